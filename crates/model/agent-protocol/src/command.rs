@@ -1,0 +1,151 @@
+//! What the server may ask of the agent.
+
+use inventory::RootDeviceHints;
+use serde::{Deserialize, Serialize};
+
+/// One piece of work. The agent runs a given [`CommandId`] once, however often it is sent.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Command {
+    /// Fencing: which work, which attempt, which boot.
+    pub id: CommandId,
+    /// What to do.
+    pub action: Action,
+}
+
+/// Identity of a command. A disk may be written again under a higher attempt only when the older boot is dead.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CommandId {
+    /// Name of the HostOperation.
+    pub operation: String,
+    /// Step of the operation.
+    pub step: String,
+    /// Attempt, from 1.
+    pub attempt: u32,
+    /// Kernel boot id of the agent this is meant for.
+    pub boot_id: String,
+}
+
+/// What the agent can do.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", tag = "kind")]
+pub enum Action {
+    /// Collect hardware details and the owners' marks. Outcome: [`crate::Outcome::Inspected`].
+    Inspect,
+    /// Write an operating system to a disk. Outcome: [`crate::Outcome::Written`].
+    WriteImage(Box<WriteImage>),
+    /// Remove partition tables, signatures, marks and boot entries. Outcome: [`crate::Outcome::Wiped`].
+    WipeDisks(WipeDisks),
+    /// Leave the machine. Outcome: [`crate::Outcome::Leaving`], sent before it happens; done once acknowledged.
+    Leave {
+        /// How.
+        how: Leave,
+    },
+}
+
+/// How the agent leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Leave {
+    /// Reboot through the firmware.
+    Reboot,
+    /// Power off.
+    PowerOff,
+}
+
+/// Write an image, then partition edits, then the boot entry.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct WriteImage {
+    /// Where from.
+    pub image: ImageSource,
+    /// Which disk.
+    pub root_device_hints: RootDeviceHints,
+    /// Owner to write, and what is known of the present one.
+    pub mark: DiskMark,
+    /// Files of the config drive; `None` writes no config drive.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub config_drive: Option<ConfigDrive>,
+}
+
+/// Image, format and checksum as `spec.image` gives them.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ImageSource {
+    /// http or https; the suffix names the compression.
+    pub url: String,
+    /// `raw` or `qcow2`; the content is never asked.
+    pub format: ImageFormat,
+    /// Hex digest, or the URL of a checksum file.
+    pub checksum: String,
+    /// Which digest.
+    pub checksum_type: ChecksumKind,
+}
+
+/// Image formats the agent writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ImageFormat {
+    /// Disk image as is, perhaps compressed.
+    Raw,
+    /// QEMU copy on write, version 2 or 3.
+    Qcow2,
+}
+
+/// Digest of an image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ChecksumKind {
+    /// By the digest's length.
+    Auto,
+    /// MD5.
+    Md5,
+    /// SHA-256.
+    Sha256,
+    /// SHA-512.
+    Sha512,
+}
+
+/// The ownership mark (who a machine's disks belong to) and the consent to replace another's.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DiskMark {
+    /// Owner to be: `status.provisioning.ID`.
+    pub owner: String,
+    /// `namespace/name` of the host, for people.
+    pub host: String,
+    /// HostOperation that writes.
+    pub operation: String,
+    /// A foreign owner whose mark may be overwritten: consent is one-shot and names the mark.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub consent: Option<String>,
+}
+
+/// Config drive in OpenStack's layout; contents are base64 (standard alphabet) of the files' bytes.
+#[derive(Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ConfigDrive {
+    /// `openstack/latest/meta_data.json`.
+    pub meta_data: String,
+    /// `openstack/latest/network_data.json`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network_data: Option<String>,
+    /// `openstack/latest/user_data`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user_data: Option<String>,
+}
+
+impl std::fmt::Debug for ConfigDrive {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("ConfigDrive(secret)")
+    }
+}
+
+/// Metadata cleaning.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct WipeDisks {
+    /// Marks that may go: only disks with this owner's mark, with the consented mark, or with none are wiped.
+    pub mark: DiskMark,
+}

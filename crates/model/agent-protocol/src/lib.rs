@@ -1,0 +1,59 @@
+//! Messages between the agent and the server: one exchange, always begun by the agent.
+//!
+//! The agent reports its whole state ([`Report`]) to `POST {agent endpoint}/agent/v1/report`; the server answers with a
+//! [`Directive`]. While there is nothing to do the server holds the answer back (long poll, at most [`Report::wait_seconds`]), so
+//! that a command reaches an idle agent at once. Because each report says everything, a restarted server knows after one
+//! report where the machine stands, and nothing is lost when an answer is.
+//!
+//! **Identity.** The agent proves itself by `Authorization: Bearer <token>`; the token is derived by the server from its secret,
+//! the host's uid and the boot generation, all three of which [`HostConfig`] carries on the boot medium. The agent trusts exactly
+//! one server certificate, whose SHA-256 the medium names, and looks at no clock.
+//!
+//! **Fencing.** A command carries operation, attempt and boot id ([`CommandId`]). The agent refuses a command for another boot,
+//! runs each id once, keeps its outcome until the server has acknowledged it, and leaves the machine (reboot, power off) only
+//! when the server has acknowledged that it may.
+//!
+//! Sizes are bounded by the `MAX_*` constants, on both sides.
+
+mod command;
+mod host_config;
+mod network;
+mod report;
+
+pub use command::{
+    Action, ChecksumKind, Command, CommandId, ConfigDrive, DiskMark, ImageFormat, ImageSource, Leave, WipeDisks,
+    WriteImage,
+};
+pub use host_config::{AgentNetwork, HostConfig};
+pub use network::{
+    BondLink, Link, LinkKind, NetworkAddress, NetworkData, NetworkDataError, NetworkPlan, RawLink, RawNetwork,
+    RawRoute, RawService, Route, VlanLink,
+};
+pub use report::{
+    AgentState, CommandError, Directive, DiskMarkFound, ErrorCode, LogLine, Outcome, Phase, Progress, Report,
+    WriteSummary,
+};
+
+/// Version of this protocol; the server refuses an agent of another major version with a clear error.
+pub const PROTOCOL_VERSION: u32 = 1;
+
+/// Path of the one endpoint, below the agent base address.
+pub const REPORT_PATH: &str = "/agent/v1/report";
+
+/// Where the host's configuration lies in the agent's file system (and inside the host's cpio archive on the medium).
+pub const HOST_CONFIG_PATH: &str = "/metamorph/host.json";
+
+/// Largest report the server reads, in bytes.
+pub const MAX_REPORT_BYTES: usize = 4 << 20;
+
+/// Largest directive the agent reads, in bytes (a config drive of up to 64 MiB is base64 in it, hence the size).
+pub const MAX_DIRECTIVE_BYTES: usize = 96 << 20;
+
+/// Longest time a report may be held back, in seconds.
+pub const MAX_WAIT_SECONDS: u64 = 30;
+
+/// Most log lines in one report; more are dropped with a line that says how many.
+pub const MAX_LOG_LINES: usize = 500;
+
+/// File name of the EFI variable that is the second witness of the owner, below `/sys/firmware/efi/efivars`.
+pub const OWNER_EFI_VARIABLE: &str = "MetamorphOwner-8f5b1c1e-7c0c-4c6e-9a5c-2b1d8a0f4e21";

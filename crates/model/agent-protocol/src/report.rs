@@ -1,0 +1,216 @@
+//! What the agent says, and the server's answer.
+
+use inventory::HardwareDetails;
+use serde::{Deserialize, Serialize};
+
+use crate::{Command, CommandId};
+
+/// The agent's whole state, sent with every exchange.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Report {
+    /// [`crate::PROTOCOL_VERSION`].
+    pub protocol: u32,
+    /// Agent's version.
+    pub version: String,
+    /// uid of the host, from the medium.
+    pub host: String,
+    /// Boot generation, from the medium.
+    pub generation: u64,
+    /// `/proc/sys/kernel/random/boot_id`.
+    pub boot_id: String,
+    /// Counts reports of this boot from 1; the server ignores one that is older than the last it has seen.
+    pub sequence: u64,
+    /// What it is doing.
+    pub state: AgentState,
+    /// How long the server may hold the answer, in seconds.
+    pub wait_seconds: u64,
+    /// Log lines since the last acknowledged report.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub logs: Vec<LogLine>,
+}
+
+/// One line of the agent's log.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LogLine {
+    /// Milliseconds since the kernel started.
+    pub uptime_ms: u64,
+    /// `error`, `warn`, `info`, `debug`.
+    pub level: String,
+    /// Text, at most 4096 bytes.
+    pub text: String,
+}
+
+/// What the agent is doing.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", tag = "kind")]
+pub enum AgentState {
+    /// Nothing.
+    Idle,
+    /// Running a command.
+    Running {
+        /// Which.
+        command: CommandId,
+        /// How far.
+        progress: Progress,
+    },
+    /// Has an outcome that the server has not acknowledged yet.
+    Finished {
+        /// Which.
+        command: CommandId,
+        /// What came of it.
+        outcome: Outcome,
+    },
+}
+
+/// How far a command is.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Progress {
+    /// Part of the work under way.
+    pub phase: Phase,
+    /// 0 to 100.
+    pub percent: u8,
+    /// Bytes done (of the download).
+    pub bytes: u64,
+    /// Bytes in all, where known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub total_bytes: Option<u64>,
+}
+
+/// Parts of the agent's work.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Phase {
+    /// Getting ready.
+    #[default]
+    Starting,
+    /// Writing the image.
+    Writing,
+    /// Verified; partition table, config drive, mark.
+    Finishing,
+    /// UEFI boot entry.
+    BootEntry,
+    /// Removing signatures.
+    Wiping,
+    /// Collecting hardware facts.
+    Inspecting,
+}
+
+/// What came of a command.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", tag = "kind")]
+pub enum Outcome {
+    /// Hardware facts.
+    Inspected {
+        /// In Metal³'s terms.
+        hardware: Box<HardwareDetails>,
+        /// Marks found on disks and in firmware.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        marks: Vec<DiskMarkFound>,
+        /// Whether the machine booted by UEFI.
+        uefi: bool,
+        /// Whether Secure Boot was on.
+        secure_boot: bool,
+    },
+    /// The image is on the disk, verified and bootable.
+    Written(WriteSummary),
+    /// Disks are clean.
+    Wiped {
+        /// Names of the disks wiped.
+        disks: Vec<String>,
+    },
+    /// About to leave; happens when the server has acknowledged this.
+    Leaving,
+    /// It did not work.
+    Failed(CommandError),
+}
+
+/// What was written.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct WriteSummary {
+    /// Disk's name.
+    pub disk: String,
+    /// Bytes downloaded.
+    pub bytes_read: u64,
+    /// Size of the image on the disk.
+    pub image_bytes: u64,
+    /// Digest of the download, `sha256:…`.
+    pub digest: String,
+    /// `Boot0003` and its label, where an entry was made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub boot_entry: Option<String>,
+    /// Things a person should know (no room for the mark, no ESP, …).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
+}
+
+/// An owner's mark.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DiskMarkFound {
+    /// Disk, or `firmware` for the EFI variable.
+    pub place: String,
+    /// Owner.
+    pub owner: String,
+    /// Host that wrote it.
+    pub host: String,
+}
+
+/// Why a command failed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CommandError {
+    /// Class of the cause.
+    pub code: ErrorCode,
+    /// What was attempted and what was found, for people.
+    pub message: String,
+}
+
+/// Classes of causes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum ErrorCode {
+    /// The image's server could not be reached, or broke off for good.
+    ImageUnreachable,
+    /// The image's server answered 4xx.
+    ImageNotFound,
+    /// Digest differs.
+    ChecksumMismatch,
+    /// Checksum file unusable.
+    ChecksumUnavailable,
+    /// Image is larger than the disk.
+    ImageTooLarge,
+    /// Image ended early.
+    ImageTruncated,
+    /// Image is malformed or of an unsupported kind.
+    ImageInvalid,
+    /// No disk for the hints.
+    NoDisk,
+    /// The disk carries another owner's mark.
+    ForeignOwner,
+    /// Reading or writing the disk failed.
+    DiskError,
+    /// No room for the config drive.
+    NoRoomForConfigDrive,
+    /// Firmware refused the boot entry.
+    FirmwareError,
+    /// Command was for another boot or malformed.
+    Refused,
+    /// Anything else.
+    Internal,
+}
+
+/// The server's answer.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Directive {
+    /// The outcome with this id is persisted: the agent may forget it (and, for a leave, go).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub acknowledged: Option<CommandId>,
+    /// Next work. Sent again until a report shows it running or finished.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command: Option<Command>,
+}

@@ -1,0 +1,21 @@
+//! HardwareData: what inspection found, one object a host, same name.
+
+use inventory::HardwareDetails;
+use serde::{Deserialize, Serialize};
+
+/// `spec` of a HardwareData.
+#[derive(kube::CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[kube(
+    group = "metal3.io",
+    version = "v1alpha1",
+    kind = "HardwareData",
+    plural = "hardwaredata",
+    namespaced,
+    derive = "PartialEq",
+    schema = "disabled"
+)]
+pub struct HardwareDataSpec {
+    /// The facts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hardware: Option<HardwareDetails>,
+}

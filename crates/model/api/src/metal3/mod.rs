@@ -1,0 +1,20 @@
+//! `metal3.io/v1alpha1`.
+
+mod bare_metal_host;
+mod hardware_data;
+mod host_spec;
+mod host_status;
+mod provisioning_state;
+
+pub use bare_metal_host::{BareMetalHost, annotation, finalizer, label, profile_root_hints};
+pub use hardware_data::{HardwareData, HardwareDataSpec};
+pub use host_spec::{
+    BareMetalHostSpec, Bmc, BootMode, ChecksumType, CleaningMode, CustomDeploy, DiskFormat, FirmwareConfig,
+    HardwareRaidVolume, HostNetworkAttachmentRef, Image, InspectionMode, NetworkInterface, ObjectReference, Raid,
+    SecretReference, SoftwareRaidVolume, SwitchPort, Taint,
+};
+pub use host_status::{
+    BareMetalHostStatus, CredentialsStatus, ErrorType, OperationHistory, OperationMetric, OperationalStatus,
+    ProvisionStatus,
+};
+pub use provisioning_state::ProvisioningState;

@@ -1,0 +1,216 @@
+//! HostOperation: one piece of work on one host, step by step; the provisioner's journal, and history for a limited time.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::Time;
+
+/// What is asked for.
+#[derive(kube::CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "metamorph.metal3.io",
+    version = "v1alpha1",
+    kind = "HostOperation",
+    plural = "hostoperations",
+    shortname = "hostop",
+    category = "metal3",
+    namespaced,
+    status = "HostOperationStatus",
+    derive = "PartialEq",
+    printcolumn = r#"{"name":"Host","type":"string","jsonPath":".spec.host.name"}"#,
+    printcolumn = r#"{"name":"Type","type":"string","jsonPath":".spec.type"}"#,
+    printcolumn = r#"{"name":"Phase","type":"string","jsonPath":".status.phase"}"#,
+    printcolumn = r#"{"name":"Step","type":"string","jsonPath":".status.currentStep"}"#,
+    printcolumn = r#"{"name":"Done","type":"string","jsonPath":".status.progress","description":"Steps done, or percent of the step under way"}"#,
+    printcolumn = r#"{"name":"BMC Calls","type":"integer","jsonPath":".status.bmcCalls","priority":1}"#,
+    printcolumn = r#"{"name":"Cause","type":"string","jsonPath":".status.error.cause"}"#,
+    printcolumn = r#"{"name":"Message","type":"string","jsonPath":".status.message","priority":1}"#,
+    printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
+)]
+#[serde(rename_all = "camelCase")]
+pub struct HostOperationSpec {
+    /// Kind of work.
+    #[serde(rename = "type")]
+    pub operation: OperationType,
+    /// The host, in the same namespace.
+    pub host: HostReference,
+}
+
+/// A BareMetalHost in the same namespace.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct HostReference {
+    /// Name.
+    pub name: String,
+    /// uid, so that a host of the same name made later is not meant.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uid: Option<String>,
+}
+
+/// Kinds of work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum OperationType {
+    /// Look at the hardware.
+    Inspect,
+    /// Write an image and boot it.
+    Provision,
+    /// Remove what was provisioned.
+    Deprovision,
+}
+
+impl OperationType {
+    /// Lower-case name, used in object names.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Inspect => "inspect",
+            Self::Provision => "provision",
+            Self::Deprovision => "deprovision",
+        }
+    }
+}
+
+/// Where the work is.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct HostOperationStatus {
+    /// Where the whole is.
+    #[serde(default)]
+    pub phase: OperationPhase,
+    /// When it started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>", extend("format" = "date-time"))]
+    pub start_time: Option<Time>,
+    /// When it ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>", extend("format" = "date-time"))]
+    pub end_time: Option<Time>,
+    /// Step under way, or the last one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub current_step: Option<String>,
+    /// `2/4`, or `2/4 (37%)` while a step counts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub progress: Option<String>,
+    /// What is happening, in a sentence.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    /// Calls made to the BMC for this work.
+    #[serde(default)]
+    pub bmc_calls: u32,
+    /// The plan.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub steps: Vec<OperationStep>,
+    /// The agent's boot that this work uses.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub boot: Option<AgentBoot>,
+    /// Address (never the token) of the session open on the BMC, so that a restarted server can end it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bmc_session: Option<String>,
+    /// Why it failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<OperationError>,
+}
+
+/// Where an operation is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum OperationPhase {
+    /// Not begun.
+    #[default]
+    Pending,
+    /// Under way.
+    Running,
+    /// Done.
+    Succeeded,
+    /// Gave up; the host's own retry makes a new operation.
+    Failed,
+    /// No longer wanted.
+    Cancelled,
+}
+
+impl OperationPhase {
+    /// Whether nothing will change any more.
+    #[must_use]
+    pub const fn is_final(self) -> bool {
+        matches!(self, Self::Succeeded | Self::Failed | Self::Cancelled)
+    }
+}
+
+/// One step.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct OperationStep {
+    /// Name, unique in the plan.
+    pub name: String,
+    /// Where it is.
+    #[serde(default)]
+    pub phase: StepPhase,
+    /// When it started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>", extend("format" = "date-time"))]
+    pub start_time: Option<Time>,
+    /// When it ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>", extend("format" = "date-time"))]
+    pub end_time: Option<Time>,
+    /// Attempt, from 1. Recorded before the step's effect.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attempt: Option<u32>,
+    /// Boot id of the agent that the attempt was given to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub boot_id: Option<String>,
+    /// 0 to 100.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 100))]
+    pub percent: Option<u32>,
+    /// Bytes moved.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<i64>,
+    /// Bytes to move.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub total_bytes: Option<i64>,
+    /// Calls made to the BMC.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bmc_calls: Option<u32>,
+    /// What happened, in a sentence.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    /// Why it failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<OperationError>,
+}
+
+/// Where a step is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum StepPhase {
+    /// Not begun.
+    #[default]
+    Pending,
+    /// Intent recorded, effect may have happened.
+    Running,
+    /// Done.
+    Done,
+    /// Failed.
+    Failed,
+}
+
+/// A boot of the agent.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AgentBoot {
+    /// Counts the media made for this host; media address and agent token are derived from it.
+    pub generation: u64,
+    /// Kernel boot id, once the agent has reported.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub boot_id: Option<String>,
+}
+
+/// A typed failure.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct OperationError {
+    /// Class, CamelCase: `ChecksumMismatch`, `BmcUnreachable`.
+    pub cause: String,
+    /// What was attempted, what was found.
+    pub message: String,
+    /// What to do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub advice: Option<String>,
+}

@@ -1,0 +1,8 @@
+//! `metamorph.metal3.io/v1alpha1`: what Metal³ lacks.
+
+mod host_operation;
+
+pub use host_operation::{
+    AgentBoot, HostOperation, HostOperationSpec, HostOperationStatus, HostReference, OperationError, OperationPhase,
+    OperationStep, OperationType, StepPhase,
+};

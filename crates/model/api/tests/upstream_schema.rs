@@ -1,0 +1,102 @@
+//! The Rust types agree with upstream's schemas: an object that has every field the schema knows survives the types unchanged,
+//! and whatever the types write is known to the schema.
+
+use serde_json::{Map, Value, json};
+
+fn schema(yaml: &str) -> Value {
+    let crd: Value = serde_saphyr::from_str(yaml).unwrap();
+    crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"].clone()
+}
+
+/// A value with every property of the schema; `pick` chooses among enum values.
+fn fill(schema: &Value, pick: usize) -> Value {
+    if let Some(values) = schema["enum"].as_array() {
+        return values[pick % values.len()].clone();
+    }
+    match schema["type"].as_str().unwrap() {
+        "object" => {
+            if let Some(each) = schema.get("additionalProperties").filter(|p| p.is_object()) {
+                return json!({ "key": fill(each, pick) });
+            }
+            let fields = schema["properties"].as_object().cloned().unwrap_or_default();
+            Value::Object(fields.iter().map(|(k, s)| (k.clone(), fill(s, pick))).collect::<Map<_, _>>())
+        }
+        "array" => json!([fill(&schema["items"], pick)]),
+        "string" if schema["format"] == "date-time" => json!("2026-01-02T03:04:05Z"),
+        "string" => json!("00:11:22:33:44:55"),
+        "integer" => json!(1 + pick),
+        "number" => json!(1.5),
+        "boolean" => json!(pick % 2 == 0),
+        other => panic!("schema type {other} is not covered"),
+    }
+}
+
+fn object(schema: &Value, pick: usize) -> Value {
+    let mut value = fill(schema, pick);
+    value["metadata"] = json!({ "name": "h", "namespace": "n" });
+    if let Some(state) = value.pointer_mut("/status/provisioning/state") {
+        *state = json!("provisioned");
+    }
+    value
+}
+
+fn survives<T: serde::Serialize + serde::de::DeserializeOwned>(yaml: &str, kind: &str, version: &str) {
+    let schema = schema(yaml);
+    for pick in 0..8 {
+        let mut value = object(&schema, pick);
+        value["kind"] = json!(kind);
+        value["apiVersion"] = json!(version);
+        let typed: T = serde_json::from_value(value.clone()).unwrap();
+        let back = serde_json::to_value(&typed).unwrap();
+        assert_eq!(back, value);
+    }
+}
+
+#[test]
+fn bare_metal_host_keeps_every_field_of_upstreams_schema() {
+    survives::<api::metal3::BareMetalHost>(api::crds::BARE_METAL_HOST, "BareMetalHost", "metal3.io/v1alpha1");
+}
+
+#[test]
+fn hardware_data_keeps_every_field_of_upstreams_schema() {
+    survives::<api::metal3::HardwareData>(api::crds::HARDWARE_DATA, "HardwareData", "metal3.io/v1alpha1");
+}
+
+/// Every key of `value` must be a property of `schema`.
+fn known(schema: &Value, value: &Value, path: &str) {
+    match value {
+        Value::Object(fields) if schema.get("properties").is_some() => {
+            for (key, inner) in fields {
+                let Some(sub) = schema["properties"].get(key) else { panic!("{path}.{key} is not in the schema") };
+                known(sub, inner, &format!("{path}.{key}"));
+            }
+        }
+        Value::Array(items) => items.iter().for_each(|i| known(&schema["items"], i, path)),
+        _ => {}
+    }
+}
+
+#[test]
+fn a_fresh_status_is_known_to_the_schema_and_has_what_it_requires() {
+    let schema = schema(api::crds::BARE_METAL_HOST);
+    let status = serde_json::to_value(api::metal3::BareMetalHostStatus::default()).unwrap();
+    let sub = &schema["properties"]["status"];
+    known(sub, &status, "status");
+    for required in sub["required"].as_array().unwrap() {
+        assert!(status.get(required.as_str().unwrap()).is_some(), "status lacks the required {required}");
+    }
+}
+
+#[test]
+fn our_own_definition_is_structural_and_has_its_columns() {
+    let all = api::crds::all().unwrap();
+    let crd: Value = serde_json::from_str(&all[2]).unwrap();
+    assert_eq!(crd["metadata"]["name"], "hostoperations.metamorph.metal3.io");
+    let version = &crd["spec"]["versions"][0];
+    assert!(version["subresources"]["status"].is_object());
+    let columns: Vec<&str> =
+        version["additionalPrinterColumns"].as_array().unwrap().iter().filter_map(|c| c["name"].as_str()).collect();
+    assert_eq!(columns, ["Host", "Type", "Phase", "Step", "Done", "BMC Calls", "Cause", "Message", "Age"]);
+    let text = version["schema"].to_string();
+    assert!(!text.contains("$ref") && !text.contains("uint"), "{text}");
+}

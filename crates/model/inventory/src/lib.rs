@@ -1,0 +1,9 @@
+//! Hardware facts in the terms of Metal³'s `HardwareDetails`, and the root device hints that choose a disk among them.
+//!
+//! Shapes follow `metal3.io/v1alpha1` (`spec.hardware` of a HardwareData); field names on the wire are Metal³'s.
+
+mod details;
+mod hints;
+
+pub use details::{Bios, Cpu, DiskType, Firmware, HardwareDetails, Lldp, Nic, Storage, SystemVendor, Vlan};
+pub use hints::{HintMismatch, RootDeviceHints, choose_root_disk};
