@@ -1,0 +1,227 @@
+//! The traits and what goes through them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use agent_protocol::{ConfigDrive, NetworkData};
+use api::metal3::{BootMode, Image};
+use async_trait::async_trait;
+use inventory::{HardwareDetails, RootDeviceHints};
+use secrecy::SecretString;
+use tokio::sync::mpsc::UnboundedReceiver;
+
+use crate::{Failure, Journal};
+
+/// A host's identity.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct HostKey {
+    /// Namespace.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+    /// uid of the BareMetalHost.
+    pub uid: String,
+}
+
+/// How to reach the BMC.
+#[derive(Clone)]
+pub struct BmcAccess {
+    /// `spec.bmc.address`.
+    pub address: String,
+    /// User.
+    pub username: String,
+    /// Password.
+    pub password: SecretString,
+    /// Accept any certificate.
+    pub disable_certificate_verification: bool,
+}
+
+/// Everything a provisioner is told of a host when a reconcile begins.
+#[derive(Clone)]
+pub struct HostContext {
+    /// Who.
+    pub key: HostKey,
+    /// BMC access; `None` only while a host without usable credentials is deleted.
+    pub bmc: Option<BmcAccess>,
+    /// `status.provisioning.ID`: the owner on the machine's disks. Empty before registration.
+    pub provisioning_id: String,
+    /// Boot mode in force.
+    pub boot_mode: BootMode,
+    /// Network of the agent's system, already checked; `None` means DHCP.
+    pub agent_network: Option<NetworkData>,
+    /// The host's power must never be cut.
+    pub disable_power_off: bool,
+    /// Where the provisioner writes down what it does.
+    pub journal: Arc<dyn Journal>,
+}
+
+/// Answer of a call that did not fail.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Verdict<T> {
+    /// Done.
+    Done(T),
+    /// Not yet.
+    Working(Working),
+}
+
+/// Under way.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Working {
+    /// What is being waited for, a sentence.
+    pub step: String,
+    /// Look again at the latest after this time; a wake-up may come sooner.
+    pub look_again: Duration,
+}
+
+impl<T> Verdict<T> {
+    /// Working, with the sentence and the time in seconds.
+    #[must_use]
+    pub fn working(step: impl Into<String>, seconds: u64) -> Self {
+        Self::Working(Working { step: step.into(), look_again: Duration::from_secs(seconds) })
+    }
+}
+
+/// Answer of a call.
+pub type Outcome<T> = Result<Verdict<T>, Failure>;
+
+/// Wake-ups: hosts about which something happened.
+pub type WakeUps = UnboundedReceiver<HostKey>;
+
+/// What a provisioner can do beside the basics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Capabilities {
+    /// Boots live ISOs.
+    pub live_iso: bool,
+    /// Configures RAID.
+    pub raid: bool,
+    /// Inspects without booting the machine.
+    pub fast_inspection: bool,
+    /// Serves custom deploy methods.
+    pub custom_deploy: bool,
+}
+
+/// A way to provision machines. One object for all hosts of a server.
+#[async_trait]
+pub trait Provisioner: Send + Sync + 'static {
+    /// Name in annotations and flags.
+    fn name(&self) -> &'static str;
+
+    /// What it can do.
+    fn capabilities(&self) -> Capabilities;
+
+    /// The object for one host and reconcile. Cheap: no call to the machine is made here.
+    ///
+    /// # Errors
+    /// When the host's access data cannot be used (address, certificate store).
+    fn host(&self, context: HostContext) -> Result<Box<dyn Host>, Failure>;
+
+    /// The stream of wake-ups; it can be taken once, later calls get `None`.
+    fn wake_ups(&self) -> Option<WakeUps>;
+
+    /// Ends what is open on machines (sessions), before the server stops.
+    async fn close(&self);
+}
+
+/// All that a host can be asked.
+pub trait Host: Manage + Power + Inspect + Deploy + Send {}
+impl<T: Manage + Power + Inspect + Deploy + Send> Host for T {}
+
+/// What registration needs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RegisterRequest {
+    /// Address or credentials differ from those that last worked: check them against the BMC even if a connection is open.
+    pub credentials_changed: bool,
+}
+
+/// What registration finds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Registered {
+    /// The provisioner's id of the machine for `status.provisioning.ID`; the one given in the context if there was one.
+    pub id: String,
+    /// Power state seen.
+    pub powered_on: Option<bool>,
+}
+
+/// Registration, adoption and release.
+#[async_trait]
+pub trait Manage {
+    /// Checks access to the BMC.
+    async fn register(&mut self, request: RegisterRequest) -> Outcome<Registered>;
+
+    /// Takes over a machine that is provisioned already, without touching it.
+    async fn adopt(&mut self) -> Outcome<()>;
+
+    /// Lets go: ends work, ejects media, closes sessions. The machine's power is left alone.
+    async fn release(&mut self) -> Outcome<()>;
+}
+
+/// A power wish.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PowerRequest {
+    /// On.
+    On,
+    /// Off: asked politely first, cut after the provisioner's grace period.
+    SoftOff,
+    /// Off at once.
+    HardOff,
+}
+
+/// Power.
+#[async_trait]
+pub trait Power {
+    /// Whether the machine is on. One cheap call.
+    async fn power_state(&mut self) -> Outcome<bool>;
+
+    /// Brings the machine to the wish; done when it is seen there. The result is the state seen.
+    async fn set_power(&mut self, request: PowerRequest) -> Outcome<bool>;
+}
+
+/// What inspection needs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct InspectRequest {
+    /// The last attempt failed: begin anew.
+    pub restart: bool,
+}
+
+/// Inspection.
+#[async_trait]
+pub trait Inspect {
+    /// Finds out what the machine is made of.
+    async fn inspect(&mut self, request: InspectRequest) -> Outcome<Box<HardwareDetails>>;
+}
+
+/// What provisioning needs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ProvisionRequest {
+    /// Image.
+    pub image: Image,
+    /// Which disk.
+    pub root_device_hints: RootDeviceHints,
+    /// Config drive, `None` for none.
+    pub config_drive: Option<ConfigDrive>,
+    /// Owner whose mark may be overwritten.
+    pub overwrite_owner: Option<String>,
+    /// The last attempt failed: begin anew.
+    pub restart: bool,
+}
+
+/// What cleaning needs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CleaningRequest {
+    /// Remove partition tables and signatures; otherwise the disks are left.
+    pub clean: bool,
+    /// Owner whose mark may be removed.
+    pub overwrite_owner: Option<String>,
+    /// The last attempt failed: begin anew.
+    pub restart: bool,
+}
+
+/// Deployment.
+#[async_trait]
+pub trait Deploy {
+    /// Puts the image on the machine and boots it.
+    async fn provision(&mut self, request: ProvisionRequest) -> Outcome<()>;
+
+    /// Removes what was provisioned.
+    async fn deprovision(&mut self, request: CleaningRequest) -> Outcome<()>;
+}

@@ -1,0 +1,108 @@
+//! Typed failures: a cause that programs can tell apart, a sentence for people, advice, and whether trying again can help.
+
+/// What went wrong, by class. The name is what `status.error.cause` of a HostOperation shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Cause {
+    /// The address cannot be parsed or its scheme is not served.
+    BmcAddressInvalid,
+    /// Nothing answers at the BMC's address, or it stopped answering.
+    BmcUnreachable,
+    /// The BMC's certificate is not trusted.
+    BmcCertificateUntrusted,
+    /// The BMC refuses user or password.
+    BmcCredentialsRefused,
+    /// The BMC answered with an error, or lacks something needed.
+    BmcRefused,
+    /// The agent did not report in time.
+    AgentSilent,
+    /// The image or its checksum cannot be had.
+    ImageUnavailable,
+    /// The image is not what was declared (digest, size, format).
+    ImageInvalid,
+    /// No disk fits the hints or the image.
+    NoSuitableDisk,
+    /// A disk carries another owner's mark.
+    ForeignOwner,
+    /// A disk, the firmware or the machine failed.
+    HardwareFailed,
+    /// The request itself is wrong (network data, format, missing Secret).
+    InvalidRequest,
+    /// A fault of this program.
+    Internal,
+}
+
+impl Cause {
+    /// CamelCase name.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::BmcAddressInvalid => "BmcAddressInvalid",
+            Self::BmcUnreachable => "BmcUnreachable",
+            Self::BmcCertificateUntrusted => "BmcCertificateUntrusted",
+            Self::BmcCredentialsRefused => "BmcCredentialsRefused",
+            Self::BmcRefused => "BmcRefused",
+            Self::AgentSilent => "AgentSilent",
+            Self::ImageUnavailable => "ImageUnavailable",
+            Self::ImageInvalid => "ImageInvalid",
+            Self::NoSuitableDisk => "NoSuitableDisk",
+            Self::ForeignOwner => "ForeignOwner",
+            Self::HardwareFailed => "HardwareFailed",
+            Self::InvalidRequest => "InvalidRequest",
+            Self::Internal => "Internal",
+        }
+    }
+}
+
+/// Whether trying again can help.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Retry {
+    /// With back-off: the cause may go away by itself.
+    Later,
+    /// Only after somebody changed something that wakes the host (spec, Secret).
+    AfterChange,
+}
+
+/// A failure that belongs in the host's status.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// Class.
+    pub cause: Cause,
+    /// What was attempted and what was found.
+    pub message: String,
+    /// What to do, a sentence.
+    pub advice: Option<String>,
+    /// Whether trying again can help.
+    pub retry: Retry,
+}
+
+impl Failure {
+    /// A failure that is retried with back-off.
+    #[must_use]
+    pub fn new(cause: Cause, message: impl Into<String>) -> Self {
+        Self { cause, message: message.into(), advice: None, retry: Retry::Later }
+    }
+
+    /// Adds what to do.
+    #[must_use]
+    pub fn advise(mut self, advice: impl Into<String>) -> Self {
+        self.advice = Some(advice.into());
+        self
+    }
+
+    /// Message and advice as one text, for `status.errorMessage`.
+    #[must_use]
+    pub fn text(&self) -> String {
+        match &self.advice {
+            Some(advice) => format!("{} — {advice}", self.message),
+            None => self.message.clone(),
+        }
+    }
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.text())
+    }
+}
+
+impl std::error::Error for Failure {}
