@@ -1,0 +1,220 @@
+//! The shared files every medium is made of: the agent image folder, opened once.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use thiserror::Error;
+
+use crate::esp;
+use crate::read_at::{FileAt, ReadAt};
+
+/// Name of the manifest in the agent image folder.
+pub const MANIFEST: &str = "manifest.json";
+/// Kernel, as Debian signed it.
+pub const KERNEL: &str = "vmlinuz";
+/// Initial RAM file system with the agent and the kernel's modules.
+pub const INITRAMFS: &str = "initramfs";
+/// First boot loader, signed by Microsoft.
+pub const SHIM: &str = "shimx64.efi";
+/// Second boot loader, GRUB for CDs, signed by Debian.
+pub const GRUB: &str = "gcdx64.efi";
+/// Shim's key manager, signed by Debian; optional.
+pub const MOK_MANAGER: &str = "mmx64.efi";
+
+/// Version of the manifest's shape that this program writes and reads.
+pub const MANIFEST_FORMAT: u32 = 1;
+
+const MAX_MANIFEST: u64 = 1 << 20;
+const MAX_LOADER: u64 = 16 << 20;
+const MAX_KERNEL: u64 = 64 << 20;
+const MAX_INITRAMFS: u64 = 1 << 30;
+
+/// What an agent image folder holds, and where it came from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Manifest {
+    /// Shape of this document: [`MANIFEST_FORMAT`].
+    pub format: u32,
+    /// Release of the kernel, such as `6.1.0-56-amd64`.
+    pub kernel_version: String,
+    /// Version of the agent program.
+    pub agent_version: String,
+    /// Bytes of all files together.
+    pub total_bytes: u64,
+    /// Kernel modules in the initramfs.
+    pub modules: usize,
+    /// Files by name.
+    pub files: BTreeMap<String, FileEntry>,
+    /// Packages that the files were taken from, with their licences.
+    pub packages: Vec<PackageEntry>,
+}
+
+/// One file of the folder.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct FileEntry {
+    /// SHA-256 of its contents, hexadecimal.
+    pub sha256: String,
+    /// Length in bytes.
+    pub bytes: u64,
+    /// What it is and from which package.
+    pub source: String,
+}
+
+/// One Debian package.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PackageEntry {
+    /// Name.
+    pub name: String,
+    /// Version.
+    pub version: String,
+    /// SHA-256 of the package file, hexadecimal.
+    pub sha256: String,
+    /// Where the licence is to be found, and which it is in short.
+    pub licence: String,
+}
+
+/// Why an agent image folder cannot be used.
+#[derive(Debug, Error)]
+pub enum AssetsError {
+    /// A file is missing or cannot be read.
+    #[error("reading {path:?} of the agent image failed; build it anew with `metamorph agent-image build`")]
+    Read {
+        /// Which file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The manifest is not readable.
+    #[error("the agent image's manifest {path:?} is not readable; build it anew with `metamorph agent-image build`")]
+    Manifest {
+        /// Which file.
+        path: PathBuf,
+        /// Why.
+        source: serde_json::Error,
+    },
+    /// The manifest has another shape.
+    #[error(
+        "the agent image's manifest has format {found}, this program reads {MANIFEST_FORMAT}: build the image anew"
+    )]
+    Format {
+        /// What the manifest says.
+        found: u32,
+    },
+    /// The manifest does not name a file that is needed.
+    #[error("the agent image's manifest names no {0}: build the image anew")]
+    Unnamed(&'static str),
+    /// A file is not what the manifest says, or too large.
+    #[error("{path:?} of the agent image is not what its manifest says ({what}): build the image anew")]
+    Differs {
+        /// Which file.
+        path: PathBuf,
+        /// In what.
+        what: &'static str,
+    },
+    /// The boot loaders do not fit a FAT image.
+    #[error("making the EFI system partition image failed")]
+    Esp(#[source] io::Error),
+}
+
+/// The shared files, verified and open.
+#[derive(Clone, Debug)]
+pub struct Assets {
+    manifest: Arc<Manifest>,
+    pub(crate) kernel: Arc<FileAt>,
+    pub(crate) initramfs: Arc<FileAt>,
+    pub(crate) esp: Arc<[u8]>,
+    /// SHA-256 over the names and digests of all shared files.
+    pub(crate) digest: [u8; 32],
+}
+
+impl Assets {
+    /// Opens the folder, verifies each file against the manifest, and builds the EFI system partition image.
+    ///
+    /// # Errors
+    /// [`AssetsError`] when a file is missing, too large, or not what the manifest says.
+    pub fn open(folder: &Path) -> Result<Self, AssetsError> {
+        let path = folder.join(MANIFEST);
+        let text = read_small(&path, MAX_MANIFEST)?;
+        let manifest: Manifest =
+            serde_json::from_slice(&text).map_err(|source| AssetsError::Manifest { path, source })?;
+        if manifest.format != MANIFEST_FORMAT {
+            return Err(AssetsError::Format { found: manifest.format });
+        }
+        let kernel = open(folder, &manifest, KERNEL, MAX_KERNEL)?;
+        let initramfs = open(folder, &manifest, INITRAMFS, MAX_INITRAMFS)?;
+        let shim = load(folder, &manifest, SHIM)?;
+        let grub = load(folder, &manifest, GRUB)?;
+        let mut loaders = vec![("BOOTX64.EFI", shim.as_slice()), ("grubx64.efi", grub.as_slice())];
+        let mok_manager;
+        if manifest.files.contains_key(MOK_MANAGER) {
+            mok_manager = load(folder, &manifest, MOK_MANAGER)?;
+            loaders.push((MOK_MANAGER, &mok_manager));
+        }
+        let esp = esp::build(&loaders).map_err(AssetsError::Esp)?;
+        let mut hash = Sha256::new();
+        for (name, entry) in &manifest.files {
+            hash.update(format!("{name}\0{}\0{}\0", entry.sha256, entry.bytes));
+        }
+        hash.update(Sha256::digest(&esp));
+        Ok(Self {
+            manifest: Arc::new(manifest),
+            kernel: Arc::new(kernel),
+            initramfs: Arc::new(initramfs),
+            esp: esp.into(),
+            digest: hash.finalize().into(),
+        })
+    }
+
+    /// What the folder holds.
+    pub fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+}
+
+fn read_small(path: &Path, limit: u64) -> Result<Vec<u8>, AssetsError> {
+    let failed = |source| AssetsError::Read { path: path.to_owned(), source };
+    let file = FileAt::new(File::open(path).map_err(failed)?).map_err(failed)?;
+    if file.len() > limit {
+        return Err(AssetsError::Differs { path: path.to_owned(), what: "it is too large" });
+    }
+    let mut bytes = vec![0; usize::try_from(file.len()).unwrap_or_default()];
+    file.read_exact_at(0, &mut bytes).map_err(failed)?;
+    Ok(bytes)
+}
+
+fn open(folder: &Path, manifest: &Manifest, name: &'static str, limit: u64) -> Result<FileAt, AssetsError> {
+    let entry = manifest.files.get(name).ok_or(AssetsError::Unnamed(name))?;
+    let path = folder.join(name);
+    let failed = |source| AssetsError::Read { path: path.clone(), source };
+    let file = FileAt::new(File::open(&path).map_err(failed)?).map_err(failed)?;
+    if file.len() != entry.bytes || file.len() > limit {
+        return Err(AssetsError::Differs { path, what: "its length" });
+    }
+    let mut hash = Sha256::new();
+    let mut buffer = vec![0; 256 << 10];
+    let mut offset = 0;
+    while offset < file.len() {
+        let part = usize::try_from(file.len() - offset).unwrap_or(usize::MAX).min(buffer.len());
+        file.read_exact_at(offset, &mut buffer[..part]).map_err(failed)?;
+        hash.update(&buffer[..part]);
+        offset += part as u64;
+    }
+    if hex::encode(hash.finalize()) != entry.sha256 {
+        return Err(AssetsError::Differs { path, what: "its SHA-256" });
+    }
+    Ok(file)
+}
+
+fn load(folder: &Path, manifest: &Manifest, name: &'static str) -> Result<Vec<u8>, AssetsError> {
+    let file = open(folder, manifest, name, MAX_LOADER)?;
+    let mut bytes = vec![0; usize::try_from(file.len()).unwrap_or_default()];
+    file.read_exact_at(0, &mut bytes).map_err(|source| AssetsError::Read { path: folder.join(name), source })?;
+    Ok(bytes)
+}

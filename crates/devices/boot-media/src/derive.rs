@@ -1,0 +1,101 @@
+//! Secrets derived from one: the token and the address of a medium, the same after every restart of the server.
+//!
+//! HMAC-SHA256 (RFC 2104) over a domain, the host's uid and its boot generation, in base64url without padding
+//! (RFC 4648 5): 43 characters. Who knows one derived value learns neither the secret nor another value.
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::Sha256;
+use subtle::ConstantTimeEq;
+
+/// Characters of a derived value.
+pub const LEN: usize = 43;
+
+/// What stands before the derived part of a medium's address.
+pub const PATH_PREFIX: &str = "/media/";
+
+/// What stands behind it: BMCs refuse an address without it.
+pub const PATH_SUFFIX: &str = ".iso";
+
+const TOKEN: &str = "metamorph/agent-token/v1";
+const PATH: &str = "metamorph/media-path/v1";
+
+/// The token with which the agent of this host and boot generation shows who it is.
+pub fn token(secret: &[u8; 32], host_uid: &str, generation: u64) -> String {
+    derive(secret, TOKEN, host_uid, generation)
+}
+
+/// Path of the medium on the media server: `/media/<43 characters>.iso`. It changes with the boot generation.
+pub fn path(secret: &[u8; 32], host_uid: &str, generation: u64) -> String {
+    format!("{PATH_PREFIX}{}{PATH_SUFFIX}", derive(secret, PATH, host_uid, generation))
+}
+
+/// The derived part of a medium's path, when it has the right shape; it says nothing about whether it is known.
+pub fn path_id(path: &str) -> Option<&str> {
+    let id = path.strip_prefix(PATH_PREFIX)?.strip_suffix(PATH_SUFFIX)?;
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
+    (id.len() == LEN && id.bytes().all(plain)).then_some(id)
+}
+
+/// Whether two values are equal, in a time that depends on their lengths only.
+pub fn equal(a: &str, b: &str) -> bool {
+    a.as_bytes().ct_eq(b.as_bytes()).into()
+}
+
+fn derive(secret: &[u8; 32], domain: &str, host_uid: &str, generation: u64) -> String {
+    // a key shorter than the hash's block is filled with zeros (RFC 2104, 2)
+    let mut key = [0; 64];
+    key[..32].copy_from_slice(secret);
+    let mut mac = Hmac::<Sha256>::new(&key.into());
+    for field in [domain.as_bytes(), host_uid.as_bytes(), &generation.to_be_bytes()] {
+        mac.update(&(field.len() as u64).to_be_bytes());
+        mac.update(field);
+    }
+    URL_SAFE_NO_PAD.encode(mac.finalize().into_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECRET: [u8; 32] = [7; 32];
+
+    #[test]
+    fn every_input_matters() {
+        let mut seen = std::collections::BTreeSet::new();
+        for secret in [SECRET, [8; 32]] {
+            for uid in ["a", "b", ""] {
+                for generation in [0, 1, u64::MAX] {
+                    assert!(seen.insert(token(&secret, uid, generation)));
+                    assert!(seen.insert(path_id(&path(&secret, uid, generation)).unwrap().to_owned()));
+                }
+            }
+        }
+        assert!(seen.iter().all(|value| value.len() == LEN));
+    }
+
+    #[test]
+    fn values_are_those_of_another_implementation() {
+        // computed with Python's hmac over the three fields, each behind its length as eight bytes, big end first
+        assert_eq!(token(&SECRET, "uid", 3), "rK-Cu7trSYGCArbb76OplbfM8qjgw7nfQrMnUuF5tQE");
+    }
+
+    #[test]
+    fn only_the_right_shape_is_a_path() {
+        let good = path(&SECRET, "uid", 1);
+        assert!(path_id(&good).is_some());
+        for bad in ["/media/.iso", "/media/x.iso", &good[1..], &good[..good.len() - 1], &format!("{good}x")] {
+            assert!(path_id(bad).is_none(), "{bad}");
+        }
+        let odd = good.replacen(|c: char| c.is_ascii_alphanumeric(), "m", 1).replace("/media/", "/media/.");
+        assert!(path_id(&odd).is_none());
+    }
+
+    #[test]
+    fn comparison_compares() {
+        assert!(equal("abc", "abc"));
+        assert!(!equal("abc", "abd"));
+        assert!(!equal("abc", "ab"));
+    }
+}

@@ -1,0 +1,173 @@
+//! A medium: an ISO 9660 image that exists only as a list of segments and is put together while it is read.
+
+use std::io;
+use std::sync::Arc;
+
+use sha2::{Digest, Sha256};
+use thiserror::Error;
+
+use crate::assets::{Assets, INITRAMFS, KERNEL};
+use crate::host_files::{ARCHIVE, HostFiles, HostFilesError};
+use crate::iso::write::{FileSpec, LayoutError, layout};
+use crate::read_at::{FileAt, ReadAt};
+
+/// Volume label of every medium.
+pub const VOLUME_LABEL: &str = "METAMORPH";
+
+/// The kernel's arguments before the host's own. The last console is the one that process 1 writes to; where a machine
+/// has no such port the kernel takes the screen. A crash restarts the machine, so that nothing hangs unseen.
+const KERNEL_ARGUMENTS: &str = "quiet panic=30 console=tty0 console=ttyS0,115200";
+
+/// Why a medium could not be composed.
+#[derive(Debug, Error)]
+pub enum MediumError {
+    /// The host's part is not acceptable.
+    #[error("composing a boot medium failed: the host's part is not acceptable")]
+    Host(#[from] HostFilesError),
+    /// The image cannot be laid out.
+    #[error("composing a boot medium failed: the image cannot be laid out")]
+    Layout(#[from] LayoutError),
+}
+
+#[derive(Clone, Debug)]
+enum Source {
+    Bytes(Arc<[u8]>),
+    File(Arc<FileAt>),
+    Zeros,
+}
+
+#[derive(Clone, Debug)]
+struct Segment {
+    /// Offset on the medium.
+    start: u64,
+    len: u64,
+    source: Source,
+}
+
+/// A composed medium. Cheap to clone: it holds a few kilobytes of its own, the rest is shared.
+#[derive(Clone, Debug)]
+pub struct Medium {
+    segments: Arc<[Segment]>,
+    len: u64,
+    etag: Arc<str>,
+}
+
+impl Medium {
+    /// Composes the medium of one host. The same inputs give the same bytes.
+    ///
+    /// # Errors
+    /// [`MediumError`] when a path, an argument or a size is not acceptable.
+    pub fn compose(assets: &Assets, host: &HostFiles) -> Result<Self, MediumError> {
+        let archive = host.archive()?;
+        let grub_config = grub_config(&host.arguments()?);
+        let bytes = |bytes: &[u8]| (bytes.len() as u64, Source::Bytes(Arc::from(bytes)));
+        let file = |file: &Arc<FileAt>| (file.len(), Source::File(file.clone()));
+        let parts = [
+            // GRUB for CDs looks for this file when it does not find its folder on the device it was loaded from
+            (".disk/info", bytes(b"Metamorph agent\n")),
+            ("boot/grub/grub.cfg", bytes(grub_config.as_bytes())),
+            (ARCHIVE, bytes(&archive)),
+            ("efi.img", (assets.esp.len() as u64, Source::Bytes(assets.esp.clone()))),
+            (KERNEL, file(&assets.kernel)),
+            (INITRAMFS, file(&assets.initramfs)),
+        ];
+        let specs: Vec<FileSpec<'_>> = parts.iter().map(|(path, (len, _))| FileSpec { path, len: *len }).collect();
+        let layout = layout(VOLUME_LABEL, &specs, 3)?;
+        let mut hash = Sha256::new();
+        hash.update(b"metamorph medium 1\0");
+        hash.update(assets.digest);
+        for own in [&layout.head[..], grub_config.as_bytes(), &archive] {
+            hash.update((own.len() as u64).to_be_bytes());
+            hash.update(own);
+        }
+        let head_len = layout.head.len() as u64;
+        let mut segments = vec![Segment { start: 0, len: head_len, source: Source::Bytes(layout.head.into()) }];
+        let mut end = head_len;
+        for ((_, (len, source)), start) in parts.into_iter().zip(layout.offsets) {
+            fill(&mut segments, &mut end, start);
+            segments.push(Segment { start, len, source });
+            end = start + len;
+        }
+        fill(&mut segments, &mut end, layout.len);
+        let etag = format!("\"{}\"", hex::encode(hash.finalize()));
+        Ok(Self { segments: segments.into(), len: layout.len, etag: etag.into() })
+    }
+
+    /// Length in bytes.
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Never: a medium has at least its descriptors.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Strong entity tag with its quotes (RFC 9110 8.8.3): SHA-256 over everything the bytes depend on.
+    pub fn etag(&self) -> &str {
+        &self.etag
+    }
+
+    /// Bytes kept in memory for this host alone.
+    pub fn own_bytes(&self) -> u64 {
+        // the first four segments with bytes are the head, .disk/info, grub.cfg and the archive; the fifth is shared
+        let in_memory = self.segments.iter().filter(|segment| matches!(segment.source, Source::Bytes(_)));
+        in_memory.take(4).map(|segment| segment.len).sum()
+    }
+
+    /// Reads up to `buffer.len()` bytes from `offset` on and says how many; 0 at or beyond the end.
+    ///
+    /// # Errors
+    /// What the file system says about a shared file.
+    pub fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        let left = self.len.saturating_sub(offset);
+        let wanted = usize::try_from(left).unwrap_or(usize::MAX).min(buffer.len());
+        let mut done = 0;
+        let mut index = self.segments.partition_point(|segment| segment.start + segment.len <= offset);
+        while done < wanted {
+            let Some(segment) = self.segments.get(index) else { break };
+            let inside = offset + done as u64 - segment.start;
+            let part = usize::try_from(segment.len - inside).unwrap_or(usize::MAX).min(wanted - done);
+            let target = &mut buffer[done..done + part];
+            match &segment.source {
+                Source::Bytes(bytes) => bytes.read_exact_at(inside, target)?,
+                Source::File(file) => file.read_exact_at(inside, target)?,
+                Source::Zeros => target.fill(0),
+            }
+            done += part;
+            index += 1;
+        }
+        Ok(done)
+    }
+}
+
+impl ReadAt for Medium {
+    fn len(&self) -> u64 {
+        self.len
+    }
+    fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        if self.read_at(offset, buffer)? == buffer.len() { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
+    }
+}
+
+fn fill(segments: &mut Vec<Segment>, end: &mut u64, until: u64) {
+    if until > *end {
+        segments.push(Segment { start: *end, len: until - *end, source: Source::Zeros });
+        *end = until;
+    }
+}
+
+/// GRUB's script: no menu, no key to press; a medium that cannot be read restarts the machine after saying so.
+fn grub_config(arguments: &str) -> String {
+    format!(
+        "set timeout=0\n\
+         if linux /{KERNEL} {KERNEL_ARGUMENTS}{arguments}; then\n\
+         \tif initrd /{INITRAMFS} /{ARCHIVE}; then\n\
+         \t\tboot\n\
+         \tfi\n\
+         fi\n\
+         echo 'Metamorph: the boot medium could not be read. Restarting in 30 seconds.'\n\
+         sleep 30\n\
+         reboot\n"
+    )
+}

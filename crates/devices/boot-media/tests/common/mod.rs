@@ -1,0 +1,57 @@
+//! Shared by the tests: outside programs, and a small agent image folder that no machine could boot.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+
+use boot_media::assets::{FileEntry, GRUB, INITRAMFS, KERNEL, MANIFEST, MANIFEST_FORMAT, MOK_MANAGER, Manifest, SHIM};
+use sha2::{Digest, Sha256};
+use tempfile::TempDir;
+
+/// Runs a program that must exist and succeed; gives its output, both streams.
+#[allow(dead_code)]
+pub fn run(command: &mut Command) -> String {
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?} cannot be run: {error}"));
+    let text = [output.stdout, output.stderr].concat();
+    let text = String::from_utf8_lossy(&text).into_owned();
+    assert!(output.status.success(), "{command:?} failed:\n{text}");
+    text
+}
+
+/// Writes a manifest over the files that stand in the folder.
+pub fn write_manifest(folder: &Path) {
+    let mut files = BTreeMap::new();
+    for name in [KERNEL, INITRAMFS, SHIM, GRUB, MOK_MANAGER] {
+        if let Ok(bytes) = std::fs::read(folder.join(name)) {
+            let sha256 = hex::encode(Sha256::digest(&bytes));
+            files.insert(name.to_owned(), FileEntry { sha256, bytes: bytes.len() as u64, source: "test".into() });
+        }
+    }
+    let manifest = Manifest {
+        format: MANIFEST_FORMAT,
+        kernel_version: "test".into(),
+        agent_version: "test".into(),
+        total_bytes: files.values().map(|entry| entry.bytes).sum(),
+        modules: 0,
+        files,
+        packages: Vec::new(),
+    };
+    std::fs::write(folder.join(MANIFEST), serde_json::to_vec_pretty(&manifest).unwrap()).unwrap();
+}
+
+/// A folder with files of odd lengths, whose bytes depend on `seed`.
+#[allow(dead_code)]
+pub fn fake_assets(seed: u64) -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, len) in [(KERNEL, 300_001), (INITRAMFS, 700_003), (SHIM, 10_000), (GRUB, 40_007), (MOK_MANAGER, 5)] {
+        let mut state = seed.wrapping_mul(0x9E37_79B9).wrapping_add(len);
+        let byte = |_| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            u8::try_from(state >> 56).unwrap()
+        };
+        let bytes: Vec<u8> = (0..len).map(byte).collect();
+        std::fs::write(folder.path().join(name), bytes).unwrap();
+    }
+    write_manifest(folder.path());
+    folder
+}
