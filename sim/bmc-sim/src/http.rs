@@ -1,0 +1,265 @@
+//! A BMC on the wire: its listener, which can stop listening, and the way of a request through log and faults.
+
+use std::{io, net::SocketAddr, sync::Arc, time::Duration};
+
+use axum::{
+    Router,
+    body::{Body, to_bytes},
+    extract::{Request as HttpRequest, State},
+    http::{StatusCode, header, request::Parts},
+    response::{IntoResponse, Response},
+};
+use bytes::Bytes;
+use hyper_util::{
+    rt::{TokioExecutor, TokioIo},
+    server::conn::auto,
+    service::TowerToHyperService,
+};
+use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::{TcpListener, TcpSocket},
+    sync::{Notify, watch},
+    task::{JoinHandle, JoinSet},
+};
+use tokio_rustls::TlsAcceptor;
+
+use crate::{
+    bmc::Bmc,
+    faults::{self, Action, Held, When},
+    journal::{RequestRecord, redacted},
+    redfish::{self, Identity, Request, answer::Answer},
+    settings::Settings,
+};
+
+/// Longest request body.
+const MAX_BODY: usize = 1 << 20;
+/// Longest TLS handshake.
+const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
+
+/// By which a request cuts the connection that it came on.
+#[derive(Clone, Default)]
+struct Cut(Arc<Notify>);
+
+/// The BMC as a service to be mounted in process, without a listener: what would cut the connection answers 502.
+pub fn router(bmc: Arc<Bmc>) -> Router {
+    Router::new().fallback(handle).with_state(bmc)
+}
+
+/// A BMC's listener; ends, with its connections, when dropped.
+pub struct Listener {
+    /// Where it listens.
+    pub address: SocketAddr,
+    task: JoinHandle<()>,
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// A socket bound to an address that may be bound again by this program.
+fn bound(address: SocketAddr) -> io::Result<TcpSocket> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    socket.set_reuseaddr(true)?;
+    socket.set_reuseport(true)?;
+    socket.bind(address)?;
+    Ok(socket)
+}
+
+impl Listener {
+    /// Listens for a BMC's clients. While its settings say so it does not, and connections are refused by the system.
+    ///
+    /// # Errors
+    /// The address cannot be bound.
+    pub fn start(address: SocketAddr, tls: Option<TlsAcceptor>, bmc: Arc<Bmc>) -> io::Result<Self> {
+        // Bound and never listening: it keeps the port while the listener is closed.
+        let holder = bound(address)?;
+        let address = holder.local_addr()?;
+        let refused = bmc.settings.borrow().refuse;
+        let first = if refused { None } else { Some(bound(address)?.listen(1024)?) };
+        bmc.listening.send_replace(Some(!refused));
+        let task = tokio::spawn(async move {
+            let _holder = holder;
+            if let Err(error) = listen(address, first, tls, &bmc).await {
+                tracing::error!(machine = bmc.config.id, %error, "a BMC stopped listening");
+            }
+        });
+        Ok(Self { address, task })
+    }
+}
+
+/// Waits until connections are to be refused, or not any more.
+async fn until(settings: &mut watch::Receiver<Settings>, refuse: bool) {
+    // An error would mean that the BMC, which holds the sender, is gone.
+    let _ = settings.wait_for(|settings| settings.refuse == refuse).await;
+}
+
+async fn listen(
+    address: SocketAddr,
+    mut first: Option<TcpListener>,
+    tls: Option<TlsAcceptor>,
+    bmc: &Arc<Bmc>,
+) -> io::Result<()> {
+    let mut settings = bmc.settings.subscribe();
+    let router = router(bmc.clone());
+    loop {
+        let listener = match first.take() {
+            Some(listener) => listener,
+            None => {
+                until(&mut settings, false).await;
+                bound(address)?.listen(1024)?
+            }
+        };
+        bmc.listening.send_replace(Some(true));
+        let mut connections = JoinSet::new();
+        loop {
+            tokio::select! {
+                accepted = listener.accept() => match accepted {
+                    Ok((socket, _)) => {
+                        if let Err(error) = socket.set_nodelay(true) {
+                            tracing::debug!(%error, "TCP_NODELAY");
+                        }
+                        let (router, tls) = (router.clone(), tls.clone());
+                        connections.spawn(async move {
+                            let Some(tls) = tls else { return serve(socket, router).await };
+                            match tokio::time::timeout(HANDSHAKE_LIMIT, tls.accept(socket)).await {
+                                Ok(Ok(stream)) => serve(stream, router).await,
+                                Ok(Err(error)) => tracing::debug!(%error, "TLS handshake"),
+                                Err(_) => tracing::debug!("TLS handshake took too long"),
+                            }
+                        });
+                    }
+                    Err(error) => {
+                        // Out of file descriptors, most likely: others may be closed in a moment.
+                        tracing::warn!(%error, "accepting a connection");
+                        tokio::time::sleep(Duration::from_millis(50)).await;
+                    }
+                },
+                Some(_) = connections.join_next() => {}
+                () = until(&mut settings, true) => break,
+            }
+        }
+        drop(listener);
+        connections.shutdown().await;
+        bmc.listening.send_replace(Some(false));
+    }
+}
+
+async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(stream: S, router: Router) {
+    let cut = Cut::default();
+    let service = TowerToHyperService::new(router.layer(axum::Extension(cut.clone())));
+    let builder = auto::Builder::new(TokioExecutor::new()).http1_only();
+    tokio::select! {
+        result = builder.serve_connection(TokioIo::new(stream), service) => {
+            if let Err(error) = result {
+                tracing::debug!(%error, "a connection ended");
+            }
+        }
+        () = cut.0.notified() => {}
+    }
+}
+
+/// Never returns if there is a connection to cut.
+async fn cut(parts: &Parts) -> Response {
+    if let Some(Cut(notify)) = parts.extensions.get::<Cut>() {
+        notify.notify_one();
+        std::future::pending::<()>().await;
+    }
+    (StatusCode::BAD_GATEWAY, "the connection was cut").into_response()
+}
+
+async fn handle(State(bmc): State<Arc<Bmc>>, request: HttpRequest) -> Response {
+    let (parts, body) = request.into_parts();
+    let head = parts.method == axum::http::Method::HEAD;
+    if bmc.settings.borrow().refuse {
+        return cut(&parts).await;
+    }
+    let Ok(body) = to_bytes(body, MAX_BODY).await else {
+        return Answer::error(413, "PayloadTooLarge", "The request is larger than 1 MiB, or broke off.", &[])
+            .into_response(head);
+    };
+    let request = read(&parts, &body);
+    let seq = bmc.next_request();
+    bmc.requests.begin(record(&bmc, seq, &parts, &request));
+    let actions = bmc.faults.strike(&request.method, &request.path);
+    let wait = faults::delay(&actions);
+    if !wait.is_zero() {
+        tokio::time::sleep(wait).await;
+    }
+    hold(&bmc, &actions, When::Before, seq, &request).await;
+    if actions.contains(&Action::Drop { when: When::Before }) {
+        return cut(&parts).await;
+    }
+    let forced =
+        actions.iter().find_map(|action| if let Action::Status { status } = action { Some(*status) } else { None });
+    let answer = match forced {
+        Some(status) => Answer::error(status, "InternalError", "The service is unwell: a fault was set.", &[]),
+        None => perform(&bmc, seq, request.clone()).await,
+    };
+    hold(&bmc, &actions, When::After, seq, &request).await;
+    if actions.contains(&Action::Drop { when: When::After }) {
+        return cut(&parts).await;
+    }
+    if actions.contains(&Action::Garbage) {
+        bmc.requests.update(seq, |record| record.status = Some(200));
+        let html = [(header::CONTENT_TYPE, "text/html")];
+        return (html, Body::from("<html><body>Please wait, the page is loading.")).into_response();
+    }
+    bmc.requests.update(seq, |record| record.status = Some(answer.status));
+    answer.into_response(head)
+}
+
+/// Does what is asked, to its end even if the client goes away: so do real BMCs.
+async fn perform(bmc: &Arc<Bmc>, seq: u64, request: Request) -> Answer {
+    let bmc = bmc.clone();
+    let work = tokio::spawn(async move {
+        let identity = redfish::identify(&bmc, &request.headers);
+        bmc.requests.update(seq, |record| record.authentication = identity.name());
+        let answer = redfish::answer(&bmc, &request, identity).await;
+        bmc.requests.update(seq, |record| record.performed = answer.status < 400);
+        answer
+    });
+    work.await.unwrap_or_else(|error| {
+        tracing::error!(%error, "answering a request");
+        Answer::error(500, "InternalError", "The simulator failed; its log says more.", &[])
+    })
+}
+
+async fn hold(bmc: &Bmc, actions: &[Action], when: When, seq: u64, request: &Request) {
+    if actions.contains(&Action::Hold { when }) {
+        let held = Held { seq, method: request.method.clone(), path: request.path.clone(), when };
+        bmc.event("held", json!(held));
+        bmc.faults.hold(held).await;
+    }
+}
+
+fn read(parts: &Parts, body: &Bytes) -> Request {
+    let path = parts.uri.path();
+    let trimmed = path.trim_end_matches('/');
+    let body = if body.is_empty() { Ok(None) } else { serde_json::from_slice::<Value>(body).map(Some).map_err(|_| ()) };
+    Request {
+        method: parts.method.as_str().to_owned(),
+        path: if trimmed.is_empty() { "/" } else { trimmed }.to_owned(),
+        headers: parts.headers.clone(),
+        body,
+    }
+}
+
+fn record(bmc: &Bmc, seq: u64, parts: &Parts, request: &Request) -> RequestRecord {
+    let agent = parts.headers.get(header::USER_AGENT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let uri = parts.uri.path_and_query().map_or("/", |text| text.as_str());
+    RequestRecord {
+        seq,
+        machine: bmc.config.id.clone(),
+        method: request.method.clone(),
+        path: uri.chars().take(1024).collect(),
+        status: None,
+        user_agent: agent.chars().take(256).collect(),
+        authentication: Identity::Nobody.name(),
+        body: request.body.as_ref().ok().and_then(|body| body.as_ref().map(redacted)),
+        at_ms: u64::try_from(bmc.shared.started.elapsed().as_millis()).unwrap_or(u64::MAX),
+        performed: false,
+    }
+}

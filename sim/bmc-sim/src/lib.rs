@@ -1,0 +1,37 @@
+//! Virtual BMCs.
+//!
+//! A simulator holds machines, each behind a BMC of its own that speaks Redfish: a recorded tree of resources, with
+//! sessions, power, boot override, virtual media, tasks and Secure Boot as behaviour on top of it. Behind a BMC stands a
+//! QEMU machine, or a fake one: the real agent program over a made-up Linux tree. Virtual media are fetched by the
+//! simulator itself, range by range, when the machine reads. What goes wrong is set at run time over a control API.
+//!
+//! The simulator never uses the types of the client that it serves: they would hide the client's mistakes.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), bmc_sim::StartError> {
+//! use bmc_sim::{Config, MachineConfig, MachineKind, Simulator};
+//! let machines = vec![MachineConfig::new("node-0", MachineKind::Fake)];
+//! let config = Config { machines, agent: Some("target/debug/metamorph-agent".into()), ..Config::default() };
+//! let simulator = Simulator::start(config).await?;
+//! println!("{}", simulator.ready());
+//! # Ok(())
+//! # }
+//! ```
+
+pub mod bmc;
+pub mod config;
+pub mod control;
+pub mod faults;
+pub mod http;
+pub mod journal;
+pub mod machine;
+pub mod media;
+pub mod nbd;
+pub mod redfish;
+pub mod settings;
+pub mod simulator;
+pub mod tls;
+
+pub use config::{Config, DiskBus, DiskConfig, DiskFormat, MachineConfig, MachineKind, NicConfig};
+pub use settings::Settings;
+pub use simulator::{Simulator, StartError};

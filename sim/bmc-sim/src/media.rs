@@ -1,0 +1,465 @@
+//! Virtual media as a BMC reads them: by HTTP range requests, only what the machine asks for, through a small cache.
+//!
+//! Nothing of a medium is ever stored in a file. Ejecting a medium makes its reads fail at once, also those under way.
+
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use bytes::{Bytes, BytesMut};
+use reqwest::{StatusCode, header};
+use serde::Serialize;
+use tokio::sync::watch;
+use url::Url;
+
+use crate::settings::Settings;
+
+/// Bytes fetched at a time: the read-ahead.
+pub const BLOCK: u64 = 1 << 20;
+/// Blocks kept in memory for one medium.
+const CACHED_BLOCKS: usize = 8;
+/// Fetches remembered one by one; beyond that only the counters go on.
+const MAX_FETCHES: usize = 4096;
+/// How often a fetch is tried when the medium's server does not answer; the pause doubles from `FIRST_PAUSE`.
+const ATTEMPTS: u32 = 8;
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+/// Longest wait for a connection or between two pieces of an answer.
+const FETCH_TIMEOUT: Duration = Duration::from_secs(30);
+/// Bytes asked for when a medium is inserted, to see that it is there.
+const PROBE: u64 = 2048;
+/// Largest medium: far above any DVD, far below where offsets could overflow.
+const MAX_SIZE: u64 = 1 << 40;
+
+/// Why a medium cannot be read.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum MediaError {
+    /// Not an http or https URL.
+    #[error("the image {0:?} is not an http or https URL")]
+    Scheme(String),
+    /// The URL does not look like a CD image.
+    #[error("the image {0:?} does not end in .iso")]
+    Suffix(String),
+    /// No connection, or it broke.
+    #[error("fetching {url}: {detail}")]
+    Unreachable {
+        /// The medium, without credentials or query.
+        url: String,
+        /// What the connection said.
+        detail: String,
+    },
+    /// The server's answer is no piece of a file.
+    #[error("fetching {url}: the server answered with status {status}")]
+    Status {
+        /// The medium, without credentials or query.
+        url: String,
+        /// What it answered.
+        status: u16,
+    },
+    /// The server sends no ranges.
+    #[error("fetching {url}: {detail}")]
+    Range {
+        /// The medium, without credentials or query.
+        url: String,
+        /// What is wrong with the answer.
+        detail: String,
+    },
+    /// The medium was ejected.
+    #[error("the medium was ejected")]
+    Ejected,
+    /// A fault that was asked for.
+    #[error("a fault was set: media fetches fail")]
+    Fault,
+    /// The reader asked for what the medium does not have.
+    #[error("{0} bytes at {1} are beyond the medium's end")]
+    Beyond(u64, u64),
+}
+
+/// One fetch.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Fetch {
+    /// Which medium.
+    pub url: String,
+    /// First byte asked for.
+    pub start: u64,
+    /// Bytes asked for.
+    pub length: u64,
+    /// Status of the answer, if there was one.
+    pub status: Option<u16>,
+    /// What went wrong.
+    pub error: Option<String>,
+}
+
+/// What a drive has fetched and read in its life.
+#[derive(Clone, Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct MediaCounters {
+    /// Fetches, the last 4096.
+    pub fetches: VecDeque<Fetch>,
+    /// Fetches in all.
+    pub requests: u64,
+    /// Bytes that came from media servers.
+    pub bytes_fetched: u64,
+    /// Reads by the machine.
+    pub reads: u64,
+    /// Bytes handed to the machine.
+    pub bytes_read: u64,
+    /// Reads by the machine that failed.
+    pub failed_reads: u64,
+}
+
+/// The record of a drive's fetches, shared by all media that are put in.
+#[derive(Default)]
+pub struct MediaLog(Mutex<MediaCounters>);
+
+impl MediaLog {
+    fn lock(&self) -> MutexGuard<'_, MediaCounters> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The record as it is.
+    #[must_use]
+    pub fn snapshot(&self) -> MediaCounters {
+        self.lock().clone()
+    }
+
+    /// Counters alone, without the list of fetches.
+    #[must_use]
+    pub fn totals(&self) -> MediaCounters {
+        let counters = self.lock();
+        MediaCounters { fetches: VecDeque::new(), ..*counters }
+    }
+
+    /// Forgets all.
+    pub fn clear(&self) {
+        *self.lock() = MediaCounters::default();
+    }
+
+    fn fetched(&self, fetch: Fetch, bytes: u64) {
+        let mut counters = self.lock();
+        counters.requests += 1;
+        counters.bytes_fetched += bytes;
+        counters.fetches.push_back(fetch);
+        if counters.fetches.len() > MAX_FETCHES {
+            counters.fetches.pop_front();
+        }
+    }
+
+    fn read(&self, result: &Result<Bytes, MediaError>) {
+        let mut counters = self.lock();
+        counters.reads += 1;
+        match result {
+            Ok(bytes) => counters.bytes_read += bytes.len() as u64,
+            Err(_) => counters.failed_reads += 1,
+        }
+    }
+}
+
+/// A medium in a drive.
+pub struct Medium {
+    url: Url,
+    size: u64,
+    http: reqwest::Client,
+    settings: watch::Receiver<Settings>,
+    log: Arc<MediaLog>,
+    ejected: watch::Sender<bool>,
+    cache: tokio::sync::Mutex<VecDeque<(u64, Bytes)>>,
+}
+
+impl Medium {
+    /// Looks at the image as a BMC does when it is inserted: the address must be http or https and end in `.iso`, the
+    /// server must answer and send ranges.
+    ///
+    /// # Errors
+    /// What is wrong with address, server or answer.
+    pub async fn insert(
+        http: reqwest::Client,
+        image: &str,
+        settings: watch::Receiver<Settings>,
+        log: Arc<MediaLog>,
+    ) -> Result<Self, MediaError> {
+        let url = Url::parse(image).map_err(|_| MediaError::Scheme(image.to_owned()))?;
+        if !matches!(url.scheme(), "http" | "https") {
+            return Err(MediaError::Scheme(shown(&url)));
+        }
+        if !url.path().to_ascii_lowercase().ends_with(".iso") {
+            return Err(MediaError::Suffix(shown(&url)));
+        }
+        let cache = tokio::sync::Mutex::default();
+        let mut medium = Self { url, size: 0, http, settings, log, ejected: watch::Sender::new(false), cache };
+        medium.faults(0).await?;
+        let (_, size) = medium.fetch_once(0, PROBE, None).await?;
+        medium.size = size;
+        Ok(medium)
+    }
+
+    /// The image's address, without credentials and query.
+    #[must_use]
+    pub fn shown_url(&self) -> String {
+        shown(&self.url)
+    }
+
+    /// The image's address as it was given.
+    #[must_use]
+    pub fn url(&self) -> &Url {
+        &self.url
+    }
+
+    /// Size in bytes.
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// Makes all reads fail, those under way included.
+    pub fn eject(&self) {
+        self.ejected.send_replace(true);
+    }
+
+    /// Whether it was ejected.
+    #[must_use]
+    pub fn is_ejected(&self) -> bool {
+        *self.ejected.borrow()
+    }
+
+    /// Reads `length` bytes at `offset`, fetching what is not in the cache.
+    ///
+    /// # Errors
+    /// The medium was ejected, cannot be fetched, or ends before.
+    pub async fn read(&self, offset: u64, length: u64) -> Result<Bytes, MediaError> {
+        let mut ejected = self.ejected.subscribe();
+        let result = tokio::select! {
+            biased;
+            _ = ejected.wait_for(|ejected| *ejected) => Err(MediaError::Ejected),
+            result = self.read_blocks(offset, length) => result,
+        };
+        self.log.read(&result);
+        result
+    }
+
+    async fn read_blocks(&self, offset: u64, length: u64) -> Result<Bytes, MediaError> {
+        let end = offset.checked_add(length).filter(|end| *end <= self.size);
+        let end = end.ok_or(MediaError::Beyond(length, offset))?;
+        let mut out = BytesMut::with_capacity(usize::try_from(length.min(32 * BLOCK)).unwrap_or(0));
+        let mut at = offset;
+        while at < end {
+            let block = self.block(at / BLOCK).await?;
+            let from = at % BLOCK;
+            let take = (end - at).min(block.len() as u64 - from);
+            out.extend_from_slice(&block.slice(from as usize..(from + take) as usize));
+            at += take;
+        }
+        Ok(out.freeze())
+    }
+
+    /// One block, from the cache or fetched. Fetches of one medium follow each other, as with a real BMC.
+    async fn block(&self, number: u64) -> Result<Bytes, MediaError> {
+        let mut cache = self.cache.lock().await;
+        if let Some(at) = cache.iter().position(|(cached, _)| *cached == number)
+            && let Some(entry) = cache.remove(at)
+        {
+            let block = entry.1.clone();
+            cache.push_back(entry);
+            return Ok(block);
+        }
+        let start = number * BLOCK;
+        let length = BLOCK.min(self.size - start);
+        self.faults(length).await?;
+        let block = self.fetch(start, length).await?;
+        cache.push_back((number, block.clone()));
+        if cache.len() > CACHED_BLOCKS {
+            cache.pop_front();
+        }
+        Ok(block)
+    }
+
+    /// Waits and fails as the settings say.
+    async fn faults(&self, length: u64) -> Result<(), MediaError> {
+        let faults = self.settings.borrow().media.clone();
+        let fetched = self.log.lock().bytes_fetched;
+        if faults.fail || faults.fail_after_bytes.is_some_and(|limit| fetched >= limit) {
+            return Err(MediaError::Fault);
+        }
+        let transfer = (length * 1000).checked_div(faults.bytes_per_second).unwrap_or(0);
+        let wait = faults.delay_ms.saturating_add(transfer).min(600_000);
+        if wait > 0 {
+            tokio::time::sleep(Duration::from_millis(wait)).await;
+        }
+        Ok(())
+    }
+
+    /// Fetches a range, trying again while the server cannot be reached or is unwell: a BMC that gives up on the first
+    /// broken connection would lose its machine to every restart of that server.
+    async fn fetch(&self, start: u64, length: u64) -> Result<Bytes, MediaError> {
+        let mut pause = FIRST_PAUSE;
+        let mut attempt = 1;
+        loop {
+            let error = match self.fetch_once(start, length, Some(self.size)).await {
+                Ok((bytes, _)) => return Ok(bytes),
+                Err(error) => error,
+            };
+            let passing = match &error {
+                MediaError::Unreachable { .. } => true,
+                MediaError::Status { status, .. } => *status >= 500,
+                _ => false,
+            };
+            if !passing || attempt >= ATTEMPTS {
+                return Err(error);
+            }
+            tokio::time::sleep(pause).await;
+            pause *= 2;
+            attempt += 1;
+        }
+    }
+
+    /// One range request; gives the bytes and the size of the whole. `expected` is the size known from before.
+    async fn fetch_once(&self, start: u64, length: u64, expected: Option<u64>) -> Result<(Bytes, u64), MediaError> {
+        let mut status = None;
+        let result = self.request(start, length, expected, &mut status).await;
+        let error = result.as_ref().err().map(ToString::to_string);
+        let bytes = result.as_ref().map_or(0, |(bytes, _)| bytes.len() as u64);
+        self.log.fetched(Fetch { url: self.shown_url(), start, length, status, error }, bytes);
+        result
+    }
+
+    async fn request(
+        &self,
+        start: u64,
+        length: u64,
+        expected: Option<u64>,
+        status: &mut Option<u16>,
+    ) -> Result<(Bytes, u64), MediaError> {
+        let unreachable =
+            |error: reqwest::Error| MediaError::Unreachable { url: self.shown_url(), detail: chain(&error) };
+        let wrong = |detail: String| MediaError::Range { url: self.shown_url(), detail };
+        let range = format!("bytes={start}-{}", start + length - 1);
+        let request = self.http.get(self.url.clone()).header(header::RANGE, range);
+        let mut response = request.send().await.map_err(unreachable)?;
+        *status = Some(response.status().as_u16());
+        if response.status() == StatusCode::OK {
+            return Err(wrong("the server answered a range request with the whole file".to_owned()));
+        }
+        if response.status() != StatusCode::PARTIAL_CONTENT {
+            return Err(MediaError::Status { url: self.shown_url(), status: response.status().as_u16() });
+        }
+        let content_range = response.headers().get(header::CONTENT_RANGE).and_then(|value| value.to_str().ok());
+        let (from, to, size) = content_range
+            .and_then(parse_content_range)
+            .ok_or_else(|| wrong(format!("the answer's Content-Range is {content_range:?}")))?;
+        if from != start || to < from || to - from >= length || size > MAX_SIZE || to >= size {
+            return Err(wrong(format!("asked for {length} bytes at {start}, got bytes {from}-{to}/{size}")));
+        }
+        if expected.is_some_and(|expected| expected != size) {
+            return Err(wrong(format!("the image had {} bytes and has {size} now", self.size)));
+        }
+        let promised = to - from + 1;
+        if promised < length.min(size - start) {
+            return Err(wrong(format!("asked for {length} bytes at {start}, got {promised}")));
+        }
+        let mut body = BytesMut::with_capacity(promised as usize);
+        while let Some(piece) = response.chunk().await.map_err(unreachable)? {
+            if (body.len() + piece.len()) as u64 > promised {
+                return Err(wrong(format!("the answer is longer than the {promised} bytes that it promised")));
+            }
+            body.extend_from_slice(&piece);
+        }
+        if (body.len() as u64) < promised {
+            let detail = format!("the answer ended after {} of {promised} bytes", body.len());
+            return Err(MediaError::Unreachable { url: self.shown_url(), detail });
+        }
+        Ok((body.freeze(), size))
+    }
+}
+
+/// `bytes 0-2047/12345` as numbers.
+fn parse_content_range(value: &str) -> Option<(u64, u64, u64)> {
+    let (range, size) = value.strip_prefix("bytes ")?.split_once('/')?;
+    let (from, to) = range.split_once('-')?;
+    Some((from.parse().ok()?, to.parse().ok()?, size.parse().ok()?))
+}
+
+/// An address without user, password and query.
+fn shown(url: &Url) -> String {
+    let mut url = url.clone();
+    url.set_query(None);
+    url.set_fragment(None);
+    // Fails only for addresses that cannot have credentials.
+    let _ = url.set_username("").and_then(|()| url.set_password(None));
+    url.to_string()
+}
+
+/// An error and its causes in one line; reqwest's own text names the address, query included, so it is left out.
+fn chain(error: &reqwest::Error) -> String {
+    let mut text = if error.is_timeout() { "time ran out".to_owned() } else { String::new() };
+    let mut cause = std::error::Error::source(error);
+    while let Some(inner) = cause {
+        if !text.is_empty() {
+            text.push_str(": ");
+        }
+        text.push_str(&inner.to_string());
+        cause = inner.source();
+    }
+    if text.is_empty() { "the connection failed".to_owned() } else { text }
+}
+
+/// Why no client for media could be made.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// The file with the authority is unreadable.
+    #[error("reading the authority for media from {path}")]
+    Read {
+        /// Which file.
+        path: String,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The HTTP library refused.
+    #[error("making the HTTP client for media")]
+    Build(#[from] reqwest::Error),
+}
+
+/// The client by which BMCs fetch media: no proxy, no redirects elsewhere, certificates checked only if `verify`.
+///
+/// # Errors
+/// The authority's file cannot be read or is not PEM.
+pub fn client(verify: bool, authority: Option<&std::path::Path>) -> Result<reqwest::Client, ClientError> {
+    let builder = reqwest::Client::builder()
+        .no_proxy()
+        .http1_only()
+        .user_agent("bmc-sim virtual-media")
+        .redirect(reqwest::redirect::Policy::limited(3))
+        .connect_timeout(FETCH_TIMEOUT)
+        .read_timeout(FETCH_TIMEOUT);
+    let builder = if verify {
+        let mut trusted = Vec::new();
+        if let Some(path) = authority {
+            let read = |source| ClientError::Read { path: path.display().to_string(), source };
+            trusted = reqwest::Certificate::from_pem_bundle(&std::fs::read(path).map_err(read)?)?;
+        }
+        builder.tls_certs_only(trusted)
+    } else {
+        builder.tls_certs_only([]).tls_danger_accept_invalid_certs(true)
+    };
+    Ok(builder.build()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn content_ranges() {
+        assert_eq!(parse_content_range("bytes 0-9/10"), Some((0, 9, 10)));
+        for bad in ["bytes */10", "bytes 0-9/*", "0-9/10", "bytes 0-9", "bytes -1-9/10", ""] {
+            assert_eq!(parse_content_range(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn addresses_are_shown_without_secrets() {
+        let url = Url::parse("https://u:p@h:1/a/b.iso?token=x#y").unwrap();
+        assert_eq!(shown(&url), "https://h:1/a/b.iso");
+    }
+}

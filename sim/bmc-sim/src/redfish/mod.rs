@@ -1,0 +1,185 @@
+//! The Redfish service of one BMC: authentication, the tree, and what can be done to it.
+
+pub mod actions;
+pub mod answer;
+pub mod sessions;
+pub mod tasks;
+pub mod tree;
+
+use std::{sync::Arc, time::Duration};
+
+use axum::http::{HeaderMap, header};
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use crate::{
+    bmc::{Bmc, lock},
+    settings::Settings,
+};
+use answer::Answer;
+
+/// A request, read and bounded.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// Method.
+    pub method: String,
+    /// Path without a slash at its end.
+    pub path: String,
+    /// Headers.
+    pub headers: HeaderMap,
+    /// The JSON body; none when there was no body, an error when it was no JSON.
+    pub body: Result<Option<Value>, ()>,
+}
+
+impl Request {
+    fn header(&self, name: header::HeaderName) -> Option<&str> {
+        self.headers.get(name).and_then(|value| value.to_str().ok())
+    }
+
+    /// The body as an object.
+    fn object(&self) -> Option<&serde_json::Map<String, Value>> {
+        self.body.as_ref().ok()?.as_ref()?.as_object()
+    }
+}
+
+/// How a client showed who it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Identity {
+    /// By a session's token.
+    Session(u64),
+    /// By user name and password.
+    Basic,
+    /// Not at all.
+    Nobody,
+    /// By something that is not valid here.
+    Refused,
+}
+
+impl Identity {
+    /// Its name in the request log.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Session(_) => "session",
+            Self::Basic => "basic",
+            Self::Nobody => "none",
+            Self::Refused => "refused",
+        }
+    }
+}
+
+pub(crate) fn idle(settings: &Settings) -> Duration {
+    Duration::from_secs(settings.session_idle_seconds)
+}
+
+/// Who sent a request.
+#[must_use]
+pub fn identify(bmc: &Bmc, headers: &HeaderMap) -> Identity {
+    let settings = bmc.settings.borrow().clone();
+    if let Some(token) = headers.get("x-auth-token") {
+        let token = token.to_str().unwrap_or_default();
+        let touched = lock(&bmc.sessions).touch(token, Instant::now(), idle(&settings));
+        return touched.filter(|_| settings.sessions).map_or(Identity::Refused, Identity::Session);
+    }
+    let Some(value) = headers.get(header::AUTHORIZATION) else { return Identity::Nobody };
+    let credentials = value.to_str().ok().and_then(|value| {
+        let (scheme, data) = value.split_once(' ')?;
+        let data = scheme.eq_ignore_ascii_case("basic").then(|| STANDARD.decode(data.trim()).ok())??;
+        String::from_utf8(data).ok()
+    });
+    let valid = credentials.as_deref().and_then(|text| text.split_once(':')).is_some_and(|(user, password)| {
+        let account = lock(&bmc.account);
+        settings.basic_auth && account.0 == user && account.1 == password
+    });
+    if valid { Identity::Basic } else { Identity::Refused }
+}
+
+/// Answers a request.
+pub async fn answer(bmc: &Arc<Bmc>, request: &Request, identity: Identity) -> Answer {
+    let path = request.path.as_str();
+    let method = request.method.as_str();
+    let reading = matches!(method, "GET" | "HEAD");
+    if reading && path == "/redfish" {
+        return Answer::resource(json!({ "v1": "/redfish/v1/" }));
+    }
+    let settings = bmc.settings.borrow().clone();
+    let sessions = "/redfish/v1/SessionService/Sessions";
+    if settings.sessions && method == "POST" && matches!(path.strip_prefix(sessions), Some("" | "/Members")) {
+        return open_session(bmc, request, &settings);
+    }
+    let open = reading && matches!(path, "/redfish/v1" | "/redfish/v1/odata");
+    if !open && !matches!(identity, Identity::Session(_) | Identity::Basic) {
+        let message = "The request needs a valid session token or user name and password.";
+        let challenge = "Basic realm=\"Redfish\"";
+        return Answer::error(401, "NoValidSession", message, &[]).with(header::WWW_AUTHENTICATE, challenge);
+    }
+    if let Some(answer) = task_answer(bmc, path, reading) {
+        return answer;
+    }
+    if reading {
+        return tree::resource(bmc, path).map_or_else(
+            || Answer::not_found(path),
+            |body| {
+                let tag = tree::etag(&body);
+                Answer::resource(body).with(header::ETAG, tag)
+            },
+        );
+    }
+    if method == "DELETE"
+        && let Some(id) = path.strip_prefix("/redfish/v1/SessionService/Sessions/")
+    {
+        let closed = lock(&bmc.sessions).close(id);
+        if !closed {
+            return Answer::not_found(path);
+        }
+        bmc.event("session", json!({ "closed": id }));
+        return Answer::empty(204);
+    }
+    actions::answer(bmc, request, &settings).await
+}
+
+fn open_session(bmc: &Bmc, request: &Request, settings: &Settings) -> Answer {
+    let Some(body) = request.object() else { return Answer::malformed() };
+    let text = |name: &str| body.get(name).and_then(Value::as_str);
+    let (Some(user), Some(password)) = (text("UserName"), text("Password")) else {
+        let message = "A session is opened with UserName and Password.";
+        return Answer::error(400, "PropertyMissing", message, &["UserName"]);
+    };
+    let valid = {
+        let account = lock(&bmc.account);
+        account.0 == user && account.1 == password
+    };
+    if !valid {
+        let message = "There is no account with this user name and password.";
+        return Answer::error(401, "ResourceAtUriUnauthorized", message, &["/redfish/v1/SessionService/Sessions"]);
+    }
+    let (limit, idle) = (settings.session_limit, idle(settings));
+    let opened = lock(&bmc.sessions).open(user, text("Context"), limit, Instant::now(), idle);
+    let Some(session) = opened else {
+        let message = format!("All {limit} sessions that the service can hold are open.");
+        return Answer::error(503, "SessionLimitExceeded", message, &[]);
+    };
+    bmc.event("session", json!({ "opened": session.id, "context": session.context }));
+    let location = format!("/redfish/v1/SessionService/Sessions/{}", session.id);
+    let mut answer = Answer::resource(session.resource()).with(header::LOCATION, location);
+    answer.status = 201;
+    answer.with(header::HeaderName::from_static("x-auth-token"), session.token)
+}
+
+/// Tasks and their monitors.
+fn task_answer(bmc: &Bmc, path: &str, reading: bool) -> Option<Answer> {
+    let rest = path.strip_prefix("/redfish/v1/TaskService/")?;
+    let (kind, id) = rest.split_once('/')?;
+    let tasks = lock(&bmc.tasks);
+    let found = match kind {
+        "Tasks" => tasks.task(id),
+        "TaskMonitors" => tasks.monitor(id),
+        _ => None,
+    };
+    Some(match found {
+        Some(answer) if reading => answer,
+        Some(_) => Answer::not_allowed("this method", "GET, HEAD"),
+        None => Answer::not_found(path),
+    })
+}

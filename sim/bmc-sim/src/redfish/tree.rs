@@ -1,0 +1,285 @@
+//! The resources a BMC shows: the recorded tree, with what is this machine's own laid over it.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use crate::{
+    bmc::{Bmc, PowerView},
+    machine::Running,
+    settings::{MediaPlace, Settings},
+};
+
+include!(concat!(env!("OUT_DIR"), "/recorded.rs"));
+
+/// The system's id in the recorded tree, which each machine replaces by its own.
+const RECORDED_ID: &str = "437XR1138R2";
+/// The manager's resource.
+pub const MANAGER: &str = "/redfish/v1/Managers/BMC";
+/// Id of the drive that takes CD images.
+pub const DRIVE: &str = "CD1";
+/// The recorded Ethernet interfaces that stand for the machine's first two cards.
+const RECORDED_NICS: [&str; 2] = ["12446A3B0411", "12446A3B8890"];
+/// Boot override targets that the firmware knows.
+pub const BOOT_TARGETS: [&str; 10] =
+    ["None", "Pxe", "Cd", "Usb", "Hdd", "BiosSetup", "Utilities", "Diags", "SDCard", "UefiTarget"];
+
+/// Paths of the recorded resources, with the recorded system id.
+pub fn recorded_paths() -> impl Iterator<Item = (&'static str, &'static str)> {
+    RECORDED.iter().copied()
+}
+
+/// The path of a machine's system.
+#[must_use]
+pub fn system_path(id: &str) -> String {
+    format!("/redfish/v1/Systems/{id}")
+}
+
+/// A recorded resource as this machine shows it, before anything of its own is laid over.
+fn recorded(bmc: &Bmc, path: &str) -> Option<Value> {
+    let system = system_path(&bmc.config.id);
+    let recorded_system = system_path(RECORDED_ID);
+    let recorded_path = match path.strip_prefix(&system) {
+        Some(rest) if rest.is_empty() || rest.starts_with('/') => format!("{recorded_system}{rest}"),
+        _ if path.starts_with(&recorded_system) => return None,
+        _ => path.to_owned(),
+    };
+    let at = RECORDED.binary_search_by(|(known, _)| (*known).cmp(&recorded_path)).ok();
+    let at = at.or_else(|| RECORDED.iter().position(|(known, _)| *known == recorded_path))?;
+    let text = RECORDED.get(at)?.1.replace(&recorded_system, &system);
+    serde_json::from_str(&text).ok()
+}
+
+/// The resource at `path` (without a slash at its end), if the BMC has one.
+#[must_use]
+pub fn resource(bmc: &Bmc, path: &str) -> Option<Value> {
+    let settings = bmc.settings.borrow().clone();
+    if let Some(body) = service_resource(bmc, path, &settings) {
+        return Some(body);
+    }
+    let system = system_path(&bmc.config.id);
+    if let Some(rest) = path.strip_prefix(MANAGER).and_then(|rest| rest.strip_prefix("/VirtualMedia")) {
+        if settings.media_at == MediaPlace::System {
+            return None;
+        }
+        return media_resource(bmc, rest, &format!("{MANAGER}/VirtualMedia"));
+    }
+    if let Some(rest) = path.strip_prefix(&format!("{system}/VirtualMedia"))
+        && (rest.is_empty() || rest.starts_with('/'))
+    {
+        if settings.media_at == MediaPlace::Manager {
+            return None;
+        }
+        return media_resource(bmc, rest, &format!("{system}/VirtualMedia"));
+    }
+    let mut body = recorded(bmc, path)?;
+    if path == "/redfish/v1" {
+        body["UUID"] = json!(derived(bmc, "service"));
+        body["Product"] = json!("Virtual BMC");
+        body["Vendor"] = json!(bmc.config.manufacturer);
+        if !settings.sessions
+            && let Some(fields) = body.as_object_mut()
+        {
+            fields.shift_remove("SessionService");
+            fields.shift_remove("Links");
+        }
+    } else if path == system {
+        lay_system(bmc, &mut body, &settings);
+    } else if path == format!("{system}/SecureBoot") {
+        let state = bmc.system();
+        body["SecureBootEnable"] = json!(state.secure_boot);
+        body["SecureBootCurrentBoot"] = json!(if state.secure_boot_now { "Enabled" } else { "Disabled" });
+    } else if path == MANAGER {
+        body["UUID"] = json!(derived(bmc, "manager"));
+        body["ServiceEntryPointUUID"] = json!(derived(bmc, "service"));
+        body["DateTime"] = json!(Timestamp::now().to_string());
+        body["DateTimeLocalOffset"] = json!("+00:00");
+        if settings.media_at != MediaPlace::System {
+            body["VirtualMedia"] = json!({ "@odata.id": format!("{MANAGER}/VirtualMedia") });
+        }
+    } else if path == "/redfish/v1/Chassis/1U" {
+        body["SerialNumber"] = json!(bmc.config.system_serial());
+        body["PowerState"] = json!(power_state(&bmc.power()));
+    } else if let Some(index) = RECORDED_NICS.iter().position(|id| path == format!("{system}/EthernetInterfaces/{id}"))
+    {
+        lay_nic(bmc, &mut body, index);
+    } else if path == format!("{system}/EthernetInterfaces/VLAN1") {
+        body["PermanentMACAddress"] = json!(bmc.config.mac(0).to_uppercase());
+        body["MACAddress"] = json!(bmc.config.mac(0).to_uppercase());
+    }
+    Some(body)
+}
+
+/// `On` or `Off`.
+#[must_use]
+pub fn power_state(power: &PowerView) -> &'static str {
+    if power.on { "On" } else { "Off" }
+}
+
+fn derived(bmc: &Bmc, what: &str) -> String {
+    Uuid::new_v5(&bmc.config.system_uuid(), what.as_bytes()).to_string()
+}
+
+fn lay_system(bmc: &Bmc, body: &mut Value, settings: &Settings) {
+    let (config, state, power) = (&bmc.config, bmc.system(), bmc.power());
+    for (name, value) in [
+        ("Id", json!(config.id)),
+        ("Name", json!(config.id)),
+        ("HostName", json!(config.id)),
+        ("SerialNumber", json!(config.system_serial())),
+        ("UUID", json!(config.system_uuid())),
+        ("Manufacturer", json!(config.manufacturer)),
+        ("Model", json!(config.model)),
+        ("AssetTag", json!(state.asset_tag)),
+        ("IndicatorLED", json!(state.indicator)),
+        ("PowerState", json!(power_state(&power))),
+    ] {
+        body[name] = value;
+    }
+    body["Boot"] = json!({
+        "BootSourceOverrideEnabled": state.boot.enabled,
+        "BootSourceOverrideEnabled@Redfish.AllowableValues": ["Disabled", "Once", "Continuous"],
+        "BootSourceOverrideTarget": state.boot.target,
+        "BootSourceOverrideTarget@Redfish.AllowableValues": BOOT_TARGETS,
+        "BootSourceOverrideMode": state.boot.mode,
+        "BootSourceOverrideMode@Redfish.AllowableValues": ["UEFI", "Legacy"],
+        "UefiTargetBootSourceOverride": "/0x31/0x33/0x01/0x01",
+    });
+    let progress = match power.running {
+        Running::Off => "None",
+        Running::Medium => "OSBootStarted",
+        Running::Disk => "OSRunning",
+        Running::None | Running::Hung => "SystemHardwareInitializationComplete",
+    };
+    body["BootProgress"] = json!({ "LastState": progress });
+    body["ProcessorSummary"]["Count"] = json!(1);
+    body["ProcessorSummary"]["CoreCount"] = json!(config.cpus);
+    body["ProcessorSummary"]["LogicalProcessorCount"] = json!(config.cpus);
+    body["MemorySummary"]["TotalSystemMemoryGiB"] = json!(f64::from(config.memory_mib) / 1024.0);
+    if settings.media_at == MediaPlace::Manager
+        && let Some(fields) = body.as_object_mut()
+    {
+        fields.shift_remove("VirtualMedia");
+    }
+}
+
+fn lay_nic(bmc: &Bmc, body: &mut Value, index: usize) {
+    let mac = bmc.config.mac(index).to_uppercase();
+    body["PermanentMACAddress"] = json!(mac);
+    body["MACAddress"] = json!(mac);
+    let plugged = bmc.config.nics.get(index).is_some_and(|nic| !nic.unplugged);
+    body["LinkStatus"] = json!(if plugged { "LinkUp" } else { "LinkDown" });
+    body["HostName"] = json!(bmc.config.id);
+    body["FQDN"] = json!(bmc.config.id);
+}
+
+/// A resource below a virtual media collection at `base`; the one under the manager shows the same drives.
+fn media_resource(bmc: &Bmc, rest: &str, base: &str) -> Option<Value> {
+    let own = format!("{}/VirtualMedia", system_path(&bmc.config.id));
+    let mut body = recorded(bmc, &format!("{own}{rest}"))?;
+    if base != own {
+        body = serde_json::from_str(&body.to_string().replace(&own, base)).ok()?;
+    }
+    let Some(id) = rest.strip_prefix('/').filter(|id| !id.contains('/')) else { return Some(body) };
+    let medium = (id == DRIVE).then(|| bmc.medium()).flatten();
+    let image = medium.as_ref().map(|medium| medium.url().to_string());
+    let name = medium.as_ref().and_then(|medium| medium.url().path_segments()?.next_back().map(str::to_owned));
+    body["Image"] = json!(image);
+    body["ImageName"] = json!(name);
+    body["Inserted"] = json!(medium.is_some());
+    body["ConnectedVia"] = json!(if medium.is_some() { "URI" } else { "NotConnected" });
+    body["WriteProtected"] = json!(true);
+    if id == DRIVE {
+        body["VerifyCertificate"] = json!(false);
+        body["TransferMethod"] = json!("Stream");
+        body["TransferProtocolType"] = json!(medium.as_ref().map(|medium| medium.url().scheme().to_uppercase()));
+        body["Actions"] = json!({
+            "#VirtualMedia.InsertMedia": { "target": format!("{base}/{id}/Actions/VirtualMedia.InsertMedia") },
+            "#VirtualMedia.EjectMedia": { "target": format!("{base}/{id}/Actions/VirtualMedia.EjectMedia") },
+        });
+    }
+    Some(body)
+}
+
+/// Resources of the services that the recorded tree links to and does not hold.
+fn service_resource(bmc: &Bmc, path: &str, settings: &Settings) -> Option<Value> {
+    let rest = path.strip_prefix("/redfish/v1/")?;
+    Some(match rest {
+        "odata" => json!({
+            "@odata.context": "/redfish/v1/$metadata",
+            "value": [
+                { "name": "Service", "kind": "Singleton", "url": "/redfish/v1/" },
+                { "name": "Systems", "kind": "Singleton", "url": "/redfish/v1/Systems" },
+                { "name": "Managers", "kind": "Singleton", "url": "/redfish/v1/Managers" },
+                { "name": "Chassis", "kind": "Singleton", "url": "/redfish/v1/Chassis" },
+            ],
+        }),
+        "SessionService" if settings.sessions => json!({
+            "@odata.type": "#SessionService.v1_1_9.SessionService",
+            "@odata.id": path,
+            "Id": "SessionService",
+            "Name": "Session Service",
+            "Status": { "State": "Enabled", "Health": "OK" },
+            "ServiceEnabled": true,
+            "SessionTimeout": settings.session_idle_seconds,
+            "Sessions": { "@odata.id": "/redfish/v1/SessionService/Sessions" },
+        }),
+        "SessionService/Sessions" if settings.sessions => {
+            let mut sessions = crate::bmc::lock(&bmc.sessions);
+            let open = sessions.list(tokio::time::Instant::now(), super::idle(settings));
+            let members: Vec<Value> = open
+                .iter()
+                .map(|session| json!({ "@odata.id": format!("/redfish/v1/SessionService/Sessions/{}", session.id) }))
+                .collect();
+            json!({
+                "@odata.type": "#SessionCollection.SessionCollection",
+                "@odata.id": path,
+                "Name": "Session Collection",
+                "Members@odata.count": members.len(),
+                "Members": members,
+            })
+        }
+        "TaskService" => json!({
+            "@odata.type": "#TaskService.v1_2_1.TaskService",
+            "@odata.id": path,
+            "Id": "TaskService",
+            "Name": "Task Service",
+            "DateTime": Timestamp::now().to_string(),
+            "CompletedTaskOverWritePolicy": "Oldest",
+            "LifeCycleEventOnTaskStateChange": false,
+            "Status": { "State": "Enabled", "Health": "OK" },
+            "ServiceEnabled": true,
+            "Tasks": { "@odata.id": "/redfish/v1/TaskService/Tasks" },
+        }),
+        "TaskService/Tasks" => crate::bmc::lock(&bmc.tasks).collection(),
+        "EventService/Subscriptions" => json!({
+            "@odata.type": "#EventDestinationCollection.EventDestinationCollection",
+            "@odata.id": path,
+            "Name": "Event Subscriptions Collection",
+            "Members@odata.count": 0,
+            "Members": [],
+        }),
+        _ => {
+            let id = rest.strip_prefix("SessionService/Sessions/").filter(|_| settings.sessions)?;
+            let mut sessions = crate::bmc::lock(&bmc.sessions);
+            let open = sessions.list(tokio::time::Instant::now(), super::idle(settings));
+            open.iter().find(|session| session.id.to_string() == id)?.resource()
+        }
+    })
+}
+
+/// An entity tag over what clients can change: reading the power or the time does not make it stale.
+#[must_use]
+pub fn etag(body: &Value) -> String {
+    let mut body = body.clone();
+    if let Some(fields) = body.as_object_mut() {
+        for volatile in ["PowerState", "BootProgress", "DateTime", "SecureBootCurrentBoot"] {
+            fields.shift_remove(volatile);
+        }
+    }
+    let mut hasher = DefaultHasher::new();
+    body.to_string().hash(&mut hasher);
+    format!("\"{:016x}\"", hasher.finish())
+}

@@ -1,0 +1,126 @@
+//! How a BMC behaves, as switches that can be turned while it runs.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// Where virtual media resources are found in the tree.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum MediaPlace {
+    /// Under the system and under the manager: two views of one drive.
+    #[default]
+    Both,
+    /// Under the system only, as Redfish wants it since 2020.4.
+    System,
+    /// Under the manager only, as older BMCs have it.
+    Manager,
+}
+
+/// What goes wrong when the BMC reads its virtual medium.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+pub struct MediaFaults {
+    /// Delay before each fetch, in milliseconds.
+    pub delay_ms: u64,
+    /// Throughput limit in bytes per second; 0 is none.
+    pub bytes_per_second: u64,
+    /// Every fetch fails, the medium's server not being asked.
+    pub fail: bool,
+    /// Fetches fail once so many bytes of the medium were fetched.
+    pub fail_after_bytes: Option<u64>,
+}
+
+/// The switches of one BMC.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+pub struct Settings {
+    /// Connections are refused: nothing listens on the port, and open connections are cut.
+    pub refuse: bool,
+    /// Most sessions at a time; one more is answered with 503.
+    pub session_limit: usize,
+    /// A session unused for so many seconds is gone.
+    pub session_idle_seconds: u64,
+    /// Whether there is a session service at all.
+    pub sessions: bool,
+    /// Whether HTTP basic authentication is taken.
+    pub basic_auth: bool,
+    /// Resets and media actions are answered with 202 and a task.
+    pub async_actions: bool,
+    /// Such tasks begin and never end, and do nothing.
+    pub stuck_tasks: bool,
+    /// How long such a task lasts before it acts, in milliseconds.
+    pub task_delay_ms: u64,
+    /// A reset that finds the system in that state already is answered with 409, else with 204.
+    pub reset_conflict: bool,
+    /// Resets are accepted and change nothing.
+    pub power_stuck: bool,
+    /// A PATCH without If-Match is refused with 428.
+    pub require_if_match: bool,
+    /// Where virtual media are found.
+    pub media_at: MediaPlace,
+    /// What goes wrong when the medium is read.
+    pub media: MediaFaults,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            refuse: false,
+            session_limit: 16,
+            session_idle_seconds: 1800,
+            sessions: true,
+            basic_auth: true,
+            async_actions: false,
+            stuck_tasks: false,
+            task_delay_ms: 0,
+            reset_conflict: true,
+            power_stuck: false,
+            require_if_match: false,
+            media_at: MediaPlace::Both,
+            media: MediaFaults::default(),
+        }
+    }
+}
+
+impl Settings {
+    /// These settings with the fields of `patch` (a JSON object, as in a merge patch) changed.
+    ///
+    /// # Errors
+    /// The patch is no object, or names a field that does not exist or with a value of the wrong type.
+    pub fn patched(&self, patch: &Value) -> Result<Self, serde_json::Error> {
+        let mut whole = serde_json::to_value(self)?;
+        merge(&mut whole, patch, 0);
+        serde_json::from_value(whole)
+    }
+}
+
+/// JSON merge patch (RFC 7396), to a depth no setting exceeds.
+fn merge(target: &mut Value, patch: &Value, depth: usize) {
+    match (target, patch) {
+        (Value::Object(target), Value::Object(patch)) if depth < 8 => {
+            for (key, value) in patch {
+                merge(target.entry(key.clone()).or_insert(Value::Null), value, depth + 1);
+            }
+        }
+        (target, patch) => *target = patch.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn patches_change_what_they_name() {
+        let settings = Settings::default();
+        let changed = settings.patched(&json!({"sessionLimit": 2, "media": {"delayMs": 5}})).unwrap();
+        assert_eq!((changed.session_limit, changed.media.delay_ms, changed.sessions), (2, 5, true));
+        let back = changed.patched(&json!({"media": {"failAfterBytes": null}})).unwrap();
+        assert_eq!(back.media.delay_ms, 5);
+        assert!(settings.patched(&json!({"sesionLimit": 2})).is_err());
+        assert!(settings.patched(&json!({"refuse": "yes"})).is_err());
+        assert!(settings.patched(&json!(3)).is_err());
+    }
+}
