@@ -1,0 +1,120 @@
+//! The way to a BMC: one call in flight at a time, whoever calls, each written to the ledger.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use tokio::time::Instant;
+
+use crate::address::Address;
+use crate::ledger::{Call, CallOutcome, Ledger};
+
+/// All BMCs that this process talks to, by `host:port`.
+#[derive(Debug, Default)]
+pub struct BmcRegistry {
+    channels: Mutex<HashMap<String, Weak<Channel>>>,
+}
+
+impl BmcRegistry {
+    /// An empty registry. There is one per process.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The channel to the BMC at this address: the same one for all systems behind it, as long as somebody holds it.
+    #[must_use]
+    pub fn channel(&self, address: &Address) -> Arc<Channel> {
+        let key = address.key();
+        let mut channels = self.channels.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(channel) = channels.get(&key).and_then(Weak::upgrade) {
+            return channel;
+        }
+        channels.retain(|_, channel| channel.strong_count() > 0);
+        let channel = Arc::new(Channel::default());
+        channels.insert(key, Arc::downgrade(&channel));
+        channel
+    }
+}
+
+/// The way to one BMC.
+#[derive(Debug, Default)]
+pub struct Channel {
+    gate: tokio::sync::Mutex<()>,
+    ledger: Ledger,
+    sessions: Mutex<BTreeSet<String>>,
+}
+
+impl Channel {
+    /// Waits for its turn (first come, first served) and begins a call. The next call begins when the returned value is gone.
+    ///
+    /// `retry` is 0 for the first try.
+    pub async fn begin(&self, method: &str, path: &str, retry: u32) -> InFlight<'_> {
+        let gate = self.gate.lock().await;
+        let call = Call {
+            sequence: 0,
+            method: method.to_owned(),
+            path: path.to_owned(),
+            outcome: CallOutcome::Abandoned,
+            milliseconds: 0,
+            retry,
+        };
+        InFlight { ledger: &self.ledger, call: Some(call), started: Instant::now(), _gate: gate }
+    }
+
+    /// The ledger.
+    #[must_use]
+    pub const fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    fn sessions(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes that a client of this process uses the session at this path.
+    pub fn add_session(&self, path: &str) {
+        self.sessions().insert(path.to_owned());
+    }
+
+    /// Notes that nobody here uses the session any more.
+    pub fn remove_session(&self, path: &str) {
+        self.sessions().remove(path);
+    }
+
+    /// Whether a client of this process uses the session at this path.
+    #[must_use]
+    pub fn holds_session(&self, path: &str) -> bool {
+        self.sessions().contains(path)
+    }
+}
+
+/// A call that has its turn. Dropped without [`InFlight::end`], it is written down as abandoned.
+#[derive(Debug)]
+pub struct InFlight<'a> {
+    ledger: &'a Ledger,
+    call: Option<Call>,
+    started: Instant,
+    // Last: the record is written before the next call begins.
+    _gate: tokio::sync::MutexGuard<'a, ()>,
+}
+
+impl InFlight<'_> {
+    /// Ends the call.
+    pub fn end(mut self, outcome: CallOutcome) {
+        self.settle(outcome);
+    }
+
+    fn settle(&mut self, outcome: CallOutcome) {
+        if let Some(mut call) = self.call.take() {
+            call.outcome = outcome;
+            call.milliseconds = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
+            self.ledger.record(call);
+        }
+    }
+}
+
+impl Drop for InFlight<'_> {
+    fn drop(&mut self) {
+        self.settle(CallOutcome::Abandoned);
+    }
+}

@@ -1,0 +1,136 @@
+//! Failed exchanges with a BMC: a kind for programs, and for people what was attempted, what was found and what to do.
+
+use std::borrow::Cow;
+
+/// Kinds of failures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ErrorKind {
+    /// Nothing answers at the address, or the connection was lost.
+    Unreachable,
+    /// The BMC's certificate is not trusted.
+    TlsNotTrusted,
+    /// User or password refused, or the account lacks the right.
+    Unauthorized,
+    /// The system or another resource is not there.
+    NotFound,
+    /// The BMC has no free session.
+    SessionLimit,
+    /// The BMC answered with this HTTP status (or, for other protocols, code) and an error.
+    Rejected {
+        /// Status code.
+        status: u16,
+    },
+    /// No answer, or no end of a task, in time.
+    Timeout,
+    /// The answer cannot be understood, or is too large.
+    Protocol,
+    /// The BMC lacks something that is needed.
+    Unsupported,
+}
+
+impl ErrorKind {
+    /// Whether the same call may succeed later with nothing changed by hand.
+    #[must_use]
+    pub const fn is_transient(self) -> bool {
+        match self {
+            // A BMC that restarts serves half pages and errors of its web server for a while.
+            Self::Unreachable | Self::SessionLimit | Self::Timeout | Self::Protocol => true,
+            Self::Rejected { status } => status >= 500 || matches!(status, 408 | 409 | 423 | 425 | 429),
+            Self::TlsNotTrusted | Self::Unauthorized | Self::NotFound | Self::Unsupported => false,
+        }
+    }
+
+    /// One word, for ledgers and logs.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Unreachable => "unreachable",
+            Self::TlsNotTrusted => "tls-not-trusted",
+            Self::Unauthorized => "unauthorized",
+            Self::NotFound => "not-found",
+            Self::SessionLimit => "session-limit",
+            Self::Rejected { .. } => "rejected",
+            Self::Timeout => "timeout",
+            Self::Protocol => "protocol",
+            Self::Unsupported => "unsupported",
+        }
+    }
+
+    const fn advice(self) -> &'static str {
+        match self {
+            Self::Unreachable => "check that the BMC runs and that its address and port are reachable from here",
+            Self::TlsNotTrusted => {
+                "add the CA that signed the BMC's certificate, or set spec.bmc.disableCertificateVerification"
+            }
+            Self::Unauthorized => {
+                "correct user and password in the Secret that spec.bmc.credentialsName names, and check the account's role"
+            }
+            Self::NotFound => "correct the path in spec.bmc.address",
+            Self::SessionLimit => "end sessions on the BMC that are no longer used, or wait until they expire",
+            Self::Rejected { .. } => "see the BMC's own log",
+            Self::Timeout => "check the BMC's load and network; restart the BMC if it stays silent",
+            Self::Protocol => "check that the address is a BMC's Redfish service, and the BMC's firmware for updates",
+            Self::Unsupported => "check the BMC's licence and firmware",
+        }
+    }
+}
+
+/// A failed exchange with a BMC. Displayed as «attempted: found».
+#[derive(Debug, thiserror::Error)]
+#[error("{attempted}: {found}")]
+pub struct BmcError {
+    /// Kind.
+    pub kind: ErrorKind,
+    /// What was attempted, such as «insert the medium on BMC https://192.0.2.10».
+    pub attempted: String,
+    /// What was found.
+    pub found: String,
+    /// What to do.
+    pub advice: Cow<'static, str>,
+    /// The cause below, if any.
+    #[source]
+    pub source: Option<Box<dyn std::error::Error + Send + Sync>>,
+}
+
+impl BmcError {
+    /// A failure with the advice of its kind.
+    #[must_use]
+    pub fn new(kind: ErrorKind, attempted: impl Into<String>, found: impl Into<String>) -> Self {
+        Self {
+            kind,
+            attempted: attempted.into(),
+            found: found.into(),
+            advice: Cow::Borrowed(kind.advice()),
+            source: None,
+        }
+    }
+
+    /// Replaces the advice.
+    #[must_use]
+    pub fn advise(mut self, advice: impl Into<Cow<'static, str>>) -> Self {
+        self.advice = advice.into();
+        self
+    }
+
+    /// Adds the cause below.
+    #[must_use]
+    pub fn caused_by(mut self, source: impl std::error::Error + Send + Sync + 'static) -> Self {
+        self.source = Some(Box::new(source));
+        self
+    }
+
+    /// Whether the same call may succeed later with nothing changed by hand.
+    #[must_use]
+    pub const fn is_transient(&self) -> bool {
+        self.kind.is_transient()
+    }
+
+    /// Status code of a rejection.
+    #[must_use]
+    pub const fn status(&self) -> Option<u16> {
+        match self.kind {
+            ErrorKind::Rejected { status } => Some(status),
+            _ => None,
+        }
+    }
+}
