@@ -425,6 +425,8 @@ pub enum ClientError {
 /// # Errors
 /// The authority's file cannot be read or is not PEM.
 pub fn client(verify: bool, authority: Option<&std::path::Path>) -> Result<reqwest::Client, ClientError> {
+    // An error means that this process has chosen its provider already.
+    let _ = rustls::crypto::ring::default_provider().install_default();
     let builder = reqwest::Client::builder()
         .no_proxy()
         .http1_only()
