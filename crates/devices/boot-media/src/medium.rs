@@ -67,7 +67,7 @@ impl Medium {
             (".disk/info", bytes(b"Metamorph agent\n")),
             ("boot/grub/grub.cfg", bytes(grub_config.as_bytes())),
             (ARCHIVE, bytes(&archive)),
-            ("efi.img", (assets.esp.len() as u64, Source::Bytes(assets.esp.clone()))),
+            ("efi.img", (assets.esp.len(), Source::Bytes(assets.esp.clone()))),
             (KERNEL, file(&assets.kernel)),
             (INITRAMFS, file(&assets.initramfs)),
         ];

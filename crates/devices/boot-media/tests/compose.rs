@@ -1,5 +1,7 @@
 //! The composed medium: determinism, range reads, structure as outside tools see it, HTTP.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)] // a test may end itself
+
 mod common;
 
 use std::process::Command;
@@ -217,8 +219,45 @@ async fn a_connection_that_closes_early_is_logged_with_what_it_took() {
     assert_eq!((served.len(), served[0].asked, served[0].sent), (1, medium.len(), first.len() as u64));
 }
 
+/// What a client sees on the wire, where the HTTP library has its own ideas about lengths.
+#[tokio::test]
+async fn the_wire_carries_lengths_and_exact_bytes() {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let folder = fake_assets(1);
+    let medium = Medium::compose(&Assets::open(folder.path()).unwrap(), &host()).unwrap();
+    let (bytes, total) = (whole(&medium), medium.len());
+    let handler = axum::routing::any(move |method: Method, headers: HeaderMap| async move {
+        respond(&medium, &method, &headers, "host-1", Arc::new(|_: &Served| {}))
+    });
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let server = tokio::spawn(axum::serve(listener, axum::Router::new().route("/media/{id}", handler)).into_future());
+    let exchange = async |request: &str| {
+        let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
+        let text = format!("{request}Host: x\r\nConnection: close\r\n\r\n");
+        stream.write_all(text.as_bytes()).await.unwrap();
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).await.unwrap();
+        let end = answer.windows(4).position(|part| part == b"\r\n\r\n").unwrap() + 4;
+        (String::from_utf8(answer[..end].to_vec()).unwrap().to_lowercase(), answer[end..].to_vec())
+    };
+    let (head, body) = exchange("HEAD /media/x.iso HTTP/1.1\r\n").await;
+    assert!(head.starts_with("http/1.1 200 ") && head.contains(&format!("\r\ncontent-length: {total}\r\n")), "{head}");
+    assert!(body.is_empty());
+    let (head, body) = exchange("GET /media/x.iso HTTP/1.1\r\nRange: bytes=1000-400999\r\n").await;
+    assert!(head.starts_with("http/1.1 206 ") && head.contains("\r\ncontent-length: 400000\r\n"), "{head}");
+    assert!(!head.contains("transfer-encoding"), "{head}");
+    assert!(body == bytes[1000..401_000]);
+    let (head, body) = exchange("GET /media/x.iso HTTP/1.1\r\nRange: bytes=99999999-\r\n").await;
+    assert!(
+        head.starts_with("http/1.1 416 ") && head.contains("\r\ncontent-length: 0\r\n") && body.is_empty(),
+        "{head}"
+    );
+    server.abort();
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
     fn any_chunking_gives_the_same_bytes(sizes in prop::collection::vec(1_usize..300_000, 1..20), seed in 0_u64..2_000_000) {
         thread_local! {

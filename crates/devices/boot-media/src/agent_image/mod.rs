@@ -1,1 +1,334 @@
-//! placeholder
+//! Builds the shared files of the agent's medium from Debian's packages and the static agent program.
+//!
+//! Kernel, modules and boot loaders are taken unchanged, so that their signatures hold under Secure Boot. No program of
+//! dpkg is used: the packages are read here. The result is the same for the same inputs, byte for byte.
+
+mod deb;
+mod elf;
+pub mod index;
+mod initramfs;
+mod packages;
+mod select;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use sha2::{Digest, Sha256};
+use thiserror::Error;
+
+pub use packages::DebFiles;
+
+use crate::assets::{
+    FileEntry, GRUB, INITRAMFS, KERNEL, MANIFEST, MANIFEST_FORMAT, MOK_MANAGER, Manifest, PackageEntry, SHIM,
+};
+use deb::{Deb, DebError};
+use index::ModuleIndex;
+
+/// Folder, below the output folder, with the licence texts of the packages.
+pub const LICENCES: &str = "licences";
+
+/// What to build, and from what.
+#[derive(Clone, Debug)]
+pub struct BuildOptions {
+    /// The agent program: static, x86-64. It becomes `/init`.
+    pub agent_binary: PathBuf,
+    /// Its version, for the manifest.
+    pub agent_version: String,
+    /// Folder that receives the files; created if missing, files of an older build are replaced.
+    pub out_dir: PathBuf,
+    /// Folder that keeps downloaded packages; created if missing.
+    pub cache_dir: PathBuf,
+    /// Packages at hand; `None` asks apt for the current ones.
+    pub packages: Option<DebFiles>,
+}
+
+/// Why an agent image could not be built.
+#[derive(Debug, Error)]
+pub enum BuildError {
+    /// A file or folder could not be read or written.
+    #[error("{action} {path:?} failed")]
+    File {
+        /// What was attempted.
+        action: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The agent program cannot be process 1.
+    #[error("the agent program {path:?} cannot be process 1: {what}")]
+    Agent {
+        /// Which file.
+        path: PathBuf,
+        /// What is wrong.
+        what: &'static str,
+    },
+    /// apt could not be started.
+    #[error("starting {program} failed; Debian's apt is needed, or give the package files")]
+    AptMissing {
+        /// Which program.
+        program: &'static str,
+        /// Why.
+        source: io::Error,
+    },
+    /// apt refused.
+    #[error("{command} failed: {output}; is `apt-get update` needed?")]
+    Apt {
+        /// What was run.
+        command: String,
+        /// The end of what it printed.
+        output: String,
+    },
+    /// A downloaded package is not what the package list says.
+    #[error("{path:?} is not what apt's package list says; delete it and try again")]
+    Digest {
+        /// Which file.
+        path: PathBuf,
+    },
+    /// A package could not be read.
+    #[error("reading the package {path:?} failed")]
+    Package {
+        /// Which file.
+        path: PathBuf,
+        /// Why.
+        source: DebError,
+    },
+    /// A package lacks a file.
+    #[error("the package {path:?} has no {file}; is it the right package?")]
+    Lacks {
+        /// Which package.
+        path: PathBuf,
+        /// What is missing.
+        file: &'static str,
+    },
+    /// A kernel module is damaged, or needs one that is not there.
+    #[error("the kernel module {module} cannot be used: {what}")]
+    Module {
+        /// Which module.
+        module: String,
+        /// What is wrong.
+        what: String,
+    },
+    /// The initramfs could not be written.
+    #[error("writing the initramfs failed")]
+    Initramfs(#[source] io::Error),
+}
+
+impl BuildError {
+    fn file(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self::File { action, path, source }
+    }
+}
+
+/// What was taken from the kernel's package.
+struct Kernel {
+    release: String,
+    image: Vec<u8>,
+    /// Modules by path below `/lib/modules/<release>/`, those of hopeless folders left out.
+    modules: BTreeMap<String, Vec<u8>>,
+    builtin: String,
+}
+
+/// Builds the image. `progress` gets a sentence at the beginning of each step.
+///
+/// # Errors
+/// [`BuildError`]; the manifest of an older build is removed first, so that a half-built folder is never used.
+pub fn build(options: &BuildOptions, progress: &dyn Fn(&str)) -> Result<Manifest, BuildError> {
+    let agent = fs::read(&options.agent_binary).map_err(BuildError::file("reading", &options.agent_binary))?;
+    elf::check_static_program(&agent).map_err(|what| BuildError::Agent { path: options.agent_binary.clone(), what })?;
+    let debs = match &options.packages {
+        Some(given) => given.clone(),
+        None => packages::download(&options.cache_dir, progress)?,
+    };
+    progress("Reading the kernel's package");
+    let mut sources = Sources::default();
+    let kernel = read_kernel(&debs.kernel, &mut sources)?;
+    progress("Reading the boot loaders' packages");
+    let shim = sources.one_file(&debs.shim, "usr/lib/shim/shimx64.efi.signed")?;
+    let grub = sources.one_file(&debs.grub, "usr/lib/grub/x86_64-efi-signed/gcdx64.efi.signed")?;
+    let mok_manager = match &debs.shim_helpers {
+        Some(path) => Some(sources.one_file(path, "usr/lib/shim/mmx64.efi.signed")?),
+        None => None,
+    };
+    progress("Choosing kernel modules");
+    let index = select::select(&kernel.release, &kernel.modules, &kernel.builtin)?;
+    progress("Writing the initramfs");
+    let initramfs = initramfs::write(&agent, &index, &kernel.modules).map_err(BuildError::Initramfs)?;
+
+    let mut files = vec![
+        (KERNEL, kernel.image, format!("Linux {}, signed by Debian", kernel.release)),
+        (INITRAMFS, initramfs, format!("agent {} and {} modules", options.agent_version, index.modules.len())),
+        (SHIM, shim, "shim, signed by Microsoft".to_owned()),
+        (GRUB, grub, "GRUB for CDs, signed by Debian".to_owned()),
+    ];
+    files.extend(mok_manager.map(|bytes| (MOK_MANAGER, bytes, "shim's key manager, signed by Debian".to_owned())));
+    let entry = |bytes: &[u8], source: &str| FileEntry {
+        sha256: hex::encode(Sha256::digest(bytes)),
+        bytes: bytes.len() as u64,
+        source: source.to_owned(),
+    };
+    let manifest = Manifest {
+        format: MANIFEST_FORMAT,
+        kernel_version: kernel.release,
+        agent_version: options.agent_version.clone(),
+        total_bytes: files.iter().map(|(_, bytes, _)| bytes.len() as u64).sum(),
+        modules: index.modules.len(),
+        files: files.iter().map(|(name, bytes, source)| ((*name).to_owned(), entry(bytes, source))).collect(),
+        packages: sources.entries,
+    };
+    progress("Writing the files");
+    write_folder(&options.out_dir, &files, &sources.licences, &manifest)?;
+    Ok(manifest)
+}
+
+fn write_folder(
+    folder: &Path,
+    files: &[(&str, Vec<u8>, String)],
+    licences: &BTreeMap<String, Vec<u8>>,
+    manifest: &Manifest,
+) -> Result<(), BuildError> {
+    let texts = folder.join(LICENCES);
+    fs::create_dir_all(&texts).map_err(BuildError::file("creating", &texts))?;
+    let path = folder.join(MANIFEST);
+    match fs::remove_file(&path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            return Err(BuildError::file("removing", &path)(error));
+        }
+        _ => {}
+    }
+    for (name, bytes, _) in files {
+        replace(&folder.join(name), bytes)?;
+    }
+    for (name, text) in licences {
+        replace(&texts.join(name), text)?;
+    }
+    // the manifest comes last: a folder with one is complete
+    let mut text =
+        serde_json::to_vec_pretty(manifest).map_err(|error| BuildError::file("writing", &path)(error.into()))?;
+    text.push(b'\n');
+    replace(&path, &text)
+}
+
+/// Writes beside and renames, so that a server that has the older file open keeps it.
+fn replace(path: &Path, bytes: &[u8]) -> Result<(), BuildError> {
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(".part");
+    let beside = PathBuf::from(beside);
+    fs::write(&beside, bytes).map_err(BuildError::file("writing", &beside))?;
+    fs::rename(&beside, path).map_err(BuildError::file("writing", path))
+}
+
+/// Packages read so far, for the manifest, with their licence texts.
+#[derive(Default)]
+struct Sources {
+    entries: Vec<PackageEntry>,
+    licences: BTreeMap<String, Vec<u8>>,
+}
+
+impl Sources {
+    fn open(&mut self, path: &Path) -> Result<Deb, BuildError> {
+        let bytes = fs::read(path).map_err(BuildError::file("reading", path))?;
+        let sha256 = hex::encode(Sha256::digest(&bytes));
+        let deb = Deb::open(bytes).map_err(|source| BuildError::Package { path: path.to_owned(), source })?;
+        self.entries.push(PackageEntry {
+            name: deb.name.clone(),
+            version: deb.version.clone(),
+            sha256,
+            licence: format!(
+                "Debian's own terms, in {LICENCES}/{0}; sources: apt-get source {0}={1}",
+                deb.name, deb.version
+            ),
+        });
+        Ok(deb)
+    }
+
+    /// Takes one file out of a package.
+    fn one_file(&mut self, path: &Path, file: &'static str) -> Result<Vec<u8>, BuildError> {
+        let deb = self.open(path)?;
+        let mut found = None;
+        self.walk(path, &deb, &mut |name| name == file, &mut |_, bytes| found = Some(bytes))?;
+        found.ok_or_else(|| BuildError::Lacks { path: path.to_owned(), file })
+    }
+
+    /// Goes through a package's files once; keeps the licence text, hands over what is wanted.
+    fn walk(
+        &mut self,
+        path: &Path,
+        deb: &Deb,
+        wanted: &mut dyn FnMut(&str) -> bool,
+        take: &mut dyn FnMut(&str, Vec<u8>),
+    ) -> Result<(), BuildError> {
+        let licence = |name: &str| name.starts_with("usr/share/doc/") && name.ends_with("/copyright");
+        let mut texts = Vec::new();
+        deb.walk(&mut |name| licence(name) || wanted(name), &mut |name, bytes| {
+            if licence(name) { texts.push(bytes) } else { take(name, bytes) }
+        })
+        .map_err(|source| BuildError::Package { path: path.to_owned(), source })?;
+        self.licences.extend(texts.into_iter().map(|text| (deb.name.clone(), text)));
+        Ok(())
+    }
+}
+
+fn read_kernel(path: &Path, sources: &mut Sources) -> Result<Kernel, BuildError> {
+    let deb = sources.open(path)?;
+    let (mut image, mut builtin, mut modules, mut release) = (None, None, BTreeMap::new(), None);
+    // lib/modules, or usr/lib/modules since /usr was merged
+    let module = |name: &str| -> Option<(String, String)> {
+        let below = name.strip_prefix("usr/").unwrap_or(name).strip_prefix("lib/modules/")?;
+        let (release, path) = below.split_once('/')?;
+        Some((release.to_owned(), path.to_owned()))
+    };
+    let mut wanted = |name: &str| {
+        name.starts_with("boot/vmlinuz-")
+            || module(name).is_some_and(|(_, path)| path == "modules.builtin" || select::is_candidate(&path))
+    };
+    sources.walk(path, &deb, &mut wanted, &mut |name, bytes| match module(name) {
+        None => {
+            release = name.strip_prefix("boot/vmlinuz-").map(str::to_owned);
+            image = Some(bytes);
+        }
+        Some((_, path)) if path == "modules.builtin" => builtin = Some(String::from_utf8_lossy(&bytes).into_owned()),
+        Some((_, path)) => drop(modules.insert(path, bytes)),
+    })?;
+    let lacks = |file| BuildError::Lacks { path: path.to_owned(), file };
+    let mut plain = BTreeMap::new();
+    for (path, bytes) in modules {
+        let (path, bytes) = deb::plain_module(path, bytes)
+            .map_err(|(module, error)| BuildError::Module { module, what: error.to_string() })?;
+        plain.insert(path, bytes);
+    }
+    Ok(Kernel {
+        release: release.ok_or_else(|| lacks("boot/vmlinuz-*"))?,
+        image: image.ok_or_else(|| lacks("boot/vmlinuz-*"))?,
+        modules: plain,
+        builtin: builtin.ok_or_else(|| lacks("modules.builtin"))?,
+    })
+}
+
+/// Modules that the agent loads by name at its start, as no device asks for them: EFI variables, the EFI system
+/// partition's file system with its code pages, networks over others, disks, and the BMC's local interface.
+pub const LOAD_BY_NAME: &[&str] = &[
+    "efivarfs",
+    "vfat",
+    "nls_cp437",
+    "nls_ascii",
+    "nls_iso8859_1",
+    "nls_utf8",
+    "bonding",
+    "8021q",
+    "sd_mod",
+    "ipmi_devintf",
+];
+
+/// Checks that what [`LOAD_BY_NAME`] names is in an index, or built into the kernel.
+fn check_by_name(index: &ModuleIndex) -> Result<(), BuildError> {
+    for name in LOAD_BY_NAME {
+        index
+            .load_order(name)
+            .map_err(|error| BuildError::Module { module: (*name).to_owned(), what: error.to_string() })?;
+    }
+    Ok(())
+}

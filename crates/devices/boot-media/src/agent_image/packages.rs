@@ -1,0 +1,156 @@
+//! Gets the packages: through apt, as an ordinary user, into a folder that keeps them.
+
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use sha2::{Digest, Sha256};
+
+use super::BuildError;
+
+/// Package files to build from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DebFiles {
+    /// `linux-image-<release>`.
+    pub kernel: PathBuf,
+    /// `shim-signed`.
+    pub shim: PathBuf,
+    /// `shim-helpers-amd64-signed`, for the key manager.
+    pub shim_helpers: Option<PathBuf>,
+    /// `grub-efi-amd64-signed`.
+    pub grub: PathBuf,
+}
+
+/// Package that depends on Debian's current kernel.
+const KERNEL: &str = "linux-image-amd64";
+
+/// Takes the packages from the cache where they are current, else downloads them.
+pub(super) fn download(cache: &Path, progress: &dyn Fn(&str)) -> Result<DebFiles, BuildError> {
+    fs::create_dir_all(cache).map_err(BuildError::file("creating", cache))?;
+    let kernel = concrete_kernel(&apt("apt-cache", &["show", "--no-all-versions", KERNEL], cache)?)?;
+    let packages = [kernel.as_str(), "shim-signed", "shim-helpers-amd64-signed", "grub-efi-amd64-signed"];
+    let mut paths = Vec::new();
+    for package in packages {
+        paths.push(one(package, cache, progress)?);
+    }
+    let mut paths = paths.into_iter();
+    let mut next = || paths.next().unwrap_or_default();
+    Ok(DebFiles { kernel: next(), shim: next(), shim_helpers: Some(next()), grub: next() })
+}
+
+fn one(package: &str, cache: &Path, progress: &dyn Fn(&str)) -> Result<PathBuf, BuildError> {
+    // asked from elsewhere: apt says nothing about a file that stands in its folder already
+    let listing = apt("apt-get", &["--print-uris", "download", package], Path::new("/"))?;
+    let refused =
+        || BuildError::Apt { command: format!("apt-get --print-uris download {package}"), output: listing.clone() };
+    let wanted = parse_uri(&listing).ok_or_else(refused)?;
+    let path = cache.join(&wanted.file);
+    if path.exists() && holds(&path, &wanted.sha256)? {
+        return Ok(path);
+    }
+    progress(&format!("Downloading {package}"));
+    // into a folder of its own, so that a download that was cut off is never taken for a package
+    let apart = cache.join(format!("download-{}", std::process::id()));
+    fs::create_dir_all(&apart).map_err(BuildError::file("creating", &apart))?;
+    let fetched = apart.join(&wanted.file);
+    apt("apt-get", &["--quiet", "download", package], &apart)?;
+    if !holds(&fetched, &wanted.sha256)? {
+        return Err(BuildError::Digest { path: fetched });
+    }
+    fs::rename(&fetched, &path).map_err(BuildError::file("writing", &path))?;
+    fs::remove_dir_all(&apart).map_err(BuildError::file("removing", &apart))?;
+    Ok(path)
+}
+
+/// Runs one of apt's programs with fixed arguments; no shell, plain English.
+fn apt(program: &'static str, arguments: &[&str], folder: &Path) -> Result<String, BuildError> {
+    let mut command = Command::new(program);
+    command.args(arguments).current_dir(folder).env("LC_ALL", "C");
+    let output = command.output().map_err(|source| BuildError::AptMissing { program, source })?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    let text = String::from_utf8_lossy(&output.stderr);
+    let end: Vec<&str> = text.lines().rev().take(5).collect();
+    let end = end.into_iter().rev().collect::<Vec<_>>().join("; ");
+    Err(BuildError::Apt { command: format!("{program} {}", arguments.join(" ")), output: end })
+}
+
+/// The kernel that the current meta package depends on.
+fn concrete_kernel(record: &str) -> Result<String, BuildError> {
+    let depends = record.lines().find_map(|line| line.strip_prefix("Depends:")).unwrap_or_default();
+    let names = depends.split([',', '|']).filter_map(|item| item.split_whitespace().next());
+    let plain = |name: &&str| {
+        name.starts_with("linux-image-") && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"+-.".contains(&b))
+    };
+    names.into_iter().find(plain).map(str::to_owned).ok_or_else(|| BuildError::Apt {
+        command: format!("apt-cache show {KERNEL}"),
+        output: "it names no kernel package".to_owned(),
+    })
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Wanted {
+    file: String,
+    sha256: String,
+}
+
+/// A line of `apt-get --print-uris`: quoted address, file name, size, `SHA256:` and digest.
+fn parse_uri(listing: &str) -> Option<Wanted> {
+    let line = listing.lines().find(|line| line.starts_with('\''))?;
+    let mut fields = line.split_whitespace().skip(1);
+    let (file, digest) = (fields.next()?, fields.nth(1)?);
+    let sha256 = digest.strip_prefix("SHA256:")?;
+    let plain = !file.contains('/') && !file.starts_with('.') && file.ends_with(".deb");
+    let digest = sha256.len() == 64 && sha256.bytes().all(|byte| byte.is_ascii_hexdigit());
+    (plain && digest).then(|| Wanted { file: file.to_owned(), sha256: sha256.to_ascii_lowercase() })
+}
+
+fn holds(path: &Path, sha256: &str) -> Result<bool, BuildError> {
+    let mut file = fs::File::open(path).map_err(BuildError::file("opening", path))?;
+    let mut hash = Sha256::new();
+    let mut buffer = vec![0; 256 << 10];
+    loop {
+        let read = file.read(&mut buffer).map_err(BuildError::file("reading", path))?;
+        if read == 0 {
+            return Ok(hex::encode(hash.finalize()) == sha256);
+        }
+        hash.update(&buffer[..read]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernel_is_the_one_that_the_meta_package_names() {
+        let record = "Package: linux-image-amd64\nDepends: linux-image-6.1.0-56-amd64 (= 6.1.192-2), other\n";
+        assert_eq!(concrete_kernel(record).unwrap(), "linux-image-6.1.0-56-amd64");
+        assert!(concrete_kernel("Package: x\nDepends: other\n").is_err());
+    }
+
+    #[test]
+    fn a_line_of_apt_is_understood() {
+        let digest = "ab".repeat(32);
+        let line = |file: &str| format!("'http://deb/pool/x.deb' {file} 123 SHA256:{digest}\n");
+        let expected = Wanted { file: "x_1%3a2_amd64.deb".into(), sha256: digest.clone() };
+        assert_eq!(parse_uri(&line("x_1%3a2_amd64.deb")), Some(expected));
+        assert_eq!(parse_uri(&line("../x.deb")), None);
+        assert_eq!(parse_uri(&line(".x.deb")), None);
+        assert_eq!(parse_uri("'http://deb/x.deb' x.deb 123 MD5:00\n"), None);
+        assert_eq!(parse_uri(""), None);
+    }
+
+    #[test]
+    fn a_cached_file_counts_only_with_its_digest() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x");
+        fs::write(&path, b"abc").unwrap();
+        let sha256 = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+        assert!(holds(&path, sha256).unwrap());
+        fs::write(&path, b"abd").unwrap();
+        assert!(!holds(&path, sha256).unwrap());
+    }
+}
