@@ -1,0 +1,215 @@
+//! Access to the BMC: credentials, registration, adoption.
+//!
+//! The Secret's resourceVersion tells whether credentials were tried, and whether they worked. Changed ones are tried at once, in
+//! any managed state and before anything else. Adoption follows a registration of a provisioned host: it is owed while
+//! `operationHistory.register` has a start and no end.
+
+use api::Time;
+use api::metal3::{
+    BareMetalHostStatus, CredentialsStatus, ErrorType, OperationMetric, OperationalStatus, ProvisioningState as State,
+    SecretReference,
+};
+
+use crate::annotations;
+use crate::draft::{Draft, idle};
+use crate::retry::wait_left;
+use crate::step::{Action, Change, Next, Outcome, Step};
+use crate::validate;
+use crate::view::{Credentials, View};
+
+/// Registers if need be, or says why it cannot; `None` if access is as it should be.
+pub(crate) fn decide(view: &View<'_>) -> Option<Step> {
+    let state = view.host.state();
+    if matches!(state, State::None | State::Unmanaged | State::MatchProfile | State::Deleting) {
+        return None;
+    }
+    let Some(current) = current(view) else {
+        // A deletion goes on without credentials, as far as it gets.
+        return (!view.host.is_deleting()).then(|| without_credentials(view));
+    };
+    let kinds: &[ErrorType] = match state {
+        State::Registering => &[ErrorType::Registration, ErrorType::Inspection],
+        _ => &[],
+    };
+    if let Some(violation) = validate::first(view.host, kinds) {
+        let mut draft = Draft::new(view);
+        draft.fault(violation.error_type.unwrap_or(ErrorType::Registration), &violation.message);
+        return Some(draft.step(Next::Wait));
+    }
+    let status = view.status();
+    if status.tried_credentials == current {
+        if let Some(left) = wait_left(view, ErrorType::Registration) {
+            return Some(idle(view, Next::After(left)));
+        }
+        let settled = status.good_credentials == current
+            && state != State::Registering
+            && status.error_type != Some(ErrorType::Registration)
+            && status.operational_status != OperationalStatus::Detached;
+        if settled {
+            return adoption(view, &status);
+        }
+    }
+    Some(Step::Act(Action::Register { credentials_changed: status.good_credentials != current }))
+}
+
+/// Adopts a provisioned host after its registration.
+fn adoption(view: &View<'_>, status: &BareMetalHostStatus) -> Option<Step> {
+    if view.host.is_deleting() || !owes_adoption(status) {
+        return None;
+    }
+    Some(match wait_left(view, ErrorType::ProvisionedRegistration) {
+        Some(left) => idle(view, Next::After(left)),
+        None => Step::Act(Action::Adopt),
+    })
+}
+
+fn owes_adoption(status: &BareMetalHostStatus) -> bool {
+    let register = &status.operation_history.register;
+    is_provisioned(status)
+        && (status.error_type == Some(ErrorType::ProvisionedRegistration)
+            || (register.start.is_some() && register.end.is_none()))
+}
+
+fn is_provisioned(status: &BareMetalHostStatus) -> bool {
+    matches!(status.provisioning.state, State::Provisioned | State::ExternallyProvisioned)
+}
+
+/// The credentials at hand as the status names them.
+fn current(view: &View<'_>) -> Option<CredentialsStatus> {
+    match &view.credentials {
+        Credentials::Present { name, namespace, resource_version } => Some(CredentialsStatus {
+            credentials: Some(SecretReference {
+                name: Some((*name).to_owned()),
+                namespace: Some((*namespace).to_owned()),
+            }),
+            credentials_version: Some((*resource_version).to_owned()),
+        }),
+        _ => None,
+    }
+}
+
+fn without_credentials(view: &View<'_>) -> Step {
+    let soon = Next::After(view.settings.secret_poll);
+    let bmc = view.host.spec.bmc.as_ref();
+    let (message, next) = match &view.credentials {
+        _ if bmc.is_none_or(|b| b.address.is_empty()) => {
+            ("The host has no BMC address — set spec.bmc.address, or delete the host".to_owned(), Next::Wait)
+        }
+        Credentials::Missing { name } => (
+            format!(
+                "Secret {name} with the BMC's user and password does not exist — create it with username and password"
+            ),
+            soon,
+        ),
+        Credentials::Forbidden { name } => (
+            format!("Secret {name} with the BMC's user and password may not be read — allow the server to get it"),
+            soon,
+        ),
+        Credentials::Invalid { name, what } => {
+            (format!("Secret {name} {what} — it needs username and password, neither empty"), Next::Wait)
+        }
+        Credentials::NotNeeded | Credentials::Present { .. } => (
+            "The host names no Secret for its BMC — set spec.bmc.credentialsName to one with username and password"
+                .to_owned(),
+            Next::Wait,
+        ),
+    };
+    let mut draft = Draft::new(view);
+    // Whatever Secret comes next counts as one that was not tried.
+    draft.status.tried_credentials = CredentialsStatus::default();
+    draft.fault_as(ErrorType::Registration, "BMCCredentialError", &message);
+    draft.step(next)
+}
+
+/// Reads the answer to a registration.
+pub(crate) fn conclude_register(mut draft: Draft<'_>, outcome: Outcome) -> Change {
+    let current = current(draft.view);
+    if let Some(current) = &current {
+        draft.status.tried_credentials = current.clone();
+    }
+    let (id, powered_on) = match outcome {
+        Outcome::Registered { id, powered_on } => (id, powered_on),
+        other => return draft.not_done(ErrorType::Registration, "registration", other),
+    };
+    if id.is_empty() {
+        let message = "The provisioner registered the host without giving it an id";
+        let next = draft.fail(ErrorType::Registration, message, crate::RetryClass::Later);
+        return draft.finish(next);
+    }
+    draft.status.provisioning.id = id;
+    if let Some(on) = powered_on {
+        draft.status.powered_on = on;
+    }
+    let changed = current.as_ref().is_some_and(|c| draft.status.good_credentials != *c);
+    if let Some(current) = current.filter(|_| changed) {
+        draft.status.good_credentials = current;
+        draft.event("BMCAccessValidated", "Access to the BMC was verified");
+    }
+    take_back(&mut draft);
+    draft.settle(ErrorType::Registration);
+    set_profile(&mut draft);
+    if draft.state() == State::Registering {
+        leave_registering(&mut draft);
+    } else if changed {
+        note_registration(&mut draft);
+    }
+    draft.finish(Next::Now)
+}
+
+/// A detached host that is registered again is a host like any other.
+fn take_back(draft: &mut Draft<'_>) {
+    if draft.status.operational_status == OperationalStatus::Detached {
+        draft.status.operational_status = OperationalStatus::Ok;
+    }
+}
+
+fn set_profile(draft: &mut Draft<'_>) {
+    if draft.status.hardware_profile.is_none() {
+        let wished = draft.view.host.spec.hardware_profile.clone().filter(|p| !p.is_empty());
+        let profile = wished.unwrap_or_else(|| "unknown".to_owned());
+        draft.event("ProfileSet", &format!("Hardware profile set: {profile}"));
+        draft.status.hardware_profile = Some(profile);
+    }
+}
+
+fn leave_registering(draft: &mut Draft<'_>) {
+    draft.event("Registered", "The host was registered");
+    let host = draft.view.host;
+    if host.spec.externally_provisioned == Some(true) {
+        // The registration ends with the adoption.
+        draft.go(State::ExternallyProvisioned);
+        return;
+    }
+    draft.status.operation_history.register.end = Some(draft.now());
+    if annotations::inspection_disabled(host) {
+        draft.event("InspectionSkipped", "Inspection is disabled");
+        draft.go(State::Preparing);
+    } else {
+        draft.event("InspectionStarted", "Inspection of the hardware started");
+        draft.go(State::Inspecting);
+    }
+}
+
+/// Notes a registration outside `registering`; on a provisioned host it ends with the adoption.
+fn note_registration(draft: &mut Draft<'_>) {
+    let now: Time = draft.now();
+    let end = (!is_provisioned(&draft.status)).then(|| now.clone());
+    draft.status.operation_history.register = OperationMetric { start: Some(now), end };
+}
+
+/// Reads the answer to an adoption.
+pub(crate) fn conclude_adopt(mut draft: Draft<'_>, outcome: Outcome) -> Change {
+    if !is_provisioned(&draft.status) {
+        return draft.seal(Next::Now);
+    }
+    match outcome {
+        Outcome::Done => {
+            if draft.status.operation_history.register.end.is_none() {
+                draft.status.operation_history.register.end = Some(draft.now());
+            }
+            draft.settle(ErrorType::ProvisionedRegistration);
+            draft.finish(Next::Now)
+        }
+        other => draft.not_done(ErrorType::ProvisionedRegistration, "adoption", other),
+    }
+}

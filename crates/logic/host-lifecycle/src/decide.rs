@@ -1,0 +1,100 @@
+//! The two entrances: what next, and what does the answer mean.
+
+use api::metal3::{ErrorType, OperationalStatus, ProvisioningState as State};
+
+use crate::access;
+use crate::annotations;
+use crate::detach;
+use crate::draft::{Draft, idle, through};
+use crate::power;
+use crate::prelude;
+use crate::step::{Action, Change, Next, Outcome, Step};
+use crate::table::room;
+use crate::view::{Credentials, View};
+
+/// Failures in a row after which a deletion stops insisting (baremetal-operator `host_state_machine.go`).
+pub(crate) const GIVE_UP_AFTER: i64 = 3;
+
+/// What to do next with a host.
+///
+/// The order is upstream's: pause, annotations that carry data, finalizer, deletion, detachment, access to the BMC, and then the
+/// state's own work.
+#[must_use]
+pub fn decide(view: &View<'_>) -> Step {
+    if let Some(step) = prelude::decide(view) {
+        return step;
+    }
+    if view.host.is_deleting()
+        && let Some(step) = begin_deletion(view)
+    {
+        return step;
+    }
+    if let Some(step) = detach::decide(view) {
+        return step;
+    }
+    if let Some(step) = access::decide(view) {
+        return step;
+    }
+    (room(view.host.state()).decide)(view)
+}
+
+/// What the answer to a call means.
+///
+/// `view` may be newer than the one the call was decided on: an answer that no longer fits the host's state changes nothing.
+#[must_use]
+pub fn conclude(view: &View<'_>, action: &Action, outcome: Outcome) -> Change {
+    let draft = Draft::new(view);
+    let state = view.host.state();
+    match action {
+        Action::Register { .. } => access::conclude_register(draft, outcome),
+        Action::Adopt => access::conclude_adopt(draft, outcome),
+        Action::Release if state != State::Deleting => detach::conclude(draft, outcome),
+        Action::ReadPower | Action::SetPower(_) if state != State::PoweringOffBeforeDelete => {
+            power::conclude(draft, action, outcome)
+        }
+        _ => (room(state).conclude)(draft, action, outcome),
+    }
+}
+
+/// The first step of a deletion, or a shortcut to its end.
+fn begin_deletion(view: &View<'_>) -> Option<Step> {
+    let state = view.host.state();
+    if state == State::Deleting {
+        return None;
+    }
+    let status = view.status();
+    let annotation = annotations::detached(view.host);
+    let was_detached = status.operational_status == OperationalStatus::Detached;
+    if was_detached && annotation.is_none() {
+        // It is being taken back: what is on it is to be removed first.
+        return None;
+    }
+    if let Some(wish) = annotation
+        && (was_detached || detach::applies(state, &wish))
+    {
+        return Some(if wish.delay_deletion {
+            idle(view, Next::After(view.settings.unmanaged_poll))
+        } else {
+            through(view, State::Deleting)
+        });
+    }
+    let unreachable = !matches!(view.credentials, Credentials::Present { .. }) && !view.is_registered();
+    if unreachable {
+        return Some(through(view, State::Deleting));
+    }
+    match room(state).on_delete {
+        Some(to) => Some(through(view, to)),
+        None if status.error_type == Some(ErrorType::Registration) && status.error_count > GIVE_UP_AFTER => {
+            let mut draft = Draft::new(view);
+            draft.warn("DeletionGaveUp", &format!("The host is deleted as it is: {}", status.error_message));
+            draft.go(State::Deleting);
+            Some(draft.step(Next::Now))
+        }
+        None => None,
+    }
+}
+
+/// The answer does not fit: nothing changes, and the host is looked at again.
+pub(crate) fn ignore(draft: Draft<'_>, _action: &Action, _outcome: Outcome) -> Change {
+    draft.seal(Next::Now)
+}

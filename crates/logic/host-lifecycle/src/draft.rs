@@ -1,0 +1,260 @@
+//! A change in the making: status, events and the rest, with the rules that hold for every change.
+
+use std::time::Duration;
+
+use api::Time;
+use api::metal3::{
+    BareMetalHostStatus, ErrorType, OperationMetric, OperationalStatus, ProvisioningState as State, annotation,
+};
+use inventory::HardwareDetails;
+
+use crate::conditions;
+use crate::retry;
+use crate::step::{Change, HostEvent, Next, Outcome, RetryClass, Step};
+use crate::table::room;
+use crate::view::View;
+
+/// Longest `status.errorMessage` in bytes.
+const MAX_MESSAGE: usize = 4096;
+/// Longest Event message in bytes (Kubernetes refuses more).
+const MAX_EVENT: usize = 1024;
+/// No work is looked at more often.
+const SHORTEST_LOOK: Duration = Duration::from_millis(100);
+/// No work is left alone longer.
+const LONGEST_LOOK: Duration = Duration::from_secs(600);
+
+/// A change in the making.
+pub(crate) struct Draft<'v> {
+    /// What it is made from.
+    pub(crate) view: &'v View<'v>,
+    /// The status to be.
+    pub(crate) status: BareMetalHostStatus,
+    add_finalizer: bool,
+    remove_annotations: Vec<String>,
+    set_architecture: Option<String>,
+    hardware_data: Option<Box<HardwareDetails>>,
+    events: Vec<HostEvent>,
+}
+
+impl<'v> Draft<'v> {
+    /// A change that changes nothing yet.
+    pub(crate) fn new(view: &'v View<'v>) -> Self {
+        Self {
+            view,
+            status: view.status(),
+            add_finalizer: false,
+            remove_annotations: Vec::new(),
+            set_architecture: None,
+            hardware_data: None,
+            events: Vec::new(),
+        }
+    }
+
+    /// The state to be.
+    pub(crate) fn state(&self) -> State {
+        self.status.provisioning.state
+    }
+
+    /// Goes to a state that the table has a door to. The error stays behind; the clock of the work that begins starts.
+    pub(crate) fn go(&mut self, to: State) {
+        let door = room(self.state()).edges.iter().any(|edge| edge.to == to);
+        debug_assert!(door, "the table has no door from {:?} to {to:?}", self.state());
+        if !door {
+            return;
+        }
+        self.status.provisioning.state = to;
+        self.clear_error();
+        self.status.error_count = 0;
+        let now = self.now();
+        let begun = |metric: &mut OperationMetric| *metric = OperationMetric { start: Some(now.clone()), end: None };
+        let spec = &self.view.host.spec;
+        match to {
+            State::Registering => begun(&mut self.status.operation_history.register),
+            State::Inspecting => begun(&mut self.status.operation_history.inspect),
+            State::Provisioning => begun(&mut self.status.operation_history.provision),
+            State::Deprovisioning => begun(&mut self.status.operation_history.deprovision),
+            _ => {}
+        }
+        if matches!(to, State::Registering | State::Inspecting | State::Provisioning) {
+            self.status.provisioning.boot_mode = Some(spec.boot_mode.unwrap_or_default());
+        }
+    }
+
+    /// The time, as the API writes it.
+    pub(crate) fn now(&self) -> Time {
+        Time(self.view.now)
+    }
+
+    /// Forgets the error; failures stay counted until work goes forward.
+    pub(crate) fn clear_error(&mut self) {
+        self.status.error_type = None;
+        self.status.error_message.clear();
+        self.status.operational_status = match (self.state(), self.status.operational_status) {
+            (_, OperationalStatus::Detached) => OperationalStatus::Detached,
+            (State::Unmanaged, _) => OperationalStatus::Discovered,
+            _ => OperationalStatus::Ok,
+        };
+    }
+
+    /// Work of this class went well: its error is over, and so is the count of its failures.
+    pub(crate) fn settle(&mut self, kind: ErrorType) {
+        if self.status.error_type == Some(kind) {
+            self.clear_error();
+        }
+        if self.status.error_type.is_none() {
+            self.status.error_count = 0;
+        }
+    }
+
+    /// Records an error without an attempt behind it (a fault that can be read off the objects). Saying it again changes nothing.
+    pub(crate) fn fault(&mut self, kind: ErrorType, message: &str) {
+        self.fault_as(kind, kind.event_reason(), message);
+    }
+
+    /// [`Self::fault`] with an Event reason of its own.
+    pub(crate) fn fault_as(&mut self, kind: ErrorType, reason: &'static str, message: &str) {
+        let message = clip(message, MAX_MESSAGE);
+        if self.status.error_type != Some(kind) || self.status.error_message != message {
+            self.record_error(kind, reason, message);
+        }
+    }
+
+    /// Records a failed attempt, and says when to try again.
+    pub(crate) fn fail(&mut self, kind: ErrorType, message: &str, class: RetryClass) -> Next {
+        self.record_error(kind, kind.event_reason(), clip(message, MAX_MESSAGE));
+        match class {
+            RetryClass::AfterChange => Next::Wait,
+            RetryClass::Later => Next::After(retry::delay(self.view, &self.status)),
+        }
+    }
+
+    fn record_error(&mut self, kind: ErrorType, reason: &'static str, message: String) {
+        self.status.operational_status = OperationalStatus::Error;
+        self.status.error_type = Some(kind);
+        self.status.error_count = self.status.error_count.max(0).saturating_add(1);
+        self.events.push(HostEvent { reason, message: clip(&message, MAX_EVENT), warning: true });
+        self.status.error_message = message;
+    }
+
+    /// An answer other than the one hoped for: still working, failed, or one that does not fit the call.
+    pub(crate) fn not_done(mut self, kind: ErrorType, work: &str, outcome: Outcome) -> Change {
+        let (message, class) = match outcome {
+            Outcome::Working { look_again } => {
+                // The failure before this attempt is no longer the news; it stays counted.
+                if self.status.error_type == Some(kind) {
+                    self.clear_error();
+                }
+                return self.finish(Next::After(look_again.clamp(SHORTEST_LOOK, LONGEST_LOOK)));
+            }
+            Outcome::Failed { message, retry } => (message, retry),
+            other => {
+                let answer = other.name();
+                (format!("The provisioner answered «{answer}», which does not fit {work}"), RetryClass::Later)
+            }
+        };
+        let next = self.fail(kind, &message, class);
+        self.finish(next)
+    }
+
+    /// Adds an Event.
+    pub(crate) fn event(&mut self, reason: &'static str, message: &str) {
+        self.events.push(HostEvent { reason, message: clip(message, MAX_EVENT), warning: false });
+    }
+
+    /// Adds an Event that warns.
+    pub(crate) fn warn(&mut self, reason: &'static str, message: &str) {
+        self.events.push(HostEvent { reason, message: clip(message, MAX_EVENT), warning: true });
+    }
+
+    /// Adds the host's finalizer.
+    pub(crate) fn add_finalizer(&mut self) {
+        self.add_finalizer = true;
+    }
+
+    /// Removes an annotation, if the host has it.
+    pub(crate) fn remove_annotation(&mut self, key: &str) {
+        if self.view.host.annotation(key).is_some() && !self.remove_annotations.iter().any(|k| k == key) {
+            self.remove_annotations.push(key.to_owned());
+        }
+    }
+
+    /// Uses up the consent to overwrite another owner's disk.
+    pub(crate) fn use_up_consent(&mut self) {
+        self.remove_annotation(annotation::OVERWRITE_OWNER);
+    }
+
+    /// Fills `spec.architecture`.
+    pub(crate) fn set_architecture(&mut self, architecture: String) {
+        self.set_architecture = Some(architecture);
+    }
+
+    /// Has the HardwareData written.
+    pub(crate) fn write_hardware_data(&mut self, details: Box<HardwareDetails>) {
+        self.hardware_data = Some(details);
+    }
+
+    /// The change, with conditions and time stamp brought up to date. Nothing but the time stamp differs: nothing differs.
+    pub(crate) fn finish(mut self, next: Next) -> Change {
+        conditions::update(self.view, &mut self.status);
+        let old = self.view.status();
+        self.status.last_updated.clone_from(&old.last_updated);
+        if self.status != old {
+            self.status.last_updated = Some(self.now());
+        }
+        self.seal(next)
+    }
+
+    /// The change as it is: the status is left exactly as drafted.
+    pub(crate) fn seal(self, next: Next) -> Change {
+        Change {
+            status: self.status,
+            add_finalizer: self.add_finalizer,
+            remove_annotations: self.remove_annotations,
+            set_architecture: self.set_architecture,
+            hardware_data: self.hardware_data,
+            events: self.events,
+            next,
+        }
+    }
+
+    /// [`Self::finish`], as a step.
+    pub(crate) fn step(self, next: Next) -> Step {
+        Step::Change(Box::new(self.finish(next)))
+    }
+}
+
+/// A step through a door and nothing else.
+pub(crate) fn through(view: &View<'_>, to: State) -> Step {
+    let mut draft = Draft::new(view);
+    draft.go(to);
+    draft.step(Next::Now)
+}
+
+/// A step that does nothing but wait.
+pub(crate) fn idle(view: &View<'_>, next: Next) -> Step {
+    Draft::new(view).step(next)
+}
+
+/// The text, cut to at most `max` bytes at a character's boundary.
+fn clip(text: &str, max: usize) -> String {
+    if text.len() <= max {
+        return text.to_owned();
+    }
+    let mut end = max.saturating_sub('…'.len_utf8());
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    format!("{}…", text.get(..end).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::clip;
+
+    #[test]
+    fn long_texts_are_cut_at_a_character() {
+        assert_eq!(clip("short", 10), "short");
+        let cut = clip(&"ä".repeat(20), 11);
+        assert!(cut.len() <= 11 && cut.starts_with("ää") && cut.ends_with('…'), "{cut}");
+    }
+}

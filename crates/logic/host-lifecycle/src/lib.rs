@@ -1,0 +1,36 @@
+//! The BareMetalHost state machine: pure, one file a state.
+//!
+//! [`decide`] looks at a host and says what to do next: one call of the provisioner, or one change of the object. What the
+//! provisioner answers goes into [`conclude`], which says what to write. Neither does any IO, neither knows the time but by being
+//! told. Nothing is remembered between calls: whatever matters stands in the object.
+//!
+//! States, transitions, errors and retries are those of Metal³'s baremetal-operator (`host_state_machine.go`,
+//! `baremetalhost_controller.go`); where this machine departs from it, the state's file says so and why.
+//!
+//! ```text
+//! decide ─┬─ Act(action) ──▶ provisioner ──▶ conclude ──▶ Change
+//!         └─ Change
+//! ```
+
+mod access;
+mod annotations;
+mod conditions;
+mod decide;
+mod detach;
+mod draft;
+mod power;
+mod prelude;
+mod retry;
+mod states;
+mod step;
+mod table;
+mod validate;
+mod view;
+mod wishes;
+
+pub use decide::{conclude, decide};
+pub use retry::back_off;
+pub use step::{Action, Change, HostEvent, Next, Outcome, PowerWish, RetryClass, Step};
+pub use table::diagram;
+pub use validate::{Violation, validate};
+pub use view::{Credentials, Settings, View};

@@ -1,0 +1,110 @@
+//! Power of a settled host: what it should be, and how it gets there.
+//!
+//! While status and wish agree, the power is only read. Where they differ it is set at once: the provisioner looks before it
+//! switches, so a stale status costs nothing.
+
+use api::metal3::{ErrorType, ProvisioningState as State, annotation};
+
+use crate::annotations::{self, Reboot};
+use crate::draft::{Draft, idle};
+use crate::retry::wait_left;
+use crate::step::{Action, Change, Next, Outcome, PowerWish, RetryClass, Step};
+use crate::validate;
+use crate::view::View;
+
+/// The reboot annotations that count: a host that is merely available heeds only those that insist.
+fn reboot(view: &View<'_>) -> Reboot {
+    let forced_only = matches!(view.host.state(), State::Available | State::Ready);
+    let mut wish = annotations::reboot(view.host, forced_only);
+    if view.host.spec.disable_power_off == Some(true) {
+        // Such a host can be restarted, not kept off.
+        wish.held_off = false;
+    }
+    wish
+}
+
+/// Whether the host should run now.
+fn wanted_on(view: &View<'_>, reboot: &Reboot) -> bool {
+    view.host.spec.online && !reboot.once && !reboot.held_off
+}
+
+/// Power management of a settled host.
+pub(crate) fn steady(view: &View<'_>) -> Step {
+    let status = view.status();
+    if let Some(violation) = validate::first(view.host, &[ErrorType::PowerManagement]) {
+        let mut draft = Draft::new(view);
+        draft.fault(ErrorType::PowerManagement, &violation.message);
+        return draft.step(Next::Wait);
+    }
+    if let Some(left) = wait_left(view, ErrorType::PowerManagement) {
+        return idle(view, Next::After(left));
+    }
+    let reboot = reboot(view);
+    let on = wanted_on(view, &reboot);
+    // A one-shot reboot is done only when the machine was seen off: a status that says so already may be stale.
+    if on == status.powered_on && !reboot.once {
+        return Step::Act(Action::ReadPower);
+    }
+    let failed_before = status.error_type == Some(ErrorType::PowerManagement) && status.error_count > 0;
+    Step::Act(Action::SetPower(match (on, reboot.hard || failed_before) {
+        (true, _) => PowerWish::On,
+        (false, false) => PowerWish::SoftOff,
+        (false, true) => PowerWish::HardOff,
+    }))
+}
+
+/// Reads the answer to a power call.
+pub(crate) fn conclude(mut draft: Draft<'_>, action: &Action, outcome: Outcome) -> Change {
+    let on = match outcome {
+        Outcome::Power(on) => on,
+        other => return draft.not_done(ErrorType::PowerManagement, "power management", other),
+    };
+    let edge = draft.status.powered_on != on;
+    draft.status.powered_on = on;
+    match action {
+        Action::SetPower(PowerWish::On) if !on => still(draft, "off"),
+        Action::SetPower(PowerWish::On) => {
+            if edge {
+                draft.event("PowerOn", "The host is powered on");
+            }
+            settled(draft)
+        }
+        Action::SetPower(PowerWish::SoftOff | PowerWish::HardOff) => switched_off(draft, on, edge),
+        _ => settled(draft),
+    }
+}
+
+fn switched_off(mut draft: Draft<'_>, on: bool, edge: bool) -> Change {
+    let once = reboot(draft.view).once;
+    if on && draft.view.host.spec.disable_power_off != Some(true) {
+        return still(draft, "on");
+    }
+    if on {
+        draft.event("PowerOn", "The host was restarted");
+    } else if edge {
+        draft.event("PowerOff", "The host is powered off");
+    }
+    if once {
+        draft.remove_annotation(annotation::REBOOT);
+        draft.settle(ErrorType::PowerManagement);
+        return draft.finish(Next::Now);
+    }
+    settled(draft)
+}
+
+/// The call was answered; is the power what it should be?
+fn settled(mut draft: Draft<'_>) -> Change {
+    let reboot = reboot(draft.view);
+    if draft.status.powered_on != wanted_on(draft.view, &reboot) {
+        return draft.finish(Next::Now);
+    }
+    draft.settle(ErrorType::PowerManagement);
+    let poll = draft.view.settings.steady_state_poll;
+    draft.finish(Next::After(poll))
+}
+
+fn still(mut draft: Draft<'_>, seen: &str) -> Change {
+    let message = format!("The provisioner says it switched the host's power, which is still {seen}");
+    let next = draft.fail(ErrorType::PowerManagement, &message, RetryClass::Later);
+    draft.finish(next)
+}

@@ -1,0 +1,107 @@
+//! What comes before the state: pause, data in annotations, finalizer.
+
+use api::metal3::{BareMetalHostStatus, ProvisioningState as State, annotation, finalizer};
+
+use crate::annotations;
+use crate::draft::Draft;
+use crate::step::{Next, Step};
+use crate::view::View;
+
+/// The step that must come before anything else, if there is one.
+pub(crate) fn decide(view: &View<'_>) -> Option<Step> {
+    let host = view.host;
+    if host.annotation(annotation::PAUSED).is_some() {
+        return Some(untouched(Draft::new(view), Next::Wait));
+    }
+    if host.is_deleting() {
+        let ours = host.has_finalizer(finalizer::HOST);
+        return (!ours).then(|| untouched(Draft::new(view), Next::Gone));
+    }
+    restore(view).or_else(|| external_details(view)).or_else(|| architecture(view)).or_else(|| {
+        if host.has_finalizer(finalizer::HOST) {
+            return None;
+        }
+        let mut draft = Draft::new(view);
+        draft.add_finalizer();
+        Some(untouched(draft, Next::Now))
+    })
+}
+
+/// A step that leaves the status exactly as it is.
+fn untouched(draft: Draft<'_>, next: Next) -> Step {
+    Step::Change(Box::new(draft.seal(next)))
+}
+
+/// The status annotation: restored into a host that has no status yet, dropped in any case.
+fn restore(view: &View<'_>) -> Option<Step> {
+    let text = view.host.annotation(annotation::STATUS)?;
+    let mut draft = Draft::new(view);
+    draft.remove_annotation(annotation::STATUS);
+    if draft.status.last_updated.is_some() {
+        return Some(untouched(draft, Next::Now));
+    }
+    match annotations::strict::<BareMetalHostStatus>(text) {
+        Ok(status) => {
+            draft.status = sane(status);
+            if let Some(details) = view.hardware_data {
+                draft.status.hardware = Some(details.clone());
+            }
+            Some(draft.step(Next::Now))
+        }
+        Err(what) => {
+            draft.warn("InvalidAnnotationValue", &format!("{} was dropped: {what}", annotation::STATUS));
+            Some(untouched(draft, Next::Now))
+        }
+    }
+}
+
+/// A restored status, made to fit a host that is not being deleted.
+fn sane(mut status: BareMetalHostStatus) -> BareMetalHostStatus {
+    status.conditions.clear();
+    status.error_count = status.error_count.max(0);
+    status.provisioning_fail_count = status.provisioning_fail_count.max(0);
+    if matches!(status.provisioning.state, State::PoweringOffBeforeDelete | State::Deleting) {
+        // Saved on its way out. With an image on it, it is a provisioned host; without one it begins anew.
+        status.provisioning.state =
+            if status.provisioning.image.url.is_empty() { State::None } else { State::Provisioned };
+    }
+    status
+}
+
+/// Hardware details from HardwareData, or from the annotation while there is no HardwareData.
+fn external_details(view: &View<'_>) -> Option<Step> {
+    let known = view.host.status.as_ref().and_then(|s| s.hardware.as_ref());
+    let disabled = annotations::inspection_disabled(view.host);
+    let text = view.host.annotation(annotation::HARDWARE_DETAILS);
+    if let Some(details) = view.hardware_data {
+        let stale = known.is_none() || (disabled && known != Some(details));
+        if !stale && text.is_none() {
+            return None;
+        }
+        let mut draft = Draft::new(view);
+        draft.remove_annotation(annotation::HARDWARE_DETAILS);
+        if !stale {
+            return Some(untouched(draft, Next::Now));
+        }
+        draft.status.hardware = Some(details.clone());
+        return Some(draft.step(Next::Now));
+    }
+    // A value that cannot be used stays where it is; validation says what is wrong with it.
+    let details = annotations::strict(text.filter(|_| disabled)?).ok()?;
+    let mut draft = Draft::new(view);
+    draft.remove_annotation(annotation::HARDWARE_DETAILS);
+    draft.event("UpdateHardwareDetails", "Hardware details were taken from the annotation");
+    draft.status.hardware = Some(details);
+    Some(draft.step(Next::Now))
+}
+
+/// `spec.architecture` from what is known of the hardware.
+fn architecture(view: &View<'_>) -> Option<Step> {
+    if view.host.spec.architecture.as_ref().is_some_and(|a| !a.is_empty()) {
+        return None;
+    }
+    let found = view.hardware_data?.cpu.as_ref()?.arch.clone().filter(|a| !a.is_empty())?;
+    let mut draft = Draft::new(view);
+    draft.set_architecture(found);
+    Some(untouched(draft, Next::Now))
+}

@@ -1,0 +1,69 @@
+//! When a failed piece of work is tried again.
+//!
+//! The n-th failure in a row waits 2^min(n, 9) units less up to half of it (baremetal-operator `host_state_machine.go` does so
+//! with minutes). The part taken off is derived from the host's uid and n, so that it differs between hosts and is the same
+//! whenever it is computed again.
+
+use std::time::Duration;
+
+use api::metal3::{BareMetalHost, BareMetalHostStatus, ErrorType};
+use jiff::SignedDuration;
+
+use crate::view::View;
+
+/// Failures beyond which the wait grows no more.
+const MAX_EXPONENT: u32 = 9;
+/// No wait is longer.
+const LONGEST: Duration = Duration::from_secs(24 * 3600);
+
+/// The wait after `failures` failures in a row: between half and all of `unit` times 2^min(failures, 9), at most a day.
+#[must_use]
+pub fn back_off(unit: Duration, uid: &str, failures: u32) -> Duration {
+    let exponent = failures.min(MAX_EXPONENT);
+    let full = unit.saturating_mul(1 << exponent);
+    let off = full / 2 / 65536 * (hash(uid, exponent) & 0xffff);
+    full.saturating_sub(off).min(LONGEST)
+}
+
+/// FNV-1a over uid and exponent, its halves folded.
+fn hash(uid: &str, exponent: u32) -> u32 {
+    let mut value: u64 = 0xcbf2_9ce4_8422_2325;
+    for byte in uid.bytes().chain(exponent.to_le_bytes()) {
+        value = (value ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    }
+    value ^= value >> 32;
+    // The mask keeps 32 bits: the conversion cannot fail.
+    u32::try_from(value & 0xffff_ffff).unwrap_or_default()
+}
+
+/// The wait that `status` asks for: by its count of failures, or by the failed attempts at the same image, whichever is more.
+pub(crate) fn delay(view: &View<'_>, status: &BareMetalHostStatus) -> Duration {
+    let attempts = match status.error_type {
+        Some(ErrorType::Provisioning) => status.provisioning_fail_count,
+        _ => 0,
+    };
+    let failures = u32::try_from(status.error_count.max(attempts).max(0)).unwrap_or(u32::MAX);
+    back_off(view.settings.backoff_unit, view.host.metadata.uid.as_deref().unwrap_or_default(), failures)
+}
+
+/// How long work of the class `kind` must still wait; `None` if it may be done now.
+///
+/// It need not wait if its last attempt did not fail, if the wait is over, or if the host's spec was edited after the failure was
+/// recorded (the conditions tell which generation that was).
+pub(crate) fn wait_left(view: &View<'_>, kind: ErrorType) -> Option<Duration> {
+    let status = view.host.status.as_ref()?;
+    if status.error_type != Some(kind) || edited_since(view.host, status) {
+        return None;
+    }
+    let full = delay(view, status);
+    let since = view.now.duration_since(status.last_updated.as_ref()?.0);
+    // A clock that went back must not make the wait longer than it is.
+    let passed = Duration::try_from(since.max(SignedDuration::ZERO)).unwrap_or_default();
+    full.checked_sub(passed).filter(|left| !left.is_zero())
+}
+
+/// Whether the spec was edited after the status was written.
+pub(crate) fn edited_since(host: &BareMetalHost, status: &BareMetalHostStatus) -> bool {
+    let seen = status.conditions.iter().filter_map(|c| c.observed_generation).max();
+    matches!((seen, host.metadata.generation), (Some(seen), Some(generation)) if seen != generation)
+}

@@ -1,0 +1,119 @@
+//! Can be provisioned. (`ready` is its legacy name.)
+
+use api::metal3::{BareMetalHostStatus, ErrorType, ProvisioningState as State, annotation};
+
+use super::{LET_GO, edge, preparing};
+use crate::annotations;
+use crate::decide::ignore;
+use crate::draft::{Draft, through};
+use crate::power;
+use crate::step::{Next, Step};
+use crate::table::{Edge, Room};
+use crate::validate;
+use crate::view::View;
+use crate::wishes;
+
+/// The room.
+pub(crate) const ROOM: Room =
+    Room { edges: &doors(State::Available), on_delete: Some(State::PoweringOffBeforeDelete), decide, conclude: ignore };
+
+/// The same room by its old name.
+pub(crate) const READY_ROOM: Room =
+    Room { edges: &doors(State::Ready), on_delete: Some(State::PoweringOffBeforeDelete), decide, conclude: ignore };
+
+const fn doors(from: State) -> [Edge; 6] {
+    [
+        edge(from, State::ExternallyProvisioned, "someone else provisions it"),
+        edge(from, State::Inspecting, "another inspection asked for"),
+        edge(from, State::Preparing, "root device hints or RAID changed"),
+        edge(from, State::Provisioning, "online and an image is wished"),
+        edge(from, State::PoweringOffBeforeDelete, "deleted"),
+        edge(from, State::Deleting, LET_GO),
+    ]
+}
+
+fn decide(view: &View<'_>) -> Step {
+    let (host, status) = (view.host, view.status());
+    if host.spec.externally_provisioned == Some(true) {
+        return through(view, State::ExternallyProvisioned);
+    }
+    if annotations::inspection_requested(host) {
+        let mut draft = Draft::new(view);
+        draft.remove_annotation(annotation::INSPECT);
+        draft.event("InspectionStarted", "Another inspection of the hardware started");
+        draft.go(State::Inspecting);
+        return draft.step(Next::Now);
+    }
+    if wishes::hints_differ(host, &status) || preparing::fault(view).is_some() {
+        return through(view, State::Preparing);
+    }
+    if wishes::deployment(host, &status) {
+        match obstacle(view, &status) {
+            None => return begin_provisioning(view),
+            // A failure of power management is not overwritten: its wait would be forgotten.
+            Some(message) if status.error_type != Some(ErrorType::PowerManagement) => {
+                let mut draft = Draft::new(view);
+                draft.fault(ErrorType::Provisioning, &message);
+                if draft.status != status {
+                    return draft.step(Next::Now);
+                }
+            }
+            Some(_) => {}
+        }
+    } else if no_wish_left(view, &status) {
+        return forget_attempts(view);
+    }
+    power::steady(view)
+}
+
+/// Why provisioning must not begin.
+fn obstacle(view: &View<'_>, status: &BareMetalHostStatus) -> Option<String> {
+    if let Some(violation) = validate::first(view.host, &[ErrorType::Provisioning]) {
+        return Some(violation.message);
+    }
+    let method = wishes::method(view.host);
+    if !method.is_empty() && !view.settings.custom_deploy {
+        return Some(format!(
+            "spec.customDeploy asks for method {method}, which the provisioner of this host does not have — remove it"
+        ));
+    }
+    let (failed, limit) = (status.provisioning_fail_count, i64::from(view.settings.max_provisioning_retries));
+    let same = status.last_attempted_image.as_ref() == wishes::image(view.host);
+    (same && limit > 0 && failed >= limit).then(|| {
+        format!(
+            "Provisioning the image failed {failed} times; the retry limit is {limit} and no more attempts are made — change \
+             anything in spec.image, or remove it and set it again, to try anew"
+        )
+    })
+}
+
+fn begin_provisioning(view: &View<'_>) -> Step {
+    let mut draft = Draft::new(view);
+    let image = wishes::image(view.host).cloned();
+    if draft.status.last_attempted_image != image {
+        draft.status.provisioning_fail_count = 0;
+        draft.status.last_attempted_image.clone_from(&image);
+    }
+    draft.event(
+        "ProvisioningStarted",
+        &match image {
+            Some(image) => format!("Image provisioning started for {}", image.url),
+            None => format!("Provisioning started with method {}", wishes::method(view.host)),
+        },
+    );
+    draft.go(State::Provisioning);
+    draft.step(Next::Now)
+}
+
+/// Nothing is wished for, and failed attempts are still remembered.
+fn no_wish_left(view: &View<'_>, status: &BareMetalHostStatus) -> bool {
+    let nothing = wishes::image(view.host).is_none() && wishes::method(view.host).is_empty();
+    nothing && (status.provisioning_fail_count != 0 || status.error_type == Some(ErrorType::Provisioning))
+}
+
+fn forget_attempts(view: &View<'_>) -> Step {
+    let mut draft = Draft::new(view);
+    draft.status.provisioning_fail_count = 0;
+    draft.settle(ErrorType::Provisioning);
+    draft.step(Next::Now)
+}

@@ -1,0 +1,62 @@
+//! The image is being removed.
+
+use api::metal3::{CleaningMode, ErrorType, Image, ProvisioningState as State};
+
+use super::{LET_GO, edge};
+use crate::decide::GIVE_UP_AFTER;
+use crate::draft::{Draft, idle};
+use crate::retry::wait_left;
+use crate::step::{Action, Change, Next, Outcome, Step};
+use crate::table::Room;
+use crate::view::View;
+
+/// The room.
+pub(crate) const ROOM: Room = Room {
+    edges: &[
+        edge(State::Deprovisioning, State::Available, "removed"),
+        edge(State::Deprovisioning, State::PoweringOffBeforeDelete, "removed or given up, and deleted"),
+        edge(State::Deprovisioning, State::Deleting, LET_GO),
+    ],
+    on_delete: None,
+    decide,
+    conclude,
+};
+
+fn decide(view: &View<'_>) -> Step {
+    let status = view.status();
+    let failed = status.error_type == Some(ErrorType::Provisioning);
+    if view.host.is_deleting() && failed && status.error_count > GIVE_UP_AFTER {
+        let mut draft = Draft::new(view);
+        draft.warn(
+            "DeletionGaveUp",
+            &format!("The host is deleted without being deprovisioned: {}", status.error_message),
+        );
+        draft.go(State::PoweringOffBeforeDelete);
+        return draft.step(Next::Now);
+    }
+    if let Some(left) = wait_left(view, ErrorType::Provisioning) {
+        return idle(view, Next::After(left));
+    }
+    let clean = view.host.spec.automated_cleaning_mode != Some(CleaningMode::Disabled);
+    Step::Act(Action::Deprovision { clean, restart: failed })
+}
+
+fn conclude(mut draft: Draft<'_>, action: &Action, outcome: Outcome) -> Change {
+    if !matches!(action, Action::Deprovision { .. }) {
+        return draft.seal(Next::Now);
+    }
+    match outcome {
+        Outcome::Done => {
+            draft.status.provisioning.image = Image::default();
+            draft.status.provisioning.custom_deploy = None;
+            draft.status.operation_history.deprovision.end = Some(draft.now());
+            draft.use_up_consent();
+            draft.event("DeprovisioningComplete", "The image was removed");
+            let deleting = draft.view.host.is_deleting();
+            draft.go(if deleting { State::PoweringOffBeforeDelete } else { State::Available });
+            draft.finish(Next::Now)
+        }
+        // Upstream counts a failed deprovisioning as a provisioning error too.
+        other => draft.not_done(ErrorType::Provisioning, "deprovisioning", other),
+    }
+}

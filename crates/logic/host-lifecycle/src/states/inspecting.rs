@@ -1,0 +1,65 @@
+//! The hardware is being looked at.
+
+use api::metal3::{ErrorType, ProvisioningState as State, annotation};
+use inventory::HardwareDetails;
+
+use super::{LET_GO, edge};
+use crate::annotations;
+use crate::draft::{Draft, idle};
+use crate::retry::wait_left;
+use crate::step::{Action, Change, Next, Outcome, Step};
+use crate::table::Room;
+use crate::view::View;
+
+/// The room.
+pub(crate) const ROOM: Room = Room {
+    edges: &[
+        edge(State::Inspecting, State::Preparing, "inspected, or inspection disabled"),
+        edge(State::Inspecting, State::PoweringOffBeforeDelete, "deleted"),
+        edge(State::Inspecting, State::Deleting, LET_GO),
+    ],
+    on_delete: Some(State::PoweringOffBeforeDelete),
+    decide,
+    conclude,
+};
+
+fn decide(view: &View<'_>) -> Step {
+    if annotations::inspection_disabled(view.host) {
+        // The way out for a machine that cannot be inspected.
+        let mut draft = Draft::new(view);
+        draft.event("InspectionSkipped", "Inspection is disabled");
+        draft.go(State::Preparing);
+        return draft.step(Next::Now);
+    }
+    if let Some(left) = wait_left(view, ErrorType::Inspection) {
+        return idle(view, Next::After(left));
+    }
+    Step::Act(Action::Inspect { restart: view.status().error_type == Some(ErrorType::Inspection) })
+}
+
+fn conclude(mut draft: Draft<'_>, action: &Action, outcome: Outcome) -> Change {
+    if !matches!(action, Action::Inspect { .. }) {
+        return draft.seal(Next::Now);
+    }
+    if annotations::inspection_requested(draft.view.host) {
+        draft.remove_annotation(annotation::INSPECT);
+    }
+    match outcome {
+        Outcome::Inspected(details) => inspected(draft, details),
+        other => draft.not_done(ErrorType::Inspection, "inspection", other),
+    }
+}
+
+fn inspected(mut draft: Draft<'_>, details: Box<HardwareDetails>) -> Change {
+    draft.status.operation_history.inspect.end = Some(draft.now());
+    if draft.view.host.spec.architecture.as_ref().is_none_or(String::is_empty)
+        && let Some(architecture) = details.cpu.as_ref().and_then(|c| c.arch.clone()).filter(|a| !a.is_empty())
+    {
+        draft.set_architecture(architecture);
+    }
+    draft.status.hardware = Some((*details).clone());
+    draft.write_hardware_data(details);
+    draft.event("InspectionComplete", "The hardware was inspected");
+    draft.go(State::Preparing);
+    draft.finish(Next::Now)
+}

@@ -1,0 +1,69 @@
+//! An image is being written.
+//!
+//! After a failure the wait comes first, then the host is deprovisioned and available again, and provisioned anew. Upstream takes
+//! any error as a reason to deprovision; here only a failed provisioning is one: a Secret that was missing for a minute must not
+//! undo a write that goes well.
+
+use api::metal3::{ErrorType, ProvisioningState as State};
+
+use super::{LET_GO, edge};
+use crate::draft::{Draft, idle};
+use crate::retry::wait_left;
+use crate::step::{Action, Change, Next, Outcome, Step};
+use crate::table::Room;
+use crate::view::View;
+use crate::wishes;
+
+/// The room.
+pub(crate) const ROOM: Room = Room {
+    edges: &[
+        edge(State::Provisioning, State::Provisioned, "image written and booted"),
+        edge(State::Provisioning, State::Deprovisioning, "failed, or image removed or changed, or deleted"),
+        edge(State::Provisioning, State::Deleting, LET_GO),
+    ],
+    on_delete: Some(State::Deprovisioning),
+    decide,
+    conclude,
+};
+
+fn decide(view: &View<'_>) -> Step {
+    let status = view.status();
+    let cancelled = wishes::attempt_cancelled(view.host, &status);
+    if cancelled || status.error_type == Some(ErrorType::Provisioning) {
+        if !cancelled && let Some(left) = wait_left(view, ErrorType::Provisioning) {
+            return idle(view, Next::After(left));
+        }
+        let mut draft = Draft::new(view);
+        draft.event(
+            "DeprovisioningStarted",
+            if cancelled { "The image is no longer wished" } else { "Provisioning failed" },
+        );
+        draft.go(State::Deprovisioning);
+        return draft.step(Next::Now);
+    }
+    Step::Act(Action::Provision)
+}
+
+fn conclude(mut draft: Draft<'_>, action: &Action, outcome: Outcome) -> Change {
+    if *action != Action::Provision {
+        return draft.seal(Next::Now);
+    }
+    match outcome {
+        Outcome::Done => {
+            draft.status.provisioning.image = draft.status.last_attempted_image.clone().unwrap_or_default();
+            draft.status.provisioning.custom_deploy = draft.view.host.spec.custom_deploy.clone();
+            draft.status.provisioning_fail_count = 0;
+            draft.status.operation_history.provision.end = Some(draft.now());
+            draft.use_up_consent();
+            let what = format!("Image provisioning completed for {}", draft.status.provisioning.image.url);
+            draft.event("ProvisioningComplete", &what);
+            draft.go(State::Provisioned);
+            draft.finish(Next::Now)
+        }
+        Outcome::Working { .. } => draft.not_done(ErrorType::Provisioning, "provisioning", outcome),
+        _ => {
+            draft.status.provisioning_fail_count = draft.status.provisioning_fail_count.max(0).saturating_add(1);
+            draft.not_done(ErrorType::Provisioning, "provisioning", outcome)
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! What a decision says: one provisioner call, or one change of the object.
+
+use std::time::Duration;
+
+use api::metal3::BareMetalHostStatus;
+use inventory::HardwareDetails;
+
+/// What to do next.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Step {
+    /// Call the provisioner, then pass its answer to [`crate::conclude`].
+    Act(Action),
+    /// No call is needed: write this (it may be empty, then only [`Change::next`] matters).
+    Change(Box<Change>),
+}
+
+/// One call of the provisioner.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Check access to the BMC. Answer: [`Outcome::Registered`].
+    Register {
+        /// The credentials are not those that last worked.
+        credentials_changed: bool,
+    },
+    /// Take over a machine that is provisioned already. Answer: [`Outcome::Done`].
+    Adopt,
+    /// Look at the hardware. Answer: [`Outcome::Inspected`].
+    Inspect {
+        /// The last attempt failed: begin anew.
+        restart: bool,
+    },
+    /// See whether the machine is on. Answer: [`Outcome::Power`].
+    ReadPower,
+    /// Bring the machine's power to the wish. Answer: [`Outcome::Power`].
+    SetPower(PowerWish),
+    /// Put `status.lastAttemptedImage` (`spec.image` as it was when the attempt began) on the disk that
+    /// `status.provisioning.rootDeviceHints` choose, and boot it. Answer: [`Outcome::Done`].
+    ///
+    /// A failed attempt is always followed by a [`Action::Deprovision`], so an attempt never has to be told to begin anew.
+    Provision,
+    /// Remove what was provisioned. Answer: [`Outcome::Done`].
+    Deprovision {
+        /// Remove partition tables and signatures too.
+        clean: bool,
+        /// The last attempt failed: begin anew.
+        restart: bool,
+    },
+    /// Let go of the machine (before deletion, or because it is detached). Answer: [`Outcome::Done`].
+    Release,
+}
+
+/// A wish for power.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PowerWish {
+    /// On.
+    On,
+    /// Off, asked politely first.
+    SoftOff,
+    /// Off at once.
+    HardOff,
+}
+
+/// The provisioner's answer, or why it could not be asked (a Secret it needs is missing, say).
+#[derive(Clone, Debug, PartialEq)]
+pub enum Outcome {
+    /// The machine is registered.
+    Registered {
+        /// The provisioner's id of it.
+        id: String,
+        /// Power state, if it was seen.
+        powered_on: Option<bool>,
+    },
+    /// Done.
+    Done,
+    /// The power state seen.
+    Power(bool),
+    /// What inspection found.
+    Inspected(Box<HardwareDetails>),
+    /// Not yet.
+    Working {
+        /// When to look again at the latest.
+        look_again: Duration,
+    },
+    /// It failed.
+    Failed {
+        /// What was attempted, what was found, what to do.
+        message: String,
+        /// Whether trying again can help.
+        retry: RetryClass,
+    },
+}
+
+impl Outcome {
+    /// Its name in messages.
+    pub(crate) const fn name(&self) -> &'static str {
+        match self {
+            Self::Registered { .. } => "registered",
+            Self::Done => "done",
+            Self::Power(_) => "power",
+            Self::Inspected(_) => "inspected",
+            Self::Working { .. } => "working",
+            Self::Failed { .. } => "failed",
+        }
+    }
+}
+
+/// Whether trying again can help.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RetryClass {
+    /// With back-off.
+    Later,
+    /// Only after something changed that wakes the host.
+    AfterChange,
+}
+
+/// What to write, and when to look again.
+///
+/// To be written in this order: `hardware_data`, `status`, `set_architecture` and annotations and finalizer, `events`. A
+/// crash in between is safe: what is left over is decided again.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Change {
+    /// The whole new status; equal to the old one if it need not be written.
+    pub status: BareMetalHostStatus,
+    /// Add the host's finalizer.
+    pub add_finalizer: bool,
+    /// Annotations to remove.
+    pub remove_annotations: Vec<String>,
+    /// Value for `spec.architecture`.
+    pub set_architecture: Option<String>,
+    /// Create the HardwareData of the host, or replace it.
+    pub hardware_data: Option<Box<HardwareDetails>>,
+    /// Events to publish.
+    pub events: Vec<HostEvent>,
+    /// When to look again.
+    pub next: Next,
+}
+
+impl Change {
+    /// Whether nothing is to be written for the status that the host has.
+    #[must_use]
+    pub fn is_empty(&self, old: Option<&BareMetalHostStatus>) -> bool {
+        !self.status_differs(old)
+            && !self.add_finalizer
+            && self.remove_annotations.is_empty()
+            && self.set_architecture.is_none()
+            && self.hardware_data.is_none()
+            && self.events.is_empty()
+    }
+
+    /// Whether the status is to be written.
+    #[must_use]
+    pub fn status_differs(&self, old: Option<&BareMetalHostStatus>) -> bool {
+        match old {
+            Some(old) => self.status != *old,
+            None => self.status != BareMetalHostStatus::default(),
+        }
+    }
+}
+
+/// An Event about the host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostEvent {
+    /// Reason, CamelCase; upstream's where it has one.
+    pub reason: &'static str,
+    /// Text, at most 1024 bytes.
+    pub message: String,
+    /// Type `Warning` rather than `Normal`.
+    pub warning: bool,
+}
+
+/// When to look again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// At once.
+    Now,
+    /// After this time, or when something wakes the host.
+    After(Duration),
+    /// When something wakes the host.
+    Wait,
+    /// Nothing is left to do: release the Secrets, remove the finalizers of HardwareData and host.
+    Gone,
+}

@@ -1,0 +1,103 @@
+//! What a decision is made from: the object, what was read beside it, the settings and the time.
+
+use std::time::Duration;
+
+use api::metal3::{BareMetalHost, BareMetalHostStatus};
+use inventory::HardwareDetails;
+use jiff::Timestamp;
+
+/// Everything a decision may depend on.
+#[derive(Clone, Debug)]
+pub struct View<'a> {
+    /// The host as last read.
+    pub host: &'a BareMetalHost,
+    /// `spec.hardware` of the HardwareData of the same name, if there is one.
+    pub hardware_data: Option<&'a HardwareDetails>,
+    /// What became of reading the Secret that `spec.bmc.credentialsName` names.
+    pub credentials: Credentials<'a>,
+    /// Settings of the server.
+    pub settings: &'a Settings,
+    /// The time.
+    pub now: Timestamp,
+}
+
+/// The BMC's Secret.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Credentials<'a> {
+    /// The host names no Secret.
+    NotNeeded,
+    /// The Secret does not exist.
+    Missing {
+        /// Name of the Secret.
+        name: &'a str,
+    },
+    /// The server may not read the Secret.
+    Forbidden {
+        /// Name of the Secret.
+        name: &'a str,
+    },
+    /// The Secret exists and cannot be used.
+    Invalid {
+        /// Name of the Secret.
+        name: &'a str,
+        /// What is wrong with it, a clause such as «has no password».
+        what: String,
+    },
+    /// User and password are there, neither empty after trimming white space.
+    Present {
+        /// Name of the Secret.
+        name: &'a str,
+        /// Its namespace.
+        namespace: &'a str,
+        /// Its resourceVersion.
+        resource_version: &'a str,
+    },
+}
+
+/// Settings of the server that the life cycle depends on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Failed attempts to provision the same image after which no more are made; 0 is unlimited.
+    pub max_provisioning_retries: u32,
+    /// How often the power of a settled host is looked at.
+    pub steady_state_poll: Duration,
+    /// How often an unmanaged or detached host is looked at.
+    pub unmanaged_poll: Duration,
+    /// How soon a missing Secret is looked for again, in case no event tells of it.
+    pub secret_poll: Duration,
+    /// Unit of the back-off: the n-th failure in a row is retried after this times 2 to the power of min(n, 9), less up to half.
+    pub backoff_unit: Duration,
+    /// Whether the provisioner serves `spec.customDeploy`.
+    pub custom_deploy: bool,
+}
+
+impl Default for Settings {
+    /// Upstream's figures (baremetal-operator `baremetalhost_controller.go`, flag `--max-provisioning-retries`).
+    fn default() -> Self {
+        Self {
+            max_provisioning_retries: 5,
+            steady_state_poll: Duration::from_secs(60),
+            unmanaged_poll: Duration::from_secs(600),
+            secret_poll: Duration::from_secs(10),
+            backoff_unit: Duration::from_secs(60),
+            custom_deploy: false,
+        }
+    }
+}
+
+impl View<'_> {
+    /// The status, empty if the host has none yet.
+    pub(crate) fn status(&self) -> BareMetalHostStatus {
+        self.host.status.clone().unwrap_or_default()
+    }
+
+    /// Whether the host says how its BMC is reached (any field counts, as upstream).
+    pub(crate) fn has_bmc(&self) -> bool {
+        self.host.spec.bmc.as_ref().is_some_and(|b| !b.address.is_empty() || !b.credentials_name.is_empty())
+    }
+
+    /// Whether the provisioner knows the machine.
+    pub(crate) fn is_registered(&self) -> bool {
+        self.host.status.as_ref().is_some_and(|s| !s.provisioning.id.is_empty())
+    }
+}

@@ -1,0 +1,62 @@
+//! What the spec wishes, compared with what the status says is there.
+
+use api::metal3::{BareMetalHost, BareMetalHostStatus, Image, profile_root_hints};
+use inventory::RootDeviceHints;
+
+/// The image wished for; one without a URL is none.
+pub(crate) fn image(host: &BareMetalHost) -> Option<&Image> {
+    host.spec.image.as_ref().filter(|i| !i.url.is_empty())
+}
+
+/// The custom deploy method wished for; empty when there is none.
+pub(crate) fn method(host: &BareMetalHost) -> &str {
+    host.spec.custom_deploy.as_ref().map(|c| c.method.as_str()).unwrap_or_default()
+}
+
+fn method_in_force(status: &BareMetalHostStatus) -> &str {
+    status.provisioning.custom_deploy.as_ref().map(|c| c.method.as_str()).unwrap_or_default()
+}
+
+/// Whether something is to be put on a host that has nothing on it (baremetal-operator `NeedsProvisioning`).
+pub(crate) fn deployment(host: &BareMetalHost, status: &BareMetalHostStatus) -> bool {
+    let new_image = image(host).is_some() && status.provisioning.image.url.is_empty();
+    let new_method = !method(host).is_empty() && method(host) != method_in_force(status);
+    host.spec.online && (new_image || new_method)
+}
+
+/// Whether what is on a provisioned host is no longer wished for. Only URL and method count, as upstream.
+pub(crate) fn removal(host: &BareMetalHost, status: &BareMetalHostStatus) -> bool {
+    differs(host, method_in_force(status), &status.provisioning.image.url)
+}
+
+/// Whether the attempt under way is no longer wished for. A method has no record while it is being tried: only the URL is compared.
+pub(crate) fn attempt_cancelled(host: &BareMetalHost, status: &BareMetalHostStatus) -> bool {
+    let attempted = status.last_attempted_image.as_ref().map(|i| i.url.as_str()).unwrap_or_default();
+    differs(host, method(host), attempted)
+}
+
+fn differs(host: &BareMetalHost, method_then: &str, url_then: &str) -> bool {
+    if method(host) != method_then {
+        return true;
+    }
+    match image(host) {
+        // An unknown URL is no reason to erase a machine.
+        Some(image) => !url_then.is_empty() && image.url != url_then,
+        None => method_then.is_empty() || !url_then.is_empty(),
+    }
+}
+
+/// The root device hints wished for: the spec's, else those of its profile; `None` without any.
+pub(crate) fn root_device_hints(host: &BareMetalHost) -> Option<RootDeviceHints> {
+    let spec = host.spec.root_device_hints.clone().filter(|h| !h.is_empty());
+    spec.or_else(|| {
+        let profile = host.spec.hardware_profile.as_deref().unwrap_or_default();
+        profile_root_hints(profile).filter(|h| !h.is_empty())
+    })
+}
+
+/// Whether the hints in force are not those wished for.
+pub(crate) fn hints_differ(host: &BareMetalHost, status: &BareMetalHostStatus) -> bool {
+    let in_force = status.provisioning.root_device_hints.clone().filter(|h| !h.is_empty());
+    root_device_hints(host) != in_force
+}
