@@ -5,6 +5,7 @@ pub mod fake;
 pub mod firmware;
 pub mod linux_tree;
 pub mod media_server;
+pub mod nvram;
 pub mod qemu;
 pub mod qmp;
 

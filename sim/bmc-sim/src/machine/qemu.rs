@@ -2,8 +2,8 @@
 //!
 //! QEMU is never given a kernel or an initial RAM disk: its firmware boots what is on the medium or on a disk. It ends
 //! when the guest resets, and is started anew with what the boot override asks for then: QEMU's own boot order would
-//! not forget the CD. Firmware variables are kept per machine in one file, enrolled with Microsoft's keys, and used by
-//! the firmware with and without Secure Boot: boot entries outlive the change from one to the other.
+//! not forget the CD. Firmware variables are kept per machine in one file, enrolled with Microsoft's keys, with Secure
+//! Boot switched on or off in it: boot entries outlive the change from one to the other.
 
 use std::{
     path::{Path, PathBuf},
@@ -22,7 +22,7 @@ use tokio::{
 use crate::{
     config::{CdBus, DiskBus, DiskConfig, DiskFormat, MachineConfig, NicConfig},
     machine::{
-        BootPlan, Command, Exit, Machine, MachineError, Process, Running, Started, child, linux_tree,
+        BootPlan, Command, Exit, Machine, MachineError, Process, Running, Started, child, linux_tree, nvram,
         qmp::{Qmp, shutdown_reason},
     },
     nbd,
@@ -248,6 +248,9 @@ impl QemuMachine {
 #[async_trait]
 impl Machine for QemuMachine {
     async fn start(&self, plan: &BootPlan) -> Result<Started, MachineError> {
+        let variables = self.variables();
+        nvram::set_secure_boot(&variables, plan.secure_boot)
+            .map_err(MachineError::file("switching Secure Boot in the firmware variables", &variables))?;
         let cd = match &plan.medium {
             Some(medium) => Some(
                 nbd::Server::start(&self.socket, Arc::clone(medium))

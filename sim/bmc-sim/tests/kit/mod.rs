@@ -143,7 +143,7 @@ impl Lab {
                 seen.push(event.to_string());
             }
         }
-        panic!("no {kind} event came; these did:\n{}", seen.join("\n"));
+        panic!("no {kind} event came; these did:\n{}\nthe console:\n{}", seen.join("\n"), self.console());
     }
 
     pub fn now(&self) -> u64 {
