@@ -1,6 +1,6 @@
 //! What a provisioner writes down: plan, intent, progress, end. In a server it is a HostOperation.
 
-use api::metamorph::{HostOperationStatus, OperationType};
+use api::metamorph::{HostOperationStatus, OperationPhase, OperationType};
 use async_trait::async_trait;
 
 use crate::Failure;
@@ -26,6 +26,10 @@ pub trait Journal: Send + Sync {
     /// The newest boot of the agent that any operation of this host has recorded, with the generation that media and token are
     /// derived from.
     fn latest_boot(&self) -> Option<api::metamorph::AgentBoot>;
+
+    /// The newest operation of this host, whatever its type: name, type, phase. A work whose newest operation of the same type has
+    /// succeeded is done already, even if the process that did it could not say so.
+    fn newest(&self) -> Option<(String, OperationType, OperationPhase)>;
 
     /// Addresses of BMC sessions that operations of this host have recorded.
     fn recorded_sessions(&self) -> Vec<String>;

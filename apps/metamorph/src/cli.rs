@@ -1,0 +1,280 @@
+//! Arguments. `--help` is meant to teach: each command says what it does and shows a line that works.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap_complete::Shell;
+
+/// Turns bare metal into Kubernetes nodes.
+///
+/// Declare a machine as a Metal³ BareMetalHost and get it inspected, provisioned and watched over. One program: with `up` it
+/// brings its own Kubernetes API, with `operator` it uses yours.
+#[derive(Debug, Parser)]
+#[command(name = "metamorph", version, max_term_width = 110, arg_required_else_help = true)]
+pub struct Cli {
+    /// What to log: a level (error, warn, info, debug) or filters such as `info,media=debug`.
+    #[arg(long, global = true, env = "METAMORPH_LOG", default_value = "info", value_name = "FILTER")]
+    pub log: String,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// Commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run everything in one process: Kubernetes API, host controller, media and agent endpoints.
+    ///
+    /// Afterwards: `kubectl --kubeconfig <data>/kubeconfig get bmh -A`
+    Up(Up),
+    /// Run the controllers on a Kubernetes cluster that is there already.
+    Operator(Operator),
+    /// See it work: virtual machines behind virtual BMCs are registered, inspected and provisioned, with live progress.
+    Demo(Demo),
+    /// Print the custom resource definitions: `metamorph crds | kubectl apply -f -`
+    Crds,
+    /// The system that servers boot to be inspected and written.
+    #[command(subcommand)]
+    AgentImage(AgentImageCommand),
+    /// Hosts.
+    #[command(subcommand)]
+    Host(HostCommand),
+    /// Print shell completions: `metamorph completions bash > /etc/bash_completion.d/metamorph`
+    Completions {
+        /// Shell.
+        shell: Shell,
+    },
+    /// Print the reference of all commands as Markdown.
+    #[command(hide = true)]
+    Reference,
+}
+
+/// `up`.
+#[derive(Debug, Args)]
+pub struct Up {
+    /// Folder for objects, keys and the kubeconfig. Made if it is not there.
+    #[arg(long, default_value = "metamorph-data", value_name = "FOLDER")]
+    pub data: PathBuf,
+    /// Address of the Kubernetes API.
+    #[arg(long, default_value = "127.0.0.1:6443", value_name = "ADDRESS:PORT")]
+    pub api_listen: SocketAddr,
+    /// Further host names or addresses for the API's certificate.
+    #[arg(long, value_name = "NAME")]
+    pub api_name: Vec<String>,
+    /// Write each API request as a line of JSON to this file.
+    #[arg(long, value_name = "FILE")]
+    pub api_audit_log: Option<PathBuf>,
+    #[command(flatten)]
+    pub endpoints: Endpoints,
+    #[command(flatten)]
+    pub behaviour: Behaviour,
+}
+
+/// `operator`.
+#[derive(Debug, Args)]
+pub struct Operator {
+    /// Kubeconfig; without it `KUBECONFIG`, `~/.kube/config` or the cluster that this runs in.
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// Look after this namespace only.
+    #[arg(long, value_name = "NAMESPACE")]
+    pub namespace: Option<String>,
+    /// Namespace of the Secret with this server's keys.
+    #[arg(long, default_value = "metamorph-system", value_name = "NAMESPACE")]
+    pub own_namespace: String,
+    #[command(flatten)]
+    pub endpoints: Endpoints,
+    #[command(flatten)]
+    pub behaviour: Behaviour,
+}
+
+/// Where servers and BMCs reach this process.
+#[derive(Clone, Debug, Args)]
+pub struct Endpoints {
+    /// Folder made by `metamorph agent-image build`.
+    #[arg(long, env = "METAMORPH_AGENT_IMAGE", default_value = "agent-image", value_name = "FOLDER")]
+    pub agent_image: PathBuf,
+    /// Where BMCs read boot media (HTTP).
+    #[arg(long, default_value = "0.0.0.0:6180", value_name = "ADDRESS:PORT")]
+    pub media_listen: SocketAddr,
+    /// Where agents report (HTTPS).
+    #[arg(long, default_value = "0.0.0.0:6385", value_name = "ADDRESS:PORT")]
+    pub agent_listen: SocketAddr,
+    /// Host name or address under which BMCs reach the media endpoint; the port is that of --media-listen.
+    #[arg(long, value_name = "HOST")]
+    pub media_host: Option<String>,
+    /// Host name or address under which servers reach the agent endpoint; may be given several times, they are tried in order.
+    #[arg(long, value_name = "HOST")]
+    pub agent_host: Vec<String>,
+    /// Serve the files of this folder at /images/ of the media endpoint, for operating system images.
+    #[arg(long, value_name = "FOLDER")]
+    pub images: Option<PathBuf>,
+    /// PEM file with CA certificates that BMCs' certificates may be signed by, beside the public ones.
+    #[arg(long, value_name = "FILE")]
+    pub bmc_ca: Option<PathBuf>,
+    /// PEM file with CA certificates that agents trust when they download images, beside the public ones.
+    #[arg(long, value_name = "FILE")]
+    pub image_ca: Option<PathBuf>,
+    /// Words for the kernel command line of the agent's system.
+    #[arg(long, default_value = "", value_name = "WORDS")]
+    pub agent_kernel_arguments: String,
+}
+
+/// Patience and retries.
+#[derive(Clone, Debug, Args)]
+pub struct Behaviour {
+    /// Failed attempts to provision the same image after which no more are made; 0 is unlimited.
+    #[arg(long, default_value_t = 5, value_name = "COUNT")]
+    pub max_provisioning_retries: u32,
+    /// Unit of the back-off after failures, in seconds (it doubles with each failure in a row).
+    #[arg(long, default_value_t = 60.0, value_name = "SECONDS")]
+    pub retry_after: f64,
+    /// How often the power of a settled host is looked at, in seconds.
+    #[arg(long, default_value_t = 60, value_name = "SECONDS")]
+    pub power_poll: u64,
+    /// How long a machine may take from reset to the agent's first report, in seconds.
+    #[arg(long, default_value_t = 1200, value_name = "SECONDS")]
+    pub agent_boot_timeout: u64,
+    /// How long an agent may be silent before it is taken for dead, in seconds.
+    #[arg(long, default_value_t = 90, value_name = "SECONDS")]
+    pub agent_silence: u64,
+    /// How long an agent may take to report again after this server was restarted, in seconds.
+    #[arg(long, default_value_t = 10, value_name = "SECONDS")]
+    pub agent_reconnect: u64,
+}
+
+/// `demo`.
+#[derive(Debug, Args)]
+pub struct Demo {
+    /// How many machines.
+    #[arg(long, default_value_t = 1, value_name = "COUNT")]
+    pub machines: usize,
+    /// Folder for everything the demo makes; a new temporary one, removed at the end, if it is not given.
+    #[arg(long, value_name = "FOLDER")]
+    pub data: Option<PathBuf>,
+    /// Folder made by `metamorph agent-image build`.
+    #[arg(long, env = "METAMORPH_AGENT_IMAGE", default_value = "agent-image", value_name = "FOLDER")]
+    pub agent_image: PathBuf,
+    /// Operating system image (raw, perhaps compressed) with a SHA256SUMS beside it, or the folder that `make demo-os` fills.
+    #[arg(long, env = "METAMORPH_DEMO_OS", default_value = ".cache/demo-os/current", value_name = "FILE")]
+    pub image: PathBuf,
+    /// The simulator's program.
+    #[arg(long, value_name = "FILE")]
+    pub bmc_sim: Option<PathBuf>,
+    /// Boot with Secure Boot on.
+    #[arg(long)]
+    pub secure_boot: bool,
+    /// Give up when the machines have not reported in after this many seconds.
+    #[arg(long, default_value_t = 900, value_name = "SECONDS")]
+    pub timeout: u64,
+    /// End once the machines have reported in, even at a terminal.
+    #[arg(long)]
+    pub once: bool,
+}
+
+/// `agent-image`.
+#[derive(Debug, Subcommand)]
+pub enum AgentImageCommand {
+    /// Build the agent's system from Debian's kernel and boot loader packages and the agent program.
+    Build(AgentImageBuild),
+}
+
+/// `agent-image build`.
+#[derive(Debug, Args)]
+pub struct AgentImageBuild {
+    /// The agent program, statically linked.
+    #[arg(long, value_name = "FILE")]
+    pub agent: PathBuf,
+    /// Folder to build.
+    #[arg(long, default_value = "agent-image", value_name = "FOLDER")]
+    pub out: PathBuf,
+    /// Folder for downloaded packages.
+    #[arg(long, default_value = ".cache/debs", value_name = "FOLDER")]
+    pub cache: PathBuf,
+}
+
+/// `host`.
+#[derive(Debug, Subcommand)]
+pub enum HostCommand {
+    /// Print Secret and BareMetalHost for a server: `metamorph host add node-0 --address … --user … --password-file … | kubectl apply -f -`
+    Add(HostAdd),
+    /// Watch what is being done to hosts, live.
+    Watch(HostWatch),
+}
+
+/// `host add`.
+#[derive(Debug, Args)]
+pub struct HostAdd {
+    /// Name of the host.
+    pub name: String,
+    /// BMC address: `redfish-virtualmedia+https://192.0.2.7/redfish/v1/Systems/1`, or just `192.0.2.7`.
+    #[arg(long, value_name = "ADDRESS")]
+    pub address: String,
+    /// BMC user.
+    #[arg(long, value_name = "NAME")]
+    pub user: String,
+    /// BMC password. Other users of this machine can see it in the process list: prefer --password-file.
+    #[arg(long, value_name = "PASSWORD", required_unless_present = "password_file")]
+    pub password: Option<String>,
+    /// File with the BMC password, `-` for standard input.
+    #[arg(long, value_name = "FILE", conflicts_with = "password")]
+    pub password_file: Option<PathBuf>,
+    /// Namespace.
+    #[arg(long, short, value_name = "NAMESPACE")]
+    pub namespace: Option<String>,
+    /// Hardware address of the interface that the server boots from.
+    #[arg(long, value_name = "MAC")]
+    pub boot_mac: Option<String>,
+    /// Boot mode: UEFI, UEFISecureBoot or legacy.
+    #[arg(long, value_name = "MODE", value_parser = ["UEFI", "UEFISecureBoot", "legacy"])]
+    pub boot_mode: Option<String>,
+    /// Image to provision.
+    #[arg(long, value_name = "URL", requires = "image_checksum")]
+    pub image_url: Option<String>,
+    /// Digest of the image, or the URL of a checksum file.
+    #[arg(long, value_name = "DIGEST", requires = "image_url")]
+    pub image_checksum: Option<String>,
+    /// Format of the image: raw or qcow2.
+    #[arg(long, value_name = "FORMAT", requires = "image_url", value_parser = ["raw", "qcow2"])]
+    pub image_format: Option<String>,
+    /// Accept any certificate of the BMC.
+    #[arg(long)]
+    pub disable_certificate_verification: bool,
+    /// Leave the host switched off.
+    #[arg(long)]
+    pub offline: bool,
+}
+
+/// `host watch`.
+#[derive(Debug, Args)]
+pub struct HostWatch {
+    /// Host to watch; all if not given.
+    pub name: Option<String>,
+    /// Kubeconfig; without it `KUBECONFIG` or `~/.kube/config`.
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// Namespace; all if not given.
+    #[arg(long, short, value_name = "NAMESPACE")]
+    pub namespace: Option<String>,
+}
+
+/// Prints completions to standard output.
+pub fn completions(shell: Shell) {
+    clap_complete::generate(shell, &mut Cli::command(), "metamorph", &mut std::io::stdout());
+}
+
+/// Prints the reference of all commands as Markdown.
+#[allow(clippy::print_stdout)] // The command's purpose.
+pub fn reference() {
+    println!("# Commands\n\nGenerated by `cargo xtask generate` from the program's own help.");
+    let mut root = Cli::command();
+    root.build();
+    let mut todo = vec![(String::from("metamorph"), root)];
+    while let Some((path, mut command)) = todo.pop() {
+        println!("\n## `{path}`\n\n```text\n{}\n```", command.render_long_help().to_string().trim_end());
+        let subcommands: Vec<_> = command.get_subcommands().filter(|c| !c.is_hide_set() && c.get_name() != "help").cloned().collect();
+        for sub in subcommands.into_iter().rev() {
+            todo.push((format!("{path} {}", sub.get_name()), sub));
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! Small things that several commands share: a Kubernetes client, definitions, errors for people.
+
+use std::path::Path;
+
+use anyhow::Context;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
+
+/// A client for this kubeconfig, or for what the environment says.
+pub async fn connect(kubeconfig: Option<&Path>) -> anyhow::Result<Client> {
+    let config = match kubeconfig {
+        Some(path) => {
+            let file = Kubeconfig::read_from(path).with_context(|| format!("read the kubeconfig {}", path.display()))?;
+            Config::from_custom_kubeconfig(file, &KubeConfigOptions::default())
+                .await
+                .with_context(|| format!("use the kubeconfig {}", path.display()))?
+        }
+        None => Config::infer().await.context("find a Kubernetes API (KUBECONFIG, ~/.kube/config or in a cluster); name one with --kubeconfig")?,
+    };
+    Client::try_from(config).context("make a Kubernetes client")
+}
+
+/// A client for a kubeconfig given as text.
+pub async fn connect_text(kubeconfig: &str) -> anyhow::Result<Client> {
+    let file = Kubeconfig::from_yaml(kubeconfig).context("read the embedded API's kubeconfig")?;
+    let config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
+    Client::try_from(config).context("make a client for the embedded API")
+}
+
+/// Prints the custom resource definitions.
+#[allow(clippy::print_stdout)] // The command's purpose.
+pub fn print_crds() -> anyhow::Result<()> {
+    for crd in api::crds::all()? {
+        println!("---\n{}", crd.trim_start_matches("---\n").trim_end());
+    }
+    Ok(())
+}
+
+/// An error and its causes, one a line, to standard error.
+#[allow(clippy::print_stderr)] // Meant for the person at the terminal.
+pub fn say_error(error: &anyhow::Error) {
+    eprintln!("error: {error}");
+    for cause in error.chain().skip(1) {
+        eprintln!("  because: {cause}");
+    }
+}

@@ -1,0 +1,227 @@
+//! `demo`: everything on one machine. Virtual servers behind virtual BMCs are registered, inspected and provisioned with a real
+//! operating system, which then reports in over the network with what its config drive told it.
+
+mod call_home;
+mod manifests;
+mod simulator;
+
+use std::io::IsTerminal;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use api::metal3::{BareMetalHost, ProvisioningState};
+use kube::api::Api;
+use kube::{Client, ResourceExt};
+
+use crate::cli::{Behaviour, Demo, Endpoints, Up};
+use crate::host_watch::{self, View};
+use crate::logging;
+use crate::server::{AllInOne, stop_signal};
+use call_home::{CallHome, Report};
+use manifests::Machine;
+use simulator::SimulatorProcess;
+
+/// Address of the host as QEMU's user-mode network shows it to guests (QEMU documentation, «Using the user mode network stack»).
+const HOST_FROM_GUEST: &str = "10.0.2.2";
+/// Namespace of the demo's hosts.
+const NAMESPACE: &str = "default";
+
+/// Runs the demo.
+pub async fn run(options: Demo, log: &str) -> anyhow::Result<()> {
+    let folder = Folder::make(options.data.as_deref())?;
+    logging::start(log, logging::Target::File(folder.path.join("metamorph.log")))?;
+    let stays = std::io::stdout().is_terminal() && !options.once;
+    let result = Box::pin(in_folder(&options, &folder.path, stays)).await;
+    if result.is_err() {
+        folder.keep();
+    }
+    result
+}
+
+async fn in_folder(options: &Demo, folder: &Path, stays: bool) -> anyhow::Result<()> {
+    let image = Image::find(&options.image)?;
+    let mut simulator = SimulatorProcess::start(options, folder).await?;
+    let call_home = CallHome::start().await?;
+    let all = AllInOne::start(&up_options(options, folder, &image)).await?;
+    let result = provision(options, &simulator, &call_home, &all, &image, stays).await;
+    all.stop().await;
+    simulator.stop().await;
+    result
+}
+
+async fn provision(
+    options: &Demo,
+    simulator: &SimulatorProcess,
+    call_home: &CallHome,
+    all: &AllInOne,
+    image: &Image,
+    stays: bool,
+) -> anyhow::Result<()> {
+    let mut view = View::new();
+    view.say(&format!(
+        "{} behind {} of its own; the log is in {}\nWatch with kubectl --kubeconfig {} get bmh,hostoperations -A",
+        if options.machines == 1 { "One virtual server".to_owned() } else { format!("{} virtual servers", options.machines) },
+        if options.machines == 1 { "a BMC" } else { "BMCs" },
+        all.kubeconfig.with_file_name("metamorph.log").display(),
+        all.kubeconfig.display(),
+    ));
+    let machines = Machine::all(simulator, options)?;
+    for machine in &machines {
+        let url = format!("{}/images/{}", base_for_guests(&all.running.media_base)?, image.name);
+        machine.apply(&all.client, &url, &image.sha256, &call_home.url_for(&machine.name)).await?;
+    }
+    let limit = Duration::from_secs(options.timeout);
+    let waited = tokio::time::timeout(limit, async {
+        tokio::select! {
+            result = host_watch::follow(&all.client, Some(NAMESPACE), None, &mut view) => result.and_then(|()| bail!("the watch ended")),
+            reports = reported_in(&all.client, &machines, call_home) => reports,
+            signal = stop_signal() => signal.and_then(|()| bail!("interrupted")),
+        }
+    })
+    .await;
+    view.finish();
+    let reports = match waited {
+        Ok(result) => result?,
+        Err(_) => bail!("the machines have not all reported in within {} s: {}", options.timeout, causes(&all.client).await),
+    };
+    tell(&view, &machines, &reports, simulator);
+    if stays {
+        view.say(&format!("kubectl --kubeconfig {} get bmh -A     (Ctrl-C ends the demo)", all.kubeconfig.display()));
+        stop_signal().await?;
+    }
+    Ok(())
+}
+
+/// Every machine is `provisioned` and has called home from its new system.
+async fn reported_in(client: &Client, machines: &[Machine], call_home: &CallHome) -> anyhow::Result<Vec<Report>> {
+    let mut reports = Vec::new();
+    for machine in machines {
+        let report = call_home.wait_for(&machine.name).await;
+        machine.check(&report)?;
+        let hosts: Api<BareMetalHost> = Api::namespaced(client.clone(), NAMESPACE);
+        let provisioned = |host: Option<&BareMetalHost>| host.is_some_and(|h| h.state() == ProvisioningState::Provisioned);
+        kube::runtime::wait::await_condition(hosts, &machine.name, provisioned)
+            .await
+            .with_context(|| format!("wait for {} to be provisioned", machine.name))?;
+        reports.push(report);
+    }
+    Ok(reports)
+}
+
+fn tell(view: &View, machines: &[Machine], reports: &[Report], simulator: &SimulatorProcess) {
+    for (machine, report) in machines.iter().zip(reports) {
+        view.say(&format!(
+            "{}: provisioned; it calls itself {}, has {} (no DHCP gives that), boot entry {}, Secure Boot {}; its console: {}",
+            machine.name,
+            report.hostname,
+            machine.address,
+            report.boot_entry,
+            if report.secure_boot { "on" } else { "off" },
+            simulator.console(&machine.name).display(),
+        ));
+    }
+}
+
+/// What the hosts say of their errors, for the person who waited in vain.
+async fn causes(client: &Client) -> String {
+    let hosts: Api<BareMetalHost> = Api::namespaced(client.clone(), NAMESPACE);
+    let Ok(all) = hosts.list(&kube::api::ListParams::default()).await else { return "the API does not answer".to_owned() };
+    let one = |host: &BareMetalHost| {
+        let message = host.status.as_ref().map(|s| s.error_message.clone()).unwrap_or_default();
+        format!("{} is {} {message}", host.name_any(), host.state())
+    };
+    all.items.iter().map(one).collect::<Vec<_>>().join("; ")
+}
+
+/// The media address with the host's address as guests see it.
+fn base_for_guests(base: &str) -> anyhow::Result<String> {
+    let port = base.rsplit_once(':').map(|(_, port)| port).context("read the media address")?;
+    Ok(format!("http://{HOST_FROM_GUEST}:{port}"))
+}
+
+fn up_options(options: &Demo, folder: &Path, image: &Image) -> Up {
+    let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    Up {
+        data: folder.to_owned(),
+        api_listen: any,
+        api_name: Vec::new(),
+        api_audit_log: None,
+        endpoints: Endpoints {
+            agent_image: options.agent_image.clone(),
+            media_listen: any,
+            agent_listen: any,
+            media_host: None,
+            agent_host: vec![HOST_FROM_GUEST.to_owned()],
+            images: Some(image.folder.clone()),
+            bmc_ca: None,
+            image_ca: None,
+            agent_kernel_arguments: String::new(),
+        },
+        behaviour: Behaviour {
+            max_provisioning_retries: 5,
+            retry_after: 10.0,
+            power_poll: 60,
+            agent_boot_timeout: 300,
+            agent_silence: 90,
+            agent_reconnect: 10,
+        },
+    }
+}
+
+/// The operating system image, and its digest from the SHA256SUMS beside it.
+struct Image {
+    folder: PathBuf,
+    name: String,
+    sha256: String,
+}
+
+impl Image {
+    fn find(given: &Path) -> anyhow::Result<Self> {
+        let file = if given.is_dir() { given.join("debian-12.raw.zst") } else { given.to_owned() };
+        let file = file.canonicalize().with_context(|| format!("find the image {}; `make demo-os` builds one", file.display()))?;
+        let folder = file.parent().context("the image has no folder")?.to_owned();
+        let name = file.file_name().and_then(|n| n.to_str()).context("the image's name is no text")?.to_owned();
+        let sums = folder.join("SHA256SUMS");
+        let text = std::fs::read_to_string(&sums).with_context(|| format!("read {}", sums.display()))?;
+        let line = text.lines().find_map(|line| line.split_once("  ").filter(|(_, n)| n.trim_start_matches('*') == name));
+        let Some((digest, _)) = line else { bail!("{} has no line for {name}", sums.display()) };
+        Ok(Self { folder, name, sha256: digest.to_owned() })
+    }
+}
+
+/// The demo's folder; a temporary one goes at the end unless something failed.
+struct Folder {
+    path: PathBuf,
+    temporary: std::cell::Cell<bool>,
+}
+
+impl Folder {
+    fn make(given: Option<&Path>) -> anyhow::Result<Self> {
+        let path = match given {
+            Some(path) => path.to_owned(),
+            None => std::env::temp_dir().join(format!("metamorph-demo-{}", std::process::id())),
+        };
+        std::fs::create_dir_all(&path).with_context(|| format!("make the folder {}", path.display()))?;
+        let path = path.canonicalize().with_context(|| format!("make the folder {}", path.display()))?;
+        Ok(Self { path, temporary: std::cell::Cell::new(given.is_none()) })
+    }
+
+    /// Something failed: what is in the folder tells what.
+    #[allow(clippy::print_stderr)] // For the person at the terminal.
+    fn keep(&self) {
+        if self.temporary.replace(false) {
+            eprintln!("what the demo made is kept in {} (metamorph.log, consoles, disks)", self.path.display());
+        }
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        if self.temporary.get() {
+            // What stays behind in the temporary folder is the system's to remove.
+            let _ = std::fs::remove_dir_all(&self.path);
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! The server and command-line program: arguments and wiring only.
+
+mod agent_image;
+mod cli;
+mod client;
+mod demo;
+mod host_add;
+mod host_watch;
+mod identity;
+mod logging;
+mod server;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use cli::{AgentImageCommand, Cli, Command, HostCommand};
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    // A second provider could only be installed by ourselves: the first wins, which is the same one.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let cli = Cli::parse();
+    match run(cli).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            client::say_error(&error);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(cli: Cli) -> anyhow::Result<()> {
+    match cli.command {
+        Command::Up(up) => {
+            logging::start(&cli.log, logging::Target::Stderr)?;
+            server::up(up).await
+        }
+        Command::Operator(operator) => {
+            logging::start(&cli.log, logging::Target::Stderr)?;
+            server::operator(operator).await
+        }
+        Command::Demo(demo) => demo::run(demo, &cli.log).await,
+        Command::Crds => client::print_crds(),
+        Command::AgentImage(AgentImageCommand::Build(build)) => {
+            logging::start(&cli.log, logging::Target::Stderr)?;
+            agent_image::build(build).await
+        }
+        Command::Host(HostCommand::Add(add)) => host_add::print(&add),
+        Command::Host(HostCommand::Watch(watch)) => host_watch::run(watch).await,
+        Command::Completions { shell } => {
+            cli::completions(shell);
+            Ok(())
+        }
+        Command::Reference => {
+            cli::reference();
+            Ok(())
+        }
+    }
+}

@@ -1,0 +1,281 @@
+//! Wiring: the embedded API, the provisioner's endpoints, the controllers; started together, stopped in the right order.
+
+use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, anyhow};
+use axum::Router;
+use axum_server::Handle;
+use boot_media::Assets;
+use kube::Client;
+use operator::{HostController, HostSettings, SystemClock};
+use provisioner::{Provisioner, Registry};
+use provisioner_metamorph::{NativeProvisioner, RedfishConnect, Settings, Timing};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tower_http::services::ServeDir;
+
+use crate::cli::{Behaviour, Endpoints, Operator, Up};
+use crate::client;
+use crate::identity::Identity;
+
+/// Namespace of the server's own objects in the embedded API.
+const OWN_NAMESPACE: &str = "metamorph-system";
+/// How long open connections may take when the server stops.
+const GRACE: Duration = Duration::from_secs(3);
+
+/// `up`: runs until it is told to stop.
+#[allow(clippy::print_stderr)] // For the person at the terminal.
+pub async fn up(options: Up) -> anyhow::Result<()> {
+    let all = AllInOne::start(&options).await?;
+    eprintln!(
+        "Metamorph is up.\n  Kubernetes API   {}\n  boot media       {}\n  agent endpoint   {}\nTry: kubectl --kubeconfig {} get bmh,hostoperations -A",
+        all.api_url,
+        all.running.media_base,
+        all.running.agent_bases.join(", "),
+        all.kubeconfig.display(),
+    );
+    stop_signal().await?;
+    eprintln!("stopping");
+    all.stop().await;
+    Ok(())
+}
+
+/// `operator`: the controllers on somebody else's API.
+pub async fn operator(options: Operator) -> anyhow::Result<()> {
+    let client = client::connect(options.kubeconfig.as_deref()).await?;
+    let running =
+        Running::start(client, options.namespace, &options.own_namespace, &options.endpoints, &options.behaviour).await?;
+    stop_signal().await?;
+    running.stop().await;
+    Ok(())
+}
+
+/// Resolves when the process is asked to stop.
+pub async fn stop_signal() -> anyhow::Result<()> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
+    tokio::select! {
+        result = tokio::signal::ctrl_c() => result.context("listen for Ctrl-C"),
+        _ = terminate.recv() => Ok(()),
+    }
+}
+
+/// The embedded API and everything on it.
+pub struct AllInOne {
+    api: apiserver::Server,
+    /// Address of the API.
+    pub api_url: String,
+    /// The kubeconfig written.
+    pub kubeconfig: PathBuf,
+    /// Client with all rights.
+    pub client: Client,
+    /// The rest.
+    pub running: Running,
+}
+
+impl AllInOne {
+    /// Starts everything; when this returns, kubectl works.
+    pub async fn start(options: &Up) -> anyhow::Result<Self> {
+        std::fs::create_dir_all(&options.data).with_context(|| format!("make the data folder {}", options.data.display()))?;
+        let api = apiserver::Server::start(apiserver::Config {
+            data_dir: options.data.join("api"),
+            listen: options.api_listen,
+            extra_sans: options.api_name.clone(),
+            audit_log: options.api_audit_log.clone(),
+        })
+        .await
+        .context("start the embedded Kubernetes API")?;
+        for crd in api::crds::all()? {
+            api.apply_crd_yaml(&crd).await.context("install the custom resource definitions")?;
+        }
+        let text = api.admin_kubeconfig();
+        let kubeconfig = options.data.join("kubeconfig");
+        write_private(&kubeconfig, &text)?;
+        let client = client::connect_text(&text).await?;
+        let running = Running::start(client.clone(), None, OWN_NAMESPACE, &options.endpoints, &options.behaviour).await?;
+        Ok(Self { api_url: format!("https://{}", api.local_addr()), api, kubeconfig, client, running })
+    }
+
+    /// Stops in the order in which nothing is lost: controllers, sessions on BMCs, endpoints, API.
+    pub async fn stop(self) {
+        self.running.stop().await;
+        self.api.shutdown().await;
+    }
+}
+
+/// Writes a file that only its owner reads.
+fn write_private(path: &Path, text: &str) -> anyhow::Result<()> {
+    use std::io::Write;
+    use std::os::unix::fs::OpenOptionsExt;
+    let attempt = || format!("write {}", path.display());
+    let temporary = path.with_extension("new");
+    let mut file = std::fs::OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(&temporary)
+        .with_context(attempt)?;
+    file.write_all(text.as_bytes()).with_context(attempt)?;
+    file.sync_all().with_context(attempt)?;
+    std::fs::rename(&temporary, path).with_context(attempt)
+}
+
+/// Controllers, provisioner and its endpoints.
+pub struct Running {
+    /// Base address of media and images.
+    pub media_base: String,
+    /// Base addresses of the agent endpoint.
+    pub agent_bases: Vec<String>,
+    provisioner: Arc<NativeProvisioner>,
+    endpoints: Handle<SocketAddr>,
+    stop: watch::Sender<bool>,
+    controller: JoinHandle<()>,
+}
+
+impl Running {
+    async fn start(
+        client: Client,
+        namespace: Option<String>,
+        own_namespace: &str,
+        endpoints: &Endpoints,
+        behaviour: &Behaviour,
+    ) -> anyhow::Result<Self> {
+        let identity = Identity::load(&client, own_namespace).await?;
+        let media = bind(endpoints.media_listen, "boot media")?;
+        let agents = bind(endpoints.agent_listen, "agents")?;
+        let media_base = format!("http://{}", reached_at(endpoints.media_host.as_deref(), &media)?);
+        let agent_hosts = &endpoints.agent_host;
+        let agent_bases = if agent_hosts.is_empty() {
+            vec![format!("https://{}", reached_at(None, &agents)?)]
+        } else {
+            agent_hosts.iter().map(|h| Ok(format!("https://{}", reached_at(Some(h), &agents)?))).collect::<anyhow::Result<_>>()?
+        };
+        let settings = Settings {
+            media_base: media_base.clone(),
+            agent_bases: agent_bases.clone(),
+            secret: identity.secret,
+            certificate_sha256: identity.certificate_sha256.clone(),
+            image_ca_pem: read_optional(endpoints.image_ca.as_deref())?,
+            kernel_arguments: endpoints.agent_kernel_arguments.clone(),
+            timing: timing(behaviour),
+        };
+        let folder = endpoints.agent_image.clone();
+        let assets = tokio::task::spawn_blocking(move || Assets::open(&folder)).await?.with_context(|| {
+            format!("open the agent image {}; `metamorph agent-image build` makes one", endpoints.agent_image.display())
+        })?;
+        let connect = RedfishConnect::new(&settings.secret, &read_optional(endpoints.bmc_ca.as_deref())?)
+            .context("prepare connections to BMCs")?;
+        let provisioner = Arc::new(NativeProvisioner::new(settings, assets, Box::new(connect)));
+        let handle = serve(&provisioner, media, agents, &identity, endpoints.images.as_deref()).await?;
+        let registry = Registry::new(Arc::clone(&provisioner) as Arc<dyn Provisioner>);
+        let (stop, stopped) = watch::channel(false);
+        let settings = HostSettings { namespace, lifecycle: lifecycle(behaviour), clock: Arc::new(SystemClock) };
+        let controller = HostController::new(client, registry, settings);
+        let controller = tokio::spawn(controller.run(until(stopped)));
+        Ok(Self { media_base, agent_bases, provisioner, endpoints: handle, stop, controller })
+    }
+
+    /// Controllers first, then sessions on BMCs, then the endpoints.
+    pub async fn stop(self) {
+        let _ = self.stop.send(true);
+        if let Err(error) = self.controller.await {
+            tracing::error!(%error, "the host controller ended badly");
+        }
+        self.provisioner.close().await;
+        self.endpoints.graceful_shutdown(Some(GRACE));
+    }
+}
+
+async fn until(mut stopped: watch::Receiver<bool>) {
+    // An error means that the sender is gone: stop as well.
+    let _ = stopped.wait_for(|stop| *stop).await;
+}
+
+fn timing(behaviour: &Behaviour) -> Timing {
+    Timing {
+        agent_boot: Duration::from_secs(behaviour.agent_boot_timeout),
+        agent_silence: Duration::from_secs(behaviour.agent_silence),
+        reconnect: Duration::from_secs(behaviour.agent_reconnect),
+        ..Timing::default()
+    }
+}
+
+fn lifecycle(behaviour: &Behaviour) -> host_lifecycle::Settings {
+    host_lifecycle::Settings {
+        max_provisioning_retries: behaviour.max_provisioning_retries,
+        backoff_unit: Duration::try_from_secs_f64(behaviour.retry_after).unwrap_or(Duration::from_secs(60)),
+        steady_state_poll: Duration::from_secs(behaviour.power_poll.max(1)),
+        ..host_lifecycle::Settings::default()
+    }
+}
+
+fn bind(address: SocketAddr, what: &str) -> anyhow::Result<TcpListener> {
+    let listener = TcpListener::bind(address).with_context(|| format!("listen for {what} on {address}"))?;
+    listener.set_nonblocking(true).with_context(|| format!("listen for {what} on {address}"))?;
+    Ok(listener)
+}
+
+/// `host:port` under which others reach the listener.
+fn reached_at(host: Option<&str>, listener: &TcpListener) -> anyhow::Result<String> {
+    let local = listener.local_addr().context("ask for the listener's address")?;
+    let host = match host {
+        Some(host) => host.to_owned(),
+        None if local.ip().is_unspecified() => own_address(local.ip())?.to_string(),
+        None => local.ip().to_string(),
+    };
+    let bracketed = host.contains(':') && !host.starts_with('[');
+    Ok(if bracketed { format!("[{host}]:{}", local.port()) } else { format!("{host}:{}", local.port()) })
+}
+
+/// The address that this machine would use towards others: the one of the default route. Nothing is sent.
+fn own_address(unspecified: IpAddr) -> anyhow::Result<IpAddr> {
+    let attempt = "find this machine's own address; name it with --media-host and --agent-host";
+    let socket = std::net::UdpSocket::bind((unspecified, 0)).context(attempt)?;
+    // Addresses for documentation (RFC 5737, RFC 3849): a route is chosen, no packet leaves.
+    let there = if unspecified.is_ipv4() { "192.0.2.1:9" } else { "[2001:db8::1]:9" };
+    if socket.connect(there).is_err() {
+        return Ok(IpAddr::from([127, 0, 0, 1]));
+    }
+    Ok(socket.local_addr().context(attempt)?.ip())
+}
+
+fn read_optional(path: Option<&Path>) -> anyhow::Result<String> {
+    path.map_or_else(|| Ok(String::new()), |p| std::fs::read_to_string(p).with_context(|| format!("read {}", p.display())))
+}
+
+/// Serves the provisioner's endpoints until the handle is told to stop.
+async fn serve(
+    provisioner: &NativeProvisioner,
+    media: TcpListener,
+    agents: TcpListener,
+    identity: &Identity,
+    images: Option<&Path>,
+) -> anyhow::Result<Handle<SocketAddr>> {
+    let mut media_router: Router = provisioner.media_router();
+    if let Some(folder) = images {
+        media_router = media_router.nest_service("/images", ServeDir::new(folder));
+    }
+    let (certificate, key) = (identity.certificate_pem.clone().into_bytes(), identity.key_pem.clone().into_bytes());
+    let tls = axum_server::tls_rustls::RustlsConfig::from_pem(certificate, key)
+        .await
+        .map_err(|e| anyhow!("use the agent endpoint's certificate: {e}"))?;
+    let handle = Handle::new();
+    let plain = axum_server::from_tcp(media).context("serve boot media")?.handle(handle.clone());
+    let secured = axum_server::from_tcp_rustls(agents, tls).context("serve agents")?.handle(handle.clone());
+    let agent_router = provisioner.agent_router();
+    tokio::spawn(async move {
+        if let Err(error) = plain.serve(media_router.into_make_service()).await {
+            tracing::error!(%error, "the media endpoint ended");
+        }
+    });
+    tokio::spawn(async move {
+        if let Err(error) = secured.serve(agent_router.into_make_service()).await {
+            tracing::error!(%error, "the agent endpoint ended");
+        }
+    });
+    Ok(handle)
+}

@@ -1,0 +1,414 @@
+//! The provisioner's journal, kept in HostOperations.
+//!
+//! This controller is the only writer of a host's operations, so what it has read once it knows; a conflict makes it read again.
+//! Names are `<host>-<number>-<type>`: two processes that both open an operation meet in the name.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use api::Time;
+use api::metal3::{BareMetalHost, label};
+use api::metamorph::{
+    AgentBoot, HostOperation, HostOperationSpec, HostOperationStatus, HostReference, OperationError, OperationPhase,
+    OperationStep, OperationType, StepPhase,
+};
+use async_trait::async_trait;
+use kube::api::{Api, DeleteParams, ListParams, PostParams};
+use kube::{Client, Resource, ResourceExt};
+use provisioner::{Failure, Journal, JournalError, Operation, StepProgress};
+use tokio::time::Instant;
+
+use crate::Clock;
+
+/// Operations kept a host; older ones that have ended are deleted.
+const KEEP: usize = 20;
+/// Progress is written at most this often.
+const PROGRESS_EVERY: Duration = Duration::from_secs(5);
+/// Longest message kept in an operation, in characters.
+const MAX_MESSAGE: usize = 1024;
+
+type Cache = Arc<Mutex<Known>>;
+
+/// What is known of one host's operations.
+#[derive(Default)]
+struct Known {
+    /// In the order of their numbers.
+    operations: Vec<HostOperation>,
+    /// When one was last written.
+    written: Option<Instant>,
+}
+
+/// The operations of all hosts that this process has read, by host uid.
+#[derive(Default)]
+pub struct Journals {
+    hosts: Mutex<HashMap<String, Cache>>,
+}
+
+impl Journals {
+    /// The host's journal; its operations are listed when this process looks at the host for the first time.
+    ///
+    /// # Errors
+    /// When they cannot be listed.
+    pub async fn of(&self, client: &Client, host: &BareMetalHost, clock: Arc<dyn Clock>) -> Result<KubeJournal, kube::Error> {
+        let uid = host.uid().unwrap_or_default();
+        let api: Api<HostOperation> = Api::namespaced(client.clone(), &host.namespace().unwrap_or_default());
+        let known = self.lock().get(&uid).cloned();
+        let cache = match known {
+            Some(cache) => cache,
+            None => {
+                let selector = format!("{}={}", label::HOST, host_label(&host.name_any()));
+                let mut found = api.list(&ListParams::default().labels(&selector)).await?.items;
+                found.retain(|o| o.spec.host.uid.as_ref().is_none_or(|u| *u == uid) && o.spec.host.name == host.name_any());
+                found.sort_by_key(number);
+                let cache: Cache = Arc::new(Mutex::new(Known { operations: found, written: None }));
+                self.lock().insert(uid, Arc::clone(&cache));
+                cache
+            }
+        };
+        Ok(KubeJournal { api, host: Arc::new(host.clone()), cache, clock })
+    }
+
+    /// Forgets what was read of the host.
+    pub fn forget(&self, uid: &str) {
+        self.lock().remove(uid);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Cache>> {
+        self.hosts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn lock(cache: &Cache) -> MutexGuard<'_, Known> {
+    cache.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A label's value for the host: its name, or, where that is too long for a label, the end of it.
+fn host_label(name: &str) -> &str {
+    let start = name.len().saturating_sub(63);
+    name.get(start..).unwrap_or(name).trim_start_matches(['.', '-'])
+}
+
+/// The number in an operation's name; names of people's making count as oldest.
+fn number(operation: &HostOperation) -> u64 {
+    operation.name_any().rsplit('-').nth(1).and_then(|n| n.parse().ok()).unwrap_or(0)
+}
+
+/// One host's journal.
+pub struct KubeJournal {
+    api: Api<HostOperation>,
+    host: Arc<BareMetalHost>,
+    cache: Cache,
+    clock: Arc<dyn Clock>,
+}
+
+impl KubeJournal {
+    fn known(&self) -> Vec<HostOperation> {
+        lock(&self.cache).operations.clone()
+    }
+
+    fn blank(&self, operation: OperationType, after: u64) -> HostOperation {
+        let host = self.host.name_any();
+        let number = after + 1;
+        let name = format!("{}-{number:03}-{}", &host[..host.len().min(220)], operation.as_str());
+        let reference = HostReference { name: host.clone(), uid: self.host.uid() };
+        let mut new = HostOperation::new(&name, HostOperationSpec { operation, host: reference });
+        new.metadata.namespace = self.host.namespace();
+        new.metadata.labels = Some([(label::HOST.to_owned(), host_label(&host).to_owned())].into());
+        new.metadata.owner_references = self.host.controller_owner_ref(&()).map(|o| vec![o]);
+        new
+    }
+
+    /// Ends whatever is open: the host goes another way.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub async fn cancel_open(&self, why: &str) -> Result<(), JournalError> {
+        for open in self.known().into_iter().filter(|o| !phase(o).is_final()) {
+            let mut operation = self.operation(open);
+            operation.end(OperationPhase::Cancelled, why);
+            operation.write().await?;
+        }
+        Ok(())
+    }
+
+    fn operation(&self, object: HostOperation) -> KubeOperation {
+        let name = object.name_any();
+        KubeOperation {
+            api: self.api.clone(),
+            cache: Arc::clone(&self.cache),
+            clock: Arc::clone(&self.clock),
+            name,
+            object: HostOperation { status: Some(object.status.clone().unwrap_or_default()), ..object },
+        }
+    }
+
+    async fn prune(&self, known: &[HostOperation]) {
+        let ended: Vec<&HostOperation> = known.iter().filter(|o| phase(o).is_final()).collect();
+        for old in ended.iter().take(ended.len().saturating_sub(KEEP)) {
+            let name = old.name_any();
+            match self.api.delete(&name, &DeleteParams::default()).await {
+                Ok(_) | Err(kube::Error::Api(_)) => {
+                    lock(&self.cache).operations.retain(|o| o.name_any() != name);
+                }
+                Err(error) => tracing::debug!(%error, name, "an old operation stays"),
+            }
+        }
+    }
+}
+
+fn phase(operation: &HostOperation) -> OperationPhase {
+    operation.status.as_ref().map(|s| s.phase).unwrap_or_default()
+}
+
+#[async_trait]
+impl Journal for KubeJournal {
+    async fn open(&self, operation: OperationType, plan: &[&str]) -> Result<Box<dyn Operation>, JournalError> {
+        let known = self.known();
+        let open = known.iter().rev().find(|o| !phase(o).is_final() && number(o) > 0).cloned();
+        let mut opened = match open {
+            Some(open) if open.spec.operation == operation => self.operation(open),
+            other => {
+                if other.is_some() {
+                    self.cancel_open("the host goes another way").await?;
+                }
+                self.prune(&known).await;
+                let last = known.iter().map(number).max().unwrap_or(0);
+                self.operation(self.blank(operation, last))
+            }
+        };
+        opened.plan(plan);
+        Ok(Box::new(opened))
+    }
+
+    fn latest_boot(&self) -> Option<AgentBoot> {
+        self.known().into_iter().filter_map(|o| o.status?.boot).max_by_key(|b| (b.generation, b.boot_id.is_some()))
+    }
+
+    fn newest(&self) -> Option<(String, OperationType, OperationPhase)> {
+        self.known().last().map(|o| (o.name_any(), o.spec.operation, phase(o)))
+    }
+
+    fn recorded_sessions(&self) -> Vec<String> {
+        let mut sessions: Vec<String> = self.known().into_iter().filter_map(|o| o.status?.bmc_session).collect();
+        sessions.sort_unstable();
+        sessions.dedup();
+        sessions
+    }
+}
+
+/// One operation under way.
+struct KubeOperation {
+    api: Api<HostOperation>,
+    cache: Cache,
+    clock: Arc<dyn Clock>,
+    name: String,
+    /// Has a uid once it has been created.
+    object: HostOperation,
+}
+
+impl KubeOperation {
+    fn state(&mut self) -> &mut HostOperationStatus {
+        self.object.status.get_or_insert_default()
+    }
+
+    fn now(&self) -> Option<Time> {
+        // Kubernetes' times have whole seconds.
+        jiff::Timestamp::from_second(self.clock.now().as_second()).ok().map(Time)
+    }
+
+    fn plan(&mut self, plan: &[&str]) {
+        if self.state().steps.is_empty() {
+            self.state().steps =
+                plan.iter().map(|name| OperationStep { name: (*name).to_owned(), ..OperationStep::default() }).collect();
+        }
+    }
+
+    fn step(&mut self, name: &str) -> &mut OperationStep {
+        let steps = &mut self.state().steps;
+        let index = steps.iter().position(|s| s.name == name).unwrap_or_else(|| {
+            steps.push(OperationStep { name: name.to_owned(), ..OperationStep::default() });
+            steps.len() - 1
+        });
+        &mut steps[index]
+    }
+
+    /// Current step, steps done and message, derived from the steps.
+    fn summarise(&mut self) {
+        let status = self.state();
+        let done = status.steps.iter().filter(|s| s.phase == StepPhase::Done).count();
+        let under_way = status.steps.iter().find(|s| s.phase == StepPhase::Running);
+        let percent = under_way.and_then(|s| s.percent).map(|p| format!(" ({p}%)")).unwrap_or_default();
+        let progress = format!("{done}/{}{percent}", status.steps.len());
+        if let Some(step) = under_way {
+            let (name, message) = (step.name.clone(), step.message.clone());
+            status.current_step = Some(name);
+            status.message = message.or_else(|| status.message.clone());
+        }
+        status.progress = Some(progress);
+    }
+
+    fn end(&mut self, phase: OperationPhase, message: &str) {
+        let now = self.now();
+        let status = self.state();
+        status.phase = phase;
+        status.end_time = now.clone();
+        status.message = Some(message.chars().take(MAX_MESSAGE).collect());
+        if phase != OperationPhase::Succeeded {
+            for step in status.steps.iter_mut().filter(|s| s.phase == StepPhase::Running) {
+                step.phase = StepPhase::Failed;
+                step.end_time.clone_from(&now);
+            }
+        }
+        self.summarise();
+    }
+
+    async fn write(&mut self) -> Result<(), JournalError> {
+        let result = self.try_write().await;
+        if result.is_err() {
+            // Somebody else wrote, or the answer was lost: what is known is void.
+            if let Ok(fresh) = self.api.get(&self.name).await {
+                self.remember(fresh);
+            }
+        }
+        result.map_err(|error| JournalError { what: format!("operation {}", self.name), why: error.to_string() })
+    }
+
+    async fn try_write(&mut self) -> Result<(), kube::Error> {
+        if !self.created() {
+            let status = self.object.status.take();
+            let created = self.api.create(&PostParams::default(), &self.object).await;
+            self.object.status = status;
+            match created {
+                Ok(created) => self.object.metadata = created.metadata,
+                // Made by a process that died before it could say so.
+                Err(kube::Error::Api(e)) if e.reason == "AlreadyExists" => {
+                    self.object.metadata = self.api.get(&self.name).await?.metadata;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        let written = self.api.replace_status(&self.name, &PostParams::default(), &self.object).await?;
+        self.object.metadata = written.metadata;
+        lock(&self.cache).written = Some(Instant::now());
+        self.remember(self.object.clone());
+        Ok(())
+    }
+
+    fn created(&self) -> bool {
+        self.object.metadata.uid.is_some()
+    }
+
+    /// Keeps what is noted until the next write.
+    fn note(&self) {
+        if self.created() {
+            self.remember(self.object.clone());
+        }
+    }
+
+    fn remember(&self, object: HostOperation) {
+        let known = &mut lock(&self.cache).operations;
+        match known.iter_mut().find(|o| o.name_any() == self.name) {
+            Some(old) => *old = object,
+            None => known.push(object),
+        }
+        known.sort_by_key(number);
+    }
+}
+
+#[async_trait]
+impl Operation for KubeOperation {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn status(&self) -> &HostOperationStatus {
+        // Set when the object is made.
+        static EMPTY: std::sync::LazyLock<HostOperationStatus> = std::sync::LazyLock::new(HostOperationStatus::default);
+        self.object.status.as_ref().unwrap_or(&EMPTY)
+    }
+
+    fn set_boot(&mut self, boot: AgentBoot) {
+        self.state().boot = Some(boot);
+        self.note();
+    }
+
+    fn set_bmc(&mut self, calls: u32, session: Option<String>) {
+        let status = self.state();
+        status.bmc_calls = calls;
+        if session.is_some() {
+            status.bmc_session = session;
+        }
+        self.note();
+    }
+
+    async fn intent(&mut self, step: &str, attempt: u32, boot_id: Option<&str>) -> Result<(), JournalError> {
+        let now = self.now();
+        let record = self.step(step);
+        record.phase = StepPhase::Running;
+        record.attempt = Some(attempt);
+        record.boot_id = boot_id.map(ToOwned::to_owned);
+        record.start_time.clone_from(&now);
+        record.end_time = None;
+        record.error = None;
+        record.message = None;
+        let status = self.state();
+        status.phase = OperationPhase::Running;
+        if status.start_time.is_none() {
+            status.start_time = now;
+        }
+        status.message = None;
+        self.summarise();
+        self.write().await
+    }
+
+    fn done(&mut self, step: &str, message: &str) {
+        let now = self.now();
+        let record = self.step(step);
+        record.phase = StepPhase::Done;
+        record.start_time = record.start_time.clone().or_else(|| now.clone());
+        record.end_time = now;
+        if record.percent.is_some() {
+            record.percent = Some(100);
+        }
+        record.message = Some(message.chars().take(MAX_MESSAGE).collect());
+        self.summarise();
+        self.note();
+    }
+
+    async fn progress(&mut self, step: &str, progress: StepProgress) {
+        let record = self.step(step);
+        record.percent = progress.percent.or(record.percent);
+        record.bytes = progress.bytes.and_then(|b| i64::try_from(b).ok()).or(record.bytes);
+        record.total_bytes = progress.total_bytes.and_then(|b| i64::try_from(b).ok()).or(record.total_bytes);
+        record.message = Some(progress.message.chars().take(MAX_MESSAGE).collect());
+        self.summarise();
+        self.note();
+        let written = lock(&self.cache).written;
+        if self.created()
+            && written.is_none_or(|at| at.elapsed() >= PROGRESS_EVERY)
+            && let Err(error) = self.write().await
+        {
+            tracing::debug!(%error, "progress is not shown");
+        }
+    }
+
+    async fn finish(&mut self, result: Result<&str, &Failure>) -> Result<(), JournalError> {
+        match result {
+            Ok(message) => self.end(OperationPhase::Succeeded, message),
+            Err(failure) => {
+                let error = OperationError {
+                    cause: failure.cause.as_str().to_owned(),
+                    message: failure.message.chars().take(MAX_MESSAGE).collect(),
+                    advice: failure.advice.clone(),
+                };
+                if let Some(step) = self.state().steps.iter_mut().find(|s| s.phase == StepPhase::Running) {
+                    step.error = Some(error.clone());
+                }
+                self.state().error = Some(error);
+                self.end(OperationPhase::Failed, &failure.message);
+            }
+        }
+        self.write().await
+    }
+}

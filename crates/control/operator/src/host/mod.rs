@@ -1,0 +1,185 @@
+//! The controller of BareMetalHosts.
+//!
+//! A host is reconciled when its spec, annotations or finalizers change, when a Secret it names changes, when its provisioner
+//! has news, and when a time that the last decision named has come. A reconcile goes on step by step until there is nothing to
+//! do but wait, so that a transition costs one write and no round trip through the watch.
+
+mod journal;
+mod reconcile;
+mod secrets;
+mod work;
+mod write;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::metal3::BareMetalHost;
+use futures::StreamExt;
+use k8s_openapi::api::core::v1::Secret;
+use kube::runtime::controller::{Action, Config};
+use kube::runtime::events::{Recorder, Reporter};
+use kube::runtime::reflector::{ObjectRef, store};
+use kube::core::PartialObjectMeta;
+use kube::runtime::{Controller, Predicate, WatchStreamExt, predicates, reflector, watcher};
+use kube::{Api, Client, ResourceExt};
+use provisioner::{HostKey, Registry};
+use tokio::sync::mpsc;
+
+use crate::Clock;
+use journal::Journals;
+
+/// Name under which this controller publishes Events.
+const REPORTER: &str = "metamorph";
+
+/// What the controller is told.
+#[derive(Clone)]
+pub struct HostSettings {
+    /// Namespace to look after; all if `None`.
+    pub namespace: Option<String>,
+    /// Life-cycle settings.
+    pub lifecycle: host_lifecycle::Settings,
+    /// Where the time comes from.
+    pub clock: Arc<dyn Clock>,
+}
+
+/// The controller.
+pub struct HostController {
+    context: Arc<Context>,
+}
+
+/// What a reconcile works with.
+pub(crate) struct Context {
+    pub client: Client,
+    pub registry: Registry,
+    pub settings: HostSettings,
+    pub journals: Journals,
+    pub recorder: Recorder,
+}
+
+/// A reconcile could not be completed; it is tried again with back-off. Failures of machines are no such errors: they are in the
+/// host's status.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ReconcileError {
+    /// The Kubernetes API failed.
+    #[error("{attempt} (Kubernetes API): {source}")]
+    Api {
+        /// What was attempted.
+        attempt: &'static str,
+        /// Why.
+        #[source]
+        source: Box<kube::Error>,
+    },
+    /// An answer of the journal.
+    #[error(transparent)]
+    Journal(#[from] provisioner::JournalError),
+}
+
+impl ReconcileError {
+    /// Wraps an error of the Kubernetes API.
+    pub(crate) fn api(attempt: &'static str) -> impl FnOnce(kube::Error) -> Self {
+        move |source| Self::Api { attempt, source: Box::new(source) }
+    }
+}
+
+impl HostController {
+    /// A controller over this API and these provisioners.
+    #[must_use]
+    pub fn new(client: Client, registry: Registry, settings: HostSettings) -> Self {
+        let reporter = Reporter { controller: REPORTER.into(), instance: None };
+        let recorder = Recorder::new(client.clone(), reporter);
+        Self { context: Arc::new(Context { client, registry, settings, journals: Journals::default(), recorder }) }
+    }
+
+    /// Runs until `shutdown` resolves; reconciles under way are completed.
+    pub async fn run(self, shutdown: impl Future<Output = ()> + Send + Sync + 'static) {
+        let context = self.context;
+        let client = context.client.clone();
+        let hosts: Api<BareMetalHost> = scoped(&client, context.settings.namespace.as_deref());
+        let secrets: Api<PartialObjectMeta<Secret>> = scoped(&client, context.settings.namespace.as_deref());
+        let (reader, writer) = store();
+        let wanted = predicates::generation
+            .combine(predicates::annotations)
+            .combine(predicates::finalizers)
+            .combine(deletion);
+        let stream = watcher(hosts, watcher::Config::default())
+            .default_backoff()
+            .reflect(writer)
+            .applied_objects()
+            .predicate_filter(wanted, Default::default());
+        let known = reader.clone();
+        let secret_events = watcher(secrets, watcher::Config::default()).default_backoff().touched_objects();
+        let config = Config::default().concurrency(0);
+        Controller::for_stream(stream, reader)
+            .with_config(config)
+            .watches_stream(secret_events, move |secret| users_of(&known, &secret.namespace().unwrap_or_default(), &secret.name_any()))
+            .reconcile_on(wake_stream(&context.registry))
+            .graceful_shutdown_on(shutdown)
+            .run(reconcile::reconcile, on_error, context)
+            .for_each(|result| async move {
+                if let Err(error) = result {
+                    tracing::debug!(%error, "reconcile");
+                }
+            })
+            .await;
+    }
+}
+
+fn scoped<K>(client: &Client, namespace: Option<&str>) -> Api<K>
+where
+    K: kube::Resource<Scope = kube::core::NamespaceResourceScope, DynamicType = ()>,
+{
+    match namespace {
+        Some(namespace) => Api::namespaced(client.clone(), namespace),
+        None => Api::all(client.clone()),
+    }
+}
+
+/// Changes when deletion is asked for.
+fn deletion(host: &BareMetalHost) -> Option<u64> {
+    Some(u64::from(host.is_deleting()))
+}
+
+/// Hosts that name this Secret.
+fn users_of(known: &reflector::Store<BareMetalHost>, namespace: &str, secret: &str) -> Vec<ObjectRef<BareMetalHost>> {
+    let names = |host: &BareMetalHost| {
+        let spec = &host.spec;
+        let references = [&spec.user_data, &spec.network_data, &spec.meta_data];
+        spec.bmc.as_ref().is_some_and(|b| b.credentials_name == secret)
+            || spec.preprovisioning_network_data_name.as_deref() == Some(secret)
+            || references.into_iter().flatten().any(|r| r.name.as_deref() == Some(secret))
+    };
+    known
+        .state()
+        .iter()
+        .filter(|host| host.namespace().as_deref() == Some(namespace) && names(host))
+        .map(|host| ObjectRef::from_obj(host.as_ref()))
+        .collect()
+}
+
+/// The wake-ups of all provisioners as one stream.
+fn wake_stream(registry: &Registry) -> impl futures::Stream<Item = ObjectRef<BareMetalHost>> + Send + use<> {
+    let (sender, receiver) = mpsc::unbounded_channel::<HostKey>();
+    for provisioner in registry.iter() {
+        if let Some(mut wake_ups) = provisioner.wake_ups() {
+            let sender = sender.clone();
+            tokio::spawn(async move {
+                while let Some(key) = wake_ups.recv().await {
+                    if sender.send(key).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    }
+    // One sender stays with the stream: without provisioners it is quiet, not over.
+    tokio_stream::wrappers::UnboundedReceiverStream::new(receiver).map(move |key| {
+        let _keep = &sender;
+        ObjectRef::new(&key.name).within(&key.namespace)
+    })
+}
+
+#[allow(clippy::needless_pass_by_value)] // The shape that kube's controller wants.
+fn on_error(host: Arc<BareMetalHost>, error: &ReconcileError, _context: Arc<Context>) -> Action {
+    tracing::warn!(host = %host.name_any(), error = error as &dyn std::error::Error, "reconcile");
+    Action::requeue(Duration::from_secs(2))
+}

@@ -1,0 +1,120 @@
+//! One reconcile: fetch, decide, act, write; again until there is nothing to do but wait.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::metal3::{BareMetalHost, HardwareData};
+use host_lifecycle::{Action as Act, Change, Next, Outcome, Step, View, conclude, decide};
+use kube::runtime::controller::Action;
+use kube::{Api, ResourceExt};
+
+use super::secrets::{FoundCredentials, HostSecrets};
+use super::{Context, ReconcileError, work, write};
+
+/// Most steps in one reconcile; more means that a decision does not lead anywhere, and other hosts must have their turn.
+const MAX_STEPS: usize = 24;
+
+/// Everything that was read of a host.
+pub struct Fetched {
+    pub host: BareMetalHost,
+    pub hardware_data: Option<HardwareData>,
+    pub credentials: FoundCredentials,
+}
+
+impl Fetched {
+    /// Reads the host and what belongs to it; `None` if it is gone.
+    async fn read(context: &Context, namespace: &str, name: &str) -> Result<Option<Self>, ReconcileError> {
+        let hosts: Api<BareMetalHost> = Api::namespaced(context.client.clone(), namespace);
+        let Some(host) = hosts.get_opt(name).await.map_err(ReconcileError::api("read the host"))? else {
+            return Ok(None);
+        };
+        let data: Api<HardwareData> = Api::namespaced(context.client.clone(), namespace);
+        let hardware_data = data.get_opt(name).await.map_err(ReconcileError::api("read the HardwareData"))?;
+        let secrets = HostSecrets::new(&context.client, &host);
+        let credentials = secrets.credentials().await.map_err(ReconcileError::api("read the BMC's Secret"))?;
+        Ok(Some(Self { host, hardware_data, credentials }))
+    }
+
+    /// The view that decisions are made from.
+    fn view<'a>(&'a self, context: &'a Context) -> View<'a> {
+        let credentials = match &self.credentials {
+            FoundCredentials::NotNeeded => host_lifecycle::Credentials::NotNeeded,
+            FoundCredentials::Missing { name } => host_lifecycle::Credentials::Missing { name },
+            FoundCredentials::Invalid { name, what } => {
+                host_lifecycle::Credentials::Invalid { name, what: what.clone() }
+            }
+            FoundCredentials::Present(found) => host_lifecycle::Credentials::Present {
+                name: found.secret.metadata.name.as_deref().unwrap_or_default(),
+                namespace: found.secret.metadata.namespace.as_deref().unwrap_or_default(),
+                resource_version: found.secret.metadata.resource_version.as_deref().unwrap_or_default(),
+            },
+        };
+        View {
+            host: &self.host,
+            hardware_data: self.hardware_data.as_ref().and_then(|d| d.spec.hardware.as_ref()),
+            credentials,
+            settings: &context.settings.lifecycle,
+            now: context.settings.clock.now(),
+        }
+    }
+}
+
+/// Reconciles the host that `object` names; its content is read afresh.
+pub async fn reconcile(object: Arc<BareMetalHost>, context: Arc<Context>) -> Result<Action, ReconcileError> {
+    let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
+    for _ in 0..MAX_STEPS {
+        let Some(fetched) = Fetched::read(&context, &namespace, &name).await? else {
+            context.journals.forget(&object.uid().unwrap_or_default());
+            return Ok(Action::await_change());
+        };
+        match step(&context, fetched).await? {
+            Next::Now => {}
+            Next::After(time) => return Ok(Action::requeue(time)),
+            Next::Wait => return Ok(Action::await_change()),
+            Next::Gone => {
+                context.journals.forget(&object.uid().unwrap_or_default());
+                return Ok(Action::await_change());
+            }
+        }
+    }
+    Ok(Action::requeue(Duration::from_secs(1)))
+}
+
+/// One decision, its provisioner call if it needs one, and what follows from the answer.
+async fn step(context: &Context, mut fetched: Fetched) -> Result<Next, ReconcileError> {
+    let decided = decide(&fetched.view(context));
+    let (change, action) = match decided {
+        Step::Change(change) => (*change, None),
+        Step::Act(action) => {
+            if claims(context, &mut fetched, &action).await? {
+                // The claim has changed the Secret's resourceVersion, which the decision depends on.
+                return Ok(Next::Now);
+            }
+            let outcome = work::act(context, &fetched, &action).await?;
+            let done = !matches!(outcome, Outcome::Working { .. } | Outcome::Failed { .. });
+            let change = conclude(&fetched.view(context), &action, outcome);
+            (change, done.then_some(action))
+        }
+    };
+    let change = with_consent_used(&fetched.host, change, action.as_ref());
+    write::apply(context, &fetched, change).await
+}
+
+/// Claims the BMC's Secret before it is used for the first time. Whether it was written.
+async fn claims(context: &Context, fetched: &mut Fetched, action: &Act) -> Result<bool, ReconcileError> {
+    let FoundCredentials::Present(found) = &fetched.credentials else { return Ok(false) };
+    if !matches!(action, Act::Register { .. }) {
+        return Ok(false);
+    }
+    let secrets = HostSecrets::new(&context.client, &fetched.host);
+    secrets.claim(&found.secret).await.map_err(ReconcileError::api("claim the BMC's Secret"))
+}
+
+/// Consent to overwrite another owner's disks is used up by the work that it was given for.
+fn with_consent_used(host: &BareMetalHost, mut change: Change, done: Option<&Act>) -> Change {
+    let key = api::metal3::annotation::OVERWRITE_OWNER;
+    if matches!(done, Some(Act::Provision | Act::Deprovision { .. })) && host.annotation(key).is_some() {
+        change.remove_annotations.push(key.to_owned());
+    }
+    change
+}

@@ -1,0 +1,233 @@
+//! Secrets that a host uses: BMC credentials, and the data of the config drive.
+
+use agent_protocol::{ConfigDrive, NetworkData};
+use api::metal3::{BareMetalHost, SecretReference, finalizer, label};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::{Api, Patch, PatchParams};
+use kube::{Client, Resource, ResourceExt};
+use secrecy::SecretString;
+use serde_json::{Map, Value, json};
+
+/// Largest user data, network data or meta data, in bytes (a Secret holds 1 MiB).
+const MAX_DATA: usize = 1 << 20;
+
+/// BMC credentials as found.
+pub enum FoundCredentials {
+    /// The host names none.
+    NotNeeded,
+    /// There is no such Secret.
+    Missing {
+        /// Its name.
+        name: String,
+    },
+    /// The Secret lacks something.
+    Invalid {
+        /// Its name.
+        name: String,
+        /// What is wrong, a clause.
+        what: String,
+    },
+    /// Usable.
+    Present(Credentials),
+}
+
+/// Usable BMC credentials.
+pub struct Credentials {
+    /// The Secret.
+    pub secret: Secret,
+    /// User, trimmed.
+    pub username: String,
+    /// Password, trimmed.
+    pub password: SecretString,
+}
+
+/// A Secret cannot be used for the config drive.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct HostDataError(pub String);
+
+/// Secrets in the host's namespace.
+pub struct HostSecrets<'a> {
+    client: &'a Client,
+    host: &'a BareMetalHost,
+    namespace: String,
+}
+
+impl<'a> HostSecrets<'a> {
+    /// Secrets of this host.
+    pub fn new(client: &'a Client, host: &'a BareMetalHost) -> Self {
+        Self { client, host, namespace: host.namespace().unwrap_or_default() }
+    }
+
+    fn api(&self) -> Api<Secret> {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
+    /// Reads the BMC's credentials.
+    ///
+    /// # Errors
+    /// When the Kubernetes API fails.
+    pub async fn credentials(&self) -> Result<FoundCredentials, kube::Error> {
+        let Some(bmc) = &self.host.spec.bmc else { return Ok(FoundCredentials::NotNeeded) };
+        let name = bmc.credentials_name.clone();
+        if name.is_empty() {
+            return Ok(FoundCredentials::Invalid { name, what: "is not named: spec.bmc.credentialsName is empty".to_owned() });
+        }
+        let Some(secret) = self.api().get_opt(&name).await? else { return Ok(FoundCredentials::Missing { name }) };
+        let field = |key: &str| {
+            let text = text_of(&secret, key).map(|t| t.trim().to_owned()).filter(|t| !t.is_empty());
+            text.ok_or_else(|| FoundCredentials::Invalid { name: name.clone(), what: format!("has no {key}") })
+        };
+        let (username, password) = match (field("username"), field("password")) {
+            (Ok(username), Ok(password)) => (username, SecretString::from(password)),
+            (Err(invalid), _) | (_, Err(invalid)) => return Ok(invalid),
+        };
+        Ok(FoundCredentials::Present(Credentials { secret, username, password }))
+    }
+
+    /// Marks the Secret as used by this host: label, owner, finalizer; one write, none if it is so already. Whether
+    /// it was written.
+    ///
+    /// # Errors
+    /// When the Kubernetes API fails.
+    pub async fn claim(&self, secret: &Secret) -> Result<bool, kube::Error> {
+        let labelled = secret.labels().get(label::ENVIRONMENT).is_some_and(|v| v == label::ENVIRONMENT_VALUE);
+        let owned = secret.owner_references().iter().any(|o| Some(&o.uid) == self.host.metadata.uid.as_ref());
+        let held = secret.finalizers().iter().any(|f| f == finalizer::SECRET);
+        if labelled && owned && held {
+            return Ok(false);
+        }
+        let mut owners = secret.owner_references().to_vec();
+        if !owned && let Some(owner) = self.host.owner_ref(&()) {
+            owners.push(owner);
+        }
+        let mut finalizers = secret.finalizers().to_vec();
+        if !held {
+            finalizers.push(finalizer::SECRET.to_owned());
+        }
+        let patch = json!({ "metadata": {
+            "resourceVersion": secret.metadata.resource_version,
+            "labels": { label::ENVIRONMENT: label::ENVIRONMENT_VALUE },
+            "ownerReferences": owners,
+            "finalizers": finalizers,
+        }});
+        self.api().patch(&secret.name_any(), &PatchParams::default(), &Patch::Merge(&patch)).await?;
+        Ok(true)
+    }
+
+    /// Lets go of the Secret.
+    ///
+    /// # Errors
+    /// When the Kubernetes API fails.
+    pub async fn release(&self) -> Result<(), kube::Error> {
+        let Some(bmc) = &self.host.spec.bmc else { return Ok(()) };
+        let Some(secret) = self.api().get_opt(&bmc.credentials_name).await? else { return Ok(()) };
+        let owners: Vec<_> =
+            secret.owner_references().iter().filter(|o| Some(&o.uid) != self.host.metadata.uid.as_ref()).collect();
+        let shared = owners.iter().any(|o| o.kind == "BareMetalHost");
+        let finalizers: Vec<_> = secret.finalizers().iter().filter(|f| shared || *f != finalizer::SECRET).collect();
+        if owners.len() == secret.owner_references().len() && finalizers.len() == secret.finalizers().len() {
+            return Ok(());
+        }
+        let patch = json!({ "metadata": {
+            "resourceVersion": secret.metadata.resource_version,
+            "ownerReferences": owners,
+            "finalizers": finalizers,
+        }});
+        self.api().patch(&secret.name_any(), &PatchParams::default(), &Patch::Merge(&patch)).await?;
+        Ok(())
+    }
+
+    /// A text from a Secret that the host refers to; the first of the keys that is there.
+    async fn data(&self, reference: &SecretReference, field: &str, keys: &[&str]) -> Result<Option<String>, HostDataError> {
+        let Some(name) = reference.name.as_deref().filter(|n| !n.is_empty()) else { return Ok(None) };
+        if reference.namespace.as_deref().is_some_and(|n| !n.is_empty() && n != self.namespace) {
+            return Err(HostDataError(format!("read spec.{field}: it names another namespace than the host's, which is not allowed")));
+        }
+        let secret = self.api().get_opt(name).await.map_err(|e| HostDataError(format!("read spec.{field}: Secret {name}: {e}")))?;
+        let Some(secret) = secret else {
+            return Err(HostDataError(format!("read spec.{field}: there is no Secret {name} in namespace {}", self.namespace)));
+        };
+        let found = keys.iter().find_map(|key| text_of(&secret, key));
+        match found {
+            Some(text) if text.len() <= MAX_DATA => Ok(Some(text)),
+            Some(text) => Err(HostDataError(format!("read spec.{field}: {} bytes in Secret {name}, {MAX_DATA} are accepted", text.len()))),
+            None => Err(HostDataError(format!("read spec.{field}: the Secret {name} has none of the keys {}", keys.join(", ")))),
+        }
+    }
+
+    /// Network of the agent's system.
+    ///
+    /// # Errors
+    /// When the Secret is missing or does not hold usable network data.
+    pub async fn agent_network(&self) -> Result<Option<NetworkData>, HostDataError> {
+        let Some(text) = self.preprovisioning_network().await? else { return Ok(None) };
+        let (data, _) = NetworkData::from_json(&as_json(&text, "preprovisioningNetworkDataName")?.to_string())
+            .map_err(|e| HostDataError(format!("spec.preprovisioningNetworkDataName: {e}")))?;
+        Ok(Some(data))
+    }
+
+    async fn preprovisioning_network(&self) -> Result<Option<String>, HostDataError> {
+        let reference =
+            SecretReference { name: self.host.spec.preprovisioning_network_data_name.clone(), namespace: None };
+        self.data(&reference, "preprovisioningNetworkDataName", &["networkData", "value"]).await
+    }
+
+    /// The config drive's files.
+    ///
+    /// # Errors
+    /// When a Secret is missing or unusable.
+    pub async fn config_drive(&self) -> Result<ConfigDrive, HostDataError> {
+        let empty = SecretReference::default();
+        let spec = &self.host.spec;
+        let user_data = self.data(spec.user_data.as_ref().unwrap_or(&empty), "userData", &["userData", "value"]).await?;
+        let network = match self.data(spec.network_data.as_ref().unwrap_or(&empty), "networkData", &["networkData", "value"]).await? {
+            Some(text) => Some(text),
+            None => self.preprovisioning_network().await?,
+        };
+        let network = network.map(|text| as_json(&text, "networkData")).transpose()?;
+        let extra = self.data(spec.meta_data.as_ref().unwrap_or(&empty), "metaData", &["metaData", "value"]).await?;
+        let mut meta_data = self.default_meta_data();
+        if let Some(text) = extra {
+            let Value::Object(fields) = as_json(&text, "metaData")? else {
+                return Err(HostDataError("spec.metaData: the document is no mapping".to_owned()));
+            };
+            meta_data.extend(fields);
+        }
+        Ok(ConfigDrive {
+            meta_data: STANDARD.encode(Value::Object(meta_data).to_string()),
+            network_data: network.map(|n| STANDARD.encode(n.to_string())),
+            user_data: user_data.map(|u| STANDARD.encode(u)),
+        })
+    }
+
+    /// What baremetal-operator puts into meta data by default (`host_config_data.go`).
+    fn default_meta_data(&self) -> Map<String, Value> {
+        let name = self.host.name_any();
+        let fields = [
+            ("uuid", self.host.uid().unwrap_or_default()),
+            ("metal3-namespace", self.namespace.clone()),
+            ("metal3-name", name.clone()),
+            ("local-hostname", name.clone()),
+            ("local_hostname", name.clone()),
+            ("name", name),
+        ];
+        fields.into_iter().map(|(k, v)| (k.to_owned(), Value::from(v))).collect()
+    }
+}
+
+fn text_of(secret: &Secret, key: &str) -> Option<String> {
+    let bytes = secret.data.as_ref().and_then(|d| d.get(key)).map(|b| b.0.clone());
+    let text = match bytes {
+        Some(bytes) => String::from_utf8(bytes).ok(),
+        None => secret.string_data.as_ref().and_then(|d| d.get(key)).cloned(),
+    };
+    text.filter(|t| !t.is_empty())
+}
+
+/// YAML or JSON as JSON.
+fn as_json(text: &str, field: &str) -> Result<Value, HostDataError> {
+    serde_saphyr::from_str(text).map_err(|e| HostDataError(format!("spec.{field}: the document is neither YAML nor JSON: {e}")))
+}

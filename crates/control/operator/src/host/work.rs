@@ -1,0 +1,130 @@
+//! From a decided action to the provisioner's call, and from its answer to the life cycle's outcome.
+
+use std::sync::Arc;
+
+use api::metal3::annotation;
+use host_lifecycle::{Action, Outcome, PowerWish, RetryClass};
+use kube::ResourceExt;
+use provisioner::{
+    BmcAccess, Cause, CleaningRequest, Failure, Host, HostContext, HostKey, InspectRequest, PowerRequest, ProvisionRequest,
+    RegisterRequest, Retry, Verdict,
+};
+
+use super::reconcile::Fetched;
+use super::secrets::{FoundCredentials, HostSecrets};
+use super::{Context, ReconcileError};
+
+/// Asks the host's provisioner.
+pub async fn act(context: &Context, fetched: &Fetched, action: &Action) -> Result<Outcome, ReconcileError> {
+    let clock = Arc::clone(&context.settings.clock);
+    let journal = context
+        .journals
+        .of(&context.client, &fetched.host, clock)
+        .await
+        .map_err(ReconcileError::api("list the host's operations"))?;
+    if matches!(action, Action::Release) {
+        journal.cancel_open("the host is let go").await?;
+    }
+    let result = match prepare(context, fetched, Arc::new(journal)).await {
+        Ok(mut host) => call(context, fetched, action, host.as_mut()).await,
+        Err(failure) => Err(failure),
+    };
+    Ok(result.unwrap_or_else(|failure| {
+        tracing::warn!(host = %fetched.host.name_any(), cause = failure.cause.as_str(), "{}", failure.text());
+        let retry = match failure.retry {
+            Retry::Later => RetryClass::Later,
+            Retry::AfterChange => RetryClass::AfterChange,
+        };
+        Outcome::Failed { message: failure.text(), retry }
+    }))
+}
+
+/// The provisioner's object for this host.
+async fn prepare(
+    context: &Context,
+    fetched: &Fetched,
+    journal: Arc<super::journal::KubeJournal>,
+) -> Result<Box<dyn Host>, Failure> {
+    let host = &fetched.host;
+    let provisioner = context.registry.choose(host.annotation(annotation::PROVISIONER)).map_err(|e| {
+        Failure::new(Cause::InvalidRequest, e.to_string()).advise(format!("correct the annotation {}", annotation::PROVISIONER))
+    })?;
+    let bmc = match (&fetched.credentials, &host.spec.bmc) {
+        (FoundCredentials::Present(found), Some(bmc)) => Some(BmcAccess {
+            address: bmc.address.clone(),
+            username: found.username.clone(),
+            password: found.password.clone(),
+            disable_certificate_verification: bmc.disable_certificate_verification.unwrap_or(false),
+        }),
+        _ => None,
+    };
+    let secrets = HostSecrets::new(&context.client, host);
+    let agent_network = if host.is_deleting() { None } else { secrets.agent_network().await.map_err(host_data)? };
+    let status = host.status.clone().unwrap_or_default();
+    provisioner.host(HostContext {
+        key: HostKey {
+            namespace: host.namespace().unwrap_or_default(),
+            name: host.name_any(),
+            uid: host.uid().unwrap_or_default(),
+        },
+        bmc,
+        provisioning_id: status.provisioning.id,
+        boot_mode: status.provisioning.boot_mode.or(host.spec.boot_mode).unwrap_or_default(),
+        agent_network,
+        disable_power_off: host.spec.disable_power_off.unwrap_or(false),
+        journal,
+    })
+}
+
+#[allow(clippy::needless_pass_by_value)] // Shape of map_err.
+fn host_data(error: super::secrets::HostDataError) -> Failure {
+    Failure::new(Cause::InvalidRequest, error.to_string()).advise("create or correct that Secret; the host goes on as soon as it is there")
+}
+
+async fn call(context: &Context, fetched: &Fetched, action: &Action, host: &mut dyn Host) -> Result<Outcome, Failure> {
+    let overwrite_owner = fetched.host.annotation(annotation::OVERWRITE_OWNER).map(ToOwned::to_owned);
+    Ok(match action {
+        Action::Register { credentials_changed } => {
+            let request = RegisterRequest { credentials_changed: *credentials_changed };
+            outcome(host.register(request).await?, |r| Outcome::Registered { id: r.id, powered_on: r.powered_on })
+        }
+        Action::Adopt => outcome(host.adopt().await?, |()| Outcome::Done),
+        Action::Inspect { restart } => {
+            outcome(host.inspect(InspectRequest { restart: *restart }).await?, Outcome::Inspected)
+        }
+        Action::ReadPower => outcome(host.power_state().await?, Outcome::Power),
+        Action::SetPower(wish) => {
+            let request = match wish {
+                PowerWish::On => PowerRequest::On,
+                PowerWish::SoftOff => PowerRequest::SoftOff,
+                PowerWish::HardOff => PowerRequest::HardOff,
+            };
+            outcome(host.set_power(request).await?, Outcome::Power)
+        }
+        Action::Provision => {
+            let secrets = HostSecrets::new(&context.client, &fetched.host);
+            let config_drive = Some(secrets.config_drive().await.map_err(host_data)?);
+            let hints = fetched.host.status.as_ref().and_then(|s| s.provisioning.root_device_hints.clone());
+            let request = ProvisionRequest {
+                image: fetched.host.spec.image.clone().unwrap_or_default(),
+                root_device_hints: hints.unwrap_or_default(),
+                config_drive,
+                overwrite_owner,
+                restart: false,
+            };
+            outcome(host.provision(request).await?, |()| Outcome::Done)
+        }
+        Action::Deprovision { clean, restart } => {
+            let request = CleaningRequest { clean: *clean, overwrite_owner, restart: *restart };
+            outcome(host.deprovision(request).await?, |()| Outcome::Done)
+        }
+        Action::Release => outcome(host.release().await?, |()| Outcome::Done),
+    })
+}
+
+fn outcome<T>(verdict: Verdict<T>, done: impl FnOnce(T) -> Outcome) -> Outcome {
+    match verdict {
+        Verdict::Done(value) => done(value),
+        Verdict::Working(working) => Outcome::Working { look_again: working.look_again },
+    }
+}

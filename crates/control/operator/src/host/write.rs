@@ -1,0 +1,158 @@
+//! Writes what a decision says: HardwareData, status, metadata, Events; each at most once.
+
+use api::metal3::{BareMetalHost, BareMetalHostStatus, HardwareData, HardwareDataSpec, finalizer};
+use host_lifecycle::{Change, HostEvent, Next};
+use kube::api::{Api, Patch, PatchParams, PostParams};
+use kube::runtime::events::{Event, EventType};
+use kube::{Resource, ResourceExt};
+use serde_json::{Map, Value, json};
+
+use super::reconcile::Fetched;
+use super::secrets::HostSecrets;
+use super::{Context, ReconcileError};
+
+/// How often a status is written against a version that somebody else has moved on.
+const MAX_CONFLICTS: usize = 8;
+
+/// Applies the change and says when to look again.
+pub async fn apply(context: &Context, fetched: &Fetched, change: Change) -> Result<Next, ReconcileError> {
+    let host = &fetched.host;
+    let writer = Writer { context, host, api: Api::namespaced(context.client.clone(), &host.namespace().unwrap_or_default()) };
+    if let Some(hardware) = &change.hardware_data {
+        writer.hardware_data(fetched.hardware_data.as_ref(), HardwareDataSpec { hardware: Some((**hardware).clone()) }).await?;
+    }
+    if change.status_differs(host.status.as_ref()) {
+        writer.status(&change.status).await?;
+    }
+    writer.metadata(&change).await?;
+    for event in &change.events {
+        writer.event(event).await;
+    }
+    if change.next == Next::Gone {
+        writer.release(fetched.hardware_data.as_ref()).await?;
+    }
+    Ok(change.next)
+}
+
+struct Writer<'a> {
+    context: &'a Context,
+    host: &'a BareMetalHost,
+    api: Api<BareMetalHost>,
+}
+
+impl Writer<'_> {
+    fn data_api(&self) -> Api<HardwareData> {
+        Api::namespaced(self.context.client.clone(), &self.host.namespace().unwrap_or_default())
+    }
+
+    async fn hardware_data(&self, old: Option<&HardwareData>, spec: HardwareDataSpec) -> Result<(), ReconcileError> {
+        let name = self.host.name_any();
+        if let Some(old) = old {
+            if old.spec != spec {
+                let mut new = old.clone();
+                new.spec = spec;
+                let api = self.data_api();
+                api.replace(&name, &PostParams::default(), &new).await.map_err(ReconcileError::api("replace the HardwareData"))?;
+            }
+            return Ok(());
+        }
+        let mut new = HardwareData::new(&name, spec);
+        new.metadata.namespace = self.host.namespace();
+        new.metadata.owner_references = self.host.controller_owner_ref(&()).map(|o| vec![o]);
+        new.metadata.finalizers = Some(vec![finalizer::HARDWARE_DATA.to_owned()]);
+        match self.data_api().create(&PostParams::default(), &new).await {
+            Err(kube::Error::Api(e)) if e.reason == "AlreadyExists" => Ok(()),
+            other => other.map(|_| ()).map_err(ReconcileError::api("create the HardwareData")),
+        }
+    }
+
+    /// The status is this controller's alone: where the object has moved on meanwhile, the status goes onto the newer version.
+    async fn status(&self, status: &BareMetalHostStatus) -> Result<(), ReconcileError> {
+        let name = self.host.name_any();
+        let mut object = self.host.clone();
+        for _ in 0..MAX_CONFLICTS {
+            object.status = Some(status.clone());
+            match self.api.replace_status(&name, &PostParams::default(), &object).await {
+                Ok(_) => return Ok(()),
+                Err(kube::Error::Api(e)) if e.code == 409 => {
+                    object = self.api.get(&name).await.map_err(ReconcileError::api("read the host again"))?;
+                }
+                Err(error) => return Err(ReconcileError::api("write the host's status")(error)),
+            }
+        }
+        let error = kube::Error::Api(Box::new(kube::core::Status::failure("conflicts without end", "Conflict")));
+        Err(ReconcileError::api("write the host's status")(error))
+    }
+
+    /// Finalizer, annotations, architecture: one patch, none if there is nothing to say.
+    async fn metadata(&self, change: &Change) -> Result<(), ReconcileError> {
+        let mut metadata = Map::new();
+        if change.add_finalizer && !self.host.has_finalizer(finalizer::HOST) {
+            let mut all = self.host.finalizers().to_vec();
+            all.push(finalizer::HOST.to_owned());
+            metadata.insert("finalizers".to_owned(), json!(all));
+            metadata.insert("uid".to_owned(), json!(self.host.metadata.uid));
+            metadata.insert("resourceVersion".to_owned(), json!(self.host.metadata.resource_version));
+        }
+        if !change.remove_annotations.is_empty() {
+            let gone: Map<String, Value> = change.remove_annotations.iter().map(|k| (k.clone(), Value::Null)).collect();
+            metadata.insert("annotations".to_owned(), Value::Object(gone));
+        }
+        let mut patch = Map::new();
+        if !metadata.is_empty() {
+            patch.insert("metadata".to_owned(), Value::Object(metadata));
+        }
+        if let Some(architecture) = &change.set_architecture {
+            patch.insert("spec".to_owned(), json!({ "architecture": architecture }));
+        }
+        if patch.is_empty() {
+            return Ok(());
+        }
+        let patch = Patch::Merge(Value::Object(patch));
+        self.api
+            .patch(&self.host.name_any(), &PatchParams::default(), &patch)
+            .await
+            .map(|_| ())
+            .map_err(ReconcileError::api("change the host's metadata"))
+    }
+
+    /// Events are for people: one that cannot be published is logged and not missed.
+    async fn event(&self, event: &HostEvent) {
+        let published = Event {
+            type_: if event.warning { EventType::Warning } else { EventType::Normal },
+            reason: event.reason.to_owned(),
+            note: Some(event.message.clone()),
+            action: event.reason.to_owned(),
+            secondary: None,
+        };
+        if let Err(error) = self.context.recorder.publish(&published, &self.host.object_ref(&())).await {
+            tracing::warn!(host = %self.host.name_any(), reason = event.reason, %error, "publish an Event");
+        }
+    }
+
+    /// Secrets, HardwareData, host: the finalizers go, the host last.
+    async fn release(&self, data: Option<&HardwareData>) -> Result<(), ReconcileError> {
+        let secrets = HostSecrets::new(&self.context.client, self.host);
+        secrets.release().await.map_err(ReconcileError::api("release the BMC's Secret"))?;
+        if let Some(data) = data.filter(|d| d.finalizers().iter().any(|f| f == finalizer::HARDWARE_DATA)) {
+            let rest: Vec<&String> = data.finalizers().iter().filter(|f| *f != finalizer::HARDWARE_DATA).collect();
+            let patch = json!({ "metadata": { "finalizers": rest, "resourceVersion": data.metadata.resource_version } });
+            let api = self.data_api();
+            gone_is_fine(api.patch(&data.name_any(), &PatchParams::default(), &Patch::Merge(&patch)).await)
+                .map_err(ReconcileError::api("release the HardwareData"))?;
+        }
+        let fresh = self.api.get_opt(&self.host.name_any()).await.map_err(ReconcileError::api("read the host again"))?;
+        let Some(fresh) = fresh else { return Ok(()) };
+        let rest: Vec<&String> = fresh.finalizers().iter().filter(|f| *f != finalizer::HOST).collect();
+        let patch = json!({ "metadata": { "finalizers": rest, "resourceVersion": fresh.metadata.resource_version } });
+        gone_is_fine(self.api.patch(&fresh.name_any(), &PatchParams::default(), &Patch::Merge(&patch)).await)
+            .map_err(ReconcileError::api("release the host"))
+    }
+}
+
+fn gone_is_fine<T>(result: Result<T, kube::Error>) -> Result<(), kube::Error> {
+    match result {
+        Err(kube::Error::Api(e)) if e.code == 404 => Ok(()),
+        other => other.map(|_| ()),
+    }
+}

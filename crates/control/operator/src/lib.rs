@@ -1,0 +1,10 @@
+//! Controllers, one folder a kind: fetch → validate → decide → act → status.
+//!
+//! [`host`] is the controller of BareMetalHosts. What a host needs next is decided by the pure crate `host-lifecycle`; what is done
+//! to machines goes through the contract in `provisioner`; this crate fetches, writes, wakes and waits. It knows no device.
+
+pub mod clock;
+pub mod host;
+
+pub use clock::{Clock, SystemClock};
+pub use host::{HostController, HostSettings};

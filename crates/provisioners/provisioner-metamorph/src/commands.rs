@@ -1,0 +1,83 @@
+//! Giving the agent a command: intent first, the same attempt only to the same boot.
+
+use agent_protocol::{Action, Command, CommandId, Outcome as AgentOutcome, Phase, Progress};
+use api::metamorph::StepPhase;
+use provisioner::{Failure, Operation, StepProgress, Working};
+use tokio::time::Duration;
+
+use crate::boot::step_of;
+use crate::failures::of_journal;
+use crate::host::NativeHost;
+use crate::hub::CommandState;
+
+/// Where a command is.
+pub enum Ran {
+    /// Not ended.
+    Working(Working),
+    /// Ended with this outcome; to be acknowledged when it is persisted.
+    Finished(CommandId, AgentOutcome),
+}
+
+impl NativeHost {
+    /// Gives `action` to the agent of this boot as `step` of the operation, or looks what has become of it.
+    pub async fn run(
+        &self,
+        operation: &mut dyn Operation,
+        step: &str,
+        boot_id: &str,
+        action: Action,
+    ) -> Result<Ran, Failure> {
+        let recorded = step_of(operation, step);
+        let same_boot = recorded.phase == StepPhase::Running && recorded.boot_id.as_deref() == Some(boot_id);
+        let attempt = if same_boot {
+            recorded.attempt.unwrap_or(1)
+        } else {
+            let next = recorded.attempt.unwrap_or(0) + 1;
+            operation.intent(step, next, Some(boot_id)).await.map_err(|e| of_journal(&e))?;
+            next
+        };
+        let id = CommandId {
+            operation: operation.name().to_owned(),
+            step: step.to_owned(),
+            attempt,
+            boot_id: boot_id.to_owned(),
+        };
+        let command = Command { id: id.clone(), action };
+        let working = |text: String| Ran::Working(Working { step: text, look_again: Duration::from_secs(15) });
+        match self.shared.hub.command(self.uid(), command) {
+            CommandState::Given => Ok(working(format!("{step}: given to the agent"))),
+            CommandState::Running(progress) => {
+                let text = sentence(&progress);
+                operation
+                    .progress(
+                        step,
+                        StepProgress {
+                            percent: Some(u32::from(progress.percent.min(100))),
+                            bytes: (progress.bytes > 0).then_some(progress.bytes),
+                            total_bytes: progress.total_bytes,
+                            message: text.clone(),
+                        },
+                    )
+                    .await;
+                Ok(working(text))
+            }
+            CommandState::Finished(outcome) => Ok(Ran::Finished(id, outcome)),
+        }
+    }
+}
+
+fn sentence(progress: &Progress) -> String {
+    let what = match progress.phase {
+        Phase::Starting => "starting",
+        Phase::Writing => "writing the image",
+        Phase::Finishing => "image verified; partition table, config drive and mark",
+        Phase::BootEntry => "making the boot entry",
+        Phase::Wiping => "removing signatures",
+        Phase::Inspecting => "looking at the hardware",
+    };
+    match progress.total_bytes {
+        Some(total) if progress.bytes > 0 => format!("{what}: {} of {} MB", progress.bytes / 1_000_000, total / 1_000_000),
+        _ if progress.bytes > 0 => format!("{what}: {} MB", progress.bytes / 1_000_000),
+        _ => what.to_owned(),
+    }
+}

@@ -1,0 +1,89 @@
+//! What the native provisioner needs of a BMC, whatever it speaks.
+
+use async_trait::async_trait;
+use provisioner::BmcAccess;
+
+/// Facts that registration reads.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BmcFacts {
+    /// Whether the machine is on.
+    pub powered_on: Option<bool>,
+    /// Maker and model, for logs.
+    pub model: String,
+}
+
+/// A change of power.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PowerAction {
+    /// On.
+    On,
+    /// Off at once.
+    HardOff,
+    /// Off, politely.
+    SoftOff,
+    /// Reset; switches a machine that is off on.
+    Restart,
+}
+
+/// Kinds of failures, enough to choose a cause and advice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ControlErrorKind {
+    /// Address or scheme.
+    Address,
+    /// Nothing answers, or in time.
+    Unreachable,
+    /// Certificate.
+    Certificate,
+    /// User or password.
+    Credentials,
+    /// The BMC said no, or lacks something.
+    Refused,
+}
+
+/// A failed exchange with a BMC.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct ControlError {
+    /// Kind.
+    pub kind: ControlErrorKind,
+    /// What was attempted, what was found.
+    pub message: String,
+    /// What to do.
+    pub advice: String,
+}
+
+/// A connected BMC.
+#[async_trait]
+pub trait BmcControl: Send + Sync {
+    /// Checks access and reads facts; ends sessions that an earlier life of this server left behind (`stale`: their addresses).
+    async fn register(&self, stale: &[String]) -> Result<BmcFacts, ControlError>;
+    /// Whether the machine is on. One call.
+    async fn powered_on(&self) -> Result<bool, ControlError>;
+    /// Puts the medium in, whatever is in now.
+    async fn insert(&self, url: &str) -> Result<(), ControlError>;
+    /// Takes the medium out; fine if there is none.
+    async fn eject(&self) -> Result<(), ControlError>;
+    /// The next boot, and only that, is from the medium.
+    async fn boot_once_from_medium(&self) -> Result<(), ControlError>;
+    /// The next boot is the firmware's own choice.
+    async fn boot_normally(&self) -> Result<(), ControlError>;
+    /// Secure Boot as wished, where it differs.
+    async fn set_secure_boot(&self, on: bool) -> Result<(), ControlError>;
+    /// Changes the power; a machine that is there already is fine.
+    async fn power(&self, action: PowerAction) -> Result<(), ControlError>;
+    /// Calls made since the connection was made.
+    fn calls(&self) -> u32;
+    /// Address of the open session.
+    fn session(&self) -> Option<String>;
+    /// Ends the session.
+    async fn close(&self);
+}
+
+/// Makes connections. No call to the BMC happens here.
+pub trait Connect: Send + Sync + 'static {
+    /// A connection to this BMC.
+    ///
+    /// # Errors
+    /// When the address cannot be used.
+    fn connect(&self, access: &BmcAccess) -> Result<Box<dyn BmcControl>, ControlError>;
+}

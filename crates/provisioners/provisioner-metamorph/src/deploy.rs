@@ -1,0 +1,221 @@
+//! Provisioning and deprovisioning.
+
+use agent_protocol::{
+    Action, ChecksumKind, DiskMark, ImageFormat, ImageSource, Leave, Outcome as AgentOutcome, WipeDisks, WriteImage,
+};
+use api::metal3::{ChecksumType, DiskFormat};
+use api::metamorph::{OperationPhase, OperationType, StepPhase};
+use async_trait::async_trait;
+use provisioner::{
+    Cause, CleaningRequest, Deploy, Failure, Operation, Outcome, ProvisionRequest, Retry, Verdict, Working,
+};
+
+use crate::boot::{BOOT_AGENT, step_of};
+use crate::commands::Ran;
+use crate::control::PowerAction;
+use crate::failures::of_journal;
+use crate::host::NativeHost;
+
+const WRITE: &str = "write-image";
+const BOOT_DISK: &str = "boot-disk";
+const WIPE: &str = "wipe-disks";
+const POWER_OFF: &str = "power-off";
+
+#[async_trait]
+impl Deploy for NativeHost {
+    async fn provision(&mut self, request: ProvisionRequest) -> Outcome<()> {
+        if self.already(OperationType::Provision) {
+            return Ok(Verdict::Done(()));
+        }
+        let write = self.write_image(&request)?;
+        let plan = [BOOT_AGENT, WRITE, BOOT_DISK];
+        let mut operation =
+            self.context.journal.open(OperationType::Provision, &plan).await.map_err(|e| of_journal(&e))?;
+        let result = self.provision_steps(operation.as_mut(), write).await;
+        self.closing(operation.as_mut(), result).await
+    }
+
+    async fn deprovision(&mut self, request: CleaningRequest) -> Outcome<()> {
+        if self.already(OperationType::Deprovision) {
+            return Ok(Verdict::Done(()));
+        }
+        let plan: &[&str] = if request.clean { &[BOOT_AGENT, WIPE] } else { &[POWER_OFF] };
+        let mut operation =
+            self.context.journal.open(OperationType::Deprovision, plan).await.map_err(|e| of_journal(&e))?;
+        let result = if request.clean {
+            self.wipe_steps(operation.as_mut(), request).await
+        } else {
+            self.power_off_step(operation.as_mut()).await
+        };
+        self.closing(operation.as_mut(), result).await
+    }
+}
+
+impl NativeHost {
+    /// The newest operation is of this type and has succeeded: a process that died after recording that has done the work. A
+    /// new round of the same work cannot be meant, because a host is deprovisioned between two provisionings.
+    fn already(&self, kind: OperationType) -> bool {
+        self.settle_with_journal();
+        self.context.journal.newest().is_some_and(|(_, newest, phase)| newest == kind && phase == OperationPhase::Succeeded)
+    }
+
+    fn mark(&self, overwrite: Option<&String>) -> DiskMark {
+        DiskMark {
+            owner: self.context.provisioning_id.clone(),
+            host: format!("{}/{}", self.context.key.namespace, self.context.key.name),
+            operation: String::new(),
+            consent: overwrite.cloned(),
+        }
+    }
+
+    /// The agent's command, or why the request cannot be served.
+    fn write_image(&self, request: &ProvisionRequest) -> Result<WriteImage, Failure> {
+        let refuse = |text: String, advice: &str| {
+            let mut failure = Failure::new(Cause::InvalidRequest, text).advise(advice);
+            failure.retry = Retry::AfterChange;
+            failure
+        };
+        let format = match request.image.format {
+            Some(DiskFormat::Qcow2) => ImageFormat::Qcow2,
+            Some(DiskFormat::Raw) => ImageFormat::Raw,
+            None if request.image.url.split(['?', '#']).next().is_some_and(|u| u.ends_with(".qcow2")) => ImageFormat::Qcow2,
+            None => ImageFormat::Raw,
+            Some(other) => {
+                return Err(refuse(
+                    format!("provision the image: the format {other:?} is not served by the native provisioner"),
+                    "set spec.image.format to raw or qcow2",
+                ));
+            }
+        };
+        if !(request.image.url.starts_with("http://") || request.image.url.starts_with("https://")) {
+            return Err(refuse(
+                format!("provision the image {}: only http and https are served", request.image.url),
+                "correct spec.image.url",
+            ));
+        }
+        let Some(checksum) = request.image.checksum.clone().filter(|c| !c.is_empty()) else {
+            return Err(refuse("provision the image: it has no checksum".to_owned(), "set spec.image.checksum"));
+        };
+        let checksum_type = match request.image.checksum_type {
+            None | Some(ChecksumType::Auto) => ChecksumKind::Auto,
+            Some(ChecksumType::Md5) => ChecksumKind::Md5,
+            Some(ChecksumType::Sha256) => ChecksumKind::Sha256,
+            Some(ChecksumType::Sha512) => ChecksumKind::Sha512,
+        };
+        Ok(WriteImage {
+            image: ImageSource { url: request.image.url.clone(), format, checksum, checksum_type },
+            root_device_hints: request.root_device_hints.clone(),
+            mark: self.mark(request.overwrite_owner.as_ref()),
+            config_drive: request.config_drive.clone(),
+        })
+    }
+
+    async fn provision_steps(&self, operation: &mut dyn Operation, mut write: WriteImage) -> Outcome<()> {
+        if matches!(step_of(operation, BOOT_DISK).phase, StepPhase::Running | StepPhase::Done) {
+            return self.boot_disk(operation).await;
+        }
+        let boot_id = match self.ensure_agent(operation).await? {
+            Verdict::Done(boot_id) => boot_id,
+            Verdict::Working(working) => return Ok(Verdict::Working(working)),
+        };
+        write.mark.operation = operation.name().to_owned();
+        match self.run(operation, WRITE, &boot_id, Action::WriteImage(Box::new(write))).await? {
+            Ran::Working(working) => Ok(Verdict::Working(working)),
+            Ran::Finished(id, AgentOutcome::Written(summary)) => {
+                for warning in &summary.warnings {
+                    tracing::warn!(host = %self.context.key.name, warning, "image written");
+                }
+                let text = format!("{} bytes on {}, {}", summary.image_bytes, summary.disk, summary.digest);
+                operation.done(WRITE, &text);
+                // One write: that the image is on the disk, and that the machine is about to leave for it.
+                operation.intent(BOOT_DISK, 1, Some(&boot_id)).await.map_err(|e| of_journal(&e))?;
+                self.shared.hub.acknowledge(self.uid(), &id);
+                self.boot_disk(operation).await
+            }
+            Ran::Finished(id, outcome) => Err(self.unexpected(&id, &outcome)),
+        }
+    }
+
+    /// Medium out, the agent leaves, the firmware boots the disk.
+    async fn boot_disk(&self, operation: &mut dyn Operation) -> Outcome<()> {
+        let bmc = self.bmc().await?;
+        if !self.live.timers().ejected {
+            let before = bmc.calls();
+            bmc.eject().await?;
+            self.live.timers().ejected = true;
+            Self::account(operation, bmc.as_ref(), before);
+        }
+        let boot_id = step_of(operation, BOOT_DISK).boot_id.unwrap_or_default();
+        let agent = self.shared.hub.any_agent(self.uid()).filter(|a| a.boot_id == boot_id);
+        if agent.is_none() {
+            if self.shared.started.elapsed() < self.shared.settings.timing.reconnect {
+                return Ok(Verdict::working("waiting for the agent to leave for the disk", 1));
+            }
+            // The agent is dead, the image is on the disk: the BMC does what the agent would have done.
+            let before = bmc.calls();
+            bmc.boot_normally().await?;
+            bmc.power(PowerAction::Restart).await?;
+            Self::account(operation, bmc.as_ref(), before);
+            return self.provisioned(operation, "booting from the disk (reset by the BMC)").await;
+        }
+        match self.run(operation, BOOT_DISK, &boot_id, Action::Leave { how: Leave::Reboot }).await? {
+            Ran::Working(working) => Ok(Verdict::Working(working)),
+            Ran::Finished(id, AgentOutcome::Leaving) => {
+                let done = self.provisioned(operation, "booting from the disk").await?;
+                self.shared.hub.acknowledge(self.uid(), &id);
+                Ok(done)
+            }
+            Ran::Finished(id, outcome) => Err(self.unexpected(&id, &outcome)),
+        }
+    }
+
+    async fn provisioned(&self, operation: &mut dyn Operation, text: &str) -> Outcome<()> {
+        operation.done(BOOT_DISK, text);
+        operation.finish(Ok("provisioned")).await.map_err(|e| of_journal(&e))?;
+        self.shared.media.withdraw(self.uid());
+        Ok(Verdict::Done(()))
+    }
+
+    async fn wipe_steps(&self, operation: &mut dyn Operation, request: CleaningRequest) -> Outcome<()> {
+        let boot_id = match self.ensure_agent(operation).await? {
+            Verdict::Done(boot_id) => boot_id,
+            Verdict::Working(working) => return Ok(Verdict::Working(working)),
+        };
+        let mut mark = self.mark(request.overwrite_owner.as_ref());
+        operation.name().clone_into(&mut mark.operation);
+        match self.run(operation, WIPE, &boot_id, Action::WipeDisks(WipeDisks { mark })).await? {
+            Ran::Working(working) => Ok(Verdict::Working(working)),
+            Ran::Finished(id, AgentOutcome::Wiped { disks }) => {
+                operation.done(WIPE, &format!("wiped {}", disks.join(", ")));
+                operation.finish(Ok("deprovisioned")).await.map_err(|e| of_journal(&e))?;
+                self.shared.hub.acknowledge(self.uid(), &id);
+                Ok(Verdict::Done(()))
+            }
+            Ran::Finished(id, outcome) => Err(self.unexpected(&id, &outcome)),
+        }
+    }
+
+    /// Without cleaning the tenant's system must at least not run on.
+    async fn power_off_step(&self, operation: &mut dyn Operation) -> Outcome<()> {
+        let bmc = self.bmc().await?;
+        if step_of(operation, POWER_OFF).phase == StepPhase::Pending {
+            operation.intent(POWER_OFF, 1, None).await.map_err(|e| of_journal(&e))?;
+        }
+        let before = bmc.calls();
+        let off = !bmc.powered_on().await?;
+        if !off && !self.context.disable_power_off {
+            bmc.power(PowerAction::HardOff).await?;
+        }
+        Self::account(operation, bmc.as_ref(), before);
+        if !off && !self.context.disable_power_off {
+            return Ok(Verdict::Working(Working {
+                step: "waiting for the power to go".to_owned(),
+                look_again: tokio::time::Duration::from_secs(1),
+            }));
+        }
+        operation.done(POWER_OFF, "the machine is off; its disks are untouched");
+        operation.finish(Ok("deprovisioned without cleaning")).await.map_err(|e| of_journal(&e))?;
+        self.shared.hub.forget_agent(self.uid());
+        Ok(Verdict::Done(()))
+    }
+}

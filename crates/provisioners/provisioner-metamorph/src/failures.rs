@@ -1,0 +1,57 @@
+//! From what BMCs and agents report to the contract's typed failures, with advice.
+
+use agent_protocol::{CommandError, ErrorCode};
+use provisioner::{Cause, Failure, JournalError, Retry};
+
+use crate::control::{ControlError, ControlErrorKind};
+
+impl From<ControlError> for Failure {
+    fn from(error: ControlError) -> Self {
+        let cause = match error.kind {
+            ControlErrorKind::Address => Cause::BmcAddressInvalid,
+            ControlErrorKind::Unreachable => Cause::BmcUnreachable,
+            ControlErrorKind::Certificate => Cause::BmcCertificateUntrusted,
+            ControlErrorKind::Credentials => Cause::BmcCredentialsRefused,
+            ControlErrorKind::Refused => Cause::BmcRefused,
+        };
+        let mut failure = Self::new(cause, error.message).advise(error.advice);
+        if matches!(cause, Cause::BmcAddressInvalid) {
+            failure.retry = Retry::AfterChange;
+        }
+        failure
+    }
+}
+
+/// A failure that an agent's command ended with.
+pub fn of_command(error: &CommandError) -> Failure {
+    let (cause, advice) = match error.code {
+        ErrorCode::ImageUnreachable => (
+            Cause::ImageUnavailable,
+            "check that the image's server runs and that the machine's network (preprovisioningNetworkDataName) reaches it; it is tried again",
+        ),
+        ErrorCode::ImageNotFound => (Cause::ImageUnavailable, "correct spec.image.url, or put the image there"),
+        ErrorCode::ChecksumMismatch => (
+            Cause::ImageInvalid,
+            "correct spec.image.checksum, or replace the image; the disk has been left without a partition table",
+        ),
+        ErrorCode::ChecksumUnavailable => (Cause::ImageUnavailable, "correct spec.image.checksum: a digest, or the URL of a checksum file"),
+        ErrorCode::ImageTooLarge => (Cause::NoSuitableDisk, "choose a larger disk with spec.rootDeviceHints, or a smaller image"),
+        ErrorCode::ImageTruncated => (Cause::ImageInvalid, "the image's server ended the download early; upload the image again"),
+        ErrorCode::ImageInvalid => (Cause::ImageInvalid, "correct spec.image.format, or convert the image to raw or qcow2"),
+        ErrorCode::NoDisk => (Cause::NoSuitableDisk, "correct spec.rootDeviceHints; the disks found are in the HardwareData of this host"),
+        ErrorCode::ForeignOwner => (
+            Cause::ForeignOwner,
+            "if that owner's data may be destroyed, set the annotation metamorph.metal3.io/overwrite-owner to that owner; it is used once",
+        ),
+        ErrorCode::DiskError => (Cause::HardwareFailed, "see the disk's health; it is tried again"),
+        ErrorCode::NoRoomForConfigDrive => (Cause::NoSuitableDisk, "the image fills the disk: choose a larger disk"),
+        ErrorCode::FirmwareError => (Cause::HardwareFailed, "the firmware refused a boot entry; clear its boot entries"),
+        ErrorCode::Refused | ErrorCode::Internal => (Cause::Internal, "see the agent's log in the server's log; it is tried again"),
+    };
+    Failure::new(cause, error.message.clone()).advise(advice)
+}
+
+/// The journal could not be written.
+pub fn of_journal(error: &JournalError) -> Failure {
+    Failure::new(Cause::Internal, error.to_string()).advise("check the Kubernetes API; nothing was done, it is tried again")
+}

@@ -1,0 +1,81 @@
+//! One host, one reconcile: the object behind the contract's traits.
+
+use std::sync::Arc;
+
+use agent_protocol::{AgentState, Outcome as AgentOutcome};
+use api::metamorph::OperationPhase;
+use provisioner::{BmcAccess, Cause, Failure, HostContext, Operation};
+
+use crate::control::{BmcControl, Connect};
+use crate::hub::Hub;
+use crate::live::{Connected, Live, LiveHost};
+use crate::media::MediaStore;
+use crate::settings::Settings;
+
+/// What all hosts share.
+pub struct Shared {
+    pub settings: Settings,
+    pub hub: Arc<Hub>,
+    pub media: MediaStore,
+    pub connect: Box<dyn Connect>,
+    pub live: Live,
+    pub started: tokio::time::Instant,
+}
+
+/// One host for one reconcile.
+pub struct NativeHost {
+    pub shared: Arc<Shared>,
+    pub context: HostContext,
+    pub live: Arc<LiveHost>,
+}
+
+impl NativeHost {
+    pub fn new(shared: Arc<Shared>, context: HostContext) -> Self {
+        let live = shared.live.host(&context.key.uid);
+        shared.hub.expect(&context.key, context.journal.latest_boot().map(|b| b.generation));
+        Self { shared, context, live }
+    }
+
+    pub fn uid(&self) -> &str {
+        &self.context.key.uid
+    }
+
+    fn access(&self) -> Result<&BmcAccess, Failure> {
+        self.context.bmc.as_ref().ok_or_else(|| {
+            Failure::new(Cause::BmcCredentialsRefused, "reach the BMC: there are no credentials").advise("restore the Secret")
+        })
+    }
+
+    /// The connected BMC.
+    pub async fn bmc(&self) -> Result<Arc<dyn BmcControl>, Failure> {
+        Ok(self.connected().await?.0)
+    }
+
+    /// The connected BMC, with its facts if this is the first contact.
+    pub async fn connected(&self) -> Result<Connected, Failure> {
+        let stale = self.context.journal.recorded_sessions();
+        self.live.bmc(self.shared.connect.as_ref(), self.access()?, &stale).await
+    }
+
+    /// Notes the BMC's calls and session in the operation.
+    pub fn account(operation: &mut dyn Operation, bmc: &dyn BmcControl, calls_before: u32) {
+        let calls = operation.status().bmc_calls.saturating_add(bmc.calls().saturating_sub(calls_before));
+        operation.set_bmc(calls, bmc.session());
+    }
+
+    /// An agent that has said that it leaves waits for the end of its operation to be recorded. If this process died between
+    /// recording and telling it, this is where it is told.
+    pub fn settle(&self, newest: Option<(&str, OperationPhase)>) {
+        let Some(agent) = self.shared.hub.any_agent(self.uid()) else { return };
+        if let AgentState::Finished { command, outcome } = &agent.state
+            && let Some((name, phase)) = newest
+            && command.operation == name
+            && phase.is_final()
+        {
+            self.shared.hub.acknowledge(self.uid(), command);
+            if *outcome == AgentOutcome::Leaving {
+                self.shared.media.withdraw(self.uid());
+            }
+        }
+    }
+}

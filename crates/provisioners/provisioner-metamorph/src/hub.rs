@@ -1,0 +1,361 @@
+//! The agents as this process knows them: last report, the command they should have, the outcomes they may forget.
+//!
+//! Everything here can be lost: an agent says everything again with its next report.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use agent_protocol::{AgentState, Command, CommandId, Directive, Outcome, Progress, Report};
+use provisioner::HostKey;
+use tokio::sync::{Notify, mpsc};
+use tokio::time::{Duration, Instant};
+
+/// What is known of one host's agent.
+#[derive(Default)]
+struct Slot {
+    key: Option<HostKey>,
+    /// Generation that counts; reports of an older one are refused.
+    generation: Option<u64>,
+    agent: Option<Agent>,
+    command: Option<Command>,
+    acknowledged: Vec<CommandId>,
+}
+
+/// The last report.
+#[derive(Clone, Debug)]
+pub struct Agent {
+    /// Boot generation.
+    pub generation: u64,
+    /// Kernel boot id.
+    pub boot_id: String,
+    /// State.
+    pub state: AgentState,
+    /// When it came.
+    pub seen: Instant,
+    /// Reports being held open now.
+    holding: u32,
+    sequence: u64,
+}
+
+/// What became of a command.
+#[derive(Clone, Debug, PartialEq)]
+pub enum CommandState {
+    /// Given, not begun.
+    Given,
+    /// Under way.
+    Running(Progress),
+    /// Ended; not yet acknowledged.
+    Finished(Outcome),
+}
+
+/// Why a report is refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// The host has been booted again since.
+    Superseded,
+    /// An older report than one already seen.
+    Stale,
+}
+
+/// How many acknowledged commands are remembered a host.
+const MAX_ACKNOWLEDGED: usize = 16;
+/// Most hosts whose agents report without this server having asked for them (after a restart): memory is bounded.
+const MAX_SLOTS: usize = 100_000;
+
+/// All agents.
+pub struct Hub {
+    slots: Mutex<HashMap<String, Slot>>,
+    changed: Notify,
+    wake: mpsc::UnboundedSender<HostKey>,
+    silence: Duration,
+}
+
+impl Hub {
+    /// An empty hub that wakes hosts through `wake`; an agent silent for `silence` is taken for dead.
+    pub fn new(wake: mpsc::UnboundedSender<HostKey>, silence: Duration) -> Arc<Self> {
+        Arc::new(Self { slots: Mutex::default(), changed: Notify::new(), wake, silence })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Slot>> {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The host exists, and this generation counts (`None`: none has been recorded yet).
+    pub fn expect(&self, key: &HostKey, generation: Option<u64>) {
+        let mut slots = self.lock();
+        let slot = slots.entry(key.uid.clone()).or_default();
+        slot.key = Some(key.clone());
+        if generation > slot.generation {
+            slot.generation = generation;
+            slot.command = None;
+            if slot.agent.as_ref().is_some_and(|a| Some(a.generation) < generation) {
+                slot.agent = None;
+            }
+        }
+        drop(slots);
+        self.changed.notify_waiters();
+    }
+
+    /// Forgets the host's agent: its machine was switched off or leaves.
+    pub fn forget_agent(&self, uid: &str) {
+        if let Some(slot) = self.lock().get_mut(uid) {
+            slot.agent = None;
+            slot.command = None;
+        }
+        self.changed.notify_waiters();
+    }
+
+    /// Forgets the host.
+    pub fn forget(&self, uid: &str) {
+        self.lock().remove(uid);
+        self.changed.notify_waiters();
+    }
+
+    /// The living agent of this generation.
+    pub fn agent(&self, uid: &str, generation: u64) -> Option<Agent> {
+        let slots = self.lock();
+        let agent = slots.get(uid)?.agent.as_ref()?;
+        let alive = agent.holding > 0 || agent.seen.elapsed() < self.silence;
+        (alive && agent.generation == generation).then(|| agent.clone())
+    }
+
+    /// Whether any agent of the host lives.
+    pub fn any_agent(&self, uid: &str) -> Option<Agent> {
+        let generation = self.lock().get(uid)?.agent.as_ref()?.generation;
+        self.agent(uid, generation)
+    }
+
+    /// Gives a command and tells what has become of it.
+    pub fn command(&self, uid: &str, command: Command) -> CommandState {
+        let mut slots = self.lock();
+        let slot = slots.entry(uid.to_owned()).or_default();
+        if let Some(agent) = &slot.agent {
+            match &agent.state {
+                AgentState::Running { command: id, progress } if *id == command.id => {
+                    return CommandState::Running(progress.clone());
+                }
+                AgentState::Finished { command: id, outcome } if *id == command.id => {
+                    return CommandState::Finished(outcome.clone());
+                }
+                _ => {}
+            }
+        }
+        if slot.command.as_ref() != Some(&command) {
+            slot.command = Some(command);
+            drop(slots);
+            self.changed.notify_waiters();
+        }
+        CommandState::Given
+    }
+
+    /// The agent may forget this outcome: it is persisted, or of no use to anyone.
+    pub fn acknowledge(&self, uid: &str, id: &CommandId) {
+        if let Some(slot) = self.lock().get_mut(uid)
+            && !slot.acknowledged.contains(id)
+        {
+            if slot.acknowledged.len() >= MAX_ACKNOWLEDGED {
+                slot.acknowledged.remove(0);
+            }
+            slot.acknowledged.push(id.clone());
+            if slot.command.as_ref().is_some_and(|c| c.id == *id) {
+                slot.command = None;
+            }
+        }
+        self.changed.notify_waiters();
+    }
+
+    /// Takes a report in.
+    fn take(&self, report: &Report) -> Result<(), Refusal> {
+        let mut slots = self.lock();
+        if slots.len() >= MAX_SLOTS && !slots.contains_key(&report.host) {
+            return Err(Refusal::Stale);
+        }
+        let slot = slots.entry(report.host.clone()).or_default();
+        if slot.generation.is_some_and(|g| report.generation < g) {
+            return Err(Refusal::Superseded);
+        }
+        if let Some(agent) = &slot.agent
+            && agent.boot_id == report.boot_id
+            && report.sequence <= agent.sequence
+        {
+            return Err(Refusal::Stale);
+        }
+        let before = slot.agent.as_ref().map(|a| (a.boot_id.clone(), a.state.clone(), a.holding));
+        let news = before.as_ref().is_none_or(|(boot, state, _)| *boot != report.boot_id || *state != report.state);
+        let holding = before.filter(|(boot, ..)| *boot == report.boot_id).map_or(0, |(_, _, h)| h);
+        slot.agent = Some(Agent {
+            generation: report.generation,
+            boot_id: report.boot_id.clone(),
+            state: report.state.clone(),
+            seen: Instant::now(),
+            holding,
+            sequence: report.sequence,
+        });
+        if news && let Some(key) = &slot.key {
+            // The receiver is gone only when the server stops.
+            let _ = self.wake.send(key.clone());
+        }
+        Ok(())
+    }
+
+    /// What to answer now, if there is anything.
+    fn answer(&self, report: &Report) -> Option<Directive> {
+        let slots = self.lock();
+        let slot = slots.get(&report.host)?;
+        if slot.generation.is_some_and(|g| report.generation < g) {
+            return Some(Directive::default());
+        }
+        let busy = match &report.state {
+            AgentState::Finished { command, .. } => {
+                if !slot.acknowledged.contains(command) {
+                    return None;
+                }
+                return Some(Directive { acknowledged: Some(command.clone()), command: None });
+            }
+            AgentState::Running { command, .. } => Some(command),
+            AgentState::Idle => None,
+        };
+        let command = slot.command.as_ref().filter(|c| {
+            c.id.boot_id == report.boot_id && busy != Some(&c.id) && !slot.acknowledged.contains(&c.id)
+        });
+        match (command, busy) {
+            (Some(command), None) => Some(Directive { acknowledged: None, command: Some(command.clone()) }),
+            (_, Some(_)) => Some(Directive::default()),
+            (None, None) => None,
+        }
+    }
+
+    fn hold(&self, report: &Report, by: i64) {
+        if let Some(agent) = self.lock().get_mut(&report.host).and_then(|s| s.agent.as_mut())
+            && agent.boot_id == report.boot_id
+        {
+            agent.holding = agent.holding.saturating_add_signed(i32::try_from(by).unwrap_or(0));
+            agent.seen = Instant::now();
+        }
+    }
+
+    /// Takes a report and answers it, at the latest after the time the agent grants.
+    ///
+    /// # Errors
+    /// [`Refusal`] when the agent no longer counts.
+    pub async fn report(self: &Arc<Self>, report: Report) -> Result<Directive, Refusal> {
+        self.take(&report)?;
+        let wait = report.wait_seconds.min(agent_protocol::MAX_WAIT_SECONDS);
+        let deadline = Instant::now() + Duration::from_secs(wait);
+        let held = Held::new(Arc::clone(self), report);
+        loop {
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            if let Some(directive) = self.answer(&held.report) {
+                return Ok(directive);
+            }
+            if tokio::time::timeout_at(deadline, changed).await.is_err() {
+                return Ok(Directive::default());
+            }
+        }
+    }
+}
+
+/// A report that is held open; dropping it (answer sent, connection lost) is seen.
+struct Held {
+    hub: Arc<Hub>,
+    report: Report,
+}
+
+impl Held {
+    fn new(hub: Arc<Hub>, report: Report) -> Self {
+        hub.hold(&report, 1);
+        Self { hub, report }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.hub.hold(&self.report, -1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use agent_protocol::{Action, Leave};
+
+    fn key() -> HostKey {
+        HostKey { namespace: "n".into(), name: "h".into(), uid: "u".into() }
+    }
+
+    fn report(boot: &str, generation: u64, sequence: u64, state: AgentState) -> Report {
+        Report {
+            protocol: 1,
+            version: "t".into(),
+            host: "u".into(),
+            generation,
+            boot_id: boot.into(),
+            sequence,
+            state,
+            wait_seconds: 30,
+            logs: vec![],
+        }
+    }
+
+    fn id(boot: &str) -> CommandId {
+        CommandId { operation: "op".into(), step: "s".into(), attempt: 1, boot_id: boot.into() }
+    }
+
+    fn leave(boot: &str) -> Command {
+        Command { id: id(boot), action: Action::Leave { how: Leave::Reboot } }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_command_reaches_an_idle_agent_at_once_and_only_the_boot_it_is_for() {
+        let (wake, mut woken) = mpsc::unbounded_channel();
+        let hub = Hub::new(wake, Duration::from_secs(90));
+        hub.expect(&key(), Some(1));
+        let waiting = tokio::spawn({
+            let hub = Arc::clone(&hub);
+            async move { hub.report(report("b1", 1, 1, AgentState::Idle)).await }
+        });
+        assert_eq!(woken.recv().await, Some(key()));
+        assert_eq!(hub.command("u", leave("b0")), CommandState::Given);
+        tokio::task::yield_now().await;
+        assert!(!waiting.is_finished());
+        assert_eq!(hub.command("u", leave("b1")), CommandState::Given);
+        assert_eq!(waiting.await.unwrap().unwrap().command, Some(leave("b1")));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_outcome_is_held_until_it_is_acknowledged() {
+        let (wake, _woken) = mpsc::unbounded_channel();
+        let hub = Hub::new(wake, Duration::from_secs(90));
+        hub.expect(&key(), Some(1));
+        let finished = AgentState::Finished { command: id("b1"), outcome: Outcome::Leaving };
+        let quiet = hub.report(report("b1", 1, 1, finished.clone())).await.unwrap();
+        assert_eq!(quiet, Directive::default());
+        assert_eq!(hub.command("u", leave("b1")), CommandState::Finished(Outcome::Leaving));
+        hub.acknowledge("u", &id("b1"));
+        let answer = hub.report(report("b1", 1, 2, finished)).await.unwrap();
+        assert_eq!(answer.acknowledged, Some(id("b1")));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_older_generation_and_a_repeated_report_are_refused() {
+        let (wake, _woken) = mpsc::unbounded_channel();
+        let hub = Hub::new(wake, Duration::from_secs(90));
+        hub.expect(&key(), Some(2));
+        assert_eq!(hub.report(report("b1", 1, 1, AgentState::Idle)).await, Err(Refusal::Superseded));
+        assert!(hub.report(report("b2", 2, 5, AgentState::Idle)).await.is_ok());
+        assert_eq!(hub.report(report("b2", 2, 5, AgentState::Idle)).await, Err(Refusal::Stale));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_silent_agent_is_taken_for_dead() {
+        let (wake, _woken) = mpsc::unbounded_channel();
+        let hub = Hub::new(wake, Duration::from_secs(90));
+        hub.expect(&key(), Some(1));
+        hub.report(report("b1", 1, 1, AgentState::Idle)).await.unwrap();
+        assert!(hub.agent("u", 1).is_some());
+        tokio::time::advance(Duration::from_secs(91)).await;
+        assert!(hub.agent("u", 1).is_none());
+    }
+}

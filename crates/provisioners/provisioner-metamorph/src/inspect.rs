@@ -1,0 +1,77 @@
+//! Inspection in band: boot the agent, ask it.
+
+use agent_protocol::{Action, Outcome as AgentOutcome};
+use api::metamorph::OperationType;
+use async_trait::async_trait;
+use inventory::HardwareDetails;
+use provisioner::{Failure, Inspect, InspectRequest, Operation, Outcome, Verdict};
+
+use crate::boot::BOOT_AGENT;
+use crate::commands::Ran;
+use crate::failures::{of_command, of_journal};
+use crate::host::NativeHost;
+
+const COLLECT: &str = "collect-inventory";
+
+#[async_trait]
+impl Inspect for NativeHost {
+    async fn inspect(&mut self, _request: InspectRequest) -> Outcome<Box<HardwareDetails>> {
+        self.settle_with_journal();
+        let mut operation = self
+            .context
+            .journal
+            .open(OperationType::Inspect, &[BOOT_AGENT, COLLECT])
+            .await
+            .map_err(|e| of_journal(&e))?;
+        let result = self.inspect_steps(operation.as_mut()).await;
+        self.closing(operation.as_mut(), result).await
+    }
+}
+
+impl NativeHost {
+    async fn inspect_steps(&self, operation: &mut dyn Operation) -> Outcome<Box<HardwareDetails>> {
+        let boot_id = match self.ensure_agent(operation).await? {
+            Verdict::Done(boot_id) => boot_id,
+            Verdict::Working(working) => return Ok(Verdict::Working(working)),
+        };
+        match self.run(operation, COLLECT, &boot_id, Action::Inspect).await? {
+            Ran::Working(working) => Ok(Verdict::Working(working)),
+            Ran::Finished(id, AgentOutcome::Inspected { hardware, marks, .. }) => {
+                for mark in &marks {
+                    tracing::info!(host = %self.context.key.name, place = %mark.place, owner = %mark.owner, "owner's mark found");
+                }
+                operation.done(COLLECT, &format!("{} disks, {} network interfaces", hardware.storage.len(), hardware.nics.len()));
+                operation.finish(Ok("inspected")).await.map_err(|e| of_journal(&e))?;
+                self.shared.hub.acknowledge(self.uid(), &id);
+                Ok(Verdict::Done(hardware))
+            }
+            Ran::Finished(id, outcome) => Err(self.unexpected(&id, &outcome)),
+        }
+    }
+
+    /// The failure that an outcome is, when it is not the one that was asked for. It may be forgotten by the agent: a retry is
+    /// another operation.
+    pub fn unexpected(&self, id: &agent_protocol::CommandId, outcome: &AgentOutcome) -> Failure {
+        self.shared.hub.acknowledge(self.uid(), id);
+        match outcome {
+            AgentOutcome::Failed(error) => of_command(error),
+            _ => Failure::new(
+                provisioner::Cause::Internal,
+                format!("run {} on the agent: it answered with the outcome of other work", id.step),
+            ),
+        }
+    }
+
+    /// Closes the operation when its work has failed, so that the failure stands in the history; the cause goes on to the host.
+    pub async fn closing<T: Send>(&self, operation: &mut dyn Operation, result: Outcome<T>) -> Outcome<T> {
+        let failure = match result {
+            Ok(verdict) => return Ok(verdict),
+            Err(failure) => failure,
+        };
+        self.live.timers().booted = None;
+        if let Err(error) = operation.finish(Err(&failure)).await {
+            tracing::warn!(host = %self.context.key.name, %error, "the failed operation could not be closed");
+        }
+        Err(failure)
+    }
+}

@@ -1,0 +1,35 @@
+//! The native provisioner: Redfish virtual media and our own agent. No DHCP, PXE, SQL or bus.
+//!
+//! **How a host comes to an operating system.** The BMC is given the address of a medium that is composed while it is read
+//! ([`media`]); the machine boots the agent from it, once; the agent asks for work ([`endpoint`], [`hub`]) and gets commands one at a
+//! time; after the image is written it reboots through the firmware into the disk.
+//!
+//! **What is remembered where.** In this process: connections, the agents' last reports, which media are on offer. All of it can
+//! be lost at any instant: agents report their whole state again within seconds, media are a pure function of recorded inputs, and
+//! what was begun stands in the journal. A step's intent is recorded before its effect; a step that finds itself begun first looks
+//! whether it has happened.
+//!
+//! **Fencing.** A command names operation, step, attempt and the kernel boot id of the agent it is for. The same attempt is only ever
+//! given to the same boot, which runs it once; another boot id proves the older boot dead (one machine, one kernel), and only then
+//! is there another attempt. The agent leaves the machine when the end of the operation has been recorded, not before.
+
+mod boot;
+mod commands;
+mod control;
+mod deploy;
+mod endpoint;
+mod failures;
+mod host;
+mod hub;
+mod inspect;
+mod live;
+mod manage;
+mod media;
+mod provisioner_impl;
+mod redfish_control;
+mod settings;
+
+pub use control::{BmcControl, BmcFacts, Connect, ControlError, ControlErrorKind, PowerAction};
+pub use provisioner_impl::NativeProvisioner;
+pub use redfish_control::RedfishConnect;
+pub use settings::{Settings, Timing};

@@ -1,0 +1,120 @@
+//! What this process holds for a host between reconciles: the connection to its BMC, and when it last asked for slow things.
+//! All of it may be lost.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use provisioner::{BmcAccess, Failure};
+use secrecy::ExposeSecret;
+use sha2::{Digest, Sha256};
+use tokio::time::Instant;
+
+use crate::control::{BmcControl, BmcFacts, Connect};
+
+/// A host's live side.
+#[derive(Default)]
+pub struct LiveHost {
+    connection: tokio::sync::Mutex<Option<Connection>>,
+    timers: Mutex<Timers>,
+}
+
+/// A connection, with the facts if it is new.
+pub type Connected = (Arc<dyn BmcControl>, Option<BmcFacts>);
+
+struct Connection {
+    /// Digest of address, user, password and verification: another one means another connection.
+    fingerprint: [u8; 32],
+    control: Arc<dyn BmcControl>,
+}
+
+/// When slow things were asked for.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Timers {
+    /// Generation that the machine was last reset for, and when.
+    pub booted: Option<(u64, Instant)>,
+    /// When a polite power-off was asked for.
+    pub soft_off: Option<Instant>,
+    /// When a hard power change was asked for.
+    pub power_change: Option<Instant>,
+    /// The medium is out, as far as this process knows.
+    pub ejected: bool,
+}
+
+impl LiveHost {
+    /// The connection to the BMC, made anew when access data have changed. The first contact of this process checks access, reads
+    /// facts (they come along then) and ends the sessions that an earlier life left behind.
+    ///
+    /// # Errors
+    /// When the address cannot be used, or the BMC cannot be reached or refuses.
+    pub async fn bmc(&self, connect: &dyn Connect, access: &BmcAccess, stale: &[String]) -> Result<Connected, Failure> {
+        let fingerprint = fingerprint(access);
+        let mut slot = self.connection.lock().await;
+        if let Some(open) = slot.as_ref() {
+            if open.fingerprint == fingerprint {
+                return Ok((Arc::clone(&open.control), None));
+            }
+            open.control.close().await;
+            *slot = None;
+        }
+        let control: Arc<dyn BmcControl> = Arc::from(connect.connect(access)?);
+        match control.register(stale).await {
+            Ok(facts) => {
+                *slot = Some(Connection { fingerprint, control: Arc::clone(&control) });
+                Ok((control, Some(facts)))
+            }
+            Err(error) => {
+                control.close().await;
+                Err(error.into())
+            }
+        }
+    }
+
+    /// Ends the connection.
+    pub async fn close(&self) {
+        if let Some(open) = self.connection.lock().await.take() {
+            open.control.close().await;
+        }
+    }
+
+    /// The timers.
+    pub fn timers(&self) -> MutexGuard<'_, Timers> {
+        self.timers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn fingerprint(access: &BmcAccess) -> [u8; 32] {
+    let mut hash = Sha256::new();
+    for part in [access.address.as_str(), &access.username, access.password.expose_secret()] {
+        hash.update((part.len() as u64).to_be_bytes());
+        hash.update(part);
+    }
+    hash.update([u8::from(access.disable_certificate_verification)]);
+    hash.finalize().into()
+}
+
+/// All hosts' live sides by uid.
+#[derive(Default)]
+pub struct Live {
+    hosts: Mutex<HashMap<String, Arc<LiveHost>>>,
+}
+
+impl Live {
+    /// The host's live side.
+    pub fn host(&self, uid: &str) -> Arc<LiveHost> {
+        Arc::clone(self.lock().entry(uid.to_owned()).or_default())
+    }
+
+    /// Forgets the host.
+    pub fn forget(&self, uid: &str) {
+        self.lock().remove(uid);
+    }
+
+    /// All of them.
+    pub fn all(&self) -> Vec<Arc<LiveHost>> {
+        self.lock().values().cloned().collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Arc<LiveHost>>> {
+        self.hosts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,77 @@
+//! The provisioner object: shared state, the endpoints' routers, wake-ups.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use async_trait::async_trait;
+use axum::Router;
+use boot_media::Assets;
+use provisioner::{Capabilities, Failure, Host, HostContext, Provisioner, WakeUps};
+use tokio::sync::mpsc;
+
+use crate::control::Connect;
+use crate::endpoint;
+use crate::host::{NativeHost, Shared};
+use crate::hub::Hub;
+use crate::live::Live;
+use crate::media::MediaStore;
+use crate::settings::Settings;
+
+/// The native provisioner.
+pub struct NativeProvisioner {
+    shared: Arc<Shared>,
+    wake_ups: Mutex<Option<WakeUps>>,
+}
+
+impl NativeProvisioner {
+    /// A provisioner over the agent image's files, reaching BMCs through `connect`.
+    #[must_use]
+    pub fn new(settings: Settings, assets: Assets, connect: Box<dyn Connect>) -> Self {
+        let (wake, wake_ups) = mpsc::unbounded_channel();
+        let shared = Shared {
+            hub: Hub::new(wake, settings.timing.agent_silence),
+            media: MediaStore::new(assets),
+            connect,
+            live: Live::default(),
+            started: tokio::time::Instant::now(),
+            settings,
+        };
+        Self { shared: Arc::new(shared), wake_ups: Mutex::new(Some(wake_ups)) }
+    }
+
+    /// Routes of the agent endpoint; to be served over TLS with the certificate that the settings name.
+    #[must_use]
+    pub fn agent_router(&self) -> Router {
+        endpoint::agent_router(Arc::clone(&self.shared))
+    }
+
+    /// Routes of the media endpoint, for BMCs.
+    #[must_use]
+    pub fn media_router(&self) -> Router {
+        endpoint::media_router(Arc::clone(&self.shared))
+    }
+}
+
+#[async_trait]
+impl Provisioner for NativeProvisioner {
+    fn name(&self) -> &'static str {
+        "metamorph"
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::default()
+    }
+
+    fn host(&self, context: HostContext) -> Result<Box<dyn Host>, Failure> {
+        Ok(Box::new(NativeHost::new(Arc::clone(&self.shared), context)))
+    }
+
+    fn wake_ups(&self) -> Option<WakeUps> {
+        self.wake_ups.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    async fn close(&self) {
+        for host in self.shared.live.all() {
+            host.close().await;
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! BMCs that speak Redfish.
+
+use async_trait::async_trait;
+use bmc::{Address, BmcError, BmcRegistry, Credentials, ErrorKind};
+use provisioner::BmcAccess;
+use redfish::{BootMode, BootTarget, Client, ClientOptions, ResetType, Tls};
+use sha2::{Digest, Sha256};
+
+use crate::control::{BmcControl, BmcFacts, Connect, ControlError, ControlErrorKind, PowerAction};
+
+/// Makes Redfish connections.
+pub struct RedfishConnect {
+    registry: BmcRegistry,
+    server_id: String,
+    extra_ca_pem: Option<String>,
+}
+
+impl RedfishConnect {
+    /// Connections of the server with this secret (a digest of it marks the server's sessions on BMCs); `ca_pem` is trusted
+    /// beside the system's certificates, if it is not empty.
+    #[must_use]
+    pub fn new(secret: &[u8; 32], ca_pem: &str) -> Self {
+        let mut hash = Sha256::new();
+        hash.update(b"metamorph/server-id/v1");
+        hash.update(secret);
+        let server_id = hex::encode(&hash.finalize()[..8]);
+        let extra_ca_pem = (!ca_pem.trim().is_empty()).then(|| ca_pem.to_owned());
+        Self { registry: BmcRegistry::new(), server_id, extra_ca_pem }
+    }
+}
+
+impl Connect for RedfishConnect {
+    fn connect(&self, access: &BmcAccess) -> Result<Box<dyn BmcControl>, ControlError> {
+        let refuse = |kind, message: String, advice: &str| ControlError { kind, message, advice: advice.to_owned() };
+        let correct = "correct spec.bmc.address";
+        let address = Address::parse(&access.address).map_err(|e| refuse(ControlErrorKind::Address, e.to_string(), correct))?;
+        let credentials = Credentials::new(&access.username, access.password.clone())
+            .map_err(|e| refuse(ControlErrorKind::Credentials, e.to_string(), "correct the Secret that spec.bmc.credentialsName names"))?;
+        let tls = Tls {
+            accept_any_certificate: access.disable_certificate_verification,
+            extra_ca_pem: self.extra_ca_pem.clone(),
+        };
+        let options = ClientOptions::new(&self.server_id);
+        let client = Client::connect(address, credentials, &tls, &self.registry, options)
+            .map_err(|e| refuse(ControlErrorKind::Certificate, e.to_string(), "correct the file given as --bmc-ca"))?;
+        Ok(Box::new(RedfishControl { client }))
+    }
+}
+
+struct RedfishControl {
+    client: Client,
+}
+
+impl From<BmcError> for ControlError {
+    fn from(error: BmcError) -> Self {
+        let kind = match error.kind {
+            ErrorKind::Unreachable | ErrorKind::Timeout => ControlErrorKind::Unreachable,
+            ErrorKind::TlsNotTrusted => ControlErrorKind::Certificate,
+            ErrorKind::Unauthorized => ControlErrorKind::Credentials,
+            ErrorKind::NotFound
+            | ErrorKind::SessionLimit
+            | ErrorKind::Rejected { .. }
+            | ErrorKind::Protocol
+            | ErrorKind::Unsupported => ControlErrorKind::Refused,
+        };
+        Self { kind, message: error.to_string(), advice: error.advice.into_owned() }
+    }
+}
+
+#[async_trait]
+impl BmcControl for RedfishControl {
+    async fn register(&self, stale: &[String]) -> Result<BmcFacts, ControlError> {
+        self.client.sweep(stale).await?;
+        let system = self.client.system().await?;
+        let words = [system.manufacturer, system.model];
+        let model = words.into_iter().flatten().collect::<Vec<_>>().join(" ");
+        Ok(BmcFacts { powered_on: system.power_state.is_on(), model })
+    }
+
+    async fn powered_on(&self) -> Result<bool, ControlError> {
+        let state = self.client.power_state().await?;
+        // A machine on its way is where it came from; one whose BMC does not know is taken for on, which is the safe side.
+        Ok(state.is_on().unwrap_or(true))
+    }
+
+    async fn insert(&self, url: &str) -> Result<(), ControlError> {
+        self.client.insert_media(url).await?;
+        Ok(())
+    }
+
+    async fn eject(&self) -> Result<(), ControlError> {
+        Ok(self.client.eject_media().await?)
+    }
+
+    async fn boot_once_from_medium(&self) -> Result<(), ControlError> {
+        Ok(self.client.set_boot_once(BootTarget::Cd, BootMode::Uefi).await?)
+    }
+
+    async fn boot_normally(&self) -> Result<(), ControlError> {
+        Ok(self.client.clear_boot_override().await?)
+    }
+
+    async fn set_secure_boot(&self, on: bool) -> Result<(), ControlError> {
+        if self.client.secure_boot().await?.enable != Some(on) {
+            self.client.set_secure_boot(on).await?;
+        }
+        Ok(())
+    }
+
+    async fn power(&self, action: PowerAction) -> Result<(), ControlError> {
+        let reset = match action {
+            PowerAction::On => ResetType::On,
+            PowerAction::HardOff => ResetType::ForceOff,
+            PowerAction::SoftOff => ResetType::GracefulShutdown,
+            PowerAction::Restart => ResetType::ForceRestart,
+        };
+        Ok(self.client.reset(reset).await?)
+    }
+
+    fn calls(&self) -> u32 {
+        self.client.calls()
+    }
+
+    fn session(&self) -> Option<String> {
+        self.client.session_address()
+    }
+
+    async fn close(&self) {
+        if let Err(error) = self.client.close().await {
+            tracing::warn!(%error, "the session on the BMC stays open");
+        }
+    }
+}

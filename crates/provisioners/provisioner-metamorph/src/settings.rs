@@ -1,0 +1,59 @@
+//! What the native provisioner is told once, when the server starts.
+
+use std::time::Duration;
+
+/// Addresses, keys and patience.
+#[derive(Clone)]
+pub struct Settings {
+    /// Base address of the media endpoint as BMCs reach it: `http://192.0.2.1:6180`.
+    pub media_base: String,
+    /// Base addresses of the agent endpoint as servers reach it, tried in order: `https://192.0.2.1:6385`.
+    pub agent_bases: Vec<String>,
+    /// Secret that media addresses and agents' tokens are derived from. Kept as long as hosts are.
+    pub secret: [u8; 32],
+    /// SHA-256 of the agent endpoint's certificate (DER), lower-case hex.
+    pub certificate_sha256: String,
+    /// CA certificates (PEM) that agents trust for image downloads, beside the public ones.
+    pub image_ca_pem: String,
+    /// Words added to the agent's kernel command line.
+    pub kernel_arguments: String,
+    /// Patience.
+    pub timing: Timing,
+}
+
+impl std::fmt::Debug for Settings {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Settings")
+            .field("media_base", &self.media_base)
+            .field("agent_bases", &self.agent_bases)
+            .field("timing", &self.timing)
+            .finish_non_exhaustive()
+    }
+}
+
+/// How long things may take before they count as failed.
+#[derive(Clone, Copy, Debug)]
+pub struct Timing {
+    /// From reset to the agent's first report. Servers need minutes for their self-test.
+    pub agent_boot: Duration,
+    /// An agent that has not reported for this long is taken for dead.
+    pub agent_silence: Duration,
+    /// After a start of this server: how long an agent that was there before may take to report again.
+    pub reconnect: Duration,
+    /// From a polite power-off to cutting the power (Metal³: 180 s).
+    pub soft_power_off: Duration,
+    /// How long a hard power change may take.
+    pub power_change: Duration,
+}
+
+impl Default for Timing {
+    fn default() -> Self {
+        Self {
+            agent_boot: Duration::from_secs(1200),
+            agent_silence: Duration::from_secs(90),
+            reconnect: Duration::from_secs(10),
+            soft_power_off: Duration::from_secs(180),
+            power_change: Duration::from_secs(120),
+        }
+    }
+}
