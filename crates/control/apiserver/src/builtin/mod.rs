@@ -1,0 +1,218 @@
+//! The kinds that the server knows itself, from one table (`kinds.txt`): used to decode, to merge and to describe them.
+
+pub mod decode;
+pub mod strategy;
+
+use std::collections::HashMap;
+use std::sync::OnceLock;
+
+/// Type of a field.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Type {
+    /// Text.
+    String,
+    /// Boolean.
+    Bool,
+    /// Integer of 32 bits.
+    Int32,
+    /// Integer of 64 bits.
+    Int64,
+    /// Floating-point number.
+    Double,
+    /// RFC 3339 time in seconds.
+    Time,
+    /// RFC 3339 time in microseconds.
+    MicroTime,
+    /// Base64 text.
+    Bytes,
+    /// Anything.
+    Json,
+    /// Text keys, values of one type.
+    Map(Box<Type>),
+    /// A list.
+    List(Box<Type>),
+    /// Another definition.
+    Ref(&'static str),
+}
+
+/// How a list is keyed, for `x-kubernetes-list-type`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ListKind {
+    /// Nothing said.
+    Plain,
+    /// Replaced as a whole.
+    Atomic,
+    /// No value twice.
+    Set,
+    /// Items told apart by this field.
+    Map(&'static str),
+}
+
+/// A field of a definition.
+#[derive(Debug, Clone)]
+pub struct Field {
+    /// Name in JSON.
+    pub name: &'static str,
+    /// Its type.
+    pub ty: Type,
+    /// Must be there.
+    pub required: bool,
+    /// Strategic merge: key of the merge, empty text for lists of plain values, `None` for replace.
+    pub merge_key: Option<&'static str>,
+    /// List semantics.
+    pub list: ListKind,
+    /// Text for people.
+    pub doc: &'static str,
+}
+
+/// One definition.
+#[derive(Debug, Clone)]
+pub struct Def {
+    /// Name as in OpenAPI, such as `io.k8s.api.core.v1.Secret`.
+    pub name: &'static str,
+    /// Group, version and kind, if it is a kind of its own.
+    pub gvk: Option<(&'static str, &'static str, &'static str)>,
+    /// Fields in order of name.
+    pub fields: Vec<Field>,
+    /// Text for people.
+    pub doc: &'static str,
+}
+
+impl Def {
+    /// The field of this name.
+    pub fn field(&self, name: &str) -> Option<&Field> {
+        self.fields.iter().find(|f| f.name == name)
+    }
+}
+
+/// All definitions.
+pub struct Defs {
+    by_name: HashMap<&'static str, usize>,
+    all: Vec<Def>,
+}
+
+impl Defs {
+    /// The table, read once.
+    pub fn get() -> &'static Self {
+        static DEFS: OnceLock<Defs> = OnceLock::new();
+        DEFS.get_or_init(|| parse(include_str!("kinds.txt")))
+    }
+
+    /// In the table's order.
+    pub fn all(&self) -> &[Def] {
+        &self.all
+    }
+
+    /// A definition by name.
+    pub fn def(&self, name: &str) -> Option<&Def> {
+        self.by_name.get(name).map(|at| &self.all[*at])
+    }
+
+    /// A definition by group, version and kind.
+    pub fn kind(&self, group: &str, version: &str, kind: &str) -> Option<&Def> {
+        self.all.iter().find(|d| d.gvk == Some((group, version, kind)))
+    }
+
+    /// Object metadata.
+    pub fn object_meta(&self) -> Option<&Def> {
+        self.def("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta")
+    }
+}
+
+fn parse(text: &'static str) -> Defs {
+    let mut all: Vec<Def> = Vec::new();
+    for line in text.lines().filter(|l| !l.starts_with('#') && !l.trim().is_empty()) {
+        let (facts, doc) = line.split_once(" | ").unwrap_or((line, ""));
+        if let Some(rest) = facts.strip_prefix("def ") {
+            let mut words = rest.split_whitespace();
+            let name = words.next().unwrap_or_default();
+            let gvk = words.next().and_then(|w| w.strip_prefix("gvk=")).and_then(|w| {
+                let mut parts = w.split('/');
+                Some((parts.next()?, parts.next()?, parts.next()?))
+            });
+            all.push(Def { name, gvk, fields: Vec::new(), doc: doc.trim() });
+        } else if let Some(def) = all.last_mut() {
+            def.fields.push(parse_field(facts, doc.trim()));
+        }
+    }
+    let by_name = all.iter().enumerate().map(|(at, def)| (def.name, at)).collect();
+    Defs { by_name, all }
+}
+
+fn parse_field(facts: &'static str, doc: &'static str) -> Field {
+    let mut words = facts.split_whitespace();
+    let name = words.next().unwrap_or_default();
+    let ty = parse_type(words.next().unwrap_or_default());
+    let mut field = Field {
+        name: name.trim_end_matches('!'),
+        ty,
+        required: name.ends_with('!'),
+        merge_key: None,
+        list: ListKind::Plain,
+        doc,
+    };
+    for word in words {
+        match word.split_once('=') {
+            Some(("merge", key)) => field.merge_key = Some(key),
+            Some(("listmap", key)) => field.list = ListKind::Map(key),
+            _ if word == "set" => field.list = ListKind::Set,
+            _ if word == "atomic" => field.list = ListKind::Atomic,
+            _ => {}
+        }
+    }
+    field
+}
+
+fn parse_type(text: &'static str) -> Type {
+    if let Some(inner) = text.strip_prefix('[').and_then(|t| t.strip_suffix(']')) {
+        return Type::List(Box::new(parse_type(inner)));
+    }
+    if let Some(inner) = text.strip_prefix("map<").and_then(|t| t.strip_suffix('>')) {
+        return Type::Map(Box::new(parse_type(inner)));
+    }
+    match text {
+        "string" => Type::String,
+        "bool" => Type::Bool,
+        "int32" => Type::Int32,
+        "int64" => Type::Int64,
+        "double" => Type::Double,
+        "time" => Type::Time,
+        "microtime" => Type::MicroTime,
+        "bytes" => Type::Bytes,
+        other => other.strip_prefix('@').map_or(Type::Json, Type::Ref),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refs(ty: &Type) -> Option<&'static str> {
+        match ty {
+            Type::Ref(name) => Some(name),
+            Type::List(inner) | Type::Map(inner) => refs(inner),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn every_reference_is_defined_and_every_word_of_the_table_is_known() {
+        let defs = Defs::get();
+        for def in defs.all() {
+            assert!(!def.doc.is_empty(), "{} has no text", def.name);
+            for field in &def.fields {
+                assert!(!field.doc.is_empty(), "{}.{} has no text", def.name, field.name);
+                if let Some(name) = refs(&field.ty) {
+                    assert!(defs.def(name).is_some(), "{name} is not defined");
+                }
+            }
+        }
+        let json: Vec<&str> = include_str!("kinds.txt")
+            .lines()
+            .filter(|l| l.starts_with("  "))
+            .filter_map(|l| l.split_whitespace().nth(1))
+            .filter(|t| parse_type(t) == Type::Json && *t != "json")
+            .collect();
+        assert!(json.is_empty(), "unknown types: {json:?}");
+    }
+}

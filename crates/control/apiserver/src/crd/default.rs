@@ -1,0 +1,53 @@
+//! Defaulting: absent members get the schema's default; nulls that may not be null give way to it.
+
+use serde_json::Value;
+
+use super::schema::{Additional, Schema};
+
+/// Fills in defaults, at any depth.
+pub fn apply(schema: &Schema, value: &mut Value) {
+    match value {
+        Value::Object(object) => {
+            for (key, member) in &schema.properties {
+                let Some(default) = &member.default else { continue };
+                let missing = match object.get(key) {
+                    None => true,
+                    Some(Value::Null) => !member.nullable,
+                    Some(_) => false,
+                };
+                if missing {
+                    object.insert(key.clone(), default.clone());
+                }
+            }
+            for (key, value) in object.iter_mut() {
+                match (schema.properties.get(key), &schema.additional) {
+                    (Some(inner), _) => apply(inner, value),
+                    (None, Additional::Schema(inner)) => {
+                        if value.is_null()
+                            && !inner.nullable
+                            && let Some(default) = &inner.default
+                        {
+                            *value = default.clone();
+                        }
+                        apply(inner, value);
+                    }
+                    _ => {}
+                }
+            }
+        }
+        Value::Array(list) => {
+            if let Some(items) = &schema.items {
+                for value in list {
+                    if value.is_null()
+                        && !items.nullable
+                        && let Some(default) = &items.default
+                    {
+                        *value = default.clone();
+                    }
+                    apply(items, value);
+                }
+            }
+        }
+        _ => {}
+    }
+}

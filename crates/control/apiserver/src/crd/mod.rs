@@ -1,0 +1,115 @@
+//! Custom resources: definitions, their life cycle, and the checks that their schemas ask for.
+
+pub mod default;
+pub mod formats;
+pub mod lifecycle;
+pub mod prune;
+pub mod schema;
+pub mod validate;
+
+use serde_json::Value;
+
+use crate::jsonpath::JsonPath;
+use crate::object::{Object, strings};
+use crate::resource::{Column, Flavor, Resource};
+use schema::Schema;
+
+/// The group and plural of a definition.
+pub fn names(crd: &Object) -> (String, String) {
+    let text = |pointer: &[&str]| {
+        let mut value = crd.get("spec");
+        for key in pointer {
+            value = value.and_then(|v| v.get(key));
+        }
+        value.and_then(Value::as_str).unwrap_or_default().to_owned()
+    };
+    (text(&["group"]), text(&["names", "plural"]))
+}
+
+/// Whether the definition is established.
+pub fn established(crd: &Object) -> bool {
+    crd.get("status").and_then(|s| s.get("conditions")).and_then(Value::as_array).is_some_and(|conditions| {
+        conditions
+            .iter()
+            .any(|c| c.get("type") == Some(&"Established".into()) && c.get("status") == Some(&"True".into()))
+    })
+}
+
+/// The served versions of an established definition. Rows from `fresh_since` on follow its storage version's schema.
+pub fn resources(crd: &Object, fresh_since: u64) -> Vec<Resource> {
+    if !established(crd) {
+        return Vec::new();
+    }
+    let versions = crd.get("spec").and_then(|s| s.get("versions")).and_then(Value::as_array);
+    versions
+        .into_iter()
+        .flatten()
+        .filter(|v| v.get("served") == Some(&Value::Bool(true)))
+        .filter_map(|v| resource(crd, v, fresh_since))
+        .collect()
+}
+
+fn resource(crd: &Object, version: &Value, fresh_since: u64) -> Option<Resource> {
+    let spec = crd.get("spec")?;
+    let names = spec.get("names")?;
+    let text = |value: &Value, key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let (group, plural) = (text(spec, "group"), text(names, "plural"));
+    let schema = match version.get("schema").and_then(|s| s.get("openAPIV3Schema")) {
+        Some(schema) => Schema::parse(schema).ok()?,
+        None => Schema { preserve_unknown: true, ..Schema::default() },
+    };
+    let storage_version = version.get("storage") == Some(&Value::Bool(true));
+    let selectable = version
+        .get("selectableFields")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .filter_map(|f| f.get("jsonPath").and_then(Value::as_str))
+        .filter_map(|p| Some((p.trim_start_matches('.').to_owned(), JsonPath::parse(p).ok()?)))
+        .collect();
+    let name = text(version, "name");
+    let kind = text(names, "kind");
+    let deprecation = (version.get("deprecated") == Some(&Value::Bool(true))).then(|| {
+        let own = text(version, "deprecationWarning");
+        if own.is_empty() { format!("{group}/{name} {kind} is deprecated") } else { own }
+    });
+    Some(Resource {
+        storage: format!("{group}/{plural}").into(),
+        version: name,
+        singular: text(names, "singular"),
+        list_kind: text(names, "listKind"),
+        short_names: strings(names.get("shortNames")),
+        categories: strings(names.get("categories")),
+        namespaced: text(spec, "scope") == "Namespaced",
+        status: version.get("subresources").and_then(|s| s.get("status")).is_some(),
+        columns: columns(version),
+        selectable,
+        deprecation,
+        // Rows do not say which version wrote them: other versions than the storage one are always checked.
+        flavor: Flavor::Custom { schema, fresh_since: if storage_version { fresh_since } else { u64::MAX } },
+        kind,
+        group,
+        plural,
+    })
+}
+
+fn columns(version: &Value) -> Vec<Column> {
+    let list = version.get("additionalPrinterColumns").and_then(Value::as_array);
+    list.into_iter()
+        .flatten()
+        .map(|column| {
+            let text = |key: &str| column.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+            Column {
+                name: text("name"),
+                ty: text("type"),
+                format: text("format"),
+                description: text("description"),
+                priority: column.get("priority").and_then(Value::as_i64).unwrap_or(0),
+                path: JsonPath::parse(&text("jsonPath")).ok(),
+            }
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests;

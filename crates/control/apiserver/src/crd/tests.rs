@@ -1,0 +1,94 @@
+use super::*;
+use serde_json::json;
+
+fn check(schema: Value, object: Value) -> Vec<String> {
+    let schema = Schema::parse(&schema).unwrap();
+    let Value::Object(object) = object else { panic!("not an object") };
+    validate::validate(&schema, &object).iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn errors_read_as_kube_apiservers() {
+    let schema = json!({"type": "object", "required": ["spec"], "properties": {"spec": {"type": "object",
+        "required": ["size"], "properties": {
+            "size": {"type": "integer", "minimum": 1, "maximum": 10},
+            "mode": {"type": "string", "enum": ["UEFI", "legacy"]},
+            "name": {"type": "string", "pattern": "^a+$", "maxLength": 3},
+            "on": {"type": "boolean"},
+            "port": {"x-kubernetes-int-or-string": true},
+            "when": {"type": "string", "format": "date-time"},
+            "tags": {"type": "array", "maxItems": 2, "x-kubernetes-list-type": "set", "items": {"type": "string"}},
+            "disks": {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["id"],
+                "items": {"type": "object", "properties": {"id": {"type": "string"}}}}}}}});
+    assert_eq!(check(schema.clone(), json!({})), ["spec: Required value"]);
+    assert_eq!(check(schema.clone(), json!({"spec": {}})), ["spec.size: Required value"]);
+    for (spec, text) in [
+        (json!({"size": 0}), "spec.size: Invalid value: 0: spec.size in body should be greater than or equal to 1"),
+        (json!({"size": 11}), "spec.size: Invalid value: 11: spec.size in body should be less than or equal to 10"),
+        (
+            json!({"size": "x"}),
+            "spec.size: Invalid value: \"string\": spec.size in body must be of type integer: \"string\"",
+        ),
+        (
+            json!({"size": 1, "mode": "x"}),
+            "spec.mode: Unsupported value: \"x\": supported values: \"UEFI\", \"legacy\"",
+        ),
+        (json!({"size": 1, "name": "b"}), "spec.name: Invalid value: \"b\": spec.name in body should match '^a+$'"),
+        (json!({"size": 1, "name": "aaaa"}), "spec.name: Too long: may not be more than 3 bytes"),
+        (
+            json!({"size": 1, "on": null}),
+            "spec.on: Invalid value: \"null\": spec.on in body must be of type boolean: \"null\"",
+        ),
+        (
+            json!({"size": 1, "port": true}),
+            "spec.port: Invalid value: \"boolean\": spec.port in body must be of type integer,string: \"boolean\"",
+        ),
+        (
+            json!({"size": 1, "when": "now"}),
+            "spec.when: Invalid value: \"now\": spec.when in body must be of type date-time: \"now\"",
+        ),
+        (json!({"size": 1, "tags": ["a", "b", "c"]}), "spec.tags: Too many: 3: must have at most 2 items"),
+        (json!({"size": 1, "tags": ["a", "a"]}), "spec.tags[1]: Duplicate value: \"a\""),
+        (json!({"size": 1, "disks": [{"id": "a"}, {"id": "a"}]}), "spec.disks[1]: Duplicate value: {\"id\":\"a\"}"),
+    ] {
+        assert_eq!(check(schema.clone(), json!({"spec": spec})), [text]);
+    }
+    assert!(check(schema, json!({"spec": {"size": 1, "port": "x", "when": "2026-01-02T03:04:05Z"}})).is_empty());
+}
+
+#[test]
+fn unknown_members_go_unless_kept() {
+    let schema = Schema::parse(&json!({"type": "object", "properties": {
+        "a": {"type": "object", "properties": {"b": {"type": "string"}}},
+        "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": true,
+            "properties": {"strict": {"type": "object"}}},
+        "map": {"type": "object", "additionalProperties": {"type": "object", "properties": {"x": {"type": "integer"}}}},
+        "list": {"type": "array", "items": {"type": "object", "properties": {"x": {"type": "integer"}}}}}}))
+    .unwrap();
+    let Value::Object(mut object) = json!({"kind": "K", "metadata": {"name": "n"}, "z": 1, "a": {"b": "", "c": 1},
+        "free": {"any": {"thing": 1}, "strict": {"gone": 1}}, "map": {"k": {"x": 1, "y": 2}}, "list": [{"y": 1}]})
+    else {
+        panic!()
+    };
+    let mut unknown = Vec::new();
+    prune::prune(&schema, &mut object, &mut unknown);
+    assert_eq!(
+        Value::Object(object),
+        json!({"kind": "K", "metadata": {"name": "n"}, "a": {"b": ""}, "free": {"any": {"thing": 1}, "strict": {}},
+            "map": {"k": {"x": 1}}, "list": [{}]})
+    );
+    assert_eq!(unknown, ["z", "a.c", "free.strict.gone", "map.k.y", "list[0].y"]);
+}
+
+#[test]
+fn defaults_fill_absent_members_and_forbidden_nulls() {
+    let schema = Schema::parse(&json!({"type": "object", "properties": {"spec": {"type": "object", "default": {},
+        "properties": {"a": {"type": "string", "default": "x"}, "n": {"type": "string", "nullable": true, "default": "y"}}}}}))
+    .unwrap();
+    let mut value = json!({});
+    default::apply(&schema, &mut value);
+    assert_eq!(value, json!({"spec": {"a": "x", "n": "y"}}));
+    let mut value = json!({"spec": {"a": null, "n": null}});
+    default::apply(&schema, &mut value);
+    assert_eq!(value, json!({"spec": {"a": "x", "n": null}}));
+}

@@ -1,0 +1,154 @@
+//! Discovery: which groups, versions and resources there are; version and health.
+
+use http::{HeaderValue, StatusCode, header};
+use serde_json::{Value, json};
+
+use crate::media;
+use crate::object::api_version;
+use crate::reply::{self, Response};
+use crate::resource::{Catalog, Resource};
+use crate::status::{ApiError, ApiResult};
+
+/// The Kubernetes version whose behaviour this server follows.
+pub const KUBERNETES: (&str, &str) = ("1", "32");
+
+const VERBS: [&str; 8] = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
+const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+
+/// `/version`.
+pub fn version() -> Value {
+    let (major, minor) = KUBERNETES;
+    json!({"major": major, "minor": minor, "gitVersion": format!("v{major}.{minor}.0+embedded"), "gitCommit": "",
+        "gitTreeState": "clean", "buildDate": "1970-01-01T00:00:00Z", "goVersion": "none", "compiler": "rustc",
+        "platform": format!("linux/{}", std::env::consts::ARCH)})
+}
+
+/// Answers a discovery path, if it is one.
+pub fn answer(catalog: &Catalog, path: &[&str], accept: &str, address: &str) -> Option<ApiResult<Response>> {
+    let aggregated = media::ranges(accept).iter().any(|r| {
+        r.media == "application/json"
+            && r.param("g") == "apidiscovery.k8s.io"
+            && r.param("v") == "v2"
+            && r.param("as") == "APIGroupDiscoveryList"
+    });
+    let value = match path {
+        ["api"] if aggregated => return Some(Ok(discovery_list(catalog, true))),
+        ["apis"] if aggregated => return Some(Ok(discovery_list(catalog, false))),
+        ["api"] => json!({"kind": "APIVersions", "versions": ["v1"],
+            "serverAddressByClientCIDRs": [{"clientCIDR": "0.0.0.0/0", "serverAddress": address}]}),
+        ["apis"] => {
+            let groups: Vec<Value> = catalog.groups().iter().map(|(g, v)| group(g, v, false)).collect();
+            json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
+        }
+        ["api", version] => return Some(resources(catalog, "", version)),
+        ["apis", name] => match catalog.groups().get(name) {
+            Some(versions) => group(name, versions, true),
+            None => return Some(Err(ApiError::unknown_path())),
+        },
+        ["apis", name, version] => return Some(resources(catalog, name, version)),
+        _ => return None,
+    };
+    Some(Ok(reply::json_value(StatusCode::OK, &value)))
+}
+
+fn group(name: &str, versions: &[&str], alone: bool) -> Value {
+    let list: Vec<Value> =
+        versions.iter().map(|v| json!({"groupVersion": api_version(name, v), "version": v})).collect();
+    let mut out = json!({"name": name, "versions": list, "preferredVersion": list.first()});
+    if alone {
+        out["kind"] = json!("APIGroup");
+        out["apiVersion"] = json!("v1");
+    }
+    out
+}
+
+fn resources(catalog: &Catalog, group: &str, version: &str) -> ApiResult<Response> {
+    let mut list = Vec::new();
+    for r in catalog.all().filter(|r| r.group == group && r.version == version) {
+        let mut entry = json!({"name": r.plural, "singularName": r.singular, "namespaced": r.namespaced, "kind": r.kind,
+            "verbs": VERBS, "storageVersionHash": hash(r)});
+        if !r.short_names.is_empty() {
+            entry["shortNames"] = json!(r.short_names);
+        }
+        if !r.categories.is_empty() {
+            entry["categories"] = json!(r.categories);
+        }
+        list.push(entry);
+        for sub in subresources(r) {
+            list.push(json!({"name": format!("{}/{sub}", r.plural), "singularName": "", "namespaced": r.namespaced,
+                "kind": r.kind, "verbs": sub_verbs(sub)}));
+        }
+    }
+    if list.is_empty() {
+        return Err(ApiError::unknown_path());
+    }
+    let value = json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": api_version(group, version),
+        "resources": list});
+    Ok(reply::json_value(StatusCode::OK, &value))
+}
+
+fn subresources(resource: &Resource) -> Vec<&'static str> {
+    let mut out = Vec::new();
+    if resource.is("", "namespaces") {
+        out.push("finalize");
+    }
+    if resource.status {
+        out.push("status");
+    }
+    out
+}
+
+fn sub_verbs(sub: &str) -> &'static [&'static str] {
+    if sub == "finalize" { &["update"] } else { &["get", "patch", "update"] }
+}
+
+/// Changes when the storage form of a resource does.
+fn hash(resource: &Resource) -> String {
+    use base64::Engine as _;
+    use sha2::Digest as _;
+    let text = format!("{}/{}/{}", resource.group, resource.version, resource.kind);
+    base64::engine::general_purpose::STANDARD.encode(&sha2::Sha256::digest(text)[..8])
+}
+
+fn discovery_list(catalog: &Catalog, core: bool) -> Response {
+    let groups = if core { vec![("", vec!["v1"])] } else { catalog.groups().into_iter().collect() };
+    let items: Vec<Value> = groups
+        .iter()
+        .map(|(name, versions)| {
+            let versions: Vec<Value> = versions.iter().map(|v| discovery_version(catalog, name, v)).collect();
+            json!({"metadata": {"name": name, "creationTimestamp": null}, "versions": versions})
+        })
+        .collect();
+    let value = json!({"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {}, "items": items});
+    let mut response = reply::json_value(StatusCode::OK, &value);
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(AGGREGATED));
+    response.headers_mut().insert(header::VARY, HeaderValue::from_static("Accept"));
+    response
+}
+
+fn discovery_version(catalog: &Catalog, group: &str, version: &str) -> Value {
+    let kind = |r: &Resource| json!({"group": r.group, "version": r.version, "kind": r.kind});
+    let resources: Vec<Value> = catalog
+        .all()
+        .filter(|r| r.group == group && r.version == version)
+        .map(|r| {
+            let mut entry = json!({"resource": r.plural, "responseKind": kind(r),
+                "scope": if r.namespaced { "Namespaced" } else { "Cluster" }, "singularResource": r.singular, "verbs": VERBS});
+            if !r.short_names.is_empty() {
+                entry["shortNames"] = json!(r.short_names);
+            }
+            if !r.categories.is_empty() {
+                entry["categories"] = json!(r.categories);
+            }
+            let subs: Vec<Value> = subresources(r)
+                .iter()
+                .map(|s| json!({"subresource": s, "responseKind": kind(r), "verbs": sub_verbs(s)}))
+                .collect();
+            if !subs.is_empty() {
+                entry["subresources"] = json!(subs);
+            }
+            entry
+        })
+        .collect();
+    json!({"version": version, "resources": resources, "freshness": "Current"})
+}

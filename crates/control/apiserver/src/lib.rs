@@ -1,0 +1,36 @@
+//! The embedded Kubernetes API: what kubectl, kube-rs and client-go need of kube-apiserver for custom resources and a
+//! handful of core kinds, in one process with one SQLite file.
+//!
+//! The way of a request: [`server`] accepts it on TLS → [`auth`] finds out who asks and whether they may → [`route`]
+//! finds out what is asked → [`media`] what form the answer has → a file of [`verbs`] does it: it decodes the body
+//! ([`json`]), brings it in order ([`verbs::strategy`], with [`builtin`] for own kinds and [`crd`] for custom ones),
+//! and writes through [`store`] → [`reply`] encodes. [`controllers`] do what is left over: garbage collection, the end
+//! of namespaces and definitions, expiry of events, compaction.
+
+mod audit;
+mod auth;
+mod builtin;
+mod controllers;
+mod crd;
+mod discovery;
+mod json;
+mod jsonpath;
+mod media;
+mod object;
+mod openapi;
+mod patch;
+mod pki;
+mod reply;
+mod resource;
+mod route;
+mod selectors;
+mod server;
+mod start;
+mod status;
+mod store;
+mod table;
+mod verbs;
+
+pub use pki::PkiError;
+pub use start::{ApplyError, Config, Server, StartError};
+pub use store::StoreError;

@@ -1,0 +1,183 @@
+//! Answers: objects in the form that the client accepts, errors as Status, streams.
+
+use std::convert::Infallible;
+use std::io::Write as _;
+
+use bytes::Bytes;
+use futures::StreamExt as _;
+use http::{HeaderValue, StatusCode, header};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full, StreamBody};
+use hyper::body::Frame;
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+
+use crate::media::Shape;
+use crate::object::{self, Object};
+use crate::status::{ApiError, ApiResult};
+use crate::table;
+use crate::verbs::{Request, Stored};
+
+/// Body of an answer.
+pub type Body = UnsyncBoxBody<Bytes, Infallible>;
+/// An answer.
+pub type Response = http::Response<Body>;
+
+/// Answers from this size on are compressed for clients that can take it.
+const COMPRESS_FROM: usize = 128 << 10;
+/// Bytes of all warnings of an answer, as kube-apiserver limits them.
+const WARNING_BYTES: usize = 4096;
+
+/// A body of these bytes.
+pub fn full(bytes: impl Into<Bytes>) -> Body {
+    Full::new(bytes.into()).boxed_unsync()
+}
+
+/// An answer of any media type.
+pub fn plain(code: StatusCode, media: &'static str, bytes: impl Into<Bytes>) -> Response {
+    let mut response = http::Response::new(full(bytes));
+    *response.status_mut() = code;
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(media));
+    response
+}
+
+/// A JSON value.
+pub fn json_value(code: StatusCode, value: &Value) -> Response {
+    plain(code, "application/json", value.to_string())
+}
+
+/// An error as Status.
+pub fn error(error: &ApiError) -> Response {
+    let code = StatusCode::from_u16(error.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let mut response = json_value(code, &error.to_status());
+    let seconds = error.details.as_ref().map_or(0, |d| d.retry_after);
+    if seconds > 0 {
+        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    if error.code == 401 {
+        response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+    }
+    response
+}
+
+/// `PartialObjectMetadata` of an object.
+pub fn partial(object: &Object) -> Value {
+    json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": object::metadata(object)})
+}
+
+/// A stored object in the form that the client accepts.
+pub fn stored(request: &Request, code: StatusCode, stored: &Stored) -> ApiResult<Response> {
+    let resource = request.resource();
+    let damaged = |e: serde_json::Error| ApiError::internal(format!("a stored object is damaged: {e}"));
+    match &request.accept.shape {
+        Shape::Plain => {
+            let encoded = if stored.rev == 0 {
+                // A dry run's new object has no version.
+                let mut object = resource.load(0, &stored.tail).map_err(damaged)?;
+                object::metadata_mut(&mut object).shift_remove("resourceVersion");
+                serde_json::to_vec(&object).map_err(damaged)?
+            } else {
+                resource.encode(stored.rev, &stored.tail).map_err(damaged)?
+            };
+            bytes(request, code, encoded)
+        }
+        Shape::Partial => whole(request, code, &partial(&resource.load(stored.rev, &stored.tail).map_err(damaged)?)),
+        Shape::Table(version) => {
+            let object = resource.load(stored.rev, &stored.tail).map_err(damaged)?;
+            let row = table::row(resource, object, request.query.get("includeObject"));
+            let table = json!({"kind": "Table", "apiVersion": format!("meta.k8s.io/{version}"),
+                "metadata": {"resourceVersion": stored.rev.to_string()},
+                "columnDefinitions": table::columns(resource), "rows": [row]});
+            whole(request, code, &table)
+        }
+    }
+}
+
+/// A value that has no other form, such as a Status.
+pub fn value(request: &Request, code: StatusCode, value: Value) -> ApiResult<Response> {
+    whole(request, code, &value)
+}
+
+/// A value as JSON or YAML.
+pub fn whole(request: &Request, code: StatusCode, value: &Value) -> ApiResult<Response> {
+    let encoded = serde_json::to_vec(value).map_err(ApiError::internal)?;
+    bytes(request, code, encoded)
+}
+
+/// Encoded JSON, turned to YAML if the client wants that.
+pub fn bytes(request: &Request, code: StatusCode, encoded: Vec<u8>) -> ApiResult<Response> {
+    let mut response = if request.accept.yaml {
+        let value: Value = serde_json::from_slice(&encoded).map_err(ApiError::internal)?;
+        let text = serde_saphyr::to_string(&value).map_err(ApiError::internal)?;
+        plain(code, "application/yaml", text)
+    } else {
+        plain(code, "application/json", encoded)
+    };
+    for warning in warnings(request) {
+        response.headers_mut().append(header::WARNING, warning);
+    }
+    Ok(response)
+}
+
+fn warnings(request: &Request) -> impl Iterator<Item = HeaderValue> {
+    let mut left = WARNING_BYTES;
+    let mut seen: Vec<&String> = Vec::new();
+    for warning in &request.warnings {
+        if !seen.contains(&warning) && warning.len() < left {
+            left -= warning.len();
+            seen.push(warning);
+        }
+    }
+    seen.into_iter()
+        .filter_map(|w| {
+            let text = w.replace(['\r', '\n'], " ").replace('\\', "\\\\").replace('"', "\\\"");
+            HeaderValue::from_str(&format!("299 - \"{text}\"")).ok()
+        })
+        .collect::<Vec<_>>()
+        .into_iter()
+}
+
+/// A stream of watch frames.
+pub fn stream(request: &Request, frames: mpsc::Receiver<Bytes>) -> ApiResult<Response> {
+    if request.accept.yaml {
+        return Err(ApiError::not_acceptable("application/json;stream=watch"));
+    }
+    let frames = futures::stream::unfold(frames, |mut frames| async move {
+        let frame = frames.recv().await?;
+        Some((frame, frames))
+    });
+    let body = StreamBody::new(frames.map(|bytes| Ok(Frame::data(bytes)))).boxed_unsync();
+    let mut response = http::Response::new(body);
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    for warning in warnings(request) {
+        response.headers_mut().append(header::WARNING, warning);
+    }
+    Ok(response)
+}
+
+/// Compresses a large whole answer if the client takes gzip.
+pub async fn compress(response: Response, accept_encoding: &str) -> Response {
+    use hyper::body::Body as _;
+    let size = response.body().size_hint().exact().unwrap_or(0);
+    if size < COMPRESS_FROM as u64 || !accept_encoding.contains("gzip") {
+        return response;
+    }
+    let (mut parts, body) = response.into_parts();
+    let Ok(collected) = body.collect().await;
+    let bytes = collected.to_bytes();
+    let kept = bytes.clone();
+    let packed = tokio::task::spawn_blocking(move || {
+        let mut encoder =
+            flate2::write::GzEncoder::new(Vec::with_capacity(bytes.len() / 4), flate2::Compression::fast());
+        encoder.write_all(&bytes).and_then(|()| encoder.finish()).ok()
+    });
+    let body = match packed.await {
+        Ok(Some(packed)) => {
+            parts.headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+            parts.headers.insert(header::VARY, HeaderValue::from_static("Accept-Encoding"));
+            Bytes::from(packed)
+        }
+        _ => kept,
+    };
+    http::Response::from_parts(parts, full(body))
+}

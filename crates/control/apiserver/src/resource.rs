@@ -1,0 +1,317 @@
+//! What is served: one [`Resource`] per group, version and plural, and the catalog of all.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use serde_json::Value;
+
+use crate::builtin::{Def, Defs, strategy};
+use crate::crd::schema::Schema;
+use crate::jsonpath::JsonPath;
+use crate::object::{self, Object};
+use crate::store::Key;
+
+/// A column of a table.
+#[derive(Debug, Clone)]
+pub struct Column {
+    /// Heading.
+    pub name: String,
+    /// OpenAPI type of the cells.
+    pub ty: String,
+    /// OpenAPI format of the cells, or `name`.
+    pub format: String,
+    /// Text for people.
+    pub description: String,
+    /// 0 is always shown.
+    pub priority: i64,
+    /// Where the value is; `None` for columns made by code.
+    pub path: Option<JsonPath>,
+}
+
+/// How objects are checked and changed.
+#[derive(Debug)]
+pub enum Flavor {
+    /// A kind of the server's own.
+    Builtin(&'static Def),
+    /// A version of a custom resource.
+    Custom {
+        /// Its schema; absent means that everything is kept.
+        schema: Schema,
+        /// Rows written at or after this revision, in this version, need no pruning or defaulting when read.
+        fresh_since: u64,
+    },
+}
+
+/// A served resource.
+#[derive(Debug)]
+pub struct Resource {
+    /// API group, empty for core.
+    pub group: String,
+    /// Version.
+    pub version: String,
+    /// Resource name.
+    pub plural: String,
+    /// Singular name.
+    pub singular: String,
+    /// Kind.
+    pub kind: String,
+    /// Kind of lists.
+    pub list_kind: String,
+    /// Short names for clients.
+    pub short_names: Vec<String>,
+    /// Groups of resources for clients.
+    pub categories: Vec<String>,
+    /// Whether objects live in namespaces.
+    pub namespaced: bool,
+    /// Storage name of the resource.
+    pub storage: Arc<str>,
+    /// Has the status subresource.
+    pub status: bool,
+    /// Columns after the name, in order; without any, the age is shown.
+    pub columns: Vec<Column>,
+    /// Fields for selectors besides name and namespace.
+    pub selectable: Vec<(String, JsonPath)>,
+    /// Text of the warning that users of a deprecated version get.
+    pub deprecation: Option<String>,
+    /// How objects are checked and changed.
+    pub flavor: Flavor,
+}
+
+impl Resource {
+    /// `group/version`, or `version`.
+    pub fn api_version(&self) -> String {
+        object::api_version(&self.group, &self.version)
+    }
+
+    /// The storage key of a name.
+    pub fn key(&self, ns: &str, name: &str) -> Key {
+        Key { resource: Arc::clone(&self.storage), ns: ns.to_owned(), name: name.to_owned() }
+    }
+
+    /// Whether this is a kind of the server's own with this group and plural.
+    pub fn is(&self, group: &str, plural: &str) -> bool {
+        self.group == group && self.plural == plural
+    }
+
+    /// The schema of a custom resource.
+    pub fn schema(&self) -> Option<&Schema> {
+        match &self.flavor {
+            Flavor::Custom { schema, .. } => Some(schema),
+            Flavor::Builtin(_) => None,
+        }
+    }
+
+    /// Whether a stored tail can be served as it is.
+    pub fn serves_raw(&self, rev: u64) -> bool {
+        match &self.flavor {
+            Flavor::Builtin(_) => !self.is("events.k8s.io", "events"),
+            Flavor::Custom { fresh_since, .. } => rev >= *fresh_since,
+        }
+    }
+
+    /// The object of a stored tail, in this version.
+    pub fn load(&self, rev: u64, tail: &[u8]) -> Result<Object, serde_json::Error> {
+        let mut object = object::from_tail(&self.api_version(), &self.kind, rev, tail)?;
+        match &self.flavor {
+            Flavor::Builtin(_) if self.group == "events.k8s.io" => strategy::event_to_events_v1(&mut object),
+            Flavor::Custom { schema, fresh_since } if rev < *fresh_since => {
+                crate::crd::prune::prune(schema, &mut object, &mut Vec::new());
+                let mut value = Value::Object(object);
+                crate::crd::default::apply(schema, &mut value);
+                if let Value::Object(whole) = value {
+                    object = whole;
+                } else {
+                    object = Object::new();
+                }
+            }
+            _ => {}
+        }
+        Ok(object)
+    }
+
+    /// The encoded object of a stored tail, in this version.
+    pub fn encode(&self, rev: u64, tail: &[u8]) -> Result<Vec<u8>, serde_json::Error> {
+        if self.serves_raw(rev) {
+            return Ok(object::join(&self.api_version(), &self.kind, rev, tail));
+        }
+        serde_json::to_vec(&self.load(rev, tail)?)
+    }
+
+    /// The tail to store.
+    pub fn tail(&self, mut object: Object) -> bytes::Bytes {
+        if self.group == "events.k8s.io" {
+            strategy::event_from_events_v1(&mut object);
+        }
+        object::to_tail(object)
+    }
+}
+
+/// Everything served at one moment.
+#[derive(Default)]
+pub struct Catalog {
+    /// By group, version and plural.
+    by_path: BTreeMap<(String, String, String), Arc<Resource>>,
+    /// Grows with every change.
+    pub generation: u64,
+}
+
+impl Catalog {
+    /// The resource at a path.
+    pub fn find(&self, group: &str, version: &str, plural: &str) -> Option<&Arc<Resource>> {
+        self.by_path.get(&(group.to_owned(), version.to_owned(), plural.to_owned()))
+    }
+
+    /// All, by group, version and plural.
+    pub fn all(&self) -> impl Iterator<Item = &Arc<Resource>> {
+        self.by_path.values()
+    }
+
+    /// Any version of the resource stored under this name.
+    pub fn by_storage(&self, storage: &str) -> Option<&Arc<Resource>> {
+        // The last version by name is as good as any: the store holds no version.
+        self.by_path.values().find(|r| &*r.storage == storage && r.group != "events.k8s.io")
+    }
+
+    /// The resource of an object's `apiVersion` and `kind`.
+    pub fn by_kind(&self, api_version: &str, kind: &str) -> Option<&Arc<Resource>> {
+        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        let exact = self.by_path.values().find(|r| r.group == group && r.version == version && r.kind == kind);
+        exact.or_else(|| self.by_path.values().find(|r| r.group == group && r.kind == kind))
+    }
+
+    /// Groups in order, each with its versions in order of preference.
+    pub fn groups(&self) -> BTreeMap<&str, Vec<&str>> {
+        let mut groups: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for resource in self.by_path.values().filter(|r| !r.group.is_empty()) {
+            let versions = groups.entry(&resource.group).or_default();
+            if !versions.contains(&resource.version.as_str()) {
+                versions.push(&resource.version);
+            }
+        }
+        for versions in groups.values_mut() {
+            versions.sort_by(|a, b| version_rank(b).cmp(&version_rank(a)));
+        }
+        groups
+    }
+}
+
+/// Order of preference of versions: v2 before v1 before v1beta2 before v1beta1 before v1alpha1 before others.
+pub fn version_rank(version: &str) -> (u8, u32, u32, std::cmp::Reverse<String>) {
+    let plain = std::cmp::Reverse(version.to_owned());
+    let Some(rest) = version.strip_prefix('v') else { return (0, 0, 0, plain) };
+    for (stage, rank) in [("alpha", 1), ("beta", 2)] {
+        if let Some((major, minor)) = rest.split_once(stage)
+            && let (Ok(major), Ok(minor)) = (major.parse(), minor.parse())
+        {
+            return (rank, major, minor, plain);
+        }
+    }
+    match rest.parse() {
+        Ok(major) => (3, major, 0, plain),
+        Err(_) => (0, 0, 0, plain),
+    }
+}
+
+/// The catalog as it changes.
+pub struct Registry {
+    now: RwLock<Arc<Catalog>>,
+}
+
+impl Registry {
+    /// With the server's own kinds.
+    pub fn new() -> Self {
+        let mut catalog = Catalog { generation: 1, ..Catalog::default() };
+        for resource in builtins() {
+            insert(&mut catalog, resource);
+        }
+        Self { now: RwLock::new(Arc::new(catalog)) }
+    }
+
+    /// What is served now.
+    pub fn catalog(&self) -> Arc<Catalog> {
+        Arc::clone(&self.now.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Replaces all versions of `plural.group` by these (none removes it).
+    pub fn replace(&self, group: &str, plural: &str, resources: Vec<Resource>) {
+        let mut now = self.now.write().unwrap_or_else(PoisonError::into_inner);
+        let mut by_path = now.by_path.clone();
+        by_path.retain(|_, r| r.group != group || r.plural != plural);
+        let mut next = Catalog { by_path, generation: now.generation + 1 };
+        for resource in resources {
+            insert(&mut next, resource);
+        }
+        *now = Arc::new(next);
+    }
+}
+
+fn insert(catalog: &mut Catalog, resource: Resource) {
+    let path = (resource.group.clone(), resource.version.clone(), resource.plural.clone());
+    catalog.by_path.insert(path, Arc::new(resource));
+}
+
+/// Group, version, kind, plural, short names, namespaced, status.
+type Own = (&'static str, &'static str, &'static str, &'static str, &'static [&'static str], bool, bool);
+
+const OWN: &[Own] = &[
+    ("", "v1", "Namespace", "namespaces", &["ns"], false, true),
+    ("", "v1", "Secret", "secrets", &[], true, false),
+    ("", "v1", "ConfigMap", "configmaps", &["cm"], true, false),
+    ("", "v1", "ServiceAccount", "serviceaccounts", &["sa"], true, false),
+    ("", "v1", "Event", "events", &["ev"], true, false),
+    ("events.k8s.io", "v1", "Event", "events", &["ev"], true, false),
+    ("coordination.k8s.io", "v1", "Lease", "leases", &[], true, false),
+    (
+        "apiextensions.k8s.io",
+        "v1",
+        "CustomResourceDefinition",
+        "customresourcedefinitions",
+        &["crd", "crds"],
+        false,
+        true,
+    ),
+];
+
+fn builtins() -> impl Iterator<Item = Resource> {
+    OWN.iter().filter_map(|&(group, version, kind, plural, short, namespaced, status)| {
+        let def = Defs::get().kind(group, version, kind)?;
+        let storage = match group {
+            "" | "events.k8s.io" => plural.to_owned(),
+            group => format!("{group}/{plural}"),
+        };
+        Some(Resource {
+            group: group.to_owned(),
+            version: version.to_owned(),
+            plural: plural.to_owned(),
+            singular: kind.to_lowercase(),
+            kind: kind.to_owned(),
+            list_kind: format!("{kind}List"),
+            short_names: short.iter().map(|s| (*s).to_owned()).collect(),
+            categories: if plural == "customresourcedefinitions" { vec!["api-extensions".to_owned()] } else { vec![] },
+            namespaced,
+            storage: storage.into(),
+            status,
+            columns: Vec::new(),
+            selectable: strategy::selectable(group, plural),
+            deprecation: None,
+            flavor: Flavor::Builtin(def),
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_preferred_by_maturity() {
+        let mut versions = vec!["v1alpha1", "foo", "v1beta2", "v2", "v1", "v1beta10"];
+        versions.sort_by(|a, b| version_rank(b).cmp(&version_rank(a)));
+        assert_eq!(versions, ["v2", "v1", "v1beta10", "v1beta2", "v1alpha1", "foo"]);
+    }
+
+    #[test]
+    fn all_own_kinds_have_a_definition() {
+        assert_eq!(Registry::new().catalog().all().count(), OWN.len());
+    }
+}

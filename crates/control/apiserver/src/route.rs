@@ -1,0 +1,235 @@
+//! Paths and queries: what a request is about.
+
+use std::sync::Arc;
+
+use http::Method;
+
+use crate::resource::{Catalog, Resource};
+use crate::status::{ApiError, ApiResult};
+
+/// What can be done to resources.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[allow(missing_docs, reason = "the names say it")]
+pub enum Verb {
+    Get,
+    List,
+    Watch,
+    Create,
+    Update,
+    Patch,
+    Delete,
+    DeleteCollection,
+}
+
+impl Verb {
+    /// The name as in RBAC and audit.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Get => "get",
+            Self::List => "list",
+            Self::Watch => "watch",
+            Self::Create => "create",
+            Self::Update => "update",
+            Self::Patch => "patch",
+            Self::Delete => "delete",
+            Self::DeleteCollection => "deletecollection",
+        }
+    }
+}
+
+/// A request for a resource.
+#[derive(Debug, Clone)]
+pub struct ResourceTarget {
+    /// The resource.
+    pub resource: Arc<Resource>,
+    /// What is asked.
+    pub verb: Verb,
+    /// Namespace, empty for cluster scope or all namespaces.
+    pub ns: String,
+    /// Object name, empty for the collection.
+    pub name: String,
+    /// Subresource, empty for the object itself.
+    pub sub: String,
+}
+
+/// What a request is about.
+#[derive(Debug, Clone)]
+pub enum Target {
+    /// Objects.
+    Resource(ResourceTarget),
+    /// Everything else, by path.
+    Other(Vec<String>),
+}
+
+/// Decoded query parameters, in order.
+#[derive(Debug, Clone, Default)]
+pub struct Query(Vec<(String, String)>);
+
+impl Query {
+    /// Reads the part after `?`.
+    pub fn parse(text: &str) -> Self {
+        let pair = |p: &str| {
+            let (key, value) = p.split_once('=').unwrap_or((p, ""));
+            (unescape(key, true), unescape(value, true))
+        };
+        Self(text.split('&').filter(|p| !p.is_empty()).take(64).map(pair).collect())
+    }
+
+    /// The first value of a parameter; empty if absent.
+    pub fn get(&self, key: &str) -> &str {
+        self.0.iter().find(|(k, _)| k == key).map_or("", |(_, v)| v)
+    }
+
+    /// All values of a parameter.
+    pub fn all<'a>(&'a self, key: &'a str) -> impl Iterator<Item = &'a str> {
+        self.0.iter().filter(move |(k, _)| k == key).map(|(_, v)| v.as_str())
+    }
+
+    /// A boolean as kube-apiserver reads it: absent and `false` and `0` are false, all else true.
+    pub fn flag(&self, key: &str) -> bool {
+        self.0.iter().any(|(k, v)| k == key && !matches!(v.as_str(), "false" | "0"))
+    }
+
+    /// A number; an error if it is none.
+    pub fn number(&self, key: &str) -> ApiResult<Option<u64>> {
+        match self.get(key) {
+            "" => Ok(None),
+            text => text
+                .parse()
+                .map(Some)
+                .map_err(|_| ApiError::bad_request(format!("{key}: Invalid value: {text:?}: must be a whole number"))),
+        }
+    }
+}
+
+fn unescape(text: &str, plus: bool) -> String {
+    let mut out = Vec::with_capacity(text.len());
+    let bytes = text.as_bytes();
+    let mut at = 0;
+    while at < bytes.len() {
+        match bytes[at] {
+            b'+' if plus => out.push(b' '),
+            b'%' => {
+                let byte = text.get(at + 1..at + 3).and_then(|hex| u8::from_str_radix(hex, 16).ok());
+                match byte {
+                    Some(byte) => {
+                        out.push(byte);
+                        at += 2;
+                    }
+                    None => out.push(b'%'),
+                }
+            }
+            other => out.push(other),
+        }
+        at += 1;
+    }
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+/// Splits a path into decoded parts.
+pub fn split(path: &str) -> Vec<String> {
+    path.split('/').filter(|p| !p.is_empty()).take(32).map(|p| unescape(p, false)).collect()
+}
+
+/// Finds out what a request is about.
+pub fn route(catalog: &Catalog, method: &Method, path: &str, query: &Query) -> ApiResult<Target> {
+    let parts = split(path);
+    let words: Vec<&str> = parts.iter().map(String::as_str).collect();
+    let (group, version, rest) = match words.as_slice() {
+        ["api", version, rest @ ..] if !rest.is_empty() => ("", *version, rest),
+        ["apis", group, version, rest @ ..] if !rest.is_empty() => (*group, *version, rest),
+        _ => return Ok(Target::Other(parts.clone())),
+    };
+    let (ns, rest) = match rest {
+        ["namespaces", ns, plural, ..] if !(group.is_empty() && matches!(*plural, "status" | "finalize")) => {
+            (*ns, &rest[2..])
+        }
+        _ => ("", rest),
+    };
+    let (plural, name, sub) = match rest {
+        [plural] => (*plural, "", ""),
+        [plural, name] => (*plural, *name, ""),
+        [plural, name, sub] => (*plural, *name, *sub),
+        _ => return Err(ApiError::unknown_path()),
+    };
+    let resource = catalog.find(group, version, plural).ok_or_else(ApiError::unknown_path)?;
+    if resource.namespaced && ns.is_empty() && !name.is_empty() || !resource.namespaced && !ns.is_empty() {
+        return Err(ApiError::unknown_path());
+    }
+    let known_sub = match sub {
+        "" => true,
+        "status" => resource.status,
+        "finalize" => resource.is("", "namespaces"),
+        _ => false,
+    };
+    if !known_sub {
+        return Err(ApiError::unknown_path());
+    }
+    let watch = query.flag("watch");
+    let verb = match (method.as_str(), name.is_empty(), sub.is_empty()) {
+        ("GET" | "HEAD", true, _) if watch => Verb::Watch,
+        ("GET" | "HEAD", true, _) => Verb::List,
+        ("GET" | "HEAD", false, _) => Verb::Get,
+        ("POST", true, _) if !resource.namespaced || !ns.is_empty() => Verb::Create,
+        ("PUT", false, _) => Verb::Update,
+        ("PATCH", false, _) if sub != "finalize" => Verb::Patch,
+        ("DELETE", false, true) => Verb::Delete,
+        ("DELETE", true, _) if !resource.namespaced || !ns.is_empty() => Verb::DeleteCollection,
+        _ => return Err(ApiError::method_not_allowed()),
+    };
+    Ok(Target::Resource(ResourceTarget {
+        resource: Arc::clone(resource),
+        verb,
+        ns: ns.to_owned(),
+        name: name.to_owned(),
+        sub: sub.to_owned(),
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::resource::Registry;
+
+    fn target(method: &str, path: &str, query: &str) -> Result<(String, &'static str, String, String, String), u16> {
+        let catalog = Registry::new().catalog();
+        let method = Method::from_bytes(method.as_bytes()).unwrap();
+        match route(&catalog, &method, path, &Query::parse(query)) {
+            Ok(Target::Resource(t)) => Ok((t.resource.plural.clone(), t.verb.name(), t.ns, t.name, t.sub)),
+            Ok(Target::Other(_)) => Err(0),
+            Err(e) => Err(e.code),
+        }
+    }
+
+    fn found(
+        plural: &str,
+        verb: &'static str,
+        ns: &str,
+        name: &str,
+        sub: &str,
+    ) -> Result<(String, &'static str, String, String, String), u16> {
+        Ok((plural.into(), verb, ns.into(), name.into(), sub.into()))
+    }
+
+    #[test]
+    fn paths_and_verbs() {
+        assert_eq!(target("GET", "/api/v1/namespaces", ""), found("namespaces", "list", "", "", ""));
+        assert_eq!(target("GET", "/api/v1/namespaces/a", ""), found("namespaces", "get", "", "a", ""));
+        assert_eq!(
+            target("PUT", "/api/v1/namespaces/a/finalize", ""),
+            found("namespaces", "update", "", "a", "finalize")
+        );
+        assert_eq!(target("GET", "/api/v1/namespaces/a/secrets/b%2Ec", ""), found("secrets", "get", "a", "b.c", ""));
+        assert_eq!(target("GET", "/api/v1/secrets", "watch=1"), found("secrets", "watch", "", "", ""));
+        assert_eq!(target("GET", "/api/v1/secrets", "watch=false"), found("secrets", "list", "", "", ""));
+        assert_eq!(
+            target("DELETE", "/api/v1/namespaces/a/secrets", ""),
+            found("secrets", "deletecollection", "a", "", "")
+        );
+        assert_eq!(target("POST", "/api/v1/secrets", ""), Err(405));
+        assert_eq!(target("GET", "/api/v1/secrets/x", ""), Err(404));
+        assert_eq!(target("GET", "/api/v1/pods", ""), Err(404));
+        assert_eq!(target("GET", "/api/v1/namespaces/a/secrets/b/status", ""), Err(404));
+        assert_eq!(target("GET", "/version", ""), Err(0));
+    }
+}

@@ -1,0 +1,271 @@
+//! Starting and stopping the server, and what the program that embeds it needs of it.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::audit::Audit;
+use crate::auth::Authenticator;
+use crate::object::{self, Object};
+use crate::pki::{Pki, PkiError};
+use crate::resource::Registry;
+use crate::server::{self, App, CountKey};
+use crate::status::ApiError;
+use crate::store::{Store, StoreError};
+use crate::verbs::{Backend, strategy};
+use crate::{controllers, crd, json as text, openapi};
+
+/// How to run the server.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Folder for the store and the keys; made if absent.
+    pub data_dir: PathBuf,
+    /// Address to listen on; port 0 takes a free one.
+    pub listen: SocketAddr,
+    /// More DNS names and addresses for the server's certificate.
+    pub extra_sans: Vec<String>,
+    /// File for one JSON line per request.
+    pub audit_log: Option<PathBuf>,
+}
+
+/// The server did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The data folder could not be made.
+    #[error("the data folder {} could not be made", path.display())]
+    Folder {
+        /// The folder.
+        path: PathBuf,
+        /// The cause.
+        #[source]
+        source: std::io::Error,
+    },
+    /// Keys and certificates.
+    #[error("keys and certificates could not be set up")]
+    Pki(#[from] PkiError),
+    /// The store.
+    #[error("the store could not be opened")]
+    Store(#[from] StoreError),
+    /// The audit log.
+    #[error("the audit log {} could not be opened", path.display())]
+    Audit {
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The address.
+    #[error("cannot listen on {address}: is another server running there?")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// The cause.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The first objects could not be written.
+    #[error("the first objects could not be written: {0}")]
+    Bootstrap(String),
+}
+
+/// An object could not be applied.
+#[derive(Debug, thiserror::Error)]
+pub enum ApplyError {
+    /// The text is no YAML or JSON.
+    #[error("the manifest cannot be read: {0}")]
+    Parse(String),
+    /// The manifest holds something else than definitions.
+    #[error("{kind} {name} is no CustomResourceDefinition")]
+    Kind {
+        /// Kind found.
+        kind: String,
+        /// Name found.
+        name: String,
+    },
+    /// The server refused it.
+    #[error("{name} was refused: {message}")]
+    Refused {
+        /// Name of the definition.
+        name: String,
+        /// The server's text.
+        message: String,
+    },
+    /// The names are taken by another definition.
+    #[error("{name} is not established: its names are in use")]
+    NotEstablished {
+        /// Name of the definition.
+        name: String,
+    },
+}
+
+/// A running server. Dropping it does not stop it: call [`Server::shutdown`].
+pub struct Server {
+    app: Arc<App>,
+    pki: Pki,
+    address: SocketAddr,
+    tasks: TaskTracker,
+}
+
+impl Server {
+    /// Starts on the given folder and address. When this returns, requests are answered.
+    pub async fn start(config: Config) -> Result<Self, StartError> {
+        use std::os::unix::fs::DirBuilderExt as _;
+        std::fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&config.data_dir)
+            .map_err(|source| StartError::Folder { path: config.data_dir.clone(), source })?;
+        let (names, addresses) = sans(&config);
+        let pki = Pki::open(&config.data_dir.join("pki"), &names, &addresses)?;
+        let audit = match &config.audit_log {
+            None => None,
+            Some(path) => Some(Audit::open(path).map_err(|source| StartError::Audit { path: path.clone(), source })?),
+        };
+        let tls = TlsAcceptor::from(Arc::new(pki.server_config()?));
+        let listening = |source| StartError::Listen { address: config.listen, source };
+        let listener = TcpListener::bind(config.listen).await.map_err(listening)?;
+        let address = listener.local_addr().map_err(listening)?;
+        let store = Store::open(&config.data_dir.join("store.db"))?;
+        let backend = Arc::new(Backend { store, registry: Registry::new(), stop: CancellationToken::new() });
+        let failed = |e: ApiError| StartError::Bootstrap(e.message);
+        controllers::load_definitions(&backend).await.map_err(failed)?;
+        controllers::ensure_namespaces(&backend).await.map_err(failed)?;
+        let app = Arc::new(App {
+            backend: Arc::clone(&backend),
+            authenticator: Authenticator::new(pki.admin_token.clone()),
+            audit,
+            openapi: openapi::Cache::default(),
+            address: address.to_string(),
+            counts: Mutex::new(BTreeMap::new()),
+        });
+        let tasks = TaskTracker::new();
+        tasks.spawn(server::serve(Arc::clone(&app), listener, tls));
+        controllers::spawn(&backend, &tasks);
+        tasks.close();
+        Ok(Self { app, pki, address, tasks })
+    }
+
+    /// The address it listens on.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The CA that signed the server's certificate, PEM.
+    pub fn ca_pem(&self) -> &str {
+        &self.pki.ca
+    }
+
+    /// Bearer token of the administrator.
+    pub fn admin_token(&self) -> &str {
+        &self.pki.admin_token
+    }
+
+    /// A kubeconfig (YAML) of the administrator, with the CA and a client certificate embedded.
+    pub fn admin_kubeconfig(&self) -> String {
+        let data = |pem: &str| STANDARD.encode(pem);
+        let mut address = self.address;
+        if address.ip().is_unspecified() {
+            address.set_ip(IpAddr::V4(Ipv4Addr::LOCALHOST));
+        }
+        format!(
+            "apiVersion: v1\nkind: Config\nclusters:\n- name: embedded\n  cluster:\n    server: https://{address}\n    \
+             certificate-authority-data: {}\nusers:\n- name: admin\n  user:\n    client-certificate-data: {}\n    \
+             client-key-data: {}\ncontexts:\n- name: embedded\n  context:\n    cluster: embedded\n    user: admin\n    \
+             namespace: default\ncurrent-context: embedded\n",
+            data(&self.pki.ca),
+            data(&self.pki.admin.certificate),
+            data(&self.pki.admin.key),
+        )
+    }
+
+    /// Requests so far by verb, resource (`plural` or `plural.group`; the path for others) and subresource.
+    pub fn request_counts(&self) -> BTreeMap<CountKey, u64> {
+        self.app.counts.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Creates or updates the CustomResourceDefinitions of a YAML stream. When this returns they are served.
+    pub async fn apply_crd_yaml(&self, yaml: &str) -> Result<(), ApplyError> {
+        for value in text::from_yaml_stream(yaml).map_err(ApplyError::Parse)? {
+            self.install(value).await?;
+        }
+        Ok(())
+    }
+
+    /// Creates or updates one CustomResourceDefinition. When this returns it is served.
+    pub async fn install(&self, definition: Value) -> Result<(), ApplyError> {
+        let Value::Object(mut crd) = definition else {
+            return Err(ApplyError::Parse("a definition is an object".to_owned()));
+        };
+        let name = object::name(&crd).to_owned();
+        let kind = crd.get("kind").and_then(Value::as_str).unwrap_or_default().to_owned();
+        if kind != "CustomResourceDefinition" {
+            return Err(ApplyError::Kind { kind, name });
+        }
+        let refused = |e: ApiError| ApplyError::Refused { name: name.clone(), message: e.message };
+        let backend = &self.app.backend;
+        let catalog = backend.registry.catalog();
+        let resource = catalog
+            .find("apiextensions.k8s.io", "v1", "customresourcedefinitions")
+            .ok_or_else(|| refused(ApiError::unknown_path()))?;
+        strategy::decode(resource, &mut crd, &mut Vec::new()).map_err(refused)?;
+        strategy::fit_namespace(resource, &mut crd, "").map_err(refused)?;
+        object::metadata_mut(&mut crd).shift_remove("resourceVersion");
+        let stored = match backend.insert(resource, crd.clone(), "", false).await {
+            Err(error) if error.reason == "AlreadyExists" => {
+                let make = |before: &Object| Ok(with_spec(before, &crd));
+                backend.change(resource, "", &name, "", false, make).await.map_err(refused)?
+            }
+            other => other.map_err(refused)?,
+        };
+        let now = backend.load(resource, &stored).map_err(refused)?;
+        if crd::established(&now) { Ok(()) } else { Err(ApplyError::NotEstablished { name }) }
+    }
+
+    /// Ends watches, lets requests in flight end, and closes the store.
+    pub async fn shutdown(self) {
+        self.app.backend.stop.cancel();
+        self.tasks.wait().await;
+        self.app.backend.store.close().await;
+    }
+}
+
+/// The present object with the wanted one's spec, labels and annotations.
+fn with_spec(before: &Object, wanted: &Object) -> Object {
+    let mut next = before.clone();
+    if let Some(spec) = wanted.get("spec") {
+        next.insert("spec".into(), spec.clone());
+    }
+    for key in ["labels", "annotations"] {
+        if let Some(Value::Object(added)) = object::metadata(wanted).get(key) {
+            let target = object::child(object::metadata_mut(&mut next), key);
+            for (key, value) in added {
+                target.insert(key.clone(), json!(value));
+            }
+        }
+    }
+    next
+}
+
+fn sans(config: &Config) -> (Vec<String>, Vec<IpAddr>) {
+    let mut names: Vec<String> =
+        ["localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"].map(str::to_owned).to_vec();
+    names.extend(config.extra_sans.iter().cloned());
+    let mut addresses = vec![IpAddr::V4(Ipv4Addr::LOCALHOST)];
+    if config.listen.is_ipv6() {
+        addresses.push(IpAddr::V6(std::net::Ipv6Addr::LOCALHOST));
+    }
+    if !config.listen.ip().is_unspecified() {
+        addresses.push(config.listen.ip());
+    }
+    (names, addresses)
+}

@@ -1,0 +1,408 @@
+//! Errors as clients see them: `meta.k8s.io` Status objects.
+//!
+//! The texts and reasons follow what kube-apiserver answers, because clients match on them.
+
+use http::StatusCode;
+use serde_json::{Map, Value, json};
+
+/// One reason within [`Details`], usually about one field.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Cause {
+    /// Machine-readable reason, such as `FieldValueRequired`.
+    pub reason: &'static str,
+    /// Text for people, without the field's path.
+    pub message: String,
+    /// Path of the field; empty if the cause is about none.
+    pub field: String,
+}
+
+/// What a failure is about.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Details {
+    /// Object name, empty if none.
+    pub name: String,
+    /// API group of the kind, empty for core.
+    pub group: String,
+    /// Resource (plural) or kind, as kube-apiserver gives it for the reason.
+    pub kind: String,
+    /// UID of the object, empty if unknown.
+    pub uid: String,
+    /// Single causes.
+    pub causes: Vec<Cause>,
+    /// Seconds after which a retry can help; 0 is none.
+    pub retry_after: u32,
+}
+
+/// A failed request: HTTP status code, reason and message of the Status object.
+#[derive(Debug, Clone, thiserror::Error, PartialEq)]
+#[error("{message}")]
+pub struct ApiError {
+    /// HTTP status code.
+    pub code: u16,
+    /// `metav1.StatusReason`; empty for unknown.
+    pub reason: &'static str,
+    /// Text for people.
+    pub message: String,
+    /// What it is about.
+    pub details: Option<Box<Details>>,
+}
+
+/// Result of everything in a request's way.
+pub type ApiResult<T> = Result<T, ApiError>;
+
+impl ApiError {
+    /// An error with the given code, reason and message and no details.
+    pub fn new(code: StatusCode, reason: &'static str, message: impl Into<String>) -> Self {
+        Self { code: code.as_u16(), reason, message: message.into(), details: None }
+    }
+
+    fn detailed(mut self, details: Details) -> Self {
+        self.details = Some(Box::new(details));
+        self
+    }
+
+    /// 400: the request cannot be understood.
+    pub fn bad_request(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "BadRequest", message)
+    }
+
+    /// 500: a fault of the server.
+    pub fn internal(message: impl std::fmt::Display) -> Self {
+        let text = format!("Internal error occurred: {message}");
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", text).detailed(Details {
+            causes: vec![Cause { reason: "", message: message.to_string(), field: String::new() }],
+            ..Details::default()
+        })
+    }
+
+    /// 404: the named object does not exist.
+    pub fn not_found(group: &str, resource: &str, name: &str) -> Self {
+        let text = format!("{} \"{name}\" not found", qualified(resource, group));
+        Self::new(StatusCode::NOT_FOUND, "NotFound", text).detailed(about(group, resource, name))
+    }
+
+    /// 404: nothing is served at this path.
+    pub fn unknown_path() -> Self {
+        Self::new(StatusCode::NOT_FOUND, "NotFound", "the server could not find the requested resource")
+            .detailed(Details::default())
+    }
+
+    /// 409: a create met an existing object.
+    pub fn already_exists(group: &str, resource: &str, name: &str) -> Self {
+        let text = format!("{} \"{name}\" already exists", qualified(resource, group));
+        Self::new(StatusCode::CONFLICT, "AlreadyExists", text).detailed(about(group, resource, name))
+    }
+
+    /// 409: the object changed, or a precondition does not hold.
+    pub fn conflict(group: &str, resource: &str, name: &str, why: &str) -> Self {
+        let text = format!("Operation cannot be fulfilled on {} \"{name}\": {why}", qualified(resource, group));
+        Self::new(StatusCode::CONFLICT, "Conflict", text).detailed(about(group, resource, name))
+    }
+
+    /// 409 with the usual text of a lost update.
+    pub fn modified(group: &str, resource: &str, name: &str) -> Self {
+        Self::conflict(
+            group,
+            resource,
+            name,
+            "the object has been modified; please apply your changes to the latest version and try again",
+        )
+    }
+
+    /// 403: the request is understood and refused.
+    pub fn forbidden(group: &str, resource: &str, name: &str, why: &str) -> Self {
+        let text = if name.is_empty() {
+            format!("{} is forbidden: {why}", qualified(resource, group))
+        } else {
+            format!("{} \"{name}\" is forbidden: {why}", qualified(resource, group))
+        };
+        Self::new(StatusCode::FORBIDDEN, "Forbidden", text).detailed(about(group, resource, name))
+    }
+
+    /// 401: no known credentials.
+    pub fn unauthorized() -> Self {
+        Self::new(StatusCode::UNAUTHORIZED, "Unauthorized", "Unauthorized")
+    }
+
+    /// 405: the resource has no such verb.
+    pub fn method_not_allowed() -> Self {
+        Self::new(
+            StatusCode::METHOD_NOT_ALLOWED,
+            "MethodNotAllowed",
+            "the server does not allow this method on the requested resource",
+        )
+        .detailed(Details::default())
+    }
+
+    /// 406: no media type of the request's Accept can be made.
+    pub fn not_acceptable(offered: &str) -> Self {
+        let text = format!("only the following media types are accepted: {offered}");
+        Self::new(StatusCode::NOT_ACCEPTABLE, "NotAcceptable", text)
+    }
+
+    /// 415: the body's media type is not understood.
+    pub fn unsupported_media_type(given: &str, accepted: &str) -> Self {
+        let text = format!(
+            "the body of the request was in an unknown format - accepted media types include: {accepted} (got {given:?})"
+        );
+        Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", text)
+    }
+
+    /// 413: the body is over the limit in bytes.
+    pub fn too_large(limit: usize) -> Self {
+        let text = format!("Request entity is too large: limit is {limit}");
+        Self::new(StatusCode::PAYLOAD_TOO_LARGE, "RequestEntityTooLarge", text)
+    }
+
+    /// 410: the requested history is gone.
+    pub fn expired(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::GONE, "Expired", message)
+    }
+
+    /// 504: the client asks for a revision of the future.
+    pub fn future_version(asked: u64, current: u64) -> Self {
+        let text = format!("Timeout: Too large resource version: {asked}, current: {current}");
+        Self::new(StatusCode::GATEWAY_TIMEOUT, "Timeout", text).detailed(Details {
+            causes: vec![Cause {
+                reason: "ResourceVersionTooLarge",
+                message: "Too large resource version".to_owned(),
+                field: String::new(),
+            }],
+            retry_after: 1,
+            ..Details::default()
+        })
+    }
+
+    /// 422: the object breaks its schema or rules.
+    pub fn invalid(group: &str, kind: &str, name: &str, errors: &[FieldError]) -> Self {
+        let texts: Vec<String> = errors.iter().map(FieldError::to_string).collect();
+        let mut joined = match texts.as_slice() {
+            [one] => one.clone(),
+            many => format!("[{}]", many.join(", ")),
+        };
+        if joined.len() > 65_536 {
+            let cut = (0..=65_536).rev().find(|i| joined.is_char_boundary(*i)).unwrap_or(0);
+            joined.truncate(cut);
+            joined.push('…');
+        }
+        let text = format!("{} \"{name}\" is invalid: {joined}", qualified(kind, group));
+        Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", text).detailed(Details {
+            causes: errors
+                .iter()
+                .map(|e| Cause { reason: e.kind.reason(), message: e.body(), field: e.field.clone() })
+                .collect(),
+            ..about(group, kind, name)
+        })
+    }
+
+    /// Adds a cause without a field.
+    pub fn with_cause(mut self, reason: &'static str, message: impl Into<String>) -> Self {
+        let details = self.details.get_or_insert_with(Box::default);
+        details.causes.push(Cause { reason, message: message.into(), field: String::new() });
+        self
+    }
+
+    /// The Status object.
+    pub fn to_status(&self) -> Value {
+        let mut status = Map::new();
+        status.insert("kind".into(), json!("Status"));
+        status.insert("apiVersion".into(), json!("v1"));
+        status.insert("metadata".into(), json!({}));
+        status.insert("status".into(), json!("Failure"));
+        status.insert("message".into(), json!(self.message));
+        if !self.reason.is_empty() {
+            status.insert("reason".into(), json!(self.reason));
+        }
+        if let Some(details) = &self.details {
+            status.insert("details".into(), details.to_json());
+        }
+        status.insert("code".into(), json!(self.code));
+        Value::Object(status)
+    }
+}
+
+impl Details {
+    /// `metav1.StatusDetails`; empty fields are left out.
+    pub fn to_json(&self) -> Value {
+        let mut out = Map::new();
+        for (key, value) in [("name", &self.name), ("group", &self.group), ("kind", &self.kind), ("uid", &self.uid)] {
+            if !value.is_empty() {
+                out.insert(key.into(), json!(value));
+            }
+        }
+        if !self.causes.is_empty() {
+            let causes = self.causes.iter().map(|c| {
+                let mut cause = Map::new();
+                if !c.reason.is_empty() {
+                    cause.insert("reason".into(), json!(c.reason));
+                }
+                cause.insert("message".into(), json!(c.message));
+                if !c.field.is_empty() {
+                    cause.insert("field".into(), json!(c.field));
+                }
+                Value::Object(cause)
+            });
+            out.insert("causes".into(), causes.collect());
+        }
+        if self.retry_after > 0 {
+            out.insert("retryAfterSeconds".into(), json!(self.retry_after));
+        }
+        Value::Object(out)
+    }
+}
+
+fn about(group: &str, kind: &str, name: &str) -> Details {
+    Details { name: name.to_owned(), group: group.to_owned(), kind: kind.to_owned(), ..Details::default() }
+}
+
+/// `resource.group`, or the resource alone for the core group.
+pub fn qualified(resource: &str, group: &str) -> String {
+    if group.is_empty() { resource.to_owned() } else { format!("{resource}.{group}") }
+}
+
+/// What is wrong with a field (`field.ErrorType` of apimachinery).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FieldErrorKind {
+    /// A needed value is missing.
+    Required,
+    /// A value that must be unique is there twice.
+    Duplicate,
+    /// The value breaks a rule.
+    Invalid,
+    /// The value is of the wrong type.
+    TypeInvalid,
+    /// The value is none of an enumeration.
+    NotSupported,
+    /// The value may not be set.
+    Forbidden,
+    /// A string is too long.
+    TooLong,
+    /// A list or map has too many entries.
+    TooMany,
+}
+
+impl FieldErrorKind {
+    fn reason(self) -> &'static str {
+        match self {
+            Self::Required => "FieldValueRequired",
+            Self::Duplicate => "FieldValueDuplicate",
+            Self::Invalid => "FieldValueInvalid",
+            Self::TypeInvalid => "FieldValueTypeInvalid",
+            Self::NotSupported => "FieldValueNotSupported",
+            Self::Forbidden => "FieldValueForbidden",
+            Self::TooLong => "FieldValueTooLong",
+            Self::TooMany => "FieldValueTooMany",
+        }
+    }
+
+    fn text(self) -> &'static str {
+        match self {
+            Self::Required => "Required value",
+            Self::Duplicate => "Duplicate value",
+            Self::Invalid | Self::TypeInvalid => "Invalid value",
+            Self::NotSupported => "Unsupported value",
+            Self::Forbidden => "Forbidden",
+            Self::TooLong => "Too long",
+            Self::TooMany => "Too many",
+        }
+    }
+}
+
+/// One broken field.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FieldError {
+    /// What is wrong.
+    pub kind: FieldErrorKind,
+    /// Path such as `spec.bmc.address`.
+    pub field: String,
+    /// The offending value as printed; empty to leave it out.
+    pub value: String,
+    /// What was expected.
+    pub detail: String,
+}
+
+impl FieldError {
+    /// A missing value.
+    pub fn required(field: impl Into<String>, detail: impl Into<String>) -> Self {
+        Self { kind: FieldErrorKind::Required, field: field.into(), value: String::new(), detail: detail.into() }
+    }
+
+    /// A value that may not be set.
+    pub fn forbidden(field: impl Into<String>, detail: impl Into<String>) -> Self {
+        Self { kind: FieldErrorKind::Forbidden, field: field.into(), value: String::new(), detail: detail.into() }
+    }
+
+    /// A value that breaks a rule.
+    pub fn invalid(field: impl Into<String>, value: &Value, detail: impl Into<String>) -> Self {
+        Self::with_value(FieldErrorKind::Invalid, field, value, detail)
+    }
+
+    /// An error that shows the value.
+    pub fn with_value(
+        kind: FieldErrorKind,
+        field: impl Into<String>,
+        value: &Value,
+        detail: impl Into<String>,
+    ) -> Self {
+        Self { kind, field: field.into(), value: printed(value), detail: detail.into() }
+    }
+
+    /// The text without the field's path.
+    pub fn body(&self) -> String {
+        let mut text = self.kind.text().to_owned();
+        if !self.value.is_empty() {
+            text.push_str(": ");
+            text.push_str(&self.value);
+        }
+        if !self.detail.is_empty() {
+            text.push_str(": ");
+            text.push_str(&self.detail);
+        }
+        text
+    }
+}
+
+impl std::fmt::Display for FieldError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let field = if self.field.is_empty() { "<nil>" } else { &self.field };
+        write!(f, "{field}: {}", self.body())
+    }
+}
+
+/// A value as it stands in an error text, cut to a sane length.
+fn printed(value: &Value) -> String {
+    let text = value.to_string();
+    match text.char_indices().nth(2048) {
+        Some((at, _)) => format!("{}…", &text[..at]),
+        None => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn invalid_lists_all_causes() {
+        let errors = [
+            FieldError::required("spec.size", ""),
+            FieldError::invalid("spec.name", &json!("x"), "spec.name in body should match '^a'"),
+        ];
+        let status = ApiError::invalid("example.com", "Widget", "w", &errors).to_status();
+        assert_eq!(
+            status["message"],
+            "Widget.example.com \"w\" is invalid: [spec.size: Required value, spec.name: Invalid value: \"x\": \
+             spec.name in body should match '^a']"
+        );
+        assert_eq!(status["code"], 422);
+        assert_eq!(status["details"]["causes"][0]["reason"], "FieldValueRequired");
+        assert_eq!(status["details"]["causes"][1]["field"], "spec.name");
+    }
+
+    #[test]
+    fn not_found_names_resource_and_group() {
+        let status = ApiError::not_found("metal3.io", "baremetalhosts", "a").to_status();
+        assert_eq!(status["message"], "baremetalhosts.metal3.io \"a\" not found");
+        assert_eq!(status["details"], json!({"name": "a", "group": "metal3.io", "kind": "baremetalhosts"}));
+    }
+}

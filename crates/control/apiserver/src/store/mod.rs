@@ -1,0 +1,279 @@
+//! The store: every revision of every object in one SQLite file, one writer, many readers.
+//!
+//! A row is one revision of one object: `(revision, key, previous revision, deleted, body)`. Revisions are global and
+//! never go back. The writer thread drains its queue, checks each write against the present revision of its key, commits
+//! all of them with one sync and only then acknowledges and publishes them. Readers use connections of their own and see
+//! committed revisions only. What watchers missed in memory they read from the rows, until compaction.
+
+mod sqlite;
+mod watch;
+mod writer;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use tokio::sync::{mpsc, oneshot, watch as latest};
+
+pub use sqlite::{Cursor, ListPage, ListQuery};
+pub use watch::{Event, EventsError};
+
+use sqlite::Readers;
+use watch::Ring;
+use writer::Command;
+
+/// Bytes of recent events kept in memory for watchers; older ones come from the file.
+const RING_BYTES: usize = 4 << 20;
+/// Writes that may wait for the writer before callers have to.
+const QUEUE: usize = 1024;
+
+/// Where an object lives. `resource` is `plural` for core kinds and `group/plural` else; `ns` is empty for cluster scope.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Key {
+    /// Storage name of the resource.
+    pub resource: Arc<str>,
+    /// Namespace, empty for cluster-scoped objects.
+    pub ns: String,
+    /// Object name.
+    pub name: String,
+}
+
+/// One stored revision of an object. `body` is a tail, see [`crate::object`].
+#[derive(Debug, Clone)]
+pub struct Row {
+    /// Namespace, empty for cluster-scoped objects.
+    pub ns: String,
+    /// Object name.
+    pub name: String,
+    /// Revision that wrote it.
+    pub rev: u64,
+    /// Encoded object.
+    pub body: Bytes,
+}
+
+/// What must hold of the key for a write to happen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Expect {
+    /// The key does not exist.
+    Absent,
+    /// The key is at exactly this revision.
+    Rev(u64),
+}
+
+/// The change.
+#[derive(Debug, Clone)]
+pub enum Op {
+    /// Store this body.
+    Put(Bytes),
+    /// Remove the key; watchers get this last body.
+    Delete(Bytes),
+}
+
+/// A second condition, checked in the same transaction.
+#[derive(Debug, Clone)]
+pub enum Guard {
+    /// Another key is still at this revision.
+    Unchanged(Key, u64),
+    /// No object lives in this namespace.
+    EmptyNamespace(String),
+}
+
+/// One write.
+#[derive(Debug, Clone)]
+pub struct Write {
+    /// What is written.
+    pub key: Key,
+    /// Its expected state.
+    pub expect: Expect,
+    /// The change.
+    pub op: Op,
+    /// A second condition.
+    pub guard: Option<Guard>,
+}
+
+/// Why a write did not happen.
+#[derive(Debug, Clone, thiserror::Error, PartialEq, Eq)]
+pub enum WriteError {
+    /// The key is not in the expected state.
+    #[error("the key is not in the expected state")]
+    Conflict,
+    /// The guard does not hold.
+    #[error("a condition of the write does not hold any more")]
+    Guard,
+    /// The disk or the file's limit is full.
+    #[error("the data folder is full: free space and try again")]
+    Full,
+    /// SQLite failed; nothing was acknowledged.
+    #[error("the store could not write: {0}")]
+    Failed(String),
+    /// The writer is gone (shutdown, or a failed sync, after which it must not go on).
+    #[error("the store takes no more writes")]
+    Stopped,
+}
+
+/// The store could not be opened or read.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// SQLite said no.
+    #[error("the store {what} failed")]
+    Sqlite {
+        /// What was attempted.
+        what: &'static str,
+        /// The cause.
+        #[source]
+        source: rusqlite::Error,
+    },
+    /// The file was written by a newer program.
+    #[error("the store has format {found}, this program knows up to {known}: use a newer program")]
+    Format {
+        /// Format in the file.
+        found: i64,
+        /// Highest known format.
+        known: i64,
+    },
+    /// The revision was compacted away.
+    #[error("revision {asked} is gone, the oldest kept is {oldest}")]
+    Compacted {
+        /// Revision asked for.
+        asked: u64,
+        /// Oldest revision that can be read.
+        oldest: u64,
+    },
+    /// A thread could not be started or died.
+    #[error("the store's thread failed: {0}")]
+    Thread(String),
+}
+
+/// What readers and the writer share.
+struct Shared {
+    ring: Ring,
+    compacted: AtomicU64,
+    readers: Readers,
+    published: latest::Sender<u64>,
+}
+
+/// Handle to the store; cheap to clone.
+#[derive(Clone)]
+pub struct Store {
+    shared: Arc<Shared>,
+    queue: mpsc::Sender<Command>,
+}
+
+impl Store {
+    /// Opens or creates `file` and starts the writer thread.
+    pub fn open(file: &Path) -> Result<Self, StoreError> {
+        let (connection, opened) = sqlite::open_writer(file)?;
+        let (published, _) = latest::channel(opened.revision);
+        let shared = Arc::new(Shared {
+            ring: Ring::new(opened.revision, RING_BYTES),
+            compacted: AtomicU64::new(opened.compacted),
+            readers: Readers::new(file.to_owned()),
+            published,
+        });
+        let (queue, commands) = mpsc::channel(QUEUE);
+        let for_writer = Arc::clone(&shared);
+        std::thread::Builder::new()
+            .name("store-writer".to_owned())
+            .spawn(move || writer::run(connection, opened.revision, commands, &for_writer))
+            .map_err(|e| StoreError::Thread(e.to_string()))?;
+        Ok(Self { shared, queue })
+    }
+
+    /// The newest committed revision.
+    pub fn revision(&self) -> u64 {
+        *self.shared.published.borrow()
+    }
+
+    /// The oldest revision whose history can be read.
+    pub fn compacted(&self) -> u64 {
+        self.shared.compacted.load(Ordering::Acquire)
+    }
+
+    /// Wakes whenever a newer revision is committed.
+    pub fn subscribe(&self) -> latest::Receiver<u64> {
+        self.shared.published.subscribe()
+    }
+
+    /// Performs one write and returns its revision once it is on disk.
+    pub async fn write(&self, write: Write) -> Result<u64, WriteError> {
+        let (reply, answer) = oneshot::channel();
+        self.queue.send(Command::Write(write, reply)).await.map_err(|_| WriteError::Stopped)?;
+        answer.await.map_err(|_| WriteError::Stopped)?
+    }
+
+    /// The present state of a key.
+    pub async fn get(&self, key: &Key) -> Result<Option<Row>, StoreError> {
+        let key = key.clone();
+        self.read("get", move |readers| readers.get(&key)).await
+    }
+
+    /// The body that revision `rev` wrote, if not compacted.
+    pub async fn at_revision(&self, rev: u64) -> Result<Option<Bytes>, StoreError> {
+        self.read("history", move |readers| readers.at_revision(rev)).await
+    }
+
+    /// One page of a list.
+    pub async fn list(&self, query: ListQuery) -> Result<ListPage, StoreError> {
+        if let Some(asked) = query.at
+            && asked < self.compacted()
+        {
+            return Err(StoreError::Compacted { asked, oldest: self.compacted() });
+        }
+        self.read("list", move |readers| readers.list(&query)).await
+    }
+
+    /// Every storage name of a resource with live objects in namespace `ns` (all objects if `None`).
+    pub async fn resources_in_use(&self, ns: Option<String>) -> Result<Vec<String>, StoreError> {
+        self.read("count", move |readers| readers.resources_in_use(ns.as_deref())).await
+    }
+
+    /// Events of a resource after `rev`, oldest first, and the revision up to which there are no more.
+    /// At most some hundred at once: call again with the returned revision.
+    pub async fn events_after(&self, resource: &Arc<str>, rev: u64) -> Result<(Vec<Arc<Event>>, u64), EventsError> {
+        if let Some(found) = self.shared.ring.after(resource, rev) {
+            return Ok(found);
+        }
+        if rev < self.compacted() {
+            return Err(EventsError::Compacted { oldest: self.compacted() });
+        }
+        let resource = Arc::clone(resource);
+        self.read("history", move |readers| readers.events_after(&resource, rev))
+            .await
+            .map_err(|e| EventsError::Store(e.to_string()))
+    }
+
+    /// Forgets history up to `upto`: superseded rows go, present objects stay.
+    pub async fn compact(&self, upto: u64) -> Result<(), WriteError> {
+        loop {
+            let (reply, answer) = oneshot::channel();
+            self.queue.send(Command::Compact(upto, reply)).await.map_err(|_| WriteError::Stopped)?;
+            if answer.await.map_err(|_| WriteError::Stopped)?? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Commits what is queued, then ends the writer.
+    pub async fn close(&self) {
+        let (reply, answer) = oneshot::channel();
+        if self.queue.send(Command::Stop(reply)).await.is_ok() {
+            let _ = answer.await;
+        }
+    }
+
+    async fn read<T: Send + 'static>(
+        &self,
+        what: &'static str,
+        work: impl FnOnce(&Readers) -> rusqlite::Result<T> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let shared = Arc::clone(&self.shared);
+        tokio::task::spawn_blocking(move || work(&shared.readers))
+            .await
+            .map_err(|e| StoreError::Thread(e.to_string()))?
+            .map_err(|source| StoreError::Sqlite { what, source })
+    }
+}
+
+#[cfg(test)]
+mod tests;

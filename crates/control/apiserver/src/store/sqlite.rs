@@ -1,0 +1,233 @@
+//! The file: its tables, and what readers ask of them.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
+
+use super::watch::BATCH;
+use super::{Event, Key, Row, StoreError};
+
+/// Version of the tables below, kept in `user_version`.
+const FORMAT: i64 = 1;
+/// Connections kept open for readers.
+const KEPT_READERS: usize = 4;
+
+const TABLES: &str = "
+CREATE TABLE IF NOT EXISTS rows (
+    rev INTEGER PRIMARY KEY, resource TEXT NOT NULL, ns TEXT NOT NULL, name TEXT NOT NULL,
+    prev INTEGER NOT NULL, deleted INTEGER NOT NULL, body BLOB NOT NULL);
+CREATE UNIQUE INDEX IF NOT EXISTS rows_by_key ON rows (resource, ns, name, rev);
+CREATE TABLE IF NOT EXISTS current (
+    resource TEXT NOT NULL, ns TEXT NOT NULL, name TEXT NOT NULL, rev INTEGER NOT NULL,
+    PRIMARY KEY (resource, ns, name)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS marks (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
+";
+
+/// What the file said when it was opened.
+pub(super) struct Opened {
+    pub(super) revision: u64,
+    pub(super) compacted: u64,
+}
+
+/// SQLite integers are signed; revisions never reach the sign.
+pub(super) fn sql(rev: u64) -> i64 {
+    i64::try_from(rev).unwrap_or(i64::MAX)
+}
+
+pub(super) fn unsql(rev: i64) -> u64 {
+    u64::try_from(rev).unwrap_or(0)
+}
+
+fn failed(what: &'static str) -> impl Fn(rusqlite::Error) -> StoreError {
+    move |source| StoreError::Sqlite { what, source }
+}
+
+pub(super) fn open_writer(file: &Path) -> Result<(Connection, Opened), StoreError> {
+    let connection = Connection::open(file).map_err(failed("open"))?;
+    connection.busy_timeout(Duration::from_secs(10)).map_err(failed("open"))?;
+    let format: i64 = connection.query_row("PRAGMA user_version", [], |r| r.get(0)).map_err(failed("format check"))?;
+    if format > FORMAT {
+        return Err(StoreError::Format { found: format, known: FORMAT });
+    }
+    connection
+        .execute_batch(
+            "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA cache_size=-4096; PRAGMA temp_store=MEMORY;
+             PRAGMA journal_size_limit=16777216;",
+        )
+        .map_err(failed("set-up"))?;
+    connection.execute_batch(TABLES).map_err(failed("set-up"))?;
+    connection.pragma_update(None, "user_version", FORMAT).map_err(failed("set-up"))?;
+    let newest: i64 = connection
+        .query_row("SELECT coalesce(max(rev), 0) FROM rows", [], |r| r.get(0))
+        .map_err(failed("read of the newest revision"))?;
+    let compacted: i64 = connection
+        .query_row("SELECT coalesce((SELECT value FROM marks WHERE name='compacted'), 0)", [], |r| r.get(0))
+        .map_err(failed("read of the compaction mark"))?;
+    let opened = Opened { revision: unsql(newest.max(compacted)), compacted: unsql(compacted) };
+    Ok((connection, opened))
+}
+
+/// A place in a list: the last `(namespace, name)` seen.
+pub type Cursor = (String, String);
+
+/// What to list.
+#[derive(Debug, Clone)]
+pub struct ListQuery {
+    /// Storage name.
+    pub resource: Arc<str>,
+    /// Only this namespace.
+    pub ns: Option<String>,
+    /// Only after this place.
+    pub after: Option<Cursor>,
+    /// As of this revision; `None` is now.
+    pub at: Option<u64>,
+    /// At most so many.
+    pub limit: usize,
+}
+
+/// One page.
+#[derive(Debug)]
+pub struct ListPage {
+    /// Revision the page is consistent with.
+    pub rev: u64,
+    /// Objects by namespace and name.
+    pub rows: Vec<Row>,
+    /// Objects after the page (counted for a list of now only).
+    pub more: bool,
+}
+
+/// Connections for readers.
+pub(super) struct Readers {
+    file: PathBuf,
+    idle: Mutex<Vec<Connection>>,
+}
+
+impl Readers {
+    pub(super) fn new(file: PathBuf) -> Self {
+        Self { file, idle: Mutex::new(Vec::new()) }
+    }
+
+    fn with<T>(&self, work: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> rusqlite::Result<T> {
+        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let connection = match idle {
+            Some(connection) => connection,
+            None => {
+                let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+                let connection = Connection::open_with_flags(&self.file, flags)?;
+                connection.busy_timeout(Duration::from_secs(10))?;
+                connection.execute_batch("PRAGMA cache_size=-1024; PRAGMA query_only=1;")?;
+                connection
+            }
+        };
+        let result = work(&connection);
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        if result.is_ok() && idle.len() < KEPT_READERS {
+            idle.push(connection);
+        }
+        result
+    }
+
+    pub(super) fn get(&self, key: &Key) -> rusqlite::Result<Option<Row>> {
+        self.with(|c| {
+            let mut statement = c.prepare_cached(
+                "SELECT r.rev, r.body FROM current k JOIN rows r ON r.rev = k.rev
+                 WHERE k.resource=?1 AND k.ns=?2 AND k.name=?3",
+            )?;
+            statement
+                .query_row(params![&*key.resource, key.ns, key.name], |r| {
+                    Ok(Row { ns: key.ns.clone(), name: key.name.clone(), rev: unsql(r.get(0)?), body: blob(r, 1)? })
+                })
+                .optional()
+        })
+    }
+
+    pub(super) fn at_revision(&self, rev: u64) -> rusqlite::Result<Option<Bytes>> {
+        self.with(|c| {
+            c.prepare_cached("SELECT body FROM rows WHERE rev=?1")?.query_row([sql(rev)], |r| blob(r, 0)).optional()
+        })
+    }
+
+    pub(super) fn list(&self, query: &ListQuery) -> rusqlite::Result<ListPage> {
+        self.with(|c| {
+            let transaction = c.unchecked_transaction()?;
+            let newest: i64 = transaction
+                .prepare_cached(
+                    "SELECT max(coalesce((SELECT max(rev) FROM rows), 0),
+                                 coalesce((SELECT value FROM marks WHERE name='compacted'), 0))",
+                )?
+                .query_row([], |r| r.get(0))?;
+            let rev = query.at.unwrap_or(unsql(newest));
+            let (ns, name) = query.after.clone().unwrap_or_default();
+            let source = if query.at.is_none_or(|at| at == unsql(newest)) {
+                "SELECT k.ns, k.name, k.rev, r.body FROM current k JOIN rows r ON r.rev = k.rev
+                 WHERE k.resource=?1 AND (k.ns, k.name) > (?2, ?3) AND (?4 IS NULL OR k.ns=?4) AND ?5 >= 0
+                 ORDER BY k.ns, k.name LIMIT ?6"
+            } else {
+                "SELECT g.ns, g.name, g.rev, r.body FROM (
+                    SELECT ns, name, max(rev) AS rev FROM rows INDEXED BY rows_by_key
+                    WHERE resource=?1 AND (ns, name) > (?2, ?3) AND (?4 IS NULL OR ns=?4) AND rev <= ?5
+                    GROUP BY ns, name) g
+                 JOIN rows r ON r.rev = g.rev WHERE r.deleted=0 ORDER BY g.ns, g.name LIMIT ?6"
+            };
+            let start = match (&query.ns, &query.after) {
+                (Some(only), None) => (only.clone(), String::new()),
+                _ => (ns, name),
+            };
+            let limit = query.limit.saturating_add(1);
+            let mut statement = transaction.prepare_cached(source)?;
+            let found = statement.query_map(
+                params![&*query.resource, start.0, start.1, query.ns, sql(rev), i64::try_from(limit).unwrap_or(-1)],
+                |r| Ok(Row { ns: r.get(0)?, name: r.get(1)?, rev: unsql(r.get(2)?), body: blob(r, 3)? }),
+            )?;
+            let mut rows = found.collect::<rusqlite::Result<Vec<Row>>>()?;
+            let more = rows.len() > query.limit;
+            rows.truncate(query.limit);
+            Ok(ListPage { rev, rows, more })
+        })
+    }
+
+    pub(super) fn resources_in_use(&self, ns: Option<&str>) -> rusqlite::Result<Vec<String>> {
+        self.with(|c| {
+            c.prepare_cached("SELECT DISTINCT resource FROM current WHERE ?1 IS NULL OR ns=?1")?
+                .query_map([ns], |r| r.get(0))?
+                .collect()
+        })
+    }
+
+    pub(super) fn events_after(&self, resource: &Arc<str>, rev: u64) -> rusqlite::Result<(Vec<Arc<Event>>, u64)> {
+        self.with(|c| {
+            let transaction = c.unchecked_transaction()?;
+            let newest: i64 = transaction.query_row("SELECT coalesce(max(rev), 0) FROM rows", [], |r| r.get(0))?;
+            let mut statement = transaction.prepare_cached(
+                "SELECT rev, resource, ns, name, prev, deleted, body FROM rows
+                 WHERE rev > ?1 AND (resource=?2 OR ?2='') ORDER BY rev LIMIT ?3",
+            )?;
+            let limit = i64::try_from(BATCH).unwrap_or(i64::MAX);
+            let found = statement.query_map(params![sql(rev), &**resource, limit], |r| {
+                let name: String = r.get(1)?;
+                Ok(Arc::new(Event {
+                    rev: unsql(r.get(0)?),
+                    resource: if *name == **resource { Arc::clone(resource) } else { name.into() },
+                    ns: r.get(2)?,
+                    name: r.get(3)?,
+                    prev: unsql(r.get(4)?),
+                    deleted: r.get(5)?,
+                    body: blob(r, 6)?,
+                }))
+            })?;
+            let events = found.collect::<rusqlite::Result<Vec<_>>>()?;
+            let upto = match events.last() {
+                Some(last) if events.len() == BATCH => last.rev,
+                _ => unsql(newest).max(rev),
+            };
+            Ok((events, upto))
+        })
+    }
+}
+
+fn blob(row: &rusqlite::Row<'_>, column: usize) -> rusqlite::Result<Bytes> {
+    Ok(Bytes::copy_from_slice(row.get_ref(column)?.as_blob()?))
+}

@@ -1,0 +1,102 @@
+//! Recent events in memory, bounded in bytes. Watchers are cursors into it: a slow one costs nothing.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use bytes::Bytes;
+
+/// Events handed out at once.
+pub(super) const BATCH: usize = 256;
+
+/// One committed change.
+#[derive(Debug)]
+pub struct Event {
+    /// Its revision.
+    pub rev: u64,
+    /// Revision of the object before; 0 if it was created.
+    pub prev: u64,
+    /// Storage name of the resource.
+    pub resource: Arc<str>,
+    /// Namespace, empty for cluster scope.
+    pub ns: String,
+    /// Object name.
+    pub name: String,
+    /// The object is gone; `body` is its last state.
+    pub deleted: bool,
+    /// Encoded object.
+    pub body: Bytes,
+}
+
+/// History could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum EventsError {
+    /// It was compacted away.
+    #[error("history before revision {oldest} is gone")]
+    Compacted {
+        /// Oldest revision that can be read.
+        oldest: u64,
+    },
+    /// The store failed.
+    #[error("history could not be read: {0}")]
+    Store(String),
+}
+
+struct Inner {
+    events: VecDeque<Arc<Event>>,
+    bytes: usize,
+    /// Every event after this revision is in `events`.
+    complete_after: u64,
+    /// Newest revision seen.
+    newest: u64,
+}
+
+/// The ring. See the module's text.
+pub(super) struct Ring {
+    inner: RwLock<Inner>,
+    limit: usize,
+}
+
+impl Ring {
+    pub(super) fn new(revision: u64, limit: usize) -> Self {
+        let inner = Inner { events: VecDeque::new(), bytes: 0, complete_after: revision, newest: revision };
+        Self { inner: RwLock::new(inner), limit }
+    }
+
+    /// Adds events in order of revision and drops the oldest beyond the limit.
+    pub(super) fn extend(&self, events: Vec<Event>) {
+        let mut inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
+        for event in events {
+            inner.newest = event.rev;
+            inner.bytes += weight(&event);
+            inner.events.push_back(Arc::new(event));
+        }
+        while inner.bytes > self.limit {
+            let Some(oldest) = inner.events.pop_front() else { break };
+            inner.bytes -= weight(&oldest);
+            inner.complete_after = oldest.rev;
+        }
+    }
+
+    /// Events of `resource` after `rev`, with the revision up to which they are complete; `None` if `rev` is too old.
+    pub(super) fn after(&self, resource: &Arc<str>, rev: u64) -> Option<(Vec<Arc<Event>>, u64)> {
+        let inner = self.inner.read().unwrap_or_else(PoisonError::into_inner);
+        if rev < inner.complete_after {
+            return None;
+        }
+        let start = inner.events.partition_point(|e| e.rev <= rev);
+        let mut found = Vec::new();
+        for event in inner.events.range(start..) {
+            if event.resource == *resource || resource.is_empty() {
+                found.push(Arc::clone(event));
+                if found.len() == BATCH {
+                    return Some((found, event.rev));
+                }
+            }
+        }
+        Some((found, inner.newest.max(rev)))
+    }
+}
+
+fn weight(event: &Event) -> usize {
+    event.body.len() + event.ns.len() + event.name.len() + 128
+}

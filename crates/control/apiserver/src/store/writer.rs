@@ -1,0 +1,257 @@
+//! The one writer: group commit, and compaction in small steps between commits.
+
+use std::sync::atomic::Ordering;
+
+use rusqlite::{Connection, ErrorCode, OptionalExtension, Transaction, TransactionBehavior, params};
+use tokio::sync::{mpsc, oneshot};
+
+use super::sqlite::{sql, unsql};
+use super::{Event, Expect, Guard, Key, Op, Shared, Write, WriteError};
+
+/// Writes that share one commit at most.
+const GROUP: usize = 512;
+/// Body bytes that share one commit at most.
+const GROUP_BYTES: usize = 8 << 20;
+/// Revisions compacted per step.
+const STEP: u64 = 500;
+
+/// What the writer can be asked.
+pub(super) enum Command {
+    /// Write and answer with the revision.
+    Write(Write, oneshot::Sender<Result<u64, WriteError>>),
+    /// Compact one step; answers whether it is done.
+    Compact(u64, oneshot::Sender<Result<bool, WriteError>>),
+    /// Commit what came before, then end.
+    Stop(oneshot::Sender<()>),
+}
+
+struct Writer<'a> {
+    connection: Connection,
+    revision: u64,
+    shared: &'a Shared,
+    broken: bool,
+}
+
+type Waiting = (oneshot::Sender<Result<u64, WriteError>>, Result<u64, WriteError>);
+
+/// Runs until told to stop or until all handles are gone.
+pub(super) fn run(connection: Connection, revision: u64, mut commands: mpsc::Receiver<Command>, shared: &Shared) {
+    let mut writer = Writer { connection, revision, shared, broken: false };
+    let mut next = commands.blocking_recv();
+    while let Some(command) = next.take() {
+        match command {
+            Command::Stop(done) => {
+                commands.close();
+                let _ = writer.connection.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)");
+                let _ = done.send(());
+                return;
+            }
+            Command::Compact(upto, done) => {
+                let _ = done.send(writer.compact(upto));
+            }
+            Command::Write(write, reply) => {
+                let mut bytes = size(&write);
+                let mut group = vec![(write, reply)];
+                while group.len() < GROUP && bytes < GROUP_BYTES {
+                    match commands.try_recv() {
+                        Ok(Command::Write(write, reply)) => {
+                            bytes += size(&write);
+                            group.push((write, reply));
+                        }
+                        Ok(other) => {
+                            next = Some(other);
+                            break;
+                        }
+                        Err(_) => break,
+                    }
+                }
+                writer.commit(group);
+            }
+        }
+        if next.is_none() {
+            next = commands.blocking_recv();
+        }
+    }
+}
+
+fn size(write: &Write) -> usize {
+    match &write.op {
+        Op::Put(body) | Op::Delete(body) => body.len(),
+    }
+}
+
+impl Writer<'_> {
+    fn commit(&mut self, group: Vec<(Write, oneshot::Sender<Result<u64, WriteError>>)>) {
+        if self.broken {
+            for (_, reply) in group {
+                let _ = reply.send(Err(WriteError::Stopped));
+            }
+            return;
+        }
+        let mut waiting: Vec<Waiting> = Vec::with_capacity(group.len());
+        let outcome = self.try_commit(group, &mut waiting);
+        match outcome {
+            Ok(events) => {
+                let newest = self.revision;
+                let any = !events.is_empty();
+                self.shared.ring.extend(events);
+                if any {
+                    self.shared.published.send_replace(newest);
+                }
+                for (reply, result) in waiting {
+                    let _ = reply.send(result);
+                }
+            }
+            Err(error) => {
+                for (reply, _) in waiting {
+                    let _ = reply.send(Err(error.clone()));
+                }
+            }
+        }
+    }
+
+    fn try_commit(
+        &mut self,
+        group: Vec<(Write, oneshot::Sender<Result<u64, WriteError>>)>,
+        waiting: &mut Vec<Waiting>,
+    ) -> Result<Vec<Event>, WriteError> {
+        let mut events = Vec::with_capacity(group.len());
+        let mut revision = self.revision;
+        let mut failure = None;
+        let begun = self.connection.transaction_with_behavior(TransactionBehavior::Immediate);
+        let transaction = match begun {
+            Ok(transaction) => Some(transaction),
+            Err(error) => {
+                failure = Some(translate(&error));
+                None
+            }
+        };
+        for (write, reply) in group {
+            let result = match (&transaction, &failure) {
+                (Some(open), None) => match apply(open, write, revision + 1) {
+                    Ok(Ok(event)) => {
+                        revision += 1;
+                        events.push(event);
+                        Ok(revision)
+                    }
+                    Ok(Err(refused)) => Err(refused),
+                    Err(error) => {
+                        let error = translate(&error);
+                        failure = Some(error.clone());
+                        Err(error)
+                    }
+                },
+                _ => Err(WriteError::Stopped),
+            };
+            waiting.push((reply, result));
+        }
+        if let Some(error) = failure {
+            return Err(error);
+        }
+        if events.is_empty() {
+            return Ok(events);
+        }
+        if let Some(open) = transaction
+            && let Err(error) = open.commit()
+        {
+            let error = translate(&error);
+            // After a failed sync nobody knows what is on the disk: only a new start can read it again.
+            self.broken = !matches!(error, WriteError::Full);
+            return Err(error);
+        }
+        self.revision = revision;
+        Ok(events)
+    }
+
+    fn compact(&mut self, upto: u64) -> Result<bool, WriteError> {
+        if self.broken {
+            return Err(WriteError::Stopped);
+        }
+        // The newest row stays: it carries the revision over a restart.
+        let upto = upto.min(self.revision.saturating_sub(1));
+        let from = self.shared.compacted.load(Ordering::Acquire);
+        if upto <= from {
+            return Ok(true);
+        }
+        let step = upto.min(from + STEP);
+        self.compact_step(from, step).map_err(|e| translate(&e))?;
+        self.shared.compacted.store(step, Ordering::Release);
+        Ok(step == upto)
+    }
+
+    fn compact_step(&mut self, from: u64, step: u64) -> rusqlite::Result<()> {
+        let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let range = params![sql(from), sql(step)];
+        transaction.execute(
+            "DELETE FROM rows WHERE rev IN (SELECT prev FROM rows WHERE rev > ?1 AND rev <= ?2 AND prev > 0)",
+            range,
+        )?;
+        transaction.execute("DELETE FROM rows WHERE rev > ?1 AND rev <= ?2 AND deleted=1", range)?;
+        transaction.execute(
+            "INSERT INTO marks VALUES ('compacted', ?1) ON CONFLICT(name) DO UPDATE SET value=excluded.value",
+            [sql(step)],
+        )?;
+        transaction.commit()
+    }
+}
+
+fn current(transaction: &Transaction<'_>, key: &Key) -> rusqlite::Result<Option<u64>> {
+    transaction
+        .prepare_cached("SELECT rev FROM current WHERE resource=?1 AND ns=?2 AND name=?3")?
+        .query_row(params![&*key.resource, key.ns, key.name], |r| r.get(0))
+        .optional()
+        .map(|rev| rev.map(unsql))
+}
+
+fn holds(transaction: &Transaction<'_>, guard: &Guard) -> rusqlite::Result<bool> {
+    match guard {
+        Guard::Unchanged(key, rev) => Ok(current(transaction, key)? == Some(*rev)),
+        Guard::EmptyNamespace(ns) => transaction
+            .prepare_cached("SELECT NOT EXISTS (SELECT 1 FROM current WHERE ns=?1)")?
+            .query_row([ns], |r| r.get(0)),
+    }
+}
+
+fn apply(transaction: &Transaction<'_>, write: Write, rev: u64) -> rusqlite::Result<Result<Event, WriteError>> {
+    let Write { key, expect, op, guard } = write;
+    let prev = current(transaction, &key)?;
+    match (expect, prev) {
+        (Expect::Absent, None) => {}
+        (Expect::Rev(wanted), Some(found)) if wanted == found => {}
+        _ => return Ok(Err(WriteError::Conflict)),
+    }
+    if let Some(guard) = guard
+        && !holds(transaction, &guard)?
+    {
+        return Ok(Err(WriteError::Guard));
+    }
+    let (deleted, body) = match op {
+        Op::Put(body) => (false, body),
+        Op::Delete(body) => (true, body),
+    };
+    transaction
+        .prepare_cached(
+            "INSERT INTO rows (rev, resource, ns, name, prev, deleted, body) VALUES (?1,?2,?3,?4,?5,?6,?7)",
+        )?
+        .execute(params![sql(rev), &*key.resource, key.ns, key.name, sql(prev.unwrap_or(0)), deleted, &body[..]])?;
+    if deleted {
+        transaction.prepare_cached("DELETE FROM current WHERE resource=?1 AND ns=?2 AND name=?3")?.execute(params![
+            &*key.resource,
+            key.ns,
+            key.name
+        ])?;
+    } else {
+        transaction
+            .prepare_cached("INSERT OR REPLACE INTO current (resource, ns, name, rev) VALUES (?1,?2,?3,?4)")?
+            .execute(params![&*key.resource, key.ns, key.name, sql(rev)])?;
+    }
+    let Key { resource, ns, name } = key;
+    Ok(Ok(Event { rev, prev: prev.unwrap_or(0), resource, ns, name, deleted, body }))
+}
+
+fn translate(error: &rusqlite::Error) -> WriteError {
+    match error.sqlite_error_code() {
+        Some(ErrorCode::DiskFull) => WriteError::Full,
+        _ => WriteError::Failed(error.to_string()),
+    }
+}

@@ -1,0 +1,95 @@
+//! create: a new object.
+
+use http::StatusCode;
+use serde_json::{Value, json};
+
+use super::{ATTEMPTS, Backend, Request, Stored, names, strategy, write_failed};
+use crate::crd::lifecycle;
+use crate::media;
+use crate::object::{self, Object, metadata_mut};
+use crate::reply::{self, Response};
+use crate::resource::Resource;
+use crate::status::{ApiError, ApiResult};
+use crate::store::{Guard, WriteError};
+
+/// Creates the object of the body.
+pub async fn create(backend: &Backend, request: &mut Request) -> ApiResult<Response> {
+    let dry = request.dry_run()?;
+    request.field_validation()?;
+    let (value, twice) = media::decode(&request.content_type, &request.body)?;
+    let Value::Object(mut object) = value else {
+        return Err(ApiError::bad_request("the body must be an object"));
+    };
+    let resource = request.resource().clone();
+    let mut unknown = Vec::new();
+    strategy::decode(&resource, &mut object, &mut unknown)?;
+    request.report_fields(&unknown, &twice).map_err(|why| {
+        let (kind, version) = (&resource.kind, &resource.version);
+        ApiError::bad_request(format!("{kind} in version \"{version}\" cannot be handled as a {kind}: {why}"))
+    })?;
+    let ns = request.target.ns.clone();
+    strategy::fit_namespace(&resource, &mut object, &ns)?;
+    if !object::meta_str(&object, "resourceVersion").is_empty() {
+        let text = "resourceVersion should not be set on objects to be created";
+        return Err(ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "", text));
+    }
+    let stored = backend.insert(&resource, object, &ns, dry).await?;
+    reply::stored(request, StatusCode::CREATED, &stored)
+}
+
+impl Backend {
+    /// Creates a decoded object, its namespace permitting.
+    pub async fn insert(&self, resource: &Resource, object: Object, ns: &str, dry: bool) -> ApiResult<Stored> {
+        let generate = object::name(&object).is_empty();
+        let prefix = object::meta_str(&object, "generateName").to_owned();
+        for _ in 0..ATTEMPTS {
+            let mut object = object.clone();
+            if generate && !prefix.is_empty() {
+                metadata_mut(&mut object).insert("name".into(), json!(names::generate(&prefix)));
+            }
+            let guard = self.namespace_guard(resource, ns, object::name(&object)).await?;
+            strategy::prepare_create(resource, &mut object);
+            strategy::validate(resource, &object, None)?;
+            if resource.group == "apiextensions.k8s.io" {
+                lifecycle::settle(&mut object, &self.registry.catalog());
+            }
+            let name = object::name(&object).to_owned();
+            let key = resource.key(ns, &name);
+            if dry {
+                if self.stored(&key).await?.is_some() {
+                    return Err(ApiError::already_exists(&resource.group, &resource.plural, &name));
+                }
+                return Ok(Stored { rev: 0, tail: resource.tail(object) });
+            }
+            match self.put(resource, key, object, None, guard).await {
+                Ok(stored) => return Ok(stored),
+                Err(WriteError::Conflict) if generate => {}
+                Err(WriteError::Conflict) => {
+                    return Err(ApiError::already_exists(&resource.group, &resource.plural, &name));
+                }
+                Err(WriteError::Guard) => {}
+                Err(other) => return Err(write_failed(other)),
+            }
+        }
+        Err(ApiError::modified(&resource.group, &resource.plural, object::name(&object)))
+    }
+
+    /// The namespace must be there and stay so until the commit; one that is going takes nothing new.
+    async fn namespace_guard(&self, resource: &Resource, ns: &str, name: &str) -> ApiResult<Option<Guard>> {
+        if !resource.namespaced {
+            return Ok(None);
+        }
+        let catalog = self.registry.catalog();
+        let namespaces = catalog.find("", "v1", "namespaces").ok_or_else(ApiError::unknown_path)?;
+        let key = namespaces.key("", ns);
+        let Some(stored) = self.stored(&key).await? else {
+            return Err(ApiError::not_found("", "namespaces", ns));
+        };
+        if object::is_deleting(&self.load(namespaces, &stored)?) {
+            let why = format!("unable to create new content in namespace {ns} because it is being terminated");
+            return Err(ApiError::forbidden(&resource.group, &resource.plural, name, &why)
+                .with_cause("NamespaceTerminating", format!("namespace {ns} is being terminated")));
+        }
+        Ok(Some(Guard::Unchanged(key, stored.rev)))
+    }
+}

@@ -1,0 +1,11 @@
+//! get: one object.
+
+use super::{Backend, Request};
+use crate::reply::{self, Response};
+use crate::status::ApiResult;
+
+/// Answers with the named object.
+pub async fn get(backend: &Backend, request: &Request) -> ApiResult<Response> {
+    let stored = backend.stored(&request.key()).await?.ok_or_else(|| request.not_found())?;
+    reply::stored(request, http::StatusCode::OK, &stored)
+}

@@ -1,0 +1,224 @@
+//! What is done to objects. Each verb takes a [`Request`] and gives a response; the parts that controllers need too
+//! stand on [`Backend`].
+
+pub mod create;
+pub mod delete;
+pub mod get;
+pub mod list;
+pub mod names;
+pub mod patch;
+pub mod strategy;
+pub mod update;
+pub mod watch;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tokio_util::sync::CancellationToken;
+
+use crate::media::Accept;
+use crate::object::Object;
+use crate::resource::{Registry, Resource};
+use crate::route::{Query, ResourceTarget};
+use crate::status::{ApiError, ApiResult};
+use crate::store::{EventsError, Expect, Guard, Key, Op, Row, Store, StoreError, Write, WriteError};
+
+/// Attempts of a change that others keep overtaking.
+pub const ATTEMPTS: usize = 16;
+
+/// Store and catalog: all that verbs and controllers work on.
+pub struct Backend {
+    /// The store.
+    pub store: Store,
+    /// What is served.
+    pub registry: Registry,
+    /// Ends watches when the server stops.
+    pub stop: CancellationToken,
+}
+
+/// A decoded request for a resource.
+pub struct Request {
+    /// What is asked of what.
+    pub target: ResourceTarget,
+    /// Query parameters.
+    pub query: Query,
+    /// What the client accepts.
+    pub accept: Accept,
+    /// Media type of the body.
+    pub content_type: String,
+    /// The body.
+    pub body: Bytes,
+    /// Warnings for the client, in order.
+    pub warnings: Vec<String>,
+}
+
+/// A stored object with its revision.
+#[derive(Debug, Clone)]
+pub struct Stored {
+    /// Revision that wrote it.
+    pub rev: u64,
+    /// Its tail as stored.
+    pub tail: Bytes,
+}
+
+/// What to do with unknown and duplicate fields.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FieldValidation {
+    /// Drop silently.
+    Ignore,
+    /// Drop with a warning.
+    Warn,
+    /// Refuse.
+    Strict,
+}
+
+impl Request {
+    /// The resource.
+    pub fn resource(&self) -> &Arc<Resource> {
+        &self.target.resource
+    }
+
+    /// Whether nothing shall be stored.
+    pub fn dry_run(&self) -> ApiResult<bool> {
+        let mut dry = false;
+        for value in self.query.all("dryRun") {
+            match value {
+                "All" => dry = true,
+                other => {
+                    let text = format!(
+                        "Invalid value: {other:?}: dryRun: Unsupported value: {other:?}: supported values: \"All\""
+                    );
+                    return Err(ApiError::bad_request(text));
+                }
+            }
+        }
+        Ok(dry)
+    }
+
+    /// What to do with unknown and duplicate fields.
+    pub fn field_validation(&self) -> ApiResult<FieldValidation> {
+        match self.query.get("fieldValidation") {
+            "" | "Warn" => Ok(FieldValidation::Warn),
+            "Ignore" => Ok(FieldValidation::Ignore),
+            "Strict" => Ok(FieldValidation::Strict),
+            other => Err(ApiError::bad_request(format!(
+                "fieldValidation: Unsupported value: {other:?}: supported values: \"Ignore\", \"Strict\", \"Warn\""
+            ))),
+        }
+    }
+
+    /// Reports unknown and duplicate fields as the client wishes. The error is the strict one's text.
+    pub fn report_fields(&mut self, unknown: &[String], twice: &[String]) -> Result<(), String> {
+        let mode = self.field_validation().unwrap_or(FieldValidation::Warn);
+        let mut found: Vec<String> = twice.iter().map(|p| format!("duplicate field \"{p}\"")).collect();
+        found.extend(unknown.iter().map(|p| format!("unknown field \"{p}\"")));
+        match mode {
+            _ if found.is_empty() => Ok(()),
+            FieldValidation::Ignore => Ok(()),
+            FieldValidation::Warn => {
+                self.warnings.extend(found);
+                Ok(())
+            }
+            FieldValidation::Strict => Err(format!("strict decoding error: {}", found.join(", "))),
+        }
+    }
+
+    /// The key of the named object.
+    pub fn key(&self) -> Key {
+        self.resource().key(&self.target.ns, &self.target.name)
+    }
+
+    /// 404 for the named object.
+    pub fn not_found(&self) -> ApiError {
+        ApiError::not_found(&self.resource().group, &self.resource().plural, &self.target.name)
+    }
+}
+
+impl Backend {
+    /// The stored object at a key.
+    pub async fn stored(&self, key: &Key) -> ApiResult<Option<Stored>> {
+        let row = self.store.get(key).await.map_err(store_failed)?;
+        Ok(row.map(|Row { rev, body, .. }| Stored { rev, tail: body }))
+    }
+
+    /// Writes an object whose former state is `old`; an object that nothing keeps any more is removed instead.
+    pub async fn put(
+        &self,
+        resource: &Resource,
+        key: Key,
+        object: Object,
+        old: Option<&Stored>,
+        guard: Option<Guard>,
+    ) -> Result<Stored, WriteError> {
+        let gone = old.is_some() && strategy::may_go(resource, &object);
+        let tail = resource.tail(object);
+        if let Some(old) = old
+            && !gone
+            && old.tail == tail
+        {
+            return Ok(old.clone());
+        }
+        let expect = old.map_or(Expect::Absent, |o| Expect::Rev(o.rev));
+        let op = if gone { Op::Delete(tail.clone()) } else { Op::Put(tail.clone()) };
+        let rev = self.store.write(Write { key: key.clone(), expect, op, guard }).await?;
+        let stored = Stored { rev, tail };
+        if resource.group == "apiextensions.k8s.io" {
+            self.definition_changed(&key.name, &stored, gone);
+        }
+        Ok(stored)
+    }
+
+    /// Serves a definition as it now is.
+    pub fn definition_changed(&self, name: &str, stored: &Stored, gone: bool) {
+        let Some((plural, group)) = name.split_once('.') else { return };
+        let resources = if gone {
+            Vec::new()
+        } else {
+            crate::object::from_tail("", "", stored.rev, &stored.tail)
+                .map(|crd| crate::crd::resources(&crd, stored.rev))
+                .unwrap_or_default()
+        };
+        self.registry.replace(group, plural, resources);
+    }
+
+    /// Decodes a stored object.
+    pub fn load(&self, resource: &Resource, stored: &Stored) -> ApiResult<Object> {
+        resource
+            .load(stored.rev, &stored.tail)
+            .map_err(|e| ApiError::internal(format!("a stored object is damaged: {e}")))
+    }
+}
+
+/// A failed read.
+pub fn store_failed(error: StoreError) -> ApiError {
+    match error {
+        StoreError::Compacted { asked, oldest } => {
+            ApiError::expired(format!("The resourceVersion for the provided list is too old: {asked} ({oldest})"))
+        }
+        other => {
+            use std::error::Error as _;
+            let cause = other.source().map(|s| format!(": {s}")).unwrap_or_default();
+            ApiError::internal(format!("{other}{cause}"))
+        }
+    }
+}
+
+/// A failed read of history.
+pub fn history_failed(error: EventsError, asked: u64) -> ApiError {
+    match error {
+        EventsError::Compacted { oldest } => ApiError::expired(format!("too old resource version: {asked} ({oldest})")),
+        EventsError::Store(text) => ApiError::internal(text),
+    }
+}
+
+/// A failed write that is no conflict.
+pub fn write_failed(error: WriteError) -> ApiError {
+    match error {
+        WriteError::Stopped => ApiError::new(
+            http::StatusCode::SERVICE_UNAVAILABLE,
+            "ServiceUnavailable",
+            "the server takes no more writes: it is stopping, or its disk failed",
+        ),
+        other => ApiError::internal(other),
+    }
+}
