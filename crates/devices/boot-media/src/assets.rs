@@ -80,6 +80,51 @@ pub struct PackageEntry {
     pub licence: String,
 }
 
+impl Manifest {
+    /// Describes the files that stand in a folder, such as one put together by hand with a kernel of one's own. Names other
+    /// than those of this module are passed over.
+    ///
+    /// # Errors
+    /// [`AssetsError::Read`] when a file is there and cannot be read.
+    pub fn describe(folder: &Path, kernel_version: &str, agent_version: &str) -> Result<Self, AssetsError> {
+        let mut files = BTreeMap::new();
+        for name in [KERNEL, INITRAMFS, SHIM, GRUB, MOK_MANAGER] {
+            let path = folder.join(name);
+            match std::fs::read(&path) {
+                Ok(bytes) => drop(files.insert(name.to_owned(), FileEntry::new(&bytes, "given by hand"))),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(source) => return Err(AssetsError::Read { path, source }),
+            }
+        }
+        Ok(Self {
+            format: MANIFEST_FORMAT,
+            kernel_version: kernel_version.to_owned(),
+            agent_version: agent_version.to_owned(),
+            total_bytes: files.values().map(|entry| entry.bytes).sum(),
+            modules: 0,
+            files,
+            packages: Vec::new(),
+        })
+    }
+
+    /// The document as it stands in [`MANIFEST`].
+    ///
+    /// # Errors
+    /// None in practice: everything in it can be written as JSON.
+    pub fn to_json(&self) -> Result<Vec<u8>, serde_json::Error> {
+        let mut text = serde_json::to_vec_pretty(self)?;
+        text.push(b'\n');
+        Ok(text)
+    }
+}
+
+impl FileEntry {
+    /// Describes contents.
+    pub(crate) fn new(bytes: &[u8], source: &str) -> Self {
+        Self { sha256: hex::encode(Sha256::digest(bytes)), bytes: bytes.len() as u64, source: source.to_owned() }
+    }
+}
+
 /// Why an agent image folder cannot be used.
 #[derive(Debug, Error)]
 pub enum AssetsError {

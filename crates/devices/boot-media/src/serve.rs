@@ -1,7 +1,6 @@
 //! Serves a medium over HTTP, whole or one range at a time (RFC 9110, chapter 14), in pieces of bounded size.
 
 use std::io;
-use std::sync::Arc;
 
 use axum::body::Body;
 use axum::http::header::{
@@ -14,38 +13,12 @@ use bytes::Bytes;
 use futures::stream;
 
 use crate::medium::Medium;
+use crate::read_at::ReadAt;
 
 /// Most bytes of one piece of a body.
 const PIECE: u64 = 128 << 10;
 /// A `Range` longer than this is not one that a BMC sends.
 const MAX_RANGE_HEADER: usize = 128;
-
-/// One answer to a BMC, for the media log.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Served {
-    /// Whose medium.
-    pub host: String,
-    /// First byte of the range asked for.
-    pub start: u64,
-    /// Bytes of the range asked for; 0 for HEAD, 304 and 416.
-    pub asked: u64,
-    /// Bytes handed to the connection; fewer than asked when it broke or was closed.
-    pub sent: u64,
-    /// HTTP status.
-    pub status: u16,
-}
-
-/// Gets word of each answer once its body has ended, whether it was read to its end or not.
-pub trait Observer: Send + Sync {
-    /// Called once an answer.
-    fn served(&self, served: &Served);
-}
-
-impl<F: Fn(&Served) + Send + Sync> Observer for F {
-    fn served(&self, served: &Served) {
-        self(served);
-    }
-}
 
 /// Which part of the medium is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,28 +28,32 @@ enum Wanted {
     Unsatisfiable,
 }
 
-/// Reports when it goes.
-struct Report {
-    served: Served,
-    observer: Arc<dyn Observer>,
+/// What of an answer has been handed to the connection; told when it goes, whether the body was read to its end or not.
+struct Progress<F: FnOnce(u64, u64)> {
+    start: u64,
+    asked: u64,
+    sent: u64,
+    served: Option<F>,
 }
 
-impl Drop for Report {
+impl<F: FnOnce(u64, u64)> Drop for Progress<F> {
     fn drop(&mut self) {
-        self.observer.served(&self.served);
+        if let Some(served) = self.served.take() {
+            served(self.start, self.sent);
+        }
     }
 }
 
-/// Answers a request for `medium`, which belongs to `host`. GET and HEAD; one range, `If-Range`, `If-None-Match`.
+/// Answers a request for `medium`. GET and HEAD; one range, `If-Range`, `If-None-Match`.
 ///
 /// Several ranges, and ranges that cannot be understood, get the whole (RFC 9110, 14.2 allows it). The body is read from
-/// the shared files as the connection takes it.
+/// the shared files as the connection takes it. `served` is called once for an answer that has a body, after the body has
+/// ended or the connection has broken, with the first byte's offset and the number of bytes that were handed over.
 pub fn respond(
     medium: &Medium,
     method: &Method,
     headers: &HeaderMap,
-    host: &str,
-    observer: Arc<dyn Observer>,
+    served: impl FnOnce(u64, u64) + Send + 'static,
 ) -> Response {
     let mut response = Response::new(Body::empty());
     let total = medium.len();
@@ -111,37 +88,35 @@ pub fn respond(
     if status != StatusCode::NOT_MODIFIED {
         insert(own, CONTENT_LENGTH, &len.to_string());
     }
-    let asked = if head { 0 } else { len };
     if len > 0 {
         own.insert(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
-    }
-    let served = Served { host: host.to_owned(), start, asked, sent: 0, status: status.as_u16() };
-    let report = Report { served, observer };
-    if asked > 0 {
-        *response.body_mut() = body(medium.clone(), report);
+        if !head {
+            let progress = Progress { start, asked: len, sent: 0, served: Some(served) };
+            *response.body_mut() = body(medium.clone(), progress);
+        }
     }
     response
 }
 
-fn body(medium: Medium, report: Report) -> Body {
-    Body::from_stream(stream::try_unfold((medium, report), |(medium, mut report)| async move {
-        let left = report.served.asked - report.served.sent;
+fn body<F: FnOnce(u64, u64) + Send + 'static>(medium: Medium, progress: Progress<F>) -> Body {
+    Body::from_stream(stream::try_unfold((medium, progress), |(medium, mut progress)| async move {
+        let left = progress.asked - progress.sent;
         if left == 0 {
             return Ok::<_, io::Error>(None);
         }
-        let offset = report.served.start + report.served.sent;
+        let offset = progress.start + progress.sent;
         let len = usize::try_from(left.min(PIECE)).unwrap_or_default();
         let source = medium.clone();
         let read = move || {
             let mut piece = vec![0; len];
-            crate::read_at::ReadAt::read_exact_at(&source, offset, &mut piece).map(|()| piece)
+            source.read_exact_at(offset, &mut piece).map(|()| piece)
         };
         let piece = tokio::task::spawn_blocking(read).await.map_err(io::Error::other)?;
         let piece = piece.inspect_err(|error| {
-            tracing::warn!(host = report.served.host, offset, %error, "reading a shared file of a boot medium failed");
+            tracing::warn!(offset, %error, "reading a shared file of a boot medium failed");
         })?;
-        report.served.sent += piece.len() as u64;
-        Ok(Some((Bytes::from(piece), (medium, report))))
+        progress.sent += piece.len() as u64;
+        Ok(Some((Bytes::from(piece), (medium, progress))))
     }))
 }
 

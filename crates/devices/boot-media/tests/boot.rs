@@ -11,7 +11,7 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use boot_media::agent_image::index::{FILE_NAME, ModuleIndex};
-use boot_media::agent_image::{BuildOptions, LOAD_BY_NAME, build};
+use boot_media::agent_image::{BuildOptions, LOAD_BY_NAME, build, build_with_progress};
 use boot_media::{Assets, HostFile, HostFiles, Manifest, Medium, ReadAt, cpio};
 use common::run;
 
@@ -47,7 +47,8 @@ fn image() -> &'static Image {
             packages: None,
         };
         let start = Instant::now();
-        let manifest = build(&options, &|step| println!("{:6.1} s {step}", start.elapsed().as_secs_f64())).unwrap();
+        let manifest =
+            build_with_progress(&options, &|step| println!("{:6.1} s {step}", start.elapsed().as_secs_f64())).unwrap();
         println!("{:6.1} s done", start.elapsed().as_secs_f64());
         let initramfs = zstd::decode_all(fs::File::open(folder.join("initramfs")).unwrap()).unwrap();
         println!("initramfs: {} bytes unpacked", initramfs.len());
@@ -222,7 +223,7 @@ fn the_same_packages_give_the_same_image() {
     fs::copy(&image.options.agent_binary, &agent).unwrap();
     let out_dir = work.path().join("out");
     let options = BuildOptions { agent_binary: agent, out_dir: out_dir.clone(), ..image.options.clone() };
-    assert_eq!(build(&options, &|_| {}).unwrap(), image.manifest);
+    assert_eq!(build(&options).unwrap(), image.manifest);
     for name in ["manifest.json", "initramfs", "vmlinuz"] {
         assert!(fs::read(out_dir.join(name)).unwrap() == fs::read(image.folder.join(name)).unwrap(), "{name} differs");
     }
@@ -238,7 +239,7 @@ fn a_program_with_libraries_is_refused() {
         cache_dir: work.path().join("cache"),
         packages: None,
     };
-    let error = build(&options, &|_| {}).unwrap_err().to_string();
+    let error = build(&options).unwrap_err().to_string();
     assert!(error.contains("it is not static"), "{error}");
     assert!(!work.path().join("cache").exists(), "the refusal comes before any download");
 }

@@ -132,11 +132,19 @@ struct Kernel {
     builtin: String,
 }
 
-/// Builds the image. `progress` gets a sentence at the beginning of each step.
+/// Builds the image; the steps go to the log.
+///
+/// # Errors
+/// As [`build_with_progress`].
+pub fn build(options: &BuildOptions) -> Result<Manifest, BuildError> {
+    build_with_progress(options, &|step| tracing::info!("{step}"))
+}
+
+/// Builds the image. `progress` gets a few words at the beginning of each step.
 ///
 /// # Errors
 /// [`BuildError`]; the manifest of an older build is removed first, so that a half-built folder is never used.
-pub fn build(options: &BuildOptions, progress: &dyn Fn(&str)) -> Result<Manifest, BuildError> {
+pub fn build_with_progress(options: &BuildOptions, progress: &dyn Fn(&str)) -> Result<Manifest, BuildError> {
     let agent = fs::read(&options.agent_binary).map_err(BuildError::file("reading", &options.agent_binary))?;
     elf::check_static_program(&agent).map_err(|what| BuildError::Agent { path: options.agent_binary.clone(), what })?;
     let debs = match &options.packages {
@@ -165,18 +173,13 @@ pub fn build(options: &BuildOptions, progress: &dyn Fn(&str)) -> Result<Manifest
         (GRUB, grub, "GRUB for CDs, signed by Debian".to_owned()),
     ];
     files.extend(mok_manager.map(|bytes| (MOK_MANAGER, bytes, "shim's key manager, signed by Debian".to_owned())));
-    let entry = |bytes: &[u8], source: &str| FileEntry {
-        sha256: hex::encode(Sha256::digest(bytes)),
-        bytes: bytes.len() as u64,
-        source: source.to_owned(),
-    };
     let manifest = Manifest {
         format: MANIFEST_FORMAT,
         kernel_version: kernel.release,
         agent_version: options.agent_version.clone(),
         total_bytes: files.iter().map(|(_, bytes, _)| bytes.len() as u64).sum(),
         modules: index.modules.len(),
-        files: files.iter().map(|(name, bytes, source)| ((*name).to_owned(), entry(bytes, source))).collect(),
+        files: files.iter().map(|(name, bytes, source)| ((*name).to_owned(), FileEntry::new(bytes, source))).collect(),
         packages: sources.entries,
     };
     progress("Writing the files");
@@ -206,9 +209,7 @@ fn write_folder(
         replace(&texts.join(name), text)?;
     }
     // the manifest comes last: a folder with one is complete
-    let mut text =
-        serde_json::to_vec_pretty(manifest).map_err(|error| BuildError::file("writing", &path)(error.into()))?;
-    text.push(b'\n');
+    let text = manifest.to_json().map_err(|error| BuildError::file("writing", &path)(error.into()))?;
     replace(&path, &text)
 }
 

@@ -1,11 +1,9 @@
 //! Shared by the tests: outside programs, and a small agent image folder that no machine could boot.
 
-use std::collections::BTreeMap;
-use std::path::Path;
 use std::process::Command;
 
-use boot_media::assets::{FileEntry, GRUB, INITRAMFS, KERNEL, MANIFEST, MANIFEST_FORMAT, MOK_MANAGER, Manifest, SHIM};
-use sha2::{Digest, Sha256};
+use boot_media::Manifest;
+use boot_media::assets::{GRUB, INITRAMFS, KERNEL, MANIFEST, MOK_MANAGER, SHIM};
 use tempfile::TempDir;
 
 /// Runs a program that must exist and succeed; gives its output, both streams.
@@ -16,27 +14,6 @@ pub fn run(command: &mut Command) -> String {
     let text = String::from_utf8_lossy(&text).into_owned();
     assert!(output.status.success(), "{command:?} failed:\n{text}");
     text
-}
-
-/// Writes a manifest over the files that stand in the folder.
-pub fn write_manifest(folder: &Path) {
-    let mut files = BTreeMap::new();
-    for name in [KERNEL, INITRAMFS, SHIM, GRUB, MOK_MANAGER] {
-        if let Ok(bytes) = std::fs::read(folder.join(name)) {
-            let sha256 = hex::encode(Sha256::digest(&bytes));
-            files.insert(name.to_owned(), FileEntry { sha256, bytes: bytes.len() as u64, source: "test".into() });
-        }
-    }
-    let manifest = Manifest {
-        format: MANIFEST_FORMAT,
-        kernel_version: "test".into(),
-        agent_version: "test".into(),
-        total_bytes: files.values().map(|entry| entry.bytes).sum(),
-        modules: 0,
-        files,
-        packages: Vec::new(),
-    };
-    std::fs::write(folder.join(MANIFEST), serde_json::to_vec_pretty(&manifest).unwrap()).unwrap();
 }
 
 /// A folder with files of odd lengths, whose bytes depend on `seed`.
@@ -52,6 +29,7 @@ pub fn fake_assets(seed: u64) -> TempDir {
         let bytes: Vec<u8> = (0..len).map(byte).collect();
         std::fs::write(folder.path().join(name), bytes).unwrap();
     }
-    write_manifest(folder.path());
+    let manifest = Manifest::describe(folder.path(), "test", "test").unwrap();
+    std::fs::write(folder.path().join(MANIFEST), manifest.to_json().unwrap()).unwrap();
     folder
 }
