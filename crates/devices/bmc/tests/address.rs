@@ -1,5 +1,7 @@
 //! Addresses: what is accepted, what is refused, and in which words.
 
+#![allow(clippy::unwrap_used)]
+
 use bmc::{Address, AddressError, HostName, Security};
 use proptest::prelude::*;
 

@@ -1,5 +1,7 @@
 //! One call in flight per BMC, and the ledger.
 
+#![allow(clippy::unwrap_used)]
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;

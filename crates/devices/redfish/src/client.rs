@@ -1,0 +1,272 @@
+//! The client of one system: what it knows, and how the system is found.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use bmc::{Address, Backoff, BmcError, BmcRegistry, Channel, Credentials, ErrorKind, Pacer, TokioPacer};
+use serde_json::Value;
+use tokio::time::Instant;
+
+use crate::exchange::{Core, Fault};
+use crate::http_transport::{HttpTransport, Tls, TlsError};
+use crate::json::links;
+use crate::quirks::Quirks;
+use crate::resources::{PowerState, Root, Slot, System};
+use crate::transport::Transport;
+
+/// How a client behaves.
+#[derive(Clone)]
+pub struct ClientOptions {
+    /// `Context` of the sessions: `metamorph/<server id>`. By it, a later life of the same server finds what it left behind.
+    pub context: String,
+    /// Waits before a request that can be repeated is repeated, when the BMC is busy (503, 429).
+    pub busy: Backoff,
+    /// Waits before an insertion is repeated while the eject before it still runs (Dell: 3 × 3 s), or the self-test (HPE) does.
+    pub settle: Backoff,
+    /// Waits between looks at a task; then it counts as stuck.
+    pub task: Backoff,
+    /// Waits between looks at the power, when a restart has to be done as off and on.
+    pub power: Backoff,
+    /// Who waits.
+    pub pacer: Arc<dyn Pacer>,
+}
+
+impl ClientOptions {
+    /// Defaults for the server with this id.
+    #[must_use]
+    pub fn new(server_id: &str) -> Self {
+        let seconds = Duration::from_secs;
+        Self {
+            context: format!("metamorph/{server_id}"),
+            busy: Backoff { first: seconds(1), factor: 3, most: seconds(5), attempts: 2 },
+            settle: Backoff { first: seconds(3), factor: 2, most: seconds(12), attempts: 4 },
+            task: Backoff { first: Duration::from_millis(500), factor: 2, most: seconds(5), attempts: 26 },
+            power: Backoff { first: seconds(1), factor: 2, most: seconds(5), attempts: 12 },
+            pacer: Arc::new(TokioPacer),
+        }
+    }
+}
+
+/// A Redfish client for one system. Cheap to make: no request is sent before the first operation.
+///
+/// All methods take `&self`; calls of several tasks wait for each other at the BMC's [`Channel`].
+pub struct Client {
+    pub(crate) core: Core,
+}
+
+impl Client {
+    /// A client over the network.
+    ///
+    /// # Errors
+    /// When the TLS settings cannot be used.
+    pub fn connect(
+        address: Address,
+        credentials: Credentials,
+        tls: &Tls,
+        registry: &BmcRegistry,
+        options: ClientOptions,
+    ) -> Result<Self, TlsError> {
+        let transport = Arc::new(HttpTransport::new(&address, tls)?);
+        Ok(Self::new(address, credentials, transport, registry, options))
+    }
+
+    /// A client over any transport.
+    #[must_use]
+    pub fn new(
+        address: Address,
+        credentials: Credentials,
+        transport: Arc<dyn Transport>,
+        registry: &BmcRegistry,
+        options: ClientOptions,
+    ) -> Self {
+        let channel = registry.channel(&address);
+        Self { core: Core::new(address, credentials, transport, channel, options) }
+    }
+
+    /// The BMC's address.
+    #[must_use]
+    pub const fn address(&self) -> &Address {
+        &self.core.address
+    }
+
+    /// The way to the BMC, with its ledger; shared by all clients of that BMC.
+    #[must_use]
+    pub const fn channel(&self) -> &Arc<Channel> {
+        &self.core.channel
+    }
+
+    /// Requests that this client has sent.
+    #[must_use]
+    pub fn calls(&self) -> u32 {
+        self.core.calls.load(Ordering::Relaxed)
+    }
+
+    /// Address of the open session, to be recorded; never the token. `None` before the first operation, after [`Client::close`] and
+    /// with basic authentication.
+    #[must_use]
+    pub fn session_address(&self) -> Option<String> {
+        let path = self.core.state().session_path()?;
+        Some(format!("{}{path}", self.core.address.origin()))
+    }
+
+    /// Reads the system: one request, once signed in.
+    ///
+    /// # Errors
+    /// [`BmcError`]; `NotFound` names the systems that the BMC has.
+    pub async fn system(&self) -> Result<System, BmcError> {
+        self.read_system("read the system").await
+    }
+
+    /// Power of the machine: one request.
+    ///
+    /// # Errors
+    /// [`BmcError`].
+    pub async fn power_state(&self) -> Result<PowerState, BmcError> {
+        Ok(self.read_system("read the power state").await?.power_state)
+    }
+
+    /// The system as last read; reads it if it has not been yet.
+    pub(crate) async fn known_system(&self, what: &str) -> Result<System, BmcError> {
+        let known = self.core.state().system.clone();
+        match known {
+            Some(system) => Ok(system),
+            None => self.read_system(what).await,
+        }
+    }
+
+    pub(crate) async fn read_system(&self, what: &str) -> Result<System, BmcError> {
+        let path = self.system_path(what).await?;
+        let value = match self.core.get(what, &path).await {
+            Ok(reply) => reply.value,
+            Err(Fault::Refused(refusal)) if refusal.error.kind == ErrorKind::NotFound => {
+                return Err(self.no_such_system(what, &path, refusal.error).await);
+            }
+            Err(fault) => return Err(fault.into()),
+        };
+        if !value.is_object() {
+            return Err(self.core.error(ErrorKind::Protocol, what, format!("{path} is not a JSON object")));
+        }
+        let system = System::read(&path, &value);
+        let mut state = self.core.state();
+        let (vendor, product) =
+            state.root.as_ref().map(|root| (root.vendor.clone(), root.product.clone())).unwrap_or_default();
+        let text = |field: &Option<String>| field.clone().unwrap_or_default();
+        state.quirks = Quirks::of(&vendor, &product, &text(&system.manufacturer), &text(&system.model));
+        state.power_seen = Some((system.power_state, Instant::now()));
+        state.system = Some(system.clone());
+        Ok(system)
+    }
+
+    async fn system_path(&self, what: &str) -> Result<String, BmcError> {
+        if let Some(path) = self.core.address.system_path() {
+            return Ok(path.to_owned());
+        }
+        if let Some(path) = self.core.state().system_path.clone() {
+            return Ok(path);
+        }
+        let systems = self.systems(what).await?;
+        let [path] = systems.as_slice() else {
+            let (found, advice) = if systems.is_empty() {
+                (
+                    "the BMC lists no system".to_owned(),
+                    "check the BMC's firmware and that the server's node is installed",
+                )
+            } else {
+                let found =
+                    format!("the BMC has {} systems ({}), and the address names none", systems.len(), listed(&systems));
+                (found, "add the path of one of them to spec.bmc.address")
+            };
+            return Err(self.core.error(ErrorKind::NotFound, what, found).advise(advice));
+        };
+        self.core.state().system_path = Some(path.clone());
+        Ok(path.clone())
+    }
+
+    async fn systems(&self, what: &str) -> Result<Vec<String>, BmcError> {
+        let root = self.core.root(what).await?;
+        let path = root.systems.unwrap_or_else(|| "/redfish/v1/Systems".into());
+        let reply = self.core.get(what, &path).await?;
+        Ok(links(reply.value.get("Members")))
+    }
+
+    async fn no_such_system(&self, what: &str, path: &str, error: BmcError) -> BmcError {
+        let advice = match self.systems(what).await {
+            Ok(systems) if !systems.is_empty() => {
+                format!("the BMC has {}: correct the path in spec.bmc.address", listed(&systems))
+            }
+            _ => "correct the path in spec.bmc.address".to_owned(),
+        };
+        self.core.error(ErrorKind::NotFound, what, format!("there is no system {path}")).advise(advice).caused_by(error)
+    }
+
+    /// Paths of the managers of the system.
+    pub(crate) async fn managers(&self, what: &str, system: &System) -> Result<Vec<String>, BmcError> {
+        if !system.managers.is_empty() {
+            return Ok(system.managers.clone());
+        }
+        // Huawei 1288H names no manager at the system: all managers of the BMC, then.
+        let root = self.core.root(what).await?;
+        let Some(path) = root.managers else { return Ok(Vec::new()) };
+        let reply = self.core.get(what, &path).await?;
+        Ok(links(reply.value.get("Members")))
+    }
+}
+
+/// A few paths for a message.
+fn listed(paths: &[String]) -> String {
+    let shown: Vec<&str> = paths.iter().map(String::as_str).take(8).collect();
+    let more = if paths.len() > shown.len() { ", …" } else { "" };
+    format!("{}{more}", crate::text::clean(&shown.join(", "), 400))
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        // Whoever lets go of a client without closing it leaves its session to the next sweep.
+        let path = self.core.state().session_path();
+        if let Some(path) = path {
+            self.core.channel.remove_session(&path);
+        }
+    }
+}
+
+/// What a client has found out. Nothing of it is needed by a later life.
+#[derive(Default)]
+pub(crate) struct State {
+    pub auth: Option<Auth>,
+    pub root: Option<Root>,
+    pub context_refused: bool,
+    pub expand_broken: bool,
+    pub system_path: Option<String>,
+    pub system: Option<System>,
+    pub quirks: Quirks,
+    pub power_seen: Option<(PowerState, Instant)>,
+    pub slot: Option<Slot>,
+    pub refused_slots: Vec<String>,
+    pub reset_allowed: Option<Vec<String>>,
+    pub etags: std::collections::HashMap<String, String>,
+}
+
+/// How requests prove who sends them.
+#[derive(Clone)]
+pub(crate) enum Auth {
+    Basic,
+    Session { token: http::HeaderValue, path: Option<String> },
+}
+
+impl State {
+    pub fn session_path(&self) -> Option<String> {
+        match &self.auth {
+            Some(Auth::Session { path, .. }) => path.clone(),
+            _ => None,
+        }
+    }
+}
+
+/// An answer without error status.
+#[derive(Debug)]
+pub(crate) struct Reply {
+    pub response: crate::transport::Response,
+    /// The body, `Null` when empty.
+    pub value: Value,
+}

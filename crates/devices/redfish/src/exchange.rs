@@ -1,0 +1,380 @@
+//! One request and its answer: turn, credentials, repetition, redirects, and errors as sentences.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use base64::Engine;
+use bmc::{Address, BmcError, CallOutcome, Channel, Credentials, ErrorKind};
+use http::header::{AUTHORIZATION, HeaderName, HeaderValue, IF_MATCH};
+use http::{Method, StatusCode};
+use secrecy::ExposeSecret;
+use serde_json::Value;
+
+use crate::client::{Auth, ClientOptions, Reply, State};
+use crate::json::path_only;
+use crate::message::ErrorBody;
+use crate::text::{clean, redact};
+use crate::transport::{MAX_BODY, Request, Response, Transport, TransportError};
+
+/// Most entity tags that are kept.
+const MAX_ETAGS: usize = 16;
+/// Most redirects that are followed.
+const MAX_REDIRECTS: u32 = 2;
+
+/// The client's inside.
+pub(crate) struct Core {
+    pub address: Address,
+    pub credentials: Credentials,
+    pub transport: Arc<dyn Transport>,
+    pub channel: Arc<Channel>,
+    pub options: ClientOptions,
+    pub calls: AtomicU32,
+    pub sign_in_gate: tokio::sync::Mutex<()>,
+    state: Mutex<State>,
+}
+
+/// An answer with an error status, with what was read from it.
+#[derive(Debug)]
+pub(crate) struct Refusal {
+    pub status: u16,
+    pub body: ErrorBody,
+    pub error: BmcError,
+    pub retry_after: Option<std::time::Duration>,
+}
+
+/// Why a request failed.
+#[derive(Debug)]
+pub(crate) enum Fault {
+    /// The BMC answered with an error status.
+    Refused(Box<Refusal>),
+    /// Anything else.
+    Other(BmcError),
+}
+
+impl From<Fault> for BmcError {
+    fn from(fault: Fault) -> Self {
+        match fault {
+            Fault::Refused(refusal) => refusal.error,
+            Fault::Other(error) => error,
+        }
+    }
+}
+
+impl From<BmcError> for Fault {
+    fn from(error: BmcError) -> Self {
+        Self::Other(error)
+    }
+}
+
+impl Fault {
+    /// Status of the error answer, if it was one.
+    pub fn status(&self) -> Option<u16> {
+        match self {
+            Self::Refused(refusal) => Some(refusal.status),
+            Self::Other(_) => None,
+        }
+    }
+
+    /// What the error answer says, if it was one.
+    pub fn body(&self) -> Option<&ErrorBody> {
+        match self {
+            Self::Refused(refusal) => Some(&refusal.body),
+            Self::Other(_) => None,
+        }
+    }
+}
+
+impl Core {
+    pub fn new(
+        address: Address,
+        credentials: Credentials,
+        transport: Arc<dyn Transport>,
+        channel: Arc<Channel>,
+        options: ClientOptions,
+    ) -> Self {
+        Self {
+            address,
+            credentials,
+            transport,
+            channel,
+            options,
+            calls: AtomicU32::new(0),
+            sign_in_gate: tokio::sync::Mutex::default(),
+            state: Mutex::default(),
+        }
+    }
+
+    pub fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// An error of this BMC, without the password in any part of it.
+    pub fn error(&self, kind: ErrorKind, what: &str, found: impl AsRef<str>) -> BmcError {
+        let found = redact(found.as_ref(), &[self.credentials.password().expose_secret()]);
+        BmcError::new(kind, format!("{what} on BMC {}", self.address.origin()), found)
+    }
+
+    /// Reads a resource and remembers its entity tag.
+    pub async fn get(&self, what: &str, path: &str) -> Result<Reply, Fault> {
+        let reply = self.call(what, &Request::new(Method::GET, path, None)).await?;
+        if reply.response.status != 200 {
+            let found = format!("{path} was answered with status {} and no content", reply.response.status);
+            return Err(self.error(ErrorKind::Protocol, what, found).into());
+        }
+        self.note_etag(path, &reply);
+        Ok(reply)
+    }
+
+    pub async fn post(&self, what: &str, path: &str, body: &Value) -> Result<Reply, Fault> {
+        self.call(what, &Request::new(Method::POST, path, Some(bytes_of(body)))).await
+    }
+
+    /// Changes a resource. Its entity tag goes along if one is known; a tag that no longer holds is read anew once, a weak one is tried
+    /// in its strong form, and then it goes without (BMCs disagree on tags; none of our changes depends on what was there before).
+    pub async fn patch(&self, what: &str, path: &str, body: &Value) -> Result<Reply, Fault> {
+        let known = self.state().etags.get(path).cloned();
+        let had_none = known.is_none();
+        let mut fault = match self.patch_once(what, path, body, known.as_deref()).await {
+            Err(fault) if fault.status() == Some(412) || (had_none && fault.status() == Some(428)) => fault,
+            other => return other,
+        };
+        self.state().etags.remove(path);
+        self.get(what, path).await?;
+        let fresh = self.state().etags.get(path).cloned();
+        let strong = fresh.as_deref().and_then(|tag| tag.strip_prefix("W/")).map(ToOwned::to_owned);
+        for tag in [fresh, strong].into_iter().flatten() {
+            match self.patch_once(what, path, body, Some(&tag)).await {
+                Err(again) if again.status() == Some(412) => fault = again,
+                other => return other,
+            }
+        }
+        if fault.status() == Some(428) {
+            return Err(fault);
+        }
+        self.patch_once(what, path, body, None).await
+    }
+
+    async fn patch_once(&self, what: &str, path: &str, body: &Value, tag: Option<&str>) -> Result<Reply, Fault> {
+        let mut request = Request::new(Method::PATCH, path, Some(bytes_of(body)));
+        if let Some(tag) = tag.and_then(|tag| HeaderValue::from_str(tag).ok()) {
+            request.headers.insert(IF_MATCH, tag);
+        }
+        let reply = self.call(what, &request).await?;
+        // What was known of the resource is old now.
+        self.state().etags.remove(path);
+        Ok(reply)
+    }
+
+    fn note_etag(&self, path: &str, reply: &Reply) {
+        let header = reply.response.header("etag");
+        let tag = header.or_else(|| reply.value.get("@odata.etag").and_then(Value::as_str)).unwrap_or_default();
+        let usable = (1..=256).contains(&tag.len()) && tag != "\"\"" && HeaderValue::from_str(tag).is_ok();
+        let mut state = self.state();
+        if !usable {
+            state.etags.remove(path);
+            return;
+        }
+        if state.etags.len() >= MAX_ETAGS {
+            state.etags.clear();
+        }
+        state.etags.insert(path.to_owned(), tag.to_owned());
+    }
+
+    /// Sends with credentials; signs in first if need be, and anew, once, if the session has ended.
+    pub async fn call(&self, what: &str, request: &Request) -> Result<Reply, Fault> {
+        let auth = self.authorize(what).await?;
+        match self.call_as(what, request, Some(&auth)).await {
+            Err(Fault::Refused(refusal)) if refusal.status == 401 && matches!(auth, Auth::Session { .. }) => {
+                let auth = self.renew(what, &auth).await?;
+                self.call_as(what, request, Some(&auth)).await
+            }
+            other => other,
+        }
+    }
+
+    /// Sends with these credentials, or none; repeats what can be repeated while the BMC is busy.
+    pub async fn call_as(&self, what: &str, request: &Request, auth: Option<&Auth>) -> Result<Reply, Fault> {
+        let mut request = request.clone();
+        self.sign(&mut request, auth);
+        let repeatable = request.method != Method::POST;
+        let mut retry = 0;
+        let mut dropped = false;
+        loop {
+            let answer = self.followed(what, &request, retry).await;
+            let wait = match &answer {
+                // A connection that the BMC closed while it was idle, or a hiccup: at once, once.
+                Err((error, TransportError::Dropped { .. })) if repeatable && !dropped => {
+                    tracing::debug!(%error, "repeated after a lost connection");
+                    dropped = true;
+                    Some(std::time::Duration::ZERO)
+                }
+                Ok(response) if repeatable && matches!(response.status, 429 | 503) => {
+                    self.options.busy.wait_at_least(retry, response.retry_after())
+                }
+                _ => None,
+            };
+            let Some(wait) = wait else {
+                let response = answer.map_err(|(error, source)| error.caused_by(source))?;
+                return self.judge(what, &request, response);
+            };
+            if !wait.is_zero() {
+                self.options.pacer.wait(wait).await;
+            }
+            retry += 1;
+        }
+    }
+
+    fn sign(&self, request: &mut Request, auth: Option<&Auth>) {
+        match auth {
+            None => {}
+            Some(Auth::Session { token, .. }) => {
+                request.headers.insert(HeaderName::from_static("x-auth-token"), token.clone());
+            }
+            Some(Auth::Basic) => {
+                let pair = format!("{}:{}", self.credentials.username(), self.credentials.password().expose_secret());
+                let encoded = base64::engine::general_purpose::STANDARD.encode(pair);
+                // Base64 is always a valid header value.
+                if let Ok(mut value) = HeaderValue::from_str(&format!("Basic {encoded}")) {
+                    value.set_sensitive(true);
+                    request.headers.insert(AUTHORIZATION, value);
+                }
+            }
+        }
+    }
+
+    /// Follows redirects of reads that stay at the BMC.
+    async fn followed(
+        &self,
+        what: &str,
+        request: &Request,
+        retry: u32,
+    ) -> Result<Response, (BmcError, TransportError)> {
+        let mut response = self.once(what, request, retry).await?;
+        for _ in 0..MAX_REDIRECTS {
+            if request.method != Method::GET || !matches!(response.status, 301 | 302 | 307 | 308) {
+                break;
+            }
+            let Some(path) = response.header("location").and_then(|location| self.stays(location)) else { break };
+            let mut next = request.clone();
+            next.path = path;
+            response = self.once(what, &next, retry).await?;
+        }
+        Ok(response)
+    }
+
+    /// The path of a redirect that does not leave the BMC.
+    fn stays(&self, location: &str) -> Option<String> {
+        let path = path_only(location)?;
+        if location.starts_with('/') {
+            return Some(path);
+        }
+        let (target, own) = (url::Url::parse(location).ok()?, url::Url::parse(&self.address.origin()).ok()?);
+        (target.origin() == own.origin()).then_some(path)
+    }
+
+    /// One request in its turn.
+    async fn once(&self, what: &str, request: &Request, retry: u32) -> Result<Response, (BmcError, TransportError)> {
+        let turn = self.channel.begin(request.method.as_str(), &request.path, retry).await;
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        let answer = match self.transport.send(request).await {
+            Ok(response) if response.body.len() > MAX_BODY => Err(TransportError::TooLarge),
+            other => other,
+        };
+        match answer {
+            Ok(response) => {
+                turn.end(CallOutcome::Status(response.status));
+                Ok(response)
+            }
+            Err(source) => {
+                let error = self.no_answer(what, &source);
+                turn.end(CallOutcome::Failed(error.kind));
+                Err((error, source))
+            }
+        }
+    }
+
+    fn no_answer(&self, what: &str, source: &TransportError) -> BmcError {
+        let kind = match source {
+            TransportError::Connect { .. } | TransportError::Dropped { .. } | TransportError::Tls { .. } => {
+                ErrorKind::Unreachable
+            }
+            TransportError::Certificate { .. } => ErrorKind::TlsNotTrusted,
+            TransportError::Timeout { .. } => ErrorKind::Timeout,
+            TransportError::TooLarge | TransportError::Protocol { .. } => ErrorKind::Protocol,
+        };
+        let error = self.error(kind, what, clean(&source.to_string(), 400));
+        match source {
+            TransportError::Tls { .. } => {
+                error.advise("check the port; a BMC without TLS is addressed with redfish-virtualmedia+http")
+            }
+            _ => error,
+        }
+    }
+
+    /// An answer as what it means.
+    fn judge(&self, what: &str, request: &Request, response: Response) -> Result<Reply, Fault> {
+        if (200..300).contains(&response.status) {
+            return self.understood(what, request, response);
+        }
+        let body = ErrorBody::parse(&response.body);
+        let kind = self.kind_of(request, &response, &body);
+        let reason = StatusCode::from_u16(response.status)
+            .ok()
+            .and_then(|status| status.canonical_reason())
+            .unwrap_or("unknown status");
+        let mut found = format!("the BMC answered {} {reason}", response.status);
+        if (300..400).contains(&response.status) {
+            let target = clean(response.header("location").unwrap_or("nowhere"), 200);
+            found = format!("{found}, a redirect to {target}, which is not followed");
+        }
+        if let Some(sentence) = body.sentence() {
+            found = format!("{found}: {sentence}");
+        }
+        let mut error = self.error(kind, what, found);
+        if (300..400).contains(&response.status) {
+            error = error
+                .advise("write the address that it redirects to into spec.bmc.address, with +http or +https to match");
+        }
+        Err(Fault::Refused(Box::new(Refusal {
+            status: response.status,
+            body,
+            error,
+            retry_after: response.retry_after(),
+        })))
+    }
+
+    fn kind_of(&self, request: &Request, response: &Response, body: &ErrorBody) -> ErrorKind {
+        let password_due = body.has("PasswordChangeRequired");
+        match response.status {
+            _ if body.has("SessionLimitExceeded") => ErrorKind::SessionLimit,
+            401 => ErrorKind::Unauthorized,
+            403 if password_due || request.method == Method::GET || body.has("InsufficientPrivilege") => {
+                ErrorKind::Unauthorized
+            }
+            404 | 410 => ErrorKind::NotFound,
+            status => ErrorKind::Rejected { status },
+        }
+    }
+
+    fn understood(&self, what: &str, request: &Request, response: Response) -> Result<Reply, Fault> {
+        let blank = response.body.iter().all(u8::is_ascii_whitespace);
+        // Nothing is read from the answer to a change, except where a task or session is made: those look at headers first.
+        let needed = request.method == Method::GET && response.status == 200;
+        let value = if blank && !needed { Ok(Value::Null) } else { serde_json::from_slice(&response.body) };
+        match value {
+            Ok(value) => Ok(Reply { response, value }),
+            Err(_) if !needed => Ok(Reply { response, value: Value::Null }),
+            Err(source) => {
+                let start = clean(&String::from_utf8_lossy(&response.body[..response.body.len().min(80)]), 60);
+                let found =
+                    format!("the answer to GET {} is not JSON; it begins with {start:?}", clean(&request.path, 200));
+                Err(self.error(ErrorKind::Protocol, what, found).caused_by(source).into())
+            }
+        }
+    }
+}
+
+/// A body as bytes. A `Value` has text keys only: it always serialises.
+fn bytes_of(body: &Value) -> Vec<u8> {
+    body.to_string().into_bytes()
+}

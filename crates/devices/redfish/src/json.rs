@@ -1,0 +1,105 @@
+//! Lenient reading of JSON that somebody else wrote.
+
+use serde_json::Value;
+
+use crate::text::clean;
+
+/// Longest resource path, bytes.
+const MAX_PATH: usize = 1024;
+/// Most members that are looked at in a collection.
+pub const MAX_MEMBERS: usize = 128;
+
+/// A text field, cleaned; `None` when absent, empty or not text.
+pub fn text(value: &Value, field: &str) -> Option<String> {
+    let text = clean(value.get(field)?.as_str()?, crate::text::MAX_FIELD);
+    (!text.is_empty()).then_some(text)
+}
+
+/// A field compared as an enum member: text without change, `None` when absent.
+pub fn word<'a>(value: &'a Value, field: &str) -> Option<&'a str> {
+    value.get(field)?.as_str()
+}
+
+/// A Boolean field; some BMCs write it as text.
+pub fn flag(value: &Value, field: &str) -> Option<bool> {
+    match value.get(field)? {
+        Value::Bool(flag) => Some(*flag),
+        Value::String(text) if text.eq_ignore_ascii_case("true") => Some(true),
+        Value::String(text) if text.eq_ignore_ascii_case("false") => Some(false),
+        _ => None,
+    }
+}
+
+/// A list of texts, bounded; a single text counts as a list of one.
+pub fn words(value: Option<&Value>) -> Vec<String> {
+    match value {
+        Some(Value::Array(items)) => {
+            items.iter().filter_map(Value::as_str).take(MAX_MEMBERS).map(|item| clean(item, 100)).collect()
+        }
+        Some(Value::String(item)) => vec![clean(item, 100)],
+        _ => Vec::new(),
+    }
+}
+
+/// The path that a link points to: `{"@odata.id": "/redfish/v1/…"}`.
+pub fn link(value: &Value) -> Option<String> {
+    path_only(value.get("@odata.id").or_else(|| value.get("@odata.Id")).unwrap_or(value).as_str()?)
+}
+
+/// A field that is a link.
+pub fn link_at(value: &Value, field: &str) -> Option<String> {
+    link(value.get(field)?)
+}
+
+/// The links of a collection, or of a list.
+pub fn links(list: Option<&Value>) -> Vec<String> {
+    let Some(Value::Array(items)) = list else { return Vec::new() };
+    items.iter().take(MAX_MEMBERS).filter_map(link).collect()
+}
+
+/// The path of a link or `Location`, which may be a whole URL: requests always go to the BMC's own address, whatever host is written.
+/// `None` when it is not a clean absolute path.
+pub fn path_only(text: &str) -> Option<String> {
+    if text.len() > MAX_PATH * 2 {
+        return None;
+    }
+    let path = match text.split_once("://") {
+        Some(("http" | "https", rest)) => &rest[rest.find('/')?..],
+        Some(_) => return None,
+        None => text,
+    };
+    let path = path.split('#').next().unwrap_or(path);
+    let clean = path.starts_with('/')
+        && !path.starts_with("//")
+        && path.len() <= MAX_PATH
+        && path.bytes().all(|b| {
+            b.is_ascii_graphic() && !matches!(b, b'\\' | b'"' | b'<' | b'>' | b'`' | b'{' | b'}' | b'|' | b'^')
+        })
+        && !path.split(['/', '?']).any(|segment| segment == ".." || segment == ".");
+    clean.then(|| path.to_owned())
+}
+
+/// Whether two paths name the same resource: a slash at the end does not count.
+pub fn same_path(a: &str, b: &str) -> bool {
+    a.trim_end_matches('/') == b.trim_end_matches('/')
+}
+
+/// The target of an action.
+pub fn action(value: &Value, name: &str) -> Option<String> {
+    path_only(value.get("Actions")?.get(name)?.get("target")?.as_str()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_never_leave_the_bmc() {
+        assert_eq!(path_only("https://evil.example/redfish/v1/x").as_deref(), Some("/redfish/v1/x"));
+        assert_eq!(path_only("/a#/b/0").as_deref(), Some("/a"));
+        for bad in ["", "a", "//evil/x", "ftp://x/y", "https://x", "/a/../b", "/a b", "/a\r\nX: y", "/a\\b"] {
+            assert_eq!(path_only(bad), None, "{bad:?}");
+        }
+        assert_eq!(path_only(&format!("/{}", "a".repeat(2000))), None);
+    }
+}

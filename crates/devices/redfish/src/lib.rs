@@ -1,0 +1,33 @@
+//! Redfish client (DMTF DSP0266): sessions, system, virtual media, boot override, power, Secure Boot, tasks.
+//!
+//! [`Client`] is what others use: one object per system, kept as long as the host is known. It signs in when first needed, keeps what
+//! it has found (service root, paths, actions), so that most operations are one request, and signs out in [`Client::close`]. The core
+//! sends through a [`Transport`]: [`HttpTransport`] in production, a router in the same process in tests. Every request goes through the
+//! BMC's [`bmc::Channel`]: one in flight, each in the ledger.
+//!
+//! Answers are read leniently, as BMCs differ from the schema and from each other; what they do differently beyond that is in
+//! [`quirks`], one named predicate per observed fault.
+
+mod boot;
+pub mod client;
+mod exchange;
+pub mod http_transport;
+mod json;
+mod media;
+pub mod message;
+mod power;
+pub mod quirks;
+pub mod resources;
+mod session;
+mod task;
+mod text;
+pub mod transport;
+
+pub use boot::{BootMode, BootTarget};
+pub use client::{Client, ClientOptions};
+pub use http_transport::{HttpTransport, Tls, TlsError};
+pub use media::Inserted;
+pub use power::ResetType;
+pub use resources::{BootOverride, MediaState, PowerState, SecureBoot, System};
+pub use session::Swept;
+pub use transport::{MAX_BODY, Request, Response, Transport, TransportError};

@@ -1,0 +1,297 @@
+//! Virtual media: the drive found once, what is in it taken out, the medium put in.
+
+use bmc::{BmcError, ErrorKind};
+use serde_json::{Value, json};
+
+use crate::client::Client;
+use crate::exchange::{Fault, Refusal};
+use crate::json::{link_at, links};
+use crate::quirks::Quirks;
+use crate::resources::{MediaState, Slot, System, cd_rank};
+use crate::text::redact;
+
+/// Most drives that are looked at.
+const MAX_SLOTS: usize = 16;
+/// Most managers that are looked at.
+const MAX_MANAGERS: usize = 8;
+/// Most forms in which an insertion is tried.
+const MAX_FORMS: u32 = 5;
+
+/// What an insertion found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Inserted {
+    /// The medium was put in.
+    Now,
+    /// This very medium was in already.
+    Already,
+}
+
+/// Parameters of an insertion beyond the image, as this BMC wants them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Form {
+    flags: bool,
+    transfer: bool,
+    login: bool,
+}
+
+impl Form {
+    fn body(self, url: &str) -> Value {
+        let mut body = json!({ "Image": url });
+        if self.flags {
+            body["Inserted"] = true.into();
+            body["WriteProtected"] = true.into();
+        }
+        if self.transfer {
+            let secure = url.starts_with("https:");
+            body["TransferProtocolType"] = if secure { "HTTPS" } else { "HTTP" }.into();
+            body["TransferMethod"] = "Stream".into();
+        }
+        if self.login {
+            // NVIDIA DGX insists on a user and a password, and sends them nowhere if the server asks for none.
+            body["UserName"] = "none".into();
+            body["Password"] = "none".into();
+        }
+        body
+    }
+
+    /// The form to try next, after this refusal.
+    fn after(self, refusal: &Refusal) -> Option<Self> {
+        if refusal.status != 400 {
+            return None;
+        }
+        let body = &refusal.body;
+        let wants_login = body.mentions("UserName") || body.mentions("Password");
+        let wants_transfer = body.mentions("TransferProtocolType") || body.mentions("TransferMethod");
+        let no_flags = body.mentions("Inserted") || body.mentions("WriteProtected");
+        if self.flags && no_flags {
+            Some(Self { flags: false, ..self })
+        } else if !self.transfer && wants_transfer {
+            Some(Self { transfer: true, ..self })
+        } else if !self.login && wants_login {
+            Some(Self { login: true, transfer: true, ..self })
+        } else if self.flags && (body.key_contains("ActionParameter") || body.key_contains("PropertyUnknown")) {
+            Some(Self { flags: false, ..self })
+        } else {
+            None
+        }
+    }
+}
+
+impl Client {
+    /// Puts a medium in, whatever is in the drive now: three requests the first time (list of drives, drive, insertion), two later; one
+    /// more if something has to be taken out.
+    ///
+    /// The address of the medium does not appear in errors.
+    ///
+    /// # Errors
+    /// [`BmcError`]; `Unsupported` when there is no virtual drive for CDs.
+    pub async fn insert_media(&self, url: &str) -> Result<Inserted, BmcError> {
+        let what = "insert the medium";
+        let mut slot = self.cd_slot(what).await.map_err(|fault| hide(fault.into(), url))?;
+        for _ in 0..MAX_SLOTS {
+            let refusal = match self.insert_into(what, &slot, url).await {
+                Err(Fault::Refused(refusal)) if self.other_slot_may_help(&refusal) => refusal,
+                other => return other.map_err(|fault| hide(fault.into(), url)),
+            };
+            tracing::debug!(slot = %slot.path, error = %refusal.error.found, "this drive takes no medium");
+            self.refuse_slot(&slot.path);
+            slot = match self.cd_slot(what).await {
+                Ok(next) => next,
+                Err(_) => {
+                    self.core.state().refused_slots.clear();
+                    return Err(hide(refusal.error, url));
+                }
+            };
+        }
+        Err(self.no_drive(what))
+    }
+
+    fn refuse_slot(&self, path: &str) {
+        let mut state = self.core.state();
+        state.refused_slots.push(path.to_owned());
+        state.slot = None;
+    }
+
+    /// Takes the medium out: one request, once the drive is known. An empty drive is a success.
+    ///
+    /// # Errors
+    /// [`BmcError`].
+    pub async fn eject_media(&self) -> Result<(), BmcError> {
+        let what = "eject the medium";
+        let known = self.core.state().slot.clone();
+        let slot = match known {
+            Some(slot) => slot,
+            None => {
+                let slot = match self.cd_slot(what).await {
+                    Ok(slot) => slot,
+                    // Without a drive there is no medium.
+                    Err(Fault::Other(error)) if error.kind == ErrorKind::Unsupported => return Ok(()),
+                    Err(fault) => return Err(fault.into()),
+                };
+                if !slot.state.is_occupied() && !self.core.state().quirks.inserted_is_stale() {
+                    return Ok(());
+                }
+                slot
+            }
+        };
+        Ok(self.eject_from(what, &slot).await?)
+    }
+
+    /// What is in the drive: one request, once the drive is known.
+    ///
+    /// # Errors
+    /// [`BmcError`]; `Unsupported` when there is no virtual drive for CDs.
+    pub async fn media_state(&self) -> Result<MediaState, BmcError> {
+        Ok(self.cd_slot("read the virtual drive").await?.state)
+    }
+
+    /// The drive as it is now; found first if it is not known.
+    async fn cd_slot(&self, what: &str) -> Result<Slot, Fault> {
+        let known = self.core.state().slot.as_ref().map(|slot| slot.path.clone());
+        if let Some(path) = known {
+            match self.core.get(what, &path).await {
+                Ok(reply) => {
+                    let slot = Slot::read(&path, &reply.value);
+                    self.core.state().slot = Some(slot.clone());
+                    return Ok(slot);
+                }
+                // The BMC has other drives now, after an update for instance.
+                Err(fault) if fault.status() == Some(404) => self.core.state().slot = None,
+                Err(fault) => return Err(fault),
+            }
+        }
+        let slot = self.find_slot(what).await?;
+        self.core.state().slot = Some(slot.clone());
+        Ok(slot)
+    }
+
+    /// The system's drives first (since VirtualMedia 1.4 of 2020), then those of its managers.
+    async fn find_slot(&self, what: &str) -> Result<Slot, Fault> {
+        let system: System = self.known_system(what).await?;
+        if let Some(collection) = &system.virtual_media
+            && let Some(slot) = self.slot_in(what, collection).await?
+        {
+            return Ok(slot);
+        }
+        for manager in self.managers(what, &system).await?.iter().take(MAX_MANAGERS) {
+            let reply = match self.core.get(what, manager).await {
+                Ok(reply) => reply,
+                Err(fault) if fault.status() == Some(404) => continue,
+                Err(fault) => return Err(fault),
+            };
+            if let Some(collection) = link_at(&reply.value, "VirtualMedia")
+                && let Some(slot) = self.slot_in(what, &collection).await?
+            {
+                return Ok(slot);
+            }
+        }
+        Err(self.no_drive(what).into())
+    }
+
+    async fn slot_in(&self, what: &str, collection: &str) -> Result<Option<Slot>, Fault> {
+        let mut paths = match self.core.get(what, collection).await {
+            Ok(reply) => links(reply.value.get("Members")),
+            Err(fault) if matches!(fault.status(), Some(404 | 405 | 501)) => return Ok(None),
+            Err(fault) => return Err(fault),
+        };
+        let refused = self.core.state().refused_slots.clone();
+        paths.sort_by_key(|path| cd_rank(path));
+        paths.truncate(MAX_SLOTS);
+        paths.retain(|path| !refused.contains(path));
+        for path in paths {
+            match self.core.get(what, &path).await {
+                Ok(reply) => {
+                    let slot = Slot::read(&path, &reply.value);
+                    if slot.takes_cd {
+                        return Ok(Some(slot));
+                    }
+                }
+                // Internal drives of some (Cisco) cannot even be read.
+                Err(fault) if matches!(fault.status(), Some(400 | 404 | 405)) => {}
+                Err(fault) => return Err(fault),
+            }
+        }
+        Ok(None)
+    }
+
+    fn no_drive(&self, what: &str) -> BmcError {
+        let found = "the BMC has no virtual drive for CDs that can be used";
+        let advice = "check that virtual media are licensed and switched on at the BMC";
+        self.core.error(ErrorKind::Unsupported, what, found).advise(advice)
+    }
+
+    fn other_slot_may_help(&self, refusal: &Refusal) -> bool {
+        let cisco = self.core.state().quirks.slot_may_refuse_with_400();
+        matches!(refusal.status, 404 | 405 | 501) || (cisco && refusal.status == 400)
+    }
+
+    async fn insert_into(&self, what: &str, slot: &Slot, url: &str) -> Result<Inserted, Fault> {
+        let quirks = self.core.state().quirks.clone();
+        let stale = quirks.inserted_is_stale();
+        if !stale && slot.state.is_occupied() && slot.state.image.as_deref() == Some(url) {
+            return Ok(Inserted::Already);
+        }
+        let ejected = stale || slot.state.is_occupied();
+        if ejected {
+            self.eject_from(what, slot).await?;
+        }
+        let mut form = Form { flags: !quirks.insert_takes_only_the_image(), transfer: false, login: false };
+        let (mut forms, mut waits) = (0, 0);
+        loop {
+            let refusal = match self.try_insert(what, slot, form, url).await {
+                Ok(()) => return Ok(Inserted::Now),
+                Err(Fault::Refused(refusal)) => refusal,
+                Err(fault) => return Err(fault),
+            };
+            if let Some(next) = form.after(&refusal).filter(|_| forms < MAX_FORMS) {
+                form = next;
+                forms += 1;
+                continue;
+            }
+            // Dell answers 5xx while the eject before still runs; HPE refuses during the self-test.
+            let passing = (ejected && refusal.status >= 500)
+                || refusal.status == 503
+                || Quirks::busy_with_self_test(&refusal.body);
+            let wait = self.core.options.settle.wait_at_least(waits, refusal.retry_after).filter(|_| passing);
+            let Some(wait) = wait else { return Err(Fault::Refused(refusal)) };
+            self.core.options.pacer.wait(wait).await;
+            waits += 1;
+        }
+    }
+
+    async fn try_insert(&self, what: &str, slot: &Slot, form: Form, url: &str) -> Result<(), Fault> {
+        let reply = match &slot.insert {
+            Some(action) => self.core.post(what, action, &form.body(url)).await?,
+            // Lenovo SD530 and others have no action: the resource itself is changed, and Inserted has to be named.
+            None => self.core.patch(what, &slot.path, &Form { flags: true, ..form }.body(url)).await?,
+        };
+        self.core.finish(what, reply).await
+    }
+
+    async fn eject_from(&self, what: &str, slot: &Slot) -> Result<(), Fault> {
+        let sent = match &slot.eject {
+            // HPE refuses a request without body; the others ignore an empty object.
+            Some(action) => self.core.post(what, action, &json!({})).await,
+            None => self.core.patch(what, &slot.path, &json!({ "Image": null, "Inserted": false })).await,
+        };
+        let fault = match sent {
+            Ok(reply) => return self.core.finish(what, reply).await,
+            Err(fault) => fault,
+        };
+        if fault.status().is_none_or(|status| status == 401 || status == 403) {
+            return Err(fault);
+        }
+        // Nothing in it? Then there was nothing to do, whatever the answer was.
+        let now = self.core.get(what, &slot.path).await?;
+        let now = Slot::read(&slot.path, &now.value).state;
+        if now.is_occupied() || now.inserted.is_none() { Err(fault) } else { Ok(()) }
+    }
+}
+
+/// The address of a medium is a secret: whoever knows it reads the host's configuration.
+fn hide(mut error: BmcError, url: &str) -> BmcError {
+    let path = url.splitn(4, '/').nth(3).unwrap_or(url);
+    error.found = redact(&error.found, &[url, path]);
+    error.source = None;
+    error
+}

@@ -1,0 +1,180 @@
+//! Redfish error bodies (DSP0266, 8.6) turned into one sentence.
+
+use serde_json::Value;
+
+use crate::text::clean;
+
+/// Most messages that are read from a body.
+const MAX_MESSAGES: usize = 8;
+/// Most messages that are shown.
+const SHOWN: usize = 3;
+/// Longest sentence, characters.
+const MAX_SENTENCE: usize = 500;
+
+/// One entry of `@Message.ExtendedInfo`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Message {
+    /// `MessageId` without registry and version: `PropertyUnknown` of `Base.1.8.PropertyUnknown`.
+    pub key: String,
+    /// Text.
+    pub text: String,
+    /// `MessageArgs`.
+    pub args: Vec<String>,
+    /// What the BMC advises.
+    pub resolution: String,
+}
+
+/// What a BMC says in the body of an answer.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ErrorBody {
+    /// Messages, the most telling first.
+    pub messages: Vec<Message>,
+}
+
+impl ErrorBody {
+    /// Reads a body, whatever it is. A body that is no JSON, or says nothing, gives no messages.
+    #[must_use]
+    pub fn parse(body: &[u8]) -> Self {
+        serde_json::from_slice::<Value>(body).map_or_else(|_| Self::default(), |value| Self::read(&value))
+    }
+
+    /// Reads an error object, the `Messages` of a task, or a resource that carries `@Message.ExtendedInfo`.
+    #[must_use]
+    pub fn read(value: &Value) -> Self {
+        let error = value.get("error").unwrap_or(value);
+        let info = error
+            .get("@Message.ExtendedInfo")
+            .or_else(|| value.get("@Message.ExtendedInfo"))
+            .or_else(|| error.get("Messages"));
+        let mut messages: Vec<Message> = match info {
+            Some(Value::Array(items)) => items.iter().take(MAX_MESSAGES).filter_map(message).collect(),
+            // Some BMCs leave out the list around a single entry.
+            Some(single @ Value::Object(_)) => message(single).into_iter().collect(),
+            Some(Value::String(text)) => vec![Message { text: clean(text, 300), ..Message::default() }],
+            _ => Vec::new(),
+        };
+        if messages.is_empty()
+            && let Some(text) = error.get("message").and_then(Value::as_str)
+        {
+            let key = error.get("code").and_then(Value::as_str).map(key_of).unwrap_or_default();
+            messages.push(Message { key, text: clean(text, 300), ..Message::default() });
+        }
+        // «GeneralError» only says that there is more to read.
+        messages.sort_by_key(|message| message.key == "GeneralError");
+        Self { messages }
+    }
+
+    /// Whether an entry has this key.
+    #[must_use]
+    pub fn has(&self, key: &str) -> bool {
+        self.messages.iter().any(|message| message.key.eq_ignore_ascii_case(key))
+    }
+
+    /// Whether an entry's key contains this word, in any case.
+    #[must_use]
+    pub fn key_contains(&self, word: &str) -> bool {
+        let word = word.to_ascii_lowercase();
+        self.messages.iter().any(|message| message.key.to_ascii_lowercase().contains(&word))
+    }
+
+    /// Whether an entry names this property or parameter, in its arguments or its text.
+    #[must_use]
+    pub fn mentions(&self, name: &str) -> bool {
+        self.messages.iter().any(|message| {
+            message.args.iter().any(|arg| arg.contains(name))
+                || message.text.contains(name)
+                || message.resolution.contains(name)
+        })
+    }
+
+    /// One sentence for people, or `None` when the body says nothing.
+    #[must_use]
+    pub fn sentence(&self) -> Option<String> {
+        let telling = self.messages.iter().any(|message| message.key != "GeneralError");
+        let mut parts: Vec<String> = Vec::new();
+        for message in self.messages.iter().filter(|message| !telling || message.key != "GeneralError") {
+            let text = if message.text.is_empty() { &message.key } else { &message.text };
+            let text = text.trim_end_matches('.').to_owned();
+            if !text.is_empty() && !parts.contains(&text) {
+                parts.push(text);
+            }
+        }
+        parts.truncate(SHOWN);
+        let resolution = self.messages.iter().map(|message| message.resolution.as_str()).find(|text| useful(text));
+        if let Some(resolution) = resolution {
+            parts.push(format!("the BMC advises: {}", resolution.trim_end_matches('.')));
+        }
+        let sentence = clean(&parts.join("; "), MAX_SENTENCE);
+        (!sentence.is_empty()).then_some(sentence)
+    }
+}
+
+/// Phrases that stand in every second answer and help nobody.
+fn useful(resolution: &str) -> bool {
+    let lower = resolution.to_ascii_lowercase();
+    !lower.is_empty()
+        && lower != "none"
+        && lower != "none."
+        && !lower.contains("resubmit the request if the operation failed")
+}
+
+fn message(value: &Value) -> Option<Message> {
+    let object = value.as_object()?;
+    let text = |names: [&str; 2], most| {
+        let found = names.iter().find_map(|name| object.get(*name)?.as_str());
+        found.map(|found| clean(found, most)).unwrap_or_default()
+    };
+    // Before version 1.0 the field was called MessageID.
+    let id = text(["MessageId", "MessageID"], 200);
+    let args = crate::json::words(object.get("MessageArgs"));
+    let mut words = text(["Message", "message"], 300);
+    for (index, arg) in args.iter().enumerate().take(9) {
+        words = words.replace(&format!("%{}", index + 1), arg);
+    }
+    let message = Message {
+        key: key_of(&id),
+        text: clean(&words, 300),
+        args,
+        resolution: text(["Resolution", "resolution"], 300),
+    };
+    (!message.key.is_empty() || !message.text.is_empty()).then_some(message)
+}
+
+/// Last part of `Registry.1.2.Key`.
+fn key_of(id: &str) -> String {
+    clean(id.rsplit('.').next().unwrap_or(id), 100)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn list_single_entry_and_bare_message() {
+        let list = json!({"error": {"code": "Base.1.0.GeneralError", "message": "See ExtendedInfo.", "@Message.ExtendedInfo": [
+            {"MessageId": "Base.1.0.GeneralError", "Message": "A general error."},
+            {"MessageId": "Base.1.0.PropertyUnknown", "Message": "The property %1 is unknown.", "MessageArgs": ["Context"],
+             "Resolution": "Remove it."}]}});
+        let body = ErrorBody::read(&list);
+        assert!(body.has("PropertyUnknown") && body.mentions("Context"));
+        assert_eq!(body.sentence().unwrap(), "The property Context is unknown; the BMC advises: Remove it");
+        let single = json!({"error": {"@Message.ExtendedInfo": {"MessageId": "Base.1.5.GeneralError", "Message": "See Resolution.",
+            "Resolution": "Use JSON."}}});
+        assert_eq!(ErrorBody::read(&single).sentence().unwrap(), "See Resolution; the BMC advises: Use JSON");
+        let bare = json!({"error": {"code": "X.1.Y", "message": "Bad\nthing"}});
+        assert_eq!(ErrorBody::read(&bare).sentence().unwrap(), "Bad thing");
+        let iris = json!({"error": {"@Message.ExtendedInfo": [{"MessageID": "iLO.0.10.Busy", "MessageArgs": "x"}]}});
+        assert_eq!(ErrorBody::read(&iris).sentence().unwrap(), "Busy");
+    }
+
+    #[test]
+    fn nothing_useful_gives_nothing() {
+        for body in
+            [&b""[..], b"<html>", b"[]", b"null", b"{\"error\":5}", b"{\"error\":{\"@Message.ExtendedInfo\":[1,null]}}"]
+        {
+            assert_eq!(ErrorBody::parse(body).sentence(), None);
+        }
+    }
+}

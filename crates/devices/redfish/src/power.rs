@@ -1,0 +1,214 @@
+//! Power: resets by what the BMC allows, and the state that is there already counted as success.
+
+use std::time::Duration;
+
+use bmc::{BmcError, ErrorKind};
+use serde_json::{Value, json};
+
+use crate::client::Client;
+use crate::exchange::Fault;
+use crate::json::words;
+use crate::resources::{PowerState, System};
+
+/// A power state read so recently need not be read again before a restart.
+const FRESH: Duration = Duration::from_secs(10);
+
+/// `ResetType` of `ComputerSystem.Reset`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResetType {
+    /// Switch on.
+    On,
+    /// Switch off at once.
+    ForceOff,
+    /// Ask the operating system to shut down.
+    GracefulShutdown,
+    /// Reset at once; a machine that is off stays so, or is switched on, depending on the BMC: see [`Client::restart`].
+    ForceRestart,
+    /// Off and on.
+    PowerCycle,
+}
+
+impl ResetType {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::On => "On",
+            Self::ForceOff => "ForceOff",
+            Self::GracefulShutdown => "GracefulShutdown",
+            Self::ForceRestart => "ForceRestart",
+            Self::PowerCycle => "PowerCycle",
+        }
+    }
+
+    /// What does the same where the type itself is not offered.
+    const fn substitutes(self) -> &'static [&'static str] {
+        match self {
+            Self::On => &["ForceOn", "PushPowerButton"],
+            Self::ForceOff => &[],
+            // Pushing the button briefly is how an operating system is asked by hand.
+            Self::GracefulShutdown => &["PushPowerButton"],
+            Self::ForceRestart => &["PowerCycle"],
+            Self::PowerCycle => &["ForceRestart"],
+        }
+    }
+
+    const fn what(self) -> &'static str {
+        match self {
+            Self::On => "switch the machine on",
+            Self::ForceOff => "switch the machine off",
+            Self::GracefulShutdown => "shut the machine down",
+            Self::ForceRestart | Self::PowerCycle => "restart the machine",
+        }
+    }
+
+    /// Power state that shows that nothing was left to do.
+    const fn goal(self) -> Option<PowerState> {
+        match self {
+            Self::On => Some(PowerState::On),
+            Self::ForceOff | Self::GracefulShutdown => Some(PowerState::Off),
+            Self::ForceRestart | Self::PowerCycle => None,
+        }
+    }
+}
+
+impl Client {
+    /// Sends a reset: one request. Returns when the BMC has taken it; whether the machine follows is seen by [`Client::power_state`].
+    /// A machine that is already in the state is a success.
+    ///
+    /// # Errors
+    /// [`BmcError`]; `Unsupported` when the BMC offers neither this type nor one that does the same.
+    pub async fn reset(&self, kind: ResetType) -> Result<(), BmcError> {
+        let what = kind.what();
+        let system = self.known_system(what).await?;
+        let name = self.reset_name(what, &system, kind).await?;
+        let target = match &system.reset.target {
+            Some(target) => target.clone(),
+            None => format!("{}/Actions/ComputerSystem.Reset", system.path.trim_end_matches('/')),
+        };
+        let mut attempt = 0;
+        loop {
+            // A button only toggles: it must not be pushed at a machine that is there already.
+            if name == "PushPowerButton" && Some(self.read_system(what).await?.power_state) == kind.goal() {
+                return Ok(());
+            }
+            let fault = match self.send_reset(what, &target, &name).await {
+                Ok(()) => return Ok(()),
+                Err(fault) => fault,
+            };
+            if !matches!(fault.status(), Some(400 | 409)) {
+                return Err(fault.into());
+            }
+            let Some(goal) = kind.goal() else { return Err(fault.into()) };
+            if self.read_system(what).await?.power_state == goal {
+                return Ok(());
+            }
+            let conflicts = kind == ResetType::On
+                && fault.status() == Some(409)
+                && self.core.state().quirks.power_on_conflicts_for_a_while();
+            let wait = self.core.options.settle.wait(attempt).filter(|_| conflicts);
+            let Some(wait) = wait else { return Err(fault.into()) };
+            self.core.options.pacer.wait(wait).await;
+            attempt += 1;
+        }
+    }
+
+    /// Makes the machine start anew, whether it is on or off: one request if its power was read within the last ten seconds, two
+    /// otherwise. Where the BMC offers no restart, it is switched off, and on when it is off.
+    ///
+    /// # Errors
+    /// [`BmcError`].
+    pub async fn restart(&self) -> Result<(), BmcError> {
+        let what = "restart the machine";
+        let seen = self.core.state().power_seen;
+        let state = match seen {
+            Some((state, at)) if at.elapsed() < FRESH => state,
+            _ => self.read_system(what).await?.power_state,
+        };
+        if state == PowerState::Off {
+            return self.reset(ResetType::On).await;
+        }
+        match self.reset(ResetType::ForceRestart).await {
+            Err(error) if error.kind == ErrorKind::Unsupported => self.off_and_on(what).await,
+            // It went off in between.
+            Err(error) if matches!(error.status(), Some(400 | 409)) => {
+                if self.read_system(what).await?.power_state == PowerState::Off {
+                    return self.reset(ResetType::On).await;
+                }
+                Err(error)
+            }
+            other => other,
+        }
+    }
+
+    async fn off_and_on(&self, what: &str) -> Result<(), BmcError> {
+        self.reset(ResetType::ForceOff).await?;
+        let mut waited = Duration::ZERO;
+        for attempt in 0.. {
+            if self.read_system(what).await?.power_state == PowerState::Off {
+                return self.reset(ResetType::On).await;
+            }
+            let Some(wait) = self.core.options.power.wait(attempt) else { break };
+            self.core.options.pacer.wait(wait).await;
+            waited += wait;
+        }
+        let found = format!("the machine is not off {} s after the BMC was told to switch it off", waited.as_secs());
+        Err(self
+            .core
+            .error(ErrorKind::Timeout, what, found)
+            .advise("look at the machine's front panel and the BMC's log"))
+    }
+
+    async fn send_reset(&self, what: &str, target: &str, name: &str) -> Result<(), Fault> {
+        let sent = self.core.post(what, target, &json!({ "ResetType": name })).await;
+        {
+            // Whatever the answer says, nothing is known of the power now.
+            let mut state = self.core.state();
+            state.power_seen = None;
+            let system = state.system.as_ref().map(|system| system.path.clone());
+            if let Some(path) = system {
+                state.etags.remove(&path);
+            }
+        }
+        self.core.finish(what, sent?).await
+    }
+
+    /// The type's name, or that of one that does the same, as the BMC allows it.
+    async fn reset_name(&self, what: &str, system: &System, kind: ResetType) -> Result<String, BmcError> {
+        let allowed = self.reset_allowed(what, system).await?;
+        // A BMC that does not say what it allows is asked.
+        if allowed.is_empty() {
+            return Ok(kind.as_str().to_owned());
+        }
+        let names = std::iter::once(kind.as_str()).chain(kind.substitutes().iter().copied());
+        let found = names.filter_map(|name| allowed.iter().find(|offered| offered.eq_ignore_ascii_case(name))).next();
+        found.cloned().ok_or_else(|| {
+            let found =
+                format!("the BMC offers {}, and nothing that does the same as {}", allowed.join(", "), kind.as_str());
+            self.core.error(ErrorKind::Unsupported, what, crate::text::clean(&found, 400))
+        })
+    }
+
+    async fn reset_allowed(&self, what: &str, system: &System) -> Result<Vec<String>, BmcError> {
+        let Some(info) = system.reset.info.as_ref().filter(|_| system.reset.allowed.is_empty()) else {
+            return Ok(system.reset.allowed.clone());
+        };
+        let known = self.core.state().reset_allowed.clone();
+        if let Some(allowed) = known {
+            return Ok(allowed);
+        }
+        let allowed = match self.core.get(what, info).await {
+            Ok(reply) => action_info(&reply.value),
+            Err(fault) if fault.status().is_some() => Vec::new(),
+            Err(fault) => return Err(fault.into()),
+        };
+        self.core.state().reset_allowed = Some(allowed.clone());
+        Ok(allowed)
+    }
+}
+
+/// `AllowableValues` of the parameter `ResetType` (schema ActionInfo).
+fn action_info(value: &Value) -> Vec<String> {
+    let Some(Value::Array(parameters)) = value.get("Parameters") else { return Vec::new() };
+    let reset =
+        parameters.iter().take(32).find(|parameter| parameter.get("Name").and_then(Value::as_str) == Some("ResetType"));
+    words(reset.and_then(|parameter| parameter.get("AllowableValues")))
+}

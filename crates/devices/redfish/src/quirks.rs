@@ -1,0 +1,116 @@
+//! What real BMCs do differently, one named predicate per observed fault, chosen by what the BMC says of itself.
+//!
+//! Faults that show in an error answer (a parameter refused, a field that is missing) are met where they occur, for every maker; here
+//! stand those that must be known beforehand.
+
+/// Who made the BMC and the machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Quirks {
+    maker: Option<Maker>,
+    model: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Maker {
+    Ami,
+    AsrockRack,
+    Cisco,
+    Dell,
+    Hpe,
+    Lenovo,
+    Supermicro,
+}
+
+impl Quirks {
+    /// From the service root's `Vendor` and `Product`, and the system's `Manufacturer` and `Model`; any may be empty.
+    #[must_use]
+    pub fn of(vendor: &str, product: &str, manufacturer: &str, model: &str) -> Self {
+        // The system's maker says more than the BMC's: many boards carry another company's BMC firmware.
+        let maker = [manufacturer, vendor, product].into_iter().find_map(|name| {
+            let name = name.to_ascii_lowercase();
+            let starts = |word: &str| name.starts_with(word);
+            Some(match () {
+                () if starts("dell") || name.contains("dell remote access") => Maker::Dell,
+                () if starts("hpe") || starts("hp ") || name == "hp" || starts("hewlett") => Maker::Hpe,
+                () if starts("supermicro") || starts("super micro") || name == "smci" => Maker::Supermicro,
+                () if starts("lenovo") => Maker::Lenovo,
+                () if starts("cisco") => Maker::Cisco,
+                () if starts("asrock") => Maker::AsrockRack,
+                () if starts("ami") || starts("american megatrends") => Maker::Ami,
+                () => return None,
+            })
+        });
+        Self { maker, model: model.to_owned() }
+    }
+
+    fn is(&self, makers: &[Maker]) -> bool {
+        self.maker.is_some_and(|maker| makers.contains(&maker))
+    }
+
+    /// Dell iDRAC: `Inserted` stays true, and `Image` set, after an eject. Never trust it: always eject before an insertion.
+    #[must_use]
+    pub fn inserted_is_stale(&self) -> bool {
+        self.is(&[Maker::Dell])
+    }
+
+    /// Supermicro X11 and X12: `InsertMedia` refuses `Inserted` and `WriteProtected`.
+    #[must_use]
+    pub fn insert_takes_only_the_image(&self) -> bool {
+        self.is(&[Maker::Supermicro])
+    }
+
+    /// Supermicro X11 and X12: virtual media are a USB CD, which boots by the target `UsbCd` where it is offered. The model
+    /// ARS-111GL-NHR offers it and boots by `Cd` all the same.
+    #[must_use]
+    pub fn virtual_cd_is_usb_cd(&self) -> bool {
+        self.is(&[Maker::Supermicro]) && !self.model.contains("ARS-111GL-NHR")
+    }
+
+    /// AMI MegaRAC and ASRock Rack: a boot change is refused, or half done, unless target, enabled and mode are in the same PATCH.
+    #[must_use]
+    pub fn boot_change_needs_all_fields(&self) -> bool {
+        self.is(&[Maker::Ami, Maker::AsrockRack])
+    }
+
+    /// Cisco UCS: some slots of the list are internal and answer 400 to an insertion; another one takes the medium.
+    #[must_use]
+    pub fn slot_may_refuse_with_400(&self) -> bool {
+        self.is(&[Maker::Cisco])
+    }
+
+    /// Dell iDRAC 10: switching on answers 409 with ActionParameterValueConflict for up to a minute after the power went off.
+    #[must_use]
+    pub fn power_on_conflicts_for_a_while(&self) -> bool {
+        self.is(&[Maker::Dell])
+    }
+
+    /// Lenovo: after the operating system has set the firmware's boot order, a boot override to the disk restores old entries and
+    /// the machine loops: no override to the disk there.
+    #[must_use]
+    pub fn disk_override_restores_old_entries(&self) -> bool {
+        self.is(&[Maker::Lenovo])
+    }
+
+    /// HPE iLO: a change answers 400 UnableToModifyDuringSystemPOST while the machine starts; it works some seconds later. Other makers'
+    /// answers with the same key mean the same.
+    #[must_use]
+    pub fn busy_with_self_test(body: &crate::message::ErrorBody) -> bool {
+        body.has("UnableToModifyDuringSystemPOST") || body.has("InvalidOperationForSystemState")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_systems_maker_wins() {
+        assert!(Quirks::of("AMI", "", "Supermicro", "X12").insert_takes_only_the_image());
+        assert!(Quirks::of("AMI", "AMI Redfish Server", "", "").boot_change_needs_all_fields());
+        assert!(
+            Quirks::of("Dell", "Integrated Dell Remote Access Controller", "Dell Inc.", "R750").inserted_is_stale()
+        );
+        assert!(!Quirks::of("", "", "Supermicro", "ARS-111GL-NHR").virtual_cd_is_usb_cd());
+        assert_eq!(Quirks::of("", "", "Contoso", "3500").maker, None);
+    }
+}

@@ -1,0 +1,267 @@
+//! What is read from resources: service root, system, virtual media slot, Secure Boot. Every field may be missing or odd.
+
+use serde_json::Value;
+
+use crate::json::{action, flag, link_at, links, text, word, words};
+
+/// Power of the machine (`ComputerSystem.PowerState`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PowerState {
+    /// On.
+    On,
+    /// Off.
+    Off,
+    /// On its way to on.
+    PoweringOn,
+    /// On its way to off.
+    PoweringOff,
+    /// The BMC does not say, or says something else.
+    Unknown,
+}
+
+impl PowerState {
+    pub(crate) fn read(value: &Value) -> Self {
+        match word(value, "PowerState").unwrap_or_default().to_ascii_lowercase().as_str() {
+            "on" => Self::On,
+            "off" => Self::Off,
+            "poweringon" => Self::PoweringOn,
+            "poweringoff" => Self::PoweringOff,
+            _ => Self::Unknown,
+        }
+    }
+
+    /// Whether the machine has power; a machine on its way has not arrived. `None` when unknown.
+    #[must_use]
+    pub const fn is_on(self) -> Option<bool> {
+        match self {
+            Self::On | Self::PoweringOff => Some(true),
+            Self::Off | Self::PoweringOn => Some(false),
+            Self::Unknown => None,
+        }
+    }
+}
+
+/// `ComputerSystem.Boot`: the boot override.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BootOverride {
+    /// `BootSourceOverrideEnabled`: `Disabled`, `Once`, `Continuous`.
+    pub enabled: Option<String>,
+    /// `BootSourceOverrideTarget`: `None`, `Cd`, `Hdd`, …
+    pub target: Option<String>,
+    /// `BootSourceOverrideMode`: `UEFI` or `Legacy`.
+    pub mode: Option<String>,
+    /// Targets that the BMC says it takes; empty when it does not say.
+    pub targets: Vec<String>,
+}
+
+/// A system, read leniently.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct System {
+    /// Its path.
+    pub path: String,
+    /// Power.
+    pub power_state: PowerState,
+    /// Boot override.
+    pub boot: BootOverride,
+    /// Maker.
+    pub manufacturer: Option<String>,
+    /// Model.
+    pub model: Option<String>,
+    /// Serial number.
+    pub serial_number: Option<String>,
+    /// SMBIOS UUID as written.
+    pub uuid: Option<String>,
+    /// Firmware version.
+    pub bios_version: Option<String>,
+    /// Stock-keeping unit.
+    pub sku: Option<String>,
+    pub(crate) reset: ResetAction,
+    pub(crate) virtual_media: Option<String>,
+    pub(crate) secure_boot: Option<String>,
+    pub(crate) managers: Vec<String>,
+    pub(crate) settings: Option<String>,
+}
+
+/// `#ComputerSystem.Reset`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ResetAction {
+    pub target: Option<String>,
+    pub allowed: Vec<String>,
+    pub info: Option<String>,
+}
+
+impl System {
+    pub(crate) fn read(path: &str, value: &Value) -> Self {
+        let empty = Value::Null;
+        let boot = value.get("Boot").unwrap_or(&empty);
+        let reset = value.get("Actions").and_then(|actions| actions.get("#ComputerSystem.Reset")).unwrap_or(&empty);
+        let managers = value.get("Links").and_then(|links| links.get("ManagedBy"));
+        Self {
+            path: path.to_owned(),
+            power_state: PowerState::read(value),
+            boot: BootOverride {
+                enabled: text(boot, "BootSourceOverrideEnabled"),
+                target: text(boot, "BootSourceOverrideTarget"),
+                mode: text(boot, "BootSourceOverrideMode"),
+                targets: words(boot.get("BootSourceOverrideTarget@Redfish.AllowableValues")),
+            },
+            manufacturer: text(value, "Manufacturer"),
+            model: text(value, "Model"),
+            serial_number: text(value, "SerialNumber"),
+            uuid: text(value, "UUID"),
+            bios_version: text(value, "BiosVersion"),
+            sku: text(value, "SKU"),
+            reset: ResetAction {
+                target: action(value, "#ComputerSystem.Reset"),
+                allowed: words(reset.get("ResetType@Redfish.AllowableValues")),
+                info: reset.get("@Redfish.ActionInfo").and_then(Value::as_str).and_then(crate::json::path_only),
+            },
+            virtual_media: link_at(value, "VirtualMedia"),
+            secure_boot: link_at(value, "SecureBoot"),
+            managers: links(managers),
+            settings: value.get("@Redfish.Settings").and_then(|settings| link_at(settings, "SettingsObject")),
+        }
+    }
+}
+
+/// What is in a virtual drive.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MediaState {
+    /// `Inserted`; some BMCs do not say, or say it wrongly.
+    pub inserted: Option<bool>,
+    /// `Image`: the address of the medium, where the BMC shows it.
+    pub image: Option<String>,
+}
+
+impl MediaState {
+    /// Whether something is in the drive, as far as the BMC says.
+    #[must_use]
+    pub const fn is_occupied(&self) -> bool {
+        match self.inserted {
+            Some(inserted) => inserted,
+            None => self.image.is_some(),
+        }
+    }
+}
+
+/// A virtual drive.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Slot {
+    pub path: String,
+    pub takes_cd: bool,
+    pub insert: Option<String>,
+    pub eject: Option<String>,
+    pub state: MediaState,
+}
+
+impl Slot {
+    pub fn read(path: &str, value: &Value) -> Self {
+        let types = words(value.get("MediaTypes"));
+        let takes_cd = types.iter().any(|kind| kind.eq_ignore_ascii_case("CD") || kind.eq_ignore_ascii_case("DVD"));
+        let named = types.is_empty() && cd_rank(path) == 0;
+        Self {
+            path: path.to_owned(),
+            takes_cd: takes_cd || named,
+            insert: action(value, "#VirtualMedia.InsertMedia"),
+            eject: action(value, "#VirtualMedia.EjectMedia"),
+            state: MediaState { inserted: flag(value, "Inserted"), image: image(value) },
+        }
+    }
+}
+
+/// The address of the medium; not cut, as it is compared with the one that was inserted.
+fn image(value: &Value) -> Option<String> {
+    let image = word(value, "Image")?;
+    (!image.is_empty() && image.len() <= 4096).then(|| image.to_owned())
+}
+
+/// Order in which drives are looked at, by their path's last part: those named for a CD first, those named for something else last.
+pub(crate) fn cd_rank(path: &str) -> u8 {
+    let name = path.trim_end_matches('/').rsplit('/').next().unwrap_or(path).to_ascii_lowercase();
+    if name.contains("cd") || name.contains("dvd") {
+        0
+    } else if name.contains("floppy") || name.contains("removable") || name.contains("usb") {
+        2
+    } else {
+        1
+    }
+}
+
+/// UEFI Secure Boot (`SecureBoot`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SecureBoot {
+    /// `SecureBootEnable`: the setting, in force from the next boot.
+    pub enable: Option<bool>,
+    /// `SecureBootCurrentBoot` is `Enabled`: in force now.
+    pub current: Option<bool>,
+}
+
+impl SecureBoot {
+    pub(crate) fn read(value: &Value) -> Self {
+        Self {
+            enable: flag(value, "SecureBootEnable"),
+            current: word(value, "SecureBootCurrentBoot").map(|state| state.eq_ignore_ascii_case("enabled")),
+        }
+    }
+}
+
+/// The service root.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Root {
+    pub vendor: String,
+    pub product: String,
+    pub systems: Option<String>,
+    pub managers: Option<String>,
+    /// Session collections to try, in order; empty when the BMC has none.
+    pub sessions: Vec<String>,
+    /// Query that inlines a collection's members, where supported.
+    pub expand: Option<&'static str>,
+}
+
+/// Session collection where nothing names one (DSP0266, 13.3.4.1).
+const SESSIONS: &str = "/redfish/v1/SessionService/Sessions";
+
+impl Root {
+    pub fn read(value: &Value) -> Self {
+        let service = link_at(value, "SessionService");
+        let linked = value.get("Links").and_then(|links| link_at(links, "Sessions"));
+        // Some BMCs link the collection wrongly: the one below the service comes second.
+        let mut sessions: Vec<String> = linked.into_iter().collect();
+        if let Some(service) = service {
+            let below = format!("{}/Sessions", service.trim_end_matches('/'));
+            if !sessions.contains(&below) {
+                sessions.push(below);
+            }
+        }
+        Self {
+            vendor: text(value, "Vendor").unwrap_or_default(),
+            product: text(value, "Product").unwrap_or_default(),
+            systems: link_at(value, "Systems"),
+            managers: link_at(value, "Managers"),
+            sessions,
+            expand: expand(value),
+        }
+    }
+
+    /// What is assumed of a BMC that shows its service root only to users, until it can be read.
+    pub fn hidden() -> Self {
+        Self {
+            vendor: String::new(),
+            product: String::new(),
+            systems: Some("/redfish/v1/Systems".into()),
+            managers: Some("/redfish/v1/Managers".into()),
+            sessions: vec![SESSIONS.into()],
+            expand: None,
+        }
+    }
+}
+
+/// DSP0266, 7.3.2: `.` inlines what is not under `Links`.
+fn expand(value: &Value) -> Option<&'static str> {
+    let features = value.get("ProtocolFeaturesSupported")?.get("ExpandQuery")?;
+    let has = |name| flag(features, name).unwrap_or(false);
+    if !has("NoLinks") {
+        return None;
+    }
+    Some(if has("Levels") { "?$expand=.($levels=1)" } else { "?$expand=." })
+}

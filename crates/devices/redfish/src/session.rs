@@ -1,0 +1,325 @@
+//! Sessions (DSP0266, 13.3.4): signed in when first needed, renewed, ended, and those of an earlier life swept up.
+
+use bmc::{BmcError, ErrorKind};
+use http::Method;
+use secrecy::ExposeSecret;
+use serde_json::{Value, json};
+
+use crate::client::{Auth, Client, Reply};
+use crate::exchange::{Core, Fault};
+use crate::json::{link, path_only, same_path, word};
+use crate::message::ErrorBody;
+use crate::resources::Root;
+use crate::transport::Request;
+
+/// The service root (DSP0266, 6.2).
+const ROOT: &str = "/redfish/v1/";
+/// Most sessions of a BMC that are looked at one by one.
+const MAX_LOOKS: usize = 32;
+/// Most recorded addresses that are taken.
+const MAX_STALE: usize = 64;
+
+/// Result of a sweep.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Swept {
+    /// Sessions that were ended.
+    pub ended: u32,
+    /// Why not all could be looked at, if so; they end when the BMC's idle time is over.
+    pub incomplete: Option<String>,
+}
+
+impl Client {
+    /// Signs in if need be and ends the sessions that an earlier life of this server left at the BMC: those recorded by address
+    /// (`stale`, as [`Client::session_address`] gave them) and those whose `Context` is ours. Sessions that clients of this process use,
+    /// and other users' sessions, stay. One request, and one per session that has to be looked at or ended.
+    ///
+    /// # Errors
+    /// [`BmcError`] when the BMC cannot be reached or used; a BMC that does not show its sessions is no error.
+    pub async fn sweep(&self, stale: &[String]) -> Result<Swept, BmcError> {
+        let what = "end sessions left behind";
+        match self.core.authorize(what).await {
+            Ok(Auth::Basic) => Ok(Swept::default()),
+            Ok(Auth::Session { .. }) => Ok(self.core.sweep(what, stale, None).await?),
+            Err(error) if error.kind == ErrorKind::SessionLimit => {
+                // Perhaps our own sessions fill the BMC: many let basic authentication in even then.
+                let swept = self.core.sweep(what, stale, Some(&Auth::Basic)).await;
+                if !matches!(&swept, Ok(swept) if swept.ended > 0) {
+                    return Err(error);
+                }
+                self.core.authorize(what).await?;
+                Ok(swept?)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Ends the session. The next operation signs in again.
+    ///
+    /// # Errors
+    /// [`BmcError`] when the BMC did not take it; the session is kept, so that it can be tried again.
+    pub async fn close(&self) -> Result<(), BmcError> {
+        let _gate = self.core.sign_in_gate.lock().await;
+        let auth = self.core.state().auth.clone();
+        let Some(auth) = auth else { return Ok(()) };
+        if let Auth::Session { path: Some(path), .. } = &auth {
+            let request = Request::new(Method::DELETE, path, None);
+            match self.core.call_as("end the session", &request, Some(&auth)).await {
+                Ok(_) => {}
+                // It has ended already.
+                Err(fault) if matches!(fault.status(), Some(401 | 403 | 404 | 410)) => {}
+                Err(fault) => return Err(fault.into()),
+            }
+            self.core.channel.remove_session(path);
+        }
+        self.core.state().auth = None;
+        Ok(())
+    }
+}
+
+impl Core {
+    /// The service root, read once.
+    pub async fn root(&self, what: &str) -> Result<Root, BmcError> {
+        let known = self.state().root.clone();
+        if let Some(root) = known {
+            return Ok(root);
+        }
+        let root = match self.call_as(what, &Request::new(Method::GET, ROOT, None), None).await {
+            Ok(reply) if reply.value.is_object() => Root::read(&reply.value),
+            Ok(_) => return Err(self.error(ErrorKind::Protocol, what, "the service root is not a JSON object")),
+            // The standard shows it to everybody; some BMCs do not.
+            Err(fault) if matches!(fault.status(), Some(401 | 403)) => Root::hidden(),
+            Err(fault) if fault.status() == Some(404) => {
+                let advice = "check that the address is a BMC's and that its Redfish service is switched on";
+                let error = self.error(ErrorKind::NotFound, what, "nothing at /redfish/v1/: no Redfish service");
+                return Err(error.advise(advice).caused_by(BmcError::from(fault)));
+            }
+            Err(fault) => return Err(fault.into()),
+        };
+        self.state().root = Some(root.clone());
+        Ok(root)
+    }
+
+    /// The credentials in use; signs in if there are none.
+    pub async fn authorize(&self, what: &str) -> Result<Auth, BmcError> {
+        let known = self.state().auth.clone();
+        if let Some(auth) = known {
+            return Ok(auth);
+        }
+        let _gate = self.sign_in_gate.lock().await;
+        let known = self.state().auth.clone();
+        match known {
+            Some(auth) => Ok(auth),
+            None => self.sign_in(what).await,
+        }
+    }
+
+    /// Signs in again after the BMC has refused `used`, unless somebody else has done so already.
+    pub async fn renew(&self, what: &str, used: &Auth) -> Result<Auth, BmcError> {
+        let _gate = self.sign_in_gate.lock().await;
+        let Auth::Session { token: refused, path: old } = used else { return self.sign_in(what).await };
+        let known = self.state().auth.clone();
+        match known {
+            Some(Auth::Session { token, .. }) if token == *refused => {}
+            Some(auth) => return Ok(auth),
+            None => return self.sign_in(what).await,
+        }
+        let auth = self.sign_in(what).await?;
+        if let Some(old) = old {
+            self.channel.remove_session(old);
+            let current = matches!(&auth, Auth::Session { path: Some(new), .. } if same_path(new, old));
+            if !current {
+                // The BMC may have lost only the token. Gone, mostly: then this answers 404.
+                let ended = self.call_as(what, &Request::new(Method::DELETE, old, None), Some(&auth)).await;
+                tracing::debug!(session = %old, gone = ended.is_err(), "the refused session was ended");
+            }
+        }
+        Ok(auth)
+    }
+
+    async fn sign_in(&self, what: &str) -> Result<Auth, BmcError> {
+        let root = self.root(what).await?;
+        for collection in &root.sessions {
+            match self.make_session(what, collection).await {
+                Ok(auth) => {
+                    self.state().auth = Some(auth.clone());
+                    return Ok(auth);
+                }
+                // No session collection there.
+                Err(fault) if matches!(fault.status(), Some(404 | 405 | 501)) => {}
+                Err(Fault::Refused(refusal)) => return Err(self.sign_in_error(what, *refusal)),
+                Err(fault) => return Err(fault.into()),
+            }
+        }
+        self.state().auth = Some(Auth::Basic);
+        Ok(Auth::Basic)
+    }
+
+    async fn make_session(&self, what: &str, collection: &str) -> Result<Auth, Fault> {
+        let mut body = json!({
+            "UserName": self.credentials.username(),
+            "Password": self.credentials.password().expose_secret(),
+        });
+        let refused = self.state().context_refused;
+        if !refused {
+            body["Context"] = Value::String(self.options.context.clone());
+            match self.post_session(what, collection, &body).await {
+                Err(Fault::Refused(refusal)) if refuses_context(refusal.status, &refusal.body) => {}
+                other => return self.accept_session(what, other?).await,
+            }
+            if let Some(object) = body.as_object_mut() {
+                object.remove("Context");
+            }
+        }
+        let reply = self.post_session(what, collection, &body).await?;
+        if !refused {
+            self.state().context_refused = true;
+        }
+        self.accept_session(what, reply).await
+    }
+
+    async fn post_session(&self, what: &str, collection: &str, body: &Value) -> Result<Reply, Fault> {
+        let request = Request::new(Method::POST, collection, Some(body.to_string().into_bytes()));
+        self.call_as(what, &request, None).await
+    }
+
+    async fn accept_session(&self, what: &str, reply: Reply) -> Result<Auth, Fault> {
+        // Some BMCs leave out the Location; the body names the session too.
+        let path = reply.response.header("location").and_then(path_only).or_else(|| link(&reply.value));
+        let path = path.map(|path| path.trim_end_matches('/').to_owned());
+        let token = reply.response.headers.get("x-auth-token").filter(|token| !token.is_empty() && token.len() <= 4096);
+        let Some(token) = token else {
+            if let Some(path) = &path {
+                // A session that cannot be used is not left behind.
+                let ended = self.call_as(what, &Request::new(Method::DELETE, path, None), Some(&Auth::Basic)).await;
+                tracing::debug!(session = %path, left = ended.is_err(), "a session without token was ended");
+            }
+            return Ok(Auth::Basic);
+        };
+        let mut token = token.clone();
+        token.set_sensitive(true);
+        if let Some(path) = &path {
+            self.channel.add_session(path);
+        }
+        Ok(Auth::Session { token, path })
+    }
+
+    fn sign_in_error(&self, what: &str, refusal: crate::exchange::Refusal) -> BmcError {
+        let limit = refusal.body.has("CreateLimitReachedForResource")
+            || refusal.body.has("SessionLimitExceeded")
+            || refusal.body.key_contains("RAC0218")
+            || refusal.body.key_contains("MaxSession");
+        let credentials = refusal.body.key_contains("Unauthorized") || refusal.body.has("AuthenticationFailed");
+        let kind = match refusal.error.kind {
+            _ if limit => ErrorKind::SessionLimit,
+            _ if credentials => ErrorKind::Unauthorized,
+            ErrorKind::Rejected { status: 403 } => ErrorKind::Unauthorized,
+            kind => kind,
+        };
+        let mut error = self.error(kind, &format!("sign in to {what}"), &refusal.error.found);
+        if refusal.body.has("PasswordChangeRequired") {
+            error = error.advise("set a new password for the account at the BMC, then write it into the Secret");
+        }
+        error
+    }
+
+    async fn sweep(&self, what: &str, stale: &[String], auth: Option<&Auth>) -> Result<Swept, Fault> {
+        let origin = self.address.origin();
+        // Only addresses at this BMC count: the host may have moved to another one since.
+        let recorded: Vec<String> = stale
+            .iter()
+            .take(MAX_STALE)
+            .filter_map(|address| path_only(address.strip_prefix(origin.as_str())?))
+            .collect();
+        let mut swept = Swept::default();
+        let sessions = match self.list_sessions(what, auth).await {
+            Ok(sessions) => sessions,
+            Err(fault) if matches!(fault.status(), Some(400 | 403 | 404 | 405 | 501)) => {
+                swept.incomplete = Some(BmcError::from(fault).to_string());
+                recorded.iter().map(|path| (path.clone(), Value::Null)).collect()
+            }
+            Err(fault) => return Err(fault),
+        };
+        let mut looks = 0;
+        for (path, value) in sessions {
+            if self.channel.holds_session(path.trim_end_matches('/')) {
+                continue;
+            }
+            let known = recorded.iter().any(|old| same_path(old, &path));
+            let value = if word(&value, "UserName").is_some() || value.get("Context").is_some() {
+                value
+            } else {
+                looks += 1;
+                if looks > MAX_LOOKS {
+                    swept.incomplete = Some(format!("the BMC has more than {MAX_LOOKS} sessions"));
+                    break;
+                }
+                match self.send(what, Method::GET, &path, auth).await {
+                    Ok(reply) => reply.value,
+                    Err(fault) if fault.status().is_some() => continue,
+                    Err(fault) => return Err(fault),
+                }
+            };
+            if self.is_ours(&value, known) {
+                swept.ended += u32::from(self.end_session(what, &path, auth).await?);
+            }
+        }
+        Ok(swept)
+    }
+
+    /// Whether a session was made by this server. A recorded address alone proves nothing: BMCs give the same number again.
+    fn is_ours(&self, session: &Value, recorded: bool) -> bool {
+        let context = word(session, "Context").filter(|context| !context.is_empty());
+        match context {
+            Some(context) => context == self.options.context,
+            None => recorded && word(session, "UserName") == Some(self.credentials.username()),
+        }
+    }
+
+    async fn end_session(&self, what: &str, path: &str, auth: Option<&Auth>) -> Result<bool, Fault> {
+        match self.send(what, Method::DELETE, path, auth).await {
+            Ok(_) => Ok(true),
+            Err(fault) if fault.status().is_some() => Ok(false),
+            Err(fault) => Err(fault),
+        }
+    }
+
+    async fn send(&self, what: &str, method: Method, path: &str, auth: Option<&Auth>) -> Result<Reply, Fault> {
+        let request = Request::new(method, path, None);
+        match auth {
+            Some(auth) => self.call_as(what, &request, Some(auth)).await,
+            None => self.call(what, &request).await,
+        }
+    }
+
+    /// The BMC's sessions: path, and the session itself where the BMC inlines it.
+    async fn list_sessions(&self, what: &str, auth: Option<&Auth>) -> Result<Vec<(String, Value)>, Fault> {
+        let root = self.root(what).await?;
+        let Some(collection) = root.sessions.first() else { return Ok(Vec::new()) };
+        let usable = !self.state().expand_broken;
+        if let Some(query) = root.expand.filter(|_| usable) {
+            match self.send(what, Method::GET, &format!("{collection}{query}"), auth).await {
+                Ok(reply) => return Ok(members(&reply.value)),
+                Err(fault) if fault.status().is_some_and(|status| status != 401) => self.state().expand_broken = true,
+                Err(fault) => return Err(fault),
+            }
+        }
+        Ok(members(&self.send(what, Method::GET, collection, auth).await?.value))
+    }
+}
+
+/// Members of a collection, inlined or as links.
+fn members(value: &Value) -> Vec<(String, Value)> {
+    let Some(Value::Array(items)) = value.get("Members") else { return Vec::new() };
+    items.iter().take(crate::json::MAX_MEMBERS).filter_map(|item| Some((link(item)?, item.clone()))).collect()
+}
+
+/// `Context` came with Session 1.5.0; older BMCs may refuse the whole request for it. Wrong credentials are never meant.
+fn refuses_context(status: u16, body: &ErrorBody) -> bool {
+    let credentials =
+        body.key_contains("Unauthorized") || body.has("AuthenticationFailed") || body.key_contains("Limit");
+    match status {
+        400 | 422 | 501 => !credentials,
+        500 => body.mentions("Context"),
+        _ => false,
+    }
+}

@@ -1,0 +1,128 @@
+//! How requests travel: the seam between the client's logic and a network.
+
+use std::fmt;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use http::{HeaderMap, HeaderName, HeaderValue, Method};
+
+/// Largest answer that is read, bytes.
+pub const MAX_BODY: usize = 4 << 20;
+
+/// A request to the BMC.
+#[derive(Clone)]
+pub struct Request {
+    /// Method.
+    pub method: Method,
+    /// Absolute path, with query if any; always at the BMC's own address.
+    pub path: String,
+    /// Headers; those with secrets are marked sensitive.
+    pub headers: HeaderMap,
+    /// JSON.
+    pub body: Option<Vec<u8>>,
+}
+
+impl fmt::Debug for Request {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The body may hold a password.
+        f.debug_struct("Request")
+            .field("method", &self.method)
+            .field("path", &self.path)
+            .field("headers", &self.headers)
+            .field("body", &self.body.as_ref().map(Vec::len))
+            .finish()
+    }
+}
+
+impl Request {
+    /// A request with the headers that every Redfish request has (DSP0266, 6.5).
+    #[must_use]
+    pub fn new(method: Method, path: &str, body: Option<Vec<u8>>) -> Self {
+        let mut headers = HeaderMap::new();
+        headers.insert(http::header::ACCEPT, HeaderValue::from_static("application/json"));
+        headers.insert(HeaderName::from_static("odata-version"), HeaderValue::from_static("4.0"));
+        if body.is_some() {
+            headers.insert(http::header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        }
+        Self { method, path: path.to_owned(), headers, body }
+    }
+}
+
+/// The BMC's answer.
+#[derive(Clone, Debug, Default)]
+pub struct Response {
+    /// HTTP status.
+    pub status: u16,
+    /// Headers.
+    pub headers: HeaderMap,
+    /// Body, at most [`MAX_BODY`] bytes.
+    pub body: Vec<u8>,
+}
+
+impl Response {
+    /// A header as text.
+    #[must_use]
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name)?.to_str().ok()
+    }
+
+    /// `Retry-After` in seconds; dates are ignored.
+    #[must_use]
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.header("retry-after")?.trim().parse().ok().map(Duration::from_secs)
+    }
+}
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum TransportError {
+    /// No connection: name not found, refused, no route.
+    #[error("no connection: {detail}")]
+    Connect {
+        /// What the network said.
+        detail: String,
+    },
+    /// The certificate is not trusted.
+    #[error("the certificate is not trusted: {detail}")]
+    Certificate {
+        /// What is wrong with it.
+        detail: String,
+    },
+    /// The other side does not speak TLS, or none that is accepted here.
+    #[error("no TLS connection: {detail}")]
+    Tls {
+        /// What was found.
+        detail: String,
+    },
+    /// The connection was lost before the answer was complete.
+    #[error("the connection was lost before the answer: {detail}")]
+    Dropped {
+        /// What the network said.
+        detail: String,
+    },
+    /// Nothing came in time.
+    #[error("no answer within {seconds} s")]
+    Timeout {
+        /// Limit.
+        seconds: u64,
+    },
+    /// More than [`MAX_BODY`].
+    #[error("the answer is larger than {MAX_BODY} bytes")]
+    TooLarge,
+    /// Not HTTP.
+    #[error("the answer is not HTTP: {detail}")]
+    Protocol {
+        /// What was found.
+        detail: String,
+    },
+}
+
+/// Sends requests to one BMC.
+#[async_trait]
+pub trait Transport: Send + Sync {
+    /// Sends and waits for the whole answer. Does not follow redirects and does not repeat a request that may have arrived.
+    ///
+    /// # Errors
+    /// [`TransportError`] when there is no answer; an answer of any status is no error.
+    async fn send(&self, request: &Request) -> Result<Response, TransportError>;
+}
