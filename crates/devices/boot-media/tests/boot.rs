@@ -124,6 +124,15 @@ fn hostile_disk(work: &Path, disk: &Path) {
     run(Command::new("/sbin/mke2fs").args(["-q", "-t", "ext2", "-L", "METAMORPH", "-d"]).arg(tree).arg(disk));
 }
 
+/// A disk with the file system of an EFI system partition.
+fn fat_disk(work: &Path, disk: &Path) {
+    fs::File::create(disk).unwrap().set_len(4 << 20).unwrap();
+    run(Command::new("/sbin/mkfs.vfat").arg(disk));
+    let text = work.join("hello.txt");
+    fs::write(&text, "from FAT").unwrap();
+    run(Command::new("mcopy").arg("-i").arg(disk).arg(text).arg("::/"));
+}
+
 /// Boots the medium, waits until the machine has powered itself off, gives what came out of its serial port.
 fn boot(secure: bool) -> String {
     let work = tempfile::tempdir().unwrap();
@@ -145,6 +154,9 @@ fn boot(secure: bool) -> String {
     qemu.arg("-cdrom").arg(&medium);
     qemu.arg("-drive").arg(format!("if=none,id=disk,format=raw,snapshot=on,file={}", disk.display()));
     qemu.args(["-device", if secure { "nvme,drive=disk,serial=1" } else { "virtio-blk-pci,drive=disk" }]);
+    let esp = work.path().join("esp.img");
+    fat_disk(work.path(), &esp);
+    qemu.arg("-drive").arg(format!("if=virtio,format=raw,snapshot=on,file={}", esp.display()));
     qemu.args(["-nic", "user,model=e1000e,restrict=on"]);
     qemu.arg("-serial").arg(format!("file:{}", serial.display()));
     let mut child = qemu.stdin(Stdio::null()).spawn().expect("qemu-system-x86_64 is needed");
@@ -170,6 +182,7 @@ fn check_common(text: &str) {
     line("BEGIN pid=1");
     line("HOST={\"hello\":\"from the medium\"}");
     line("EFIVARFS mounted");
+    line("VFAT=from FAT");
     assert!(text.contains("metamorph.test=1"), "{text}");
     let loaded: Vec<&str> = text.lines().filter(|line| line.starts_with("MODULE ")).collect();
     assert_eq!(loaded.len(), modules(&image().index).len(), "{text}");

@@ -265,6 +265,22 @@ mod tests {
     }
 
     #[test]
+    fn compressed_modules_are_unpacked_and_lose_their_suffix() {
+        let module = b"module".repeat(1000);
+        let zst = zstd::encode_all(&module[..], 3).unwrap();
+        let options = lzma_rust2::XzOptions::with_preset(1);
+        let mut xz = lzma_rust2::XzWriter::new(Vec::new(), options).unwrap();
+        std::io::Write::write_all(&mut xz, &module).unwrap();
+        let xz = xz.finish().unwrap();
+        for (path, bytes) in [("x/a.ko", module.clone()), ("x/a.ko.zst", zst), ("x/a.ko.xz", xz)] {
+            let (name, plain) = plain_module(path.to_owned(), bytes.clone()).unwrap();
+            assert_eq!((name.as_str(), plain == module), ("x/a.ko", true), "{path}");
+            let cut = bytes[..bytes.len() / 2].to_vec();
+            assert!(path == "x/a.ko" || plain_module(path.to_owned(), cut).is_err(), "{path}");
+        }
+    }
+
+    #[test]
     fn damage_is_refused() {
         let good = package(&[("./a", b"123")]);
         assert!(matches!(Deb::open(b"hello".to_vec()), Err(DebError::NotDeb(_))));

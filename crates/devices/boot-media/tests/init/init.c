@@ -45,7 +45,11 @@ int main(void) {
     printf("EFIVARFS %s\n", mount("efivarfs", "/run/efivars", "efivarfs", 0, "") == 0 ? "mounted" : strerror(errno));
     DIR *disks = opendir("/sys/class/block");
     for (struct dirent *entry; disks && (entry = readdir(disks));)
-        if (entry->d_name[0] != '.') printf("DISK %s\n", entry->d_name);
+        if (entry->d_name[0] != '.') {
+            printf("DISK %s\n", entry->d_name);
+            snprintf(line, sizeof line, "/dev/%s", entry->d_name);
+            if (mount(line, "/tmp", "vfat", MS_RDONLY, "") == 0) show("VFAT", "/tmp/hello.txt");
+        }
     DIR *links = opendir("/sys/class/net");
     for (struct dirent *entry; links && (entry = readdir(links));)
         if (entry->d_name[0] != '.') printf("LINK %s\n", entry->d_name);
