@@ -167,8 +167,7 @@ impl Running {
         let assets = tokio::task::spawn_blocking(move || Assets::open(&folder)).await?.with_context(|| {
             format!("open the agent image {}; `metamorph agent-image build` makes one", endpoints.agent_image.display())
         })?;
-        let connect = RedfishConnect::new(&settings.secret, &read_optional(endpoints.bmc_ca.as_deref())?)
-            .context("prepare connections to BMCs")?;
+        let connect = RedfishConnect::new(&settings.secret, &read_optional(endpoints.bmc_ca.as_deref())?);
         let provisioner = Arc::new(NativeProvisioner::new(settings, assets, Box::new(connect)));
         let handle = serve(&provisioner, media, agents, &identity, endpoints.images.as_deref()).await?;
         let registry = Registry::new(Arc::clone(&provisioner) as Arc<dyn Provisioner>);

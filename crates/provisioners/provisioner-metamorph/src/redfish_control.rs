@@ -101,7 +101,8 @@ impl BmcControl for RedfishControl {
     }
 
     async fn set_secure_boot(&self, on: bool) -> Result<(), ControlError> {
-        if self.client.secure_boot().await?.enable != Some(on) {
+        let now = self.client.secure_boot().await?.and_then(|s| s.enable);
+        if now != Some(on) {
             self.client.set_secure_boot(on).await?;
         }
         Ok(())

@@ -1,0 +1,3 @@
+//! The in-memory system's program.
+
+fn main() {}

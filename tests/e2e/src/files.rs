@@ -1,0 +1,121 @@
+//! Programs and images that tests use. What is missing is an error that says how to make it; nothing is skipped.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use anyhow::{Context, bail, ensure};
+use sha2::{Digest, Sha256};
+
+/// The project's root.
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// A program of this workspace, built by `cargo build --workspace`.
+///
+/// # Errors
+/// When it has not been built.
+pub fn program(name: &str) -> anyhow::Result<PathBuf> {
+    let here = std::env::current_exe().context("find this test's program")?;
+    let folder = here.parent().and_then(Path::parent).context("find the build folder")?;
+    let path = folder.join(name);
+    ensure!(path.exists(), "{} is missing: run cargo build --workspace", path.display());
+    Ok(path)
+}
+
+/// The agent that fake machines run.
+///
+/// # Errors
+/// When it has not been built.
+pub fn agent_program() -> anyhow::Result<PathBuf> {
+    program("metamorph-agent")
+}
+
+fn from_environment(variable: &str, default: &str, hint: &str) -> anyhow::Result<PathBuf> {
+    let path = std::env::var_os(variable).map_or_else(|| root().join(default), PathBuf::from);
+    path.canonicalize().with_context(|| format!("find {} ({variable}): run {hint}", path.display()))
+}
+
+/// The agent's boot files.
+///
+/// # Errors
+/// When they have not been built.
+pub fn agent_image() -> anyhow::Result<PathBuf> {
+    from_environment("METAMORPH_AGENT_IMAGE", ".cache/agent-image", "make agent-image")
+}
+
+/// The folder with the demo's operating system.
+///
+/// # Errors
+/// When it has not been built.
+pub fn demo_os() -> anyhow::Result<PathBuf> {
+    from_environment("METAMORPH_DEMO_OS", ".cache/demo-os/current", "make demo-os")
+}
+
+/// A small disk image: GPT, an EFI system partition with a loader in the fallback place, and a data partition.
+#[derive(Clone, Debug)]
+pub struct DiskImage {
+    /// The bytes.
+    pub bytes: Vec<u8>,
+    /// SHA-256, lower-case hex.
+    pub sha256: String,
+}
+
+impl DiskImage {
+    /// The image, made once a process by sgdisk and mtools.
+    ///
+    /// # Errors
+    /// When a tool is missing or fails.
+    pub fn small() -> anyhow::Result<&'static Self> {
+        static MADE: OnceLock<DiskImage> = OnceLock::new();
+        if let Some(made) = MADE.get() {
+            return Ok(made);
+        }
+        let made = make_small()?;
+        Ok(MADE.get_or_init(|| made))
+    }
+
+    /// An image of these bytes.
+    #[must_use]
+    pub fn of(bytes: Vec<u8>) -> Self {
+        let sha256 = hex::encode(Sha256::digest(&bytes));
+        Self { bytes, sha256 }
+    }
+}
+
+fn make_small() -> anyhow::Result<DiskImage> {
+    let folder = tempfile::tempdir().context("make a folder")?;
+    let disk = folder.path().join("disk.raw");
+    std::fs::File::create(&disk)?.set_len(24 << 20)?;
+    let guid = "5f0d3a2e-0000-4000-8000-00000000000";
+    run(Command::new("sgdisk").args(["-o", "-n", "1:2048:+12M", "-t", "1:ef00", "-u"]).arg(format!("1:{guid}1")).args([
+        "-n",
+        "2:0:0",
+        "-t",
+        "2:8300",
+        "-U",
+        &format!("{guid}f"),
+    ]).arg(&disk))?;
+    let esp = format!("{}@@1M", disk.display());
+    run(Command::new("mformat").args(["-i", &esp, "-v", "ESP", "-N", "12345678", "-T", "24576", "-h", "4", "-s", "32", "::"]))?;
+    let loader = folder.path().join("loader");
+    std::fs::write(&loader, b"MZ no real loader: fake machines do not run it")?;
+    run(Command::new("mmd").args(["-i", &esp, "::/EFI", "::/EFI/BOOT"]))?;
+    run(Command::new("mcopy").args(["-i", &esp]).arg(&loader).arg("::/EFI/BOOT/BOOTX64.EFI"))?;
+    let mut bytes = std::fs::read(&disk)?;
+    // Data that is neither zero nor the same everywhere, so that a misplaced write is seen.
+    let start = 14 << 20;
+    for (index, byte) in bytes[start..start + (4 << 20)].iter_mut().enumerate() {
+        *byte = u8::try_from((index / 512 + index) % 251).unwrap_or(0);
+    }
+    Ok(DiskImage::of(bytes))
+}
+
+fn run(command: &mut Command) -> anyhow::Result<()> {
+    let output = command.output().with_context(|| format!("run {command:?}; make setup installs it"))?;
+    if !output.status.success() {
+        bail!("{command:?} failed: {}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    }
+    Ok(())
+}

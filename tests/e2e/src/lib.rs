@@ -1,0 +1,16 @@
+//! The test kit: a world of real programs on loopback. The simulator, the server and the agents are processes of their own; a test
+//! speaks to them as a person would, with kubectl or a Kubernetes client, and turns the simulator's faults on and off.
+//!
+//! Waiting is done on watches, with a bound; nothing sleeps.
+
+mod files;
+mod images;
+mod process;
+mod sim;
+mod world;
+
+pub use files::{DiskImage, agent_program, demo_os, program};
+pub use images::{Behaviour, ImageServer};
+pub use process::Running;
+pub use sim::Sim;
+pub use world::{Options, World, machine};

@@ -1,0 +1,107 @@
+//! The simulator as a process, steered by its control API.
+
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::Command;
+
+use crate::Running;
+use crate::files::{agent_program, program};
+
+/// The simulator.
+pub struct Sim {
+    /// Its process.
+    pub process: Running,
+    /// What it said when it was ready.
+    pub ready: Value,
+    http: reqwest::Client,
+}
+
+impl Sim {
+    /// Starts it with these machines.
+    ///
+    /// # Errors
+    /// When it does not get ready.
+    pub async fn start(folder: &Path, machines: &[Value], tls: bool) -> anyhow::Result<Self> {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let config = folder.join("sim.json");
+        let text = json!({ "machines": machines, "stateDir": folder.join("machines"), "agent": agent_program()?, "tls": tls });
+        std::fs::write(&config, text.to_string()).context("write the simulator's configuration")?;
+        let mut command = Command::new(program("bmc-sim")?);
+        command.arg("--config").arg(&config).stdout(Stdio::piped());
+        let mut process = Running::start(command, &folder.join("sim.log"))?;
+        let stdout = process.stdout().context("read what the simulator says")?;
+        let mut line = String::new();
+        let mut reader = BufReader::new(stdout);
+        let read = tokio::time::timeout(Duration::from_secs(20), reader.read_line(&mut line));
+        let read = read.await.context("wait for the simulator")?.context("read what the simulator says")?;
+        ensure!(read > 0, "the simulator ended; {}", process.tail());
+        let ready = serde_json::from_str(&line).context("understand the simulator")?;
+        let http = reqwest::Client::builder().tls_certs_only([]).build().context("make an HTTP client")?;
+        Ok(Self { process, ready, http })
+    }
+
+    /// A machine's field of the ready line.
+    #[must_use]
+    pub fn machine(&self, id: &str) -> Value {
+        let machines = self.ready["machines"].as_array().cloned().unwrap_or_default();
+        machines.into_iter().find(|m| m["id"] == id).unwrap_or(Value::Null)
+    }
+
+    /// `redfish-virtualmedia+…` address of a machine's BMC.
+    #[must_use]
+    pub fn address(&self, id: &str) -> String {
+        let machine = self.machine(id);
+        let (redfish, system) = (machine["redfish"].as_str().unwrap_or_default(), machine["system"].as_str().unwrap_or_default());
+        format!("redfish-virtualmedia+{redfish}{system}")
+    }
+
+    async fn call(&self, method: reqwest::Method, path: &str, body: Option<Value>) -> anyhow::Result<Value> {
+        let url = format!("{}{path}", self.ready["control"].as_str().unwrap_or_default());
+        let mut request = self.http.request(method, &url);
+        if let Some(body) = body {
+            request = request.json(&body);
+        }
+        let response = request.send().await.with_context(|| format!("ask the simulator {path}"))?;
+        let status = response.status();
+        let text = response.text().await?;
+        ensure!(status.is_success(), "the simulator answered {status} to {path}: {text}");
+        if text.is_empty() { Ok(Value::Null) } else { serde_json::from_str(&text).context("understand the simulator") }
+    }
+
+    /// GET of the control API.
+    ///
+    /// # Errors
+    /// When the simulator refuses.
+    pub async fn get(&self, path: &str) -> anyhow::Result<Value> {
+        self.call(reqwest::Method::GET, path, None).await
+    }
+
+    /// POST of the control API.
+    ///
+    /// # Errors
+    /// When the simulator refuses.
+    pub async fn post(&self, path: &str, body: Value) -> anyhow::Result<Value> {
+        self.call(reqwest::Method::POST, path, Some(body)).await
+    }
+
+    /// Changes a machine's settings.
+    ///
+    /// # Errors
+    /// When the simulator refuses.
+    pub async fn settings(&self, id: &str, patch: Value) -> anyhow::Result<()> {
+        self.call(reqwest::Method::PATCH, &format!("/machines/{id}/settings"), Some(patch)).await.map(|_| ())
+    }
+
+    /// Removes all faults of a machine.
+    ///
+    /// # Errors
+    /// When the simulator refuses.
+    pub async fn clear_faults(&self, id: &str) -> anyhow::Result<()> {
+        self.call(reqwest::Method::DELETE, &format!("/machines/{id}/faults"), None).await.map(|_| ())
+    }
+}
