@@ -100,11 +100,12 @@ pub struct Endpoints {
     /// Where agents report (HTTPS).
     #[arg(long, default_value = "0.0.0.0:6385", value_name = "ADDRESS:PORT")]
     pub agent_listen: SocketAddr,
-    /// Host name or address under which BMCs reach the media endpoint; the port is that of --media-listen.
-    #[arg(long, value_name = "HOST")]
+    /// Host name or address under which BMCs reach the media endpoint; without a port, the one of --media-listen is meant.
+    #[arg(long, value_name = "HOST[:PORT]")]
     pub media_host: Option<String>,
-    /// Host name or address under which servers reach the agent endpoint; may be given several times, they are tried in order.
-    #[arg(long, value_name = "HOST")]
+    /// Host name or address under which servers reach the agent endpoint; without a port, the one of --agent-listen is meant. May be
+    /// given several times, they are tried in order.
+    #[arg(long, value_name = "HOST[:PORT]")]
     pub agent_host: Vec<String>,
     /// Serve the files of this folder at /images/ of the media endpoint, for operating system images.
     #[arg(long, value_name = "FOLDER")]

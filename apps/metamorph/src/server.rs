@@ -226,8 +226,13 @@ fn reached_at(host: Option<&str>, listener: &TcpListener) -> anyhow::Result<Stri
         None if local.ip().is_unspecified() => own_address(local.ip())?.to_string(),
         None => local.ip().to_string(),
     };
-    let bracketed = host.contains(':') && !host.starts_with('[');
-    Ok(if bracketed { format!("[{host}]:{}", local.port()) } else { format!("{host}:{}", local.port()) })
+    let has_port = host.matches(':').count() == 1 || host.contains("]:");
+    let bare_v6 = host.contains(':') && !host.starts_with('[') && !has_port;
+    Ok(match (has_port, bare_v6) {
+        (true, _) => host,
+        (false, true) => format!("[{host}]:{}", local.port()),
+        (false, false) => format!("{host}:{}", local.port()),
+    })
 }
 
 /// The address that this machine would use towards others: the one of the default route. Nothing is sent.
