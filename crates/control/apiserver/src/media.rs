@@ -3,11 +3,17 @@
 use bytes::Bytes;
 use http::{HeaderMap, header};
 
+use serde_json::Value;
+
+use crate::builtin::protobuf;
 use crate::json::{self, Parsed};
 use crate::status::{ApiError, ApiResult};
 
 /// Bytes of a request's body.
 pub const MAX_BODY: usize = 3 << 20;
+
+/// Kubernetes' protobuf, for core kinds in requests only.
+pub const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 
 /// Form of the answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -90,11 +96,14 @@ pub fn content_type(headers: &HeaderMap) -> String {
     if media.is_empty() { "application/json".to_owned() } else { media }
 }
 
-/// Reads a body that is an object, in JSON or YAML.
+/// Reads a body that is an object, in JSON, YAML or (core kinds and options) protobuf.
 pub fn decode(content_type: &str, body: &Bytes) -> ApiResult<Parsed> {
     let parsed = match content_type {
         "application/json" => json::from_json(body),
         "application/yaml" => json::from_yaml(body),
+        PROTOBUF => {
+            return protobuf::decode(body).map(|o| (Value::Object(o), Vec::new())).map_err(ApiError::bad_request);
+        }
         other => {
             return Err(ApiError::unsupported_media_type(other, "application/json, application/yaml"));
         }

@@ -47,6 +47,8 @@ fn check(ty: &Type, value: &mut Value, root: &str, path: &str, unknown: &mut Vec
             true
         }
         (Type::Bytes, Value::String(text)) => {
+            // Go's decoder passes over line breaks.
+            text.retain(|c| c != '\n' && c != '\r');
             STANDARD.decode(text.as_bytes()).map_err(|e| match e {
                 base64::DecodeError::InvalidByte(at, _) | base64::DecodeError::InvalidLastSymbol(at, _) => {
                     format!("illegal base64 data at input byte {at}")

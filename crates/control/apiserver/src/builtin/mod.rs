@@ -1,6 +1,7 @@
 //! The kinds that the server knows itself, from one table (`kinds.txt`): used to decode, to merge and to describe them.
 
 pub mod decode;
+pub mod protobuf;
 pub mod strategy;
 
 use std::collections::HashMap;
@@ -53,6 +54,8 @@ pub enum ListKind {
 pub struct Field {
     /// Name in JSON.
     pub name: &'static str,
+    /// Number in protobuf; 0 if it has none here.
+    pub number: u64,
     /// Its type.
     pub ty: Type,
     /// Must be there.
@@ -141,10 +144,12 @@ fn parse(text: &'static str) -> Defs {
 
 fn parse_field(facts: &'static str, doc: &'static str) -> Field {
     let mut words = facts.split_whitespace();
-    let name = words.next().unwrap_or_default();
+    let word = words.next().unwrap_or_default();
+    let (name, number) = word.split_once('=').unwrap_or((word, ""));
     let ty = parse_type(words.next().unwrap_or_default());
     let mut field = Field {
         name: name.trim_end_matches('!'),
+        number: number.parse().unwrap_or(0),
         ty,
         required: name.ends_with('!'),
         merge_key: None,

@@ -16,9 +16,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tokio_util::sync::CancellationToken;
 
-use crate::media::Accept;
+use crate::media::{self, Accept};
 use crate::object::Object;
-use crate::resource::{Registry, Resource};
+use crate::resource::{Flavor, Registry, Resource};
 use crate::route::{Query, ResourceTarget};
 use crate::status::{ApiError, ApiResult};
 use crate::store::{EventsError, Expect, Guard, Key, Op, Row, Store, StoreError, Write, WriteError};
@@ -121,6 +121,15 @@ impl Request {
             }
             FieldValidation::Strict => Err(format!("strict decoding error: {}", found.join(", "))),
         }
+    }
+
+    /// The body as a value, with the keys that it has twice. Custom resources have no protobuf form.
+    pub fn decode(&self) -> ApiResult<crate::json::Parsed> {
+        let custom = matches!(self.resource().flavor, Flavor::Custom { .. });
+        if custom && self.content_type == media::PROTOBUF {
+            return Err(ApiError::unsupported_media_type(&self.content_type, "application/json, application/yaml"));
+        }
+        media::decode(&self.content_type, &self.body)
     }
 
     /// The key of the named object.

@@ -4,7 +4,6 @@ use serde_json::{Value, json};
 
 use super::{ATTEMPTS, Backend, Request, Stored, strategy, write_failed};
 use crate::crd::lifecycle;
-use crate::media;
 use crate::object::{self, Object, metadata_mut};
 use crate::reply::{self, Response};
 use crate::resource::{Flavor, Resource};
@@ -15,7 +14,7 @@ use crate::store::WriteError;
 pub async fn update(backend: &Backend, request: &mut Request) -> ApiResult<Response> {
     let dry = request.dry_run()?;
     request.field_validation()?;
-    let (value, twice) = media::decode(&request.content_type, &request.body)?;
+    let (value, twice) = request.decode()?;
     let Value::Object(mut object) = value else {
         return Err(ApiError::bad_request("the body must be an object"));
     };
