@@ -124,8 +124,12 @@ fn without_credentials(view: &View<'_>) -> Step {
 /// Reads the answer to a registration.
 pub(crate) fn conclude_register(mut draft: Draft<'_>, outcome: Outcome) -> Change {
     let current = current(draft.view);
-    if let Some(current) = &current {
+    if let Some(current) = current.as_ref().filter(|c| draft.status.tried_credentials != **c) {
         draft.status.tried_credentials = current.clone();
+        if draft.status.error_type == Some(ErrorType::Registration) {
+            // Those were the failures of other credentials.
+            draft.status.error_count = 0;
+        }
     }
     let (id, powered_on) = match outcome {
         Outcome::Registered { id, powered_on } => (id, powered_on),

@@ -65,7 +65,9 @@ fn begin_deletion(view: &View<'_>) -> Option<Step> {
     let status = view.status();
     let annotation = annotations::detached(view.host);
     let was_detached = status.operational_status == OperationalStatus::Detached;
-    if was_detached && annotation.is_none() {
+    let reachable = matches!(view.credentials, Credentials::Present { .. });
+    let managed = !matches!(state, State::None | State::Unmanaged | State::Registering | State::MatchProfile);
+    if was_detached && annotation.is_none() && reachable && managed {
         // It is being taken back: what is on it is to be removed first.
         return None;
     }
@@ -78,8 +80,7 @@ fn begin_deletion(view: &View<'_>) -> Option<Step> {
             through(view, State::Deleting)
         });
     }
-    let unreachable = !matches!(view.credentials, Credentials::Present { .. }) && !view.is_registered();
-    if unreachable {
+    if !reachable && !view.is_registered() {
         return Some(through(view, State::Deleting));
     }
     match room(state).on_delete {

@@ -9,6 +9,7 @@ use api::metal3::{
 use inventory::HardwareDetails;
 
 use crate::conditions;
+use crate::decide::GIVE_UP_AFTER;
 use crate::retry;
 use crate::step::{Change, HostEvent, Next, Outcome, RetryClass, Step};
 use crate::table::room;
@@ -122,9 +123,12 @@ impl<'v> Draft<'v> {
     /// Records a failed attempt, and says when to try again.
     pub(crate) fn fail(&mut self, kind: ErrorType, message: &str, class: RetryClass) -> Next {
         self.record_error(kind, kind.event_reason(), clip(message, MAX_MESSAGE));
+        let deleting = self.view.host.is_deleting();
         match class {
-            RetryClass::AfterChange => Next::Wait,
-            RetryClass::Later => Next::After(retry::delay(self.view, &self.status)),
+            // A deletion that has insisted enough goes on without, and it never waits for an edit.
+            _ if deleting && self.status.error_count > GIVE_UP_AFTER => Next::Now,
+            RetryClass::AfterChange if !deleting => Next::Wait,
+            RetryClass::AfterChange | RetryClass::Later => Next::After(retry::delay(self.view, &self.status)),
         }
     }
 

@@ -46,7 +46,9 @@ pub(crate) fn steady(view: &View<'_>) -> Step {
         return Step::Act(Action::ReadPower);
     }
     let failed_before = status.error_type == Some(ErrorType::PowerManagement) && status.error_count > 0;
-    Step::Act(Action::SetPower(match (on, reboot.hard || failed_before) {
+    // What must not be powered off must not be cut off either.
+    let may_cut = view.host.spec.disable_power_off != Some(true);
+    Step::Act(Action::SetPower(match (on, may_cut && (reboot.hard || failed_before)) {
         (true, _) => PowerWish::On,
         (false, false) => PowerWish::SoftOff,
         (false, true) => PowerWish::HardOff,
@@ -98,7 +100,13 @@ fn settled(mut draft: Draft<'_>) -> Change {
     if draft.status.powered_on != wanted_on(draft.view, &reboot) {
         return draft.finish(Next::Now);
     }
-    draft.settle(ErrorType::PowerManagement);
+    let refused = draft.status.error_type == Some(ErrorType::Provisioning)
+        && matches!(draft.state(), State::Available | State::Ready);
+    if !refused {
+        // The host is at rest as wished: whatever error is left (of an older version, say) is of work that is over.
+        draft.clear_error();
+        draft.status.error_count = 0;
+    }
     let poll = draft.view.settings.steady_state_poll;
     draft.finish(Next::After(poll))
 }

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use api::metal3::{BareMetalHost, BareMetalHostStatus, ErrorType};
+use api::metal3::{BareMetalHost, BareMetalHostStatus, ErrorType, ProvisioningState as State};
 use jiff::SignedDuration;
 
 use crate::view::View;
@@ -38,10 +38,8 @@ fn hash(uid: &str, exponent: u32) -> u32 {
 
 /// The wait that `status` asks for: by its count of failures, or by the failed attempts at the same image, whichever is more.
 pub(crate) fn delay(view: &View<'_>, status: &BareMetalHostStatus) -> Duration {
-    let attempts = match status.error_type {
-        Some(ErrorType::Provisioning) => status.provisioning_fail_count,
-        _ => 0,
-    };
+    let trying = status.provisioning.state == State::Provisioning && status.error_type == Some(ErrorType::Provisioning);
+    let attempts = if trying { status.provisioning_fail_count } else { 0 };
     let failures = u32::try_from(status.error_count.max(attempts).max(0)).unwrap_or(u32::MAX);
     back_off(view.settings.backoff_unit, view.host.metadata.uid.as_deref().unwrap_or_default(), failures)
 }
