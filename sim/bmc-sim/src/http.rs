@@ -242,6 +242,7 @@ fn read(parts: &Parts, body: &Bytes) -> Request {
     Request {
         method: parts.method.as_str().to_owned(),
         path: if trimmed.is_empty() { "/" } else { trimmed }.to_owned(),
+        query: parts.uri.query().unwrap_or_default().to_owned(),
         headers: parts.headers.clone(),
         body,
     }

@@ -16,10 +16,12 @@ use url::Url;
 
 use crate::settings::Settings;
 
-/// Bytes fetched at a time: the read-ahead.
-pub const BLOCK: u64 = 1 << 20;
-/// Blocks kept in memory for one medium.
-const CACHED_BLOCKS: usize = 8;
+/// Bytes of a block: what is cached, and fetched when reads jump about.
+pub const BLOCK: u64 = 64 << 10;
+/// Blocks fetched at a time, at most, when reads follow each other: the read-ahead doubles up to 1 MiB.
+const MAX_WINDOW: u64 = 16;
+/// Blocks kept in memory for one medium: 8 MiB.
+const CACHED_BLOCKS: usize = 128;
 /// Fetches remembered one by one; beyond that only the counters go on.
 const MAX_FETCHES: usize = 4096;
 /// How often a fetch is tried when the medium's server does not answer; the pause doubles from `FIRST_PAUSE`.
@@ -165,7 +167,40 @@ pub struct Medium {
     settings: watch::Receiver<Settings>,
     log: Arc<MediaLog>,
     ejected: watch::Sender<bool>,
-    cache: tokio::sync::Mutex<VecDeque<(u64, Bytes)>>,
+    cache: tokio::sync::Mutex<Cache>,
+}
+
+/// The blocks read last, and where a sequential reader would go on.
+#[derive(Default)]
+struct Cache {
+    blocks: VecDeque<(u64, Bytes)>,
+    next: u64,
+    window: u64,
+}
+
+impl Cache {
+    /// A block that is there, which is thereby the last to be forgotten.
+    fn get(&mut self, number: u64) -> Option<Bytes> {
+        let at = self.blocks.iter().position(|(cached, _)| *cached == number)?;
+        let entry = self.blocks.remove(at)?;
+        let block = entry.1.clone();
+        self.blocks.push_back(entry);
+        Some(block)
+    }
+
+    /// How many blocks to fetch for a read of block `number`.
+    fn ahead(&mut self, number: u64) -> u64 {
+        self.window = if number == self.next { (self.window * 2).clamp(1, MAX_WINDOW) } else { 1 };
+        self.next = number + self.window;
+        self.window
+    }
+
+    fn put(&mut self, number: u64, block: Bytes) {
+        self.blocks.push_back((number, block));
+        if self.blocks.len() > CACHED_BLOCKS {
+            self.blocks.pop_front();
+        }
+    }
 }
 
 impl Medium {
@@ -257,22 +292,20 @@ impl Medium {
     /// One block, from the cache or fetched. Fetches of one medium follow each other, as with a real BMC.
     async fn block(&self, number: u64) -> Result<Bytes, MediaError> {
         let mut cache = self.cache.lock().await;
-        if let Some(at) = cache.iter().position(|(cached, _)| *cached == number)
-            && let Some(entry) = cache.remove(at)
-        {
-            let block = entry.1.clone();
-            cache.push_back(entry);
+        if let Some(block) = cache.get(number) {
             return Ok(block);
         }
         let start = number * BLOCK;
-        let length = BLOCK.min(self.size - start);
+        let length = (cache.ahead(number) * BLOCK).min(self.size - start);
         self.faults(length).await?;
-        let block = self.fetch(start, length).await?;
-        cache.push_back((number, block.clone()));
-        if cache.len() > CACHED_BLOCKS {
-            cache.pop_front();
+        let bytes = self.fetch(start, length).await?;
+        // Last to first, so that the block that was asked for is kept longest.
+        for ahead in (0..length.div_ceil(BLOCK)).rev() {
+            let from = (ahead * BLOCK) as usize;
+            let block = bytes.slice(from..bytes.len().min(from + BLOCK as usize));
+            cache.put(number + ahead, block);
         }
-        Ok(block)
+        Ok(bytes.slice(..bytes.len().min(BLOCK as usize)))
     }
 
     /// Waits and fails as the settings say.
@@ -450,6 +483,24 @@ pub fn client(verify: bool, authority: Option<&std::path::Path>) -> Result<reqwe
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn reading_ahead_grows_with_sequential_reads() {
+        let mut cache = Cache::default();
+        let mut at = 7;
+        let mut windows = Vec::new();
+        for _ in 0..6 {
+            let window = cache.ahead(at);
+            windows.push(window);
+            at += window;
+        }
+        assert_eq!(windows, [1, 2, 4, 8, 16, 16]);
+        assert_eq!(cache.ahead(0), 1);
+        for number in 0..200 {
+            cache.put(number, Bytes::new());
+        }
+        assert_eq!((cache.blocks.len(), cache.get(71), cache.get(72)), (CACHED_BLOCKS, None, Some(Bytes::new())));
+    }
 
     #[test]
     fn content_ranges() {

@@ -1,4 +1,5 @@
 //! The Redfish service as clients see it.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
 
 mod kit;
 
@@ -32,6 +33,15 @@ async fn every_recorded_resource_is_served_and_nothing_is_smaller() {
     assert!(served_bytes >= recorded_bytes, "{served_bytes} < {recorded_bytes}");
     assert_eq!(lab.get("/redfish/v1/Systems/437XR1138R2").await.status, 404);
     assert_eq!(lab.get("/redfish/v1/Systems/mm").await.status, 404);
+}
+
+#[tokio::test]
+async fn collections_expand() {
+    let lab = Lab::fake("exit 0").await;
+    let plain = lab.get("/redfish/v1/Systems").await.body;
+    assert_eq!(plain["Members"][0], json!({ "@odata.id": SYSTEM }));
+    let whole = lab.get("/redfish/v1/Systems?$expand=.($levels=1)").await.body;
+    assert_eq!(whole["Members"][0], lab.get(SYSTEM).await.body);
 }
 
 #[tokio::test]

@@ -26,6 +26,8 @@ pub struct Request {
     pub method: String,
     /// Path without a slash at its end.
     pub path: String,
+    /// What follows the question mark, if anything.
+    pub query: String,
     /// Headers.
     pub headers: HeaderMap,
     /// The JSON body; none when there was no body, an error when it was no JSON.
@@ -122,6 +124,7 @@ pub async fn answer(bmc: &Arc<Bmc>, request: &Request, identity: Identity) -> An
             || Answer::not_found(path),
             |body| {
                 let tag = tree::etag(&body);
+                let body = if expands(&request.query) { expanded(bmc, body) } else { body };
                 Answer::resource(body).with(header::ETAG, tag)
             },
         );
@@ -137,6 +140,33 @@ pub async fn answer(bmc: &Arc<Bmc>, request: &Request, identity: Identity) -> An
         return Answer::empty(204);
     }
     actions::answer(bmc, request, &settings).await
+}
+
+/// Whether a query asks for subordinate resources in place of links (`$expand` with `.` or `*`, DSP0266).
+fn expands(query: &str) -> bool {
+    query.split('&').any(|part| {
+        let value = part.strip_prefix("$expand=").or_else(|| part.strip_prefix("%24expand="));
+        value.is_some_and(|value| value.starts_with('.') || value.starts_with('*'))
+    })
+}
+
+/// A resource with its subordinate resources in place of the links to them, one level deep.
+fn expanded(bmc: &Bmc, mut body: Value) -> Value {
+    let replace = |link: &mut Value| {
+        let target = link.as_object().filter(|fields| fields.len() == 1).and_then(|fields| fields.get("@odata.id"));
+        let target = target.and_then(Value::as_str).map(|path| path.trim_end_matches('/').to_owned());
+        if let Some(resource) = target.and_then(|path| tree::resource(bmc, &path)) {
+            *link = resource;
+        }
+    };
+    for (name, value) in body.as_object_mut().into_iter().flatten() {
+        match value {
+            Value::Array(links) if name == "Members" => links.iter_mut().for_each(replace),
+            Value::Object(_) if name != "Links" => replace(value),
+            _ => {}
+        }
+    }
+    body
 }
 
 fn open_session(bmc: &Bmc, request: &Request, settings: &Settings) -> Answer {

@@ -1,4 +1,5 @@
 //! What the tests share: a simulator, a client that says what it got, and a server of media.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
 #![allow(dead_code, reason = "each test program uses its part")]
 
 use std::{
