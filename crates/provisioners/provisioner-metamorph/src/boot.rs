@@ -1,5 +1,6 @@
 //! Bringing the agent up on a machine: one boot from the medium, recorded before it happens.
 
+use agent_protocol::AgentState;
 use api::metamorph::{AgentBoot, OperationStep, StepPhase};
 use provisioner::{Cause, Failure, Operation, Outcome, StepProgress, Verdict};
 use tokio::time::Instant;
@@ -19,6 +20,12 @@ pub fn step_of(operation: &dyn Operation, name: &str) -> OperationStep {
     operation.status().steps.iter().find(|s| s.name == name).cloned().unwrap_or_default()
 }
 
+/// The agent works on something that is not wanted any more (an image that is being written while the host is deprovisioned). It
+/// cannot be stopped but by a boot, which is the proof that it has stopped.
+fn busy_with_other_work(state: &AgentState, operation: &str) -> bool {
+    matches!(state, AgentState::Running { command, .. } if command.operation != operation)
+}
+
 impl NativeHost {
     /// The boot id of the living agent; boots the machine into the agent if there is none.
     pub async fn ensure_agent(&self, operation: &mut dyn Operation) -> Outcome<String> {
@@ -26,6 +33,7 @@ impl NativeHost {
         let recorded = own.clone().or_else(|| self.context.journal.latest_boot());
         if let Some(boot) = &recorded
             && let Some(agent) = self.shared.hub.agent(self.uid(), boot.generation)
+            && !busy_with_other_work(&agent.state, operation.name())
         {
             self.live.timers().booted = None;
             if own.as_ref().and_then(|b| b.boot_id.as_ref()) != Some(&agent.boot_id) {

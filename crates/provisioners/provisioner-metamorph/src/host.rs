@@ -63,15 +63,13 @@ impl NativeHost {
         operation.set_bmc(calls, bmc.session());
     }
 
-    /// An agent that has said that it leaves waits for the end of its operation to be recorded. If this process died between
-    /// recording and telling it, this is where it is told.
+    /// What the agent has to say about work that is over is of no use any more, and it waits to be told so: an agent that has said
+    /// that it leaves, when this process died between recording that and telling it; one whose work was given up meanwhile.
     pub fn settle(&self, newest: Option<(&str, OperationPhase)>) {
         let Some(agent) = self.shared.hub.any_agent(self.uid()) else { return };
-        if let AgentState::Finished { command, outcome } = &agent.state
-            && let Some((name, phase)) = newest
-            && command.operation == name
-            && phase.is_final()
-        {
+        let AgentState::Finished { command, outcome } = &agent.state else { return };
+        let over = newest.is_none_or(|(name, phase)| command.operation != name || phase.is_final());
+        if over {
             self.shared.hub.acknowledge(self.uid(), command);
             if *outcome == AgentOutcome::Leaving {
                 self.shared.media.withdraw(self.uid());

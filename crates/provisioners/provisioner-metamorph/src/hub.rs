@@ -21,6 +21,16 @@ struct Slot {
     acknowledged: Vec<CommandId>,
 }
 
+impl Slot {
+    /// The agent has been told that it may leave.
+    fn leaves(&self) -> bool {
+        match self.agent.as_ref().map(|a| &a.state) {
+            Some(AgentState::Finished { command, outcome: Outcome::Leaving }) => self.acknowledged.contains(command),
+            _ => false,
+        }
+    }
+}
+
 /// The last report.
 #[derive(Clone, Debug)]
 pub struct Agent {
@@ -111,12 +121,13 @@ impl Hub {
         self.changed.notify_waiters();
     }
 
-    /// The living agent of this generation.
+    /// The living agent of this generation; one that may leave its machine no longer counts.
     pub fn agent(&self, uid: &str, generation: u64) -> Option<Agent> {
         let slots = self.lock();
-        let agent = slots.get(uid)?.agent.as_ref()?;
+        let slot = slots.get(uid)?;
+        let agent = slot.agent.as_ref()?;
         let alive = agent.holding > 0 || agent.seen.elapsed() < self.silence;
-        (alive && agent.generation == generation).then(|| agent.clone())
+        (alive && agent.generation == generation && !slot.leaves()).then(|| agent.clone())
     }
 
     /// Whether any agent of the host lives.
