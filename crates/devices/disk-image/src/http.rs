@@ -1,0 +1,436 @@
+//! Images over HTTP and HTTPS: resumed by range after a dropped connection, and only if they are still the same.
+
+use std::time::Duration;
+
+use reqwest::header::{
+    ACCEPT_ENCODING, ACCEPT_RANGES, CONTENT_RANGE, ETAG, HeaderMap, HeaderValue, IF_RANGE, LAST_MODIFIED, RANGE,
+};
+use reqwest::{Client, Response, StatusCode};
+use tokio::runtime::Handle;
+use url::Url;
+
+use crate::error::Error;
+use crate::source::Source;
+
+/// A forward jump shorter than this reads on instead of asking anew, in bytes.
+const READ_ON: u64 = 512 << 10;
+
+/// How long and how often to try.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RetryPolicy {
+    /// Attempts without a new byte before giving up; at least 1.
+    pub attempts: u32,
+    /// Connections in all, however much each of them brings.
+    pub connections: u32,
+    /// Pause before the second attempt; doubled for each further one.
+    pub pause: Duration,
+    /// Longest pause.
+    pub max_pause: Duration,
+    /// Longest wait for an answer, or for the next bytes.
+    pub stall: Duration,
+}
+
+impl Default for RetryPolicy {
+    /// 8 attempts, 1 s to 20 s apart, 60 s of silence each: a server that restarts is waited for.
+    fn default() -> Self {
+        Self {
+            attempts: 8,
+            connections: 1000,
+            pause: Duration::from_secs(1),
+            max_pause: Duration::from_secs(20),
+            stall: Duration::from_secs(60),
+        }
+    }
+}
+
+/// What one attempt ended with.
+enum Failure {
+    /// Worth another attempt.
+    Lost(Box<dyn std::error::Error + Send + Sync>),
+    /// The connection ended before the announced length.
+    Short,
+    /// A status that may pass: 408, 425, 429, 5xx.
+    Busy(u16),
+    /// Not worth another attempt.
+    Final(Error),
+}
+
+/// An image behind an `http` or `https` address.
+///
+/// Runs the asynchronous client from an ordinary thread by a runtime's handle: never use it on a thread of that
+/// runtime. Certificate checks, trusted authorities, proxies and redirects are the client's.
+pub struct HttpSource {
+    client: Client,
+    handle: Handle,
+    url: Url,
+    name: String,
+    policy: RetryPolicy,
+    /// Offset of the next byte to give.
+    position: u64,
+    /// Offset of the next byte of `body` or of what is left of `rest`.
+    arrived: u64,
+    body: Option<Response>,
+    rest: bytes_of::Rest,
+    length: Option<u64>,
+    validator: Option<HeaderValue>,
+    etag: Option<HeaderValue>,
+    ranges: bool,
+    ended: bool,
+    failures: u32,
+    connections: u32,
+}
+
+/// What is left of the last piece of a body.
+mod bytes_of {
+    /// Bytes and how many of them are used up.
+    #[derive(Default)]
+    pub(super) struct Rest {
+        data: Vec<u8>,
+        used: usize,
+    }
+
+    impl Rest {
+        pub(super) fn left(&self) -> &[u8] {
+            &self.data[self.used..]
+        }
+
+        pub(super) fn consume(&mut self, count: usize) {
+            self.used = (self.used + count).min(self.data.len());
+        }
+
+        pub(super) fn refill(&mut self, piece: &[u8]) {
+            self.data.clear();
+            self.data.extend_from_slice(piece);
+            self.used = 0;
+        }
+
+        pub(super) fn clear(&mut self) {
+            self.refill(&[]);
+        }
+    }
+}
+
+impl std::fmt::Debug for HttpSource {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "HttpSource({} at {})", self.name, self.position)
+    }
+}
+
+/// An address for people: no user, no password, no query (it may carry a signature).
+pub fn without_credentials(url: &Url) -> String {
+    let mut shown = url.clone();
+    // Both fail only for addresses that cannot have a user at all.
+    let _ = shown.set_username("");
+    let _ = shown.set_password(None);
+    shown.set_fragment(None);
+    if shown.query().is_some() {
+        shown.set_query(Some("…"));
+    }
+    shown.to_string().replace("%E2%80%A6", "…")
+}
+
+impl HttpSource {
+    /// Asks for the image; the answer's headers have arrived when this returns.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for another scheme, [`Error::SourceStatus`], [`Error::SourceUnreachable`].
+    pub fn open(client: Client, handle: Handle, url: &str, policy: RetryPolicy) -> Result<Self, Error> {
+        let url = Url::parse(url)
+            .ok()
+            .filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host())
+            .ok_or_else(|| Error::Unsupported { what: "the image's address is not an http or https address".into() })?;
+        let name = without_credentials(&url);
+        let mut source = Self {
+            client,
+            handle,
+            url,
+            name,
+            policy,
+            position: 0,
+            arrived: 0,
+            body: None,
+            rest: bytes_of::Rest::default(),
+            length: None,
+            validator: None,
+            etag: None,
+            ranges: false,
+            ended: false,
+            failures: 0,
+            connections: 0,
+        };
+        source.connect()?;
+        Ok(source)
+    }
+
+    /// Fetches a small text, a checksum file for instance.
+    ///
+    /// # Errors
+    /// As [`HttpSource::open`]; [`Error::LimitExceeded`] beyond `max` bytes.
+    pub fn fetch_text(
+        client: Client,
+        handle: Handle,
+        url: &str,
+        policy: RetryPolicy,
+        max: usize,
+    ) -> Result<String, Error> {
+        let mut source = Self::open(client, handle, url, policy)?;
+        let mut text = Vec::new();
+        let mut piece = vec![0; 16 << 10];
+        loop {
+            let count = source.read(&mut piece)?;
+            if count == 0 {
+                return Ok(String::from_utf8_lossy(&text).into_owned());
+            }
+            text.extend_from_slice(&piece[..count]);
+            if text.len() > max {
+                let what = format!("{} is longer than {max} bytes", source.name);
+                return Err(Error::LimitExceeded { what, limit: max as u64 });
+            }
+        }
+    }
+
+    /// Connects, with retries, so that the next bytes are at or before `position`.
+    fn connect(&mut self) -> Result<(), Error> {
+        self.body = None;
+        self.rest.clear();
+        while let Err(failure) = self.attempt() {
+            self.note(failure)?;
+        }
+        Ok(())
+    }
+
+    /// Counts a failure and waits, or gives up.
+    fn note(&mut self, failure: Failure) -> Result<(), Error> {
+        self.body = None;
+        self.rest.clear();
+        if let Failure::Final(error) = failure {
+            return Err(error);
+        }
+        self.failures += 1;
+        if self.failures >= self.policy.attempts || self.connections >= self.policy.connections {
+            return Err(match failure {
+                Failure::Final(error) => error,
+                Failure::Busy(status) => Error::SourceStatus { url: self.name.clone(), status },
+                Failure::Short => Error::Truncated {
+                    what: format!("the image at {}", self.name),
+                    expected: self.length.unwrap_or(self.position + 1),
+                    found: self.position,
+                },
+                Failure::Lost(source) => Error::SourceUnreachable {
+                    url: self.name.clone(),
+                    attempts: self.failures,
+                    offset: self.position,
+                    source,
+                },
+            });
+        }
+        let doubled = self.policy.pause.saturating_mul(1 << (self.failures - 1).min(16));
+        let pause = doubled.min(self.policy.max_pause);
+        self.handle.block_on(tokio::time::sleep(pause));
+        Ok(())
+    }
+
+    fn attempt(&mut self) -> Result<(), Failure> {
+        self.connections += 1;
+        let mut request = self.client.get(self.url.clone()).header(ACCEPT_ENCODING, "identity");
+        if self.position > 0 {
+            request = request.header(RANGE, format!("bytes={}-", self.position));
+            if let Some(validator) = &self.validator {
+                request = request.header(IF_RANGE, validator.clone());
+            }
+        }
+        let stall = self.policy.stall;
+        let answer = self.handle.block_on(async { tokio::time::timeout(stall, request.send()).await });
+        let response = match answer {
+            Ok(Ok(response)) => response,
+            Ok(Err(e)) if e.is_builder() => return Err(Failure::Final(self.refuse(e))),
+            Ok(Err(e)) => return Err(Failure::Lost(Box::new(e.without_url()))),
+            Err(_) => return Err(Failure::Lost(format!("no answer within {} s", stall.as_secs()).into())),
+        };
+        let status = response.status();
+        match status {
+            StatusCode::OK => self.take_whole(response),
+            StatusCode::PARTIAL_CONTENT if self.position > 0 => self.take_range(response),
+            StatusCode::RANGE_NOT_SATISFIABLE => {
+                Err(Failure::Final(self.changed(format!("it has no byte {} any more", self.position))))
+            }
+            StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_EARLY | StatusCode::TOO_MANY_REQUESTS => {
+                Err(Failure::Busy(status.as_u16()))
+            }
+            status if status.is_server_error() => Err(Failure::Busy(status.as_u16())),
+            status => Err(Failure::Final(Error::SourceStatus { url: self.name.clone(), status: status.as_u16() })),
+        }
+    }
+
+    fn refuse(&self, e: reqwest::Error) -> Error {
+        let source = Box::new(e.without_url());
+        Error::SourceUnreachable { url: self.name.clone(), attempts: 1, offset: self.position, source }
+    }
+
+    fn changed(&self, reason: String) -> Error {
+        Error::SourceChanged { url: self.name.clone(), reason }
+    }
+
+    /// The image from its beginning: the first answer, or one of a server that has no ranges (or another image).
+    fn take_whole(&mut self, response: Response) -> Result<(), Failure> {
+        let length = response.content_length();
+        let headers = response.headers();
+        self.same(headers, length)?;
+        if self.length.is_none() {
+            self.length = length;
+        }
+        if self.validator.is_none() {
+            self.etag = headers.get(ETAG).cloned();
+            // A weak tag must not be used for ranges (RFC 9110, 13.1.5).
+            let strong = self.etag.clone().filter(|tag| !tag.as_bytes().starts_with(b"W/"));
+            self.validator = strong.or_else(|| headers.get(LAST_MODIFIED).cloned());
+        }
+        self.ranges = headers.get(ACCEPT_RANGES).is_some_and(|value| value.as_bytes() == b"bytes");
+        self.arrived = 0;
+        self.body = Some(response);
+        Ok(())
+    }
+
+    fn take_range(&mut self, response: Response) -> Result<(), Failure> {
+        let range = response.headers().get(CONTENT_RANGE).and_then(|value| value.to_str().ok()).and_then(parse_range);
+        let Some((first, total)) = range else {
+            return Err(Failure::Final(self.changed("its server answered a range without saying which".into())));
+        };
+        if first != self.position {
+            let asked = self.position;
+            return Err(Failure::Final(self.changed(format!("asked for byte {asked}, got byte {first}"))));
+        }
+        self.same(response.headers(), total)?;
+        self.ranges = true;
+        self.arrived = first;
+        self.body = Some(response);
+        Ok(())
+    }
+
+    /// Fails if an answer is of another image than the first one.
+    fn same(&self, headers: &HeaderMap, length: Option<u64>) -> Result<(), Failure> {
+        if let (Some(before), Some(now)) = (self.length, length)
+            && before != now
+        {
+            return Err(Failure::Final(self.changed(format!("its length was {before} and is {now}"))));
+        }
+        match (&self.etag, headers.get(ETAG)) {
+            (Some(before), Some(now)) if before != now => {
+                Err(Failure::Final(self.changed("its entity tag is another one".into())))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Gets the next piece of the body into `rest`; false at the image's end.
+    fn next_piece(&mut self) -> Result<bool, Failure> {
+        let Some(body) = &mut self.body else { return Err(Failure::Lost("not connected".into())) };
+        let stall = self.policy.stall;
+        match self.handle.block_on(async { tokio::time::timeout(stall, body.chunk()).await }) {
+            Ok(Ok(Some(piece))) => {
+                self.rest.refill(&piece);
+                Ok(true)
+            }
+            Ok(Ok(None)) if self.length.is_none_or(|length| self.arrived >= length) => Ok(false),
+            Ok(Ok(None)) => Err(Failure::Short),
+            // The body ended before its announced length, or the connection was reset: the client does not tell.
+            Ok(Err(e)) if e.is_body() || e.is_decode() => Err(Failure::Short),
+            Ok(Err(e)) => Err(Failure::Lost(Box::new(e.without_url()))),
+            Err(_) => Err(Failure::Lost(format!("no data within {} s", stall.as_secs()).into())),
+        }
+    }
+}
+
+/// Reads `bytes 5-9/10` (RFC 9110, 14.4): first byte, total length if given.
+fn parse_range(value: &str) -> Option<(u64, Option<u64>)> {
+    let (range, total) = value.trim().strip_prefix("bytes ")?.split_once('/')?;
+    let (first, _last) = range.split_once('-')?;
+    let total = if total == "*" { None } else { Some(total.parse().ok()?) };
+    Some((first.parse().ok()?, total))
+}
+
+impl Source for HttpSource {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn length(&self) -> Option<u64> {
+        self.length
+    }
+
+    fn has_ranges(&self) -> bool {
+        self.ranges
+    }
+
+    fn read(&mut self, buf: &mut [u8]) -> Result<usize, Error> {
+        if buf.is_empty() || self.ended || self.length.is_some_and(|length| self.position >= length) {
+            return Ok(0);
+        }
+        loop {
+            let left = self.rest.left();
+            if !left.is_empty() {
+                if self.arrived < self.position {
+                    // A server without ranges sends again what is there already.
+                    let skip = (self.position - self.arrived).min(left.len() as u64);
+                    self.rest.consume(skip as usize);
+                    self.arrived += skip;
+                    continue;
+                }
+                let count = left.len().min(buf.len());
+                buf[..count].copy_from_slice(&left[..count]);
+                self.rest.consume(count);
+                self.arrived += count as u64;
+                self.position += count as u64;
+                self.failures = 0;
+                return Ok(count);
+            }
+            if self.body.is_none() {
+                self.connect()?;
+            }
+            match self.next_piece() {
+                Ok(true) => {}
+                Ok(false) => {
+                    self.ended = true;
+                    return Ok(0);
+                }
+                Err(failure) => self.note(failure)?,
+            }
+        }
+    }
+
+    fn restart_at(&mut self, offset: u64) -> Result<(), Error> {
+        let reads_on = offset >= self.arrived && (offset - self.arrived <= READ_ON || !self.ranges);
+        self.position = offset;
+        self.ended = false;
+        if !reads_on || self.body.is_none() {
+            self.body = None;
+            self.rest.clear();
+            self.connections = 0;
+            if self.length.is_none_or(|length| offset < length) {
+                self.connect()?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_shown_without_secrets() {
+        let url = Url::parse("https://user:pass@images.example/a/b.img?X-Signature=abc#part").unwrap();
+        let shown = without_credentials(&url);
+        assert_eq!(shown, "https://images.example/a/b.img?…");
+    }
+
+    #[test]
+    fn content_ranges() {
+        assert_eq!(parse_range("bytes 5-9/10"), Some((5, Some(10))));
+        assert_eq!(parse_range("bytes 5-9/*"), Some((5, None)));
+        for bad in ["bytes */10", "items 1-2/3", "bytes 5-9", "bytes x-9/10", ""] {
+            assert_eq!(parse_range(bad), None, "{bad}");
+        }
+    }
+}

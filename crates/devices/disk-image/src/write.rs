@@ -1,0 +1,331 @@
+//! Writing an image to a disk, so that no partition table is visible before all of it is verified.
+
+use std::io::Read;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::channel;
+use std::thread;
+
+use crate::buffer::{Chunk, Pool, is_zero};
+use crate::checksum::Checksum;
+use crate::disk::{Disk, make_zero_in_steps};
+use crate::error::Error;
+use crate::format::{Compression, DEFAULT_MAX_WINDOW, Format};
+use crate::held::HeldDisk;
+use crate::partition::{self, TableKind};
+use crate::pipeline::{Feed, Flow, Monitor, Phase, Progress};
+use crate::qcow2;
+use crate::source::Source;
+
+/// Buffers between decoder and writer.
+const DECODED_BUFFERS: usize = 6;
+
+/// Longest run of zeros that is gathered before it is made zero, in bytes.
+const ZERO_RUN: u64 = 256 << 20;
+
+/// What to write.
+#[derive(Clone, Debug)]
+pub struct WriteRequest {
+    /// The image's declared format.
+    pub format: Format,
+    /// Its compression as a whole, by the address's suffix ([`Compression::from_url`]).
+    pub compression: Compression,
+    /// Digest of the file as it is downloaded (compressed, and in its own format).
+    pub checksum: Checksum,
+    /// Largest window of a decoder, in bytes.
+    pub max_window: u64,
+}
+
+impl WriteRequest {
+    /// With the usual limit for windows.
+    pub fn new(format: Format, compression: Compression, checksum: Checksum) -> Self {
+        Self { format, compression, checksum, max_window: DEFAULT_MAX_WINDOW }
+    }
+}
+
+/// What was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Written {
+    /// Bytes of the image file in the verified pass.
+    pub downloaded: u64,
+    /// Bytes of the disk that the image covers.
+    pub image_size: u64,
+    /// Digest of the download: the one asked for.
+    pub digest: Checksum,
+    /// Partition table on the disk now; `None` if the image has none.
+    pub table: Option<TableKind>,
+    /// Things a person should know.
+    pub warnings: Vec<String>,
+}
+
+/// Writes an image, verified before its partition table becomes visible.
+///
+/// The disk's first and last MiB are made zero first and held back in memory until the digest of all downloaded bytes
+/// is the one asked for; then a GPT's backup is placed at the disk's real end and its protective MBR fitted, and the
+/// ends are written. On any error or cancel the disk is left without a partition table, or, when the error was found
+/// before the first write (address, status, size, image tables), untouched.
+///
+/// `progress` is called often (every MiB and every 200 ms): it should be quick.
+///
+/// # Errors
+/// Any [`Error`].
+pub fn write_image(
+    source: Box<dyn Source>,
+    request: &WriteRequest,
+    disk: &dyn Disk,
+    progress: &mut dyn FnMut(&Progress) -> Flow,
+) -> Result<Written, Error> {
+    write_image_then(source, request, disk, progress, &mut |_| Ok(()))
+}
+
+/// As [`write_image`], with edits made to the verified disk before its tables become visible: what `edit` writes to
+/// the first and last MiB of the disk it is given appears together with the image's own tables, at the end.
+///
+/// # Errors
+/// Any [`Error`]; one from `edit` leaves the disk without a partition table.
+pub fn write_image_then(
+    source: Box<dyn Source>,
+    request: &WriteRequest,
+    disk: &dyn Disk,
+    progress: &mut dyn FnMut(&Progress) -> Flow,
+    edit: &mut dyn FnMut(&dyn Disk) -> Result<(), Error>,
+) -> Result<Written, Error> {
+    let mut monitor = Monitor::new(progress);
+    monitor.progress.download_total = source.length();
+    monitor.tick()?;
+    let (source, plan) = prepare(source, request, disk, &mut monitor)?;
+    let held = HeldDisk::clear(disk)?;
+    disk.reread_partition_table()?;
+    if let Some(plan) = &plan {
+        monitor.progress.write_total = Some(plan.virtual_size());
+        monitor.progress.phase = Phase::Zeroing;
+        plan.zero_gaps(&held, &mut monitor)?;
+    }
+
+    let name = source.name().to_owned();
+    let mut feed = Feed::start(source, request.checksum.kind(), &mut monitor)?;
+    let mut warnings = Vec::new();
+    let outcome = match (plan, request.compression) {
+        (Some(plan), _) => qcow2::write(plan, &mut feed, &held, &name),
+        (None, Compression::None) => write_raw(&mut feed, &held, &mut warnings),
+        (None, _) => write_decoded(&mut feed, request, &held),
+    };
+    let (image_size, digest) = verify(outcome, &mut feed, request)?;
+    monitor.progress.phase = Phase::Finishing;
+    monitor.tick()?;
+    let table = partition::fit_to_disk(&held, image_size, &mut warnings)?;
+    edit(&held)?;
+    held.commit()?;
+    monitor.tick().or_else(|error| match error {
+        // Too late to cancel: the disk is complete.
+        Error::Cancelled => Ok(()),
+        other => Err(other),
+    })?;
+    Ok(Written { downloaded: monitor.progress.downloaded, image_size, digest, table, warnings })
+}
+
+/// All that can be known before the disk is touched.
+fn prepare(
+    source: Box<dyn Source>,
+    request: &WriteRequest,
+    disk: &dyn Disk,
+    monitor: &mut Monitor<'_>,
+) -> Result<(Box<dyn Source>, Option<qcow2::Plan>), Error> {
+    let size = disk.size();
+    match (request.format, request.compression) {
+        (Format::Raw, compression) => {
+            if compression == Compression::None
+                && let Some(length) = source.length()
+            {
+                monitor.progress.write_total = Some(length);
+                fits(length, size, false)?;
+            }
+            Ok((source, None))
+        }
+        (Format::Qcow2, Compression::None) => {
+            let (source, plan) = monitor.run("image tables", move || qcow2::read_plan(source, size))?;
+            Ok((source, Some(plan)))
+        }
+        (Format::Qcow2, _) => Err(Error::Unsupported {
+            what: "a qcow2 image that is compressed as a whole; use qcow2's own compression (qemu-img convert -c)"
+                .into(),
+        }),
+    }
+}
+
+/// Fails unless an image of `image` bytes fits.
+pub(crate) fn fits(image: u64, disk: u64, at_least: bool) -> Result<(), Error> {
+    if image > disk { Err(Error::ImageTooLarge { image, disk, at_least }) } else { Ok(()) }
+}
+
+/// Compares the digest. An error of the writing stage that may come of a damaged download is reported as such.
+fn verify(
+    outcome: Result<u64, Error>,
+    feed: &mut Feed<'_, '_>,
+    request: &WriteRequest,
+) -> Result<(u64, Checksum), Error> {
+    let image_size = match outcome {
+        Ok(size) => Ok(size),
+        Err(error @ (Error::CorruptImage { .. } | Error::SourceChanged { .. })) => Err(error),
+        Err(error) => return Err(error),
+    };
+    let digest = match (feed.finish(), image_size.is_err()) {
+        (Ok(digest), _) => digest,
+        // The first error is the better one to tell, but for a cancel.
+        (Err(error), true) if !matches!(error, Error::Cancelled) => {
+            return image_size.map(|size| (size, request.checksum.clone()));
+        }
+        (Err(error), _) => return Err(error),
+    };
+    if digest != request.checksum {
+        return Err(Error::ChecksumMismatch {
+            expected: request.checksum.to_string(),
+            found: digest.to_string(),
+            bytes: feed.monitor.progress.downloaded,
+        });
+    }
+    match image_size? {
+        0 => Err(Error::Truncated { what: "the image".into(), expected: 512, found: 0 }),
+        size => Ok((size, digest)),
+    }
+}
+
+/// Writes a sequential stream; whole chunks of zeros are gathered and made zero the cheap way.
+struct StreamWriter<'a> {
+    disk: &'a HeldDisk<'a>,
+    written: &'a AtomicU64,
+    zeros: u64,
+    end: u64,
+}
+
+impl<'a> StreamWriter<'a> {
+    fn new(disk: &'a HeldDisk<'a>, written: &'a AtomicU64) -> Self {
+        Self { disk, written, zeros: 0, end: 0 }
+    }
+
+    /// Appends.
+    fn push(&mut self, data: &[u8]) -> Result<(), Error> {
+        let length = data.len() as u64;
+        if is_zero(data) {
+            self.zeros += length;
+            self.end += length;
+            if self.zeros >= ZERO_RUN {
+                self.flush_zeros()?;
+            }
+            return Ok(());
+        }
+        self.flush_zeros()?;
+        self.disk.write_at(self.end, data)?;
+        self.end += length;
+        self.written.fetch_add(length, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn flush_zeros(&mut self) -> Result<(), Error> {
+        let length = std::mem::take(&mut self.zeros);
+        make_zero_in_steps(self.disk, self.end - length, length, &mut |step| {
+            self.written.fetch_add(step, Ordering::Relaxed);
+            Ok(())
+        })
+    }
+
+    /// Ends the stream and gives its length.
+    fn finish(mut self) -> Result<u64, Error> {
+        self.flush_zeros()?;
+        Ok(self.end)
+    }
+}
+
+/// The pipeline for uncompressed raw images: the calling thread writes the very buffers of the download.
+fn write_raw(feed: &mut Feed<'_, '_>, held: &HeldDisk<'_>, warnings: &mut Vec<String>) -> Result<u64, Error> {
+    let written = feed.monitor.written.clone();
+    let mut writer = StreamWriter::new(held, &written);
+    while let Some(chunk) = feed.next_chunk()? {
+        if chunk.offset == 0 && chunk.starts_with(&qcow2::MAGIC) {
+            warnings.push(
+                "the image is declared raw and was written as such, but it begins like a qcow2 file: \
+                 set spec.image.format to qcow2 if it is one"
+                    .into(),
+            );
+        }
+        fits(chunk.offset + chunk.len() as u64, held.size(), true)?;
+        writer.push(&chunk)?;
+    }
+    writer.finish()
+}
+
+/// The pipeline for compressed raw images: the calling thread decompresses, another one writes.
+fn write_decoded(feed: &mut Feed<'_, '_>, request: &WriteRequest, held: &HeldDisk<'_>) -> Result<u64, Error> {
+    let written = feed.monitor.written.clone();
+    let (send, receive) = channel::<Chunk>();
+    thread::scope(|scope| {
+        let writer = thread::Builder::new().name("write".into()).spawn_scoped(scope, || {
+            let mut writer = StreamWriter::new(held, &written);
+            // Moved in, so that it is dropped with the thread and the decoder notices.
+            let receive = receive;
+            for chunk in &receive {
+                writer.push(&chunk)?;
+            }
+            writer.finish()
+        });
+        let writer = writer.map_err(|_| Error::Pipeline { stage: "write" })?;
+        let mut offset = 0;
+        let decoded = decode(feed, request, &mut |pool, buf| {
+            let length = buf.len() as u64;
+            fits(offset + length, held.size(), true)?;
+            let taken = send.send(pool.chunk(offset, buf)).is_ok();
+            offset += length;
+            Ok(taken)
+        });
+        drop(send);
+        let result = writer.join().unwrap_or(Err(Error::Pipeline { stage: "write" }));
+        decoded.and(result)
+    })
+}
+
+/// Decompresses all of the feed into buffers for `put`, which says whether to go on.
+fn decode(
+    feed: &mut Feed<'_, '_>,
+    request: &WriteRequest,
+    put: &mut dyn FnMut(&Pool, crate::buffer::AlignedBuf) -> Result<bool, Error>,
+) -> Result<(), Error> {
+    let pool = Pool::new(DECODED_BUFFERS);
+    let mut total = 0_u64;
+    let failed = {
+        let decoder = request.compression.decoder(&mut *feed, request.max_window);
+        let mut decoder = decoder.map_err(|e| request.compression.decode_error(&e, 0, request.max_window))?;
+        loop {
+            let Some(mut buf) = pool.take() else { return Err(Error::Pipeline { stage: "write" }) };
+            let (count, failed) = fill(&mut decoder, buf.room());
+            buf.set_len(count);
+            total += count as u64;
+            if count > 0 && !put(&pool, buf)? {
+                return Ok(());
+            }
+            if failed.is_some() {
+                break failed;
+            }
+            if count == 0 {
+                return Ok(());
+            }
+        }
+    };
+    match (feed.take_error(), failed) {
+        (Some(error), _) => Err(error),
+        (None, Some(e)) => Err(request.compression.decode_error(&e, total, request.max_window)),
+        (None, None) => Ok(()),
+    }
+}
+
+/// Reads until the buffer is full, the stream ends or fails.
+fn fill(from: &mut dyn Read, buf: &mut [u8]) -> (usize, Option<std::io::Error>) {
+    let mut done = 0;
+    while done < buf.len() {
+        match from.read(&mut buf[done..]) {
+            Ok(0) => break,
+            Ok(count) => done += count,
+            Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(e) => return (done, Some(e)),
+        }
+    }
+    (done, None)
+}
