@@ -89,11 +89,23 @@ fn malformed_parts_are_named() {
 
 proptest! {
     #[test]
-    fn never_panics_and_origins_parse_again(text in "(redfish-virtualmedia(\\+http)?://)?[\\PC]{0,80}") {
-        if let Ok(address) = Address::parse(&text) {
-            let again = address.origin().replacen("http", "redfish-virtualmedia+http", 1);
-            let again = format!("{again}{}", address.system_path().unwrap_or(""));
-            prop_assert_eq!(Address::parse(&again).unwrap(), address);
-        }
+    fn never_panics(text in "((redfish-virtualmedia|ipmi|[a-z+]{0,9})(\\+http)?://)?[\\PC]{0,80}") {
+        let _ = Address::parse(&text);
+    }
+
+    /// What is accepted is written again in one way, which means the same.
+    #[test]
+    fn accepted_addresses_parse_again(
+        host in "([a-zA-Z0-9]([a-zA-Z0-9-]{0,8}[a-z])?\\.){0,3}[a-z][a-zA-Z0-9]{0,5}|[1-9][0-9]?(\\.[1-9][0-9]?){3}|\\[[0-9a-f]{1,4}::[0-9a-f]{0,4}\\]",
+        port in prop::option::of(1u16..),
+        path in "(/[a-zA-Z0-9._~-]{3,8}){0,4}/?",
+        plain in any::<bool>(),
+    ) {
+        let scheme = if plain { "redfish-virtualmedia+http" } else { "redfish-virtualmedia" };
+        let port = port.map(|port| format!(":{port}")).unwrap_or_default();
+        let address = Address::parse(&format!("{scheme}://{host}{port}{path}")).unwrap();
+        let again = address.origin().replacen("http", "redfish-virtualmedia+http", 1);
+        let again = format!("{again}{}", address.system_path().unwrap_or(""));
+        prop_assert_eq!(Address::parse(&again).unwrap(), address);
     }
 }
