@@ -13,7 +13,8 @@ const READER: &str = r#"
 echo "started $1 $2 $4"
 [ -e "$3/dev/sda" ] && cat "$3/proc/sys/kernel/random/boot_id"
 curl -s -f -r 2500000-2500099 "$5" | od -An -tx1 -v | tr -d ' \n'
-echo; echo "medium $5"
+echo; curl -s -f -I "$5" | tr 'A-Z' 'a-z' | grep content-length
+echo "medium $5"
 exec sleep 1000
 "#;
 
@@ -48,6 +49,8 @@ async fn the_agent_boots_once_from_the_medium_and_reads_by_range() {
     assert!(text.contains("started fake --root --medium"), "{text}");
     let expected: String = content[2_500_000..2_500_100].iter().map(|byte| format!("{byte:02x}")).collect();
     assert!(text.contains(&expected), "the agent read something else:\n{text}");
+
+    assert!(text.contains("content-length: 5242880"), "{text}");
 
     // A look of 2 KiB, then the one block around what was read.
     assert_eq!(*images.ranges.lock().unwrap(), ["bytes=0-2047", "bytes=2490368-2555903"]);

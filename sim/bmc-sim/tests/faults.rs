@@ -14,7 +14,7 @@ async fn fault(lab: &Lab, rule: Value) {
 #[tokio::test]
 async fn a_bmc_refuses_connections_and_comes_back_on_its_port() {
     let lab = Lab::fake("exit 0").await;
-    let client = reqwest::Client::builder().no_proxy().tls_certs_only([]).build().unwrap();
+    let client = kit::client();
     let url = format!("{}/redfish/v1/", lab.simulator.redfish_url("m").unwrap());
     assert_eq!(client.get(&url).send().await.unwrap().status(), 200);
     for _ in 0..3 {
@@ -148,7 +148,7 @@ async fn media_fail_as_asked_for() {
 #[tokio::test]
 async fn the_control_api_refuses_what_it_does_not_know() {
     let lab = Lab::fake("exit 0").await;
-    let client = reqwest::Client::builder().no_proxy().tls_certs_only([]).build().unwrap();
+    let client = kit::client();
     let base = lab.simulator.control_url();
     let patch = |body: Value| client.patch(format!("{base}/machines/m/settings")).json(&body).send();
     assert_eq!(patch(json!({ "refused": true })).await.unwrap().status(), 400);

@@ -33,11 +33,12 @@ impl Program {
         let mut command = Command::new(env!("CARGO_BIN_EXE_bmc-sim"));
         command.args(["--fake", "2", "--username", "root", "--password", "calvin", "--agent"]).arg(agent);
         command.arg("--state-dir").arg(folder.join("state")).env("TMPDIR", temporary).stdout(Stdio::piped());
-        let mut child = command.spawn().unwrap();
+        let client = kit::client();
+        let mut program = Self { child: command.spawn().unwrap(), ready: Value::Null, client };
         let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let client = reqwest::Client::builder().no_proxy().tls_certs_only([]).build().unwrap();
-        Self { child, ready: serde_json::from_str(&line).unwrap(), client }
+        BufReader::new(program.child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        program.ready = serde_json::from_str(&line).unwrap();
+        program
     }
 
     async fn post(&self, machine: usize, rest: &str, body: Value) -> u16 {

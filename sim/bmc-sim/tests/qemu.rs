@@ -8,7 +8,7 @@ mod kit;
 
 use std::{path::Path, process::Command};
 
-use bmc_sim::{DiskBus, DiskConfig, MachineConfig, MachineKind};
+use bmc_sim::{DiskBus, DiskConfig, MachineConfig, MachineKind, NicConfig, config::CdBus};
 use kit::{Images, Lab, path};
 use serde_json::{Value, json};
 
@@ -188,4 +188,67 @@ async fn secure_boot_refuses_what_nobody_signed() {
     assert!(!lab.console().contains("THIS IS THE CD"));
     assert_eq!(lab.get(&path("/SecureBoot")).await.body["SecureBootCurrentBoot"], "Enabled");
     assert_eq!(lab.reset("ForceOff").await.status, 204);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn qemu_takes_every_kind_of_disk_and_drive() {
+    let images = Images::serve(kit::pattern(4096)).await;
+    for (disk, cd) in [(DiskBus::Scsi, CdBus::Usb), (DiskBus::Nvme, CdBus::VirtioScsi), (DiskBus::Virtio, CdBus::Ahci)]
+    {
+        let mut machine = MachineConfig::new("m", MachineKind::Qemu);
+        machine.memory_mib = 256;
+        machine.cd_bus = cd;
+        let disk = DiskConfig { bus: disk, logical_sector_size: 4096, rotational: true, ..DiskConfig::default() };
+        machine.disks = vec![disk.clone(), DiskConfig { logical_sector_size: 512, ..disk }];
+        machine.nics =
+            vec![NicConfig::default(), NicConfig { network: Some("10.9.0.0/24".into()), ..NicConfig::default() }];
+        machine.nics[1].forwards = vec!["tcp:127.0.0.1:0-:22".to_owned()];
+        let lab = Lab::with(machine, "").await;
+        assert_eq!(lab.insert(&images.url("boot.iso")).await.status, 204);
+        lab.boot_cd_once().await;
+        let got = lab.reset("On").await;
+        assert_eq!(got.status, 204, "{cd:?}: {}", got.body);
+        let pid = lab.machine().await["pid"].as_u64().unwrap();
+        assert!(alive(pid));
+        lab.simulator.shutdown().await;
+        assert!(!alive(pid));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_qemu_says_against_its_start_is_passed_on() {
+    let mut machine = MachineConfig::new("m", MachineKind::Qemu);
+    machine.nics[0].network = Some("nonsense".to_owned());
+    let lab = Lab::with(machine, "").await;
+    let got = lab.reset("On").await;
+    let message = got.body["error"]["message"].as_str().unwrap();
+    assert!(got.status == 500 && message.contains("nonsense"), "{message}");
+    assert_eq!(lab.machine().await["power"], "Off");
+}
+
+#[tokio::test]
+async fn the_export_is_the_medium_until_it_is_ejected() {
+    let lab = Lab::fake("exit 0").await;
+    // Not a whole number of sectors: the rest of the last reads as zeros.
+    let content = kit::pattern((3 << 20) + 100);
+    let images = Images::serve(content.clone()).await;
+    assert_eq!(lab.insert(&images.url("a.iso")).await.status, 204);
+    let socket = lab.file("nbd");
+    let medium = lab.simulator.bmc("m").unwrap().medium().unwrap();
+    let _server = bmc_sim::nbd::Server::start(&socket, medium).unwrap();
+    let out = lab.file("out");
+    let convert = || {
+        let source = format!("driver=nbd,server.type=unix,server.path={}", text(&socket));
+        let mut command = tokio::process::Command::new("qemu-img");
+        command.args(["convert", "--image-opts", "-O", "raw", &source, text(&out)]);
+        async move { command.output().await.unwrap() }
+    };
+    let output = convert().await;
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let mut expected = content;
+    expected.resize(expected.len().next_multiple_of(2048), 0);
+    assert!(std::fs::read(&out).unwrap() == expected, "the export differs from the medium");
+    lab.control(reqwest::Method::POST, "/machines/m/eject", json!({})).await;
+    let output = convert().await;
+    assert!(!output.status.success() && String::from_utf8_lossy(&output.stderr).contains("Input/output error"));
 }

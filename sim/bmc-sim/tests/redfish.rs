@@ -7,6 +7,7 @@ use bmc_sim::{Config, MachineConfig, MachineKind, redfish::tree};
 use kit::{Images, Lab, SYSTEM, path};
 use reqwest::Method;
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tower::ServiceExt as _;
 
 const SESSIONS: &str = "/redfish/v1/SessionService/Sessions";
@@ -235,4 +236,43 @@ async fn https_is_trusted_by_the_authority_and_by_no_one_else() {
     assert!(url.starts_with("https://"));
     assert_eq!(client.get(url).send().await.unwrap().status(), 200);
     assert!(lab.simulator.ready()["ca"].as_str().unwrap().ends_with("ca.pem"));
+}
+
+/// Answers every https request with the first bytes of an image.
+async fn https_image(folder: &std::path::Path) -> u16 {
+    let (_, acceptor) = bmc_sim::tls::acceptor(folder, "127.0.0.1".parse().unwrap()).unwrap();
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        loop {
+            let (socket, _) = listener.accept().await.unwrap();
+            let Ok(mut stream) = acceptor.accept(socket).await else { continue };
+            let mut request = [0; 4096];
+            let read = stream.read(&mut request).await.unwrap();
+            assert!(String::from_utf8_lossy(&request[..read]).to_lowercase().contains("range: bytes=0-2047"));
+            let head =
+                "HTTP/1.1 206 Partial Content\r\nContent-Range: bytes 0-2047/4096\r\nContent-Length: 2048\r\n\r\n";
+            stream.write_all(head.as_bytes()).await.unwrap();
+            stream.write_all(&[7; 2048]).await.unwrap();
+            stream.shutdown().await.unwrap();
+        }
+    });
+    port
+}
+
+#[tokio::test]
+async fn certificates_of_media_are_checked_only_when_asked_for() {
+    let certificates = tempfile::tempdir().unwrap();
+    let url = format!("https://127.0.0.1:{}/a.iso", https_image(certificates.path()).await);
+    for (media_verify_tls, media_ca, status) in
+        [(false, None, 204), (true, None, 400), (true, Some(certificates.path().join("ca.pem")), 204)]
+    {
+        let folder = tempfile::tempdir().unwrap();
+        let machines = vec![MachineConfig::new("m", MachineKind::Fake)];
+        let agent = Some(kit::agent(folder.path(), "exit 0"));
+        let config = Config { machines, agent, media_verify_tls, media_ca, ..Config::default() };
+        let lab = Lab::of(folder, config).await;
+        let got = lab.insert(&url).await;
+        assert_eq!(got.status, status, "{}", got.body);
+    }
 }
