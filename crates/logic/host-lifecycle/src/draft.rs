@@ -150,6 +150,14 @@ impl<'v> Draft<'v> {
                 }
                 return self.finish(Next::After(look_again.clamp(SHORTEST_LOOK, LONGEST_LOOK)));
             }
+            Outcome::Blocked { message } if !self.view.host.is_deleting() => {
+                self.fault(kind, &message);
+                // Nothing was attempted: earlier failures do not make the wait longer.
+                self.status.error_count = 1;
+                let poll = self.view.settings.secret_poll;
+                return self.finish(Next::After(poll));
+            }
+            Outcome::Blocked { message } => (message, RetryClass::Later),
             Outcome::Failed { message, retry } => (message, retry),
             other => {
                 let answer = other.name();

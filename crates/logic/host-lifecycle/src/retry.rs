@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use api::metal3::{BareMetalHost, BareMetalHostStatus, ErrorType, ProvisioningState as State};
+use api::metal3::{BareMetalHost, BareMetalHostStatus, ErrorType, ProvisioningState as State, annotation};
 use jiff::SignedDuration;
 
 use crate::view::View;
@@ -37,11 +37,17 @@ fn hash(uid: &str, exponent: u32) -> u32 {
 }
 
 /// The wait that `status` asks for: by its count of failures, or by the failed attempts at the same image, whichever is more.
+///
+/// Consent to overwrite another owner's disk is most likely what the work was waiting for, and an annotation leaves no trace in
+/// the generation: while it is there, the wait is one unit at most.
 pub(crate) fn delay(view: &View<'_>, status: &BareMetalHostStatus) -> Duration {
     let trying = status.provisioning.state == State::Provisioning && status.error_type == Some(ErrorType::Provisioning);
     let attempts = if trying { status.provisioning_fail_count } else { 0 };
     let failures = u32::try_from(status.error_count.max(attempts).max(0)).unwrap_or(u32::MAX);
-    back_off(view.settings.backoff_unit, view.host.metadata.uid.as_deref().unwrap_or_default(), failures)
+    let unit = view.settings.backoff_unit;
+    let wait = back_off(unit, view.host.metadata.uid.as_deref().unwrap_or_default(), failures);
+    let consented = view.host.annotation(annotation::OVERWRITE_OWNER).is_some();
+    if consented && status.error_type == Some(ErrorType::Provisioning) { wait.min(unit) } else { wait }
 }
 
 /// How long work of the class `kind` must still wait; `None` if it may be done now.

@@ -60,7 +60,7 @@ pub enum PowerWish {
     HardOff,
 }
 
-/// The provisioner's answer, or why it could not be asked (a Secret it needs is missing, say).
+/// The provisioner's answer, or why it could not be asked.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
     /// The machine is registered.
@@ -81,6 +81,12 @@ pub enum Outcome {
         /// When to look again at the latest.
         look_again: Duration,
     },
+    /// The call was not made: something it needs is not there yet, such as a Secret with user data. It is no failed attempt; it
+    /// is looked for again soon.
+    Blocked {
+        /// What is needed, what was found, what to do.
+        message: String,
+    },
     /// It failed.
     Failed {
         /// What was attempted, what was found, what to do.
@@ -99,6 +105,7 @@ impl Outcome {
             Self::Power(_) => "power",
             Self::Inspected(_) => "inspected",
             Self::Working { .. } => "working",
+            Self::Blocked { .. } => "blocked",
             Self::Failed { .. } => "failed",
         }
     }

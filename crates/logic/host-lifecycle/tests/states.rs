@@ -462,6 +462,44 @@ fn consent_is_used_up_by_what_it_was_given_for() {
 }
 
 #[test]
+fn an_attempt_that_cannot_begin_is_no_failed_attempt() {
+    let mut world = World::new();
+    world.host.spec.image = Some(image(URL));
+    world.until(|a| *a == Action::Provision);
+    let blocked = || Outcome::Blocked { message: "Secret user-data does not exist".into() };
+    for _ in 0..20 {
+        world.step_with(|_, _| blocked());
+        assert_eq!(world.next, Next::After(Duration::from_secs(10)));
+        world.pass(Duration::from_secs(10));
+    }
+    let status = world.status();
+    assert_eq!((world.state(), status.error_type), (State::Provisioning, Some(ErrorType::Preparation)));
+    assert_eq!((status.error_count, status.provisioning_fail_count), (1, 0));
+    world.step_with(|_, _| Outcome::Working { look_again: Duration::from_secs(5) });
+    assert_eq!((world.in_error(), world.status().error_count), (false, 0));
+    world.settle();
+    assert_eq!(world.state(), State::Provisioned);
+    assert!(!world.states.contains(&State::Deprovisioning));
+}
+
+#[test]
+fn consent_shortens_the_wait() {
+    let mut world = World::settled(Some(URL));
+    world.edit(|spec| spec.image = None);
+    for _ in 0..8 {
+        world.until(|a| matches!(a, Action::Deprovision { .. }));
+        world.fail("The disk belongs to someone");
+    }
+    world.pass(Duration::from_secs(61));
+    assert!(matches!(world.decide(), Step::Change(_)));
+    world.annotate(annotation::OVERWRITE_OWNER, "someone");
+    assert_eq!(world.decide(), Step::Act(Action::Deprovision { clean: true, restart: true }));
+    world.fail("The disk belongs to someone");
+    assert!(matches!(world.decide(), Step::Change(_)), "consent must not end all waiting");
+    assert_eq!(world.next, Next::After(Duration::from_secs(60)));
+}
+
+#[test]
 fn one_reboot_is_off_and_on_again() {
     let mut world = World::settled(Some(URL));
     world.annotate(annotation::REBOOT, "");

@@ -2,7 +2,7 @@
 //!
 //! After a failure the wait comes first, then the host is deprovisioned and available again, and provisioned anew. Upstream takes
 //! any error as a reason to deprovision; here only a failed provisioning is one: a Secret that was missing for a minute must not
-//! undo a write that goes well.
+//! undo a write that goes well. An attempt that cannot begin is a preparation error, and is looked at again without any of this.
 
 use api::metal3::{ErrorType, ProvisioningState as State};
 
@@ -60,7 +60,12 @@ fn conclude(mut draft: Draft<'_>, action: &Action, outcome: Outcome) -> Change {
             draft.go(State::Provisioned);
             draft.finish(Next::Now)
         }
-        Outcome::Working { .. } => draft.not_done(ErrorType::Provisioning, "provisioning", outcome),
+        Outcome::Working { .. } => {
+            draft.settle(ErrorType::Preparation);
+            draft.not_done(ErrorType::Provisioning, "provisioning", outcome)
+        }
+        // The attempt has not begun: the host need not be deprovisioned for it.
+        Outcome::Blocked { .. } => draft.not_done(ErrorType::Preparation, "provisioning", outcome),
         _ => {
             draft.status.provisioning_fail_count = draft.status.provisioning_fail_count.max(0).saturating_add(1);
             draft.not_done(ErrorType::Provisioning, "provisioning", outcome)
