@@ -1,0 +1,55 @@
+//! The server's commands, run on a machine.
+
+mod failure;
+mod inspect;
+
+use std::sync::Arc;
+
+use agent_protocol::{Action, Outcome, Phase, Progress};
+use tokio::runtime::Handle;
+
+use crate::machine::Machine;
+use failure::Failure;
+
+/// Runs commands on a machine.
+pub struct Runner {
+    machine: Arc<dyn Machine>,
+    /// Runs downloads; commands themselves run on a thread that may block.
+    handle: Handle,
+    /// More certificate authorities for images, in PEM.
+    image_ca_pem: String,
+}
+
+impl std::fmt::Debug for Runner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Runner")
+    }
+}
+
+impl Runner {
+    /// A runner for this machine. `handle` is the runtime that downloads run on.
+    #[must_use]
+    pub fn new(machine: Arc<dyn Machine>, handle: Handle, image_ca_pem: impl Into<String>) -> Self {
+        Self { machine, handle, image_ca_pem: image_ca_pem.into() }
+    }
+
+    /// The kernel's id of this boot; `unknown` where the kernel tells none.
+    #[must_use]
+    pub fn boot_id(&self) -> String {
+        self.machine.tree().text("proc/sys/kernel/random/boot_id").unwrap_or_else(|| "unknown".to_owned())
+    }
+
+    /// Runs an action to its end and tells how far it is. Blocks: not to be called on a thread of the runtime.
+    pub fn run(&self, action: Action, report: &dyn Fn(Progress)) -> Outcome {
+        let result = match action {
+            Action::Inspect => {
+                report(Progress { phase: Phase::Inspecting, ..Progress::default() });
+                inspect::inspect(self.machine.as_ref())
+            }
+            Action::WriteImage(_) | Action::WipeDisks(_) => Err(Failure::internal("not yet")),
+            // the session leaves by itself
+            Action::Leave { .. } => Ok(Outcome::Leaving),
+        };
+        result.unwrap_or_else(|failure| Outcome::Failed(failure.into()))
+    }
+}

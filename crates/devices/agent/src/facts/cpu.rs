@@ -1,0 +1,74 @@
+//! Processors, from `/proc/cpuinfo` and `/sys/devices/system/cpu`.
+
+use inventory::Cpu;
+
+use crate::tree::{Tree, clean};
+
+/// Most bytes of `/proc/cpuinfo`: a thousand processors fit.
+const MAX_CPUINFO: u64 = 4 << 20;
+
+/// Most flags of a processor.
+const MAX_FLAGS: usize = 1024;
+
+/// Facts of the first processor, and how many there are.
+pub(super) fn cpu(tree: &Tree) -> Cpu {
+    let info = clean(&tree.bytes("proc/cpuinfo", MAX_CPUINFO).unwrap_or_default());
+    let field = |names: &[&str]| {
+        let lines = info.lines().filter_map(|line| line.split_once(':'));
+        let mut found = lines.filter(|(name, _)| names.contains(&name.trim()));
+        found.next().map(|(_, value)| value.trim().to_owned()).filter(|value| !value.is_empty())
+    };
+    let mut flags: Vec<String> = field(&["flags", "Features"])
+        .map(|text| text.split_whitespace().take(MAX_FLAGS).map(str::to_owned).collect())
+        .unwrap_or_default();
+    flags.sort();
+    flags.dedup();
+    let processors = info.lines().filter(|line| line.split_once(':').is_some_and(|(n, _)| n.trim() == "processor"));
+    let online = tree.text("sys/devices/system/cpu/online").as_deref().and_then(range_count);
+    let fastest = tree.number("sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq").map(|khz| khz as f64 / 1000.0);
+    let now = || field(&["cpu MHz"])?.parse::<f64>().ok();
+    Cpu {
+        arch: Some(std::env::consts::ARCH.to_owned()),
+        clock_megahertz: fastest.or_else(now).filter(|mhz| mhz.is_finite() && *mhz > 0.0),
+        count: online.or_else(|| i64::try_from(processors.count()).ok()).filter(|count| *count > 0),
+        flags,
+        model: field(&["model name", "Model"]).map(|text| super::short(&text)),
+    }
+}
+
+/// How many numbers a list like `0-3,8` names.
+fn range_count(list: &str) -> Option<i64> {
+    let mut count = 0_i64;
+    for part in list.split(',') {
+        let (low, high) = part.split_once('-').unwrap_or((part, part));
+        let (low, high) = (low.trim().parse::<i64>().ok()?, high.trim().parse::<i64>().ok()?);
+        count = count.checked_add(high.checked_sub(low)?.checked_add(1)?)?;
+    }
+    Some(count)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tree::tests::plant;
+
+    #[test]
+    fn ranges_are_counted() {
+        assert_eq!(range_count("0-3,8"), Some(5));
+        assert_eq!(range_count("0"), Some(1));
+        assert_eq!(range_count("x"), None);
+    }
+
+    #[test]
+    fn the_fastest_clock_and_sorted_flags() {
+        let folder = tempfile::tempdir().unwrap();
+        let text = "processor\t: 0\nmodel name\t: Fast\ncpu MHz\t\t: 2100.0\nflags\t\t: vme fpu\n\nprocessor\t: 1\n";
+        plant(folder.path(), &[("proc/cpuinfo", text)]);
+        let tree = Tree::new(folder.path());
+        let found = cpu(&tree);
+        assert_eq!((found.count, found.clock_megahertz), (Some(2), Some(2100.0)));
+        assert_eq!(found.flags, ["fpu", "vme"]);
+        plant(folder.path(), &[("sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq", "3700000")]);
+        assert_eq!(cpu(&tree).clock_megahertz, Some(3700.0));
+    }
+}

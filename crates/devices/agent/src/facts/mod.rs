@@ -1,0 +1,95 @@
+//! Hardware facts in Metal³'s terms, read from `/sys` and `/proc`: no lshw, no udev, no external program.
+
+pub mod by_path;
+mod cpu;
+pub mod disks;
+mod memory;
+mod nics;
+
+pub(crate) use nics::permanent_mac;
+
+use std::net::IpAddr;
+
+use inventory::{Bios, Firmware, HardwareDetails, SystemVendor};
+
+pub use disks::{Disk, disks};
+
+use crate::tree::Tree;
+
+/// Longest text taken from a device or the firmware, in characters.
+const MAX_FACT: usize = 256;
+
+/// Everything inspection learns about the machine. `addresses` are those of the running system, by interface name.
+#[must_use]
+pub fn collect(tree: &Tree, addresses: &[(String, IpAddr)]) -> HardwareDetails {
+    HardwareDetails {
+        cpu: Some(cpu::cpu(tree)),
+        firmware: firmware(tree),
+        hostname: tree.text("proc/sys/kernel/hostname").filter(|name| name != "(none)"),
+        nics: nics::nics(tree, addresses),
+        ram_mebibytes: memory::mebibytes(tree),
+        storage: disks(tree).into_iter().map(|disk| disk.storage).collect(),
+        system_vendor: system_vendor(tree),
+    }
+}
+
+/// Whether the machine was started by UEFI.
+#[must_use]
+pub fn is_uefi(tree: &Tree) -> bool {
+    tree.exists("sys/firmware/efi")
+}
+
+/// A fact of `/sys/class/dmi/id`, shortened to a sane length.
+fn dmi(tree: &Tree, name: &str) -> Option<String> {
+    tree.text(&format!("sys/class/dmi/id/{name}")).map(|text| short(&text))
+}
+
+fn short(text: &str) -> String {
+    text.chars().take(MAX_FACT).collect()
+}
+
+fn firmware(tree: &Tree) -> Option<Firmware> {
+    let bios =
+        Bios { date: dmi(tree, "bios_date"), vendor: dmi(tree, "bios_vendor"), version: dmi(tree, "bios_version") };
+    (bios != Bios::default()).then_some(Firmware { bios: Some(bios) })
+}
+
+/// Maker, model and serial number; the model carries its SKU in parentheses, as lshw (and with it Ironic's agent) prints it.
+fn system_vendor(tree: &Tree) -> Option<SystemVendor> {
+    let product_name = match (dmi(tree, "product_name"), dmi(tree, "product_sku")) {
+        (Some(name), Some(sku)) => Some(format!("{name} ({sku})")),
+        (name, _) => name,
+    };
+    let vendor = SystemVendor {
+        manufacturer: dmi(tree, "sys_vendor"),
+        product_name,
+        serial_number: dmi(tree, "product_serial"),
+    };
+    (vendor != SystemVendor::default()).then_some(vendor)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tree::tests::plant;
+
+    #[test]
+    fn vendor_and_firmware_come_from_dmi() {
+        let folder = tempfile::tempdir().unwrap();
+        let id = "sys/class/dmi/id";
+        plant(
+            folder.path(),
+            &[
+                (&format!("{id}/product_name"), "R640\n"),
+                (&format!("{id}/product_sku"), "0715\n"),
+                (&format!("{id}/product_serial"), "S1\n"),
+                (&format!("{id}/bios_vendor"), "V\n"),
+            ],
+        );
+        let details = collect(&Tree::new(folder.path()), &[]);
+        let vendor = details.system_vendor.unwrap();
+        assert_eq!(vendor.product_name.as_deref(), Some("R640 (0715)"));
+        assert_eq!(vendor.serial_number.as_deref(), Some("S1"));
+        assert_eq!(details.firmware.unwrap().bios.unwrap().vendor.as_deref(), Some("V"));
+    }
+}

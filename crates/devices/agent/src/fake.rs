@@ -1,0 +1,170 @@
+//! A simulator's machine: files as disks, a made-up tree, the medium read by HTTP ranges.
+//!
+//! Nothing but primitives is different from the real machine. What would be configured is written to `network.json` below the
+//! root, and leaving ends the process: status 0 switches the machine off, 10 resets it.
+
+use std::io;
+use std::net::IpAddr;
+use std::path::Path;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use agent_protocol::{AgentNetwork, HOST_CONFIG_PATH, HostConfig, Leave};
+use boot_media::{ReadAt, read_host_files};
+use disk_image::{Disk, FileDisk};
+use serde_json::json;
+use tokio::runtime::Handle;
+
+use crate::machine::{Disks, Facts, Medium, MediumError, Network, NetworkError, Power, parse_host_config};
+use crate::net::{Interface, Operation, operations};
+use crate::tree::Tree;
+
+/// The process's status that asks for a reset.
+pub const EXIT_RESET: i32 = 10;
+
+/// Longest wait for a piece of the medium.
+const TIMEOUT: Duration = Duration::from_secs(120);
+
+/// A machine made of files.
+#[derive(Debug)]
+pub struct FakeMachine {
+    tree: Tree,
+    medium: String,
+    handle: Handle,
+    addresses: Mutex<Vec<(String, IpAddr)>>,
+}
+
+impl FakeMachine {
+    /// A machine in `root` that has booted the medium at this address. `handle` runs the reads of the medium, which must not be
+    /// begun on a thread of that runtime.
+    #[must_use]
+    pub fn new(root: &Path, medium: impl Into<String>, handle: Handle) -> Self {
+        Self { tree: Tree::new(root), medium: medium.into(), handle, addresses: Mutex::default() }
+    }
+
+    fn interfaces(&self) -> Vec<Interface> {
+        crate::linux::interfaces(&self.tree)
+    }
+}
+
+impl Facts for FakeMachine {
+    fn tree(&self) -> &Tree {
+        &self.tree
+    }
+}
+
+impl Disks for FakeMachine {
+    fn open_disk(&self, device: &str) -> Result<Box<dyn Disk>, disk_image::Error> {
+        let sector = self.tree.number(&format!("sys/block/{device}/queue/logical_block_size"));
+        let sector = sector.and_then(|bytes| u32::try_from(bytes).ok()).unwrap_or(512);
+        Ok(Box::new(FileDisk::open(&self.tree.path(&format!("dev/{device}")), sector)?))
+    }
+}
+
+impl Network for FakeMachine {
+    fn configure(&self, network: &AgentNetwork) -> Result<(), NetworkError> {
+        let (steps, servers) = match network {
+            AgentNetwork::Dhcp => {
+                let dhcp = |interface: Interface| Operation::Dhcp { name: interface.name };
+                (self.interfaces().into_iter().map(dhcp).collect(), Vec::new())
+            }
+            AgentNetwork::Static { data } => {
+                let plan = data.plan()?;
+                (operations(&plan, &self.interfaces())?, plan.name_servers)
+            }
+        };
+        let own = steps.iter().filter_map(|step| match step {
+            Operation::Address { name, address, .. } => Some((name.clone(), *address)),
+            _ => None,
+        });
+        *self.addresses.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = own.collect();
+        let text = serde_json::to_vec_pretty(&json!({ "operations": steps, "nameServers": servers }));
+        let kernel = |source| NetworkError::Kernel { action: "writing network.json".to_owned(), source };
+        std::fs::write(self.tree.path("network.json"), text.map_err(|error| kernel(error.into()))?).map_err(kernel)
+    }
+
+    fn addresses(&self) -> Vec<(String, IpAddr)> {
+        self.addresses.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
+    }
+}
+
+impl Medium for FakeMachine {
+    fn host_config(&self) -> Result<HostConfig, MediumError> {
+        let read = |source| MediumError::Read { place: self.medium.clone(), source };
+        let ranges = HttpRanges::open(&self.medium, self.handle.clone()).map_err(|error| read(error.into()))?;
+        let files = read_host_files(&ranges).map_err(|error| read(error.into()))?;
+        let name = HOST_CONFIG_PATH.trim_start_matches('/');
+        let file = files.iter().find(|file| file.path == name);
+        let file = file.ok_or_else(|| MediumError::Lacks { place: self.medium.clone(), file: HOST_CONFIG_PATH })?;
+        parse_host_config(&file.bytes)
+    }
+}
+
+impl Power for FakeMachine {
+    fn leave(&self, how: Leave) -> io::Error {
+        std::process::exit(match how {
+            Leave::PowerOff => 0,
+            Leave::Reboot => EXIT_RESET,
+        })
+    }
+}
+
+/// A file behind HTTP, read by ranges.
+struct HttpRanges {
+    client: reqwest::Client,
+    url: String,
+    handle: Handle,
+    len: u64,
+}
+
+impl HttpRanges {
+    fn open(url: &str, handle: Handle) -> io::Result<Self> {
+        let client = reqwest::Client::builder()
+            .no_proxy()
+            .timeout(TIMEOUT)
+            .tls_backend_preconfigured(crate::report::tls::for_images("").map_err(io::Error::other)?.0);
+        let client = client.build().map_err(io::Error::other)?;
+        let response = handle.block_on(client.head(url).send()).map_err(io::Error::other)?;
+        let response = response.error_for_status().map_err(io::Error::other)?;
+        let length = response.headers().get("content-length").and_then(|value| value.to_str().ok()?.parse().ok());
+        let len = length.ok_or_else(|| io::Error::other("the medium's server tells no length"))?;
+        Ok(Self { client, url: url.to_owned(), handle, len })
+    }
+
+    async fn get(&self, offset: u64, length: usize) -> Result<Vec<u8>, reqwest::Error> {
+        let range = format!("bytes={offset}-{}", offset + length as u64 - 1);
+        let mut response = self.client.get(&self.url).header("range", range).send().await?.error_for_status()?;
+        let mut bytes = Vec::with_capacity(length);
+        // a server that knows no ranges sends the whole: what is too much is not waited for
+        let skip = if response.status().as_u16() == 206 { 0 } else { offset };
+        let mut seen = 0_u64;
+        while let Some(chunk) = response.chunk().await? {
+            let from = usize::try_from(skip.saturating_sub(seen)).unwrap_or(usize::MAX).min(chunk.len());
+            seen += chunk.len() as u64;
+            bytes.extend_from_slice(&chunk[from..]);
+            if bytes.len() >= length {
+                bytes.truncate(length);
+                break;
+            }
+        }
+        Ok(bytes)
+    }
+}
+
+impl ReadAt for HttpRanges {
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        if buffer.is_empty() {
+            return Ok(());
+        }
+        let bytes = self.handle.block_on(self.get(offset, buffer.len())).map_err(io::Error::other)?;
+        if bytes.len() != buffer.len() {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        buffer.copy_from_slice(&bytes);
+        Ok(())
+    }
+}

@@ -1,0 +1,20 @@
+//! What the agent can do to a machine, and how it talks with the server.
+//!
+//! Everything stands behind [`Machine`], a bundle of small capability traits with two implementations: [`linux::LinuxMachine`],
+//! the real one, and [`fake::FakeMachine`], whose disks are files and whose hardware is a made-up tree. They differ in
+//! primitives only; inventory ([`facts`]), commands ([`commands`]), UEFI variables ([`efi`]) and the report loop ([`report`]) are
+//! the same code on both. The network's wire formats ([`net`]) are encoded here, without external programs.
+
+pub mod commands;
+pub mod efi;
+pub mod facts;
+pub mod fake;
+pub mod linux;
+pub mod machine;
+pub mod net;
+pub mod report;
+mod text;
+pub mod tree;
+
+pub use machine::{Machine, MediumError, NetworkError};
+pub use tree::Tree;

@@ -1,0 +1,120 @@
+//! The real machine.
+
+mod init;
+mod modules;
+mod network;
+
+use std::io;
+use std::net::IpAddr;
+use std::path::Path;
+
+use agent_protocol::{AgentNetwork, HOST_CONFIG_PATH, HostConfig, Leave};
+use disk_image::{BlockDisk, Disk};
+use rustix::system::RebootCommand;
+
+pub use init::{Consoles, mount_all, mount_efivars, reap_until};
+pub use modules::Loader;
+
+use crate::facts::by_path;
+use crate::machine::{Disks, Facts, Medium, MediumError, Network, NetworkError, Power, parse_host_config};
+use crate::net::Interface;
+use crate::net::rtnetlink::Socket;
+use crate::tree::Tree;
+
+/// Most bytes of the host's configuration.
+const MAX_CONFIG: u64 = 1 << 20;
+
+/// This machine.
+#[derive(Debug)]
+pub struct LinuxMachine {
+    tree: Tree,
+}
+
+impl LinuxMachine {
+    /// This machine, with its tree at `/`.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { tree: Tree::new("/") }
+    }
+}
+
+impl Default for LinuxMachine {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Facts for LinuxMachine {
+    fn tree(&self) -> &Tree {
+        &self.tree
+    }
+}
+
+impl Disks for LinuxMachine {
+    fn open_disk(&self, device: &str) -> Result<Box<dyn Disk>, disk_image::Error> {
+        Ok(Box::new(BlockDisk::open(&Path::new("/dev").join(device))?))
+    }
+}
+
+impl Network for LinuxMachine {
+    fn configure(&self, network: &AgentNetwork) -> Result<(), NetworkError> {
+        network::configure(&self.tree, network)
+    }
+
+    fn addresses(&self) -> Vec<(String, IpAddr)> {
+        let found = Socket::open().and_then(|socket| socket.addresses()).unwrap_or_else(|error| {
+            tracing::warn!(%error, "asking the kernel for addresses failed");
+            Vec::new()
+        });
+        let names: Vec<(i64, String)> = self
+            .tree
+            .names("sys/class/net")
+            .into_iter()
+            .filter_map(|name| Some((self.tree.number(&format!("sys/class/net/{name}/ifindex"))?, name)))
+            .collect();
+        let name = |index: u32| names.iter().find(|(own, _)| *own == i64::from(index)).map(|(_, name)| name.clone());
+        found.into_iter().filter_map(|(index, address)| Some((name(index)?, address))).collect()
+    }
+}
+
+impl Medium for LinuxMachine {
+    fn host_config(&self) -> Result<HostConfig, MediumError> {
+        let bytes = self.tree.bytes(HOST_CONFIG_PATH, MAX_CONFIG).ok_or_else(|| MediumError::Lacks {
+            place: "the boot medium's archive".to_owned(),
+            file: HOST_CONFIG_PATH,
+        })?;
+        parse_host_config(&bytes)
+    }
+}
+
+impl Power for LinuxMachine {
+    fn leave(&self, how: Leave) -> io::Error {
+        rustix::fs::sync();
+        let command = match how {
+            Leave::Reboot => RebootCommand::Restart,
+            Leave::PowerOff => RebootCommand::PowerOff,
+        };
+        match rustix::system::reboot(command) {
+            Err(error) => error.into(),
+            Ok(()) => io::Error::other("the kernel did not leave"),
+        }
+    }
+}
+
+/// Physical Ethernet interfaces with the addresses they were made with.
+pub(crate) fn interfaces(tree: &Tree) -> Vec<Interface> {
+    let names = tree.names("sys/class/net").into_iter();
+    let physical = names.filter(|name| {
+        tree.exists(&format!("sys/class/net/{name}/device"))
+            && tree.number(&format!("sys/class/net/{name}/type")) == Some(1)
+    });
+    physical.filter_map(|name| Some(Interface { mac: crate::facts::permanent_mac(tree, &name)?, name })).collect()
+}
+
+/// Whether there is a disk to be seen.
+pub(crate) fn has_disk(tree: &Tree) -> bool {
+    tree.names("sys/block").iter().any(|name| {
+        tree.resolve(&format!("sys/block/{name}"))
+            .is_some_and(|path| path.split('/').any(by_path::is_pci_address) && !name.starts_with("sr"))
+    })
+}

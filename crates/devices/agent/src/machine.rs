@@ -1,0 +1,135 @@
+//! The capabilities of a machine, one small trait each.
+
+use std::net::IpAddr;
+
+use agent_protocol::{AgentNetwork, HostConfig, Leave, NetworkDataError};
+use disk_image::Disk;
+use thiserror::Error;
+
+use crate::efi::EfiVariables;
+use crate::tree::Tree;
+
+/// Facts: where `sys`, `proc` and `dev` are.
+pub trait Facts {
+    /// The tree.
+    fn tree(&self) -> &Tree;
+
+    /// The firmware's variables.
+    fn variables(&self) -> EfiVariables {
+        EfiVariables::new(self.tree().path("sys/firmware/efi/efivars"))
+    }
+}
+
+/// Disks: opened for nobody else.
+pub trait Disks {
+    /// Opens `/dev/<device>` exclusively.
+    ///
+    /// # Errors
+    /// What disk-image says: it is in use, or cannot be opened.
+    fn open_disk(&self, device: &str) -> Result<Box<dyn Disk>, disk_image::Error>;
+}
+
+/// Network of the agent's own system.
+pub trait Network {
+    /// Configures it; returns when it can be used, however long that takes (a lease may be late).
+    ///
+    /// # Errors
+    /// [`NetworkError`] when what is asked for cannot be done on this machine at all.
+    fn configure(&self, network: &AgentNetwork) -> Result<(), NetworkError>;
+
+    /// Addresses that interfaces have, by interface name.
+    fn addresses(&self) -> Vec<(String, IpAddr)>;
+}
+
+/// The boot medium.
+pub trait Medium {
+    /// Reads what the medium says of the host.
+    ///
+    /// # Errors
+    /// [`MediumError`].
+    fn host_config(&self) -> Result<HostConfig, MediumError>;
+}
+
+/// Leaving the machine.
+pub trait Power {
+    /// Leaves. Returns only when that failed.
+    fn leave(&self, how: Leave) -> std::io::Error;
+}
+
+/// A machine with all of these.
+pub trait Machine: Facts + Disks + Network + Medium + Power + Send + Sync {}
+
+impl<T: Facts + Disks + Network + Medium + Power + Send + Sync> Machine for T {}
+
+/// Why the host's configuration could not be read.
+#[derive(Debug, Error)]
+pub enum MediumError {
+    /// No such file, or no medium.
+    #[error("reading the host's configuration from {place} failed")]
+    Read {
+        /// File or address.
+        place: String,
+        /// Why.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// The medium lacks it.
+    #[error("the boot medium at {place} has no {file}: it was not composed for a host")]
+    Lacks {
+        /// Address.
+        place: String,
+        /// File looked for.
+        file: &'static str,
+    },
+    /// It cannot be understood.
+    #[error("the host's configuration on the boot medium cannot be understood")]
+    Malformed(#[from] serde_json::Error),
+    /// Another version of the protocol.
+    #[error(
+        "the boot medium speaks agent protocol {found}, this agent {own}: use an agent image of the server's version"
+    )]
+    Version {
+        /// On the medium.
+        found: u32,
+        /// Ours.
+        own: u32,
+    },
+}
+
+/// Why the network could not be configured.
+#[derive(Debug, Error)]
+pub enum NetworkError {
+    /// The document is unsound.
+    #[error(transparent)]
+    Data(#[from] NetworkDataError),
+    /// No interface with that hardware address.
+    #[error("link {id}: no interface has the hardware address {mac}; present: {present}")]
+    NoInterface {
+        /// Link in the document.
+        id: String,
+        /// Address looked for.
+        mac: String,
+        /// Addresses that are there.
+        present: String,
+    },
+    /// The kernel refused.
+    #[error("{action} failed")]
+    Kernel {
+        /// What was attempted.
+        action: String,
+        /// Why.
+        source: std::io::Error,
+    },
+}
+
+/// Parses and checks a host's configuration.
+///
+/// # Errors
+/// [`MediumError::Malformed`] or [`MediumError::Version`].
+pub fn parse_host_config(bytes: &[u8]) -> Result<HostConfig, MediumError> {
+    let config: HostConfig = serde_json::from_slice(bytes)?;
+    let own = agent_protocol::PROTOCOL_VERSION;
+    if config.protocol != own {
+        return Err(MediumError::Version { found: config.protocol, own });
+    }
+    Ok(config)
+}

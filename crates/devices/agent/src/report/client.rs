@@ -1,0 +1,210 @@
+//! One exchange: the report goes out by HTTPS, the directive comes back.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use agent_protocol::{
+    AgentState, CommandError, Directive, ErrorCode, HostConfig, MAX_DIRECTIVE_BYTES, MAX_REPORT_BYTES,
+};
+use agent_protocol::{Outcome, REPORT_PATH, Report};
+use thiserror::Error;
+
+use super::tls;
+use crate::text::cut;
+
+/// Longest time to connect to one address.
+const CONNECT: Duration = Duration::from_secs(10);
+
+/// Time an answer may take beyond what the server may hold it back.
+const ANSWER: Duration = Duration::from_secs(20);
+
+/// Most endpoints.
+const MAX_ENDPOINTS: usize = 16;
+
+/// Most bytes of an error's text that are kept.
+const MAX_ERROR_TEXT: usize = 300;
+
+/// Why no client could be made of the medium's configuration.
+#[derive(Debug, Error)]
+pub enum ClientError {
+    /// No server.
+    #[error("the boot medium names no address of the server")]
+    NoEndpoint,
+    /// The digest is no SHA-256.
+    #[error("the boot medium names «{0}» as the SHA-256 of the server's certificate: 64 hexadecimal digits are needed")]
+    Digest(String),
+    /// TLS cannot be set up.
+    #[error("setting up TLS failed")]
+    Tls(#[from] rustls::Error),
+    /// HTTP cannot be set up.
+    #[error("setting up HTTP failed")]
+    Http(#[from] reqwest::Error),
+}
+
+/// Why an exchange failed.
+#[derive(Debug, Error)]
+pub enum ExchangeError {
+    /// No answer.
+    #[error("the server at {endpoint} could not be reached")]
+    Unreachable {
+        /// Base address.
+        endpoint: String,
+        /// Why.
+        source: reqwest::Error,
+    },
+    /// It does not accept this agent.
+    #[error("the server at {endpoint} does not accept this agent (status {status}): {text}")]
+    Refused {
+        /// Base address.
+        endpoint: String,
+        /// 401 or 403.
+        status: u16,
+        /// What it says.
+        text: String,
+    },
+    /// It answered with an error.
+    #[error("the server at {endpoint} answered with status {status}: {text}")]
+    Status {
+        /// Base address.
+        endpoint: String,
+        /// HTTP status.
+        status: u16,
+        /// What it says.
+        text: String,
+    },
+    /// Its answer is longer than is accepted.
+    #[error("the server at {endpoint} answered with more than {MAX_DIRECTIVE_BYTES} bytes")]
+    TooLarge {
+        /// Base address.
+        endpoint: String,
+    },
+    /// Its answer cannot be understood.
+    #[error("the server at {endpoint} answered with something that cannot be understood")]
+    Malformed {
+        /// Base address.
+        endpoint: String,
+        /// Why.
+        source: serde_json::Error,
+    },
+    /// The report could not be written.
+    #[error("writing the report failed")]
+    Encode(#[source] serde_json::Error),
+}
+
+impl ExchangeError {
+    /// Whether trying again soon is of no use.
+    #[must_use]
+    pub fn is_refusal(&self) -> bool {
+        matches!(self, Self::Refused { .. })
+    }
+}
+
+/// Talks with the server.
+#[derive(Debug)]
+pub struct Client {
+    http: reqwest::Client,
+    endpoints: Vec<String>,
+    token: String,
+    /// The endpoint that answered last.
+    preferred: AtomicUsize,
+}
+
+impl Client {
+    /// A client for what the medium says.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub fn new(config: &HostConfig) -> Result<Self, ClientError> {
+        let endpoints: Vec<String> =
+            config.endpoints.iter().take(MAX_ENDPOINTS).map(|base| base.trim_end_matches('/').to_owned()).collect();
+        if endpoints.is_empty() {
+            return Err(ClientError::NoEndpoint);
+        }
+        let digest = config.server_certificate_sha256.trim();
+        let bytes = hex::decode(digest).ok().and_then(|bytes| <[u8; 32]>::try_from(bytes).ok());
+        let sha256 = bytes.ok_or_else(|| ClientError::Digest(cut(digest, 100).to_owned()))?;
+        let http = reqwest::Client::builder()
+            .tls_backend_preconfigured(tls::pinned(sha256)?)
+            .http1_only()
+            .https_only(true)
+            .no_proxy()
+            .redirect(reqwest::redirect::Policy::none())
+            .connect_timeout(CONNECT)
+            .build()?;
+        Ok(Self { http, endpoints, token: config.token.clone(), preferred: AtomicUsize::new(0) })
+    }
+
+    /// Sends the report to the first endpoint that answers, the one that answered last before the others.
+    ///
+    /// # Errors
+    /// The last endpoint's [`ExchangeError`]; a refusal goes before others, as it says more.
+    pub async fn exchange(&self, report: &Report) -> Result<Directive, ExchangeError> {
+        let body = encode(report)?;
+        let preferred = self.preferred.load(Ordering::Relaxed);
+        let count = self.endpoints.len();
+        let mut worst: Option<ExchangeError> = None;
+        for index in (0..count).map(|step| (preferred + step) % count) {
+            match self.post(&self.endpoints[index], body.clone(), report.wait_seconds).await {
+                Ok(directive) => {
+                    self.preferred.store(index, Ordering::Relaxed);
+                    return Ok(directive);
+                }
+                Err(error) if worst.as_ref().is_some_and(ExchangeError::is_refusal) => {
+                    tracing::debug!(%error, "another address of the server");
+                }
+                Err(error) => worst = Some(error),
+            }
+        }
+        Err(worst.unwrap_or_else(|| ExchangeError::TooLarge { endpoint: String::new() }))
+    }
+
+    async fn post(&self, endpoint: &str, body: Vec<u8>, wait: u64) -> Result<Directive, ExchangeError> {
+        let unreachable = |source| ExchangeError::Unreachable { endpoint: endpoint.to_owned(), source };
+        let request = self
+            .http
+            .post(format!("{endpoint}{REPORT_PATH}"))
+            .bearer_auth(&self.token)
+            .header("content-type", "application/json")
+            .timeout(Duration::from_secs(wait) + ANSWER)
+            .body(body);
+        let mut response = request.send().await.map_err(unreachable)?;
+        let status = response.status();
+        let limit = if status.is_success() { MAX_DIRECTIVE_BYTES } else { 64 << 10 };
+        let mut bytes = Vec::new();
+        while let Some(chunk) = response.chunk().await.map_err(unreachable)? {
+            if bytes.len() + chunk.len() > limit {
+                return Err(ExchangeError::TooLarge { endpoint: endpoint.to_owned() });
+            }
+            bytes.extend_from_slice(&chunk);
+        }
+        if !status.is_success() {
+            let text = cut(String::from_utf8_lossy(&bytes).trim(), MAX_ERROR_TEXT).to_owned();
+            let (endpoint, status) = (endpoint.to_owned(), status.as_u16());
+            return Err(match status {
+                401 | 403 => ExchangeError::Refused { endpoint, status, text },
+                _ => ExchangeError::Status { endpoint, status, text },
+            });
+        }
+        serde_json::from_slice(&bytes)
+            .map_err(|source| ExchangeError::Malformed { endpoint: endpoint.to_owned(), source })
+    }
+}
+
+/// The report in JSON; without its log lines, then without its outcome, should it be longer than the server reads.
+fn encode(report: &Report) -> Result<Vec<u8>, ExchangeError> {
+    let bytes = serde_json::to_vec(report).map_err(ExchangeError::Encode)?;
+    if bytes.len() <= MAX_REPORT_BYTES {
+        return Ok(bytes);
+    }
+    let mut less = report.clone();
+    less.logs.clear();
+    let bytes = serde_json::to_vec(&less).map_err(ExchangeError::Encode)?;
+    if bytes.len() <= MAX_REPORT_BYTES {
+        return Ok(bytes);
+    }
+    if let AgentState::Finished { outcome, .. } = &mut less.state {
+        let message = format!("the outcome has {} bytes, {MAX_REPORT_BYTES} can be reported", bytes.len());
+        *outcome = Outcome::Failed(CommandError { code: ErrorCode::Internal, message });
+    }
+    serde_json::to_vec(&less).map_err(ExchangeError::Encode)
+}

@@ -1,0 +1,42 @@
+//! Errors in one line.
+
+use std::error::Error;
+
+/// The error and its causes, joined by colons; a cause that its parent already tells is left out.
+pub(crate) fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    // a cause may have causes, but not without end
+    for _ in 0..16 {
+        let Some(error) = cause else { break };
+        let told = error.to_string();
+        if !text.ends_with(&told) {
+            text.push_str(": ");
+            text.push_str(&told);
+        }
+        cause = error.source();
+    }
+    text
+}
+
+/// `text` cut to at most `max` bytes at a character's boundary.
+pub(crate) fn cut(text: &str, max: usize) -> &str {
+    if text.len() <= max {
+        return text;
+    }
+    let end = (0..=max).rev().find(|index| text.is_char_boundary(*index)).unwrap_or(0);
+    &text[..end]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn causes_follow_once() {
+        let inner = std::io::Error::other("no such door");
+        let outer = crate::efi::VariableError { action: "writing", name: "X".into(), source: inner };
+        assert_eq!(chain(&outer), "writing the UEFI variable X failed: no such door");
+        assert_eq!(cut("aé", 2), "a");
+    }
+}
