@@ -47,6 +47,9 @@ pub enum Command {
     /// Print the reference of all commands as Markdown.
     #[command(hide = true)]
     Reference,
+    /// Print the states of a host and the ways between them, as a Mermaid diagram.
+    #[command(hide = true)]
+    StateDiagram,
 }
 
 /// `up`.
@@ -273,9 +276,16 @@ pub fn reference() {
     let mut todo = vec![(String::from("metamorph"), root)];
     while let Some((path, mut command)) = todo.pop() {
         println!("\n## `{path}`\n\n```text\n{}\n```", command.render_long_help().to_string().trim_end());
-        let subcommands: Vec<_> = command.get_subcommands().filter(|c| !c.is_hide_set() && c.get_name() != "help").cloned().collect();
+        let subcommands: Vec<_> =
+            command.get_subcommands().filter(|c| !c.is_hide_set() && c.get_name() != "help").cloned().collect();
         for sub in subcommands.into_iter().rev() {
             todo.push((format!("{path} {}", sub.get_name()), sub));
         }
     }
+}
+
+/// Prints the life cycle's diagram.
+#[allow(clippy::print_stdout)] // The command's purpose.
+pub fn state_diagram() {
+    println!("{}", host_lifecycle::diagram().trim_end());
 }

@@ -10,12 +10,15 @@ use kube::{Client, Config};
 pub async fn connect(kubeconfig: Option<&Path>) -> anyhow::Result<Client> {
     let config = match kubeconfig {
         Some(path) => {
-            let file = Kubeconfig::read_from(path).with_context(|| format!("read the kubeconfig {}", path.display()))?;
+            let file =
+                Kubeconfig::read_from(path).with_context(|| format!("read the kubeconfig {}", path.display()))?;
             Config::from_custom_kubeconfig(file, &KubeConfigOptions::default())
                 .await
                 .with_context(|| format!("use the kubeconfig {}", path.display()))?
         }
-        None => Config::infer().await.context("find a Kubernetes API (KUBECONFIG, ~/.kube/config or in a cluster); name one with --kubeconfig")?,
+        None => Config::infer().await.context(
+            "find a Kubernetes API (KUBECONFIG, ~/.kube/config or in a cluster); name one with --kubeconfig",
+        )?,
     };
     Client::try_from(config).context("make a Kubernetes client")
 }

@@ -35,7 +35,11 @@ fn read_password(file: &Path) -> anyhow::Result<String> {
 
 /// A bare host name or address means Redfish virtual media over HTTPS at the first system.
 fn full_address(address: &str) -> String {
-    if address.contains("://") { address.to_owned() } else { format!("redfish-virtualmedia+https://{address}/redfish/v1/Systems/1") }
+    if address.contains("://") {
+        address.to_owned()
+    } else {
+        format!("redfish-virtualmedia+https://{address}/redfish/v1/Systems/1")
+    }
 }
 
 fn objects(add: &HostAdd, password: &str) -> anyhow::Result<[Value; 2]> {
@@ -87,7 +91,8 @@ mod tests {
 
     #[test]
     fn what_it_prints_is_a_bare_metal_host() {
-        let add = add(&["--image-url", "http://i/x.qcow2", "--image-checksum", "abc", "--boot-mac", "AA:BB:CC:00:11:22"]);
+        let add =
+            add(&["--image-url", "http://i/x.qcow2", "--image-checksum", "abc", "--boot-mac", "AA:BB:CC:00:11:22"]);
         let [secret, host] = objects(&add, "p").unwrap();
         let host: api::metal3::BareMetalHost = serde_json::from_value(host).unwrap();
         let bmc = host.spec.bmc.unwrap();

@@ -24,16 +24,24 @@ pub async fn run(options: HostWatch) -> anyhow::Result<()> {
 }
 
 /// Feeds the view with every change, until the watch fails for good.
-pub async fn follow(client: &Client, namespace: Option<&str>, name: Option<&str>, view: &mut View) -> anyhow::Result<()> {
+pub async fn follow(
+    client: &Client,
+    namespace: Option<&str>,
+    name: Option<&str>,
+    view: &mut View,
+) -> anyhow::Result<()> {
     let hosts: Api<BareMetalHost> = scoped(client, namespace);
     let operations: Api<HostOperation> = scoped(client, namespace);
     let host_config = match name {
         Some(name) => watcher::Config::default().fields(&format!("metadata.name={name}")),
         None => watcher::Config::default(),
     };
-    let hosts = watcher(hosts, host_config).default_backoff().applied_objects().map_ok(Change::Host).boxed();
-    let operations =
-        watcher(operations, watcher::Config::default()).default_backoff().applied_objects().map_ok(Change::Operation).boxed();
+    let hosts = watcher(hosts, host_config).default_backoff().applied_objects().map_ok(|h| Change::Host(Box::new(h))).boxed();
+    let operations = watcher(operations, watcher::Config::default())
+        .default_backoff()
+        .applied_objects()
+        .map_ok(Change::Operation)
+        .boxed();
     let mut changes = futures::stream::select(hosts, operations);
     while let Some(change) = changes.next().await {
         match change {
@@ -55,7 +63,7 @@ where
 /// Something that changed.
 pub enum Change {
     /// A host.
-    Host(BareMetalHost),
+    Host(Box<BareMetalHost>),
     /// An operation.
     Operation(HostOperation),
 }
@@ -104,7 +112,8 @@ impl View {
                     ),
                     _ => String::new(),
                 };
-                let percent = status.steps.iter().find(|s| s.phase == api::metamorph::StepPhase::Running).and_then(|s| s.percent);
+                let percent =
+                    status.steps.iter().find(|s| s.phase == api::metamorph::StepPhase::Running).and_then(|s| s.percent);
                 let namespace = operation.namespace().unwrap_or_default();
                 self.row(&namespace, &operation.spec.host.name, |row| row.step = step, percent);
             }

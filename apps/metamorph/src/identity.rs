@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use anyhow::{Context, anyhow};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{Namespace, Secret};
-use kube::api::{Api, ObjectMeta, PostParams};
 use kube::Client;
+use kube::api::{Api, ObjectMeta, PostParams};
 use rand::TryRng;
 use rcgen::{CertificateParams, DnType, KeyPair};
 use sha2::{Digest, Sha256};
@@ -49,14 +49,21 @@ impl Identity {
         }
         match api.create(&PostParams::default(), &new_secret()?).await {
             Ok(made) => Self::of(&made).with_context(attempt),
-            Err(kube::Error::Api(e)) if e.code == 409 => Self::of(&api.get(NAME).await.with_context(attempt)?).with_context(attempt),
+            Err(kube::Error::Api(e)) if e.code == 409 => {
+                Self::of(&api.get(NAME).await.with_context(attempt)?).with_context(attempt)
+            }
             Err(error) => Err(error).with_context(|| format!("keep this server's keys in namespace {namespace}")),
         }
     }
 
     fn of(found: &Secret) -> anyhow::Result<Self> {
         let field = |name: &str| {
-            found.data.as_ref().and_then(|d| d.get(name)).map(|b| b.0.clone()).ok_or_else(|| anyhow!("it has no {name}"))
+            found
+                .data
+                .as_ref()
+                .and_then(|d| d.get(name))
+                .map(|b| b.0.clone())
+                .ok_or_else(|| anyhow!("it has no {name}"))
         };
         let secret = field(SECRET)?.try_into().map_err(|_| anyhow!("{SECRET} has not 32 bytes"))?;
         let certificate_pem = String::from_utf8(field(CERTIFICATE)?).context("the certificate is no PEM")?;

@@ -56,5 +56,9 @@ async fn run(cli: Cli) -> anyhow::Result<()> {
             cli::reference();
             Ok(())
         }
+        Command::StateDiagram => {
+            cli::state_diagram();
+            Ok(())
+        }
     }
 }

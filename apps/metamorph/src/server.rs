@@ -47,7 +47,8 @@ pub async fn up(options: Up) -> anyhow::Result<()> {
 pub async fn operator(options: Operator) -> anyhow::Result<()> {
     let client = client::connect(options.kubeconfig.as_deref()).await?;
     let running =
-        Running::start(client, options.namespace, &options.own_namespace, &options.endpoints, &options.behaviour).await?;
+        Running::start(client, options.namespace, &options.own_namespace, &options.endpoints, &options.behaviour)
+            .await?;
     stop_signal().await?;
     running.stop().await;
     Ok(())
@@ -79,7 +80,8 @@ pub struct AllInOne {
 impl AllInOne {
     /// Starts everything; when this returns, kubectl works.
     pub async fn start(options: &Up) -> anyhow::Result<Self> {
-        std::fs::create_dir_all(&options.data).with_context(|| format!("make the data folder {}", options.data.display()))?;
+        std::fs::create_dir_all(&options.data)
+            .with_context(|| format!("make the data folder {}", options.data.display()))?;
         let api = apiserver::Server::start(apiserver::Config {
             data_dir: options.data.join("api"),
             listen: options.api_listen,
@@ -95,7 +97,8 @@ impl AllInOne {
         let kubeconfig = options.data.join("kubeconfig");
         write_private(&kubeconfig, &text)?;
         let client = client::connect_text(&text).await?;
-        let running = Running::start(client.clone(), None, OWN_NAMESPACE, &options.endpoints, &options.behaviour).await?;
+        let running =
+            Running::start(client.clone(), None, OWN_NAMESPACE, &options.endpoints, &options.behaviour).await?;
         Ok(Self { api_url: format!("https://{}", api.local_addr()), api, kubeconfig, client, running })
     }
 
@@ -152,7 +155,10 @@ impl Running {
         let agent_bases = if agent_hosts.is_empty() {
             vec![format!("https://{}", reached_at(None, &agents)?)]
         } else {
-            agent_hosts.iter().map(|h| Ok(format!("https://{}", reached_at(Some(h), &agents)?))).collect::<anyhow::Result<_>>()?
+            agent_hosts
+                .iter()
+                .map(|h| Ok(format!("https://{}", reached_at(Some(h), &agents)?)))
+                .collect::<anyhow::Result<_>>()?
         };
         let settings = Settings {
             media_base: media_base.clone(),
@@ -248,7 +254,10 @@ fn own_address(unspecified: IpAddr) -> anyhow::Result<IpAddr> {
 }
 
 fn read_optional(path: Option<&Path>) -> anyhow::Result<String> {
-    path.map_or_else(|| Ok(String::new()), |p| std::fs::read_to_string(p).with_context(|| format!("read {}", p.display())))
+    path.map_or_else(
+        || Ok(String::new()),
+        |p| std::fs::read_to_string(p).with_context(|| format!("read {}", p.display())),
+    )
 }
 
 /// Serves the provisioner's endpoints until the handle is told to stop.

@@ -89,16 +89,14 @@ fn make_small() -> anyhow::Result<DiskImage> {
     let disk = folder.path().join("disk.raw");
     std::fs::File::create(&disk)?.set_len(24 << 20)?;
     let guid = "5f0d3a2e-0000-4000-8000-00000000000";
-    run(Command::new("sgdisk").args(["-o", "-n", "1:2048:+12M", "-t", "1:ef00", "-u"]).arg(format!("1:{guid}1")).args([
-        "-n",
-        "2:0:0",
-        "-t",
-        "2:8300",
-        "-U",
-        &format!("{guid}f"),
-    ]).arg(&disk))?;
+    run(Command::new("sgdisk")
+        .args(["-o", "-n", "1:2048:+12M", "-t", "1:ef00", "-u"])
+        .arg(format!("1:{guid}1"))
+        .args(["-n", "2:0:0", "-t", "2:8300", "-U", &format!("{guid}f")])
+        .arg(&disk))?;
     let esp = format!("{}@@1M", disk.display());
-    run(Command::new("mformat").args(["-i", &esp, "-v", "ESP", "-N", "12345678", "-T", "24576", "-h", "4", "-s", "32", "::"]))?;
+    run(Command::new("mformat")
+        .args(["-i", &esp, "-v", "ESP", "-N", "12345678", "-T", "24576", "-h", "4", "-s", "32", "::"]))?;
     let loader = folder.path().join("loader");
     std::fs::write(&loader, b"MZ no real loader: fake machines do not run it")?;
     run(Command::new("mmd").args(["-i", &esp, "::/EFI", "::/EFI/BOOT"]))?;
@@ -115,7 +113,11 @@ fn make_small() -> anyhow::Result<DiskImage> {
 fn run(command: &mut Command) -> anyhow::Result<()> {
     let output = command.output().with_context(|| format!("run {command:?}; make setup installs it"))?;
     if !output.status.success() {
-        bail!("{command:?} failed: {}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        bail!(
+            "{command:?} failed: {}{}",
+            String::from_utf8_lossy(&output.stdout),
+            String::from_utf8_lossy(&output.stderr)
+        );
     }
     Ok(())
 }

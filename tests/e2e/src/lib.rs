@@ -3,14 +3,18 @@
 //!
 //! Waiting is done on watches, with a bound; nothing sleeps.
 
+mod effects;
 mod files;
 mod images;
 mod process;
+mod proxy;
 mod sim;
 mod world;
 
-pub use files::{DiskImage, agent_program, demo_os, program};
+pub use effects::{Cut, Effects, Side};
+pub use files::{DiskImage, agent_image, agent_program, demo_os, program};
 pub use images::{Behaviour, ImageServer};
 pub use process::Running;
+pub use proxy::{Certificate, Proxies};
 pub use sim::Sim;
 pub use world::{Options, World, machine};

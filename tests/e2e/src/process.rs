@@ -42,7 +42,9 @@ impl Running {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
 
-    fn pid(&self) -> Option<Pid> {
+    /// Its id, while it runs.
+    #[must_use]
+    pub fn pid(&self) -> Option<Pid> {
         self.child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw)
     }
 

@@ -29,7 +29,8 @@ impl Sim {
     pub async fn start(folder: &Path, machines: &[Value], tls: bool) -> anyhow::Result<Self> {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let config = folder.join("sim.json");
-        let text = json!({ "machines": machines, "stateDir": folder.join("machines"), "agent": agent_program()?, "tls": tls });
+        let text =
+            json!({ "machines": machines, "stateDir": folder.join("machines"), "agent": agent_program()?, "tls": tls });
         std::fs::write(&config, text.to_string()).context("write the simulator's configuration")?;
         let mut command = Command::new(program("bmc-sim")?);
         command.arg("--config").arg(&config).stdout(Stdio::piped());
@@ -56,7 +57,8 @@ impl Sim {
     #[must_use]
     pub fn address(&self, id: &str) -> String {
         let machine = self.machine(id);
-        let (redfish, system) = (machine["redfish"].as_str().unwrap_or_default(), machine["system"].as_str().unwrap_or_default());
+        let (redfish, system) =
+            (machine["redfish"].as_str().unwrap_or_default(), machine["system"].as_str().unwrap_or_default());
         format!("redfish-virtualmedia+{redfish}{system}")
     }
 

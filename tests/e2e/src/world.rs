@@ -118,7 +118,9 @@ impl World {
         if let Some(mut stdin) = child.stdin.take() {
             stdin.write_all(input.as_bytes()).await.context("write to kubectl")?;
         }
-        let output = tokio::time::timeout(Duration::from_secs(60), child.wait_with_output()).await.context("wait for kubectl")??;
+        let output = tokio::time::timeout(Duration::from_secs(60), child.wait_with_output())
+            .await
+            .context("wait for kubectl")??;
         let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         ensure!(output.status.success(), "kubectl {arguments:?}: {out}{err}");
         Ok(out.into_owned())
@@ -187,8 +189,14 @@ impl World {
     ///
     /// # Errors
     /// As [`Self::wait`].
-    pub async fn wait_state(&self, name: &str, seconds: u64, state: ProvisioningState) -> anyhow::Result<BareMetalHost> {
-        let wanted = |h: &BareMetalHost| h.state() == state && h.status.as_ref().is_some_and(|s| s.error_message.is_empty());
+    pub async fn wait_state(
+        &self,
+        name: &str,
+        seconds: u64,
+        state: ProvisioningState,
+    ) -> anyhow::Result<BareMetalHost> {
+        let wanted =
+            |h: &BareMetalHost| h.state() == state && h.status.as_ref().is_some_and(|s| s.error_message.is_empty());
         self.wait(name, seconds, state.as_str(), wanted).await
     }
 
@@ -197,7 +205,8 @@ impl World {
     /// # Errors
     /// When that does not happen in time.
     pub async fn wait_gone(&self, name: &str, seconds: u64) -> anyhow::Result<()> {
-        let gone = kube::runtime::wait::await_condition(self.hosts(), name, |host: Option<&BareMetalHost>| host.is_none());
+        let gone =
+            kube::runtime::wait::await_condition(self.hosts(), name, |host: Option<&BareMetalHost>| host.is_none());
         match tokio::time::timeout(Duration::from_secs(seconds), gone).await {
             Ok(result) => result.map(|_| ()).context("watch the host"),
             Err(_) => bail!("{name} is not gone within {seconds} s; {}", self.describe(name).await),
@@ -206,7 +215,8 @@ impl World {
 
     async fn describe(&self, name: &str) -> String {
         let host = self.kubectl(&["get", "bmh", name, "-o", "yaml"], "").await.unwrap_or_else(|e| e.to_string());
-        let operations = self.kubectl(&["get", "hostoperations", "-o", "yaml"], "").await.unwrap_or_else(|e| e.to_string());
+        let operations =
+            self.kubectl(&["get", "hostoperations", "-o", "yaml"], "").await.unwrap_or_else(|e| e.to_string());
         format!("{host}\n{operations}\n{}\n{}", self.server.tail(), self.sim.process.tail())
     }
 }
@@ -244,7 +254,12 @@ async fn start_server(folder: &TempDir, options: &Options, ports: [u16; 3]) -> a
     let data = folder.path().join("data");
     let kubeconfig = data.join("kubeconfig");
     let mut command = Command::new(program("metamorph")?);
-    command.arg("--log").arg("info,metamorph=debug,operator=debug,provisioner_metamorph=debug").arg("up").arg("--data").arg(&data);
+    command
+        .arg("--log")
+        .arg("info,metamorph=debug,operator=debug,provisioner_metamorph=debug")
+        .arg("up")
+        .arg("--data")
+        .arg(&data);
     for (flag, port) in ["--api-listen", "--media-listen", "--agent-listen"].into_iter().zip(ports) {
         command.arg(flag).arg(format!("127.0.0.1:{port}"));
     }

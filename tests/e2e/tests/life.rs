@@ -9,7 +9,8 @@ async fn an_applied_host_reaches_provisioned_and_goes_when_deleted() {
     let world = World::start(Options::one_fake()).await.unwrap();
     let image = DiskImage::small().unwrap();
     let url = world.images.put("disk.raw", image.bytes.clone());
-    let change = json!({ "image": { "url": url, "checksum": image.sha256, "checksumType": "sha256", "format": "raw" } });
+    let change =
+        json!({ "image": { "url": url, "checksum": image.sha256, "checksumType": "sha256", "format": "raw" } });
     world.apply_host("node-0", change).await.unwrap();
 
     let host = world.wait_state("node-0", 60, ProvisioningState::Provisioned).await.unwrap();

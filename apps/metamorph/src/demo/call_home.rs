@@ -37,7 +37,8 @@ pub struct CallHome {
 impl CallHome {
     /// Listens on loopback, which guests see at [`HOST_FROM_GUEST`].
     pub async fn start() -> anyhow::Result<Self> {
-        let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.context("listen for the machines' reports")?;
+        let listener =
+            tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.context("listen for the machines' reports")?;
         let port = listener.local_addr().context("listen for the machines' reports")?.port();
         let (sender, reports) = watch::channel(Reports::new());
         let router = Router::new()

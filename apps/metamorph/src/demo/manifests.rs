@@ -46,7 +46,12 @@ impl Machine {
 
     /// The report is that of a system which has applied this machine's config drive.
     pub fn check(&self, report: &Report) -> anyhow::Result<()> {
-        ensure!(report.hostname == self.name, "{} calls itself {}: its config drive was not applied", self.name, report.hostname);
+        ensure!(
+            report.hostname == self.name,
+            "{} calls itself {}: its config drive was not applied",
+            self.name,
+            report.hostname
+        );
         let address = format!("{}/24", self.address);
         ensure!(
             report.addresses.contains(&address),
@@ -73,7 +78,9 @@ impl Machine {
         for object in [bmc, network, user] {
             create::<Secret>(client, object).await.with_context(|| format!("declare the Secrets of {}", self.name))?;
         }
-        create::<BareMetalHost>(client, self.host(image, sha256)).await.with_context(|| format!("declare {}", self.name))
+        create::<BareMetalHost>(client, self.host(image, sha256))
+            .await
+            .with_context(|| format!("declare {}", self.name))
     }
 
     fn host(&self, image: &str, sha256: &str) -> Value {

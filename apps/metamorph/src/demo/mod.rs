@@ -62,7 +62,11 @@ async fn provision(
     let mut view = View::new();
     view.say(&format!(
         "{} behind {} of its own; the log is in {}\nWatch with kubectl --kubeconfig {} get bmh,hostoperations -A",
-        if options.machines == 1 { "One virtual server".to_owned() } else { format!("{} virtual servers", options.machines) },
+        if options.machines == 1 {
+            "One virtual server".to_owned()
+        } else {
+            format!("{} virtual servers", options.machines)
+        },
         if options.machines == 1 { "a BMC" } else { "BMCs" },
         all.kubeconfig.with_file_name("metamorph.log").display(),
         all.kubeconfig.display(),
@@ -84,7 +88,9 @@ async fn provision(
     view.finish();
     let reports = match waited {
         Ok(result) => result?,
-        Err(_) => bail!("the machines have not all reported in within {} s: {}", options.timeout, causes(&all.client).await),
+        Err(_) => {
+            bail!("the machines have not all reported in within {} s: {}", options.timeout, causes(&all.client).await)
+        }
     };
     tell(&view, &machines, &reports, simulator);
     if stays {
@@ -101,7 +107,8 @@ async fn reported_in(client: &Client, machines: &[Machine], call_home: &CallHome
         let report = call_home.wait_for(&machine.name).await;
         machine.check(&report)?;
         let hosts: Api<BareMetalHost> = Api::namespaced(client.clone(), NAMESPACE);
-        let provisioned = |host: Option<&BareMetalHost>| host.is_some_and(|h| h.state() == ProvisioningState::Provisioned);
+        let provisioned =
+            |host: Option<&BareMetalHost>| host.is_some_and(|h| h.state() == ProvisioningState::Provisioned);
         kube::runtime::wait::await_condition(hosts, &machine.name, provisioned)
             .await
             .with_context(|| format!("wait for {} to be provisioned", machine.name))?;
@@ -127,7 +134,9 @@ fn tell(view: &View, machines: &[Machine], reports: &[Report], simulator: &Simul
 /// What the hosts say of their errors, for the person who waited in vain.
 async fn causes(client: &Client) -> String {
     let hosts: Api<BareMetalHost> = Api::namespaced(client.clone(), NAMESPACE);
-    let Ok(all) = hosts.list(&kube::api::ListParams::default()).await else { return "the API does not answer".to_owned() };
+    let Ok(all) = hosts.list(&kube::api::ListParams::default()).await else {
+        return "the API does not answer".to_owned();
+    };
     let one = |host: &BareMetalHost| {
         let message = host.status.as_ref().map(|s| s.error_message.clone()).unwrap_or_default();
         format!("{} is {} {message}", host.name_any(), host.state())
@@ -180,12 +189,15 @@ struct Image {
 impl Image {
     fn find(given: &Path) -> anyhow::Result<Self> {
         let file = if given.is_dir() { given.join("debian-12.raw.zst") } else { given.to_owned() };
-        let file = file.canonicalize().with_context(|| format!("find the image {}; `make demo-os` builds one", file.display()))?;
+        let file = file
+            .canonicalize()
+            .with_context(|| format!("find the image {}; `make demo-os` builds one", file.display()))?;
         let folder = file.parent().context("the image has no folder")?.to_owned();
         let name = file.file_name().and_then(|n| n.to_str()).context("the image's name is no text")?.to_owned();
         let sums = folder.join("SHA256SUMS");
         let text = std::fs::read_to_string(&sums).with_context(|| format!("read {}", sums.display()))?;
-        let line = text.lines().find_map(|line| line.split_once("  ").filter(|(_, n)| n.trim_start_matches('*') == name));
+        let line =
+            text.lines().find_map(|line| line.split_once("  ").filter(|(_, n)| n.trim_start_matches('*') == name));
         let Some((digest, _)) = line else { bail!("{} has no line for {name}", sums.display()) };
         Ok(Self { folder, name, sha256: digest.to_owned() })
     }

@@ -100,7 +100,9 @@ impl SimulatorProcess {
 
     /// Ends it and its machines.
     pub async fn stop(&mut self) {
-        if let Some(pid) = self.child.id().and_then(|id| i32::try_from(id).ok()).and_then(rustix::process::Pid::from_raw) {
+        if let Some(pid) =
+            self.child.id().and_then(|id| i32::try_from(id).ok()).and_then(rustix::process::Pid::from_raw)
+        {
             // It may have ended by itself.
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
         }

@@ -76,7 +76,9 @@ fn sentence(progress: &Progress) -> String {
         Phase::Inspecting => "looking at the hardware",
     };
     match progress.total_bytes {
-        Some(total) if progress.bytes > 0 => format!("{what}: {} of {} MB", progress.bytes / 1_000_000, total / 1_000_000),
+        Some(total) if progress.bytes > 0 => {
+            format!("{what}: {} of {} MB", progress.bytes / 1_000_000, total / 1_000_000)
+        }
         _ if progress.bytes > 0 => format!("{what}: {} MB", progress.bytes / 1_000_000),
         _ => what.to_owned(),
     }

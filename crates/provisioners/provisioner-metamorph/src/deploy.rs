@@ -56,7 +56,10 @@ impl NativeHost {
     /// new round of the same work cannot be meant, because a host is deprovisioned between two provisionings.
     fn already(&self, kind: OperationType) -> bool {
         self.settle_with_journal();
-        self.context.journal.newest().is_some_and(|(_, newest, phase)| newest == kind && phase == OperationPhase::Succeeded)
+        self.context
+            .journal
+            .newest()
+            .is_some_and(|(_, newest, phase)| newest == kind && phase == OperationPhase::Succeeded)
     }
 
     fn mark(&self, overwrite: Option<&String>) -> DiskMark {
@@ -78,7 +81,9 @@ impl NativeHost {
         let format = match request.image.format {
             Some(DiskFormat::Qcow2) => ImageFormat::Qcow2,
             Some(DiskFormat::Raw) => ImageFormat::Raw,
-            None if request.image.url.split(['?', '#']).next().is_some_and(|u| u.ends_with(".qcow2")) => ImageFormat::Qcow2,
+            None if request.image.url.split(['?', '#']).next().is_some_and(|u| u.ends_with(".qcow2")) => {
+                ImageFormat::Qcow2
+            }
             None => ImageFormat::Raw,
             Some(other) => {
                 return Err(refuse(

@@ -19,10 +19,7 @@ use crate::hub::Refusal;
 const MAX_LOG_TEXT: usize = 4096;
 
 pub fn agent_router(shared: Arc<Shared>) -> Router {
-    Router::new()
-        .route(REPORT_PATH, post(report))
-        .layer(DefaultBodyLimit::max(MAX_REPORT_BYTES))
-        .with_state(shared)
+    Router::new().route(REPORT_PATH, post(report)).layer(DefaultBodyLimit::max(MAX_REPORT_BYTES)).with_state(shared)
 }
 
 pub fn media_router(shared: Arc<Shared>) -> Router {

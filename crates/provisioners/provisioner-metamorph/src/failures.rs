@@ -34,24 +34,40 @@ pub fn of_command(error: &CommandError) -> Failure {
             Cause::ImageInvalid,
             "correct spec.image.checksum, or replace the image; the disk has been left without a partition table",
         ),
-        ErrorCode::ChecksumUnavailable => (Cause::ImageUnavailable, "correct spec.image.checksum: a digest, or the URL of a checksum file"),
-        ErrorCode::ImageTooLarge => (Cause::NoSuitableDisk, "choose a larger disk with spec.rootDeviceHints, or a smaller image"),
-        ErrorCode::ImageTruncated => (Cause::ImageInvalid, "the image's server ended the download early; upload the image again"),
-        ErrorCode::ImageInvalid => (Cause::ImageInvalid, "correct spec.image.format, or convert the image to raw or qcow2"),
-        ErrorCode::NoDisk => (Cause::NoSuitableDisk, "correct spec.rootDeviceHints; the disks found are in the HardwareData of this host"),
+        ErrorCode::ChecksumUnavailable => {
+            (Cause::ImageUnavailable, "correct spec.image.checksum: a digest, or the URL of a checksum file")
+        }
+        ErrorCode::ImageTooLarge => {
+            (Cause::NoSuitableDisk, "choose a larger disk with spec.rootDeviceHints, or a smaller image")
+        }
+        ErrorCode::ImageTruncated => {
+            (Cause::ImageInvalid, "the image's server ended the download early; upload the image again")
+        }
+        ErrorCode::ImageInvalid => {
+            (Cause::ImageInvalid, "correct spec.image.format, or convert the image to raw or qcow2")
+        }
+        ErrorCode::NoDisk => (
+            Cause::NoSuitableDisk,
+            "correct spec.rootDeviceHints; the disks found are in the HardwareData of this host",
+        ),
         ErrorCode::ForeignOwner => (
             Cause::ForeignOwner,
             "if that owner's data may be destroyed, set the annotation metamorph.metal3.io/overwrite-owner to that owner; it is used once",
         ),
         ErrorCode::DiskError => (Cause::HardwareFailed, "see the disk's health; it is tried again"),
         ErrorCode::NoRoomForConfigDrive => (Cause::NoSuitableDisk, "the image fills the disk: choose a larger disk"),
-        ErrorCode::FirmwareError => (Cause::HardwareFailed, "the firmware refused a boot entry; clear its boot entries"),
-        ErrorCode::Refused | ErrorCode::Internal => (Cause::Internal, "see the agent's log in the server's log; it is tried again"),
+        ErrorCode::FirmwareError => {
+            (Cause::HardwareFailed, "the firmware refused a boot entry; clear its boot entries")
+        }
+        ErrorCode::Refused | ErrorCode::Internal => {
+            (Cause::Internal, "see the agent's log in the server's log; it is tried again")
+        }
     };
     Failure::new(cause, error.message.clone()).advise(advice)
 }
 
 /// The journal could not be written.
 pub fn of_journal(error: &JournalError) -> Failure {
-    Failure::new(Cause::Internal, error.to_string()).advise("check the Kubernetes API; nothing was done, it is tried again")
+    Failure::new(Cause::Internal, error.to_string())
+        .advise("check the Kubernetes API; nothing was done, it is tried again")
 }

@@ -42,7 +42,8 @@ impl NativeHost {
 
     fn access(&self) -> Result<&BmcAccess, Failure> {
         self.context.bmc.as_ref().ok_or_else(|| {
-            Failure::new(Cause::BmcCredentialsRefused, "reach the BMC: there are no credentials").advise("restore the Secret")
+            Failure::new(Cause::BmcCredentialsRefused, "reach the BMC: there are no credentials")
+                .advise("restore the Secret")
         })
     }
 

@@ -226,9 +226,10 @@ impl Hub {
             AgentState::Running { command, .. } => Some(command),
             AgentState::Idle => None,
         };
-        let command = slot.command.as_ref().filter(|c| {
-            c.id.boot_id == report.boot_id && busy != Some(&c.id) && !slot.acknowledged.contains(&c.id)
-        });
+        let command = slot
+            .command
+            .as_ref()
+            .filter(|c| c.id.boot_id == report.boot_id && busy != Some(&c.id) && !slot.acknowledged.contains(&c.id));
         match (command, busy) {
             (Some(command), None) => Some(Directive { acknowledged: None, command: Some(command.clone()) }),
             (_, Some(_)) => Some(Directive::default()),

@@ -40,7 +40,10 @@ impl NativeHost {
                 for mark in &marks {
                     tracing::info!(host = %self.context.key.name, place = %mark.place, owner = %mark.owner, "owner's mark found");
                 }
-                operation.done(COLLECT, &format!("{} disks, {} network interfaces", hardware.storage.len(), hardware.nics.len()));
+                operation.done(
+                    COLLECT,
+                    &format!("{} disks, {} network interfaces", hardware.storage.len(), hardware.nics.len()),
+                );
                 operation.finish(Ok("inspected")).await.map_err(|e| of_journal(&e))?;
                 self.shared.hub.acknowledge(self.uid(), &id);
                 Ok(Verdict::Done(hardware))

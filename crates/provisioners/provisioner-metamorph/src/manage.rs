@@ -1,9 +1,7 @@
 //! Registration, adoption, release and power.
 
 use async_trait::async_trait;
-use provisioner::{
-    Cause, Failure, Manage, Outcome, Power, PowerRequest, RegisterRequest, Registered, Verdict,
-};
+use provisioner::{Cause, Failure, Manage, Outcome, Power, PowerRequest, RegisterRequest, Registered, Verdict};
 use tokio::time::{Duration, Instant};
 
 use crate::control::PowerAction;
@@ -101,7 +99,10 @@ impl Power for NativeHost {
                 bmc.power(if wanted { PowerAction::On } else { PowerAction::HardOff }).await?;
             }
         }
-        Ok(Verdict::working(if wanted { "waiting for the machine to power on" } else { "waiting for the power to go" }, 1))
+        Ok(Verdict::working(
+            if wanted { "waiting for the machine to power on" } else { "waiting for the power to go" },
+            1,
+        ))
     }
 }
 
@@ -109,7 +110,10 @@ fn stuck(wanted: bool, waited: Duration) -> Failure {
     let word = if wanted { "on" } else { "off" };
     Failure::new(
         Cause::BmcRefused,
-        format!("power the machine {word}: the BMC accepted it, but {} s later the machine is not {word}", waited.as_secs()),
+        format!(
+            "power the machine {word}: the BMC accepted it, but {} s later the machine is not {word}",
+            waited.as_secs()
+        ),
     )
     .advise("look at the machine's front panel and the BMC's log; it is tried again")
 }

@@ -49,12 +49,7 @@ struct Offers {
 impl MediaStore {
     /// A store over the shared files.
     pub fn new(assets: Assets) -> Self {
-        Self {
-            assets,
-            offers: Mutex::default(),
-            changed: Notify::new(),
-            waiting: Semaphore::new(MAX_WAITING),
-        }
+        Self { assets, offers: Mutex::default(), changed: Notify::new(), waiting: Semaphore::new(MAX_WAITING) }
     }
 
     fn lock(&self) -> MutexGuard<'_, Offers> {

@@ -39,13 +39,11 @@ impl NativeProvisioner {
     }
 
     /// Routes of the agent endpoint; to be served over TLS with the certificate that the settings name.
-    #[must_use]
     pub fn agent_router(&self) -> Router {
         endpoint::agent_router(Arc::clone(&self.shared))
     }
 
     /// Routes of the media endpoint, for BMCs.
-    #[must_use]
     pub fn media_router(&self) -> Router {
         endpoint::media_router(Arc::clone(&self.shared))
     }

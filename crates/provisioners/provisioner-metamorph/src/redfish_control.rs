@@ -36,9 +36,15 @@ impl Connect for RedfishConnect {
     fn connect(&self, access: &BmcAccess) -> Result<Box<dyn BmcControl>, ControlError> {
         let refuse = |kind, message: String, advice: &str| ControlError { kind, message, advice: advice.to_owned() };
         let correct = "correct spec.bmc.address";
-        let address = Address::parse(&access.address).map_err(|e| refuse(ControlErrorKind::Address, e.to_string(), correct))?;
-        let credentials = Credentials::new(&access.username, access.password.clone())
-            .map_err(|e| refuse(ControlErrorKind::Credentials, e.to_string(), "correct the Secret that spec.bmc.credentialsName names"))?;
+        let address =
+            Address::parse(&access.address).map_err(|e| refuse(ControlErrorKind::Address, e.to_string(), correct))?;
+        let credentials = Credentials::new(&access.username, access.password.clone()).map_err(|e| {
+            refuse(
+                ControlErrorKind::Credentials,
+                e.to_string(),
+                "correct the Secret that spec.bmc.credentialsName names",
+            )
+        })?;
         let tls = Tls {
             accept_any_certificate: access.disable_certificate_verification,
             extra_ca_pem: self.extra_ca_pem.clone(),

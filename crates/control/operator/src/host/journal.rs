@@ -50,7 +50,12 @@ impl Journals {
     ///
     /// # Errors
     /// When they cannot be listed.
-    pub async fn of(&self, client: &Client, host: &BareMetalHost, clock: Arc<dyn Clock>) -> Result<KubeJournal, kube::Error> {
+    pub async fn of(
+        &self,
+        client: &Client,
+        host: &BareMetalHost,
+        clock: Arc<dyn Clock>,
+    ) -> Result<KubeJournal, kube::Error> {
         let uid = host.uid().unwrap_or_default();
         let api: Api<HostOperation> = Api::namespaced(client.clone(), &host.namespace().unwrap_or_default());
         let known = self.lock().get(&uid).cloned();
@@ -59,7 +64,9 @@ impl Journals {
             None => {
                 let selector = format!("{}={}", label::HOST, host_label(&host.name_any()));
                 let mut found = api.list(&ListParams::default().labels(&selector)).await?.items;
-                found.retain(|o| o.spec.host.uid.as_ref().is_none_or(|u| *u == uid) && o.spec.host.name == host.name_any());
+                found.retain(|o| {
+                    o.spec.host.uid.as_ref().is_none_or(|u| *u == uid) && o.spec.host.name == host.name_any()
+                });
                 found.sort_by_key(number);
                 let cache: Cache = Arc::new(Mutex::new(Known { operations: found, written: None }));
                 self.lock().insert(uid, Arc::clone(&cache));
@@ -219,8 +226,10 @@ impl KubeOperation {
 
     fn plan(&mut self, plan: &[&str]) {
         if self.state().steps.is_empty() {
-            self.state().steps =
-                plan.iter().map(|name| OperationStep { name: (*name).to_owned(), ..OperationStep::default() }).collect();
+            self.state().steps = plan
+                .iter()
+                .map(|name| OperationStep { name: (*name).to_owned(), ..OperationStep::default() })
+                .collect();
         }
     }
 

@@ -16,10 +16,10 @@ use std::time::Duration;
 use api::metal3::BareMetalHost;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Secret;
+use kube::core::PartialObjectMeta;
 use kube::runtime::controller::{Action, Config};
 use kube::runtime::events::{Recorder, Reporter};
 use kube::runtime::reflector::{ObjectRef, store};
-use kube::core::PartialObjectMeta;
 use kube::runtime::{Controller, Predicate, WatchStreamExt, predicates, reflector, watcher};
 use kube::{Api, Client, ResourceExt};
 use provisioner::{HostKey, Registry};
@@ -97,10 +97,8 @@ impl HostController {
         let hosts: Api<BareMetalHost> = scoped(&client, context.settings.namespace.as_deref());
         let secrets: Api<PartialObjectMeta<Secret>> = scoped(&client, context.settings.namespace.as_deref());
         let (reader, writer) = store();
-        let wanted = predicates::generation
-            .combine(predicates::annotations)
-            .combine(predicates::finalizers)
-            .combine(deletion);
+        let wanted =
+            predicates::generation.combine(predicates::annotations).combine(predicates::finalizers).combine(deletion);
         let stream = watcher(hosts, watcher::Config::default())
             .default_backoff()
             .reflect(writer)
@@ -111,7 +109,9 @@ impl HostController {
         let config = Config::default().concurrency(0);
         Controller::for_stream(stream, reader)
             .with_config(config)
-            .watches_stream(secret_events, move |secret| users_of(&known, &secret.namespace().unwrap_or_default(), &secret.name_any()))
+            .watches_stream(secret_events, move |secret| {
+                users_of(&known, &secret.namespace().unwrap_or_default(), &secret.name_any())
+            })
             .reconcile_on(wake_stream(&context.registry))
             .graceful_shutdown_on(shutdown)
             .run(reconcile::reconcile, on_error, context)

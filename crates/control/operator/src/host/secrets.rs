@@ -30,7 +30,7 @@ pub enum FoundCredentials {
         what: String,
     },
     /// Usable.
-    Present(Credentials),
+    Present(Box<Credentials>),
 }
 
 /// Usable BMC credentials.
@@ -73,7 +73,10 @@ impl<'a> HostSecrets<'a> {
         let Some(bmc) = &self.host.spec.bmc else { return Ok(FoundCredentials::NotNeeded) };
         let name = bmc.credentials_name.clone();
         if name.is_empty() {
-            return Ok(FoundCredentials::Invalid { name, what: "is not named: spec.bmc.credentialsName is empty".to_owned() });
+            return Ok(FoundCredentials::Invalid {
+                name,
+                what: "is not named: spec.bmc.credentialsName is empty".to_owned(),
+            });
         }
         let Some(secret) = self.api().get_opt(&name).await? else { return Ok(FoundCredentials::Missing { name }) };
         let field = |key: &str| {
@@ -84,7 +87,7 @@ impl<'a> HostSecrets<'a> {
             (Ok(username), Ok(password)) => (username, SecretString::from(password)),
             (Err(invalid), _) | (_, Err(invalid)) => return Ok(invalid),
         };
-        Ok(FoundCredentials::Present(Credentials { secret, username, password }))
+        Ok(FoundCredentials::Present(Box::new(Credentials { secret, username, password })))
     }
 
     /// Marks the Secret as used by this host: label, owner, finalizer; one write, none if it is so already. Whether
@@ -141,20 +144,40 @@ impl<'a> HostSecrets<'a> {
     }
 
     /// A text from a Secret that the host refers to; the first of the keys that is there.
-    async fn data(&self, reference: &SecretReference, field: &str, keys: &[&str]) -> Result<Option<String>, HostDataError> {
+    async fn data(
+        &self,
+        reference: &SecretReference,
+        field: &str,
+        keys: &[&str],
+    ) -> Result<Option<String>, HostDataError> {
         let Some(name) = reference.name.as_deref().filter(|n| !n.is_empty()) else { return Ok(None) };
         if reference.namespace.as_deref().is_some_and(|n| !n.is_empty() && n != self.namespace) {
-            return Err(HostDataError(format!("read spec.{field}: it names another namespace than the host's, which is not allowed")));
+            return Err(HostDataError(format!(
+                "read spec.{field}: it names another namespace than the host's, which is not allowed"
+            )));
         }
-        let secret = self.api().get_opt(name).await.map_err(|e| HostDataError(format!("read spec.{field}: Secret {name}: {e}")))?;
+        let secret = self
+            .api()
+            .get_opt(name)
+            .await
+            .map_err(|e| HostDataError(format!("read spec.{field}: Secret {name}: {e}")))?;
         let Some(secret) = secret else {
-            return Err(HostDataError(format!("read spec.{field}: there is no Secret {name} in namespace {}", self.namespace)));
+            return Err(HostDataError(format!(
+                "read spec.{field}: there is no Secret {name} in namespace {}",
+                self.namespace
+            )));
         };
         let found = keys.iter().find_map(|key| text_of(&secret, key));
         match found {
             Some(text) if text.len() <= MAX_DATA => Ok(Some(text)),
-            Some(text) => Err(HostDataError(format!("read spec.{field}: {} bytes in Secret {name}, {MAX_DATA} are accepted", text.len()))),
-            None => Err(HostDataError(format!("read spec.{field}: the Secret {name} has none of the keys {}", keys.join(", ")))),
+            Some(text) => Err(HostDataError(format!(
+                "read spec.{field}: {} bytes in Secret {name}, {MAX_DATA} are accepted",
+                text.len()
+            ))),
+            None => Err(HostDataError(format!(
+                "read spec.{field}: the Secret {name} has none of the keys {}",
+                keys.join(", ")
+            ))),
         }
     }
 
@@ -182,8 +205,12 @@ impl<'a> HostSecrets<'a> {
     pub async fn config_drive(&self) -> Result<ConfigDrive, HostDataError> {
         let empty = SecretReference::default();
         let spec = &self.host.spec;
-        let user_data = self.data(spec.user_data.as_ref().unwrap_or(&empty), "userData", &["userData", "value"]).await?;
-        let network = match self.data(spec.network_data.as_ref().unwrap_or(&empty), "networkData", &["networkData", "value"]).await? {
+        let user_data =
+            self.data(spec.user_data.as_ref().unwrap_or(&empty), "userData", &["userData", "value"]).await?;
+        let network = match self
+            .data(spec.network_data.as_ref().unwrap_or(&empty), "networkData", &["networkData", "value"])
+            .await?
+        {
             Some(text) => Some(text),
             None => self.preprovisioning_network().await?,
         };
@@ -229,5 +256,6 @@ fn text_of(secret: &Secret, key: &str) -> Option<String> {
 
 /// YAML or JSON as JSON.
 fn as_json(text: &str, field: &str) -> Result<Value, HostDataError> {
-    serde_saphyr::from_str(text).map_err(|e| HostDataError(format!("spec.{field}: the document is neither YAML nor JSON: {e}")))
+    serde_saphyr::from_str(text)
+        .map_err(|e| HostDataError(format!("spec.{field}: the document is neither YAML nor JSON: {e}")))
 }

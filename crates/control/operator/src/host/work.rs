@@ -6,8 +6,8 @@ use api::metal3::annotation;
 use host_lifecycle::{Action, Outcome, PowerWish, RetryClass};
 use kube::ResourceExt;
 use provisioner::{
-    BmcAccess, Cause, CleaningRequest, Failure, Host, HostContext, HostKey, InspectRequest, PowerRequest, ProvisionRequest,
-    RegisterRequest, Retry, Verdict,
+    BmcAccess, Cause, CleaningRequest, Failure, Host, HostContext, HostKey, InspectRequest, PowerRequest,
+    ProvisionRequest, RegisterRequest, Retry, Verdict,
 };
 
 use super::reconcile::Fetched;
@@ -47,7 +47,8 @@ async fn prepare(
 ) -> Result<Box<dyn Host>, Failure> {
     let host = &fetched.host;
     let provisioner = context.registry.choose(host.annotation(annotation::PROVISIONER)).map_err(|e| {
-        Failure::new(Cause::InvalidRequest, e.to_string()).advise(format!("correct the annotation {}", annotation::PROVISIONER))
+        Failure::new(Cause::InvalidRequest, e.to_string())
+            .advise(format!("correct the annotation {}", annotation::PROVISIONER))
     })?;
     let bmc = match (&fetched.credentials, &host.spec.bmc) {
         (FoundCredentials::Present(found), Some(bmc)) => Some(BmcAccess {
@@ -78,7 +79,8 @@ async fn prepare(
 
 #[allow(clippy::needless_pass_by_value)] // Shape of map_err.
 fn host_data(error: super::secrets::HostDataError) -> Failure {
-    Failure::new(Cause::InvalidRequest, error.to_string()).advise("create or correct that Secret; the host goes on as soon as it is there")
+    Failure::new(Cause::InvalidRequest, error.to_string())
+        .advise("create or correct that Secret; the host goes on as soon as it is there")
 }
 
 async fn call(context: &Context, fetched: &Fetched, action: &Action, host: &mut dyn Host) -> Result<Outcome, Failure> {

@@ -17,9 +17,12 @@ const MAX_CONFLICTS: usize = 8;
 /// Applies the change and says when to look again.
 pub async fn apply(context: &Context, fetched: &Fetched, change: Change) -> Result<Next, ReconcileError> {
     let host = &fetched.host;
-    let writer = Writer { context, host, api: Api::namespaced(context.client.clone(), &host.namespace().unwrap_or_default()) };
+    let writer =
+        Writer { context, host, api: Api::namespaced(context.client.clone(), &host.namespace().unwrap_or_default()) };
     if let Some(hardware) = &change.hardware_data {
-        writer.hardware_data(fetched.hardware_data.as_ref(), HardwareDataSpec { hardware: Some((**hardware).clone()) }).await?;
+        writer
+            .hardware_data(fetched.hardware_data.as_ref(), HardwareDataSpec { hardware: Some((**hardware).clone()) })
+            .await?;
     }
     if change.status_differs(host.status.as_ref()) {
         writer.status(&change.status).await?;
@@ -52,7 +55,9 @@ impl Writer<'_> {
                 let mut new = old.clone();
                 new.spec = spec;
                 let api = self.data_api();
-                api.replace(&name, &PostParams::default(), &new).await.map_err(ReconcileError::api("replace the HardwareData"))?;
+                api.replace(&name, &PostParams::default(), &new)
+                    .await
+                    .map_err(ReconcileError::api("replace the HardwareData"))?;
             }
             return Ok(());
         }
@@ -136,12 +141,14 @@ impl Writer<'_> {
         secrets.release().await.map_err(ReconcileError::api("release the BMC's Secret"))?;
         if let Some(data) = data.filter(|d| d.finalizers().iter().any(|f| f == finalizer::HARDWARE_DATA)) {
             let rest: Vec<&String> = data.finalizers().iter().filter(|f| *f != finalizer::HARDWARE_DATA).collect();
-            let patch = json!({ "metadata": { "finalizers": rest, "resourceVersion": data.metadata.resource_version } });
+            let patch =
+                json!({ "metadata": { "finalizers": rest, "resourceVersion": data.metadata.resource_version } });
             let api = self.data_api();
             gone_is_fine(api.patch(&data.name_any(), &PatchParams::default(), &Patch::Merge(&patch)).await)
                 .map_err(ReconcileError::api("release the HardwareData"))?;
         }
-        let fresh = self.api.get_opt(&self.host.name_any()).await.map_err(ReconcileError::api("read the host again"))?;
+        let fresh =
+            self.api.get_opt(&self.host.name_any()).await.map_err(ReconcileError::api("read the host again"))?;
         let Some(fresh) = fresh else { return Ok(()) };
         let rest: Vec<&String> = fresh.finalizers().iter().filter(|f| *f != finalizer::HOST).collect();
         let patch = json!({ "metadata": { "finalizers": rest, "resourceVersion": fresh.metadata.resource_version } });
