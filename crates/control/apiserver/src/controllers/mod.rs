@@ -1,4 +1,12 @@
-//! What happens without a request: definitions are served at the start, history is compacted.
+//! What happens without a request: garbage collection, the end of namespaces and definitions, expiry of events,
+//! compaction.
+//!
+//! One task reads all changes in order and hands them to [`gc`] and [`ends`]; what they could not do yet is tried again
+//! with the next change, or after a second.
+
+pub mod ends;
+pub mod events;
+pub mod gc;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,7 +19,8 @@ use tokio_util::task::TaskTracker;
 use crate::object::Object;
 use crate::selectors::Selector;
 use crate::status::{ApiError, ApiResult};
-use crate::verbs::{Backend, Stored};
+use crate::store::{Event, EventsError, ListQuery};
+use crate::verbs::{Backend, Stored, store_failed};
 
 /// Namespaces that are always there.
 const NAMESPACES: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];
@@ -19,6 +28,10 @@ const NAMESPACES: [&str; 4] = ["default", "kube-system", "kube-public", "kube-no
 const HISTORY: Duration = Duration::from_secs(300);
 /// How often it is compacted.
 const COMPACT_EVERY: Duration = Duration::from_secs(30);
+/// How often old events are removed.
+const EXPIRE_EVERY: Duration = Duration::from_secs(60);
+/// When unfinished work is tried again if nothing changes.
+const RETRY: Duration = Duration::from_secs(1);
 
 /// Serves all stored definitions.
 pub async fn load_definitions(backend: &Backend) -> ApiResult<()> {
@@ -53,6 +66,100 @@ pub async fn ensure_namespaces(backend: &Backend) -> ApiResult<()> {
 /// Starts all controllers.
 pub fn spawn(backend: &Arc<Backend>, tasks: &TaskTracker) {
     tasks.spawn(compact(Arc::clone(backend)));
+    tasks.spawn(follow(Arc::clone(backend)));
+    tasks.spawn(expire(Arc::clone(backend)));
+}
+
+async fn follow(backend: Arc<Backend>) {
+    let stop = backend.stop.clone();
+    tokio::select! {
+        () = stop.cancelled() => {}
+        () = follow_all(&backend) => {}
+    }
+}
+
+/// Reads everything once, then every change.
+async fn follow_all(backend: &Backend) {
+    let everything: Arc<str> = "".into();
+    let mut news = backend.store.subscribe();
+    'anew: loop {
+        let mut collector = gc::Collector::default();
+        let mut ends = ends::Ends::default();
+        let mut at = backend.store.revision();
+        if let Err(error) = scan(backend, &mut collector, &mut ends).await {
+            tracing::warn!(%error, "the store could not be read for garbage collection");
+            tokio::time::sleep(RETRY).await;
+            continue;
+        }
+        loop {
+            news.borrow_and_update();
+            loop {
+                let (events, upto) = match backend.store.events_after(&everything, at).await {
+                    Ok(found) => found,
+                    Err(EventsError::Compacted { .. }) => continue 'anew,
+                    Err(error) => {
+                        tracing::warn!(%error, "changes could not be read");
+                        tokio::time::sleep(RETRY).await;
+                        continue 'anew;
+                    }
+                };
+                at = upto;
+                if events.is_empty() {
+                    break;
+                }
+                for event in &events {
+                    collector.see(backend, event);
+                    ends.see(event);
+                }
+            }
+            let waiting = collector.work(backend).await | ends.work(backend).await;
+            tokio::select! {
+                changed = news.changed() => if changed.is_err() { return },
+                () = tokio::time::sleep(RETRY), if waiting => {}
+            }
+        }
+    }
+}
+
+async fn scan(backend: &Backend, collector: &mut gc::Collector, ends: &mut ends::Ends) -> ApiResult<()> {
+    for storage in backend.store.resources_in_use(None).await.map_err(store_failed)? {
+        let storage: Arc<str> = storage.into();
+        let mut query = ListQuery { resource: Arc::clone(&storage), ns: None, after: None, at: None, limit: 256 };
+        loop {
+            let page = backend.store.list(query.clone()).await.map_err(store_failed)?;
+            let last = page.rows.last().map(|r| (r.ns.clone(), r.name.clone()));
+            for row in page.rows {
+                let event = Event {
+                    rev: row.rev,
+                    prev: 0,
+                    resource: Arc::clone(&storage),
+                    ns: row.ns,
+                    name: row.name,
+                    deleted: false,
+                    body: row.body,
+                };
+                collector.see(backend, &event);
+                ends.see(&event);
+            }
+            match last {
+                Some(last) if page.more => (query.after, query.at) = (Some(last), Some(page.rev)),
+                _ => break,
+            }
+        }
+    }
+    Ok(())
+}
+
+async fn expire(backend: Arc<Backend>) {
+    loop {
+        tokio::select! {
+            () = backend.stop.cancelled() => return,
+            () = tokio::time::sleep(EXPIRE_EVERY) => {}
+        }
+        if let Err(error) = events::expire(&backend, jiff::Timestamp::now()).await {
+            tracing::warn!(%error, "old events could not be removed");
+        }
+    }
 }
 
 async fn compact(backend: Arc<Backend>) {

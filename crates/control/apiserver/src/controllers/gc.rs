@@ -1,0 +1,278 @@
+//! Garbage collection by owner references: background, foreground and orphan.
+//!
+//! Only objects that have owners are remembered, by the UIDs of their owners.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::object::{self, Object};
+use crate::resource::Resource;
+use crate::status::{ApiError, ApiResult};
+use crate::store::Event;
+use crate::verbs::Backend;
+use crate::verbs::delete::{FOREGROUND, ORPHAN, Options, Propagation};
+
+/// An object by place.
+type Place = (Arc<str>, String, String);
+
+#[derive(Deserialize, Clone, PartialEq)]
+#[serde(rename_all = "camelCase")]
+struct Owner {
+    api_version: String,
+    kind: String,
+    name: String,
+    uid: String,
+    #[serde(default)]
+    block_owner_deletion: bool,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct Meta {
+    uid: String,
+    owner_references: Vec<Owner>,
+    finalizers: Vec<String>,
+    deletion_timestamp: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct MetaOnly {
+    #[serde(default)]
+    metadata: Meta,
+}
+
+/// What is to be looked at.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Work {
+    /// Are this object's owners still there?
+    Owners(Place),
+    /// Are the dependents of this object that is being deleted gone?
+    Foreground(Place),
+    /// Set the dependents of this object free.
+    Orphan(Place),
+}
+
+/// What an owner reference points to.
+enum Seen {
+    Solid,
+    Gone,
+    WaitsForDependents,
+}
+
+/// The collector's memory.
+#[derive(Default)]
+pub struct Collector {
+    owners: BTreeMap<Place, Vec<Owner>>,
+    dependents: HashMap<String, BTreeSet<Place>>,
+    work: BTreeSet<Work>,
+}
+
+impl Collector {
+    /// Notes a change.
+    pub fn see(&mut self, backend: &Backend, event: &Event) {
+        let whole = object::join("", "", event.rev, &event.body);
+        let Ok(MetaOnly { metadata }) = serde_json::from_slice::<MetaOnly>(&whole) else { return };
+        let place = (Arc::clone(&event.resource), event.ns.clone(), event.name.clone());
+        let before = self.owners.remove(&place).unwrap_or_default();
+        for owner in &before {
+            if let Some(set) = self.dependents.get_mut(&owner.uid) {
+                set.remove(&place);
+                if set.is_empty() {
+                    self.dependents.remove(&owner.uid);
+                }
+            }
+        }
+        if event.deleted {
+            let orphans = self.dependents.get(&metadata.uid).into_iter().flatten().cloned();
+            self.work.extend(orphans.map(Work::Owners));
+            for owner in &before {
+                // An owner may wait for this dependent.
+                let owner_resource = backend.registry.catalog().by_kind(&owner.api_version, &owner.kind).cloned();
+                if let Some(resource) = owner_resource {
+                    let ns = if resource.namespaced { event.ns.clone() } else { String::new() };
+                    self.work.insert(Work::Foreground((resource.storage.clone(), ns, owner.name.clone())));
+                }
+            }
+            return;
+        }
+        if metadata.deletion_timestamp.is_some() {
+            if metadata.finalizers.iter().any(|f| f == ORPHAN) {
+                self.work.insert(Work::Orphan(place.clone()));
+            } else if metadata.finalizers.iter().any(|f| f == FOREGROUND) {
+                self.work.insert(Work::Foreground(place.clone()));
+            }
+        }
+        if metadata.owner_references.is_empty() {
+            return;
+        }
+        if metadata.owner_references != before {
+            self.work.insert(Work::Owners(place.clone()));
+        }
+        for owner in &metadata.owner_references {
+            self.dependents.entry(owner.uid.clone()).or_default().insert(place.clone());
+        }
+        self.owners.insert(place, metadata.owner_references);
+    }
+
+    /// Does what can be done now. True if something has to be tried again.
+    pub async fn work(&mut self, backend: &Backend) -> bool {
+        let todo = std::mem::take(&mut self.work);
+        for work in todo {
+            let done = match &work {
+                Work::Owners(place) => self.check_owners(backend, place).await,
+                Work::Foreground(place) => self.foreground(backend, place).await,
+                Work::Orphan(place) => self.orphan(backend, place).await,
+            };
+            match done {
+                Ok(()) => {}
+                Err(error) if error.code == 404 => {}
+                Err(error) => {
+                    tracing::debug!(%error, ?work, "garbage collection is tried again");
+                    self.work.insert(work);
+                }
+            }
+        }
+        !self.work.is_empty()
+    }
+
+    async fn check_owners(&self, backend: &Backend, place: &Place) -> ApiResult<()> {
+        let Some((resource, object)) = load(backend, place).await? else { return Ok(()) };
+        let owners = owners_of(&object);
+        let (mut solid, mut waiting, mut loose) = (0, 0, Vec::new());
+        for owner in &owners {
+            match look(backend, &resource, &place.1, owner).await? {
+                Seen::Solid => solid += 1,
+                Seen::Gone => loose.push(owner.uid.clone()),
+                Seen::WaitsForDependents => {
+                    waiting += 1;
+                    loose.push(owner.uid.clone());
+                }
+            }
+        }
+        if loose.is_empty() {
+            return Ok(());
+        }
+        if solid > 0 {
+            return release(backend, &resource, place, &loose).await;
+        }
+        let uid = object::meta_str(&object, "uid").to_owned();
+        let has = |finalizer: &str| object::finalizers(&object).iter().any(|f| f == finalizer);
+        let propagation = if waiting > 0 && self.dependents.contains_key(&uid) || has(FOREGROUND) {
+            Propagation::Foreground
+        } else if has(ORPHAN) {
+            Propagation::Orphan
+        } else {
+            Propagation::Background
+        };
+        if object::is_deleting(&object) && propagation != Propagation::Foreground {
+            return Ok(());
+        }
+        let options = Options { propagation: Some(propagation), uid: Some(uid), ..Options::default() };
+        backend.remove(&resource, &place.1, &place.2, &options).await.map(|_| ())
+    }
+
+    /// Deletes the dependents of an object; lets the object go when none is left that blocks it.
+    async fn foreground(&mut self, backend: &Backend, place: &Place) -> ApiResult<()> {
+        let Some((resource, object)) = load(backend, place).await? else { return Ok(()) };
+        if !object::is_deleting(&object) || !object::finalizers(&object).iter().any(|f| f == FOREGROUND) {
+            return Ok(());
+        }
+        let uid = object::meta_str(&object, "uid").to_owned();
+        let dependents: Vec<Place> = self.dependents.get(&uid).into_iter().flatten().cloned().collect();
+        let mut blocked = false;
+        for dependent in &dependents {
+            let blocks = |owners: &Vec<Owner>| owners.iter().any(|o| o.uid == uid && o.block_owner_deletion);
+            blocked |= self.owners.get(dependent).is_some_and(blocks);
+            self.check_owners(backend, dependent).await?;
+        }
+        if blocked {
+            return Ok(());
+        }
+        drop_finalizer(backend, &resource, place, FOREGROUND).await
+    }
+
+    async fn orphan(&self, backend: &Backend, place: &Place) -> ApiResult<()> {
+        let Some((resource, object)) = load(backend, place).await? else { return Ok(()) };
+        let uid = object::meta_str(&object, "uid").to_owned();
+        let dependents: Vec<Place> = self.dependents.get(&uid).into_iter().flatten().cloned().collect();
+        for dependent in &dependents {
+            if let Some((resource, _)) = load(backend, dependent).await? {
+                release(backend, &resource, dependent, std::slice::from_ref(&uid)).await?;
+            }
+        }
+        drop_finalizer(backend, &resource, place, ORPHAN).await
+    }
+}
+
+fn owners_of(object: &Object) -> Vec<Owner> {
+    object::metadata(object)
+        .get("ownerReferences")
+        .and_then(|v| serde_json::from_value(v.clone()).ok())
+        .unwrap_or_default()
+}
+
+async fn load(backend: &Backend, place: &Place) -> ApiResult<Option<(Arc<Resource>, Object)>> {
+    let Some(resource) = backend.registry.catalog().by_storage(&place.0).cloned() else { return Ok(None) };
+    let Some(stored) = backend.stored(&resource.key(&place.1, &place.2)).await? else { return Ok(None) };
+    let object = backend.load(&resource, &stored)?;
+    Ok(Some((resource, object)))
+}
+
+async fn look(backend: &Backend, dependent: &Resource, ns: &str, owner: &Owner) -> ApiResult<Seen> {
+    let catalog = backend.registry.catalog();
+    let Some(resource) = catalog.by_kind(&owner.api_version, &owner.kind) else {
+        // A kind that is not served (any more) says nothing: keep the object.
+        return Ok(Seen::Solid);
+    };
+    if resource.namespaced && !dependent.namespaced {
+        // Cluster-scoped objects cannot belong to namespaced ones; such references count for nothing.
+        return Ok(Seen::Solid);
+    }
+    let ns = if resource.namespaced { ns } else { "" };
+    let Some(stored) = backend.stored(&resource.key(ns, &owner.name)).await? else { return Ok(Seen::Gone) };
+    let object = backend.load(resource, &stored)?;
+    if object::meta_str(&object, "uid") != owner.uid {
+        return Ok(Seen::Gone);
+    }
+    let foreground = object::is_deleting(&object) && object::finalizers(&object).iter().any(|f| f == FOREGROUND);
+    Ok(if foreground { Seen::WaitsForDependents } else { Seen::Solid })
+}
+
+/// Removes owner references.
+async fn release(backend: &Backend, resource: &Resource, place: &Place, uids: &[String]) -> ApiResult<()> {
+    let make = |before: &Object| {
+        let mut next = unversioned(before);
+        if let Some(Value::Array(list)) = object::metadata_mut(&mut next).get_mut("ownerReferences") {
+            list.retain(|o| !uids.iter().any(|u| o.get("uid").and_then(Value::as_str) == Some(u)));
+        }
+        Ok(next)
+    };
+    ignore_missing(backend.change(resource, &place.1, &place.2, "", false, make).await)
+}
+
+async fn drop_finalizer(backend: &Backend, resource: &Resource, place: &Place, finalizer: &str) -> ApiResult<()> {
+    let make = |before: &Object| {
+        let mut next = unversioned(before);
+        let left: Vec<String> = object::finalizers(before).into_iter().filter(|f| f != finalizer).collect();
+        object::set_finalizers(&mut next, &left);
+        Ok(next)
+    };
+    ignore_missing(backend.change(resource, &place.1, &place.2, "", false, make).await)
+}
+
+fn ignore_missing<T>(result: ApiResult<T>) -> ApiResult<()> {
+    match result {
+        Err(ApiError { code: 404, .. }) | Ok(_) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// A copy to change: without the version, so that it is applied to whatever is there.
+pub fn unversioned(object: &Object) -> Object {
+    let mut next = object.clone();
+    object::metadata_mut(&mut next).shift_remove("resourceVersion");
+    next
+}

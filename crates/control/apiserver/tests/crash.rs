@@ -1,0 +1,152 @@
+//! SIGKILL under write load: what was acknowledged is there afterwards.
+
+mod common;
+
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use common::{CONFIGMAPS, configmap};
+
+const ROUNDS: usize = 20;
+const WRITERS: usize = 8;
+const FOLDER: &str = "APISERVER_TEST_CHILD_FOLDER";
+
+/// Not a test: the server process of the test below, which starts this program again with a folder.
+#[test]
+#[ignore = "the child process of the crash test"]
+fn child() {
+    let Some(folder) = std::env::var_os(FOLDER) else { return };
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        let server = apiserver::Server::start(common::config(Path::new(&folder))).await.unwrap();
+        println!("LISTENING {} {}", server.local_addr(), server.admin_token());
+        std::future::pending::<()>().await;
+    });
+}
+
+struct Running {
+    child: Child,
+    base: String,
+    token: String,
+}
+
+fn start(folder: &Path) -> Running {
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "child", "--ignored", "--nocapture"])
+        .env(FOLDER, folder)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    for line in lines {
+        let line = line.unwrap();
+        if let Some((_, rest)) = line.split_once("LISTENING ") {
+            let (address, token) = rest.split_once(' ').unwrap();
+            return Running { child, base: format!("https://{address}"), token: token.to_owned() };
+        }
+    }
+    panic!("the server did not start");
+}
+
+/// Creates, then updates; returns `(name, value)` of all that was acknowledged last.
+async fn write(
+    client: reqwest::Client,
+    base: String,
+    token: String,
+    prefix: String,
+    stop: Arc<AtomicBool>,
+) -> Vec<(String, String, u64)> {
+    let mut acknowledged = Vec::new();
+    for i in 0.. {
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
+        let name = format!("{prefix}-{i}");
+        let mut object = configmap(&name);
+        for value in ["one", "two"] {
+            object["data"]["k"] = value.into();
+            let request = match value {
+                "one" => client.post(format!("{base}{CONFIGMAPS}")),
+                _ => client.put(format!("{base}{CONFIGMAPS}/{name}")),
+            };
+            let Ok(response) = request.bearer_auth(&token).json(&object).send().await else { return acknowledged };
+            assert!(response.status().is_success(), "{}", response.status());
+            let Ok(body) = response.json::<serde_json::Value>().await else { return acknowledged };
+            let version = body["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap();
+            acknowledged.retain(|(n, ..)| *n != name);
+            acknowledged.push((name.clone(), value.to_owned(), version));
+        }
+    }
+    acknowledged
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_acknowledged_is_lost_by_sigkill() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut newest = 0;
+    for round in 0..ROUNDS {
+        let mut running = start(dir.path());
+        let ca = std::fs::read_to_string(dir.path().join("pki/ca.crt")).unwrap();
+        let client = common::client(&ca);
+        let stop = Arc::new(AtomicBool::new(false));
+        let writers: Vec<_> = (0..WRITERS)
+            .map(|w| {
+                let prefix = format!("r{round}w{w}");
+                tokio::spawn(write(
+                    client.clone(),
+                    running.base.clone(),
+                    running.token.clone(),
+                    prefix,
+                    Arc::clone(&stop),
+                ))
+            })
+            .collect();
+        // The kill comes at another moment each round.
+        tokio::time::sleep(Duration::from_millis(60 + 37 * (round as u64 % 7))).await;
+        running.child.kill().unwrap();
+        running.child.wait().unwrap();
+        stop.store(true, Ordering::Relaxed);
+        let mut acknowledged = Vec::new();
+        for writer in writers {
+            acknowledged.extend(writer.await.unwrap());
+        }
+        assert!(!acknowledged.is_empty(), "round {round} wrote nothing");
+        let mut again = start(dir.path());
+        for (name, value, version) in acknowledged {
+            newest = newest.max(version);
+            let found: serde_json::Value = common::client(&ca)
+                .get(format!("{}{CONFIGMAPS}/{name}", again.base))
+                .bearer_auth(&again.token)
+                .send()
+                .await
+                .unwrap()
+                .json()
+                .await
+                .unwrap();
+            let kept: u64 = found["metadata"]["resourceVersion"].as_str().unwrap_or("0").parse().unwrap();
+            assert!(kept >= version, "round {round}: {name} {value} at {version} is lost: {found}");
+            if kept == version {
+                assert_eq!(found["data"]["k"], value.as_str());
+            }
+        }
+        let made: serde_json::Value = common::client(&ca)
+            .post(format!("{}{CONFIGMAPS}", again.base))
+            .bearer_auth(&again.token)
+            .json(&configmap(&format!("after-{round}")))
+            .send()
+            .await
+            .unwrap()
+            .json()
+            .await
+            .unwrap();
+        let version: u64 = made["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap();
+        assert!(version > newest, "revisions went back after round {round}");
+        newest = version;
+        again.child.kill().unwrap();
+        again.child.wait().unwrap();
+    }
+}

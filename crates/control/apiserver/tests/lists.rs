@@ -1,0 +1,241 @@
+//! Lists, watches and tables, driven without a Kubernetes client.
+
+mod common;
+
+use std::time::Duration;
+
+use common::{Api, CONFIGMAPS, WIDGETS, configmap, widget};
+use serde_json::{Value, json};
+
+const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
+const PARTIAL: &str = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io,application/json";
+
+/// A running watch.
+struct Stream {
+    response: reqwest::Response,
+    rest: Vec<u8>,
+}
+
+impl Stream {
+    async fn open(api: &Api, path: &str, accept: &str) -> Self {
+        let response = api.request("GET", path).header("accept", accept).send().await.unwrap();
+        assert_eq!(response.status().as_u16(), 200);
+        Self { response, rest: Vec::new() }
+    }
+
+    /// The next event; `None` at the end.
+    async fn next(&mut self) -> Option<Value> {
+        loop {
+            if let Some(end) = self.rest.iter().position(|b| *b == b'\n') {
+                let line: Vec<u8> = self.rest.drain(..=end).collect();
+                return Some(serde_json::from_slice(&line).unwrap());
+            }
+            let chunk =
+                tokio::time::timeout(Duration::from_secs(20), self.response.chunk()).await.expect("no event came");
+            self.rest.extend_from_slice(&chunk.unwrap()?);
+        }
+    }
+
+    async fn named(&mut self) -> (String, String) {
+        let event = self.next().await.expect("the watch ended");
+        let name = event["object"]["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        (event["type"].as_str().unwrap().to_owned(), name)
+    }
+}
+
+fn event(kind: &str, name: &str) -> (String, String) {
+    (kind.to_owned(), name.to_owned())
+}
+
+#[tokio::test]
+async fn pages_are_consistent_while_others_write() {
+    let api = Api::with_kinds().await;
+    for name in ["a", "b", "c", "d", "e"] {
+        api.post(CONFIGMAPS, &configmap(name)).await.expect(201);
+    }
+    let first = api.get(&format!("{CONFIGMAPS}?limit=2")).await.expect(200);
+    assert_eq!(first.body["metadata"]["remainingItemCount"], 3);
+    api.delete(&format!("{CONFIGMAPS}/d")).await.expect(200);
+    api.post(CONFIGMAPS, &configmap("bb")).await.expect(201);
+    let mut names: Vec<String> = Vec::new();
+    let mut page = first;
+    loop {
+        names.extend(
+            page.body["items"].as_array().unwrap().iter().map(|i| i["metadata"]["name"].as_str().unwrap().to_owned()),
+        );
+        let Some(token) = page.body["metadata"]["continue"].as_str() else { break };
+        page = api.get(&format!("{CONFIGMAPS}?limit=2&continue={token}")).await.expect(200);
+    }
+    assert_eq!(names, ["a", "b", "c", "d", "e"]);
+    api.get(&format!("{CONFIGMAPS}?limit=2&continue=rubbish")).await.expect(400);
+    api.get(&format!("{CONFIGMAPS}?limit=x")).await.expect(400);
+}
+
+#[tokio::test]
+async fn versions_of_lists_mean_what_they_say() {
+    let api = Api::start().await;
+    let first = api.post(CONFIGMAPS, &configmap("a")).await.expect(201).version();
+    api.post(CONFIGMAPS, &configmap("b")).await.expect(201);
+    let count = |a: common::Answer| a.expect(200).body["items"].as_array().unwrap().len();
+    assert_eq!(count(api.get(&format!("{CONFIGMAPS}?resourceVersion={first}&resourceVersionMatch=Exact")).await), 1);
+    assert_eq!(
+        count(api.get(&format!("{CONFIGMAPS}?resourceVersion={first}&resourceVersionMatch=NotOlderThan")).await),
+        2
+    );
+    assert_eq!(count(api.get(&format!("{CONFIGMAPS}?resourceVersion=0")).await), 2);
+    let future = api.get(&format!("{CONFIGMAPS}?resourceVersion=1000000")).await.expect(504);
+    assert_eq!(future.body["details"]["causes"][0]["reason"], "ResourceVersionTooLarge");
+    api.get(&format!("{CONFIGMAPS}?resourceVersion=x")).await.expect(400);
+    api.get(&format!("{CONFIGMAPS}?resourceVersionMatch=Exact")).await.expect(400);
+}
+
+#[tokio::test]
+async fn a_watch_shows_what_happens_after_its_version() {
+    let api = Api::with_kinds().await;
+    api.post(WIDGETS, &widget("old", json!({}))).await.expect(201);
+    let rev = api.get(WIDGETS).await.version();
+    let mut all = Stream::open(&api, &format!("{WIDGETS}?watch=1&resourceVersion={rev}"), "application/json").await;
+    let mut red = Stream::open(
+        &api,
+        &format!("{WIDGETS}?watch=1&resourceVersion={rev}&labelSelector=l%3Dred"),
+        "application/json",
+    )
+    .await;
+    api.post(WIDGETS, &widget("a", json!({}))).await.expect(201);
+    api.merge(&format!("{WIDGETS}/a"), &json!({"metadata": {"labels": {"l": "red"}}})).await.expect(200);
+    api.merge(&format!("{WIDGETS}/a"), &json!({"metadata": {"labels": {"l": "blue"}}})).await.expect(200);
+    api.delete(&format!("{WIDGETS}/a")).await.expect(200);
+    for wanted in [event("ADDED", "a"), event("MODIFIED", "a"), event("MODIFIED", "a"), event("DELETED", "a")] {
+        assert_eq!(all.named().await, wanted);
+    }
+    assert_eq!(red.named().await, event("ADDED", "a"));
+    assert_eq!(red.named().await, event("DELETED", "a"));
+    let mut present = Stream::open(&api, &format!("{WIDGETS}?watch=1"), "application/json").await;
+    assert_eq!(present.named().await, event("ADDED", "old"));
+}
+
+#[tokio::test]
+async fn initial_events_end_with_a_bookmark() {
+    let api = Api::with_kinds().await;
+    api.post(WIDGETS, &widget("a", json!({}))).await.expect(201);
+    let path = format!("{WIDGETS}?watch=1&sendInitialEvents=true&allowWatchBookmarks=true");
+    api.get(&path).await.expect(422);
+    let mut stream = Stream::open(&api, &format!("{path}&resourceVersionMatch=NotOlderThan"), "application/json").await;
+    assert_eq!(stream.named().await, event("ADDED", "a"));
+    let mark = stream.next().await.unwrap();
+    assert_eq!(mark["type"], "BOOKMARK");
+    assert_eq!(mark["object"]["metadata"]["annotations"]["k8s.io/initial-events-end"], "true");
+    api.post(WIDGETS, &widget("b", json!({}))).await.expect(201);
+    assert_eq!(stream.named().await, event("ADDED", "b"));
+}
+
+#[tokio::test]
+async fn watches_end_in_time_and_with_the_server() {
+    let api = Api::start().await;
+    let mut short = Stream::open(&api, "/api/v1/configmaps?watch=1&timeoutSeconds=1", "application/json").await;
+    assert_eq!(short.next().await, None);
+    let mut long = Stream::open(&api, "/api/v1/configmaps?watch=1", "application/json").await;
+    api.server.shutdown().await;
+    assert_eq!(long.next().await, None);
+}
+
+#[tokio::test]
+async fn a_watch_survives_a_restart_of_the_server() {
+    let api = Api::start().await;
+    let rev = api.post(CONFIGMAPS, &configmap("a")).await.expect(201).version();
+    api.post(CONFIGMAPS, &configmap("b")).await.expect(201);
+    let Api { server, dir, .. } = api;
+    server.shutdown().await;
+    let api = Api::start_in(dir).await;
+    let mut stream =
+        Stream::open(&api, &format!("{CONFIGMAPS}?watch=1&resourceVersion={rev}"), "application/json").await;
+    assert_eq!(stream.named().await, event("ADDED", "b"));
+}
+
+#[tokio::test]
+async fn tables_and_partial_metadata() {
+    let api = Api::with_kinds().await;
+    api.post(WIDGETS, &widget("a", json!({"color": "red"}))).await.expect(201);
+    let table = api.get_as(WIDGETS, TABLE).await.expect(200).body;
+    assert_eq!(table["kind"], "Table");
+    let names: Vec<&str> =
+        table["columnDefinitions"].as_array().unwrap().iter().map(|c| c["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["Name", "Size", "Color"]);
+    assert_eq!(table["rows"][0]["cells"], json!(["a", 3, "red"]));
+    assert_eq!(table["rows"][0]["object"]["kind"], "PartialObjectMetadata");
+    let whole = api.get_as(&format!("{WIDGETS}?includeObject=Object"), TABLE).await.expect(200).body;
+    assert_eq!(whole["rows"][0]["object"]["spec"]["color"], "red");
+    let partial = api.get_as(&format!("{WIDGETS}/a"), PARTIAL).await.expect(200).body;
+    assert_eq!(partial["kind"], "PartialObjectMetadata");
+    assert_eq!((partial.get("spec"), &partial["metadata"]["name"]), (None, &json!("a")));
+    let mut stream = Stream::open(&api, &format!("{WIDGETS}?watch=1"), TABLE).await;
+    let first = stream.next().await.unwrap();
+    assert_eq!(first["object"]["rows"][0]["cells"][0], "a");
+    assert!(first["object"]["columnDefinitions"].is_array());
+    api.post(WIDGETS, &widget("b", json!({}))).await.expect(201);
+    assert!(stream.next().await.unwrap()["object"]["columnDefinitions"].is_null());
+    let spaces = api.get_as("/api/v1/namespaces", TABLE).await.expect(200).body;
+    assert_eq!(spaces["rows"][0]["cells"][1], "Active");
+}
+
+#[tokio::test]
+async fn selectors_select_and_bad_ones_are_refused() {
+    let api = Api::with_kinds().await;
+    for (name, color) in [("a", "red"), ("b", "blue")] {
+        let mut object = widget(name, json!({"color": color}));
+        object["metadata"]["labels"] = json!({"app": name});
+        api.post(WIDGETS, &object).await.expect(201);
+    }
+    for (query, count) in [
+        ("labelSelector=app%20in%20(a,b)", 2),
+        ("labelSelector=app%3Da", 1),
+        ("labelSelector=!app", 0),
+        ("fieldSelector=spec.color%3Dblue", 1),
+        ("fieldSelector=metadata.name%3Da", 1),
+        ("fieldSelector=metadata.name!%3Da", 1),
+    ] {
+        let found = api.get(&format!("{WIDGETS}?{query}")).await.expect(200);
+        assert_eq!(found.body["items"].as_array().unwrap().len(), count, "{query}");
+    }
+    let unknown = api.get(&format!("{WIDGETS}?fieldSelector=spec.size%3D1")).await.expect(400);
+    assert!(unknown.message().contains("field label not supported: spec.size"));
+    api.get(&format!("{WIDGETS}?labelSelector=a%20in%20b")).await.expect(400);
+}
+
+#[tokio::test]
+async fn large_answers_are_compressed_for_those_who_can() {
+    let api = Api::start().await;
+    for i in 0..4 {
+        let mut object = configmap(&format!("c{i}"));
+        object["data"]["k"] = json!("x".repeat(100_000));
+        api.post(CONFIGMAPS, &object).await.expect(201);
+    }
+    let packed = common::answer(api.request("GET", CONFIGMAPS).header("accept-encoding", "gzip")).await;
+    assert_eq!(packed.headers["content-encoding"], "gzip");
+    assert!(packed.text.len() < 50_000);
+    assert!(api.get(CONFIGMAPS).await.headers.get("content-encoding").is_none());
+}
+
+#[tokio::test]
+async fn discovery_in_both_forms() {
+    let api = Api::with_kinds().await;
+    let groups = api.get("/apis").await.expect(200).body;
+    let example = groups["groups"].as_array().unwrap().iter().find(|g| g["name"] == "example.com").unwrap().clone();
+    assert_eq!(example["preferredVersion"]["version"], "v1");
+    let list = api.get("/apis/example.com/v1").await.expect(200).body;
+    let names: Vec<&str> = list["resources"].as_array().unwrap().iter().map(|r| r["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["widgets", "widgets/status"]);
+    let aggregated = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json";
+    let all = api.get_as("/apis", aggregated).await.expect(200);
+    assert!(all.headers["content-type"].to_str().unwrap().contains("APIGroupDiscoveryList"));
+    assert!(all.body["items"].as_array().unwrap().iter().any(|g| g["metadata"]["name"] == "metal3.io"));
+    assert_eq!(api.get("/version").await.expect(200).body["major"], "1");
+    api.get("/apis/none.example.com/v1").await.expect(404);
+    api.get("/api/v1/pods").await.expect(404);
+    let v3 = api.get("/openapi/v3").await.expect(200).body;
+    let url = v3["paths"]["apis/metal3.io/v1alpha1"]["serverRelativeURL"].as_str().unwrap().to_owned();
+    let document = api.get(&url).await.expect(200).body;
+    assert!(document["components"]["schemas"]["io.metal3.v1alpha1.BareMetalHost"]["properties"]["spec"].is_object());
+    let v2 = api.get_as("/openapi/v2", "application/json").await.expect(200).body;
+    assert!(v2["definitions"]["io.metal3.v1alpha1.BareMetalHost"].is_object());
+}
