@@ -84,7 +84,14 @@ fn begin_deletion(view: &View<'_>) -> Option<Step> {
         return Some(through(view, State::Deleting));
     }
     match room(state).on_delete {
-        Some(to) => Some(through(view, to)),
+        Some(to) => {
+            let mut draft = Draft::new(view);
+            if to == State::Deprovisioning {
+                draft.event("DeprovisioningStarted", "The host is being deleted");
+            }
+            draft.go(to);
+            Some(draft.step(Next::Now))
+        }
         None if status.error_type == Some(ErrorType::Registration) && status.error_count > GIVE_UP_AFTER => {
             let mut draft = Draft::new(view);
             draft.warn("DeletionGaveUp", &format!("The host is deleted as it is: {}", status.error_message));
