@@ -236,6 +236,8 @@ pub(crate) struct State {
     pub auth: Option<Auth>,
     pub root: Option<Root>,
     pub context_refused: bool,
+    /// A sign-in had no definite answer: the BMC may hold a session that nobody knows.
+    pub doubtful: bool,
     pub expand_broken: bool,
     pub system_path: Option<String>,
     pub system: Option<System>,

@@ -38,7 +38,10 @@ impl Client {
     pub async fn sweep(&self, stale: &[String]) -> Result<Swept, BmcError> {
         let what = "end sessions left behind";
         match self.core.authorize(what).await {
-            Ok(Auth::Basic) => Ok(Swept::default()),
+            Ok(Auth::Basic) => {
+                self.core.state().doubtful = false;
+                Ok(Swept::default())
+            }
             Ok(Auth::Session { .. }) => Ok(self.core.sweep(what, stale, None).await?),
             Err(error) if error.kind == ErrorKind::SessionLimit => {
                 // Perhaps our own sessions fill the BMC: many let basic authentication in even then.
@@ -53,17 +56,24 @@ impl Client {
         }
     }
 
-    /// Ends the session. The next operation signs in again.
+    /// Ends the session. The next operation signs in again. If a sign-in was cut off before, what it may have left at the BMC is looked
+    /// for and ended too.
     ///
     /// # Errors
     /// [`BmcError`] when the BMC did not take it; the session is kept, so that it can be tried again.
     pub async fn close(&self) -> Result<(), BmcError> {
+        let what = "end the session";
+        let doubtful = self.core.state().doubtful;
+        if doubtful {
+            // Somewhere on the way a sign-in was cut off: what it may have made is found by its context.
+            self.sweep(&[]).await?;
+        }
         let _gate = self.core.sign_in_gate.lock().await;
         let auth = self.core.state().auth.clone();
         let Some(auth) = auth else { return Ok(()) };
         if let Auth::Session { path: Some(path), .. } = &auth {
             let request = Request::new(Method::DELETE, path, None);
-            match self.core.call_as("end the session", &request, Some(&auth)).await {
+            match self.core.call_as(what, &request, Some(&auth)).await {
                 Ok(_) => {}
                 // It has ended already.
                 Err(fault) if matches!(fault.status(), Some(401 | 403 | 404 | 410)) => {}
@@ -179,7 +189,13 @@ impl Core {
 
     async fn post_session(&self, what: &str, collection: &str, body: &Value) -> Result<Reply, Fault> {
         let request = Request::new(Method::POST, collection, Some(body.to_string().into_bytes()));
-        self.call_as(what, &request, None).await
+        // In doubt until there is a definite answer, even if the caller goes away in between.
+        let before = std::mem::replace(&mut self.state().doubtful, true);
+        let answer = self.call_as(what, &request, None).await;
+        if matches!(answer, Ok(_) | Err(Fault::Refused(_))) {
+            self.state().doubtful = before;
+        }
+        answer
     }
 
     async fn accept_session(&self, what: &str, reply: Reply) -> Result<Auth, Fault> {
@@ -188,12 +204,16 @@ impl Core {
         let path = path.map(|path| path.trim_end_matches('/').to_owned());
         let token = reply.response.headers.get("x-auth-token").filter(|token| !token.is_empty() && token.len() <= 4096);
         let Some(token) = token else {
-            if let Some(path) = &path {
-                // A session that cannot be used is not left behind.
-                let ended = self.call_as(what, &Request::new(Method::DELETE, path, None), Some(&Auth::Basic)).await;
-                tracing::debug!(session = %path, left = ended.is_err(), "a session without token was ended");
+            // A session that cannot be used is not left behind.
+            match &path {
+                Some(path) => {
+                    let ended = self.call_as(what, &Request::new(Method::DELETE, path, None), Some(&Auth::Basic)).await;
+                    tracing::debug!(session = %path, left = ended.is_err(), "a session without token was ended");
+                }
+                None => self.state().doubtful = true,
             }
-            return Ok(Auth::Basic);
+            let found = "the BMC accepted user and password, but its answer has no session token";
+            return Err(self.error(ErrorKind::Protocol, &format!("sign in to {what}"), found).into());
         };
         let mut token = token.clone();
         token.set_sensitive(true);
@@ -263,6 +283,7 @@ impl Core {
                 swept.ended += u32::from(self.end_session(what, &path, auth).await?);
             }
         }
+        self.state().doubtful = false;
         Ok(swept)
     }
 

@@ -229,14 +229,42 @@ async fn a_session_that_could_not_be_ended_is_kept_to_try_again() {
 }
 
 #[tokio::test]
-async fn a_session_without_token_is_ended_and_basic_is_used() {
+async fn a_session_without_token_is_ended() {
     let bmc = Bmc::generic();
     let path = bmc.foreign_session("root", None);
     bmc.script("POST", SESSIONS, Odd201::at(&path));
     let rig = rig(&bmc, SYSTEM);
-    rig.client.power_state().await.unwrap();
+    let error = rig.client.power_state().await.unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Protocol);
+    assert!(error.to_string().contains("no session token"), "{error}");
     assert_eq!(bmc.session_count(), 0);
-    assert_eq!(bmc.take_seen().last().unwrap().auth, "basic");
+    rig.client.power_state().await.unwrap();
+    rig.client.close().await.unwrap();
+    assert_eq!(bmc.session_count(), 0);
+}
+
+#[tokio::test]
+async fn a_sign_in_that_was_cut_off_leaves_nothing_in_the_end() {
+    let bmc = Bmc::generic();
+    let other = bmc.foreign_session("root", None);
+    let rig = rig(&bmc, SYSTEM);
+    // The session is made, the answer lost.
+    bmc.script("POST", SESSIONS, kit::Odd::DropAfter);
+    assert_eq!(rig.client.power_state().await.unwrap_err().kind, ErrorKind::Unreachable);
+    rig.client.power_state().await.unwrap();
+    assert_eq!(bmc.session_count(), 3);
+    rig.client.close().await.unwrap();
+    assert_eq!(bmc.session_count(), 1, "the other user's");
+    bmc.set(|inner| assert!(inner.sessions.values().all(|(_, session)| session["@odata.id"] == other.as_str())));
+    // Known now: closing again costs nothing.
+    bmc.take_log();
+    rig.client.close().await.unwrap();
+    assert!(bmc.take_log().is_empty());
+    // Never signed in, but cut off: looked after as well.
+    bmc.script("POST", SESSIONS, kit::Odd::DropAfter);
+    assert!(rig.client.power_state().await.is_err());
+    rig.client.close().await.unwrap();
+    assert_eq!(bmc.session_count(), 1);
 }
 
 struct Odd201;
