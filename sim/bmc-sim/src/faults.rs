@@ -235,7 +235,11 @@ impl Faults {
     /// Waits until this request is stepped or the BMC is resumed.
     pub async fn hold(&self, held: Held) {
         let (release, released) = oneshot::channel();
-        self.lock().waiting.push_back((held, release));
+        {
+            let mut inner = self.lock();
+            inner.waiting.retain(|(_, release)| !release.is_closed());
+            inner.waiting.push_back((held, release));
+        }
         // An error means that the table was dropped with its simulator: nothing is left to wait for.
         let _ = released.await;
     }

@@ -28,8 +28,9 @@ impl Drop for Program {
 }
 
 impl Program {
-    fn start(folder: &Path, temporary: &Path) -> Self {
-        let agent = kit::agent(folder, "sleep 1000 & echo $!; wait");
+    /// Starts it with two fake machines, whose agent is this script.
+    fn start(folder: &Path, temporary: &Path, script: &str) -> Self {
+        let agent = kit::agent(folder, script);
         let mut command = Command::new(env!("CARGO_BIN_EXE_bmc-sim"));
         command.args(["--fake", "2", "--username", "root", "--password", "calvin", "--agent"]).arg(agent);
         command.arg("--state-dir").arg(folder.join("state")).env("TMPDIR", temporary).stdout(Stdio::piped());
@@ -50,7 +51,7 @@ impl Program {
         request.json(&body).send().await.unwrap().status().as_u16()
     }
 
-    /// Boots machine 1 from a medium; gives the agent's process id and that of its child.
+    /// Boots machine 1 from a medium; gives the agent's process id and the one that it says.
     async fn boot(&self, images: &Images) -> [u64; 2] {
         let image = json!({ "Image": images.url("a.iso") });
         assert_eq!(self.post(1, "/VirtualMedia/CD1/Actions/VirtualMedia.InsertMedia", image).await, 204);
@@ -88,7 +89,7 @@ async fn it_says_what_it_has_and_ends_with_all_its_children() {
     let images = Images::serve(kit::pattern(4096)).await;
     let temporary = folder.path().join("tmp");
     std::fs::create_dir(&temporary).unwrap();
-    let mut program = Program::start(folder.path(), &temporary);
+    let mut program = Program::start(folder.path(), &temporary, "sleep 1000 & echo $!; wait");
     assert_eq!(program.ready["machines"].as_array().unwrap().len(), 2);
     let pids = program.boot(&images).await;
     assert!(pids.into_iter().all(runs));
@@ -104,9 +105,9 @@ async fn it_says_what_it_has_and_ends_with_all_its_children() {
 async fn killed_it_takes_the_agent_along() {
     let folder = tempfile::tempdir().unwrap();
     let images = Images::serve(kit::pattern(4096)).await;
-    let mut program = Program::start(folder.path(), folder.path());
-    let [agent, _] = program.boot(&images).await;
-    assert!(runs(agent));
+    let mut program = Program::start(folder.path(), folder.path(), "echo $$; exec sleep 1000");
+    let [agent, said] = program.boot(&images).await;
+    assert!(runs(agent) && agent == said);
     program.child.kill().unwrap();
     eventually(|| (!runs(agent)).then_some(())).await;
 }
