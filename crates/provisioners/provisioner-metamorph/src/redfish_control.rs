@@ -1,13 +1,10 @@
 //! BMCs that speak Redfish.
 
-use std::sync::{Mutex, PoisonError};
-
 use async_trait::async_trait;
 use bmc::{Address, BmcError, BmcRegistry, Credentials, ErrorKind};
 use provisioner::BmcAccess;
 use redfish::{BootMode, BootTarget, Client, ClientOptions, ResetType, Tls};
 use sha2::{Digest, Sha256};
-use tokio::time::{Duration, Instant};
 
 use crate::control::{BmcControl, BmcFacts, Connect, ControlError, ControlErrorKind, PowerAction};
 
@@ -52,46 +49,12 @@ impl Connect for RedfishConnect {
         let options = ClientOptions::new(&self.server_id);
         let client = Client::connect(address, credentials, &tls, &self.registry, options)
             .map_err(|e| refuse(ControlErrorKind::Certificate, e.to_string(), "correct the file given as --bmc-ca"))?;
-        Ok(Box::new(RedfishControl { client, seen_off: Mutex::new(None) }))
+        Ok(Box::new(RedfishControl { client }))
     }
 }
-
-/// How long a machine that was seen off is taken to be off still.
-const FRESH: Duration = Duration::from_secs(30);
 
 struct RedfishControl {
     client: Client,
-    /// When the machine was last seen off, if it was off then.
-    seen_off: Mutex<Option<Instant>>,
-}
-
-impl RedfishControl {
-    fn saw(&self, on: Option<bool>) {
-        let off = (on == Some(false)).then(Instant::now);
-        *self.seen_off.lock().unwrap_or_else(PoisonError::into_inner) = off;
-    }
-
-    fn is_off(&self) -> bool {
-        self.seen_off.lock().unwrap_or_else(PoisonError::into_inner).is_some_and(|at| at.elapsed() < FRESH)
-    }
-
-    /// Resets the machine; one that is off is switched on. BMCs refuse to reset a machine that is off (409 or 400 by vendor), so
-    /// the state last seen decides, and a refusal makes it be looked at.
-    async fn restart(&self) -> Result<(), BmcError> {
-        if self.is_off() {
-            self.saw(None);
-            return self.client.reset(ResetType::On).await;
-        }
-        match self.client.reset(ResetType::ForceRestart).await {
-            Err(error) if matches!(error.status(), Some(400 | 409)) => {
-                if self.client.power_state().await?.is_on() == Some(false) {
-                    return self.client.reset(ResetType::On).await;
-                }
-                Err(error)
-            }
-            other => other,
-        }
-    }
 }
 
 impl From<BmcError> for ControlError {
@@ -117,13 +80,11 @@ impl BmcControl for RedfishControl {
         let system = self.client.system().await?;
         let words = [system.manufacturer, system.model];
         let model = words.into_iter().flatten().collect::<Vec<_>>().join(" ");
-        self.saw(system.power_state.is_on());
         Ok(BmcFacts { powered_on: system.power_state.is_on(), model })
     }
 
     async fn powered_on(&self) -> Result<bool, ControlError> {
         let state = self.client.power_state().await?;
-        self.saw(state.is_on());
         // A machine on its way is where it came from; one whose BMC does not know is taken for on, which is the safe side.
         Ok(state.is_on().unwrap_or(true))
     }
@@ -146,10 +107,7 @@ impl BmcControl for RedfishControl {
     }
 
     async fn set_secure_boot(&self, on: bool) -> Result<(), ControlError> {
-        let now = self.client.secure_boot().await?.and_then(|s| s.enable);
-        if now != Some(on) {
-            self.client.set_secure_boot(on).await?;
-        }
+        self.client.set_secure_boot(on).await?;
         Ok(())
     }
 
@@ -158,9 +116,8 @@ impl BmcControl for RedfishControl {
             PowerAction::On => ResetType::On,
             PowerAction::HardOff => ResetType::ForceOff,
             PowerAction::SoftOff => ResetType::GracefulShutdown,
-            PowerAction::Restart => return Ok(self.restart().await?),
+            PowerAction::Restart => return Ok(self.client.restart().await?),
         };
-        self.saw(None);
         Ok(self.client.reset(reset).await?)
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::metal3::{BareMetalHost, HardwareData};
-use host_lifecycle::{Action as Act, Change, Next, Outcome, Step, View, conclude, decide};
+use host_lifecycle::{Action as Act, Next, Step, View, conclude, decide};
 use kube::runtime::controller::Action;
 use kube::{Api, ResourceExt};
 
@@ -40,6 +40,7 @@ impl Fetched {
         let credentials = match &self.credentials {
             FoundCredentials::NotNeeded => host_lifecycle::Credentials::NotNeeded,
             FoundCredentials::Missing { name } => host_lifecycle::Credentials::Missing { name },
+            FoundCredentials::Forbidden { name } => host_lifecycle::Credentials::Forbidden { name },
             FoundCredentials::Invalid { name, what } => {
                 host_lifecycle::Credentials::Invalid { name, what: what.clone() }
             }
@@ -83,20 +84,17 @@ pub async fn reconcile(object: Arc<BareMetalHost>, context: Arc<Context>) -> Res
 /// One decision, its provisioner call if it needs one, and what follows from the answer.
 async fn step(context: &Context, mut fetched: Fetched) -> Result<Next, ReconcileError> {
     let decided = decide(&fetched.view(context));
-    let (change, action) = match decided {
-        Step::Change(change) => (*change, None),
+    let change = match decided {
+        Step::Change(change) => *change,
         Step::Act(action) => {
             if claims(context, &mut fetched, &action).await? {
                 // The claim has changed the Secret's resourceVersion, which the decision depends on.
                 return Ok(Next::Now);
             }
             let outcome = work::act(context, &fetched, &action).await?;
-            let done = !matches!(outcome, Outcome::Working { .. } | Outcome::Failed { .. });
-            let change = conclude(&fetched.view(context), &action, outcome);
-            (change, done.then_some(action))
+            conclude(&fetched.view(context), &action, outcome)
         }
     };
-    let change = with_consent_used(&fetched.host, change, action.as_ref());
     write::apply(context, &fetched, change).await
 }
 
@@ -108,13 +106,4 @@ async fn claims(context: &Context, fetched: &mut Fetched, action: &Act) -> Resul
     }
     let secrets = HostSecrets::new(&context.client, &fetched.host);
     secrets.claim(&found.secret).await.map_err(ReconcileError::api("claim the BMC's Secret"))
-}
-
-/// Consent to overwrite another owner's disks is used up by the work that it was given for.
-fn with_consent_used(host: &BareMetalHost, mut change: Change, done: Option<&Act>) -> Change {
-    let key = api::metal3::annotation::OVERWRITE_OWNER;
-    if matches!(done, Some(Act::Provision | Act::Deprovision { .. })) && host.annotation(key).is_some() {
-        change.remove_annotations.push(key.to_owned());
-    }
-    change
 }

@@ -22,6 +22,11 @@ pub enum FoundCredentials {
         /// Its name.
         name: String,
     },
+    /// The server may not read it.
+    Forbidden {
+        /// Its name.
+        name: String,
+    },
     /// The Secret lacks something.
     Invalid {
         /// Its name.
@@ -78,7 +83,12 @@ impl<'a> HostSecrets<'a> {
                 what: "is not named: spec.bmc.credentialsName is empty".to_owned(),
             });
         }
-        let Some(secret) = self.api().get_opt(&name).await? else { return Ok(FoundCredentials::Missing { name }) };
+        let secret = match self.api().get_opt(&name).await {
+            Ok(Some(secret)) => secret,
+            Ok(None) => return Ok(FoundCredentials::Missing { name }),
+            Err(kube::Error::Api(e)) if e.code == 403 => return Ok(FoundCredentials::Forbidden { name }),
+            Err(error) => return Err(error),
+        };
         let field = |key: &str| {
             let text = text_of(&secret, key).map(|t| t.trim().to_owned()).filter(|t| !t.is_empty());
             text.ok_or_else(|| FoundCredentials::Invalid { name: name.clone(), what: format!("has no {key}") })

@@ -11,7 +11,7 @@ use provisioner::{
 };
 
 use super::reconcile::Fetched;
-use super::secrets::{FoundCredentials, HostSecrets};
+use super::secrets::{FoundCredentials, HostDataError, HostSecrets};
 use super::{Context, ReconcileError};
 
 /// Asks the host's provisioner.
@@ -29,14 +29,37 @@ pub async fn act(context: &Context, fetched: &Fetched, action: &Action) -> Resul
         Ok(mut host) => call(context, fetched, action, host.as_mut()).await,
         Err(failure) => Err(failure),
     };
-    Ok(result.unwrap_or_else(|failure| {
-        tracing::warn!(host = %fetched.host.name_any(), cause = failure.cause.as_str(), "{}", failure.text());
-        let retry = match failure.retry {
-            Retry::Later => RetryClass::Later,
-            Retry::AfterChange => RetryClass::AfterChange,
-        };
-        Outcome::Failed { message: failure.text(), retry }
-    }))
+    let failure = match result {
+        Ok(outcome) => return Ok(outcome),
+        Err(NotDone::Blocked(message)) => return Ok(Outcome::Blocked { message }),
+        Err(NotDone::Failed(failure)) => failure,
+    };
+    tracing::warn!(host = %fetched.host.name_any(), cause = failure.cause.as_str(), "{}", failure.text());
+    let retry = match failure.retry {
+        Retry::Later => RetryClass::Later,
+        Retry::AfterChange => RetryClass::AfterChange,
+    };
+    Ok(Outcome::Failed { message: failure.text(), retry })
+}
+
+/// Why there is no answer.
+enum NotDone {
+    /// The provisioner could not be asked: something that the host refers to is missing.
+    Blocked(String),
+    /// The provisioner failed.
+    Failed(Failure),
+}
+
+impl From<Failure> for NotDone {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(failure)
+    }
+}
+
+impl From<HostDataError> for NotDone {
+    fn from(error: HostDataError) -> Self {
+        Self::Blocked(format!("{error} — create or correct that Secret; the host goes on as soon as it is there"))
+    }
 }
 
 /// The provisioner's object for this host.
@@ -44,7 +67,7 @@ async fn prepare(
     context: &Context,
     fetched: &Fetched,
     journal: Arc<super::journal::KubeJournal>,
-) -> Result<Box<dyn Host>, Failure> {
+) -> Result<Box<dyn Host>, NotDone> {
     let host = &fetched.host;
     let provisioner = context.registry.choose(host.annotation(annotation::PROVISIONER)).map_err(|e| {
         Failure::new(Cause::InvalidRequest, e.to_string())
@@ -60,9 +83,9 @@ async fn prepare(
         _ => None,
     };
     let secrets = HostSecrets::new(&context.client, host);
-    let agent_network = if host.is_deleting() { None } else { secrets.agent_network().await.map_err(host_data)? };
+    let agent_network = if host.is_deleting() { None } else { secrets.agent_network().await? };
     let status = host.status.clone().unwrap_or_default();
-    provisioner.host(HostContext {
+    Ok(provisioner.host(HostContext {
         key: HostKey {
             namespace: host.namespace().unwrap_or_default(),
             name: host.name_any(),
@@ -77,13 +100,8 @@ async fn prepare(
     })
 }
 
-#[allow(clippy::needless_pass_by_value)] // Shape of map_err.
-fn host_data(error: super::secrets::HostDataError) -> Failure {
-    Failure::new(Cause::InvalidRequest, error.to_string())
-        .advise("create or correct that Secret; the host goes on as soon as it is there")
-}
 
-async fn call(context: &Context, fetched: &Fetched, action: &Action, host: &mut dyn Host) -> Result<Outcome, Failure> {
+async fn call(context: &Context, fetched: &Fetched, action: &Action, host: &mut dyn Host) -> Result<Outcome, NotDone> {
     let overwrite_owner = fetched.host.annotation(annotation::OVERWRITE_OWNER).map(ToOwned::to_owned);
     Ok(match action {
         Action::Register { credentials_changed } => {
@@ -105,11 +123,12 @@ async fn call(context: &Context, fetched: &Fetched, action: &Action, host: &mut 
         }
         Action::Provision => {
             let secrets = HostSecrets::new(&context.client, &fetched.host);
-            let config_drive = Some(secrets.config_drive().await.map_err(host_data)?);
-            let hints = fetched.host.status.as_ref().and_then(|s| s.provisioning.root_device_hints.clone());
+            let config_drive = Some(secrets.config_drive().await?);
+            let status = fetched.host.status.clone().unwrap_or_default();
             let request = ProvisionRequest {
-                image: fetched.host.spec.image.clone().unwrap_or_default(),
-                root_device_hints: hints.unwrap_or_default(),
+                // What the attempt began with: an edit of spec.image in the middle makes another attempt.
+                image: status.last_attempted_image.or_else(|| fetched.host.spec.image.clone()).unwrap_or_default(),
+                root_device_hints: status.provisioning.root_device_hints.unwrap_or_default(),
                 config_drive,
                 overwrite_owner,
                 restart: false,
