@@ -97,9 +97,8 @@ async fn prepare(
         agent_network,
         disable_power_off: host.spec.disable_power_off.unwrap_or(false),
         journal,
-    })
+    })?)
 }
-
 
 async fn call(context: &Context, fetched: &Fetched, action: &Action, host: &mut dyn Host) -> Result<Outcome, NotDone> {
     let overwrite_owner = fetched.host.annotation(annotation::OVERWRITE_OWNER).map(ToOwned::to_owned);
