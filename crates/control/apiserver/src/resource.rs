@@ -93,14 +93,6 @@ impl Resource {
         self.group == group && self.plural == plural
     }
 
-    /// The schema of a custom resource.
-    pub fn schema(&self) -> Option<&Schema> {
-        match &self.flavor {
-            Flavor::Custom { schema, .. } => Some(schema),
-            Flavor::Builtin(_) => None,
-        }
-    }
-
     /// Whether a stored tail can be served as it is.
     pub fn serves_raw(&self, rev: u64) -> bool {
         match &self.flavor {
@@ -114,19 +106,21 @@ impl Resource {
         let mut object = object::from_tail(&self.api_version(), &self.kind, rev, tail)?;
         match &self.flavor {
             Flavor::Builtin(_) if self.group == "events.k8s.io" => strategy::event_to_events_v1(&mut object),
-            Flavor::Custom { schema, fresh_since } if rev < *fresh_since => {
-                crate::crd::prune::prune(schema, &mut object, &mut Vec::new());
-                let mut value = Value::Object(object);
-                crate::crd::default::apply(schema, &mut value);
-                if let Value::Object(whole) = value {
-                    object = whole;
-                } else {
-                    object = Object::new();
-                }
-            }
+            Flavor::Custom { fresh_since, .. } if rev < *fresh_since => self.settle(&mut object),
             _ => {}
         }
         Ok(object)
+    }
+
+    /// Prunes and defaults a custom resource by this version's schema.
+    pub fn settle(&self, object: &mut Object) {
+        let Flavor::Custom { schema, .. } = &self.flavor else { return };
+        crate::crd::prune::prune(schema, object, &mut Vec::new());
+        let mut value = Value::Object(std::mem::take(object));
+        crate::crd::default::apply(schema, &mut value);
+        if let Value::Object(whole) = value {
+            *object = whole;
+        }
     }
 
     /// The encoded object of a stored tail, in this version.
@@ -172,6 +166,15 @@ impl Catalog {
         self.by_path.values().find(|r| &*r.storage == storage && r.group != "events.k8s.io")
     }
 
+    /// The storage version of a custom resource, if it is served and another one than this.
+    pub fn storage_version(&self, resource: &Resource) -> Option<&Arc<Resource>> {
+        let Flavor::Custom { fresh_since: u64::MAX, .. } = resource.flavor else { return None };
+        self.by_path.values().find(|r| {
+            r.storage == resource.storage
+                && matches!(r.flavor, Flavor::Custom { fresh_since, .. } if fresh_since < u64::MAX)
+        })
+    }
+
     /// The resource of an object's `apiVersion` and `kind`.
     pub fn by_kind(&self, api_version: &str, kind: &str) -> Option<&Arc<Resource>> {
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
@@ -189,7 +192,7 @@ impl Catalog {
             }
         }
         for versions in groups.values_mut() {
-            versions.sort_by(|a, b| version_rank(b).cmp(&version_rank(a)));
+            versions.sort_by_key(|v| std::cmp::Reverse(version_rank(v)));
         }
         groups
     }
@@ -306,7 +309,7 @@ mod tests {
     #[test]
     fn versions_are_preferred_by_maturity() {
         let mut versions = vec!["v1alpha1", "foo", "v1beta2", "v2", "v1", "v1beta10"];
-        versions.sort_by(|a, b| version_rank(b).cmp(&version_rank(a)));
+        versions.sort_by_key(|v| std::cmp::Reverse(version_rank(v)));
         assert_eq!(versions, ["v2", "v1", "v1beta10", "v1beta2", "v1alpha1", "foo"]);
     }
 

@@ -9,15 +9,22 @@ use crate::status::{ApiError, ApiResult};
 
 /// What can be done to resources.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-#[allow(missing_docs, reason = "the names say it")]
 pub enum Verb {
+    /// One object.
     Get,
+    /// A collection.
     List,
+    /// Changes of a collection.
     Watch,
+    /// A new object.
     Create,
+    /// An object replaced.
     Update,
+    /// An object changed.
     Patch,
+    /// An object removed.
     Delete,
+    /// A collection removed.
     DeleteCollection,
 }
 

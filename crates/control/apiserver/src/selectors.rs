@@ -79,14 +79,6 @@ impl Selector {
         self.labels.is_empty() && self.fields.is_empty()
     }
 
-    /// The one name that can match, if the selector says so.
-    pub fn name(&self) -> Option<&str> {
-        self.fields
-            .iter()
-            .find(|(path, _, equal)| path == "metadata.name" && *equal)
-            .map(|(_, value, _)| value.as_str())
-    }
-
     /// Whether a stored object matches.
     pub fn matches(&self, resource: &Resource, ns: &str, name: &str, rev: u64, tail: &[u8]) -> bool {
         for (path, value, equal) in &self.fields {

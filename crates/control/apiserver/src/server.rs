@@ -186,10 +186,7 @@ async fn on_resource(
     match request.target.verb {
         Verb::Get => get::get(backend, &request).await,
         Verb::List => list::list(backend, &request).await,
-        Verb::Watch => {
-            watch::check_start(backend, &request)?;
-            watch::watch(backend, &request).await
-        }
+        Verb::Watch => watch::watch(backend, &request).await,
         Verb::Create => create::create(backend, &mut request).await,
         Verb::Update => update::update(backend, &mut request).await,
         Verb::Patch => patch::patch(backend, &mut request).await,

@@ -49,6 +49,15 @@ pub enum StartError {
         #[source]
         source: std::io::Error,
     },
+    /// Another server has the folder.
+    #[error("the data folder {} is in use by another server: stop it, or choose another folder", path.display())]
+    InUse {
+        /// The folder.
+        path: PathBuf,
+        /// The cause.
+        #[source]
+        source: std::fs::TryLockError,
+    },
     /// Keys and certificates.
     #[error("keys and certificates could not be set up")]
     Pki(#[from] PkiError),
@@ -114,6 +123,8 @@ pub struct Server {
     pki: Pki,
     address: SocketAddr,
     tasks: TaskTracker,
+    /// Held for as long as the folder is in use.
+    _lock: std::fs::File,
 }
 
 impl Server {
@@ -125,6 +136,7 @@ impl Server {
             .mode(0o700)
             .create(&config.data_dir)
             .map_err(|source| StartError::Folder { path: config.data_dir.clone(), source })?;
+        let lock = lock(&config.data_dir)?;
         let (names, addresses) = sans(&config);
         let pki = Pki::open(&config.data_dir.join("pki"), &names, &addresses)?;
         let audit = match &config.audit_log {
@@ -152,7 +164,7 @@ impl Server {
         tasks.spawn(server::serve(Arc::clone(&app), listener, tls));
         controllers::spawn(&backend, &tasks);
         tasks.close();
-        Ok(Self { app, pki, address, tasks })
+        Ok(Self { app, pki, address, tasks, _lock: lock })
     }
 
     /// The address it listens on.
@@ -237,6 +249,14 @@ impl Server {
         self.tasks.wait().await;
         self.app.backend.store.close().await;
     }
+}
+
+/// Takes the folder for this process; the system lets go of it when the process ends, however it ends.
+fn lock(folder: &std::path::Path) -> Result<std::fs::File, StartError> {
+    let path = folder.join("lock");
+    let file = std::fs::File::create(&path).map_err(|source| StartError::Folder { path: path.clone(), source })?;
+    file.try_lock().map_err(|source| StartError::InUse { path: folder.to_owned(), source })?;
+    Ok(file)
 }
 
 /// The present object with the wanted one's spec, labels and annotations.

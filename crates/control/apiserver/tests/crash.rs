@@ -1,4 +1,5 @@
 //! SIGKILL under write load: what was acknowledged is there afterwards.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "a test may panic")]
 
 mod common;
 
@@ -34,19 +35,28 @@ struct Running {
     token: String,
 }
 
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
 fn start(folder: &Path) -> Running {
-    let mut child = Command::new(std::env::current_exe().unwrap())
+    let child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "child", "--ignored", "--nocapture"])
         .env(FOLDER, folder)
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    for line in lines {
-        let line = line.unwrap();
+    let mut running = Running { child, base: String::new(), token: String::new() };
+    let lines = BufReader::new(running.child.stdout.take().unwrap()).lines();
+    for line in lines.map_while(Result::ok) {
         if let Some((_, rest)) = line.split_once("LISTENING ") {
             let (address, token) = rest.split_once(' ').unwrap();
-            return Running { child, base: format!("https://{address}"), token: token.to_owned() };
+            running.base = format!("https://{address}");
+            running.token = token.to_owned();
+            return running;
         }
     }
     panic!("the server did not start");
@@ -115,7 +125,7 @@ async fn nothing_acknowledged_is_lost_by_sigkill() {
             acknowledged.extend(writer.await.unwrap());
         }
         assert!(!acknowledged.is_empty(), "round {round} wrote nothing");
-        let mut again = start(dir.path());
+        let again = start(dir.path());
         for (name, value, version) in acknowledged {
             newest = newest.max(version);
             let found: serde_json::Value = common::client(&ca)
@@ -146,7 +156,6 @@ async fn nothing_acknowledged_is_lost_by_sigkill() {
         let version: u64 = made["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap();
         assert!(version > newest, "revisions went back after round {round}");
         newest = version;
-        again.child.kill().unwrap();
-        again.child.wait().unwrap();
+        drop(again);
     }
 }

@@ -1,4 +1,5 @@
 //! kubectl as the client: the one that is installed, and Debian 12's old one.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "a test may panic")]
 
 mod common;
 

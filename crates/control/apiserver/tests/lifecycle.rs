@@ -1,4 +1,5 @@
 //! Garbage collection, namespaces and definitions over their whole life.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "a test may panic")]
 
 mod common;
 

@@ -1,4 +1,5 @@
 //! Lists, watches and tables, driven without a Kubernetes client.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "a test may panic")]
 
 mod common;
 

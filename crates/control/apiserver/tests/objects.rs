@@ -1,4 +1,5 @@
 //! Verbs on objects, driven without a Kubernetes client.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "a test may panic")]
 
 mod common;
 
@@ -312,4 +313,39 @@ async fn what_was_written_is_there_after_a_restart() {
     assert_eq!(found.body, made.body);
     let later = api.merge(&format!("{WIDGETS}/a"), &json!({"spec": {"size": 4}})).await.expect(200);
     assert!(later.version() > made.version());
+}
+
+#[tokio::test]
+async fn a_folder_belongs_to_one_server() {
+    let api = Api::start().await;
+    let error = apiserver::Server::start(common::config(api.dir.path())).await.err().unwrap();
+    assert!(error.to_string().contains("is in use by another server"), "{error}");
+}
+
+#[tokio::test]
+async fn hostile_documents_are_refused() {
+    let api = Api::start().await;
+    let deep_block = format!("{}a\n", "- ".repeat(50_000));
+    let deep_flow = "[".repeat(100_000);
+    let deep_keys: String = (0..1500).map(|i| format!("{}k:\n", " ".repeat(i))).collect();
+    let mut bomb = String::from("a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n");
+    for level in 1..12 {
+        bomb.push_str(&format!("a{level}: &a{level} [{}]\n", vec![format!("*a{}", level - 1); 10].join(", ")));
+    }
+    for text in [deep_block, deep_flow, deep_keys, bomb, "\u{0}".to_owned(), "a: b: c".to_owned()] {
+        let posted = api.request("POST", CONFIGMAPS).header("content-type", "application/yaml").body(text);
+        answer(posted).await.expect(400);
+    }
+    let deep = format!("{{\"data\":{}1{}}}", "[".repeat(100_000), "]".repeat(100_000));
+    let posted = api.request("POST", CONFIGMAPS).header("content-type", "application/json").body(deep.clone());
+    answer(posted).await.expect(400);
+    let merged = api
+        .request("PATCH", &format!("{CONFIGMAPS}/x"))
+        .header("content-type", "application/merge-patch+json")
+        .body(deep);
+    answer(merged).await.expect(400);
+    let posted =
+        api.request("POST", CONFIGMAPS).header("content-type", "application/json").body(vec![b'"', 0xff, b'"']);
+    answer(posted).await.expect(400);
+    api.get("/api/v1/namespaces").await.expect(200);
 }

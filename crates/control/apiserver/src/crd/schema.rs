@@ -58,9 +58,10 @@ impl JsonType {
 }
 
 /// List semantics.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum ListType {
     /// Replaced as a whole (also when nothing is said).
+    #[default]
     Atomic,
     /// No value twice.
     Set,
@@ -69,9 +70,10 @@ pub enum ListType {
 }
 
 /// `additionalProperties`.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub enum Additional {
     /// Not given, or false.
+    #[default]
     None,
     /// Anything goes.
     Any,
@@ -166,18 +168,6 @@ pub struct Schema {
     pub list_type: ListType,
     /// Value rules.
     pub rules: Box<Rules>,
-}
-
-impl Default for Additional {
-    fn default() -> Self {
-        Self::None
-    }
-}
-
-impl Default for ListType {
-    fn default() -> Self {
-        Self::Atomic
-    }
 }
 
 impl Schema {

@@ -1,3 +1,5 @@
+//! Validation, pruning and defaulting by a schema.
+
 use super::*;
 use serde_json::json;
 

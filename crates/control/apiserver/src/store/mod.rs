@@ -28,6 +28,9 @@ const RING_BYTES: usize = 4 << 20;
 /// Writes that may wait for the writer before callers have to.
 const QUEUE: usize = 1024;
 
+/// Reads at once; each has a connection and a thread.
+const READERS: usize = 8;
+
 /// Where an object lives. `resource` is `plural` for core kinds and `group/plural` else; `ns` is empty for cluster scope.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key {
@@ -150,6 +153,7 @@ struct Shared {
     ring: Ring,
     compacted: AtomicU64,
     readers: Readers,
+    reading: tokio::sync::Semaphore,
     published: latest::Sender<u64>,
 }
 
@@ -169,6 +173,7 @@ impl Store {
             ring: Ring::new(opened.revision, RING_BYTES),
             compacted: AtomicU64::new(opened.compacted),
             readers: Readers::new(file.to_owned()),
+            reading: tokio::sync::Semaphore::new(READERS),
             published,
         });
         let (queue, commands) = mpsc::channel(QUEUE);
@@ -223,6 +228,11 @@ impl Store {
         self.read("list", move |readers| readers.list(&query)).await
     }
 
+    /// How many objects a list as of now has after a place.
+    pub async fn count(&self, query: ListQuery) -> Result<u64, StoreError> {
+        self.read("count", move |readers| readers.count(&query)).await
+    }
+
     /// Every storage name of a resource with live objects in namespace `ns` (all objects if `None`).
     pub async fn resources_in_use(&self, ns: Option<String>) -> Result<Vec<String>, StoreError> {
         self.read("count", move |readers| readers.resources_in_use(ns.as_deref())).await
@@ -267,6 +277,7 @@ impl Store {
         what: &'static str,
         work: impl FnOnce(&Readers) -> rusqlite::Result<T> + Send + 'static,
     ) -> Result<T, StoreError> {
+        let _permit = self.shared.reading.acquire().await.map_err(|e| StoreError::Thread(e.to_string()))?;
         let shared = Arc::clone(&self.shared);
         tokio::task::spawn_blocking(move || work(&shared.readers))
             .await

@@ -189,6 +189,17 @@ impl Readers {
         })
     }
 
+    pub(super) fn count(&self, query: &ListQuery) -> rusqlite::Result<u64> {
+        let (ns, name) = query.after.clone().unwrap_or_default();
+        self.with(|c| {
+            c.prepare_cached(
+                "SELECT count(*) FROM current WHERE resource=?1 AND (ns, name) > (?2, ?3) AND (?4 IS NULL OR ns=?4)",
+            )?
+            .query_row(params![&*query.resource, ns, name, query.ns], |r| r.get::<_, i64>(0))
+            .map(unsql)
+        })
+    }
+
     pub(super) fn resources_in_use(&self, ns: Option<&str>) -> rusqlite::Result<Vec<String>> {
         self.with(|c| {
             c.prepare_cached("SELECT DISTINCT resource FROM current WHERE ?1 IS NULL OR ns=?1")?

@@ -1,3 +1,5 @@
+//! Revisions, history, guards and group commit.
+
 use super::*;
 
 fn key(name: &str) -> Key {

@@ -212,16 +212,13 @@ fn preconditions(resource: &Resource, object: &Object, rev: u64, options: &Optio
 fn mark(resource: &Resource, object: &mut Object, options: &Options) {
     let mut finalizers = object::finalizers(object);
     let before = finalizers.clone();
-    match options.propagation {
-        Some(chosen) => {
-            finalizers.retain(|f| f != FOREGROUND && f != ORPHAN);
-            match chosen {
-                Propagation::Foreground => finalizers.push(FOREGROUND.to_owned()),
-                Propagation::Orphan => finalizers.push(ORPHAN.to_owned()),
-                Propagation::Background => {}
-            }
+    if let Some(chosen) = options.propagation {
+        finalizers.retain(|f| f != FOREGROUND && f != ORPHAN);
+        match chosen {
+            Propagation::Foreground => finalizers.push(FOREGROUND.to_owned()),
+            Propagation::Orphan => finalizers.push(ORPHAN.to_owned()),
+            Propagation::Background => {}
         }
-        None => {}
     }
     let first = !object::is_deleting(object);
     if first && resource.group == "apiextensions.k8s.io" && !finalizers.iter().any(|f| f == lifecycle::CLEANUP) {

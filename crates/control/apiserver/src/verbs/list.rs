@@ -213,24 +213,16 @@ impl Backend {
         Ok((page.rev, page.rows))
     }
 
+    /// Objects after the page. Counted as of now: clients take it as an estimate.
     async fn count_after(&self, resource: &Resource, ns: &str, page: &Selected) -> ApiResult<u64> {
-        let mut left = 0;
-        let mut after = page.next.clone();
-        loop {
-            let query = ListQuery {
-                resource: resource.storage.clone(),
-                ns: (!ns.is_empty()).then(|| ns.to_owned()),
-                after,
-                at: Some(page.rev),
-                limit: CHUNK,
-            };
-            let found = self.store.list(query).await.map_err(store_failed)?;
-            left += found.rows.len() as u64;
-            match found.rows.last() {
-                Some(last) if found.more => after = Some((last.ns.clone(), last.name.clone())),
-                _ => return Ok(left),
-            }
-        }
+        let query = ListQuery {
+            resource: resource.storage.clone(),
+            ns: (!ns.is_empty()).then(|| ns.to_owned()),
+            after: page.next.clone(),
+            at: None,
+            limit: 0,
+        };
+        self.store.count(query).await.map_err(store_failed)
     }
 }
 

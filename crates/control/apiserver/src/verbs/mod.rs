@@ -160,6 +160,10 @@ impl Backend {
         guard: Option<Guard>,
     ) -> Result<Stored, WriteError> {
         let gone = old.is_some() && strategy::may_go(resource, &object);
+        let mut object = object;
+        if let Some(storage) = self.registry.catalog().storage_version(resource) {
+            storage.settle(&mut object);
+        }
         let tail = resource.tail(object);
         if let Some(old) = old
             && !gone

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::StatusCode;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -273,12 +272,46 @@ impl Watch {
     }
 }
 
-/// Ends a request for history that is gone before the stream begins.
-pub fn check_start(backend: &Backend, request: &Request) -> ApiResult<()> {
-    let asked: u64 = request.query.get("resourceVersion").parse().unwrap_or(0);
-    if asked > 0 && asked < backend.store.compacted() && !request.query.flag("sendInitialEvents") {
-        let text = format!("too old resource version: {asked} ({})", backend.store.compacted());
-        return Err(ApiError::new(StatusCode::GONE, "Expired", text));
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::resource::Registry;
+    use crate::store::Store;
+    use tokio_util::sync::CancellationToken;
+
+    #[tokio::test]
+    async fn history_that_is_gone_is_told_within_the_stream() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(&dir.path().join("s.db")).unwrap();
+        let backend = Backend { store, registry: Registry::new(), stop: CancellationToken::new() };
+        crate::controllers::ensure_namespaces(&backend).await.unwrap();
+        backend.store.compact(3).await.unwrap();
+        let catalog = backend.registry.catalog();
+        for (from, told) in [(1, "ERROR"), (3, "ADDED")] {
+            // A store opened anew holds no events in memory: they come from the file.
+            let backend = Backend {
+                store: Store::open(&dir.path().join("s.db")).unwrap(),
+                registry: Registry::new(),
+                stop: CancellationToken::new(),
+            };
+            let watch = Watch {
+                resource: Arc::clone(catalog.find("", "v1", "namespaces").unwrap()),
+                ns: String::new(),
+                selector: Selector::default(),
+                accept: Accept { shape: Shape::Plain, yaml: false },
+                include: String::new(),
+                bookmarks: false,
+                headed: false,
+                at: 0,
+            };
+            let (out, mut frames) = mpsc::channel(16);
+            let running = tokio::spawn(async move { run(watch, Begin::After(from), &backend, &out).await });
+            let frame: Value = serde_json::from_slice(&frames.recv().await.unwrap()).unwrap();
+            assert_eq!(frame["type"], told);
+            if told == "ERROR" {
+                assert_eq!((&frame["object"]["code"], &frame["object"]["reason"]), (&json!(410), &json!("Expired")));
+            }
+            running.abort();
+        }
     }
-    Ok(())
 }
