@@ -51,10 +51,12 @@ impl ImageServer {
         Ok(Self { base, entries })
     }
 
-    /// Puts an image there and gives its address.
+    /// Puts an image there, perhaps in place of another, and gives its address.
     pub fn put(&self, name: &str, bytes: Vec<u8>) -> String {
-        let entry = Entry { bytes: bytes.into(), behaviour: Behaviour::Good, requests: 0 };
-        self.lock().insert(name.to_owned(), entry);
+        let mut entries = self.lock();
+        let requests = entries.get(name).map_or(0, |e| e.requests);
+        entries.insert(name.to_owned(), Entry { bytes: bytes.into(), behaviour: Behaviour::Good, requests });
+        drop(entries);
         self.url(name)
     }
 

@@ -3,15 +3,20 @@
 //!
 //! Waiting is done on watches, with a bound; nothing sleeps.
 
+mod disks;
 mod effects;
+mod call_home;
 mod files;
+mod hosts;
 mod images;
 mod process;
 mod proxy;
 mod sim;
 mod world;
 
+pub use disks::{GPT, UsedDisk, bytes_at, partitions, tool};
 pub use effects::{Cut, Effects, Side};
+pub use call_home::CallHome;
 pub use files::{DiskImage, agent_image, agent_program, demo_os, program};
 pub use images::{Behaviour, ImageServer};
 pub use process::Running;

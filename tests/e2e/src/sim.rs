@@ -1,10 +1,10 @@
 //! The simulator as a process, steered by its control API.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Command;
@@ -105,5 +105,72 @@ impl Sim {
     /// When the simulator refuses.
     pub async fn clear_faults(&self, id: &str) -> anyhow::Result<()> {
         self.call(reqwest::Method::DELETE, &format!("/machines/{id}/faults"), None).await.map(|_| ())
+    }
+
+    /// The file that is a machine's disk.
+    ///
+    /// # Panics
+    /// When there is no such machine or disk.
+    #[must_use]
+    pub fn disk(&self, id: &str, index: usize) -> PathBuf {
+        let machine = self.machine(id);
+        PathBuf::from(machine["disks"][index].as_str().unwrap_or_else(|| panic!("disk {index} of {machine}")))
+    }
+
+    /// What the simulator knows of a machine now.
+    ///
+    /// # Errors
+    /// When the simulator refuses.
+    pub async fn now(&self, id: &str) -> anyhow::Result<Value> {
+        self.get(&format!("/machines/{id}")).await
+    }
+
+    /// Waits for a state of a machine; the simulator's events tell when to look.
+    ///
+    /// # Errors
+    /// When that does not happen in time.
+    pub async fn wait(
+        &self,
+        id: &str,
+        seconds: u64,
+        what: &str,
+        wanted: impl Fn(&Value) -> bool,
+    ) -> anyhow::Result<Value> {
+        self.wait_for(id, "", seconds, what, wanted).await
+    }
+
+    /// Waits until requests to a machine's BMC are held by a fault.
+    ///
+    /// # Errors
+    /// When that does not happen in time.
+    pub async fn wait_held(&self, id: &str, seconds: u64) -> anyhow::Result<()> {
+        let held = |answer: &Value| answer["held"].as_array().is_some_and(|h| !h.is_empty());
+        self.wait_for(id, "/held", seconds, "holding a request", held).await.map(|_| ())
+    }
+
+    async fn wait_for(
+        &self,
+        id: &str,
+        part: &str,
+        seconds: u64,
+        what: &str,
+        wanted: impl Fn(&Value) -> bool,
+    ) -> anyhow::Result<Value> {
+        let path = format!("/machines/{id}{part}");
+        let looking = async {
+            let mut last = 0;
+            loop {
+                let state = self.get(&path).await?;
+                if wanted(&state) {
+                    return Ok(state);
+                }
+                let events = self.get(&format!("/events?after={last}&wait=5&machine={id}")).await?;
+                last = events["last"].as_u64().unwrap_or(last);
+            }
+        };
+        match tokio::time::timeout(Duration::from_secs(seconds), looking).await {
+            Ok(result) => result,
+            Err(_) => bail!("{id} is not {what} within {seconds} s: {}", self.get(&path).await?),
+        }
     }
 }

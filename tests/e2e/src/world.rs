@@ -1,8 +1,9 @@
 //! A world: simulator, server, image server, a Kubernetes client and kubectl.
 
-use std::net::TcpListener;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::process::Stdio;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
@@ -64,7 +65,7 @@ pub struct World {
     /// Client with all rights.
     pub client: Client,
     options: Options,
-    ports: [u16; 3],
+    addresses: [SocketAddr; 3],
 }
 
 impl World {
@@ -76,10 +77,10 @@ impl World {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let folder = tempfile::tempdir().context("make a folder")?;
         let sim = Sim::start(folder.path(), &options.machines, options.tls).await?;
-        let ports = free_ports()?;
+        let addresses = own_addresses()?;
         let images = ImageServer::start().await?;
-        let (server, client) = start_server(&folder, &options, ports).await?;
-        Ok(Self { folder, sim, server, images, client, options, ports })
+        let (server, client) = start_server(&folder, &options, addresses).await?;
+        Ok(Self { folder, sim, server, images, client, options, addresses })
     }
 
     /// Starts the server again, after it was killed or stopped, with the same data and addresses.
@@ -87,16 +88,38 @@ impl World {
     /// # Errors
     /// When it does not start.
     pub async fn start_server_again(&mut self) -> anyhow::Result<()> {
-        let (server, client) = start_server(&self.folder, &self.options, self.ports).await?;
+        let (server, client) = start_server(&self.folder, &self.options, self.addresses).await?;
         self.server = server;
         self.client = client;
         Ok(())
+    }
+
+    /// Starts the server again with further arguments.
+    ///
+    /// # Errors
+    /// When it does not stop or start.
+    pub async fn restart_with(&mut self, arguments: &[&str]) -> anyhow::Result<()> {
+        self.server.stop().await?;
+        self.options.arguments.extend(arguments.iter().map(|a| (*a).to_owned()));
+        self.start_server_again().await
+    }
+
+    /// Where agents report.
+    #[must_use]
+    pub fn agent_endpoint(&self) -> SocketAddr {
+        self.addresses[2]
     }
 
     /// The kubeconfig.
     #[must_use]
     pub fn kubeconfig(&self) -> PathBuf {
         self.folder.path().join("data/kubeconfig")
+    }
+
+    /// Port of the media endpoint.
+    #[must_use]
+    pub const fn media_port(&self) -> u16 {
+        self.ports[1]
     }
 
     /// Runs kubectl with the text as its standard input; its output if it succeeds.
@@ -213,7 +236,8 @@ impl World {
         }
     }
 
-    async fn describe(&self, name: &str) -> String {
+    /// Host, operations and the ends of the logs.
+    pub(crate) async fn describe(&self, name: &str) -> String {
         let host = self.kubectl(&["get", "bmh", name, "-o", "yaml"], "").await.unwrap_or_else(|e| e.to_string());
         let operations =
             self.kubectl(&["get", "hostoperations", "-o", "yaml"], "").await.unwrap_or_else(|e| e.to_string());
@@ -237,20 +261,28 @@ fn merge(target: &mut Value, patch: Value) {
     }
 }
 
-/// Ports that the system has just had free; a server that is started again needs the same ones.
-fn free_ports() -> anyhow::Result<[u16; 3]> {
+/// Addresses for the API, media and agents. The IP address is this world's own: nobody else takes a port of it while the server
+/// is not up, or is down to be started again.
+fn own_addresses() -> anyhow::Result<[SocketAddr; 3]> {
+    static NEXT: AtomicU8 = AtomicU8::new(1);
+    let [.., high, low] = std::process::id().to_be_bytes();
+    let ip = Ipv4Addr::new(127, 128 | (high & 0x3f), low, NEXT.fetch_add(1, Ordering::Relaxed));
     let mut listeners = Vec::new();
     for _ in 0..3 {
-        listeners.push(TcpListener::bind("127.0.0.1:0").context("find a free port")?);
+        listeners.push(TcpListener::bind((ip, 0)).context("find a free port")?);
     }
-    let mut ports = [0; 3];
-    for (port, listener) in ports.iter_mut().zip(&listeners) {
-        *port = listener.local_addr()?.port();
+    let mut addresses = [SocketAddr::from((ip, 0)); 3];
+    for (address, listener) in addresses.iter_mut().zip(&listeners) {
+        *address = listener.local_addr()?;
     }
-    Ok(ports)
+    Ok(addresses)
 }
 
-async fn start_server(folder: &TempDir, options: &Options, ports: [u16; 3]) -> anyhow::Result<(Running, Client)> {
+async fn start_server(
+    folder: &TempDir,
+    options: &Options,
+    addresses: [SocketAddr; 3],
+) -> anyhow::Result<(Running, Client)> {
     let data = folder.path().join("data");
     let kubeconfig = data.join("kubeconfig");
     let mut command = Command::new(program("metamorph")?);
@@ -260,8 +292,8 @@ async fn start_server(folder: &TempDir, options: &Options, ports: [u16; 3]) -> a
         .arg("up")
         .arg("--data")
         .arg(&data);
-    for (flag, port) in ["--api-listen", "--media-listen", "--agent-listen"].into_iter().zip(ports) {
-        command.arg(flag).arg(format!("127.0.0.1:{port}"));
+    for (flag, address) in ["--api-listen", "--media-listen", "--agent-listen"].into_iter().zip(addresses) {
+        command.arg(flag).arg(address.to_string());
     }
     command.arg("--api-audit-log").arg(folder.path().join("audit.jsonl"));
     command.arg("--agent-image").arg(agent_image()?).args(["--agent-reconnect", "4", "--retry-after", "1"]);

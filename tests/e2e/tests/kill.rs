@@ -5,7 +5,12 @@
 //! Which effects there are is recorded, not chosen: a host lives through its whole life with proxies around the server, which note
 //! each write to the Kubernetes API, each request to the BMC that changes something, and each directive that an agent gets.
 //! `KILL_ONLY=<text>` runs the cuts whose line holds the text.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, reason = "tests fail by panicking and say what they did")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "tests fail by panicking and say what they did"
+)]
 
 use std::collections::BTreeMap;
 use std::net::TcpListener;
@@ -129,7 +134,9 @@ impl Stage {
         let log = folder.path().join("server.log");
         let launch = Launch { kubeconfig, media, agents, agents_known_as, log };
         let (over, ended) = oneshot::channel();
-        let server = tokio::spawn(look_after(launch, Arc::clone(&effects), ended));
+        let server = launch.start()?;
+        effects.set_victim(server.pid());
+        let server = tokio::spawn(look_after(server, launch, Arc::clone(&effects), ended));
         let errors = Arc::default();
         Ok(Self { folder, api, sim, images, client, effects, bmc, _proxies: proxies, server, over, errors })
     }
@@ -192,7 +199,9 @@ impl Stage {
         let operations = self.operations().await?;
         let found: Vec<String> = operations
             .iter()
-            .map(|o| format!("{} {:?}", o.spec.operation.as_str(), o.status.as_ref().map(|s| s.phase).unwrap_or_default()))
+            .map(|o| {
+                format!("{} {:?}", o.spec.operation.as_str(), o.status.as_ref().map(|s| s.phase).unwrap_or_default())
+            })
             .collect();
         ensure!(found == wanted, "the operations are {found:?}, not {wanted:?}");
         for step in operations.iter().filter_map(|o| o.status.as_ref()).flat_map(|s| &s.steps) {
@@ -216,15 +225,21 @@ impl Stage {
     /// How often the agents have begun a command of this step, by their own account.
     fn begun(&self, step: &str) -> usize {
         let machine = self.sim.machine(HOST);
-        let console = std::fs::read_to_string(machine["serialConsole"].as_str().unwrap_or_default()).unwrap_or_default();
+        let console =
+            std::fs::read_to_string(machine["serialConsole"].as_str().unwrap_or_default()).unwrap_or_default();
         console.matches(&format!("begins {step} of ")).count()
     }
 
     /// What is known when something went wrong.
     async fn describe(&self) -> String {
         let host = self.hosts().get_opt(HOST).await.map(|h| serde_json::to_string_pretty(&h.and_then(|h| h.status)));
-        let operations: Vec<Value> =
-            self.operations().await.unwrap_or_default().iter().map(|o| json!({ "name": o.metadata.name, "status": o.status })).collect();
+        let operations: Vec<Value> = self
+            .operations()
+            .await
+            .unwrap_or_default()
+            .iter()
+            .map(|o| json!({ "name": o.metadata.name, "status": o.status }))
+            .collect();
         let machine = self.machine().await.unwrap_or_default();
         let tail = |path: &Path| {
             let text = std::fs::read_to_string(path).unwrap_or_default();
@@ -253,10 +268,13 @@ impl Stage {
     }
 }
 
-/// Starts the server; once it has been killed, starts it again. Gives the one that runs at the end.
-async fn look_after(launch: Launch, effects: Arc<Effects>, over: oneshot::Receiver<()>) -> anyhow::Result<Running> {
-    let mut server = launch.start()?;
-    effects.set_victim(server.pid());
+/// Once the server has been killed, starts it again. Gives the one that runs at the end.
+async fn look_after(
+    mut server: Running,
+    launch: Launch,
+    effects: Arc<Effects>,
+    over: oneshot::Receiver<()>,
+) -> anyhow::Result<Running> {
     tokio::select! {
         () = effects.wait_struck() => {}
         _ = over => return Ok(server),
@@ -380,7 +398,8 @@ async fn run(cut: Option<Cut>) -> anyhow::Result<Vec<String>> {
     let stage = Stage::start(cut.clone()).await?;
     let result = match live(&stage, image).await {
         Ok(()) if killed && !stage.effects.has_struck() => {
-            let excused = DECIDED_BY_TIMING.iter().any(|(what, _)| cut.as_ref().is_some_and(|c| c.label.starts_with(what)));
+            let excused =
+                DECIDED_BY_TIMING.iter().any(|(what, _)| cut.as_ref().is_some_and(|c| c.label.starts_with(what)));
             if excused { Ok(()) } else { Err(anyhow::anyhow!("this effect did not come")) }
         }
         other => other,
@@ -398,7 +417,7 @@ async fn run(cut: Option<Cut>) -> anyhow::Result<Vec<String>> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killed_at_any_effect_it_goes_on_and_repeats_nothing() {
     let started = Instant::now();
-    let labels = run(None).await.map_err(|e| format!("{e:#}")).expect("a life without a kill");
+    let labels = run(None).await.unwrap_or_else(|error| panic!("a life without a kill: {error:#}"));
     println!("{} effects in {} ms:\n  {}", labels.len(), started.elapsed().as_millis(), labels.join("\n  "));
     let only = std::env::var("KILL_ONLY").unwrap_or_default();
     let cuts: Vec<Cut> = labels

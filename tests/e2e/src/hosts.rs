@@ -1,0 +1,162 @@
+//! What tests say to hosts and hear of them, as a person would: through kubectl.
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::{Context, bail, ensure};
+use api::metal3::ProvisioningState;
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::Command;
+
+use crate::{DiskImage, World};
+
+/// Longest wait for a host's next state, in seconds. It is long because tests share two processors; none comes near it.
+const PATIENCE: u64 = 60;
+
+impl World {
+    /// The first state of the host that is `wanted`, of all that `kubectl get --watch` shows.
+    ///
+    /// # Errors
+    /// When there is none in time.
+    pub async fn shown(&self, name: &str, what: &str, wanted: impl Fn(&Value) -> bool) -> anyhow::Result<Value> {
+        let mut child = Command::new("kubectl")
+            .arg("--kubeconfig")
+            .arg(self.kubeconfig())
+            .args(["get", "bmh", name, "-o", "json", "--watch"])
+            .env("HOME", self.folder.path())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .kill_on_drop(true)
+            .spawn()
+            .context("start kubectl; make setup installs it")?;
+        let mut lines = BufReader::new(child.stdout.take().context("read what kubectl prints")?).lines();
+        let looking = async {
+            let mut text = String::new();
+            while let Some(line) = lines.next_line().await? {
+                text.push_str(&line);
+                text.push('\n');
+                // kubectl indents objects: this is the end of one.
+                if line == "}" {
+                    let object: Value = serde_json::from_str(&text).context("understand kubectl")?;
+                    text.clear();
+                    if wanted(&object) {
+                        return Ok(object);
+                    }
+                }
+            }
+            bail!("kubectl ended; {}", self.describe(name).await)
+        };
+        match tokio::time::timeout(Duration::from_secs(PATIENCE), looking).await {
+            Ok(result) => result,
+            Err(_) => bail!("{name} is not {what} within {PATIENCE} s; {}", self.describe(name).await),
+        }
+    }
+
+    /// The first error that kubectl shows of the host: it must be of this type, counted, and its message must hold all of `says`.
+    ///
+    /// # Errors
+    /// When there is none in time, or it is another.
+    pub async fn expect_error(&self, name: &str, kind: &str, says: &[&str]) -> anyhow::Result<Value> {
+        let message = |host: &Value| host["status"]["errorMessage"].as_str().unwrap_or_default().to_owned();
+        let host = self.shown(name, "in error", |host| !message(host).is_empty()).await?;
+        let (status, text) = (&host["status"], message(&host));
+        ensure!(status["errorType"] == kind, "the error is a {}, not a {kind}: {text}", status["errorType"]);
+        ensure!(status["operationalStatus"] == "error", "the host is in error, but {}", status["operationalStatus"]);
+        ensure!(status["errorCount"].as_i64() >= Some(1), "the error is counted as {}: {text}", status["errorCount"]);
+        for part in says {
+            ensure!(text.contains(part), "the message does not say {part:?}: {text}");
+        }
+        Ok(host)
+    }
+
+    /// An operation of the host has failed for this cause, and says what was found and what to do.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub async fn expect_cause(&self, name: &str, operation: &str, cause: &str) -> anyhow::Result<()> {
+        let text = self.kubectl(&["get", "hostoperations", "-o", "json"], "").await?;
+        let list: Value = serde_json::from_str(&text).context("understand kubectl")?;
+        let found = list["items"].as_array().into_iter().flatten().find(|o| {
+            o["spec"]["host"]["name"] == name && o["spec"]["type"] == operation && o["status"]["phase"] == "Failed"
+        });
+        let error = &found.with_context(|| format!("no {operation} has failed: {text}"))?["status"]["error"];
+        ensure!(error["cause"] == cause, "the operation's error is {error}, not for {cause}");
+        for part in ["message", "advice"] {
+            ensure!(!error[part].as_str().unwrap_or_default().is_empty(), "the operation's error has no {part}: {error}");
+        }
+        Ok(())
+    }
+
+    /// Waits until the host is in `state` and well again, with the spec that it had in `before` (the architecture is the
+    /// controller's to fill in).
+    ///
+    /// # Errors
+    /// When that does not happen in time, or the spec is another.
+    pub async fn expect_recovery(&self, before: &Value, state: ProvisioningState) -> anyhow::Result<()> {
+        let name = before["metadata"]["name"].as_str().context("a host's name")?;
+        self.expect_well(name, state).await?;
+        let after: Value = serde_json::from_str(&self.kubectl(&["get", "bmh", name, "-o", "json"], "").await?)?;
+        let spec = |host: &Value| {
+            let mut spec = host["spec"].clone();
+            spec.as_object_mut().map(|fields| fields.remove("architecture"));
+            spec
+        };
+        ensure!(spec(before) == spec(&after), "the host's spec was {}, now it is {}", before["spec"], after["spec"]);
+        Ok(())
+    }
+
+    /// Waits until the host is in `state`, without an error and without failures that are still counted.
+    ///
+    /// # Errors
+    /// When that does not happen in time.
+    pub async fn expect_well(&self, name: &str, state: ProvisioningState) -> anyhow::Result<()> {
+        let host = self.wait_state(name, PATIENCE, state).await?;
+        let status = host.status.unwrap_or_default();
+        ensure!(status.error_type.is_none(), "an error type is left: {:?}", status.error_type);
+        ensure!(status.error_count == 0, "{} failures are still counted", status.error_count);
+        Ok(())
+    }
+
+    /// Creates or replaces a Secret.
+    ///
+    /// # Errors
+    /// When kubectl fails.
+    pub async fn apply_secret(&self, name: &str, data: Value) -> anyhow::Result<()> {
+        let secret = json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": name }, "stringData": data });
+        self.kubectl(&["apply", "-f", "-"], &secret.to_string()).await.map(|_| ())
+    }
+
+    /// Changes a host by a merge patch.
+    ///
+    /// # Errors
+    /// When kubectl fails.
+    pub async fn patch(&self, name: &str, patch: Value) -> anyhow::Result<()> {
+        self.kubectl(&["patch", "bmh", name, "--type=merge", "-p", &patch.to_string()], "").await.map(|_| ())
+    }
+
+    /// Sets (`key=value`) or removes (`key-`) an annotation of a host.
+    ///
+    /// # Errors
+    /// When kubectl fails.
+    pub async fn annotate(&self, name: &str, annotation: &str) -> anyhow::Result<()> {
+        self.kubectl(&["annotate", "--overwrite", "bmh", name, annotation], "").await.map(|_| ())
+    }
+
+    /// Deletes a host and waits until it is gone.
+    ///
+    /// # Errors
+    /// When that does not happen in time.
+    pub async fn delete(&self, name: &str) -> anyhow::Result<()> {
+        self.kubectl(&["delete", "bmh", name, "--wait=false"], "").await?;
+        self.wait_gone(name, PATIENCE).await
+    }
+
+    /// Puts an image on the server, and gives `spec.image` for it.
+    #[must_use]
+    pub fn image(&self, name: &str, image: &DiskImage) -> Value {
+        let url = self.images.put(name, image.bytes.clone());
+        json!({ "url": url, "checksum": image.sha256, "checksumType": "sha256", "format": "raw" })
+    }
+}
