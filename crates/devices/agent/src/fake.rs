@@ -124,7 +124,7 @@ impl HttpRanges {
             .timeout(TIMEOUT)
             .tls_backend_preconfigured(crate::report::tls::for_images("").map_err(io::Error::other)?.0);
         let client = client.build().map_err(io::Error::other)?;
-        let response = handle.block_on(client.head(url).send()).map_err(io::Error::other)?;
+        let response = handle.block_on(async { client.head(url).send().await }).map_err(io::Error::other)?;
         let response = response.error_for_status().map_err(io::Error::other)?;
         let length = response.headers().get("content-length").and_then(|value| value.to_str().ok()?.parse().ok());
         let len = length.ok_or_else(|| io::Error::other("the medium's server tells no length"))?;

@@ -35,6 +35,12 @@ impl Failure {
     }
 }
 
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
 impl From<Failure> for CommandError {
     fn from(failure: Failure) -> Self {
         Self { code: failure.code, message: cut(&failure.message, MAX_MESSAGE).to_owned() }

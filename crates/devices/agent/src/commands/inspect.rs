@@ -3,6 +3,7 @@
 use agent_protocol::{DiskMarkFound, Outcome};
 
 use super::Failure;
+use super::marks::OpenDisk;
 use crate::efi::owner;
 use crate::facts;
 use crate::machine::Machine;
@@ -13,6 +14,15 @@ pub(super) fn inspect(machine: &dyn Machine) -> Result<Outcome, Failure> {
     let mut marks = Vec::new();
     if let Some(record) = owner::read(&variables).map_err(|error| Failure::of_firmware(&error))? {
         marks.push(DiskMarkFound { place: "firmware".to_owned(), owner: record.owner, host: record.host });
+    }
+    for disk in facts::disks(machine.tree()) {
+        let place = disk.name();
+        // a disk that something else holds open is inspected without its mark
+        match OpenDisk::open(machine, disk).and_then(|disk| disk.owner()) {
+            Ok(Some((owner, host))) => marks.push(DiskMarkFound { place, owner, host }),
+            Ok(None) => {}
+            Err(failure) => tracing::warn!("{failure}"),
+        }
     }
     Ok(Outcome::Inspected {
         hardware: Box::new(hardware),

@@ -2,6 +2,9 @@
 
 mod failure;
 mod inspect;
+mod marks;
+mod wipe;
+mod write;
 
 use std::sync::Arc;
 
@@ -46,7 +49,8 @@ impl Runner {
                 report(Progress { phase: Phase::Inspecting, ..Progress::default() });
                 inspect::inspect(self.machine.as_ref())
             }
-            Action::WriteImage(_) | Action::WipeDisks(_) => Err(Failure::internal("not yet")),
+            Action::WriteImage(command) => write::write(self, &command, report),
+            Action::WipeDisks(command) => wipe::wipe(self.machine.as_ref(), &command, report),
             // the session leaves by itself
             Action::Leave { .. } => Ok(Outcome::Leaving),
         };

@@ -28,6 +28,15 @@ pub enum BootError {
     Path(String),
 }
 
+/// What an entry of ours starts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// Partition and file.
+    pub path: FilePath,
+    /// What the loader gets; mostly nothing.
+    pub options: String,
+}
+
 /// An entry of the firmware.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BootEntry {
@@ -93,7 +102,7 @@ fn set_order(variables: &EfiVariables, order: &[u16]) -> Result<(), VariableErro
     variables.write(&variable("BootOrder"), &value)
 }
 
-/// Makes an entry for `path` under `label` and puts it first in the order. An entry with the same contents is used again; older
+/// Makes an entry for `target` under `label` and puts it first in the order. An entry with the same contents is used again; older
 /// ones with the same label whose partition `is_gone` says is gone are removed.
 ///
 /// # Errors
@@ -101,12 +110,17 @@ fn set_order(variables: &EfiVariables, order: &[u16]) -> Result<(), VariableErro
 pub fn install(
     variables: &EfiVariables,
     label: &str,
-    path: &FilePath,
+    target: &Target,
     is_gone: &dyn Fn(&[u8; 16]) -> bool,
 ) -> Result<BootEntry, BootError> {
-    let encoded = device_path::encode(path).ok_or_else(|| BootError::Path(path.file.clone()))?;
-    let option = LoadOption { attributes: ACTIVE, description: label.to_owned(), path: encoded, data: Vec::new() };
-    let value = option.encode().ok_or_else(|| BootError::Path(path.file.clone()))?;
+    let too_long = || BootError::Path(target.path.file.clone());
+    let path = device_path::encode(&target.path).ok_or_else(too_long)?;
+    // UTF-16 with a zero, as boot loaders of UEFI take their options
+    let end = usize::from(!target.options.is_empty());
+    let units = target.options.encode_utf16().chain(std::iter::repeat_n(0, end));
+    let data = units.flat_map(u16::to_le_bytes).collect();
+    let option = LoadOption { attributes: ACTIVE, description: label.to_owned(), path, data };
+    let value = option.encode().ok_or_else(too_long)?;
     remove(variables, &|entry| {
         let partition = device_path::partition(&entry.option.path);
         entry.option.description == label && partition.is_some_and(|partition| is_gone(&partition.guid))
@@ -149,9 +163,9 @@ mod tests {
     use super::super::device_path::HardDrive;
     use super::*;
 
-    fn path(byte: u8) -> FilePath {
+    fn target(byte: u8) -> Target {
         let partition = HardDrive { number: 1, start: 2048, blocks: 100, guid: [byte; 16] };
-        FilePath { partition, file: "\\EFI\\x\\shimx64.efi".into() }
+        Target { path: FilePath { partition, file: "\\EFI\\x\\shimx64.efi".into() }, options: String::new() }
     }
 
     #[test]
@@ -165,13 +179,13 @@ mod tests {
         let label = label("Debian\u{7}");
         assert_eq!(label, "metamorph Debian");
 
-        let first = install(&variables, &label, &path(1), &|_| false).unwrap();
+        let first = install(&variables, &label, &target(1), &|_| false).unwrap();
         assert_eq!(first.name(), "Boot0001");
-        let again = install(&variables, &label, &path(1), &|_| false).unwrap();
+        let again = install(&variables, &label, &target(1), &|_| false).unwrap();
         assert_eq!(again, first);
         assert_eq!(order(&variables).unwrap(), [1, 0]);
 
-        let second = install(&variables, &label, &path(2), &|guid| *guid == [1; 16]).unwrap();
+        let second = install(&variables, &label, &target(2), &|guid| *guid == [1; 16]).unwrap();
         assert_eq!(second.number, 1, "the number of the removed entry is free again");
         assert_eq!(order(&variables).unwrap(), [1, 0]);
         assert_eq!(entries(&variables).unwrap().len(), 2);
@@ -179,7 +193,7 @@ mod tests {
         let gone = remove(&variables, &|entry| entry.option.description.starts_with(LABEL_PREFIX)).unwrap();
         assert_eq!(gone, ["Boot0001"]);
         assert_eq!(order(&variables).unwrap(), [0]);
-        assert_eq!(device_path::decode(&second.option.path), Some(path(2)));
+        assert_eq!(device_path::decode(&second.option.path), Some(target(2).path));
     }
 
     #[test]
@@ -187,7 +201,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let variables = EfiVariables::new(folder.path());
         variables.write(&variable("Boot0000"), &[1]).unwrap();
-        let entry = install(&variables, "metamorph x", &path(1), &|_| false).unwrap();
+        let entry = install(&variables, "metamorph x", &target(1), &|_| false).unwrap();
         assert_eq!(entry.number, 1);
         assert_eq!(number_of("Boot00a1"), None);
         assert_eq!(number_of("Boot00A1"), Some(0xA1));

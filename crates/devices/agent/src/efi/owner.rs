@@ -8,6 +8,9 @@ use super::{EfiVariables, VariableError};
 /// Version of the content.
 const VERSION: u32 = 1;
 
+/// Owner of a mark that cannot be read; consent may name it.
+pub const UNREADABLE: &str = "(unreadable)";
+
 /// Content of the variable, in JSON.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OwnerRecord {
@@ -29,7 +32,7 @@ pub fn read(variables: &EfiVariables) -> Result<Option<OwnerRecord>, VariableErr
     let Some(value) = variables.read(OWNER_EFI_VARIABLE)? else { return Ok(None) };
     Ok(Some(serde_json::from_slice(&value).unwrap_or_else(|_| OwnerRecord {
         version: 0,
-        owner: "(unreadable)".to_owned(),
+        owner: UNREADABLE.to_owned(),
         host: String::new(),
         operation: String::new(),
     })))

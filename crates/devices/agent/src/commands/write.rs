@@ -1,0 +1,282 @@
+//! Writing an operating system: the disk is chosen and its owner known before anything is changed.
+
+use agent_protocol::{ChecksumKind, ConfigDrive, DiskMark, ErrorCode, ImageFormat, Outcome, Phase, Progress};
+use agent_protocol::{WriteImage, WriteSummary};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use disk_image::{
+    BootArch, Checksum, Compression, ConfigDriveFiles, Disk, Flow, Format, HttpSource, MAX_CHECKSUM_FILE, Mark,
+    MarkPlaced, RetryPolicy, WriteRequest, find_config_volumes, neutralise_config_volume, read_boot_info,
+    write_config_drive, write_image_then, write_mark,
+};
+use inventory::choose_root_disk;
+use url::Url;
+
+use super::marks::{OpenDisk, check_disk, check_firmware};
+use super::wipe::partition_guids;
+use super::{Failure, Runner};
+use crate::efi::device_path::{FilePath, HardDrive};
+use crate::efi::{boot, owner};
+use crate::facts;
+use crate::report::tls;
+
+const ACTION: &str = "writing the image";
+
+/// Writes the image of a command.
+pub(super) fn write(runner: &Runner, command: &WriteImage, report: &dyn Fn(Progress)) -> Result<Outcome, Failure> {
+    report(Progress { phase: Phase::Starting, ..Progress::default() });
+    let machine = runner.machine.as_ref();
+    let drive = command.config_drive.as_ref().map(config_drive).transpose()?;
+    let (target, others) = choose(runner, command)?;
+    let variables = machine.variables();
+    check_firmware(&variables, &command.mark, ACTION)?;
+    let disk = OpenDisk::open(machine, target)?;
+    check_disk(&disk, &command.mark, ACTION)?;
+    let download = Download::new(runner, command)?;
+    let (request, source) = download.open()?;
+
+    let mut warnings = Vec::new();
+    // before the disk is changed, so that a half-written machine tells whose it is
+    if variables.available()
+        && let Err(error) = owner::write(&variables, &command.mark)
+    {
+        warnings.push(format!("the firmware did not take the owner's mark: {}", crate::text::chain(&error)));
+    }
+    let name = disk.facts.name();
+    tracing::info!("writes {} to {name}", disk_image::without_credentials(&download.url));
+    let mut edit_warnings = Vec::new();
+    let written = write_image_then(
+        Box::new(source),
+        &request,
+        disk.disk.as_ref(),
+        &mut |progress| {
+            report(told(progress));
+            Flow::Continue
+        },
+        &mut |held| edit(held, drive.as_ref(), &command.mark, &mut edit_warnings),
+    )
+    .map_err(|error| Failure::of_image(&format!("{ACTION} to {name}"), &error))?;
+    warnings.extend(written.warnings);
+    warnings.append(&mut edit_warnings);
+    clean_others(runner, &others, &command.mark, drive.is_some(), &mut warnings);
+    report(Progress { phase: Phase::BootEntry, percent: 100, ..Progress::default() });
+    let boot_entry = boot_entry(runner, &disk, &mut warnings)?;
+    warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
+    Ok(Outcome::Written(WriteSummary {
+        disk: name,
+        bytes_read: written.downloaded,
+        image_bytes: written.image_size,
+        digest: written.digest.to_string(),
+        boot_entry,
+        warnings,
+    }))
+}
+
+/// The disk that the hints choose, and the others.
+fn choose(runner: &Runner, command: &WriteImage) -> Result<(facts::Disk, Vec<facts::Disk>), Failure> {
+    let mut disks = facts::disks(runner.machine.tree());
+    let storage: Vec<_> = disks.iter().map(|disk| disk.storage.clone()).collect();
+    let chosen = choose_root_disk(&command.root_device_hints, &storage);
+    let chosen = chosen.map_err(|error| Failure::new(ErrorCode::NoDisk, format!("{ACTION}: {error}")))?;
+    let index = storage.iter().position(|disk| disk == chosen).unwrap_or(0);
+    let target = disks.remove(index);
+    Ok((target, disks))
+}
+
+/// The config drive's files, decoded.
+struct DriveFiles {
+    meta_data: Vec<u8>,
+    network_data: Option<Vec<u8>>,
+    user_data: Option<Vec<u8>>,
+}
+
+/// Decodes the files of the config drive.
+fn config_drive(drive: &ConfigDrive) -> Result<DriveFiles, Failure> {
+    let decode = |file: &str, text: &str| {
+        STANDARD.decode(text).map_err(|error| {
+            Failure::new(ErrorCode::Refused, format!("the config drive's {file} is not base64: {error}"))
+        })
+    };
+    let optional = |file: &str, text: Option<&String>| text.map(|text| decode(file, text)).transpose();
+    Ok(DriveFiles {
+        meta_data: decode("meta_data.json", &drive.meta_data)?,
+        network_data: optional("network_data.json", drive.network_data.as_ref())?,
+        user_data: optional("user_data", drive.user_data.as_ref())?,
+    })
+}
+
+/// An image's address with what is needed to read it.
+struct Download<'a> {
+    command: &'a WriteImage,
+    url: Url,
+    client: reqwest::Client,
+    handle: tokio::runtime::Handle,
+}
+
+impl<'a> Download<'a> {
+    fn new(runner: &Runner, command: &'a WriteImage) -> Result<Self, Failure> {
+        let url = Url::parse(&command.image.url).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
+        let url = url
+            .ok_or_else(|| Failure::new(ErrorCode::ImageInvalid, "the image's address is not an http or https URL"))?;
+        let (tls, unusable) = tls::for_images(&runner.image_ca_pem).map_err(|e| Failure::internal(e.to_string()))?;
+        if unusable > 0 {
+            tracing::warn!("{unusable} of the certificate authorities for images cannot be used");
+        }
+        let client = reqwest::Client::builder()
+            .tls_backend_preconfigured(tls)
+            .http1_only()
+            .no_proxy()
+            .connect_timeout(std::time::Duration::from_secs(15))
+            .build()
+            .map_err(|error| Failure::internal(format!("setting up HTTP failed: {error}")))?;
+        Ok(Self { command, url, client, handle: runner.handle.clone() })
+    }
+
+    /// What to write, and its bytes; the server of the image has answered.
+    fn open(&self) -> Result<(WriteRequest, HttpSource), Failure> {
+        let image = &self.command.image;
+        let format = match image.format {
+            ImageFormat::Raw => Format::Raw,
+            ImageFormat::Qcow2 => Format::Qcow2,
+        };
+        let request = WriteRequest::new(format, Compression::from_url(&image.url), self.checksum()?);
+        let (client, handle) = (self.client.clone(), self.handle.clone());
+        let source = HttpSource::open(client, handle, &image.url, RetryPolicy::default())
+            .map_err(|error| Failure::of_image("reading the image", &error))?;
+        Ok((request, source))
+    }
+
+    /// The digest: given as such, or by a file that lists it.
+    fn checksum(&self) -> Result<Checksum, Failure> {
+        let image = &self.command.image;
+        let kind = match image.checksum_type {
+            ChecksumKind::Auto => None,
+            ChecksumKind::Md5 => Some(disk_image::ChecksumKind::Md5),
+            ChecksumKind::Sha256 => Some(disk_image::ChecksumKind::Sha256),
+            ChecksumKind::Sha512 => Some(disk_image::ChecksumKind::Sha512),
+        };
+        let text = image.checksum.trim();
+        if !(text.starts_with("http://") || text.starts_with("https://")) {
+            let failed = |error| Failure::of_image("reading the image's checksum", &error);
+            return Checksum::from_hex(text, kind).map_err(failed);
+        }
+        let name = self.url.path_segments().and_then(|mut parts| parts.next_back()).unwrap_or_default();
+        let (client, handle) = (self.client.clone(), self.handle.clone());
+        HttpSource::fetch_text(client, handle, text, RetryPolicy::default(), MAX_CHECKSUM_FILE)
+            .and_then(|list| Checksum::from_file_text(&list, name, kind))
+            .map_err(|error| {
+                let cause = crate::text::chain(&error);
+                Failure::new(ErrorCode::ChecksumUnavailable, format!("reading the image's checksum file: {cause}"))
+            })
+    }
+}
+
+/// Progress in the protocol's terms: the download, where its length is known, else what is written.
+fn told(progress: &disk_image::Progress) -> Progress {
+    let (done, all) = match (progress.download_total, progress.write_total) {
+        (Some(total), _) => (progress.downloaded, total),
+        (None, Some(total)) => (progress.written, total),
+        (None, None) => (0, 0),
+    };
+    let percent = if all == 0 { 0 } else { u128::from(done) * 100 / u128::from(all) };
+    Progress {
+        phase: match progress.phase {
+            disk_image::Phase::Metadata => Phase::Starting,
+            disk_image::Phase::Zeroing | disk_image::Phase::Writing => Phase::Writing,
+            disk_image::Phase::Finishing => Phase::Finishing,
+        },
+        percent: u8::try_from(percent.min(100)).unwrap_or(100),
+        bytes: progress.downloaded,
+        total_bytes: progress.download_total,
+    }
+}
+
+/// Mark and config drive, on the verified disk, before its partition table becomes visible.
+fn edit(
+    disk: &dyn Disk,
+    drive: Option<&DriveFiles>,
+    mark: &DiskMark,
+    warnings: &mut Vec<String>,
+) -> Result<(), disk_image::Error> {
+    let own = Mark {
+        owner: mark.owner.clone(),
+        host: mark.host.clone(),
+        operation: mark.operation.clone(),
+        written: String::new(),
+    };
+    // first, so that it gets its place
+    if let MarkPlaced::NoRoom { reason } = write_mark(disk, &own)? {
+        warnings.push(format!("the disk does not carry the owner's mark, only the firmware does: {reason}"));
+    }
+    let Some(drive) = drive else { return Ok(()) };
+    let files = ConfigDriveFiles {
+        meta_data: &drive.meta_data,
+        user_data: drive.user_data.as_deref(),
+        network_data: drive.network_data.as_deref(),
+        vendor_data: None,
+    };
+    write_config_drive(disk, &files).map(drop)
+}
+
+/// Takes config drives of an older life off the other disks, where no other owner's mark forbids it: cloud-init would find them.
+fn clean_others(runner: &Runner, others: &[facts::Disk], mark: &DiskMark, needed: bool, warnings: &mut Vec<String>) {
+    for facts in others.iter().filter(|_| needed) {
+        let name = facts.name();
+        let attempt = format!("removing old config drives from {name}");
+        let clean = || -> Result<(), Failure> {
+            let disk = OpenDisk::open(runner.machine.as_ref(), facts.clone())?;
+            let failed = |error| Failure::of_image(&attempt, &error);
+            let volumes = find_config_volumes(disk.disk.as_ref()).map_err(failed)?;
+            if volumes.is_empty() {
+                return Ok(());
+            }
+            check_disk(&disk, mark, &attempt)?;
+            for volume in &volumes {
+                neutralise_config_volume(disk.disk.as_ref(), volume).map_err(failed)?;
+            }
+            tracing::info!("took {} old config drives off {name}", volumes.len());
+            Ok(())
+        };
+        if let Err(failure) = clean() {
+            warnings.push(failure.to_string());
+        }
+    }
+}
+
+/// Makes the boot entry of the new system; gives its name and label.
+fn boot_entry(runner: &Runner, disk: &OpenDisk, warnings: &mut Vec<String>) -> Result<Option<String>, Failure> {
+    let variables = runner.machine.variables();
+    if !variables.available() {
+        warnings.push("the machine was not started by UEFI: no boot entry was made".to_owned());
+        return Ok(None);
+    }
+    let found = read_boot_info(disk.disk.as_ref(), BootArch::native());
+    let found = found.map_err(|error| Failure::of_image("looking for the boot loader", &error))?;
+    let loader = found.and_then(|found| Some((found.esp.unique?, found.esp, found.loader?)));
+    let Some((unique, esp, loader)) = loader else {
+        let text = "the image has no boot loader on an EFI system partition of a GPT: no boot entry was made";
+        warnings.push(text.to_owned());
+        return Ok(None);
+    };
+    let partition =
+        HardDrive { number: esp.number, start: esp.first_lba, blocks: esp.sectors, guid: unique.to_bytes_le() };
+    let target = boot::Target { path: FilePath { partition, file: loader.path }, options: loader.options };
+    let present = present_partitions(runner, disk);
+    let is_gone = |guid: &[u8; 16]| present.as_ref().is_some_and(|present| !present.contains(guid));
+    let label = boot::label(loader.label.as_deref().unwrap_or_default());
+    let entry = boot::install(&variables, &label, &target, &is_gone).map_err(|error| Failure::of_firmware(&error))?;
+    let told = format!("{} «{label}»", entry.name());
+    tracing::info!("boot entry {told}: {}", target.path.file);
+    Ok(Some(told))
+}
+
+/// GUIDs of all partitions of the machine; `None` when a disk cannot be read: nothing is known to be gone then.
+fn present_partitions(runner: &Runner, target: &OpenDisk) -> Option<Vec<[u8; 16]>> {
+    let mut guids = partition_guids(target)?;
+    for facts in facts::disks(runner.machine.tree()) {
+        if facts.device != target.facts.device {
+            guids.extend(partition_guids(&OpenDisk::open(runner.machine.as_ref(), facts).ok()?)?);
+        }
+    }
+    Some(guids)
+}
