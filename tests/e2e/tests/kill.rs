@@ -114,7 +114,7 @@ impl Stage {
         }
         let config = Kubeconfig::from_yaml(&api.admin_kubeconfig())?;
         let client = Client::try_from(Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await?)?;
-        let machine = json!({ "id": HOST, "kind": "fake", "disks": [{ "sizeBytes": 1_u64 << 30 }] });
+        let machine = e2e::machine(HOST);
         let sim = Sim::start(folder.path(), &[machine], false).await?;
         let images = ImageServer::start().await?;
 
