@@ -4,6 +4,7 @@ use http::{HeaderMap, header};
 use subtle::ConstantTimeEq;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
+use crate::route::Target;
 use crate::status::{ApiError, ApiResult};
 
 /// A user with groups.
@@ -72,9 +73,9 @@ impl Authenticator {
     }
 }
 
-/// Whether the user may do this. Anonymous users reach health and version only; everyone with credentials of this
+/// Whether the user may do this; `target` is `None` if nothing is served at the path. Anonymous users reach health and version only; everyone with credentials of this
 /// server reaches all. This is where role-based access control takes its place.
-pub fn authorize(user: &User, path: &str) -> ApiResult<()> {
+pub fn authorize(user: &User, path: &str, _target: Option<&Target>) -> ApiResult<()> {
     let open = matches!(path, "/healthz" | "/livez" | "/readyz" | "/version")
         || path.starts_with("/livez/")
         || path.starts_with("/readyz/")
@@ -103,8 +104,8 @@ mod tests {
     #[test]
     fn anonymous_reaches_health_only() {
         let nobody = User::anonymous();
-        assert!(authorize(&nobody, "/readyz").is_ok());
-        assert_eq!(authorize(&nobody, "/api/v1/secrets").unwrap_err().code, 401);
-        assert_eq!(authorize(&nobody, "/versions").unwrap_err().code, 401);
+        assert!(authorize(&nobody, "/readyz", None).is_ok());
+        assert_eq!(authorize(&nobody, "/api/v1/secrets", None).unwrap_err().code, 401);
+        assert_eq!(authorize(&nobody, "/versions", None).unwrap_err().code, 401);
     }
 }

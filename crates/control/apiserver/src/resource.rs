@@ -3,8 +3,6 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use serde_json::Value;
-
 use crate::builtin::{Def, Defs, strategy};
 use crate::crd::schema::Schema;
 use crate::jsonpath::JsonPath;
@@ -116,11 +114,7 @@ impl Resource {
     pub fn settle(&self, object: &mut Object) {
         let Flavor::Custom { schema, .. } = &self.flavor else { return };
         crate::crd::prune::prune(schema, object, &mut Vec::new());
-        let mut value = Value::Object(std::mem::take(object));
-        crate::crd::default::apply(schema, &mut value);
-        if let Value::Object(whole) = value {
-            *object = whole;
-        }
+        crate::crd::default::apply_object(schema, object);
     }
 
     /// The encoded object of a stored tail, in this version.

@@ -25,6 +25,8 @@ use crate::{discovery, openapi};
 
 /// Time for the TLS handshake, for the header of a request, and between parts of a body.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// Time for a whole request, up to the beginning of a watch's stream.
+const REQUEST_TIME: Duration = Duration::from_secs(60);
 /// Connections served at once.
 const MAX_CONNECTIONS: usize = 10_000;
 /// Time for requests in flight when the server stops.
@@ -115,9 +117,11 @@ async fn handle(app: &Arc<App>, certificate: Option<&User>, request: http::Reque
     let mut counted = (method.as_str().to_lowercase(), path.clone(), String::new());
     let outcome = async {
         user = app.authenticator.authenticate(certificate, &headers)?;
-        auth::authorize(&user, &path)?;
         let catalog = app.backend.registry.catalog();
-        match route::route(&catalog, &method, &path, &query)? {
+        let routed = route::route(&catalog, &method, &path, &query);
+        // Before an unknown path is told: who may not ask learns nothing about what is served.
+        auth::authorize(&user, &path, routed.as_ref().ok())?;
+        match routed? {
             Target::Resource(target) => {
                 counted = counted_as(&target);
                 on_resource(app, target, query, &headers, body).await
@@ -130,9 +134,15 @@ async fn handle(app: &Arc<App>, certificate: Option<&User>, request: http::Reque
                 other(app, &parts, &headers).await
             }
         }
-    }
-    .await;
-    let response = outcome.unwrap_or_else(|error| reply::error(&error));
+    };
+    let response = match tokio::time::timeout(REQUEST_TIME, outcome).await {
+        Ok(outcome) => outcome.unwrap_or_else(|error| reply::error(&error)),
+        Err(_) => reply::error(&ApiError::new(
+            StatusCode::GATEWAY_TIMEOUT,
+            "Timeout",
+            "Timeout: request did not complete within the allotted timeout",
+        )),
+    };
     *app.counts.lock().unwrap_or_else(PoisonError::into_inner).entry(counted.clone()).or_default() += 1;
     if let Some(audit) = &app.audit {
         audit.write(&user.name, &counted, method.as_str(), &path, response.status().as_u16());

@@ -290,6 +290,7 @@ async fn who_may_ask_is_checked() {
     }
     let nobody = answer(api.raw("GET", "/api/v1/namespaces")).await.expect(401);
     assert_eq!(nobody.body["reason"], "Unauthorized");
+    answer(api.raw("GET", "/apis/none.example.com/v1/things")).await.expect(401);
     answer(api.raw("GET", "/healthz").bearer_auth("wrong")).await.expect(401);
     api.get("/api/v1/namespaces").await.expect(200);
     let counts = api.server.request_counts();
@@ -318,6 +319,11 @@ async fn what_was_written_is_there_after_a_restart() {
 #[tokio::test]
 async fn a_folder_belongs_to_one_server() {
     let api = Api::start().await;
+    for file in ["store.db", "store.db-wal", "pki/ca.key"] {
+        use std::os::unix::fs::PermissionsExt as _;
+        let mode = std::fs::metadata(api.dir.path().join(file)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o077, 0, "{file} can be read by others");
+    }
     let error = apiserver::Server::start(common::config(api.dir.path())).await.err().unwrap();
     assert!(error.to_string().contains("is in use by another server"), "{error}");
 }

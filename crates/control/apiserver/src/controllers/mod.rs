@@ -38,10 +38,9 @@ pub async fn load_definitions(backend: &Backend) -> ApiResult<()> {
     let catalog = backend.registry.catalog();
     let crds =
         catalog.find("apiextensions.k8s.io", "v1", "customresourcedefinitions").ok_or_else(ApiError::unknown_path)?;
-    // Rows may be older than the newest schema: all that was written before now is checked when it is read.
-    let fresh_since = backend.store.revision() + 1;
     for row in backend.select(crds, "", &Selector::default()).await?.1 {
-        let stored = Stored { rev: fresh_since, tail: row.body };
+        // What was written after the definition follows it; older rows are checked when they are read.
+        let stored = Stored { rev: row.rev, tail: row.body };
         backend.definition_changed(&row.name, &stored, false);
     }
     Ok(())

@@ -3,6 +3,16 @@
 use serde_json::Value;
 
 use super::schema::{Additional, Schema};
+use crate::object::Object;
+
+/// Fills in the defaults of a custom resource.
+pub fn apply_object(schema: &Schema, object: &mut Object) {
+    let mut value = Value::Object(std::mem::take(object));
+    apply(schema, &mut value);
+    if let Value::Object(whole) = value {
+        *object = whole;
+    }
+}
 
 /// Fills in defaults, at any depth.
 pub fn apply(schema: &Schema, value: &mut Value) {

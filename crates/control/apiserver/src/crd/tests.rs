@@ -94,3 +94,77 @@ fn defaults_fill_absent_members_and_forbidden_nulls() {
     default::apply(&schema, &mut value);
     assert_eq!(value, json!({"spec": {"a": "x", "n": null}}));
 }
+
+mod properties {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// A structural schema with defaults, maps, lists and free parts.
+    fn any_schema() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            Just(json!({"type": "string", "maxLength": 2})),
+            Just(json!({"type": "integer", "default": 1, "maximum": 3})),
+            Just(json!({"x-kubernetes-int-or-string": true})),
+            Just(json!({"type": "string", "nullable": true, "enum": ["a", "b"]})),
+            Just(json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true})),
+        ];
+        leaf.prop_recursive(3, 24, 3, |inner| {
+            prop_oneof![
+                prop::collection::btree_map("[a-c]", inner.clone(), 0..4)
+                    .prop_map(|p| json!({"type": "object", "properties": p, "default": {}})),
+                inner.clone().prop_map(|i| json!({"type": "object", "additionalProperties": i})),
+                inner.prop_map(|i| json!({"type": "array", "items": i, "x-kubernetes-list-type": "set"})),
+            ]
+        })
+    }
+
+    fn any_value() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            (0..5i64).prop_map(Value::from),
+            "[a-c]{0,3}".prop_map(Value::from)
+        ];
+        leaf.prop_recursive(4, 32, 4, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..3).prop_map(Value::from),
+                prop::collection::btree_map("[a-d]", inner, 0..4).prop_map(|m| m.into_iter().collect()),
+            ]
+        })
+    }
+
+    fn pruned(schema: &Schema, value: &Value) -> (Object, Vec<String>) {
+        let Value::Object(mut object) = value.clone() else { panic!("not an object") };
+        let mut unknown = Vec::new();
+        prune::prune(schema, &mut object, &mut unknown);
+        (object, unknown)
+    }
+
+    proptest! {
+        #[test]
+        fn pruning_and_defaulting_settle(spec in any_schema(), value in any_value()) {
+            let schema = Schema::parse(&json!({"type": "object", "properties": {"spec": spec}})).unwrap();
+            let (once, unknown) = pruned(&schema, &json!({"spec": value, "extra": 1}));
+            prop_assert!(unknown.contains(&"extra".to_owned()));
+            let (twice, none) = pruned(&schema, &Value::Object(once.clone()));
+            prop_assert!(none.is_empty());
+            prop_assert_eq!(&once, &twice);
+            let mut full = once;
+            default::apply_object(&schema, &mut full);
+            let mut again = full.clone();
+            default::apply_object(&schema, &mut again);
+            prop_assert_eq!(&full, &again);
+            prop_assert!(pruned(&schema, &Value::Object(full)).1.is_empty(), "defaults are known fields");
+        }
+
+        #[test]
+        fn a_branch_with_the_same_schema_changes_no_verdict(spec in any_schema(), value in any_value()) {
+            let plain = Schema::parse(&json!({"type": "object", "properties": {"spec": spec}})).unwrap();
+            let branched = json!({"type": "object", "properties": {"spec": {"anyOf": [spec], "nullable": spec["nullable"]}}});
+            let branched = Schema::parse(&branched).unwrap();
+            let Value::Object(object) = json!({"spec": value}) else { panic!("not an object") };
+            let good = validate::validate(&plain, &object).is_empty();
+            prop_assert_eq!(good, validate::validate(&branched, &object).is_empty());
+        }
+    }
+}

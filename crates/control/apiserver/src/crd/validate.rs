@@ -17,7 +17,10 @@ pub fn validate(schema: &Schema, object: &Object) -> Vec<FieldError> {
     let mut errors = Vec::new();
     members(schema, object, "", true, &mut errors);
     count_rules(&schema.rules, object.len() as u64, "", false, &mut errors);
-    branches(&schema.rules, &Value::Object(object.clone()), "", &mut errors);
+    let rules = &schema.rules;
+    if rules.not.is_some() || !(rules.any_of.is_empty() && rules.one_of.is_empty() && rules.all_of.is_empty()) {
+        branches(rules, &Value::Object(object.clone()), "", &mut errors);
+    }
     errors
 }
 

@@ -99,7 +99,8 @@ impl Cache {
                 return Ok(document.clone());
             }
         }
-        let custom = custom_schemas(backend).await?;
+        let group = group_versions(catalog).get(key).map(|(group, _)| group.clone());
+        let custom = custom_schemas(backend, group.as_deref()).await?;
         let (what, catalog_of) = (key.to_owned(), Arc::clone(catalog));
         let bytes = tokio::task::spawn_blocking(move || match what.as_str() {
             "v2.pb" => gnostic::encode(&v2::document(&catalog_of, custom)),
@@ -160,13 +161,17 @@ fn respond(document: &Document, media: &'static str, headers: &HeaderMap) -> Res
     response
 }
 
-/// The stored schemas of all definitions.
-async fn custom_schemas(backend: &Backend) -> ApiResult<Custom> {
+/// The stored schemas of a group's definitions, or of all.
+async fn custom_schemas(backend: &Backend, group: Option<&str>) -> ApiResult<Custom> {
     let catalog = backend.registry.catalog();
     let crds =
         catalog.find("apiextensions.k8s.io", "v1", "customresourcedefinitions").ok_or_else(ApiError::unknown_path)?;
     let mut out = Custom::new();
     for row in backend.select(crds, "", &Selector::default()).await?.1 {
+        let own = row.name.split_once('.').map_or("", |(_, group)| group);
+        if group.is_some_and(|wanted| wanted != own) {
+            continue;
+        }
         let Ok(crd) = object::from_tail("", "", row.rev, &row.body) else { continue };
         let spec = crd.get("spec").cloned().unwrap_or_default();
         let text = |pointer: &str| spec.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();

@@ -45,7 +45,17 @@ fn failed(what: &'static str) -> impl Fn(rusqlite::Error) -> StoreError {
     move |source| StoreError::Sqlite { what, source }
 }
 
+/// Makes the file with mode 0600 (it holds Secrets); SQLite gives its helper files the same.
+fn private(file: &Path) -> std::io::Result<()> {
+    use std::os::unix::fs::OpenOptionsExt as _;
+    std::fs::OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(file).map(drop)
+}
+
 pub(super) fn open_writer(file: &Path) -> Result<(Connection, Opened), StoreError> {
+    private(file).map_err(|e| {
+        let cause = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CANTOPEN);
+        StoreError::Sqlite { what: "open", source: rusqlite::Error::SqliteFailure(cause, Some(e.to_string())) }
+    })?;
     let connection = Connection::open(file).map_err(failed("open"))?;
     connection.busy_timeout(Duration::from_secs(10)).map_err(failed("open"))?;
     let format: i64 = connection.query_row("PRAGMA user_version", [], |r| r.get(0)).map_err(failed("format check"))?;

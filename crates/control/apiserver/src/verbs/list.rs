@@ -1,4 +1,5 @@
-//! list: pages of objects, consistent at one revision; answers are streamed, not gathered.
+//! list: pages of objects, consistent at one revision. Objects are passed on as stored, without being parsed, unless a
+//! selector or another form of answer needs it.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;

@@ -21,19 +21,11 @@ pub fn decode(resource: &Resource, object: &mut Object, unknown: &mut Vec<String
         Flavor::Custom { schema, .. } => {
             decode_metadata(object, unknown).map_err(failed)?;
             crd::prune::prune(schema, object, unknown);
-            default_custom(schema, object);
+            crd::default::apply_object(schema, object);
         }
     }
     own::defaults(resource, object);
     Ok(())
-}
-
-fn default_custom(schema: &crd::schema::Schema, object: &mut Object) {
-    let mut value = Value::Object(std::mem::take(object));
-    crd::default::apply(schema, &mut value);
-    if let Value::Object(whole) = value {
-        *object = whole;
-    }
 }
 
 /// The object must be of the resource's kind and version.
@@ -145,7 +137,7 @@ pub fn prepare_update(resource: &Resource, new: &mut Object, old: &Object, sub: 
     }
     if counts_generations(resource) {
         let before = metadata(old).get("generation").and_then(Value::as_i64).unwrap_or(1);
-        let moved = desired(resource, new) != desired(resource, old);
+        let moved = desired_differs(resource, new, old);
         metadata_mut(new).insert("generation".into(), json!(if moved { before + 1 } else { before }));
     }
 }
@@ -186,11 +178,12 @@ fn keep_metadata(new: &mut Object, old: &Object) {
     }
 }
 
-/// The part of an object whose changes move the generation. `Value`'s equality does not mind the order of keys.
-fn desired(resource: &Resource, object: &Object) -> Object {
-    let skip =
-        |key: &str| key == "metadata" || key == "apiVersion" || key == "kind" || (key == "status" && resource.status);
-    object.iter().filter(|(k, _)| !skip(k)).map(|(k, v)| (k.clone(), v.clone())).collect()
+/// Whether the parts differ whose changes move the generation. The order of keys does not matter.
+fn desired_differs(resource: &Resource, a: &Object, b: &Object) -> bool {
+    let counts =
+        |key: &str| !matches!(key, "metadata" | "apiVersion" | "kind") && (key != "status" || !resource.status);
+    let differs = |x: &Object, y: &Object| x.iter().any(|(k, v)| counts(k) && y.get(k) != Some(v));
+    differs(a, b) || differs(b, a)
 }
 
 /// Checks an object before it is stored; `old` is its former state.
