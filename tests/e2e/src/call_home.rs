@@ -58,12 +58,17 @@ impl CallHome {
         let mut reports = self.reports.clone();
         let enough = |reports: &Reports| reports.get(name).is_some_and(|r| r.len() >= count);
         let waited = tokio::time::timeout(Duration::from_secs(seconds), reports.wait_for(enough)).await;
-        let reports = waited.with_context(|| format!("{name} has not reported in {count} times within {seconds} s"))??;
+        let reports =
+            waited.with_context(|| format!("{name} has not reported in {count} times within {seconds} s"))??;
         reports.get(name).and_then(|r| r.get(count - 1)).cloned().context("the report is there")
     }
 }
 
-async fn take(State(sender): State<Arc<watch::Sender<Reports>>>, Path(name): Path<String>, Json(report): Json<Value>) -> StatusCode {
+async fn take(
+    State(sender): State<Arc<watch::Sender<Reports>>>,
+    Path(name): Path<String>,
+    Json(report): Json<Value>,
+) -> StatusCode {
     sender.send_modify(|reports| reports.entry(name).or_default().push(report));
     StatusCode::NO_CONTENT
 }

@@ -76,8 +76,7 @@ impl UsedDisk {
         }
         drop(file);
         let name = path.to_string_lossy().into_owned();
-        // The first 34 and last 33 sectors are the table's own; sgdisk zaps what it finds odd there.
-        tool("sgdisk", &["-Z", "-o", "-n", "1:8192:+8M", "-t", "1:8300", "-c", "1:old-config", &name])?;
+        tool("sgdisk", &["-o", "-n", "1:8192:+8M", "-t", "1:8300", "-c", "1:old-config", &name])?;
         let volume = format!("{name}@@4M");
         tool("mformat", &["-i", &volume, "-v", "config-2", "-T", "16384", "-h", "4", "-s", "32", "::"])?;
         Ok(Self { path: path.to_owned(), config_drive: 4 << 20 })

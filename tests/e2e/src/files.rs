@@ -24,12 +24,17 @@ pub fn program(name: &str) -> anyhow::Result<PathBuf> {
     Ok(path)
 }
 
-/// The agent that fake machines run.
+/// The agent that fake machines run: the one beside this program, or, where optimised programs are built, the static one that
+/// servers run too (`METAMORPH_AGENT`).
 ///
 /// # Errors
 /// When it has not been built.
 pub fn agent_program() -> anyhow::Result<PathBuf> {
-    program("metamorph-agent")
+    if cfg!(debug_assertions) {
+        return program("metamorph-agent");
+    }
+    let default = "target/x86_64-unknown-linux-gnu/agent/metamorph-agent";
+    from_environment("METAMORPH_AGENT", default, "make agent")
 }
 
 fn from_environment(variable: &str, default: &str, hint: &str) -> anyhow::Result<PathBuf> {
@@ -72,8 +77,16 @@ impl DiskImage {
         if let Some(made) = MADE.get() {
             return Ok(made);
         }
-        let made = make_small()?;
+        let made = make(12, 10)?;
         Ok(MADE.get_or_init(|| made))
+    }
+
+    /// The same in 4 MiB, for many machines at once.
+    ///
+    /// # Errors
+    /// When a tool is missing or fails.
+    pub fn tiny() -> anyhow::Result<Self> {
+        make(1, 1)
     }
 
     /// An image of these bytes.
@@ -84,27 +97,31 @@ impl DiskImage {
     }
 }
 
-fn make_small() -> anyhow::Result<DiskImage> {
+/// A disk with an EFI system partition of `esp` MiB at 1 MiB, and a data partition of about `data` MiB behind it, of which two
+/// fifths hold something.
+fn make(esp: u64, data: u64) -> anyhow::Result<DiskImage> {
     let folder = tempfile::tempdir().context("make a folder")?;
     let disk = folder.path().join("disk.raw");
-    std::fs::File::create(&disk)?.set_len(24 << 20)?;
+    std::fs::File::create(&disk)?.set_len((esp + data + 2) << 20)?;
     let guid = "5f0d3a2e-0000-4000-8000-00000000000";
     run(Command::new("sgdisk")
-        .args(["-o", "-n", "1:2048:+12M", "-t", "1:ef00", "-u"])
+        .args(["-o", "-n", &format!("1:2048:+{esp}M"), "-t", "1:ef00", "-u"])
         .arg(format!("1:{guid}1"))
         .args(["-n", "2:0:0", "-t", "2:8300", "-U", &format!("{guid}f")])
         .arg(&disk))?;
-    let esp = format!("{}@@1M", disk.display());
+    let volume = format!("{}@@1M", disk.display());
+    let sectors = (esp * 2048).to_string();
     run(Command::new("mformat")
-        .args(["-i", &esp, "-v", "ESP", "-N", "12345678", "-T", "24576", "-h", "4", "-s", "32", "::"]))?;
+        .args(["-i", &volume, "-v", "ESP", "-N", "12345678", "-T", &sectors, "-h", "4", "-s", "32", "::"]))?;
     let loader = folder.path().join("loader");
     std::fs::write(&loader, b"MZ no real loader: fake machines do not run it")?;
-    run(Command::new("mmd").args(["-i", &esp, "::/EFI", "::/EFI/BOOT"]))?;
-    run(Command::new("mcopy").args(["-i", &esp]).arg(&loader).arg("::/EFI/BOOT/BOOTX64.EFI"))?;
+    run(Command::new("mmd").args(["-i", &volume, "::/EFI", "::/EFI/BOOT"]))?;
+    run(Command::new("mcopy").args(["-i", &volume]).arg(&loader).arg("::/EFI/BOOT/BOOTX64.EFI"))?;
     let mut bytes = std::fs::read(&disk)?;
     // Data that is neither zero nor the same everywhere, so that a misplaced write is seen.
-    let start = 14 << 20;
-    for (index, byte) in bytes[start..start + (4 << 20)].iter_mut().enumerate() {
+    let start = usize::try_from((esp + 2) << 20)?;
+    let filled = usize::try_from((data << 20) * 2 / 5)?;
+    for (index, byte) in bytes[start..start + filled].iter_mut().enumerate() {
         *byte = u8::try_from((index / 512 + index) % 251).unwrap_or(0);
     }
     Ok(DiskImage::of(bytes))

@@ -84,7 +84,10 @@ impl World {
         let error = &found.with_context(|| format!("no {operation} has failed: {text}"))?["status"]["error"];
         ensure!(error["cause"] == cause, "the operation's error is {error}, not for {cause}");
         for part in ["message", "advice"] {
-            ensure!(!error[part].as_str().unwrap_or_default().is_empty(), "the operation's error has no {part}: {error}");
+            ensure!(
+                !error[part].as_str().unwrap_or_default().is_empty(),
+                "the operation's error has no {part}: {error}"
+            );
         }
         Ok(())
     }

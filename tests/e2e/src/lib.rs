@@ -3,9 +3,9 @@
 //!
 //! Waiting is done on watches, with a bound; nothing sleeps.
 
+mod call_home;
 mod disks;
 mod effects;
-mod call_home;
 mod files;
 mod hosts;
 mod images;
@@ -14,9 +14,9 @@ mod proxy;
 mod sim;
 mod world;
 
+pub use call_home::CallHome;
 pub use disks::{GPT, UsedDisk, bytes_at, partitions, tool};
 pub use effects::{Cut, Effects, Side};
-pub use call_home::CallHome;
 pub use files::{DiskImage, agent_image, agent_program, demo_os, program};
 pub use images::{Behaviour, ImageServer};
 pub use process::Running;

@@ -77,7 +77,7 @@ impl World {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let folder = tempfile::tempdir().context("make a folder")?;
         let sim = Sim::start(folder.path(), &options.machines, options.tls).await?;
-        let addresses = own_addresses()?;
+        let addresses = own_addresses(&options.machines)?;
         let images = ImageServer::start().await?;
         let (server, client) = start_server(&folder, &options, addresses).await?;
         Ok(Self { folder, sim, server, images, client, options, addresses })
@@ -119,7 +119,7 @@ impl World {
     /// Port of the media endpoint.
     #[must_use]
     pub const fn media_port(&self) -> u16 {
-        self.ports[1]
+        self.addresses[1].port()
     }
 
     /// Runs kubectl with the text as its standard input; its output if it succeeds.
@@ -262,11 +262,12 @@ fn merge(target: &mut Value, patch: Value) {
 }
 
 /// Addresses for the API, media and agents. The IP address is this world's own: nobody else takes a port of it while the server
-/// is not up, or is down to be started again.
-fn own_addresses() -> anyhow::Result<[SocketAddr; 3]> {
+/// is not up, or is down to be started again. QEMU's guests reach no other than 127.0.0.1.
+fn own_addresses(machines: &[Value]) -> anyhow::Result<[SocketAddr; 3]> {
     static NEXT: AtomicU8 = AtomicU8::new(1);
     let [.., high, low] = std::process::id().to_be_bytes();
-    let ip = Ipv4Addr::new(127, 128 | (high & 0x3f), low, NEXT.fetch_add(1, Ordering::Relaxed));
+    let own = Ipv4Addr::new(127, 128 | (high & 0x3f), low, NEXT.fetch_add(1, Ordering::Relaxed));
+    let ip = if machines.iter().any(|m| m["kind"] == "qemu") { Ipv4Addr::LOCALHOST } else { own };
     let mut listeners = Vec::new();
     for _ in 0..3 {
         listeners.push(TcpListener::bind((ip, 0)).context("find a free port")?);
