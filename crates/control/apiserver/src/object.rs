@@ -124,10 +124,10 @@ pub fn from_tail(api_version: &str, kind: &str, rev: u64, tail: &[u8]) -> Result
     serde_json::from_slice(&join(api_version, kind, rev, tail))
 }
 
-/// A parsed resourceVersion; `None` if absent or empty.
+/// A parsed resourceVersion; `None` if it is absent, empty or 0, all of which mean any.
 pub fn resource_version(object: &Object) -> Result<Option<u64>, String> {
     match meta_str(object, "resourceVersion") {
-        "" => Ok(None),
+        "" | "0" => Ok(None),
         text => text.parse().map(Some).map_err(|_| text.to_owned()),
     }
 }

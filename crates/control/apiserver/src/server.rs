@@ -43,6 +43,8 @@ pub struct App {
     pub authenticator: Authenticator,
     /// Where what was asked is written.
     pub audit: Option<Audit>,
+    /// Held for as long as anything here uses the folder.
+    pub _lock: std::fs::File,
     /// OpenAPI documents as built last.
     pub openapi: openapi::Cache,
     /// Address for discovery.
@@ -191,17 +193,28 @@ async fn on_resource(
     let content_type = media::content_type(headers);
     let warnings = target.resource.deprecation.clone().into_iter().collect();
     let mut request = Request { target, query, accept, content_type, body, warnings };
-    let backend = &app.backend;
+    let backend = Arc::clone(&app.backend);
+    if matches!(request.target.verb, Verb::Get | Verb::List | Verb::Watch) {
+        return match request.target.verb {
+            Verb::Get => get::get(&backend, &request).await,
+            Verb::List => list::list(&backend, &request).await,
+            _ => watch::watch(&backend, &request).await,
+        };
+    }
+    // A change goes on to its end when its client hangs up: what is stored and what is served stay the same thing.
+    let change = tokio::spawn(async move { change(&backend, &mut request).await });
+    change.await.map_err(ApiError::internal)?
+}
+
+async fn change(backend: &Backend, request: &mut Request) -> ApiResult<Response> {
     // Mutating admission has its place here, before the verbs decode; validating admission in `Backend::put`.
     match request.target.verb {
-        Verb::Get => get::get(backend, &request).await,
-        Verb::List => list::list(backend, &request).await,
-        Verb::Watch => watch::watch(backend, &request).await,
-        Verb::Create => create::create(backend, &mut request).await,
-        Verb::Update => update::update(backend, &mut request).await,
-        Verb::Patch => patch::patch(backend, &mut request).await,
-        Verb::Delete => delete::delete(backend, &request).await,
-        Verb::DeleteCollection => delete::delete_collection(backend, &request).await,
+        Verb::Create => create::create(backend, request).await,
+        Verb::Update => update::update(backend, request).await,
+        Verb::Patch => patch::patch(backend, request).await,
+        Verb::Delete => delete::delete(backend, request).await,
+        Verb::DeleteCollection => delete::delete_collection(backend, request).await,
+        Verb::Get | Verb::List | Verb::Watch => Err(ApiError::method_not_allowed()),
     }
 }
 

@@ -117,14 +117,18 @@ pub enum ApplyError {
     },
 }
 
-/// A running server. Dropping it does not stop it: call [`Server::shutdown`].
+/// A running server. Dropping it begins its end; [`Server::shutdown`] also waits for that.
 pub struct Server {
     app: Arc<App>,
     pki: Pki,
     address: SocketAddr,
     tasks: TaskTracker,
-    /// Held for as long as the folder is in use.
-    _lock: std::fs::File,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.app.backend.stop.cancel();
+    }
 }
 
 impl Server {
@@ -156,6 +160,7 @@ impl Server {
             backend: Arc::clone(&backend),
             authenticator: Authenticator::new(pki.admin_token.clone()),
             audit,
+            _lock: lock,
             openapi: openapi::Cache::default(),
             address: address.to_string(),
             counts: Mutex::new(BTreeMap::new()),
@@ -164,7 +169,7 @@ impl Server {
         tasks.spawn(server::serve(Arc::clone(&app), listener, tls));
         controllers::spawn(&backend, &tasks);
         tasks.close();
-        Ok(Self { app, pki, address, tasks, _lock: lock })
+        Ok(Self { app, pki, address, tasks })
     }
 
     /// The address it listens on.

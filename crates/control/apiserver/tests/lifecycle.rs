@@ -171,3 +171,27 @@ async fn bad_definitions_are_refused() {
     misnamed["metadata"]["name"] = json!("gadgets.example.com");
     api.post(crds, &misnamed).await.expect(422);
 }
+
+#[tokio::test]
+async fn objects_of_metal3_are_checked_by_its_own_schemas() {
+    let api = Api::with_kinds().await;
+    let hosts = "/apis/metal3.io/v1alpha1/namespaces/default/baremetalhosts";
+    let host = json!({"apiVersion": "metal3.io/v1alpha1", "kind": "BareMetalHost", "metadata": {"name": "h"},
+        "spec": {"online": true, "bmc": {"address": "redfish://192.0.2.1", "credentialsName": "s"}}});
+    let made = api.post(hosts, &host).await.expect(201).body;
+    assert_eq!(made["spec"]["automatedCleaningMode"], "metadata");
+    let bad = json!({"spec": {"bootMode": "BIOS", "bmc": {"address": 1}}});
+    let refused = api.merge(&format!("{hosts}/h"), &bad).await.expect(422);
+    assert!(
+        refused.message().contains("spec.bmc.address in body must be of type string: \"integer\""),
+        "{}",
+        refused.message()
+    );
+    assert!(refused.message().contains("spec.bootMode: Unsupported value: \"BIOS\""), "{}", refused.message());
+    // The same definitions again: nothing is written.
+    let before = api.get(hosts).await.version();
+    for file in common::upstream() {
+        api.server.apply_crd_yaml(&std::fs::read_to_string(file).unwrap()).await.unwrap();
+    }
+    assert_eq!(api.get(hosts).await.version(), before);
+}

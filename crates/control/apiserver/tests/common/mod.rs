@@ -77,9 +77,8 @@ impl Api {
     /// With Metal³'s definitions and one of the tests' own.
     pub async fn with_kinds() -> Self {
         let api = Self::start().await;
-        for file in upstream() {
-            api.server.apply_crd_yaml(&std::fs::read_to_string(file).unwrap()).await.unwrap();
-        }
+        let all: Vec<String> = upstream().iter().map(|f| std::fs::read_to_string(f).unwrap()).collect();
+        api.server.apply_crd_yaml(&all.join("\n---\n")).await.unwrap();
         api.server.install(widgets()).await.unwrap();
         api
     }
