@@ -29,6 +29,19 @@ impl Slot {
             _ => false,
         }
     }
+
+    fn acknowledge(&mut self, id: &CommandId) {
+        if self.acknowledged.contains(id) {
+            return;
+        }
+        if self.acknowledged.len() >= MAX_ACKNOWLEDGED {
+            self.acknowledged.remove(0);
+        }
+        self.acknowledged.push(id.clone());
+        if self.command.as_ref().is_some_and(|c| c.id == *id) {
+            self.command = None;
+        }
+    }
 }
 
 /// The last report.
@@ -136,10 +149,13 @@ impl Hub {
         self.agent(uid, generation)
     }
 
-    /// Gives a command and tells what has become of it.
+    /// Gives a command and tells what has become of it. The outcome of another command that the agent still holds may be forgotten:
+    /// the next command is only given when that outcome has been recorded, perhaps by an earlier process that died before it could
+    /// tell the agent so.
     pub fn command(&self, uid: &str, command: Command) -> CommandState {
         let mut slots = self.lock();
         let slot = slots.entry(uid.to_owned()).or_default();
+        let mut over = None;
         if let Some(agent) = &slot.agent {
             match &agent.state {
                 AgentState::Running { command: id, progress } if *id == command.id => {
@@ -148,10 +164,14 @@ impl Hub {
                 AgentState::Finished { command: id, outcome } if *id == command.id => {
                     return CommandState::Finished(outcome.clone());
                 }
+                AgentState::Finished { command: id, .. } if !slot.acknowledged.contains(id) => over = Some(id.clone()),
                 _ => {}
             }
         }
-        if slot.command.as_ref() != Some(&command) {
+        if let Some(id) = &over {
+            slot.acknowledge(id);
+        }
+        if over.is_some() || slot.command.as_ref() != Some(&command) {
             slot.command = Some(command);
             drop(slots);
             self.changed.notify_waiters();
@@ -161,16 +181,8 @@ impl Hub {
 
     /// The agent may forget this outcome: it is persisted, or of no use to anyone.
     pub fn acknowledge(&self, uid: &str, id: &CommandId) {
-        if let Some(slot) = self.lock().get_mut(uid)
-            && !slot.acknowledged.contains(id)
-        {
-            if slot.acknowledged.len() >= MAX_ACKNOWLEDGED {
-                slot.acknowledged.remove(0);
-            }
-            slot.acknowledged.push(id.clone());
-            if slot.command.as_ref().is_some_and(|c| c.id == *id) {
-                slot.command = None;
-            }
+        if let Some(slot) = self.lock().get_mut(uid) {
+            slot.acknowledge(id);
         }
         self.changed.notify_waiters();
     }
@@ -348,6 +360,24 @@ mod tests {
         hub.acknowledge("u", &id("b1"));
         let answer = hub.report(report("b1", 1, 2, finished)).await.unwrap();
         assert_eq!(answer.acknowledged, Some(id("b1")));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_outcome_recorded_by_an_earlier_process_gives_way_to_the_next_command() {
+        let (wake, _woken) = mpsc::unbounded_channel();
+        let hub = Hub::new(wake, Duration::from_secs(90));
+        hub.expect(&key(), Some(1));
+        let before = CommandId { step: "before".into(), ..id("b1") };
+        let finished = AgentState::Finished { command: before.clone(), outcome: Outcome::Wiped { disks: vec![] } };
+        let waiting = tokio::spawn({
+            let hub = Arc::clone(&hub);
+            async move { hub.report(report("b1", 1, 1, finished)).await }
+        });
+        tokio::task::yield_now().await;
+        assert_eq!(hub.command("u", leave("b1")), CommandState::Given);
+        assert_eq!(waiting.await.unwrap().unwrap(), Directive { acknowledged: Some(before), command: None });
+        let answer = hub.report(report("b1", 1, 2, AgentState::Idle)).await.unwrap();
+        assert_eq!(answer.command, Some(leave("b1")));
     }
 
     #[tokio::test(start_paused = true)]
