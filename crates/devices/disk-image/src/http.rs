@@ -226,7 +226,8 @@ impl HttpSource {
         }
         let doubled = self.policy.pause.saturating_mul(1 << (self.failures - 1).min(16));
         let pause = doubled.min(self.policy.max_pause);
-        self.handle.block_on(tokio::time::sleep(pause));
+        // The timer must be made inside the runtime.
+        self.handle.block_on(async { tokio::time::sleep(pause).await });
         Ok(())
     }
 

@@ -5,26 +5,40 @@
 //! hold) is taken for hostile.
 
 mod block_disk;
+mod boot;
 mod buffer;
 mod checksum;
+mod config_drive;
 mod disk;
 mod error;
+mod fat;
 mod format;
 mod held;
 mod http;
+mod mark;
 mod partition;
 mod pipeline;
 mod qcow2;
 mod source;
+mod volume;
+mod wipe;
 mod write;
 
 pub use block_disk::BlockDisk;
+pub use boot::{BootArch, BootInfo, Loader, read_boot_info};
 pub use checksum::{Checksum, ChecksumKind, MAX_CHECKSUM_FILE};
+pub use config_drive::{
+    CONFIG_LABEL, ConfigDriveFiles, ConfigDrivePlaced, ConfigVolume, find_config_volumes, neutralise_config_volume,
+    write_config_drive,
+};
 pub use disk::{Disk, FileDisk};
 pub use error::{Cause, Error};
 pub use format::{Compression, DEFAULT_MAX_WINDOW, Format};
 pub use http::{HttpSource, RetryPolicy, without_credentials};
+pub use mark::{MARK_TYPE, Mark, MarkFound, MarkPlaced, read_mark, write_mark};
 pub use partition::{DiskId, ESP_TYPE, Partition, PartitionTable, PartitionType, TableKind, read_partitions};
 pub use pipeline::{Flow, Phase, Progress};
 pub use source::{FileSource, Source};
+pub use volume::VolumeKind;
+pub use wipe::wipe_metadata;
 pub use write::{WriteRequest, Written, write_image, write_image_then};

@@ -1,5 +1,7 @@
 //! qcow2 images made and rewritten by QEMU's tools, read back equal to what `qemu-img convert` makes of them.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "helpers of tests")]
+
 mod common;
 
 use std::os::unix::fs::FileExt;

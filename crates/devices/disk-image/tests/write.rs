@@ -1,5 +1,7 @@
 //! Raw images, plain and compressed, onto disks that were in use.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "helpers of tests")]
+
 mod common;
 
 use std::fs::File;

@@ -97,7 +97,7 @@ pub fn read_partitions(disk: &dyn Disk) -> Result<Option<PartitionTable>, Error>
 /// A table that can be changed and written.
 pub(crate) enum Table {
     Gpt(Gpt),
-    Mbr(Mbr),
+    Mbr(Box<Mbr>),
 }
 
 impl Table {
@@ -112,7 +112,7 @@ impl Table {
         {
             return Ok(Some(Self::Gpt(gpt)));
         }
-        Ok(mbr.filter(|mbr| !mbr.is_protective() && !mbr.is_empty()).map(Self::Mbr))
+        Ok(mbr.filter(|mbr| !mbr.is_protective() && !mbr.is_empty()).map(|mbr| Self::Mbr(Box::new(mbr))))
     }
 
     pub(crate) fn describe(&self) -> PartitionTable {

@@ -122,7 +122,7 @@ impl<'a> TableWatch<'a> {
         }
     }
 
-    fn is_same(self) -> bool {
+    fn ended_same(self) -> bool {
         <[u8; 32]>::from(self.hasher.finalize()) == *self.expected
     }
 }
@@ -183,7 +183,7 @@ impl<'a> Pass<'a> {
             end = chunk.offset + chunk.len() as u64;
         }
         self.end(end)?;
-        if watches.into_iter().all(TableWatch::is_same) {
+        if watches.into_iter().all(TableWatch::ended_same) {
             return Ok(());
         }
         let reason = "its qcow2 tables were others when it was read the second time".to_owned();
