@@ -39,7 +39,7 @@ test: setup lint binaries generated agent-image demo-os ## all checks and all te
 
 .PHONY: bench
 bench: setup release agent-image demo-os ## the table of measured figures; fails beyond a limit
-	$(CARGO) bench --package e2e
+	METAMORPH_BENCH_DEMO=1 $(CARGO) bench --package e2e
 
 .PHONY: lint
 lint: ## layout, budgets, formatting, compiler and clippy warnings

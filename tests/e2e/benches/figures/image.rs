@@ -1,0 +1,304 @@
+//! Writing images to a disk, against `dd` and `qemu-img` with the same bytes and the same disk.
+//!
+//! The disk is a loop device where this program may make one (the agent's code for block devices with direct I/O is what runs
+//! then), else a plain file.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail, ensure};
+use disk_image::{
+    BlockDisk, Checksum, ChecksumKind, Compression, Disk, FileDisk, FileSource, Flow, Format, WriteRequest, write_image,
+};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+use crate::process::Usage;
+use crate::table::{Limit, Rival, Row, Unit};
+
+/// First argument by which this program starts itself to write one image.
+pub const WRITE: &str = "write-one-image";
+
+const MIB: u64 = 1 << 20;
+/// Size of the images, in bytes.
+const IMAGE: u64 = 768 * MIB;
+/// Size of the disk, in bytes.
+const DISK: u64 = IMAGE + 64 * MIB;
+/// Runs of each program; the median counts.
+const RUNS: usize = 5;
+
+/// Measures.
+///
+/// # Errors
+/// When a tool is missing or fails.
+pub fn measure() -> anyhow::Result<Vec<Row>> {
+    let folder = tempfile::tempdir().context("make a folder")?;
+    let disk = TestDisk::make(folder.path())?;
+    let raw = folder.path().join("noise.raw");
+    make_image(&raw, false)?;
+    let raw_pair = race(&raw, "raw", &disk, &|| dd(&raw, &disk))?;
+    std::fs::remove_file(&raw).context("remove an image")?;
+
+    let mixed = folder.path().join("mixed.raw");
+    make_image(&mixed, true)?;
+    let mut rows = vec![raw_row(&raw_pair, &disk)];
+    let mut memory = raw_pair.memory;
+    for (figure, options) in [
+        ("qcow2 write, speed over qemu-img convert", &[] as &[&str]),
+        ("qcow2 (zlib) write, speed over qemu-img convert", &["-c", "-o", "compression_type=zlib"]),
+        ("qcow2 (zstd) write, speed over qemu-img convert", &["-c", "-o", "compression_type=zstd"]),
+    ] {
+        let image = folder.path().join("image.qcow2");
+        run(Command::new("qemu-img")
+            .args(["convert", "-f", "raw", "-O", "qcow2"])
+            .args(options)
+            .arg(&mixed)
+            .arg(&image))?;
+        let pair = race(&image, "qcow2", &disk, &|| qemu_img(&image, &disk))?;
+        compare(&mixed, &disk)?;
+        memory = memory.max(pair.memory);
+        rows.push(speed_row(figure, &pair, 1.0, "qemu-img convert"));
+    }
+    #[allow(clippy::cast_precision_loss, reason = "far below 2^52")]
+    rows.push(Row {
+        figure: "Image write, peak memory",
+        measured: Some(memory as f64),
+        unit: Unit::Bytes,
+        limit: Limit::AtMost((64 * MIB) as f64),
+        rival: None,
+        note: "the whole process; raw and qcow2 have no decoder's window".to_owned(),
+    });
+    Ok(rows)
+}
+
+fn raw_row(pair: &Pair, disk: &TestDisk) -> Row {
+    let mut row = speed_row("raw write, speed over dd oflag=direct", pair, 0.9, "dd");
+    row.note = format!("{}; {}", row.note, disk.describe());
+    row
+}
+
+#[allow(clippy::cast_precision_loss, reason = "far below 2^52")]
+fn speed_row(figure: &'static str, pair: &Pair, limit: f64, rival: &'static str) -> Row {
+    let rate = |seconds: f64| IMAGE as f64 / 1e6 / seconds;
+    Row {
+        figure,
+        measured: Some(pair.theirs / pair.ours),
+        unit: Unit::Ratio,
+        limit: Limit::AtLeast(limit),
+        rival: Rival::here(rival, 1.0),
+        note: format!(
+            "{:.2} s ({:.0} MB/s) against {:.2} s, medians of {RUNS}",
+            pair.ours,
+            rate(pair.ours),
+            pair.theirs
+        ),
+    }
+}
+
+/// Two programs on the same work: median times in seconds, and the most memory that ours took, in bytes.
+struct Pair {
+    ours: f64,
+    theirs: f64,
+    memory: u64,
+}
+
+/// In turn, so that what else the machine does meets both.
+fn race(
+    image: &Path,
+    format: &str,
+    disk: &TestDisk,
+    theirs: &dyn Fn() -> anyhow::Result<Duration>,
+) -> anyhow::Result<Pair> {
+    let mut memory = 0;
+    let (mut own_times, mut their_times) = (Vec::new(), Vec::new());
+    let digest = digest(image)?;
+    for _ in 0..RUNS {
+        their_times.push(theirs()?.as_secs_f64());
+        let (time, peak) = ours(image, format, &digest, disk)?;
+        own_times.push(time.as_secs_f64());
+        memory = memory.max(peak);
+    }
+    Ok(Pair { ours: median(own_times), theirs: median(their_times), memory })
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+/// This program as a process of its own, so that its memory is seen; its time is taken from outside, as the rival's.
+fn ours(image: &Path, format: &str, digest: &str, disk: &TestDisk) -> anyhow::Result<(Duration, u64)> {
+    let mut command = Command::new(std::env::current_exe().context("find this program")?);
+    command.arg(WRITE).arg(image).args([format, digest]).arg(disk.path()).stdin(Stdio::null());
+    let start = Instant::now();
+    let output = command.output().context("start this program once more")?;
+    let time = start.elapsed();
+    ensure!(output.status.success(), "writing {} failed: {}", image.display(), String::from_utf8_lossy(&output.stderr));
+    let answer: Value = serde_json::from_slice(&output.stdout).context("read what was measured")?;
+    Ok((time, answer["peakMemory"].as_u64().context("read the memory that was taken")?))
+}
+
+/// What that process does.
+///
+/// # Errors
+/// When the image cannot be written.
+pub fn write_one(arguments: &[String]) -> anyhow::Result<()> {
+    let [image, format, digest, disk] = arguments else { bail!("image, format, digest and disk are wanted") };
+    let format = match format.as_str() {
+        "raw" => Format::Raw,
+        "qcow2" => Format::Qcow2,
+        other => bail!("{other} is no format"),
+    };
+    let path = Path::new(disk);
+    let disk: Box<dyn Disk> = if std::fs::metadata(path)?.is_file() {
+        Box::new(FileDisk::open(path, 512)?)
+    } else {
+        Box::new(BlockDisk::open(path)?)
+    };
+    let checksum = Checksum::from_hex(digest, Some(ChecksumKind::Sha256))?;
+    let request = WriteRequest::new(format, Compression::None, checksum);
+    let source = Box::new(FileSource::open(Path::new(image))?);
+    write_image(source, &request, disk.as_ref(), &mut |_| Flow::Continue)?;
+    let answer = json!({ "peakMemory": Usage::own()?.peak_memory });
+    writeln!(std::io::stdout(), "{answer}").context("tell what was measured")
+}
+
+fn dd(image: &Path, disk: &TestDisk) -> anyhow::Result<Duration> {
+    let mut command = Command::new("dd");
+    command.arg(format!("if={}", image.display())).arg(format!("of={}", disk.path().display()));
+    timed(command.args(["bs=4M", "oflag=direct", "conv=notrunc,fdatasync", "status=none"]))
+}
+
+fn qemu_img(image: &Path, disk: &TestDisk) -> anyhow::Result<Duration> {
+    let mut command = Command::new("qemu-img");
+    command.args(["convert", "-n", "-W", "-t", "none", "-f", "qcow2", "-O", disk.qemu_format()]);
+    timed(command.arg(image).arg(disk.path()))
+}
+
+fn timed(command: &mut Command) -> anyhow::Result<Duration> {
+    let start = Instant::now();
+    run(command)?;
+    Ok(start.elapsed())
+}
+
+fn run(command: &mut Command) -> anyhow::Result<String> {
+    command.stdin(Stdio::null()).env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
+    let output = command.output().with_context(|| format!("run {command:?}; make setup installs it"))?;
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    ensure!(output.status.success(), "{command:?} failed: {out}{err}");
+    Ok(out.into_owned())
+}
+
+/// The disk that is written.
+struct TestDisk {
+    file: PathBuf,
+    device: Option<PathBuf>,
+}
+
+impl TestDisk {
+    /// A file of its full size, in use before: full of 0xFF.
+    fn make(folder: &Path) -> anyhow::Result<Self> {
+        let path = folder.join("disk");
+        let mut file = std::fs::File::create(&path).context("make the disk")?;
+        let ones = vec![0xff; 4 << 20];
+        for _ in 0..DISK / (4 * MIB) {
+            file.write_all(&ones).context("fill the disk")?;
+        }
+        file.sync_all().context("fill the disk")?;
+        // Only root may, and not in every container: without it the file serves.
+        let device = run(Command::new("losetup").args(["--find", "--show", "--direct-io=on"]).arg(&path)).ok();
+        Ok(Self { file: path, device: device.map(|text| PathBuf::from(text.trim())) })
+    }
+
+    fn path(&self) -> &Path {
+        self.device.as_deref().unwrap_or(&self.file)
+    }
+
+    fn qemu_format(&self) -> &'static str {
+        if self.device.is_some() { "host_device" } else { "raw" }
+    }
+
+    fn describe(&self) -> &'static str {
+        if self.device.is_some() {
+            "on a block device (loop, direct I/O)"
+        } else {
+            "on a file (as root: on a block device)"
+        }
+    }
+}
+
+impl Drop for TestDisk {
+    fn drop(&mut self) {
+        if let Some(device) = &self.device {
+            // Nothing else can be done about a device that does not go.
+            let _ = run(Command::new("losetup").arg("--detach").arg(device));
+        }
+    }
+}
+
+/// An image: noise throughout, or noise, text and nothing by turns.
+fn make_image(path: &Path, mixed: bool) -> anyhow::Result<()> {
+    let file = std::fs::File::create(path).with_context(|| format!("make {}", path.display()))?;
+    let mut out = std::io::BufWriter::new(file);
+    let mut noise = Noise(0x9e37_79b9_7f4a_7c15);
+    let mut block = vec![0; usize::try_from(MIB)?];
+    for number in 0..IMAGE / MIB {
+        match number % 4 {
+            1 | 2 if mixed => block.fill(0),
+            3 if mixed => noise.text(&mut block),
+            _ => noise.fill(&mut block),
+        }
+        out.write_all(&block).with_context(|| format!("write {}", path.display()))?;
+    }
+    out.into_inner().map_err(std::io::IntoInnerError::into_error)?.sync_all().context("write an image")
+}
+
+/// Bytes that do not compress, the same each time (xorshift).
+struct Noise(u64);
+
+impl Noise {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    fn fill(&mut self, block: &mut [u8]) {
+        for chunk in block.chunks_mut(8) {
+            chunk.copy_from_slice(&self.next().to_le_bytes()[..chunk.len()]);
+        }
+    }
+
+    /// Bytes that compress as programs do, to about a half.
+    fn text(&mut self, block: &mut [u8]) {
+        for chunk in block.chunks_mut(16) {
+            let word = self.next().to_le_bytes();
+            for (byte, from) in chunk.iter_mut().zip(word.iter().cycle()) {
+                *byte = b'a' + (from & 15);
+            }
+        }
+    }
+}
+
+fn digest(path: &Path) -> anyhow::Result<String> {
+    let mut file = std::fs::File::open(path).with_context(|| format!("open {}", path.display()))?;
+    let mut hash = Sha256::new();
+    let mut block = vec![0; 1 << 20];
+    loop {
+        match std::io::Read::read(&mut file, &mut block).context("read an image")? {
+            0 => return Ok(hex::encode(hash.finalize())),
+            count => hash.update(&block[..count]),
+        }
+    }
+}
+
+/// The disk holds the image.
+fn compare(image: &Path, disk: &TestDisk) -> anyhow::Result<()> {
+    let bytes = format!("--bytes={IMAGE}");
+    run(Command::new("cmp").arg(bytes).arg(image).arg(disk.path()))
+        .map(|_| ())
+        .context("compare the disk with the image")
+}

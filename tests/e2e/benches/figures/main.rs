@@ -1,0 +1,107 @@
+//! `make bench`: the figures that the project promises, measured, beside their limits and the rivals'. Ends with a failure when a
+//! limit is broken, something cannot be measured, or a tool is missing.
+//!
+//! `cargo bench --package e2e -- life image` measures only these parts. How each figure is taken, and where the rivals' come from,
+//! is in `docs/benchmarks.md`.
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a table is what this program is for")]
+
+mod demo;
+mod fleet;
+mod image;
+mod life;
+mod process;
+mod small_memory;
+mod table;
+mod watching;
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use table::{Limit, Row, Unit};
+
+/// The parts, in the order in which they run.
+const PARTS: &[&str] = &["life", "fleet", "image", "small-memory", "demo"];
+/// Set by `make bench`: the demo is measured too.
+const DEMO: &str = "METAMORPH_BENCH_DEMO";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if arguments.first().is_some_and(|first| first == image::WRITE) {
+        return match image::write_one(&arguments[1..]) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("{error:#}");
+                ExitCode::FAILURE
+            }
+        };
+    }
+    // cargo adds options of its own, such as --bench.
+    let wanted: Vec<&str> = arguments.iter().map(String::as_str).filter(|a| !a.starts_with('-')).collect();
+    if let Some(unknown) = wanted.iter().find(|name| !PARTS.contains(name)) {
+        eprintln!("there is no part {unknown}; the parts are {}", PARTS.join(", "));
+        return ExitCode::FAILURE;
+    }
+    match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime.block_on(measure(&wanted)),
+        Err(error) => {
+            eprintln!("start the runtime: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn measure(wanted: &[&str]) -> ExitCode {
+    let mut rows = Vec::new();
+    for part in PARTS.iter().copied() {
+        let asked_for =
+            if wanted.is_empty() { part != "demo" || std::env::var_os(DEMO).is_some() } else { wanted.contains(&part) };
+        if !asked_for {
+            say(&format!("{part}: not asked for"));
+            continue;
+        }
+        let start = Instant::now();
+        match run(part).await {
+            Ok(found) => rows.extend(found),
+            Err(error) => {
+                say(&format!("{part}: {error:#}"));
+                rows.push(unmeasured(part, &error));
+            }
+        }
+        say(&format!("{part}: {:.0} s", start.elapsed().as_secs_f64()));
+    }
+    println!("\n{}", table::render(&rows));
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/bench/table.json");
+    if let Err(error) = table::write_json(&rows, &path) {
+        eprintln!("{error:#}");
+        return ExitCode::FAILURE;
+    }
+    let broken: Vec<&str> = rows.iter().filter(|row| !row.holds()).map(|row| row.figure).collect();
+    if broken.is_empty() {
+        println!("every figure keeps its limit");
+        return ExitCode::SUCCESS;
+    }
+    println!("beyond their limits: {}", broken.join("; "));
+    ExitCode::FAILURE
+}
+
+async fn run(part: &str) -> anyhow::Result<Vec<Row>> {
+    match part {
+        "life" => life::measure().await,
+        "fleet" => fleet::measure().await,
+        "image" => tokio::task::spawn_blocking(image::measure).await?,
+        "small-memory" => small_memory::measure().await,
+        _ => demo::measure().await,
+    }
+}
+
+/// The row of a part that could not be measured.
+fn unmeasured(part: &'static str, error: &anyhow::Error) -> Row {
+    let first = error.to_string().lines().next().unwrap_or_default().chars().take(120).collect();
+    Row { figure: part, measured: None, unit: Unit::Count, limit: Limit::Shown, rival: None, note: first }
+}
+
+/// Progress, for the person who waits.
+fn say(text: &str) {
+    eprintln!("{text}");
+}

@@ -1,0 +1,174 @@
+//! The table: one row a figure, beside its limit and the rival's.
+
+use std::path::Path;
+
+use anyhow::Context;
+use serde::Serialize;
+
+/// What a number counts.
+#[derive(Clone, Copy, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Unit {
+    /// Things.
+    Count,
+    /// Bytes, shown in millions.
+    Bytes,
+    /// Seconds.
+    Seconds,
+    /// Milliseconds.
+    Milliseconds,
+    /// One speed over another.
+    Ratio,
+}
+
+impl Unit {
+    fn show(self, value: f64) -> String {
+        match self {
+            Self::Count if value.fract() == 0.0 => format!("{value:.0}"),
+            Self::Count => format!("{value:.1}"),
+            Self::Bytes if value == 0.0 => "0 bytes".to_owned(),
+            Self::Bytes => format!("{:.1} MB", value / 1e6),
+            Self::Seconds => format!("{value:.1} s"),
+            Self::Milliseconds => format!("{value:.1} ms"),
+            Self::Ratio => format!("{value:.2} x"),
+        }
+    }
+}
+
+/// Where a figure fails.
+#[derive(Clone, Copy, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Limit {
+    /// Above this.
+    AtMost(f64),
+    /// Below this.
+    AtLeast(f64),
+    /// Nowhere: it is shown.
+    Shown,
+}
+
+/// Another program's figure.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Rival {
+    /// Which program.
+    pub name: &'static str,
+    /// Its figure, in the row's unit.
+    pub figure: f64,
+    /// Whether it was run in this run; if not, it is a figure from an earlier one.
+    pub measured_here: bool,
+}
+
+impl Rival {
+    /// A figure that was measured another time.
+    pub const fn earlier(name: &'static str, figure: f64) -> Option<Self> {
+        Some(Self { name, figure, measured_here: false })
+    }
+
+    /// A figure of this run.
+    pub const fn here(name: &'static str, figure: f64) -> Option<Self> {
+        Some(Self { name, figure, measured_here: true })
+    }
+}
+
+/// One figure.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Row {
+    /// What it is.
+    pub figure: &'static str,
+    /// The measured value; none when measuring failed.
+    pub measured: Option<f64>,
+    /// Its unit.
+    pub unit: Unit,
+    /// Its limit.
+    pub limit: Limit,
+    /// The rival's.
+    pub rival: Option<Rival>,
+    /// What a reader should know.
+    pub note: String,
+}
+
+impl Row {
+    /// Whether the figure keeps its limit.
+    pub fn holds(&self) -> bool {
+        match (self.measured, self.limit) {
+            (None, _) => false,
+            (Some(_), Limit::Shown) => true,
+            (Some(value), Limit::AtMost(limit)) => value <= limit,
+            (Some(value), Limit::AtLeast(limit)) => value >= limit,
+        }
+    }
+
+    fn cells(&self) -> [String; 8] {
+        let dash = || "-".to_owned();
+        let limit = match self.limit {
+            Limit::AtMost(limit) => format!("<= {}", self.unit.show(limit)),
+            Limit::AtLeast(limit) => format!(">= {}", self.unit.show(limit)),
+            Limit::Shown => dash(),
+        };
+        let rival = self.rival.as_ref();
+        let ratio = match (self.measured, rival) {
+            (Some(value), Some(rival)) if rival.figure > 0.0 => format!("{:.3}", value / rival.figure),
+            _ => dash(),
+        };
+        let verdict = match (self.holds(), self.limit) {
+            (false, _) => "FAILS",
+            (true, Limit::Shown) => "shown",
+            (true, _) => "holds",
+        };
+        [
+            self.figure.to_owned(),
+            self.measured.map_or_else(|| "not measured".to_owned(), |value| self.unit.show(value)),
+            limit,
+            rival.map_or_else(dash, |r| format!("{} ({})", self.unit.show(r.figure), r.name)),
+            rival.map_or_else(dash, |r| if r.measured_here { "yes" } else { "no" }.to_owned()),
+            ratio,
+            verdict.to_owned(),
+            self.note.clone(),
+        ]
+    }
+}
+
+/// The rows as text, columns aligned.
+pub fn render(rows: &[Row]) -> String {
+    let head = ["figure", "measured", "limit", "rival", "rival measured here", "ratio", "verdict", "remarks"];
+    let mut lines = vec![head.map(str::to_owned)];
+    lines.extend(rows.iter().map(Row::cells));
+    let mut widths = [0; 8];
+    for line in &lines {
+        for (width, cell) in widths.iter_mut().zip(line) {
+            *width = (*width).max(cell.chars().count());
+        }
+    }
+    let mut text = String::new();
+    for (number, line) in lines.iter().enumerate() {
+        let cells: Vec<String> = line.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
+        text.push_str(cells.join("  ").trim_end());
+        text.push('\n');
+        if number == 0 {
+            let rules: Vec<String> = widths.iter().map(|width| "-".repeat(*width)).collect();
+            text.push_str(&rules.join("  "));
+            text.push('\n');
+        }
+    }
+    text
+}
+
+/// Writes the rows as JSON, each with its verdict.
+///
+/// # Errors
+/// When the file cannot be written.
+pub fn write_json(rows: &[Row], path: &Path) -> anyhow::Result<()> {
+    let with_verdict = |row: &Row| {
+        let mut value = serde_json::to_value(row).unwrap_or_default();
+        value["holds"] = row.holds().into();
+        value
+    };
+    let all: Vec<_> = rows.iter().map(with_verdict).collect();
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder).with_context(|| format!("make {}", folder.display()))?;
+    }
+    let text = serde_json::to_string_pretty(&all)?;
+    std::fs::write(path, text + "\n").with_context(|| format!("write {}", path.display()))
+}

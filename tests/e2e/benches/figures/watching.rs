@@ -1,0 +1,236 @@
+//! What can be seen of the server from outside: its writes in the API's audit log, the states of hosts by a watch, and the
+//! reports of agents in its log.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+use api::metal3::{BareMetalHost, ProvisioningState};
+use api::metamorph::HostOperation;
+use e2e::World;
+use futures::StreamExt;
+use jiff::Timestamp;
+use kube::ResourceExt;
+use kube::api::Api;
+use kube::runtime::{WatchStreamExt, watcher};
+use serde_json::Value;
+use tokio::task::JoinSet;
+
+/// The audit log counts as quiet when nothing has come for so long.
+const QUIET: Duration = Duration::from_millis(700);
+/// Longest wait for quiet.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A write to the Kubernetes API.
+#[derive(Clone, Debug)]
+pub struct Write {
+    /// When it was answered.
+    pub time: Timestamp,
+    /// Method and path.
+    pub what: String,
+    /// Whether this program made it and not the server.
+    pub own: bool,
+}
+
+/// The writes in the audit log so far, in order.
+///
+/// # Errors
+/// When the log cannot be read.
+pub fn writes(world: &World) -> anyhow::Result<Vec<Write>> {
+    let path = world.folder.path().join("audit.jsonl");
+    let text = std::fs::read_to_string(&path).context("read the audit log")?;
+    let mut found = Vec::new();
+    for line in text.lines() {
+        // The last line may be half written.
+        let Ok(line) = serde_json::from_str::<Value>(line) else { continue };
+        let (method, path) = (line["method"].as_str().unwrap_or_default(), line["path"].as_str().unwrap_or_default());
+        if !matches!(method, "POST" | "PUT" | "PATCH" | "DELETE") {
+            continue;
+        }
+        // The server creates neither hosts nor, beside them, Secrets; this program writes nothing else.
+        let own = method == "POST"
+            && path.contains("/namespaces/default/")
+            && (path.ends_with("/baremetalhosts") || path.ends_with("/secrets"));
+        let time = line["time"].as_str().unwrap_or_default().parse().context("read a time of the audit log")?;
+        found.push(Write { time, what: format!("{method} {path}"), own });
+    }
+    Ok(found)
+}
+
+/// Waits until the server has nothing more to write: Events come after the state that they tell of.
+///
+/// # Errors
+/// When it goes on writing.
+pub async fn quiet(world: &World) -> anyhow::Result<()> {
+    let start = Instant::now();
+    let (mut count, mut since) = (writes(world)?.len(), Instant::now());
+    while since.elapsed() < QUIET {
+        ensure!(start.elapsed() < PATIENCE, "the server goes on writing to the API");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        let now = writes(world)?.len();
+        if now != count {
+            (count, since) = (now, Instant::now());
+        }
+    }
+    Ok(())
+}
+
+/// Something that happened to a host.
+#[derive(Clone, Debug)]
+pub struct Moment {
+    /// When.
+    pub time: Timestamp,
+    /// What.
+    pub what: String,
+}
+
+#[derive(Default)]
+struct Seen {
+    states: HashMap<String, Vec<Moment>>,
+    errors: HashMap<String, String>,
+    progress: HashMap<String, usize>,
+}
+
+/// Watches all hosts and operations until it is dropped.
+pub struct Watching {
+    seen: Arc<Mutex<Seen>>,
+    _tasks: JoinSet<()>,
+}
+
+impl Watching {
+    /// Begins.
+    pub fn start(world: &World) -> Self {
+        let seen = Arc::<Mutex<Seen>>::default();
+        let mut tasks = JoinSet::new();
+        let own = Arc::clone(&seen);
+        let mut hosts = watcher(world.hosts(), watcher::Config::default()).default_backoff().applied_objects().boxed();
+        tasks.spawn(async move {
+            while let Some(event) = hosts.next().await {
+                if let Ok(host) = event {
+                    lock(&own).see_host(&host);
+                }
+            }
+        });
+        let own = Arc::clone(&seen);
+        let operations: Api<HostOperation> = Api::default_namespaced(world.client.clone());
+        let mut operations =
+            watcher(operations, watcher::Config::default()).default_backoff().applied_objects().boxed();
+        tasks.spawn(async move {
+            let mut last = HashMap::new();
+            while let Some(event) = operations.next().await {
+                let Ok(operation) = event else { continue };
+                let known = last.insert(operation.name_any(), without_progress(&operation));
+                if known.is_some() && known.as_ref() == last.get(&operation.name_any()) {
+                    *lock(&own).progress.entry(operation.spec.host.name.clone()).or_default() += 1;
+                }
+            }
+        });
+        Self { seen, _tasks: tasks }
+    }
+
+    /// The states that a host went through, with the times at which they were seen.
+    pub fn states(&self, host: &str) -> Vec<Moment> {
+        lock(&self.seen).states.get(host).cloned().unwrap_or_default()
+    }
+
+    /// How many hosts are in a state now.
+    pub fn count_in(&self, state: ProvisioningState) -> usize {
+        lock(&self.seen).states.values().filter(|s| s.last().is_some_and(|m| m.what == state.as_str())).count()
+    }
+
+    /// Errors that hosts had, by host.
+    pub fn errors(&self) -> Vec<String> {
+        lock(&self.seen).errors.iter().map(|(host, error)| format!("{host}: {error}")).collect()
+    }
+
+    /// Writes of a host's operations that brought nothing but progress.
+    pub fn progress_of(&self, host: &str) -> usize {
+        lock(&self.seen).progress.get(host).copied().unwrap_or(0)
+    }
+
+    /// The same for all hosts.
+    pub fn progress(&self) -> usize {
+        lock(&self.seen).progress.values().sum()
+    }
+}
+
+fn lock(seen: &Mutex<Seen>) -> MutexGuard<'_, Seen> {
+    seen.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Seen {
+    fn see_host(&mut self, host: &BareMetalHost) {
+        let (name, state) = (host.name_any(), host.state().as_str().to_owned());
+        let states = self.states.entry(name.clone()).or_default();
+        if states.last().is_none_or(|moment| moment.what != state) {
+            states.push(Moment { time: Timestamp::now(), what: state });
+        }
+        if let Some(message) = host.status.as_ref().map(|s| &s.error_message).filter(|m| !m.is_empty()) {
+            self.errors.insert(name, message.clone());
+        }
+    }
+}
+
+/// The operation without what progress changes.
+fn without_progress(operation: &HostOperation) -> Value {
+    let mut status = serde_json::to_value(&operation.status).unwrap_or_default();
+    let progress = ["percent", "bytes", "totalBytes", "message", "progress", "bmcCalls"];
+    let strip = |value: &mut Value| {
+        if let Some(fields) = value.as_object_mut() {
+            fields.retain(|name, _| !progress.contains(&name.as_str()));
+        }
+    };
+    for step in status["steps"].as_array_mut().into_iter().flatten() {
+        strip(step);
+    }
+    strip(&mut status);
+    status
+}
+
+/// What the server's log says of agents.
+#[derive(Clone, Debug)]
+pub struct AgentLine {
+    /// uid of the host.
+    pub host: String,
+    /// When the report with this line reached the server.
+    pub arrived: Timestamp,
+    /// The machine's uptime when the line was written, in milliseconds.
+    pub uptime_ms: i64,
+    /// The line.
+    pub text: String,
+}
+
+/// Lines that agents have sent, in the order of their arrival.
+///
+/// # Errors
+/// When the log cannot be read.
+pub fn agent_lines(log: &Path) -> anyhow::Result<Vec<AgentLine>> {
+    let text = std::fs::read_to_string(log).context("read the server's log")?;
+    Ok(text.lines().map(plain).filter_map(|line| agent_line(&line)).collect())
+}
+
+/// One line of the log: `<time> <level> agent: <text> host=<uid> uptime_ms=<number>`.
+fn agent_line(line: &str) -> Option<AgentLine> {
+    let (head, rest) = line.split_once(" agent: ")?;
+    let (rest, uptime) = rest.rsplit_once(" uptime_ms=")?;
+    let (text, host) = rest.rsplit_once(" host=")?;
+    Some(AgentLine {
+        host: host.to_owned(),
+        arrived: head.split_whitespace().next()?.parse().ok()?,
+        uptime_ms: uptime.trim().parse().ok()?,
+        text: text.to_owned(),
+    })
+}
+
+/// The line without a terminal's colours (ECMA-48, select graphic rendition).
+fn plain(line: &str) -> String {
+    let mut out = String::with_capacity(line.len());
+    let mut rest = line;
+    while let Some((before, after)) = rest.split_once("\u{1b}[") {
+        out.push_str(before);
+        rest = after.split_once('m').map_or("", |(_, after)| after);
+    }
+    out + rest
+}
