@@ -12,6 +12,7 @@ use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::audit::Audit;
@@ -56,6 +57,7 @@ pub struct App {
 /// Serves until the backend's token is cancelled, then ends connections gracefully.
 pub async fn serve(app: Arc<App>, listener: TcpListener, tls: TlsAcceptor) {
     let connections = TaskTracker::new();
+    let cut = CancellationToken::new();
     let permits = Arc::new(tokio::sync::Semaphore::new(MAX_CONNECTIONS));
     loop {
         let accepted = tokio::select! {
@@ -68,15 +70,21 @@ pub async fn serve(app: Arc<App>, listener: TcpListener, tls: TlsAcceptor) {
             continue;
         };
         let Ok(permit) = Arc::clone(&permits).try_acquire_owned() else { continue };
-        let (app, tls) = (Arc::clone(&app), tls.clone());
+        let (app, tls, cut) = (Arc::clone(&app), tls.clone(), cut.clone());
         connections.spawn(async move {
-            connection(app, stream, tls).await;
+            tokio::select! {
+                () = connection(app, stream, tls) => {}
+                () = cut.cancelled() => {}
+            }
             drop(permit);
         });
     }
     drop(listener);
     connections.close();
-    let _ = tokio::time::timeout(GRACE, connections.wait()).await;
+    if tokio::time::timeout(GRACE, connections.wait()).await.is_err() {
+        cut.cancel();
+        connections.wait().await;
+    }
 }
 
 async fn connection(app: Arc<App>, stream: TcpStream, tls: TlsAcceptor) {

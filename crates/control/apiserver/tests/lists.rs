@@ -141,6 +141,18 @@ async fn watches_end_in_time_and_with_the_server() {
 }
 
 #[tokio::test]
+async fn a_client_that_never_finishes_does_not_hold_up_the_end() {
+    let api = Api::start().await;
+    let mut half = tokio::net::TcpStream::connect(api.server.local_addr()).await.unwrap();
+    tokio::io::AsyncWriteExt::write_all(&mut half, &[0x16, 3, 1]).await.unwrap();
+    api.get("/version").await.expect(200);
+    let Api { server, dir, .. } = api;
+    tokio::time::timeout(Duration::from_secs(15), server.shutdown()).await.expect("the end did not come");
+    Api::start_in(dir).await.get("/version").await.expect(200);
+    drop(half);
+}
+
+#[tokio::test]
 async fn a_watch_survives_a_restart_of_the_server() {
     let api = Api::start().await;
     let rev = api.post(CONFIGMAPS, &configmap("a")).await.expect(201).version();
