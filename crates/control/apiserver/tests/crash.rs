@@ -7,7 +7,7 @@ use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use common::{CONFIGMAPS, configmap};
@@ -69,6 +69,7 @@ async fn write(
     token: String,
     prefix: String,
     stop: Arc<AtomicBool>,
+    count: Arc<AtomicUsize>,
 ) -> Vec<(String, String, u64)> {
     let mut acknowledged = Vec::new();
     for i in 0.. {
@@ -89,6 +90,7 @@ async fn write(
             let version = body["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap();
             acknowledged.retain(|(n, ..)| *n != name);
             acknowledged.push((name.clone(), value.to_owned(), version));
+            count.fetch_add(1, Ordering::Relaxed);
         }
     }
     acknowledged
@@ -103,6 +105,7 @@ async fn nothing_acknowledged_is_lost_by_sigkill() {
         let ca = std::fs::read_to_string(dir.path().join("pki/ca.crt")).unwrap();
         let client = common::client(&ca);
         let stop = Arc::new(AtomicBool::new(false));
+        let count = Arc::new(AtomicUsize::new(0));
         let writers: Vec<_> = (0..WRITERS)
             .map(|w| {
                 let prefix = format!("r{round}w{w}");
@@ -112,11 +115,15 @@ async fn nothing_acknowledged_is_lost_by_sigkill() {
                     running.token.clone(),
                     prefix,
                     Arc::clone(&stop),
+                    Arc::clone(&count),
                 ))
             })
             .collect();
-        // The kill comes at another moment each round.
-        tokio::time::sleep(Duration::from_millis(60 + 37 * (round as u64 % 7))).await;
+        // The kill comes at another moment each round: after so many acknowledged writes.
+        let deadline = std::time::Instant::now() + Duration::from_secs(60);
+        while count.load(Ordering::Relaxed) < 5 + 7 * round && std::time::Instant::now() < deadline {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
         running.child.kill().unwrap();
         running.child.wait().unwrap();
         stop.store(true, Ordering::Relaxed);
