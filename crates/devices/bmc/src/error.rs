@@ -58,9 +58,9 @@ impl ErrorKind {
 
     const fn advice(self) -> &'static str {
         match self {
-            Self::Unreachable => "check that the BMC runs and that its address and port are reachable from here",
+            Self::Unreachable => "check that the BMC runs, and that spec.bmc.address is right and reachable from here",
             Self::TlsNotTrusted => {
-                "add the CA that signed the BMC's certificate, or set spec.bmc.disableCertificateVerification"
+                "have the server trust the CA that signed the BMC's certificate (--bmc-ca), or set spec.bmc.disableCertificateVerification"
             }
             Self::Unauthorized => {
                 "correct user and password in the Secret that spec.bmc.credentialsName names, and check the account's role"

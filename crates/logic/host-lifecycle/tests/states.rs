@@ -462,6 +462,20 @@ fn consent_is_used_up_by_what_it_was_given_for() {
 }
 
 #[test]
+fn consent_is_left_for_the_write_where_no_disk_is_cleaned() {
+    for (mode, left) in [(CleaningMode::Metadata, false), (CleaningMode::Disabled, true)] {
+        let mut world = World::settled(Some(URL));
+        world.annotate(annotation::OVERWRITE_OWNER, "someone");
+        world.edit(|spec| {
+            spec.image = None;
+            spec.automated_cleaning_mode = Some(mode);
+        });
+        world.settle();
+        assert_eq!(world.annotated(annotation::OVERWRITE_OWNER), left, "{mode:?}");
+    }
+}
+
+#[test]
 fn an_attempt_that_cannot_begin_is_no_failed_attempt() {
     let mut world = World::new();
     world.host.spec.image = Some(image(URL));

@@ -5,7 +5,7 @@ use api::metamorph::{AgentBoot, OperationStep, StepPhase};
 use provisioner::{Cause, Failure, Operation, Outcome, StepProgress, Verdict};
 use tokio::time::Instant;
 
-use crate::control::PowerAction;
+use crate::control::{ControlError, ControlErrorKind, PowerAction};
 use crate::failures::of_journal;
 use crate::host::NativeHost;
 
@@ -47,7 +47,9 @@ impl NativeHost {
         }
         let step = step_of(operation, BOOT_AGENT);
         let begun = step.phase == StepPhase::Running && own.as_ref().is_some_and(|b| b.boot_id.is_none());
-        let reconnecting = self.shared.started.elapsed() < self.shared.settings.timing.reconnect;
+        // An agent that this process has seen and that is not there any more will not come back by itself.
+        let lost = recorded.as_ref().is_some_and(|b| self.shared.hub.has_seen(self.uid(), b.generation));
+        let reconnecting = !lost && self.shared.started.elapsed() < self.shared.settings.timing.reconnect;
         let booted = self.live.timers().booted;
         if let (Some(boot), Some((generation, at))) = (&recorded, booted)
             && boot.generation == generation
@@ -102,7 +104,7 @@ impl NativeHost {
             self.live.timers().booted = None;
             return Err(self.silent(served, limit.as_secs()));
         }
-        let message = format!("waiting for the agent; the BMC has read {} MB of the medium", served / 1_000_000);
+        let message = format!("waiting for the agent; the BMC has read {} of the medium", amount(served));
         let left = (limit - since.elapsed()).as_secs() + 1;
         operation.progress(BOOT_AGENT, StepProgress { message: message.clone(), ..StepProgress::default() }).await;
         Ok(Verdict::working(message, left.min(15)))
@@ -111,12 +113,14 @@ impl NativeHost {
     fn silent(&self, served: u64, seconds: u64) -> Failure {
         let found = format!("boot the agent: {seconds} s after the reset it has not reported");
         let settings = &self.shared.settings;
-        if served == 0 {
-            let text = format!("{found}, and nothing has read the medium at {}", settings.media_base);
+        // Many BMCs look into a medium when it is inserted: that is no boot from it.
+        let read = served.saturating_sub(self.live.timers().read_before);
+        if read == 0 {
+            let text = format!("{found}, and nothing has read the medium at {} since", settings.media_base);
             return Failure::new(Cause::AgentSilent, text)
                 .advise("check that the BMC reaches that address, and that the machine's boot order allows virtual media; it is tried again");
         }
-        let text = format!("{found}, though {} MB of the medium have been read", served / 1_000_000);
+        let text = format!("{found}, though {} of the medium have been read", amount(read));
         Failure::new(Cause::AgentSilent, text).advise(format!(
             "look at the machine's console; its network must reach {} (spec.preprovisioningNetworkDataName, or DHCP); it is tried again",
             settings.agent_bases.join(" or ")
@@ -140,13 +144,31 @@ impl NativeHost {
             .offer(&shared.settings, &self.context.key, generation, self.context.agent_network.as_ref())
             .map_err(|e| Failure::new(Cause::InvalidRequest, format!("compose the boot medium: {e}")))?;
         self.live.timers().ejected = false;
-        bmc.insert(&url).await?;
+        bmc.insert(&url).await.map_err(|error| self.not_inserted(error))?;
         if self.context.boot_mode == api::metal3::BootMode::UefiSecureBoot {
             bmc.set_secure_boot(true).await?;
         }
         bmc.boot_once_from_medium().await?;
+        self.live.timers().read_before = shared.media.served(self.uid()).unwrap_or(0);
         bmc.power(PowerAction::Restart).await?;
         self.live.timers().booted = Some((generation, Instant::now()));
         Ok(())
     }
+
+    /// A BMC that refuses a medium has often tried to read it first.
+    fn not_inserted(&self, error: ControlError) -> Failure {
+        let refused = error.kind == ControlErrorKind::Refused;
+        let failure = Failure::from(error);
+        if !refused {
+            return failure;
+        }
+        let reach = format!("check that the BMC reaches {}", self.shared.settings.media_base);
+        let advice = failure.advice.as_ref().map_or_else(|| reach.clone(), |advice| format!("{reach}; {advice}"));
+        failure.advise(advice)
+    }
+}
+
+/// Bytes as people read them.
+fn amount(bytes: u64) -> String {
+    if bytes < 1_000_000 { format!("{} kB", bytes.div_ceil(1000)) } else { format!("{} MB", bytes / 1_000_000) }
 }

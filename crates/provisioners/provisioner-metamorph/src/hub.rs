@@ -17,6 +17,8 @@ struct Slot {
     /// Generation that counts; reports of an older one are refused.
     generation: Option<u64>,
     agent: Option<Agent>,
+    /// Newest generation of which an agent has reported to this process.
+    seen: Option<u64>,
     command: Option<Command>,
     acknowledged: Vec<CommandId>,
 }
@@ -143,6 +145,11 @@ impl Hub {
         (alive && agent.generation == generation && !slot.leaves()).then(|| agent.clone())
     }
 
+    /// Whether an agent of this generation, or of a later one, has ever reported to this process.
+    pub fn has_seen(&self, uid: &str, generation: u64) -> bool {
+        self.lock().get(uid).and_then(|slot| slot.seen).is_some_and(|seen| seen >= generation)
+    }
+
     /// Whether any agent of the host lives.
     pub fn any_agent(&self, uid: &str) -> Option<Agent> {
         let generation = self.lock().get(uid)?.agent.as_ref()?.generation;
@@ -206,6 +213,7 @@ impl Hub {
         let before = slot.agent.as_ref().map(|a| (a.boot_id.clone(), a.state.clone(), a.holding));
         let news = before.as_ref().is_none_or(|(boot, state, _)| *boot != report.boot_id || *state != report.state);
         let holding = before.filter(|(boot, ..)| *boot == report.boot_id).map_or(0, |(_, _, h)| h);
+        slot.seen = slot.seen.max(Some(report.generation));
         slot.agent = Some(Agent {
             generation: report.generation,
             boot_id: report.boot_id.clone(),
@@ -388,6 +396,18 @@ mod tests {
         assert_eq!(hub.report(report("b1", 1, 1, AgentState::Idle)).await, Err(Refusal::Superseded));
         assert!(hub.report(report("b2", 2, 5, AgentState::Idle)).await.is_ok());
         assert_eq!(hub.report(report("b2", 2, 5, AgentState::Idle)).await, Err(Refusal::Stale));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_agent_that_was_seen_is_remembered_when_it_is_forgotten() {
+        let (wake, _woken) = mpsc::unbounded_channel();
+        let hub = Hub::new(wake, Duration::from_secs(90));
+        hub.expect(&key(), Some(2));
+        assert!(!hub.has_seen("u", 2));
+        hub.report(report("b1", 2, 1, AgentState::Idle)).await.unwrap();
+        hub.forget_agent("u");
+        assert!(hub.agent("u", 2).is_none());
+        assert!(hub.has_seen("u", 2) && !hub.has_seen("u", 3));
     }
 
     #[tokio::test(start_paused = true)]

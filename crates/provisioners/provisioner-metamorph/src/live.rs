@@ -32,6 +32,8 @@ struct Connection {
 pub struct Timers {
     /// Generation that the machine was last reset for, and when.
     pub booted: Option<(u64, Instant)>,
+    /// How much of the medium had been read before that reset.
+    pub read_before: u64,
     /// When a polite power-off was asked for.
     pub soft_off: Option<Instant>,
     /// When a hard power change was asked for.

@@ -10,11 +10,28 @@ use tokio::net::{TcpListener, TcpStream};
 #[tokio::test]
 async fn a_machine_that_does_not_read_its_medium_is_told_from_a_silent_agent() {
     let world = World::start(Options::one_fake().with(&["--agent-boot-timeout", "3"])).await.unwrap();
-    world.sim.settings("node-0", json!({ "media": { "fail": true } })).await.unwrap();
+    // The BMC takes the medium, and then cannot read it any more.
+    let fault = json!({ "method": "POST", "path": "*ComputerSystem.Reset", "action": { "type": "hold" } });
+    world.sim.post("/machines/node-0/faults", fault).await.unwrap();
     world.apply_host("node-0", json!({})).await.unwrap();
+    world.sim.wait_held("node-0", 60).await.unwrap();
+    world.sim.settings("node-0", json!({ "media": { "fail": true } })).await.unwrap();
+    world.sim.post("/machines/node-0/resume", json!({})).await.unwrap();
     let says = ["nothing has read the medium", "BMC reaches"];
     let before = world.expect_error("node-0", "inspection error", &says).await.unwrap();
     world.expect_cause("node-0", "Inspect", "AgentSilent").await.unwrap();
+    world.sim.settings("node-0", json!({ "media": { "fail": false } })).await.unwrap();
+    world.expect_recovery(&before, ProvisioningState::Available).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_bmc_that_refuses_the_medium_is_told_to_look_for_its_server() {
+    let world = World::start(Options::one_fake()).await.unwrap();
+    world.sim.settings("node-0", json!({ "media": { "fail": true } })).await.unwrap();
+    world.apply_host("node-0", json!({})).await.unwrap();
+    let says = ["insert the medium", "400", "check that the BMC reaches http://"];
+    let before = world.expect_error("node-0", "inspection error", &says).await.unwrap();
+    world.expect_cause("node-0", "Inspect", "BmcRefused").await.unwrap();
     world.sim.settings("node-0", json!({ "media": { "fail": false } })).await.unwrap();
     world.expect_recovery(&before, ProvisioningState::Available).await.unwrap();
 }

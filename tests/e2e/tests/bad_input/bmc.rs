@@ -11,7 +11,7 @@ async fn a_wrong_address_is_named_and_a_corrected_one_is_tried_at_once() {
     let world = World::start(Options::one_fake()).await.unwrap();
     let address = "redfish-virtualmedia+http://127.0.0.1:1/redfish/v1/Systems/node-0";
     world.apply_host("node-0", json!({ "bmc": { "address": address } })).await.unwrap();
-    world.expect_error("node-0", REGISTRATION, &["127.0.0.1:1", "spec.bmc.address"]).await.unwrap();
+    world.expect_error("node-0", REGISTRATION, &["sign in", "127.0.0.1:1", "spec.bmc.address"]).await.unwrap();
     world.patch("node-0", json!({ "spec": { "bmc": { "address": world.sim.address("node-0") } } })).await.unwrap();
     world.expect_well("node-0", ProvisioningState::Available).await.unwrap();
 }

@@ -85,7 +85,7 @@ async fn a_malformed_network_of_the_agent_is_named_and_taken_when_it_is_mended()
     world.apply_secret("agent-net", json!({ "networkData": network("pigeons").to_string() })).await.unwrap();
     world.apply_host("node-0", json!({ "preprovisioningNetworkDataName": "agent-net" })).await.unwrap();
     let says = ["preprovisioningNetworkDataName", "pigeons"];
-    let before = world.expect_error("node-0", "inspection error", &says).await.unwrap();
+    let before = world.expect_error("node-0", REGISTRATION, &says).await.unwrap();
     world.apply_secret("agent-net", json!({ "networkData": network("ipv4").to_string() })).await.unwrap();
     world.expect_recovery(&before, ProvisioningState::Available).await.unwrap();
 }

@@ -25,7 +25,7 @@ pub async fn act(context: &Context, fetched: &Fetched, action: &Action) -> Resul
     if matches!(action, Action::Release) {
         journal.cancel_open("the host is let go").await?;
     }
-    let result = match prepare(context, fetched, Arc::new(journal)).await {
+    let result = match prepare(context, fetched, action, Arc::new(journal)).await {
         Ok(mut host) => call(context, fetched, action, host.as_mut()).await,
         Err(failure) => Err(failure),
     };
@@ -66,6 +66,7 @@ impl From<HostDataError> for NotDone {
 async fn prepare(
     context: &Context,
     fetched: &Fetched,
+    action: &Action,
     journal: Arc<super::journal::KubeJournal>,
 ) -> Result<Box<dyn Host>, NotDone> {
     let host = &fetched.host;
@@ -83,7 +84,16 @@ async fn prepare(
         _ => None,
     };
     let secrets = HostSecrets::new(&context.client, host);
-    let agent_network = if host.is_deleting() { None } else { secrets.agent_network().await? };
+    let agent_network = match action {
+        // The agent is not booted for these: a host that is settled does without.
+        Action::Adopt | Action::ReadPower | Action::SetPower(_) | Action::Release => None,
+        _ if host.is_deleting() => secrets.agent_network().await.unwrap_or_else(|error| {
+            // A deletion goes on without what is gone already.
+            tracing::warn!(host = %host.name_any(), "{error}; the agent will use DHCP");
+            None
+        }),
+        _ => secrets.agent_network().await?,
+    };
     let status = host.status.clone().unwrap_or_default();
     Ok(provisioner.host(HostContext {
         key: HostKey {

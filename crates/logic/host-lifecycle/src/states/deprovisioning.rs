@@ -42,15 +42,16 @@ fn decide(view: &View<'_>) -> Step {
 }
 
 fn conclude(mut draft: Draft<'_>, action: &Action, outcome: Outcome) -> Change {
-    if !matches!(action, Action::Deprovision { .. }) {
-        return draft.seal(Next::Now);
-    }
+    let Action::Deprovision { clean, .. } = action else { return draft.seal(Next::Now) };
     match outcome {
         Outcome::Done => {
             draft.status.provisioning.image = Image::default();
             draft.status.provisioning.custom_deploy = None;
             draft.status.operation_history.deprovision.end = Some(draft.now());
-            draft.use_up_consent();
+            if *clean {
+                // Where no disk is touched, the consent is for what comes next.
+                draft.use_up_consent();
+            }
             draft.event("DeprovisioningComplete", "The image was removed");
             let deleting = draft.view.host.is_deleting();
             draft.go(if deleting { State::PoweringOffBeforeDelete } else { State::Available });
