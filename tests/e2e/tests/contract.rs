@@ -1,0 +1,73 @@
+//! What a host costs, counted by those who pay: the BMC's request log and the API's audit log; and that a server that is told to
+//! stop leaves nothing open.
+
+use api::metal3::ProvisioningState;
+use e2e::{DiskImage, Options, World};
+use serde_json::{Value, json};
+
+/// Requests to the BMC from enrolment to provisioned (Ironic: about 116).
+const MOST_BMC_REQUESTS: u64 = 20;
+/// Writes to the API from enrolment to provisioned, progress apart (baremetal-operator: 21.6 without any journal).
+const MOST_API_WRITES: usize = 30;
+
+/// Requests so far that change something, by method and resource.
+fn writes(world: &World) -> Vec<String> {
+    let text = std::fs::read_to_string(world.folder.path().join("audit.jsonl")).unwrap();
+    let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    lines
+        .filter(|line| !matches!(line["method"].as_str(), Some("GET" | "HEAD" | "OPTIONS") | None))
+        .map(|line| format!("{} {} {}", line["method"], line["path"], line["code"]).replace('"', ""))
+        .collect()
+}
+
+#[tokio::test]
+async fn a_host_costs_few_bmc_requests_and_few_api_writes() {
+    let world = World::start(Options::one_fake()).await.unwrap();
+    let image = world.image("disk.raw", DiskImage::small().unwrap());
+    let before = writes(&world).len();
+    world.apply_host("node-0", json!({ "image": image })).await.unwrap();
+    world.expect_well("node-0", ProvisioningState::Provisioned).await.unwrap();
+    let machine = world.sim.now("node-0").await.unwrap();
+    let log = world.sim.get("/machines/node-0/requests").await.unwrap();
+    let requests: Vec<String> = log["requests"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|r| format!("{} {} {}", r["method"], r["path"], r["status"]).replace('"', ""))
+        .collect();
+    println!("{} BMC requests:\n  {}", requests.len(), requests.join("\n  "));
+    assert_eq!(log["total"], machine["counters"]["requests"]);
+    assert!(log["total"].as_u64().unwrap() <= MOST_BMC_REQUESTS, "{}", log["total"]);
+
+    let all = writes(&world).split_off(before);
+    // The two objects that a person applied are not the server's.
+    let own = all.len() - 2;
+    println!("{own} API writes:\n  {}", all.join("\n  "));
+    assert!(own <= MOST_API_WRITES, "{own} writes");
+    let sessions = world.sim.get("/events?machine=node-0").await.unwrap();
+    let opened = sessions["events"].as_array().unwrap().iter().filter(|e| !e["data"]["opened"].is_null()).count();
+    assert_eq!(opened, 1, "one session serves the host's whole life");
+}
+
+#[tokio::test]
+async fn a_server_that_is_told_to_stop_leaves_no_session_and_goes_on_where_it_was() {
+    let mut world = World::start(Options::one_fake()).await.unwrap();
+    world.apply_host("node-0", json!({})).await.unwrap();
+    world.expect_well("node-0", ProvisioningState::Available).await.unwrap();
+    let open = world.sim.now("node-0").await.unwrap();
+    assert_eq!(open["sessions"], 1, "{open}");
+    world.server.stop().await.unwrap();
+    let left = world.sim.now("node-0").await.unwrap();
+    assert_eq!(left["sessions"], 0, "{left}");
+    assert_eq!((&left["power"], &left["running"]), (&json!("On"), &json!("medium")), "the agent lives on: {left}");
+
+    world.start_server_again().await.unwrap();
+    let image = world.image("disk.raw", DiskImage::small().unwrap());
+    world.patch("node-0", json!({ "spec": { "image": image } })).await.unwrap();
+    world.expect_well("node-0", ProvisioningState::Provisioned).await.unwrap();
+    let machine = world.sim.wait("node-0", 30, "booted from its disk", |m| m["running"] == "disk").await.unwrap();
+    assert_eq!(machine["boots"], 2, "the agent that was there was used: {machine}");
+    world.server.stop().await.unwrap();
+    let left = world.sim.now("node-0").await.unwrap();
+    assert_eq!(left["sessions"], 0, "{left}");
+}
