@@ -117,7 +117,7 @@ impl EfiVariables {
     }
 
     fn is_efivarfs(&self) -> bool {
-        rustix::fs::statfs(&self.folder).is_ok_and(|stat| i64::from(stat.f_type) == EFIVARFS_MAGIC)
+        rustix::fs::statfs(&self.folder).is_ok_and(|stat| stat.f_type == EFIVARFS_MAGIC)
     }
 }
 

@@ -70,7 +70,7 @@ impl Loader {
             let path = self.index.module_path(entry);
             let result = File::open(self.tree.path(&path))
                 .map_err(|error| Errno::from_io_error(&error))
-                .and_then(|file| rustix::system::finit_module(file, c"", 0).map_err(Some));
+                .and_then(|file| rustix::system::finit_module(file, parameters(name), 0).map_err(Some));
             match result {
                 Ok(()) | Err(Some(Errno::EXIST)) => tracing::debug!("loaded {name}"),
                 // the driver has found no device it likes
@@ -128,6 +128,11 @@ impl Loader {
             start.elapsed().as_secs_f64()
         );
     }
+}
+
+/// Parameters of a module: bonding would make a bond of its own otherwise.
+fn parameters(name: &str) -> &'static std::ffi::CStr {
+    if name == "bonding" { c"max_bonds=0" } else { c"" }
 }
 
 /// Collects the contents of all files `modalias` below a folder; links are not followed.

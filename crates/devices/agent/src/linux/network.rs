@@ -210,7 +210,19 @@ impl<'a> Kernel<'a> {
         }
     }
 
+    /// Removes what an earlier attempt (or a driver, of itself) has made under this name; a device stays.
+    fn make_way(&self, name: &str) -> Result<(), NetworkError> {
+        let base = format!("sys/class/net/{name}");
+        if self.tree.exists(&base) && !self.tree.exists(&format!("{base}/device")) {
+            self.request(rtnetlink::delete(self.index(name)?), || format!("removing the older link {name}"))?;
+        }
+        Ok(())
+    }
+
     fn run(&self, step: &Operation) -> Result<(), NetworkError> {
+        if let Operation::Bond { name, .. } | Operation::Vlan { name, .. } = step {
+            self.make_way(name)?;
+        }
         let request = match step {
             Operation::Down { name } => rtnetlink::set_up(self.index(name)?, false),
             Operation::Up { name } => rtnetlink::set_up(self.index(name)?, true),

@@ -11,6 +11,7 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, 
 use super::netlink::{ACK, CREATE, DONE, DUMP, EXCL, Message, REPLACE, Request, attributes, messages};
 
 const NEWLINK: u16 = 16;
+const DELLINK: u16 = 17;
 const NEWADDR: u16 = 20;
 const GETADDR: u16 = 22;
 const NEWROUTE: u16 = 24;
@@ -107,6 +108,12 @@ pub fn set_mtu(index: u32, mtu: u32) -> Request {
 #[must_use]
 pub fn set_master(index: u32, master: u32) -> Request {
     Request::new(NEWLINK, ACK, 1, &link_body(index, 0, 0)).number(IFLA_MASTER, master)
+}
+
+/// Removes a link that is not a device.
+#[must_use]
+pub fn delete(index: u32) -> Request {
+    Request::new(DELLINK, ACK, 1, &link_body(index, 0, 0))
 }
 
 /// Makes a VLAN on a link.
