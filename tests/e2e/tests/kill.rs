@@ -46,8 +46,8 @@ const PATIENCE: u64 = 45;
 const QUIET: Duration = Duration::from_millis(250);
 /// Worlds at a time.
 const WORLDS: usize = 3;
-/// Effects that may be missing in another run, each with its reason.
-const DECIDED_BY_TIMING: &[(&str, &str)] = &[];
+/// How often a kill is tried whose effect does not come: how late the test sees what it waits for has a say in what comes after.
+const TRIES: usize = 3;
 
 /// How the server is started, each time in the same way: agents and BMCs know its addresses.
 struct Launch {
@@ -197,12 +197,13 @@ impl Stage {
     /// Operations with their ends: none more, none less, each destructive step in its first attempt.
     async fn expect_operations(&self, wanted: &[&str]) -> anyhow::Result<()> {
         let operations = self.operations().await?;
-        let found: Vec<String> = operations
+        let mut found: Vec<String> = operations
             .iter()
-            .map(|o| {
-                format!("{} {:?}", o.spec.operation.as_str(), o.status.as_ref().map(|s| s.phase).unwrap_or_default())
-            })
+            .map(|o| (o.spec.operation.as_str(), o.status.as_ref().map(|s| s.phase).unwrap_or_default()))
+            .map(|(operation, phase)| format!("{operation} {phase:?}"))
             .collect();
+        // What an inspection found is written after it has ended: killed in between, the agent is asked once more.
+        found.dedup_by(|next, before| next == before && next == "inspect Succeeded");
         ensure!(found == wanted, "the operations are {found:?}, not {wanted:?}");
         for step in operations.iter().filter_map(|o| o.status.as_ref()).flat_map(|s| &s.steps) {
             ensure!(step.phase == StepPhase::Done, "the step {} is {:?}", step.name, step.phase);
@@ -391,37 +392,57 @@ async fn nothing_left(stage: &Stage) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// One life, killed at `cut`: the labels of its effects.
-async fn run(cut: Option<Cut>) -> anyhow::Result<Vec<String>> {
-    let image = DiskImage::small()?;
-    let killed = cut.is_some();
-    let stage = Stage::start(cut.clone()).await?;
-    let result = match live(&stage, image).await {
-        Ok(()) if killed && !stage.effects.has_struck() => {
-            let excused =
-                DECIDED_BY_TIMING.iter().any(|(what, _)| cut.as_ref().is_some_and(|c| c.label.starts_with(what)));
-            if excused { Ok(()) } else { Err(anyhow::anyhow!("this effect did not come")) }
+/// How a life ended.
+struct Lived {
+    labels: Vec<String>,
+    killed: bool,
+}
+
+/// One life, killed at `cut`.
+async fn run(cut: Option<Cut>) -> anyhow::Result<Lived> {
+    let stage = Stage::start(cut).await?;
+    let result = live(&stage, DiskImage::small()?).await;
+    let (labels, killed) = (stage.effects.labels(), stage.effects.has_struck());
+    match result {
+        Ok(()) => stage.end().await.map(|()| Lived { labels, killed }),
+        Err(error) => {
+            let text = stage.describe().await;
+            // What matters is why the life failed.
+            let _ = stage.end().await;
+            Err(error.context(text))
         }
-        other => other,
-    };
-    let labels = stage.effects.labels();
-    if let Err(error) = result {
-        let text = stage.describe().await;
-        let keep = stage.folder.path().display().to_string();
-        return Err(error.context(format!("{text}\n(folder {keep})")));
     }
-    stage.end().await?;
-    Ok(labels)
+}
+
+/// A life that is killed at `cut`; tried again if it has not come to that.
+async fn killed(cut: &Cut) -> anyhow::Result<()> {
+    for _ in 0..TRIES {
+        if run(Some(cut.clone())).await?.killed {
+            return Ok(());
+        }
+    }
+    bail!("this effect did not come in {TRIES} lives")
+}
+
+/// Whether the effect belongs to each life: progress within a step is written every few seconds, if there is time for it.
+fn in_each_life(label: &str) -> bool {
+    !(label.starts_with("api PUT hostoperations/") && label.contains('#'))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killed_at_any_effect_it_goes_on_and_repeats_nothing() {
     let started = Instant::now();
-    let labels = run(None).await.unwrap_or_else(|error| panic!("a life without a kill: {error:#}"));
+    let labels = run(None).await.unwrap_or_else(|error| panic!("a life without a kill: {error:#}")).labels;
     println!("{} effects in {} ms:\n  {}", labels.len(), started.elapsed().as_millis(), labels.join("\n  "));
+    for kind in
+        ["api POST", "api PUT", "api PATCH", "bmc POST", "bmc PATCH", "bmc DELETE", "agent command", "agent ack"]
+    {
+        assert!(labels.iter().any(|label| label.starts_with(kind)), "nothing of the kind {kind} was recorded");
+    }
     let only = std::env::var("KILL_ONLY").unwrap_or_default();
     let cuts: Vec<Cut> = labels
         .into_iter()
+        .filter(|label| in_each_life(label))
         .flat_map(|label| [Side::Before, Side::After].map(|side| Cut { label: label.clone(), side }))
         .filter(|cut| format!("{} {}", cut.side, cut.label).contains(&only))
         .collect();
@@ -429,10 +450,10 @@ async fn killed_at_any_effect_it_goes_on_and_repeats_nothing() {
     let runs = futures::stream::iter(cuts.into_iter().enumerate()).map(|(index, cut)| {
         tokio::spawn(async move {
             let (started, name) = (Instant::now(), format!("{} {}", cut.side, cut.label));
-            let result = run(Some(cut)).await;
+            let result = killed(&cut).await;
             let word = if result.is_ok() { "ok" } else { "FAILED" };
             println!("{index:3} {:6} ms {word:6} {name}", started.elapsed().as_millis());
-            result.err().map(|error| format!("killed {name}: {:#}", error))
+            result.err().map(|error| format!("killed {name}: {error:#}"))
         })
     });
     let failures: Vec<String> = runs.buffer_unordered(WORLDS).filter_map(|r| async { r.unwrap() }).collect().await;
