@@ -297,7 +297,12 @@ async fn start_server(
         command.arg(flag).arg(address.to_string());
     }
     command.arg("--api-audit-log").arg(folder.path().join("audit.jsonl"));
-    command.arg("--agent-image").arg(agent_image()?).args(["--agent-reconnect", "4", "--retry-after", "1"]);
+    command.arg("--agent-image").arg(agent_image()?);
+    for (flag, value) in [("--agent-reconnect", "4"), ("--retry-after", "1")] {
+        if !options.arguments.iter().any(|a| a == flag) {
+            command.args([flag, value]);
+        }
+    }
     command.args(&options.arguments);
     let mut server = Running::start(command, &folder.path().join("server.log"))?;
     let mut last = String::new();

@@ -3,6 +3,8 @@
 
 mod agent;
 mod bmc;
+mod deletion;
+mod faults;
 mod image;
 mod owner;
 mod secrets;

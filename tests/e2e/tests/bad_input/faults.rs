@@ -1,0 +1,123 @@
+//! BMCs and machines that fail for a while: what was asked for happens all the same, and once.
+
+use api::metal3::ProvisioningState;
+use api::metamorph::{OperationPhase, OperationType};
+use e2e::{Behaviour, DiskImage, Options, World};
+use serde_json::{Value, json};
+
+async fn fault(world: &World, method: &str, path: &str, count: u32, action: Value) {
+    let rule = json!({ "method": method, "path": path, "count": count, "action": action });
+    world.sim.post("/machines/node-0/faults", rule).await.unwrap();
+}
+
+async fn runs_from_disk(world: &World) {
+    world.sim.wait("node-0", 30, "booted from its disk", |m| m["running"] == "disk").await.unwrap();
+}
+
+#[tokio::test]
+async fn a_bmc_that_stumbles_at_each_step_costs_retries_and_no_second_write() {
+    let world = World::start(Options::one_fake()).await.unwrap();
+    fault(&world, "GET", "*/Systems/node-0", 2, json!({ "type": "status", "status": 503 })).await;
+    fault(&world, "GET", "*/VirtualMedia", 1, json!({ "type": "garbage" })).await;
+    fault(&world, "POST", "*InsertMedia", 1, json!({ "type": "drop", "when": "after" })).await;
+    fault(&world, "PATCH", "*/Systems/node-0", 1, json!({ "type": "drop", "when": "before" })).await;
+    fault(&world, "POST", "*ComputerSystem.Reset", 1, json!({ "type": "drop", "when": "after" })).await;
+    fault(&world, "POST", "*EjectMedia", 1, json!({ "type": "delay", "ms": 700 })).await;
+    let image = world.image("disk.raw", DiskImage::small().unwrap());
+    world.apply_host("node-0", json!({ "image": image })).await.unwrap();
+    world.expect_well("node-0", ProvisioningState::Provisioned).await.unwrap();
+    runs_from_disk(&world).await;
+    assert_eq!(world.images.requests("disk.raw"), 1, "the image was written more than once");
+    let faults = world.sim.get("/machines/node-0/faults").await.unwrap();
+    for rule in faults["faults"].as_array().unwrap() {
+        assert_eq!(rule["count"], 0, "this fault never struck: {rule}");
+    }
+}
+
+#[tokio::test]
+async fn actions_that_are_tasks_are_waited_for() {
+    let world = World::start(Options::one_fake()).await.unwrap();
+    world.sim.settings("node-0", json!({ "asyncActions": true, "taskDelayMs": 300 })).await.unwrap();
+    let image = world.image("disk.raw", DiskImage::small().unwrap());
+    world.apply_host("node-0", json!({ "image": image })).await.unwrap();
+    world.expect_well("node-0", ProvisioningState::Provisioned).await.unwrap();
+    runs_from_disk(&world).await;
+}
+
+#[tokio::test]
+async fn sessions_that_others_hold_are_an_error_that_says_so() {
+    let world = World::start(Options::one_fake()).await.unwrap();
+    world.sim.settings("node-0", json!({ "sessionLimit": 0, "basicAuth": false })).await.unwrap();
+    world.apply_host("node-0", json!({})).await.unwrap();
+    let before = world.expect_error("node-0", "registration error", &["session", "end sessions"]).await.unwrap();
+    world.sim.settings("node-0", json!({ "sessionLimit": 16 })).await.unwrap();
+    world.expect_recovery(&before, ProvisioningState::Available).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_session_that_the_bmc_forgets_is_opened_anew() {
+    let world = World::start(Options::one_fake()).await.unwrap();
+    world.apply_host("node-0", json!({})).await.unwrap();
+    world.expect_well("node-0", ProvisioningState::Available).await.unwrap();
+    let path = format!("{}/machines/node-0/sessions", world.sim.ready["control"].as_str().unwrap());
+    assert!(reqwest::Client::new().delete(path).send().await.unwrap().status().is_success());
+    let image = world.image("disk.raw", DiskImage::small().unwrap());
+    world.patch("node-0", json!({ "spec": { "image": image } })).await.unwrap();
+    world.expect_well("node-0", ProvisioningState::Provisioned).await.unwrap();
+    runs_from_disk(&world).await;
+}
+
+#[tokio::test]
+async fn a_reset_that_does_nothing_is_an_error_until_it_does() {
+    let world = World::start(Options::one_fake().with(&["--agent-boot-timeout", "3"])).await.unwrap();
+    world.sim.settings("node-0", json!({ "powerStuck": true })).await.unwrap();
+    world.apply_host("node-0", json!({})).await.unwrap();
+    let before = world.expect_error("node-0", "inspection error", &["nothing has read the medium"]).await.unwrap();
+    world.expect_cause("node-0", "Inspect", "AgentSilent").await.unwrap();
+    world.sim.settings("node-0", json!({ "powerStuck": false })).await.unwrap();
+    world.expect_recovery(&before, ProvisioningState::Available).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_medium_that_is_taken_out_before_the_boot_is_put_in_again() {
+    let world = World::start(Options::one_fake().with(&["--agent-boot-timeout", "3"])).await.unwrap();
+    fault(&world, "POST", "*ComputerSystem.Reset", 1, json!({ "type": "hold" })).await;
+    world.apply_host("node-0", json!({})).await.unwrap();
+    world.sim.wait_held("node-0", 60).await.unwrap();
+    world.sim.post("/machines/node-0/eject", json!({})).await.unwrap();
+    world.sim.post("/machines/node-0/resume", json!({})).await.unwrap();
+    let before = world.expect_error("node-0", "inspection error", &["nothing has read the medium"]).await.unwrap();
+    world.expect_recovery(&before, ProvisioningState::Available).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_machine_that_loses_its_agent_while_it_writes_is_booted_and_written_again() {
+    let world = World::start(Options::one_fake().with(&["--agent-silence", "2"])).await.unwrap();
+    let image = world.image("disk.raw", DiskImage::small().unwrap());
+    world.images.set("disk.raw", Behaviour::Stalled);
+    world.apply_host("node-0", json!({ "image": image })).await.unwrap();
+    world.images.wait_stalled("disk.raw", 1).await.unwrap();
+    world.images.set("disk.raw", Behaviour::Good);
+    world.sim.post("/machines/node-0/power", json!({ "action": "ForceOff" })).await.unwrap();
+    world.expect_well("node-0", ProvisioningState::Provisioned).await.unwrap();
+    runs_from_disk(&world).await;
+    let operations = world.operations("node-0").await.unwrap();
+    let written = operations.iter().find(|o| o.spec.operation == OperationType::Provision).unwrap();
+    let status = written.status.as_ref().unwrap();
+    assert_eq!(status.phase, OperationPhase::Succeeded);
+    let attempts: Vec<_> = status.steps.iter().map(|s| (s.name.as_str(), s.attempt)).collect();
+    assert!(attempts.contains(&("write-image", Some(2))), "{attempts:?}");
+}
+
+#[tokio::test]
+async fn a_download_that_breaks_off_is_taken_up_again() {
+    let world = World::start(Options::one_fake()).await.unwrap();
+    let image = world.image("disk.raw", DiskImage::small().unwrap());
+    world.images.set("disk.raw", Behaviour::Stalled);
+    world.apply_host("node-0", json!({ "image": image })).await.unwrap();
+    world.images.wait_stalled("disk.raw", 1).await.unwrap();
+    world.images.set("disk.raw", Behaviour::Good);
+    world.expect_well("node-0", ProvisioningState::Provisioned).await.unwrap();
+    let operations = world.operations("node-0").await.unwrap();
+    assert_eq!(operations.len(), 2, "the write went on, it was not begun anew");
+}
