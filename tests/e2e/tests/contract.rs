@@ -1,5 +1,11 @@
 //! What a host costs, counted by those who pay: the BMC's request log and the API's audit log; and that a server that is told to
 //! stop leaves nothing open.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "tests fail by panicking and say what they did"
+)]
 
 use api::metal3::ProvisioningState;
 use e2e::{DiskImage, Options, World};

@@ -1,4 +1,10 @@
 //! A host's whole life on a fake machine: the real agent as a process, real files as disks, real HTTP and TLS in between.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "tests fail by panicking and say what they did"
+)]
 
 use api::metal3::{ProvisioningState, annotation};
 use e2e::{DiskImage, GPT, Options, UsedDisk, World, bytes_at, machine, partitions, tool};

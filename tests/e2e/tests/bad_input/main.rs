@@ -1,5 +1,11 @@
 //! Bad input through the whole stack: each ends as the right error, with a message that names the cause and what to do, is tried
 //! again, and is over by itself when its cause is gone.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "tests fail by panicking and say what they did"
+)]
 
 mod agent;
 mod bmc;
