@@ -214,6 +214,21 @@ impl Stage {
         Ok(())
     }
 
+    /// What the machine has booted. The agent may be booted again when the server was killed while it waited for it; a system on the
+    /// disk is not to be disturbed.
+    async fn expect_boots(&self, wanted: &[&str]) -> anyhow::Result<()> {
+        let events = self.sim.get(&format!("/events?machine={HOST}")).await?;
+        let events = events["events"].as_array().cloned().unwrap_or_default();
+        let boots =
+            events.iter().filter(|event| event["kind"] == "boot").map(|event| event["data"]["running"].as_str());
+        let boots: Vec<&str> = boots.map(Option::unwrap_or_default).collect();
+        let again = boots.windows(2).filter(|pair| pair == &["medium", "medium"]).count();
+        let mut different = boots.clone();
+        different.dedup_by(|next, before| next == before && *next == "medium");
+        ensure!(different == wanted && again <= 1, "the machine booted {boots:?}, not {wanted:?}");
+        Ok(())
+    }
+
     /// The first bytes of the machine's disk, at least `length`.
     fn disk(&self, length: usize) -> anyhow::Result<Vec<u8>> {
         let machine = self.sim.machine(HOST);
@@ -331,6 +346,8 @@ async fn live(stage: &Stage, image: &DiskImage) -> anyhow::Result<()> {
     ensure!(&disk[512..520] == b"EFI PART", "the disk has no partition table");
     let machine = stage.machine().await?;
     ensure!(machine["medium"].is_null(), "a medium is left in the drive: {machine}");
+    ensure!(machine["sessions"].as_u64() <= Some(1), "sessions of a dead server are left: {machine}");
+    stage.expect_boots(&["medium", "disk"]).await?;
 
     let none = json!({ "spec": { "image": null } });
     stage.hosts().patch(HOST, &PatchParams::default(), &Patch::Merge(&none)).await?;
@@ -338,6 +355,7 @@ async fn live(stage: &Stage, image: &DiskImage) -> anyhow::Result<()> {
     stage.effects.quiet(QUIET).await;
     stage.expect_operations(&["inspect Succeeded", "provision Succeeded", "deprovision Succeeded"]).await?;
     ensure!(&stage.disk(4096)?[512..520] != b"EFI PART", "the disk has its partition table still");
+    stage.expect_boots(&["medium", "disk", "medium"]).await?;
 
     stage.hosts().delete(HOST, &DeleteParams::default()).await?;
     let gone = kube::runtime::wait::await_condition(stage.hosts(), HOST, |host: Option<&BareMetalHost>| host.is_none());
