@@ -23,6 +23,8 @@ use crate::identity::Identity;
 
 /// Namespace of the server's own objects in the embedded API.
 const OWN_NAMESPACE: &str = "metamorph-system";
+/// How long reconciles under way may take when the server stops. Kubernetes kills after 30 s.
+const FINISH: Duration = Duration::from_secs(5);
 /// How long open connections may take when the server stops.
 const GRACE: Duration = Duration::from_secs(3);
 
@@ -187,8 +189,17 @@ impl Running {
     /// Controllers first, then sessions on BMCs, then the endpoints.
     pub async fn stop(self) {
         let _ = self.stop.send(true);
-        if let Err(error) = self.controller.await {
-            tracing::error!(%error, "the host controller ended badly");
+        let mut controller = self.controller;
+        match tokio::time::timeout(FINISH, &mut controller).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::error!(%error, "the host controller ended badly"),
+            Err(_) => {
+                // What hangs is given up, as a crash would: the next start goes on from what is recorded.
+                tracing::warn!("work under way did not come to its end within {} s: it is left", FINISH.as_secs());
+                controller.abort();
+                // It ends by the abort, which it has just been told.
+                let _ = controller.await;
+            }
         }
         self.provisioner.close().await;
         self.endpoints.graceful_shutdown(Some(GRACE));
@@ -247,9 +258,7 @@ fn own_address(unspecified: IpAddr) -> anyhow::Result<IpAddr> {
     let socket = std::net::UdpSocket::bind((unspecified, 0)).context(attempt)?;
     // Addresses for documentation (RFC 5737, RFC 3849): a route is chosen, no packet leaves.
     let there = if unspecified.is_ipv4() { "192.0.2.1:9" } else { "[2001:db8::1]:9" };
-    if socket.connect(there).is_err() {
-        return Ok(IpAddr::from([127, 0, 0, 1]));
-    }
+    socket.connect(there).context(attempt)?;
     Ok(socket.local_addr().context(attempt)?.ip())
 }
 

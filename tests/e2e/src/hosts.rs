@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use api::metal3::ProvisioningState;
+use api::metamorph::{HostOperation, OperationPhase};
+use kube::Api;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Command;
@@ -120,6 +122,22 @@ impl World {
         ensure!(status.error_type.is_none(), "an error type is left: {:?}", status.error_type);
         ensure!(status.error_count == 0, "{} failures are still counted", status.error_count);
         Ok(())
+    }
+
+    /// Waits until the operation of this name has succeeded.
+    ///
+    /// # Errors
+    /// When that does not happen in time.
+    pub async fn wait_operation(&self, name: &str) -> anyhow::Result<()> {
+        let api: Api<HostOperation> = Api::default_namespaced(self.client.clone());
+        let succeeded = |operation: Option<&HostOperation>| {
+            operation.and_then(|o| o.status.as_ref()).is_some_and(|s| s.phase == OperationPhase::Succeeded)
+        };
+        let waited = kube::runtime::wait::await_condition(api, name, succeeded);
+        match tokio::time::timeout(Duration::from_secs(PATIENCE), waited).await {
+            Ok(result) => result.map(|_| ()).context("watch the operation"),
+            Err(_) => bail!("{name} has not succeeded within {PATIENCE} s; {}", self.describe(name).await),
+        }
     }
 
     /// Creates or replaces a Secret.

@@ -8,7 +8,7 @@
 )]
 
 use api::metal3::ProvisioningState;
-use e2e::{DiskImage, Options, World};
+use e2e::{DiskImage, Options, World, machine};
 use serde_json::{Value, json};
 
 /// Requests to the BMC from enrolment to provisioned (Ironic: about 116).
@@ -76,4 +76,21 @@ async fn a_server_that_is_told_to_stop_leaves_no_session_and_goes_on_where_it_wa
     world.server.stop().await.unwrap();
     let left = world.sim.now("node-0").await.unwrap();
     assert_eq!(left["sessions"], 0, "{left}");
+}
+
+#[tokio::test]
+async fn a_bmc_that_hangs_does_not_keep_the_server_from_stopping() {
+    let machines = vec![machine("node-0"), machine("node-1")];
+    let mut world = World::start(Options { machines, ..Options::one_fake() }).await.unwrap();
+    let fault = json!({ "method": "POST", "path": "*ComputerSystem.Reset", "action": { "type": "hold" } });
+    world.sim.post("/machines/node-0/faults", fault).await.unwrap();
+    world.apply_host("node-0", json!({})).await.unwrap();
+    world.apply_host("node-1", json!({})).await.unwrap();
+    world.expect_well("node-1", ProvisioningState::Available).await.unwrap();
+    world.sim.wait_held("node-0", 60).await.unwrap();
+    world.server.stop().await.unwrap();
+    for id in ["node-0", "node-1"] {
+        let machine = world.sim.now(id).await.unwrap();
+        assert_eq!(machine["sessions"], 0, "{machine}");
+    }
 }

@@ -1,7 +1,7 @@
 //! Bringing the agent up on a machine: one boot from the medium, recorded before it happens.
 
 use agent_protocol::AgentState;
-use api::metamorph::{AgentBoot, OperationStep, StepPhase};
+use api::metamorph::{AgentBoot, OperationPhase, OperationStep, OperationType, StepPhase};
 use provisioner::{Cause, Failure, Operation, Outcome, StepProgress, Verdict};
 use tokio::time::Instant;
 
@@ -49,7 +49,10 @@ impl NativeHost {
         let begun = step.phase == StepPhase::Running && own.as_ref().is_some_and(|b| b.boot_id.is_none());
         // An agent that this process has seen and that is not there any more will not come back by itself.
         let lost = recorded.as_ref().is_some_and(|b| self.shared.hub.has_seen(self.uid(), b.generation));
-        let reconnecting = !lost && self.shared.started.elapsed() < self.shared.settings.timing.reconnect;
+        // One that wrote a system has left for it.
+        let left = own.is_none()
+            && matches!(self.context.journal.newest(), Some((_, OperationType::Provision, OperationPhase::Succeeded)));
+        let reconnecting = !lost && !left && self.live.since.elapsed() < self.shared.settings.timing.reconnect;
         let booted = self.live.timers().booted;
         if let (Some(boot), Some((generation, at))) = (&recorded, booted)
             && boot.generation == generation

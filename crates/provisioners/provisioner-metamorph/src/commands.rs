@@ -2,8 +2,8 @@
 
 use agent_protocol::{Action, Command, CommandId, Outcome as AgentOutcome, Phase, Progress};
 use api::metamorph::StepPhase;
-use provisioner::{Failure, Operation, StepProgress, Working};
-use tokio::time::Duration;
+use provisioner::{Cause, Failure, Operation, StepProgress, Working};
+use tokio::time::{Duration, Instant};
 
 use crate::boot::step_of;
 use crate::failures::of_journal;
@@ -28,7 +28,9 @@ impl NativeHost {
         action: Action,
     ) -> Result<Ran, Failure> {
         let recorded = step_of(operation, step);
-        let same_boot = recorded.phase == StepPhase::Running && recorded.boot_id.as_deref() == Some(boot_id);
+        // A step that is done but whose end could not be recorded is looked at again, not run again.
+        let begun = matches!(recorded.phase, StepPhase::Running | StepPhase::Done);
+        let same_boot = begun && recorded.boot_id.as_deref() == Some(boot_id);
         let attempt = if same_boot {
             recorded.attempt.unwrap_or(1)
         } else {
@@ -44,7 +46,9 @@ impl NativeHost {
         };
         let command = Command { id: id.clone(), action };
         let working = |text: String| Ran::Working(Working { step: text, look_again: Duration::from_secs(15) });
-        match self.shared.hub.command(self.uid(), command) {
+        let state = self.shared.hub.command(self.uid(), command);
+        self.watch_for_stall(step, &state)?;
+        match state {
             CommandState::Given => Ok(working(format!("{step}: given to the agent"))),
             CommandState::Running(progress) => {
                 let text = sentence(&progress);
@@ -62,6 +66,28 @@ impl NativeHost {
                 Ok(working(text))
             }
             CommandState::Finished(outcome) => Ok(Ran::Finished(id, outcome)),
+        }
+    }
+}
+
+impl NativeHost {
+    /// A command that shows nothing new for too long has hung: a disk that does not answer, a download that trickles.
+    fn watch_for_stall(&self, step: &str, state: &CommandState) -> Result<(), Failure> {
+        let shown = format!("{step} {state:?}");
+        let mut timers = self.live.timers();
+        let limit = self.shared.settings.timing.stall;
+        match &timers.shown {
+            Some((before, since)) if *before == shown && since.elapsed() >= limit => {
+                timers.shown = None;
+                let text = format!("{step}: nothing has changed for {} s", limit.as_secs());
+                Err(Failure::new(Cause::HardwareFailed, text)
+                    .advise("look at the machine's disks and at the image's server; it is tried again"))
+            }
+            Some((before, _)) if *before == shown => Ok(()),
+            _ => {
+                timers.shown = Some((shown, Instant::now()));
+                Ok(())
+            }
         }
     }
 }

@@ -7,8 +7,9 @@ use api::metal3::{ChecksumType, DiskFormat};
 use api::metamorph::{OperationPhase, OperationType, StepPhase};
 use async_trait::async_trait;
 use provisioner::{
-    Cause, CleaningRequest, Deploy, Failure, Operation, Outcome, ProvisionRequest, Retry, Verdict, Working,
+    Cause, CleaningRequest, Deploy, Failure, Operation, Outcome, ProvisionRequest, Retry, Verdict,
 };
+use tokio::time::Instant;
 
 use crate::boot::{BOOT_AGENT, step_of};
 use crate::commands::Ran;
@@ -42,7 +43,9 @@ impl Deploy for NativeHost {
         let plan: &[&str] = if request.clean { &[BOOT_AGENT, WIPE] } else { &[POWER_OFF] };
         let mut operation =
             self.context.journal.open(OperationType::Deprovision, plan).await.map_err(|e| of_journal(&e))?;
-        let result = if request.clean {
+        // Cleaning that has begun is brought to its end, whatever the mode has been changed to meanwhile.
+        let cleans = operation.status().steps.iter().any(|s| s.name == WIPE);
+        let result = if cleans {
             self.wipe_steps(operation.as_mut(), request).await
         } else {
             self.power_off_step(operation.as_mut()).await
@@ -143,20 +146,24 @@ impl NativeHost {
 
     /// Medium out, the agent leaves, the firmware boots the disk.
     async fn boot_disk(&self, operation: &mut dyn Operation) -> Outcome<()> {
-        let bmc = self.bmc().await?;
-        if !self.live.timers().ejected {
-            let before = bmc.calls();
-            bmc.eject().await?;
-            self.live.timers().ejected = true;
-            Self::account(operation, bmc.as_ref(), before);
+        if !self.live.timers().ejected
+            && let Err(failure) = self.medium_out(operation).await
+        {
+            // The image is on the disk: a BMC that does not answer now is no reason to write it again.
+            let since = *self.live.timers().eject_failing.get_or_insert_with(Instant::now);
+            if since.elapsed() < self.shared.settings.timing.eject {
+                return Ok(Verdict::working(format!("taking the medium out: {}", failure.message), 10));
+            }
+            tracing::warn!(host = %self.context.key.name, "the medium stays in: {}", failure.message);
         }
         let boot_id = step_of(operation, BOOT_DISK).boot_id.unwrap_or_default();
         let agent = self.shared.hub.any_agent(self.uid()).filter(|a| a.boot_id == boot_id);
         if agent.is_none() {
-            if self.shared.started.elapsed() < self.shared.settings.timing.reconnect {
+            if self.live.since.elapsed() < self.shared.settings.timing.reconnect {
                 return Ok(Verdict::working("waiting for the agent to leave for the disk", 1));
             }
             // The agent is dead, the image is on the disk: the BMC does what the agent would have done.
+            let bmc = self.bmc().await?;
             let before = bmc.calls();
             bmc.boot_normally().await?;
             bmc.power(PowerAction::Restart).await?;
@@ -172,6 +179,17 @@ impl NativeHost {
             }
             Ran::Finished(id, outcome) => Err(self.unexpected(&id, &outcome)),
         }
+    }
+
+    async fn medium_out(&self, operation: &mut dyn Operation) -> Result<(), Failure> {
+        let bmc = self.bmc().await?;
+        let before = bmc.calls();
+        bmc.eject().await?;
+        Self::account(operation, bmc.as_ref(), before);
+        let mut timers = self.live.timers();
+        timers.ejected = true;
+        timers.eject_failing = None;
+        Ok(())
     }
 
     async fn provisioned(&self, operation: &mut dyn Operation, text: &str) -> Outcome<()> {
@@ -207,18 +225,17 @@ impl NativeHost {
             operation.intent(POWER_OFF, 1, None).await.map_err(|e| of_journal(&e))?;
         }
         let before = bmc.calls();
-        let off = !bmc.powered_on().await?;
-        if !off && !self.context.disable_power_off {
-            bmc.power(PowerAction::HardOff).await?;
-        }
+        let waiting = if self.context.disable_power_off { false } else { !self.hard_off(bmc.as_ref()).await? };
         Self::account(operation, bmc.as_ref(), before);
-        if !off && !self.context.disable_power_off {
-            return Ok(Verdict::Working(Working {
-                step: "waiting for the power to go".to_owned(),
-                look_again: tokio::time::Duration::from_secs(1),
-            }));
+        if waiting {
+            return Ok(Verdict::working("waiting for the power to go", 1));
         }
-        operation.done(POWER_OFF, "the machine is off; its disks are untouched");
+        let text = if self.context.disable_power_off {
+            "its disks are untouched; power is left alone (spec.disablePowerOff)"
+        } else {
+            "the machine is off; its disks are untouched"
+        };
+        operation.done(POWER_OFF, text);
         operation.finish(Ok("deprovisioned without cleaning")).await.map_err(|e| of_journal(&e))?;
         self.shared.hub.forget_agent(self.uid());
         Ok(Verdict::Done(()))

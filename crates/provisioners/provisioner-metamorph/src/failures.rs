@@ -68,6 +68,6 @@ pub fn of_command(error: &CommandError) -> Failure {
 
 /// The journal could not be written.
 pub fn of_journal(error: &JournalError) -> Failure {
-    Failure::new(Cause::Internal, error.to_string())
+    Failure::new(Cause::JournalUnavailable, error.to_string())
         .advise("check the Kubernetes API; nothing was done, it is tried again")
 }

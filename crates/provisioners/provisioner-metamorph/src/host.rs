@@ -19,7 +19,6 @@ pub struct Shared {
     pub media: MediaStore,
     pub connect: Box<dyn Connect>,
     pub live: Live,
-    pub started: tokio::time::Instant,
 }
 
 /// One host for one reconcile.

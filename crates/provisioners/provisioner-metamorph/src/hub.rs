@@ -21,6 +21,8 @@ struct Slot {
     seen: Option<u64>,
     command: Option<Command>,
     acknowledged: Vec<CommandId>,
+    /// Boots that another boot has followed: one machine runs one kernel, what they say comes late.
+    retired: Vec<String>,
 }
 
 impl Slot {
@@ -30,6 +32,13 @@ impl Slot {
             Some(AgentState::Finished { command, outcome: Outcome::Leaving }) => self.acknowledged.contains(command),
             _ => false,
         }
+    }
+
+    fn retire(&mut self, boot_id: String) {
+        if self.retired.len() >= MAX_ACKNOWLEDGED {
+            self.retired.remove(0);
+        }
+        self.retired.push(boot_id);
     }
 
     fn acknowledge(&mut self, id: &CommandId) {
@@ -109,6 +118,7 @@ impl Hub {
     pub fn expect(&self, key: &HostKey, generation: Option<u64>) {
         let mut slots = self.lock();
         let slot = slots.entry(key.uid.clone()).or_default();
+        let news = slot.key.as_ref() != Some(key) || generation > slot.generation;
         slot.key = Some(key.clone());
         if generation > slot.generation {
             slot.generation = generation;
@@ -118,7 +128,9 @@ impl Hub {
             }
         }
         drop(slots);
-        self.changed.notify_waiters();
+        if news {
+            self.changed.notify_waiters();
+        }
     }
 
     /// Forgets the host's agent: its machine was switched off or leaves.
@@ -141,7 +153,12 @@ impl Hub {
         let slots = self.lock();
         let slot = slots.get(uid)?;
         let agent = slot.agent.as_ref()?;
-        let alive = agent.holding > 0 || agent.seen.elapsed() < self.silence;
+        // One that writes is given more time: a network that is away for minutes does not stop the write.
+        let patience = match agent.state {
+            AgentState::Running { .. } => self.silence * 6,
+            _ => self.silence,
+        };
+        let alive = agent.holding > 0 || agent.seen.elapsed() < patience;
         (alive && agent.generation == generation && !slot.leaves()).then(|| agent.clone())
     }
 
@@ -171,7 +188,13 @@ impl Hub {
                 AgentState::Finished { command: id, outcome } if *id == command.id => {
                     return CommandState::Finished(outcome.clone());
                 }
-                AgentState::Finished { command: id, .. } if !slot.acknowledged.contains(id) => over = Some(id.clone()),
+                AgentState::Finished { command: id, outcome } => {
+                    let same_step = id.operation == command.id.operation && id.step == command.id.step;
+                    // Leave to go is never given by the way: the machine would boot what is on its disk.
+                    if !same_step && *outcome != Outcome::Leaving && !slot.acknowledged.contains(id) {
+                        over = Some(id.clone());
+                    }
+                }
                 _ => {}
             }
         }
@@ -204,11 +227,17 @@ impl Hub {
         if slot.generation.is_some_and(|g| report.generation < g) {
             return Err(Refusal::Superseded);
         }
+        if slot.retired.contains(&report.boot_id) {
+            return Err(Refusal::Superseded);
+        }
         if let Some(agent) = &slot.agent
             && agent.boot_id == report.boot_id
             && report.sequence <= agent.sequence
         {
             return Err(Refusal::Stale);
+        }
+        if let Some(old) = slot.agent.as_ref().map(|a| a.boot_id.clone()).filter(|old| *old != report.boot_id) {
+            slot.retire(old);
         }
         let before = slot.agent.as_ref().map(|a| (a.boot_id.clone(), a.state.clone(), a.holding));
         let news = before.as_ref().is_none_or(|(boot, state, _)| *boot != report.boot_id || *state != report.state);

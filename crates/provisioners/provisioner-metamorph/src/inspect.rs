@@ -4,12 +4,15 @@ use agent_protocol::{Action, Outcome as AgentOutcome};
 use api::metamorph::OperationType;
 use async_trait::async_trait;
 use inventory::HardwareDetails;
-use provisioner::{Failure, Inspect, InspectRequest, Operation, Outcome, Verdict};
+use provisioner::{Cause, Failure, Inspect, InspectRequest, Operation, Outcome, Verdict};
 
 use crate::boot::BOOT_AGENT;
 use crate::commands::Ran;
 use crate::failures::{of_command, of_journal};
 use crate::host::NativeHost;
+
+/// Largest hardware details that are kept: two copies of them must fit into objects of 1.5 MiB.
+const MAX_HARDWARE_BYTES: usize = 256 << 10;
 
 const COLLECT: &str = "collect-inventory";
 
@@ -37,6 +40,12 @@ impl NativeHost {
         match self.run(operation, COLLECT, &boot_id, Action::Inspect).await? {
             Ran::Working(working) => Ok(Verdict::Working(working)),
             Ran::Finished(id, AgentOutcome::Inspected { hardware, marks, .. }) => {
+                let bytes = serde_json::to_vec(&hardware).map_or(usize::MAX, |v| v.len());
+                if bytes > MAX_HARDWARE_BYTES {
+                    self.shared.hub.acknowledge(self.uid(), &id);
+                    let text = format!("take the hardware details: the agent reports {bytes} bytes, {MAX_HARDWARE_BYTES} are accepted");
+                    return Err(Failure::new(Cause::HardwareFailed, text));
+                }
                 for mark in &marks {
                     tracing::info!(host = %self.context.key.name, place = %mark.place, owner = %mark.owner, "owner's mark found");
                 }
@@ -59,7 +68,7 @@ impl NativeHost {
         match outcome {
             AgentOutcome::Failed(error) => of_command(error),
             _ => Failure::new(
-                provisioner::Cause::Internal,
+                Cause::Internal,
                 format!("run {} on the agent: it answered with the outcome of other work", id.step),
             ),
         }
@@ -71,6 +80,10 @@ impl NativeHost {
             Ok(verdict) => return Ok(verdict),
             Err(failure) => failure,
         };
+        if failure.cause == Cause::JournalUnavailable {
+            // What has been done stands recorded or is looked at again: no failure of the host.
+            return Err(failure);
+        }
         self.live.timers().booted = None;
         if let Err(error) = operation.finish(Err(&failure)).await {
             tracing::warn!(host = %self.context.key.name, %error, "the failed operation could not be closed");

@@ -12,8 +12,9 @@ use tokio::time::Instant;
 use crate::control::{BmcControl, BmcFacts, Connect};
 
 /// A host's live side.
-#[derive(Default)]
 pub struct LiveHost {
+    /// When this process first looked at the host.
+    pub since: Instant,
     connection: tokio::sync::Mutex<Option<Connection>>,
     timers: Mutex<Timers>,
 }
@@ -28,8 +29,12 @@ struct Connection {
 }
 
 /// When slow things were asked for.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Timers {
+    /// What the agent's command last showed, and since when.
+    pub shown: Option<(String, Instant)>,
+    /// Since when the medium could not be taken out.
+    pub eject_failing: Option<Instant>,
     /// Generation that the machine was last reset for, and when.
     pub booted: Option<(u64, Instant)>,
     /// How much of the medium had been read before that reset.
@@ -40,6 +45,12 @@ pub struct Timers {
     pub power_change: Option<Instant>,
     /// The medium is out, as far as this process knows.
     pub ejected: bool,
+}
+
+impl Default for LiveHost {
+    fn default() -> Self {
+        Self { since: Instant::now(), connection: tokio::sync::Mutex::default(), timers: Mutex::default() }
+    }
 }
 
 impl LiveHost {

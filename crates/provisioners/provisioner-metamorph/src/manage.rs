@@ -1,10 +1,12 @@
 //! Registration, adoption, release and power.
 
+use agent_protocol::AgentState;
+use api::metamorph::{OperationPhase, OperationType};
 use async_trait::async_trait;
 use provisioner::{Cause, Failure, Manage, Outcome, Power, PowerRequest, RegisterRequest, Registered, Verdict};
 use tokio::time::{Duration, Instant};
 
-use crate::control::PowerAction;
+use crate::control::{ControlErrorKind, PowerAction};
 use crate::host::NativeHost;
 
 #[async_trait]
@@ -49,6 +51,20 @@ impl Manage for NativeHost {
 }
 
 impl NativeHost {
+    /// A machine whose newest work is a finished provisioning must run what was written, not the agent.
+    fn came_back(&self) -> Result<(), Failure> {
+        let provisioned = matches!(self.context.journal.newest(), Some((_, OperationType::Provision, OperationPhase::Succeeded)));
+        let idle = self.shared.hub.any_agent(self.uid()).filter(|a| a.state == AgentState::Idle);
+        match idle {
+            Some(agent) if provisioned => Err(Failure::new(
+                Cause::HardwareFailed,
+                format!("boot the disk: after provisioning the machine runs the agent (boot {})", agent.boot_id),
+            )
+            .advise("look at the boot order in the firmware's settings, and that no boot medium is left in; reset the machine")),
+            _ => Ok(()),
+        }
+    }
+
     /// Acknowledges an agent's leave whose operation is recorded as ended.
     pub fn settle_with_journal(&self) {
         let newest = self.context.journal.newest();
@@ -60,6 +76,7 @@ impl NativeHost {
 impl Power for NativeHost {
     async fn power_state(&mut self) -> Outcome<bool> {
         self.settle_with_journal();
+        self.came_back()?;
         let on = self.bmc().await?.powered_on().await?;
         Ok(Verdict::Done(on))
     }
@@ -79,12 +96,18 @@ impl Power for NativeHost {
         let now = Instant::now();
         // A resident agent has nothing mounted: cutting its power harms nobody, and it has no ACPI daemon to ask.
         let soft = request == PowerRequest::SoftOff && self.shared.hub.any_agent(self.uid()).is_none();
-        let timers = *self.live.timers();
+        let timers = self.live.timers().clone();
         let grace_over = timers.soft_off.is_some_and(|since| now.duration_since(since) >= timing.soft_power_off);
         if soft && !grace_over {
             if timers.soft_off.is_none() {
-                self.live.timers().soft_off = Some(now);
-                bmc.power(PowerAction::SoftOff).await?;
+                match bmc.power(PowerAction::SoftOff).await {
+                    Ok(()) => self.live.timers().soft_off = Some(now),
+                    // A BMC that cannot ask politely: the grace is over before it began.
+                    Err(error) if error.kind == ControlErrorKind::Refused => {
+                        self.live.timers().soft_off = now.checked_sub(timing.soft_power_off).or(Some(now));
+                    }
+                    Err(error) => return Err(error.into()),
+                }
             }
             return Ok(Verdict::working("waiting for the machine to power off", 2));
         }
@@ -103,6 +126,30 @@ impl Power for NativeHost {
             if wanted { "waiting for the machine to power on" } else { "waiting for the power to go" },
             1,
         ))
+    }
+}
+
+impl NativeHost {
+    /// Cuts the power; true once it is seen gone.
+    pub async fn hard_off(&self, bmc: &dyn crate::BmcControl) -> Result<bool, Failure> {
+        if !bmc.powered_on().await? {
+            self.live.timers().power_change = None;
+            return Ok(true);
+        }
+        let limit = self.shared.settings.timing.power_change;
+        let since = self.live.timers().power_change;
+        match since {
+            Some(since) if since.elapsed() >= limit => {
+                self.live.timers().power_change = None;
+                Err(stuck(false, limit))
+            }
+            Some(_) => Ok(false),
+            None => {
+                self.live.timers().power_change = Some(Instant::now());
+                bmc.power(PowerAction::HardOff).await?;
+                Ok(false)
+            }
+        }
     }
 }
 

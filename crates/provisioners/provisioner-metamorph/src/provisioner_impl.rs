@@ -7,6 +7,8 @@ use axum::Router;
 use boot_media::Assets;
 use provisioner::{Capabilities, Failure, Host, HostContext, Provisioner, WakeUps};
 use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::Duration;
 
 use crate::control::Connect;
 use crate::endpoint;
@@ -15,6 +17,9 @@ use crate::hub::Hub;
 use crate::live::Live;
 use crate::media::MediaStore;
 use crate::settings::Settings;
+
+/// How long the end of a session may take when the server stops.
+const PARTING: Duration = Duration::from_secs(5);
 
 /// The native provisioner.
 pub struct NativeProvisioner {
@@ -32,7 +37,6 @@ impl NativeProvisioner {
             media: MediaStore::new(assets),
             connect,
             live: Live::default(),
-            started: tokio::time::Instant::now(),
             settings,
         };
         Self { shared: Arc::new(shared), wake_ups: Mutex::new(Some(wake_ups)) }
@@ -68,8 +72,14 @@ impl Provisioner for NativeProvisioner {
     }
 
     async fn close(&self) {
+        let mut closing = JoinSet::new();
         for host in self.shared.live.all() {
-            host.close().await;
+            closing.spawn(async move { tokio::time::timeout(PARTING, host.close()).await });
+        }
+        while let Some(closed) = closing.join_next().await {
+            if !matches!(closed, Ok(Ok(()))) {
+                tracing::warn!("a BMC does not let its session be ended; it is ended at the next start");
+            }
         }
     }
 }

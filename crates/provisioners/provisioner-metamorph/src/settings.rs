@@ -38,12 +38,17 @@ pub struct Timing {
     pub agent_boot: Duration,
     /// An agent that has not reported for this long is taken for dead.
     pub agent_silence: Duration,
-    /// After a start of this server: how long an agent that was there before may take to report again.
+    /// After this server has first looked at a host: how long an agent that was there before may take to report again. An agent
+    /// whose server went away without a word notices after its own time-outs, up to 50 s.
     pub reconnect: Duration,
     /// From a polite power-off to cutting the power (Metal³: 180 s).
     pub soft_power_off: Duration,
     /// How long a hard power change may take.
     pub power_change: Duration,
+    /// How long a BMC that does not let go of the medium is asked again.
+    pub eject: Duration,
+    /// How long a command may go without any progress.
+    pub stall: Duration,
 }
 
 impl Default for Timing {
@@ -51,9 +56,11 @@ impl Default for Timing {
         Self {
             agent_boot: Duration::from_secs(1200),
             agent_silence: Duration::from_secs(90),
-            reconnect: Duration::from_secs(10),
+            reconnect: Duration::from_secs(60),
             soft_power_off: Duration::from_secs(180),
             power_change: Duration::from_secs(120),
+            eject: Duration::from_secs(300),
+            stall: Duration::from_secs(900),
         }
     }
 }

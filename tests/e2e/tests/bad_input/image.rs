@@ -140,3 +140,30 @@ async fn hints_that_no_disk_fits_are_named_beside_the_disks_that_there_are() {
     world.patch("node-0", json!({ "spec": { "rootDeviceHints": { "serialNumber": serial } } })).await.unwrap();
     world.expect_well("node-0", ProvisioningState::Provisioned).await.unwrap();
 }
+
+#[tokio::test]
+async fn a_format_that_is_not_served_is_named_with_those_that_are() {
+    let world = World::start(Options::one_fake()).await.unwrap();
+    let mut image = world.image("disk.raw", DiskImage::small().unwrap());
+    image["format"] = json!("vmdk");
+    world.apply_host("node-0", json!({ "image": image })).await.unwrap();
+    world.expect_error("node-0", PROVISIONING, &["mdk", "raw or qcow2", "spec.image.format"]).await.unwrap();
+    assert_eq!(world.images.requests("disk.raw"), 0);
+    world.patch("node-0", json!({ "spec": { "image": { "format": "raw" } } })).await.unwrap();
+    world.expect_well("node-0", ProvisioningState::Provisioned).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_checksum_file_that_does_not_name_the_image_is_an_error_until_it_does() {
+    let world = World::start(Options::one_fake()).await.unwrap();
+    let good = DiskImage::small().unwrap();
+    let mut image = world.image("disk.raw", good);
+    let sums = |name: &str| world.images.put("SHA256SUMS", format!("{}  {name}\n", good.sha256).into_bytes());
+    image["checksum"] = json!(sums("another.raw"));
+    world.apply_host("node-0", json!({ "image": image })).await.unwrap();
+    let before =
+        world.expect_error("node-0", PROVISIONING, &["checksum", "disk.raw", "spec.image.checksum"]).await.unwrap();
+    world.expect_cause("node-0", "Provision", "ImageUnavailable").await.unwrap();
+    sums("disk.raw");
+    world.expect_recovery(&before, ProvisioningState::Provisioned).await.unwrap();
+}
