@@ -20,9 +20,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use disk_image::{
-    BlockDisk, Checksum, Compression, Disk, FileDisk, FileSource, Flow, Format, WriteRequest, write_image,
-};
+use disk_image::{BlockDisk, Checksum, Compression, Disk, FileSource, Flow, Format, WriteRequest, write_image};
 use sha2::{Digest as _, Sha256};
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
@@ -62,7 +60,8 @@ fn open(path: &Path) -> Result<Box<dyn Disk>> {
     if std::fs::metadata(path)?.file_type().is_block_device() {
         return Ok(Box::new(BlockDisk::open(path)?));
     }
-    Ok(Box::new(FileDisk::open(path, 512)?))
+    // As dd and qemu-img do here: past the page cache.
+    Ok(Box::new(BlockDisk::open_file(path, 4096)?))
 }
 
 fn write(format: &str, image: &Path, digest: &str, target: &Path) -> Result<()> {
@@ -156,9 +155,8 @@ fn measure_all(options: &Options, dir: &Path) -> Result<serde_json::Value> {
     let target = match &options.device {
         Some(device) => device.clone(),
         None => {
-            // In use before: every block is allocated and holds something.
             let target = dir.join("target");
-            run(Command::new("cp").arg(&raw).arg(&target))?;
+            File::create(&target)?;
             target
         }
     };
@@ -180,15 +178,31 @@ fn measure_all(options: &Options, dir: &Path) -> Result<serde_json::Value> {
     Ok(result.into())
 }
 
+/// Makes a file that is the target one of a disk in use before: all of it allocated and written. Devices stay as they are.
+fn fill(options: &Options, target: &Path) -> Result<()> {
+    if options.device.is_some() {
+        return Ok(());
+    }
+    let mut file = File::options().write(true).open(target)?;
+    let ones = vec![0xff; MIB as usize];
+    for _ in 0..options.size {
+        file.write_all(&ones)?;
+    }
+    file.sync_all()?;
+    Ok(())
+}
+
 /// Best times of both, and our peak memory.
 fn measure(options: &Options, format: Format, image: &Path, target: &Path) -> Result<serde_json::Value> {
     let digest = digest(image)?;
     let name = if format == Format::Raw { "raw" } else { "qcow2" };
     let (mut ours, mut theirs, mut memory) = (f64::MAX, f64::MAX, 0);
     for _ in 0..options.rounds {
+        fill(options, target)?;
         let start = Instant::now();
         run(&mut rival(format, image, target))?;
         theirs = theirs.min(start.elapsed().as_secs_f64());
+        fill(options, target)?;
         let mut own = Command::new(std::env::current_exe()?);
         let text = run(own.args(["write", name]).arg(image).arg(&digest).arg(target))?;
         let (seconds, peak) = text.trim().split_once(' ').ok_or("no result")?;

@@ -1,9 +1,10 @@
-//! A Linux block device as a disk: opened exclusively, written past the page cache.
+//! A Linux block device as a disk: opened exclusively, written past the page cache. (Or a file in the same way.)
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use rustix::fs::OFlags;
@@ -30,6 +31,8 @@ pub struct BlockDisk {
     name: String,
     size: u64,
     sector: u32,
+    /// Held while a sector is read, changed in part and written back: another thread may write its other part.
+    partial: Mutex<()>,
 }
 
 impl BlockDisk {
@@ -57,6 +60,31 @@ impl BlockDisk {
         Self::open_with(path, false, OFlags::CLOEXEC)
     }
 
+    /// Opens a regular file as if it were a device, past the page cache where its file system can do that. `sector` is
+    /// 512 or 4096.
+    ///
+    /// # Errors
+    /// [`Error::Disk`] with operation `open`.
+    pub fn open_file(path: &Path, sector: u32) -> Result<Self, Error> {
+        let name = path.display().to_string();
+        let fail = |reason| disk_error(&name, "open", 0, 0, reason);
+        let open = |flags: OFlags| {
+            OpenOptions::new().read(true).write(true).custom_flags(flags.bits().cast_signed()).open(path)
+        };
+        let file = open(OFlags::DIRECT | OFlags::CLOEXEC).or_else(|_| open(OFlags::CLOEXEC)).map_err(fail)?;
+        let meta = file.metadata().map_err(fail)?;
+        if !meta.is_file() || (sector != 512 && sector != 4096) {
+            return Err(fail(io::Error::other(format!("not a regular file with sectors of {sector} bytes"))));
+        }
+        Ok(Self {
+            file,
+            name: name.clone(),
+            size: meta.len() - meta.len() % u64::from(sector),
+            sector,
+            partial: Mutex::new(()),
+        })
+    }
+
     fn open_with(path: &Path, write: bool, flags: OFlags) -> Result<Self, Error> {
         let name = path.display().to_string();
         let fail = |reason| disk_error(&name, "open", 0, 0, reason);
@@ -71,7 +99,7 @@ impl BlockDisk {
             return Err(fail(io::Error::other(format!("a sector of {sector} bytes is not supported"))));
         }
         let size = file.seek(SeekFrom::End(0)).map_err(fail)?;
-        Ok(Self { file, name: name.clone(), size: size - size % u64::from(sector), sector })
+        Ok(Self { file, name: name.clone(), size: size - size % u64::from(sector), sector, partial: Mutex::new(()) })
     }
 
     fn is_aligned(&self, offset: u64, data: &[u8]) -> bool {
@@ -118,6 +146,7 @@ impl BlockDisk {
         let mut bounce = AlignedBuf::new(BOUNCE.min(data.len() + 2 * self.sector as usize));
         let sector = self.sector as usize;
         let mut done = 0;
+        let _partial = self.partial.lock().unwrap_or_else(PoisonError::into_inner);
         self.windows(offset, data.len(), &mut |first, inside, window| {
             let room = &mut bounce.room()[..window];
             // What surrounds the range in its first and last sector stays as it is.
@@ -197,8 +226,8 @@ impl Disk for BlockDisk {
             let result = unsafe { rustix::ioctl::ioctl(&self.file, rustix::ioctl::NoArg::<BLKRRPART>::new()) };
             match result {
                 Ok(()) => return Ok(()),
-                // A device that cannot have partitions (a loop device without scanning).
-                Err(rustix::io::Errno::INVAL) => return Ok(()),
+                // A device that cannot have partitions (a loop device without scanning), or a file.
+                Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOTTY) => return Ok(()),
                 Err(rustix::io::Errno::BUSY) if attempt < REREAD_ATTEMPTS => {
                     attempt += 1;
                     std::thread::sleep(REREAD_PAUSE);

@@ -147,3 +147,59 @@ impl Disk for HeldDisk<'_> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::disk::FileDisk;
+
+    /// Places near the borders of the held parts, and others.
+    fn place(size: u64) -> impl Strategy<Value = u64> {
+        let near = |at: u64| (at.saturating_sub(600)..(at + 600).min(size)).boxed();
+        prop_oneof![near(0), near(HELD.min(size / 2)), near(size.saturating_sub(HELD)), near(size - 600), 0..size]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+        #[test]
+        fn reads_see_writes_and_the_ends_wait(
+            (size, writes) in prop_oneof![Just(4 * HELD), Just(2 * HELD), Just(HELD + 4096), Just(HELD / 2)].prop_flat_map(|size| {
+                let write = (place(size), 1..40_000_u64, any::<u8>(), any::<bool>());
+                (Just(size), prop::collection::vec(write, 1..20))
+            }),
+        ) {
+            let dir = tempfile::tempdir().unwrap();
+            let disk = FileDisk::create(&dir.path().join("disk"), size, 512).unwrap();
+            let mut expect = vec![0xff; size as usize];
+            disk.write_at(0, &expect).unwrap();
+            let held = HeldDisk::clear(&disk).unwrap();
+            let head = size.min(HELD) as usize;
+            let tail = (size.saturating_sub(HELD) as usize).max(head);
+            expect[..head].fill(0);
+            expect[tail..].fill(0);
+            for (at, length, byte, zero) in writes {
+                let length = length.min(size - at) as usize;
+                let range = at as usize..at as usize + length;
+                if zero {
+                    held.make_zero(at, length as u64).unwrap();
+                    expect[range].fill(0);
+                } else {
+                    held.write_at(at, &vec![byte; length]).unwrap();
+                    expect[range].fill(byte);
+                }
+            }
+            let mut found = vec![1; size as usize];
+            held.read_at(0, &mut found).unwrap();
+            prop_assert!(found == expect);
+            disk.read_at(0, &mut found).unwrap();
+            prop_assert!(crate::buffer::is_zero(&found[..head]) && crate::buffer::is_zero(&found[tail..]));
+            prop_assert!(found[head..tail] == expect[head..tail]);
+            held.commit().unwrap();
+            disk.read_at(0, &mut found).unwrap();
+            prop_assert!(found == expect);
+        }
+    }
+}

@@ -9,6 +9,7 @@ mod boot;
 mod buffer;
 mod checksum;
 mod config_drive;
+mod crew;
 mod disk;
 mod error;
 mod fat;

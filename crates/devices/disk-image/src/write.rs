@@ -1,12 +1,12 @@
 //! Writing an image to a disk, so that no partition table is visible before all of it is verified.
 
 use std::io::Read;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::channel;
-use std::thread;
 
 use crate::buffer::{Chunk, Pool, is_zero};
 use crate::checksum::Checksum;
+use crate::crew::{Crew, with_crew};
 use crate::disk::{Disk, make_zero_in_steps};
 use crate::error::Error;
 use crate::format::{Compression, DEFAULT_MAX_WINDOW, Format};
@@ -17,7 +17,7 @@ use crate::qcow2;
 use crate::source::Source;
 
 /// Buffers between decoder and writer.
-const DECODED_BUFFERS: usize = 6;
+const DECODED_BUFFERS: usize = 10;
 
 /// Longest run of zeros that is gathered before it is made zero, in bytes.
 const ZERO_RUN: u64 = 256 << 20;
@@ -189,104 +189,110 @@ fn verify(
     }
 }
 
-/// Writes a sequential stream; whole chunks of zeros are gathered and made zero the cheap way.
-struct StreamWriter<'a> {
-    disk: &'a HeldDisk<'a>,
-    written: &'a AtomicU64,
+/// A piece of work for the crew.
+enum Job {
+    /// Bytes for the place that their chunk says.
+    Data(Arc<Chunk>),
+    /// Zeros: first byte, number of bytes.
+    Zero(u64, u64),
+}
+
+/// Hands a sequential stream to the crew; whole chunks of zeros are gathered and made zero the cheap way.
+struct StreamWriter<'a, 'c> {
+    crew: &'a Crew<'c, Job>,
     zeros: u64,
     end: u64,
 }
 
-impl<'a> StreamWriter<'a> {
-    fn new(disk: &'a HeldDisk<'a>, written: &'a AtomicU64) -> Self {
-        Self { disk, written, zeros: 0, end: 0 }
-    }
-
-    /// Appends.
-    fn push(&mut self, data: &[u8]) -> Result<(), Error> {
-        let length = data.len() as u64;
-        if is_zero(data) {
+impl StreamWriter<'_, '_> {
+    /// Appends a chunk; its offset is the stream's length so far.
+    fn push(&mut self, chunk: Arc<Chunk>) -> Result<(), Error> {
+        let length = chunk.len() as u64;
+        if is_zero(&chunk) {
             self.zeros += length;
             self.end += length;
-            if self.zeros >= ZERO_RUN {
-                self.flush_zeros()?;
-            }
-            return Ok(());
+            return if self.zeros >= ZERO_RUN { self.flush_zeros() } else { Ok(()) };
         }
         self.flush_zeros()?;
-        self.disk.write_at(self.end, data)?;
         self.end += length;
-        self.written.fetch_add(length, Ordering::Relaxed);
-        Ok(())
+        self.crew.give(Job::Data(chunk))
     }
 
     fn flush_zeros(&mut self) -> Result<(), Error> {
-        let length = std::mem::take(&mut self.zeros);
-        make_zero_in_steps(self.disk, self.end - length, length, &mut |step| {
-            self.written.fetch_add(step, Ordering::Relaxed);
-            Ok(())
-        })
-    }
-
-    /// Ends the stream and gives its length.
-    fn finish(mut self) -> Result<u64, Error> {
-        self.flush_zeros()?;
-        Ok(self.end)
+        match std::mem::take(&mut self.zeros) {
+            0 => Ok(()),
+            length => self.crew.give(Job::Zero(self.end - length, length)),
+        }
     }
 }
 
-/// The pipeline for uncompressed raw images: the calling thread writes the very buffers of the download.
+/// Runs `body` with a writer for a sequential stream; gives the stream's length.
+fn write_stream(
+    held: &HeldDisk<'_>,
+    written: &AtomicU64,
+    body: impl FnOnce(&mut StreamWriter<'_, '_>) -> Result<(), Error>,
+) -> Result<u64, Error> {
+    let work = |_: &mut (), job: Job| {
+        let length = match job {
+            Job::Data(chunk) => {
+                held.write_at(chunk.offset, &chunk)?;
+                chunk.len() as u64
+            }
+            Job::Zero(offset, length) => {
+                make_zero_in_steps(held, offset, length, &mut |_| Ok(()))?;
+                length
+            }
+        };
+        written.fetch_add(length, Ordering::Relaxed);
+        Ok(())
+    };
+    with_crew(
+        || Ok(()),
+        work,
+        |crew| {
+            let mut writer = StreamWriter { crew, zeros: 0, end: 0 };
+            body(&mut writer)?;
+            writer.flush_zeros()?;
+            Ok(writer.end)
+        },
+    )
+}
+
+/// The pipeline for uncompressed raw images: the very buffers of the download are written.
 fn write_raw(feed: &mut Feed<'_, '_>, held: &HeldDisk<'_>, warnings: &mut Vec<String>) -> Result<u64, Error> {
     let written = feed.monitor.written.clone();
-    let mut writer = StreamWriter::new(held, &written);
-    while let Some(chunk) = feed.next_chunk()? {
-        if chunk.offset == 0 && chunk.starts_with(&qcow2::MAGIC) {
-            warnings.push(
-                "the image is declared raw and was written as such, but it begins like a qcow2 file: \
-                 set spec.image.format to qcow2 if it is one"
-                    .into(),
-            );
-        }
-        fits(chunk.offset + chunk.len() as u64, held.size(), true)?;
-        writer.push(&chunk)?;
-    }
-    writer.finish()
-}
-
-/// The pipeline for compressed raw images: the calling thread decompresses, another one writes.
-fn write_decoded(feed: &mut Feed<'_, '_>, request: &WriteRequest, held: &HeldDisk<'_>) -> Result<u64, Error> {
-    let written = feed.monitor.written.clone();
-    let (send, receive) = channel::<Chunk>();
-    thread::scope(|scope| {
-        let writer = thread::Builder::new().name("write".into()).spawn_scoped(scope, || {
-            let mut writer = StreamWriter::new(held, &written);
-            // Moved in, so that it is dropped with the thread and the decoder notices.
-            let receive = receive;
-            for chunk in &receive {
-                writer.push(&chunk)?;
+    write_stream(held, &written, |writer| {
+        while let Some(chunk) = feed.next_chunk()? {
+            if chunk.offset == 0 && chunk.starts_with(&qcow2::MAGIC) {
+                warnings.push(
+                    "the image is declared raw and was written as such, but it begins like a qcow2 file: \
+                     set spec.image.format to qcow2 if it is one"
+                        .into(),
+                );
             }
-            writer.finish()
-        });
-        let writer = writer.map_err(|_| Error::Pipeline { stage: "write" })?;
-        let mut offset = 0;
-        let decoded = decode(feed, request, &mut |pool, buf| {
-            let length = buf.len() as u64;
-            fits(offset + length, held.size(), true)?;
-            let taken = send.send(pool.chunk(offset, buf)).is_ok();
-            offset += length;
-            Ok(taken)
-        });
-        drop(send);
-        let result = writer.join().unwrap_or(Err(Error::Pipeline { stage: "write" }));
-        decoded.and(result)
+            fits(chunk.offset + chunk.len() as u64, held.size(), true)?;
+            writer.push(chunk)?;
+        }
+        Ok(())
     })
 }
 
-/// Decompresses all of the feed into buffers for `put`, which says whether to go on.
+/// The pipeline for compressed raw images: the calling thread decompresses.
+fn write_decoded(feed: &mut Feed<'_, '_>, request: &WriteRequest, held: &HeldDisk<'_>) -> Result<u64, Error> {
+    let written = feed.monitor.written.clone();
+    write_stream(held, &written, |writer| {
+        decode(feed, request, &mut |pool, buf| {
+            fits(writer.end + buf.len() as u64, held.size(), true)?;
+            writer.push(Arc::new(pool.chunk(writer.end, buf)))
+        })
+    })
+}
+
+/// Decompresses all of the feed into buffers for `put`.
 fn decode(
     feed: &mut Feed<'_, '_>,
     request: &WriteRequest,
-    put: &mut dyn FnMut(&Pool, crate::buffer::AlignedBuf) -> Result<bool, Error>,
+    put: &mut dyn FnMut(&Pool, crate::buffer::AlignedBuf) -> Result<(), Error>,
 ) -> Result<(), Error> {
     let pool = Pool::new(DECODED_BUFFERS);
     let mut total = 0_u64;
@@ -298,8 +304,8 @@ fn decode(
             let (count, failed) = fill(&mut decoder, buf.room());
             buf.set_len(count);
             total += count as u64;
-            if count > 0 && !put(&pool, buf)? {
-                return Ok(());
+            if count > 0 {
+                put(&pool, buf)?;
             }
             if failed.is_some() {
                 break failed;

@@ -93,3 +93,45 @@ fn any_alignment_on_both_sector_sizes() {
         assert_eq!(disk.make_zero(u64::MAX, 2).unwrap_err().cause(), Cause::DiskIo);
     }
 }
+
+#[test]
+fn parts_of_a_sector_from_several_threads() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("disk");
+    std::fs::write(&path, vec![0xff; 1 << 20]).unwrap();
+    let disk = BlockDisk::open_file(&path, 4096).unwrap();
+    let expect = noise(1 << 20, 5);
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let (disk, expect) = (&disk, &expect);
+            scope.spawn(move || {
+                for at in (thread * 512..expect.len()).step_by(4 * 512) {
+                    disk.write_at(at as u64, &expect[at..at + 512]).unwrap();
+                }
+            });
+        }
+    });
+    assert!(contents(&disk) == expect);
+}
+
+#[test]
+fn a_file_past_the_page_cache_takes_any_image() {
+    let dir = tempfile::tempdir().unwrap();
+    let raw = gpt_image(dir.path(), "image.raw", 12 * MIB);
+    let qcow2 = dir.path().join("image.qcow2");
+    let (from, to) = (raw.to_str().unwrap(), qcow2.to_str().unwrap());
+    for options in ["cluster_size=512", "cluster_size=1k,compression_type=zstd"] {
+        let mut arguments = vec!["convert", "-O", "qcow2", "-o", options];
+        if options.contains("zstd") {
+            arguments.push("-c");
+        }
+        run("qemu-img", &[&arguments[..], &[from, to]].concat());
+        let (path, file) = used_disk(dir.path(), "disk", 16 * MIB);
+        drop(file);
+        // Clusters smaller than a sector: neighbours share one.
+        let disk = BlockDisk::open_file(&path, 4096).unwrap();
+        let written = write_image(source(&qcow2), &request(&qcow2, Format::Qcow2), &disk, &mut go_on).unwrap();
+        assert!(written.warnings[0].contains("sectors of 512 bytes"), "{:?}", written.warnings);
+        assert!(contents(&disk)[..12 * MIB as usize] == std::fs::read(&raw).unwrap());
+    }
+}

@@ -56,7 +56,7 @@ fn rewrite(image: &Path, seed: u64) {
         })
         .collect();
     commands.push("flush".into());
-    let mut arguments = vec!["-f", "qcow2"];
+    let mut arguments = vec!["-f", "qcow2", "-t", "unsafe"];
     for command in &commands {
         arguments.extend(["-c", command]);
     }

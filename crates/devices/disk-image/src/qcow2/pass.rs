@@ -1,29 +1,34 @@
 //! The pass over the file: every piece goes to its place, and the tables must be those of the plan.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Mutex, PoisonError};
-use std::thread;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use sha2::{Digest as _, Sha256};
 
 use super::cluster::ClusterDecoder;
 use super::plan::{Extent, Plan, Region};
-use crate::buffer::AlignedBuf;
+use crate::buffer::{AlignedBuf, Chunk};
+use crate::crew::{Crew, with_crew};
 use crate::disk::Disk;
 use crate::error::Error;
 use crate::held::HeldDisk;
 use crate::pipeline::Feed;
 
-/// Most threads that decompress.
-const MAX_WORKERS: usize = 4;
-
 /// Compressed clusters that follow each other on the disk are written together, up to this many bytes.
 const BATCH: u64 = 1 << 20;
 
+/// A piece of work for the crew.
+enum Job {
+    /// Bytes of a chunk, for a place on the disk.
+    Data { chunk: Arc<Chunk>, part: Range<usize>, guest: u64 },
+    /// Compressed clusters.
+    Clusters(Batch),
+}
+
 /// Compressed clusters for consecutive places on the disk.
-struct Job {
+struct Batch {
     data: Vec<u8>,
     /// Length of each cluster's compressed bytes in `data`.
     lengths: Vec<usize>,
@@ -31,68 +36,52 @@ struct Job {
     guest: u64,
 }
 
+/// What a thread needs for compressed clusters; made when the first of them comes.
+type Tool = Option<(ClusterDecoder, AlignedBuf)>;
+
 /// Writes the image while it passes by; gives its virtual size. `name` is the image's address, for errors.
 ///
 /// # Errors
 /// Any of the image's, source's and disk's.
 pub(crate) fn write(plan: Plan, feed: &mut Feed<'_, '_>, disk: &HeldDisk<'_>, name: &str) -> Result<u64, Error> {
     let written = feed.monitor.written.clone();
-    let workers = thread::available_parallelism().map_or(1, usize::from).clamp(1, MAX_WORKERS);
-    let failure = Mutex::new(None);
-    let (jobs, queue) = sync_channel::<Job>(workers);
-    let queue = Mutex::new(queue);
-    let passed = thread::scope(|scope| {
-        let compressed = plan.extents.iter().any(|extent| extent.is_compressed());
-        for _ in 0..if compressed { workers } else { 0 } {
-            thread::Builder::new()
-                .name("decompress".into())
-                .spawn_scoped(scope, || {
-                    if let Err(error) = decompress(&plan, &queue, disk, &written) {
-                        failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
-                        // Drain the queue, so that the pass is never held up by it.
-                        while take(&queue).is_some() {}
-                    }
-                })
-                .map_err(|_| Error::Pipeline { stage: "decompress" })?;
-        }
-        Pass::new(&plan, disk, &written, jobs).run(feed, &failure, name)
-    });
-    match failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
-        Some(error) => Err(error),
-        None => passed.map(|()| plan.virtual_size()),
-    }
-}
-
-fn take(queue: &Mutex<Receiver<Job>>) -> Option<Job> {
-    queue.lock().unwrap_or_else(PoisonError::into_inner).recv().ok()
-}
-
-/// Decompresses and writes jobs until there are no more.
-fn decompress(
-    plan: &Plan,
-    queue: &Mutex<Receiver<Job>>,
-    disk: &HeldDisk<'_>,
-    written: &AtomicU64,
-) -> Result<(), Error> {
-    let bits = plan.header.cluster_bits;
-    let cluster = plan.header.cluster_size() as usize;
-    let mut decoder = ClusterDecoder::new(plan.header.compression)?;
-    let mut out = AlignedBuf::new(cluster.max(BATCH as usize));
-    while let Some(job) = take(queue) {
-        let guest = job.guest << bits;
-        let mut rest = job.data.as_slice();
-        for (index, length) in job.lengths.iter().enumerate() {
-            let (data, after) = rest.split_at(*length);
-            rest = after;
-            let room = &mut out.room()[index * cluster..(index + 1) * cluster];
-            decoder.decode(data, room, guest + (index * cluster) as u64)?;
-        }
-        let length = ((job.lengths.len() * cluster) as u64).min(plan.virtual_size() - guest);
-        out.set_len(length as usize);
-        disk.write_at(guest, &out)?;
+    let work = |tool: &mut Tool, job: Job| {
+        let length = match job {
+            Job::Data { chunk, part, guest } => {
+                disk.write_at(guest, &chunk[part.clone()])?;
+                part.len() as u64
+            }
+            Job::Clusters(batch) => decompress(&plan, tool, &batch, disk)?,
+        };
         written.fetch_add(length, Ordering::Relaxed);
+        Ok(())
+    };
+    with_crew(|| Ok(None), work, |crew| Pass::new(&plan, crew).run(feed, name))?;
+    Ok(plan.virtual_size())
+}
+
+/// Decompresses and writes a batch; gives the number of bytes written.
+fn decompress(plan: &Plan, tool: &mut Tool, batch: &Batch, disk: &HeldDisk<'_>) -> Result<u64, Error> {
+    let cluster = plan.header.cluster_size() as usize;
+    let (decoder, out) = match tool {
+        Some(tool) => tool,
+        None => {
+            let decoder = ClusterDecoder::new(plan.header.compression)?;
+            tool.insert((decoder, AlignedBuf::new(cluster.max(BATCH as usize))))
+        }
+    };
+    let guest = batch.guest << plan.header.cluster_bits;
+    let mut rest = batch.data.as_slice();
+    for (index, length) in batch.lengths.iter().enumerate() {
+        let (data, after) = rest.split_at(*length);
+        rest = after;
+        let room = &mut out.room()[index * cluster..(index + 1) * cluster];
+        decoder.decode(data, room, guest + (index * cluster) as u64)?;
     }
-    Ok(())
+    let length = ((batch.lengths.len() * cluster) as u64).min(plan.virtual_size() - guest);
+    out.set_len(length as usize);
+    disk.write_at(guest, out)?;
+    Ok(length)
 }
 
 /// Hashes the bytes of tables as they pass by.
@@ -130,10 +119,9 @@ impl<'a> TableWatch<'a> {
 /// The state of the pass.
 struct Pass<'a> {
     plan: &'a Plan,
-    disk: &'a HeldDisk<'a>,
-    written: &'a AtomicU64,
-    jobs: SyncSender<Job>,
-    job: Option<Job>,
+    crew: &'a Crew<'a, Job>,
+    /// Compressed clusters that are still being gathered.
+    batch: Option<Batch>,
     /// Index of the first piece that has not begun.
     next: usize,
     /// Uncompressed pieces that have begun and not ended.
@@ -146,13 +134,11 @@ struct Pass<'a> {
 }
 
 impl<'a> Pass<'a> {
-    fn new(plan: &'a Plan, disk: &'a HeldDisk<'a>, written: &'a AtomicU64, jobs: SyncSender<Job>) -> Self {
+    fn new(plan: &'a Plan, crew: &'a Crew<'a, Job>) -> Self {
         Self {
             plan,
-            disk,
-            written,
-            jobs,
-            job: None,
+            crew,
+            batch: None,
             next: 0,
             open: Vec::new(),
             waiting: VecDeque::new(),
@@ -161,7 +147,7 @@ impl<'a> Pass<'a> {
         }
     }
 
-    fn run(mut self, feed: &mut Feed<'_, '_>, failure: &Mutex<Option<Error>>, name: &str) -> Result<(), Error> {
+    fn run(mut self, feed: &mut Feed<'_, '_>, name: &str) -> Result<(), Error> {
         let plan = self.plan;
         let tables = &plan.tables;
         let cluster = plan.header.cluster_size();
@@ -173,13 +159,10 @@ impl<'a> Pass<'a> {
         ];
         let mut end = 0;
         while let Some(chunk) = feed.next_chunk()? {
-            if failure.lock().unwrap_or_else(PoisonError::into_inner).is_some() {
-                return Ok(());
-            }
             for watch in &mut watches {
                 watch.see(chunk.offset, &chunk);
             }
-            self.push(chunk.offset, &chunk)?;
+            self.push(&chunk)?;
             end = chunk.offset + chunk.len() as u64;
         }
         self.end(end)?;
@@ -191,17 +174,18 @@ impl<'a> Pass<'a> {
     }
 
     /// Takes the file's next bytes.
-    fn push(&mut self, offset: u64, data: &[u8]) -> Result<(), Error> {
+    fn push(&mut self, chunk: &Arc<Chunk>) -> Result<(), Error> {
         let bits = self.plan.header.cluster_bits;
+        let (offset, data) = (chunk.offset, &***chunk);
         let end = offset + data.len() as u64;
         self.push_waiting(offset, data)?;
         for extent in std::mem::take(&mut self.open) {
-            self.write_part(extent, offset, data)?;
+            self.write_part(extent, chunk)?;
         }
         while let Some(extent) = self.plan.extents.get(self.next).copied().filter(|extent| extent.host() < end) {
             self.next += 1;
             if !extent.is_compressed() {
-                self.write_part(extent, offset, data)?;
+                self.write_part(extent, chunk)?;
                 continue;
             }
             let stop = extent.host() + extent.length(bits);
@@ -220,15 +204,16 @@ impl<'a> Pass<'a> {
     }
 
     /// Writes what there is of an uncompressed piece in these bytes; remembers it if there is more to come.
-    fn write_part(&mut self, extent: Extent, offset: u64, data: &[u8]) -> Result<(), Error> {
+    fn write_part(&mut self, extent: Extent, chunk: &Arc<Chunk>) -> Result<(), Error> {
         let bits = self.plan.header.cluster_bits;
-        let end = offset + data.len() as u64;
+        let offset = chunk.offset;
+        let end = offset + chunk.len() as u64;
         let needed_end = self.plan.needed_end(extent);
         let (from, to) = (extent.host().max(offset), needed_end.min(end));
         if from < to {
             let guest = (extent.guest() << bits) + (from - extent.host());
-            self.disk.write_at(guest, &data[(from - offset) as usize..(to - offset) as usize])?;
-            self.written.fetch_add(to - from, Ordering::Relaxed);
+            let part = (from - offset) as usize..(to - offset) as usize;
+            self.crew.give(Job::Data { chunk: Arc::clone(chunk), part, guest })?;
         }
         if needed_end > end {
             self.open.push(extent);
@@ -267,24 +252,21 @@ impl<'a> Pass<'a> {
     /// Hands a compressed cluster to the workers, together with its neighbours.
     fn compressed(&mut self, extent: Extent, data: &[u8]) -> Result<(), Error> {
         let cluster = self.plan.header.cluster_size();
-        if let Some(job) = &mut self.job
-            && job.guest + job.lengths.len() as u64 == extent.guest()
-            && (job.lengths.len() as u64 + 1) * cluster <= BATCH
+        if let Some(batch) = &mut self.batch
+            && batch.guest + batch.lengths.len() as u64 == extent.guest()
+            && (batch.lengths.len() as u64 + 1) * cluster <= BATCH
         {
-            job.data.extend_from_slice(data);
-            job.lengths.push(data.len());
+            batch.data.extend_from_slice(data);
+            batch.lengths.push(data.len());
             return Ok(());
         }
         self.hand_over()?;
-        self.job = Some(Job { data: data.to_vec(), lengths: vec![data.len()], guest: extent.guest() });
+        self.batch = Some(Batch { data: data.to_vec(), lengths: vec![data.len()], guest: extent.guest() });
         Ok(())
     }
 
     fn hand_over(&mut self) -> Result<(), Error> {
-        match self.job.take() {
-            Some(job) => self.jobs.send(job).map_err(|_| Error::Pipeline { stage: "decompress" }),
-            None => Ok(()),
-        }
+        self.batch.take().map_or(Ok(()), |batch| self.crew.give(Job::Clusters(batch)))
     }
 
     /// The file ended at `end`.
