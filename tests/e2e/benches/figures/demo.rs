@@ -10,8 +10,10 @@ use crate::table::{Limit, Row, Unit};
 
 /// Limit, in seconds.
 const LIMIT: f64 = 180.0;
-/// When it is given up: twice the limit and more, so that a failure still has a figure.
-const PATIENCE: Duration = Duration::from_secs(600);
+/// When the demo gives up by itself, in seconds: far beyond the limit, so that a failure still has a figure.
+const TIMEOUT: &str = "600";
+/// When it is given up from outside: it had time to clean up before.
+const PATIENCE: Duration = Duration::from_secs(660);
 
 /// Measures.
 ///
@@ -20,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(600);
 pub async fn measure() -> anyhow::Result<Vec<Row>> {
     let folder = tempfile::tempdir().context("make a folder")?;
     let mut command = Command::new(program("metamorph")?);
-    command.args(["demo", "--once", "--data"]).arg(folder.path().join("demo"));
+    command.args(["demo", "--once", "--timeout", TIMEOUT, "--data"]).arg(folder.path().join("demo"));
     command.arg("--agent-image").arg(agent_image()?).arg("--image").arg(demo_os()?);
     command.stdin(std::process::Stdio::null()).kill_on_drop(true);
     let start = Instant::now();

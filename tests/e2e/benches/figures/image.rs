@@ -23,10 +23,10 @@ pub const WRITE: &str = "write-one-image";
 
 const MIB: u64 = 1 << 20;
 /// Size of the images, in bytes.
-const IMAGE: u64 = 768 * MIB;
+const IMAGE: u64 = 1536 * MIB;
 /// Size of the disk, in bytes.
 const DISK: u64 = IMAGE + 64 * MIB;
-/// Runs of each program; the median counts.
+/// Runs of each program; the best counts: what else the machine does only ever adds time.
 const RUNS: usize = 5;
 
 /// Measures.
@@ -88,16 +88,11 @@ fn speed_row(figure: &'static str, pair: &Pair, limit: f64, rival: &'static str)
         unit: Unit::Ratio,
         limit: Limit::AtLeast(limit),
         rival: Rival::here(rival, 1.0),
-        note: format!(
-            "{:.2} s ({:.0} MB/s) against {:.2} s, medians of {RUNS}",
-            pair.ours,
-            rate(pair.ours),
-            pair.theirs
-        ),
+        note: format!("{:.2} s ({:.0} MB/s) against {:.2} s, best of {RUNS}", pair.ours, rate(pair.ours), pair.theirs),
     }
 }
 
-/// Two programs on the same work: median times in seconds, and the most memory that ours took, in bytes.
+/// Two programs on the same work: best times in seconds, and the most memory that ours took, in bytes.
 struct Pair {
     ours: f64,
     theirs: f64,
@@ -120,12 +115,11 @@ fn race(
         own_times.push(time.as_secs_f64());
         memory = memory.max(peak);
     }
-    Ok(Pair { ours: median(own_times), theirs: median(their_times), memory })
+    Ok(Pair { ours: best(&own_times), theirs: best(&their_times), memory })
 }
 
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+fn best(times: &[f64]) -> f64 {
+    times.iter().copied().fold(f64::INFINITY, f64::min)
 }
 
 /// This program as a process of its own, so that its memory is seen; its time is taken from outside, as the rival's.

@@ -45,9 +45,9 @@ pub async fn measure() -> anyhow::Result<Vec<Row>> {
     let wall = start.elapsed().as_secs();
     let console = world.sim.machine("node-0")["serialConsole"].as_str().map(std::fs::read_to_string);
     let console = console.context("find the machine's console")?.context("read the machine's console")?;
-    let left =
+    let mut left =
         console.lines().filter_map(|l| l.split_once("memory available: ")).map(|(_, rest)| rest.trim().to_owned());
-    let left = left.last().context("the agent does not say how much memory it leaves")?;
+    let left = left.next_back().context("the agent does not say how much memory it leaves")?;
     Ok(vec![Row {
         figure: "Agent boots, inspects and writes in",
         measured: Some(f64::from(MEMORY) * 1_048_576.0),

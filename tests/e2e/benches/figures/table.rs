@@ -100,7 +100,7 @@ impl Row {
         }
     }
 
-    fn cells(&self) -> [String; 8] {
+    fn cells(&self) -> [String; 7] {
         let dash = || "-".to_owned();
         let limit = match self.limit {
             Limit::AtMost(limit) => format!("<= {}", self.unit.show(limit)),
@@ -125,32 +125,31 @@ impl Row {
             rival.map_or_else(dash, |r| if r.measured_here { "yes" } else { "no" }.to_owned()),
             ratio,
             verdict.to_owned(),
-            self.note.clone(),
         ]
     }
 }
 
-/// The rows as text, columns aligned.
+/// The rows as text, columns aligned, and below them what a reader should know of each.
 pub fn render(rows: &[Row]) -> String {
-    let head = ["figure", "measured", "limit", "rival", "rival measured here", "ratio", "verdict", "remarks"];
+    let head = ["figure", "measured", "limit", "rival", "rival measured here", "ratio", "verdict"];
     let mut lines = vec![head.map(str::to_owned)];
     lines.extend(rows.iter().map(Row::cells));
-    let mut widths = [0; 8];
+    let mut widths = [0; 7];
     for line in &lines {
         for (width, cell) in widths.iter_mut().zip(line) {
             *width = (*width).max(cell.chars().count());
         }
     }
+    lines.insert(1, widths.map(|width| "-".repeat(width)));
     let mut text = String::new();
-    for (number, line) in lines.iter().enumerate() {
+    for line in &lines {
         let cells: Vec<String> = line.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
         text.push_str(cells.join("  ").trim_end());
         text.push('\n');
-        if number == 0 {
-            let rules: Vec<String> = widths.iter().map(|width| "-".repeat(*width)).collect();
-            text.push_str(&rules.join("  "));
-            text.push('\n');
-        }
+    }
+    text.push('\n');
+    for row in rows.iter().filter(|row| !row.note.is_empty()) {
+        text.push_str(&format!("{}: {}\n", row.figure, row.note));
     }
     text
 }
