@@ -143,7 +143,7 @@ pub struct Behaviour {
     #[arg(long, default_value_t = 90, value_name = "SECONDS")]
     pub agent_silence: u64,
     /// How long an agent may take to report again after this server was restarted, in seconds.
-    #[arg(long, default_value_t = 10, value_name = "SECONDS")]
+    #[arg(long, default_value_t = 60, value_name = "SECONDS")]
     pub agent_reconnect: u64,
 }
 

@@ -36,11 +36,12 @@ pub async fn follow(
         Some(name) => watcher::Config::default().fields(&format!("metadata.name={name}")),
         None => watcher::Config::default(),
     };
-    let hosts = watcher(hosts, host_config).default_backoff().applied_objects().map_ok(|h| Change::Host(Box::new(h))).boxed();
+    let hosts =
+        watcher(hosts, host_config).default_backoff().applied_objects().map_ok(|h| Change::Host(Box::new(h))).boxed();
     let operations = watcher(operations, watcher::Config::default())
         .default_backoff()
         .applied_objects()
-        .map_ok(Change::Operation)
+        .map_ok(|o| Change::Operation(Box::new(o)))
         .boxed();
     let mut changes = futures::stream::select(hosts, operations);
     while let Some(change) = changes.next().await {
@@ -65,7 +66,7 @@ pub enum Change {
     /// A host.
     Host(Box<BareMetalHost>),
     /// An operation.
-    Operation(HostOperation),
+    Operation(Box<HostOperation>),
 }
 
 /// Bars at a terminal, lines elsewhere.

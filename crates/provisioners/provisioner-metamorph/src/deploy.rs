@@ -6,9 +6,7 @@ use agent_protocol::{
 use api::metal3::{ChecksumType, DiskFormat};
 use api::metamorph::{OperationPhase, OperationType, StepPhase};
 use async_trait::async_trait;
-use provisioner::{
-    Cause, CleaningRequest, Deploy, Failure, Operation, Outcome, ProvisionRequest, Retry, Verdict,
-};
+use provisioner::{Cause, CleaningRequest, Deploy, Failure, Operation, Outcome, ProvisionRequest, Retry, Verdict};
 use tokio::time::Instant;
 
 use crate::boot::{BOOT_AGENT, step_of};

@@ -43,7 +43,9 @@ impl NativeHost {
                 let bytes = serde_json::to_vec(&hardware).map_or(usize::MAX, |v| v.len());
                 if bytes > MAX_HARDWARE_BYTES {
                     self.shared.hub.acknowledge(self.uid(), &id);
-                    let text = format!("take the hardware details: the agent reports {bytes} bytes, {MAX_HARDWARE_BYTES} are accepted");
+                    let text = format!(
+                        "take the hardware details: the agent reports {bytes} bytes, {MAX_HARDWARE_BYTES} are accepted"
+                    );
                     return Err(Failure::new(Cause::HardwareFailed, text));
                 }
                 for mark in &marks {

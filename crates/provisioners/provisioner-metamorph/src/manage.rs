@@ -53,7 +53,8 @@ impl Manage for NativeHost {
 impl NativeHost {
     /// A machine whose newest work is a finished provisioning must run what was written, not the agent.
     fn came_back(&self) -> Result<(), Failure> {
-        let provisioned = matches!(self.context.journal.newest(), Some((_, OperationType::Provision, OperationPhase::Succeeded)));
+        let provisioned =
+            matches!(self.context.journal.newest(), Some((_, OperationType::Provision, OperationPhase::Succeeded)));
         let idle = self.shared.hub.any_agent(self.uid()).filter(|a| a.state == AgentState::Idle);
         match idle {
             Some(agent) if provisioned => Err(Failure::new(

@@ -63,6 +63,11 @@ impl Provisioner for NativeProvisioner {
         Capabilities::default()
     }
 
+    fn machine_key(&self, address: &str) -> Option<String> {
+        let address = bmc::Address::parse(address).ok()?;
+        Some(format!("{}{}", address.key(), address.system_path().unwrap_or_default()))
+    }
+
     fn host(&self, context: HostContext) -> Result<Box<dyn Host>, Failure> {
         Ok(Box::new(NativeHost::new(Arc::clone(&self.shared), context)))
     }

@@ -109,6 +109,9 @@ pub trait Provisioner: Send + Sync + 'static {
     /// What it can do.
     fn capabilities(&self) -> Capabilities;
 
+    /// What all addresses of one machine have in common, if the address can be read: two hosts with the same key are one machine.
+    fn machine_key(&self, address: &str) -> Option<String>;
+
     /// The object for one host and reconcile. Cheap: no call to the machine is made here.
     ///
     /// # Errors

@@ -27,6 +27,8 @@ pub enum Cause {
     HardwareFailed,
     /// The request itself is wrong (network data, format, missing Secret).
     InvalidRequest,
+    /// The journal could not be written. It is no failure of the host: nothing was done, and the call is made again.
+    JournalUnavailable,
     /// A fault of this program.
     Internal,
 }
@@ -48,6 +50,7 @@ impl Cause {
             Self::ForeignOwner => "ForeignOwner",
             Self::HardwareFailed => "HardwareFailed",
             Self::InvalidRequest => "InvalidRequest",
+            Self::JournalUnavailable => "JournalUnavailable",
             Self::Internal => "Internal",
         }
     }

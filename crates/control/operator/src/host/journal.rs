@@ -37,6 +37,10 @@ struct Known {
     operations: Vec<HostOperation>,
     /// When one was last written.
     written: Option<Instant>,
+    /// A write went wrong and what it left could not be read: the operations are listed again before they are used.
+    void: bool,
+    /// Numbers up to this are taken, by operations of an earlier host of the same name that are about to go.
+    taken: u64,
 }
 
 /// The operations of all hosts that this process has read, by host uid.
@@ -59,16 +63,15 @@ impl Journals {
         let uid = host.uid().unwrap_or_default();
         let api: Api<HostOperation> = Api::namespaced(client.clone(), &host.namespace().unwrap_or_default());
         let known = self.lock().get(&uid).cloned();
-        let cache = match known {
+        let usable = known.filter(|cache| !lock(cache).void);
+        let cache = match usable {
             Some(cache) => cache,
             None => {
                 let selector = format!("{}={}", label::HOST, host_label(&host.name_any()));
                 let mut found = api.list(&ListParams::default().labels(&selector)).await?.items;
-                found.retain(|o| {
-                    o.spec.host.uid.as_ref().is_none_or(|u| *u == uid) && o.spec.host.name == host.name_any()
-                });
+                found.retain(|o| is_ours(o, &uid));
                 found.sort_by_key(number);
-                let cache: Cache = Arc::new(Mutex::new(Known { operations: found, written: None }));
+                let cache: Cache = Arc::new(Mutex::new(Known { operations: found, ..Known::default() }));
                 self.lock().insert(uid, Arc::clone(&cache));
                 cache
             }
@@ -96,9 +99,18 @@ fn host_label(name: &str) -> &str {
     name.get(start..).unwrap_or(name).trim_start_matches(['.', '-'])
 }
 
+/// Largest number that a name can carry; far more than a host has operations.
+const MAX_NUMBER: u64 = 999_999_999;
+
 /// The number in an operation's name; names of people's making count as oldest.
 fn number(operation: &HostOperation) -> u64 {
-    operation.name_any().rsplit('-').nth(1).and_then(|n| n.parse().ok()).unwrap_or(0)
+    let number = operation.name_any().rsplit('-').nth(1).and_then(|n| n.parse().ok()).unwrap_or(0);
+    if number <= MAX_NUMBER { number } else { 0 }
+}
+
+/// Made by this controller for the host of this uid: owned by it and named as the controller names.
+fn is_ours(operation: &HostOperation, uid: &str) -> bool {
+    number(operation) > 0 && operation.owner_references().iter().any(|o| o.uid == uid && o.controller == Some(true))
 }
 
 /// One host's journal.
@@ -152,8 +164,14 @@ impl KubeJournal {
 
     async fn prune(&self, known: &[HostOperation]) {
         let ended: Vec<&HostOperation> = known.iter().filter(|o| phase(o).is_final()).collect();
+        let newest_boot = self.latest_boot().map(|b| b.generation);
         for old in ended.iter().take(ended.len().saturating_sub(KEEP)) {
             let name = old.name_any();
+            let status = old.status.as_ref();
+            // What later work is derived from stays: the boot generation, and a session that may have to be ended.
+            if status.is_some_and(|s| s.bmc_session.is_some() || s.boot.as_ref().map(|b| b.generation) == newest_boot) {
+                continue;
+            }
             match self.api.delete(&name, &DeleteParams::default()).await {
                 Ok(_) | Err(kube::Error::Api(_)) => {
                     lock(&self.cache).operations.retain(|o| o.name_any() != name);
@@ -180,7 +198,7 @@ impl Journal for KubeJournal {
                     self.cancel_open("the host goes another way").await?;
                 }
                 self.prune(&known).await;
-                let last = known.iter().map(number).max().unwrap_or(0);
+                let last = known.iter().map(number).max().unwrap_or(0).max(lock(&self.cache).taken);
                 self.operation(self.blank(operation, last))
             }
         };
@@ -276,8 +294,14 @@ impl KubeOperation {
         let result = self.try_write().await;
         if result.is_err() {
             // Somebody else wrote, or the answer was lost: what is known is void.
-            if let Ok(fresh) = self.api.get(&self.name).await {
-                self.remember(fresh);
+            match self.api.get_opt(&self.name).await {
+                Ok(Some(found)) if found.spec.host.uid == self.object.spec.host.uid => self.remember(found),
+                Ok(Some(other)) => {
+                    let mut known = lock(&self.cache);
+                    known.taken = known.taken.max(number(&other));
+                }
+                Ok(None) => lock(&self.cache).operations.retain(|o| o.name_any() != self.name),
+                Err(_) => lock(&self.cache).void = true,
             }
         }
         result.map_err(|error| JournalError { what: format!("operation {}", self.name), why: error.to_string() })
@@ -290,10 +314,8 @@ impl KubeOperation {
             self.object.status = status;
             match created {
                 Ok(created) => self.object.metadata = created.metadata,
-                // Made by a process that died before it could say so.
-                Err(kube::Error::Api(e)) if e.reason == "AlreadyExists" => {
-                    self.object.metadata = self.api.get(&self.name).await?.metadata;
-                }
+                // An operation of that name that this process does not know (one that another process made, or one of an earlier
+                // host) is not written over: what is recorded there is read, and the work goes on from that.
                 Err(error) => return Err(error),
             }
         }

@@ -10,7 +10,7 @@ mod secrets;
 mod work;
 mod write;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use api::metal3::BareMetalHost;
@@ -54,6 +54,8 @@ pub(crate) struct Context {
     pub settings: HostSettings,
     pub journals: Journals,
     pub recorder: Recorder,
+    /// The hosts as last seen, once the controller runs.
+    pub known: OnceLock<reflector::Store<BareMetalHost>>,
 }
 
 /// A reconcile could not be completed; it is tried again with back-off. Failures of machines are no such errors: they are in the
@@ -87,7 +89,16 @@ impl HostController {
     pub fn new(client: Client, registry: Registry, settings: HostSettings) -> Self {
         let reporter = Reporter { controller: REPORTER.into(), instance: None };
         let recorder = Recorder::new(client.clone(), reporter);
-        Self { context: Arc::new(Context { client, registry, settings, journals: Journals::default(), recorder }) }
+        Self {
+            context: Arc::new(Context {
+                client,
+                registry,
+                settings,
+                journals: Journals::default(),
+                recorder,
+                known: OnceLock::new(),
+            }),
+        }
     }
 
     /// Runs until `shutdown` resolves; reconciles under way are completed.
@@ -105,6 +116,8 @@ impl HostController {
             .applied_objects()
             .predicate_filter(wanted, Default::default());
         let known = reader.clone();
+        // Set once: a controller runs once.
+        let _ = context.known.set(reader.clone());
         let secret_events = watcher(secrets, watcher::Config::default()).default_backoff().touched_objects();
         let config = Config::default().concurrency(0);
         Controller::for_stream(stream, reader)

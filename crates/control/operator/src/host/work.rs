@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use api::metal3::annotation;
+use api::metal3::{BareMetalHost, annotation};
 use host_lifecycle::{Action, Outcome, PowerWish, RetryClass};
 use kube::ResourceExt;
 use provisioner::{
-    BmcAccess, Cause, CleaningRequest, Failure, Host, HostContext, HostKey, InspectRequest, PowerRequest,
-    ProvisionRequest, RegisterRequest, Retry, Verdict,
+    BmcAccess, Cause, CleaningRequest, Failure, Host, HostContext, HostKey, InspectRequest, JournalError, PowerRequest,
+    ProvisionRequest, Provisioner, RegisterRequest, Retry, Verdict,
 };
 
 use super::reconcile::Fetched;
@@ -34,6 +34,9 @@ pub async fn act(context: &Context, fetched: &Fetched, action: &Action) -> Resul
         Err(NotDone::Blocked(message)) => return Ok(Outcome::Blocked { message }),
         Err(NotDone::Failed(failure)) => failure,
     };
+    if failure.cause == Cause::JournalUnavailable {
+        return Err(JournalError { what: "the operation".to_owned(), why: failure.message }.into());
+    }
     tracing::warn!(host = %fetched.host.name_any(), cause = failure.cause.as_str(), "{}", failure.text());
     let retry = match failure.retry {
         Retry::Later => RetryClass::Later,
@@ -74,6 +77,12 @@ async fn prepare(
         Failure::new(Cause::InvalidRequest, e.to_string())
             .advise(format!("correct the annotation {}", annotation::PROVISIONER))
     })?;
+    if let Some(other) = sharing(context, host, provisioner.as_ref()) {
+        let text = format!("reach the BMC: {other} has the same one, and two hosts cannot be one machine");
+        return Err(Failure::new(Cause::BmcAddressInvalid, text)
+            .advise("correct spec.bmc.address, or delete one of the two")
+            .into());
+    }
     let bmc = match (&fetched.credentials, &host.spec.bmc) {
         (FoundCredentials::Present(found), Some(bmc)) => Some(BmcAccess {
             address: bmc.address.clone(),
@@ -108,6 +117,24 @@ async fn prepare(
         disable_power_off: host.spec.disable_power_off.unwrap_or(false),
         journal,
     })?)
+}
+
+/// Another host that is the same machine and has the older right to it: it is registered, or was declared earlier. A host that is
+/// registered itself, or goes, is not held up.
+fn sharing(context: &Context, host: &BareMetalHost, provisioner: &dyn Provisioner) -> Option<String> {
+    let registered = |h: &BareMetalHost| h.status.as_ref().is_some_and(|s| !s.provisioning.id.is_empty());
+    let key = |h: &BareMetalHost| h.spec.bmc.as_ref().and_then(|b| provisioner.machine_key(&b.address));
+    if registered(host) || host.is_deleting() {
+        return None;
+    }
+    let mine = key(host)?;
+    let earlier = |other: &BareMetalHost| {
+        registered(other)
+            || (&other.metadata.creation_timestamp, other.uid()) < (&host.metadata.creation_timestamp, host.uid())
+    };
+    let others = context.known.get()?.state();
+    let found = others.iter().find(|o| o.uid() != host.uid() && key(o).as_ref() == Some(&mine) && earlier(o))?;
+    Some(format!("{}/{}", found.namespace().unwrap_or_default(), found.name_any()))
 }
 
 async fn call(context: &Context, fetched: &Fetched, action: &Action, host: &mut dyn Host) -> Result<Outcome, NotDone> {

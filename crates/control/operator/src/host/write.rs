@@ -65,10 +65,9 @@ impl Writer<'_> {
         new.metadata.namespace = self.host.namespace();
         new.metadata.owner_references = self.host.controller_owner_ref(&()).map(|o| vec![o]);
         new.metadata.finalizers = Some(vec![finalizer::HARDWARE_DATA.to_owned()]);
-        match self.data_api().create(&PostParams::default(), &new).await {
-            Err(kube::Error::Api(e)) if e.reason == "AlreadyExists" => Ok(()),
-            other => other.map(|_| ()).map_err(ReconcileError::api("create the HardwareData")),
-        }
+        // One that has come meanwhile, or is about to go with an earlier host of the same name, is read and replaced next time.
+        let created = self.data_api().create(&PostParams::default(), &new).await;
+        created.map(|_| ()).map_err(ReconcileError::api("create the HardwareData"))
     }
 
     /// The status is this controller's alone: where the object has moved on meanwhile, the status goes onto the newer version.

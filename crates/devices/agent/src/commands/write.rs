@@ -78,7 +78,8 @@ fn choose(runner: &Runner, command: &WriteImage) -> Result<(facts::Disk, Vec<fac
     let storage: Vec<_> = disks.iter().map(|disk| disk.storage.clone()).collect();
     let chosen = choose_root_disk(&command.root_device_hints, &storage);
     let chosen = chosen.map_err(|error| Failure::new(ErrorCode::NoDisk, format!("{ACTION}: {error}")))?;
-    let index = storage.iter().position(|disk| disk == chosen).unwrap_or(0);
+    let index = storage.iter().position(|disk| std::ptr::eq(disk, chosen));
+    let index = index.ok_or_else(|| Failure::new(ErrorCode::NoDisk, format!("{ACTION}: the chosen disk is gone")))?;
     let target = disks.remove(index);
     Ok((target, disks))
 }
