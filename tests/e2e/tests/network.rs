@@ -150,7 +150,7 @@ impl Lab {
     async fn captures(&self, id: &str) -> [PathBuf; 2] {
         let captures = |machine: &Value| machine["lastBoot"]["captures"].as_array().cloned().unwrap_or_default();
         let machine = self.world.sim.wait(id, 60, "started", |machine| captures(machine).len() == 2).await.unwrap();
-        assert_eq!(machine["lastBoot"]["boot"], 1, "{machine}");
+        assert_eq!(machine["lastBoot"]["boot"], 1, "{id} has started again:\n{}", self.console(id));
         [0, 1].map(|card| PathBuf::from(captures(&machine)[card].as_str().unwrap()))
     }
 
@@ -172,11 +172,14 @@ impl Lab {
             }
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
-        let console =
-            self.world.sim.machine(id)["serialConsole"].as_str().map(std::fs::read).unwrap().unwrap_or_default();
-        let end = console.len().saturating_sub(4000);
-        let console = String::from_utf8_lossy(&console[end..]).into_owned();
-        panic!("{id}: no {what}; left:\n{}\n{console}", frames.map(|f| summary(&f)).join("\n"))
+        panic!("{id}: no {what}; left:\n{}\n{}", frames.map(|f| summary(&f)).join("\n"), self.console(id))
+    }
+
+    /// The end of what the machine has printed.
+    fn console(&self, id: &str) -> String {
+        let machine = self.world.sim.machine(id);
+        let printed = machine["serialConsole"].as_str().map(std::fs::read).unwrap().unwrap_or_default();
+        String::from_utf8_lossy(&printed[printed.len().saturating_sub(8000)..]).into_owned()
     }
 
     async fn hardware(&self, id: &str) -> Value {
