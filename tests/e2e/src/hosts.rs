@@ -124,6 +124,43 @@ impl World {
         Ok(())
     }
 
+    /// Waits until the operation of this name says what is being done, or waited for.
+    ///
+    /// # Errors
+    /// When that does not happen in time.
+    pub async fn wait_message(&self, name: &str, says: &str) -> anyhow::Result<()> {
+        let api: Api<HostOperation> = Api::default_namespaced(self.client.clone());
+        let says_so = |operation: Option<&HostOperation>| {
+            let message = operation.and_then(|o| o.status.as_ref()).and_then(|s| s.message.as_deref());
+            message.is_some_and(|m| m.contains(says))
+        };
+        let waited = kube::runtime::wait::await_condition(api, name, says_so);
+        let waited = tokio::time::timeout(Duration::from_secs(PATIENCE), waited).await;
+        waited
+            .with_context(|| format!("{name} has not said «{says}» within {PATIENCE} s"))?
+            .context("watch the operation")?;
+        Ok(())
+    }
+
+    /// Waits until no operation of the host is left: the garbage collector follows the host's end.
+    ///
+    /// # Errors
+    /// When that does not happen in time.
+    pub async fn wait_no_operations(&self, host: &str) -> anyhow::Result<()> {
+        let api: Api<HostOperation> = Api::default_namespaced(self.client.clone());
+        for operation in self.operations(host).await? {
+            let name = operation.metadata.name.unwrap_or_default();
+            let uid = operation.metadata.uid.unwrap_or_default();
+            let gone = kube::runtime::wait::conditions::is_deleted(&uid);
+            let waited = kube::runtime::wait::await_condition(api.clone(), &name, gone);
+            let waited = tokio::time::timeout(Duration::from_secs(PATIENCE), waited).await;
+            waited
+                .with_context(|| format!("{name} is still there {PATIENCE} s after its host"))?
+                .context("watch the operation")?;
+        }
+        Ok(())
+    }
+
     /// Waits until the operation of this name has succeeded.
     ///
     /// # Errors

@@ -1,39 +1,31 @@
 //! The whole way on real (emulated) machines: UEFI firmware, Debian's signed boot chain, the agent as process 1, a real Debian on the
 //! disk whose cloud-init applies the config drive. Software emulation: minutes, not seconds.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "helpers of tests fail by panicking and say how far they are"
+)]
+
 use std::path::Path;
 
 use api::metal3::ProvisioningState;
-use e2e::{CallHome, Options, World, demo_os};
+use e2e::{CallHome, Options, UsedDisk, World, demo_os, tool};
 use serde_json::{Value, json};
 
 const IMAGE: &str = "debian-12.raw.zst";
 /// A machine whose memory is what the agent has to make do with.
 fn machine(id: &str, disk: &Path) -> Value {
-    json!({ "id": id, "kind": "qemu", "memoryMib": 512, "disks": [{ "path": disk, "sizeBytes": DISK, "bus": "virtio" }] })
+    json!({ "id": id, "kind": "qemu", "memoryMib": 512, "disks": [{ "path": disk, "bus": "virtio" }] })
 }
 
-const DISK: u64 = 3 << 30;
+/// Size of the disks in MiB.
+const DISK: u64 = 3 << 10;
 
-/// A disk that has been used: full of ones, with an old partition table and an old config drive.
-fn used_disk(path: &Path) {
-    use std::io::Write;
-    let mut file = std::fs::File::create(path).unwrap();
-    let ones = vec![0xff_u8; 4 << 20];
-    for _ in 0..DISK / ones.len() as u64 {
-        file.write_all(&ones).unwrap();
-    }
-    drop(file);
-    tool("sgdisk", &["-o", "-n", "1:2048:+64M", "-c", "1:config-2", &path.display().to_string()]);
-    let volume = format!("{}@@1M", path.display());
-    tool("mformat", &["-i", &volume, "-v", "config-2", "-T", "131072", "-h", "4", "-s", "32", "::"]);
-}
-
-fn tool(program: &str, arguments: &[&str]) -> String {
-    let output = std::process::Command::new(program).args(arguments).output().unwrap();
-    let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success(), "{program} {arguments:?}: {text}");
-    text
+/// Says how far a run of minutes is.
+fn milestone(started: std::time::Instant, what: &str) {
+    println!("{:>4} s  {what}", started.elapsed().as_secs());
 }
 
 struct Lab {
@@ -49,8 +41,14 @@ impl Lab {
         let sums = std::fs::read_to_string(folder.join("SHA256SUMS")).unwrap();
         let sha256 = sums.lines().find_map(|l| l.strip_suffix(&format!("  {IMAGE}"))).unwrap().to_owned();
         let folder = folder.display().to_string();
-        let options = Options { machines, tls: false, arguments: vec![] }
-            .with(&["--agent-host", "10.0.2.2", "--images", &folder, "--agent-boot-timeout", "240"]);
+        let options = Options { machines, tls: false, arguments: vec![] }.with(&[
+            "--agent-host",
+            "10.0.2.2",
+            "--images",
+            &folder,
+            "--agent-boot-timeout",
+            "600",
+        ]);
         let world = World::start(options).await.unwrap();
         let images = world.media_port();
         Self { world, call_home: CallHome::start().await.unwrap(), sha256, images }
@@ -88,6 +86,19 @@ impl Lab {
         json!({ "url": url, "checksum": self.sha256, "checksumType": "sha256", "format": "raw" })
     }
 
+    /// The machine's n-th report; without one, the end of its console says how far it came.
+    async fn report(&self, id: &str, count: usize) -> Value {
+        match self.call_home.wait(id, count, 600).await {
+            Ok(report) => report,
+            Err(error) => {
+                let console = self.world.sim.machine(id)["serialConsole"].as_str().unwrap_or_default().to_owned();
+                let text = String::from_utf8_lossy(&std::fs::read(console).unwrap_or_default()).into_owned();
+                let end: String = text.chars().skip(text.chars().count().saturating_sub(4000)).collect();
+                panic!("{error:#}; the end of its console:\n{end}");
+            }
+        }
+    }
+
     async fn machine(&self, id: &str) -> Value {
         self.world.sim.get(&format!("/machines/{id}")).await.unwrap()
     }
@@ -101,48 +112,60 @@ fn assert_applied(report: &Value, id: &str, address: &str, secure_boot: bool) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_machines_one_of_them_with_secure_boot_live_their_whole_life() {
+    let started = std::time::Instant::now();
     let folder = tempfile::tempdir().unwrap();
     let (plain, secure) = (folder.path().join("plain.raw"), folder.path().join("secure.raw"));
-    used_disk(&plain);
-    used_disk(&secure);
+    UsedDisk::make(&plain, DISK).unwrap();
+    UsedDisk::make(&secure, DISK).unwrap();
     let lab = Lab::start(vec![machine("plain", &plain), machine("secure", &secure)]).await;
     lab.declare("plain", "10.0.2.77", false).await;
     lab.declare("secure", "10.0.2.78", true).await;
     for (id, address, secure_boot) in [("plain", "10.0.2.77", false), ("secure", "10.0.2.78", true)] {
-        lab.world.wait_state(id, 420, ProvisioningState::Provisioned).await.unwrap();
-        let report = lab.call_home.wait(id, 1, 240).await.unwrap();
+        lab.world.wait_state(id, 900, ProvisioningState::Provisioned).await.unwrap();
+        milestone(started, &format!("{id} is provisioned"));
+        let report = lab.report(id, 1).await;
+        milestone(started, &format!("{id} has reported in"));
         assert_applied(&report, id, address, secure_boot);
         let machine = lab.machine(id).await;
-        let line = machine["commandLine"].to_string();
+        let line = machine["lastBoot"]["commandLine"].to_string();
         assert!(line.contains("qemu-system") && !line.contains("-kernel") && !line.contains("-initrd"), "{line}");
         assert!(machine["medium"].is_null(), "{machine}");
     }
     media_were_read_by_range_and_are_no_files(&lab).await;
+    let checked = tool("sgdisk", &["-v", &plain.display().to_string()]).unwrap();
+    assert!(checked.contains("No problems found"), "{checked}");
 
     // Forced off and on through Redfish, without a medium: the machine's own boot entry brings it up again.
     for action in ["ForceOff", "On"] {
         lab.world.sim.post("/machines/plain/power", json!({ "action": action })).await.unwrap();
     }
-    let again = lab.call_home.wait("plain", 2, 240).await.unwrap();
+    let again = lab.report("plain", 2).await;
+    milestone(started, "plain has come back from its own boot entry");
     assert_applied(&again, "plain", "10.0.2.77", false);
     assert!(again["boot_entry"].as_str().unwrap().to_lowercase().contains("debian"), "{again}");
 
     lab.world.kubectl(&["delete", "bmh", "secure", "--wait=false"], "").await.unwrap();
-    lab.world.kubectl(&["patch", "bmh", "plain", "--type=merge", "-p", r#"{"spec":{"image":null}}"#], "").await.unwrap();
-    lab.world.wait_state("plain", 300, ProvisioningState::Available).await.unwrap();
+    lab.world
+        .kubectl(&["patch", "bmh", "plain", "--type=merge", "-p", r#"{"spec":{"image":null}}"#], "")
+        .await
+        .unwrap();
+    lab.world.wait_state("plain", 900, ProvisioningState::Available).await.unwrap();
+    milestone(started, "plain is deprovisioned");
     let patch = json!({ "spec": { "image": lab.image() } }).to_string();
     lab.world.kubectl(&["patch", "bmh", "plain", "--type=merge", "-p", &patch], "").await.unwrap();
-    lab.world.wait_state("plain", 300, ProvisioningState::Provisioned).await.unwrap();
-    let third = lab.call_home.wait("plain", 3, 240).await.unwrap();
+    lab.world.wait_state("plain", 900, ProvisioningState::Provisioned).await.unwrap();
+    milestone(started, "plain is provisioned again");
+    let third = lab.report("plain", 3).await;
     assert_applied(&third, "plain", "10.0.2.77", false);
 
+    milestone(started, "plain has reported in again");
     lab.world.kubectl(&["delete", "bmh", "plain", "--wait=false"], "").await.unwrap();
     for id in ["plain", "secure"] {
-        lab.world.wait_gone(id, 420).await.unwrap();
+        lab.world.wait_gone(id, 900).await.unwrap();
         let machine = lab.machine(id).await;
         assert_eq!((&machine["power"], &machine["sessions"]), (&json!("Off"), &json!(0)), "{machine}");
         assert!(machine["medium"].is_null(), "{machine}");
-        assert!(lab.world.operations(id).await.unwrap().is_empty());
+        lab.world.wait_no_operations(id).await.unwrap();
     }
 }
 

@@ -6,7 +6,9 @@ use agent_protocol::{
 use api::metal3::{ChecksumType, DiskFormat};
 use api::metamorph::{OperationPhase, OperationType, StepPhase};
 use async_trait::async_trait;
-use provisioner::{Cause, CleaningRequest, Deploy, Failure, Operation, Outcome, ProvisionRequest, Retry, Verdict};
+use provisioner::{
+    Cause, CleaningRequest, Deploy, Failure, Operation, Outcome, ProvisionRequest, Retry, StepProgress, Verdict,
+};
 use tokio::time::Instant;
 
 use crate::boot::{BOOT_AGENT, step_of};
@@ -150,7 +152,10 @@ impl NativeHost {
             // The image is on the disk: a BMC that does not answer now is no reason to write it again.
             let since = *self.live.timers().eject_failing.get_or_insert_with(Instant::now);
             if since.elapsed() < self.shared.settings.timing.eject {
-                return Ok(Verdict::working(format!("taking the medium out: {}", failure.message), 10));
+                let message = format!("taking the medium out: {}", failure.message);
+                let progress = StepProgress { message: message.clone(), ..StepProgress::default() };
+                operation.progress(BOOT_DISK, progress).await;
+                return Ok(Verdict::working(message, 10));
             }
             tracing::warn!(host = %self.context.key.name, "the medium stays in: {}", failure.message);
         }
