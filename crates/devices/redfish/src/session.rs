@@ -36,8 +36,8 @@ impl Client {
     /// # Errors
     /// [`BmcError`] when the BMC cannot be reached or used; a BMC that does not show its sessions is no error.
     pub async fn sweep(&self, stale: &[String]) -> Result<Swept, BmcError> {
-        let (sign_in, what) = ("sign in", "end sessions left behind");
-        match self.core.authorize(sign_in).await {
+        let (access, what) = ("check access", "end sessions left behind");
+        match self.core.authorize(access).await {
             Ok(Auth::Basic) => {
                 self.core.state().doubtful = false;
                 Ok(Swept::default())
@@ -49,7 +49,7 @@ impl Client {
                 if !matches!(&swept, Ok(swept) if swept.ended > 0) {
                     return Err(error);
                 }
-                self.core.authorize(sign_in).await?;
+                self.core.authorize(access).await?;
                 Ok(swept?)
             }
             Err(error) => Err(error),

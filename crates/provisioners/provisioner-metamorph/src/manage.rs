@@ -121,6 +121,10 @@ impl Power for NativeHost {
             None => {
                 self.live.timers().power_change = Some(now);
                 bmc.power(if wanted { PowerAction::On } else { PowerAction::HardOff }).await?;
+                if !wanted {
+                    // Whether the BMC can be asked again or not: the agent is gone, or it reports once more.
+                    self.shared.hub.forget_agent(self.uid());
+                }
             }
         }
         Ok(Verdict::working(

@@ -121,3 +121,20 @@ async fn a_download_that_breaks_off_is_taken_up_again() {
     let operations = world.operations("node-0").await.unwrap();
     assert_eq!(operations.len(), 2, "the write went on, it was not begun anew");
 }
+
+#[tokio::test]
+async fn a_bmc_that_is_gone_when_provisioning_needs_it_is_an_error_until_it_answers() {
+    let world = World::start(Options::one_fake()).await.unwrap();
+    let image = world.image("disk.raw", DiskImage::small().unwrap());
+    world.apply_host("node-0", json!({ "online": false, "image": image })).await.unwrap();
+    world.expect_well("node-0", ProvisioningState::Available).await.unwrap();
+    world.shown("node-0", "off", |h| h["status"]["poweredOn"] == false).await.unwrap();
+    // Its agent went with the power: provisioning boots it again.
+    world.sim.settings("node-0", json!({ "refuse": true })).await.unwrap();
+    world.patch("node-0", json!({ "spec": { "online": true } })).await.unwrap();
+    let before = world.expect_error("node-0", "provisioning error", &["BMC", "no connection"]).await.unwrap();
+    world.expect_cause("node-0", "Provision", "BmcUnreachable").await.unwrap();
+    world.sim.settings("node-0", json!({ "refuse": false })).await.unwrap();
+    world.expect_recovery(&before, ProvisioningState::Provisioned).await.unwrap();
+    runs_from_disk(&world).await;
+}

@@ -65,10 +65,12 @@ async fn missing_user_data_is_waited_for_and_counts_as_no_attempt() {
 async fn malformed_network_data_is_named_and_taken_when_it_is_mended() {
     let world = World::start(Options::one_fake()).await.unwrap();
     let image = world.image("disk.raw", DiskImage::small().unwrap());
-    world.apply_secret("net", json!({ "networkData": "links: [ {" })).await.unwrap();
+    world.apply_secret("net", json!({ "networkData": "links: [ { hidden: s3cret" })).await.unwrap();
     let change = json!({ "image": image, "networkData": { "name": "net" } });
     world.apply_host("node-0", change).await.unwrap();
     let before = world.expect_error("node-0", "preparation error", &["networkData", "correct"]).await.unwrap();
+    assert!(!before["status"].to_string().contains("s3cret"), "the Secret is quoted: {}", before["status"]);
+    assert!(!world.server.logged().contains("s3cret"), "the Secret is in the log");
     world.apply_secret("net", json!({ "networkData": "links: []\nnetworks: []" })).await.unwrap();
     world.expect_recovery(&before, ProvisioningState::Provisioned).await.unwrap();
 }

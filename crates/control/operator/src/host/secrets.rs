@@ -266,6 +266,9 @@ fn text_of(secret: &Secret, key: &str) -> Option<String> {
 
 /// YAML or JSON as JSON.
 fn as_json(text: &str, field: &str) -> Result<Value, HostDataError> {
-    serde_saphyr::from_str(text)
-        .map_err(|e| HostDataError(format!("spec.{field}: the document is neither YAML nor JSON: {e}")))
+    serde_saphyr::from_str(text).map_err(|error| {
+        // The error's own text quotes the document, which is a Secret's.
+        let place = error.location().map(|l| format!(" (line {}, column {})", l.line(), l.column()));
+        HostDataError(format!("spec.{field}: the document is neither YAML nor JSON{}", place.unwrap_or_default()))
+    })
 }
