@@ -48,6 +48,9 @@ impl Lab {
             &folder,
             "--agent-boot-timeout",
             "600",
+            // Under software emulation on a busy host the kernel's check of its timer can fail by lateness, and it panics.
+            "--agent-kernel-arguments",
+            "no_timer_check",
         ]);
         let world = World::start(options).await.unwrap();
         let images = world.media_port();

@@ -166,7 +166,8 @@ fn up_options(options: &Demo, folder: &Path, image: &Image) -> Up {
             images: Some(image.folder.clone()),
             bmc_ca: None,
             image_ca: None,
-            agent_kernel_arguments: String::new(),
+            // Under software emulation on a busy host the kernel's check of its timer can fail by lateness, and it panics.
+            agent_kernel_arguments: "no_timer_check".to_owned(),
         },
         behaviour: Behaviour {
             max_provisioning_retries: 5,
