@@ -173,10 +173,6 @@ fn what_is_not_written_is_refused_before_the_disk_is_touched() {
     let data_file = format!("data_file={}", text(&dir.path().join("data")));
     run("qemu-img", &["create", "-f", "qcow2", "-o", &data_file, text(&external), "8M"]);
     let extended = make(dir.path(), "extended.qcow2", &raw, false, "extended_l2=on");
-    let encrypted = dir.path().join("encrypted.qcow2");
-    let secret = ["--object", "secret,id=s,data=secret"];
-    let options = "encrypt.format=luks,encrypt.key-secret=s,encrypt.iter-time=10";
-    run("qemu-img", &["create", secret[0], secret[1], "-f", "qcow2", "-o", options, text(&encrypted), "8M"]);
     let flipped = |name: &str, at: u64, byte: u8| {
         let path = dir.path().join(name);
         std::fs::copy(&base, &path).unwrap();
@@ -189,7 +185,8 @@ fn what_is_not_written_is_refused_before_the_disk_is_touched() {
         (backed, Cause::UnsupportedFormat, "backing file"),
         (external, Cause::UnsupportedFormat, "external data file"),
         (extended, Cause::UnsupportedFormat, "extended L2"),
-        (encrypted, Cause::UnsupportedFormat, "encryption"),
+        // The crypt method LUKS: making such an image with qemu-img times the processor, which fails on a busy machine.
+        (flipped("encrypted", 35, 2), Cause::UnsupportedFormat, "encryption"),
         (flipped("dirty", 79, 1), Cause::UnsupportedFormat, "dirty bit"),
         (flipped("corrupt", 79, 2), Cause::UnsupportedFormat, "marked corrupt"),
         (flipped("unknown", 78, 1), Cause::UnsupportedFormat, "unknown incompatible features 0x100"),
