@@ -449,4 +449,46 @@ mod tests {
         tokio::time::advance(Duration::from_secs(91)).await;
         assert!(hub.agent("u", 1).is_none());
     }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_boot_that_another_has_followed_has_no_say_any_more() {
+        let (wake, _woken) = mpsc::unbounded_channel();
+        let hub = Hub::new(wake, Duration::from_secs(90));
+        hub.expect(&key(), Some(1));
+        hub.report(report("b1", 1, 1, AgentState::Idle)).await.unwrap();
+        hub.report(report("b2", 1, 1, AgentState::Idle)).await.unwrap();
+        assert_eq!(hub.report(report("b1", 1, 9, AgentState::Idle)).await, Err(Refusal::Superseded));
+        assert_eq!(hub.any_agent("u").unwrap().boot_id, "b2");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn another_attempt_of_the_same_step_and_a_leave_are_never_acknowledged_by_the_way() {
+        let (wake, _woken) = mpsc::unbounded_channel();
+        let hub = Hub::new(wake, Duration::from_secs(90));
+        hub.expect(&key(), Some(1));
+        let wiped = AgentState::Finished { command: id("b1"), outcome: Outcome::Wiped { disks: vec![] } };
+        hub.report(report("b1", 1, 1, wiped.clone())).await.unwrap();
+        let again = Command { id: CommandId { attempt: 2, ..id("b1") }, ..leave("b1") };
+        assert_eq!(hub.command("u", again), CommandState::Given);
+        assert_eq!(hub.report(report("b1", 1, 2, wiped)).await.unwrap(), Directive::default());
+
+        let leaving = AgentState::Finished { command: id("b1"), outcome: Outcome::Leaving };
+        hub.report(report("b1", 1, 3, leaving.clone())).await.unwrap();
+        let other = Command { id: CommandId { step: "wipe".into(), ..id("b1") }, ..leave("b1") };
+        assert_eq!(hub.command("u", other), CommandState::Given);
+        assert_eq!(hub.report(report("b1", 1, 4, leaving)).await.unwrap(), Directive::default());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_agent_that_writes_may_be_silent_for_longer() {
+        let (wake, _woken) = mpsc::unbounded_channel();
+        let hub = Hub::new(wake, Duration::from_secs(90));
+        hub.expect(&key(), Some(1));
+        let running = AgentState::Running { command: id("b1"), progress: Progress::default() };
+        hub.report(report("b1", 1, 1, running)).await.unwrap();
+        tokio::time::advance(Duration::from_secs(500)).await;
+        assert!(hub.agent("u", 1).is_some());
+        tokio::time::advance(Duration::from_secs(41)).await;
+        assert!(hub.agent("u", 1).is_none());
+    }
 }
