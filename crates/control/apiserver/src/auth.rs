@@ -27,6 +27,12 @@ impl User {
         self.name == "system:anonymous"
     }
 
+    /// The user as which one of the server's own controllers acts.
+    pub fn controller(name: &str) -> Self {
+        let groups = ["system:serviceaccounts", "system:serviceaccounts:kube-system", "system:authenticated"];
+        Self { name: format!("system:serviceaccount:kube-system:{name}"), groups: groups.map(str::to_owned).to_vec() }
+    }
+
     fn administrator() -> Self {
         Self { name: "admin".to_owned(), groups: vec!["system:masters".to_owned(), "system:authenticated".to_owned()] }
     }

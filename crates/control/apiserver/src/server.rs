@@ -134,7 +134,7 @@ async fn handle(app: &Arc<App>, certificate: Option<&User>, request: http::Reque
         match routed? {
             Target::Resource(target) => {
                 counted = counted_as(&target);
-                on_resource(app, target, query, &headers, body).await
+                on_resource(app, (user.clone(), target), query, &headers, body).await
             }
             Target::Other(parts) => {
                 let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
@@ -188,7 +188,7 @@ async fn read_body(mut body: Incoming) -> ApiResult<Bytes> {
 
 async fn on_resource(
     app: &Arc<App>,
-    target: ResourceTarget,
+    (user, target): (User, ResourceTarget),
     query: Query,
     headers: &HeaderMap,
     body: Incoming,
@@ -199,8 +199,9 @@ async fn on_resource(
         _ => read_body(body).await?,
     };
     let content_type = media::content_type(headers);
+    let agent = headers.get(header::USER_AGENT).and_then(|v| v.to_str().ok()).unwrap_or_default().to_owned();
     let warnings = target.resource.deprecation.clone().into_iter().collect();
-    let mut request = Request { target, query, accept, content_type, body, warnings };
+    let mut request = Request { target, query, accept, content_type, body, warnings, user, agent };
     let backend = Arc::clone(&app.backend);
     if matches!(request.target.verb, Verb::Get | Verb::List | Verb::Watch) {
         return match request.target.verb {
@@ -215,7 +216,6 @@ async fn on_resource(
 }
 
 async fn change(backend: &Backend, request: &mut Request) -> ApiResult<Response> {
-    // Mutating admission has its place here, before the verbs decode; validating admission in `Backend::put`.
     match request.target.verb {
         Verb::Create => create::create(backend, request).await,
         Verb::Update => update::update(backend, request).await,

@@ -18,10 +18,11 @@ use crate::auth::Authenticator;
 use crate::object::{self, Object};
 use crate::pki::{Pki, PkiError};
 use crate::resource::Registry;
+use crate::route::Verb;
 use crate::server::{self, App, CountKey};
 use crate::status::ApiError;
 use crate::store::{Store, StoreError};
-use crate::verbs::{Backend, strategy};
+use crate::verbs::{Backend, Change, strategy};
 use crate::{controllers, crd, json as text, openapi};
 
 /// How to run the server.
@@ -237,10 +238,13 @@ impl Server {
         strategy::decode(resource, &mut crd, &mut Vec::new()).map_err(refused)?;
         strategy::fit_namespace(resource, &mut crd, "").map_err(refused)?;
         object::metadata_mut(&mut crd).shift_remove("resourceVersion");
-        let stored = match backend.insert(resource, crd.clone(), "", false).await {
+        let stored = match backend.insert(&Change::own(Verb::Create, "definitions"), resource, crd.clone(), "").await {
             Err(error) if error.reason == "AlreadyExists" => {
                 let make = |before: &Object| Ok(with_spec(before, &crd));
-                backend.change(resource, "", &name, "", false, make).await.map_err(refused)?
+                backend
+                    .change(&Change::own(Verb::Update, "definitions"), resource, "", &name, make)
+                    .await
+                    .map_err(refused)?
             }
             other => other.map_err(refused)?,
         };

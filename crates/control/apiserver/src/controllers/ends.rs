@@ -8,11 +8,12 @@ use super::gc::unversioned;
 use crate::crd::lifecycle::{self, CLEANUP};
 use crate::object::{self, Object};
 use crate::resource::Resource;
+use crate::route::Verb;
 use crate::selectors::Selector;
 use crate::status::{ApiError, ApiResult};
 use crate::store::{Event, Guard, WriteError};
 use crate::verbs::delete::{Options, Propagation};
-use crate::verbs::{Backend, Stored, store_failed, write_failed};
+use crate::verbs::{Backend, Change, Stored, store_failed, write_failed};
 
 /// What is on its way out.
 #[derive(Default)]
@@ -66,9 +67,10 @@ fn finished(result: ApiResult<bool>, name: &str) -> bool {
 /// Asks every object of a resource to go.
 async fn empty(backend: &Backend, resource: &Resource, ns: &str) -> ApiResult<usize> {
     let rows = backend.select(resource, ns, &Selector::default()).await?.1;
+    let change = Change::own(Verb::Delete, "namespace-controller");
     let options = Options { propagation: Some(Propagation::Background), ..Options::default() };
     for row in &rows {
-        match backend.remove(resource, &row.ns, &row.name, &options).await {
+        match backend.remove(&change, resource, &row.ns, &row.name, &options).await {
             Err(error) if error.code != 404 => return Err(error),
             _ => {}
         }
@@ -146,7 +148,7 @@ async fn end_definition(backend: &Backend, name: &str) -> ApiResult<bool> {
         }
         Ok(next)
     };
-    match backend.change(crds, "", name, "", false, make).await {
+    match backend.change(&Change::own(Verb::Update, "namespace-controller"), crds, "", name, make).await {
         Ok(_) | Err(ApiError { code: 404, .. }) => Ok(true),
         Err(error) => Err(error),
     }

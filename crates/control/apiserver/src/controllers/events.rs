@@ -4,10 +4,11 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
 use crate::object::{self, Object};
+use crate::route::Verb;
 use crate::selectors::Selector;
 use crate::status::{ApiError, ApiResult};
-use crate::verbs::Backend;
 use crate::verbs::delete::Options;
+use crate::verbs::{Backend, Change};
 
 const KEPT: SignedDuration = SignedDuration::from_hours(1);
 
@@ -24,8 +25,9 @@ pub async fn expire(backend: &Backend, now: Timestamp) -> ApiResult<()> {
                 Err(_) => true,
             };
             if old {
+                let change = Change::own(Verb::Delete, "event-expiry");
                 let options = Options { rev: Some(row.rev.to_string()), ..Options::default() };
-                match backend.remove(events, &row.ns, &row.name, &options).await {
+                match backend.remove(&change, events, &row.ns, &row.name, &options).await {
                     // Seen again or gone meanwhile.
                     Err(ApiError { code: 404 | 409, .. }) | Ok(_) => {}
                     Err(error) => return Err(error),
@@ -70,7 +72,7 @@ mod tests {
         let event =
             json!({"metadata": {"name": "e", "namespace": "default"}, "involvedObject": {"namespace": "default"}});
         let Value::Object(event) = event else { panic!() };
-        backend.insert(events, event, "default", false).await.unwrap();
+        backend.insert(&Change::own(Verb::Create, "test"), events, event, "default").await.unwrap();
         let count = async || backend.select(events, "", &Selector::default()).await.unwrap().1.len();
         let now = Timestamp::now();
         expire(&backend, now + SignedDuration::from_mins(59)).await.unwrap();

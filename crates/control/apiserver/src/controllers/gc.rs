@@ -10,10 +10,14 @@ use serde_json::Value;
 
 use crate::object::{self, Object};
 use crate::resource::Resource;
+use crate::route::Verb;
 use crate::status::{ApiError, ApiResult};
 use crate::store::Event;
-use crate::verbs::Backend;
 use crate::verbs::delete::{FOREGROUND, ORPHAN, Options, Propagation};
+use crate::verbs::{Backend, Change};
+
+/// Name of the collector as a user.
+const COLLECTOR: &str = "generic-garbage-collector";
 
 /// An object by place.
 type Place = (Arc<str>, String, String);
@@ -171,7 +175,8 @@ impl Collector {
             return Ok(());
         }
         let options = Options { propagation: Some(propagation), uid: Some(uid), ..Options::default() };
-        backend.remove(&resource, &place.1, &place.2, &options).await.map(|_| ())
+        let change = Change::own(Verb::Delete, COLLECTOR);
+        backend.remove(&change, &resource, &place.1, &place.2, &options).await.map(|_| ())
     }
 
     /// Deletes the dependents of an object; lets the object go when none is left that blocks it.
@@ -250,7 +255,7 @@ async fn release(backend: &Backend, resource: &Resource, place: &Place, uids: &[
         }
         Ok(next)
     };
-    ignore_missing(backend.change(resource, &place.1, &place.2, "", false, make).await)
+    ignore_missing(backend.change(&Change::own(Verb::Patch, COLLECTOR), resource, &place.1, &place.2, make).await)
 }
 
 async fn drop_finalizer(backend: &Backend, resource: &Resource, place: &Place, finalizer: &str) -> ApiResult<()> {
@@ -260,7 +265,7 @@ async fn drop_finalizer(backend: &Backend, resource: &Resource, place: &Place, f
         object::set_finalizers(&mut next, &left);
         Ok(next)
     };
-    ignore_missing(backend.change(resource, &place.1, &place.2, "", false, make).await)
+    ignore_missing(backend.change(&Change::own(Verb::Patch, COLLECTOR), resource, &place.1, &place.2, make).await)
 }
 
 fn ignore_missing<T>(result: ApiResult<T>) -> ApiResult<()> {

@@ -17,10 +17,11 @@ use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
 use crate::object::Object;
+use crate::route::Verb;
 use crate::selectors::Selector;
 use crate::status::{ApiError, ApiResult};
 use crate::store::{Event, EventsError, ListQuery};
-use crate::verbs::{Backend, Stored, store_failed};
+use crate::verbs::{Backend, Change, Stored, store_failed};
 
 /// Namespaces that are always there.
 const NAMESPACES: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];
@@ -54,7 +55,7 @@ pub async fn ensure_namespaces(backend: &Backend) -> ApiResult<()> {
         let labels = json!({"kubernetes.io/metadata.name": name});
         let mut object = Object::new();
         object.insert("metadata".into(), json!({"name": name, "labels": labels}));
-        match backend.insert(namespaces, object, "", false).await {
+        match backend.insert(&Change::own(Verb::Create, "system-namespaces"), namespaces, object, "").await {
             Err(error) if error.reason != "AlreadyExists" => return Err(error),
             _ => {}
         }

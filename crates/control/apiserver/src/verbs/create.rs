@@ -3,7 +3,7 @@
 use http::StatusCode;
 use serde_json::{Value, json};
 
-use super::{ATTEMPTS, Backend, Request, Stored, names, strategy, write_failed};
+use super::{ATTEMPTS, Backend, Change, Request, Stored, names, strategy, write_failed};
 use crate::crd::lifecycle;
 use crate::object::{self, Object, metadata_mut};
 use crate::reply::{self, Response};
@@ -13,7 +13,7 @@ use crate::store::{Guard, WriteError};
 
 /// Creates the object of the body.
 pub async fn create(backend: &Backend, request: &mut Request) -> ApiResult<Response> {
-    let dry = request.dry_run()?;
+    let change = request.change()?;
     request.field_validation()?;
     let (value, twice) = request.decode()?;
     let Value::Object(mut object) = value else {
@@ -32,13 +32,14 @@ pub async fn create(backend: &Backend, request: &mut Request) -> ApiResult<Respo
         let text = "resourceVersion should not be set on objects to be created";
         return Err(ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "", text));
     }
-    let stored = backend.insert(&resource, object, &ns, dry).await?;
+    let stored = backend.insert(&change, &resource, object, &ns).await?;
+    request.warnings.append(&mut change.take_warnings());
     reply::stored(request, StatusCode::CREATED, &stored)
 }
 
 impl Backend {
     /// Creates a decoded object, its namespace permitting.
-    pub async fn insert(&self, resource: &Resource, object: Object, ns: &str, dry: bool) -> ApiResult<Stored> {
+    pub async fn insert(&self, change: &Change, resource: &Resource, object: Object, ns: &str) -> ApiResult<Stored> {
         let generate = object::name(&object).is_empty();
         let prefix = object::meta_str(&object, "generateName").to_owned();
         for _ in 0..ATTEMPTS {
@@ -54,7 +55,7 @@ impl Backend {
             }
             let name = object::name(&object).to_owned();
             let key = resource.key(ns, &name);
-            if dry {
+            if change.dry {
                 if self.stored(&key).await?.is_some() {
                     return Err(ApiError::already_exists(&resource.group, &resource.plural, &name));
                 }

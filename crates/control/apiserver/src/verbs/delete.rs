@@ -3,7 +3,7 @@
 use http::StatusCode;
 use serde_json::{Value, json};
 
-use super::{ATTEMPTS, Backend, Request, Stored, strategy, write_failed};
+use super::{ATTEMPTS, Backend, Change, Request, Stored, strategy, write_failed};
 use crate::crd::lifecycle;
 use crate::media;
 use crate::object::{self, Object, metadata_mut};
@@ -38,8 +38,6 @@ pub struct Options {
     pub uid: Option<String>,
     /// The object must be at this revision.
     pub rev: Option<String>,
-    /// Store nothing.
-    pub dry: bool,
 }
 
 /// What a deletion came to.
@@ -52,10 +50,10 @@ pub enum Deleted {
 
 /// Deletes the named object.
 pub async fn delete(backend: &Backend, request: &Request) -> ApiResult<Response> {
-    let options = options(request)?;
+    let (change, options) = asked(request)?;
     let target = &request.target;
     let resource = request.resource();
-    match backend.remove(resource, &target.ns, &target.name, &options).await? {
+    match backend.remove(&change, resource, &target.ns, &target.name, &options).await? {
         Deleted::Waiting(stored) => reply::stored(request, StatusCode::OK, &stored),
         Deleted::Gone(stored) => {
             let uid = object::meta_str(&backend.load(resource, &stored)?, "uid").to_owned();
@@ -75,13 +73,13 @@ pub async fn delete(backend: &Backend, request: &Request) -> ApiResult<Response>
 
 /// Deletes all objects of the collection that the selectors match.
 pub async fn delete_collection(backend: &Backend, request: &Request) -> ApiResult<Response> {
-    let options = options(request)?;
+    let (change, options) = asked(request)?;
     let resource = request.resource().clone();
     let selector = Selector::parse(request.query.get("labelSelector"), request.query.get("fieldSelector"), &resource)?;
     let (rev, found) = backend.select(&resource, &request.target.ns, &selector).await?;
     let mut items = Vec::new();
     for row in found {
-        match backend.remove(&resource, &row.ns, &row.name, &options).await {
+        match backend.remove(&change, &resource, &row.ns, &row.name, &options).await {
             Ok(Deleted::Gone(stored) | Deleted::Waiting(stored)) => {
                 items.push(Value::Object(backend.load(&resource, &stored)?));
             }
@@ -94,8 +92,9 @@ pub async fn delete_collection(backend: &Backend, request: &Request) -> ApiResul
     reply::value(request, StatusCode::OK, list)
 }
 
-fn options(request: &Request) -> ApiResult<Options> {
-    let mut options = Options { dry: request.dry_run()?, ..Options::default() };
+fn asked(request: &Request) -> ApiResult<(Change, Options)> {
+    let mut change = request.change()?;
+    let mut options = Options::default();
     let mut body = Value::Null;
     if !request.body.is_empty() {
         body = media::decode(&request.content_type, &request.body)?.0;
@@ -125,18 +124,25 @@ fn options(request: &Request) -> ApiResult<Options> {
                 "dryRun: Unsupported value: {value:?}: supported values: \"All\""
             )));
         }
-        options.dry = true;
+        change.dry = true;
     }
     let precondition =
         |key: &str| body.get("preconditions").and_then(|p| p.get(key)).and_then(Value::as_str).map(str::to_owned);
     options.uid = precondition("uid");
     options.rev = precondition("resourceVersion");
-    Ok(options)
+    Ok((change, options))
 }
 
 impl Backend {
     /// Begins or completes the deletion of an object.
-    pub async fn remove(&self, resource: &Resource, ns: &str, name: &str, options: &Options) -> ApiResult<Deleted> {
+    pub async fn remove(
+        &self,
+        change: &Change,
+        resource: &Resource,
+        ns: &str,
+        name: &str,
+        options: &Options,
+    ) -> ApiResult<Deleted> {
         for _ in 0..ATTEMPTS {
             let key = resource.key(ns, name);
             let missing = || ApiError::not_found(&resource.group, &resource.plural, name);
@@ -150,7 +156,7 @@ impl Backend {
                 // What goes at once never shows the marks of a slow deletion.
                 object = self.load(resource, &old)?;
             }
-            if options.dry {
+            if change.dry {
                 let stored = Stored { rev: old.rev, tail: resource.tail(object) };
                 return Ok(if gone { Deleted::Gone(stored) } else { Deleted::Waiting(stored) });
             }

@@ -11,15 +11,16 @@ pub mod strategy;
 pub mod update;
 pub mod watch;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use tokio_util::sync::CancellationToken;
 
+use crate::auth::User;
 use crate::media::{self, Accept};
 use crate::object::Object;
 use crate::resource::{Flavor, Registry, Resource};
-use crate::route::{Query, ResourceTarget};
+use crate::route::{Query, ResourceTarget, Verb};
 use crate::status::{ApiError, ApiResult};
 use crate::store::{EventsError, Expect, Guard, Key, Op, Row, Store, StoreError, Write, WriteError};
 
@@ -50,6 +51,52 @@ pub struct Request {
     pub body: Bytes,
     /// Warnings for the client, in order.
     pub warnings: Vec<String>,
+    /// Who asks.
+    pub user: User,
+    /// The client's own name of itself, as in its header.
+    pub agent: String,
+}
+
+/// Who changes something and how: goes with an object from its decoding to the store, for all that has a say on the way.
+#[derive(Debug)]
+#[allow(dead_code, reason = "admission and field ownership read what is not read yet")]
+pub struct Change {
+    /// Who asks.
+    pub user: User,
+    /// Name under which the changed fields are owned (`metadata.managedFields`).
+    pub manager: String,
+    /// What is done.
+    pub verb: Verb,
+    /// Subresource, empty for the object itself.
+    pub sub: String,
+    /// Whether nothing shall be stored.
+    pub dry: bool,
+    warnings: Mutex<Vec<String>>,
+}
+
+impl Change {
+    /// A change that one of the server's own controllers makes, under the name that the controller has upstream.
+    pub fn own(verb: Verb, controller: &str) -> Self {
+        Self {
+            user: User::controller(controller),
+            manager: "kube-controller-manager".to_owned(),
+            verb,
+            sub: String::new(),
+            dry: false,
+            warnings: Mutex::default(),
+        }
+    }
+
+    #[allow(dead_code, reason = "admission warns")]
+    /// Tells the client something that does not stop the change.
+    pub fn warn(&self, text: impl Into<String>) {
+        self.warnings.lock().unwrap_or_else(PoisonError::into_inner).push(text.into());
+    }
+
+    /// What was told, once.
+    pub fn take_warnings(&self) -> Vec<String> {
+        std::mem::take(&mut *self.warnings.lock().unwrap_or_else(PoisonError::into_inner))
+    }
 }
 
 /// A stored object with its revision.
@@ -76,6 +123,23 @@ impl Request {
     /// The resource.
     pub fn resource(&self) -> &Arc<Resource> {
         &self.target.resource
+    }
+
+    /// The change that the request asks for.
+    pub fn change(&self) -> ApiResult<Change> {
+        let manager = match self.query.get("fieldManager") {
+            // Upstream's default: the client's name up to the first slash.
+            "" => self.agent.split('/').next().unwrap_or_default(),
+            given => given,
+        };
+        Ok(Change {
+            user: self.user.clone(),
+            manager: manager.to_owned(),
+            verb: self.target.verb,
+            sub: self.target.sub.clone(),
+            dry: self.dry_run()?,
+            warnings: Mutex::default(),
+        })
     }
 
     /// Whether nothing shall be stored.

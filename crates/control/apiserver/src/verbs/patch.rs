@@ -20,7 +20,7 @@ enum Patch {
 
 /// Changes the named object by the body.
 pub async fn patch(backend: &Backend, request: &mut Request) -> ApiResult<Response> {
-    let dry = request.dry_run()?;
+    let change = request.change()?;
     request.field_validation()?;
     let resource = request.resource().clone();
     let (patch, twice) = decode(request, &resource)?;
@@ -33,7 +33,7 @@ pub async fn patch(backend: &Backend, request: &mut Request) -> ApiResult<Respon
     };
     let mut early = Vec::new();
     let stored = backend
-        .change(&resource, &target.ns, &target.name, &target.sub, dry, |before| {
+        .change(&change, &resource, &target.ns, &target.name, |before| {
             unknown.clear();
             let mut wanted = apply(&patch, before, &resource)?;
             strategy::decode(&resource, &mut wanted, &mut unknown)?;
@@ -55,6 +55,7 @@ pub async fn patch(backend: &Backend, request: &mut Request) -> ApiResult<Respon
         })
         .await?;
     request.warnings.append(&mut early);
+    request.warnings.append(&mut change.take_warnings());
     reply::stored(request, StatusCode::OK, &stored)
 }
 

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{ATTEMPTS, Backend, Request, Stored, strategy, write_failed};
+use super::{ATTEMPTS, Backend, Change, Request, Stored, strategy, write_failed};
 use crate::crd::lifecycle;
 use crate::object::{self, Object, metadata_mut};
 use crate::reply::{self, Response};
@@ -12,7 +12,7 @@ use crate::store::WriteError;
 
 /// Replaces the named object by the body.
 pub async fn update(backend: &Backend, request: &mut Request) -> ApiResult<Response> {
-    let dry = request.dry_run()?;
+    let change = request.change()?;
     request.field_validation()?;
     let (value, twice) = request.decode()?;
     let Value::Object(mut object) = value else {
@@ -46,7 +46,8 @@ pub async fn update(backend: &Backend, request: &mut Request) -> ApiResult<Respo
         };
         return Err(ApiError::invalid(&resource.group, &resource.kind, &target.name, &[zero]));
     }
-    let stored = backend.change(&resource, &target.ns, &target.name, &target.sub, dry, |_| Ok(object.clone())).await?;
+    let stored = backend.change(&change, &resource, &target.ns, &target.name, |_| Ok(object.clone())).await?;
+    request.warnings.append(&mut change.take_warnings());
     reply::stored(request, http::StatusCode::OK, &stored)
 }
 
@@ -55,11 +56,10 @@ impl Backend {
     /// A resourceVersion or UID in the wanted object must be the present one's.
     pub async fn change(
         &self,
+        change: &Change,
         resource: &Resource,
         ns: &str,
         name: &str,
-        sub: &str,
-        dry: bool,
         mut make: impl FnMut(&Object) -> ApiResult<Object>,
     ) -> ApiResult<Stored> {
         let modified = || ApiError::modified(&resource.group, &resource.plural, name);
@@ -74,12 +74,12 @@ impl Backend {
                 return Err(modified());
             }
             same_uid(resource, &wanted, &before)?;
-            strategy::prepare_update(resource, &mut wanted, &before, sub);
+            strategy::prepare_update(resource, &mut wanted, &before, &change.sub);
             strategy::validate(resource, &wanted, Some(&before))?;
-            if resource.group == "apiextensions.k8s.io" && sub.is_empty() && !object::is_deleting(&wanted) {
+            if resource.group == "apiextensions.k8s.io" && change.sub.is_empty() && !object::is_deleting(&wanted) {
                 lifecycle::settle(&mut wanted, &self.registry.catalog());
             }
-            if dry {
+            if change.dry {
                 let tail = resource.tail(wanted);
                 return Ok(Stored { rev: old.rev, tail });
             }
