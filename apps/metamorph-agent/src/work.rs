@@ -118,7 +118,7 @@ async fn report(
     client: Client,
     logs: LogRing,
 ) -> anyhow::Result<agent_protocol::Leave> {
-    let runner = Arc::new(Runner::new(machine.clone(), Handle::current(), &config.image_ca_pem));
+    let runner = Arc::new(Runner::new(machine.clone(), Handle::current(), &config.image_ca_pem, client.clock()));
     let ledger = Ledger::open(machine.tree().path(LEDGER), &runner.boot_id()).context("opening the ledger failed")?;
     Ok(run(config, client, runner, logs, ledger).await)
 }

@@ -6,7 +6,7 @@
 use std::io;
 use std::net::IpAddr;
 use std::path::Path;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use agent_protocol::{AgentNetwork, HOST_CONFIG_PATH, HostConfig, Leave};
@@ -119,10 +119,10 @@ struct HttpRanges {
 
 impl HttpRanges {
     fn open(url: &str, handle: Handle) -> io::Result<Self> {
-        let client = reqwest::Client::builder()
-            .no_proxy()
-            .timeout(TIMEOUT)
-            .tls_backend_preconfigured(crate::report::tls::for_images("").map_err(io::Error::other)?.0);
+        // This is the simulator's part, which has a clock.
+        let clock = Arc::new(rustls::time_provider::DefaultTimeProvider);
+        let tls = crate::report::tls::for_images("", clock).map_err(io::Error::other)?;
+        let client = reqwest::Client::builder().no_proxy().timeout(TIMEOUT).tls_backend_preconfigured(tls.0);
         let client = client.build().map_err(io::Error::other)?;
         let response = handle.block_on(async { client.head(url).send().await }).map_err(io::Error::other)?;
         let response = response.error_for_status().map_err(io::Error::other)?;

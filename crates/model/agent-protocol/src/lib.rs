@@ -7,7 +7,8 @@
 //!
 //! **Identity.** The agent proves itself by `Authorization: Bearer <token>`; the token is derived by the server from its secret,
 //! the host's uid and the boot generation, all three of which [`HostConfig`] carries on the boot medium. The agent trusts exactly
-//! one server certificate, whose SHA-256 the medium names, and looks at no clock.
+//! one server certificate, whose SHA-256 the medium names, and looks at no clock of its own: the time at which it judges the
+//! certificates of image servers is that of the server's last answer (the `Date` field of HTTP).
 //!
 //! **Fencing.** A command carries operation, attempt and boot id ([`CommandId`]). The agent refuses a command for another boot,
 //! runs each id once, keeps its outcome until the server has acknowledged it, and leaves the machine (reboot, power off) only

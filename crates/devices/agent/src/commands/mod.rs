@@ -12,6 +12,7 @@ use agent_protocol::{Action, Outcome, Phase, Progress};
 use tokio::runtime::Handle;
 
 use crate::machine::Machine;
+use crate::report::tls::ServerClock;
 use failure::Failure;
 
 /// Runs commands on a machine.
@@ -21,6 +22,8 @@ pub struct Runner {
     handle: Handle,
     /// More certificate authorities for images, in PEM.
     image_ca_pem: String,
+    /// The time that certificates of image servers are held against.
+    clock: Arc<ServerClock>,
 }
 
 impl std::fmt::Debug for Runner {
@@ -30,10 +33,15 @@ impl std::fmt::Debug for Runner {
 }
 
 impl Runner {
-    /// A runner for this machine. `handle` is the runtime that downloads run on.
+    /// A runner for this machine. `handle` is the runtime that downloads run on, `clock` the server's time ([`crate::report::Client::clock`]).
     #[must_use]
-    pub fn new(machine: Arc<dyn Machine>, handle: Handle, image_ca_pem: impl Into<String>) -> Self {
-        Self { machine, handle, image_ca_pem: image_ca_pem.into() }
+    pub fn new(
+        machine: Arc<dyn Machine>,
+        handle: Handle,
+        image_ca_pem: impl Into<String>,
+        clock: Arc<ServerClock>,
+    ) -> Self {
+        Self { machine, handle, image_ca_pem: image_ca_pem.into(), clock }
     }
 
     /// The kernel's id of this boot; `unknown` where the kernel tells none.

@@ -119,7 +119,8 @@ impl<'a> Download<'a> {
         let url = Url::parse(&command.image.url).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
         let url = url
             .ok_or_else(|| Failure::new(ErrorCode::ImageInvalid, "the image's address is not an http or https URL"))?;
-        let (tls, unusable) = tls::for_images(&runner.image_ca_pem).map_err(|e| Failure::internal(e.to_string()))?;
+        let (tls, unusable) = tls::for_images(&runner.image_ca_pem, runner.clock.clone())
+            .map_err(|e| Failure::internal(e.to_string()))?;
         if unusable > 0 {
             tracing::warn!("{unusable} of the certificate authorities for images cannot be used");
         }

@@ -1,5 +1,6 @@
 //! One exchange: the report goes out by HTTPS, the directive comes back.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use agent_protocol::{
 use agent_protocol::{Outcome, REPORT_PATH, Report};
 use thiserror::Error;
 
-use super::tls;
+use super::tls::{self, ServerClock};
 use crate::text::cut;
 
 /// Longest time to connect to one address.
@@ -107,6 +108,7 @@ pub struct Client {
     token: String,
     /// The endpoint that answered last.
     preferred: AtomicUsize,
+    clock: Arc<ServerClock>,
 }
 
 impl Client {
@@ -131,7 +133,13 @@ impl Client {
             .redirect(reqwest::redirect::Policy::none())
             .connect_timeout(CONNECT)
             .build()?;
-        Ok(Self { http, endpoints, token: config.token.clone(), preferred: AtomicUsize::new(0) })
+        Ok(Self { http, endpoints, token: config.token.clone(), preferred: AtomicUsize::new(0), clock: Arc::default() })
+    }
+
+    /// The server's time of day, as its answers tell it.
+    #[must_use]
+    pub fn clock(&self) -> Arc<ServerClock> {
+        Arc::clone(&self.clock)
     }
 
     /// Sends the report to the first endpoint that answers, the one that answered last before the others.
@@ -168,6 +176,9 @@ impl Client {
             .timeout(Duration::from_secs(wait) + ANSWER)
             .body(body);
         let mut response = request.send().await.map_err(unreachable)?;
+        if let Some(date) = response.headers().get("date").and_then(|date| date.to_str().ok()) {
+            self.clock.hear(date);
+        }
         let status = response.status();
         let limit = if status.is_success() { MAX_DIRECTIVE_BYTES } else { 64 << 10 };
         let mut bytes = Vec::new();

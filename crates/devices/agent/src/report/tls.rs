@@ -1,14 +1,17 @@
 //! TLS: one certificate by its digest for the server, certificate authorities for images.
 //!
 //! The agent's machine may have any time of day, so the server's certificate is known by its SHA-256 alone, which came with
-//! the boot medium; its names and dates are not looked at.
+//! the boot medium; its names and dates are not looked at. The certificates of image servers have dates that count, and they are held
+//! against the time that the known server tells: [`ServerClock`].
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::time_provider::TimeProvider;
 use rustls::{ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
 use sha2::{Digest, Sha256};
 
@@ -83,21 +86,98 @@ pub fn pinned(sha256: [u8; 32]) -> Result<ClientConfig, Error> {
         .with_no_client_auth())
 }
 
-/// Configuration for image downloads: the public authorities, and those of `extra_pem`. Gives also how many extra ones there
-/// were that could not be used.
+/// The time of day as the server told it last, carried on by the machine's monotonic clock. There is none before the first answer.
+#[derive(Debug, Default)]
+pub struct ServerClock(Mutex<Option<(Duration, Instant)>>);
+
+impl ServerClock {
+    /// Takes the time of an answer's `Date` field (RFC 9110, section 6.6.1); what is no such date is left out.
+    pub fn hear(&self, date: &str) {
+        let told = httpdate::parse_http_date(date).ok().and_then(|t| t.duration_since(std::time::UNIX_EPOCH).ok());
+        if let Some(told) = told {
+            *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((told, Instant::now()));
+        }
+    }
+}
+
+impl TimeProvider for ServerClock {
+    fn current_time(&self) -> Option<UnixTime> {
+        let (told, at) = (*self.0.lock().unwrap_or_else(PoisonError::into_inner))?;
+        Some(UnixTime::since_unix_epoch(told + at.elapsed()))
+    }
+}
+
+/// Configuration for image downloads: the public authorities, and those of `extra_pem`, at the time of `clock`. Gives also how many
+/// extra ones there were that could not be used.
 ///
 /// # Errors
 /// What rustls says when it has no usable protocol version.
-pub fn for_images(extra_pem: &str) -> Result<(ClientConfig, usize), Error> {
+pub fn for_images(extra_pem: &str, clock: Arc<dyn TimeProvider>) -> Result<(ClientConfig, usize), Error> {
     let mut roots = RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() };
     let mut unusable = 0;
     for certificate in CertificateDer::pem_slice_iter(extra_pem.as_bytes()).take(MAX_AUTHORITIES) {
         let added = certificate.ok().is_some_and(|certificate| roots.add(certificate).is_ok());
         unusable += usize::from(!added);
     }
-    let config = ClientConfig::builder_with_provider(provider())
+    let config = ClientConfig::builder_with_details(provider(), clock)
         .with_safe_default_protocol_versions()?
         .with_root_certificates(roots)
         .with_no_client_auth();
     Ok((config, unusable))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustls::pki_types::PrivateKeyDer;
+    use rustls::{ClientConnection, ServerConfig, ServerConnection};
+
+    /// A handshake in memory with a server whose certificate is valid in the year 2040 only; the client's view of it.
+    fn handshake(clock: Arc<ServerClock>) -> Result<(), Error> {
+        let mut params = rcgen::CertificateParams::new(["images.example".to_owned()]).unwrap();
+        params.not_before = rcgen::date_time_ymd(2040, 1, 1);
+        params.not_after = rcgen::date_time_ymd(2041, 1, 1);
+        let key = rcgen::KeyPair::generate().unwrap();
+        let certificate = params.self_signed(&key).unwrap();
+        let (client, unusable) = for_images(&certificate.pem(), clock).unwrap();
+        assert_eq!(unusable, 0);
+        let server = ServerConfig::builder_with_provider(provider())
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(vec![certificate.der().clone()], PrivateKeyDer::try_from(key.serialize_der()).unwrap())
+            .unwrap();
+        let name = ServerName::try_from("images.example").unwrap();
+        let mut client = ClientConnection::new(Arc::new(client), name).unwrap();
+        let mut server = ServerConnection::new(Arc::new(server)).unwrap();
+        while client.is_handshaking() {
+            let mut wire = Vec::new();
+            while client.wants_write() {
+                client.write_tls(&mut wire).unwrap();
+            }
+            server.read_tls(&mut wire.as_slice()).unwrap();
+            server.process_new_packets().unwrap();
+            let mut wire = Vec::new();
+            while server.wants_write() {
+                server.write_tls(&mut wire).unwrap();
+            }
+            let mut rest = wire.as_slice();
+            while !rest.is_empty() {
+                client.read_tls(&mut rest).unwrap();
+                client.process_new_packets()?;
+            }
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn the_dates_of_an_image_servers_certificate_are_held_against_the_servers_time() {
+        let clock = Arc::new(ServerClock::default());
+        assert!(handshake(Arc::clone(&clock)).is_err(), "without a time nothing is trusted");
+        clock.hear("Tue, 21 Nov 2028 12:00:00 GMT");
+        assert!(handshake(Arc::clone(&clock)).is_err(), "it is not valid yet");
+        clock.hear("Wed, 06 Jun 2040 12:00:00 GMT");
+        clock.hear("yesterday");
+        handshake(clock).unwrap();
+    }
 }

@@ -236,9 +236,10 @@ pub fn machine(root: &Path) -> Arc<dyn Machine> {
 /// The agent over a machine, until it leaves.
 pub fn agent(root: &Path, config: HostConfig) -> tokio::task::JoinHandle<Leave> {
     let machine = machine(root);
-    let runner = Arc::new(Runner::new(machine, tokio::runtime::Handle::current(), config.image_ca_pem.clone()));
     let ledger = Ledger::open(root.join("run/ledger.json"), BOOT).unwrap();
     let client = Client::new(&config).unwrap();
+    let handle = tokio::runtime::Handle::current();
+    let runner = Arc::new(Runner::new(machine, handle, config.image_ca_pem.clone(), client.clock()));
     tokio::spawn(async move { run(&config, client, runner, LogRing::new(), ledger).await })
 }
 
