@@ -18,12 +18,30 @@ pub const PATH_PREFIX: &str = "/media/";
 /// What stands behind it: BMCs refuse an address without it.
 pub const PATH_SUFFIX: &str = ".iso";
 
+/// Longest host uid, in bytes.
+const MAX_UID: usize = 256;
+
 const TOKEN: &str = "metamorph/agent-token/v1";
 const PATH: &str = "metamorph/media-path/v1";
 
 /// The token with which the agent of this host and boot generation shows who it is.
 pub fn token(secret: &[u8; 32], host_uid: &str, generation: u64) -> String {
     derive(secret, TOKEN, host_uid, generation)
+}
+
+/// What an agent shows: its token behind the host and generation for which it holds, so that it can be judged before a word of the
+/// body is read: `<generation>.<token>.<host uid>`.
+pub fn credential(secret: &[u8; 32], host_uid: &str, generation: u64) -> String {
+    format!("{generation}.{}.{host_uid}", token(secret, host_uid, generation))
+}
+
+/// Host uid and generation of a credential that is genuine.
+pub fn holder<'a>(secret: &[u8; 32], credential: &'a str) -> Option<(&'a str, u64)> {
+    let (generation, rest) = credential.split_once('.')?;
+    let (given, host_uid) = rest.split_once('.')?;
+    let generation = generation.parse().ok()?;
+    let genuine = host_uid.len() <= MAX_UID && equal(given, &token(secret, host_uid, generation));
+    genuine.then_some((host_uid, generation))
 }
 
 /// Path of the medium on the media server: `/media/<43 characters>.iso`. It changes with the boot generation.
@@ -79,6 +97,22 @@ mod tests {
     fn values_are_those_of_another_implementation() {
         // computed with Python's hmac over the three fields, each behind its length as eight bytes, big end first
         assert_eq!(token(&SECRET, "uid", 3), "rK-Cu7trSYGCArbb76OplbfM8qjgw7nfQrMnUuF5tQE");
+    }
+
+    #[test]
+    fn a_credential_holds_for_its_host_and_generation_only() {
+        let good = credential(&SECRET, "some.uid", 12);
+        assert_eq!(holder(&SECRET, &good), Some(("some.uid", 12)));
+        assert_eq!(holder(&[8; 32], &good), None);
+        for bad in [
+            good.replacen("12.", "13.", 1),
+            good.replace("some.uid", "some.uie"),
+            good.replacen("12.", "+12.", 1).replace("+12", "x"),
+            format!("12..{}", "u".repeat(300)),
+            String::new(),
+        ] {
+            assert_eq!(holder(&SECRET, &bad), None, "{bad}");
+        }
     }
 
     #[test]

@@ -5,8 +5,9 @@
 //! that a command reaches an idle agent at once. Because each report says everything, a restarted server knows after one
 //! report where the machine stands, and nothing is lost when an answer is.
 //!
-//! **Identity.** The agent proves itself by `Authorization: Bearer <token>`; the token is derived by the server from its secret,
-//! the host's uid and the boot generation, all three of which [`HostConfig`] carries on the boot medium. The agent trusts exactly
+//! **Identity.** The agent proves itself by `Authorization: Bearer <token>`; the token, which [`HostConfig`] carries on the boot
+//! medium, is derived by the server from its secret, the host's uid and the boot generation, and names the latter two, so that a report
+//! is judged before its body is read. To the agent it is opaque. The agent trusts exactly
 //! one server certificate, whose SHA-256 the medium names, and looks at no clock of its own: the time at which it judges the
 //! certificates of image servers is that of the server's last answer (the `Date` field of HTTP).
 //!

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use agent_protocol::{LogLine, MAX_LOG_LINES, MAX_REPORT_BYTES, PROTOCOL_VERSION, REPORT_PATH, Report};
-use axum::body::Bytes;
-use axum::extract::{DefaultBodyLimit, State};
+use axum::body::Body;
+use axum::extract::State;
 use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -15,18 +16,34 @@ use boot_media::{derive, serve};
 use crate::host::Shared;
 use crate::hub::Refusal;
 
+/// Time for a report to come in.
+const BODY_TIME: Duration = Duration::from_secs(60);
 /// Longest log line kept, in bytes.
 const MAX_LOG_TEXT: usize = 4096;
 
 pub fn agent_router(shared: Arc<Shared>) -> Router {
-    Router::new().route(REPORT_PATH, post(report)).layer(DefaultBodyLimit::max(MAX_REPORT_BYTES)).with_state(shared)
+    Router::new().route(REPORT_PATH, post(report)).with_state(shared)
 }
 
 pub fn media_router(shared: Arc<Shared>) -> Router {
     Router::new().route("/media/{file}", get(media).head(media)).with_state(shared)
 }
 
-async fn report(State(shared): State<Arc<Shared>>, headers: HeaderMap, body: Bytes) -> Response {
+async fn report(State(shared): State<Arc<Shared>>, headers: HeaderMap, body: Body) -> Response {
+    let given =
+        headers.get(header::AUTHORIZATION).and_then(|v| v.to_str().ok()).and_then(|v| v.strip_prefix("Bearer "));
+    // Before the body is read: who is no agent of ours sends us nothing.
+    let Some((host, generation)) = given.and_then(|given| derive::holder(&shared.settings.secret, given)) else {
+        return (StatusCode::UNAUTHORIZED, "the token is not this host's and generation's\n").into_response();
+    };
+    let body = match tokio::time::timeout(BODY_TIME, axum::body::to_bytes(body, MAX_REPORT_BYTES)).await {
+        Ok(Ok(body)) => body,
+        Ok(Err(_)) => {
+            let text = format!("the report broke off, or has more than {MAX_REPORT_BYTES} bytes\n");
+            return (StatusCode::PAYLOAD_TOO_LARGE, text).into_response();
+        }
+        Err(_) => return (StatusCode::REQUEST_TIMEOUT, "the report did not come in time\n").into_response(),
+    };
     let Ok(report) = serde_json::from_slice::<Report>(&body) else {
         return (StatusCode::BAD_REQUEST, "this is no report of a Metamorph agent\n").into_response();
     };
@@ -34,13 +51,7 @@ async fn report(State(shared): State<Arc<Shared>>, headers: HeaderMap, body: Byt
         let text = format!("this server speaks agent protocol {PROTOCOL_VERSION}, the agent {}\n", report.protocol);
         return (StatusCode::BAD_REQUEST, text).into_response();
     }
-    let given = headers
-        .get(header::AUTHORIZATION)
-        .and_then(|v| v.to_str().ok())
-        .and_then(|v| v.strip_prefix("Bearer "))
-        .unwrap_or_default();
-    let expected = derive::token(&shared.settings.secret, &report.host, report.generation);
-    if !derive::equal(given, &expected) {
+    if (report.host.as_str(), report.generation) != (host, generation) {
         return (StatusCode::UNAUTHORIZED, "the token is not this host's and generation's\n").into_response();
     }
     log_lines(&report);

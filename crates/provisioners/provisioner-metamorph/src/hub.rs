@@ -23,6 +23,8 @@ struct Slot {
     acknowledged: Vec<CommandId>,
     /// Boots that another boot has followed: one machine runs one kernel, what they say comes late.
     retired: Vec<String>,
+    /// Wakes the reports that this host's agent is having held open.
+    changed: Arc<Notify>,
 }
 
 impl Slot {
@@ -99,7 +101,6 @@ const MAX_SLOTS: usize = 100_000;
 /// All agents.
 pub struct Hub {
     slots: Mutex<HashMap<String, Slot>>,
-    changed: Notify,
     wake: mpsc::UnboundedSender<HostKey>,
     silence: Duration,
 }
@@ -107,7 +108,7 @@ pub struct Hub {
 impl Hub {
     /// An empty hub that wakes hosts through `wake`; an agent silent for `silence` is taken for dead.
     pub fn new(wake: mpsc::UnboundedSender<HostKey>, silence: Duration) -> Arc<Self> {
-        Arc::new(Self { slots: Mutex::default(), changed: Notify::new(), wake, silence })
+        Arc::new(Self { slots: Mutex::default(), wake, silence })
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<String, Slot>> {
@@ -127,9 +128,8 @@ impl Hub {
                 slot.agent = None;
             }
         }
-        drop(slots);
         if news {
-            self.changed.notify_waiters();
+            slot.changed.notify_waiters();
         }
     }
 
@@ -138,14 +138,15 @@ impl Hub {
         if let Some(slot) = self.lock().get_mut(uid) {
             slot.agent = None;
             slot.command = None;
+            slot.changed.notify_waiters();
         }
-        self.changed.notify_waiters();
     }
 
     /// Forgets the host.
     pub fn forget(&self, uid: &str) {
-        self.lock().remove(uid);
-        self.changed.notify_waiters();
+        if let Some(slot) = self.lock().remove(uid) {
+            slot.changed.notify_waiters();
+        }
     }
 
     /// The living agent of this generation; one that may leave its machine no longer counts.
@@ -203,8 +204,7 @@ impl Hub {
         }
         if over.is_some() || slot.command.as_ref() != Some(&command) {
             slot.command = Some(command);
-            drop(slots);
-            self.changed.notify_waiters();
+            slot.changed.notify_waiters();
         }
         CommandState::Given
     }
@@ -213,8 +213,8 @@ impl Hub {
     pub fn acknowledge(&self, uid: &str, id: &CommandId) {
         if let Some(slot) = self.lock().get_mut(uid) {
             slot.acknowledge(id);
+            slot.changed.notify_waiters();
         }
-        self.changed.notify_waiters();
     }
 
     /// Takes a report in.
@@ -305,7 +305,8 @@ impl Hub {
         let deadline = Instant::now() + Duration::from_secs(wait);
         let held = Held::new(Arc::clone(self), report);
         loop {
-            let changed = self.changed.notified();
+            let wakes = self.lock().get(&held.report.host).map(|slot| Arc::clone(&slot.changed)).unwrap_or_default();
+            let changed = wakes.notified();
             tokio::pin!(changed);
             changed.as_mut().enable();
             if let Some(directive) = self.answer(&held.report) {

@@ -124,7 +124,7 @@ fn host_files(settings: &Settings, key: &HostKey, generation: u64, network: Opti
         host: key.uid.clone(),
         host_name: format!("{}/{}", key.namespace, key.name),
         generation,
-        token: derive::token(&settings.secret, &key.uid, generation),
+        token: derive::credential(&settings.secret, &key.uid, generation),
         endpoints: settings.agent_bases.clone(),
         server_certificate_sha256: settings.certificate_sha256.clone(),
         image_ca_pem: settings.image_ca_pem.clone(),
