@@ -145,6 +145,9 @@ pub struct Behaviour {
     /// How long an agent may take to report again after this server was restarted, in seconds.
     #[arg(long, default_value_t = 60, value_name = "SECONDS")]
     pub agent_reconnect: u64,
+    /// How long an agent's work may go without any progress before it is taken for stuck, in seconds.
+    #[arg(long, default_value_t = 900, value_name = "SECONDS")]
+    pub agent_stall_timeout: u64,
 }
 
 /// `demo`.

@@ -216,6 +216,7 @@ fn timing(behaviour: &Behaviour) -> Timing {
         agent_boot: Duration::from_secs(behaviour.agent_boot_timeout),
         agent_silence: Duration::from_secs(behaviour.agent_silence),
         reconnect: Duration::from_secs(behaviour.agent_reconnect),
+        stall: Duration::from_secs(behaviour.agent_stall_timeout),
         ..Timing::default()
     }
 }

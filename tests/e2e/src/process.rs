@@ -42,6 +42,20 @@ impl Running {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
 
+    /// Waits until it has logged a line with this text.
+    ///
+    /// # Errors
+    /// When that does not happen in time.
+    pub async fn wait_logged(&self, text: &str, seconds: u64) -> anyhow::Result<()> {
+        let logged = async {
+            while !self.logged().contains(text) {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        let waited = tokio::time::timeout(Duration::from_secs(seconds), logged).await;
+        waited.with_context(|| format!("nothing about {text:?} was logged within {seconds} s; {}", self.tail()))
+    }
+
     /// Its id, while it runs.
     #[must_use]
     pub fn pid(&self) -> Option<Pid> {

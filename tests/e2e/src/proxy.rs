@@ -207,7 +207,11 @@ impl Behind {
             .into_iter()
             .flatten()
             .filter(|(what, id)| self.effects.is_new(&format!("{what} {id:?}")))
-            .map(|(what, id)| format!("{what} {}/{} attempt {}", id.operation, id.step, id.attempt))
+            .map(|(what, id)| {
+                // Without the uid, which is another in each run.
+                let operation = id.operation.split('/').next().unwrap_or_default();
+                format!("{what} {operation}/{} attempt {}", id.step, id.attempt)
+            })
             .collect();
         let delivered = told.is_empty() || self.effects.deliver(&format!("agent {}", told.join(" and "))).await;
         delivered.then_some(response)

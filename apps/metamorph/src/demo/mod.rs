@@ -176,6 +176,7 @@ fn up_options(options: &Demo, folder: &Path, image: &Image) -> Up {
             agent_boot_timeout: 300,
             agent_silence: 90,
             agent_reconnect: 10,
+            agent_stall_timeout: 300,
         },
     }
 }

@@ -17,7 +17,7 @@ pub struct Command {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CommandId {
-    /// Name of the HostOperation.
+    /// Name and uid of the HostOperation, `<name>/<uid>`: one that takes the name of a deleted one is another.
     pub operation: String,
     /// Step of the operation.
     pub step: String,

@@ -33,7 +33,7 @@ impl NativeHost {
         let recorded = own.clone().or_else(|| self.context.journal.latest_boot());
         if let Some(boot) = &recorded
             && let Some(agent) = self.shared.hub.agent(self.uid(), boot.generation)
-            && !busy_with_other_work(&agent.state, operation.name())
+            && !busy_with_other_work(&agent.state, &operation.id())
         {
             self.live.timers().booted = None;
             if own.as_ref().and_then(|b| b.boot_id.as_ref()) != Some(&agent.boot_id) {

@@ -38,12 +38,7 @@ impl NativeHost {
             operation.intent(step, next, Some(boot_id)).await.map_err(|e| of_journal(&e))?;
             next
         };
-        let id = CommandId {
-            operation: operation.name().to_owned(),
-            step: step.to_owned(),
-            attempt,
-            boot_id: boot_id.to_owned(),
-        };
+        let id = CommandId { operation: operation.id(), step: step.to_owned(), attempt, boot_id: boot_id.to_owned() };
         let command = Command { id: id.clone(), action };
         let working = |text: String| Ran::Working(Working { step: text, look_again: Duration::from_secs(15) });
         let state = self.shared.hub.command(self.uid(), command);

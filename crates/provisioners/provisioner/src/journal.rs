@@ -27,7 +27,7 @@ pub trait Journal: Send + Sync {
     /// derived from.
     fn latest_boot(&self) -> Option<api::metamorph::AgentBoot>;
 
-    /// The newest operation of this host, whatever its type: name, type, phase. A work whose newest operation of the same type has
+    /// The newest operation of this host, whatever its type: id ([`Operation::id`]), type, phase. A work whose newest operation of the same type has
     /// succeeded is done already, even if the process that did it could not say so.
     fn newest(&self) -> Option<(String, OperationType, OperationPhase)>;
 
@@ -51,8 +51,12 @@ pub struct StepProgress {
 /// One operation under way.
 #[async_trait]
 pub trait Operation: Send {
-    /// Name of the operation, unique in the host's namespace; part of every agent command's identity.
+    /// Name of the operation, unique in the host's namespace.
     fn name(&self) -> &str;
+
+    /// What no other operation ever has, not even one that takes the name of a deleted one: part of every agent command's identity.
+    /// Settled with the first [`Operation::intent`].
+    fn id(&self) -> String;
 
     /// What is recorded.
     fn status(&self) -> &HostOperationStatus;

@@ -115,3 +115,23 @@ async fn a_bmc_that_stops_answering_during_provisioning_is_waited_for() {
     assert_eq!(world.images.requests("disk.raw"), 1);
     world.sim.wait("node-0", 30, "booted from its disk", |m| m["running"] == "disk").await.unwrap();
 }
+
+#[tokio::test]
+async fn a_second_host_with_the_same_bmc_is_refused_until_the_first_is_gone() {
+    let world = World::start(Options::one_fake()).await.unwrap();
+    world.apply_host("node-0", json!({})).await.unwrap();
+    world.expect_well("node-0", ProvisioningState::Available).await.unwrap();
+    let bmc = world.hosts().get("node-0").await.unwrap().spec.bmc.unwrap();
+    let (address, secret) = (format!("{}/", bmc.address), bmc.credentials_name);
+    let twin = json!({
+        "apiVersion": "metal3.io/v1alpha1", "kind": "BareMetalHost",
+        "metadata": { "name": "twin", "namespace": "default" },
+        "spec": { "online": true, "bmc": { "address": address, "credentialsName": secret } },
+    });
+    world.kubectl(&["create", "-f", "-"], &twin.to_string()).await.unwrap();
+    let before = world.expect_error("twin", REGISTRATION, &["default/node-0", "spec.bmc.address"]).await.unwrap();
+    let first = world.hosts().get("node-0").await.unwrap().status.unwrap();
+    assert_eq!((first.provisioning.state, first.error_message.as_str()), (ProvisioningState::Available, ""));
+    world.delete("node-0").await.unwrap();
+    world.expect_recovery(&before, ProvisioningState::Available).await.unwrap();
+}

@@ -167,3 +167,16 @@ async fn a_checksum_file_that_does_not_name_the_image_is_an_error_until_it_does(
     sums("disk.raw");
     world.expect_recovery(&before, ProvisioningState::Provisioned).await.unwrap();
 }
+
+#[tokio::test]
+async fn a_download_that_stands_still_is_given_up_and_tried_again() {
+    let arguments = ["--agent-stall-timeout", "3", "--retry-after", "1"];
+    let world = World::start(Options::one_fake().with(&arguments)).await.unwrap();
+    let image = world.image("disk.raw", DiskImage::small().unwrap());
+    world.images.set("disk.raw", Behaviour::Stalled);
+    world.apply_host("node-0", json!({ "image": image })).await.unwrap();
+    let says = ["write-image", "nothing has changed for 3 s", "image's server"];
+    let before = world.expect_error("node-0", PROVISIONING, &says).await.unwrap();
+    world.images.set("disk.raw", Behaviour::Good);
+    world.expect_recovery(&before, ProvisioningState::Provisioned).await.unwrap();
+}

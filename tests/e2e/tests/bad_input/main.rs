@@ -12,5 +12,6 @@ mod bmc;
 mod deletion;
 mod faults;
 mod image;
+mod journal;
 mod owner;
 mod secrets;

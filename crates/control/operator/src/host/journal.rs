@@ -182,6 +182,11 @@ impl KubeJournal {
     }
 }
 
+/// Name and uid.
+fn identity(operation: &HostOperation) -> String {
+    format!("{}/{}", operation.name_any(), operation.uid().unwrap_or_default())
+}
+
 fn phase(operation: &HostOperation) -> OperationPhase {
     operation.status.as_ref().map(|s| s.phase).unwrap_or_default()
 }
@@ -211,7 +216,7 @@ impl Journal for KubeJournal {
     }
 
     fn newest(&self) -> Option<(String, OperationType, OperationPhase)> {
-        self.known().last().map(|o| (o.name_any(), o.spec.operation, phase(o)))
+        self.known().last().map(|o| (identity(o), o.spec.operation, phase(o)))
     }
 
     fn recorded_sessions(&self) -> Vec<String> {
@@ -300,7 +305,12 @@ impl KubeOperation {
                     let mut known = lock(&self.cache);
                     known.taken = known.taken.max(number(&other));
                 }
-                Ok(None) => lock(&self.cache).operations.retain(|o| o.name_any() != self.name),
+                Ok(None) => {
+                    let mut known = lock(&self.cache);
+                    known.operations.retain(|o| o.name_any() != self.name);
+                    // Whoever looks for it finds nothing under its name, not another.
+                    known.taken = known.taken.max(number(&self.object));
+                }
                 Err(_) => lock(&self.cache).void = true,
             }
         }
@@ -351,6 +361,10 @@ impl KubeOperation {
 impl Operation for KubeOperation {
     fn name(&self) -> &str {
         &self.name
+    }
+
+    fn id(&self) -> String {
+        identity(&self.object)
     }
 
     fn status(&self) -> &HostOperationStatus {

@@ -10,7 +10,8 @@ mod secrets;
 mod work;
 mod write;
 
-use std::sync::{Arc, OnceLock};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use api::metal3::BareMetalHost;
@@ -30,6 +31,10 @@ use journal::Journals;
 
 /// Name under which this controller publishes Events.
 const REPORTER: &str = "metamorph";
+/// Pause after a reconcile that could not be completed; it doubles with each in a row.
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+/// The longest of these pauses.
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 /// What the controller is told.
 #[derive(Clone)]
@@ -56,6 +61,8 @@ pub(crate) struct Context {
     pub recorder: Recorder,
     /// The hosts as last seen, once the controller runs.
     pub known: OnceLock<reflector::Store<BareMetalHost>>,
+    /// How often in a row the reconcile of a host (by its uid) could not be completed.
+    pub stumbles: Mutex<HashMap<String, u32>>,
 }
 
 /// A reconcile could not be completed; it is tried again with back-off. Failures of machines are no such errors: they are in the
@@ -97,6 +104,7 @@ impl HostController {
                 journals: Journals::default(),
                 recorder,
                 known: OnceLock::new(),
+                stumbles: Mutex::default(),
             }),
         }
     }
@@ -192,7 +200,26 @@ fn wake_stream(registry: &Registry) -> impl futures::Stream<Item = ObjectRef<Bar
 }
 
 #[allow(clippy::needless_pass_by_value)] // The shape that kube's controller wants.
-fn on_error(host: Arc<BareMetalHost>, error: &ReconcileError, _context: Arc<Context>) -> Action {
+fn on_error(host: Arc<BareMetalHost>, error: &ReconcileError, context: Arc<Context>) -> Action {
     tracing::warn!(host = %host.name_any(), error = error as &dyn std::error::Error, "reconcile");
-    Action::requeue(Duration::from_secs(2))
+    let mut stumbles = context.stumbles.lock().unwrap_or_else(PoisonError::into_inner);
+    let count = stumbles.entry(host.uid().unwrap_or_default()).or_default();
+    *count = count.saturating_add(1);
+    Action::requeue(pause(*count))
+}
+
+/// How long to wait after that many failures in a row: an API that is overwhelmed or away is not asked by all hosts every second.
+fn pause(failures: u32) -> Duration {
+    FIRST_PAUSE.saturating_mul(1 << failures.saturating_sub(1).min(16)).min(LONGEST_PAUSE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_double_up_to_the_longest() {
+        let pauses: Vec<_> = [1, 2, 3, 7, 8, 100, u32::MAX].map(|n| pause(n).as_millis()).into();
+        assert_eq!(pauses, [500, 1000, 2000, 32_000, 60_000, 60_000, 60_000]);
+    }
 }

@@ -1,6 +1,6 @@
 //! One reconcile: fetch, decide, act, write; again until there is nothing to do but wait.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use api::metal3::{BareMetalHost, HardwareData};
@@ -62,13 +62,20 @@ impl Fetched {
 
 /// Reconciles the host that `object` names; its content is read afresh.
 pub async fn reconcile(object: Arc<BareMetalHost>, context: Arc<Context>) -> Result<Action, ReconcileError> {
+    let action = go_on(&object, &context).await?;
+    context.stumbles.lock().unwrap_or_else(PoisonError::into_inner).remove(&object.uid().unwrap_or_default());
+    Ok(action)
+}
+
+/// Step by step, until there is nothing to do but wait.
+async fn go_on(object: &BareMetalHost, context: &Context) -> Result<Action, ReconcileError> {
     let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
     for _ in 0..MAX_STEPS {
-        let Some(fetched) = Fetched::read(&context, &namespace, &name).await? else {
+        let Some(fetched) = Fetched::read(context, &namespace, &name).await? else {
             context.journals.forget(&object.uid().unwrap_or_default());
             return Ok(Action::await_change());
         };
-        match step(&context, fetched).await? {
+        match step(context, fetched).await? {
             Next::Now => {}
             Next::After(time) => return Ok(Action::requeue(time)),
             Next::Wait => return Ok(Action::await_change()),

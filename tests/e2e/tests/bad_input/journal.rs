@@ -1,0 +1,65 @@
+//! Records of the work that are taken away, are somebody else's, or cannot be written.
+
+use api::metal3::ProvisioningState;
+use e2e::{Behaviour, DiskImage, Options, World};
+use serde_json::json;
+
+/// The names of the host's operations, oldest first.
+async fn names(world: &World) -> Vec<String> {
+    let operations = world.operations("node-0").await.unwrap();
+    operations.into_iter().filter_map(|o| o.metadata.name).collect()
+}
+
+#[tokio::test]
+async fn an_operation_that_is_deleted_while_it_runs_is_begun_anew() {
+    let world = World::start(Options::one_fake()).await.unwrap();
+    let image = world.image("disk.raw", DiskImage::small().unwrap());
+    world.images.set("disk.raw", Behaviour::Stalled);
+    world.apply_host("node-0", json!({ "image": image })).await.unwrap();
+    world.images.wait_stalled("disk.raw", 1).await.unwrap();
+    let running = names(&world).await.pop().unwrap();
+    assert!(running.ends_with("-provision"), "{running}");
+    world.kubectl(&["delete", "hostoperation", &running], "").await.unwrap();
+    world.images.set("disk.raw", Behaviour::Good);
+    world.expect_well("node-0", ProvisioningState::Provisioned).await.unwrap();
+}
+
+#[tokio::test]
+async fn an_operation_of_somebody_else_under_the_next_name_is_left_alone() {
+    let world = World::start(Options::one_fake()).await.unwrap();
+    let foreign = json!({
+        "apiVersion": "metamorph.metal3.io/v1alpha1", "kind": "HostOperation",
+        "metadata": { "name": "node-0-001-inspect", "namespace": "default" },
+        "spec": { "type": "Inspect", "host": { "name": "node-0", "uid": "another" } },
+    });
+    world.kubectl(&["create", "-f", "-"], &foreign.to_string()).await.unwrap();
+    world.apply_host("node-0", json!({})).await.unwrap();
+    world.expect_well("node-0", ProvisioningState::Available).await.unwrap();
+    let left = world.kubectl(&["get", "hostoperation", "node-0-001-inspect", "-o", "json"], "").await.unwrap();
+    let left: serde_json::Value = serde_json::from_str(&left).unwrap();
+    assert_eq!((&left["spec"]["host"]["uid"], &left["status"]), (&json!("another"), &json!(null)), "{left}");
+    let own = names(&world).await;
+    assert!(own.iter().any(|name| name == "node-0-002-inspect"), "{own:?}");
+}
+
+#[tokio::test]
+async fn without_a_journal_nothing_is_written_to_a_disk_and_no_machine_is_blamed() {
+    let world = World::start(Options::one_fake()).await.unwrap();
+    world.apply_host("node-0", json!({})).await.unwrap();
+    world.expect_well("node-0", ProvisioningState::Available).await.unwrap();
+    let name = "hostoperations.metamorph.metal3.io";
+    let definition = world.kubectl(&["get", "crd", name, "-o", "json"], "").await.unwrap();
+    let mut definition: serde_json::Value = serde_json::from_str(&definition).unwrap();
+    definition["metadata"] = json!({ "name": name });
+    world.kubectl(&["delete", "crd", name], "").await.unwrap();
+    let image = world.image("disk.raw", DiskImage::small().unwrap());
+    world.patch("node-0", json!({ "spec": { "image": image } })).await.unwrap();
+    let provisioning = |host: &serde_json::Value| host["status"]["provisioning"]["state"] == "provisioning";
+    world.shown("node-0", "provisioning", provisioning).await.unwrap();
+    world.server.wait_logged("operation", 60).await.unwrap();
+    let host = world.hosts().get("node-0").await.unwrap();
+    assert_eq!(host.status.unwrap().error_message, "");
+    assert_eq!(world.images.requests("disk.raw"), 0, "the image was read without a record of it");
+    world.kubectl(&["create", "-f", "-"], &definition.to_string()).await.unwrap();
+    world.expect_well("node-0", ProvisioningState::Provisioned).await.unwrap();
+}
