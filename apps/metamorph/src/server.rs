@@ -14,7 +14,7 @@ use operator::{HostController, HostSettings, SystemClock};
 use provisioner::{Provisioner, Registry};
 use provisioner_metamorph::{NativeProvisioner, RedfishConnect, Settings, Timing};
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 use tower_http::services::ServeDir;
 
 use crate::cli::{Behaviour, Endpoints, Operator, Up};
@@ -31,7 +31,7 @@ const GRACE: Duration = Duration::from_secs(3);
 /// `up`: runs until it is told to stop.
 #[allow(clippy::print_stderr)] // For the person at the terminal.
 pub async fn up(options: Up) -> anyhow::Result<()> {
-    let all = AllInOne::start(&options).await?;
+    let mut all = AllInOne::start(&options).await?;
     eprintln!(
         "Metamorph is up.\n  Kubernetes API   {}\n  boot media       {}\n  agent endpoint   {}\nTry: kubectl --kubeconfig {} get bmh,hostoperations -A",
         all.api_url,
@@ -39,21 +39,29 @@ pub async fn up(options: Up) -> anyhow::Result<()> {
         all.running.agent_bases.join(", "),
         all.kubeconfig.display(),
     );
-    stop_signal().await?;
+    let outcome = told_or_broken(&mut all.running).await;
     eprintln!("stopping");
     all.stop().await;
-    Ok(())
+    outcome
 }
 
 /// `operator`: the controllers on somebody else's API.
 pub async fn operator(options: Operator) -> anyhow::Result<()> {
     let client = client::connect(options.kubeconfig.as_deref()).await?;
-    let running =
+    let mut running =
         Running::start(client, options.namespace, &options.own_namespace, &options.endpoints, &options.behaviour)
             .await?;
-    stop_signal().await?;
+    let outcome = told_or_broken(&mut running).await;
     running.stop().await;
-    Ok(())
+    outcome
+}
+
+/// Waits for the end: an ordered one, or that of a part without which the rest is of no use. Whoever supervises the process starts it again.
+async fn told_or_broken(running: &mut Running) -> anyhow::Result<()> {
+    tokio::select! {
+        told = stop_signal() => told,
+        broken = running.broken() => Err(broken),
+    }
 }
 
 /// Resolves when the process is asked to stop.
@@ -138,6 +146,7 @@ pub struct Running {
     provisioner: Arc<NativeProvisioner>,
     endpoints: Handle<SocketAddr>,
     stop: watch::Sender<bool>,
+    parts: JoinSet<anyhow::Error>,
     controller: JoinHandle<()>,
 }
 
@@ -177,20 +186,40 @@ impl Running {
         })?;
         let connect = RedfishConnect::new(&settings.secret, &read_optional(endpoints.bmc_ca.as_deref())?);
         let provisioner = Arc::new(NativeProvisioner::new(settings, assets, Box::new(connect)));
-        let handle = serve(&provisioner, media, agents, &identity, endpoints.images.as_deref()).await?;
+        let (handle, parts) = serve(&provisioner, media, agents, &identity, endpoints.images.as_deref()).await?;
         let registry = Registry::new(Arc::clone(&provisioner) as Arc<dyn Provisioner>);
         let (stop, stopped) = watch::channel(false);
         let settings = HostSettings { namespace, lifecycle: lifecycle(behaviour), clock: Arc::new(SystemClock) };
         let controller = HostController::new(client, registry, settings);
         let controller = tokio::spawn(controller.run(until(stopped)));
-        Ok(Self { media_base, agent_bases, provisioner, endpoints: handle, stop, controller })
+        Ok(Self { media_base, agent_bases, provisioner, endpoints: handle, stop, parts, controller })
+    }
+
+    /// Resolves when a part has ended without having been told to.
+    pub async fn broken(&mut self) -> anyhow::Error {
+        tokio::select! {
+            ended = &mut self.controller => match ended {
+                Ok(()) => anyhow!("the host controller ended"),
+                Err(error) => anyhow!(error).context("the host controller ended badly"),
+            },
+            Some(ended) = self.parts.join_next() => ended.unwrap_or_else(|error| anyhow!(error).context("an endpoint ended badly")),
+        }
     }
 
     /// Controllers first, then sessions on BMCs, then the endpoints.
     pub async fn stop(self) {
         let _ = self.stop.send(true);
         let mut controller = self.controller;
-        match tokio::time::timeout(FINISH, &mut controller).await {
+        if !controller.is_finished() {
+            Self::finish(&mut controller).await;
+        }
+        self.provisioner.close().await;
+        self.endpoints.graceful_shutdown(Some(GRACE));
+    }
+
+    /// Reconciles under way come to their end, within limits.
+    async fn finish(controller: &mut JoinHandle<()>) {
+        match tokio::time::timeout(FINISH, &mut *controller).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::error!(%error, "the host controller ended badly"),
             Err(_) => {
@@ -201,8 +230,6 @@ impl Running {
                 let _ = controller.await;
             }
         }
-        self.provisioner.close().await;
-        self.endpoints.graceful_shutdown(Some(GRACE));
     }
 }
 
@@ -277,7 +304,7 @@ async fn serve(
     agents: TcpListener,
     identity: &Identity,
     images: Option<&Path>,
-) -> anyhow::Result<Handle<SocketAddr>> {
+) -> anyhow::Result<(Handle<SocketAddr>, JoinSet<anyhow::Error>)> {
     let mut media_router: Router = provisioner.media_router();
     if let Some(folder) = images {
         media_router = media_router.nest_service("/images", ServeDir::new(folder));
@@ -290,15 +317,15 @@ async fn serve(
     let plain = axum_server::from_tcp(media).context("serve boot media")?.handle(handle.clone());
     let secured = axum_server::from_tcp_rustls(agents, tls).context("serve agents")?.handle(handle.clone());
     let agent_router = provisioner.agent_router();
-    tokio::spawn(async move {
-        if let Err(error) = plain.serve(media_router.into_make_service()).await {
-            tracing::error!(%error, "the media endpoint ended");
-        }
-    });
-    tokio::spawn(async move {
-        if let Err(error) = secured.serve(agent_router.into_make_service()).await {
-            tracing::error!(%error, "the agent endpoint ended");
-        }
-    });
-    Ok(handle)
+    let mut parts = JoinSet::new();
+    parts.spawn(async move { ended("the media endpoint", plain.serve(media_router.into_make_service()).await) });
+    parts.spawn(async move { ended("the agent endpoint", secured.serve(agent_router.into_make_service()).await) });
+    Ok((handle, parts))
+}
+
+fn ended(what: &str, how: std::io::Result<()>) -> anyhow::Error {
+    match how {
+        Ok(()) => anyhow!("{what} ended"),
+        Err(error) => anyhow!(error).context(format!("{what} ended")),
+    }
 }

@@ -204,8 +204,6 @@ pub struct ProvisionRequest {
     pub config_drive: Option<ConfigDrive>,
     /// Owner whose mark may be overwritten.
     pub overwrite_owner: Option<String>,
-    /// The last attempt failed: begin anew.
-    pub restart: bool,
 }
 
 /// What cleaning needs.

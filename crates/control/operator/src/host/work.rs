@@ -167,7 +167,6 @@ async fn call(context: &Context, fetched: &Fetched, action: &Action, host: &mut 
                 root_device_hints: status.provisioning.root_device_hints.unwrap_or_default(),
                 config_drive,
                 overwrite_owner,
-                restart: false,
             };
             outcome(host.provision(request).await?, |()| Outcome::Done)
         }
