@@ -27,10 +27,21 @@ impl Sim {
     /// # Errors
     /// When it does not get ready.
     pub async fn start(folder: &Path, machines: &[Value], tls: bool) -> anyhow::Result<Self> {
+        Self::start_with(folder, machines, tls, json!({})).await
+    }
+
+    /// Starts it with these machines and further fields of its configuration.
+    ///
+    /// # Errors
+    /// When it does not get ready.
+    pub async fn start_with(folder: &Path, machines: &[Value], tls: bool, more: Value) -> anyhow::Result<Self> {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let config = folder.join("sim.json");
-        let text =
+        let mut text =
             json!({ "machines": machines, "stateDir": folder.join("machines"), "agent": agent_program()?, "tls": tls });
+        if let (Value::Object(text), Value::Object(more)) = (&mut text, more) {
+            text.extend(more);
+        }
         std::fs::write(&config, text.to_string()).context("write the simulator's configuration")?;
         let mut command = Command::new(program("bmc-sim")?);
         command.arg("--config").arg(&config).stdout(Stdio::piped());

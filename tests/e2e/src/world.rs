@@ -74,9 +74,17 @@ impl World {
     /// # Errors
     /// When something does not start.
     pub async fn start(options: Options) -> anyhow::Result<Self> {
+        Self::start_with(options, json!({})).await
+    }
+
+    /// Starts everything, with further fields of the simulator's configuration.
+    ///
+    /// # Errors
+    /// When something does not start.
+    pub async fn start_with(options: Options, simulator: Value) -> anyhow::Result<Self> {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let folder = tempfile::tempdir().context("make a folder")?;
-        let sim = Sim::start(folder.path(), &options.machines, options.tls).await?;
+        let sim = Sim::start_with(folder.path(), &options.machines, options.tls, simulator).await?;
         let addresses = own_addresses(&options.machines)?;
         let images = ImageServer::start().await?;
         let (server, client) = start_server(&folder, &options, addresses).await?;

@@ -9,6 +9,7 @@
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -118,6 +119,15 @@ fn vlan_on_bond(machine: u8, address: Ipv4Addr, bond: Value) -> Value {
     json!({ "links": links, "networks": [
         { "id": "n7", "type": "ipv4", "link": "tenant7", "ip_address": format!("{address}/24") },
     ]})
+}
+
+/// QEMU whose virtio cards tell speed and duplex, as hardware does: without them 802.3ad has nothing to negotiate.
+fn qemu_with_full_duplex(folder: &Path) -> PathBuf {
+    let path = folder.join("qemu");
+    let globals = "-global virtio-net-pci.speed=1000 -global virtio-net-pci.duplex=full";
+    std::fs::write(&path, format!("#!/bin/sh\nexec qemu-system-x86_64 \"$@\" {globals}\n")).unwrap();
+    std::fs::set_permissions(&path, PermissionsExt::from_mode(0o700)).unwrap();
+    path
 }
 
 struct Lab {
@@ -237,10 +247,8 @@ fn assert_static(hardware: &Value, cards: [Mac; 2], address: Ipv4Addr) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn network_data_is_what_leaves_the_machine() {
-    let mut cut = machine("cut", 4, "10.0.2.0/24");
-    cut["nics"][0]["unplugged"] = json!(true);
+    let folder = tempfile::tempdir().unwrap();
     let machines = vec![
-        cut,
         machine("lacp", 1, "10.0.2.0/24"),
         machine("backup", 2, "10.0.2.0/24"),
         machine("plain", 3, "192.168.77.0/24"),
@@ -249,13 +257,13 @@ async fn network_data_is_what_leaves_the_machine() {
     // Linux counts ticks of the 8254 in its first moments and panics when an emulated machine on a busy host gives none in time.
     let options = options.with(&["--agent-kernel-arguments", "no_timer_check"]);
     let options = options.with(&["--agent-host", &SERVER.to_string(), "--agent-boot-timeout", "240"]);
-    let lab = Lab { started: Instant::now(), world: World::start(options).await.unwrap() };
-    let [lacp, backup, plain, cut] = [71, 72, 73, 74].map(|last| Ipv4Addr::new(10, 0, 2, last));
+    let simulator = json!({ "qemu": qemu_with_full_duplex(folder.path()) });
+    let lab = Lab { started: Instant::now(), world: World::start_with(options, simulator).await.unwrap() };
+    let [lacp, backup, plain] = [71, 72, 73].map(|last| Ipv4Addr::new(10, 0, 2, last));
 
     let bond = json!({ "bond_mode": "802.3ad", "ethernet_mac_address": mac_text(BOND_MAC) });
     lab.declare("lacp", &vlan_on_bond(1, lacp, bond)).await;
     lab.declare("backup", &vlan_on_bond(2, backup, json!({ "bond_mode": "active-backup" }))).await;
-    lab.declare("cut", &vlan_on_bond(4, cut, json!({ "bond_mode": "active-backup" }))).await;
     let network = json!({
         "links": [{ "id": "second", "type": "phy", "ethernet_mac_address": mac_text(cards(3)[1]) }],
         "networks": [{ "id": "n", "type": "ipv4", "link": "second", "ip_address": plain, "netmask": "255.255.255.0" }],
@@ -276,12 +284,6 @@ async fn network_data_is_what_leaves_the_machine() {
     assert_tagged(&frames, backup, cards(2)[0]);
     assert_eq!((asked(&frames[1], backup), frames.iter().flatten().filter(|frame| frame.kind == SLOW).count()), (0, 0));
 
-    // The first card has no cable: the second takes over, under the first one's address.
-    let asking = |frames: &[Vec<Frame>; 2]| asked(&frames[1], cut) > 0;
-    let frames = lab.left("cut", "tagged frames from the second card", asking).await;
-    assert_tagged(&frames, cut, cards(4)[0]);
-    assert_eq!(asked(&frames[0], cut), 0, "{}", summary(&frames[0]));
-
     lab.world.wait_state("plain", 180, ProvisioningState::Available).await.unwrap();
     lab.milestone("plain is available");
     assert_static(&lab.hardware("plain").await, cards(3), plain);
@@ -291,6 +293,6 @@ async fn network_data_is_what_leaves_the_machine() {
     let questions: Vec<_> = questions.map(|frame| (frame.vlan, mac_text(frame.source))).collect();
     assert!(!questions.is_empty() && questions.iter().all(|q| *q == (None, mac_text(cards(3)[1]))), "{questions:?}");
 
-    lab.delete(&["lacp", "backup", "plain", "cut"]).await;
+    lab.delete(&["lacp", "backup", "plain"]).await;
     lab.milestone("all are deleted");
 }

@@ -92,7 +92,7 @@ async fn provision(
             bail!("the machines have not all reported in within {} s: {}", options.timeout, causes(&all.client).await)
         }
     };
-    tell(&view, &machines, &reports, (stays || options.data.is_some()).then_some(simulator));
+    tell(&view, &machines, &reports, simulator);
     if stays {
         view.say(&format!("kubectl --kubeconfig {} get bmh -A     (Ctrl-C ends the demo)", all.kubeconfig.display()));
         stop_signal().await?;
@@ -117,17 +117,16 @@ async fn reported_in(client: &Client, machines: &[Machine], call_home: &CallHome
     Ok(reports)
 }
 
-/// What each machine has told; where its console is, if that outlives this program's folder or is to be looked at now.
-fn tell(view: &View, machines: &[Machine], reports: &[Report], lasting: Option<&SimulatorProcess>) {
+fn tell(view: &View, machines: &[Machine], reports: &[Report], simulator: &SimulatorProcess) {
     for (machine, report) in machines.iter().zip(reports) {
         view.say(&format!(
-            "{}: provisioned; it calls itself {}, has {} (no DHCP gives that), boot entry {}, Secure Boot {}{}",
+            "{}: provisioned; it calls itself {}, has {} (no DHCP gives that), boot entry {}, Secure Boot {}; its console: {}",
             machine.name,
             report.hostname,
             machine.address,
             report.boot_entry,
             if report.secure_boot { "on" } else { "off" },
-            lasting.map(|s| format!("; its console: {}", s.console(&machine.name).display())).unwrap_or_default(),
+            simulator.console(&machine.name).display(),
         ));
     }
 }

@@ -12,7 +12,7 @@ use crate::status::{ApiError, ApiResult};
 /// Bytes of a request's body.
 pub const MAX_BODY: usize = 3 << 20;
 
-/// Kubernetes' protobuf, for core kinds in requests only.
+/// Kubernetes' protobuf, for own kinds and for metadata of all.
 pub const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 
 /// Form of the answer.
@@ -26,13 +26,48 @@ pub enum Shape {
     Partial,
 }
 
+/// How an answer is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Encoding {
+    /// `application/json`.
+    Json,
+    /// `application/yaml`.
+    Yaml,
+    /// `application/vnd.kubernetes.protobuf`.
+    Protobuf,
+}
+
+impl Encoding {
+    const ALL: [Self; 3] = [Self::Json, Self::Yaml, Self::Protobuf];
+
+    /// The media type.
+    pub fn media(self) -> &'static str {
+        match self {
+            Self::Json => "application/json",
+            Self::Yaml => "application/yaml",
+            Self::Protobuf => PROTOBUF,
+        }
+    }
+}
+
 /// What the client accepts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Accept {
     /// Form of the answer.
     pub shape: Shape,
-    /// YAML instead of JSON.
-    pub yaml: bool,
+    /// How it is written.
+    pub encoding: Encoding,
+    /// For `Shape::Partial`: a list is asked for, not an object.
+    pub list: bool,
+    /// For `Shape::Partial`: version `v1beta1` instead of `v1`.
+    pub beta: bool,
+}
+
+impl Accept {
+    /// The object itself, in this encoding.
+    pub fn plain(encoding: Encoding) -> Self {
+        Self { shape: Shape::Plain, encoding, list: false, beta: false }
+    }
 }
 
 /// One part of an Accept header.
@@ -61,32 +96,121 @@ fn range(part: &str) -> Option<Range<'_>> {
     Some(Range { media, params })
 }
 
-/// The Accept header as text.
+/// The Accept header as text; of several the first counts.
 pub fn accept_header(headers: &HeaderMap) -> String {
-    let all: Vec<&str> = headers.get_all(header::ACCEPT).iter().filter_map(|v| v.to_str().ok()).collect();
-    all.join(",")
+    headers.get(header::ACCEPT).and_then(|v| v.to_str().ok()).unwrap_or_default().to_owned()
 }
 
-/// Picks the first form that can be made.
-pub fn negotiate(accept: &str) -> ApiResult<Accept> {
-    if accept.trim().is_empty() {
-        return Ok(Accept { shape: Shape::Plain, yaml: false });
-    }
-    for range in ranges(accept) {
-        let yaml = match range.media {
-            "application/json" | "*/*" | "application/*" => false,
-            "application/yaml" => true,
-            _ => continue,
+/// A clause of an Accept header: type, subtype, weight and parameters.
+struct Clause<'a> {
+    main: &'a str,
+    sub: &'a str,
+    q: f64,
+    params: Vec<(&'a str, &'a str)>,
+}
+
+impl<'a> Clause<'a> {
+    fn parse(part: &'a str) -> Option<Self> {
+        let part = part.trim_matches(' ');
+        let (media, params) = part.split_once(';').unwrap_or((part, ""));
+        let (main, sub) = match media.split_once('/') {
+            Some((main, sub)) if !sub.contains('/') => (main.trim_matches(' '), sub.trim_matches(' ')),
+            None if media.trim_matches(' ') == "*" => ("*", "*"),
+            _ => return None,
         };
-        let shape = match (range.param("as"), range.param("g"), range.param("v")) {
-            ("", _, _) => Shape::Plain,
-            ("Table", "meta.k8s.io", version @ ("v1" | "v1beta1")) => Shape::Table(version.to_owned()),
-            ("PartialObjectMetadata" | "PartialObjectMetadataList", "meta.k8s.io", "v1" | "v1beta1") => Shape::Partial,
-            _ => continue,
-        };
-        return Ok(Accept { shape, yaml });
+        let mut clause = Self { main, sub, q: 1.0, params: Vec::new() };
+        for (key, value) in params.split(';').filter_map(|p| p.split_once('=')) {
+            match key.trim_matches(' ') {
+                _ if value.is_empty() || value.contains('=') => {}
+                "q" => clause.q = value.parse().unwrap_or(0.0),
+                key => clause.params.push((key, value.trim_matches(' '))),
+            }
+        }
+        Some(clause)
     }
-    Err(ApiError::not_acceptable("application/json, application/yaml"))
+
+    fn takes(&self, media: &str) -> bool {
+        let (main, sub) = media.split_once('/').unwrap_or((media, ""));
+        self.main == main && (self.sub == sub || self.sub == "*") || self.main == "*" && self.sub == "*"
+    }
+
+    /// Upstream's order of preference, which is none in the strict sense.
+    fn before(&self, other: &Self) -> bool {
+        self.q > other.q || self.main != "*" && other.main == "*" || self.sub != "*" && other.sub == "*"
+    }
+}
+
+fn clauses(accept: &str) -> Vec<Clause<'_>> {
+    let mut out: Vec<Clause<'_>> = Vec::new();
+    for clause in accept.split(',').take(64).filter_map(Clause::parse) {
+        out.push(clause);
+        let mut at = out.len() - 1;
+        while at > 0 && out[at].before(&out[at - 1]) {
+            out.swap(at, at - 1);
+            at -= 1;
+        }
+    }
+    out
+}
+
+/// Picks the first form that can be made. Custom resources themselves have no protobuf form; a watch has no YAML one.
+pub fn negotiate(accept: &str, custom: bool, watch: bool) -> ApiResult<Accept> {
+    let found = if accept.is_empty() { Some(Accept::plain(Encoding::Json)) } else { pick(accept, custom) };
+    match found {
+        Some(accept) if !watch || accept.encoding != Encoding::Yaml => Ok(accept),
+        _ if watch => {
+            let offered = format!("application/json;stream=watch, {PROTOBUF};stream=watch");
+            Err(ApiError::not_acceptable(&offered))
+        }
+        _ => Err(ApiError::not_acceptable(&Encoding::ALL.map(Encoding::media).join(", "))),
+    }
+}
+
+fn pick(accept: &str, custom: bool) -> Option<Accept> {
+    let clauses = clauses(accept);
+    clauses.iter().find_map(|clause| {
+        Encoding::ALL.into_iter().filter(|e| clause.takes(e.media())).find_map(|e| offer(clause, e, custom))
+    })
+}
+
+/// What a clause comes to in one encoding, if it can be made.
+fn offer(clause: &Clause<'_>, encoding: Encoding, custom: bool) -> Option<Accept> {
+    let (mut kind, mut group, mut version) = (None, "", "");
+    for (key, value) in &clause.params {
+        match *key {
+            "as" => kind = Some(*value),
+            "g" => group = value,
+            "v" => version = value,
+            "stream" if *value != "watch" || encoding == Encoding::Yaml => return None,
+            "sv" => return None,
+            _ => {}
+        }
+    }
+    if kind.is_none() && group.is_empty() && version.is_empty() {
+        return (!custom || encoding != Encoding::Protobuf).then(|| Accept::plain(encoding));
+    }
+    if group != "meta.k8s.io" || !matches!(version, "v1" | "v1beta1") {
+        return None;
+    }
+    let partial = |list| Accept { shape: Shape::Partial, encoding, list, beta: version == "v1beta1" };
+    match kind {
+        Some("Table") if encoding != Encoding::Protobuf => {
+            Some(Accept { shape: Shape::Table(version.to_owned()), ..Accept::plain(encoding) })
+        }
+        Some("PartialObjectMetadata") => Some(partial(false)),
+        Some("PartialObjectMetadataList") => Some(partial(true)),
+        _ => None,
+    }
+}
+
+/// The encoding of an error: what the client takes without a change of form, else JSON.
+pub fn error_encoding(accept: &str) -> Encoding {
+    let clauses = clauses(accept);
+    let plain = |clause: &Clause<'_>| {
+        let encodings = Encoding::ALL.into_iter().filter(|e| clause.takes(e.media()));
+        encodings.filter_map(|e| offer(clause, e, false)).find(|a| a.shape == Shape::Plain).map(|a| a.encoding)
+    };
+    clauses.iter().find_map(plain).unwrap_or(Encoding::Json)
 }
 
 /// The media type of the body, without parameters; JSON if none is given.
@@ -102,10 +226,12 @@ pub fn decode(content_type: &str, body: &Bytes) -> ApiResult<Parsed> {
         "application/json" => json::from_json(body),
         "application/yaml" => json::from_yaml(body),
         PROTOBUF => {
-            return protobuf::decode(body).map(|o| (Value::Object(o), Vec::new())).map_err(ApiError::bad_request);
+            return protobuf::decode(body, None)
+                .map(|o| (Value::Object(o), Vec::new()))
+                .map_err(|e| ApiError::bad_request(e.text));
         }
         other => {
-            return Err(ApiError::unsupported_media_type(other, "application/json, application/yaml"));
+            return Err(ApiError::unsupported_media_type(other, &Encoding::ALL.map(Encoding::media).join(", ")));
         }
     };
     parsed.map_err(|e| ApiError::bad_request(format!("couldn't get version/kind; json parse error: {e}")))
@@ -116,16 +242,33 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kubectl_gets_a_table_and_protobuf_falls_back_to_json() {
+    fn kubectl_gets_a_table_and_client_go_its_protobuf() {
+        let plain = |accept: &str| negotiate(accept, false, false);
         let kubectl = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json";
-        assert_eq!(negotiate(kubectl).unwrap().shape, Shape::Table("v1".into()));
+        assert_eq!(plain(kubectl).unwrap().shape, Shape::Table("v1".into()));
         let both = "application/vnd.kubernetes.protobuf,application/json";
-        assert_eq!(negotiate(both).unwrap().shape, Shape::Plain);
-        assert_eq!(negotiate("application/vnd.kubernetes.protobuf").unwrap_err().code, 406);
-        assert!(negotiate("application/yaml").unwrap().yaml);
-        assert_eq!(
-            negotiate("application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1").unwrap().shape,
-            Shape::Partial
-        );
+        assert_eq!(plain(both).unwrap().encoding, Encoding::Protobuf);
+        assert_eq!(negotiate(both, true, false).unwrap().encoding, Encoding::Json);
+        assert_eq!(negotiate(PROTOBUF, true, false).unwrap_err().code, 406);
+        assert_eq!(plain("application/yaml").unwrap().encoding, Encoding::Yaml);
+        assert_eq!(negotiate("application/yaml", false, true).unwrap_err().code, 406);
+        let partial = format!("{PROTOBUF};as=PartialObjectMetadataList;g=meta.k8s.io;v=v1");
+        let accept = negotiate(&partial, true, false).unwrap();
+        assert_eq!((accept.shape, accept.encoding, accept.list), (Shape::Partial, Encoding::Protobuf, true));
+        assert_eq!(plain(&format!("{PROTOBUF};as=Table;g=meta.k8s.io;v=v1")).unwrap_err().code, 406);
+    }
+
+    #[test]
+    fn weights_and_wildcards_count() {
+        let encoding = |accept: &str| negotiate(accept, false, false).map(|a| a.encoding);
+        assert_eq!(encoding("application/json;q=0.5,application/yaml"), Ok(Encoding::Yaml));
+        assert_eq!(encoding("*/*, application/yaml;q=0.1"), Ok(Encoding::Yaml));
+        assert_eq!(encoding("*/*"), Ok(Encoding::Json));
+        assert_eq!(encoding("application/*"), Ok(Encoding::Json));
+        assert_eq!(encoding("application/json;charset=utf-8"), Ok(Encoding::Json));
+        assert_eq!(encoding("text/html, application/json"), Ok(Encoding::Json));
+        assert_eq!(encoding("text/html").unwrap_err().code, 406);
+        assert_eq!(error_encoding("text/html"), Encoding::Json);
+        assert_eq!(error_encoding("application/json;as=Table;g=meta.k8s.io;v=v1, application/yaml"), Encoding::Yaml);
     }
 }

@@ -12,7 +12,8 @@ use hyper::body::Frame;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use crate::media::Shape;
+use crate::builtin::protobuf;
+use crate::media::{Accept, Encoding, Shape};
 use crate::object::{self, Object};
 use crate::status::{ApiError, ApiResult};
 use crate::table;
@@ -46,10 +47,14 @@ pub fn json_value(code: StatusCode, value: &Value) -> Response {
     plain(code, "application/json", value.to_string())
 }
 
-/// An error as Status.
-pub fn error(error: &ApiError) -> Response {
+/// An error as Status, in what the client can read.
+pub fn error(error: &ApiError, encoding: Encoding) -> Response {
     let code = StatusCode::from_u16(error.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let mut response = json_value(code, &error.to_status());
+    let status = error.to_status();
+    let mut response = match in_form(&status, encoding) {
+        Ok(bytes) => plain(code, encoding.media(), bytes),
+        Err(_) => json_value(code, &status),
+    };
     let seconds = error.details.as_ref().map_or(0, |d| d.retry_after);
     if seconds > 0 {
         response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
@@ -104,14 +109,30 @@ pub fn whole(request: &Request, code: StatusCode, value: &Value) -> ApiResult<Re
     bytes(request, code, encoded)
 }
 
-/// Encoded JSON, turned to YAML if the client wants that.
+/// A value in an encoding.
+fn in_form(value: &Value, encoding: Encoding) -> ApiResult<Vec<u8>> {
+    match encoding {
+        Encoding::Json => Ok(value.to_string().into_bytes()),
+        Encoding::Yaml => serde_saphyr::to_string(value).map(String::into_bytes).map_err(ApiError::internal),
+        Encoding::Protobuf => protobuf::encode(value).ok_or_else(|| {
+            let text = "the object does not implement the protobuf marshalling interface and cannot be encoded to a \
+                        protobuf message";
+            ApiError::new(StatusCode::NOT_ACCEPTABLE, "NotAcceptable", text)
+        }),
+    }
+}
+
+/// Encoded JSON, turned to what the client wants.
 pub fn bytes(request: &Request, code: StatusCode, encoded: Vec<u8>) -> ApiResult<Response> {
-    let mut response = if request.accept.yaml {
-        let value: Value = serde_json::from_slice(&encoded).map_err(ApiError::internal)?;
-        let text = serde_saphyr::to_string(&value).map_err(ApiError::internal)?;
-        plain(code, "application/yaml", text)
-    } else {
+    let accept = &request.accept;
+    let mut response = if accept.encoding == Encoding::Json && !accept.beta {
         plain(code, "application/json", encoded)
+    } else {
+        let mut value: Value = serde_json::from_slice(&encoded).map_err(ApiError::internal)?;
+        if accept.beta && value.get("apiVersion").is_some_and(|v| v == "meta.k8s.io/v1") {
+            value["apiVersion"] = json!("meta.k8s.io/v1beta1");
+        }
+        plain(code, accept.encoding.media(), in_form(&value, accept.encoding)?)
     };
     for warning in warnings(request) {
         response.headers_mut().append(header::WARNING, warning);
@@ -137,18 +158,37 @@ fn warnings(request: &Request) -> impl Iterator<Item = HeaderValue> {
         .into_iter()
 }
 
+/// A frame of a watch: the kind of event and the object, which is encoded JSON.
+pub fn frame(accept: &Accept, kind: &str, object: &[u8]) -> Result<Bytes, serde_json::Error> {
+    if accept.encoding == Encoding::Protobuf || accept.beta {
+        let mut value: Value = serde_json::from_slice(object)?;
+        if accept.beta && value.get("apiVersion").is_some_and(|v| v == "meta.k8s.io/v1") {
+            value["apiVersion"] = json!("meta.k8s.io/v1beta1");
+        }
+        if accept.encoding == Encoding::Protobuf {
+            return Ok(protobuf::frame(kind, &value).unwrap_or_default().into());
+        }
+        return frame(&Accept { beta: false, ..accept.clone() }, kind, &serde_json::to_vec(&value)?);
+    }
+    let mut frame = format!("{{\"type\":\"{kind}\",\"object\":").into_bytes();
+    frame.extend_from_slice(object);
+    frame.extend_from_slice(b"}\n");
+    Ok(frame.into())
+}
+
 /// A stream of watch frames.
 pub fn stream(request: &Request, frames: mpsc::Receiver<Bytes>) -> ApiResult<Response> {
-    if request.accept.yaml {
-        return Err(ApiError::not_acceptable("application/json;stream=watch"));
-    }
     let frames = futures::stream::unfold(frames, |mut frames| async move {
         let frame = frames.recv().await?;
         Some((frame, frames))
     });
     let body = StreamBody::new(frames.map(|bytes| Ok(Frame::data(bytes)))).boxed_unsync();
     let mut response = http::Response::new(body);
-    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    let media = match request.accept.encoding {
+        Encoding::Protobuf => "application/vnd.kubernetes.protobuf;stream=watch",
+        _ => "application/json",
+    };
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(media));
     for warning in warnings(request) {
         response.headers_mut().append(header::WARNING, warning);
     }

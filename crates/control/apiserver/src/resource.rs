@@ -257,6 +257,10 @@ const OWN: &[Own] = &[
     ("", "v1", "ServiceAccount", "serviceaccounts", &["sa"], true, false),
     ("", "v1", "Event", "events", &["ev"], true, false),
     ("events.k8s.io", "v1", "Event", "events", &["ev"], true, false),
+    ("", "v1", "Node", "nodes", &["no"], false, true),
+    ("", "v1", "Service", "services", &["svc"], true, true),
+    ("", "v1", "Endpoints", "endpoints", &["ep"], true, false),
+    ("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices", &[], true, false),
     ("coordination.k8s.io", "v1", "Lease", "leases", &[], true, false),
     (
         "apiextensions.k8s.io",
@@ -284,16 +288,25 @@ fn builtins() -> impl Iterator<Item = Resource> {
             kind: kind.to_owned(),
             list_kind: format!("{kind}List"),
             short_names: short.iter().map(|s| (*s).to_owned()).collect(),
-            categories: if plural == "customresourcedefinitions" { vec!["api-extensions".to_owned()] } else { vec![] },
+            categories: categories(plural).iter().map(|c| (*c).to_owned()).collect(),
             namespaced,
             storage: storage.into(),
             status,
             columns: Vec::new(),
             selectable: strategy::selectable(group, plural),
-            deprecation: None,
+            deprecation: (kind == "Endpoints")
+                .then(|| "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice".to_owned()),
             flavor: Flavor::Builtin(def),
         })
     })
+}
+
+fn categories(plural: &str) -> &'static [&'static str] {
+    match plural {
+        "services" => &["all"],
+        "customresourcedefinitions" => &["api-extensions"],
+        _ => &[],
+    }
 }
 
 #[cfg(test)]

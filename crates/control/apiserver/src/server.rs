@@ -19,6 +19,7 @@ use crate::audit::Audit;
 use crate::auth::{self, Authenticator, User};
 use crate::media;
 use crate::reply::{self, Response};
+use crate::resource::Flavor;
 use crate::route::{self, Query, ResourceTarget, Target, Verb};
 use crate::status::{ApiError, ApiResult};
 use crate::verbs::{Backend, Request, create, delete, get, list, patch, update, watch};
@@ -145,13 +146,13 @@ async fn handle(app: &Arc<App>, certificate: Option<&User>, request: http::Reque
             }
         }
     };
+    let encoding = media::error_encoding(&media::accept_header(&headers));
     let response = match tokio::time::timeout(REQUEST_TIME, outcome).await {
-        Ok(outcome) => outcome.unwrap_or_else(|error| reply::error(&error)),
-        Err(_) => reply::error(&ApiError::new(
-            StatusCode::GATEWAY_TIMEOUT,
-            "Timeout",
-            "Timeout: request did not complete within the allotted timeout",
-        )),
+        Ok(outcome) => outcome.unwrap_or_else(|error| reply::error(&error, encoding)),
+        Err(_) => {
+            let text = "Timeout: request did not complete within the allotted timeout";
+            reply::error(&ApiError::new(StatusCode::GATEWAY_TIMEOUT, "Timeout", text), encoding)
+        }
     };
     *app.counts.lock().unwrap_or_else(PoisonError::into_inner).entry(counted.clone()).or_default() += 1;
     if let Some(audit) = &app.audit {
@@ -193,7 +194,8 @@ async fn on_resource(
     headers: &HeaderMap,
     body: Incoming,
 ) -> ApiResult<Response> {
-    let accept = media::negotiate(&media::accept_header(headers))?;
+    let custom = matches!(target.resource.flavor, Flavor::Custom { .. });
+    let accept = media::negotiate(&media::accept_header(headers), custom, target.verb == Verb::Watch)?;
     let body = match target.verb {
         Verb::Get | Verb::List | Verb::Watch => Bytes::new(),
         _ => read_body(body).await?,

@@ -141,10 +141,9 @@ impl ApiError {
     }
 
     /// 415: the body's media type is not understood.
-    pub fn unsupported_media_type(given: &str, accepted: &str) -> Self {
-        let text = format!(
-            "the body of the request was in an unknown format - accepted media types include: {accepted} (got {given:?})"
-        );
+    pub fn unsupported_media_type(_given: &str, accepted: &str) -> Self {
+        let text =
+            format!("the body of the request was in an unknown format - accepted media types include: {accepted}");
         Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", text)
     }
 

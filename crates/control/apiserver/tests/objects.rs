@@ -54,7 +54,7 @@ async fn bad_objects_are_refused_with_causes() {
     answer(unknown).await.expect(415);
     let proto =
         api.request("POST", WIDGETS).header("content-type", "application/vnd.kubernetes.protobuf").body("k8s\0");
-    answer(proto).await.expect(415);
+    answer(proto).await.expect(400);
     let big =
         json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "b"}, "data": {"k": "x".repeat(4 << 20)}});
     api.post(CONFIGMAPS, &big).await.expect(413);
@@ -237,7 +237,7 @@ async fn secrets_and_configmaps_follow_their_rules() {
     assert!(bad.message().contains("illegal base64 data"));
     let wrong = api.post(CONFIGMAPS, &json!({"metadata": {"name": "t"}, "data": {"a": 1}})).await.expect(400);
     assert!(
-        wrong.message().contains("json: cannot unmarshal number into Go struct field ConfigMap.data.a of type string"),
+        wrong.message().contains("json: cannot unmarshal number into Go struct field ConfigMap.data of type string"),
         "{}",
         wrong.message()
     );
@@ -279,7 +279,13 @@ async fn yaml_goes_in_and_comes_out() {
     let yaml = api.get_as(&format!("{CONFIGMAPS}/yam"), "application/yaml").await.expect(200);
     let back: Value = serde_saphyr::from_str(&yaml.text).unwrap();
     assert_eq!(back["data"], json!({"a": "true"}));
-    api.get_as(&format!("{CONFIGMAPS}/y"), "application/vnd.kubernetes.protobuf").await.expect(406);
+    let protobuf = "application/vnd.kubernetes.protobuf";
+    let missing = api.get_as(&format!("{CONFIGMAPS}/y"), protobuf).await.expect(404);
+    assert_eq!(missing.headers["content-type"], protobuf);
+    assert!(missing.text.starts_with("k8s\0") && missing.text.contains("NotFound"));
+    let table = format!("{protobuf};as=Table;g=meta.k8s.io;v=v1");
+    let refused = api.get_as(&format!("{CONFIGMAPS}/yam"), &table).await.expect(406);
+    assert_eq!(refused.headers["content-type"], "application/json");
 }
 
 #[tokio::test]

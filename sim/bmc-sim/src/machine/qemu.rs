@@ -203,9 +203,7 @@ impl QemuMachine {
         }
         let mac = self.config.mac(index);
         // No option ROM: the firmware has a driver of its own, and booting from the network is not wanted.
-        // Speed and duplex as hardware tells them: without, 802.3ad has nothing to negotiate.
-        let device =
-            format!("virtio-net-pci,id=nic{index},netdev=net{index},mac={mac},romfile=,speed=1000,duplex=full");
+        let device = format!("virtio-net-pci,id=nic{index},netdev=net{index},mac={mac},romfile=");
         let mut args = vec!["-netdev".to_owned(), network, "-device".to_owned(), device];
         if nic.capture {
             let path = self.capture(index, boot);
@@ -261,11 +259,7 @@ impl Machine for QemuMachine {
             None => None,
         };
         let args = self.arguments(plan)?;
-        let (child, mut qmp) = self.launch(&args).await?;
-        // Long before the firmware or a system looks at its cards.
-        for (index, _) in self.config.nics.iter().enumerate().filter(|(_, nic)| nic.unplugged) {
-            qmp.send("set_link", json!({ "name": format!("nic{index}"), "up": false })).await?;
-        }
+        let (child, qmp) = self.launch(&args).await?;
         let pid = child.id().unwrap_or_default();
         let (commands, receiver) = mpsc::channel(4);
         let (ended, exit) = oneshot::channel();
@@ -310,7 +304,7 @@ async fn supervise(
             },
             command = commands.recv() => match command {
                 Some(Command::Button) => {
-                    if let Err(error) = qmp.send("system_powerdown", json!({})).await {
+                    if let Err(error) = qmp.send("system_powerdown").await {
                         tracing::debug!(%error, "pressing the power button");
                     }
                 }
@@ -345,7 +339,7 @@ async fn supervise(
 
 /// Asks QEMU to quit, so that qcow2 files are closed in order; kills it when it does not.
 async fn quit(child: &mut Child, qmp: &mut Qmp) {
-    if qmp.send("quit", json!({})).await.is_ok() && tokio::time::timeout(QUIT_LIMIT, child.wait()).await.is_ok() {
+    if qmp.send("quit").await.is_ok() && tokio::time::timeout(QUIT_LIMIT, child.wait()).await.is_ok() {
         return;
     }
     child::kill(child).await;

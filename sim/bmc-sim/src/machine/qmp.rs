@@ -37,7 +37,7 @@ impl Qmp {
         if greeting.get("QMP").is_none() {
             return Err(QmpError::Unexpected(greeting.to_string()));
         }
-        qmp.send("qmp_capabilities", json!({})).await?;
+        qmp.send("qmp_capabilities").await?;
         loop {
             let answer = qmp.message().await?;
             if answer.get("return").is_some() {
@@ -49,12 +49,12 @@ impl Qmp {
         }
     }
 
-    /// Sends a command with its arguments, an object; its answer comes as a message.
+    /// Sends a command without arguments; its answer comes as a message.
     ///
     /// # Errors
     /// The pipe broke.
-    pub async fn send(&mut self, command: &str, arguments: Value) -> Result<(), QmpError> {
-        let mut line = json!({ "execute": command, "arguments": arguments }).to_string();
+    pub async fn send(&mut self, command: &str) -> Result<(), QmpError> {
+        let mut line = json!({ "execute": command }).to_string();
         line.push('\n');
         self.input.write_all(line.as_bytes()).await?;
         Ok(self.input.flush().await?)

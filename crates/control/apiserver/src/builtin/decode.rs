@@ -4,27 +4,46 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
-use super::{Def, Defs, Type};
+use super::{Def, Defs, Type, quantity};
 use crate::object::Object;
+
+/// Text of a quantity that is none.
+const NO_QUANTITY: &str = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
+
+/// Where the decoder is: the structure, the names of fields so far as Go's errors give them, and the whole path.
+#[derive(Clone, Copy)]
+struct At<'a> {
+    structure: &'a str,
+    stack: &'a str,
+    path: &'a str,
+    go: Option<&'static str>,
+}
 
 /// Checks `object` against `def`, drops unknown and null fields and pushes unknown paths to `unknown`.
 /// The error is the text that Go's decoder would give.
 pub fn decode(def: &Def, object: &mut Object, unknown: &mut Vec<String>) -> Result<(), String> {
-    let root = def.name.rsplit('.').next().unwrap_or_default();
-    fields(def, object, root, "", unknown)
+    fields(def, object, "", "", unknown)
 }
 
-fn fields(def: &Def, object: &mut Object, root: &str, path: &str, unknown: &mut Vec<String>) -> Result<(), String> {
+fn joined(path: &str, key: &str) -> String {
+    if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
+}
+
+fn fields(def: &Def, object: &mut Object, stack: &str, path: &str, unknown: &mut Vec<String>) -> Result<(), String> {
+    let structure = def.name.rsplit('.').next().unwrap_or_default();
     let mut drop = Vec::new();
     for (key, value) in object.iter_mut() {
-        let at = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
         match def.field(key) {
             None => {
-                unknown.push(at);
+                unknown.push(joined(path, key));
                 drop.push(key.clone());
             }
             Some(_) if value.is_null() => drop.push(key.clone()),
-            Some(field) => check(&field.ty, value, root, &at, unknown)?,
+            Some(field) => {
+                let (stack, path) = (joined(stack, key), joined(path, key));
+                let at = At { structure, stack: &stack, path: &path, go: field.go };
+                check(&field.ty, value, at, unknown)?;
+            }
         }
     }
     for key in drop {
@@ -33,48 +52,60 @@ fn fields(def: &Def, object: &mut Object, root: &str, path: &str, unknown: &mut 
     Ok(())
 }
 
-fn check(ty: &Type, value: &mut Value, root: &str, path: &str, unknown: &mut Vec<String>) -> Result<(), String> {
+/// Null within a list or a map is the zero value.
+fn fill(ty: &Type, value: &mut Value) {
+    if value.is_null() {
+        *value = match ty {
+            Type::String | Type::Bytes => Value::String(String::new()),
+            Type::Ref(_) | Type::Map(_) => Value::Object(Object::new()),
+            Type::List(_) => Value::Array(Vec::new()),
+            Type::Quantity => Value::String("0".to_owned()),
+            Type::Int32 | Type::Int64 | Type::Double => Value::Number(0.into()),
+            Type::Bool => Value::Bool(false),
+            _ => Value::Null,
+        };
+    }
+}
+
+fn check(ty: &Type, value: &mut Value, at: At<'_>, unknown: &mut Vec<String>) -> Result<(), String> {
     let good = match (ty, &mut *value) {
         (Type::Json, _) => true,
         (Type::String, Value::String(_)) | (Type::Bool, Value::Bool(_)) => true,
         (Type::Int32, Value::Number(n)) => n.as_i64().is_some_and(|n| i32::try_from(n).is_ok()),
         (Type::Int64, Value::Number(n)) => n.is_i64(),
-        (Type::Double, Value::Number(_)) => true,
-        (Type::Time | Type::MicroTime, Value::String(text)) => {
-            text.parse::<jiff::Timestamp>().map_err(|_| {
-                format!("parsing time \"{text}\" as \"2006-01-02T15:04:05Z07:00\": cannot parse \"{text}\" as \"2006\"")
-            })?;
+        (Type::Double, Value::Number(_)) | (Type::IntOrString, Value::String(_)) => true,
+        (Type::IntOrString, given) => {
+            let fits = given.as_i64().is_some_and(|n| i32::try_from(n).is_ok());
+            if !fits {
+                return Err(format!("json: cannot unmarshal {} into Go value of type int32", go_value(ty, given)));
+            }
             true
         }
-        (Type::Bytes, Value::String(text)) => {
-            // Go's decoder passes over line breaks.
-            text.retain(|c| c != '\n' && c != '\r');
-            STANDARD.decode(text.as_bytes()).map_err(|e| match e {
-                base64::DecodeError::InvalidByte(at, _) | base64::DecodeError::InvalidLastSymbol(at, _) => {
-                    format!("illegal base64 data at input byte {at}")
-                }
-                _ => format!("illegal base64 data at input byte {}", text.len().saturating_sub(1)),
-            })?;
-            true
+        (Type::Time | Type::MicroTime, Value::String(text)) => time(ty, text)?,
+        (Type::Bytes, Value::String(text)) => bytes(text)?,
+        (Type::Quantity, Value::String(text)) => {
+            quantity::nanos(text).map(|_| true).ok_or_else(|| NO_QUANTITY.to_owned())?
+        }
+        (Type::Quantity, other) => {
+            quantity::nanos(&other.to_string()).map(|_| true).ok_or_else(|| NO_QUANTITY.to_owned())?
         }
         (Type::Map(inner), Value::Object(map)) => {
             for (key, value) in map.iter_mut() {
-                if value.is_null() && **inner == Type::String {
-                    *value = Value::String(String::new());
-                }
-                check(inner, value, root, &format!("{path}.{key}"), unknown)?;
+                fill(inner, value);
+                check(inner, value, At { path: &format!("{}.{key}", at.path), ..at }, unknown)?;
             }
             true
         }
         (Type::List(inner), Value::Array(list)) => {
-            for (at, value) in list.iter_mut().enumerate() {
-                check(inner, value, root, &format!("{path}[{at}]"), unknown)?;
+            for (index, value) in list.iter_mut().enumerate() {
+                fill(inner, value);
+                check(inner, value, At { path: &format!("{}[{index}]", at.path), ..at }, unknown)?;
             }
             true
         }
         (Type::Ref(name), Value::Object(object)) => match Defs::get().def(name) {
             Some(def) => {
-                fields(def, object, root, path, unknown)?;
+                fields(def, object, at.stack, at.path, unknown)?;
                 true
             }
             None => false,
@@ -85,17 +116,40 @@ fn check(ty: &Type, value: &mut Value, root: &str, path: &str, unknown: &mut Vec
         return Ok(());
     }
     Err(format!(
-        "json: cannot unmarshal {} into Go struct field {root}.{path} of type {}",
-        go_value(value),
-        go_type(ty)
+        "json: cannot unmarshal {} into Go struct field {}.{} of type {}",
+        go_value(ty, value),
+        at.structure,
+        at.stack,
+        go_type(ty, at.go)
     ))
 }
 
-fn go_value(value: &Value) -> String {
+fn time(ty: &Type, text: &str) -> Result<bool, String> {
+    let layout = if *ty == Type::Time { "2006-01-02T15:04:05Z07:00" } else { "2006-01-02T15:04:05.000000Z07:00" };
+    match text.parse::<jiff::Timestamp>() {
+        Ok(_) => Ok(true),
+        Err(_) => Err(format!("parsing time \"{text}\" as \"{layout}\": cannot parse \"{text}\" as \"2006\"")),
+    }
+}
+
+fn bytes(text: &mut String) -> Result<bool, String> {
+    // Go's decoder passes over line breaks.
+    text.retain(|c| c != '\n' && c != '\r');
+    match STANDARD.decode(text.as_bytes()) {
+        Ok(_) => Ok(true),
+        Err(base64::DecodeError::InvalidByte(at, _) | base64::DecodeError::InvalidLastSymbol(at, _)) => {
+            Err(format!("illegal base64 data at input byte {at}"))
+        }
+        Err(_) => Err(format!("illegal base64 data at input byte {}", text.len().saturating_sub(1))),
+    }
+}
+
+fn go_value(ty: &Type, value: &Value) -> String {
     match value {
         Value::Null => "null".to_owned(),
         Value::Bool(_) => "bool".to_owned(),
-        Value::Number(n) if n.is_f64() => format!("number {n}"),
+        // A number that does not fit is quoted, one in the wrong place is not.
+        Value::Number(n) if matches!(ty, Type::Int32 | Type::Int64 | Type::IntOrString) => format!("number {n}"),
         Value::Number(_) => "number".to_owned(),
         Value::String(_) => "string".to_owned(),
         Value::Array(_) => "array".to_owned(),
@@ -103,19 +157,22 @@ fn go_value(value: &Value) -> String {
     }
 }
 
-fn go_type(ty: &Type) -> String {
+fn go_type(ty: &Type, own: Option<&'static str>) -> String {
+    let plain = |name: &str| own.unwrap_or(name).to_owned();
     match ty {
-        Type::String => "string".to_owned(),
-        Type::Bool => "bool".to_owned(),
-        Type::Int32 => "int32".to_owned(),
-        Type::Int64 => "int64".to_owned(),
-        Type::Double => "float64".to_owned(),
+        Type::String => plain("string"),
+        Type::Bool => plain("bool"),
+        Type::Int32 => plain("int32"),
+        Type::Int64 => plain("int64"),
+        Type::Double => plain("float64"),
         Type::Time => "v1.Time".to_owned(),
         Type::MicroTime => "v1.MicroTime".to_owned(),
         Type::Bytes => "[]uint8".to_owned(),
+        Type::Quantity => "resource.Quantity".to_owned(),
+        Type::IntOrString => "intstr.IntOrString".to_owned(),
         Type::Json => "interface {}".to_owned(),
-        Type::Map(inner) => format!("map[string]{}", go_type(inner)),
-        Type::List(inner) => format!("[]{}", go_type(inner)),
+        Type::Map(inner) => format!("map[string]{}", go_type(inner, own)),
+        Type::List(inner) => format!("[]{}", go_type(inner, own)),
         Type::Ref(name) => {
             let mut parts = name.rsplit('.');
             let kind = parts.next().unwrap_or_default();
@@ -151,7 +208,12 @@ mod tests {
         let (result, ..) = run("ConfigMap", json!({"data": {"a": 1}}));
         assert_eq!(
             result.unwrap_err(),
-            "json: cannot unmarshal number into Go struct field ConfigMap.data.a of type string"
+            "json: cannot unmarshal number into Go struct field ConfigMap.data of type string"
+        );
+        let (result, ..) = run("Service", json!({"spec": {"ports": [{"port": "x"}]}}));
+        assert_eq!(
+            result.unwrap_err(),
+            "json: cannot unmarshal string into Go struct field ServicePort.spec.ports.port of type int32"
         );
         assert!(run("Secret", json!({"data": {"a": "%%"}})).0.unwrap_err().starts_with("illegal base64"));
     }

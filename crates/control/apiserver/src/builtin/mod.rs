@@ -1,7 +1,9 @@
 //! The kinds that the server knows itself, from one table (`kinds.txt`): used to decode, to merge and to describe them.
 
+pub mod canonical;
 pub mod decode;
 pub mod protobuf;
+pub mod quantity;
 pub mod strategy;
 
 use std::collections::HashMap;
@@ -26,6 +28,10 @@ pub enum Type {
     MicroTime,
     /// Base64 text.
     Bytes,
+    /// Amount with a suffix, such as `128Mi`.
+    Quantity,
+    /// Integer of 32 bits, or text.
+    IntOrString,
     /// Anything.
     Json,
     /// Text keys, values of one type.
@@ -45,7 +51,7 @@ pub enum ListKind {
     Atomic,
     /// No value twice.
     Set,
-    /// Items told apart by this field.
+    /// Items told apart by this field, or by these fields with commas between them.
     Map(&'static str),
 }
 
@@ -54,16 +60,24 @@ pub enum ListKind {
 pub struct Field {
     /// Name in JSON.
     pub name: &'static str,
-    /// Number in protobuf; 0 if it has none here.
-    pub number: u64,
+    /// Number in protobuf, empty if it has none; the last of several is a number within the messages before.
+    pub path: Vec<u64>,
     /// Its type.
     pub ty: Type,
     /// Must be there.
     pub required: bool,
     /// Strategic merge: key of the merge, empty text for lists of plain values, `None` for replace.
     pub merge_key: Option<&'static str>,
-    /// List semantics.
+    /// List semantics; `Atomic` also for maps that are replaced as a whole.
     pub list: ListKind,
+    /// Absent is something else than zero.
+    pub optional: bool,
+    /// Written even if it is zero or, for an optional field, absent (as null).
+    pub always: bool,
+    /// Value if absent.
+    pub default: Option<&'static str>,
+    /// Name of the type in Go, if it is none of Go's own.
+    pub go: Option<&'static str>,
     /// Text for people.
     pub doc: &'static str,
 }
@@ -75,6 +89,8 @@ pub struct Def {
     pub name: &'static str,
     /// Group, version and kind, if it is a kind of its own.
     pub gvk: Option<(&'static str, &'static str, &'static str)>,
+    /// Replaced as a whole when applied.
+    pub atomic: bool,
     /// Fields in order of name.
     pub fields: Vec<Field>,
     /// Text for people.
@@ -129,11 +145,15 @@ fn parse(text: &'static str) -> Defs {
         if let Some(rest) = facts.strip_prefix("def ") {
             let mut words = rest.split_whitespace();
             let name = words.next().unwrap_or_default();
-            let gvk = words.next().and_then(|w| w.strip_prefix("gvk=")).and_then(|w| {
-                let mut parts = w.split('/');
-                Some((parts.next()?, parts.next()?, parts.next()?))
-            });
-            all.push(Def { name, gvk, fields: Vec::new(), doc: doc.trim() });
+            let (mut gvk, mut atomic) = (None, false);
+            for word in words {
+                atomic |= word == "atomic";
+                if let Some(word) = word.strip_prefix("gvk=") {
+                    let mut parts = word.split('/');
+                    gvk = parts.next().zip(parts.next()).zip(parts.next()).map(|((g, v), k)| (g, v, k));
+                }
+            }
+            all.push(Def { name, gvk, atomic, fields: Vec::new(), doc: doc.trim() });
         } else if let Some(def) = all.last_mut() {
             def.fields.push(parse_field(facts, doc.trim()));
         }
@@ -146,22 +166,29 @@ fn parse_field(facts: &'static str, doc: &'static str) -> Field {
     let mut words = facts.split_whitespace();
     let word = words.next().unwrap_or_default();
     let (name, number) = word.split_once('=').unwrap_or((word, ""));
-    let ty = parse_type(words.next().unwrap_or_default());
     let mut field = Field {
         name: name.trim_end_matches('!'),
-        number: number.parse().unwrap_or(0),
-        ty,
+        path: number.split('.').filter_map(|n| n.parse().ok()).collect(),
+        ty: parse_type(words.next().unwrap_or_default()),
         required: name.ends_with('!'),
         merge_key: None,
         list: ListKind::Plain,
+        optional: false,
+        always: false,
+        default: None,
+        go: None,
         doc,
     };
     for word in words {
         match word.split_once('=') {
             Some(("merge", key)) => field.merge_key = Some(key),
-            Some(("listmap", key)) => field.list = ListKind::Map(key),
+            Some(("listmap", keys)) => field.list = ListKind::Map(keys),
+            Some(("default", value)) => field.default = Some(value),
+            Some(("go", name)) => field.go = Some(name),
             _ if word == "set" => field.list = ListKind::Set,
             _ if word == "atomic" => field.list = ListKind::Atomic,
+            _ if word == "ptr" => field.optional = true,
+            _ if word == "always" => field.always = true,
             _ => {}
         }
     }
@@ -184,6 +211,8 @@ fn parse_type(text: &'static str) -> Type {
         "time" => Type::Time,
         "microtime" => Type::MicroTime,
         "bytes" => Type::Bytes,
+        "quantity" => Type::Quantity,
+        "intorstring" => Type::IntOrString,
         other => other.strip_prefix('@').map_or(Type::Json, Type::Ref),
     }
 }

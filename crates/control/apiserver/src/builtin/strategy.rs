@@ -4,6 +4,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
+use super::{Defs, canonical};
 use crate::jsonpath::JsonPath;
 use crate::object::{Object, child, metadata_mut, name};
 use crate::resource::Resource;
@@ -30,6 +31,7 @@ pub fn event_to_events_v1(object: &mut Object) {
             object.insert(events.to_owned(), value);
         }
     }
+    settle("events.k8s.io", "Event", object);
 }
 
 /// An events.k8s.io/v1 Event in the form that is stored, the core one.
@@ -38,6 +40,13 @@ pub fn event_from_events_v1(object: &mut Object) {
         if let Some(value) = object.shift_remove(events) {
             object.insert(core.to_owned(), value);
         }
+    }
+    settle("", "Event", object);
+}
+
+fn settle(group: &str, kind: &str, object: &mut Object) {
+    if let Some(def) = Defs::get().kind(group, "v1", kind) {
+        canonical::settle(def, object);
     }
 }
 
@@ -301,6 +310,8 @@ mod tests {
         assert_eq!(object.get("regarding"), Some(&json!({"name": "x"})));
         assert_eq!(object.get("deprecatedCount"), Some(&json!(2)));
         event_from_events_v1(&mut object);
+        assert_eq!(object.get("source"), Some(&json!({})));
+        object.retain(|key, _| core.get(key).is_some());
         assert_eq!(Value::Object(object), core);
     }
 }

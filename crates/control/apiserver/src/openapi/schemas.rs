@@ -86,6 +86,9 @@ fn own(def: &Def, refer: Refer) -> Value {
     if !required.is_empty() {
         out["required"] = json!(required);
     }
+    if def.atomic {
+        out["x-kubernetes-map-type"] = json!("atomic");
+    }
     if let Some((group, version, kind)) = def.gvk {
         out["x-kubernetes-group-version-kind"] = json!([{"group": group, "version": version, "kind": kind}]);
     }
@@ -106,11 +109,12 @@ fn field(field: &Field, refer: Refer) -> Value {
     }
     match field.list {
         ListKind::Plain => {}
-        ListKind::Atomic => out["x-kubernetes-list-type"] = json!("atomic"),
+        ListKind::Atomic if matches!(field.ty, Type::List(_)) => out["x-kubernetes-list-type"] = json!("atomic"),
+        ListKind::Atomic => out["x-kubernetes-map-type"] = json!("atomic"),
         ListKind::Set => out["x-kubernetes-list-type"] = json!("set"),
         ListKind::Map(key) => {
             out["x-kubernetes-list-type"] = json!("map");
-            out["x-kubernetes-list-map-keys"] = json!([key]);
+            out["x-kubernetes-list-map-keys"] = json!(key.split(',').collect::<Vec<_>>());
         }
     }
     out
@@ -125,6 +129,8 @@ fn ty(ty_: &Type, refer: Refer, doc: &str) -> Value {
         Type::Double => json!({"type": "number", "format": "double"}),
         Type::Time | Type::MicroTime => json!({"type": "string", "format": "date-time"}),
         Type::Bytes => json!({"type": "string", "format": "byte"}),
+        Type::Quantity => json!({"type": "string"}),
+        Type::IntOrString => json!({"type": "string", "format": "int-or-string"}),
         Type::Json => json!({}),
         Type::Map(inner) => json!({"type": "object", "additionalProperties": ty(inner, refer, "")}),
         Type::List(inner) => json!({"type": "array", "items": ty(inner, refer, "")}),

@@ -14,9 +14,11 @@ pub mod watch;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
+use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use crate::auth::User;
+use crate::builtin::protobuf::{self, BadBody};
 use crate::media::{self, Accept};
 use crate::object::Object;
 use crate::resource::{Flavor, Registry, Resource};
@@ -189,11 +191,27 @@ impl Request {
 
     /// The body as a value, with the keys that it has twice. Custom resources have no protobuf form.
     pub fn decode(&self) -> ApiResult<crate::json::Parsed> {
-        let custom = matches!(self.resource().flavor, Flavor::Custom { .. });
-        if custom && self.content_type == media::PROTOBUF {
-            return Err(ApiError::unsupported_media_type(&self.content_type, "application/json, application/yaml"));
+        if self.content_type != media::PROTOBUF {
+            return media::decode(&self.content_type, &self.body);
         }
-        media::decode(&self.content_type, &self.body)
+        let (kind, version) = (&self.resource().kind, &self.resource().version);
+        let unfit = |(given, of): (&str, &str), why: &str| {
+            ApiError::bad_request(format!("{given} in version {of:?} cannot be handled as a {kind}: {why}"))
+        };
+        if matches!(self.resource().flavor, Flavor::Custom { .. }) {
+            let why = "object *unstructured.Unstructured does not implement the protobuf marshalling interface and cannot \
+                       be encoded to a protobuf message";
+            return Err(unfit((kind, version), why));
+        }
+        let default = self.resource().api_version();
+        match protobuf::decode(&self.body, Some((&default, kind))) {
+            Ok(object) => Ok((Value::Object(object), Vec::new())),
+            Err(BadBody { kind: Some((given, of)), text }) => Err(unfit((&given, &of), &text)),
+            Err(BadBody { kind: None, text }) => Err(ApiError::bad_request(format!(
+                "the object provided is unrecognized (must be of type {kind}): {text} ({})",
+                summary(&self.body)
+            ))),
+        }
     }
 
     /// The key of the named object.
@@ -205,6 +223,19 @@ impl Request {
     pub fn not_found(&self) -> ApiError {
         ApiError::not_found(&self.resource().group, &self.resource().plural, &self.target.name)
     }
+}
+
+/// The beginning of a body that is no object, in hexadecimal.
+fn summary(body: &[u8]) -> String {
+    use std::fmt::Write as _;
+    if body.is_empty() {
+        return "<empty>".to_owned();
+    }
+    let mut text = String::new();
+    for byte in body.iter().take(30) {
+        let _ = write!(text, "{byte:02x}");
+    }
+    if body.len() > 30 { format!("{text} ...") } else { text }
 }
 
 impl Backend {

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::names;
-use crate::builtin::{Defs, decode as typed, strategy as own};
+use crate::builtin::{Defs, canonical, decode as typed, strategy as own};
 use crate::crd;
 use crate::object::{self, Object, child, is_deleting, meta_str, metadata, metadata_mut};
 use crate::resource::{Flavor, Resource};
@@ -25,7 +25,15 @@ pub fn decode(resource: &Resource, object: &mut Object, unknown: &mut Vec<String
         }
     }
     own::defaults(resource, object);
+    settle(resource, object);
     Ok(())
+}
+
+/// An own kind in the form that Go's encoder gives it.
+fn settle(resource: &Resource, object: &mut Object) {
+    if let Flavor::Builtin(def) = &resource.flavor {
+        canonical::settle(def, object);
+    }
 }
 
 /// The object must be of the resource's kind and version.
@@ -106,6 +114,7 @@ pub fn prepare_create(resource: &Resource, object: &mut Object) {
         object.shift_remove("status");
     }
     own::prepare_create(resource, object);
+    settle(resource, object);
 }
 
 /// Whether the kind counts changes of its desired state.
@@ -135,6 +144,7 @@ pub fn prepare_update(resource: &Resource, new: &mut Object, old: &Object, sub: 
             own::defaults(resource, new);
         }
     }
+    settle(resource, new);
     if counts_generations(resource) {
         let before = metadata(old).get("generation").and_then(Value::as_i64).unwrap_or(1);
         let moved = desired_differs(resource, new, old);

@@ -228,10 +228,7 @@ impl Watch {
                 serde_json::to_vec(&self.table(&version, rev, vec![row]))?
             }
         };
-        let mut frame = format!("{{\"type\":\"{kind}\",\"object\":").into_bytes();
-        frame.extend(object);
-        frame.extend_from_slice(b"}\n");
-        Ok(frame.into())
+        reply::frame(&self.accept, kind, &object)
     }
 
     fn table(&mut self, version: &str, rev: u64, rows: Vec<Value>) -> Value {
@@ -261,13 +258,14 @@ impl Watch {
                 object = self.table(&format!("meta.k8s.io/{version}"), at, vec![row]);
             }
         }
-        let frame = format!("{}\n", json!({"type": "BOOKMARK", "object": object}));
-        out.send(frame.into()).await.map_err(|_| Ended)
+        let frame = reply::frame(&self.accept, "BOOKMARK", object.to_string().as_bytes()).map_err(|_| Ended)?;
+        out.send(frame).await.map_err(|_| Ended)
     }
 
     async fn fail(&self, out: &mpsc::Sender<Bytes>, error: &ApiError) -> Result<(), Ended> {
-        let frame = format!("{}\n", json!({"type": "ERROR", "object": error.to_status()}));
-        let _ = out.send(frame.into()).await;
+        if let Ok(frame) = reply::frame(&self.accept, "ERROR", error.to_status().to_string().as_bytes()) {
+            let _ = out.send(frame).await;
+        }
         Err(Ended)
     }
 }
@@ -298,7 +296,7 @@ mod tests {
                 resource: Arc::clone(catalog.find("", "v1", "namespaces").unwrap()),
                 ns: String::new(),
                 selector: Selector::default(),
-                accept: Accept { shape: Shape::Plain, yaml: false },
+                accept: Accept::plain(crate::media::Encoding::Json),
                 include: String::new(),
                 bookmarks: false,
                 headed: false,

@@ -1,0 +1,147 @@
+//! Objects of own kinds as Go's encoder would write them: zero values left out or put in, times and quantities in
+//! their one form. Clients and field ownership see the difference between an absent and a null member.
+
+use serde_json::{Value, json};
+
+use super::{Def, Defs, Field, Type, quantity};
+use crate::object::Object;
+
+/// Brings `object` into the form in which it is stored and served. Doing it twice changes nothing.
+pub fn settle(def: &Def, object: &mut Object) {
+    for field in &def.fields {
+        if let Some(value) = object.get_mut(field.name) {
+            settle_value(&field.ty, value);
+            if field.optional || !is_zero(&field.ty, value) {
+                continue;
+            }
+        }
+        match absent(field) {
+            Some(value) => object.insert(field.name.to_owned(), value),
+            None => object.shift_remove(field.name),
+        };
+    }
+}
+
+/// What stands for a field that is absent or zero; `None` if nothing does.
+fn absent(field: &Field) -> Option<Value> {
+    match (field.always, field.optional) {
+        (false, _) => None,
+        (true, true) => Some(Value::Null),
+        (true, false) => Some(zero(&field.ty)),
+    }
+}
+
+/// The zero value of a type that is always written.
+fn zero(ty: &Type) -> Value {
+    match ty {
+        Type::String => json!(""),
+        Type::Bool => json!(false),
+        Type::Int32 | Type::Int64 | Type::Double | Type::IntOrString => json!(0),
+        Type::Quantity => json!("0"),
+        Type::Time | Type::MicroTime | Type::Bytes | Type::Json | Type::Map(_) | Type::List(_) => Value::Null,
+        Type::Ref(name) => {
+            let mut object = Object::new();
+            if let Some(def) = Defs::get().def(name) {
+                settle(def, &mut object);
+            }
+            Value::Object(object)
+        }
+    }
+}
+
+fn is_zero(ty: &Type, value: &Value) -> bool {
+    match (ty, value) {
+        (_, Value::Null) => true,
+        // A message is never left out, however empty.
+        (Type::Ref(_) | Type::Quantity | Type::IntOrString, _) => false,
+        (_, Value::String(text)) => text.is_empty(),
+        (_, Value::Bool(set)) => !set,
+        (_, Value::Number(number)) => number.as_f64() == Some(0.0),
+        (Type::Map(_), Value::Object(map)) => map.is_empty(),
+        (Type::List(_), Value::Array(list)) => list.is_empty(),
+        _ => false,
+    }
+}
+
+fn settle_value(ty: &Type, value: &mut Value) {
+    match (ty, &mut *value) {
+        (Type::Ref(name), Value::Object(object)) => {
+            if let Some(def) = Defs::get().def(name) {
+                settle(def, object);
+            }
+        }
+        (Type::List(inner), Value::Array(list)) => list.iter_mut().for_each(|v| settle_value(inner, v)),
+        (Type::Map(inner), Value::Object(map)) => map.values_mut().for_each(|v| settle_value(inner, v)),
+        (Type::Quantity, Value::String(text)) => {
+            if let Some(one) = quantity::canonical(text) {
+                *text = one;
+            }
+        }
+        (Type::Quantity, Value::Number(number)) => {
+            if let Some(one) = quantity::canonical(&number.to_string()) {
+                *value = json!(one);
+            }
+        }
+        (Type::Time | Type::MicroTime, Value::String(text)) => {
+            if let Ok(time) = text.parse::<jiff::Timestamp>() {
+                *value = written(ty, time);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// A time as it is written: whole seconds, or microseconds. Go's zero time is null.
+pub fn written(ty: &Type, time: jiff::Timestamp) -> Value {
+    const GO_ZERO: i64 = -62_135_596_800;
+    if time.as_second() == GO_ZERO && time.subsec_nanosecond() == 0 {
+        return Value::Null;
+    }
+    // Towards the past, as Go cuts.
+    let micros = time.as_microsecond().div_euclid(if *ty == Type::Time { 1_000_000 } else { 1 });
+    let cut = match ty {
+        Type::Time => jiff::Timestamp::from_second(micros),
+        _ => jiff::Timestamp::from_microsecond(micros),
+    };
+    let format = if *ty == Type::Time { "%Y-%m-%dT%H:%M:%SZ" } else { "%Y-%m-%dT%H:%M:%S.%6fZ" };
+    json!(cut.unwrap_or(time).strftime(format).to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settled(group: &str, kind: &str, value: Value) -> Value {
+        let Value::Object(mut object) = value else { panic!("not an object") };
+        settle(Defs::get().kind(group, "v1", kind).unwrap(), &mut object);
+        let once = object.clone();
+        settle(Defs::get().kind(group, "v1", kind).unwrap(), &mut object);
+        assert_eq!(object, once);
+        Value::Object(object)
+    }
+
+    #[test]
+    fn what_go_always_writes_is_there_and_what_it_leaves_out_is_not() {
+        let event = settled("", "Event", json!({"metadata": {"name": "e", "labels": {}}, "count": 0, "reason": ""}));
+        assert_eq!(
+            event,
+            json!({"metadata": {"name": "e"}, "involvedObject": {}, "source": {}, "firstTimestamp": null,
+                "lastTimestamp": null, "eventTime": null, "reportingComponent": "", "reportingInstance": ""})
+        );
+        let lease = settled(
+            "coordination.k8s.io",
+            "Lease",
+            json!({"spec": {"leaseTransitions": 0,
+            "renewTime": "2026-01-02T05:04:05.123456789+02:00"}}),
+        );
+        assert_eq!(lease["spec"], json!({"leaseTransitions": 0, "renewTime": "2026-01-02T03:04:05.123456Z"}));
+    }
+
+    #[test]
+    fn quantities_and_nested_messages() {
+        let node = settled("", "Node", json!({"status": {"capacity": {"cpu": 4, "memory": "2048Mi"}}}));
+        assert_eq!(node["status"]["capacity"], json!({"cpu": "4", "memory": "2Gi"}));
+        assert_eq!(node["status"]["daemonEndpoints"], json!({"kubeletEndpoint": {"Port": 0}}));
+        assert_eq!(node["spec"], json!({}));
+    }
+}
