@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::builtin::strategy;
 use crate::object::Object;
 use crate::resource::Resource;
 use crate::status::{ApiError, ApiResult};
@@ -115,8 +116,8 @@ impl Selector {
         self.fields.iter().filter(|(path, ..)| !path.starts_with("metadata.")).all(|(path, wanted, equal)| {
             let found = resource.selectable.iter().find(|(label, _)| label == path).map(|(_, p)| p.find(&root));
             let text = match found.unwrap_or_default().first() {
-                Some(Value::String(text)) => text.clone(),
-                None | Some(Value::Null) => String::new(),
+                Some(Value::String(text)) if !text.is_empty() => text.clone(),
+                None | Some(Value::String(_)) | Some(Value::Null) => strategy::selected_if_absent(path, object),
                 Some(other) => other.to_string(),
             };
             (text == *wanted) == *equal

@@ -1,17 +1,12 @@
 //! Rules of the server's own kinds: what is filled in, what may not change, what must hold.
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
-use super::{Defs, canonical};
+use super::{Defs, canonical, rules};
 use crate::jsonpath::JsonPath;
 use crate::object::{Object, child, metadata_mut, name};
 use crate::resource::Resource;
-use crate::status::{FieldError, FieldErrorKind};
-
-/// Bytes of a Secret's or ConfigMap's data.
-const MAX_DATA: usize = 1 << 20;
+use crate::status::FieldError;
 
 /// Members of the core Event and of the events.k8s.io one that are the same under different names.
 const EVENT_NAMES: [(&str, &str); 7] = [
@@ -84,6 +79,8 @@ pub fn selectable(group: &str, plural: &str) -> Vec<(String, JsonPath)> {
         ),
         ("", "secrets") => (&["type"], &[""]),
         ("", "namespaces") => (&["status.phase"], &[""]),
+        ("", "nodes") => (&["spec.unschedulable"], &[""]),
+        ("", "services") => (&["spec.clusterIP", "spec.type"], &["", ""]),
         _ => (&[], &[]),
     };
     label
@@ -96,22 +93,24 @@ pub fn selectable(group: &str, plural: &str) -> Vec<(String, JsonPath)> {
         .collect()
 }
 
+/// What a selector compares with if the field is absent or empty.
+pub fn selected_if_absent(path: &str, object: &Object) -> String {
+    match path {
+        "spec.unschedulable" => "false".to_owned(),
+        // An Event without a source comes from its reporter.
+        "source" => object.get("reportingComponent").and_then(Value::as_str).unwrap_or_default().to_owned(),
+        _ => String::new(),
+    }
+}
+
 /// Fills in what a new or changed object of this kind needs, after decoding.
 pub fn defaults(resource: &Resource, object: &mut Object) {
     match (resource.group.as_str(), resource.plural.as_str()) {
-        ("", "secrets") => {
-            let plain = object.shift_remove("stringData");
-            if let Some(Value::Object(plain)) = plain {
-                let data = child(object, "data");
-                for (key, value) in plain {
-                    let text = value.as_str().unwrap_or_default();
-                    data.insert(key, json!(STANDARD.encode(text)));
-                }
-            }
-            if object.get("type").and_then(Value::as_str).unwrap_or_default().is_empty() {
-                object.insert("type".into(), json!("Opaque"));
-            }
-        }
+        ("", "secrets") => rules::config::secret_defaults(object),
+        ("", "nodes") => rules::node::defaults(object),
+        ("", "services") => rules::service::defaults(object),
+        ("", "endpoints") => rules::endpoints::endpoints_defaults(object),
+        ("discovery.k8s.io", "endpointslices") => rules::endpoints::slice_defaults(object),
         ("", "namespaces") => {
             let label = name(object).to_owned();
             if !label.is_empty() {
@@ -135,6 +134,11 @@ pub fn prepare_create(resource: &Resource, object: &mut Object) {
             }
             object.insert("status".into(), json!({"phase": "Active"}));
         }
+        ("", "services") => rules::service::prepare_create(object),
+        ("", "nodes") => {
+            child(object, "spec").shift_remove("configSource");
+        }
+        ("discovery.k8s.io", "endpointslices") => rules::endpoints::slice_prepare(object, None),
         ("apiextensions.k8s.io", _) => {
             object.shift_remove("status");
         }
@@ -144,157 +148,57 @@ pub fn prepare_create(resource: &Resource, object: &mut Object) {
 
 /// Keeps what an update may not change.
 pub fn prepare_update(resource: &Resource, object: &mut Object, old: &Object) {
-    if resource.is("", "namespaces") {
-        for key in ["spec", "status"] {
-            match old.get(key) {
-                Some(value) => object.insert(key.into(), value.clone()),
-                None => object.shift_remove(key),
-            };
+    match (resource.group.as_str(), resource.plural.as_str()) {
+        ("", "namespaces") => {
+            for key in ["spec", "status"] {
+                match old.get(key) {
+                    Some(value) => object.insert(key.into(), value.clone()),
+                    None => object.shift_remove(key),
+                };
+            }
         }
+        ("", "services") => rules::service::prepare_update(object, old),
+        ("discovery.k8s.io", "endpointslices") => rules::endpoints::slice_prepare(object, Some(old)),
+        _ => {}
     }
 }
 
-/// Checks an object; `old` is its former state.
-pub fn validate(resource: &Resource, object: &Object, old: Option<&Object>) -> Vec<FieldError> {
+/// Checks an object; `old` is its former state, `sub` the subresource that it is written by.
+pub fn validate(resource: &Resource, object: &Object, old: Option<&Object>, sub: &str) -> Vec<FieldError> {
     let mut errors = Vec::new();
     match (resource.group.as_str(), resource.plural.as_str()) {
-        ("", "secrets") => {
-            data(object, &["data"], &mut errors);
-            secret_type(object, &mut errors);
-            if let Some(old) = old {
-                unchanged(object, old, &["type"], "field is immutable", &mut errors);
-                immutable(object, old, &["data"], &mut errors);
-            }
+        ("", "secrets") => rules::config::secret(object, old, &mut errors),
+        ("", "configmaps") => rules::config::config_map(object, old, &mut errors),
+        ("", "namespaces") => rules::namespace::namespace(object, sub, &mut errors),
+        ("", "nodes") => rules::node::node(object, old, &mut errors),
+        ("", "services") => rules::service::service(object, old, sub, &mut errors),
+        ("", "endpoints") => rules::endpoints::endpoints(object, old, &mut errors),
+        ("discovery.k8s.io", "endpointslices") => rules::endpoints::slice(object, old, &mut errors),
+        ("", "events") => rules::event::event(object, old, false, &mut errors),
+        ("events.k8s.io", "events") => {
+            let core = |event: &Object| {
+                let mut event = event.clone();
+                event_from_events_v1(&mut event);
+                event
+            };
+            rules::event::event(&core(object), old.map(core).as_ref(), true, &mut errors);
         }
-        ("", "configmaps") => {
-            data(object, &["data", "binaryData"], &mut errors);
-            if let Some(old) = old {
-                immutable(object, old, &["data", "binaryData"], &mut errors);
-            }
-        }
-        ("", "events") => event(object, &mut errors),
-        ("events.k8s.io", "events") => events_v1(object, old, &mut errors),
-        ("coordination.k8s.io", "leases") => lease(object, &mut errors),
+        ("coordination.k8s.io", "leases") => rules::lease::lease(object, &mut errors),
         ("apiextensions.k8s.io", _) => errors = crate::crd::lifecycle::validate(object, old),
         _ => {}
     }
     errors
 }
 
-fn data(object: &Object, members: &[&str], errors: &mut Vec<FieldError>) {
-    let mut total = 0;
-    for member in members {
-        for (key, value) in object.get(*member).and_then(Value::as_object).into_iter().flatten() {
-            let text = value.as_str().unwrap_or_default();
-            let good = !key.is_empty()
-                && key.len() <= 253
-                && key != "."
-                && !key.starts_with("..")
-                && key.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b));
-            if !good {
-                errors.push(FieldError::invalid(
-                    format!("{member}[{key}]"),
-                    &json!(key),
-                    "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or \
-                     'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')",
-                ));
-            }
-            total += if members.len() == 1 || *member == "binaryData" { text.len() / 4 * 3 } else { text.len() };
-        }
-    }
-    if total > MAX_DATA {
-        let field = if members.len() == 1 { "data" } else { "" };
-        errors.push(FieldError {
-            kind: FieldErrorKind::TooLong,
-            field: field.to_owned(),
-            value: String::new(),
-            detail: format!("may not be more than {MAX_DATA} bytes"),
-        });
-    }
-}
-
-fn secret_type(object: &Object, errors: &mut Vec<FieldError>) {
-    let needed: &[&str] = match object.get("type").and_then(Value::as_str).unwrap_or_default() {
-        "kubernetes.io/tls" => &["tls.crt", "tls.key"],
-        "kubernetes.io/ssh-auth" => &["ssh-privatekey"],
-        "kubernetes.io/dockerconfigjson" => &[".dockerconfigjson"],
-        "kubernetes.io/dockercfg" => &[".dockercfg"],
-        _ => &[],
-    };
-    for key in needed {
-        if object.get("data").and_then(|d| d.get(key)).is_none() {
-            errors.push(FieldError::required(format!("data[{key}]"), ""));
-        }
-    }
-}
-
-fn immutable(object: &Object, old: &Object, members: &[&str], errors: &mut Vec<FieldError>) {
-    if old.get("immutable") != Some(&Value::Bool(true)) {
-        return;
-    }
-    if object.get("immutable") != Some(&Value::Bool(true)) {
-        errors.push(FieldError::forbidden("immutable", "field is immutable when `immutable` is set"));
-    }
-    for member in members {
-        if object.get(*member) != old.get(*member) {
-            errors.push(FieldError::forbidden(*member, "field is immutable when `immutable` is set"));
-        }
-    }
-}
-
-fn unchanged(object: &Object, old: &Object, members: &[&str], detail: &str, errors: &mut Vec<FieldError>) {
-    for member in members {
-        if object.get(*member) != old.get(*member) {
-            errors.push(FieldError::invalid(*member, object.get(*member).unwrap_or(&Value::Null), detail));
-        }
-    }
-}
-
-fn event(object: &Object, errors: &mut Vec<FieldError>) {
-    let of =
-        |key: &str| object.get("involvedObject").and_then(|o| o.get(key)).and_then(Value::as_str).unwrap_or_default();
-    let namespace = crate::object::meta_str(object, "namespace");
-    let involved = of("namespace");
-    if involved != namespace && !(involved.is_empty() && namespace == "default") {
-        errors.push(FieldError::invalid(
-            "involvedObject.namespace",
-            &json!(involved),
-            "does not match event.namespace",
-        ));
-    }
-}
-
-fn events_v1(object: &Object, old: Option<&Object>, errors: &mut Vec<FieldError>) {
-    if old.is_some() {
-        return;
-    }
-    for key in ["eventTime", "reportingController", "reportingInstance", "action", "reason", "type"] {
-        if object.get(key).and_then(Value::as_str).unwrap_or_default().is_empty() {
-            let field = if key == "type" { "type" } else { key };
-            errors.push(FieldError::required(field, ""));
-        }
-    }
-    if let Some(kind) = object.get("type").and_then(Value::as_str)
-        && !kind.is_empty()
-        && kind != "Normal"
-        && kind != "Warning"
-    {
-        errors.push(FieldError::invalid("type", &json!(kind), ""));
-    }
-    if object.get("note").and_then(Value::as_str).is_some_and(|n| n.len() > 1024) {
-        errors.push(FieldError::invalid("note", &json!(""), "can have at most 1024 characters"));
-    }
-}
-
-fn lease(object: &Object, errors: &mut Vec<FieldError>) {
-    let Some(spec) = object.get("spec") else { return };
-    for (key, least) in [("leaseDurationSeconds", 1), ("leaseTransitions", 0)] {
-        if let Some(number) = spec.get(key).and_then(Value::as_i64)
-            && number < least
-        {
-            let what = if least == 1 { "must be greater than 0" } else { "must be greater than or equal to 0" };
-            errors.push(FieldError::invalid(format!("spec.{key}"), &json!(number), what));
-        }
+/// What the client of a valid object is told besides.
+pub fn warnings(resource: &Resource, object: &Object, created: bool) -> Vec<String> {
+    match (resource.group.as_str(), resource.plural.as_str()) {
+        ("", "secrets") => rules::config::secret_warnings(object),
+        ("", "nodes") => rules::node::warnings(object),
+        ("", "services") => rules::service::warnings(object),
+        ("", "endpoints") => rules::endpoints::endpoints_warnings(object),
+        ("discovery.k8s.io", "endpointslices") => rules::endpoints::slice_warnings(object, created),
+        _ => Vec::new(),
     }
 }
 

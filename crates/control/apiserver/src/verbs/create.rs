@@ -49,7 +49,8 @@ impl Backend {
             }
             let guard = self.namespace_guard(resource, ns, object::name(&object)).await?;
             strategy::prepare_create(resource, &mut object);
-            strategy::validate(resource, &object, None)?;
+            strategy::validate(resource, &object, None, "")?;
+            strategy::warnings(resource, &object, true).into_iter().for_each(|text| change.warn(text));
             if resource.group == "apiextensions.k8s.io" {
                 lifecycle::settle(&mut object, &self.registry.catalog());
             }

@@ -89,7 +89,6 @@ impl Change {
         }
     }
 
-    #[allow(dead_code, reason = "admission warns")]
     /// Tells the client something that does not stop the change.
     pub fn warn(&self, text: impl Into<String>) {
         self.warnings.lock().unwrap_or_else(PoisonError::into_inner).push(text.into());

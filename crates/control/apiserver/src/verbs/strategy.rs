@@ -110,7 +110,7 @@ pub fn prepare_create(resource: &Resource, object: &mut Object) {
     if counts_generations(resource) {
         meta.insert("generation".into(), json!(1));
     }
-    if resource.status {
+    if resource.status && !resource.is("", "nodes") {
         object.shift_remove("status");
     }
     own::prepare_create(resource, object);
@@ -119,7 +119,9 @@ pub fn prepare_create(resource: &Resource, object: &mut Object) {
 
 /// Whether the kind counts changes of its desired state.
 pub fn counts_generations(resource: &Resource) -> bool {
-    matches!(resource.flavor, Flavor::Custom { .. }) || resource.group == "apiextensions.k8s.io"
+    matches!(resource.flavor, Flavor::Custom { .. })
+        || resource.group == "apiextensions.k8s.io"
+        || resource.group == "discovery.k8s.io"
 }
 
 /// Makes `new` what an update by `sub` may make of `old`.
@@ -193,18 +195,20 @@ fn desired_differs(resource: &Resource, a: &Object, b: &Object) -> bool {
     let counts =
         |key: &str| !matches!(key, "metadata" | "apiVersion" | "kind") && (key != "status" || !resource.status);
     let differs = |x: &Object, y: &Object| x.iter().any(|(k, v)| counts(k) && y.get(k) != Some(v));
-    differs(a, b) || differs(b, a)
+    // Consumers of slices look for them by label.
+    let labels = |o: &Object| metadata(o).get("labels").cloned();
+    differs(a, b) || differs(b, a) || resource.group == "discovery.k8s.io" && labels(a) != labels(b)
 }
 
 /// Checks an object before it is stored; `old` is its former state.
-pub fn validate(resource: &Resource, object: &Object, old: Option<&Object>) -> ApiResult<()> {
+pub fn validate(resource: &Resource, object: &Object, old: Option<&Object>, sub: &str) -> ApiResult<()> {
     let mut errors = Vec::new();
     names::validate(resource, object, &mut errors);
     if let Some(old) = old {
         new_finalizers(object, old, &mut errors);
     }
     match &resource.flavor {
-        Flavor::Builtin(_) => errors.extend(own::validate(resource, object, old)),
+        Flavor::Builtin(_) => errors.extend(own::validate(resource, object, old, sub)),
         Flavor::Custom { schema, .. } => {
             let found = crd::validate::validate(schema, object);
             if !found.is_empty() && schema.has_cel() {
@@ -224,6 +228,14 @@ pub fn validate(resource: &Resource, object: &Object, old: Option<&Object>) -> A
         return Ok(());
     }
     Err(ApiError::invalid(&resource.group, &resource.kind, object::name(object), &errors))
+}
+
+/// What the client of a valid object is told besides.
+pub fn warnings(resource: &Resource, object: &Object, created: bool) -> Vec<String> {
+    match &resource.flavor {
+        Flavor::Builtin(_) => own::warnings(resource, object, created),
+        Flavor::Custom { .. } => Vec::new(),
+    }
 }
 
 fn new_finalizers(object: &Object, old: &Object, errors: &mut Vec<FieldError>) {

@@ -75,7 +75,8 @@ impl Backend {
             }
             same_uid(resource, &wanted, &before)?;
             strategy::prepare_update(resource, &mut wanted, &before, &change.sub);
-            strategy::validate(resource, &wanted, Some(&before))?;
+            strategy::validate(resource, &wanted, Some(&before), &change.sub)?;
+            strategy::warnings(resource, &wanted, false).into_iter().for_each(|text| change.warn(text));
             if resource.group == "apiextensions.k8s.io" && change.sub.is_empty() && !object::is_deleting(&wanted) {
                 lifecycle::settle(&mut wanted, &self.registry.catalog());
             }

@@ -1,0 +1,212 @@
+//! Secrets and ConfigMaps.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+
+use super::{all_invalid, annotation, formats, member, text, unchanged};
+use crate::object::{Object, child};
+use crate::status::{FieldError, FieldErrorKind};
+
+/// Bytes of a Secret's or ConfigMap's data.
+const MAX_DATA: usize = 1 << 20;
+const IMMUTABLE: &str = "field is immutable when `immutable` is set";
+
+/// Puts plain data into the data, and says what kind of Secret it is.
+pub fn secret_defaults(object: &mut Object) {
+    if let Some(Value::Object(plain)) = object.shift_remove("stringData") {
+        let data = child(object, "data");
+        for (key, value) in plain {
+            data.insert(key, json!(STANDARD.encode(value.as_str().unwrap_or_default())));
+        }
+    }
+    if member(object, "type").as_str().unwrap_or_default().is_empty() {
+        object.insert("type".into(), json!("Opaque"));
+    }
+}
+
+/// Checks a Secret.
+pub fn secret(object: &Object, old: Option<&Object>, errors: &mut Vec<FieldError>) {
+    if let Some(old) = old {
+        unchanged("type", member(object, "type"), member(old, "type"), errors);
+        immutable(object, old, &["data"], errors);
+    }
+    let data = member(object, "data");
+    keys("data", data, errors);
+    if size(data, true) > MAX_DATA {
+        errors.push(too_long("data"));
+    }
+    secret_type(object, data, errors);
+}
+
+fn decoded(data: &Value, key: &str) -> Option<Vec<u8>> {
+    STANDARD.decode(data.get(key)?.as_str()?).ok()
+}
+
+fn secret_type(object: &Object, data: &Value, errors: &mut Vec<FieldError>) {
+    let mut need = |key: &str| {
+        let there = data.get(key).is_some();
+        if !there {
+            errors.push(FieldError::required(format!("data[{key}]"), ""));
+        }
+        there
+    };
+    match member(object, "type").as_str().unwrap_or_default() {
+        "kubernetes.io/service-account-token" => {
+            const NAME: &str = "kubernetes.io/service-account.name";
+            if annotation(object, NAME).unwrap_or_default().is_empty() {
+                errors.push(FieldError::required(format!("metadata.annotations[{NAME}]"), ""));
+            }
+        }
+        "kubernetes.io/dockercfg" if need(".dockercfg") => json_object(data, ".dockercfg", errors),
+        "kubernetes.io/dockerconfigjson" if need(".dockerconfigjson") => {
+            json_object(data, ".dockerconfigjson", errors);
+        }
+        "kubernetes.io/basic-auth" if data.get("username").is_none() && data.get("password").is_none() => {
+            need("username");
+            need("password");
+        }
+        "kubernetes.io/ssh-auth" if text(data, "ssh-privatekey").is_empty() => {
+            errors.push(FieldError::required("data[ssh-privatekey]", ""));
+        }
+        "kubernetes.io/tls" => {
+            need("tls.crt");
+            need("tls.key");
+        }
+        _ => {}
+    }
+}
+
+/// The value must be a JSON object; the error is in the words of Go's decoder.
+fn json_object(data: &Value, key: &str, errors: &mut Vec<FieldError>) {
+    let bytes = decoded(data, key).unwrap_or_default();
+    let trimmed = bytes.trim_ascii();
+    let why = match serde_json::from_slice::<Value>(&bytes) {
+        Ok(Value::Object(_) | Value::Null) => return,
+        Ok(Value::Array(_)) => unfit("array"),
+        Ok(Value::String(_)) => unfit("string"),
+        Ok(Value::Bool(_)) => unfit("bool"),
+        Ok(Value::Number(_)) => unfit("number"),
+        Err(error) if trimmed.is_empty() || error.is_eof() => "unexpected end of JSON input".to_owned(),
+        Err(error) => {
+            let line: usize = bytes.split(|b| *b == b'\n').take(error.line() - 1).map(|l| l.len() + 1).sum();
+            let at = bytes.get(line + error.column().saturating_sub(1)).or(trimmed.first()).copied();
+            format!("invalid character '{}' looking for beginning of value", char::from(at.unwrap_or_default()))
+        }
+    };
+    errors.push(FieldError::invalid(format!("data[{key}]"), &json!("<secret contents redacted>"), why));
+}
+
+fn unfit(what: &str) -> String {
+    format!("json: cannot unmarshal {what} into Go value of type map[string]interface {{}}")
+}
+
+/// What a Secret's client is told: a key pair that is none.
+pub fn secret_warnings(object: &Object) -> Vec<String> {
+    if member(object, "type") != "kubernetes.io/tls" {
+        return Vec::new();
+    }
+    let data = member(object, "data");
+    let pem = |key: &str| decoded(data, key).is_some_and(|d| String::from_utf8_lossy(&d).contains("-----BEGIN "));
+    let missing = [("tls.crt", "certificate"), ("tls.key", "key")].into_iter().find(|(key, _)| !pem(key));
+    missing.map(|(_, what)| format!("tls: failed to find any PEM data in {what} input")).into_iter().collect()
+}
+
+/// Checks a ConfigMap.
+pub fn config_map(object: &Object, old: Option<&Object>, errors: &mut Vec<FieldError>) {
+    if let Some(old) = old {
+        immutable(object, old, &["data", "binaryData"], errors);
+    }
+    let (data, binary) = (member(object, "data"), member(object, "binaryData"));
+    for key in data.as_object().into_iter().flatten().map(|(key, _)| key) {
+        all_invalid(&format!("data[{key}]"), &json!(key), formats::config_key(key), errors);
+        if binary.get(key).is_some() {
+            let detail = "duplicate of key present in binaryData";
+            errors.push(FieldError::invalid(format!("data[{key}]"), &json!(key), detail));
+        }
+    }
+    keys("binaryData", binary, errors);
+    if size(data, false) + size(binary, true) > MAX_DATA {
+        errors.push(too_long(""));
+    }
+}
+
+fn keys(field: &str, data: &Value, errors: &mut Vec<FieldError>) {
+    for (key, _) in data.as_object().into_iter().flatten() {
+        all_invalid(&format!("{field}[{key}]"), &json!(key), formats::config_key(key), errors);
+    }
+}
+
+/// Bytes of all values.
+fn size(data: &Value, base64: bool) -> usize {
+    let bytes = |text: &str| {
+        let padding = text.bytes().rev().take_while(|b| *b == b'=').count();
+        if base64 { (text.len() / 4 * 3).saturating_sub(padding) } else { text.len() }
+    };
+    data.as_object().into_iter().flatten().map(|(_, v)| bytes(v.as_str().unwrap_or_default())).sum()
+}
+
+fn too_long(field: &str) -> FieldError {
+    FieldError {
+        kind: FieldErrorKind::TooLong,
+        field: field.to_owned(),
+        value: String::new(),
+        detail: format!("may not be more than {MAX_DATA} bytes"),
+    }
+}
+
+fn immutable(object: &Object, old: &Object, members: &[&str], errors: &mut Vec<FieldError>) {
+    if old.get("immutable") != Some(&Value::Bool(true)) {
+        return;
+    }
+    if object.get("immutable") != Some(&Value::Bool(true)) {
+        errors.push(FieldError::forbidden("immutable", IMMUTABLE));
+    }
+    for member in members.iter().filter(|m| object.get(**m) != old.get(**m)) {
+        errors.push(FieldError::forbidden(*member, IMMUTABLE));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(ty: &str, data: Value) -> Vec<String> {
+        let Value::Object(secret) = json!({"metadata": {}, "type": ty, "data": data}) else { panic!() };
+        let mut errors = Vec::new();
+        super::secret(&secret, None, &mut errors);
+        errors.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn secrets_have_the_keys_of_their_type() {
+        assert_eq!(told("kubernetes.io/tls", json!({"tls.crt": ""})), ["data[tls.key]: Required value"]);
+        assert_eq!(told("kubernetes.io/basic-auth", json!({})).len(), 2);
+        assert!(told("kubernetes.io/basic-auth", json!({"password": ""})).is_empty());
+        assert_eq!(
+            told("kubernetes.io/dockercfg", json!({".dockercfg": STANDARD.encode("[]")})),
+            ["data[.dockercfg]: Invalid value: \"<secret contents redacted>\": json: cannot unmarshal array into Go \
+              value of type map[string]interface {}"]
+        );
+        assert_eq!(
+            told("kubernetes.io/dockerconfigjson", json!({".dockerconfigjson": STANDARD.encode("xyz")})),
+            [
+                "data[.dockerconfigjson]: Invalid value: \"<secret contents redacted>\": invalid character 'x' looking for \
+              beginning of value"
+            ]
+        );
+        assert_eq!(told("kubernetes.io/ssh-auth", json!({})), ["data[ssh-privatekey]: Required value"]);
+        assert_eq!(
+            told("kubernetes.io/service-account-token", json!({})),
+            ["metadata.annotations[kubernetes.io/service-account.name]: Required value"]
+        );
+    }
+
+    #[test]
+    fn sizes_count_bytes_and_not_base64() {
+        let data = json!({"k": STANDARD.encode(vec![0u8; MAX_DATA])});
+        assert!(told("Opaque", data).is_empty());
+        let data = json!({"k": STANDARD.encode(vec![0u8; MAX_DATA + 1])});
+        assert_eq!(told("Opaque", data), ["data: Too long: may not be more than 1048576 bytes"]);
+    }
+}

@@ -1,0 +1,263 @@
+//! Endpoints and EndpointSlices.
+
+use serde_json::{Value, json};
+
+use super::service::{app_protocol, protocol};
+use super::{all_invalid, duplicate, formats, labels, list, member, not_supported, text, too_many, unchanged};
+use crate::object::Object;
+use crate::status::FieldError;
+
+/// Ports of Endpoints are TCP unless said otherwise.
+pub fn endpoints_defaults(object: &mut Object) {
+    for subset in object.get_mut("subsets").and_then(Value::as_array_mut).into_iter().flatten() {
+        for port in subset.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten() {
+            if text(port, "protocol").is_empty() {
+                port["protocol"] = json!("TCP");
+            }
+        }
+    }
+}
+
+/// Checks Endpoints. What did not change stays allowed.
+pub fn endpoints(object: &Object, old: Option<&Object>, errors: &mut Vec<FieldError>) {
+    let mut found = Vec::new();
+    for (at, subset) in list_of(object, "subsets").iter().enumerate() {
+        let path = format!("subsets[{at}]");
+        if list(subset, "addresses").is_empty() && list(subset, "notReadyAddresses").is_empty() {
+            found.push(FieldError::required(&path, "must specify `addresses` or `notReadyAddresses`"));
+        }
+        for key in ["addresses", "notReadyAddresses"] {
+            for (at, address) in list(subset, key).iter().enumerate() {
+                endpoint_address(&format!("{path}.{key}[{at}]"), address, &mut found);
+            }
+        }
+        let ports = list(subset, "ports");
+        for (at, port) in ports.iter().enumerate() {
+            let (path, name) = (format!("{path}.ports[{at}]"), text(port, "name"));
+            if name.is_empty() && ports.len() > 1 {
+                found.push(FieldError::required(format!("{path}.name"), ""));
+            } else if !name.is_empty() {
+                all_invalid(&format!("{path}.name"), &json!(name), formats::dns_label(name), &mut found);
+            }
+            let number = port.get("port").and_then(Value::as_i64).unwrap_or_default();
+            all_invalid(&format!("{path}.port"), &json!(number), formats::port_number(number), &mut found);
+            protocol(&format!("{path}.protocol"), port, &mut found);
+            app_protocol(&format!("{path}.appProtocol"), port, &mut found);
+        }
+    }
+    if old.is_none_or(|old| old.get("subsets") != object.get("subsets")) {
+        errors.append(&mut found);
+    }
+}
+
+fn list_of<'a>(object: &'a Object, key: &str) -> &'a [Value] {
+    member(object, key).as_array().map(Vec::as_slice).unwrap_or_default()
+}
+
+fn endpoint_address(path: &str, address: &Value, errors: &mut Vec<FieldError>) {
+    let (ip, host) = (text(address, "ip"), text(address, "hostname"));
+    let field = format!("{path}.ip");
+    formats::legacy_ip(&field, ip, errors);
+    if !host.is_empty() {
+        all_invalid(&format!("{path}.hostname"), &json!(host), formats::dns_label(host), errors);
+    }
+    node_name(path, address, errors);
+    formats::endpoint_ip(&field, ip, errors);
+}
+
+fn node_name(path: &str, endpoint: &Value, errors: &mut Vec<FieldError>) {
+    if let Some(name) = endpoint.get("nodeName").and_then(Value::as_str) {
+        all_invalid(&format!("{path}.nodeName"), &json!(name), formats::dns_subdomain(name), errors);
+    }
+}
+
+/// What a client of Endpoints is told of its addresses.
+pub fn endpoints_warnings(object: &Object) -> Vec<String> {
+    let mut out = Vec::new();
+    for (at, subset) in list_of(object, "subsets").iter().enumerate() {
+        for key in ["addresses", "notReadyAddresses"] {
+            for (index, address) in list(subset, key).iter().enumerate() {
+                let field = format!("subsets[{at}].{key}[{index}].ip");
+                out.extend(formats::ip_warning(&field, text(address, "ip")));
+            }
+        }
+    }
+    out
+}
+
+/// Ports of EndpointSlices are TCP and have the empty name unless said otherwise.
+pub fn slice_defaults(object: &mut Object) {
+    for port in object.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten() {
+        for (key, value) in [("name", ""), ("protocol", "TCP")] {
+            if port.get(key).is_none_or(Value::is_null) {
+                port[key] = json!(value);
+            }
+        }
+    }
+}
+
+/// Drops what v1 does not take any more, unless the endpoints are as before.
+pub fn slice_prepare(object: &mut Object, old: Option<&Object>) {
+    if old.is_some_and(|old| old.get("endpoints") == object.get("endpoints")) {
+        return;
+    }
+    for endpoint in object.get_mut("endpoints").and_then(Value::as_array_mut).into_iter().flatten() {
+        if let Some(endpoint) = endpoint.as_object_mut() {
+            endpoint.shift_remove("deprecatedTopology");
+        }
+    }
+}
+
+/// Checks an EndpointSlice.
+pub fn slice(object: &Object, old: Option<&Object>, errors: &mut Vec<FieldError>) {
+    let kind = object.get("addressType").and_then(Value::as_str).unwrap_or_default();
+    match kind {
+        "" => errors.push(FieldError::required("addressType", "")),
+        "IPv4" | "IPv6" | "FQDN" => {}
+        other => errors.push(not_supported("addressType", other, &["FQDN", "IPv4", "IPv6"])),
+    }
+    slice_ports(list_of(object, "ports"), errors);
+    let mut found = Vec::new();
+    slice_endpoints(list_of(object, "endpoints"), kind, &mut found);
+    if old.is_none_or(|old| old.get("endpoints") != object.get("endpoints")) {
+        errors.append(&mut found);
+    }
+    if let Some(old) = old {
+        unchanged("addressType", member(object, "addressType"), member(old, "addressType"), errors);
+    }
+}
+
+fn slice_ports(ports: &[Value], errors: &mut Vec<FieldError>) {
+    if ports.len() > 20_000 {
+        errors.push(too_many("ports", ports.len(), 20_000));
+        return;
+    }
+    let mut seen = std::collections::BTreeSet::new();
+    for (at, port) in ports.iter().enumerate() {
+        let (path, name) = (format!("ports[{at}]"), text(port, "name"));
+        if !name.is_empty() {
+            all_invalid(&format!("{path}.name"), &json!(name), formats::dns_label(name), errors);
+        }
+        if !seen.insert(name) {
+            errors.push(duplicate(format!("{path}.name"), &json!(name)));
+        }
+        // An empty protocol is given here, and so none that is known.
+        match text(port, "protocol") {
+            "" => errors.push(not_supported(format!("{path}.protocol"), "", &["SCTP", "TCP", "UDP"])),
+            _ => protocol(&format!("{path}.protocol"), port, errors),
+        }
+        app_protocol(&format!("{path}.appProtocol"), port, errors);
+    }
+}
+
+fn slice_endpoints(endpoints: &[Value], kind: &str, errors: &mut Vec<FieldError>) {
+    if endpoints.len() > 1000 {
+        errors.push(too_many("endpoints", endpoints.len(), 1000));
+        return;
+    }
+    for (at, endpoint) in endpoints.iter().enumerate() {
+        let path = format!("endpoints[{at}]");
+        let (field, addresses) = (format!("{path}.addresses"), list(endpoint, "addresses"));
+        if addresses.is_empty() {
+            errors.push(FieldError::required(&field, "must contain at least 1 address"));
+        } else if addresses.len() > 100 {
+            errors.push(too_many(&field, addresses.len(), 100));
+        }
+        for (at, address) in addresses.iter().enumerate() {
+            slice_address(&field, at, address.as_str().unwrap_or_default(), kind, errors);
+        }
+        node_name(&path, endpoint, errors);
+        let topology = endpoint.get("deprecatedTopology").unwrap_or(&Value::Null);
+        labels(&format!("{path}.deprecatedTopology"), topology, errors);
+        if let Some(host) = endpoint.get("hostname").and_then(Value::as_str) {
+            all_invalid(&format!("{path}.hostname"), &json!(host), formats::dns_label(host), errors);
+        }
+        hints(&format!("{path}.hints"), endpoint.get("hints").unwrap_or(&Value::Null), errors);
+    }
+}
+
+fn slice_address(list: &str, at: usize, address: &str, kind: &str, errors: &mut Vec<FieldError>) {
+    let field = format!("{list}[{at}]");
+    let value = json!(address);
+    match kind {
+        "IPv4" => {
+            if let Some(ip) = formats::legacy_ip(&field, address, errors) {
+                if !formats::is_ipv4(&ip) {
+                    errors.push(FieldError::invalid(list, &value, "must be an IPv4 address"));
+                }
+                formats::endpoint_ip(&field, address, errors);
+            }
+        }
+        "IPv6" => strict_ip(list, &field, address, errors),
+        "FQDN" => {
+            let name = address.strip_suffix('.').unwrap_or(address);
+            let bad = formats::dns_subdomain(name);
+            if address.is_empty() {
+                errors.push(FieldError::required(field, ""));
+            } else if !bad.is_empty() {
+                errors.push(FieldError::invalid(field, &json!(name), bad.join(",")));
+            } else if !name.contains('.') {
+                let detail = "should be a domain with at least two segments separated by dots";
+                errors.push(FieldError::invalid(field, &json!(name), detail));
+            } else if let Some(label) = name.split('.').find(|l| !formats::dns_label(l).is_empty()) {
+                errors.push(FieldError::invalid(field, &json!(label), formats::dns_label(label).join(",")));
+            }
+        }
+        _ => {}
+    }
+}
+
+/// An address in its one form.
+fn strict_ip(list: &str, field: &str, address: &str, errors: &mut Vec<FieldError>) {
+    let Some(ip) = formats::legacy_ip(field, address, errors) else { return };
+    let value = json!(address);
+    let detail = match address.parse::<std::net::IpAddr>() {
+        Err(_) => Some("must not have leading 0s".to_owned()),
+        Ok(ip) if ip.to_canonical() != ip => Some("must not be an IPv4-mapped IPv6 address".to_owned()),
+        Ok(ip) if ip.to_string() != address => Some(format!("must be in canonical form ({:?})", ip.to_string())),
+        Ok(_) => None,
+    };
+    if let Some(detail) = detail {
+        errors.push(FieldError::invalid(field, &value, detail));
+        return;
+    }
+    if formats::is_ipv4(&ip) {
+        errors.push(FieldError::invalid(list, &value, "must be an IPv6 address"));
+    }
+    formats::endpoint_ip(field, address, errors);
+}
+
+fn hints(path: &str, hints: &Value, errors: &mut Vec<FieldError>) {
+    for (key, check) in
+        [("forZones", formats::label_value as fn(&str) -> Vec<String>), ("forNodes", formats::dns_subdomain)]
+    {
+        let all = list(hints, key);
+        if all.len() > 8 {
+            errors.push(too_many(format!("{path}.{key}"), all.len(), 8));
+            return;
+        }
+        for (at, hint) in all.iter().enumerate() {
+            let (field, name) = (format!("{path}.{key}[{at}].name"), text(hint, "name"));
+            if all.iter().take(at).any(|other| text(other, "name") == name) {
+                errors.push(duplicate(&field, &json!(name)));
+            }
+            all_invalid(&field, &json!(name), check(name), errors);
+        }
+    }
+}
+
+/// What a client of an EndpointSlice is told.
+pub fn slice_warnings(object: &Object, created: bool) -> Vec<String> {
+    let kind = object.get("addressType").and_then(Value::as_str).unwrap_or_default();
+    let mut out = Vec::new();
+    if created && kind == "FQDN" {
+        out.push("spec.addressType: FQDN endpoints are deprecated".to_owned());
+    }
+    for (at, endpoint) in list_of(object, "endpoints").iter().enumerate() {
+        for (index, address) in list(endpoint, "addresses").iter().enumerate() {
+            let field = format!("endpoints[{at}].addresses[{index}]");
+            out.extend(formats::ip_warning(&field, address.as_str().unwrap_or_default()));
+        }
+    }
+    out
+}

@@ -1,0 +1,248 @@
+//! Names, values and addresses: each check gives upstream's texts, none if all is well (apimachinery,
+//! `pkg/util/validation`).
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use crate::status::FieldError;
+use serde_json::json;
+
+const LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start \
+    and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is \
+    '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
+const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', \
+    and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is \
+    '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
+const QUALIFIED: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an \
+    alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is \
+    '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
+const VALUE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and \
+    must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for \
+    validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
+const CONFIG_KEY: &str = "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or \
+    'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')";
+
+fn too_long(text: &str, most: usize) -> Option<String> {
+    (text.len() > most).then(|| format!("must be no more than {most} characters"))
+}
+
+fn dns_part(text: &str) -> bool {
+    !text.is_empty()
+        && !text.starts_with('-')
+        && !text.ends_with('-')
+        && text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+}
+
+/// Letters, digits and `-_.`, beginning and ending with a letter or digit.
+fn word(text: &str) -> bool {
+    let edge = |b: Option<u8>| b.is_some_and(|b| b.is_ascii_alphanumeric());
+    edge(text.bytes().next())
+        && edge(text.bytes().last())
+        && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
+}
+
+/// RFC 1123 label of at most 63 characters.
+pub fn dns_label(text: &str) -> Vec<String> {
+    too_long(text, 63).into_iter().chain((!dns_part(text)).then(|| LABEL.to_owned())).collect()
+}
+
+/// RFC 1123 subdomain of at most 253 characters.
+pub fn dns_subdomain(text: &str) -> Vec<String> {
+    let good = text.split('.').all(dns_part);
+    too_long(text, 253).into_iter().chain((!good).then(|| SUBDOMAIN.to_owned())).collect()
+}
+
+/// Optional DNS prefix and `/`, then a name of at most 63 characters.
+pub fn qualified_name(text: &str) -> Vec<String> {
+    let mut errors = Vec::new();
+    let parts: Vec<&str> = text.split('/').collect();
+    let name = match parts.as_slice() {
+        [name] => *name,
+        [prefix, name] => {
+            if prefix.is_empty() {
+                errors.push("prefix part must be non-empty".to_owned());
+            } else {
+                errors.extend(dns_subdomain(prefix).into_iter().map(|e| format!("prefix part {e}")));
+            }
+            *name
+        }
+        _ => {
+            let hint = "with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')";
+            return vec![format!("a qualified name {QUALIFIED} {hint}")];
+        }
+    };
+    if name.is_empty() {
+        errors.push("name part must be non-empty".to_owned());
+    } else {
+        errors.extend(too_long(name, 63).map(|e| format!("name part {e}")));
+    }
+    if !word(name) {
+        errors.push(format!("name part {QUALIFIED}"));
+    }
+    errors
+}
+
+/// Value of a label.
+pub fn label_value(text: &str) -> Vec<String> {
+    let good = text.is_empty() || word(text);
+    too_long(text, 63).into_iter().chain((!good).then(|| VALUE.to_owned())).collect()
+}
+
+/// Key of a Secret's or ConfigMap's data.
+pub fn config_key(text: &str) -> Vec<String> {
+    let good = !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b));
+    let mut errors: Vec<String> =
+        too_long(text, 253).into_iter().chain((!good).then(|| CONFIG_KEY.to_owned())).collect();
+    match text {
+        "." => errors.push("must not be '.'".to_owned()),
+        ".." => errors.push("must not be '..'".to_owned()),
+        _ if text.starts_with("..") => errors.push("must not start with '..'".to_owned()),
+        _ => {}
+    }
+    errors
+}
+
+/// Number of a port.
+pub fn port_number(number: i64) -> Option<String> {
+    (!(1..=65535).contains(&number)).then(|| "must be between 1 and 65535, inclusive".to_owned())
+}
+
+/// Name of a port as targets use it (IANA service name).
+pub fn port_name(text: &str) -> Vec<String> {
+    let mut errors: Vec<String> = too_long(text, 15).into_iter().collect();
+    if text.is_empty() || !text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-') {
+        errors.push("must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)".to_owned());
+    }
+    if !text.bytes().any(|b| b.is_ascii_lowercase()) {
+        errors.push("must contain at least one letter (a-z)".to_owned());
+    }
+    if text.contains("--") {
+        errors.push("must not contain consecutive hyphens".to_owned());
+    }
+    if text.starts_with('-') || text.ends_with('-') {
+        errors.push("must not begin or end with a hyphen".to_owned());
+    }
+    errors
+}
+
+/// An address as Go read it of old: leading zeros in IPv4 do no harm.
+pub fn sloppy_ip(text: &str) -> Option<IpAddr> {
+    if text.contains(':') {
+        return text.parse().ok().filter(IpAddr::is_ipv6);
+    }
+    let mut octets = [0u8; 4];
+    let mut parts = text.split('.');
+    for octet in &mut octets {
+        let part = parts.next().filter(|p| !p.is_empty() && p.bytes().all(|b| b.is_ascii_digit()))?;
+        let digits = part.trim_start_matches('0');
+        *octet = if digits.is_empty() { 0 } else { digits.parse().ok()? };
+    }
+    parts.next().is_none().then(|| IpAddr::V4(Ipv4Addr::from(octets)))
+}
+
+/// Whether the address counts as IPv4; IPv6 that stands for an IPv4 one does.
+pub fn is_ipv4(address: &IpAddr) -> bool {
+    address.to_canonical().is_ipv4()
+}
+
+/// An address in a field of old.
+pub fn legacy_ip(field: &str, text: &str, errors: &mut Vec<FieldError>) -> Option<IpAddr> {
+    let address = sloppy_ip(text);
+    if address.is_none() {
+        let detail = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
+        errors.push(FieldError::invalid(field, &json!(text), detail));
+    }
+    address
+}
+
+/// An address range in a field of old.
+pub fn legacy_cidr(field: &str, text: &str, errors: &mut Vec<FieldError>) {
+    if cidr(text).is_none() {
+        let detail = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
+        errors.push(FieldError::invalid(field, &json!(text), detail));
+    }
+}
+
+/// Address and length of a range.
+pub fn cidr(text: &str) -> Option<(IpAddr, u8)> {
+    let (address, length) = text.split_once('/')?;
+    let address = sloppy_ip(address)?;
+    let most = if address.is_ipv4() { 32 } else { 128 };
+    let plain = !length.is_empty() && length.len() < 8 && length.bytes().all(|b| b.is_ascii_digit());
+    let length: u32 = if plain { length.parse().ok()? } else { return None };
+    u8::try_from(length).ok().filter(|l| *l <= most).map(|l| (address, l))
+}
+
+/// What a client is told of an address in an odd form.
+pub fn ip_warning(field: &str, text: &str) -> Option<String> {
+    let address = sloppy_ip(text)?;
+    let plain: Option<IpAddr> = text.parse().ok();
+    let canonical = address.to_canonical();
+    if plain.is_none() || canonical != address {
+        return Some(format!(
+            "{field}: non-standard IP address {text:?} will be considered invalid in a future Kubernetes release: use \
+             {:?}",
+            canonical.to_string()
+        ));
+    }
+    let written = address.to_string();
+    (address.is_ipv6() && written != text)
+        .then(|| format!("{field}: IPv6 address {text:?} should be in RFC 5952 canonical format ({written:?})"))
+}
+
+/// An address that endpoints may have.
+pub fn endpoint_ip(field: &str, text: &str, errors: &mut Vec<FieldError>) {
+    let Some(address) = sloppy_ip(text) else {
+        errors.push(FieldError::invalid(field, &json!(text), "must be a valid IP address"));
+        return;
+    };
+    let address = address.to_canonical();
+    let mut wrong = |detail: String| errors.push(FieldError::invalid(field, &json!(text), detail));
+    if address.is_unspecified() {
+        wrong(format!("may not be unspecified ({text})"));
+    }
+    if address.is_loopback() {
+        wrong("may not be in the loopback range (127.0.0.0/8, ::1/128)".to_owned());
+    }
+    let (link_local, multicast) = match address {
+        IpAddr::V4(v4) => (v4.is_link_local(), v4.octets()[..3] == [224, 0, 0]),
+        IpAddr::V6(v6) => (v6.is_unicast_link_local(), v6.segments()[0] & 0xff0f == 0xff02),
+    };
+    if link_local {
+        wrong("may not be in the link-local range (169.254.0.0/16, fe80::/10)".to_owned());
+    }
+    if multicast {
+        wrong("may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)".to_owned());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_values() {
+        assert!(dns_label("a-1").is_empty() && !dns_label("a.b").is_empty());
+        assert_eq!(dns_label(&"A".repeat(64)).len(), 2);
+        assert!(qualified_name("a.b/c_D").is_empty());
+        assert_eq!(qualified_name("/c")[0], "prefix part must be non-empty");
+        assert!(qualified_name("a/b/c")[0].starts_with("a qualified name must"));
+        assert_eq!(config_key("..x"), ["must not start with '..'"]);
+        assert_eq!(port_name("-a--"), ["must not contain consecutive hyphens", "must not begin or end with a hyphen"]);
+    }
+
+    #[test]
+    fn addresses_as_go_reads_them() {
+        assert_eq!(sloppy_ip("010.002.3.4"), Some("10.2.3.4".parse().unwrap()));
+        assert_eq!(sloppy_ip("1.2.3"), None);
+        assert_eq!(sloppy_ip("1.2.3.256"), None);
+        assert!(cidr("10.0.0.0/24").is_some() && cidr("10.0.0.0/33").is_none() && cidr("10.0.0.0").is_none());
+        assert!(ip_warning("f", "010.0.0.1").unwrap().contains("use \"10.0.0.1\""));
+        assert!(ip_warning("f", "FE80:0:0::1").unwrap().contains("RFC 5952"));
+        assert_eq!(ip_warning("f", "10.0.0.1"), None);
+        let mut errors = Vec::new();
+        endpoint_ip("f", "127.0.0.1", &mut errors);
+        endpoint_ip("f", "ff02::1", &mut errors);
+        endpoint_ip("f", "10.0.0.1", &mut errors);
+        assert_eq!(errors.len(), 2);
+    }
+}

@@ -1,0 +1,33 @@
+//! Leases.
+
+use serde_json::{Value, json};
+
+use super::{all_invalid, formats, member, not_supported, text};
+use crate::object::Object;
+use crate::status::FieldError;
+
+/// Checks a Lease.
+pub fn lease(object: &Object, errors: &mut Vec<FieldError>) {
+    let spec = member(object, "spec");
+    for (key, least, detail) in [
+        ("leaseDurationSeconds", 1, "must be greater than 0"),
+        ("leaseTransitions", 0, "must be greater than or equal to 0"),
+    ] {
+        if let Some(number) = spec.get(key).and_then(Value::as_i64).filter(|n| *n < least) {
+            errors.push(FieldError::invalid(format!("spec.{key}"), &json!(number), detail));
+        }
+    }
+    if let Some(strategy) = spec.get("strategy").and_then(Value::as_str) {
+        // Upstream's path has the name twice.
+        let field = "spec.strategy.strategy";
+        if strategy.contains('/') {
+            all_invalid(field, &json!(strategy), formats::qualified_name(strategy), errors);
+        } else if strategy != "OldestEmulationVersion" {
+            errors.push(not_supported(field, strategy, &["OldestEmulationVersion"]));
+        }
+    }
+    if !text(spec, "preferredHolder").is_empty() && text(spec, "strategy").is_empty() {
+        let detail = "may only be specified if `strategy` is defined";
+        errors.push(FieldError::forbidden("spec.preferredHolder", detail));
+    }
+}

@@ -1,0 +1,74 @@
+//! What must hold for each own kind, what is filled in and what clients are warned of, in upstream's words
+//! (`pkg/apis/*/validation`, `pkg/registry/*/strategy.go`).
+
+pub mod config;
+pub mod endpoints;
+pub mod event;
+pub mod formats;
+pub mod lease;
+pub mod namespace;
+pub mod node;
+pub mod service;
+
+use serde_json::{Value, json};
+
+use crate::object::Object;
+use crate::status::{FieldError, FieldErrorKind};
+
+/// A text, empty if absent.
+pub fn text<'a>(value: &'a Value, key: &str) -> &'a str {
+    value.get(key).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// The items of a list, none if absent.
+pub fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
+    value.get(key).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
+}
+
+/// A member of an object, null if absent.
+pub fn member<'a>(object: &'a Object, key: &str) -> &'a Value {
+    object.get(key).unwrap_or(&Value::Null)
+}
+
+/// One error for each text of a check.
+pub fn all_invalid(field: &str, value: &Value, texts: impl IntoIterator<Item = String>, errors: &mut Vec<FieldError>) {
+    errors.extend(texts.into_iter().map(|detail| FieldError::invalid(field, value, detail)));
+}
+
+/// A value that is none of those known.
+pub fn not_supported(field: impl Into<String>, value: &str, known: &[&str]) -> FieldError {
+    let known: Vec<String> = known.iter().map(|k| format!("{k:?}")).collect();
+    let detail = format!("supported values: {}", known.join(", "));
+    FieldError::with_value(FieldErrorKind::NotSupported, field, &json!(value), detail)
+}
+
+/// A value that is there twice.
+pub fn duplicate(field: impl Into<String>, value: &Value) -> FieldError {
+    FieldError::with_value(FieldErrorKind::Duplicate, field, value, "")
+}
+
+/// More items than allowed.
+pub fn too_many(field: impl Into<String>, count: usize, most: usize) -> FieldError {
+    let detail = format!("must have at most {most} items");
+    FieldError::with_value(FieldErrorKind::TooMany, field, &json!(count), detail)
+}
+
+/// A value that may not change.
+pub fn unchanged(field: &str, new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
+    if new != old {
+        errors.push(FieldError::invalid(field, new, "field is immutable"));
+    }
+}
+
+/// Labels, or what has their form.
+pub fn labels(field: &str, map: &Value, errors: &mut Vec<FieldError>) {
+    for (key, value) in map.as_object().into_iter().flatten() {
+        all_invalid(field, &json!(key), formats::qualified_name(key), errors);
+        all_invalid(field, value, formats::label_value(value.as_str().unwrap_or_default()), errors);
+    }
+}
+
+/// An annotation, if it is there.
+pub fn annotation<'a>(object: &'a Object, key: &str) -> Option<&'a str> {
+    crate::object::metadata(object).get("annotations")?.get(key)?.as_str()
+}

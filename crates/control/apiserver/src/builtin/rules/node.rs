@@ -1,0 +1,142 @@
+//! Nodes, as plain data.
+
+use serde_json::{Value, json};
+
+use super::{all_invalid, duplicate, formats, list, member, not_supported, text};
+use crate::builtin::quantity;
+use crate::object::{Object, child};
+use crate::status::FieldError;
+
+/// What can be allocated is what is there, unless said otherwise.
+pub fn defaults(object: &mut Object) {
+    let status = child(object, "status");
+    if status.get("allocatable").is_none_or(Value::is_null)
+        && let Some(capacity) = status.get("capacity").filter(|c| c.is_object()).cloned()
+    {
+        status.insert("allocatable".into(), capacity);
+    }
+    settle_cidrs(object);
+}
+
+/// The first of `podCIDRs` also stands in `podCIDR`, and the other way around.
+fn settle_cidrs(object: &mut Object) {
+    let spec = child(object, "spec");
+    let one = spec.get("podCIDR").and_then(Value::as_str).unwrap_or_default().to_owned();
+    let first = spec.get("podCIDRs").and_then(|c| c.get(0)).and_then(Value::as_str).unwrap_or_default().to_owned();
+    if !one.is_empty() && first != one {
+        spec.insert("podCIDRs".into(), json!([one]));
+    } else if one.is_empty() && !first.is_empty() {
+        spec.insert("podCIDR".into(), json!(first));
+    }
+}
+
+/// Checks a Node. Upstream checks an update by the rules of creation first, then by those of the update.
+pub fn node(object: &Object, old: Option<&Object>, errors: &mut Vec<FieldError>) {
+    let spec = member(object, "spec");
+    taints(list(spec, "taints"), errors);
+    resources(object, errors);
+    let cidrs = list(spec, "podCIDRs");
+    for (at, cidr) in cidrs.iter().enumerate() {
+        formats::legacy_cidr(&format!("spec.podCIDRs[{at}]"), cidr.as_str().unwrap_or_default(), errors);
+    }
+    if cidrs.len() > 1 && !(cidrs.len() == 2 && dual(cidrs)) {
+        let detail = "may specify no more than one CIDR for each IP family";
+        errors.push(FieldError::invalid("spec.podCIDRs", &json!(cidrs), detail));
+    }
+    let Some(old) = old else { return };
+    resources(object, errors);
+    let addresses = list(member(object, "status"), "addresses");
+    for (at, address) in addresses.iter().enumerate() {
+        if addresses.get(..at).is_some_and(|before| before.contains(address)) {
+            errors.push(duplicate(format!("status.addresses[{at}]"), address));
+        }
+    }
+    let before = member(old, "spec");
+    let old_cidrs = list(before, "podCIDRs");
+    let fixed = |key: &str, name: &str| {
+        let detail = format!("node updates may not change {name} except from \"\" to valid");
+        FieldError::forbidden(format!("spec.{key}"), detail)
+    };
+    if !old_cidrs.is_empty() {
+        let changed = if old_cidrs.len() == cidrs.len() {
+            old_cidrs.iter().zip(cidrs).filter(|(a, b)| a != b).count()
+        } else {
+            1
+        };
+        errors.extend((0..changed).map(|_| fixed("podCIDRs", "podCIDR")));
+    }
+    let provider = text(before, "providerID");
+    if !provider.is_empty() && provider != text(spec, "providerID") {
+        errors.push(fixed("providerID", "providerID"));
+    }
+    taints(list(spec, "taints"), errors);
+    if text(spec, "externalID") != text(before, "externalID") {
+        errors.push(FieldError::forbidden("spec.externalID", "may not be updated"));
+    }
+}
+
+fn dual(cidrs: &[Value]) -> bool {
+    let four = |v: &Value| v.as_str().and_then(formats::cidr).map(|(ip, _)| ip.is_ipv4());
+    let families: Vec<Option<bool>> = cidrs.iter().map(four).collect();
+    families.contains(&Some(true)) && families.contains(&Some(false))
+}
+
+fn resources(object: &Object, errors: &mut Vec<FieldError>) {
+    let status = member(object, "status");
+    for part in ["capacity", "allocatable"] {
+        for (name, amount) in status.get(part).and_then(Value::as_object).into_iter().flatten() {
+            let nanos = amount.as_str().and_then(quantity::nanos).unwrap_or_default();
+            let field = format!("status.{part}.{name}");
+            if nanos < 0 {
+                errors.push(FieldError::invalid(&field, amount, "must be greater than or equal to 0"));
+            }
+            let whole = matches!(name.as_str(), "pods" | "services" | "secrets" | "configmaps") || name.contains('/');
+            if whole && nanos % 1_000_000_000 != 0 {
+                errors.push(FieldError::invalid(&field, amount, "must be an integer"));
+            }
+        }
+    }
+}
+
+fn taints(taints: &[Value], errors: &mut Vec<FieldError>) {
+    for (at, taint) in taints.iter().enumerate() {
+        let field = format!("metadata.taints[{at}]");
+        let (key, value, effect) = (text(taint, "key"), text(taint, "value"), text(taint, "effect"));
+        all_invalid(&format!("{field}.key"), &json!(key), formats::qualified_name(key), errors);
+        let bad = formats::label_value(value);
+        if !bad.is_empty() {
+            errors.push(FieldError::invalid(format!("{field}.value"), &json!(value), bad.join(";")));
+        }
+        if effect.is_empty() {
+            errors.push(FieldError::required(format!("{field}.effect"), ""));
+        } else if !matches!(effect, "NoSchedule" | "PreferNoSchedule" | "NoExecute") {
+            let known = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
+            errors.push(not_supported(format!("{field}.effect"), effect, &known));
+        }
+        let same = |other: &&Value| text(other, "key") == key && text(other, "effect") == effect;
+        if taints.iter().take(at).any(|other| same(&other)) {
+            let mut error = duplicate(field, &go_taint(taint));
+            error.detail = "taints must be unique by key and effect pair".to_owned();
+            errors.push(error);
+        }
+    }
+}
+
+/// The taint as upstream's internal type prints it.
+fn go_taint(taint: &Value) -> Value {
+    json!({"Key": text(taint, "key"), "Value": text(taint, "value"), "Effect": text(taint, "effect"),
+        "TimeAdded": taint.get("timeAdded")})
+}
+
+/// What a Node's client is told.
+pub fn warnings(object: &Object) -> Vec<String> {
+    let spec = member(object, "spec");
+    let mut out = Vec::new();
+    if spec.get("configSource").is_some_and(|c| !c.is_null()) {
+        out.push("spec.configSource: the feature is removed".to_owned());
+    }
+    if !text(spec, "externalID").is_empty() {
+        out.push("spec.externalID: this field is deprecated, and is unused by Kubernetes".to_owned());
+    }
+    out
+}
