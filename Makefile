@@ -37,6 +37,14 @@ demo: setup release agent-image demo-os ## from nothing to a provisioned virtual
 test: setup lint binaries generated agent-image demo-os ## all checks and all tests, as continuous integration runs them
 	$(CARGO) test --workspace --no-fail-fast
 
+.PHONY: test-kubernetes
+test-kubernetes: kubernetes ## the embedded Kubernetes API against a real kube-apiserver, case by case
+	METAMORPH_KUBERNETES_BIN="$$(tests/kubernetes/build)" $(CARGO) run --package conformance -- both
+
+.PHONY: kubernetes
+kubernetes: ## builds that real control plane from its Go modules, once
+	tests/kubernetes/build
+
 .PHONY: bench
 bench: setup release agent-image demo-os ## the table of measured figures; fails beyond a limit
 	METAMORPH_BENCH_DEMO=1 $(CARGO) bench --package e2e

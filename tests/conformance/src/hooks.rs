@@ -1,0 +1,112 @@
+//! A webhook server: what it answers is said by a case, what it was asked is read by the case.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use anyhow::Result;
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::{Path, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse as _, Response};
+use axum_server::tls_rustls::RustlsConfig;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+
+use crate::target::Issued;
+
+/// The running server. One for all cases; each has keys of its own.
+pub struct Hooks {
+    /// `https://127.0.0.1:PORT`.
+    pub base: String,
+    /// Its CA as `caBundle` wants it.
+    pub ca_bundle: String,
+    table: Arc<Mutex<Table>>,
+}
+
+#[derive(Default)]
+struct Table {
+    answers: BTreeMap<String, Value>,
+    calls: BTreeMap<String, Vec<Value>>,
+}
+
+type Shared = Arc<Mutex<Table>>;
+
+fn lock(table: &Shared) -> MutexGuard<'_, Table> {
+    table.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Hooks {
+    /// Starts it; it ends with the program.
+    pub async fn start() -> Result<Self> {
+        let issued = Issued::new("webhook")?;
+        let tls = RustlsConfig::from_pem(issued.certificate.into_bytes(), issued.key.into_bytes()).await?;
+        let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
+        listener.set_nonblocking(true)?;
+        let base = format!("https://{}", listener.local_addr()?);
+        let table = Shared::default();
+        let router = Router::new().route("/{key}", axum::routing::post(answer)).with_state(Arc::clone(&table));
+        let server = axum_server::from_tcp_rustls(listener, tls)?;
+        tokio::spawn(async move { server.serve(router.into_make_service()).await });
+        Ok(Self { base, ca_bundle: STANDARD.encode(issued.ca), table })
+    }
+
+    /// Says what `/KEY` answers: `response` (for a review), `status`, `text`, `hang` or `convert`.
+    pub fn set(&self, key: &str, answer: &Value) {
+        lock(&self.table).answers.insert(key.to_owned(), answer.clone());
+    }
+
+    /// What `/KEY` was asked so far.
+    pub fn calls(&self, key: &str) -> Vec<Value> {
+        lock(&self.table).calls.get(key).cloned().unwrap_or_default()
+    }
+}
+
+async fn answer(State(table): State<Shared>, Path(key): Path<String>, body: Bytes) -> Response {
+    let asked: Value = serde_json::from_slice(&body).unwrap_or_default();
+    let told = {
+        let mut table = lock(&table);
+        table.calls.entry(key.clone()).or_default().push(asked.clone());
+        table.answers.get(&key).cloned().unwrap_or_default()
+    };
+    if told["hang"] == json!(true) {
+        std::future::pending::<()>().await;
+    }
+    let status = told["status"].as_u64().and_then(|s| u16::try_from(s).ok());
+    let status = status.and_then(|s| StatusCode::from_u16(s).ok()).unwrap_or(StatusCode::OK);
+    if let Some(text) = told["text"].as_str() {
+        return (status, text.to_owned()).into_response();
+    }
+    let mut response = told["response"].clone();
+    if !response.is_object() {
+        response = json!({"allowed": true});
+    }
+    if let Some(patch) = response.get("patch").filter(|p| !p.is_string()).map(ToString::to_string) {
+        response["patch"] = json!(STANDARD.encode(patch));
+        response["patchType"] = json!("JSONPatch");
+    }
+    if !told["convert"].is_null() {
+        response = converted(&asked, &told["convert"]);
+    }
+    if response.get("uid").is_none() {
+        response["uid"] = asked["request"]["uid"].clone();
+    }
+    let review = json!({"apiVersion": asked["apiVersion"], "kind": asked["kind"], "response": response});
+    (status, [(header::CONTENT_TYPE, "application/json")], review.to_string()).into_response()
+}
+
+/// Gives each object the wanted version and merges what the case says into it.
+fn converted(asked: &Value, merge: &Value) -> Value {
+    let wanted = &asked["request"]["desiredAPIVersion"];
+    let objects = asked["request"]["objects"].as_array().cloned().unwrap_or_default();
+    let convert = |mut object: Value| {
+        object["apiVersion"] = wanted.clone();
+        if let (Some(into), Some(from)) = (object.as_object_mut(), merge.as_object()) {
+            into.extend(from.iter().map(|(k, v)| (k.clone(), v.clone())));
+        }
+        object
+    };
+    let objects: Vec<Value> = objects.into_iter().map(convert).collect();
+    json!({"result": {"status": "Success"}, "convertedObjects": objects})
+}

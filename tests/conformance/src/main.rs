@@ -1,0 +1,255 @@
+//! The embedded Kubernetes API compared with kube-apiserver: cases are data, and what is right is what the real server
+//! said when it was recorded. See README.md beside this crate.
+
+#![allow(
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test program: it prints, and fails loudly"
+)]
+
+mod case;
+mod compare;
+mod hooks;
+mod mask;
+mod report;
+mod run;
+mod target;
+mod wire;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result};
+use clap::{Parser, ValueEnum};
+use futures::StreamExt as _;
+use serde_json::Value;
+
+use crate::case::{Case, File};
+use crate::compare::Known;
+use crate::hooks::Hooks;
+use crate::report::Outcome;
+use crate::run::Runner;
+use crate::target::Target;
+
+/// Cases in flight at once.
+const AT_ONCE: usize = 6;
+
+/// Compares the embedded Kubernetes API with kube-apiserver.
+#[derive(Parser)]
+struct Arguments {
+    /// What to do.
+    what: What,
+    /// Only this area (may be repeated).
+    #[arg(long)]
+    area: Vec<String>,
+    /// Only cases whose `area/file/name` contains this text.
+    #[arg(long, default_value = "")]
+    case: String,
+    /// Folder for one file of differences per area.
+    #[arg(long)]
+    report: Option<PathBuf>,
+    /// Differences shown per case.
+    #[arg(long, default_value_t = 6)]
+    show: usize,
+    /// Prints the answers of each case too.
+    #[arg(long)]
+    answers: bool,
+    /// Folder with the programs of the real control plane, as `tests/kubernetes/build` prints it.
+    #[arg(long, env = "METAMORPH_KUBERNETES_BIN")]
+    kubernetes: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum What {
+    /// The embedded server against the recordings.
+    Embedded,
+    /// The real server against the recordings.
+    Real,
+    /// Both, each against the recordings, and the number of cases per area.
+    Both,
+    /// Writes the recordings anew from the real server.
+    Record,
+    /// Starts the real control plane, prints the path of a kubeconfig, and runs until standard input ends.
+    Serve,
+    /// The same with the embedded server.
+    ServeEmbedded,
+}
+
+fn main() -> Result<ExitCode> {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    // Unoptimised code on deep documents needs more than the usual stack.
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().thread_stack_size(16 << 20).build()?;
+    runtime.block_on(start(Arguments::parse()))
+}
+
+fn folder(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
+}
+
+async fn start(arguments: Arguments) -> Result<ExitCode> {
+    if matches!(arguments.what, What::Serve | What::ServeEmbedded) {
+        return serve(&arguments).await;
+    }
+    let wanted = |area: &str, _: &str| arguments.area.is_empty() || arguments.area.iter().any(|a| a == area);
+    let mut files = case::read(&folder("cases"), wanted)?;
+    for file in &mut files {
+        let path = file.path();
+        file.cases.retain(|c| format!("{path}/{}", c.name).contains(&arguments.case));
+    }
+    files.retain(|f| !f.cases.is_empty());
+    let hooks = Hooks::start().await?;
+    if arguments.what == What::Record {
+        let target = real(&arguments).await?;
+        let answers = ask_all(&target, &hooks, &files).await;
+        return record(&files, &answers, arguments.case.is_empty());
+    }
+    let mut good = true;
+    if matches!(arguments.what, What::Real | What::Both) {
+        let target = real(&arguments).await?;
+        let answers = ask_all(&target, &hooks, &files).await;
+        good &= judge("kube-apiserver", &arguments, &files, &answers, &[])?;
+    }
+    if matches!(arguments.what, What::Embedded | What::Both) {
+        let known = compare::read_known(&folder("differences.yaml"))?;
+        let target = Target::embedded().await?;
+        let answers = ask_all(&target, &hooks, &files).await;
+        target.shutdown().await;
+        good &= judge("embedded", &arguments, &files, &answers, &known)?;
+    }
+    if arguments.area.is_empty() && arguments.case.is_empty() {
+        good &= enough(&files)?;
+    }
+    Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+async fn real(arguments: &Arguments) -> Result<Target> {
+    let bin = arguments.kubernetes.as_deref().context("--kubernetes (or METAMORPH_KUBERNETES_BIN) is needed")?;
+    Target::real(bin).await
+}
+
+async fn serve(arguments: &Arguments) -> Result<ExitCode> {
+    let target = if arguments.what == What::Serve { real(arguments).await? } else { Target::embedded().await? };
+    println!("{}", target.kubeconfig.display());
+    let ended = tokio::task::spawn_blocking(|| std::io::copy(&mut std::io::stdin(), &mut std::io::sink()));
+    ended.await??;
+    target.shutdown().await;
+    Ok(ExitCode::SUCCESS)
+}
+
+type Answers = BTreeMap<String, Value>;
+
+/// Every case's answers by `area/file/case`.
+async fn ask_all(target: &Target, hooks: &Hooks, files: &[File]) -> Answers {
+    let began = std::time::Instant::now();
+    let runner = &Runner { target, hooks };
+    let shared: Vec<Result<()>> =
+        futures::stream::iter(files).map(|file| runner.shared(file)).buffered(AT_ONCE).collect().await;
+    let work: Vec<(&File, &Case, Option<String>)> = files
+        .iter()
+        .zip(&shared)
+        .flat_map(|(file, shared)| {
+            let error = shared.as_ref().err().map(|e| format!("{e:#}"));
+            file.cases.iter().map(move |case| (file, case, error.clone()))
+        })
+        .collect();
+    let all = futures::stream::iter(work)
+        .map(|(file, case, error)| async move {
+            let answers = match error {
+                Some(error) => serde_json::json!([{"failed": error}]),
+                None => runner.case(file, case).await,
+            };
+            (format!("{}/{}", file.path(), case.name), answers)
+        })
+        .buffer_unordered(AT_ONCE);
+    let answers: Answers = all.collect().await;
+    println!("{} cases on {} in {:.1} s", answers.len(), target.name, began.elapsed().as_secs_f64());
+    answers
+}
+
+fn recording(file: &File) -> PathBuf {
+    folder("recorded").join(&file.area).join(format!("{}.json", file.name))
+}
+
+fn read_recording(file: &File) -> Result<serde_json::Map<String, Value>> {
+    let path = recording(file);
+    match std::fs::read_to_string(&path) {
+        Ok(text) => serde_json::from_str(&text).with_context(|| path.display().to_string()),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(serde_json::Map::new()),
+        Err(e) => Err(e).with_context(|| path.display().to_string()),
+    }
+}
+
+/// Writes the recordings; with `whole` files, cases that are gone go.
+fn record(files: &[File], answers: &Answers, whole: bool) -> Result<ExitCode> {
+    let mut failed = 0;
+    for file in files {
+        let mut recorded = if whole { serde_json::Map::new() } else { read_recording(file)? };
+        for case in &file.cases {
+            let answer = &answers[&format!("{}/{}", file.path(), case.name)];
+            for step in answer.as_array().into_iter().flatten() {
+                if let Some(error) = step.get("failed") {
+                    failed += 1;
+                    println!("✗ {}/{}: {error}", file.path(), case.name);
+                }
+            }
+            recorded.insert(case.name.clone(), answer.clone());
+        }
+        let path = recording(file);
+        std::fs::create_dir_all(path.parent().context("no folder")?)?;
+        std::fs::write(&path, serde_json::to_string_pretty(&recorded)? + "\n")?;
+    }
+    println!("{} cases recorded, {failed} of them failed", answers.len());
+    Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Compares with the recordings and prints; whether all is well.
+fn judge(name: &str, arguments: &Arguments, files: &[File], answers: &Answers, known: &[Known]) -> Result<bool> {
+    let mut outcomes = Vec::new();
+    for file in files {
+        let recorded = read_recording(file)?;
+        for case in &file.cases {
+            let id = format!("{}/{}", file.path(), case.name);
+            let found = &answers[&id];
+            if arguments.answers {
+                println!("{id}\n{}", serde_json::to_string_pretty(found)?);
+            }
+            let expected = recorded.get(&case.name).cloned().unwrap_or_else(|| "never recorded".into());
+            let all = compare::differences(&expected, found);
+            let explained = |d: &compare::Difference| known.iter().filter(|k| k.explains(&id, d)).count() > 0;
+            let (listed, differences): (Vec<_>, Vec<_>) = all.into_iter().partition(explained);
+            outcomes.push(Outcome { area: file.area.clone(), case: id, known: listed.len(), differences });
+        }
+    }
+    for outcome in outcomes.iter().filter(|o| !o.differences.is_empty()) {
+        print!("{}", report::describe(outcome, arguments.show));
+    }
+    if let Some(folder) = &arguments.report {
+        report::write(folder, &outcomes)?;
+    }
+    println!("\n{name} against the recordings of kube-apiserver\n{}", report::table(&outcomes));
+    let stale = |k: &&Known| !k.met.get() && outcomes.iter().any(|o| k.about(&o.case));
+    let unmet: Vec<&Known> = known.iter().filter(stale).collect();
+    for entry in &unmet {
+        println!("differences.yaml: {} {} no longer differs ({})", entry.case, entry.pointer, entry.reason);
+    }
+    Ok(unmet.is_empty() && outcomes.iter().all(|o| o.differences.is_empty()))
+}
+
+/// Whether every area has the cases that it must have.
+fn enough(files: &[File]) -> Result<bool> {
+    let path = folder("minimum.yaml");
+    let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+    let minimum: BTreeMap<String, usize> = serde_saphyr::from_str(&text)?;
+    let mut good = true;
+    for (area, wanted) in minimum {
+        let count = |f: &&File| area == "all" || f.area == area;
+        let found: usize = files.iter().filter(count).map(|f| f.cases.len()).sum();
+        if found < wanted {
+            println!("area {area} has {found} cases, {wanted} are asked for");
+            good = false;
+        }
+    }
+    Ok(good)
+}

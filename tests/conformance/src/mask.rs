@@ -1,0 +1,222 @@
+//! Masks what two servers cannot have in common: uids, times, resourceVersions, generated names and secrets. The same
+//! uid, name or object's version gets the same placeholder throughout a case, so relations stay visible.
+
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use regex::{Captures, Regex};
+use serde_json::{Map, Value, json};
+
+macro_rules! pattern {
+    ($name:ident, $text:expr) => {
+        static $name: LazyLock<Regex> = LazyLock::new(|| Regex::new($text).unwrap());
+    };
+}
+
+pattern!(UID, r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}");
+pattern!(MICRO, r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z");
+pattern!(TIME, r"202[4-9]-\d\d-\d\dT\d\d:\d\d:\d\dZ");
+pattern!(JWT, r"eyJ[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+");
+pattern!(PEM, r"(?s)-----BEGIN [A-Z ]+-----.*-----END [A-Z ]+-----\n?");
+pattern!(OLD, r"(resource version: |resourceVersion: |resourceVersion\\?[^0-9]{1,4}|current: )\d+");
+pattern!(OF, r"(too old resource version: |: )\d+ \(\d+\)");
+pattern!(PRECONDITION, r"(ResourceVersion in (?:the precondition|record) \()[1-9]\d+\)");
+pattern!(AGE, r"^(\d+[smhdy])+$");
+pattern!(SECONDS, r"\d+(\.\d+)?m?s\b");
+
+/// The placeholders of one case.
+#[derive(Debug, Default)]
+pub struct Masks {
+    uids: BTreeMap<String, String>,
+    versions: BTreeMap<String, String>,
+    names: BTreeMap<String, String>,
+    /// Texts that are always replaced: addresses, certificates.
+    pub fixed: Vec<(String, String)>,
+}
+
+impl Masks {
+    /// With texts that are always replaced.
+    pub fn new(fixed: Vec<(String, String)>) -> Self {
+        Self { fixed, ..Self::default() }
+    }
+
+    /// Masks a whole answer in place.
+    pub fn apply(&mut self, value: &mut Value) {
+        self.collect_names(value);
+        self.walk(value, false);
+    }
+
+    /// Notes names that the server made, before any is replaced.
+    fn collect_names(&mut self, value: &Value) {
+        match value {
+            Value::Array(items) => items.iter().for_each(|v| self.collect_names(v)),
+            Value::Object(map) => {
+                let (prefix, name) = (text(map, "generateName"), text(map, "name"));
+                if !prefix.is_empty() && name.len() == prefix.len() + 5 && name.starts_with(prefix) {
+                    let next = self.names.len() + 1;
+                    self.names.entry(name.to_owned()).or_insert_with(|| format!("{prefix}<generated-{next}>"));
+                }
+                map.values().for_each(|v| self.collect_names(v));
+            }
+            _ => {}
+        }
+    }
+
+    fn walk(&mut self, value: &mut Value, in_list: bool) {
+        match value {
+            Value::String(s) => *s = self.string(s),
+            Value::Array(items) => items.iter_mut().for_each(|v| self.walk(v, false)),
+            Value::Object(map) => {
+                let is_list = map.get("items").is_some_and(Value::is_array)
+                    || map.get("rows").is_some_and(Value::is_array)
+                    || text(map, "kind") == "Status";
+                let keys: Vec<String> = map.keys().cloned().collect();
+                for key in keys {
+                    let Some(inner) = map.get_mut(&key) else { continue };
+                    match (key.as_str(), &mut *inner) {
+                        // A list's version moves with every write of the server, whatever it is about.
+                        ("resourceVersion", Value::String(s)) if !s.is_empty() && s != "0" => {
+                            *s = if in_list { "<version>".into() } else { self.version(s) };
+                        }
+                        ("continue", Value::String(s)) if !s.is_empty() => *s = "<continue>".into(),
+                        ("metadata", Value::Object(_)) => self.walk(inner, is_list),
+                        ("serverAddress", Value::String(s)) => *s = "<address>".into(),
+                        ("cells", Value::Array(cells)) => {
+                            for cell in cells {
+                                let age = cell.as_str().is_some_and(|s| AGE.is_match(s));
+                                if age { *cell = json!("<age>") } else { self.walk(cell, false) }
+                            }
+                        }
+                        _ => self.walk(inner, false),
+                    }
+                }
+                self.rename(map);
+            }
+            _ => {}
+        }
+    }
+
+    /// Keys that are uids or generated names.
+    fn rename(&mut self, map: &mut Map<String, Value>) {
+        if map.keys().any(|k| UID.is_match(k)) {
+            *map = std::mem::take(map).into_iter().map(|(k, v)| (self.string(&k), v)).collect();
+        }
+    }
+
+    fn version(&mut self, s: &str) -> String {
+        if !s.bytes().all(|b| b.is_ascii_digit()) {
+            return s.to_owned();
+        }
+        let next = self.versions.len() + 1;
+        self.versions.entry(s.to_owned()).or_insert_with(|| format!("<version-{next}>")).clone()
+    }
+
+    /// Masks one text.
+    pub fn string(&mut self, s: &str) -> String {
+        let mut out = s.to_owned();
+        for (from, to) in &self.fixed {
+            if !from.is_empty() && out.contains(from.as_str()) {
+                out = out.replace(from.as_str(), to);
+            }
+        }
+        for (name, placeholder) in &self.names {
+            if out.contains(name.as_str()) {
+                out = out.replace(name.as_str(), placeholder);
+            }
+        }
+        if out.len() < 5 {
+            return out;
+        }
+        let uids = &mut self.uids;
+        let uid = |found: &Captures<'_>| {
+            let next = uids.len() + 1;
+            uids.entry(found[0].to_owned()).or_insert_with(|| format!("<uid-{next}>")).clone()
+        };
+        out = UID.replace_all(&out, uid).into_owned();
+        out = MICRO.replace_all(&out, "<microtime>").into_owned();
+        out = TIME.replace_all(&out, "<time>").into_owned();
+        out = JWT.replace_all(&out, "<token>").into_owned();
+        out = PEM.replace_all(&out, "<pem>").into_owned();
+        out = OF.replace_all(&out, "${1}<version> (<version>)").into_owned();
+        out = PRECONDITION.replace_all(&out, "${1}<version>)").into_owned();
+        OLD.replace_all(&out, "${1}<version>").into_owned()
+    }
+
+    /// Masks a tree of protobuf fields: times are seconds, versions digits in the fields that hold them.
+    pub fn protobuf(&mut self, value: &mut Value) {
+        match value {
+            Value::Array(items) => items.iter_mut().for_each(|v| self.protobuf(v)),
+            Value::Object(map) => {
+                for (number, inner) in map.iter_mut() {
+                    match inner {
+                        Value::Number(n) if n.as_i64().is_some_and(|n| (1_700_000_000..2_200_000_000).contains(&n)) => {
+                            *inner = json!("<time>");
+                        }
+                        Value::String(s)
+                            if matches!(number.as_str(), "2" | "6")
+                                && !s.is_empty()
+                                && s.bytes().all(|b| b.is_ascii_digit()) =>
+                        {
+                            *inner = json!("<version>");
+                        }
+                        Value::String(s) => *s = self.string(s),
+                        other => self.protobuf(other),
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Brings several errors of one object in an order of their own: kube-apiserver's follows that of a hash map for some
+/// rules. Only where the message is nothing but the list of causes.
+pub fn sort_causes(status: &mut Value) {
+    let Some(causes) = status.pointer("/details/causes").and_then(Value::as_array).cloned() else { return };
+    let of = |c: &Value| {
+        format!("{}: {}", c["field"].as_str().unwrap_or_default(), c["message"].as_str().unwrap_or_default())
+    };
+    let listed = format!("[{}]", causes.iter().map(of).collect::<Vec<_>>().join(", "));
+    let message = status["message"].as_str().unwrap_or_default().to_owned();
+    let Some(subject) = message.strip_suffix(&listed) else { return };
+    let mut sorted = causes;
+    sorted.sort_by_key(of);
+    let listed = sorted.iter().map(of).collect::<Vec<_>>().join(", ");
+    status["message"] = json!(format!("{subject}[{listed}]"));
+    status["details"]["causes"] = json!(sorted);
+}
+
+fn text<'a>(map: &'a Map<String, Value>, key: &str) -> &'a str {
+    map.get(key).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// Masks durations in a text: how long something took.
+pub fn durations(s: &str) -> String {
+    SECONDS.replace_all(s, "<duration>").into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn relations_stay_visible() {
+        let uid = "01234567-89ab-cdef-0123-456789abcdef";
+        let mut value = json!({"metadata": {"uid": uid, "resourceVersion": "17", "generateName": "a-", "name": "a-x7k2q",
+            "creationTimestamp": "2026-01-02T03:04:05Z"}, "owner": uid, "other": {"resourceVersion": "18"}, "note": "a-x7k2q is new"});
+        Masks::default().apply(&mut value);
+        let expected = json!({"metadata": {"uid": "<uid-1>", "resourceVersion": "<version-1>", "generateName": "a-",
+            "name": "a-<generated-1>", "creationTimestamp": "<time>"}, "owner": "<uid-1>",
+            "other": {"resourceVersion": "<version-2>"}, "note": "a-<generated-1> is new"});
+        assert_eq!(value, expected);
+    }
+
+    #[test]
+    fn a_lists_version_is_nobodys() {
+        let mut value =
+            json!({"metadata": {"resourceVersion": "9"}, "items": [{"metadata": {"resourceVersion": "9"}}]});
+        Masks::default().apply(&mut value);
+        assert_eq!(value["metadata"]["resourceVersion"], "<version>");
+        assert_eq!(value["items"][0]["metadata"]["resourceVersion"], "<version-1>");
+    }
+}

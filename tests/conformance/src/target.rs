@@ -1,0 +1,275 @@
+//! The servers that are asked: the embedded one in this process, and a real control plane as processes of its own.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use apiserver::{Config, Server};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
+};
+
+const TOKEN: &str = "conformance-administrator";
+
+/// A server under test.
+pub struct Target {
+    /// How it is called in reports.
+    pub name: &'static str,
+    /// `https://HOST:PORT`.
+    pub base: String,
+    /// The administrator's bearer token.
+    pub token: String,
+    /// The CA of its certificate, PEM.
+    pub ca: String,
+    /// Trusts that CA.
+    pub client: reqwest::Client,
+    /// A kubeconfig of the administrator.
+    pub kubeconfig: PathBuf,
+    running: Running,
+}
+
+enum Running {
+    Embedded(Server, #[allow(dead_code, reason = "the folder goes with it")] tempfile::TempDir),
+    Real(Processes, #[allow(dead_code, reason = "the folder goes with it")] tempfile::TempDir),
+}
+
+/// Processes that end with this value, and with this process too: each asks the system for that.
+struct Processes(Vec<(String, Child)>);
+
+impl Drop for Processes {
+    fn drop(&mut self) {
+        for (_, child) in self.0.iter_mut().rev() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// A client that trusts one CA.
+fn client(ca: &str) -> Result<reqwest::Client> {
+    let ca = reqwest::Certificate::from_pem(ca.as_bytes())?;
+    let builder = reqwest::Client::builder().no_proxy().redirect(reqwest::redirect::Policy::none());
+    let builder = builder.connect_timeout(Duration::from_secs(10)).retry(reqwest::retry::never());
+    Ok(builder.tls_certs_only([ca]).user_agent("conformance/1").build()?)
+}
+
+impl Target {
+    /// The embedded server in a temporary folder.
+    pub async fn embedded() -> Result<Self> {
+        let dir = tempfile::tempdir()?;
+        let config = Config {
+            data_dir: dir.path().to_owned(),
+            listen: "127.0.0.1:0".parse()?,
+            extra_sans: vec![],
+            audit_log: None,
+        };
+        let server = Server::start(config).await.context("start the embedded server")?;
+        let kubeconfig = dir.path().join("kubeconfig");
+        std::fs::write(&kubeconfig, server.admin_kubeconfig())?;
+        Ok(Self {
+            name: "embedded",
+            base: format!("https://{}", server.local_addr()),
+            token: server.admin_token().to_owned(),
+            ca: server.ca_pem().to_owned(),
+            client: client(server.ca_pem())?,
+            kubeconfig,
+            running: Running::Embedded(server, dir),
+        })
+    }
+
+    /// etcd, kube-apiserver and the controllers of `bin`, in a temporary folder. To be called on the first thread: the
+    /// processes end with the thread that starts them.
+    pub async fn real(bin: &Path) -> Result<Self> {
+        let mut last = None;
+        // The ports are free when they are asked for; another program may take one before it is used.
+        for _ in 0..3 {
+            match Self::try_real(bin).await {
+                Ok(target) => return Ok(target),
+                Err(e) => last = Some(e),
+            }
+        }
+        bail!("the reference control plane does not start: {:#}", last.context("never tried")?)
+    }
+
+    async fn try_real(bin: &Path) -> Result<Self> {
+        let dir = tempfile::tempdir()?;
+        let at = |name: &str| dir.path().join(name).display().to_string();
+        let ports = free_ports::<3>()?;
+        let ca = certificates(dir.path())?;
+        std::fs::write(at("tokens"), format!("{TOKEN},admin,admin,\"system:masters\"\n"))?;
+        let kubeconfig = dir.path().join("kubeconfig");
+        let base = format!("https://127.0.0.1:{}", ports[2]);
+        std::fs::write(&kubeconfig, kubeconfig_text(&base, &ca))?;
+        let mut processes = Processes(vec![]);
+        let etcd = format!("http://127.0.0.1:{}", ports[0]);
+        let peer = format!("http://127.0.0.1:{}", ports[1]);
+        let mut start = |name: &str, arguments: &[String]| -> Result<()> {
+            processes.0.push((name.to_owned(), spawn(bin, name, arguments, dir.path())?));
+            Ok(())
+        };
+        start("etcd", &etcd_flags(&etcd, &peer, &at("etcd-data")))?;
+        start("kube-apiserver", &apiserver_flags(ports[2], &etcd, &at))?;
+        let controllers = "namespace-controller,garbage-collector-controller,serviceaccount-controller,\
+                           serviceaccount-token-controller,root-ca-certificate-publisher-controller,\
+                           clusterrole-aggregation-controller,validatingadmissionpolicy-status-controller";
+        let manager = [
+            format!("--kubeconfig={}", kubeconfig.display()),
+            format!("--controllers={controllers}"),
+            format!("--service-account-private-key-file={}", at("sa.key")),
+            format!("--root-ca-file={}", at("ca.crt")),
+            "--leader-elect=false".into(),
+            "--secure-port=0".into(),
+        ];
+        let client = client(&ca)?;
+        let running = Running::Real(processes, dir);
+        let mut target = Self { name: "kube-apiserver", base, token: TOKEN.into(), ca, client, kubeconfig, running };
+        target.until("/readyz").await?;
+        if let Running::Real(processes, dir) = &mut target.running {
+            let child = spawn(bin, "kube-controller-manager", &manager, dir.path())?;
+            processes.0.push(("kube-controller-manager".into(), child));
+        }
+        target.until("/api/v1/namespaces/default/serviceaccounts/default").await?;
+        target.until("/api/v1/namespaces/default/configmaps/kube-root-ca.crt").await?;
+        Ok(target)
+    }
+
+    /// Waits until the path answers 200, or a process has ended.
+    async fn until(&mut self, path: &str) -> Result<()> {
+        for _ in 0..600 {
+            let request = self.client.get(format!("{}{path}", self.base)).bearer_auth(&self.token);
+            if request.send().await.is_ok_and(|r| r.status().is_success()) {
+                return Ok(());
+            }
+            if let Running::Real(processes, dir) = &mut self.running {
+                for (name, child) in &mut processes.0 {
+                    if let Some(status) = child.try_wait()? {
+                        let log = std::fs::read_to_string(dir.path().join(format!("{name}.log"))).unwrap_or_default();
+                        let tail: Vec<&str> = log.lines().rev().take(15).collect();
+                        bail!("{name} ended: {status}\n{}", tail.into_iter().rev().collect::<Vec<_>>().join("\n"));
+                    }
+                }
+            }
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+        bail!("{path} never answered 200 within two minutes")
+    }
+
+    /// A client with connections of its own: kube-apiserver ends the connection of whoever it does not know, and what
+    /// else is under way on it.
+    pub fn stranger(&self) -> Result<reqwest::Client> {
+        client(&self.ca)
+    }
+
+    /// Ends it.
+    pub async fn shutdown(self) {
+        if let Running::Embedded(server, _dir) = self.running {
+            server.shutdown().await;
+        }
+    }
+}
+
+fn spawn(bin: &Path, name: &str, arguments: &[String], dir: &Path) -> Result<Child> {
+    let program = bin.join(name);
+    ensure!(program.exists(), "{} is missing: tests/kubernetes/build makes it", program.display());
+    let log = std::fs::File::create(dir.join(format!("{name}.log")))?;
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL"]).arg(program).args(arguments);
+    command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+    command.spawn().with_context(|| format!("start {name}"))
+}
+
+fn etcd_flags(etcd: &str, peer: &str, data: &str) -> Vec<String> {
+    vec![
+        format!("--data-dir={data}"),
+        format!("--listen-client-urls={etcd}"),
+        format!("--advertise-client-urls={etcd}"),
+        format!("--listen-peer-urls={peer}"),
+        format!("--initial-advertise-peer-urls={peer}"),
+        format!("--initial-cluster=default={peer}"),
+        "--unsafe-no-fsync".into(),
+        "--log-level=warn".into(),
+    ]
+}
+
+fn apiserver_flags(port: u16, etcd: &str, at: &impl Fn(&str) -> String) -> Vec<String> {
+    vec![
+        format!("--etcd-servers={etcd}"),
+        format!("--secure-port={port}"),
+        "--bind-address=127.0.0.1".into(),
+        "--endpoint-reconciler-type=none".into(),
+        "--service-cluster-ip-range=10.96.0.0/16".into(),
+        "--authorization-mode=RBAC".into(),
+        format!("--token-auth-file={}", at("tokens")),
+        format!("--client-ca-file={}", at("ca.crt")),
+        format!("--tls-cert-file={}", at("server.crt")),
+        format!("--tls-private-key-file={}", at("server.key")),
+        "--service-account-issuer=https://kubernetes.default.svc".into(),
+        format!("--service-account-signing-key-file={}", at("sa.key")),
+        format!("--service-account-key-file={}", at("sa.pub")),
+        "--profiling=false".into(),
+    ]
+}
+
+fn kubeconfig_text(base: &str, ca: &str) -> String {
+    format!(
+        "apiVersion: v1\nkind: Config\nclusters:\n- name: real\n  cluster:\n    server: {base}\n    \
+         certificate-authority-data: {}\nusers:\n- name: admin\n  user:\n    token: {TOKEN}\ncontexts:\n- name: real\n  \
+         context:\n    cluster: real\n    user: admin\n    namespace: default\ncurrent-context: real\n",
+        STANDARD.encode(ca)
+    )
+}
+
+fn free_ports<const N: usize>() -> Result<[u16; N]> {
+    let mut held = Vec::new();
+    let mut ports = [0; N];
+    for port in &mut ports {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
+        *port = listener.local_addr()?.port();
+        held.push(listener);
+    }
+    Ok(ports)
+}
+
+/// Writes a CA, a server certificate and the key of service accounts; gives the CA.
+fn certificates(dir: &Path) -> Result<String> {
+    let issued = Issued::new("reference")?;
+    std::fs::write(dir.join("ca.crt"), &issued.ca)?;
+    std::fs::write(dir.join("server.crt"), &issued.certificate)?;
+    std::fs::write(dir.join("server.key"), &issued.key)?;
+    let accounts = KeyPair::generate()?;
+    std::fs::write(dir.join("sa.key"), accounts.serialize_pem())?;
+    std::fs::write(dir.join("sa.pub"), accounts.public_key_pem())?;
+    Ok(issued.ca)
+}
+
+/// A CA and a certificate of it for loopback, all PEM.
+pub struct Issued {
+    /// The CA's certificate.
+    pub ca: String,
+    /// The server's certificate.
+    pub certificate: String,
+    /// Its key.
+    pub key: String,
+}
+
+impl Issued {
+    /// Makes them.
+    pub fn new(name: &str) -> Result<Self> {
+        let mut ca = CertificateParams::default();
+        ca.distinguished_name.push(DnType::CommonName, format!("{name} CA"));
+        ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        ca.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
+        let ca_key = KeyPair::generate()?;
+        let ca_pem = ca.self_signed(&ca_key)?.pem();
+        let issuer = Issuer::from_params(&ca, &ca_key);
+        let mut server = CertificateParams::new(vec!["127.0.0.1".to_owned(), "localhost".to_owned()])?;
+        server.distinguished_name.push(DnType::CommonName, name);
+        server.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        let key = KeyPair::generate()?;
+        let certificate = server.signed_by(&key, &issuer)?.pem();
+        Ok(Self { ca: ca_pem, certificate, key: key.serialize_pem() })
+    }
+}

@@ -1,0 +1,11 @@
+// Command kube-apiserver is Kubernetes' own API server, the reference that the embedded one is compared with.
+package main
+
+import (
+	"os"
+
+	"k8s.io/component-base/cli"
+	"k8s.io/kubernetes/cmd/kube-apiserver/app"
+)
+
+func main() { os.Exit(cli.Run(app.NewAPIServerCommand())) }
