@@ -33,6 +33,40 @@ pub fn from_yaml(bytes: &[u8]) -> Result<Parsed, String> {
     Ok((value, Vec::new()))
 }
 
+/// Why a document is no YAML.
+pub struct YamlError(pub String);
+
+/// Reads a body that is YAML, and so may be JSON. A key that is there twice counts for its last value; with `strict` the
+/// text that kube-apiserver has for it is given, too.
+pub fn from_yaml_or_json(bytes: &[u8], strict: bool) -> Result<(Value, Option<String>), YamlError> {
+    if bytes.trim_ascii_start().first() == Some(&b'{')
+        && let Ok((value, twice)) = from_json(bytes)
+    {
+        let told = if twice.is_empty() || !strict { None } else { duplicate(bytes) };
+        return Ok((value, told));
+    }
+    let text = std::str::from_utf8(bytes).map_err(|_| YamlError("yaml: invalid UTF-8".to_owned()))?;
+    yaml_depth(text).map_err(YamlError)?;
+    let options = serde_saphyr::options! { duplicate_keys: serde_saphyr::options::DuplicateKeyPolicy::LastWins };
+    let failed = |e| YamlError(format!("error converting YAML to JSON: yaml: {e}"));
+    let mut value: Value = serde_saphyr::from_str_with_options(text, options).map_err(failed)?;
+    bounded(&mut value, MAX_DEPTH).map_err(YamlError)?;
+    Ok((value, if strict { duplicate(bytes) } else { None }))
+}
+
+/// The text about the first key that a YAML document has twice.
+fn duplicate(bytes: &[u8]) -> Option<String> {
+    let text = std::str::from_utf8(bytes).ok()?;
+    let error =
+        serde_saphyr::from_str_with_options::<Value>(text, serde_saphyr::options! { with_snippet: false }).err()?;
+    let serde_saphyr::Error::DuplicateMappingKey { key, location } = error else { return None };
+    let key = key.unwrap_or_default();
+    let line = location.line();
+    Some(format!(
+        "error converting YAML to JSON: yaml: unmarshal errors:\n  line {line}: key \"{key}\" already set in map"
+    ))
+}
+
 /// Reads a stream of YAML documents; empty ones are left out.
 pub fn from_yaml_stream(text: &str) -> Result<Vec<Value>, String> {
     let all: Vec<Value> = serde_saphyr::from_multiple(text).map_err(|e| e.to_string())?;

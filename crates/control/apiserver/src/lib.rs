@@ -4,7 +4,7 @@
 //! The way of a request: [`server`] accepts it on TLS → [`auth`] finds out who asks and whether they may → [`route`]
 //! finds out what is asked → [`media`] what form the answer has → a file of [`verbs`] does it: it decodes the body
 //! ([`json`]), brings it in order ([`verbs::strategy`], with [`builtin`] for own kinds and [`crd`] for custom ones),
-//! and writes through [`store`] → [`reply`] encodes. [`controllers`] do what is left over: garbage collection, the end
+//! settles who owns which field ([`fields`]), and writes through [`store`] → [`reply`] encodes. [`controllers`] do what is left over: garbage collection, the end
 //! of namespaces and definitions, expiry of events, compaction.
 
 mod audit;
@@ -13,6 +13,7 @@ mod builtin;
 mod controllers;
 mod crd;
 mod discovery;
+mod fields;
 mod json;
 mod jsonpath;
 mod media;

@@ -115,7 +115,9 @@ async fn patches_of_all_kinds() {
     let strategic = api.patch(&path, "strategic-merge-patch", &json!({})).await.expect(415);
     assert_eq!(strategic.body["reason"], "UnsupportedMediaType");
     let apply = api.request("PATCH", &path).header("content-type", "application/apply-patch+yaml").body("{}");
-    assert!(answer(apply).await.expect(415).message().contains("server-side apply"));
+    assert!(
+        answer(apply).await.expect(422).message().contains("fieldManager: Required value: is required for apply patch")
+    );
     let stale = json!({"metadata": {"resourceVersion": "1"}, "spec": {"size": 6}});
     api.merge(&path, &stale).await.expect(409);
     let strict = api.merge(&format!("{path}?fieldValidation=Strict"), &json!({"spec": {"x": 1}})).await.expect(422);
@@ -209,7 +211,7 @@ async fn dry_runs_leave_nothing_behind() {
     assert_eq!(api.get(&format!("{WIDGETS}/a")).await.body["spec"]["size"], 3);
     api.delete(&format!("{WIDGETS}/a?dryRun=All")).await.expect(200);
     api.get(&format!("{WIDGETS}/a")).await.expect(200);
-    api.post(&format!("{WIDGETS}?dryRun=Some"), &widget("b", json!({}))).await.expect(400);
+    api.post(&format!("{WIDGETS}?dryRun=Some"), &widget("b", json!({}))).await.expect(422);
 }
 
 #[tokio::test]

@@ -4,10 +4,19 @@ use serde_json::{Value, json};
 
 use super::names;
 use super::schema::Schema;
+use crate::fields::Scope;
 use crate::object::{Object, child, name, now, strings};
-use crate::resource::Catalog;
+use crate::resource::{Catalog, Resource};
 use crate::status::{FieldError, FieldErrorKind};
 use crate::verbs::names::{is_dns_label, is_dns_subdomain};
+
+/// Settles names and conditions as upstream's controllers do right after a definition is written: they own what they set.
+pub fn settle_owned(resource: &Resource, crd: &mut Object, catalog: &Catalog) {
+    let before = crd.clone();
+    settle(crd, catalog);
+    let scope = Scope { resource, catalog, sub: "status", manager: "kube-apiserver" };
+    scope.update(Some(&before), crd);
+}
 
 /// Finalizer that keeps a definition until its objects are gone.
 pub const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";

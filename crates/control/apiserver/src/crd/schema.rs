@@ -166,6 +166,8 @@ pub struct Schema {
     pub default: Option<Value>,
     /// List semantics.
     pub list_type: ListType,
+    /// `x-kubernetes-map-type: atomic`: a map that is owned as a whole.
+    pub atomic_map: bool,
     /// Value rules.
     pub rules: Box<Rules>,
 }
@@ -239,6 +241,7 @@ fn parse(value: &Value, path: &str, depth: usize) -> Result<Schema, (String, Str
         embedded: flag("x-kubernetes-embedded-resource"),
         default: object.get("default").filter(|d| !d.is_null()).cloned(),
         list_type,
+        atomic_map: object.get("x-kubernetes-map-type").and_then(Value::as_str) == Some("atomic"),
         rules: Box::new(parse_rules(object, path, depth)?),
     })
 }

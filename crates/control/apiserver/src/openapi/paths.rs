@@ -93,7 +93,10 @@ fn operation(resource: &Resource, style: &Style, action: &str, suffix: &str) -> 
             ("watch", "boolean"),
         ],
         "get" => &[],
-        "post" | "put" | "patch" => &[("dryRun", "string"), ("fieldManager", "string"), ("fieldValidation", "string")],
+        "patch" => {
+            &[("dryRun", "string"), ("fieldManager", "string"), ("fieldValidation", "string"), ("force", "boolean")]
+        }
+        "post" | "put" => &[("dryRun", "string"), ("fieldManager", "string"), ("fieldValidation", "string")],
         "delete" => &[("dryRun", "string"), ("gracePeriodSeconds", "integer"), ("propagationPolicy", "string")],
         _ => &[("dryRun", "string"), ("fieldSelector", "string"), ("labelSelector", "string")],
     };
@@ -108,6 +111,7 @@ fn operation(resource: &Resource, style: &Style, action: &str, suffix: &str) -> 
             if matches!(resource.flavor, Flavor::Builtin(_)) {
                 media.push("application/strategic-merge-patch+json");
             }
+            media.push("application/apply-patch+yaml");
             (style.body)(&mut out, json!({"type": "object"}), &media);
         }
         "delete" | "deletecollection" => {

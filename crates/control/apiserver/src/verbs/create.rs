@@ -5,6 +5,8 @@ use serde_json::{Value, json};
 
 use super::{ATTEMPTS, Backend, Change, Request, Stored, names, strategy, write_failed};
 use crate::crd::lifecycle;
+use crate::fields::Scope;
+use crate::fields::options::Options;
 use crate::object::{self, Object, metadata_mut};
 use crate::reply::{self, Response};
 use crate::resource::Resource;
@@ -13,8 +15,8 @@ use crate::store::{Guard, WriteError};
 
 /// Creates the object of the body.
 pub async fn create(backend: &Backend, request: &mut Request) -> ApiResult<Response> {
+    Options::Create.validate(&request.query)?;
     let change = request.change()?;
-    request.field_validation()?;
     let (value, twice) = request.decode()?;
     let Value::Object(mut object) = value else {
         return Err(ApiError::bad_request("the body must be an object"));
@@ -48,11 +50,17 @@ impl Backend {
                 metadata_mut(&mut object).insert("name".into(), json!(names::generate(&prefix)));
             }
             let guard = self.namespace_guard(resource, ns, object::name(&object)).await?;
+            let catalog = self.registry.catalog();
+            let scope = Scope { resource, catalog: &catalog, sub: &change.sub, manager: &change.manager };
+            strategy::wipe(&mut object);
+            if !change.applied {
+                scope.update(None, &mut object);
+            }
             strategy::prepare_create(resource, &mut object);
             strategy::validate(resource, &object, None, "")?;
             strategy::warnings(resource, &object, true).into_iter().for_each(|text| change.warn(text));
             if resource.group == "apiextensions.k8s.io" {
-                lifecycle::settle(&mut object, &self.registry.catalog());
+                lifecycle::settle_owned(resource, &mut object, &catalog);
             }
             let name = object::name(&object).to_owned();
             let key = resource.key(ns, &name);

@@ -1,6 +1,7 @@
 //! What is done to objects. Each verb takes a [`Request`] and gives a response; the parts that controllers need too
 //! stand on [`Backend`].
 
+pub mod apply;
 pub mod create;
 pub mod delete;
 pub mod get;
@@ -19,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::auth::User;
 use crate::builtin::protobuf::{self, BadBody};
+use crate::fields::options::manager_of;
 use crate::media::{self, Accept};
 use crate::object::Object;
 use crate::resource::{Flavor, Registry, Resource};
@@ -73,6 +75,8 @@ pub struct Change {
     pub sub: String,
     /// Whether nothing shall be stored.
     pub dry: bool,
+    /// Whether the object says already who owns its fields: server-side apply does that while it merges.
+    pub applied: bool,
     warnings: Mutex<Vec<String>>,
 }
 
@@ -85,6 +89,7 @@ impl Change {
             verb,
             sub: String::new(),
             dry: false,
+            applied: false,
             warnings: Mutex::default(),
         }
     }
@@ -129,16 +134,16 @@ impl Request {
     /// The change that the request asks for.
     pub fn change(&self) -> ApiResult<Change> {
         let manager = match self.query.get("fieldManager") {
-            // Upstream's default: the client's name up to the first slash.
-            "" => self.agent.split('/').next().unwrap_or_default(),
-            given => given,
+            "" => manager_of(&self.agent),
+            given => given.to_owned(),
         };
         Ok(Change {
             user: self.user.clone(),
-            manager: manager.to_owned(),
+            manager,
             verb: self.target.verb,
             sub: self.target.sub.clone(),
             dry: self.dry_run()?,
+            applied: false,
             warnings: Mutex::default(),
         })
     }

@@ -4,6 +4,7 @@ use http::StatusCode;
 use serde_json::{Value, json};
 
 use super::{Backend, Request, strategy};
+use crate::fields::options::Options;
 use crate::json as text;
 use crate::object::{self, Object};
 use crate::patch::{json as rfc6902, merge, strategic};
@@ -20,8 +21,11 @@ enum Patch {
 
 /// Changes the named object by the body.
 pub async fn patch(backend: &Backend, request: &mut Request) -> ApiResult<Response> {
+    if request.content_type == super::apply::MEDIA {
+        return super::apply::apply(backend, request).await;
+    }
+    Options::Patch.validate(&request.query)?;
     let change = request.change()?;
-    request.field_validation()?;
     let resource = request.resource().clone();
     let (patch, twice) = decode(request, &resource)?;
     let target = request.target.clone();
@@ -62,9 +66,10 @@ pub async fn patch(backend: &Backend, request: &mut Request) -> ApiResult<Respon
 fn decode(request: &Request, resource: &Resource) -> ApiResult<(Patch, Vec<String>)> {
     let custom = matches!(resource.flavor, Flavor::Custom { .. });
     let accepted = if custom {
-        "application/json-patch+json, application/merge-patch+json"
+        "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml"
     } else {
-        "application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json"
+        "application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json, \
+         application/apply-patch+yaml"
     };
     let parsed = |body| text::from_json(body).map_err(|e| ApiError::bad_request(format!("error decoding patch: {e}")));
     match request.content_type.as_str() {
@@ -80,12 +85,6 @@ fn decode(request: &Request, resource: &Resource) -> ApiResult<(Patch, Vec<Strin
         "application/strategic-merge-patch+json" if !custom => {
             let (value, twice) = parsed(&request.body)?;
             Ok((Patch::Strategic(value), twice))
-        }
-        "application/apply-patch+yaml" => {
-            let text = format!(
-                "server-side apply (application/apply-patch+yaml) is not supported yet - accepted media types include: {accepted}"
-            );
-            Err(ApiError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", text))
         }
         other => Err(ApiError::unsupported_media_type(other, accepted)),
     }

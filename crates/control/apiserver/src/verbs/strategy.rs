@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use super::names;
 use crate::builtin::{Defs, canonical, decode as typed, strategy as own};
 use crate::crd;
+use crate::fields::managed;
 use crate::object::{self, Object, child, is_deleting, meta_str, metadata, metadata_mut};
 use crate::resource::{Flavor, Resource};
 use crate::status::{ApiError, ApiResult, FieldError};
@@ -92,17 +93,19 @@ pub fn fit_namespace(resource: &Resource, object: &mut Object, ns: &str) -> ApiR
     Ok(())
 }
 
+/// Drops what clients cannot say of a new object.
+pub fn wipe(object: &mut Object) {
+    let meta = metadata_mut(object);
+    for key in ["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"] {
+        meta.shift_remove(key);
+    }
+}
+
 /// Sets what only the server may set on a new object.
 pub fn prepare_create(resource: &Resource, object: &mut Object) {
+    wipe(object);
     let meta = metadata_mut(object);
-    for key in [
-        "deletionTimestamp",
-        "deletionGracePeriodSeconds",
-        "selfLink",
-        "managedFields",
-        "generation",
-        "resourceVersion",
-    ] {
+    for key in ["generation", "resourceVersion"] {
         meta.shift_remove(key);
     }
     meta.insert("uid".into(), json!(uuid::Uuid::new_v4().to_string()));
@@ -129,12 +132,16 @@ pub fn prepare_update(resource: &Resource, new: &mut Object, old: &Object, sub: 
     match sub {
         "status" => {
             let status = new.shift_remove("status");
+            let owners = metadata_mut(new).shift_remove("managedFields");
             *new = old.clone();
+            set_or_remove(metadata_mut(new), "managedFields", owners);
             set_or_remove(new, "status", status);
         }
         "finalize" => {
             let finalizers = new.get("spec").and_then(|s| s.get("finalizers")).cloned();
+            let owners = metadata_mut(new).shift_remove("managedFields");
             *new = old.clone();
+            set_or_remove(metadata_mut(new), "managedFields", owners);
             set_or_remove(child(new, "spec"), "finalizers", finalizers);
         }
         _ => {
@@ -175,7 +182,7 @@ fn keep_metadata(new: &mut Object, old: &Object) {
     ] {
         set_or_remove(meta, key, before.get(key).cloned());
     }
-    for key in ["selfLink", "managedFields", "generation"] {
+    for key in ["selfLink", "generation"] {
         meta.shift_remove(key);
     }
     for key in ["labels", "annotations", "finalizers", "ownerReferences"] {
@@ -204,6 +211,7 @@ fn desired_differs(resource: &Resource, a: &Object, b: &Object) -> bool {
 pub fn validate(resource: &Resource, object: &Object, old: Option<&Object>, sub: &str) -> ApiResult<()> {
     let mut errors = Vec::new();
     names::validate(resource, object, &mut errors);
+    managed::validate(metadata(object).get("managedFields"), &mut errors);
     if let Some(old) = old {
         new_finalizers(object, old, &mut errors);
     }

@@ -4,6 +4,8 @@ use serde_json::{Value, json};
 
 use super::{ATTEMPTS, Backend, Change, Request, Stored, strategy, write_failed};
 use crate::crd::lifecycle;
+use crate::fields::options::Options;
+use crate::fields::{self, Scope};
 use crate::object::{self, Object, metadata_mut};
 use crate::reply::{self, Response};
 use crate::resource::{Flavor, Resource};
@@ -12,8 +14,8 @@ use crate::store::WriteError;
 
 /// Replaces the named object by the body.
 pub async fn update(backend: &Backend, request: &mut Request) -> ApiResult<Response> {
+    Options::Update.validate(&request.query)?;
     let change = request.change()?;
-    request.field_validation()?;
     let (value, twice) = request.decode()?;
     let Value::Object(mut object) = value else {
         return Err(ApiError::bad_request("the body must be an object"));
@@ -74,12 +76,18 @@ impl Backend {
                 return Err(modified());
             }
             same_uid(resource, &wanted, &before)?;
+            let catalog = self.registry.catalog();
+            let scope = Scope { resource, catalog: &catalog, sub: &change.sub, manager: &change.manager };
+            if !change.applied {
+                scope.update(Some(&before), &mut wanted);
+            }
             strategy::prepare_update(resource, &mut wanted, &before, &change.sub);
             strategy::validate(resource, &wanted, Some(&before), &change.sub)?;
             strategy::warnings(resource, &wanted, false).into_iter().for_each(|text| change.warn(text));
             if resource.group == "apiextensions.k8s.io" && change.sub.is_empty() && !object::is_deleting(&wanted) {
-                lifecycle::settle(&mut wanted, &self.registry.catalog());
+                lifecycle::settle_owned(resource, &mut wanted, &catalog);
             }
+            fields::keep_times(&mut wanted, &before);
             if change.dry {
                 let tail = resource.tail(wanted);
                 return Ok(Stored { rev: old.rev, tail });

@@ -1,0 +1,243 @@
+//! Server-side apply: the configuration of one manager is merged into the object, and what the manager gave up is removed
+//! (structured-merge-diff v6 `merge/update.go`; apimachinery `managedfields/internal`: `structuredmerge.go`,
+//! `skipnonapplied.go`, `managedfieldsupdater.go`, `conflict.go`).
+
+use std::collections::BTreeMap;
+
+use http::StatusCode;
+use serde_json::Value;
+
+use super::element::{Element, equal_objects};
+use super::managed::{self, Entry, Fields, Operation};
+use super::merge::{merge, remove, with_named};
+use super::set::Set;
+use super::types::Ty;
+use super::walk::{check, to_set};
+use super::{Scope, Settled, last_applied, set_entries, unowned};
+use crate::object::{self, Object, meta_str, metadata, metadata_mut};
+use crate::status::{ApiError, ApiResult, Cause, Details};
+
+/// Manager of fields that were there before the first apply.
+const BEFORE: &str = "before-first-apply";
+/// The manager that client-side apply's annotation is kept for.
+const KUBECTL: &str = "kubectl";
+
+/// One manager's field that stands in the way.
+pub(super) struct Obstacle {
+    /// The entry.
+    pub entry: Entry,
+    /// The field.
+    pub path: Vec<Element>,
+}
+
+/// Why an apply fails.
+pub(super) enum Failure {
+    /// Others own fields with other values.
+    Conflicts(Vec<Obstacle>),
+    /// Anything else.
+    Other(ApiError),
+}
+
+/// An outcome of the merge.
+struct Merged {
+    /// The object, without its entries.
+    object: Object,
+    /// Its entries.
+    entries: Vec<Entry>,
+}
+
+/// A failure that upstream has no class for.
+fn failed(text: String) -> Failure {
+    Failure::Other(ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "", text))
+}
+
+/// Applies a configuration to the live object (`None` creates it). The outcome has its owners in
+/// `metadata.managedFields`, but no defaults yet.
+pub fn apply(scope: &Scope<'_>, live: Option<&Object>, config: &Object, force: bool) -> ApiResult<Object> {
+    suits(scope, config)?;
+    let entries = managed::decode(live.and_then(|l| metadata(l).get("managedFields")), false).map_err(|e| {
+        ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "", format!("failed to decode managed fields: {e}"))
+    })?;
+    let bare = match live {
+        Some(live) => {
+            let mut bare = live.clone();
+            metadata_mut(&mut bare).shift_remove("managedFields");
+            bare
+        }
+        None => scope.nothing(),
+    };
+    let mut outcome = run(scope, live.is_some(), &bare, config, entries.clone(), force);
+    if let Err(Failure::Conflicts(obstacles)) = outcome {
+        // What client-side apply wrote last is kubectl's own, whoever the entries name.
+        outcome = match last_applied::allowed(scope, &bare) {
+            Some(own) if scope.manager == KUBECTL => {
+                let hard: Vec<Obstacle> = obstacles.into_iter().filter(|o| !last_applied::has(&own, &o.path)).collect();
+                if hard.is_empty() {
+                    run(scope, live.is_some(), &bare, config, entries, true)
+                } else {
+                    Err(Failure::Conflicts(hard))
+                }
+            }
+            _ => Err(Failure::Conflicts(obstacles)),
+        };
+    }
+    let Merged { mut object, entries } = outcome.map_err(|failure| match failure {
+        Failure::Conflicts(obstacles) => conflict(obstacles),
+        Failure::Other(error) => error,
+    })?;
+    if scope.manager == KUBECTL {
+        last_applied::renew(&mut object, config);
+    }
+    set_entries(&mut object, entries);
+    Ok(object)
+}
+
+/// The configuration must be of the kind and version of the request, and must not speak of owners.
+fn suits(scope: &Scope<'_>, config: &Object) -> ApiResult<()> {
+    let text = |key: &str| config.get(key).and_then(Value::as_str).unwrap_or_default();
+    let (api_version, kind) = (text("apiVersion"), text("kind"));
+    if api_version != scope.resource.api_version() || kind != scope.resource.kind {
+        return Err(ApiError::bad_request(format!("invalid object type: {}", called(api_version, kind))));
+    }
+    if metadata(config).get("managedFields").is_some_and(Value::is_array) {
+        return Err(ApiError::bad_request("metadata.managedFields must be nil"));
+    }
+    Ok(())
+}
+
+/// A kind as Go prints it.
+fn called(api_version: &str, kind: &str) -> String {
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    format!("{group}/{version}, Kind={kind}")
+}
+
+fn run(
+    scope: &Scope<'_>,
+    exists: bool,
+    live: &Object,
+    config: &Object,
+    mut entries: Vec<Entry>,
+    force: bool,
+) -> Result<Merged, Failure> {
+    if entries.is_empty() && exists {
+        entries = scope
+            .updated(None, live, entries, BEFORE)
+            .map_err(|e| failed(format!("failed to create manager for existing fields: {e}")))?;
+    }
+    let ty = Ty::of(scope.resource);
+    if let Some(text) = check(ty, config).into_text() {
+        let (ns, name) = (meta_str(config, "namespace"), object::name(config));
+        let kind = called(&scope.resource.api_version(), &scope.resource.kind);
+        return Err(failed(format!("failed to create typed patch object ({ns}/{name}; {kind}): {text}")));
+    }
+    let mut merged = merge(ty, live, config).map_err(|e| failed(format!("failed to merge config: {e}")))?;
+    let wanted = to_set(ty, config).recursive_difference(&scope.reset());
+    let mut own = scope.entry(scope.manager, Operation::Apply);
+    own.fields = Fields::Set(wanted);
+    let former = entries.iter().position(|e| e.same_manager(&own)).map(|at| entries.remove(at));
+    own.time = former.as_ref().and_then(|f| f.time);
+    entries.push(own);
+    let place = entries.len() - 1;
+    if let Some(former) = former {
+        merged = give_up(scope, merged, &entries, &former);
+    }
+    let Settled { conflicts, mut entries, .. } = scope
+        .settle(live, &merged, entries, Some(place))
+        .map_err(|e| failed(format!("failed to compare objects: {e}")))?;
+    if !force && !conflicts.is_empty() {
+        let mut obstacles = Vec::new();
+        for found in conflicts {
+            let entry = entries.get(found.entry).cloned();
+            let fields = found.fields.members();
+            obstacles.extend(
+                entry.into_iter().flat_map(|entry| {
+                    fields.clone().into_iter().map(move |path| Obstacle { entry: entry.clone(), path })
+                }),
+            );
+        }
+        return Err(Failure::Conflicts(obstacles));
+    }
+    let changed = !equal_objects(live, &merged);
+    if let Some(own) = entries.last_mut() {
+        own.fields = Fields::Set(own.set().difference(&unowned()));
+        if changed {
+            own.time = Some(jiff::Timestamp::now().as_second());
+        }
+    }
+    Ok(Merged { object: merged, entries })
+}
+
+/// Removes what the manager applied the last time and does not apply now, unless others own it.
+fn give_up(scope: &Scope<'_>, merged: Object, entries: &[Entry], former: &Entry) -> Object {
+    let last = scope.reconciled(former);
+    let keeps = |e: &Entry| e.api_version == former.api_version && last.difference(&e.set()).is_empty();
+    if last.is_empty() || entries.last().is_some_and(keeps) {
+        return merged;
+    }
+    let Some(resource) = scope.version(&former.api_version) else { return merged };
+    let ty = Ty::of(resource);
+    let last = with_named(ty, &last);
+    let whole = scope.view(resource, &merged).into_owned();
+    let mut pruned = remove(ty, &whole, &last);
+    let mut owned: BTreeMap<&str, Set> = BTreeMap::new();
+    for entry in entries {
+        let set = owned.entry(&entry.api_version).or_default();
+        *set = set.union(&scope.reconciled(entry));
+    }
+    // The version of the former configuration comes first, as upstream has it.
+    let first = owned.remove_entry(former.api_version.as_str());
+    for (version, owned) in first.into_iter().chain(owned) {
+        let Some(other) = scope.version(version) else { continue };
+        let (whole, less) = (between(resource, other, &whole), between(resource, other, &pruned));
+        pruned = between(other, resource, &keep_owned(Ty::of(other), &whole, &less, &owned));
+    }
+    // Only what the manager itself had goes: what nobody owned stays.
+    let gone = with_named(ty, &to_set(ty, &whole)).difference(&with_named(ty, &to_set(ty, &pruned)));
+    let left = remove(ty, &whole, &gone.intersection(&last));
+    between(resource, scope.resource, &left)
+}
+
+fn keep_owned(ty: Ty<'_>, whole: &Object, pruned: &Object, owned: &Set) -> Object {
+    let kept = with_named(ty, &to_set(ty, pruned)).union(&with_named(ty, owned));
+    remove(ty, whole, &with_named(ty, &to_set(ty, whole)).difference(&kept))
+}
+
+fn between(from: &crate::resource::Resource, to: &crate::resource::Resource, object: &Object) -> Object {
+    let mut object = object.clone();
+    let (before, after) = (from.api_version(), to.api_version());
+    if before != after {
+        super::convert(&before, to, &mut object);
+    }
+    object
+}
+
+/// 409 that names all fields and their owners.
+fn conflict(mut obstacles: Vec<Obstacle>) -> ApiError {
+    obstacles.sort_by_cached_key(|o| o.entry.identity());
+    let path = |o: &Obstacle| o.path.iter().map(ToString::to_string).collect::<String>();
+    let causes = obstacles.iter().map(|o| Cause {
+        reason: "FieldManagerConflict",
+        message: format!("conflict with {}", o.entry.called()),
+        field: path(o),
+    });
+    let causes: Vec<Cause> = causes.collect();
+    let message = match obstacles.as_slice() {
+        [one] => format!("Apply failed with 1 conflict: conflict with {}: {}", one.entry.called(), path(one)),
+        many => {
+            let mut lines: Vec<String> = Vec::new();
+            let mut last = String::new();
+            for obstacle in many {
+                let identity = obstacle.entry.identity();
+                if identity != last {
+                    lines.push(format!("conflicts with {}:", obstacle.entry.called()));
+                    last = identity;
+                }
+                lines.push(format!("- {}", path(obstacle)));
+            }
+            format!("Apply failed with {} conflicts: {}", many.len(), lines.join("\n"))
+        }
+    };
+    let mut error = ApiError::new(StatusCode::CONFLICT, "Conflict", message);
+    error.details = Some(Box::new(Details { causes, ..Details::default() }));
+    error
+}

@@ -1,0 +1,383 @@
+//! The entries of `metadata.managedFields`: read, checked, ordered, capped and written
+//! (apimachinery `util/managedfields/internal`: `managedfields.go` and `capmanagers.go`).
+
+use std::borrow::Cow;
+
+use serde_json::{Map, Value, json};
+
+use super::set::Set;
+use crate::status::{FieldError, FieldErrorKind};
+
+/// Entries of updates before the oldest are joined.
+const MAX_UPDATERS: usize = 10;
+/// Manager of joined entries.
+const ANCIENT: &str = "ancient-changes";
+/// Bytes of a manager's name.
+pub const MAX_MANAGER: usize = 128;
+/// Bytes of a subresource's name in an entry.
+const MAX_SUBRESOURCE: usize = 256;
+
+/// How a manager got its fields.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Operation {
+    /// By server-side apply.
+    Apply,
+    /// By any other write.
+    Update,
+}
+
+impl Operation {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Apply => "Apply",
+            Self::Update => "Update",
+        }
+    }
+}
+
+/// The fields of an entry, parsed only when needed.
+#[derive(Debug, Clone)]
+pub enum Fields {
+    /// As stored.
+    Raw(Value),
+    /// Parsed.
+    Set(Set),
+}
+
+/// One manager's fields.
+#[derive(Debug, Clone)]
+pub struct Entry {
+    /// Name of the manager.
+    pub manager: String,
+    /// How it got them.
+    pub operation: Operation,
+    /// Version that the names of the fields are of.
+    pub api_version: String,
+    /// Subresource that they were written through; empty for the object itself.
+    pub subresource: String,
+    /// When it last changed something: seconds since 1970.
+    pub time: Option<i64>,
+    /// The fields.
+    pub fields: Fields,
+}
+
+impl Entry {
+    /// The fields, parsed.
+    pub fn set(&self) -> Cow<'_, Set> {
+        match &self.fields {
+            Fields::Set(set) => Cow::Borrowed(set),
+            Fields::Raw(raw) => Cow::Owned(Set::parse(raw).unwrap_or_default()),
+        }
+    }
+
+    /// Whether no field is owned.
+    pub fn is_empty(&self) -> bool {
+        match &self.fields {
+            Fields::Set(set) => set.is_empty(),
+            Fields::Raw(raw) => raw.as_object().is_none_or(Map::is_empty),
+        }
+    }
+
+    /// The name under which upstream tells entries apart and sorts them.
+    pub fn identity(&self) -> String {
+        let mut parts = Vec::new();
+        let mut part = |key: &str, value: &str| {
+            if !value.is_empty() {
+                parts.push(format!("\"{key}\":{}", Value::from(value)));
+            }
+        };
+        part("manager", &self.manager);
+        part("operation", self.operation.name());
+        if self.operation == Operation::Update {
+            part("apiVersion", &self.api_version);
+        }
+        part("subresource", &self.subresource);
+        format!("{{{}}}", parts.join(","))
+    }
+
+    /// Whether another entry is about the same manager.
+    pub fn same_manager(&self, other: &Self) -> bool {
+        self.manager == other.manager
+            && self.operation == other.operation
+            && self.subresource == other.subresource
+            && (self.operation == Operation::Apply || self.api_version == other.api_version)
+    }
+
+    /// How texts of conflicts call the manager.
+    pub fn called(&self) -> String {
+        let mut text = format!("{:?}", self.manager);
+        if !self.subresource.is_empty() {
+            text.push_str(&format!(" with subresource {:?}", self.subresource));
+        }
+        if self.operation == Operation::Update {
+            text.push_str(&format!(" using {}", self.api_version));
+        }
+        text
+    }
+
+    fn to_json(&self) -> Value {
+        let mut out = Map::new();
+        let mut put = |key: &str, value: &str| {
+            if !value.is_empty() {
+                out.insert(key.to_owned(), json!(value));
+            }
+        };
+        put("manager", &self.manager);
+        put("operation", self.operation.name());
+        put("apiVersion", &self.api_version);
+        let time = self.time.and_then(|s| jiff::Timestamp::from_second(s).ok());
+        put("time", &time.map(|t| t.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()).unwrap_or_default());
+        put("fieldsType", "FieldsV1");
+        let fields = match &self.fields {
+            Fields::Raw(raw) => raw.clone(),
+            Fields::Set(set) => set.to_fields(),
+        };
+        out.insert("fieldsV1".to_owned(), fields);
+        if !self.subresource.is_empty() {
+            out.insert("subresource".to_owned(), json!(self.subresource));
+        }
+        Value::Object(out)
+    }
+}
+
+/// Whether `metadata.managedFields` asks to forget all managers: an empty list, or one empty entry.
+pub fn is_reset(value: &Value) -> bool {
+    let empty = |entry: &Value| {
+        entry.as_object().is_some_and(|e| e.values().all(|v| v.is_null() || v.as_str().is_some_and(str::is_empty)))
+    };
+    match value.as_array().map(Vec::as_slice) {
+        Some([]) => true,
+        Some([one]) => empty(one),
+        _ => false,
+    }
+}
+
+/// Reads `metadata.managedFields`. With `parse` the fields are parsed, and so checked and brought into canonical form;
+/// without, they are trusted: that is for what the server stored itself.
+pub fn decode(value: Option<&Value>, parse: bool) -> Result<Vec<Entry>, String> {
+    let mut out: Vec<Entry> = Vec::new();
+    for (at, value) in value.and_then(Value::as_array).into_iter().flatten().enumerate() {
+        let entry = decode_entry(at, value, parse)?;
+        match out.iter_mut().find(|e| e.same_manager(&entry)) {
+            Some(taken) => *taken = entry,
+            None => out.push(entry),
+        }
+    }
+    Ok(out)
+}
+
+fn decode_entry(at: usize, value: &Value, parse: bool) -> Result<Entry, String> {
+    let text = |key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let operation = match text("operation").as_str() {
+        "Apply" => Operation::Apply,
+        "Update" => Operation::Update,
+        _ => return Err("operation must be `Apply` or `Update`".to_owned()),
+    };
+    if text("apiVersion").is_empty() {
+        return Err("apiVersion must not be empty".to_owned());
+    }
+    match text("fieldsType").as_str() {
+        "FieldsV1" => {}
+        "" => return Err(format!("missing fieldsType in managed fields entry {at}")),
+        other => return Err(format!("invalid fieldsType {other:?} in managed fields entry {at}")),
+    }
+    let raw = value.get("fieldsV1").cloned().unwrap_or_else(|| json!({}));
+    let fields = if parse {
+        Fields::Set(Set::parse(&raw).map_err(|e| format!("error decoding set: {e}"))?)
+    } else {
+        Fields::Raw(raw)
+    };
+    Ok(Entry {
+        manager: text("manager"),
+        operation,
+        api_version: text("apiVersion"),
+        subresource: text("subresource"),
+        time: text("time").parse::<jiff::Timestamp>().ok().map(jiff::Timestamp::as_second),
+        fields,
+    })
+}
+
+/// Writes `metadata.managedFields`, in upstream's order; `None` without any.
+pub fn encode(mut entries: Vec<Entry>) -> Option<Value> {
+    if entries.is_empty() {
+        return None;
+    }
+    entries.sort_by(|a, b| {
+        let key = |e: &Entry| (e.operation, e.time.unwrap_or(0));
+        key(a)
+            .cmp(&key(b))
+            .then_with(|| a.manager.cmp(&b.manager))
+            .then_with(|| a.api_version.cmp(&b.api_version))
+            .then_with(|| a.subresource.cmp(&b.subresource))
+    });
+    Some(entries.iter().map(Entry::to_json).collect())
+}
+
+/// Joins the oldest entries of updates, version by version, while there are too many.
+pub fn cap(entries: &mut Vec<Entry>) {
+    let updaters = |all: &[Entry]| all.iter().filter(|e| e.operation == Operation::Update).count();
+    let mut left = updaters(entries);
+    if left <= MAX_UPDATERS {
+        return;
+    }
+    let mut oldest: Vec<Entry> = entries.iter().filter(|e| e.operation == Operation::Update).cloned().collect();
+    oldest.sort_by_cached_key(|e| (e.time.unwrap_or(0), e.identity()));
+    let mut first: Vec<Entry> = Vec::new();
+    for entry in oldest {
+        if left <= MAX_UPDATERS {
+            break;
+        }
+        let Some(earlier) = first.iter().find(|f| f.api_version == entry.api_version) else {
+            first.push(entry);
+            continue;
+        };
+        let bucket = Entry {
+            manager: ANCIENT.to_owned(),
+            operation: Operation::Update,
+            subresource: String::new(),
+            time: entry.time,
+            ..entry.clone()
+        };
+        let mut set = entry.set().into_owned();
+        match entries.iter().position(|e| e.same_manager(&bucket)) {
+            Some(at) => set = set.union(&entries.remove(at).set()),
+            None => {
+                set = set.union(&earlier.set());
+                entries.retain(|e| !e.same_manager(earlier));
+            }
+        }
+        entries.retain(|e| !e.same_manager(&entry));
+        entries.push(Entry { fields: Fields::Set(set), ..bucket });
+        left -= 1;
+    }
+}
+
+/// Whether two lists of entries say the same but for their times, and whether any time differs.
+pub fn same_but_times(a: Option<&Value>, b: Option<&Value>) -> (bool, bool) {
+    let (Some(a), Some(b)) = (a.and_then(Value::as_array), b.and_then(Value::as_array)) else { return (false, false) };
+    let mut times = false;
+    let same = a.len() == b.len()
+        && a.iter().zip(b).all(|(x, y)| {
+            times |= x.get("time") != y.get("time");
+            let (Some(x), Some(y)) = (x.as_object(), y.as_object()) else { return false };
+            let covers = |p: &Map<String, Value>, q: &Map<String, Value>| {
+                p.iter().all(|(key, value)| key == "time" || q.get(key) == Some(value))
+            };
+            covers(x, y) && covers(y, x)
+        });
+    (same, times)
+}
+
+/// Checks `metadata.managedFields` of an object that is about to be stored.
+pub fn validate(entries: Option<&Value>, errors: &mut Vec<FieldError>) {
+    for (at, entry) in entries.and_then(Value::as_array).into_iter().flatten().enumerate() {
+        let path = format!("metadata.managedFields[{at}]");
+        let text = |key: &str| entry.get(key).and_then(Value::as_str).unwrap_or_default();
+        let (operation, sort) = (text("operation"), text("fieldsType"));
+        if !matches!(operation, "Apply" | "Update") {
+            let what = "must be `Apply` or `Update`";
+            errors.push(FieldError::invalid(format!("{path}.operation"), &json!(operation), what));
+        }
+        if !matches!(sort, "" | "FieldsV1") {
+            errors.push(FieldError::invalid(format!("{path}.fieldsType"), &json!(sort), "must be `FieldsV1`"));
+        }
+        validate_manager(text("manager"), &format!("{path}.manager"), errors);
+        if text("subresource").len() > MAX_SUBRESOURCE {
+            errors.push(too_long(format!("{path}.subresource"), MAX_SUBRESOURCE));
+        }
+    }
+}
+
+/// Checks the name of a manager.
+pub fn validate_manager(name: &str, path: &str, errors: &mut Vec<FieldError>) {
+    if name.len() > MAX_MANAGER {
+        errors.push(too_long(path.to_owned(), MAX_MANAGER));
+    }
+    for (at, c) in name.char_indices().filter(|(_, c)| !printable(*c)) {
+        let what = format!("invalid character {} (at position {at})", unicode(c));
+        errors.push(FieldError::invalid(path, &json!(name), what));
+    }
+}
+
+/// Whether Go's `unicode.IsPrint` says yes: letters, marks, numbers, punctuation, symbols and the plain space.
+pub fn printable(c: char) -> bool {
+    c == ' '
+        || !(c.is_control()
+            || c.is_whitespace()
+            || matches!(c, '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{e000}'..='\u{f8ff}' | '\u{feff}'))
+}
+
+/// A character as Go's `%#U` prints it.
+fn unicode(c: char) -> String {
+    let code = format!("U+{:04X}", u32::from(c));
+    if printable(c) { format!("{code} '{c}'") } else { code }
+}
+
+fn too_long(field: String, most: usize) -> FieldError {
+    let detail = format!("may not be more than {most} bytes");
+    FieldError { kind: FieldErrorKind::TooLong, field, value: String::new(), detail }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(manager: &str, time: i64, field: &str) -> Entry {
+        Entry {
+            manager: manager.to_owned(),
+            operation: Operation::Update,
+            api_version: "v1".to_owned(),
+            subresource: String::new(),
+            time: Some(time),
+            fields: Fields::Raw(json!({format!("f:{field}"): {}})),
+        }
+    }
+
+    #[test]
+    fn the_oldest_updaters_become_ancient() {
+        let mut all: Vec<Entry> = (0..12).map(|n| entry(&format!("m{n:02}"), n, &format!("x{n:02}"))).collect();
+        all.push(Entry { operation: Operation::Apply, ..entry("applier", 0, "y") });
+        cap(&mut all);
+        assert_eq!(all.iter().filter(|e| e.operation == Operation::Update).count(), 10);
+        let ancient = all.iter().find(|e| e.manager == ANCIENT).unwrap();
+        assert_eq!(ancient.set().paths(), [".x00", ".x01", ".x02"]);
+        assert_eq!(ancient.time, Some(2));
+        assert!(all.iter().any(|e| e.manager == "m03") && !all.iter().any(|e| e.manager == "m02"));
+        let again = all.clone();
+        cap(&mut all);
+        assert_eq!(encode(again), encode(all), "there is nothing more to join");
+    }
+
+    #[test]
+    fn entries_are_sorted_and_read_back() {
+        let all = vec![
+            entry("b", 2, "x"),
+            entry("a", 2, "y"),
+            entry("z", 1, "w"),
+            Entry { operation: Operation::Apply, ..entry("c", 9, "v") },
+        ];
+        let value = encode(all).unwrap();
+        let names: Vec<&str> = value.as_array().unwrap().iter().map(|e| e["manager"].as_str().unwrap()).collect();
+        assert_eq!(names, ["c", "z", "a", "b"]);
+        assert_eq!(value[1]["time"], "1970-01-01T00:00:01Z");
+        assert_eq!(encode(decode(Some(&value), true).unwrap()).unwrap(), value);
+        assert_eq!(encode(vec![]), None);
+    }
+
+    #[test]
+    fn bad_entries_are_told() {
+        let read = |value: Value| decode(Some(&json!([value])), true).unwrap_err();
+        assert_eq!(read(json!({"operation": "Delete"})), "operation must be `Apply` or `Update`");
+        assert_eq!(read(json!({"operation": "Update"})), "apiVersion must not be empty");
+        assert_eq!(
+            read(json!({"operation": "Update", "apiVersion": "v1"})),
+            "missing fieldsType in managed fields entry 0"
+        );
+        assert!(is_reset(&json!([])) && is_reset(&json!([{}])) && !is_reset(&json!([{"manager": "x"}])));
+        let mut errors = Vec::new();
+        validate_manager(&format!("a\n{}", "x".repeat(128)), "fieldManager", &mut errors);
+        let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        assert_eq!(texts[0], "fieldManager: Too long: may not be more than 128 bytes");
+        assert!(texts[1].ends_with("invalid character U+000A (at position 1)"), "{}", texts[1]);
+    }
+}

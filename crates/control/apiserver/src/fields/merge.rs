@@ -1,0 +1,192 @@
+//! Merging an applied configuration into an object, and removing fields from one
+//! (structured-merge-diff v6, `typed/merge.go`, `remove.go` and `reconcile_schema.go`).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Map, Value};
+
+use super::element::Element;
+use super::set::{Node, Set};
+use super::types::{Items, Sort, Ty};
+use super::walk::item_element;
+
+/// The object with all that the configuration says; nothing is removed.
+pub fn merge(ty: Ty<'_>, live: &Map<String, Value>, config: &Map<String, Value>) -> Result<Map<String, Value>, String> {
+    maps(ty, Some(live), Some(config))
+}
+
+fn merged(ty: Ty<'_>, live: Option<&Value>, config: Option<&Value>) -> Result<Option<Value>, String> {
+    let Some(decisive) = config.or(live) else { return Ok(None) };
+    match ty.sort(decisive).0 {
+        Sort::Scalar => {}
+        Sort::List => {
+            let (a, b) = (live.and_then(Value::as_array), config.and_then(Value::as_array));
+            if ty.items() != Items::Atomic && !(a.is_none_or(Vec::is_empty) && b.is_none_or(Vec::is_empty)) {
+                let (a, b) = (a.map_or(&[][..], Vec::as_slice), b.map_or(&[][..], Vec::as_slice));
+                return lists(ty, a, b).map(|list| Some(Value::Array(list)));
+            }
+        }
+        Sort::Map => {
+            let (a, b) = (live.and_then(Value::as_object), config.and_then(Value::as_object));
+            if !(ty.atomic_map() || a.is_none_or(Map::is_empty) && b.is_none_or(Map::is_empty)) {
+                return maps(ty, a, b).map(|map| Some(Value::Object(map)));
+            }
+        }
+    }
+    Ok(Some(decisive.clone()))
+}
+
+fn maps(
+    ty: Ty<'_>,
+    live: Option<&Map<String, Value>>,
+    config: Option<&Map<String, Value>>,
+) -> Result<Map<String, Value>, String> {
+    let mut out = Map::new();
+    let mut step = |key: &String, a: Option<&Value>, b: Option<&Value>| {
+        let inner = ty.child(key).map_or(Ty::Unknown, |(ty, _)| ty);
+        if let Some(value) = merged(inner, a, b)? {
+            out.insert(key.clone(), value);
+        }
+        Ok::<(), String>(())
+    };
+    for (key, value) in live.into_iter().flatten() {
+        step(key, Some(value), config.and_then(|m| m.get(key)))?;
+    }
+    for (key, value) in config.into_iter().flatten() {
+        if live.is_none_or(|m| !m.contains_key(key)) {
+            step(key, None, Some(value))?;
+        }
+    }
+    Ok(out)
+}
+
+fn named<'v>(ty: Ty<'_>, list: &'v [Value]) -> Result<Vec<(Element, &'v Value)>, String> {
+    let one = |(at, item)| Ok((item_element(ty, item).map_err(|why| format!("element {at}: {why}"))?, item));
+    list.iter().enumerate().map(one).collect()
+}
+
+/// Items of both: those of the configuration in its order, those of the live list alone before the next shared one.
+fn lists(ty: Ty<'_>, live: &[Value], config: &[Value]) -> Result<Vec<Value>, String> {
+    let left = named(ty, live)?;
+    let right = named(ty, config)?;
+    let mut left_items: BTreeMap<&Element, Option<&Value>> = BTreeMap::new();
+    for (at, item) in &left {
+        // Items that are there twice are not merged with the new one.
+        left_items.entry(at).and_modify(|old| *old = None).or_insert(Some(item));
+    }
+    let right_items: BTreeSet<&Element> = right.iter().map(|(at, _)| at).collect();
+    let mut shared = right.iter().map(|(at, _)| at).filter(|at| left_items.contains_key(at)).peekable();
+    let mut done: BTreeSet<&Element> = BTreeSet::new();
+    let mut out = Vec::with_capacity(left.len().max(right.len()));
+    let both = |at: &Element, item: &Value| merged(ty.item(), left_items.get(at).copied().flatten(), Some(item));
+    let (mut l, mut r) = (0, 0);
+    while l < left.len() || r < right.len() {
+        if let (Some((at, _)), Some((wanted, item))) = (left.get(l), right.get(r)) {
+            if at == wanted {
+                done.insert(wanted);
+                out.extend(both(wanted, item)?);
+                (l, r) = (l + 1, r + 1);
+                shared.next();
+                continue;
+            }
+            if right_items.contains(at) && shared.peek().is_some_and(|next| *next != at) {
+                // Its turn comes in the configuration's order.
+                l += 1;
+                continue;
+            }
+        }
+        if let Some((at, item)) = left.get(l) {
+            if !right_items.contains(at) {
+                out.extend(merged(ty.item(), Some(item), None)?);
+                l += 1;
+                continue;
+            }
+            if done.contains(at) {
+                l += 1;
+            }
+        }
+        if let Some((at, item)) = right.get(r) {
+            done.insert(at);
+            out.extend(both(at, item)?);
+            r += 1;
+            if shared.peek().is_some_and(|next| *next == at) {
+                shared.next();
+            }
+        }
+    }
+    Ok(out)
+}
+
+/// The object without some of its fields. What loses all its members becomes null.
+pub fn remove(ty: Ty<'_>, object: &Map<String, Value>, fields: &Set) -> Map<String, Value> {
+    match remove_map(ty, object, fields) {
+        Value::Object(map) => map,
+        _ => Map::new(),
+    }
+}
+
+fn removed(ty: Ty<'_>, value: &Value, fields: &Set) -> Value {
+    match (ty.sort(value).0, value) {
+        (Sort::Scalar, _) => value.clone(),
+        (Sort::Map, Value::Object(map)) if !ty.atomic_map() => remove_map(ty, map, fields),
+        (Sort::List, Value::Array(list)) if ty.items() != Items::Atomic => {
+            let mut out = Vec::new();
+            for item in list {
+                let node = item_element(ty, item).ok().and_then(|at| fields.node(&at));
+                match node {
+                    Some(node) if node.member => {}
+                    Some(node) => out.push(removed(ty.item(), item, &node.below)),
+                    None => out.push(item.clone()),
+                }
+            }
+            if out.is_empty() { Value::Null } else { Value::Array(out) }
+        }
+        _ => Value::Null,
+    }
+}
+
+fn remove_map(ty: Ty<'_>, map: &Map<String, Value>, fields: &Set) -> Value {
+    let mut out = Map::new();
+    for (key, value) in map {
+        match fields.field(key) {
+            Some(node) if node.member => {}
+            Some(node) => {
+                let inner = ty.child(key).map_or(Ty::Unknown, |(ty, _)| ty);
+                out.insert(key.clone(), removed(inner, value, &node.below));
+            }
+            None => {
+                out.insert(key.clone(), value.clone());
+            }
+        }
+    }
+    if out.is_empty() { Value::Null } else { Value::Object(out) }
+}
+
+/// The set with the fields that types name and that are on the way to members. Field sets leave them out.
+pub fn with_named(ty: Ty<'_>, set: &Set) -> Set {
+    let nodes = set.nodes.iter().map(|node| {
+        let named = match &node.at {
+            Element::Field(name) => !node.below.is_empty() && ty.names(name),
+            _ => false,
+        };
+        Node { at: node.at.clone(), member: node.member || named, below: with_named(ty.below(&node.at), &node.below) }
+    });
+    Set { nodes: nodes.collect() }
+}
+
+/// The set after lists and maps became atomic: who owned something in them owns them as a whole.
+pub fn reconcile(ty: Ty<'_>, set: &Set) -> Set {
+    let nodes = set.nodes.iter().map(|node| {
+        let inner = ty.below(&node.at);
+        let atomic = match inner.only() {
+            Some(Sort::List) => inner.items() == Items::Atomic,
+            Some(Sort::Map) => inner.atomic_map(),
+            _ => false,
+        };
+        if atomic {
+            return Node { at: node.at.clone(), member: true, below: Set::default() };
+        }
+        Node { at: node.at.clone(), member: node.member, below: reconcile(inner, &node.below) }
+    });
+    Set { nodes: nodes.collect() }
+}

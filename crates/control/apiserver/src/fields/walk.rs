@@ -1,0 +1,247 @@
+//! Walks over an object by its type: its field set, and whether it fits its type at all
+//! (structured-merge-diff v6, `typed/tofieldset.go`, `validate.go` and `helpers.go`).
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+
+use serde_json::{Map, Value};
+
+use super::element::Element;
+use super::set::{Node, Set};
+use super::types::{Items, Scalar, Sort, Ty};
+
+/// What is wrong with an object: paths and texts.
+#[derive(Debug, Default)]
+pub struct Faults(Vec<(String, String)>);
+
+/// Faults that are told.
+const MAX_FAULTS: usize = 64;
+
+impl Faults {
+    /// Notes a fault.
+    pub fn push(&mut self, path: &str, text: String) {
+        if self.0.len() < MAX_FAULTS {
+            self.0.push((path.to_owned(), text));
+        }
+    }
+
+    /// The text, if there are any.
+    pub fn into_text(self) -> Option<String> {
+        let line = |(path, text): &(String, String)| {
+            if path.is_empty() { text.clone() } else { format!("{path}: {text}") }
+        };
+        match self.0.as_slice() {
+            [] => None,
+            [one] => Some(line(one)),
+            many => {
+                let lines: Vec<String> = many.iter().map(|f| format!("  {}", line(f))).collect();
+                Some(format!("errors:\n{}", lines.join("\n")))
+            }
+        }
+    }
+}
+
+/// Names an item of a list that is a set or has keys.
+pub fn item_element(list: Ty<'_>, item: &Value) -> Result<Element, String> {
+    match list.items() {
+        Items::Atomic => Err("invalid indexing of non-associative list".to_owned()),
+        Items::Set => match item {
+            Value::Object(_) => Err("associative list without keys has an element that's a map type".to_owned()),
+            Value::Array(_) => Err("not supported: associative list with lists as elements".to_owned()),
+            Value::Null => Err("associative list without keys has an element that's an explicit null".to_owned()),
+            plain => Ok(Element::Value(plain.clone())),
+        },
+        Items::Keys(keys) => keyed(list, item, &mut keys.iter().map(String::as_str)),
+        Items::Names(keys) => keyed(list, item, &mut keys.split(',')),
+    }
+}
+
+fn keyed(list: Ty<'_>, item: &Value, keys: &mut dyn Iterator<Item = &str>) -> Result<Element, String> {
+    let map = match item {
+        Value::Object(map) => map,
+        Value::Null => return Err("associative list with keys may not have a null element".to_owned()),
+        _ => return Err("associative list with keys may not have non-map elements".to_owned()),
+    };
+    let mut found = Vec::new();
+    let mut names = Vec::new();
+    for key in keys {
+        names.push(key);
+        if let Some(value) = map.get(key).cloned().or_else(|| list.item().key_default(key)) {
+            found.push((key.to_owned(), value));
+        }
+    }
+    if found.is_empty() {
+        let names: Vec<String> = names.iter().map(|n| format!("{n:?}")).collect();
+        return Err(format!(
+            "associative list with keys has an element that omits all key fields [{}] (and doesn't have default values for any \
+             key fields)",
+            names.join(" ")
+        ));
+    }
+    found.sort_by(|a, b| a.0.cmp(&b.0));
+    Ok(Element::Key(found))
+}
+
+/// The fields of an object.
+pub fn to_set(ty: Ty<'_>, object: &Map<String, Value>) -> Set {
+    members(ty, object)
+}
+
+/// Whether the field itself is owned, and what is below it.
+fn fields(ty: Ty<'_>, value: &Value) -> (bool, Set) {
+    match ty.sort(value).0 {
+        Sort::Scalar => (true, Set::default()),
+        Sort::List if ty.items() == Items::Atomic => (true, Set::default()),
+        Sort::List => (false, value.as_array().map(|list| items(ty, list)).unwrap_or_default()),
+        Sort::Map if ty.atomic_map() => (true, Set::default()),
+        Sort::Map => (false, value.as_object().map(|map| members(ty, map)).unwrap_or_default()),
+    }
+}
+
+fn members(ty: Ty<'_>, map: &Map<String, Value>) -> Set {
+    let nodes = map.iter().map(|(key, value)| {
+        let (inner, named) = ty.child(key).unwrap_or((Ty::Unknown, false));
+        let (own, below) = fields(inner, value);
+        let bare = value.is_null() || value.as_object().is_some_and(Map::is_empty);
+        Node { at: Element::Field(key.clone()), member: own || bare || !named, below }
+    });
+    Set::from_nodes(nodes.collect())
+}
+
+fn items(ty: Ty<'_>, list: &[Value]) -> Set {
+    let named: Vec<(Element, &Value)> =
+        list.iter().filter_map(|item| Some((item_element(ty, item).ok()?, item))).collect();
+    let mut seen: BTreeMap<&Element, usize> = BTreeMap::new();
+    for (at, _) in &named {
+        *seen.entry(at).or_default() += 1;
+    }
+    let nodes = named.iter().map(|(at, item)| {
+        // Of items that are there twice, only the fact is owned.
+        let below = if seen.get(at) == Some(&1) { fields(ty.item(), item).1 } else { Set::default() };
+        Node { at: at.clone(), member: true, below }
+    });
+    Set::from_nodes(nodes.collect())
+}
+
+/// Checks that an object fits its type. Items of sets and list maps may be there twice only in objects that are stored.
+pub fn check(ty: Ty<'_>, object: &Map<String, Value>) -> Faults {
+    let mut faults = Faults::default();
+    check_map(ty, object, "", &mut faults);
+    faults
+}
+
+fn check_value(ty: Ty<'_>, value: &Value, path: &str, faults: &mut Faults) {
+    if value.is_null() {
+        return;
+    }
+    match (ty.sort(value).0, value) {
+        (Sort::Map, Value::Object(map)) => check_map(ty, map, path, faults),
+        (Sort::Map, other) => faults.push(path, format!("expected map, got &{{{}}}", plain(other))),
+        (Sort::List, Value::Array(list)) => check_list(ty, list, path, faults),
+        (Sort::List, other) => faults.push(path, format!("expected list, got &{{{}}}", plain(other))),
+        (Sort::Scalar, _) => {
+            if let Some(text) = check_scalar(ty.scalar(), value) {
+                faults.push(path, text);
+            }
+        }
+    }
+}
+
+fn check_scalar(wanted: Scalar, value: &Value) -> Option<String> {
+    match (wanted, value) {
+        (Scalar::Numeric, Value::Number(_))
+        | (Scalar::String, Value::String(_))
+        | (Scalar::Boolean, Value::Bool(_))
+        | (Scalar::Untyped, Value::Number(_) | Value::String(_) | Value::Bool(_)) => None,
+        (Scalar::Numeric, other) => Some(format!("expected numeric (int or float), got {}", go_type(other))),
+        (Scalar::String, other) => {
+            Some(format!("expected string, got &value.valueUnstructured{{Value:{}}}", go_syntax(other)))
+        }
+        (Scalar::Boolean, other) => Some(format!("expected boolean, got &{{{}}}", plain(other))),
+        (Scalar::Untyped, other) => Some(format!("expected any scalar, got &{{{}}}", plain(other))),
+    }
+}
+
+fn go_type(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "<nil>",
+        Value::Bool(_) => "bool",
+        Value::Number(n) if n.is_f64() => "float64",
+        Value::Number(_) => "int64",
+        Value::String(_) => "string",
+        Value::Array(_) => "[]interface {}",
+        Value::Object(_) => "map[string]interface {}",
+    }
+}
+
+/// A value as Go's `%#v` prints it.
+fn go_syntax(value: &Value) -> String {
+    match value {
+        Value::Null => "interface {}(nil)".to_owned(),
+        Value::Array(list) => {
+            format!("[]interface {{}}{{{}}}", list.iter().map(go_syntax).collect::<Vec<_>>().join(", "))
+        }
+        Value::Object(map) => {
+            let mut all: Vec<String> = map.iter().map(|(k, v)| format!("{k:?}:{}", go_syntax(v))).collect();
+            all.sort();
+            format!("map[string]interface {{}}{{{}}}", all.join(", "))
+        }
+        plain => plain.to_string(),
+    }
+}
+
+/// A value as Go's `%v` prints it.
+fn plain(value: &Value) -> String {
+    match value {
+        Value::Null => "<nil>".to_owned(),
+        Value::String(text) => text.clone(),
+        Value::Array(list) => format!("[{}]", list.iter().map(plain).collect::<Vec<_>>().join(" ")),
+        Value::Object(map) => {
+            let mut all: Vec<String> = map.iter().map(|(k, v)| format!("{k}:{}", plain(v))).collect();
+            all.sort();
+            format!("map[{}]", all.join(" "))
+        }
+        other => other.to_string(),
+    }
+}
+
+fn check_map(ty: Ty<'_>, map: &Map<String, Value>, path: &str, faults: &mut Faults) {
+    for (key, value) in map {
+        let path = format!("{path}.{key}");
+        match ty.child(key) {
+            Some((inner, _)) => check_value(inner, value, &path, faults),
+            None => {
+                faults.push(&path, "field not declared in schema".to_owned());
+                // Upstream looks no further in this map.
+                return;
+            }
+        }
+    }
+}
+
+fn check_list(ty: Ty<'_>, list: &[Value], path: &str, faults: &mut Faults) {
+    if ty.items() == Items::Atomic {
+        for (at, item) in list.iter().enumerate() {
+            check_value(ty.item(), item, &format!("{path}[{at}]"), faults);
+        }
+        return;
+    }
+    let mut seen = BTreeMap::new();
+    for (at, item) in list.iter().enumerate() {
+        let element = match item_element(ty, item) {
+            Ok(element) => element,
+            Err(why) => {
+                faults.push(path, format!("element {at}: {why}"));
+                return;
+            }
+        };
+        let inner = format!("{path}{element}");
+        match seen.entry(element) {
+            Entry::Occupied(taken) => faults.push(path, format!("duplicate entries for key {}", taken.key())),
+            Entry::Vacant(free) => {
+                free.insert(());
+            }
+        }
+        check_value(ty.item(), item, &inner, faults);
+    }
+}

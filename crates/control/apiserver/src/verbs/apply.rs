@@ -1,0 +1,115 @@
+//! apply: a client says what it wants of an object, which is made if it is not there.
+
+use http::StatusCode;
+use serde_json::Value;
+
+use super::{ATTEMPTS, Backend, Change, FieldValidation, Request, Stored, strategy};
+use crate::fields::options::Options;
+use crate::fields::{Scope, apply as server_side};
+use crate::json::{self, YamlError};
+use crate::object::{self, Object, meta_str};
+use crate::reply::{self, Response};
+use crate::resource::Resource;
+use crate::route::ResourceTarget;
+use crate::status::{ApiError, ApiResult, FieldError};
+
+/// Media type of the body, which is YAML and so may be JSON.
+pub const MEDIA: &str = "application/apply-patch+yaml";
+
+/// Applies the body to the named object.
+pub async fn apply(backend: &Backend, request: &mut Request) -> ApiResult<Response> {
+    Options::Apply.validate(&request.query)?;
+    let change = Change { applied: true, ..request.change()? };
+    let (config, doubts) = decode(request)?;
+    let force = request.query.flag("force");
+    let (code, stored) = write(backend, request, &change, &config, force).await?;
+    request.warnings.extend(doubts);
+    request.warnings.append(&mut change.take_warnings());
+    reply::stored(request, code, &stored)
+}
+
+async fn write(
+    backend: &Backend,
+    request: &Request,
+    change: &Change,
+    config: &Object,
+    force: bool,
+) -> ApiResult<(StatusCode, Stored)> {
+    let target = &request.target;
+    let resource = request.resource();
+    let mut attempts = 0..ATTEMPTS;
+    loop {
+        let last = attempts.next().is_none();
+        let merge = |before: Option<&Object>| {
+            let catalog = backend.registry.catalog();
+            let scope = Scope { resource, catalog: &catalog, sub: &change.sub, manager: &change.manager };
+            let merged = server_side::apply(&scope, before, config, force)?;
+            finish(resource, target, merged)
+        };
+        if backend.stored(&request.key()).await?.is_some() {
+            match backend.change(change, resource, &target.ns, &target.name, |before| merge(Some(before))).await {
+                // Gone in between: it is to be made.
+                Err(error) if error.reason == "NotFound" && !last => {}
+                other => return other.map(|stored| (StatusCode::OK, stored)),
+            }
+        } else if target.sub.is_empty() {
+            let mut made = merge(None)?;
+            let uid = meta_str(&made, "uid");
+            if !uid.is_empty() {
+                let why =
+                    format!("uid mismatch: the provided object specified uid {uid}, and no existing object was found");
+                return Err(ApiError::conflict(&resource.group, &resource.plural, &target.name, &why));
+            }
+            object::metadata_mut(&mut made).shift_remove("resourceVersion");
+            match backend.insert(change, resource, made, &target.ns).await {
+                // Made in between: it is to be changed.
+                Err(error) if error.reason == "AlreadyExists" && !last => {}
+                other => return other.map(|stored| (StatusCode::CREATED, stored)),
+            }
+        } else {
+            return Err(request.not_found());
+        }
+    }
+}
+
+/// Defaults of the outcome, and whether it is the object of the request.
+fn finish(resource: &Resource, target: &ResourceTarget, mut merged: Object) -> ApiResult<Object> {
+    strategy::decode(resource, &mut merged, &mut Vec::new())?;
+    strategy::fit_namespace(resource, &mut merged, &target.ns)?;
+    let name = object::name(&merged);
+    if name.is_empty() {
+        let text =
+            format!("the name of the object ({} based on URL) was undeterminable: name must be provided", target.name);
+        return Err(ApiError::bad_request(text));
+    }
+    if name != target.name {
+        let text = format!("the name of the object ({name}) does not match the name on the URL ({})", target.name);
+        return Err(ApiError::bad_request(text));
+    }
+    object::resource_version(&merged).map_err(|text| {
+        let error = FieldError::invalid("metadata.resourceVersion", &Value::from(text), "must be a number");
+        ApiError::invalid(&resource.group, &resource.kind, &target.name, &[error])
+    })?;
+    Ok(merged)
+}
+
+/// The configuration, with warnings about it.
+fn decode(request: &Request) -> ApiResult<(Object, Vec<String>)> {
+    let failed = |why: &str| ApiError::bad_request(format!("error decoding YAML: {why}"));
+    let strict = !matches!(request.field_validation()?, FieldValidation::Ignore);
+    let (value, doubt) = json::from_yaml_or_json(&request.body, strict).map_err(|YamlError(why)| failed(&why))?;
+    let Value::Object(config) = value else {
+        let found = if value.is_array() { "array" } else { "string" };
+        return Err(failed(&format!(
+            "error unmarshaling JSON: while decoding JSON: json: cannot unmarshal {found} into Go value of type \
+             map[string]interface {{}}"
+        )));
+    };
+    match (request.field_validation()?, doubt) {
+        (FieldValidation::Strict, Some(why)) => {
+            Err(ApiError::bad_request(format!("error strict decoding YAML: {why}")))
+        }
+        (FieldValidation::Warn, Some(why)) => Ok((config, vec![why])),
+        _ => Ok((config, Vec::new())),
+    }
+}
