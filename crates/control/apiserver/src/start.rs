@@ -157,6 +157,8 @@ impl Server {
         let failed = |e: ApiError| StartError::Bootstrap(e.message);
         controllers::load_definitions(&backend).await.map_err(failed)?;
         controllers::ensure_namespaces(&backend).await.map_err(failed)?;
+        let reachable = controllers::kubernetes::reachable(address, &config.extra_sans);
+        controllers::kubernetes::ensure(&backend, reachable).await.map_err(failed)?;
         let app = Arc::new(App {
             backend: Arc::clone(&backend),
             authenticator: Authenticator::new(pki.admin_token.clone()),
@@ -169,6 +171,7 @@ impl Server {
         let tasks = TaskTracker::new();
         tasks.spawn(server::serve(Arc::clone(&app), listener, tls));
         controllers::spawn(&backend, &tasks);
+        tasks.spawn(controllers::kubernetes::keep(Arc::clone(&backend), reachable));
         tasks.close();
         Ok(Self { app, pki, address, tasks })
     }

@@ -195,3 +195,16 @@ async fn protobuf_is_answered_and_taken_in_every_place() {
     let length = u32::from_be_bytes(stream[..4].try_into().unwrap()) as usize;
     assert!(stream.len() >= 4 + length && stream[4..].starts_with(b"\x0a\x05ADDED"));
 }
+
+#[tokio::test]
+async fn the_servers_own_service_is_there() {
+    let api = Api::start().await;
+    let service = api.get(&format!("{DEFAULT}/services/kubernetes")).await.expect(200).body;
+    assert_eq!(service["metadata"]["labels"], json!({"component": "apiserver", "provider": "kubernetes"}));
+    let endpoints = api.get(&format!("{DEFAULT}/endpoints/kubernetes")).await.expect(200).body;
+    let port = u64::from(api.server.local_addr().port());
+    assert_eq!(endpoints["subsets"][0]["ports"], json!([{"name": "https", "port": port, "protocol": "TCP"}]));
+    let slice = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/kubernetes";
+    let slice = api.get(slice).await.expect(200).body;
+    assert_eq!(slice["endpoints"], json!([{"addresses": ["127.0.0.1"], "conditions": {"ready": true}}]));
+}

@@ -7,6 +7,7 @@
 pub mod ends;
 pub mod events;
 pub mod gc;
+pub mod kubernetes;
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -1,0 +1,164 @@
+//! The Service `default/kubernetes` with its Endpoints and EndpointSlice: this server's own address. They are looked
+//! after like upstream does it, every ten seconds, so what a client breaks or deletes comes back.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::object::{self, Object};
+use crate::status::{ApiError, ApiResult};
+use crate::store::WriteError;
+use crate::verbs::{Backend, strategy, write_failed};
+
+const EVERY: Duration = Duration::from_secs(10);
+const NAMESPACE: &str = "default";
+const NAME: &str = "kubernetes";
+
+/// Looks after the objects until the server stops.
+pub async fn keep(backend: Arc<Backend>, address: SocketAddr) {
+    loop {
+        tokio::select! {
+            () = backend.stop.cancelled() => return,
+            () = tokio::time::sleep(EVERY) => {}
+        }
+        if let Err(error) = ensure(&backend, address).await {
+            tracing::warn!(%error, "the Service of this server could not be looked after");
+        }
+    }
+}
+
+/// Makes the objects, or puts them right.
+pub async fn ensure(backend: &Backend, address: SocketAddr) -> ApiResult<()> {
+    let catalog = backend.registry.catalog();
+    for (group, plural, wanted) in wanted(address) {
+        let resource = catalog.find(group, "v1", plural).ok_or_else(ApiError::unknown_path)?;
+        let Value::Object(mut wanted) = wanted else { continue };
+        let key = resource.key(NAMESPACE, NAME);
+        let old = backend.stored(&key).await?;
+        if let Some(old) = &old {
+            let mut object = backend.load(resource, old)?;
+            if object::is_deleting(&object) || !overlay(&mut object, wanted) {
+                continue;
+            }
+            wanted = object;
+        } else {
+            // Not checked like a client's: upstream's rules take no loopback address in Endpoints.
+            strategy::prepare_create(resource, &mut wanted);
+        }
+        match backend.put(resource, key, wanted, old.as_ref(), None).await {
+            // Changed by another at this moment: the next round sees what came of it.
+            Ok(_) | Err(WriteError::Conflict) => {}
+            Err(error) => return Err(write_failed(error)),
+        }
+    }
+    Ok(())
+}
+
+/// Puts the members that matter into an object that is there. False if they were.
+fn overlay(object: &mut Object, wanted: Object) -> bool {
+    let mut changed = false;
+    for (key, value) in wanted {
+        match key.as_str() {
+            "metadata" => {}
+            "spec" => {
+                let spec = object::child(object, "spec");
+                for member in ["ports", "type"] {
+                    let value = value.get(member).cloned().unwrap_or_default();
+                    changed |= spec.insert(member.to_owned(), value.clone()) != Some(value);
+                }
+            }
+            _ => changed |= object.insert(key, value.clone()) != Some(value),
+        }
+    }
+    changed
+}
+
+/// Group, plural and content of the three.
+fn wanted(address: SocketAddr) -> [(&'static str, &'static str, Value); 3] {
+    let (ip, port) = (address.ip().to_canonical(), address.port());
+    let labels = |labels: Value| json!({"name": NAME, "namespace": NAMESPACE, "labels": labels});
+    let ports = json!([{"name": "https", "port": port, "protocol": "TCP"}]);
+    // There is no address that only this Service has: who resolves it gets the server's.
+    let spec = json!({"clusterIP": "None", "clusterIPs": ["None"], "internalTrafficPolicy": "Cluster",
+        "ipFamilies": [if ip.is_ipv4() { "IPv4" } else { "IPv6" }], "ipFamilyPolicy": "SingleStack",
+        "ports": [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": port}],
+        "sessionAffinity": "None", "type": "ClusterIP"});
+    [
+        (
+            "",
+            "services",
+            json!({"metadata": labels(json!({"component": "apiserver", "provider": "kubernetes"})), "spec": spec}),
+        ),
+        (
+            "",
+            "endpoints",
+            json!({"metadata": labels(json!({"endpointslice.kubernetes.io/skip-mirror": "true"})),
+                "subsets": [{"addresses": [{"ip": ip.to_string()}], "ports": ports}]}),
+        ),
+        (
+            "discovery.k8s.io",
+            "endpointslices",
+            json!({"metadata": labels(json!({"kubernetes.io/service-name": NAME})),
+                "addressType": if ip.is_ipv4() { "IPv4" } else { "IPv6" },
+                "endpoints": [{"addresses": [ip.to_string()], "conditions": {"ready": true}}], "ports": ports}),
+        ),
+    ]
+}
+
+/// Where others find this server: the address it listens on, or else the first one that its certificate has.
+pub fn reachable(listening: SocketAddr, names: &[String]) -> SocketAddr {
+    if !listening.ip().is_unspecified() {
+        return listening;
+    }
+    let named = names.iter().find_map(|name| name.parse::<IpAddr>().ok().filter(|ip| !ip.is_loopback()));
+    let home = if listening.is_ipv6() {
+        IpAddr::V6(std::net::Ipv6Addr::LOCALHOST)
+    } else {
+        IpAddr::V4(std::net::Ipv4Addr::LOCALHOST)
+    };
+    SocketAddr::new(named.unwrap_or(home), listening.port())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::resource::Registry;
+    use crate::store::Store;
+    use tokio_util::sync::CancellationToken;
+
+    #[tokio::test]
+    async fn the_service_follows_the_address_and_comes_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(&dir.path().join("s.db")).unwrap();
+        let backend = Backend { store, registry: Registry::new(), stop: CancellationToken::new() };
+        super::super::ensure_namespaces(&backend).await.unwrap();
+        let catalog = backend.registry.catalog();
+        let endpoints = catalog.find("", "v1", "endpoints").unwrap();
+        let ip = async || {
+            let stored = backend.stored(&endpoints.key(NAMESPACE, NAME)).await.unwrap().unwrap();
+            let object = Value::Object(backend.load(endpoints, &stored).unwrap());
+            object.pointer("/subsets/0/addresses/0/ip").unwrap().as_str().unwrap().to_owned()
+        };
+        ensure(&backend, "127.0.0.1:7443".parse().unwrap()).await.unwrap();
+        assert_eq!(ip().await, "127.0.0.1");
+        let revision = backend.store.revision();
+        ensure(&backend, "127.0.0.1:7443".parse().unwrap()).await.unwrap();
+        assert_eq!(backend.store.revision(), revision, "what is right is not written again");
+        ensure(&backend, "192.0.2.7:7443".parse().unwrap()).await.unwrap();
+        assert_eq!(ip().await, "192.0.2.7");
+        let change = crate::verbs::Change::own(crate::route::Verb::Delete, "test");
+        backend.remove(&change, endpoints, NAMESPACE, NAME, &Default::default()).await.unwrap();
+        ensure(&backend, "192.0.2.7:7443".parse().unwrap()).await.unwrap();
+        assert_eq!(ip().await, "192.0.2.7");
+    }
+
+    #[test]
+    fn a_wildcard_is_no_address_to_tell() {
+        let names = ["host.example".to_owned(), "192.0.2.1".to_owned()];
+        let any = "0.0.0.0:1".parse().unwrap();
+        assert_eq!(reachable(any, &names).to_string(), "192.0.2.1:1");
+        assert_eq!(reachable(any, &[]).to_string(), "127.0.0.1:1");
+    }
+}
