@@ -1,18 +1,45 @@
-//! The audit log: one JSON line per request.
+//! The audit log: one JSON line per request, an Event of `audit.k8s.io/v1` at level Metadata.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
+use std::net::IpAddr;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
-use serde_json::json;
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
 
-use crate::server::CountKey;
+use crate::auth::{Attributes, Decision, User};
+use crate::status::ApiError;
 
 /// An open log.
 pub struct Audit {
     file: Mutex<File>,
+}
+
+/// What is known of a request when it has been answered. Bodies are not among it: they may hold secrets.
+pub struct Entry {
+    /// When it came.
+    pub received: Timestamp,
+    /// From where.
+    pub source: Option<IpAddr>,
+    /// Path and query.
+    pub uri: String,
+    /// The client's own name of itself.
+    pub agent: String,
+    /// What was asked.
+    pub asked: Attributes,
+    /// Who asked.
+    pub user: User,
+    /// As whom.
+    pub impersonated: Option<User>,
+    /// Whether it was allowed.
+    pub decision: Option<Decision>,
+    /// Why it failed.
+    pub error: Option<ApiError>,
+    /// HTTP status of the answer.
+    pub code: u16,
 }
 
 impl Audit {
@@ -22,13 +49,76 @@ impl Audit {
         Ok(Self { file: Mutex::new(file) })
     }
 
-    /// Writes one line. Bodies and queries are not logged: they may hold secrets.
-    pub fn write(&self, user: &str, what: &CountKey, method: &str, path: &str, code: u16) {
-        let line = json!({"time": jiff::Timestamp::now().to_string(), "user": user, "verb": what.0, "resource": what.1,
-            "subresource": what.2, "method": method, "path": path, "code": code});
+    /// Writes one line.
+    pub fn write(&self, entry: &Entry) {
+        let mut line = entry.to_json().to_string();
+        line.push('\n');
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Err(error) = writeln!(file, "{line}") {
+        if let Err(error) = file.write_all(line.as_bytes()) {
             tracing::warn!(%error, "the audit log could not be written");
         }
+    }
+}
+
+impl Entry {
+    fn to_json(&self) -> Value {
+        let time = |at: Timestamp| at.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string();
+        let mut out = Map::new();
+        let mut set = |key: &str, value: Value| out.insert(key.to_owned(), value);
+        set("kind", json!("Event"));
+        set("apiVersion", json!("audit.k8s.io/v1"));
+        set("level", json!("Metadata"));
+        set("auditID", json!(uuid::Uuid::new_v4().to_string()));
+        set("stage", json!("ResponseComplete"));
+        set("requestURI", json!(self.uri));
+        set("verb", json!(self.asked.verb));
+        set("user", self.user.to_json());
+        if let Some(user) = &self.impersonated {
+            set("impersonatedUser", user.to_json());
+        }
+        if let Some(source) = self.source {
+            set("sourceIPs", json!([source.to_string()]));
+        }
+        if !self.agent.is_empty() {
+            set("userAgent", json!(self.agent));
+        }
+        if self.asked.is_resource {
+            set("objectRef", self.object());
+        }
+        let mut status = json!({"metadata": {}});
+        if let Some(error) = &self.error {
+            status["status"] = json!("Failure");
+            status["message"] = json!(error.message);
+            status["reason"] = json!(error.reason);
+        }
+        status["code"] = json!(self.code);
+        set("responseStatus", status);
+        set("requestReceivedTimestamp", json!(time(self.received)));
+        set("stageTimestamp", json!(time(Timestamp::now())));
+        if let Some(decision) = &self.decision {
+            let verdict = if decision.allowed { "allow" } else { "forbid" };
+            let annotations =
+                json!({"authorization.k8s.io/decision": verdict, "authorization.k8s.io/reason": decision.reason});
+            set("annotations", annotations);
+        }
+        Value::Object(out)
+    }
+
+    fn object(&self) -> Value {
+        let asked = &self.asked;
+        let mut out = Map::new();
+        for (key, value) in [
+            ("resource", &asked.resource),
+            ("namespace", &asked.ns),
+            ("name", &asked.name),
+            ("apiGroup", &asked.group),
+            ("apiVersion", &asked.version),
+            ("subresource", &asked.sub),
+        ] {
+            if !value.is_empty() {
+                out.insert(key.to_owned(), json!(value));
+            }
+        }
+        Value::Object(out)
     }
 }

@@ -66,7 +66,10 @@ fn resources(catalog: &Catalog, group: &str, version: &str) -> ApiResult<Respons
     let mut list = Vec::new();
     for r in catalog.all().filter(|r| r.group == group && r.version == version) {
         let mut entry = json!({"name": r.plural, "singularName": r.singular, "namespaced": r.namespaced, "kind": r.kind,
-            "verbs": VERBS, "storageVersionHash": hash(r)});
+            "verbs": verbs(r)});
+        if !r.is_review() {
+            entry["storageVersionHash"] = json!(hash(r));
+        }
         if !r.short_names.is_empty() {
             entry["shortNames"] = json!(r.short_names);
         }
@@ -75,8 +78,14 @@ fn resources(catalog: &Catalog, group: &str, version: &str) -> ApiResult<Respons
         }
         list.push(entry);
         for sub in subresources(r) {
-            list.push(json!({"name": format!("{}/{sub}", r.plural), "singularName": "", "namespaced": r.namespaced,
-                "kind": r.kind, "verbs": sub_verbs(sub)}));
+            let mut entry = json!({"name": format!("{}/{sub}", r.plural), "singularName": "", "namespaced": r.namespaced,
+                "kind": r.kind, "verbs": sub_verbs(sub)});
+            if sub == "token" {
+                entry["group"] = json!("authentication.k8s.io");
+                entry["version"] = json!("v1");
+                entry["kind"] = json!("TokenRequest");
+            }
+            list.push(entry);
         }
     }
     if list.is_empty() {
@@ -87,6 +96,10 @@ fn resources(catalog: &Catalog, group: &str, version: &str) -> ApiResult<Respons
     Ok(reply::json_value(StatusCode::OK, &value))
 }
 
+fn verbs(resource: &Resource) -> &'static [&'static str] {
+    if resource.is_review() { &["create"] } else { &VERBS }
+}
+
 fn subresources(resource: &Resource) -> Vec<&'static str> {
     let mut out = Vec::new();
     if resource.is("", "namespaces") {
@@ -95,11 +108,18 @@ fn subresources(resource: &Resource) -> Vec<&'static str> {
     if resource.status {
         out.push("status");
     }
+    if resource.is("", "serviceaccounts") {
+        out.push("token");
+    }
     out
 }
 
 fn sub_verbs(sub: &str) -> &'static [&'static str] {
-    if sub == "finalize" { &["update"] } else { &["get", "patch", "update"] }
+    match sub {
+        "finalize" => &["update"],
+        "token" => &["create"],
+        _ => &["get", "patch", "update"],
+    }
 }
 
 /// Changes when the storage form of a resource does.
@@ -133,7 +153,7 @@ fn discovery_version(catalog: &Catalog, group: &str, version: &str) -> Value {
         .filter(|r| r.group == group && r.version == version)
         .map(|r| {
             let mut entry = json!({"resource": r.plural, "responseKind": kind(r),
-                "scope": if r.namespaced { "Namespaced" } else { "Cluster" }, "singularResource": r.singular, "verbs": VERBS});
+                "scope": if r.namespaced { "Namespaced" } else { "Cluster" }, "singularResource": r.singular, "verbs": verbs(r)});
             if !r.short_names.is_empty() {
                 entry["shortNames"] = json!(r.short_names);
             }
@@ -142,7 +162,14 @@ fn discovery_version(catalog: &Catalog, group: &str, version: &str) -> Value {
             }
             let subs: Vec<Value> = subresources(r)
                 .iter()
-                .map(|s| json!({"subresource": s, "responseKind": kind(r), "verbs": sub_verbs(s)}))
+                .map(|s| {
+                    let kind = if *s == "token" {
+                        json!({"group": "authentication.k8s.io", "version": "v1", "kind": "TokenRequest"})
+                    } else {
+                        kind(r)
+                    };
+                    json!({"subresource": s, "responseKind": kind, "verbs": sub_verbs(s)})
+                })
                 .collect();
             if !subs.is_empty() {
                 entry["subresources"] = json!(subs);

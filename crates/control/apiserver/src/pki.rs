@@ -62,6 +62,8 @@ pub struct Pki {
     pub admin: Identity,
     /// Bearer token of the same administrator.
     pub admin_token: String,
+    /// Key that signs tokens of service accounts (P-256), PEM.
+    pub account_key: String,
     server: Identity,
 }
 
@@ -85,12 +87,15 @@ impl Pki {
             sign(client_params("admin", "system:masters"), &key, &issuer, "admin")
         })?;
         let admin_token = read_or_make(&folder.join("admin.token"), || Ok(hex_token()))?;
+        let account_key =
+            read_or_make(&folder.join("accounts.key"), || Ok(new_key("service accounts")?.serialize_pem()))?;
         let server_key = new_key("the server")?;
         let certificate = sign(server_params(names, addresses)?, &server_key, &issuer, "the server")?;
         Ok(Self {
             ca,
             admin: Identity { certificate: admin_certificate, key: admin_key },
             admin_token: admin_token.trim().to_owned(),
+            account_key,
             server: Identity { certificate, key: server_key.serialize_pem() },
         })
     }
@@ -229,7 +234,7 @@ mod tests {
         let again = Pki::open(&folder, &[], &[]).unwrap();
         assert_eq!((first.ca.clone(), first.admin_token.clone()), (again.ca, again.admin_token));
         assert_eq!(first.admin.certificate, again.admin.certificate);
-        for file in ["ca.key", "admin.key", "admin.token"] {
+        for file in ["ca.key", "admin.key", "admin.token", "accounts.key"] {
             let mode = fs::metadata(folder.join(file)).unwrap().permissions().mode();
             assert_eq!(mode & 0o777, 0o600, "{file}");
         }

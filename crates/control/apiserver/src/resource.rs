@@ -91,6 +91,12 @@ impl Resource {
         self.group == group && self.plural == plural
     }
 
+    /// Whether objects are questions: created, answered and never stored.
+    pub fn is_review(&self) -> bool {
+        matches!(self.flavor, Flavor::Builtin(_))
+            && matches!(self.group.as_str(), "authentication.k8s.io" | "authorization.k8s.io")
+    }
+
     /// Whether a stored tail can be served as it is.
     pub fn serves_raw(&self, rev: u64) -> bool {
         match &self.flavor {
@@ -271,33 +277,50 @@ const OWN: &[Own] = &[
         false,
         true,
     ),
+    ("rbac.authorization.k8s.io", "v1", "Role", "roles", &[], true, false),
+    ("rbac.authorization.k8s.io", "v1", "RoleBinding", "rolebindings", &[], true, false),
+    ("rbac.authorization.k8s.io", "v1", "ClusterRole", "clusterroles", &[], false, false),
+    ("rbac.authorization.k8s.io", "v1", "ClusterRoleBinding", "clusterrolebindings", &[], false, false),
+    ("authorization.k8s.io", "v1", "SubjectAccessReview", "subjectaccessreviews", &[], false, false),
+    ("authorization.k8s.io", "v1", "LocalSubjectAccessReview", "localsubjectaccessreviews", &[], true, false),
+    ("authorization.k8s.io", "v1", "SelfSubjectAccessReview", "selfsubjectaccessreviews", &[], false, false),
+    ("authorization.k8s.io", "v1", "SelfSubjectRulesReview", "selfsubjectrulesreviews", &[], false, false),
+    ("authentication.k8s.io", "v1", "SelfSubjectReview", "selfsubjectreviews", &[], false, false),
+    ("authentication.k8s.io", "v1", "TokenReview", "tokenreviews", &[], false, false),
 ];
 
+/// What `serviceaccounts/token` takes and gives: served there alone.
+pub fn token_request() -> Option<Resource> {
+    builtin(&("authentication.k8s.io", "v1", "TokenRequest", "tokenrequests", &[], true, false))
+}
+
 fn builtins() -> impl Iterator<Item = Resource> {
-    OWN.iter().filter_map(|&(group, version, kind, plural, short, namespaced, status)| {
-        let def = Defs::get().kind(group, version, kind)?;
-        let storage = match group {
-            "" | "events.k8s.io" => plural.to_owned(),
-            group => format!("{group}/{plural}"),
-        };
-        Some(Resource {
-            group: group.to_owned(),
-            version: version.to_owned(),
-            plural: plural.to_owned(),
-            singular: kind.to_lowercase(),
-            kind: kind.to_owned(),
-            list_kind: format!("{kind}List"),
-            short_names: short.iter().map(|s| (*s).to_owned()).collect(),
-            categories: categories(plural).iter().map(|c| (*c).to_owned()).collect(),
-            namespaced,
-            storage: storage.into(),
-            status,
-            columns: Vec::new(),
-            selectable: strategy::selectable(group, plural),
-            deprecation: (kind == "Endpoints")
-                .then(|| "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice".to_owned()),
-            flavor: Flavor::Builtin(def),
-        })
+    OWN.iter().filter_map(builtin)
+}
+
+fn builtin(&(group, version, kind, plural, short, namespaced, status): &Own) -> Option<Resource> {
+    let def = Defs::get().kind(group, version, kind)?;
+    let storage = match group {
+        "" | "events.k8s.io" => plural.to_owned(),
+        group => format!("{group}/{plural}"),
+    };
+    Some(Resource {
+        group: group.to_owned(),
+        version: version.to_owned(),
+        plural: plural.to_owned(),
+        singular: kind.to_lowercase(),
+        kind: kind.to_owned(),
+        list_kind: format!("{kind}List"),
+        short_names: short.iter().map(|s| (*s).to_owned()).collect(),
+        categories: categories(plural).iter().map(|c| (*c).to_owned()).collect(),
+        namespaced,
+        storage: storage.into(),
+        status,
+        columns: Vec::new(),
+        selectable: strategy::selectable(group, plural),
+        deprecation: (kind == "Endpoints")
+            .then(|| "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice".to_owned()),
+        flavor: Flavor::Builtin(def),
     })
 }
 

@@ -109,7 +109,8 @@ impl Query {
     }
 }
 
-fn unescape(text: &str, plus: bool) -> String {
+/// Decodes `%XX`, and `+` as a blank if `plus`.
+pub fn unescape(text: &str, plus: bool) -> String {
     let mut out = Vec::with_capacity(text.len());
     let bytes = text.as_bytes();
     let mut at = 0;
@@ -167,13 +168,22 @@ pub fn route(catalog: &Catalog, method: &Method, path: &str, query: &Query) -> A
         "" => true,
         "status" => resource.status,
         "finalize" => resource.is("", "namespaces"),
+        "token" => resource.is("", "serviceaccounts"),
         _ => false,
     };
     if !known_sub {
         return Err(ApiError::unknown_path());
     }
     let watch = query.flag("watch");
+    if resource.is_review() && !(method == Method::POST && name.is_empty()) {
+        // A review has no collection and no members: with a name, nothing is served at all.
+        return Err(if name.is_empty() { ApiError::method_not_allowed() } else { ApiError::unknown_path() });
+    }
+    if sub == "token" && method != Method::POST {
+        return Err(ApiError::method_not_allowed());
+    }
     let verb = match (method.as_str(), name.is_empty(), sub.is_empty()) {
+        ("POST", false, false) if sub == "token" => Verb::Create,
         ("GET" | "HEAD", true, _) if watch => Verb::Watch,
         ("GET" | "HEAD", true, _) => Verb::List,
         ("GET" | "HEAD", false, _) => Verb::Get,

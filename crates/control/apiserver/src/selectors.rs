@@ -75,6 +75,11 @@ impl Selector {
         Ok(Self { labels, fields })
     }
 
+    /// Whether a text is a label selector.
+    pub fn labels_are_readable(text: &str) -> bool {
+        text.len() <= MAX_TEXT && parse_labels(text).is_ok()
+    }
+
     /// Whether everything matches.
     pub fn is_empty(&self) -> bool {
         self.labels.is_empty() && self.fields.is_empty()

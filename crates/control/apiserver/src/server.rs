@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -15,8 +16,9 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::audit::Audit;
-use crate::auth::{self, Authenticator, User};
+use crate::audit::{Audit, Entry};
+use crate::auth::impersonate::{self, Refused};
+use crate::auth::{self, Attributes, User, keys::Keys};
 use crate::media;
 use crate::reply::{self, Response};
 use crate::resource::Flavor;
@@ -41,8 +43,6 @@ pub type CountKey = (String, String, String);
 pub struct App {
     /// Store and catalog.
     pub backend: Arc<Backend>,
-    /// Who asks.
-    pub authenticator: Authenticator,
     /// Where what was asked is written.
     pub audit: Option<Audit>,
     /// Held for as long as anything here uses the folder.
@@ -65,7 +65,7 @@ pub async fn serve(app: Arc<App>, listener: TcpListener, tls: TlsAcceptor) {
             () = app.backend.stop.cancelled() => break,
             accepted = listener.accept() => accepted,
         };
-        let Ok((stream, _)) = accepted else {
+        let Ok((stream, from)) = accepted else {
             // Out of file descriptors, most likely: let others end first.
             tokio::time::sleep(Duration::from_millis(50)).await;
             continue;
@@ -74,7 +74,7 @@ pub async fn serve(app: Arc<App>, listener: TcpListener, tls: TlsAcceptor) {
         let (app, tls, cut) = (Arc::clone(&app), tls.clone(), cut.clone());
         connections.spawn(async move {
             tokio::select! {
-                () = connection(app, stream, tls) => {}
+                () = connection(app, (stream, from.ip()), tls) => {}
                 () = cut.cancelled() => {}
             }
             drop(permit);
@@ -88,15 +88,15 @@ pub async fn serve(app: Arc<App>, listener: TcpListener, tls: TlsAcceptor) {
     }
 }
 
-async fn connection(app: Arc<App>, stream: TcpStream, tls: TlsAcceptor) {
+async fn connection(app: Arc<App>, (stream, from): (TcpStream, IpAddr), tls: TlsAcceptor) {
     let _ = stream.set_nodelay(true);
     let Ok(Ok(stream)) = tokio::time::timeout(PATIENCE, tls.accept(stream)).await else { return };
     let certificate = stream.get_ref().1.peer_certificates().and_then(|c| auth::user_of_certificate(c.first()?));
-    let certificate = Arc::new(certificate);
+    let peer = Arc::new(Peer { certificate, address: Some(from) });
     let stop = app.backend.stop.clone();
     let service = hyper::service::service_fn(move |request| {
-        let (app, certificate) = (Arc::clone(&app), Arc::clone(&certificate));
-        async move { Ok::<_, Infallible>(handle(&app, certificate.as_ref().as_ref(), request).await) }
+        let (app, peer) = (Arc::clone(&app), Arc::clone(&peer));
+        async move { Ok::<_, Infallible>(handle(&app, &peer, request).await) }
     });
     let mut builder = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
     builder.http1().timer(TokioTimer::new()).header_read_timeout(PATIENCE).max_buf_size(64 << 10);
@@ -118,24 +118,43 @@ async fn connection(app: Arc<App>, stream: TcpStream, tls: TlsAcceptor) {
     }
 }
 
-async fn handle(app: &Arc<App>, certificate: Option<&User>, request: http::Request<Incoming>) -> Response {
+/// Where a request comes from.
+struct Peer {
+    certificate: Option<User>,
+    address: Option<IpAddr>,
+}
+
+async fn handle(app: &Arc<App>, peer: &Peer, request: http::Request<Incoming>) -> Response {
+    let received = jiff::Timestamp::now();
     let (parts, body) = request.into_parts();
     let path = parts.uri.path().to_owned();
     let query = Query::parse(parts.uri.query().unwrap_or_default());
     let method = parts.method.clone();
     let headers = parts.headers;
-    let mut user = User::anonymous();
     let mut counted = (method.as_str().to_lowercase(), path.clone(), String::new());
+    let mut entry = Entry {
+        received,
+        source: peer.address,
+        uri: parts.uri.path_and_query().map_or_else(|| path.clone(), |p| p.as_str().to_owned()),
+        agent: headers.get(header::USER_AGENT).and_then(|v| v.to_str().ok()).unwrap_or_default().to_owned(),
+        asked: Attributes::of_request(&method, &path, &query),
+        user: User::default(),
+        impersonated: None,
+        decision: None,
+        error: None,
+        code: 0,
+    };
     let outcome = async {
-        user = app.authenticator.authenticate(certificate, &headers)?;
+        // Before anything is looked up: who may not ask learns nothing about what is served.
+        let user = match admit(app, peer.certificate.as_ref(), &headers, &mut entry).await {
+            Ok(user) => user,
+            Err(refused) => return refused,
+        };
         let catalog = app.backend.registry.catalog();
-        let routed = route::route(&catalog, &method, &path, &query);
-        // Before an unknown path is told: who may not ask learns nothing about what is served.
-        auth::authorize(&user, &path, routed.as_ref().ok())?;
-        match routed? {
+        match route::route(&catalog, &method, &path, &query)? {
             Target::Resource(target) => {
                 counted = counted_as(&target);
-                on_resource(app, (user.clone(), target), query, &headers, body).await
+                on_resource(app, (user, target), query, &headers, body).await
             }
             Target::Other(parts) => {
                 let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
@@ -147,19 +166,53 @@ async fn handle(app: &Arc<App>, certificate: Option<&User>, request: http::Reque
         }
     };
     let encoding = media::error_encoding(&media::accept_header(&headers));
-    let response = match tokio::time::timeout(REQUEST_TIME, outcome).await {
-        Ok(outcome) => outcome.unwrap_or_else(|error| reply::error(&error, encoding)),
-        Err(_) => {
-            let text = "Timeout: request did not complete within the allotted timeout";
-            reply::error(&ApiError::new(StatusCode::GATEWAY_TIMEOUT, "Timeout", text), encoding)
-        }
-    };
-    *app.counts.lock().unwrap_or_else(PoisonError::into_inner).entry(counted.clone()).or_default() += 1;
+    let outcome = tokio::time::timeout(REQUEST_TIME, outcome).await.unwrap_or_else(|_| {
+        let text = "Timeout: request did not complete within the allotted timeout";
+        Err(ApiError::new(StatusCode::GATEWAY_TIMEOUT, "Timeout", text))
+    });
+    let response = outcome.unwrap_or_else(|error| {
+        let response = reply::error(&error, encoding);
+        entry.error = Some(error);
+        response
+    });
+    *app.counts.lock().unwrap_or_else(PoisonError::into_inner).entry(counted).or_default() += 1;
     if let Some(audit) = &app.audit {
-        audit.write(&user.name, &counted, method.as_str(), &path, response.status().as_u16());
+        entry.code = response.status().as_u16();
+        audit.write(&entry);
     }
     let encoding = headers.get(header::ACCEPT_ENCODING).and_then(|v| v.to_str().ok()).unwrap_or_default();
     reply::compress(response, encoding).await
+}
+
+/// The user as whom the request acts, if it may do what it asks; else the error or the answer.
+async fn admit(
+    app: &App,
+    certificate: Option<&User>,
+    headers: &HeaderMap,
+    entry: &mut Entry,
+) -> Result<User, Result<Response, ApiError>> {
+    let auth = &app.backend.auth;
+    let mut user = auth.authenticate(&app.backend, certificate, headers).await.map_err(Err)?;
+    entry.user = user.clone();
+    match impersonate::impersonated(&auth.index, &user, headers) {
+        Ok(None) => {}
+        Ok(Some(other)) => {
+            entry.impersonated = Some(other.clone());
+            user = other;
+        }
+        Err(Refused::Forbidden(error)) => return Err(Err(error)),
+        Err(Refused::Headers(why)) => {
+            let text = format!("Internal Server Error: {:?}: {why}\n", entry.uri);
+            return Err(Ok(reply::plain(StatusCode::INTERNAL_SERVER_ERROR, "text/plain; charset=utf-8", text)));
+        }
+    }
+    let decision = auth.decide(&user, &entry.asked);
+    let refusal = (!decision.allowed).then(|| entry.asked.refusal(&user, &decision.reason));
+    entry.decision = Some(decision);
+    match refusal {
+        None => Ok(user),
+        Some(error) => Err(Err(error)),
+    }
 }
 
 fn counted_as(target: &ResourceTarget) -> CountKey {
@@ -232,9 +285,27 @@ async fn other(app: &App, parts: &[&str], headers: &HeaderMap) -> ApiResult<Resp
     let accept = media::accept_header(headers);
     match parts {
         ["healthz" | "livez" | "readyz", ..] => Ok(reply::plain(StatusCode::OK, "text/plain; charset=utf-8", "ok")),
+        [".well-known", "openid-configuration"] => {
+            Ok(cached(reply::json_value(StatusCode::OK, &Keys::configuration(&app.address))))
+        }
+        ["openid", "v1", "jwks"] => {
+            let readable = |m: &str| matches!(m, "*/*" | "application/*" | "application/jwk-set+json");
+            if !accept.trim().is_empty() && !media::ranges(&accept).iter().any(|r| readable(r.media)) {
+                return Err(ApiError::not_acceptable("application/jwk-set+json"));
+            }
+            let set = app.backend.auth.keys.key_set().to_string();
+            Ok(cached(reply::plain(StatusCode::OK, "application/jwk-set+json", set)))
+        }
         ["version"] => Ok(reply::json_value(StatusCode::OK, &discovery::version())),
         ["openapi", rest @ ..] => app.openapi.answer(&app.backend, rest, headers, &accept).await,
         _ => discovery::answer(&app.backend.registry.catalog(), parts, &accept, &app.address)
             .unwrap_or_else(|| Err(ApiError::unknown_path())),
     }
+}
+
+/// Keys change with the data folder only.
+fn cached(mut response: Response) -> Response {
+    let value = http::HeaderValue::from_static("public, max-age=3600");
+    response.headers_mut().insert(header::CACHE_CONTROL, value);
+    response
 }

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::audit::Audit;
-use crate::auth::Authenticator;
+use crate::auth::{self, Auth};
 use crate::object::{self, Object};
 use crate::pki::{Pki, PkiError};
 use crate::resource::Registry;
@@ -153,15 +153,17 @@ impl Server {
         let listener = TcpListener::bind(config.listen).await.map_err(listening)?;
         let address = listener.local_addr().map_err(listening)?;
         let store = Store::open(&config.data_dir.join("store.db"))?;
-        let backend = Arc::new(Backend { store, registry: Registry::new(), stop: CancellationToken::new() });
+        let (registry, stop, auth) = (Registry::new(), CancellationToken::new(), Auth::new(&pki)?);
+        let backend = Arc::new(Backend { store, registry, stop, auth });
         let failed = |e: ApiError| StartError::Bootstrap(e.message);
         controllers::load_definitions(&backend).await.map_err(failed)?;
         controllers::ensure_namespaces(&backend).await.map_err(failed)?;
         let reachable = controllers::kubernetes::reachable(address, &config.extra_sans);
         controllers::kubernetes::ensure(&backend, reachable).await.map_err(failed)?;
+        auth::bootstrap::ensure(&backend).await.map_err(failed)?;
+        controllers::settle(&backend).await.map_err(failed)?;
         let app = Arc::new(App {
             backend: Arc::clone(&backend),
-            authenticator: Authenticator::new(pki.admin_token.clone()),
             audit,
             _lock: lock,
             openapi: openapi::Cache::default(),

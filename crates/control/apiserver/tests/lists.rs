@@ -5,7 +5,7 @@ mod common;
 
 use std::time::Duration;
 
-use common::{Api, CONFIGMAPS, WIDGETS, configmap, widget};
+use common::{Api, SECRETS, WIDGETS, secret, widget};
 use serde_json::{Value, json};
 
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
@@ -52,12 +52,12 @@ fn event(kind: &str, name: &str) -> (String, String) {
 async fn pages_are_consistent_while_others_write() {
     let api = Api::with_kinds().await;
     for name in ["a", "b", "c", "d", "e"] {
-        api.post(CONFIGMAPS, &configmap(name)).await.expect(201);
+        api.post(SECRETS, &secret(name)).await.expect(201);
     }
-    let first = api.get(&format!("{CONFIGMAPS}?limit=2")).await.expect(200);
+    let first = api.get(&format!("{SECRETS}?limit=2")).await.expect(200);
     assert_eq!(first.body["metadata"]["remainingItemCount"], 3);
-    api.delete(&format!("{CONFIGMAPS}/d")).await.expect(200);
-    api.post(CONFIGMAPS, &configmap("bb")).await.expect(201);
+    api.delete(&format!("{SECRETS}/d")).await.expect(200);
+    api.post(SECRETS, &secret("bb")).await.expect(201);
     let mut names: Vec<String> = Vec::new();
     let mut page = first;
     loop {
@@ -65,29 +65,29 @@ async fn pages_are_consistent_while_others_write() {
             page.body["items"].as_array().unwrap().iter().map(|i| i["metadata"]["name"].as_str().unwrap().to_owned()),
         );
         let Some(token) = page.body["metadata"]["continue"].as_str() else { break };
-        page = api.get(&format!("{CONFIGMAPS}?limit=2&continue={token}")).await.expect(200);
+        page = api.get(&format!("{SECRETS}?limit=2&continue={token}")).await.expect(200);
     }
     assert_eq!(names, ["a", "b", "c", "d", "e"]);
-    api.get(&format!("{CONFIGMAPS}?limit=2&continue=rubbish")).await.expect(400);
-    api.get(&format!("{CONFIGMAPS}?limit=x")).await.expect(400);
+    api.get(&format!("{SECRETS}?limit=2&continue=rubbish")).await.expect(400);
+    api.get(&format!("{SECRETS}?limit=x")).await.expect(400);
 }
 
 #[tokio::test]
 async fn versions_of_lists_mean_what_they_say() {
     let api = Api::start().await;
-    let first = api.post(CONFIGMAPS, &configmap("a")).await.expect(201).version();
-    api.post(CONFIGMAPS, &configmap("b")).await.expect(201);
+    let first = api.post(SECRETS, &secret("a")).await.expect(201).version();
+    api.post(SECRETS, &secret("b")).await.expect(201);
     let count = |a: common::Answer| a.expect(200).body["items"].as_array().unwrap().len();
-    assert_eq!(count(api.get(&format!("{CONFIGMAPS}?resourceVersion={first}&resourceVersionMatch=Exact")).await), 1);
+    assert_eq!(count(api.get(&format!("{SECRETS}?resourceVersion={first}&resourceVersionMatch=Exact")).await), 1);
     assert_eq!(
-        count(api.get(&format!("{CONFIGMAPS}?resourceVersion={first}&resourceVersionMatch=NotOlderThan")).await),
+        count(api.get(&format!("{SECRETS}?resourceVersion={first}&resourceVersionMatch=NotOlderThan")).await),
         2
     );
-    assert_eq!(count(api.get(&format!("{CONFIGMAPS}?resourceVersion=0")).await), 2);
-    let future = api.get(&format!("{CONFIGMAPS}?resourceVersion=1000000")).await.expect(504);
+    assert_eq!(count(api.get(&format!("{SECRETS}?resourceVersion=0")).await), 2);
+    let future = api.get(&format!("{SECRETS}?resourceVersion=1000000")).await.expect(504);
     assert_eq!(future.body["details"]["causes"][0]["reason"], "ResourceVersionTooLarge");
-    api.get(&format!("{CONFIGMAPS}?resourceVersion=x")).await.expect(400);
-    api.get(&format!("{CONFIGMAPS}?resourceVersionMatch=Exact")).await.expect(400);
+    api.get(&format!("{SECRETS}?resourceVersion=x")).await.expect(400);
+    api.get(&format!("{SECRETS}?resourceVersionMatch=Exact")).await.expect(400);
 }
 
 #[tokio::test]
@@ -133,9 +133,9 @@ async fn initial_events_end_with_a_bookmark() {
 #[tokio::test]
 async fn watches_end_in_time_and_with_the_server() {
     let api = Api::start().await;
-    let mut short = Stream::open(&api, "/api/v1/configmaps?watch=1&timeoutSeconds=1", "application/json").await;
+    let mut short = Stream::open(&api, "/api/v1/secrets?watch=1&timeoutSeconds=1", "application/json").await;
     assert_eq!(short.next().await, None);
-    let mut long = Stream::open(&api, "/api/v1/configmaps?watch=1", "application/json").await;
+    let mut long = Stream::open(&api, "/api/v1/secrets?watch=1", "application/json").await;
     api.server.shutdown().await;
     assert_eq!(long.next().await, None);
 }
@@ -155,13 +155,12 @@ async fn a_client_that_never_finishes_does_not_hold_up_the_end() {
 #[tokio::test]
 async fn a_watch_survives_a_restart_of_the_server() {
     let api = Api::start().await;
-    let rev = api.post(CONFIGMAPS, &configmap("a")).await.expect(201).version();
-    api.post(CONFIGMAPS, &configmap("b")).await.expect(201);
+    let rev = api.post(SECRETS, &secret("a")).await.expect(201).version();
+    api.post(SECRETS, &secret("b")).await.expect(201);
     let Api { server, dir, .. } = api;
     server.shutdown().await;
     let api = Api::start_in(dir).await;
-    let mut stream =
-        Stream::open(&api, &format!("{CONFIGMAPS}?watch=1&resourceVersion={rev}"), "application/json").await;
+    let mut stream = Stream::open(&api, &format!("{SECRETS}?watch=1&resourceVersion={rev}"), "application/json").await;
     assert_eq!(stream.named().await, event("ADDED", "b"));
 }
 
@@ -219,14 +218,14 @@ async fn selectors_select_and_bad_ones_are_refused() {
 async fn large_answers_are_compressed_for_those_who_can() {
     let api = Api::start().await;
     for i in 0..4 {
-        let mut object = configmap(&format!("c{i}"));
+        let mut object = secret(&format!("c{i}"));
         object["data"]["k"] = json!("x".repeat(100_000));
-        api.post(CONFIGMAPS, &object).await.expect(201);
+        api.post(SECRETS, &object).await.expect(201);
     }
-    let packed = common::answer(api.request("GET", CONFIGMAPS).header("accept-encoding", "gzip")).await;
+    let packed = common::answer(api.request("GET", SECRETS).header("accept-encoding", "gzip")).await;
     assert_eq!(packed.headers["content-encoding"], "gzip");
     assert!(packed.text.len() < 50_000);
-    assert!(api.get(CONFIGMAPS).await.headers.get("content-encoding").is_none());
+    assert!(api.get(SECRETS).await.headers.get("content-encoding").is_none());
 }
 
 #[tokio::test]

@@ -296,9 +296,13 @@ async fn who_may_ask_is_checked() {
     for path in ["/healthz", "/livez", "/readyz", "/version"] {
         answer(api.raw("GET", path)).await.expect(200);
     }
-    let nobody = answer(api.raw("GET", "/api/v1/namespaces")).await.expect(401);
-    assert_eq!(nobody.body["reason"], "Unauthorized");
-    answer(api.raw("GET", "/apis/none.example.com/v1/things")).await.expect(401);
+    let nobody = answer(api.raw("GET", "/api/v1/namespaces")).await.expect(403);
+    assert_eq!(
+        nobody.message(),
+        "namespaces is forbidden: User \"system:anonymous\" cannot list resource \"namespaces\" in API group \"\" at the \
+         cluster scope"
+    );
+    answer(api.raw("GET", "/apis/none.example.com/v1/things")).await.expect(403);
     answer(api.raw("GET", "/healthz").bearer_auth("wrong")).await.expect(401);
     api.get("/api/v1/namespaces").await.expect(200);
     let counts = api.server.request_counts();
@@ -306,9 +310,15 @@ async fn who_may_ask_is_checked() {
     let audit = std::fs::read_to_string(api.dir.path().join("audit.log")).unwrap();
     let last: Value = serde_json::from_str(audit.lines().last().unwrap()).unwrap();
     assert_eq!(
-        (&last["verb"], &last["resource"], &last["user"], &last["code"]),
-        (&json!("list"), &json!("namespaces"), &json!("admin"), &json!(200))
+        (&last["verb"], &last["objectRef"], &last["user"]["username"], &last["responseStatus"]),
+        (
+            &json!("list"),
+            &json!({"resource": "namespaces", "apiVersion": "v1"}),
+            &json!("admin"),
+            &json!({"metadata": {}, "code": 200})
+        )
     );
+    assert_eq!(last["annotations"]["authorization.k8s.io/decision"], "allow");
 }
 
 #[tokio::test]

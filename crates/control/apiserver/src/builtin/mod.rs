@@ -4,6 +4,7 @@ pub mod canonical;
 pub mod decode;
 pub mod protobuf;
 pub mod quantity;
+pub mod rbac;
 pub mod rules;
 pub mod strategy;
 

@@ -118,6 +118,7 @@ pub fn defaults(resource: &Resource, object: &mut Object) {
             }
         }
         ("apiextensions.k8s.io", _) => crate::crd::lifecycle::defaults(object),
+        (crate::auth::index::GROUP, plural) => super::rbac::defaults(plural, object),
         _ => {}
     }
 }
@@ -185,6 +186,7 @@ pub fn validate(resource: &Resource, object: &Object, old: Option<&Object>, sub:
         }
         ("coordination.k8s.io", "leases") => rules::lease::lease(object, &mut errors),
         ("apiextensions.k8s.io", _) => errors = crate::crd::lifecycle::validate(object, old),
+        (crate::auth::index::GROUP, plural) => errors = super::rbac::validate(plural, object, old),
         _ => {}
     }
     errors

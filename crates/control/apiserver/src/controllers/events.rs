@@ -56,16 +56,11 @@ fn last_seen(event: &Object) -> Option<Timestamp> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::resource::Registry;
-    use crate::store::Store;
     use serde_json::json;
-    use tokio_util::sync::CancellationToken;
 
     #[tokio::test]
     async fn old_events_go_and_young_ones_stay() {
-        let dir = tempfile::tempdir().unwrap();
-        let store = Store::open(&dir.path().join("s.db")).unwrap();
-        let backend = Backend { store, registry: Registry::new(), stop: CancellationToken::new() };
+        let (backend, _dir) = Backend::for_tests();
         super::super::ensure_namespaces(&backend).await.unwrap();
         let catalog = backend.registry.catalog();
         let events = catalog.find("", "v1", "events").unwrap();

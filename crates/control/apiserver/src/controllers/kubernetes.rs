@@ -132,7 +132,8 @@ mod tests {
     async fn the_service_follows_the_address_and_comes_back() {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::open(&dir.path().join("s.db")).unwrap();
-        let backend = Backend { store, registry: Registry::new(), stop: CancellationToken::new() };
+        let auth = crate::auth::Auth::for_tests();
+        let backend = Backend { store, registry: Registry::new(), stop: CancellationToken::new(), auth };
         super::super::ensure_namespaces(&backend).await.unwrap();
         let catalog = backend.registry.catalog();
         let endpoints = catalog.find("", "v1", "endpoints").unwrap();

@@ -1,12 +1,13 @@
 //! What happens without a request: garbage collection, the end of namespaces and definitions, expiry of events,
 //! compaction.
 //!
-//! One task reads all changes in order and hands them to [`gc`] and [`ends`]; what they could not do yet is tried again
+//! One task reads all changes in order and hands them to [`gc`], [`ends`] and [`identity`]; what they could not do yet is tried again
 //! with the next change, or after a second.
 
 pub mod ends;
 pub mod events;
 pub mod gc;
+pub mod identity;
 pub mod kubernetes;
 
 use std::collections::VecDeque;
@@ -64,6 +65,11 @@ pub async fn ensure_namespaces(backend: &Backend) -> ApiResult<()> {
     Ok(())
 }
 
+/// Gives the first namespaces and roles what their controllers would give them.
+pub async fn settle(backend: &Backend) -> ApiResult<()> {
+    identity::settle(backend, &NAMESPACES).await
+}
+
 /// Starts all controllers.
 pub fn spawn(backend: &Arc<Backend>, tasks: &TaskTracker) {
     tasks.spawn(compact(Arc::clone(backend)));
@@ -86,8 +92,9 @@ async fn follow_all(backend: &Backend) {
     'anew: loop {
         let mut collector = gc::Collector::default();
         let mut ends = ends::Ends::default();
+        let mut identity = identity::Identity::default();
         let mut at = backend.store.revision();
-        if let Err(error) = scan(backend, &mut collector, &mut ends).await {
+        if let Err(error) = scan(backend, &mut collector, &mut ends, &mut identity).await {
             tracing::warn!(%error, "the store could not be read for garbage collection");
             tokio::time::sleep(RETRY).await;
             continue;
@@ -111,9 +118,10 @@ async fn follow_all(backend: &Backend) {
                 for event in &events {
                     collector.see(backend, event);
                     ends.see(event);
+                    identity.see(event);
                 }
             }
-            let waiting = collector.work(backend).await | ends.work(backend).await;
+            let waiting = collector.work(backend).await | ends.work(backend).await | identity.work(backend).await;
             tokio::select! {
                 changed = news.changed() => if changed.is_err() { return },
                 () = tokio::time::sleep(RETRY), if waiting => {}
@@ -122,7 +130,12 @@ async fn follow_all(backend: &Backend) {
     }
 }
 
-async fn scan(backend: &Backend, collector: &mut gc::Collector, ends: &mut ends::Ends) -> ApiResult<()> {
+async fn scan(
+    backend: &Backend,
+    collector: &mut gc::Collector,
+    ends: &mut ends::Ends,
+    identity: &mut identity::Identity,
+) -> ApiResult<()> {
     for storage in backend.store.resources_in_use(None).await.map_err(store_failed)? {
         let storage: Arc<str> = storage.into();
         let mut query = ListQuery { resource: Arc::clone(&storage), ns: None, after: None, at: None, limit: 256 };
@@ -141,6 +154,7 @@ async fn scan(backend: &Backend, collector: &mut gc::Collector, ends: &mut ends:
                 };
                 collector.see(backend, &event);
                 ends.see(&event);
+                identity.see(&event);
             }
             match last {
                 Some(last) if page.more => (query.after, query.at) = (Some(last), Some(page.rev)),

@@ -22,6 +22,11 @@ pub fn of(resource: &Resource, style: &Style) -> Vec<(String, Value)> {
     let base = format!("/{}", path_of(&resource.group, &resource.version));
     let scoped = if resource.namespaced { format!("{base}/namespaces/{{namespace}}") } else { base.clone() };
     let plural = &resource.plural;
+    if resource.is_review() {
+        let made =
+            json!({"post": operation(resource, style, "post", ""), "parameters": parameters(resource, style, false)});
+        return vec![(format!("{scoped}/{plural}"), made)];
+    }
     let mut out = vec![
         (format!("{scoped}/{plural}"), collection(resource, style)),
         (format!("{scoped}/{plural}/{{name}}"), item(resource, style, false)),

@@ -4,6 +4,7 @@ use http::StatusCode;
 use serde_json::{Value, json};
 
 use super::{ATTEMPTS, Backend, Change, Request, Stored, names, strategy, write_failed};
+use crate::auth::{escalation, reviews, token_request};
 use crate::crd::lifecycle;
 use crate::fields::Scope;
 use crate::fields::options::Options;
@@ -16,6 +17,12 @@ use crate::store::{Guard, WriteError};
 /// Creates the object of the body.
 pub async fn create(backend: &Backend, request: &mut Request) -> ApiResult<Response> {
     Options::Create.validate(&request.query)?;
+    if request.resource().is_review() {
+        return reviews::create(backend, request).await;
+    }
+    if request.target.sub == "token" {
+        return token_request::create(backend, request).await;
+    }
     let change = request.change()?;
     let (value, twice) = request.decode()?;
     let Value::Object(mut object) = value else {
@@ -42,6 +49,7 @@ pub async fn create(backend: &Backend, request: &mut Request) -> ApiResult<Respo
 impl Backend {
     /// Creates a decoded object, its namespace permitting.
     pub async fn insert(&self, change: &Change, resource: &Resource, object: Object, ns: &str) -> ApiResult<Stored> {
+        escalation::check(&self.auth.index, &change.user, resource, ns, &object, None)?;
         let generate = object::name(&object).is_empty();
         let prefix = object::meta_str(&object, "generateName").to_owned();
         for _ in 0..ATTEMPTS {

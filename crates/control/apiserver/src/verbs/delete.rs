@@ -54,6 +54,8 @@ pub async fn delete(backend: &Backend, request: &Request) -> ApiResult<Response>
     let target = &request.target;
     let resource = request.resource();
     match backend.remove(&change, resource, &target.ns, &target.name, &options).await? {
+        // Upstream answers with the object itself for a few kinds.
+        Deleted::Gone(stored) if resource.is("", "serviceaccounts") => reply::stored(request, StatusCode::OK, &stored),
         Deleted::Waiting(stored) => reply::stored(request, StatusCode::OK, &stored),
         Deleted::Gone(stored) => {
             let uid = object::meta_str(&backend.load(resource, &stored)?, "uid").to_owned();
@@ -190,6 +192,7 @@ impl Backend {
         if resource.group == "apiextensions.k8s.io" {
             self.definition_changed(&key.name, &stored, true);
         }
+        self.auth.index.see(&key.resource, &key.ns, &key.name, rev, None);
         Ok(stored)
     }
 }

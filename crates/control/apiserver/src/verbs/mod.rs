@@ -18,7 +18,7 @@ use bytes::Bytes;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-use crate::auth::User;
+use crate::auth::{Auth, User};
 use crate::builtin::protobuf::{self, BadBody};
 use crate::fields::options::manager_of;
 use crate::media::{self, Accept};
@@ -39,6 +39,8 @@ pub struct Backend {
     pub registry: Registry,
     /// Ends watches when the server stops.
     pub stop: CancellationToken,
+    /// Users and rights.
+    pub auth: Auth,
 }
 
 /// A decoded request for a resource.
@@ -277,7 +279,16 @@ impl Backend {
         if resource.group == "apiextensions.k8s.io" {
             self.definition_changed(&key.name, &stored, gone);
         }
+        self.auth.index.see(&key.resource, &key.ns, &key.name, rev, (!gone).then_some(&stored.tail));
         Ok(stored)
+    }
+
+    #[cfg(test)]
+    pub fn for_tests() -> (Self, tempfile::TempDir) {
+        let dir = tempfile::tempdir().unwrap_or_else(|e| unreachable!("a folder for tests: {e}"));
+        let store = Store::open(&dir.path().join("s.db")).unwrap_or_else(|e| unreachable!("a store for tests: {e}"));
+        let (registry, stop, auth) = (Registry::new(), CancellationToken::new(), Auth::for_tests());
+        (Self { store, registry, stop, auth }, dir)
     }
 
     /// Serves a definition as it now is.

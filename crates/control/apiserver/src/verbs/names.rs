@@ -12,13 +12,16 @@ const MAX_ANNOTATIONS: usize = 256 << 10;
 const LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start \
     and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is \
     '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
-const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', \
+/// Error text.
+pub const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', \
     and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is \
     '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
-const QUALIFIED: &str = "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with \
+/// Error text.
+pub const QUALIFIED: &str = "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with \
     an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is \
     '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
-const VALUE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and \
+/// Error text.
+pub const VALUE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and \
     must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for \
     validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
 
@@ -48,6 +51,14 @@ pub fn is_qualified_name(text: &str) -> bool {
     prefix.is_none_or(is_dns_subdomain) && !name.is_empty() && is_label_value(name)
 }
 
+/// What is wrong with a name that need only be one segment of a path.
+pub fn path_segment_errors(name: &str) -> Vec<String> {
+    if name == "." || name == ".." {
+        return vec![format!("may not be '{name}'")];
+    }
+    ['/', '%'].iter().filter(|c| name.contains(**c)).map(|c| format!("may not contain '{c}'")).collect()
+}
+
 /// Value of a label.
 pub fn is_label_value(text: &str) -> bool {
     let edge = |c: Option<u8>| c.is_some_and(|b| b.is_ascii_alphanumeric());
@@ -64,6 +75,9 @@ pub fn validate(resource: &Resource, object: &Object, errors: &mut Vec<FieldErro
     let label_only = resource.is("", "namespaces");
     if own.is_empty() {
         errors.push(FieldError::required("metadata.name", "name or generateName is required"));
+    } else if resource.group == crate::auth::index::GROUP {
+        let wrong = path_segment_errors(own).into_iter();
+        errors.extend(wrong.map(|detail| FieldError::invalid("metadata.name", &json!(own), detail)));
     } else if label_only && !is_dns_label(own) {
         errors.push(FieldError::invalid("metadata.name", &json!(own), LABEL));
     } else if !is_dns_subdomain(own) {

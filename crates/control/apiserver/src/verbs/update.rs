@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{ATTEMPTS, Backend, Change, Request, Stored, strategy, write_failed};
+use crate::auth::escalation;
 use crate::crd::lifecycle;
 use crate::fields::options::Options;
 use crate::fields::{self, Scope};
@@ -81,6 +82,7 @@ impl Backend {
             if !change.applied {
                 scope.update(Some(&before), &mut wanted);
             }
+            escalation::check(&self.auth.index, &change.user, resource, ns, &wanted, Some(&before))?;
             strategy::prepare_update(resource, &mut wanted, &before, &change.sub);
             strategy::validate(resource, &wanted, Some(&before), &change.sub)?;
             strategy::warnings(resource, &wanted, false).into_iter().for_each(|text| change.warn(text));

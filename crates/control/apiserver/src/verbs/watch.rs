@@ -281,7 +281,8 @@ mod tests {
     async fn history_that_is_gone_is_told_within_the_stream() {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::open(&dir.path().join("s.db")).unwrap();
-        let backend = Backend { store, registry: Registry::new(), stop: CancellationToken::new() };
+        let auth = crate::auth::Auth::for_tests();
+        let backend = Backend { store, registry: Registry::new(), stop: CancellationToken::new(), auth };
         crate::controllers::ensure_namespaces(&backend).await.unwrap();
         backend.store.compact(3).await.unwrap();
         let catalog = backend.registry.catalog();
@@ -291,6 +292,7 @@ mod tests {
                 store: Store::open(&dir.path().join("s.db")).unwrap(),
                 registry: Registry::new(),
                 stop: CancellationToken::new(),
+                auth: crate::auth::Auth::for_tests(),
             };
             let watch = Watch {
                 resource: Arc::clone(catalog.find("", "v1", "namespaces").unwrap()),

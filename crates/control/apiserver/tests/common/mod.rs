@@ -199,3 +199,10 @@ pub fn configmap(name: &str) -> Value {
 }
 
 pub const CONFIGMAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+/// A Secret. No controller puts one into a namespace by itself, as it does with ConfigMaps.
+pub fn secret(name: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "data": {"k": "dg=="}})
+}
+
+pub const SECRETS: &str = "/api/v1/namespaces/default/secrets";

@@ -1,0 +1,132 @@
+//! Nobody gives what they do not have: checks of roles and bindings before they are stored.
+//!
+//! Follows `k8s.io/kubernetes/pkg/registry/rbac` (policybased storages, escalation_check).
+
+use serde_json::{Value, json};
+
+use super::attributes::Attributes;
+use super::index::{GROUP, Index};
+use super::rules::{self, Rule, quoted, quoted_list};
+use super::user::{MASTERS, User};
+use crate::object::{self, Object, metadata_mut};
+use crate::resource::Resource;
+use crate::status::{ApiError, ApiResult};
+
+/// Checks a role or binding that `user` wants to store in `ns`; `old` is its former state. Other kinds pass.
+pub fn check(
+    index: &Index,
+    user: &User,
+    resource: &Resource,
+    ns: &str,
+    object: &Object,
+    old: Option<&Object>,
+) -> ApiResult<()> {
+    if resource.group != GROUP || user.is_in(MASTERS) {
+        return Ok(());
+    }
+    match resource.plural.as_str() {
+        "roles" | "clusterroles" => role(index, user, resource, ns, object, old),
+        "rolebindings" | "clusterrolebindings" => binding(index, user, resource, ns, object, old),
+        _ => Ok(()),
+    }
+}
+
+fn role(
+    index: &Index,
+    user: &User,
+    resource: &Resource,
+    ns: &str,
+    object: &Object,
+    old: Option<&Object>,
+) -> ApiResult<()> {
+    let name = object::name(object);
+    let asked = Attributes {
+        ns: ns.to_owned(),
+        // A create has no name on its path.
+        name: if old.is_some() { name.to_owned() } else { String::new() },
+        ..Attributes::of("escalate", GROUP, &resource.plural, "")
+    };
+    if index.decide(user, &asked).allowed || old.is_some_and(|old| only_collected(object, old)) {
+        return Ok(());
+    }
+    let refused = |why: &str| ApiError::forbidden(GROUP, &resource.plural, name, why);
+    confirm(index, user, ns, &rules::rules_of(object)).map_err(|why| refused(&why))?;
+    if aggregates(object) || old.is_some_and(aggregates) {
+        let star = || vec!["*".to_owned()];
+        let all = [
+            Rule { verbs: star(), api_groups: star(), resources: star(), ..Rule::default() },
+            Rule { verbs: star(), non_resource_urls: star(), ..Rule::default() },
+        ];
+        confirm(index, user, ns, &all)
+            .map_err(|_| refused("must have cluster-admin privileges to use the aggregationRule"))?;
+    }
+    Ok(())
+}
+
+fn aggregates(role: &Object) -> bool {
+    let selectors = role.get("aggregationRule").and_then(|r| r.get("clusterRoleSelectors"));
+    selectors.and_then(Value::as_array).is_some_and(|s| !s.is_empty())
+}
+
+fn binding(
+    index: &Index,
+    user: &User,
+    resource: &Resource,
+    ns: &str,
+    object: &Object,
+    old: Option<&Object>,
+) -> ApiResult<()> {
+    if old.is_some_and(|old| only_collected(object, old)) {
+        return Ok(());
+    }
+    let reference = object.get("roleRef").cloned().unwrap_or_default();
+    let text = |key: &str| reference.get(key).and_then(Value::as_str).unwrap_or_default();
+    let plural = match text("kind") {
+        "Role" => "roles",
+        "ClusterRole" => "clusterroles",
+        other => {
+            return Err(ApiError::internal(format!("unsupported role reference kind: {}", quoted(other))));
+        }
+    };
+    let asked = Attributes {
+        ns: ns.to_owned(),
+        name: text("name").to_owned(),
+        ..Attributes::of("bind", text("apiGroup"), plural, "")
+    };
+    if index.decide(user, &asked).allowed {
+        return Ok(());
+    }
+    let granted = index.rules_of_role(ns, text("kind"), text("name"))?;
+    confirm(index, user, ns, &granted)
+        .map_err(|why| ApiError::forbidden(GROUP, &resource.plural, object::name(object), &why))
+}
+
+/// Whether the user holds all these rules where the object lives.
+fn confirm(index: &Index, user: &User, ns: &str, wanted: &[Rule]) -> Result<(), String> {
+    let (owned, errors) = index.rules_for(user, ns);
+    let missing = rules::missing(&owned, wanted);
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let errors = if errors.is_empty() { errors } else { format!("; resolution errors: [{errors}]") };
+    Err(format!(
+        "user {} (groups={}) is attempting to grant RBAC permissions not currently held:\n{}{errors}",
+        quoted(&user.name),
+        quoted_list(&user.groups),
+        rules::describe(&missing)
+    ))
+}
+
+/// Whether an update changes only what garbage collection changes.
+fn only_collected(object: &Object, old: &Object) -> bool {
+    let bare = |object: &Object| {
+        let mut object = object.clone();
+        let meta = metadata_mut(&mut object);
+        for key in ["ownerReferences", "finalizers", "selfLink", "managedFields", "resourceVersion"] {
+            meta.shift_remove(key);
+        }
+        object.retain(|_, v| !v.is_null());
+        json!(object)
+    };
+    bare(object) == bare(old)
+}

@@ -1,0 +1,139 @@
+//! Who asks and what they may.
+//!
+//! [`Auth::authenticate`] finds the user by certificate or token, [`impersonate`] lets it act as another one,
+//! [`attributes`] says what the request is in terms of rules, and [`Auth::decide`] looks into [`index`] whether it is
+//! allowed. [`escalation`] keeps users from giving more than they have, [`reviews`] answers questions about all that,
+//! [`tokens`] and [`token_request`] make and check tokens of service accounts, [`bootstrap`] holds the first roles.
+
+pub mod attributes;
+pub mod bootstrap;
+pub mod escalation;
+pub mod impersonate;
+pub mod index;
+pub mod keys;
+pub mod reviews;
+pub mod rules;
+pub mod token_request;
+pub mod tokens;
+pub mod user;
+
+use http::{HeaderMap, header};
+use jiff::Timestamp;
+use subtle::ConstantTimeEq as _;
+
+pub use attributes::Attributes;
+pub use index::Decision;
+pub use user::{User, user_of_certificate};
+
+use crate::pki::{Pki, PkiError};
+use crate::status::{ApiError, ApiResult};
+use crate::verbs::Backend;
+
+/// Everything about users and rights that lives as long as the server.
+pub struct Auth {
+    /// Roles, bindings and service accounts.
+    pub index: index::Index,
+    /// Signs and checks tokens of service accounts.
+    pub keys: keys::Keys,
+    /// The CA's certificate, PEM, for those who get a token.
+    pub ca: String,
+    admin_token: String,
+}
+
+impl Auth {
+    /// With the keys and the administrator's token of the data folder.
+    pub fn new(pki: &Pki) -> Result<Self, PkiError> {
+        Ok(Self {
+            index: index::Index::default(),
+            keys: keys::Keys::from_pem(&pki.account_key)?,
+            ca: pki.ca.clone(),
+            admin_token: pki.admin_token.clone(),
+        })
+    }
+
+    /// Whether `user` may do what is asked. Reads memory only.
+    pub fn decide(&self, user: &User, asked: &Attributes) -> Decision {
+        self.index.decide(user, asked)
+    }
+
+    /// The user: by certificate, else by token, else anonymous. A wrong token is an error, not anonymous.
+    pub async fn authenticate(
+        &self,
+        backend: &Backend,
+        certificate: Option<&User>,
+        headers: &HeaderMap,
+    ) -> ApiResult<User> {
+        if let Some(user) = certificate {
+            return Ok(user.clone());
+        }
+        let Some(token) = bearer(headers)? else { return Ok(User::anonymous()) };
+        match self.user_of_token(backend, token, None).await {
+            Ok((user, _)) => Ok(user),
+            Err(why) => {
+                tracing::debug!(why, "a token was refused");
+                Err(ApiError::unauthorized())
+            }
+        }
+    }
+
+    /// Whose a token is, with the asked audiences (this server's if `None`) that it is for.
+    pub async fn user_of_token(
+        &self,
+        backend: &Backend,
+        token: &str,
+        audiences: Option<&[String]>,
+    ) -> Result<(User, Vec<String>), String> {
+        if bool::from(self.admin_token.as_bytes().ct_eq(token.as_bytes())) {
+            // A token that knows no audience is for whom it is asked.
+            let audiences = audiences.map_or_else(|| vec![keys::ISSUER.to_owned()], <[String]>::to_vec);
+            return Ok((User::administrator(), audiences));
+        }
+        tokens::user_of(self, backend, token, audiences, Timestamp::now()).await
+    }
+
+    #[cfg(test)]
+    pub fn for_tests() -> Self {
+        let pem = rcgen::KeyPair::generate().map(|k| k.serialize_pem()).unwrap_or_default();
+        let keys = keys::Keys::from_pem(&pem).unwrap_or_else(|e| unreachable!("a fresh key is good: {e}"));
+        Self { index: index::Index::default(), keys, ca: "CA".to_owned(), admin_token: "secret".to_owned() }
+    }
+}
+
+/// The bearer token of a request; other schemes are passed over, as upstream does.
+fn bearer(headers: &HeaderMap) -> ApiResult<Option<&str>> {
+    let Some(value) = headers.get(header::AUTHORIZATION) else { return Ok(None) };
+    let text = value.to_str().map_err(|_| ApiError::unauthorized())?.trim();
+    let mut words = text.splitn(3, ' ');
+    let scheme = words.next().unwrap_or_default();
+    let token = words.next().filter(|t| !t.is_empty());
+    Ok(token.filter(|_| scheme.eq_ignore_ascii_case("bearer")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(value: &str) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        headers.insert(header::AUTHORIZATION, value.parse().unwrap());
+        headers
+    }
+
+    #[test]
+    fn bearer_tokens_are_found() {
+        assert_eq!(bearer(&headers("Bearer a")).unwrap(), Some("a"));
+        assert_eq!(bearer(&headers("bearer a b")).unwrap(), Some("a"));
+        assert_eq!(bearer(&headers("Basic a")).unwrap(), None);
+        assert_eq!(bearer(&headers("Bearer  a")).unwrap(), None);
+        assert_eq!(bearer(&headers("Bearer")).unwrap(), None);
+    }
+
+    #[tokio::test]
+    async fn tokens_must_match_and_wrong_ones_are_not_anonymous() {
+        let (backend, _dir) = Backend::for_tests();
+        let user = async |value: &str| backend.auth.authenticate(&backend, None, &headers(value)).await;
+        assert_eq!(user("Bearer secret").await.unwrap().name, "admin");
+        assert_eq!(user("Bearer secreT").await.unwrap_err().code, 401);
+        assert_eq!(user("Basic secret").await.unwrap(), User::anonymous());
+    }
+}

@@ -1,0 +1,324 @@
+//! What every namespace has for its programs: the service account `default` and the CA in `kube-root-ca.crt`; tokens in
+//! Secrets; and cluster roles that are made of others.
+//!
+//! Follows the controllers serviceaccount, serviceaccount-token, root-ca-certificate-publisher and
+//! clusterrole-aggregation of `k8s.io/kubernetes/pkg/controller`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+
+use super::gc::unversioned;
+use crate::auth::index::GROUP;
+use crate::auth::rules;
+use crate::auth::tokens::{self, ACCOUNT_NAME, ACCOUNT_UID, SECRET_TYPE};
+use crate::object::{self, Object, child, metadata_mut};
+use crate::resource::Resource;
+use crate::route::Verb;
+use crate::selectors::Selector;
+use crate::status::{ApiError, ApiResult};
+use crate::store::Event;
+use crate::verbs::delete::Options;
+use crate::verbs::{Backend, Change};
+
+/// Name of the ConfigMap with the CA.
+const ROOT_CA: &str = "kube-root-ca.crt";
+const DESCRIPTION: &str = "kubernetes.io/description";
+/// Text that the ConfigMap carries, as clients know it.
+const DESCRIBED: &str = "Contains a CA bundle that can be used to verify the kube-apiserver when using internal endpoints \
+    such as the internal service IP or kubernetes.default.svc. No other usage is guaranteed across distributions of \
+    Kubernetes clusters.";
+/// Name of the service account of each namespace.
+const DEFAULT: &str = "default";
+/// Rounds of collecting at the start; roles that collect collectors in a longer row are whole a moment later.
+const PASSES: usize = 4;
+
+/// Namespace and name.
+type Place = (String, String);
+
+/// What is to be looked at.
+#[derive(Default)]
+pub struct Identity {
+    namespaces: BTreeSet<String>,
+    secrets: BTreeSet<Place>,
+    /// Secrets with tokens, by service account.
+    by_account: BTreeMap<Place, BTreeSet<String>>,
+    roles: bool,
+}
+
+impl Identity {
+    /// Notes a change.
+    pub fn see(&mut self, event: &Event) {
+        let load = || object::from_tail("", "", event.rev, &event.body).unwrap_or_default();
+        match &*event.resource {
+            "namespaces" => {
+                if event.deleted || object::is_deleting(&load()) {
+                    self.namespaces.remove(&event.name);
+                } else {
+                    self.namespaces.insert(event.name.clone());
+                }
+            }
+            "configmaps" if event.name == ROOT_CA => {
+                self.namespaces.insert(event.ns.clone());
+            }
+            "serviceaccounts" => {
+                if event.deleted && event.name == DEFAULT {
+                    self.namespaces.insert(event.ns.clone());
+                }
+                let place = (event.ns.clone(), event.name.clone());
+                let secrets = self.by_account.get(&place).into_iter().flatten();
+                self.secrets.extend(secrets.map(|name| (event.ns.clone(), name.clone())));
+            }
+            "secrets" => self.see_secret(event, &load),
+            "rbac.authorization.k8s.io/clusterroles" => self.roles = true,
+            _ => {}
+        }
+    }
+
+    fn see_secret(&mut self, event: &Event, load: &dyn Fn() -> Object) {
+        // Most Secrets are none of ours; parsing each would cost.
+        if !event.body.windows(SECRET_TYPE.len()).any(|w| w == SECRET_TYPE.as_bytes()) {
+            return;
+        }
+        let secret = load();
+        if secret.get("type").and_then(Value::as_str) != Some(SECRET_TYPE) {
+            return;
+        }
+        let account = (event.ns.clone(), annotation(&secret, ACCOUNT_NAME).to_owned());
+        let place = (event.ns.clone(), event.name.clone());
+        if event.deleted {
+            if let Some(names) = self.by_account.get_mut(&account) {
+                names.remove(&event.name);
+                if names.is_empty() {
+                    self.by_account.remove(&account);
+                }
+            }
+            self.secrets.remove(&place);
+            return;
+        }
+        self.by_account.entry(account).or_default().insert(event.name.clone());
+        self.secrets.insert(place);
+    }
+
+    /// Does what can be done now. True if something has to be tried again.
+    pub async fn work(&mut self, backend: &Backend) -> bool {
+        for ns in std::mem::take(&mut self.namespaces) {
+            if !done(furnish(backend, &ns).await, &ns) {
+                self.namespaces.insert(ns);
+            }
+        }
+        for (ns, name) in std::mem::take(&mut self.secrets) {
+            if !done(fill(backend, &ns, &name).await, &name) {
+                self.secrets.insert((ns, name));
+            }
+        }
+        if self.roles {
+            self.roles = !done(aggregate(backend).await.map(drop), "cluster roles");
+        }
+        self.roles || !self.namespaces.is_empty() || !self.secrets.is_empty()
+    }
+}
+
+fn done(result: ApiResult<()>, what: &str) -> bool {
+    match result {
+        Ok(()) => true,
+        // Gone, going or changed: what did that is told as a change of its own.
+        Err(ApiError { code: 404 | 409, .. }) => true,
+        Err(error) if error.details.iter().any(|d| d.causes.iter().any(|c| c.reason == "NamespaceTerminating")) => true,
+        Err(error) => {
+            tracing::debug!(%error, what, "identity is tried again");
+            false
+        }
+    }
+}
+
+fn annotation<'a>(object: &'a Object, key: &str) -> &'a str {
+    let all = object::metadata(object).get("annotations");
+    all.and_then(|a| a.get(key)).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// Gives a namespace what it must have.
+async fn furnish(backend: &Backend, ns: &str) -> ApiResult<()> {
+    let catalog = backend.registry.catalog();
+    let core = |plural: &str| catalog.find("", "v1", plural).ok_or_else(ApiError::unknown_path);
+    if uid_of_account(backend, ns, DEFAULT).await?.is_none() {
+        let account = named(ns, DEFAULT);
+        let change = Change::own(Verb::Create, "service-account-controller");
+        made(backend.insert(&change, core("serviceaccounts")?, account, ns).await)?;
+    }
+    let maps = core("configmaps")?;
+    let fresh = |mut map: Object| {
+        map.insert("data".into(), json!({"ca.crt": backend.auth.ca}));
+        map.shift_remove("binaryData");
+        child(metadata_mut(&mut map), "annotations").insert(DESCRIPTION.into(), json!(DESCRIBED));
+        map
+    };
+    let publisher = |verb| Change::own(verb, "root-ca-cert-publisher");
+    match backend.stored(&maps.key(ns, ROOT_CA)).await? {
+        None => made(backend.insert(&publisher(Verb::Create), maps, fresh(named(ns, ROOT_CA)), ns).await),
+        Some(stored) => {
+            let map = backend.load(maps, &stored)?;
+            let good = map.get("data") == Some(&json!({"ca.crt": backend.auth.ca}));
+            if good && !annotation(&map, DESCRIPTION).is_empty() {
+                return Ok(());
+            }
+            let make = |before: &Object| Ok(fresh(unversioned(before)));
+            backend.change(&publisher(Verb::Update), maps, ns, ROOT_CA, make).await.map(drop)
+        }
+    }
+}
+
+/// From the store: the index may hear of a deletion later than this task.
+async fn uid_of_account(backend: &Backend, ns: &str, name: &str) -> ApiResult<Option<String>> {
+    let catalog = backend.registry.catalog();
+    let accounts = catalog.find("", "v1", "serviceaccounts").ok_or_else(ApiError::unknown_path)?;
+    let Some(stored) = backend.stored(&accounts.key(ns, name)).await? else { return Ok(None) };
+    Ok(Some(object::meta_str(&backend.load(accounts, &stored)?, "uid").to_owned()))
+}
+
+fn named(ns: &str, name: &str) -> Object {
+    let mut out = Object::new();
+    out.insert("metadata".into(), json!({"name": name, "namespace": ns}));
+    out
+}
+
+fn made<T>(result: ApiResult<T>) -> ApiResult<()> {
+    match result {
+        Err(error) if error.reason != "AlreadyExists" => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Puts a token into a Secret that asks for one, or removes it when its service account is gone.
+async fn fill(backend: &Backend, ns: &str, name: &str) -> ApiResult<()> {
+    let catalog = backend.registry.catalog();
+    let secrets = catalog.find("", "v1", "secrets").ok_or_else(ApiError::unknown_path)?;
+    let Some(stored) = backend.stored(&secrets.key(ns, name)).await? else { return Ok(()) };
+    let secret = backend.load(secrets, &stored)?;
+    if object::is_deleting(&secret) {
+        return Ok(());
+    }
+    let (account, wanted) = (annotation(&secret, ACCOUNT_NAME), annotation(&secret, ACCOUNT_UID));
+    let found = uid_of_account(backend, ns, account).await?;
+    let Some(uid) = found.filter(|uid| wanted.is_empty() || uid == wanted) else {
+        let options = Options { uid: Some(object::meta_str(&secret, "uid").to_owned()), ..Options::default() };
+        let change = Change::own(Verb::Delete, "tokens-controller");
+        return backend.remove(&change, secrets, ns, name, &options).await.map(drop);
+    };
+    let mut next = secret.clone();
+    let data = child(&mut next, "data");
+    data.insert("ca.crt".into(), json!(STANDARD.encode(&backend.auth.ca)));
+    let absent = |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or_default().is_empty();
+    if absent(data.get("namespace")) {
+        data.insert("namespace".into(), json!(STANDARD.encode(ns)));
+    }
+    if absent(data.get("token")) {
+        let claims = tokens::legacy_claims(ns, account, &uid, name);
+        let token = backend.auth.keys.sign(&claims).map_err(ApiError::internal)?;
+        data.insert("token".into(), json!(STANDARD.encode(token)));
+    }
+    if Some(&json!(data)) == secret.get("data") {
+        return Ok(());
+    }
+    child(metadata_mut(&mut next), "annotations").insert(ACCOUNT_UID.into(), json!(uid));
+    // With its version: a change that came between is seen and makes this run again.
+    backend
+        .change(&Change::own(Verb::Update, "tokens-controller"), secrets, ns, name, |_| Ok(next.clone()))
+        .await
+        .map(drop)
+}
+
+/// Does all that can be done before the first request: namespaces and cluster roles are whole from the start.
+pub async fn settle(backend: &Backend, namespaces: &[&str]) -> ApiResult<()> {
+    futures::future::try_join_all(namespaces.iter().map(|ns| furnish(backend, ns))).await?;
+    for _ in 0..PASSES {
+        if !aggregate(backend).await? {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Collects the rules of cluster roles that are made of others once. True if something changed, which others may collect
+/// in turn.
+async fn aggregate(backend: &Backend) -> ApiResult<bool> {
+    let catalog = backend.registry.catalog();
+    let roles = catalog.find(GROUP, "v1", "clusterroles").ok_or_else(ApiError::unknown_path)?;
+    let mut all = Vec::new();
+    for row in backend.select(roles, "", &Selector::default()).await?.1 {
+        all.push(roles.load(row.rev, &row.body).map_err(ApiError::internal)?);
+    }
+    let mut changed = false;
+    for role in &all {
+        let selectors = role.get("aggregationRule").and_then(|r| r.get("clusterRoleSelectors"));
+        let Some(selectors) = selectors.and_then(Value::as_array) else { continue };
+        let mut wanted = Vec::new();
+        for selector in selectors {
+            for other in all.iter().filter(|o| object::name(o) != object::name(role) && matches(selector, o)) {
+                for rule in rules::rules_of(other) {
+                    if !wanted.contains(&rule) {
+                        wanted.push(rule);
+                    }
+                }
+            }
+        }
+        if wanted != rules::rules_of(role) {
+            collect(backend, roles, object::name(role), &rules::to_json(&wanted)).await?;
+            changed = true;
+        }
+    }
+    Ok(changed)
+}
+
+async fn collect(backend: &Backend, roles: &Resource, name: &str, wanted: &Value) -> ApiResult<()> {
+    let mut change = Change::own(Verb::Update, "clusterrole-aggregation-controller");
+    "clusterrole-aggregation-controller".clone_into(&mut change.manager);
+    let make = |before: &Object| {
+        let mut next = unversioned(before);
+        next.insert("rules".into(), wanted.clone());
+        Ok(next)
+    };
+    backend.change(&change, roles, "", name, make).await.map(drop)
+}
+
+/// Whether an object's labels match a selector of `meta/v1`. A selector that says nothing matches all.
+fn matches(selector: &Value, object: &Object) -> bool {
+    let label = |key: &str| object::metadata(object).get("labels").and_then(|l| l.get(key));
+    let mut exact = selector.get("matchLabels").and_then(Value::as_object).into_iter().flatten();
+    let mut others = selector.get("matchExpressions").and_then(Value::as_array).into_iter().flatten();
+    exact.all(|(key, value)| label(key) == Some(value))
+        && others.all(|expression| {
+            let text = |key: &str| expression.get(key).and_then(Value::as_str).unwrap_or_default();
+            let found = label(text("key"));
+            let listed = expression.get("values").and_then(Value::as_array);
+            let among = found.is_some_and(|f| listed.is_some_and(|l| l.contains(f)));
+            match text("operator") {
+                "In" => among,
+                "NotIn" => !among,
+                "Exists" => found.is_some(),
+                "DoesNotExist" => found.is_none(),
+                _ => false,
+            }
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn selectors_match_labels() {
+        let Value::Object(object) = json!({"metadata": {"labels": {"a": "1", "b": "2"}}}) else { panic!() };
+        let fits = |selector: Value| matches(&selector, &object);
+        assert!(fits(json!({})) && fits(json!({"matchLabels": {"a": "1"}})));
+        assert!(!fits(json!({"matchLabels": {"a": "1", "b": "1"}})));
+        let by = |operator: &str, key: &str, values: &[&str]| {
+            fits(json!({"matchExpressions": [{"key": key, "operator": operator, "values": values}]}))
+        };
+        assert!(by("In", "a", &["1", "2"]) && !by("In", "a", &["2"]) && !by("In", "c", &["1"]));
+        assert!(by("NotIn", "c", &["1"]) && !by("NotIn", "a", &["1"]));
+        assert!(by("Exists", "a", &[]) && by("DoesNotExist", "c", &[]) && !by("Odd", "a", &[]));
+    }
+}
