@@ -37,7 +37,7 @@ pub fn from_yaml(bytes: &[u8]) -> Result<Parsed, String> {
 pub struct YamlError(pub String);
 
 /// Reads a body that is YAML, and so may be JSON. A key that is there twice counts for its last value; with `strict` the
-/// text that kube-apiserver has for it is given, too.
+/// line that kube-apiserver has for it is given, too.
 pub fn from_yaml_or_json(bytes: &[u8], strict: bool) -> Result<(Value, Option<String>), YamlError> {
     if bytes.trim_ascii_start().first() == Some(&b'{')
         && let Ok((value, twice)) = from_json(bytes)
@@ -47,7 +47,8 @@ pub fn from_yaml_or_json(bytes: &[u8], strict: bool) -> Result<(Value, Option<St
     }
     let text = std::str::from_utf8(bytes).map_err(|_| YamlError("yaml: invalid UTF-8".to_owned()))?;
     yaml_depth(text).map_err(YamlError)?;
-    let options = serde_saphyr::options! { duplicate_keys: serde_saphyr::options::DuplicateKeyPolicy::LastWins };
+    let last = serde_saphyr::options::DuplicateKeyPolicy::LastWins;
+    let options = serde_saphyr::options! { duplicate_keys: last, with_snippet: false };
     let failed = |e| YamlError(format!("error converting YAML to JSON: yaml: {e}"));
     let mut value: Value = serde_saphyr::from_str_with_options(text, options).map_err(failed)?;
     bounded(&mut value, MAX_DEPTH).map_err(YamlError)?;
@@ -62,9 +63,7 @@ fn duplicate(bytes: &[u8]) -> Option<String> {
     let serde_saphyr::Error::DuplicateMappingKey { key, location } = error else { return None };
     let key = key.unwrap_or_default();
     let line = location.line();
-    Some(format!(
-        "error converting YAML to JSON: yaml: unmarshal errors:\n  line {line}: key \"{key}\" already set in map"
-    ))
+    Some(format!("line {line}: key \"{key}\" already set in map"))
 }
 
 /// Reads a stream of YAML documents; empty ones are left out.

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::gc::unversioned;
 use crate::crd::lifecycle::{self, CLEANUP};
+use crate::fields::{self, Scope};
 use crate::object::{self, Object};
 use crate::resource::Resource;
 use crate::route::Verb;
@@ -113,9 +114,14 @@ async fn say_what_is_left(
     left: &[String],
 ) -> ApiResult<()> {
     let key = namespaces.key("", object::name(&object));
+    let before = object.clone();
     let status = object::child(&mut object, "status");
     let message = format!("Some resources are remaining: {}", left.join(", "));
     lifecycle::set_condition(status, "NamespaceContentRemaining", true, "SomeResourcesRemain", &message);
+    let catalog = backend.registry.catalog();
+    let scope = Scope { resource: namespaces, catalog: &catalog, sub: "status", manager: "kube-controller-manager" };
+    scope.update(Some(&before), &mut object);
+    fields::keep_times(&mut object, &before);
     match backend.put(namespaces, key, object, Some(stored), None).await {
         Ok(_) | Err(WriteError::Conflict) => Ok(()),
         Err(other) => Err(write_failed(other)),

@@ -57,7 +57,9 @@ pub async fn ensure_namespaces(backend: &Backend) -> ApiResult<()> {
         let labels = json!({"kubernetes.io/metadata.name": name});
         let mut object = Object::new();
         object.insert("metadata".into(), json!({"name": name, "labels": labels}));
-        match backend.insert(&Change::own(Verb::Create, "system-namespaces"), namespaces, object, "").await {
+        let mut change = Change::own(Verb::Create, "system-namespaces");
+        "kube-apiserver".clone_into(&mut change.manager);
+        match backend.insert(&change, namespaces, object, "").await {
             Err(error) if error.reason != "AlreadyExists" => return Err(error),
             _ => {}
         }

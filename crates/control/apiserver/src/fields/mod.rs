@@ -79,6 +79,7 @@ impl<'a> Scope<'a> {
     /// created). What the client says of owners is taken if it is sound.
     pub fn update(&self, live: Option<&Object>, new: &mut Object) {
         let given = metadata_mut(new).shift_remove("managedFields");
+        drop_empty(metadata_mut(new));
         let stored = live.and_then(|l| metadata(l).get("managedFields"));
         let entries = match &given {
             Some(given) if self.sub.is_empty() && Some(given) != stored => {
@@ -116,7 +117,8 @@ impl<'a> Scope<'a> {
         let gained = comparison.changed();
         if !gained.is_empty() {
             let mut own = self.entry(manager, Operation::Update);
-            own.time = Some(jiff::Timestamp::now().as_second());
+            // Upstream computes the owners of a scale on an object of another kind, and loses the time on the way.
+            own.time = (self.sub != "scale").then(|| jiff::Timestamp::now().as_second());
             let mut set = gained;
             if let Some(at) = entries.iter().position(|e| e.same_manager(&own)) {
                 set = set.union(&entries.remove(at).set());
@@ -266,6 +268,20 @@ impl<'a> Scope<'a> {
             "status" if definition || policy => paths([&["metadata"][..], &["spec"][..]]),
             "status" => paths([&["spec"][..]]),
             _ => Set::default(),
+        }
+    }
+}
+
+/// Drops members of metadata that say nothing: they are not stored either.
+fn drop_empty(meta: &mut Object) {
+    for key in ["labels", "annotations", "finalizers", "ownerReferences"] {
+        let empty = match meta.get(key) {
+            Some(Value::Object(map)) => map.is_empty(),
+            Some(Value::Array(list)) => list.is_empty(),
+            _ => false,
+        };
+        if empty {
+            meta.shift_remove(key);
         }
     }
 }

@@ -98,18 +98,34 @@ fn decode(request: &Request) -> ApiResult<(Object, Vec<String>)> {
     let failed = |why: &str| ApiError::bad_request(format!("error decoding YAML: {why}"));
     let strict = !matches!(request.field_validation()?, FieldValidation::Ignore);
     let (value, doubt) = json::from_yaml_or_json(&request.body, strict).map_err(|YamlError(why)| failed(&why))?;
-    let Value::Object(config) = value else {
-        let found = if value.is_array() { "array" } else { "string" };
-        return Err(failed(&format!(
-            "error unmarshaling JSON: while decoding JSON: json: cannot unmarshal {found} into Go value of type \
-             map[string]interface {{}}"
-        )));
+    let config = match value {
+        Value::Object(config) => config,
+        // An empty document.
+        Value::Null => Object::new(),
+        other => {
+            let kind = kind_of(&other);
+            return Err(failed(&format!(
+                "error unmarshaling JSON: while decoding JSON: json: cannot unmarshal {kind} into Go value of type \
+                 map[string]interface {{}}"
+            )));
+        }
     };
     match (request.field_validation()?, doubt) {
         (FieldValidation::Strict, Some(why)) => {
-            Err(ApiError::bad_request(format!("error strict decoding YAML: {why}")))
+            let text = "error strict decoding YAML: error converting YAML to JSON: yaml: unmarshal errors:";
+            Err(ApiError::bad_request(format!("{text}\n  {why}")))
         }
         (FieldValidation::Warn, Some(why)) => Ok((config, vec![why])),
         _ => Ok((config, Vec::new())),
+    }
+}
+
+/// What Go's decoder calls a value.
+fn kind_of(value: &Value) -> &'static str {
+    match value {
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::Array(_) => "array",
+        _ => "string",
     }
 }
