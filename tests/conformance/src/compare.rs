@@ -84,6 +84,13 @@ pub fn differences(expected: &Value, found: &Value) -> Vec<Difference> {
     out
 }
 
+/// Steps that could not be done are differences, even if the recording says the same.
+pub fn failures(found: &Value) -> Vec<Difference> {
+    let steps = found.as_array().into_iter().flatten().enumerate();
+    let failed = steps.filter_map(|(i, step)| step.get("failed").map(|why| (i, why.clone())));
+    failed.map(|(i, why)| Difference { pointer: format!("/{i}/failed"), expected: None, found: Some(why) }).collect()
+}
+
 fn walk(pointer: String, expected: &Value, found: &Value, out: &mut Vec<Difference>) {
     match (expected, found) {
         (Value::Object(a), Value::Object(b)) => {

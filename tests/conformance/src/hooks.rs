@@ -57,6 +57,11 @@ impl Hooks {
         lock(&self.table).answers.insert(key.to_owned(), answer.clone());
     }
 
+    /// Forgets what `/KEY` was asked.
+    pub fn forget(&self, key: &str) {
+        lock(&self.table).calls.remove(key);
+    }
+
     /// What `/KEY` was asked so far.
     pub fn calls(&self, key: &str) -> Vec<Value> {
         lock(&self.table).calls.get(key).cloned().unwrap_or_default()

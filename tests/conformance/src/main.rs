@@ -216,7 +216,8 @@ fn judge(name: &str, arguments: &Arguments, files: &[File], answers: &Answers, k
                 println!("{id}\n{}", serde_json::to_string_pretty(found)?);
             }
             let expected = recorded.get(&case.name).cloned().unwrap_or_else(|| "never recorded".into());
-            let all = compare::differences(&expected, found);
+            let mut all = compare::differences(&expected, found);
+            all.extend(compare::failures(found));
             let explained = |d: &compare::Difference| known.iter().filter(|k| k.explains(&id, d)).count() > 0;
             let (listed, differences): (Vec<_>, Vec<_>) = all.into_iter().partition(explained);
             outcomes.push(Outcome { area: file.area.clone(), case: id, known: listed.len(), differences });

@@ -23,7 +23,7 @@ const HEADERS: [&str; 6] = ["content-type", "warning", "retry-after", "allow", "
 /// How long one answer may take.
 const PATIENCE: Duration = Duration::from_secs(45);
 /// How long a state may take to come.
-const UNTIL: Duration = Duration::from_secs(25);
+const UNTIL: Duration = Duration::from_secs(15);
 
 /// Runs cases on one server.
 pub struct Runner<'a> {
@@ -134,11 +134,20 @@ impl Runner<'_> {
             return Ok(None);
         }
         if let Some(key) = object.get("hook").and_then(Value::as_str) {
-            self.hooks.set(key, step);
+            self.hooks.set(key, step.get("merge").unwrap_or(step));
+            if step["forget"] == json!(true) {
+                self.hooks.forget(key);
+            }
             return Ok(None);
         }
         if let Some(key) = object.get("calls").and_then(Value::as_str) {
-            return Ok(Some(json!({"calls": self.hooks.calls(key)})));
+            let mut calls = self.hooks.calls(key);
+            calls.truncate(step["first"].as_u64().map_or(calls.len(), |n| usize::try_from(n).unwrap_or_default()));
+            return Ok(Some(json!({"calls": calls})));
+        }
+        if let Some(file) = object.get("install").and_then(Value::as_str) {
+            self.install(run, file).await?;
+            return Ok(None);
         }
         if let Some(path) = object.get("watch").and_then(Value::as_str) {
             return self.watch(run, path, step).await;
@@ -276,6 +285,28 @@ impl Runner<'_> {
             return Ok(Some((bytes, "application/vnd.kubernetes.protobuf")));
         }
         Ok(None)
+    }
+
+    /// Creates the definitions of a file or folder below the repository's root.
+    async fn install(&self, run: &mut Run, place: &str) -> Result<()> {
+        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(place);
+        let missing =
+            || format!("{place} is missing; tests/kubernetes/build fetches what is not part of the repository");
+        let mut files = vec![path.clone()];
+        if path.is_dir() {
+            files = std::fs::read_dir(&path)?.map(|e| e.map(|e| e.path())).collect::<Result<_, _>>()?;
+            files.retain(|f| f.extension().is_some_and(|e| e == "yaml"));
+            files.sort();
+        }
+        for file in files {
+            let text = std::fs::read_to_string(&file).with_context(missing)?;
+            for document in serde_saphyr::from_multiple::<Value>(&text)? {
+                if document["kind"] == json!("CustomResourceDefinition") {
+                    self.define(run, &document).await.with_context(|| file.display().to_string())?;
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Creates a definition and waits until it is served.
