@@ -3,14 +3,17 @@
 //!
 //! The way of a request: [`server`] accepts it on TLS → [`auth`] finds out who asks and whether they may → [`route`]
 //! finds out what is asked → [`media`] what form the answer has → a file of [`verbs`] does it: it decodes the body
-//! ([`json`]), brings it in order ([`verbs::strategy`], with [`builtin`] for own kinds and [`crd`] for custom ones),
-//! settles who owns which field ([`fields`]), and writes through [`store`] → [`reply`] encodes. [`controllers`] do what is left over: garbage collection, the end
+//! ([`json`]), brings it in order ([`verbs::strategy`], with [`builtin`] for own kinds and [`crd`] for custom ones;
+//! [`conversion`] between versions), settles who owns which field ([`fields`]), lets [`admission`] speak, and writes
+//! through [`store`] → [`reply`] encodes. [`controllers`] do what is left over: garbage collection, the end
 //! of namespaces and definitions, expiry of events, compaction.
 
+mod admission;
 mod audit;
 mod auth;
 mod builtin;
 mod controllers;
+mod conversion;
 mod crd;
 mod discovery;
 mod fields;
@@ -31,6 +34,7 @@ mod status;
 mod store;
 mod table;
 mod verbs;
+mod webhook;
 
 pub use pki::PkiError;
 pub use start::{ApplyError, Config, Server, StartError};

@@ -140,6 +140,14 @@ pub fn bytes(request: &Request, code: StatusCode, encoded: Vec<u8>) -> ApiResult
     Ok(response)
 }
 
+/// Puts the request's warnings on an answer.
+pub fn warned(request: &Request, mut response: Response) -> Response {
+    for warning in warnings(request) {
+        response.headers_mut().append(header::WARNING, warning);
+    }
+    response
+}
+
 fn warnings(request: &Request) -> impl Iterator<Item = HeaderValue> {
     let mut left = WARNING_BYTES;
     let mut seen: Vec<&String> = Vec::new();

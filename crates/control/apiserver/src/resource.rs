@@ -287,6 +287,24 @@ const OWN: &[Own] = &[
     ("authorization.k8s.io", "v1", "SelfSubjectRulesReview", "selfsubjectrulesreviews", &[], false, false),
     ("authentication.k8s.io", "v1", "SelfSubjectReview", "selfsubjectreviews", &[], false, false),
     ("authentication.k8s.io", "v1", "TokenReview", "tokenreviews", &[], false, false),
+    (
+        "admissionregistration.k8s.io",
+        "v1",
+        "MutatingWebhookConfiguration",
+        "mutatingwebhookconfigurations",
+        &[],
+        false,
+        false,
+    ),
+    (
+        "admissionregistration.k8s.io",
+        "v1",
+        "ValidatingWebhookConfiguration",
+        "validatingwebhookconfigurations",
+        &[],
+        false,
+        false,
+    ),
 ];
 
 /// What `serviceaccounts/token` takes and gives: served there alone.
@@ -312,7 +330,7 @@ fn builtin(&(group, version, kind, plural, short, namespaced, status): &Own) -> 
         kind: kind.to_owned(),
         list_kind: format!("{kind}List"),
         short_names: short.iter().map(|s| (*s).to_owned()).collect(),
-        categories: categories(plural).iter().map(|c| (*c).to_owned()).collect(),
+        categories: categories(group, plural).iter().map(|c| (*c).to_owned()).collect(),
         namespaced,
         storage: storage.into(),
         status,
@@ -324,10 +342,10 @@ fn builtin(&(group, version, kind, plural, short, namespaced, status): &Own) -> 
     })
 }
 
-fn categories(plural: &str) -> &'static [&'static str] {
-    match plural {
-        "services" => &["all"],
-        "customresourcedefinitions" => &["api-extensions"],
+fn categories(group: &str, plural: &str) -> &'static [&'static str] {
+    match (group, plural) {
+        ("", "services") => &["all"],
+        ("apiextensions.k8s.io" | "admissionregistration.k8s.io", _) => &["api-extensions"],
         _ => &[],
     }
 }

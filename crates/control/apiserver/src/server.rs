@@ -266,7 +266,12 @@ async fn on_resource(
         };
     }
     // A change goes on to its end when its client hangs up: what is stored and what is served stay the same thing.
-    let change = tokio::spawn(async move { change(&backend, &mut request).await });
+    let encoding = media::error_encoding(&media::accept_header(headers));
+    let change = tokio::spawn(async move {
+        let outcome = change(&backend, &mut request).await;
+        // Warnings go with a refusal too.
+        outcome.or_else(|error| Ok(reply::warned(&request, reply::error(&error, encoding))))
+    });
     change.await.map_err(ApiError::internal)?
 }
 

@@ -13,6 +13,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::admission::Admission;
 use crate::audit::Audit;
 use crate::auth::{self, Auth};
 use crate::object::{self, Object};
@@ -154,7 +155,7 @@ impl Server {
         let address = listener.local_addr().map_err(listening)?;
         let store = Store::open(&config.data_dir.join("store.db"))?;
         let (registry, stop, auth) = (Registry::new(), CancellationToken::new(), Auth::new(&pki)?);
-        let backend = Arc::new(Backend { store, registry, stop, auth });
+        let backend = Arc::new(Backend { store, registry, stop, auth, admission: Admission::default() });
         let failed = |e: ApiError| StartError::Bootstrap(e.message);
         controllers::load_definitions(&backend).await.map_err(failed)?;
         controllers::ensure_namespaces(&backend).await.map_err(failed)?;

@@ -45,6 +45,8 @@ pub struct ApiError {
     pub message: String,
     /// What it is about.
     pub details: Option<Box<Details>>,
+    /// A Status that is passed on as a webhook gave it, in place of one made of the rest.
+    pub given: Option<Box<Map<String, Value>>>,
 }
 
 /// Result of everything in a request's way.
@@ -53,7 +55,12 @@ pub type ApiResult<T> = Result<T, ApiError>;
 impl ApiError {
     /// An error with the given code, reason and message and no details.
     pub fn new(code: StatusCode, reason: &'static str, message: impl Into<String>) -> Self {
-        Self { code: code.as_u16(), reason, message: message.into(), details: None }
+        Self { code: code.as_u16(), reason, message: message.into(), details: None, given: None }
+    }
+
+    /// An error whose Status comes from elsewhere. `code` and `message` are those of the Status.
+    pub fn given(code: u16, message: String, status: Map<String, Value>) -> Self {
+        Self { code, reason: "", message, details: None, given: Some(Box::new(status)) }
     }
 
     fn detailed(mut self, details: Details) -> Self {
@@ -207,6 +214,10 @@ impl ApiError {
         status.insert("kind".into(), json!("Status"));
         status.insert("apiVersion".into(), json!("v1"));
         status.insert("metadata".into(), json!({}));
+        if let Some(given) = &self.given {
+            status.extend(given.iter().filter(|(k, _)| !matches!(k.as_str(), "kind" | "apiVersion")).map(own));
+            return Value::Object(status);
+        }
         status.insert("status".into(), json!("Failure"));
         status.insert("message".into(), json!(self.message));
         if !self.reason.is_empty() {
@@ -248,6 +259,10 @@ impl Details {
         }
         Value::Object(out)
     }
+}
+
+fn own((key, value): (&String, &Value)) -> (String, Value) {
+    (key.clone(), value.clone())
 }
 
 fn about(group: &str, kind: &str, name: &str) -> Details {

@@ -119,6 +119,7 @@ pub fn defaults(resource: &Resource, object: &mut Object) {
         }
         ("apiextensions.k8s.io", _) => crate::crd::lifecycle::defaults(object),
         (crate::auth::index::GROUP, plural) => super::rbac::defaults(plural, object),
+        (crate::admission::GROUP, plural) => crate::admission::kinds::defaults(plural, object),
         _ => {}
     }
 }
@@ -187,6 +188,7 @@ pub fn validate(resource: &Resource, object: &Object, old: Option<&Object>, sub:
         ("coordination.k8s.io", "leases") => rules::lease::lease(object, &mut errors),
         ("apiextensions.k8s.io", _) => errors = crate::crd::lifecycle::validate(object, old),
         (crate::auth::index::GROUP, plural) => errors = super::rbac::validate(plural, object, old),
+        (crate::admission::GROUP, plural) => errors = crate::admission::kinds::validate(plural, object, old),
         _ => {}
     }
     errors

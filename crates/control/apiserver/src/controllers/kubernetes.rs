@@ -133,7 +133,13 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::open(&dir.path().join("s.db")).unwrap();
         let auth = crate::auth::Auth::for_tests();
-        let backend = Backend { store, registry: Registry::new(), stop: CancellationToken::new(), auth };
+        let backend = Backend {
+            store,
+            registry: Registry::new(),
+            stop: CancellationToken::new(),
+            auth,
+            admission: Default::default(),
+        };
         super::super::ensure_namespaces(&backend).await.unwrap();
         let catalog = backend.registry.catalog();
         let endpoints = catalog.find("", "v1", "endpoints").unwrap();

@@ -22,9 +22,10 @@ pub async fn apply(backend: &Backend, request: &mut Request) -> ApiResult<Respon
     let change = Change { applied: true, ..request.change()? };
     let (config, doubts) = decode(request)?;
     let force = request.query.flag("force");
-    let (code, stored) = write(backend, request, &change, &config, force).await?;
+    let written = write(backend, request, &change, &config, force).await;
     request.warnings.extend(doubts);
     request.warnings.append(&mut change.take_warnings());
+    let (code, stored) = written?;
     reply::stored(request, code, &stored)
 }
 

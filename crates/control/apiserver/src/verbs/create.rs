@@ -41,14 +41,26 @@ pub async fn create(backend: &Backend, request: &mut Request) -> ApiResult<Respo
         let text = "resourceVersion should not be set on objects to be created";
         return Err(ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "", text));
     }
-    let stored = backend.insert(&change, &resource, object, &ns).await?;
+    let stored = backend.insert(&change, &resource, object, &ns).await;
     request.warnings.append(&mut change.take_warnings());
-    reply::stored(request, StatusCode::CREATED, &stored)
+    reply::stored(request, StatusCode::CREATED, &stored?)
 }
 
 impl Backend {
     /// Creates a decoded object, its namespace permitting.
     pub async fn insert(&self, change: &Change, resource: &Resource, object: Object, ns: &str) -> ApiResult<Stored> {
+        let mut object = object;
+        let catalog = self.registry.catalog();
+        strategy::wipe(&mut object);
+        if !change.applied {
+            let scope = Scope { resource, catalog: &catalog, sub: &change.sub, manager: &change.manager };
+            scope.update(None, &mut object);
+        }
+        if self.mutates(resource).await? {
+            // Webhooks are not asked about what has no place to be.
+            self.namespace_guard(resource, ns, object::name(&object)).await?;
+            self.admit(change, resource, ns, &mut object, None).await?;
+        }
         escalation::check(&self.auth.index, &change.user, resource, ns, &object, None)?;
         let generate = object::name(&object).is_empty();
         let prefix = object::meta_str(&object, "generateName").to_owned();
@@ -58,18 +70,13 @@ impl Backend {
                 metadata_mut(&mut object).insert("name".into(), json!(names::generate(&prefix)));
             }
             let guard = self.namespace_guard(resource, ns, object::name(&object)).await?;
-            let catalog = self.registry.catalog();
-            let scope = Scope { resource, catalog: &catalog, sub: &change.sub, manager: &change.manager };
-            strategy::wipe(&mut object);
-            if !change.applied {
-                scope.update(None, &mut object);
-            }
             strategy::prepare_create(resource, &mut object);
             strategy::validate(resource, &object, None, "")?;
             strategy::warnings(resource, &object, true).into_iter().for_each(|text| change.warn(text));
             if resource.group == "apiextensions.k8s.io" {
                 lifecycle::settle_owned(resource, &mut object, &catalog);
             }
+            self.admit_final(change, resource, ns, &object, None).await?;
             let name = object::name(&object).to_owned();
             let key = resource.key(ns, &name);
             if change.dry {

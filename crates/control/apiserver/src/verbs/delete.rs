@@ -9,6 +9,7 @@ use crate::media;
 use crate::object::{self, Object, metadata_mut};
 use crate::reply::{self, Response};
 use crate::resource::Resource;
+use crate::route::Verb;
 use crate::selectors::Selector;
 use crate::status::{ApiError, ApiResult, Details};
 use crate::store::WriteError;
@@ -49,11 +50,15 @@ pub enum Deleted {
 }
 
 /// Deletes the named object.
-pub async fn delete(backend: &Backend, request: &Request) -> ApiResult<Response> {
+pub async fn delete(backend: &Backend, request: &mut Request) -> ApiResult<Response> {
     let (change, options) = asked(request)?;
-    let target = &request.target;
-    let resource = request.resource();
-    match backend.remove(&change, resource, &target.ns, &target.name, &options).await? {
+    let removed = {
+        let target = &request.target;
+        backend.remove(&change, &target.resource, &target.ns, &target.name, &options).await
+    };
+    request.warnings.append(&mut change.take_warnings());
+    let (target, resource) = (&request.target, request.resource());
+    match removed? {
         // Upstream answers with the object itself for a few kinds.
         Deleted::Gone(stored) if resource.is("", "serviceaccounts") => reply::stored(request, StatusCode::OK, &stored),
         Deleted::Waiting(stored) => reply::stored(request, StatusCode::OK, &stored),
@@ -74,14 +79,16 @@ pub async fn delete(backend: &Backend, request: &Request) -> ApiResult<Response>
 }
 
 /// Deletes all objects of the collection that the selectors match.
-pub async fn delete_collection(backend: &Backend, request: &Request) -> ApiResult<Response> {
+pub async fn delete_collection(backend: &Backend, request: &mut Request) -> ApiResult<Response> {
     let (change, options) = asked(request)?;
     let resource = request.resource().clone();
     let selector = Selector::parse(request.query.get("labelSelector"), request.query.get("fieldSelector"), &resource)?;
     let (rev, found) = backend.select(&resource, &request.target.ns, &selector).await?;
     let mut items = Vec::new();
     for row in found {
-        match backend.remove(&change, &resource, &row.ns, &row.name, &options).await {
+        let removed = backend.remove(&change, &resource, &row.ns, &row.name, &options).await;
+        request.warnings.append(&mut change.take_warnings());
+        match removed {
             Ok(Deleted::Gone(stored) | Deleted::Waiting(stored)) => {
                 items.push(Value::Object(backend.load(&resource, &stored)?));
             }
@@ -130,6 +137,12 @@ fn asked(request: &Request) -> ApiResult<(Change, Options)> {
     }
     let precondition =
         |key: &str| body.get("preconditions").and_then(|p| p.get(key)).and_then(Value::as_str).map(str::to_owned);
+    if let Value::Object(given) = &body {
+        change.options = given.clone();
+        for key in ["apiVersion", "kind"] {
+            change.options.shift_remove(key);
+        }
+    }
     options.uid = precondition("uid");
     options.rev = precondition("resourceVersion");
     Ok((change, options))
@@ -152,6 +165,8 @@ impl Backend {
             let mut object = self.load(resource, &old)?;
             preconditions(resource, &object, old.rev, options)?;
             let was_deleting = object::is_deleting(&object);
+            let asked_name = if change.verb == Verb::DeleteCollection { "" } else { name };
+            self.admit_delete(change, resource, ns, asked_name, &object).await?;
             mark(resource, &mut object, options);
             let gone = strategy::may_go(resource, &object);
             if gone && !was_deleting {

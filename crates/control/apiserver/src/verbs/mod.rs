@@ -18,6 +18,7 @@ use bytes::Bytes;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
+use crate::admission::Admission;
 use crate::auth::{Auth, User};
 use crate::builtin::protobuf::{self, BadBody};
 use crate::fields::options::manager_of;
@@ -41,6 +42,8 @@ pub struct Backend {
     pub stop: CancellationToken,
     /// Users and rights.
     pub auth: Auth,
+    /// Webhooks that have a say in changes.
+    pub admission: Admission,
 }
 
 /// A decoded request for a resource.
@@ -79,6 +82,8 @@ pub struct Change {
     pub dry: bool,
     /// Whether the object says already who owns its fields: server-side apply does that while it merges.
     pub applied: bool,
+    /// The options of the request (`CreateOptions` and so on) as admission shows them, without kind.
+    pub options: Object,
     warnings: Mutex<Vec<String>>,
 }
 
@@ -92,6 +97,7 @@ impl Change {
             sub: String::new(),
             dry: false,
             applied: false,
+            options: Object::new(),
             warnings: Mutex::default(),
         }
     }
@@ -146,8 +152,25 @@ impl Request {
             sub: self.target.sub.clone(),
             dry: self.dry_run()?,
             applied: false,
+            options: self.options(),
             warnings: Mutex::default(),
         })
+    }
+
+    /// The options that the query gives.
+    fn options(&self) -> Object {
+        let mut options = Object::new();
+        let dry: Vec<&str> = self.query.all("dryRun").collect();
+        if !dry.is_empty() {
+            options.insert("dryRun".into(), serde_json::json!(dry));
+        }
+        for key in ["fieldManager", "fieldValidation"] {
+            let given = self.query.get(key);
+            if !given.is_empty() {
+                options.insert(key.into(), serde_json::json!(given));
+            }
+        }
+        options
     }
 
     /// Whether nothing shall be stored.
@@ -288,7 +311,7 @@ impl Backend {
         let dir = tempfile::tempdir().unwrap_or_else(|e| unreachable!("a folder for tests: {e}"));
         let store = Store::open(&dir.path().join("s.db")).unwrap_or_else(|e| unreachable!("a store for tests: {e}"));
         let (registry, stop, auth) = (Registry::new(), CancellationToken::new(), Auth::for_tests());
-        (Self { store, registry, stop, auth }, dir)
+        (Self { store, registry, stop, auth, admission: Admission::default() }, dir)
     }
 
     /// Serves a definition as it now is.

@@ -57,10 +57,10 @@ pub async fn patch(backend: &Backend, request: &mut Request) -> ApiResult<Respon
             }
             Ok(wanted)
         })
-        .await?;
+        .await;
     request.warnings.append(&mut early);
     request.warnings.append(&mut change.take_warnings());
-    reply::stored(request, StatusCode::OK, &stored)
+    reply::stored(request, StatusCode::OK, &stored?)
 }
 
 fn decode(request: &Request, resource: &Resource) -> ApiResult<(Patch, Vec<String>)> {

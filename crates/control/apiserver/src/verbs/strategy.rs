@@ -123,8 +123,7 @@ pub fn prepare_create(resource: &Resource, object: &mut Object) {
 /// Whether the kind counts changes of its desired state.
 pub fn counts_generations(resource: &Resource) -> bool {
     matches!(resource.flavor, Flavor::Custom { .. })
-        || resource.group == "apiextensions.k8s.io"
-        || resource.group == "discovery.k8s.io"
+        || matches!(resource.group.as_str(), "apiextensions.k8s.io" | "discovery.k8s.io" | crate::admission::GROUP)
 }
 
 /// Makes `new` what an update by `sub` may make of `old`.

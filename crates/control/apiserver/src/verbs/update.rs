@@ -41,17 +41,18 @@ pub async fn update(backend: &Backend, request: &mut Request) -> ApiResult<Respo
         let error = FieldError::invalid("metadata.resourceVersion", &json!(text), "must be a number");
         ApiError::invalid(&resource.group, &resource.kind, &target.name, &[error])
     })?;
-    let custom = matches!(resource.flavor, Flavor::Custom { .. }) || resource.group == "apiextensions.k8s.io";
-    if given.is_none() && custom {
+    let custom = matches!(resource.flavor, Flavor::Custom { .. });
+    let conditional = custom || matches!(resource.group.as_str(), "apiextensions.k8s.io" | crate::admission::GROUP);
+    if given.is_none() && conditional {
         let zero = FieldError {
             value: "0x0".to_owned(),
             ..FieldError::invalid("metadata.resourceVersion", &Value::Null, "must be specified for an update")
         };
         return Err(ApiError::invalid(&resource.group, &resource.kind, &target.name, &[zero]));
     }
-    let stored = backend.change(&change, &resource, &target.ns, &target.name, |_| Ok(object.clone())).await?;
+    let stored = backend.change(&change, &resource, &target.ns, &target.name, |_| Ok(object.clone())).await;
     request.warnings.append(&mut change.take_warnings());
-    reply::stored(request, http::StatusCode::OK, &stored)
+    reply::stored(request, http::StatusCode::OK, &stored?)
 }
 
 impl Backend {
@@ -82,6 +83,7 @@ impl Backend {
             if !change.applied {
                 scope.update(Some(&before), &mut wanted);
             }
+            self.admit(change, resource, ns, &mut wanted, Some(&before)).await?;
             escalation::check(&self.auth.index, &change.user, resource, ns, &wanted, Some(&before))?;
             strategy::prepare_update(resource, &mut wanted, &before, &change.sub);
             strategy::validate(resource, &wanted, Some(&before), &change.sub)?;
@@ -90,6 +92,7 @@ impl Backend {
                 lifecycle::settle_owned(resource, &mut wanted, &catalog);
             }
             fields::keep_times(&mut wanted, &before);
+            self.admit_final(change, resource, ns, &wanted, Some(&before)).await?;
             if change.dry {
                 let tail = resource.tail(wanted);
                 return Ok(Stored { rev: old.rev, tail });

@@ -282,7 +282,13 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::open(&dir.path().join("s.db")).unwrap();
         let auth = crate::auth::Auth::for_tests();
-        let backend = Backend { store, registry: Registry::new(), stop: CancellationToken::new(), auth };
+        let backend = Backend {
+            store,
+            registry: Registry::new(),
+            stop: CancellationToken::new(),
+            auth,
+            admission: Default::default(),
+        };
         crate::controllers::ensure_namespaces(&backend).await.unwrap();
         backend.store.compact(3).await.unwrap();
         let catalog = backend.registry.catalog();
@@ -293,6 +299,7 @@ mod tests {
                 registry: Registry::new(),
                 stop: CancellationToken::new(),
                 auth: crate::auth::Auth::for_tests(),
+                admission: Default::default(),
             };
             let watch = Watch {
                 resource: Arc::clone(catalog.find("", "v1", "namespaces").unwrap()),

@@ -1,0 +1,201 @@
+//! The configurations of webhooks as they are now: read once, then kept up to date from the store's events, which lie
+//! in memory. A change therefore meets every configuration that was acknowledged before it came.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::sync::Mutex;
+
+use super::GROUP;
+use super::rules::{LabelSelector, Rule};
+use crate::object::{Object, strings};
+use crate::resource::Resource;
+use crate::selectors::Selector;
+use crate::status::{ApiError, ApiResult};
+use crate::store::EventsError;
+use crate::verbs::{Backend, store_failed};
+use crate::webhook::Target;
+
+/// Time of a webhook that its configuration does not say.
+const DEFAULT_TIMEOUT: u64 = 10;
+/// Resources whose objects the index holds.
+const WATCHED: [&str; 2] = ["mutatingwebhookconfigurations", "validatingwebhookconfigurations"];
+
+/// One webhook of a configuration.
+pub struct Hook {
+    /// Its name.
+    pub name: String,
+    /// Tells it apart from all others.
+    pub uid: String,
+    /// Where it is, or why that cannot be read.
+    pub target: Result<Target, String>,
+    /// What it wants to see.
+    pub rules: Vec<Rule>,
+    /// Whether rules also match other versions of the same objects.
+    pub equivalent: bool,
+    /// Whether changes go on when it cannot be asked.
+    pub ignores_failures: bool,
+    /// Namespaces that it wants to see.
+    pub namespaces: LabelSelector,
+    /// Objects that it wants to see.
+    pub objects: LabelSelector,
+    /// Whether it may be asked in a dry run.
+    pub dry_run: bool,
+    /// Time for a call.
+    pub timeout: Duration,
+    /// Review versions that it understands, in its order of preference.
+    pub versions: Vec<String>,
+    /// Whether it wants to be asked again when others changed the object after it.
+    pub again: bool,
+}
+
+/// All configurations at one moment.
+#[derive(Default)]
+pub struct Index {
+    /// Mutating webhooks, in the order in which they are asked.
+    pub mutating: Vec<Arc<Hook>>,
+    /// Validating webhooks.
+    pub validating: Vec<Arc<Hook>>,
+}
+
+/// Webhooks of each configuration, by storage name and object name.
+type Configurations = BTreeMap<(Arc<str>, String), Vec<Arc<Hook>>>;
+
+/// What the index is made of.
+#[derive(Default)]
+struct Sources {
+    /// Revision up to which all events are in; 0 before the first read.
+    at: u64,
+    configurations: Configurations,
+}
+
+/// The index, kept up to date.
+#[derive(Default)]
+pub struct Admission {
+    /// Revision that `index` is of.
+    fresh: AtomicU64,
+    index: RwLock<Arc<Index>>,
+    sources: Mutex<Sources>,
+}
+
+impl Admission {
+    /// The configurations as of the newest revision.
+    pub async fn now(&self, backend: &Backend) -> ApiResult<Arc<Index>> {
+        let newest = backend.store.revision();
+        if self.fresh.load(Ordering::Acquire) < newest {
+            let mut sources = self.sources.lock().await;
+            if sources.at < newest && sources.catch_up(backend).await? {
+                let index = Arc::new(sources.index());
+                *self.index.write().unwrap_or_else(PoisonError::into_inner) = index;
+            }
+            self.fresh.store(sources.at, Ordering::Release);
+        }
+        Ok(Arc::clone(&self.index.read().unwrap_or_else(PoisonError::into_inner)))
+    }
+}
+
+impl Sources {
+    /// Reads what is new; true if a configuration is among it.
+    async fn catch_up(&mut self, backend: &Backend) -> ApiResult<bool> {
+        if self.at == 0 {
+            self.read_all(backend).await?;
+            return Ok(true);
+        }
+        let everything: Arc<str> = "".into();
+        let mut changed = false;
+        loop {
+            let (events, upto) = match backend.store.events_after(&everything, self.at).await {
+                Ok(found) => found,
+                Err(EventsError::Compacted { .. }) => {
+                    self.read_all(backend).await?;
+                    return Ok(true);
+                }
+                Err(error) => return Err(ApiError::internal(error)),
+            };
+            self.at = upto;
+            if events.is_empty() {
+                return Ok(changed);
+            }
+            for event in events.iter().filter(|e| e.resource.starts_with(GROUP)) {
+                let catalog = backend.registry.catalog();
+                let Some(resource) = catalog.by_storage(&event.resource) else { continue };
+                let key = (Arc::clone(&event.resource), event.name.clone());
+                changed = true;
+                if event.deleted {
+                    self.configurations.remove(&key);
+                } else if let Ok(object) = resource.load(event.rev, &event.body) {
+                    self.configurations.insert(key, hooks(resource, &event.name, &object));
+                }
+            }
+        }
+    }
+
+    async fn read_all(&mut self, backend: &Backend) -> ApiResult<()> {
+        let at = backend.store.revision();
+        self.configurations.clear();
+        let catalog = backend.registry.catalog();
+        for plural in WATCHED {
+            let Some(resource) = catalog.find(GROUP, "v1", plural) else { continue };
+            for row in backend.select(resource, "", &Selector::default()).await?.1 {
+                let object = resource.load(row.rev, &row.body).map_err(ApiError::internal)?;
+                let found = hooks(resource, &row.name, &object);
+                self.configurations.insert((Arc::clone(&resource.storage), row.name), found);
+            }
+        }
+        // What came while this was read is read again as events.
+        self.at = at.max(1);
+        Ok(())
+    }
+
+    /// Configurations stand in order of name, their webhooks in their own order.
+    fn index(&self) -> Index {
+        let of = |plural: &str| {
+            let storage = format!("{GROUP}/{plural}");
+            let mine = self.configurations.iter().filter(|((of, _), _)| **of == *storage);
+            mine.flat_map(|(_, hooks)| hooks.iter().map(Arc::clone)).collect()
+        };
+        Index { mutating: of(WATCHED[0]), validating: of(WATCHED[1]) }
+    }
+}
+
+fn hooks(resource: &Resource, configuration: &str, object: &Object) -> Vec<Arc<Hook>> {
+    if !WATCHED.contains(&resource.plural.as_str()) {
+        return Vec::new();
+    }
+    let list = object.get("webhooks").and_then(Value::as_array);
+    list.into_iter().flatten().enumerate().map(|(at, hook)| Arc::new(self::hook(configuration, at, hook))).collect()
+}
+
+fn hook(configuration: &str, at: usize, hook: &Value) -> Hook {
+    let text = |key: &str| hook.get(key).and_then(Value::as_str).unwrap_or_default();
+    let name = text("name").to_owned();
+    let rules = hook.get("rules").and_then(Value::as_array);
+    let seconds = hook.get("timeoutSeconds").and_then(Value::as_u64).unwrap_or(DEFAULT_TIMEOUT);
+    Hook {
+        uid: format!("{configuration}/{name}/{at}"),
+        name,
+        target: Target::parse(hook.get("clientConfig").unwrap_or(&Value::Null)),
+        rules: rules.into_iter().flatten().map(Rule::parse).collect(),
+        equivalent: text("matchPolicy") != "Exact",
+        ignores_failures: text("failurePolicy") == "Ignore",
+        namespaces: LabelSelector::parse(hook.get("namespaceSelector")),
+        objects: LabelSelector::parse(hook.get("objectSelector")),
+        dry_run: matches!(text("sideEffects"), "None" | "NoneOnDryRun"),
+        timeout: Duration::from_secs(seconds.clamp(1, 30)),
+        versions: strings(hook.get("admissionReviewVersions")),
+        again: text("reinvocationPolicy") == "IfNeeded",
+    }
+}
+
+/// Labels of a namespace, for selectors.
+pub async fn namespace_labels(backend: &Backend, ns: &str) -> ApiResult<Option<Object>> {
+    let catalog = backend.registry.catalog();
+    let namespaces = catalog.find("", "v1", "namespaces").ok_or_else(ApiError::unknown_path)?;
+    let row = backend.store.get(&namespaces.key("", ns)).await.map_err(store_failed)?;
+    let Some(row) = row else { return Err(ApiError::not_found("", "namespaces", ns)) };
+    let object = namespaces.load(row.rev, &row.body).map_err(ApiError::internal)?;
+    Ok(crate::object::metadata(&object).get("labels").and_then(Value::as_object).cloned())
+}

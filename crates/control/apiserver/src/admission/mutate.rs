@@ -1,0 +1,135 @@
+//! Mutating webhooks, one after another, each seeing what those before it made of the object.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::Attributes;
+use super::call::{Failure, ask, concerned};
+use super::index::Hook;
+use super::review::Verdict;
+use crate::object::Object;
+use crate::patch::json as rfc6902;
+use crate::resource::Resource;
+use crate::status::{ApiError, ApiResult};
+use crate::verbs::{Backend, strategy};
+
+/// Which webhooks are asked a second time.
+#[derive(Default)]
+struct Again {
+    /// Asked so far, and willing.
+    asked: BTreeSet<String>,
+    /// Asked before something changed.
+    wanted: BTreeSet<String>,
+}
+
+/// The object on its way, in the version that the webhook asked last wanted.
+struct Travelling<'a> {
+    object: Option<&'a mut Object>,
+    version: Arc<Resource>,
+}
+
+/// Asks all, and a second time those that want that when others changed the object after them.
+pub async fn run(
+    backend: &Backend,
+    hooks: &[Arc<Hook>],
+    about: &Attributes<'_>,
+    object: Option<&mut Object>,
+) -> ApiResult<()> {
+    let catalog = backend.registry.catalog();
+    let own = about.resource;
+    let own = catalog.find(&own.group, &own.version, &own.plural).ok_or_else(ApiError::unknown_path)?;
+    let mut travelling = Travelling { object, version: Arc::clone(own) };
+    let mut again = Again::default();
+    let mut outcome = Ok(());
+    for second in [false, true] {
+        let mut changed = false;
+        for hook in hooks.iter().filter(|h| !second || again.wanted.contains(&h.uid)).cloned().collect::<Vec<_>>() {
+            match travelling.meet(backend, &hook, about).await {
+                Ok(None) => continue,
+                Ok(Some(moved)) if moved => {
+                    changed = true;
+                    again.wanted.append(&mut again.asked);
+                }
+                Ok(Some(_)) => {}
+                Err(error) => {
+                    outcome = Err(error);
+                    break;
+                }
+            }
+            if hook.again {
+                again.asked.insert(hook.uid.clone());
+            }
+        }
+        if outcome.is_err() || !changed {
+            break;
+        }
+    }
+    outcome?;
+    travelling.become_version(backend, own).await
+}
+
+impl Travelling<'_> {
+    /// Asks one webhook; `None` if it is not concerned, else whether it changed the object.
+    async fn meet(&mut self, backend: &Backend, hook: &Hook, about: &Attributes<'_>) -> ApiResult<Option<bool>> {
+        let Some(seen_as) = concerned(backend, hook, about, self.object.as_deref()).await? else { return Ok(None) };
+        self.become_version(backend, &seen_as).await?;
+        let old = match about.old {
+            Some(old) => Some(backend.in_version(old.clone(), about.resource, &seen_as).await?),
+            None => None,
+        };
+        let asked = ask(backend, hook, about, &seen_as, (self.object.as_deref(), old.as_ref()), true).await;
+        let outcome = match asked {
+            Ok(verdict) => self.apply(hook, &seen_as, &verdict),
+            Err(failure) => Err(failure),
+        };
+        match outcome {
+            Ok(changed) => Ok(Some(changed)),
+            Err(failure) => failure.judged(hook).map_or(Ok(Some(false)), Err),
+        }
+    }
+
+    async fn become_version(&mut self, backend: &Backend, wanted: &Arc<Resource>) -> ApiResult<()> {
+        if let Some(object) = self.object.as_deref_mut()
+            && (self.version.version != wanted.version || self.version.group != wanted.group)
+        {
+            *object = backend.in_version(std::mem::take(object), &self.version, wanted).await?;
+        }
+        self.version = Arc::clone(wanted);
+        Ok(())
+    }
+
+    /// Applies the patch of an answer; true if that changed anything.
+    fn apply(&mut self, hook: &Hook, seen_as: &Resource, verdict: &Verdict) -> Result<bool, Failure> {
+        if verdict.patch.is_empty() {
+            return Ok(false);
+        }
+        let undecodable = |why| Failure::Call(format!("received undecodable patch in webhook response: {why}"));
+        let (patch, _) = crate::json::from_json(&verdict.patch).map_err(undecodable)?;
+        let operations = rfc6902::parse(patch).map_err(undecodable)?;
+        if operations.is_empty() {
+            return Ok(false);
+        }
+        let Some(object) = self.object.as_deref_mut() else {
+            return Err(Failure::Final(ApiError::internal(format!(
+                "admission webhook \"{}\" attempted to modify the object, which is not supported for this operation",
+                hook.name
+            ))));
+        };
+        if verdict.patch_type != "JSONPatch" {
+            return Err(Failure::Call(format!("unsupported patch type \"{}\"", verdict.patch_type)));
+        }
+        let broken = |why: String| Failure::Final(ApiError::internal(why));
+        let mut patched = Value::Object(object.clone());
+        rfc6902::apply(&mut patched, &operations).map_err(broken)?;
+        let Value::Object(mut patched) = patched else {
+            return Err(broken("the patch leaves no object".to_owned()));
+        };
+        let changed = patched != *object;
+        strategy::decode(seen_as, &mut patched, &mut Vec::new())
+            .map_err(|error| Failure::Final(ApiError::internal(error.message)))?;
+        *object = patched;
+        Ok(changed)
+    }
+}

@@ -1,0 +1,179 @@
+//! Whom a change concerns: rules of operations and resources, label selectors, and other versions of the same objects.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::Attributes;
+use super::index::namespace_labels;
+use crate::object::{Object, metadata, strings};
+use crate::resource::Resource;
+use crate::status::{ApiError, ApiResult};
+use crate::verbs::Backend;
+
+/// A `LabelSelector` of an object.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct LabelSelector {
+    equal: Vec<(String, String)>,
+    /// Key, operator, values.
+    expressions: Vec<(String, String, Vec<String>)>,
+}
+
+impl LabelSelector {
+    /// Reads one; what is absent selects all.
+    pub fn parse(selector: Option<&Value>) -> Self {
+        let Some(selector) = selector else { return Self::default() };
+        let text = |value: &Value, key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let labels = selector.get("matchLabels").and_then(Value::as_object).into_iter().flatten();
+        let expressions = selector.get("matchExpressions").and_then(Value::as_array).into_iter().flatten();
+        Self {
+            equal: labels.map(|(k, v)| (k.clone(), v.as_str().unwrap_or_default().to_owned())).collect(),
+            expressions: expressions.map(|e| (text(e, "key"), text(e, "operator"), strings(e.get("values")))).collect(),
+        }
+    }
+
+    /// Whether everything is selected.
+    pub fn is_empty(&self) -> bool {
+        self.equal.is_empty() && self.expressions.is_empty()
+    }
+
+    /// Whether these labels are selected.
+    pub fn matches(&self, labels: Option<&Object>) -> bool {
+        let get = |key: &str| labels.and_then(|l| l.get(key)).and_then(Value::as_str);
+        self.equal.iter().all(|(key, value)| get(key) == Some(value.as_str()))
+            && self.expressions.iter().all(|(key, operator, values)| {
+                let found = get(key);
+                let among = found.is_some_and(|f| values.iter().any(|v| v == f));
+                match operator.as_str() {
+                    "In" => among,
+                    "NotIn" => !among,
+                    "Exists" => found.is_some(),
+                    "DoesNotExist" => found.is_none(),
+                    _ => false,
+                }
+            })
+    }
+}
+
+/// A rule with operations, of a webhook or of a policy.
+#[derive(Debug, Clone, Default)]
+pub struct Rule {
+    operations: Vec<String>,
+    groups: Vec<String>,
+    versions: Vec<String>,
+    resources: Vec<String>,
+    scope: String,
+    names: Vec<String>,
+}
+
+impl Rule {
+    /// Reads one.
+    pub fn parse(rule: &Value) -> Self {
+        Self {
+            operations: strings(rule.get("operations")),
+            groups: strings(rule.get("apiGroups")),
+            versions: strings(rule.get("apiVersions")),
+            resources: strings(rule.get("resources")),
+            scope: rule.get("scope").and_then(Value::as_str).unwrap_or("*").to_owned(),
+            names: strings(rule.get("resourceNames")),
+        }
+    }
+
+    /// Whether a change matches, as a change of `resource` (the request's, or an equivalent one).
+    fn matches(&self, about: &Attributes<'_>, resource: &Resource) -> bool {
+        let among = |list: &[String], wanted: &str| list.iter().any(|i| i == "*" || i == wanted);
+        self.in_scope(about, resource)
+            && among(&self.operations, about.operation.word())
+            && among(&self.groups, &resource.group)
+            && among(&self.versions, &resource.version)
+            && self.resources.iter().any(|wanted| {
+                let (plural, sub) = wanted.split_once('/').unwrap_or((wanted, ""));
+                (plural == "*" || plural == resource.plural) && (sub == "*" || sub == about.change.sub)
+            })
+            && (self.names.is_empty() || self.names.iter().any(|n| n == about.name))
+    }
+
+    fn in_scope(&self, about: &Attributes<'_>, resource: &Resource) -> bool {
+        let cluster = resource.is("", "namespaces") || about.ns.is_empty();
+        match self.scope.as_str() {
+            "*" => true,
+            "Namespaced" => !cluster,
+            "Cluster" => cluster,
+            _ => false,
+        }
+    }
+}
+
+/// Which resource of the change a list of rules matches first: the request's own, or one that holds the same objects.
+pub fn matched(backend: &Backend, rules: &[Rule], equivalent: bool, about: &Attributes<'_>) -> Option<Arc<Resource>> {
+    let catalog = backend.registry.catalog();
+    let own = about.resource;
+    if rules.iter().any(|r| r.matches(about, own)) {
+        return catalog.find(&own.group, &own.version, &own.plural).cloned();
+    }
+    if !equivalent {
+        return None;
+    }
+    let others: Vec<&Arc<Resource>> = catalog
+        .all()
+        .filter(|r| r.storage == own.storage && (r.group != own.group || r.version != own.version))
+        .collect();
+    rules.iter().find_map(|rule| others.iter().find(|other| rule.matches(about, other)).map(|r| Arc::clone(r)))
+}
+
+/// Whether the namespace of the change is selected. Cluster-scoped objects other than Namespaces always are.
+pub async fn namespace_selected(
+    backend: &Backend,
+    selector: &LabelSelector,
+    about: &Attributes<'_>,
+    object: Option<&Object>,
+) -> ApiResult<bool> {
+    let namespaces = about.resource.is("", "namespaces");
+    if selector.is_empty() || (about.ns.is_empty() && !namespaces) {
+        return Ok(true);
+    }
+    if namespaces
+        && about.change.sub.is_empty()
+        && let Some(object) = object
+    {
+        return Ok(selector.matches(labels(object)));
+    }
+    match namespace_labels(backend, about.ns).await {
+        Ok(found) => Ok(selector.matches(found.as_ref())),
+        Err(error) if error.code == 404 => Err(error),
+        Err(error) => Err(ApiError::internal(error.message)),
+    }
+}
+
+/// Whether the new or the old object is selected.
+pub fn object_selected(selector: &LabelSelector, about: &Attributes<'_>, object: Option<&Object>) -> bool {
+    let one = |object: Option<&Object>| object.is_some_and(|o| selector.matches(labels(o)));
+    selector.is_empty() || one(object) || one(about.old)
+}
+
+fn labels(object: &Object) -> Option<&Object> {
+    metadata(object).get("labels").and_then(Value::as_object)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn label_selectors_match_as_upstream() {
+        let labels = json!({"a": "1", "b": "2"});
+        let labels = labels.as_object();
+        let yes = |s: Value| LabelSelector::parse(Some(&s)).matches(labels);
+        assert!(yes(json!({})) && yes(json!({"matchLabels": {"a": "1"}})));
+        assert!(!yes(json!({"matchLabels": {"a": "1", "c": "1"}})));
+        let expression = |key: &str, op: &str, values: Value| {
+            yes(json!({"matchExpressions": [{"key": key, "operator": op, "values": values}]}))
+        };
+        assert!(expression("a", "In", json!(["1", "3"])) && !expression("c", "In", json!(["1"])));
+        assert!(expression("c", "NotIn", json!(["1"])) && !expression("a", "NotIn", json!(["1"])));
+        assert!(expression("a", "Exists", json!([])) && expression("c", "DoesNotExist", json!([])));
+        assert!(!expression("a", "Gt", json!(["0"])));
+        assert!(!LabelSelector::parse(Some(&json!({"matchLabels": {"a": "1"}}))).matches(None));
+    }
+}
