@@ -41,6 +41,10 @@ test: setup lint binaries generated agent-image demo-os ## all checks and all te
 test-kubernetes: kubernetes ## the embedded Kubernetes API against a real kube-apiserver, case by case
 	METAMORPH_KUBERNETES_BIN="$$(tests/kubernetes/build)" $(CARGO) run --package conformance -- both
 
+.PHONY: test-kubernetes-e2e
+test-kubernetes-e2e: kubernetes ## Kubernetes' own end-to-end suite, as far as it is about the API, on both
+	METAMORPH_KUBERNETES_BIN="$$(tests/kubernetes/build e2e.test kubectl)" $(CARGO) run --package conformance -- suite
+
 .PHONY: kubernetes
 kubernetes: ## builds that real control plane from its Go modules, once
 	tests/kubernetes/build

@@ -14,6 +14,7 @@ mod hooks;
 mod mask;
 mod report;
 mod run;
+mod suite;
 mod target;
 mod wire;
 
@@ -71,6 +72,10 @@ enum What {
     Both,
     /// Writes the recordings anew from the real server.
     Record,
+    /// The listed specs of Kubernetes' own suite on both servers.
+    Suite,
+    /// The same on the embedded server alone.
+    SuiteEmbedded,
     /// Starts the real control plane, prints the path of a kubeconfig, and runs until standard input ends.
     Serve,
     /// The same with the embedded server.
@@ -91,6 +96,9 @@ fn folder(name: &str) -> PathBuf {
 async fn start(arguments: Arguments) -> Result<ExitCode> {
     if matches!(arguments.what, What::Serve | What::ServeEmbedded) {
         return serve(&arguments).await;
+    }
+    if matches!(arguments.what, What::Suite | What::SuiteEmbedded) {
+        return suite(&arguments).await;
     }
     let wanted = |area: &str, _: &str| arguments.area.is_empty() || arguments.area.iter().any(|a| a == area);
     let mut files = case::read(&folder("cases"), wanted)?;
@@ -136,6 +144,27 @@ async fn serve(arguments: &Arguments) -> Result<ExitCode> {
     ended.await??;
     target.shutdown().await;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Kubernetes' own suite; `--case` takes a part of it.
+async fn suite(arguments: &Arguments) -> Result<ExitCode> {
+    let listed = suite::Listed::read(&folder("e2e.yaml"))?;
+    let bin = arguments.kubernetes.as_deref().context("--kubernetes (or METAMORPH_KUBERNETES_BIN) is needed")?;
+    let part = |specs: Vec<&'_ str>| -> Vec<String> {
+        specs.into_iter().filter(|s| s.contains(&arguments.case)).map(str::to_owned).collect()
+    };
+    let mut good = true;
+    if arguments.what == What::Suite {
+        let specs = part(listed.reference());
+        let specs: Vec<&str> = specs.iter().map(String::as_str).collect();
+        good &= suite::run(&real(arguments).await?, bin, &specs).await?;
+    }
+    let specs = part(listed.both.iter().map(String::as_str).collect());
+    let specs: Vec<&str> = specs.iter().map(String::as_str).collect();
+    let target = Target::embedded().await?;
+    good &= suite::run(&target, bin, &specs).await?;
+    target.shutdown().await;
+    Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 type Answers = BTreeMap<String, Value>;
