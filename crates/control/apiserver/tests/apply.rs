@@ -122,6 +122,31 @@ async fn apply_is_refused_with_upstreams_texts() {
 }
 
 #[tokio::test]
+async fn an_apply_that_creates_needs_the_right_to_create() {
+    let api = Api::with_kinds().await;
+    let rules = json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["patch"]}]);
+    let roles = "/apis/rbac.authorization.k8s.io/v1/namespaces/default";
+    let role = json!({"metadata": {"name": "patcher"}, "rules": rules});
+    api.post(&format!("{roles}/roles"), &role).await.expect(201);
+    let binding = json!({"metadata": {"name": "patcher"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "patcher"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "ann"}]});
+    api.post(&format!("{roles}/rolebindings"), &binding).await.expect(201);
+    let ann = async || {
+        let request = api.request("PATCH", &format!("{CONFIGMAPS}/c?fieldManager=ann&force=true"));
+        let request = request.header("impersonate-user", "ann").header("content-type", "application/apply-patch+yaml");
+        answer(request.body(YAML)).await
+    };
+    let refused = ann().await.expect(403);
+    assert_eq!(
+        refused.message(),
+        "configmaps \"c\" is forbidden: User \"ann\" cannot create resource \"configmaps\" in API group \"\" in the namespace \"default\""
+    );
+    apply(&api, &format!("{CONFIGMAPS}/c"), "fieldManager=admin", YAML).await.expect(201);
+    ann().await.expect(200);
+}
+
+#[tokio::test]
 async fn all_writes_have_owners() {
     let api = Api::with_kinds().await;
     let path = format!("{WIDGETS}/a");

@@ -4,6 +4,7 @@ use http::StatusCode;
 use serde_json::Value;
 
 use super::{ATTEMPTS, Backend, Change, FieldValidation, Request, Stored, strategy};
+use crate::auth::attributes::Attributes;
 use crate::fields::options::Options;
 use crate::fields::{Scope, apply as server_side};
 use crate::json::{self, YamlError};
@@ -62,6 +63,7 @@ async fn write(
                 return Err(ApiError::conflict(&resource.group, &resource.plural, &target.name, &why));
             }
             object::metadata_mut(&mut made).shift_remove("resourceVersion");
+            may_create(backend, request)?;
             match backend.insert(change, resource, made, &target.ns).await {
                 // Made in between: it is to be changed.
                 Err(error) if error.reason == "AlreadyExists" && !last => {}
@@ -71,6 +73,17 @@ async fn write(
             return Err(request.not_found());
         }
     }
+}
+
+/// The right to patch is not enough to make an object.
+fn may_create(backend: &Backend, request: &Request) -> ApiResult<()> {
+    let resource = request.resource();
+    let mut asked = Attributes::of("create", &resource.group, &resource.plural, "");
+    asked.version.clone_from(&resource.version);
+    asked.ns.clone_from(&request.target.ns);
+    asked.name.clone_from(&request.target.name);
+    let decision = backend.auth.decide(&request.user, &asked);
+    if decision.allowed { Ok(()) } else { Err(asked.refusal(&request.user, &decision.reason)) }
 }
 
 /// Defaults of the outcome, and whether it is the object of the request.
