@@ -1,11 +1,109 @@
-//! Versions of one kind: an object of one in the form of another.
+//! Versions of one kind: an object of one in the form of another, by its definition's webhook if it has one.
+//!
+//! A tail does not hold the version that it is in, because one tail serves all versions of most kinds. Tails of custom
+//! resources with several versions are marked with theirs ([`object::mark`]); without a webhook the mark is passed
+//! over, with one it tells what has to be converted. Tails from before there was a second version have no mark: they
+//! are in the first of the definition's stored versions.
 
-use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::Duration;
 
-use crate::object::Object;
+use bytes::Bytes;
+use http::StatusCode;
+use serde_json::{Map, Value, json};
+
+use crate::admission::kinds::{QUALIFIED, VALUE, client_config, not_supported};
+use crate::object::{self, Object, strings};
 use crate::resource::{Flavor, Resource};
-use crate::status::{ApiError, ApiResult};
-use crate::verbs::Backend;
+use crate::status::{ApiError, ApiResult, FieldError};
+use crate::store::Row;
+use crate::verbs::{Backend, Stored, names};
+use crate::webhook::{self, Call, Target};
+
+/// Time for a call of a conversion webhook; upstream knows the request's own limit only.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Bytes of an answer.
+const MAX_ANSWER: usize = 64 << 20;
+/// Objects converted by one call.
+const BATCH: usize = 100;
+
+/// What the versions of a definition with several of them have in common.
+pub struct Versions {
+    group: String,
+    /// Version of tails that are not marked.
+    first: String,
+    webhook: Option<Webhook>,
+}
+
+impl std::fmt::Debug for Versions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Versions").field("group", &self.group).field("webhook", &self.webhook.is_some()).finish()
+    }
+}
+
+struct Webhook {
+    target: Result<Target, String>,
+    reviews: Vec<String>,
+}
+
+impl Versions {
+    /// Those of a definition; `None` if it has one version only.
+    pub fn of(crd: &Object) -> Option<Self> {
+        let spec = crd.get("spec")?;
+        let names: Vec<&str> =
+            spec.get("versions")?.as_array()?.iter().filter_map(|v| v.get("name").and_then(Value::as_str)).collect();
+        let stored = strings(crd.get("status").and_then(|s| s.get("storedVersions")));
+        let strategy = spec.pointer("/conversion/strategy").and_then(Value::as_str);
+        if names.len() < 2 {
+            return None;
+        }
+        let webhook = spec.pointer("/conversion/webhook").filter(|_| strategy == Some("Webhook")).map(|w| Webhook {
+            target: Target::parse(w.get("clientConfig").unwrap_or(&Value::Null)),
+            reviews: strings(w.get("conversionReviewVersions")),
+        });
+        let first = stored.first().cloned().or_else(|| names.first().map(|n| (*n).to_owned()))?;
+        let group = spec.get("group").and_then(Value::as_str).unwrap_or_default().to_owned();
+        Some(Self { group, first, webhook })
+    }
+}
+
+/// The versions of a custom resource whose objects a webhook converts.
+fn by_webhook(resource: &Resource) -> Option<(&Versions, &Webhook)> {
+    let Flavor::Custom { versions: Some(versions), .. } = &resource.flavor else { return None };
+    Some((versions, versions.webhook.as_ref()?))
+}
+
+/// Checks what a definition says about conversion.
+pub fn validate(spec: &Value, errors: &mut Vec<FieldError>) {
+    let at = |key: &str| format!("spec.conversion.{key}");
+    let client = spec.pointer("/conversion/webhook/clientConfig");
+    match spec.pointer("/conversion/strategy").and_then(Value::as_str).unwrap_or_default() {
+        "None" => {}
+        "Webhook" => {
+            match client {
+                Some(client) => client_config(client, &at("webhookClientConfig"), errors),
+                None => {
+                    let detail = "required when strategy is set to Webhook";
+                    errors.push(FieldError::required(at("webhookClientConfig"), detail));
+                }
+            }
+            let reviews = strings(spec.pointer("/conversion/webhook/conversionReviewVersions"));
+            if reviews.is_empty() {
+                errors.push(FieldError::required(at("conversionReviewVersions"), ""));
+            } else if !reviews.iter().any(|v| v == "v1" || v == "v1beta1") {
+                let detail = "must include at least one of v1, v1beta1";
+                errors.push(FieldError::invalid(at("conversionReviewVersions"), &json!(reviews), detail));
+            }
+        }
+        "" => errors.push(FieldError::required(at("strategy"), "")),
+        other => errors.push(not_supported(at("strategy"), other, &["None", "Webhook"])),
+    }
+}
+
+/// A failure as upstream's storage gives it: 500 without a reason.
+fn failed(text: String) -> ApiError {
+    ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "", text)
+}
 
 impl Backend {
     /// An object of `from` in the form of `to`, which holds the same objects.
@@ -14,17 +112,240 @@ impl Backend {
             return Ok(object);
         }
         let mut object = object;
+        if let Some((_, webhook)) = by_webhook(to) {
+            let converted = self.ask(webhook, vec![object], &to.api_version()).await?;
+            return converted.into_iter().next().ok_or_else(|| failed("no object was converted".to_owned()));
+        }
         if let Flavor::Builtin(_) = to.flavor {
-            let version = object.get("metadata").and_then(|m| m.get("resourceVersion")).cloned();
+            let version = object::metadata(&object).get("resourceVersion").cloned();
             object = to.load(0, &from.tail(object)).map_err(ApiError::internal)?;
-            let meta = crate::object::metadata_mut(&mut object);
+            let meta = object::metadata_mut(&mut object);
             meta.shift_remove("resourceVersion");
             if let Some(version) = version {
                 meta.insert("resourceVersion".into(), version);
             }
         }
         object.insert("apiVersion".into(), json!(to.api_version()));
-        object.insert("kind".into(), Value::String(to.kind.clone()));
+        object.insert("kind".into(), json!(to.kind));
         Ok(object)
+    }
+
+    /// The wanted object in the form in which a webhook's kind is stored, and the resource of that form if it is
+    /// another one than `resource`.
+    pub async fn to_storage(&self, resource: &Resource, object: Object) -> ApiResult<(Object, Option<Arc<Resource>>)> {
+        let catalog = self.registry.catalog();
+        let storage = by_webhook(resource).and_then(|_| catalog.storage_version(resource)).cloned();
+        let Some(storage) = storage else { return Ok((object, None)) };
+        let mut object = self.in_version(object, resource, &storage).await?;
+        storage.settle(&mut object);
+        Ok((object, Some(storage)))
+    }
+
+    /// A stored object with its tail in the resource's version.
+    pub async fn converted(&self, resource: &Resource, mut stored: Stored) -> ApiResult<Stored> {
+        if by_webhook(resource).is_some() {
+            let mut tails = [(stored.rev, &mut stored.tail)];
+            self.convert_tails(resource, &mut tails).await?;
+        }
+        Ok(stored)
+    }
+
+    /// Brings the tails of rows to the resource's version.
+    pub async fn convert_rows(&self, resource: &Resource, rows: &mut [Row]) -> ApiResult<()> {
+        if by_webhook(resource).is_none() {
+            return Ok(());
+        }
+        let mut tails: Vec<(u64, &mut Bytes)> = rows.iter_mut().map(|r| (r.rev, &mut r.body)).collect();
+        self.convert_tails(resource, &mut tails).await
+    }
+
+    /// Brings tails to the resource's version, if a webhook converts its objects.
+    pub async fn convert_tails(&self, resource: &Resource, tails: &mut [(u64, &mut Bytes)]) -> ApiResult<()> {
+        let Some((versions, webhook)) = by_webhook(resource) else { return Ok(()) };
+        let mut others = Vec::new();
+        for (at, (_, tail)) in tails.iter().enumerate() {
+            if object::mark_of(tail).unwrap_or(&versions.first) != resource.version {
+                others.push(at);
+            }
+        }
+        for batch in others.chunks(BATCH) {
+            let mut objects = Vec::with_capacity(batch.len());
+            for at in batch {
+                let (rev, tail) = &tails[*at];
+                let version = object::mark_of(tail).unwrap_or(&versions.first);
+                let version = object::api_version(&versions.group, version);
+                objects.push(object::from_tail(&version, &resource.kind, *rev, tail).map_err(ApiError::internal)?);
+            }
+            let converted = self.ask(webhook, objects, &resource.api_version()).await?;
+            for (at, mut object) in batch.iter().zip(converted) {
+                resource.settle(&mut object);
+                *tails[*at].1 = resource.tail(object);
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks the webhook; the answer has as many objects, each checked against what was sent.
+    async fn ask(&self, webhook: &Webhook, objects: Vec<Object>, wanted: &str) -> ApiResult<Vec<Object>> {
+        let from = objects.first().map(gvk).unwrap_or_default();
+        let review = webhook.reviews.iter().find(|v| matches!(v.as_str(), "v1" | "v1beta1"));
+        let review = review.ok_or_else(|| failed("no supported conversion review versions".to_owned()))?;
+        let target = webhook.target.as_ref().map_err(|why| failed(why.clone()))?;
+        let uid = uuid::Uuid::new_v4().to_string();
+        let question = json!({"kind": "ConversionReview", "apiVersion": format!("apiextensions.k8s.io/{review}"),
+            "request": {"uid": uid, "desiredAPIVersion": wanted, "objects": objects},
+            "response": {"uid": "", "convertedObjects": null, "result": {"metadata": {}}}});
+        let call = Call { body: question.to_string().into(), patience: PATIENCE, tell: false, most: MAX_ANSWER };
+        let broken = |why: String| failed(format!("conversion webhook for {from} failed: {why}"));
+        let answer = target.post(self, &call).await.map_err(broken)?;
+        if let Some(why) = webhook::refusal(&answer) {
+            return Err(broken(why));
+        }
+        let answer = webhook::decoded(&answer).map_err(broken)?;
+        let converted = response(&answer, &uid, review == "v1").map_err(broken)?;
+        if converted.len() != objects.len() {
+            let (got, sent) = (converted.len(), objects.len());
+            return Err(failed(format!("conversion webhook for {from} returned {got} objects, expected {sent}")));
+        }
+        let pairs = objects.iter().zip(converted);
+        pairs.map(|(original, converted)| checked(original, converted, wanted).map_err(failed)).collect()
+    }
+}
+
+/// `group/version, Kind=K` of an object, as Go prints it.
+fn gvk(object: &Object) -> String {
+    let text = |key: &str| object.get(key).and_then(Value::as_str).unwrap_or_default();
+    format!("{}, Kind={}", text("apiVersion"), text("kind"))
+}
+
+fn response(review: &Value, uid: &str, v1: bool) -> Result<Vec<Value>, String> {
+    let text = |value: &Value, key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+    if v1
+        && (text(review, "apiVersion"), text(review, "kind"))
+            != ("apiextensions.k8s.io/v1".into(), "ConversionReview".into())
+    {
+        let (version, kind) = (text(review, "apiVersion"), text(review, "kind"));
+        return Err(format!(
+            "expected webhook response of apiextensions.k8s.io/v1, Kind=ConversionReview, got {version}, Kind={kind}"
+        ));
+    }
+    let response = review.get("response").filter(|r| r.is_object()).ok_or("no response provided")?;
+    if v1 && text(response, "uid") != uid {
+        return Err(format!("expected response.uid=\"{uid}\", got \"{}\"", text(response, "uid")));
+    }
+    let result = response.get("result").cloned().unwrap_or_default();
+    let status = text(&result, "status");
+    if status != "Success" {
+        let message = text(&result, "message");
+        let plain = format!("response.result.status was '{status}', not 'Success'");
+        return Err(if message.is_empty() { plain } else { message });
+    }
+    Ok(response.get("convertedObjects").and_then(Value::as_array).cloned().unwrap_or_default())
+}
+
+/// The converted object with the metadata of the original, but for labels and annotations, if it is the same object.
+fn checked(original: &Object, converted: Value, wanted: &str) -> Result<Object, String> {
+    let from = gvk(original);
+    let text = |object: &Object, key: &str| object.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let invalid = |why: String| format!("conversion webhook for {from} returned invalid object{why}");
+    let Value::Object(mut converted) = converted else { return Err(invalid(": it is no object".to_owned())) };
+    let got = text(&converted, "apiVersion");
+    if got != wanted {
+        return Err(invalid(format!(" at index 0: invalid groupVersion (expected {wanted}, received {got})")));
+    }
+    let (kind, got) = (text(original, "kind"), text(&converted, "kind"));
+    if got != kind {
+        return Err(invalid(format!(" at index 0: invalid kind (expected {kind}, received {got})")));
+    }
+    for (key, shown) in [("name", "name"), ("namespace", "namespace"), ("uid", "UID")] {
+        let (before, after) = (object::meta_str(original, key), object::meta_str(&converted, key));
+        if before != after {
+            return Err(invalid(format!(": must have the same {shown}: {before} != {after}")));
+        }
+    }
+    let meta = |why: String| format!("conversion webhook for {from} returned invalid metadata: {why}");
+    let given = match converted.shift_remove("metadata") {
+        Some(Value::Object(given)) => given,
+        None => return Err(meta("missing metadata in converted object".to_owned())),
+        Some(_) => return Err(meta("invalid metadata in converted object".to_owned())),
+    };
+    let mut kept = object::metadata(original).clone();
+    for key in ["labels", "annotations"] {
+        match given.get(key) {
+            None | Some(Value::Null) => {
+                kept.shift_remove(key);
+            }
+            Some(Value::Object(map)) => {
+                changeable(key, map, kept.get(key)).map_err(meta)?;
+                kept.insert(key.to_owned(), json!(map));
+            }
+            Some(_) => return Err(meta(format!("invalid metadata.{key} in converted object"))),
+        }
+    }
+    converted.insert("metadata".into(), Value::Object(kept));
+    Ok(converted)
+}
+
+/// Labels and annotations that the webhook changed must be what users could have set.
+fn changeable(key: &str, given: &Map<String, Value>, before: Option<&Value>) -> Result<(), String> {
+    if let Some((name, _)) = given.iter().find(|(_, v)| !v.is_string()) {
+        return Err(format!("metadata.{key}[{name}] must be a string in converted object"));
+    }
+    if before.and_then(Value::as_object) == Some(given) {
+        return Ok(());
+    }
+    let mut errors: Vec<FieldError> = Vec::new();
+    let field = if key == "labels" { "metadata.labels" } else { "metadata.annotation" };
+    for (name, value) in given {
+        if !names::is_qualified_name(&name.to_ascii_lowercase()) {
+            errors.push(FieldError::invalid(field, &json!(name), QUALIFIED));
+        }
+        if key == "labels" && !names::is_label_value(value.as_str().unwrap_or_default()) {
+            errors.push(FieldError::invalid(field, value, VALUE));
+        }
+    }
+    let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
+    match texts.as_slice() {
+        [] => Ok(()),
+        [one] => Err(one.clone()),
+        many => Err(format!("[{}]", many.join(", "))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn object(value: Value) -> Object {
+        value.as_object().cloned().unwrap_or_default()
+    }
+
+    #[test]
+    fn a_converted_object_must_be_the_same_one() {
+        let original = object(json!({"apiVersion": "g/v1", "kind": "K", "metadata": {"name": "a", "uid": "u",
+            "labels": {"x": "y"}, "generation": 2}}));
+        let run = |value: Value| checked(&original, value, "g/v2");
+        let good = json!({"apiVersion": "g/v2", "kind": "K", "spec": 1, "metadata": {"name": "a", "uid": "u",
+            "generation": 9, "annotations": {"n": "1"}}});
+        let kept = run(good.clone()).unwrap();
+        assert_eq!(
+            Value::Object(kept)["metadata"],
+            json!({"name": "a", "uid": "u", "generation": 2, "annotations": {"n": "1"}})
+        );
+        let told = |key: &str, value: Value| {
+            let mut bad = good.clone();
+            *bad.pointer_mut(key).unwrap() = value;
+            run(bad).unwrap_err()
+        };
+        let start = "conversion webhook for g/v1, Kind=K returned invalid";
+        assert_eq!(
+            told("/apiVersion", json!("g/v1")),
+            format!("{start} object at index 0: invalid groupVersion (expected g/v2, received g/v1)")
+        );
+        assert_eq!(told("/metadata/uid", json!("w")), format!("{start} object: must have the same UID: u != w"));
+        assert_eq!(
+            told("/metadata/annotations/n", json!(1)),
+            format!("{start} metadata: metadata.annotations[n] must be a string in converted object")
+        );
     }
 }

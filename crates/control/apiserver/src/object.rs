@@ -112,10 +112,33 @@ pub fn head(api_version: &str, kind: &str, rev: u64) -> String {
     format!("{{\"apiVersion\":\"{api_version}\",\"kind\":\"{kind}\",\"metadata\":{{\"resourceVersion\":\"{rev}\"")
 }
 
+/// A tail marked with the version that it is in: the version and a line break before it.
+pub fn mark(version: &str, tail: &[u8]) -> Bytes {
+    let mut out = BytesMut::with_capacity(version.len() + 1 + tail.len());
+    out.put_slice(version.as_bytes());
+    out.put_u8(b'\n');
+    out.put_slice(tail);
+    out.freeze()
+}
+
+/// The version that a tail is marked with.
+pub fn mark_of(tail: &[u8]) -> Option<&str> {
+    let end = tail.len() - unmarked(tail).len();
+    std::str::from_utf8(tail.get(..end.checked_sub(1)?)?).ok()
+}
+
+/// The tail without its mark: a tail itself begins with `,` or `}`.
+pub fn unmarked(tail: &[u8]) -> &[u8] {
+    match tail.first() {
+        None | Some(b',' | b'}') => tail,
+        Some(_) => tail.iter().position(|b| *b == b'\n').map_or(tail, |at| &tail[at + 1..]),
+    }
+}
+
 /// The encoded object.
 pub fn join(api_version: &str, kind: &str, rev: u64, tail: &[u8]) -> Vec<u8> {
     let mut out = head(api_version, kind, rev).into_bytes();
-    out.extend_from_slice(tail);
+    out.extend_from_slice(unmarked(tail));
     out
 }
 
@@ -153,6 +176,14 @@ mod tests {
             json!({"apiVersion": "g/v2", "kind": "A", "metadata": {"resourceVersion": "7", "name": "x"},
                 "spec": {"a": [2], "b": 1}})
         );
+    }
+
+    #[test]
+    fn marks_are_told_and_passed_over() {
+        let bare = to_tail(object(json!({"metadata": {"name": "x"}, "spec": 1})));
+        let marked = mark("v1beta1", &bare);
+        assert_eq!((mark_of(&bare), mark_of(&marked)), (None, Some("v1beta1")));
+        assert_eq!(from_tail("g/v1", "A", 1, &marked).unwrap(), from_tail("g/v1", "A", 1, &bare).unwrap());
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use crate::builtin::{Def, Defs, strategy};
+use crate::conversion::Versions;
 use crate::crd::schema::Schema;
 use crate::jsonpath::JsonPath;
 use crate::object::{self, Object};
@@ -37,6 +38,8 @@ pub enum Flavor {
         schema: Schema,
         /// Rows written at or after this revision, in this version, need no pruning or defaulting when read.
         fresh_since: u64,
+        /// What it has in common with the kind's other versions, if there are any.
+        versions: Option<Arc<Versions>>,
     },
 }
 
@@ -136,7 +139,11 @@ impl Resource {
         if self.group == "events.k8s.io" {
             strategy::event_from_events_v1(&mut object);
         }
-        object::to_tail(object)
+        let tail = object::to_tail(object);
+        match &self.flavor {
+            Flavor::Custom { versions: Some(_), .. } => object::mark(&self.version, &tail),
+            _ => tail,
+        }
     }
 }
 
@@ -162,8 +169,12 @@ impl Catalog {
 
     /// Any version of the resource stored under this name.
     pub fn by_storage(&self, storage: &str) -> Option<&Arc<Resource>> {
-        // The last version by name is as good as any: the store holds no version.
-        self.by_path.values().find(|r| &*r.storage == storage && r.group != "events.k8s.io")
+        let mut all = self.by_path.values().filter(|r| &*r.storage == storage && r.group != "events.k8s.io");
+        // The version in which objects are stored needs no conversion; any other is as good.
+        let first = all.next()?;
+        let stored =
+            |r: &&Arc<Resource>| matches!(r.flavor, Flavor::Custom { fresh_since, .. } if fresh_since < u64::MAX);
+        if stored(&first) { Some(first) } else { all.find(stored).or(Some(first)) }
     }
 
     /// The storage version of a custom resource, if it is served and another one than this.

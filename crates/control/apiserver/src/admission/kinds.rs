@@ -18,10 +18,12 @@ const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower ca
 const LABEL_1035: &str = "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an \
     alphabetic character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation \
     is '[a-z]([-a-z0-9]*[a-z0-9])?')";
-const QUALIFIED: &str = "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with \
+/// What a qualified name must be.
+pub const QUALIFIED: &str = "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with \
     an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is \
     '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
-const VALUE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and \
+/// What the value of a label must be.
+pub const VALUE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and \
     must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for \
     validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
 
@@ -353,7 +355,8 @@ pub fn selector(selector: Option<&Value>, path: &str, lenient: bool, errors: &mu
     }
 }
 
-fn client_config(config: &Value, path: &str, errors: &mut Vec<FieldError>) {
+/// Where a webhook is.
+pub fn client_config(config: &Value, path: &str, errors: &mut Vec<FieldError>) {
     match (config.get("url").and_then(Value::as_str), config.get("service")) {
         (Some(url), None) => self::url(url, &format!("{path}.url"), errors),
         (None, Some(service)) => self::service(service, &format!("{path}.service"), errors),

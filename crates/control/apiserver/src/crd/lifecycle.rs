@@ -73,9 +73,7 @@ pub fn validate(crd: &Object, old: Option<&Object>) -> Vec<FieldError> {
         let detail = "supported values: \"Cluster\", \"Namespaced\"";
         errors.push(FieldError::with_value(FieldErrorKind::NotSupported, "spec.scope", &scope, detail));
     }
-    if spec.pointer("/conversion/strategy").is_some_and(|s| s != "None") {
-        errors.push(FieldError::forbidden("spec.conversion.strategy", "only None is supported by this server"));
-    }
+    crate::conversion::validate(&spec, &mut errors);
     versions(&spec, &mut errors);
     if let Some(old) = old {
         for pointer in ["/group", "/scope", "/names/plural", "/names/kind"] {

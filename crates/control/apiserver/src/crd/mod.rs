@@ -7,8 +7,11 @@ pub mod prune;
 pub mod schema;
 pub mod validate;
 
+use std::sync::Arc;
+
 use serde_json::Value;
 
+use crate::conversion::Versions;
 use crate::jsonpath::JsonPath;
 use crate::object::{Object, strings};
 use crate::resource::{Column, Flavor, Resource};
@@ -41,15 +44,16 @@ pub fn resources(crd: &Object, fresh_since: u64) -> Vec<Resource> {
         return Vec::new();
     }
     let versions = crd.get("spec").and_then(|s| s.get("versions")).and_then(Value::as_array);
+    let common = Versions::of(crd).map(Arc::new);
     versions
         .into_iter()
         .flatten()
         .filter(|v| v.get("served") == Some(&Value::Bool(true)))
-        .filter_map(|v| resource(crd, v, fresh_since))
+        .filter_map(|v| resource(crd, v, fresh_since, common.clone()))
         .collect()
 }
 
-fn resource(crd: &Object, version: &Value, fresh_since: u64) -> Option<Resource> {
+fn resource(crd: &Object, version: &Value, fresh_since: u64, versions: Option<Arc<Versions>>) -> Option<Resource> {
     let spec = crd.get("spec")?;
     let names = spec.get("names")?;
     let text = |value: &Value, key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
@@ -86,7 +90,7 @@ fn resource(crd: &Object, version: &Value, fresh_since: u64) -> Option<Resource>
         selectable,
         deprecation,
         // Rows do not say which version wrote them: other versions than the storage one are always checked.
-        flavor: Flavor::Custom { schema, fresh_since: if storage_version { fresh_since } else { u64::MAX } },
+        flavor: Flavor::Custom { schema, fresh_since: if storage_version { fresh_since } else { u64::MAX }, versions },
         kind,
         group,
         plural,

@@ -85,8 +85,9 @@ impl Backend {
                 }
                 return Ok(Stored { rev: 0, tail: resource.tail(object) });
             }
-            match self.put(resource, key, object, None, guard).await {
-                Ok(stored) => return Ok(stored),
+            let (object, kept) = self.to_storage(resource, object).await?;
+            match self.put(kept.as_deref().unwrap_or(resource), key, object, None, guard).await {
+                Ok(stored) => return self.converted(resource, stored).await,
                 Err(WriteError::Conflict) if generate => {}
                 Err(WriteError::Conflict) => {
                     return Err(ApiError::already_exists(&resource.group, &resource.plural, &name));

@@ -162,7 +162,8 @@ impl Backend {
             let key = resource.key(ns, name);
             let missing = || ApiError::not_found(&resource.group, &resource.plural, name);
             let old = self.stored(&key).await?.ok_or_else(missing)?;
-            let mut object = self.load(resource, &old)?;
+            let seen = self.converted(resource, old.clone()).await?;
+            let mut object = self.load(resource, &seen)?;
             preconditions(resource, &object, old.rev, options)?;
             let was_deleting = object::is_deleting(&object);
             let asked_name = if change.verb == Verb::DeleteCollection { "" } else { name };
@@ -171,7 +172,7 @@ impl Backend {
             let gone = strategy::may_go(resource, &object);
             if gone && !was_deleting {
                 // What goes at once never shows the marks of a slow deletion.
-                object = self.load(resource, &old)?;
+                object = self.load(resource, &seen)?;
             }
             if change.dry {
                 let stored = Stored { rev: old.rev, tail: resource.tail(object) };
@@ -180,11 +181,12 @@ impl Backend {
             let outcome = if gone {
                 self.drop_now(resource, &key, object, &old).await
             } else {
-                self.put(resource, key, object, Some(&old), None).await
+                let (object, kept) = self.to_storage(resource, object).await?;
+                self.put(kept.as_deref().unwrap_or(resource), key, object, Some(&old), None).await
             };
             match outcome {
                 Ok(stored) if gone => return Ok(Deleted::Gone(stored)),
-                Ok(stored) => return Ok(Deleted::Waiting(stored)),
+                Ok(stored) => return Ok(Deleted::Waiting(self.converted(resource, stored).await?)),
                 Err(WriteError::Conflict) => {}
                 Err(other) => return Err(write_failed(other)),
             }

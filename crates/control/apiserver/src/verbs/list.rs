@@ -184,7 +184,8 @@ impl Backend {
         loop {
             let wanted = limit.map_or(CHUNK, |l| l.saturating_sub(selected.rows.len()).clamp(1, CHUNK));
             query.limit = if selector.is_empty() { wanted } else { CHUNK };
-            let ListPage { rev, rows, more } = self.store.list(query.clone()).await.map_err(store_failed)?;
+            let ListPage { rev, mut rows, more } = self.store.list(query.clone()).await.map_err(store_failed)?;
+            self.convert_rows(resource, &mut rows).await?;
             selected.rev = rev;
             // The rest of the list is read as of the same revision.
             query.at = Some(rev);

@@ -285,10 +285,12 @@ impl Backend {
     ) -> Result<Stored, WriteError> {
         let gone = old.is_some() && strategy::may_go(resource, &object);
         let mut object = object;
-        if let Some(storage) = self.registry.catalog().storage_version(resource) {
+        let tail = if let Some(storage) = self.registry.catalog().storage_version(resource) {
             storage.settle(&mut object);
-        }
-        let tail = resource.tail(object);
+            storage.tail(object)
+        } else {
+            resource.tail(object)
+        };
         if let Some(old) = old
             && !gone
             && old.tail == tail

@@ -71,7 +71,7 @@ impl Backend {
             let key = resource.key(ns, name);
             let missing = || ApiError::not_found(&resource.group, &resource.plural, name);
             let old = self.stored(&key).await?.ok_or_else(missing)?;
-            let before = self.load(resource, &old)?;
+            let before = self.load(resource, &self.converted(resource, old.clone()).await?)?;
             let mut wanted = make(&before)?;
             let asked = object::resource_version(&wanted).ok().flatten();
             if asked.is_some_and(|rev| rev != old.rev) {
@@ -97,8 +97,9 @@ impl Backend {
                 let tail = resource.tail(wanted);
                 return Ok(Stored { rev: old.rev, tail });
             }
-            match self.put(resource, key, wanted, Some(&old), None).await {
-                Ok(stored) => return Ok(stored),
+            let (wanted, kept) = self.to_storage(resource, wanted).await?;
+            match self.put(kept.as_deref().unwrap_or(resource), key, wanted, Some(&old), None).await {
+                Ok(stored) => return self.converted(resource, stored).await,
                 Err(WriteError::Conflict) => {}
                 Err(other) => return Err(write_failed(other)),
             }

@@ -171,7 +171,11 @@ impl Watch {
             let none = events.is_empty();
             for event in events {
                 if self.ns.is_empty() || event.ns == self.ns {
-                    self.pass(backend, out, &event).await?;
+                    let mut body = event.body.clone();
+                    if let Err(error) = self.convert(backend, event.rev, &mut body).await {
+                        return self.fail(out, &error).await;
+                    }
+                    self.pass(backend, out, &event, &body).await?;
                 }
             }
             self.at = upto;
@@ -181,8 +185,20 @@ impl Watch {
         }
     }
 
+    /// Brings a tail to the version of the watch.
+    async fn convert(&self, backend: &Backend, rev: u64, tail: &mut Bytes) -> ApiResult<()> {
+        backend.convert_tails(&self.resource, &mut [(rev, tail)]).await
+    }
+
     /// Sends an event as the selector sees it: leaving the selection is a deletion, entering it an addition.
-    async fn pass(&mut self, backend: &Backend, out: &mpsc::Sender<Bytes>, event: &Event) -> Result<(), Ended> {
+    /// `body` is the event's in the version of the watch.
+    async fn pass(
+        &mut self,
+        backend: &Backend,
+        out: &mpsc::Sender<Bytes>,
+        event: &Event,
+        body: &Bytes,
+    ) -> Result<(), Ended> {
         let matches = |body: &Bytes, rev| self.selector.matches(&self.resource, &event.ns, &event.name, rev, body);
         let kind = if self.selector.is_empty() {
             match (event.deleted, event.prev) {
@@ -191,10 +207,12 @@ impl Watch {
                 (false, _) => "MODIFIED",
             }
         } else {
-            let now = !event.deleted && matches(&event.body, event.rev);
+            let now = !event.deleted && matches(body, event.rev);
             let before = event.prev > 0
                 && match backend.store.at_revision(event.prev).await {
-                    Ok(Some(body)) => matches(&body, event.prev),
+                    Ok(Some(mut body)) => {
+                        self.convert(backend, event.prev, &mut body).await.is_err() || matches(&body, event.prev)
+                    }
                     // Compacted meanwhile: sending one event too many is the safe side.
                     _ => true,
                 };
@@ -205,7 +223,7 @@ impl Watch {
                 (false, false) => return Ok(()),
             }
         };
-        self.send(out, kind, event.rev, &event.body).await
+        self.send(out, kind, event.rev, body).await
     }
 
     async fn send(&mut self, out: &mpsc::Sender<Bytes>, kind: &str, rev: u64, tail: &[u8]) -> Result<(), Ended> {

@@ -45,14 +45,21 @@ async fn named(backend: &Backend, kind: (&str, &str), ns: &str, name: &str) -> R
     stored.map(|s| backend.load(resource, &s).map_err(|e| e.message)).transpose()
 }
 
-async fn slices(backend: &Backend, ns: &str, service: &str) -> Result<Vec<Object>, String> {
-    let catalog = backend.registry.catalog();
-    let Some(resource) = catalog.find("discovery.k8s.io", "v1", "endpointslices") else { return Ok(Vec::new()) };
-    let selector = format!("kubernetes.io/service-name={service}");
-    let selector = Selector::parse(&selector, "", resource).map_err(|e| e.message)?;
-    let (_, rows) = backend.select(resource, ns, &selector).await.map_err(|e| e.message)?;
-    let rows = rows.into_iter().take(MAX_SLICES);
-    Ok(rows.filter_map(|row| backend.load(resource, &Stored { rev: row.rev, tail: row.body }).ok()).collect())
+/// Boxed: lists may need webhooks, and these bring the caller here.
+fn slices<'a>(
+    backend: &'a Backend,
+    ns: &'a str,
+    service: &'a str,
+) -> futures::future::BoxFuture<'a, Result<Vec<Object>, String>> {
+    Box::pin(async move {
+        let catalog = backend.registry.catalog();
+        let Some(resource) = catalog.find("discovery.k8s.io", "v1", "endpointslices") else { return Ok(Vec::new()) };
+        let selector = format!("kubernetes.io/service-name={service}");
+        let selector = Selector::parse(&selector, "", resource).map_err(|e| e.message)?;
+        let (_, rows) = backend.select(resource, ns, &selector).await.map_err(|e| e.message)?;
+        let rows = rows.into_iter().take(MAX_SLICES);
+        Ok(rows.filter_map(|row| backend.load(resource, &Stored { rev: row.rev, tail: row.body }).ok()).collect())
+    })
 }
 
 fn port_of(ports: Option<&Value>, name: &str) -> Option<u16> {
