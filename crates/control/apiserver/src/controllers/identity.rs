@@ -12,8 +12,9 @@ use serde_json::{Value, json};
 
 use super::gc::unversioned;
 use crate::auth::index::GROUP;
-use crate::auth::rules;
+use crate::auth::rules::{self, Rule};
 use crate::auth::tokens::{self, ACCOUNT_NAME, ACCOUNT_UID, SECRET_TYPE};
+use crate::fields::{Scope, apply};
 use crate::object::{self, Object, child, metadata_mut};
 use crate::resource::Resource;
 use crate::route::Verb;
@@ -21,7 +22,7 @@ use crate::selectors::Selector;
 use crate::status::{ApiError, ApiResult};
 use crate::store::Event;
 use crate::verbs::delete::Options;
-use crate::verbs::{Backend, Change};
+use crate::verbs::{Backend, Change, strategy};
 
 /// Name of the ConfigMap with the CA.
 const ROOT_CA: &str = "kube-root-ca.crt";
@@ -265,19 +266,31 @@ async fn aggregate(backend: &Backend) -> ApiResult<bool> {
             }
         }
         if wanted != rules::rules_of(role) {
-            collect(backend, roles, object::name(role), &rules::to_json(&wanted)).await?;
+            collect(backend, roles, object::name(role), &wanted).await?;
             changed = true;
         }
     }
     Ok(changed)
 }
 
-async fn collect(backend: &Backend, roles: &Resource, name: &str, wanted: &Value) -> ApiResult<()> {
-    let mut change = Change::own(Verb::Update, "clusterrole-aggregation-controller");
-    "clusterrole-aggregation-controller".clone_into(&mut change.manager);
+/// Applies the rules as a manager of its own, which takes them from whoever else set them.
+async fn collect(backend: &Backend, roles: &Resource, name: &str, wanted: &[Rule]) -> ApiResult<()> {
+    let manager = "clusterrole-aggregation-controller";
+    let mut change = Change::own(Verb::Patch, manager);
+    change.applied = true;
+    manager.clone_into(&mut change.manager);
+    let mut config = Object::new();
+    config.insert("apiVersion".into(), json!(roles.api_version()));
+    config.insert("kind".into(), json!(roles.kind));
+    config.insert("metadata".into(), json!({"name": name}));
+    if !wanted.is_empty() {
+        config.insert("rules".into(), rules::to_json(wanted));
+    }
+    let catalog = backend.registry.catalog();
+    let scope = Scope { resource: roles, catalog: &catalog, sub: "", manager };
     let make = |before: &Object| {
-        let mut next = unversioned(before);
-        next.insert("rules".into(), wanted.clone());
+        let mut next = apply::apply(&scope, Some(before), &config, true)?;
+        strategy::decode(roles, &mut next, &mut Vec::new())?;
         Ok(next)
     };
     backend.change(&change, roles, "", name, make).await.map(drop)
