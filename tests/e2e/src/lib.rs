@@ -3,6 +3,7 @@
 //!
 //! Waiting is done on watches, with a bound; nothing sleeps.
 
+mod audit;
 mod call_home;
 mod disks;
 mod effects;
@@ -14,6 +15,7 @@ mod proxy;
 mod sim;
 mod world;
 
+pub use audit::Written;
 pub use call_home::CallHome;
 pub use disks::{GPT, UsedDisk, bytes_at, partitions, tool};
 pub use effects::{Cut, Effects, Side};

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 use api::metal3::{BareMetalHost, ProvisioningState};
 use api::metamorph::HostOperation;
-use e2e::World;
+use e2e::{World, Written};
 use futures::StreamExt;
 use jiff::Timestamp;
 use kube::ResourceExt;
@@ -28,7 +28,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 pub struct Write {
     /// When it was answered.
     pub time: Timestamp,
-    /// Method and path.
+    /// Verb and path.
     pub what: String,
     /// Whether this program made it and not the server.
     pub own: bool,
@@ -39,24 +39,14 @@ pub struct Write {
 /// # Errors
 /// When the log cannot be read.
 pub fn writes(world: &World) -> anyhow::Result<Vec<Write>> {
-    let path = world.folder.path().join("audit.jsonl");
-    let text = std::fs::read_to_string(&path).context("read the audit log")?;
-    let mut found = Vec::new();
-    for line in text.lines() {
-        // The last line may be half written.
-        let Ok(line) = serde_json::from_str::<Value>(line) else { continue };
-        let (method, path) = (line["method"].as_str().unwrap_or_default(), line["path"].as_str().unwrap_or_default());
-        if !matches!(method, "POST" | "PUT" | "PATCH" | "DELETE") {
-            continue;
-        }
-        // The server creates neither hosts nor, beside them, Secrets; this program writes nothing else.
-        let own = method == "POST"
-            && path.contains("/namespaces/default/")
-            && (path.ends_with("/baremetalhosts") || path.ends_with("/secrets"));
-        let time = line["time"].as_str().unwrap_or_default().parse().context("read a time of the audit log")?;
-        found.push(Write { time, what: format!("{method} {path}"), own });
-    }
-    Ok(found)
+    let written = world.written()?.into_iter();
+    // The server creates neither hosts nor, beside them, Secrets; this program writes nothing else.
+    let own = |w: &Written| {
+        w.verb == "create"
+            && w.path.contains("/namespaces/default/")
+            && (w.path.ends_with("/baremetalhosts") || w.path.ends_with("/secrets"))
+    };
+    Ok(written.map(|w| Write { time: w.time, own: own(&w), what: format!("{} {}", w.verb, w.path) }).collect())
 }
 
 /// Waits until the server has nothing more to write: Events come after the state that they tell of.

@@ -28,11 +28,8 @@ const AT_ONCE: usize = 256;
 pub async fn ensure(backend: &Backend) -> ApiResult<()> {
     load(backend).await?;
     let objects = parse(include_str!("bootstrap.txt"));
-    let made: Vec<ApiResult<()>> = stream::iter(objects)
-        .map(|(plural, object)| async move { reconcile(backend, plural, object).await })
-        .buffer_unordered(AT_ONCE)
-        .collect()
-        .await;
+    let work: Vec<_> = objects.into_iter().map(|(plural, object)| reconcile(backend, plural, object)).collect();
+    let made: Vec<ApiResult<()>> = stream::iter(work).buffer_unordered(AT_ONCE).collect().await;
     made.into_iter().collect()
 }
 
