@@ -142,16 +142,25 @@ pub fn bytes(request: &Request, code: StatusCode, encoded: Vec<u8>) -> ApiResult
 
 /// Puts the request's warnings on an answer.
 pub fn warned(request: &Request, mut response: Response) -> Response {
-    for warning in warnings(request) {
-        response.headers_mut().append(header::WARNING, warning);
-    }
+    warn(&mut response, &request.warnings);
     response
 }
 
+/// Adds warnings to an answer.
+pub fn warn(response: &mut Response, texts: &[String]) {
+    for warning in warning_values(texts) {
+        response.headers_mut().append(header::WARNING, warning);
+    }
+}
+
 fn warnings(request: &Request) -> impl Iterator<Item = HeaderValue> {
+    warning_values(&request.warnings)
+}
+
+fn warning_values(texts: &[String]) -> impl Iterator<Item = HeaderValue> + use<> {
     let mut left = WARNING_BYTES;
     let mut seen: Vec<&String> = Vec::new();
-    for warning in &request.warnings {
+    for warning in texts {
         if !seen.contains(&warning) && warning.len() < left {
             left -= warning.len();
             seen.push(warning);

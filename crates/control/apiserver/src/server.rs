@@ -131,6 +131,7 @@ async fn handle(app: &Arc<App>, peer: &Peer, request: http::Request<Incoming>) -
     let query = Query::parse(parts.uri.query().unwrap_or_default());
     let method = parts.method.clone();
     let headers = parts.headers;
+    let mut told = Vec::new();
     let mut counted = (method.as_str().to_lowercase(), path.clone(), String::new());
     let mut entry = Entry {
         received,
@@ -154,6 +155,7 @@ async fn handle(app: &Arc<App>, peer: &Peer, request: http::Request<Incoming>) -
         match route::route(&catalog, &method, &path, &query)? {
             Target::Resource(target) => {
                 counted = counted_as(&target);
+                told.extend(target.resource.deprecation.clone());
                 on_resource(app, (user, target), query, &headers, body).await
             }
             Target::Other(parts) => {
@@ -171,7 +173,8 @@ async fn handle(app: &Arc<App>, peer: &Peer, request: http::Request<Incoming>) -
         Err(ApiError::new(StatusCode::GATEWAY_TIMEOUT, "Timeout", text))
     });
     let response = outcome.unwrap_or_else(|error| {
-        let response = reply::error(&error, encoding);
+        let mut response = reply::error(&error, encoding);
+        reply::warn(&mut response, &told);
         entry.error = Some(error);
         response
     });

@@ -24,8 +24,8 @@ async fn services_are_filled_in_and_checked() {
     let made = api.post(&path, &web).await.expect(201).body;
     assert_eq!(
         made["spec"],
-        json!({"clusterIP": "None", "clusterIPs": ["None"], "internalTrafficPolicy": "Cluster", "ipFamilies": ["IPv4"],
-            "ipFamilyPolicy": "SingleStack", "ports": [{"port": 80, "protocol": "TCP", "targetPort": 80}],
+        json!({"clusterIP": "None", "clusterIPs": ["None"], "internalTrafficPolicy": "Cluster", "ipFamilies": ["IPv4", "IPv6"],
+            "ipFamilyPolicy": "RequireDualStack", "ports": [{"port": 80, "protocol": "TCP", "targetPort": 80}],
             "sessionAffinity": "None", "type": "ClusterIP"})
     );
     assert_eq!(made["status"], json!({"loadBalancer": {}}));
@@ -132,7 +132,7 @@ async fn nodes_keep_their_status_and_guard_their_identity() {
 async fn events_of_both_groups_are_one() {
     let api = Api::start().await;
     let path = "/apis/events.k8s.io/v1/namespaces/default/events";
-    let event = json!({"eventTime": "2026-01-02T03:04:05.5Z", "reportingController": "x.io/c", "reportingInstance": "i",
+    let event = json!({"eventTime": "2026-01-02T03:04:05.500000Z", "reportingController": "x.io/c", "reportingInstance": "i",
         "action": "Act", "reason": "Because", "type": "Normal", "note": "text",
         "regarding": {"kind": "ConfigMap", "name": "c", "namespace": "default"}});
     let made = api.post(path, &named("events.k8s.io/v1", "Event", "e", event.clone())).await.expect(201).body;

@@ -4,7 +4,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
-use super::{Def, Defs, Type, quantity};
+use super::{Def, Defs, Type, gotime, quantity};
 use crate::object::Object;
 
 /// Text of a quantity that is none.
@@ -125,11 +125,7 @@ fn check(ty: &Type, value: &mut Value, at: At<'_>, unknown: &mut Vec<String>) ->
 }
 
 fn time(ty: &Type, text: &str) -> Result<bool, String> {
-    let layout = if *ty == Type::Time { "2006-01-02T15:04:05Z07:00" } else { "2006-01-02T15:04:05.000000Z07:00" };
-    match text.parse::<jiff::Timestamp>() {
-        Ok(_) => Ok(true),
-        Err(_) => Err(format!("parsing time \"{text}\" as \"{layout}\": cannot parse \"{text}\" as \"2006\"")),
-    }
+    gotime::check(text, *ty == Type::MicroTime).map(|()| true)
 }
 
 fn bytes(text: &mut String) -> Result<bool, String> {

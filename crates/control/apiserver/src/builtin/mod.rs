@@ -2,6 +2,7 @@
 
 pub mod canonical;
 pub mod decode;
+mod gotime;
 pub mod protobuf;
 pub mod quantity;
 pub mod rbac;

@@ -128,6 +128,9 @@ pub fn defaults(resource: &Resource, object: &mut Object) {
 pub fn prepare_create(resource: &Resource, object: &mut Object) {
     match (resource.group.as_str(), resource.plural.as_str()) {
         ("", "namespaces") => {
+            // A name that was made only now has no label yet.
+            let label = name(object).to_owned();
+            child(metadata_mut(object), "labels").insert("kubernetes.io/metadata.name".into(), json!(label));
             let finalizers = child(object, "spec").entry("finalizers").or_insert_with(|| json!([]));
             if let Some(list) = finalizers.as_array_mut()
                 && !list.contains(&json!("kubernetes"))
@@ -138,9 +141,10 @@ pub fn prepare_create(resource: &Resource, object: &mut Object) {
         }
         ("", "services") => rules::service::prepare_create(object),
         ("", "nodes") => {
-            child(object, "spec").shift_remove("configSource");
+            rules::node::prepare_create(object);
         }
         ("discovery.k8s.io", "endpointslices") => rules::endpoints::slice_prepare(object, None),
+        ("coordination.k8s.io", "leases") => rules::lease::prepare(object, None),
         ("apiextensions.k8s.io", _) => {
             object.shift_remove("status");
         }
@@ -161,6 +165,7 @@ pub fn prepare_update(resource: &Resource, object: &mut Object, old: &Object) {
         }
         ("", "services") => rules::service::prepare_update(object, old),
         ("discovery.k8s.io", "endpointslices") => rules::endpoints::slice_prepare(object, Some(old)),
+        ("coordination.k8s.io", "leases") => rules::lease::prepare(object, Some(old)),
         _ => {}
     }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::fields::Scope;
 use crate::object::{self, Object};
 use crate::status::{ApiError, ApiResult};
 use crate::store::WriteError;
@@ -44,6 +45,7 @@ pub async fn ensure(backend: &Backend, address: SocketAddr) -> ApiResult<()> {
             }
             wanted = object;
         } else {
+            Scope { resource, catalog: &catalog, sub: "", manager: super::SERVER }.update(None, &mut wanted);
             // Not checked like a client's: upstream's rules take no loopback address in Endpoints.
             strategy::prepare_create(resource, &mut wanted);
         }
@@ -78,7 +80,7 @@ fn overlay(object: &mut Object, wanted: Object) -> bool {
 /// Group, plural and content of the three.
 fn wanted(address: SocketAddr) -> [(&'static str, &'static str, Value); 3] {
     let (ip, port) = (address.ip().to_canonical(), address.port());
-    let labels = |labels: Value| json!({"name": NAME, "namespace": NAMESPACE, "labels": labels});
+    let labels = |labels: Value| json!({"labels": labels, "name": NAME, "namespace": NAMESPACE});
     let ports = json!([{"name": "https", "port": port, "protocol": "TCP"}]);
     // There is no address that only this Service has: who resolves it gets the server's.
     let spec = json!({"clusterIP": "None", "clusterIPs": ["None"], "internalTrafficPolicy": "Cluster",

@@ -27,6 +27,8 @@ use crate::verbs::{Backend, Change, Stored, store_failed};
 
 /// Namespaces that are always there.
 const NAMESPACES: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];
+/// Owner of the fields that the server itself writes, as upstream's is called.
+const SERVER: &str = "kube-apiserver";
 /// How long history is kept.
 const HISTORY: Duration = Duration::from_secs(300);
 /// How often it is compacted.
@@ -53,12 +55,12 @@ pub async fn load_definitions(backend: &Backend) -> ApiResult<()> {
 pub async fn ensure_namespaces(backend: &Backend) -> ApiResult<()> {
     let catalog = backend.registry.catalog();
     let namespaces = catalog.find("", "v1", "namespaces").ok_or_else(ApiError::unknown_path)?;
+    let mut change = Change::own(Verb::Create, "system-namespaces");
+    SERVER.clone_into(&mut change.manager);
     for name in NAMESPACES {
         let labels = json!({"kubernetes.io/metadata.name": name});
         let mut object = Object::new();
         object.insert("metadata".into(), json!({"name": name, "labels": labels}));
-        let mut change = Change::own(Verb::Create, "system-namespaces");
-        "kube-apiserver".clone_into(&mut change.manager);
         match backend.insert(&change, namespaces, object, "").await {
             Err(error) if error.reason != "AlreadyExists" => return Err(error),
             _ => {}

@@ -68,7 +68,7 @@ fn encode(request: &Request, page: &Selected, meta: &Value) -> ApiResult<Respons
                 if at > 0 {
                     body.push(b',');
                 }
-                body.extend(resource.encode(row.rev, &row.body).map_err(damaged)?);
+                body.extend(resource.encode_item(row.rev, &row.body).map_err(damaged)?);
             }
             body.extend_from_slice(b"]}");
             reply::bytes(request, StatusCode::OK, body)

@@ -234,7 +234,9 @@ pub fn validate(resource: &Resource, object: &Object, old: Option<&Object>, sub:
     if errors.is_empty() {
         return Ok(());
     }
-    Err(ApiError::invalid(&resource.group, &resource.kind, object::name(object), &errors))
+    // Both groups of Events are one kind within, and that is the core one.
+    let group = if resource.group == "events.k8s.io" { "" } else { &resource.group };
+    Err(ApiError::invalid(group, &resource.kind, object::name(object), &errors))
 }
 
 /// What the client of a valid object is told besides.

@@ -75,7 +75,7 @@ pub fn decode(body: &[u8], default: Option<(&str, &str)>) -> Result<Object, BadB
     let bad = |text: String| BadBody { kind: Some((kind.clone(), version.clone())), text };
     let def = def_of(&api_version, &kind).ok_or_else(|| {
         bad(format!(
-            "no kind {kind:?} is registered for version {api_version:?} in scheme \"pkg/api/legacyscheme/scheme.go:30\""
+            "no kind {kind:?} is registered for version {api_version:?} in scheme \"pkg/runtime/scheme.go:110\""
         ))
     })?;
     let mut object = read::message(def, raw).map_err(&bad)?;

@@ -88,6 +88,7 @@ fn json_object(data: &Value, key: &str, errors: &mut Vec<FieldError>) {
         Ok(Value::Bool(_)) => unfit("bool"),
         Ok(Value::Number(_)) => unfit("number"),
         Err(error) if trimmed.is_empty() || error.is_eof() => "unexpected end of JSON input".to_owned(),
+        Err(_) if literal(trimmed).is_some() => literal(trimmed).unwrap_or_default(),
         Err(error) => {
             let line: usize = bytes.split(|b| *b == b'\n').take(error.line() - 1).map(|l| l.len() + 1).sum();
             let at = bytes.get(line + error.column().saturating_sub(1)).or(trimmed.first()).copied();
@@ -95,6 +96,14 @@ fn json_object(data: &Value, key: &str, errors: &mut Vec<FieldError>) {
         }
     };
     errors.push(FieldError::invalid(format!("data[{key}]"), &json!("<secret contents redacted>"), why));
+}
+
+/// What Go says of a word that begins like a literal and goes on otherwise.
+fn literal(text: &[u8]) -> Option<String> {
+    let word = ["null", "true", "false"].into_iter().find(|w| w.as_bytes().first() == text.first())?;
+    let (at, wanted) = word.bytes().enumerate().find(|(at, b)| text.get(*at) != Some(b))?;
+    let found = char::from(*text.get(at)?);
+    Some(format!("invalid character '{found}' in literal {word} (expecting '{}')", char::from(wanted)))
 }
 
 fn unfit(what: &str) -> String {

@@ -42,7 +42,12 @@ fn word(text: &str) -> bool {
 
 /// RFC 1123 label of at most 63 characters.
 pub fn dns_label(text: &str) -> Vec<String> {
-    too_long(text, 63).into_iter().chain((!dns_part(text)).then(|| LABEL.to_owned())).collect()
+    let mut errors: Vec<String> = too_long(text, 63).into_iter().collect();
+    if !dns_part(text) {
+        let dots = text.split('.').all(dns_part);
+        errors.push(if dots { "must not contain dots".to_owned() } else { LABEL.to_owned() });
+    }
+    errors
 }
 
 /// RFC 1123 subdomain of at most 253 characters.

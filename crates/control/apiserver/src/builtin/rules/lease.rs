@@ -3,8 +3,17 @@
 use serde_json::{Value, json};
 
 use super::{all_invalid, formats, member, not_supported, text};
-use crate::object::Object;
+use crate::object::{Object, child};
 use crate::status::FieldError;
+
+/// Drops what belongs to coordinated leader election, which is off, unless it was there before.
+pub fn prepare(object: &mut Object, old: Option<&Object>) {
+    for key in ["strategy", "preferredHolder"] {
+        if old.is_none_or(|old| member(old, "spec").get(key).is_none()) {
+            child(object, "spec").shift_remove(key);
+        }
+    }
+}
 
 /// Checks a Lease.
 pub fn lease(object: &Object, errors: &mut Vec<FieldError>) {

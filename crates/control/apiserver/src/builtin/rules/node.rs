@@ -18,6 +18,21 @@ pub fn defaults(object: &mut Object) {
     settle_cidrs(object);
 }
 
+/// A new node is not ready until somebody says so (upstream's admission plug-in TaintNodesByCondition).
+pub fn prepare_create(object: &mut Object) {
+    const NOT_READY: &str = "node.kubernetes.io/not-ready";
+    let spec = child(object, "spec");
+    spec.shift_remove("configSource");
+    if !spec.get("taints").is_some_and(Value::is_array) {
+        spec.insert("taints".into(), json!([]));
+    }
+    if let Some(taints) = spec.get_mut("taints").and_then(Value::as_array_mut)
+        && !taints.iter().any(|t| text(t, "key") == NOT_READY && text(t, "effect") == "NoSchedule")
+    {
+        taints.push(json!({"key": NOT_READY, "effect": "NoSchedule"}));
+    }
+}
+
 /// The first of `podCIDRs` also stands in `podCIDR`, and the other way around.
 fn settle_cidrs(object: &mut Object) {
     let spec = child(object, "spec");

@@ -96,13 +96,25 @@ fn families(spec: &mut Object) {
     if spec_text(spec, "type") == "ExternalName" {
         return;
     }
+    // Addresses of endpoints that somebody else looks after may be of any family.
+    let selectorless = spec.get("selector").and_then(Value::as_object).is_none_or(Object::is_empty);
+    let free = spec_text(spec, "clusterIP") == "None" && selectorless;
     let first = spec.get("clusterIPs").and_then(|c| c.get(0)).and_then(Value::as_str).and_then(formats::sloppy_ip);
     let family = if first.is_some_and(|ip| !formats::is_ipv4(&ip)) { "IPv6" } else { "IPv4" };
     if spec.get("ipFamilies").and_then(Value::as_array).is_none_or(Vec::is_empty) {
         spec.insert("ipFamilies".into(), json!([family]));
     }
     if spec_text(spec, "ipFamilyPolicy").is_empty() {
-        spec.insert("ipFamilyPolicy".into(), json!("SingleStack"));
+        let policy = if free { "RequireDualStack" } else { "SingleStack" };
+        spec.insert("ipFamilyPolicy".into(), json!(policy));
+    }
+    if free
+        && spec_text(spec, "ipFamilyPolicy") != "SingleStack"
+        && let Some(families) = spec.get_mut("ipFamilies").and_then(Value::as_array_mut)
+        && families.len() == 1
+    {
+        let other = if families[0] == json!("IPv4") { "IPv6" } else { "IPv4" };
+        families.push(json!(other));
     }
 }
 
@@ -121,6 +133,9 @@ pub fn service(object: &Object, old: Option<&Object>, sub: &str, errors: &mut Ve
     let spec = member(object, "spec");
     if sub == "status" {
         balancer_status(object, errors);
+        return;
+    }
+    if unconfigured(spec, errors) {
         return;
     }
     if let Some(old) = old {
@@ -157,6 +172,24 @@ pub fn service(object: &Object, old: Option<&Object>, sub: &str, errors: &mut Ve
     source_ranges(object, kind, errors);
     balancer(spec, kind, errors);
     traffic(spec, kind, errors);
+}
+
+/// What needs the second family of a cluster that has one. Upstream's allocator says so before anything else is checked.
+fn unconfigured(spec: &Value, errors: &mut Vec<FieldError>) -> bool {
+    let selectorless = spec.get("selector").and_then(Value::as_object).is_none_or(Object::is_empty);
+    if text(spec, "type") == "ExternalName" || text(spec, "clusterIP") == "None" && selectorless {
+        return false;
+    }
+    if text(spec, "ipFamilyPolicy") != "RequireDualStack" {
+        return false;
+    }
+    let detail = "this cluster is not configured for dual-stack services";
+    errors.push(FieldError::invalid("spec.ipFamilyPolicy", &json!("RequireDualStack"), detail));
+    for (at, family) in list(spec, "ipFamilies").iter().enumerate().filter(|(_, f)| **f != json!("IPv4")) {
+        let detail = "not configured on this cluster";
+        errors.push(FieldError::invalid(format!("spec.ipFamilies[{at}]"), family, detail));
+    }
+    true
 }
 
 fn by_type(spec: &Value, kind: &str, errors: &mut Vec<FieldError>) {
@@ -453,15 +486,15 @@ pub fn warnings(object: &Object) -> Vec<String> {
     if annotation(object, HINTS).is_some() {
         out.push(format!("annotation {HINTS} is deprecated, please use {MODE} instead"));
     }
-    let mut ips = |key: &str| {
-        for (at, ip) in list(spec, key).iter().enumerate() {
-            out.extend(formats::ip_warning(&format!("spec.{key}[{at}]"), ip.as_str().unwrap_or_default()));
-        }
+    let ips = |key: &str| -> Vec<String> {
+        let one = |(at, ip): (usize, &Value)| {
+            formats::ip_warning(&format!("spec.{key}[{at}]"), ip.as_str().unwrap_or_default())
+        };
+        list(spec, key).iter().enumerate().filter_map(one).collect()
     };
     if kind != "ExternalName" && text(spec, "clusterIP") != "None" {
-        ips("clusterIPs");
+        out.extend(ips("clusterIPs"));
     }
-    ips("externalIPs");
     if kind == "ClusterIP" && text(spec, "clusterIP") == "None" {
         if !text(spec, "loadBalancerIP").is_empty() {
             out.push("spec.loadBalancerIP is ignored for headless services".to_owned());
@@ -473,6 +506,7 @@ pub fn warnings(object: &Object) -> Vec<String> {
             out.push("spec.SessionAffinity is ignored for headless services".to_owned());
         }
     }
+    out.extend(ips("externalIPs"));
     out.extend(formats::ip_warning("spec.loadBalancerIP", text(spec, "loadBalancerIP")));
     if kind == "ExternalName" && !list(spec, "externalIPs").is_empty() {
         out.push("spec.externalIPs is ignored when spec.type is \"ExternalName\"".to_owned());

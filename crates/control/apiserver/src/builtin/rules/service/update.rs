@@ -30,7 +30,7 @@ pub fn prepare_update(object: &mut Object, old: &Object) {
             spec.shift_remove("clusterIP");
             spec.shift_remove("clusterIPs");
         }
-        drop_same(spec, &before, &["ipFamilies", "ipFamilyPolicy"]);
+        drop_same(spec, &before, &["ipFamilies", "ipFamilyPolicy", "internalTrafficPolicy"]);
     }
     let node_ports = |spec: &Value| -> Vec<Value> {
         list(spec, "ports").iter().map(|p| p.get("nodePort").cloned().unwrap_or_default()).collect()
