@@ -13,6 +13,7 @@ mod review;
 pub mod rules;
 mod validate;
 
+use crate::fields::managed;
 use crate::object::{self, Object};
 use crate::resource::Resource;
 use crate::status::ApiResult;
@@ -116,7 +117,10 @@ impl Backend {
         }
         let name = object::name(object).to_owned();
         let about = attributes(change, resource, ns, &name, (Some(object), old));
-        mutate::run(self, &index.mutating, &about, Some(object)).await
+        let owners = object::metadata(object).get("managedFields").cloned();
+        mutate::run(self, &index.mutating, &about, Some(object)).await?;
+        managed::restore(object, owners, change);
+        Ok(())
     }
 
     /// Asks policies and validating webhooks whether a new object or the new state of `old` may be stored.

@@ -6,7 +6,9 @@ use std::borrow::Cow;
 use serde_json::{Map, Value, json};
 
 use super::set::Set;
+use crate::object::{Object, metadata, metadata_mut};
 use crate::status::{FieldError, FieldErrorKind};
+use crate::verbs::Change;
 
 /// Entries of updates before the oldest are joined.
 const MAX_UPDATERS: usize = 10;
@@ -268,6 +270,24 @@ pub fn same_but_times(a: Option<&Value>, b: Option<&Value>) -> (bool, bool) {
     (same, times)
 }
 
+/// Puts the entries back that webhooks spoiled, and tells the client
+/// (apiserver `endpoints/handlers/fieldmanager/admission.go`).
+pub fn restore(object: &mut Object, entries: Option<Value>, change: &Change) {
+    let now = metadata(object).get("managedFields");
+    if now == entries.as_ref() {
+        return;
+    }
+    let Err(why) = decode(now, true) else { return };
+    change.warn(format!(
+        ".metadata.managedFields was in an invalid state after admission; this could be caused by an outdated mutating \
+         admission controller; please fix your requests: {why}"
+    ));
+    match entries {
+        Some(entries) => metadata_mut(object).insert("managedFields".into(), entries),
+        None => metadata_mut(object).shift_remove("managedFields"),
+    };
+}
+
 /// Checks `metadata.managedFields` of an object that is about to be stored.
 pub fn validate(entries: Option<&Value>, errors: &mut Vec<FieldError>) {
     for (at, entry) in entries.and_then(Value::as_array).into_iter().flatten().enumerate() {
@@ -362,6 +382,22 @@ mod tests {
         assert_eq!(value[1]["time"], "1970-01-01T00:00:01Z");
         assert_eq!(encode(decode(Some(&value), true).unwrap()).unwrap(), value);
         assert_eq!(encode(vec![]), None);
+    }
+
+    #[test]
+    fn entries_that_webhooks_spoil_are_put_back() {
+        let change = Change::own(crate::route::Verb::Create, "test");
+        let good = encode(vec![entry("a", 1, "x")]);
+        let mut object = Object::new();
+        metadata_mut(&mut object).insert("managedFields".into(), json!([{"manager": "hook"}]));
+        restore(&mut object, good.clone(), &change);
+        assert_eq!(metadata(&object).get("managedFields"), good.as_ref());
+        assert!(change.take_warnings()[0].ends_with("please fix your requests: operation must be `Apply` or `Update`"));
+        let sound = encode(vec![entry("b", 1, "y")]);
+        metadata_mut(&mut object).insert("managedFields".into(), sound.clone().unwrap());
+        restore(&mut object, good, &change);
+        assert_eq!(metadata(&object).get("managedFields"), sound.as_ref(), "sound entries of a webhook stay");
+        assert!(change.take_warnings().is_empty());
     }
 
     #[test]
