@@ -6,13 +6,15 @@ use serde_json::{Value, json};
 use crate::media;
 use crate::object::api_version;
 use crate::reply::{self, Response};
-use crate::resource::{Catalog, Resource};
+use crate::resource::{Catalog, Flavor, Resource};
 use crate::status::{ApiError, ApiResult};
 
 /// The Kubernetes version whose behaviour this server follows.
-pub const KUBERNETES: (&str, &str) = ("1", "32");
+pub const KUBERNETES: (&str, &str) = ("1", "34");
 
 const VERBS: [&str; 8] = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
+/// Upstream's order of a custom resource's verbs.
+const CUSTOM_VERBS: [&str; 8] = ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
 /// `/version`.
@@ -66,9 +68,9 @@ fn resources(catalog: &Catalog, group: &str, version: &str) -> ApiResult<Respons
     let mut list = Vec::new();
     for r in catalog.all().filter(|r| r.group == group && r.version == version) {
         let mut entry = json!({"name": r.plural, "singularName": r.singular, "namespaced": r.namespaced, "kind": r.kind,
-            "verbs": verbs(r)});
+            "verbs": verbs_of(r)});
         if !r.is_review() {
-            entry["storageVersionHash"] = json!(hash(r));
+            entry["storageVersionHash"] = json!(hash(catalog, r));
         }
         if !r.short_names.is_empty() {
             entry["shortNames"] = json!(r.short_names);
@@ -85,6 +87,11 @@ fn resources(catalog: &Catalog, group: &str, version: &str) -> ApiResult<Respons
                 entry["version"] = json!("v1");
                 entry["kind"] = json!("TokenRequest");
             }
+            if sub == "scale" {
+                entry["group"] = json!("autoscaling");
+                entry["version"] = json!("v1");
+                entry["kind"] = json!("Scale");
+            }
             list.push(entry);
         }
     }
@@ -94,10 +101,6 @@ fn resources(catalog: &Catalog, group: &str, version: &str) -> ApiResult<Respons
     let value = json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": api_version(group, version),
         "resources": list});
     Ok(reply::json_value(StatusCode::OK, &value))
-}
-
-fn verbs(resource: &Resource) -> &'static [&'static str] {
-    if resource.is_review() { &["create"] } else { &VERBS }
 }
 
 fn subresources(resource: &Resource) -> Vec<&'static str> {
@@ -111,6 +114,9 @@ fn subresources(resource: &Resource) -> Vec<&'static str> {
     if resource.is("", "serviceaccounts") {
         out.push("token");
     }
+    if resource.scale.is_some() {
+        out.push("scale");
+    }
     out
 }
 
@@ -122,11 +128,25 @@ fn sub_verbs(sub: &str) -> &'static [&'static str] {
     }
 }
 
-/// Changes when the storage form of a resource does.
-fn hash(resource: &Resource) -> String {
+fn verbs_of(resource: &Resource) -> Vec<&'static str> {
+    if resource.is_review() {
+        return vec!["create"];
+    }
+    let all = if matches!(resource.flavor, Flavor::Custom { .. }) { CUSTOM_VERBS } else { VERBS };
+    let without = resource.is("", "namespaces");
+    all.into_iter().filter(|v| !(without && *v == "deletecollection")).collect()
+}
+
+/// Changes when the storage form of a resource does: group, version and kind that it is stored in.
+fn hash(catalog: &Catalog, resource: &Resource) -> String {
     use base64::Engine as _;
     use sha2::Digest as _;
-    let text = format!("{}/{}/{}", resource.group, resource.version, resource.kind);
+    let stored = catalog.storage_version(resource).map_or(resource, |r| r);
+    let group = if resource.is("events.k8s.io", "events") { "" } else { &resource.group };
+    // Upstream still stores definitions in the form of their first version.
+    let definition = resource.group == "apiextensions.k8s.io";
+    let version = if definition { "v1beta1" } else { &stored.version };
+    let text = format!("{group}/{version}/{}", stored.kind);
     base64::engine::general_purpose::STANDARD.encode(&sha2::Sha256::digest(text)[..8])
 }
 
@@ -153,7 +173,7 @@ fn discovery_version(catalog: &Catalog, group: &str, version: &str) -> Value {
         .filter(|r| r.group == group && r.version == version)
         .map(|r| {
             let mut entry = json!({"resource": r.plural, "responseKind": kind(r),
-                "scope": if r.namespaced { "Namespaced" } else { "Cluster" }, "singularResource": r.singular, "verbs": verbs(r)});
+                "scope": if r.namespaced { "Namespaced" } else { "Cluster" }, "singularResource": r.singular, "verbs": verbs_of(r)});
             if !r.short_names.is_empty() {
                 entry["shortNames"] = json!(r.short_names);
             }
@@ -163,10 +183,10 @@ fn discovery_version(catalog: &Catalog, group: &str, version: &str) -> Value {
             let subs: Vec<Value> = subresources(r)
                 .iter()
                 .map(|s| {
-                    let kind = if *s == "token" {
-                        json!({"group": "authentication.k8s.io", "version": "v1", "kind": "TokenRequest"})
-                    } else {
-                        kind(r)
+                    let kind = match *s {
+                        "token" => json!({"group": "authentication.k8s.io", "version": "v1", "kind": "TokenRequest"}),
+                        "scale" => json!({"group": "autoscaling", "version": "v1", "kind": "Scale"}),
+                        _ => kind(r),
                     };
                     json!({"subresource": s, "responseKind": kind, "verbs": sub_verbs(s)})
                 })

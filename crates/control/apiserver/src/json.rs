@@ -134,7 +134,13 @@ impl<'de> Visitor<'de> for Seed<'_> {
     }
 
     fn visit_f64<E>(self, v: f64) -> Result<Value, E> {
-        Ok(Number::from_f64(v).map_or(Value::Null, Value::Number))
+        // A whole number is one, however it is written, as it would be once stored.
+        let whole = v.fract() == 0.0 && v.abs() < 9.0e18;
+        Ok(if whole {
+            Value::Number((v as i64).into())
+        } else {
+            Number::from_f64(v).map_or(Value::Null, Value::Number)
+        })
     }
 
     fn visit_str<E>(self, v: &str) -> Result<Value, E> {

@@ -17,6 +17,7 @@ mod conversion;
 mod crd;
 mod discovery;
 mod fields;
+mod gotext;
 mod json;
 mod jsonpath;
 mod media;

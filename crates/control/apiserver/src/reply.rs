@@ -50,6 +50,9 @@ pub fn json_value(code: StatusCode, value: &Value) -> Response {
 /// An error as Status, in what the client can read.
 pub fn error(error: &ApiError, encoding: Encoding) -> Response {
     let code = StatusCode::from_u16(error.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    if *error == ApiError::unknown_path() {
+        return plain(code, "text/plain; charset=utf-8", format!("{}\n", error.message));
+    }
     let status = error.to_status();
     let mut response = match in_form(&status, encoding) {
         Ok(bytes) => plain(code, encoding.media(), bytes),
@@ -89,7 +92,7 @@ pub fn stored(request: &Request, code: StatusCode, stored: &Stored) -> ApiResult
         Shape::Partial => whole(request, code, &partial(&resource.load(stored.rev, &stored.tail).map_err(damaged)?)),
         Shape::Table(version) => {
             let object = resource.load(stored.rev, &stored.tail).map_err(damaged)?;
-            let row = table::row(resource, object, request.query.get("includeObject"));
+            let row = table::row(resource, object, table::included(request.query.get("includeObject"))?);
             let table = json!({"kind": "Table", "apiVersion": format!("meta.k8s.io/{version}"),
                 "metadata": {"resourceVersion": stored.rev.to_string()},
                 "columnDefinitions": table::columns(resource), "rows": [row]});

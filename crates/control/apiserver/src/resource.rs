@@ -68,6 +68,10 @@ pub struct Resource {
     pub storage: Arc<str>,
     /// Has the status subresource.
     pub status: bool,
+    /// Has the scale subresource.
+    pub scale: Option<crate::crd::scale::Scale>,
+    /// Its definition is on its way out: nothing new may be made.
+    pub terminating: bool,
     /// Columns after the name, in order; without any, the age is shown.
     pub columns: Vec<Column>,
     /// Fields for selectors besides name and namespace.
@@ -361,6 +365,8 @@ fn builtin(&(group, version, kind, plural, short, namespaced, status): &Own) -> 
         namespaced,
         storage: storage.into(),
         status,
+        scale: None,
+        terminating: false,
         columns: Vec::new(),
         selectable: strategy::selectable(group, plural),
         deprecation: (kind == "Endpoints")

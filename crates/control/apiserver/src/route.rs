@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use http::Method;
 
-use crate::resource::{Catalog, Resource};
+use crate::resource::{Catalog, Flavor, Resource};
 use crate::status::{ApiError, ApiResult};
 
 /// What can be done to resources.
@@ -167,13 +167,19 @@ pub fn route(catalog: &Catalog, method: &Method, path: &str, query: &Query) -> A
     let known_sub = match sub {
         "" => true,
         "status" => resource.status,
+        "scale" => resource.scale.is_some(),
         "finalize" => resource.is("", "namespaces"),
         "token" => resource.is("", "serviceaccounts"),
         _ => false,
     };
+    let custom = matches!(resource.flavor, Flavor::Custom { .. });
     if !known_sub {
-        return Err(ApiError::unknown_path());
+        let named = custom && !name.is_empty();
+        return Err(if named { ApiError::not_found(group, plural, name) } else { ApiError::unknown_path() });
     }
+    let no_verb = |verb: &str| {
+        if custom { ApiError::verb_not_supported(group, plural, verb) } else { ApiError::method_not_allowed() }
+    };
     let watch = query.flag("watch");
     if resource.is_review() && !(method == Method::POST && name.is_empty()) {
         // A review has no collection and no members: with a name, nothing is served at all.
@@ -184,14 +190,18 @@ pub fn route(catalog: &Catalog, method: &Method, path: &str, query: &Query) -> A
     }
     let verb = match (method.as_str(), name.is_empty(), sub.is_empty()) {
         ("POST", false, false) if sub == "token" => Verb::Create,
-        ("GET" | "HEAD", true, _) if watch => Verb::Watch,
-        ("GET" | "HEAD", true, _) => Verb::List,
-        ("GET" | "HEAD", false, _) => Verb::Get,
+        ("HEAD", _, _) => return Err(ApiError::method_not_allowed()),
+        ("GET", true, _) if watch => Verb::Watch,
+        ("GET", true, _) => Verb::List,
+        ("GET", false, _) => Verb::Get,
         ("POST", true, _) if !resource.namespaced || !ns.is_empty() => Verb::Create,
         ("PUT", false, _) => Verb::Update,
         ("PATCH", false, _) if sub != "finalize" => Verb::Patch,
         ("DELETE", false, true) => Verb::Delete,
+        ("DELETE", true, _) if resource.is("", "namespaces") => return Err(no_verb("delete")),
         ("DELETE", true, _) if !resource.namespaced || !ns.is_empty() => Verb::DeleteCollection,
+        ("POST", false, _) => return Err(no_verb("create")),
+        ("DELETE", false, false) => return Err(no_verb("delete")),
         _ => return Err(ApiError::method_not_allowed()),
     };
     Ok(Target::Resource(ResourceTarget {

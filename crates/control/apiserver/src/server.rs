@@ -24,7 +24,7 @@ use crate::reply::{self, Response};
 use crate::resource::Flavor;
 use crate::route::{self, Query, ResourceTarget, Target, Verb};
 use crate::status::{ApiError, ApiResult};
-use crate::verbs::{Backend, Request, create, delete, get, list, patch, update, watch};
+use crate::verbs::{Backend, Request, create, delete, get, list, patch, scale, update, watch};
 use crate::{discovery, openapi};
 
 /// Time for the TLS handshake, for the header of a request, and between parts of a body.
@@ -263,6 +263,7 @@ async fn on_resource(
     let backend = Arc::clone(&app.backend);
     if matches!(request.target.verb, Verb::Get | Verb::List | Verb::Watch) {
         return match request.target.verb {
+            Verb::Get if request.target.sub == "scale" => scale::get(&backend, &request).await,
             Verb::Get => get::get(&backend, &request).await,
             Verb::List => list::list(&backend, &request).await,
             _ => watch::watch(&backend, &request).await,
@@ -281,6 +282,8 @@ async fn on_resource(
 async fn change(backend: &Backend, request: &mut Request) -> ApiResult<Response> {
     match request.target.verb {
         Verb::Create => create::create(backend, request).await,
+        Verb::Update if request.target.sub == "scale" => scale::update(backend, request).await,
+        Verb::Patch if request.target.sub == "scale" => scale::patch(backend, request).await,
         Verb::Update => update::update(backend, request).await,
         Verb::Patch => patch::patch(backend, request).await,
         Verb::Delete => delete::delete(backend, request).await,

@@ -244,7 +244,7 @@ impl Server {
         strategy::decode(resource, &mut crd, &mut Vec::new()).map_err(refused)?;
         strategy::fit_namespace(resource, &mut crd, "").map_err(refused)?;
         object::metadata_mut(&mut crd).shift_remove("resourceVersion");
-        let stored = match backend.insert(&Change::own(Verb::Create, "definitions"), resource, crd.clone(), "").await {
+        match backend.insert(&Change::own(Verb::Create, "definitions"), resource, crd.clone(), "").await {
             Err(error) if error.reason == "AlreadyExists" => {
                 let make = |before: &Object| Ok(with_spec(before, &crd));
                 backend
@@ -254,6 +254,8 @@ impl Server {
             }
             other => other.map_err(refused)?,
         };
+        let found = backend.stored(&resource.key("", &name)).await.map_err(refused)?;
+        let stored = found.ok_or_else(|| ApplyError::NotEstablished { name: name.clone() })?;
         let now = backend.load(resource, &stored).map_err(refused)?;
         if crd::established(&now) { Ok(()) } else { Err(ApplyError::NotEstablished { name }) }
     }

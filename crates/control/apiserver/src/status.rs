@@ -5,6 +5,8 @@
 use http::StatusCode;
 use serde_json::{Map, Value, json};
 
+use crate::gotext;
+
 /// One reason within [`Details`], usually about one field.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Cause {
@@ -88,10 +90,9 @@ impl ApiError {
         Self::new(StatusCode::NOT_FOUND, "NotFound", text).detailed(about(group, resource, name))
     }
 
-    /// 404: nothing is served at this path.
+    /// 404: nothing is served at this path. Clients get the text alone, no Status.
     pub fn unknown_path() -> Self {
-        Self::new(StatusCode::NOT_FOUND, "NotFound", "the server could not find the requested resource")
-            .detailed(Details::default())
+        Self::new(StatusCode::NOT_FOUND, "NotFound", "404 page not found")
     }
 
     /// 409: a create met an existing object.
@@ -141,6 +142,12 @@ impl ApiError {
         .detailed(Details::default())
     }
 
+    /// 405: the custom resource has no such verb there.
+    pub fn verb_not_supported(group: &str, resource: &str, verb: &str) -> Self {
+        let text = format!("{verb} is not supported on resources of kind \"{}\"", qualified(resource, group));
+        Self::new(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", text).detailed(about(group, resource, ""))
+    }
+
     /// 406: no media type of the request's Accept can be made.
     pub fn not_acceptable(offered: &str) -> Self {
         let text = format!("only the following media types are accepted: {offered}");
@@ -157,6 +164,12 @@ impl ApiError {
     /// 413: the body is over the limit in bytes.
     pub fn too_large(limit: usize) -> Self {
         let text = format!("Request entity is too large: limit is {limit}");
+        Self::new(StatusCode::PAYLOAD_TOO_LARGE, "RequestEntityTooLarge", text)
+    }
+
+    /// 413: a limit other than that of the body's bytes.
+    pub fn too_large_because(why: &str) -> Self {
+        let text = format!("Request entity too large: {why}");
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, "RequestEntityTooLarge", text)
     }
 
@@ -181,7 +194,13 @@ impl ApiError {
 
     /// 422: the object breaks its schema or rules.
     pub fn invalid(group: &str, kind: &str, name: &str, errors: &[FieldError]) -> Self {
-        let texts: Vec<String> = errors.iter().map(FieldError::to_string).collect();
+        let mut texts: Vec<String> = Vec::new();
+        for text in errors.iter().map(FieldError::to_string) {
+            // Each text once, as Kubernetes' aggregates do.
+            if !texts.contains(&text) {
+                texts.push(text);
+            }
+        }
         let mut joined = match texts.as_slice() {
             [one] => one.clone(),
             many => format!("[{}]", many.join(", ")),
@@ -191,11 +210,11 @@ impl ApiError {
             joined.truncate(cut);
             joined.push('…');
         }
-        let text = format!("{} \"{name}\" is invalid: {joined}", qualified(kind, group));
+        let text = format!("{} {} is invalid: {joined}", qualified(kind, group), gotext::quote(name));
         Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", text).detailed(Details {
             causes: errors
                 .iter()
-                .map(|e| Cause { reason: e.kind.reason(), message: e.body(), field: e.field.clone() })
+                .map(|e| Cause { reason: e.kind.reason(), message: e.body(), field: e.path().to_owned() })
                 .collect(),
             ..about(group, kind, name)
         })
@@ -361,6 +380,36 @@ impl FieldError {
         Self { kind, field: field.into(), value: printed(value), detail: detail.into() }
     }
 
+    /// A string that is longer than this many bytes; the string itself is not shown.
+    pub fn too_long(field: impl Into<String>, most: u64) -> Self {
+        let unit = if most == 1 { "byte" } else { "bytes" };
+        let detail = format!("may not be more than {most} {unit}");
+        Self { kind: FieldErrorKind::TooLong, field: field.into(), value: String::new(), detail }
+    }
+
+    /// More entries than there may be.
+    pub fn too_many(field: impl Into<String>, count: u64, most: u64) -> Self {
+        let noun = if most == 1 { "item" } else { "items" };
+        let detail = format!("must have at most {most} {noun}");
+        Self { kind: FieldErrorKind::TooMany, field: field.into(), value: count.to_string(), detail }
+    }
+
+    /// A value that is there twice.
+    pub fn duplicate(field: impl Into<String>, value: &Value) -> Self {
+        Self::with_value(FieldErrorKind::Duplicate, field, value, "")
+    }
+
+    /// A value that is none of these.
+    pub fn not_supported(field: impl Into<String>, value: &Value, supported: &[&str]) -> Self {
+        let list: Vec<String> = supported.iter().map(|s| gotext::quote(s)).collect();
+        Self::with_value(FieldErrorKind::NotSupported, field, value, format!("supported values: {}", list.join(", ")))
+    }
+
+    /// The field's path as Kubernetes prints it.
+    pub fn path(&self) -> &str {
+        if self.field.is_empty() { "<nil>" } else { &self.field }
+    }
+
     /// The text without the field's path.
     pub fn body(&self) -> String {
         let mut text = self.kind.text().to_owned();
@@ -378,15 +427,14 @@ impl FieldError {
 
 impl std::fmt::Display for FieldError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let field = if self.field.is_empty() { "<nil>" } else { &self.field };
-        write!(f, "{field}: {}", self.body())
+        write!(f, "{}: {}", self.path(), self.body())
     }
 }
 
 /// A value as it stands in an error text, cut to a sane length.
 fn printed(value: &Value) -> String {
-    let text = value.to_string();
-    match text.char_indices().nth(2048) {
+    let text = gotext::shown(value);
+    match text.char_indices().nth(32_768) {
         Some((at, _)) => format!("{}…", &text[..at]),
         None => text,
     }

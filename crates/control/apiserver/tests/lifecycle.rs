@@ -139,8 +139,10 @@ async fn new_defaults_reach_old_objects() {
     let api = Api::with_kinds().await;
     api.post(WIDGETS, &widget("w", json!({}))).await.expect(201);
     let mut next = common::widgets();
-    next["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["color"]["default"] =
-        json!("blue");
+    for version in 0..2 {
+        next["spec"]["versions"][version]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["color"]["default"] =
+            json!("blue");
+    }
     api.server.install(next).await.unwrap();
     assert_eq!(api.get(&format!("{WIDGETS}/w")).await.expect(200).body["spec"]["color"], "blue");
     assert_eq!(api.get(WIDGETS).await.expect(200).body["items"][0]["spec"]["color"], "blue");

@@ -33,7 +33,7 @@ async fn bad_objects_are_refused_with_causes() {
     assert_eq!(bad.body["reason"], "Invalid");
     let fields: Vec<&str> =
         bad.body["details"]["causes"].as_array().unwrap().iter().map(|c| c["field"].as_str().unwrap()).collect();
-    assert_eq!(fields, ["metadata.name", "spec.size", "spec.color"]);
+    assert_eq!(fields, ["metadata.name", "spec.color", "spec.size"]);
     assert!(bad.message().contains("spec.color: Unsupported value: \"green\": supported values: \"red\", \"blue\""));
     let strict =
         api.post(&format!("{WIDGETS}?fieldValidation=Strict"), &widget("a", json!({"x": 1}))).await.expect(400);
@@ -183,7 +183,7 @@ async fn deletion_answers_preconditions_and_collections() {
     let path = format!("{WIDGETS}/a");
     api.delete_with(&path, &json!({"preconditions": {"uid": "other"}})).await.expect(409);
     api.delete_with(&path, &json!({"preconditions": {"resourceVersion": "1"}})).await.expect(409);
-    api.delete_with(&path, &json!({"propagationPolicy": "Sideways"})).await.expect(400);
+    api.delete_with(&path, &json!({"propagationPolicy": "Sideways"})).await.expect(422);
     api.delete_with(&path, &json!({"dryRun": ["All"]})).await.expect(200);
     let gone =
         api.delete_with(&path, &json!({"preconditions": {"uid": made.body["metadata"]["uid"]}})).await.expect(200);

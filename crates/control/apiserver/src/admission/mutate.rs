@@ -107,7 +107,7 @@ impl Travelling<'_> {
         }
         let undecodable = |why| Failure::Call(format!("received undecodable patch in webhook response: {why}"));
         let (patch, _) = crate::json::from_json(&verdict.patch).map_err(undecodable)?;
-        let operations = rfc6902::parse(patch).map_err(undecodable)?;
+        let (operations, _) = rfc6902::parse(patch).map_err(|e| undecodable(e.message))?;
         if operations.is_empty() {
             return Ok(false);
         }

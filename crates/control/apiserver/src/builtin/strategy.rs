@@ -145,9 +145,7 @@ pub fn prepare_create(resource: &Resource, object: &mut Object) {
         }
         ("discovery.k8s.io", "endpointslices") => rules::endpoints::slice_prepare(object, None),
         ("coordination.k8s.io", "leases") => rules::lease::prepare(object, None),
-        ("apiextensions.k8s.io", _) => {
-            object.shift_remove("status");
-        }
+        ("apiextensions.k8s.io", _) => crate::crd::lifecycle::first_status(object),
         _ => {}
     }
 }
@@ -166,6 +164,7 @@ pub fn prepare_update(resource: &Resource, object: &mut Object, old: &Object) {
         ("", "services") => rules::service::prepare_update(object, old),
         ("discovery.k8s.io", "endpointslices") => rules::endpoints::slice_prepare(object, Some(old)),
         ("coordination.k8s.io", "leases") => rules::lease::prepare(object, Some(old)),
+        ("apiextensions.k8s.io", _) => crate::crd::lifecycle::remember_storage(object),
         _ => {}
     }
 }
@@ -191,7 +190,7 @@ pub fn validate(resource: &Resource, object: &Object, old: Option<&Object>, sub:
             rules::event::event(&core(object), old.map(core).as_ref(), true, &mut errors);
         }
         ("coordination.k8s.io", "leases") => rules::lease::lease(object, &mut errors),
-        ("apiextensions.k8s.io", _) => errors = crate::crd::lifecycle::validate(object, old),
+        ("apiextensions.k8s.io", _) => errors = crate::crd::definition::validate(object, old),
         (crate::auth::index::GROUP, plural) => errors = super::rbac::validate(plural, object, old),
         (crate::admission::GROUP, plural) => errors = crate::admission::kinds::validate(plural, object, old),
         _ => {}

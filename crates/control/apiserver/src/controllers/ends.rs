@@ -1,12 +1,11 @@
 //! The end of namespaces and of definitions: their objects go first.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
 use super::gc::unversioned;
 use crate::crd::lifecycle::{self, CLEANUP};
-use crate::fields::{self, Scope};
 use crate::object::{self, Object};
 use crate::resource::Resource;
 use crate::route::Verb;
@@ -14,7 +13,7 @@ use crate::selectors::Selector;
 use crate::status::{ApiError, ApiResult};
 use crate::store::{Event, Guard, WriteError};
 use crate::verbs::delete::{Options, Propagation};
-use crate::verbs::{Backend, Change, Stored, store_failed, write_failed};
+use crate::verbs::{Backend, Change, store_failed, write_failed};
 
 /// What is on its way out.
 #[derive(Default)]
@@ -88,12 +87,20 @@ async fn end_namespace(backend: &Backend, name: &str) -> ApiResult<bool> {
             empty(backend, resource, name).await?;
         }
     }
-    let Some(stored) = backend.stored(&key).await? else { return Ok(true) };
+    let Some(mut stored) = backend.stored(&key).await? else { return Ok(true) };
     let mut object = backend.load(namespaces, &stored)?;
     let left = backend.store.resources_in_use(Some(name.to_owned())).await.map_err(store_failed)?;
     if !left.is_empty() {
-        say_what_is_left(backend, namespaces, &stored, object, &left).await?;
+        say_what_is_left(backend, namespaces, name, &left).await?;
         return Ok(false);
+    }
+    let others =
+        object::strings(object.get("spec").and_then(|s| s.get("finalizers"))).iter().any(|f| f != "kubernetes");
+    if others && object.get("status").and_then(|s| s.get("conditions")).is_some() {
+        // What was left is gone, and somebody else's finalizer keeps the namespace.
+        say_what_is_left(backend, namespaces, name, &[]).await?;
+        let Some(now) = backend.stored(&key).await? else { return Ok(true) };
+        (stored, object) = (now.clone(), backend.load(namespaces, &now)?);
     }
     let spec = object::child(&mut object, "spec");
     let finalizers: Vec<String> =
@@ -106,25 +113,63 @@ async fn end_namespace(backend: &Backend, name: &str) -> ApiResult<bool> {
     }
 }
 
-async fn say_what_is_left(
-    backend: &Backend,
-    namespaces: &Resource,
-    stored: &Stored,
-    mut object: Object,
-    left: &[String],
-) -> ApiResult<()> {
-    let key = namespaces.key("", object::name(&object));
-    let before = object.clone();
-    let status = object::child(&mut object, "status");
-    let message = format!("Some resources are remaining: {}", left.join(", "));
-    lifecycle::set_condition(status, "NamespaceContentRemaining", true, "SomeResourcesRemain", &message);
+/// Writes the conditions of a namespace's end: which objects are left, and which finalizers hold them.
+async fn say_what_is_left(backend: &Backend, namespaces: &Resource, name: &str, left: &[String]) -> ApiResult<()> {
     let catalog = backend.registry.catalog();
-    let scope = Scope { resource: namespaces, catalog: &catalog, sub: "status", manager: "kube-controller-manager" };
-    scope.update(Some(&before), &mut object);
-    fields::keep_times(&mut object, &before);
-    match backend.put(namespaces, key, object, Some(stored), None).await {
-        Ok(_) | Err(WriteError::Conflict) => Ok(()),
-        Err(other) => Err(write_failed(other)),
+    let (mut resources, mut finalizers) = (BTreeMap::new(), BTreeMap::<String, usize>::new());
+    for resource in left.iter().filter_map(|storage| catalog.by_storage(storage)) {
+        let rows = backend.select(resource, name, &Selector::default()).await?.1;
+        for row in &rows {
+            let Ok(object) = resource.load(row.rev, &row.body) else { continue };
+            for finalizer in object::finalizers(&object) {
+                *finalizers.entry(finalizer).or_default() += 1;
+            }
+        }
+        if !rows.is_empty() {
+            resources.insert(format!("{}.{}", resource.plural, resource.group), rows.len());
+        }
+    }
+    let told = |counts: &BTreeMap<String, usize>, verb: &str| {
+        let all: Vec<String> = counts.iter().map(|(what, n)| format!("{what} {verb} {n} resource instances")).collect();
+        all.join(", ")
+    };
+    let (resources, finalizers) = (told(&resources, "has"), told(&finalizers, "in"));
+    let mut change = Change::own(Verb::Update, "namespace-controller");
+    "status".clone_into(&mut change.sub);
+    let make = |before: &Object| {
+        let mut next = unversioned(before);
+        conditions(object::child(&mut next, "status"), &resources, &finalizers);
+        Ok(next)
+    };
+    match backend.change(&change, namespaces, "", name, make).await {
+        Ok(_) | Err(ApiError { code: 404, .. }) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// The conditions in upstream's order and words; empty texts mean that nothing is left.
+fn conditions(status: &mut Object, resources: &str, finalizers: &str) {
+    let mut set = |ty: &str, good: bool, reason: &str, message: &str| {
+        lifecycle::set_condition(status, ty, good, reason, message);
+    };
+    let discovered = "All resources successfully discovered";
+    set("NamespaceDeletionDiscoveryFailure", false, "ResourcesDiscovered", discovered);
+    let parsed = "All legacy kube types successfully parsed";
+    set("NamespaceDeletionGroupVersionParsingFailure", false, "ParsedGroupVersions", parsed);
+    let deleted = "All content successfully deleted, may be waiting on finalization";
+    set("NamespaceDeletionContentFailure", false, "ContentDeleted", deleted);
+    if resources.is_empty() {
+        set("NamespaceContentRemaining", false, "ContentRemoved", "All content successfully removed");
+    } else {
+        let message = format!("Some resources are remaining: {resources}");
+        set("NamespaceContentRemaining", true, "SomeResourcesRemain", &message);
+    }
+    if finalizers.is_empty() {
+        let message = "All content-preserving finalizers finished";
+        set("NamespaceFinalizersRemaining", false, "ContentHasNoFinalizers", message);
+    } else {
+        let message = format!("Some content in the namespace has finalizers remaining: {finalizers}");
+        set("NamespaceFinalizersRemaining", true, "SomeFinalizersRemain", &message);
     }
 }
 
@@ -154,8 +199,13 @@ async fn end_definition(backend: &Backend, name: &str) -> ApiResult<bool> {
         }
         Ok(next)
     };
-    match backend.change(&Change::own(Verb::Update, "namespace-controller"), crds, "", name, make).await {
-        Ok(_) | Err(ApiError { code: 404, .. }) => Ok(true),
-        Err(error) => Err(error),
+    let mut change = Change::own(Verb::Update, "crd-finalizer");
+    "kube-apiserver".clone_into(&mut change.manager);
+    match backend.change(&change, crds, "", name, make).await {
+        Ok(_) | Err(ApiError { code: 404, .. }) => {}
+        Err(error) => return Err(error),
     }
+    // Others may have waited for its names.
+    backend.settle_group(&group).await?;
+    Ok(true)
 }

@@ -14,6 +14,30 @@ pub fn apply_object(schema: &Schema, object: &mut Object) {
     }
 }
 
+/// Drops nulls where none may be and no default takes their place. Lists keep them, so that indexes stay.
+pub fn drop_nulls(schema: &Schema, object: &mut Object) {
+    object.retain(|key, value| {
+        let Some(inner) = schema.property(key) else { return true };
+        if value.is_null() {
+            return inner.nullable || inner.default.is_some();
+        }
+        drop_nulls_within(inner, value);
+        true
+    });
+}
+
+fn drop_nulls_within(schema: &Schema, value: &mut Value) {
+    match value {
+        Value::Object(object) => drop_nulls(schema, object),
+        Value::Array(list) => {
+            if let Some(items) = &schema.items {
+                list.iter_mut().for_each(|value| drop_nulls_within(items, value));
+            }
+        }
+        _ => {}
+    }
+}
+
 /// Fills in defaults, at any depth.
 pub fn apply(schema: &Schema, value: &mut Value) {
     match value {

@@ -1,10 +1,17 @@
 //! Custom resources: definitions, their life cycle, and the checks that their schemas ask for.
 
+pub mod check;
 pub mod default;
+pub mod definition;
+pub mod embedded;
 pub mod formats;
 pub mod lifecycle;
+pub mod lists;
 pub mod prune;
+pub mod scale;
 pub mod schema;
+mod schema_rules;
+pub mod structural;
 pub mod validate;
 
 use std::sync::Arc;
@@ -31,7 +38,12 @@ pub fn names(crd: &Object) -> (String, String) {
 
 /// Whether the definition is established.
 pub fn established(crd: &Object) -> bool {
-    crd.get("status").and_then(|s| s.get("conditions")).and_then(Value::as_array).is_some_and(|conditions| {
+    crd.get("status").and_then(Value::as_object).is_some_and(established_status)
+}
+
+/// Whether a definition with this status is established.
+pub fn established_status(status: &Object) -> bool {
+    status.get("conditions").and_then(Value::as_array).is_some_and(|conditions| {
         conditions
             .iter()
             .any(|c| c.get("type") == Some(&"Established".into()) && c.get("status") == Some(&"True".into()))
@@ -55,7 +67,8 @@ pub fn resources(crd: &Object, fresh_since: u64) -> Vec<Resource> {
 
 fn resource(crd: &Object, version: &Value, fresh_since: u64, versions: Option<Arc<Versions>>) -> Option<Resource> {
     let spec = crd.get("spec")?;
-    let names = spec.get("names")?;
+    let names = crd.get("status").and_then(|s| s.get("acceptedNames")).filter(|n| n.get("kind") != Some(&"".into()));
+    let names = names.or_else(|| spec.get("names"))?;
     let text = |value: &Value, key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
     let (group, plural) = (text(spec, "group"), text(names, "plural"));
     let schema = match version.get("schema").and_then(|s| s.get("openAPIV3Schema")) {
@@ -85,7 +98,9 @@ fn resource(crd: &Object, version: &Value, fresh_since: u64, versions: Option<Ar
         short_names: strings(names.get("shortNames")),
         categories: strings(names.get("categories")),
         namespaced: text(spec, "scope") == "Namespaced",
-        status: version.get("subresources").and_then(|s| s.get("status")).is_some(),
+        status: version.get("subresources").and_then(|s| s.get("status")).is_some_and(Value::is_object),
+        scale: scale::Scale::of(version),
+        terminating: crate::object::is_deleting(crd),
         columns: columns(version),
         selectable,
         deprecation,
@@ -107,7 +122,12 @@ fn columns(version: &Value) -> Vec<Column> {
                 name: text("name"),
                 ty: text("type"),
                 format: text("format"),
-                description: text("description"),
+                description: match text("description") {
+                    none if none.is_empty() => {
+                        format!("Custom resource definition column (in JSONPath format): {}", text("jsonPath"))
+                    }
+                    given => given,
+                },
                 priority: column.get("priority").and_then(Value::as_i64).unwrap_or(0),
                 path: JsonPath::parse(&text("jsonPath")).ok(),
             }

@@ -7,7 +7,15 @@ use crate::object::Object;
 
 /// Drops unknown members of a custom resource and pushes their paths to `unknown`.
 pub fn prune(schema: &Schema, object: &mut Object, unknown: &mut Vec<String>) {
-    members(schema, object, "", true, unknown);
+    let mut found = Vec::new();
+    members(schema, object, "", true, &mut found);
+    found.sort();
+    unknown.append(&mut found);
+}
+
+/// Drops unknown members of a part of a custom resource.
+pub fn prune_value(schema: &Schema, value: &mut Value) {
+    walk(schema, value, "", &mut Vec::new());
 }
 
 fn members(schema: &Schema, object: &mut Object, path: &str, resource: bool, unknown: &mut Vec<String>) {
@@ -32,7 +40,32 @@ fn members(schema: &Schema, object: &mut Object, path: &str, resource: bool, unk
     }
 }
 
+/// Below a place that keeps unknown members: only what the schema names is pruned further down.
+fn skip(schema: &Schema, value: &mut Value, path: &str, unknown: &mut Vec<String>) {
+    match value {
+        Value::Object(object) => {
+            for (key, value) in object.iter_mut() {
+                let own = schema.embedded && matches!(key.as_str(), "apiVersion" | "kind" | "metadata");
+                if let Some(inner) = schema.property(key).filter(|_| !own) {
+                    walk(inner, value, &format!("{path}.{key}"), unknown);
+                }
+            }
+        }
+        Value::Array(list) => {
+            if let Some(items) = &schema.items {
+                for (at, value) in list.iter_mut().enumerate() {
+                    skip(items, value, &format!("{path}[{at}]"), unknown);
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
 fn walk(schema: &Schema, value: &mut Value, path: &str, unknown: &mut Vec<String>) {
+    if schema.preserve_unknown {
+        return skip(schema, value, path, unknown);
+    }
     match value {
         Value::Object(object) => members(schema, object, path, schema.embedded, unknown),
         Value::Array(list) => {

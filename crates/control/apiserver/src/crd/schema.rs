@@ -44,15 +44,15 @@ impl JsonType {
         })
     }
 
-    /// The name in a schema.
-    pub fn name(self) -> &'static str {
+    /// The name in a schema, alone in a list.
+    pub fn names(self) -> &'static [&'static str] {
         match self {
-            Self::Object => "object",
-            Self::Array => "array",
-            Self::String => "string",
-            Self::Integer => "integer",
-            Self::Number => "number",
-            Self::Boolean => "boolean",
+            Self::Object => &["object"],
+            Self::Array => &["array"],
+            Self::String => &["string"],
+            Self::Integer => &["integer"],
+            Self::Number => &["number"],
+            Self::Boolean => &["boolean"],
         }
     }
 }
@@ -170,6 +170,10 @@ pub struct Schema {
     pub atomic_map: bool,
     /// Value rules.
     pub rules: Box<Rules>,
+    /// There are sets or keyed lists here or below.
+    pub has_lists: bool,
+    /// There are embedded resources here or below.
+    pub has_embedded: bool,
 }
 
 impl Schema {
@@ -230,7 +234,15 @@ fn parse(value: &Value, path: &str, depth: usize) -> Result<Schema, (String, Str
         Some("map") => ListType::Map(strings(object.get("x-kubernetes-list-map-keys"))),
         _ => ListType::Atomic,
     };
+    let below = || {
+        let inner = if let Additional::Schema(inner) = &additional { Some(&**inner) } else { None };
+        properties.values().chain(items.as_deref()).chain(inner)
+    };
+    let has_lists = list_type != ListType::Atomic || below().any(|s| s.has_lists);
+    let has_embedded = flag("x-kubernetes-embedded-resource") || below().any(|s| s.has_embedded);
     Ok(Schema {
+        has_lists,
+        has_embedded,
         ty,
         nullable: flag("nullable"),
         properties,
@@ -300,5 +312,26 @@ fn parse_rules(object: &Object, path: &str, depth: usize) -> Result<Rules, (Stri
 }
 
 fn regex_syntax_check(source: &str) -> Result<(), String> {
-    compile(source).map(|_| ()).map_err(|e| format!("must be a valid regular expression, but isn't: {e}"))
+    pattern_error(source).map_or(Ok(()), |e| Err(format!("must be a valid regular expression, but isn't: {e}")))
+}
+
+/// What is wrong with a pattern, as Go's parser says it for the usual mistakes.
+pub fn pattern_error(source: &str) -> Option<String> {
+    let text = compile(source).err()?.to_string();
+    let from = |mark: char| source.rfind(mark).map_or(source, |at| &source[at..]);
+    let what = if text.contains("unclosed character class") {
+        format!("missing closing ]: `{}`", from('['))
+    } else if text.contains("unclosed group") {
+        format!("missing closing ): `{source}`")
+    } else if text.contains("unopened group") {
+        format!("unexpected ): `{source}`")
+    } else if text.contains("repetition operator missing expression") {
+        let at = source.find(['*', '+', '?', '{']).unwrap_or(0);
+        format!("missing argument to repetition operator: `{}`", source[at..].chars().next().unwrap_or('*'))
+    } else if let Some(at) = source.find("(?").filter(|_| text.contains("look-around")) {
+        format!("invalid or unsupported Perl syntax: `{}`", source[at..].chars().take(3).collect::<String>())
+    } else {
+        format!("invalid escape sequence or too large an expression: `{source}`")
+    };
+    Some(format!("error parsing regexp: {what}"))
 }

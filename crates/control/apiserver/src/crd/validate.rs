@@ -1,299 +1,424 @@
-//! Validation of a value against a structural schema, with kube-apiserver's texts.
+//! Validation of a value against a structural schema, with kube-apiserver's texts, in its order.
+//!
+//! Upstream's validator (kube-openapi `pkg/validation/validate`) asks a fixed row of validators at each place: type,
+//! branches, string, format, number, list, enumeration, object. It counts the checks that hold: of several branches that
+//! all fail, the errors of the one with most matches are shown. On updates, a broken value that was there before, unchanged,
+//! is let pass (ratcheting).
 
-use std::collections::HashSet;
+use std::fmt;
 
 use serde_json::Value;
 
 use super::formats;
-use super::schema::{JsonType, ListType, Rules, Schema};
+use super::schema::{Additional, ListType, Rules, Schema};
+use crate::gotext;
 use crate::object::Object;
 use crate::status::{FieldError, FieldErrorKind};
 
 /// Errors reported for one object; more would help nobody.
 const MAX_ERRORS: usize = 200;
 
-/// Checks a custom resource. `metadata` is checked elsewhere.
-pub fn validate(schema: &Schema, object: &Object) -> Vec<FieldError> {
-    let mut errors = Vec::new();
-    members(schema, object, "", true, &mut errors);
-    count_rules(&schema.rules, object.len() as u64, "", false, &mut errors);
-    let rules = &schema.rules;
-    if rules.not.is_some() || !(rules.any_of.is_empty() && rules.one_of.is_empty() && rules.all_of.is_empty()) {
-        branches(rules, &Value::Object(object.clone()), "", &mut errors);
+/// Checks a custom resource; `old` is its former state.
+pub fn validate(schema: &Schema, object: &Object, old: Option<&Object>) -> Vec<FieldError> {
+    // The walk takes values: the object is only borrowed, so its members are checked as those of a value would be.
+    let mut verdict = Verdict::default();
+    object_rules(schema, object, old, &Path::Root, &mut verdict);
+    if schema.rules.has_branches() {
+        let whole = Value::Object(object.clone());
+        let mut first = Verdict::default();
+        branches(&schema.rules, &whole, None, &Path::Root, &mut first);
+        first.merge(verdict);
+        verdict = first;
+    }
+    verdict.errors
+}
+
+/// Checks a part of a custom resource that stands at `prefix`; texts speak of the part alone.
+pub fn validate_part(schema: &Schema, value: &Value, old: Option<&Value>, prefix: &str) -> Vec<FieldError> {
+    let mut errors = node(schema, value, old, &Path::Root).errors;
+    for error in &mut errors {
+        error.field = if error.field.is_empty() { prefix.to_owned() } else { format!("{prefix}.{}", error.field) };
     }
     errors
 }
 
-/// Checks only the uniqueness and value rules below `path`, as for a subresource.
-pub fn validate_value(schema: &Schema, value: &Value, path: &str, errors: &mut Vec<FieldError>) {
-    if errors.len() >= MAX_ERRORS {
-        return;
+/// Where in the object a value is. Written out only when there is something to say about it.
+enum Path<'a> {
+    Root,
+    Key(&'a Path<'a>, &'a str),
+    Index(&'a Path<'a>, usize),
+}
+
+impl fmt::Display for Path<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Path::Root => Ok(()),
+            Path::Key(Path::Root, key) => f.write_str(key),
+            Path::Key(parent, key) => write!(f, "{parent}.{key}"),
+            Path::Index(parent, at) => write!(f, "{parent}[{at}]"),
+        }
     }
-    if value.is_null() && schema.nullable {
-        return;
+}
+
+/// What was found at a place and below.
+#[derive(Default)]
+struct Verdict {
+    errors: Vec<FieldError>,
+    matches: u64,
+}
+
+impl Verdict {
+    fn push(&mut self, error: FieldError) {
+        if self.errors.len() < MAX_ERRORS && !self.errors.contains(&error) {
+            self.errors.push(error);
+        }
     }
-    if !type_fits(schema, value) {
-        let wanted = wanted_type(schema);
-        let found = Value::String(type_name(value).to_owned());
-        let detail = format!("{} in body must be of type {wanted}: \"{}\"", shown(path), type_name(value));
-        errors.push(FieldError::with_value(FieldErrorKind::TypeInvalid, path, &found, detail));
-        return;
+
+    fn merge(&mut self, other: Verdict) {
+        self.matches += other.matches;
+        if self.errors.is_empty() {
+            self.errors = other.errors;
+            return;
+        }
+        for error in other.errors {
+            self.push(error);
+        }
     }
-    let rules = &schema.rules;
+
+    fn good(&self) -> bool {
+        self.errors.is_empty()
+    }
+}
+
+fn node(schema: &Schema, value: &Value, old: Option<&Value>, path: &Path<'_>) -> Verdict {
+    let mut verdict = Verdict::default();
+    types(schema, value, path, &mut verdict);
+    if value.is_null() {
+        choices(&schema.rules, value, path, &mut verdict);
+        return ratchet(verdict, value, old);
+    }
+    verdict.matches += 3;
+    if schema.rules.has_branches() {
+        branches(&schema.rules, value, old, path, &mut verdict);
+    } else {
+        verdict.matches += 1;
+    }
     match value {
-        Value::Object(object) => {
-            if schema.embedded {
-                embedded(object, path, errors);
-            }
-            members(schema, object, path, schema.embedded, errors);
-            count_rules(rules, object.len() as u64, path, false, errors);
+        Value::String(text) => {
+            string_rules(&schema.rules, text, value, path, &mut verdict);
+            verdict.matches += 1;
+        }
+        Value::Number(number) => {
+            number_rules(&schema.rules, number, value, path, &mut verdict);
+            verdict.matches += 2;
         }
         Value::Array(list) => {
-            count_rules(rules, list.len() as u64, path, true, errors);
-            if let Some(items) = &schema.items {
-                for (at, value) in list.iter().enumerate() {
-                    validate_value(items, value, &format!("{path}[{at}]"), errors);
-                }
-            }
-            unique(schema, list, path, errors);
+            list_rules(schema, list, old, path, &mut verdict);
+            verdict.matches += 2;
         }
-        Value::String(text) => string_rules(rules, text, value, path, errors),
-        Value::Number(number) => number_rules(rules, number, value, path, errors),
         _ => {}
     }
-    if !rules.choices.is_empty() && !rules.choices.contains(value) {
-        let allowed: Vec<String> = rules.choices.iter().map(Value::to_string).collect();
-        let detail = format!("supported values: {}", allowed.join(", "));
-        errors.push(FieldError::with_value(FieldErrorKind::NotSupported, path, value, detail));
+    choices(&schema.rules, value, path, &mut verdict);
+    if let Value::Object(object) = value {
+        object_rules(schema, object, old.and_then(Value::as_object), path, &mut verdict);
+        verdict.matches += 1;
     }
-    branches(rules, value, path, errors);
+    ratchet(verdict, value, old)
 }
 
-fn shown(path: &str) -> &str {
-    if path.is_empty() { "" } else { path }
+/// What was wrong before and did not change is let pass.
+fn ratchet(verdict: Verdict, value: &Value, old: Option<&Value>) -> Verdict {
+    if !verdict.good() && old == Some(value) { Verdict::default() } else { verdict }
 }
 
-fn members(schema: &Schema, object: &Object, path: &str, resource: bool, errors: &mut Vec<FieldError>) {
-    for key in &schema.rules.required {
-        if !object.contains_key(key) {
-            errors.push(FieldError::required(join(path, key), ""));
-        }
-    }
-    for (key, value) in object {
-        if resource && matches!(key.as_str(), "apiVersion" | "kind" | "metadata") {
-            continue;
-        }
-        if let Some(inner) = schema.property(key) {
-            validate_value(inner, value, &join(path, key), errors);
-        }
-    }
-}
-
-fn embedded(object: &Object, path: &str, errors: &mut Vec<FieldError>) {
-    for key in ["apiVersion", "kind"] {
-        if object.get(key).and_then(Value::as_str).unwrap_or_default().is_empty() {
-            errors.push(FieldError::required(join(path, key), "must not be empty"));
-        }
-    }
-}
-
-fn join(path: &str, key: &str) -> String {
-    if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
-}
-
-fn type_name(value: &Value) -> &'static str {
+/// The JSON type of a value, and the format that upstream's validator takes it to have.
+fn kind_of(value: &Value) -> (&'static str, &'static str) {
     match value {
-        Value::Null => "null",
-        Value::Bool(_) => "boolean",
-        Value::Number(n) if n.is_f64() && n.as_f64().is_some_and(|f| f.fract() != 0.0) => "number",
-        Value::Number(_) => "integer",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
+        Value::Null => ("null", ""),
+        Value::Bool(_) => ("boolean", ""),
+        Value::Number(n) if n.is_f64() => ("number", "float64"),
+        Value::Number(_) => ("integer", "int64"),
+        Value::String(_) => ("string", ""),
+        Value::Array(_) => ("array", ""),
+        Value::Object(_) => ("object", ""),
     }
 }
 
-fn wanted_type(schema: &Schema) -> &'static str {
-    if schema.int_or_string { "integer,string" } else { schema.ty.map_or("object", JsonType::name) }
-}
-
-fn type_fits(schema: &Schema, value: &Value) -> bool {
-    let found = type_name(value);
-    if schema.int_or_string {
-        return matches!(found, "integer" | "string");
-    }
-    match schema.ty {
-        None => true,
-        Some(JsonType::Number) => matches!(found, "integer" | "number"),
-        Some(ty) => ty.name() == found,
-    }
-}
-
-fn count_rules(rules: &Rules, count: u64, path: &str, list: bool, errors: &mut Vec<FieldError>) {
-    let (least, most, what) = if list {
-        (rules.min_items, rules.max_items, "items")
-    } else {
-        (rules.min_properties, rules.max_properties, "properties")
+fn types(schema: &Schema, value: &Value, path: &Path<'_>, verdict: &mut Verdict) {
+    let wanted: &[&str] = match (schema.int_or_string, schema.ty) {
+        (true, _) => &["integer", "string"],
+        (false, None) => &[],
+        (false, Some(ty)) => ty.names(),
     };
-    if let Some(most) = most
-        && count > most
-    {
-        let noun = if most == 1 { "item" } else { "items" };
-        let detail = format!("must have at most {most} {noun}");
-        errors.push(FieldError::with_value(FieldErrorKind::TooMany, path, &count.into(), detail));
+    let wanted_format = schema.rules.format.as_deref().filter(|f| formats::known(f));
+    if wanted.is_empty() && wanted_format.is_none() {
+        return;
     }
-    if let Some(least) = least
-        && count < least
-    {
-        let detail = format!("{path} in body should have at least {least} {what}");
-        errors.push(FieldError::invalid(path, &count.into(), detail));
+    let (found, format) = kind_of(value);
+    let mut wrong = |wanted: &str, found: &str| {
+        let shown = Value::String(found.to_owned());
+        let detail = format!("{path} in body must be of type {wanted}: {}", gotext::quote(found));
+        verdict.push(FieldError::with_value(FieldErrorKind::TypeInvalid, path.to_string(), &shown, detail));
+    };
+    if value.is_null() {
+        if !wanted.is_empty() && !schema.nullable {
+            wrong(&wanted.join(","), found);
+        }
+        return;
+    }
+    let has = |ty: &str| wanted.contains(&ty);
+    let whole = || value.as_f64().is_some_and(|f| f.fract() == 0.0);
+    let compatible =
+        has(found) || (found == "number" && has("integer") && whole()) || (found == "integer" && has("number"));
+    let textual = matches!(found, "string" | "array");
+    if let Some(wanted_format) = wanted_format {
+        if !textual && !compatible && format != wanted_format {
+            return wrong(wanted_format, format);
+        }
+        if textual && !has("number") && !has("integer") {
+            verdict.matches += 1;
+            return;
+        }
+    }
+    if compatible { verdict.matches += 1 } else { wrong(&wanted.join(","), found) }
+}
+
+fn choices(rules: &Rules, value: &Value, path: &Path<'_>, verdict: &mut Verdict) {
+    if rules.choices.is_empty() || (!value.is_null() && rules.choices.iter().any(|c| same(c, value))) {
+        return;
+    }
+    let allowed: Vec<String> = rules
+        .choices
+        .iter()
+        .map(|c| gotext::quote(&c.as_str().map_or_else(|| gotext::json(c), str::to_owned)))
+        .collect();
+    let detail = format!("supported values: {}", allowed.join(", "));
+    verdict.push(FieldError::with_value(FieldErrorKind::NotSupported, path.to_string(), value, detail));
+}
+
+fn same(choice: &Value, value: &Value) -> bool {
+    match (choice, value) {
+        (Value::Number(a), Value::Number(b)) => a == b || a.as_f64() == b.as_f64(),
+        _ => choice == value,
     }
 }
 
-fn string_rules(rules: &Rules, text: &str, value: &Value, path: &str, errors: &mut Vec<FieldError>) {
+fn string_rules(rules: &Rules, text: &str, value: &Value, path: &Path<'_>, verdict: &mut Verdict) {
+    if let Some(error) = string_rule(rules, text, value, path) {
+        verdict.push(error);
+    }
+    if let Some(format) = rules.format.as_deref().filter(|f| formats::known(f)) {
+        verdict.matches += 1;
+        if !formats::string(format, text) {
+            let detail = format!("{path} in body must be of type {format}: {}", gotext::quote(text));
+            verdict.push(FieldError::with_value(FieldErrorKind::TypeInvalid, path.to_string(), value, detail));
+        }
+    }
+}
+
+/// The first of length and pattern that does not hold.
+fn string_rule(rules: &Rules, text: &str, value: &Value, path: &Path<'_>) -> Option<FieldError> {
     if rules.max_length.is_some() || rules.min_length.is_some() {
         let length = text.chars().count() as u64;
-        if let Some(most) = rules.max_length
-            && length > most
-        {
-            let detail = format!("may not be more than {most} bytes");
-            errors.push(FieldError {
-                value: String::new(),
-                ..FieldError::with_value(FieldErrorKind::TooLong, path, value, detail)
-            });
+        if let Some(most) = rules.max_length.filter(|most| length > *most) {
+            return Some(FieldError::too_long(path.to_string(), most));
         }
-        if let Some(least) = rules.min_length
-            && length < least
-        {
+        if let Some(least) = rules.min_length.filter(|least| length < *least) {
             let detail = format!("{path} in body should be at least {least} chars long");
-            errors.push(FieldError::invalid(path, value, detail));
+            return Some(FieldError::invalid(path.to_string(), value, detail));
         }
     }
-    if let Some(pattern) = &rules.pattern
-        && pattern.matches(text) != Some(true)
-    {
-        let detail = format!("{path} in body should match '{}'", pattern.source);
-        errors.push(FieldError::invalid(path, value, detail));
-    }
-    if let Some(format) = &rules.format
-        && !formats::string(format, text)
-    {
-        let detail = format!("{path} in body must be of type {format}: {value}");
-        errors.push(FieldError::invalid(path, value, detail));
-    }
+    let pattern = rules.pattern.as_ref().filter(|p| p.matches(text) != Some(true))?;
+    let detail = format!("{path} in body should match '{}'", pattern.source);
+    Some(FieldError::invalid(path.to_string(), value, detail))
 }
 
-fn number_rules(rules: &Rules, number: &serde_json::Number, value: &Value, path: &str, errors: &mut Vec<FieldError>) {
+fn number_rules(rules: &Rules, number: &serde_json::Number, value: &Value, path: &Path<'_>, verdict: &mut Verdict) {
     let n = number.as_f64().unwrap_or_default();
-    let mut push =
-        |what: String| errors.push(FieldError::invalid(path, value, format!("{path} in body should be {what}")));
-    if let Some((most, exclusive)) = rules.maximum {
-        if exclusive && n >= most {
-            push(format!("less than {most}"));
-        } else if !exclusive && n > most {
-            push(format!("less than or equal to {most}"));
+    let integer = number.as_i64();
+    // A bound of an integer is cut to an integer, in the check and in the text.
+    let bound = |b: f64| if integer.is_some() { (b.trunc(), gotext::float(b.trunc())) } else { (b, gotext::float(b)) };
+    let mut push = |what: String| {
+        verdict.push(FieldError::invalid(path.to_string(), value, format!("{path} in body should be {what}")));
+    };
+    if let Some(factor) = rules.multiple_of {
+        let (factor, text) = bound(factor);
+        if factor > 0.0 {
+            let ratio = if factor < 1.0 { n * (1.0 / factor) } else { n / factor };
+            let good =
+                integer.map_or_else(|| (ratio - ratio.round()).abs() < 1e-9, |i| i % (factor as i64).max(1) == 0);
+            if !good {
+                push(format!("a multiple of {text}"));
+            }
         }
     }
     if let Some((least, exclusive)) = rules.minimum {
+        let (least, text) = bound(least);
         if exclusive && n <= least {
-            push(format!("greater than {least}"));
+            push(format!("greater than {text}"));
         } else if !exclusive && n < least {
-            push(format!("greater than or equal to {least}"));
+            push(format!("greater than or equal to {text}"));
         }
     }
-    if let Some(factor) = rules.multiple_of
-        && factor > 0.0
-        && ((n / factor) - (n / factor).round()).abs() > 1e-9
-    {
-        push(format!("a multiple of {factor}"));
-    }
-    if let Some(format) = &rules.format
-        && !formats::number(format, number)
-    {
-        errors.push(FieldError::invalid(path, value, format!("{path} in body must be of type {format}: {value}")));
+    if let Some((most, exclusive)) = rules.maximum {
+        let (most, text) = bound(most);
+        if exclusive && n >= most {
+            push(format!("less than {text}"));
+        } else if !exclusive && n > most {
+            push(format!("less than or equal to {text}"));
+        }
     }
 }
 
-/// The value's canonical text, for comparing within sets.
-fn canonical(value: &Value) -> String {
-    let mut sorted = value.clone();
-    sorted.sort_all_objects();
-    sorted.to_string()
-}
-
-fn unique(schema: &Schema, list: &[Value], path: &str, errors: &mut Vec<FieldError>) {
-    let mut seen = HashSet::new();
-    let mut duplicate = |at: usize, value: &Value| {
-        let at = format!("{path}[{at}]");
-        errors.push(FieldError::with_value(FieldErrorKind::Duplicate, at, value, ""));
-    };
-    match &schema.list_type {
-        ListType::Atomic if schema.rules.unique_items => {
-            if !list.iter().all(|v| seen.insert(canonical(v))) {
-                let detail = format!("{path} in body shouldn't contain duplicates");
-                errors.push(FieldError { value: String::new(), ..FieldError::invalid(path, &Value::Null, detail) });
+fn list_rules(schema: &Schema, list: &[Value], old: Option<&Value>, path: &Path<'_>, verdict: &mut Verdict) {
+    let rules = &schema.rules;
+    if let Some(items) = &schema.items {
+        let before = old.and_then(Value::as_array);
+        for (at, value) in list.iter().enumerate() {
+            if verdict.errors.len() >= MAX_ERRORS {
+                return;
             }
-        }
-        ListType::Atomic => {}
-        ListType::Set => {
-            for (at, value) in list.iter().enumerate() {
-                if !seen.insert(canonical(value)) {
-                    duplicate(at, value);
-                }
-            }
-        }
-        ListType::Map(keys) => {
-            for (at, value) in list.iter().enumerate() {
-                let of_keys: Object = keys
-                    .iter()
-                    .filter_map(|k| {
-                        let default = || schema.items.as_ref()?.properties.get(k)?.default.clone();
-                        Some((k.clone(), value.get(k).cloned().or_else(default)?))
-                    })
-                    .collect();
-                let of_keys = Value::Object(of_keys);
-                if !seen.insert(canonical(&of_keys)) {
-                    duplicate(at, &of_keys);
-                }
-            }
+            let old = before.and_then(|before| counterpart(&schema.list_type, before, value));
+            verdict.merge(node(items, value, old, &Path::Index(path, at)));
         }
     }
-}
-
-fn holds(schema: &Schema, value: &Value) -> bool {
-    let mut errors = Vec::new();
-    validate_value(schema, value, "", &mut errors);
-    errors.is_empty()
-}
-
-fn branches(rules: &Rules, value: &Value, path: &str, errors: &mut Vec<FieldError>) {
-    let mut push = |what: &str| {
+    let count = list.len() as u64;
+    if let Some(least) = rules.min_items.filter(|least| count < *least) {
+        let detail = format!("{path} in body should have at least {least} items");
+        verdict.push(FieldError::invalid(path.to_string(), &count.into(), detail));
+    }
+    if let Some(most) = rules.max_items.filter(|most| count > *most) {
+        verdict.push(FieldError::too_many(path.to_string(), count, most));
+    }
+    if rules.unique_items && (1..list.len()).any(|at| list[..at].contains(&list[at])) {
         let empty = Value::String(String::new());
-        errors.push(FieldError::invalid(path, &empty, format!("\"{path}\" must {what}")));
-    };
-    if !rules.any_of.is_empty() && !rules.any_of.iter().any(|s| holds(s, value)) {
-        push("validate at least one schema (anyOf)");
+        let detail = format!("{path} in body shouldn't contain duplicates");
+        verdict.push(FieldError::invalid(path.to_string(), &empty, detail));
     }
-    if !rules.one_of.is_empty() {
-        match rules.one_of.iter().filter(|s| holds(s, value)).count() {
-            1 => {}
-            0 => push("validate one and only one schema (oneOf). Found none valid"),
-            many => push(&format!("validate one and only one schema (oneOf). Found {many} valid alternatives")),
+}
+
+/// The former item of a keyed list that has the same keys.
+fn counterpart<'a>(list_type: &ListType, before: &'a [Value], value: &Value) -> Option<&'a Value> {
+    let ListType::Map(keys) = list_type else { return None };
+    before.iter().find(|b| keys.iter().all(|k| b.get(k) == value.get(k)))
+}
+
+fn object_rules(schema: &Schema, object: &Object, old: Option<&Object>, path: &Path<'_>, verdict: &mut Verdict) {
+    let rules = &schema.rules;
+    let count = object.len() as u64;
+    if let Some(least) = rules.min_properties.filter(|least| count < *least) {
+        let detail = format!("{path} in body should have at least {least} properties");
+        verdict.push(FieldError::invalid(path.to_string(), &count.into(), detail));
+    }
+    if let Some(most) = rules.max_properties.filter(|most| count > *most) {
+        verdict.push(FieldError::too_many(path.to_string(), count, most));
+    }
+    if let Additional::Schema(inner) = &schema.additional {
+        for (key, value) in object.iter().filter(|(k, _)| !schema.properties.contains_key(*k)) {
+            verdict.merge(node(inner, value, old.and_then(|o| o.get(key)), &Path::Key(path, key)));
+        }
+    }
+    for (key, inner) in &schema.properties {
+        if verdict.errors.len() >= MAX_ERRORS {
+            return;
+        }
+        if let Some(value) = object.get(key) {
+            verdict.merge(node(inner, value, old.and_then(|o| o.get(key)), &Path::Key(path, key)));
+        }
+    }
+    for key in rules.required.iter().filter(|k| !object.contains_key(*k)) {
+        verdict.push(FieldError::required(Path::Key(path, key).to_string(), ""));
+    }
+}
+
+fn branches(rules: &Rules, value: &Value, old: Option<&Value>, path: &Path<'_>, verdict: &mut Verdict) {
+    let composite = |what: String| {
+        let empty = Value::String(String::new());
+        FieldError::invalid("", &empty, format!("{} must {what}", gotext::quote(&path.to_string())))
+    };
+    // A branch is no place of its own: what stands at it is not ratcheted.
+    let try_one = |schema: &Schema| node(schema, value, old.filter(|old| *old != value), path);
+    let mut out = Verdict::default();
+    any_of(rules, try_one, composite, &mut out);
+    one_of(rules, try_one, composite, &mut out);
+    if !rules.all_of.is_empty() {
+        let mut good = 0;
+        for schema in &rules.all_of {
+            let found = try_one(schema);
+            good += usize::from(found.good());
+            out.merge(found);
+        }
+        if good != rules.all_of.len() {
+            let more = if good == 0 { ". None validated" } else { "" };
+            out.push(composite(format!("validate all the schemas (allOf){more}")));
         }
     }
     if let Some(not) = &rules.not
-        && holds(not, value)
+        && try_one(not).good()
     {
-        push("not validate the schema (not)");
+        out.push(composite("not validate the schema (not)".to_owned()));
     }
-    let mut all = true;
-    for schema in &rules.all_of {
-        let before = errors.len();
-        validate_value(schema, value, path, errors);
-        all &= errors.len() == before;
+    out.matches += 1;
+    verdict.merge(out);
+}
+
+fn any_of(
+    rules: &Rules,
+    try_one: impl Fn(&Schema) -> Verdict,
+    composite: impl Fn(String) -> FieldError,
+    out: &mut Verdict,
+) {
+    let mut best: Option<Verdict> = None;
+    for schema in &rules.any_of {
+        let found = try_one(schema);
+        if found.good() {
+            return out.merge(found);
+        }
+        if best.as_ref().is_none_or(|b| found.matches > b.matches) {
+            best = Some(found);
+        }
     }
-    if !all {
-        let empty = Value::String(String::new());
-        errors.push(FieldError::invalid(path, &empty, format!("\"{path}\" must validate all the schemas (allOf)")));
+    if let Some(best) = best {
+        out.push(composite("validate at least one schema (anyOf)".to_owned()));
+        out.merge(best);
+    }
+}
+
+fn one_of(
+    rules: &Rules,
+    try_one: impl Fn(&Schema) -> Verdict,
+    composite: impl Fn(String) -> FieldError,
+    out: &mut Verdict,
+) {
+    if rules.one_of.is_empty() {
+        return;
+    }
+    let (mut good, mut first, mut best): (usize, Option<Verdict>, Option<Verdict>) = (0, None, None);
+    for schema in &rules.one_of {
+        let found = try_one(schema);
+        if found.good() {
+            good += 1;
+            best = None;
+            first.get_or_insert(found);
+        } else if good == 0 && best.as_ref().is_none_or(|b| found.matches > b.matches) {
+            best = Some(found);
+        }
+    }
+    match (good, first) {
+        (1, Some(first)) => out.merge(first),
+        (0, _) => {
+            out.push(composite("validate one and only one schema (oneOf). Found none valid".to_owned()));
+            out.merge(best.unwrap_or_default());
+        }
+        (many, _) => {
+            out.push(composite(format!("validate one and only one schema (oneOf). Found {many} valid alternatives")))
+        }
+    }
+}
+
+impl Rules {
+    /// Whether other schemas stand in for this one.
+    pub fn has_branches(&self) -> bool {
+        self.not.is_some() || !(self.any_of.is_empty() && self.one_of.is_empty() && self.all_of.is_empty())
     }
 }

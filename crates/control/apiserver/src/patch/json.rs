@@ -2,58 +2,84 @@
 
 use serde_json::Value;
 
+use crate::gotext::json_type;
+use crate::status::{ApiError, ApiResult};
+
 /// Operations of a patch.
 const MAX_OPERATIONS: usize = 10_000;
 /// Bytes that all copies of a patch may add.
 const MAX_COPIED: usize = 3 << 20;
 
+/// Members and indexes from the root on.
+pub type Path = Vec<String>;
+
 /// One operation.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Operation {
     /// Sets a member or inserts an item.
-    Add(Vec<String>, Value),
+    Add(Path, Value),
     /// Removes what must be there.
-    Remove(Vec<String>),
+    Remove(Path),
     /// Replaces what must be there.
-    Replace(Vec<String>, Value),
+    Replace(Path, Value),
     /// Moves from the second path to the first.
-    Move(Vec<String>, Vec<String>),
+    Move(Path, Path),
     /// Copies from the second path to the first.
-    Copy(Vec<String>, Vec<String>),
+    Copy(Path, Path),
     /// The value must be this.
-    Test(Vec<String>, Value),
+    Test(Path, Value),
+    /// Nothing that can be applied, and why.
+    Bad(String),
 }
 
-/// Reads the operations.
-pub fn parse(value: Value) -> Result<Vec<Operation>, String> {
-    let Value::Array(list) = value else { return Err("error decoding patch: a JSON patch is a list".to_owned()) };
-    if list.len() > MAX_OPERATIONS {
-        return Err(format!("The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {}", list.len()));
-    }
-    list.into_iter().map(operation).collect()
-}
-
-fn operation(value: Value) -> Result<Operation, String> {
-    let text = |key: &str| value.get(key).and_then(Value::as_str);
-    let pointer = |key: &str| -> Result<Vec<String>, String> {
-        let text = text(key).ok_or_else(|| format!("error decoding patch: {key:?} is missing"))?;
-        if text.is_empty() {
-            return Ok(Vec::new());
-        }
-        let rest =
-            text.strip_prefix('/').ok_or_else(|| format!("error decoding patch: {text:?} is no JSON pointer"))?;
-        Ok(rest.split('/').map(|p| p.replace("~1", "/").replace("~0", "~")).collect())
+/// Reads the operations; also what a strict reader has to say about them. What is wrong with a single operation shows only
+/// when it is applied, as with the library that kube-apiserver uses.
+pub fn parse(value: Value) -> ApiResult<(Vec<Operation>, Path)> {
+    let cannot = |found: &Value, into: &str| {
+        let kind = json_type(found);
+        ApiError::bad_request(format!("error decoding patch: json: cannot unmarshal {kind} into Go {into}"))
     };
-    let given = || value.get("value").cloned().ok_or_else(|| "error decoding patch: \"value\" is missing".to_owned());
-    match text("op") {
-        Some("add") => Ok(Operation::Add(pointer("path")?, given()?)),
-        Some("remove") => Ok(Operation::Remove(pointer("path")?)),
-        Some("replace") => Ok(Operation::Replace(pointer("path")?, given()?)),
-        Some("move") => Ok(Operation::Move(pointer("path")?, pointer("from")?)),
-        Some("copy") => Ok(Operation::Copy(pointer("path")?, pointer("from")?)),
-        Some("test") => Ok(Operation::Test(pointer("path")?, value.get("value").cloned().unwrap_or_default())),
-        other => Err(format!("Unexpected kind: {}", other.unwrap_or_default())),
+    let Value::Array(list) = value else { return Err(cannot(&value, "value of type []handlers.jsonPatchOp")) };
+    let mut told = Vec::new();
+    for (at, operation) in list.iter().enumerate() {
+        let Value::Object(members) = operation else {
+            return Err(cannot(operation, "value of type handlers.jsonPatchOp"));
+        };
+        for (key, member) in members {
+            match key.as_str() {
+                "op" | "path" | "from" if !member.is_string() && !member.is_null() => {
+                    return Err(cannot(member, &format!("struct field jsonPatchOp.{key} of type string")));
+                }
+                "op" | "path" | "from" | "value" => {}
+                _ => told.push(format!("json patch unknown field \"[{at}].{key}\"")),
+            }
+        }
     }
+    if list.len() > MAX_OPERATIONS {
+        let why = format!("The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {}", list.len());
+        return Err(ApiError::too_large_because(&why));
+    }
+    Ok((list.into_iter().map(operation).collect(), told))
+}
+
+fn operation(value: Value) -> Operation {
+    let text = |key: &str| value.get(key).and_then(Value::as_str);
+    // A path is split at slashes, and what stands before the first one does not matter.
+    let pointer = |key: &str| -> Option<Path> {
+        let parts = text(key)?.split('/').skip(1).map(|p| p.replace("~1", "/").replace("~0", "~")).collect();
+        Some(parts)
+    };
+    let given = value.get("value").cloned().unwrap_or_default();
+    let made = match text("op") {
+        Some("add") => pointer("path").map(|path| Operation::Add(path, given)),
+        Some("remove") => pointer("path").map(Operation::Remove),
+        Some("replace") => pointer("path").map(|path| Operation::Replace(path, given)),
+        Some("move") => pointer("path").zip(pointer("from")).map(|(path, from)| Operation::Move(path, from)),
+        Some("copy") => pointer("path").zip(pointer("from")).map(|(path, from)| Operation::Copy(path, from)),
+        Some("test") => pointer("path").map(|path| Operation::Test(path, given)),
+        _ => None,
+    };
+    made.unwrap_or_else(|| Operation::Bad(format!("no operation: {value}")))
 }
 
 /// Applies all operations or none (the caller drops the value on an error).
@@ -65,11 +91,7 @@ pub fn apply(root: &mut Value, operations: &[Operation]) -> Result<(), String> {
             Operation::Remove(path) => {
                 remove(root, path)?;
             }
-            Operation::Replace(path, value) => {
-                let slot = find(root, path)
-                    .ok_or_else(|| format!("replace operation does not apply: doc is missing key: {}", shown(path)))?;
-                *slot = value.clone();
-            }
+            Operation::Replace(path, value) => replace(root, path, value)?,
             Operation::Move(path, from) => {
                 if path.starts_with(from) && path != from {
                     return Err(format!("move operation does not apply: {} is within {}", shown(path), shown(from)));
@@ -78,9 +100,7 @@ pub fn apply(root: &mut Value, operations: &[Operation]) -> Result<(), String> {
                 add(root, path, value)?;
             }
             Operation::Copy(path, from) => {
-                let value = find(root, from)
-                    .ok_or_else(|| format!("copy operation does not apply: doc is missing from path: {}", shown(from)))?
-                    .clone();
+                let value = get(root, from)?.cloned().unwrap_or_default();
                 copied += size(&value);
                 if copied > MAX_COPIED {
                     return Err(format!("the copies of the patch add up to more than {MAX_COPIED} bytes"));
@@ -88,14 +108,49 @@ pub fn apply(root: &mut Value, operations: &[Operation]) -> Result<(), String> {
                 add(root, path, value)?;
             }
             Operation::Test(path, value) => {
-                let found = find(root, path).map(|v| &*v).unwrap_or(&Value::Null);
-                if found != value {
+                let found = if path.is_empty() { Some(&*root) } else { get(root, path)? };
+                if found.unwrap_or(&Value::Null) != value {
                     return Err(format!("testing value {} failed", shown(path)));
                 }
             }
+            Operation::Bad(why) => return Err(why.clone()),
         }
     }
     Ok(())
+}
+
+/// Sets a member, present or not, or a present item.
+fn replace(root: &mut Value, path: &[String], value: &Value) -> Result<(), String> {
+    let Some((last, parent)) = path.split_last() else {
+        *root = value.clone();
+        return Ok(());
+    };
+    let missing = || format!("replace operation does not apply: doc is missing key: {}", shown(path));
+    match find(root, parent).ok_or_else(missing)? {
+        Value::Object(map) => {
+            map.insert(last.clone(), value.clone());
+        }
+        Value::Array(list) => {
+            let at = index(last, list.len()).filter(|at| *at < list.len()).ok_or_else(missing)?;
+            list[at] = value.clone();
+        }
+        _ => return Err(missing()),
+    }
+    Ok(())
+}
+
+/// What is at a path whose parent is there; nothing for an absent member.
+fn get<'a>(root: &'a mut Value, path: &[String]) -> Result<Option<&'a Value>, String> {
+    let missing = || format!("operation does not apply: doc is missing path: {}", shown(path));
+    let (last, parent) = path.split_last().ok_or_else(missing)?;
+    match find(root, parent).ok_or_else(missing)? {
+        Value::Object(map) => Ok(map.get(last)),
+        Value::Array(list) => {
+            let at = index(last, list.len()).filter(|at| *at < list.len()).ok_or_else(missing)?;
+            Ok(list.get(at))
+        }
+        _ => Err(missing()),
+    }
 }
 
 fn size(value: &Value) -> usize {
@@ -128,28 +183,23 @@ fn find<'a>(root: &'a mut Value, path: &[String]) -> Option<&'a mut Value> {
 
 /// A list index; negative ones count from the end, as in the library that kube-apiserver uses.
 fn index(part: &str, length: usize) -> Option<usize> {
-    if let Some(back) = part.strip_prefix('-') {
-        return length.checked_sub(back.parse().ok()?);
+    let number: i64 = part.parse().ok()?;
+    if number < 0 {
+        return length.checked_sub(usize::try_from(number.unsigned_abs()).ok()?);
     }
-    if part.len() > 1 && part.starts_with('0') {
-        return None;
-    }
-    part.parse().ok()
+    usize::try_from(number).ok()
 }
 
 fn add(root: &mut Value, path: &[String], value: Value) -> Result<(), String> {
-    let Some((last, parent)) = path.split_last() else {
-        *root = value;
-        return Ok(());
-    };
     let missing = || format!("add operation does not apply: doc is missing path: {}", shown(path));
+    let (last, parent) = path.split_last().ok_or_else(missing)?;
     match find(root, parent).ok_or_else(missing)? {
         Value::Object(map) => {
             map.insert(last.clone(), value);
         }
         Value::Array(list) if last == "-" => list.push(value),
         Value::Array(list) => {
-            let at = index(last, list.len()).filter(|at| *at <= list.len());
+            let at = index(last, list.len() + 1).filter(|at| *at <= list.len());
             let at = at.ok_or_else(|| format!("add operation does not apply: index {last} is out of bounds"))?;
             list.insert(at, value);
         }
@@ -160,9 +210,7 @@ fn add(root: &mut Value, path: &[String], value: Value) -> Result<(), String> {
 
 fn remove(root: &mut Value, path: &[String]) -> Result<Value, String> {
     let missing = || format!("remove operation does not apply: doc is missing path: {}", shown(path));
-    let Some((last, parent)) = path.split_last() else {
-        return Ok(root.take());
-    };
+    let (last, parent) = path.split_last().ok_or_else(missing)?;
     match find(root, parent).ok_or_else(missing)? {
         Value::Object(map) => map.shift_remove(last).ok_or_else(missing),
         Value::Array(list) => {
@@ -180,7 +228,7 @@ mod tests {
     use serde_json::json;
 
     fn run(mut value: Value, patch: Value) -> Result<Value, String> {
-        apply(&mut value, &parse(patch)?)?;
+        apply(&mut value, &parse(patch).map_err(|e| e.message)?.0)?;
         Ok(value)
     }
 
@@ -201,7 +249,8 @@ mod tests {
         for bad in [
             json!([{"op": "test", "path": "/a/0", "value": 2}]),
             json!([{"op": "remove", "path": "/none"}]),
-            json!([{"op": "replace", "path": "/none", "value": 1}]),
+            json!([{"op": "replace", "path": "/none/x", "value": 1}]),
+            json!([{"op": "add", "path": "", "value": 1}]),
             json!([{"op": "add", "path": "/a/7", "value": 1}]),
             json!([{"op": "move", "from": "/b", "path": "/b/x"}]),
             json!([{"op": "jump", "path": "/a"}]),
@@ -213,8 +262,9 @@ mod tests {
 
     #[test]
     fn copies_cannot_explode() {
-        let copies: Vec<Value> = (0..64).map(|i| json!({"op": "copy", "from": "", "path": format!("/x{i}")})).collect();
-        assert!(run(json!({"a": "0123456789"}), Value::Array(copies)).unwrap_err().contains("add up"));
+        let copies: Vec<Value> =
+            (0..64).map(|i| json!({"op": "copy", "from": "/a", "path": format!("/a/x{i}")})).collect();
+        assert!(run(json!({"a": {"text": "0123456789"}}), Value::Array(copies)).unwrap_err().contains("add up"));
     }
 
     proptest! {

@@ -110,7 +110,7 @@ fn finish(resource: &Resource, target: &ResourceTarget, mut merged: Object) -> A
 /// The configuration, with warnings about it.
 fn decode(request: &Request) -> ApiResult<(Object, Vec<String>)> {
     let failed = |why: &str| ApiError::bad_request(format!("error decoding YAML: {why}"));
-    let strict = !matches!(request.field_validation()?, FieldValidation::Ignore);
+    let strict = !matches!(request.field_validation(), FieldValidation::Ignore);
     let (value, doubt) = json::from_yaml_or_json(&request.body, strict).map_err(|YamlError(why)| failed(&why))?;
     let config = match value {
         Value::Object(config) => config,
@@ -124,7 +124,7 @@ fn decode(request: &Request) -> ApiResult<(Object, Vec<String>)> {
             )));
         }
     };
-    match (request.field_validation()?, doubt) {
+    match (request.field_validation(), doubt) {
         (FieldValidation::Strict, Some(why)) => {
             let text = "error strict decoding YAML: error converting YAML to JSON: yaml: unmarshal errors:";
             Err(ApiError::bad_request(format!("{text}\n  {why}")))

@@ -5,7 +5,6 @@ use serde_json::{Value, json};
 
 use super::{ATTEMPTS, Backend, Change, Request, Stored, names, strategy, write_failed};
 use crate::auth::{escalation, reviews, token_request};
-use crate::crd::lifecycle;
 use crate::fields::Scope;
 use crate::fields::options::Options;
 use crate::object::{self, Object, metadata_mut};
@@ -62,6 +61,10 @@ impl Backend {
             self.admit(change, resource, ns, &mut object, None).await?;
         }
         escalation::check(&self.auth.index, &change.user, resource, ns, &object, None)?;
+        if resource.terminating {
+            let why = "create not allowed while custom resource definition is terminating";
+            return Err(ApiError::forbidden(&resource.group, &resource.plural, object::name(&object), why));
+        }
         let generate = object::name(&object).is_empty();
         let prefix = object::meta_str(&object, "generateName").to_owned();
         for _ in 0..ATTEMPTS {
@@ -71,11 +74,8 @@ impl Backend {
             }
             let guard = self.namespace_guard(resource, ns, object::name(&object)).await?;
             strategy::prepare_create(resource, &mut object);
-            strategy::validate(resource, &object, None, "")?;
-            strategy::warnings(resource, &object, true).into_iter().for_each(|text| change.warn(text));
-            if resource.group == "apiextensions.k8s.io" {
-                lifecycle::settle_owned(resource, &mut object, &catalog);
-            }
+            strategy::validate(resource, &object, None, &change.sub)?;
+            strategy::warn(resource, &object, None, change);
             self.admit_final(change, resource, ns, &object, None).await?;
             let name = object::name(&object).to_owned();
             let key = resource.key(ns, &name);
@@ -87,7 +87,10 @@ impl Backend {
             }
             let (object, kept) = self.to_storage(resource, object).await?;
             match self.put(kept.as_deref().unwrap_or(resource), key, object, None, guard).await {
-                Ok(stored) => return self.converted(resource, stored).await,
+                Ok(stored) => {
+                    self.after_write(resource, &name, &change.sub).await?;
+                    return self.converted(resource, stored).await;
+                }
                 Err(WriteError::Conflict) if generate => {}
                 Err(WriteError::Conflict) => {
                     return Err(ApiError::already_exists(&resource.group, &resource.plural, &name));

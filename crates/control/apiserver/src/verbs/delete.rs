@@ -5,14 +5,14 @@ use serde_json::{Value, json};
 
 use super::{ATTEMPTS, Backend, Change, Request, Stored, strategy, write_failed};
 use crate::crd::lifecycle;
-use crate::media;
 use crate::object::{self, Object, metadata_mut};
 use crate::reply::{self, Response};
-use crate::resource::Resource;
-use crate::route::Verb;
+use crate::resource::{Flavor, Resource};
+use crate::route::{Query, Verb};
 use crate::selectors::Selector;
-use crate::status::{ApiError, ApiResult, Details};
+use crate::status::{ApiError, ApiResult, Details, FieldError};
 use crate::store::WriteError;
+use crate::{gotext, media};
 
 /// Finalizer of deletions that wait for dependents.
 pub const FOREGROUND: &str = "foregroundDeletion";
@@ -52,6 +52,11 @@ pub enum Deleted {
 /// Deletes the named object.
 pub async fn delete(backend: &Backend, request: &mut Request) -> ApiResult<Response> {
     let (change, options) = asked(request)?;
+    let resource = request.resource();
+    let name = request.target.name.as_str();
+    if resource.is("", "namespaces") && matches!(name, "default" | "kube-system" | "kube-public") {
+        return Err(ApiError::forbidden("", "namespaces", name, "this namespace may not be deleted"));
+    }
     let removed = {
         let target = &request.target;
         backend.remove(&change, &target.resource, &target.ns, &target.name, &options).await
@@ -90,7 +95,11 @@ pub async fn delete_collection(backend: &Backend, request: &mut Request) -> ApiR
         request.warnings.append(&mut change.take_warnings());
         match removed {
             Ok(Deleted::Gone(stored) | Deleted::Waiting(stored)) => {
-                items.push(Value::Object(backend.load(&resource, &stored)?));
+                let mut item = backend.load(&resource, &stored)?;
+                if matches!(resource.flavor, Flavor::Builtin(_)) {
+                    item.retain(|key, _| key != "apiVersion" && key != "kind");
+                }
+                items.push(Value::Object(item));
             }
             Err(error) if error.code == 404 => {}
             Err(error) => return Err(error),
@@ -103,49 +112,100 @@ pub async fn delete_collection(backend: &Backend, request: &mut Request) -> ApiR
 
 fn asked(request: &Request) -> ApiResult<(Change, Options)> {
     let mut change = request.change()?;
-    let mut options = Options::default();
-    let mut body = Value::Null;
-    if !request.body.is_empty() {
-        body = media::decode(&request.content_type, &request.body)?.0;
-    }
-    let orphan = body.get("orphanDependents").and_then(Value::as_bool);
-    let policy = match body.get("propagationPolicy").and_then(Value::as_str) {
-        Some(policy) => policy.to_owned(),
-        None => request.query.get("propagationPolicy").to_owned(),
-    };
-    options.propagation = match (policy.as_str(), orphan) {
-        ("Background", _) => Some(Propagation::Background),
-        ("Foreground", _) => Some(Propagation::Foreground),
-        ("Orphan", _) | ("", Some(true)) => Some(Propagation::Orphan),
-        ("", Some(false)) => Some(Propagation::Background),
-        ("", None) => None,
-        (other, _) => {
-            let text = format!(
-                "invalid DeleteOptions: propagationPolicy: Unsupported value: {other:?}: supported values: \"Foreground\", \
-                 \"Background\", \"Orphan\", \"nil\""
-            );
-            return Err(ApiError::bad_request(text));
+    let given = if request.body.is_empty() { from_query(&request.query)? } else { from_body(request)? };
+    let text = |key: &str| given.get(key).and_then(Value::as_str);
+    let orphan = given.get("orphanDependents").and_then(Value::as_bool);
+    let policy = text("propagationPolicy");
+    let mut errors = Vec::new();
+    let at = "propagationPolicy";
+    if let Some(policy) = policy {
+        if orphan.is_some() {
+            let detail = "orphanDependents and deletionPropagation cannot be both set";
+            errors.push(FieldError::invalid(at, &json!(policy), detail));
         }
+        let known = ["Foreground", "Background", "Orphan", "nil"];
+        if !known[..3].contains(&policy) {
+            errors.push(FieldError::not_supported(at, &json!(policy), &known));
+        }
+    }
+    let dry = object::strings(given.get("dryRun"));
+    errors.extend(super::wrong_dry_run(&dry.iter().map(String::as_str).collect::<Vec<_>>()));
+    if !errors.is_empty() {
+        return Err(ApiError::invalid("meta.k8s.io", "DeleteOptions", "", &errors));
+    }
+    change.dry = !dry.is_empty();
+    if !request.body.is_empty() {
+        change.options = given.clone();
+        change.options.retain(|key, _| key != "apiVersion" && key != "kind");
+    }
+    let propagation = match (policy, orphan) {
+        (Some("Foreground"), _) => Some(Propagation::Foreground),
+        (Some("Orphan"), _) | (None, Some(true)) => Some(Propagation::Orphan),
+        (Some(_), _) | (None, Some(false)) => Some(Propagation::Background),
+        (None, None) => None,
     };
-    for value in object::strings(body.get("dryRun")) {
-        if value != "All" {
-            return Err(ApiError::bad_request(format!(
-                "dryRun: Unsupported value: {value:?}: supported values: \"All\""
+    let precondition =
+        |key: &str| given.get("preconditions").and_then(|p| p.get(key)).and_then(Value::as_str).map(str::to_owned);
+    let (uid, rev) = (precondition("uid"), precondition("resourceVersion"));
+    Ok((change, Options { propagation, uid, rev }))
+}
+
+/// Options in the query; they count when there is no body.
+fn from_query(query: &Query) -> ApiResult<Object> {
+    let mut out = Object::new();
+    let seconds = query.get("gracePeriodSeconds");
+    if !seconds.is_empty() && seconds.parse::<i64>().is_err() {
+        let text = format!("strconv.ParseInt: parsing {}: invalid syntax", gotext::quote(seconds));
+        return Err(ApiError::bad_request(text));
+    }
+    if !query.get("propagationPolicy").is_empty() {
+        out.insert("propagationPolicy".into(), json!(query.get("propagationPolicy")));
+    }
+    if !query.get("orphanDependents").is_empty() {
+        out.insert("orphanDependents".into(), json!(query.flag("orphanDependents")));
+    }
+    let dry: Vec<&str> = query.all("dryRun").collect();
+    out.insert("dryRun".into(), json!(dry));
+    Ok(out)
+}
+
+/// A member of the options: name, whether a value fits, and Go's name of its type.
+type Member = (&'static str, fn(&Value) -> bool, &'static str);
+
+/// Options in the body. Upstream answers what it cannot read with 500 and the bare text.
+fn from_body(request: &Request) -> ApiResult<Object> {
+    let plain = |text: String| ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "", text);
+    let parsed = media::decode(&request.content_type, &request.body);
+    let (value, _) = parsed.map_err(|e| if e.code == 400 { plain(e.message) } else { e })?;
+    let Value::Object(given) = value else {
+        return Err(plain(
+            "couldn't get version/kind; json parse error: json: cannot unmarshal into Go value".to_owned(),
+        ));
+    };
+    let kind = given.get("kind").and_then(Value::as_str).unwrap_or("DeleteOptions");
+    if kind != "DeleteOptions" && !kind.is_empty() {
+        let version = given.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
+        let (kind, version) = (gotext::quote(kind), gotext::quote(version));
+        return Err(plain(format!(
+            "no kind {kind} is registered for version {version} in scheme \"pkg/runtime/scheme.go:110\""
+        )));
+    }
+    let good: [Member; 5] = [
+        ("gracePeriodSeconds", Value::is_i64, "int64"),
+        ("preconditions", Value::is_object, "v1.Preconditions"),
+        ("orphanDependents", Value::is_boolean, "bool"),
+        ("propagationPolicy", Value::is_string, "v1.DeletionPropagation"),
+        ("dryRun", Value::is_array, "[]string"),
+    ];
+    for (key, fits, ty) in good {
+        if let Some(value) = given.get(key).filter(|v| !v.is_null() && !fits(v)) {
+            let found = gotext::json_type(value);
+            return Err(plain(format!(
+                "json: cannot unmarshal {found} into Go struct field DeleteOptions.{key} of type {ty}"
             )));
         }
-        change.dry = true;
     }
-    let precondition =
-        |key: &str| body.get("preconditions").and_then(|p| p.get(key)).and_then(Value::as_str).map(str::to_owned);
-    if let Value::Object(given) = &body {
-        change.options = given.clone();
-        for key in ["apiVersion", "kind"] {
-            change.options.shift_remove(key);
-        }
-    }
-    options.uid = precondition("uid");
-    options.rev = precondition("resourceVersion");
-    Ok((change, options))
+    Ok(given)
 }
 
 impl Backend {
@@ -217,19 +277,31 @@ impl Backend {
 fn preconditions(resource: &Resource, object: &Object, rev: u64, options: &Options) -> ApiResult<()> {
     let name = object::name(object);
     let uid = object::meta_str(object, "uid");
-    if let Some(asked) = &options.uid
-        && asked != uid
-    {
-        let why = format!("Precondition failed: UID in precondition: {asked}, UID in object meta: {uid}");
-        return Err(ApiError::conflict(&resource.group, &resource.plural, name, &why));
+    // Namespaces and definitions check for themselves, in words of their own.
+    let own = resource.is("", "namespaces") || resource.group == "apiextensions.k8s.io";
+    let what = if own { &resource.plural } else { &resource.kind };
+    let refused = |why: String| Err(ApiError::conflict(&resource.group, what, name, &why));
+    if let Some(asked) = options.uid.as_ref().filter(|asked| *asked != uid) {
+        return refused(if own {
+            format!("Precondition failed: UID in precondition: {asked}, UID in object meta: {uid}")
+        } else {
+            format!(
+                "the UID in the precondition ({asked}) does not match the UID in record ({uid}). The object might have been \
+                 deleted and then recreated"
+            )
+        });
     }
-    if let Some(asked) = &options.rev
-        && *asked != rev.to_string()
-    {
-        let why = format!(
-            "Precondition failed: ResourceVersion in precondition: {asked}, ResourceVersion in object meta: {rev}"
-        );
-        return Err(ApiError::conflict(&resource.group, &resource.plural, name, &why));
+    if let Some(asked) = options.rev.as_ref().filter(|asked| **asked != rev.to_string()) {
+        return refused(if own {
+            format!(
+                "Precondition failed: ResourceVersion in precondition: {asked}, ResourceVersion in object meta: {rev}"
+            )
+        } else {
+            format!(
+                "the ResourceVersion in the precondition ({asked}) does not match the ResourceVersion in record ({rev}). The \
+                 object might have been modified"
+            )
+        });
     }
     Ok(())
 }

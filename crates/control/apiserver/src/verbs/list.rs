@@ -83,7 +83,7 @@ fn encode(request: &Request, page: &Selected, meta: &Value) -> ApiResult<Respons
             reply::whole(request, StatusCode::OK, &list)
         }
         Shape::Table(version) => {
-            let include = request.query.get("includeObject");
+            let include = table::included(request.query.get("includeObject"))?;
             let mut rows = Vec::with_capacity(page.rows.len());
             for row in &page.rows {
                 rows.push(table::row(resource, resource.load(row.rev, &row.body).map_err(damaged)?, include));

@@ -8,6 +8,7 @@ pub mod get;
 pub mod list;
 pub mod names;
 pub mod patch;
+pub mod scale;
 pub mod strategy;
 pub mod update;
 pub mod watch;
@@ -26,7 +27,7 @@ use crate::media::{self, Accept};
 use crate::object::Object;
 use crate::resource::{Flavor, Registry, Resource};
 use crate::route::{Query, ResourceTarget, Verb};
-use crate::status::{ApiError, ApiResult};
+use crate::status::{ApiError, ApiResult, FieldError};
 use crate::store::{EventsError, Expect, Guard, Key, Op, Row, Store, StoreError, Write, WriteError};
 
 /// Attempts of a change that others keep overtaking.
@@ -150,7 +151,7 @@ impl Request {
             manager,
             verb: self.target.verb,
             sub: self.target.sub.clone(),
-            dry: self.dry_run()?,
+            dry: self.dry_run(),
             applied: false,
             options: self.options(),
             warnings: Mutex::default(),
@@ -174,38 +175,29 @@ impl Request {
     }
 
     /// Whether nothing shall be stored.
-    pub fn dry_run(&self) -> ApiResult<bool> {
-        let mut dry = false;
-        for value in self.query.all("dryRun") {
-            match value {
-                "All" => dry = true,
-                other => {
-                    let text = format!(
-                        "Invalid value: {other:?}: dryRun: Unsupported value: {other:?}: supported values: \"All\""
-                    );
-                    return Err(ApiError::bad_request(text));
-                }
-            }
-        }
-        Ok(dry)
+    pub fn dry_run(&self) -> bool {
+        self.query.all("dryRun").any(|v| v == "All")
     }
 
     /// What to do with unknown and duplicate fields.
-    pub fn field_validation(&self) -> ApiResult<FieldValidation> {
+    pub fn field_validation(&self) -> FieldValidation {
         match self.query.get("fieldValidation") {
-            "" | "Warn" => Ok(FieldValidation::Warn),
-            "Ignore" => Ok(FieldValidation::Ignore),
-            "Strict" => Ok(FieldValidation::Strict),
-            other => Err(ApiError::bad_request(format!(
-                "fieldValidation: Unsupported value: {other:?}: supported values: \"Ignore\", \"Strict\", \"Warn\""
-            ))),
+            "Ignore" => FieldValidation::Ignore,
+            "Strict" => FieldValidation::Strict,
+            _ => FieldValidation::Warn,
         }
     }
 
     /// Reports unknown and duplicate fields as the client wishes. The error is the strict one's text.
     pub fn report_fields(&mut self, unknown: &[String], twice: &[String]) -> Result<(), String> {
-        let mode = self.field_validation().unwrap_or(FieldValidation::Warn);
-        let mut found: Vec<String> = twice.iter().map(|p| format!("duplicate field \"{p}\"")).collect();
+        let strict: Vec<String> = twice.iter().map(|p| format!("duplicate field \"{p}\"")).collect();
+        self.report_strict(&strict, unknown)
+    }
+
+    /// Reports strict errors and unknown fields as the client wishes. The error is the strict one's text.
+    pub fn report_strict(&mut self, strict: &[String], unknown: &[String]) -> Result<(), String> {
+        let mode = self.field_validation();
+        let mut found = strict.to_vec();
         found.extend(unknown.iter().map(|p| format!("unknown field \"{p}\"")));
         match mode {
             _ if found.is_empty() => Ok(()),
@@ -265,6 +257,11 @@ fn summary(body: &[u8]) -> String {
         let _ = write!(text, "{byte:02x}");
     }
     if body.len() > 30 { format!("{text} ...") } else { text }
+}
+
+/// What is wrong with the values of a dry run's option.
+pub fn wrong_dry_run(values: &[&str]) -> Option<FieldError> {
+    values.iter().any(|v| *v != "All").then(|| FieldError::not_supported("dryRun", &values.into(), &["All"]))
 }
 
 impl Backend {

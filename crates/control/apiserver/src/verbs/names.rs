@@ -2,9 +2,11 @@
 
 use serde_json::{Value, json};
 
-use crate::object::{Object, finalizers, metadata, name};
+use super::delete::{FOREGROUND, ORPHAN};
+use crate::gotext;
+use crate::object::{Object, finalizers, is_deleting, meta_str, metadata, name, strings};
 use crate::resource::Resource;
-use crate::status::{FieldError, FieldErrorKind};
+use crate::status::FieldError;
 
 /// Bytes of all annotations.
 const MAX_ANNOTATIONS: usize = 256 << 10;
@@ -16,6 +18,9 @@ const LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alpha
 pub const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', \
     and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is \
     '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
+const LABEL_1035: &str = "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an \
+    alphabetic character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation \
+    is '[a-z]([-a-z0-9]*[a-z0-9])?')";
 /// Error text.
 pub const QUALIFIED: &str = "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with \
     an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is \
@@ -51,14 +56,6 @@ pub fn is_qualified_name(text: &str) -> bool {
     prefix.is_none_or(is_dns_subdomain) && !name.is_empty() && is_label_value(name)
 }
 
-/// What is wrong with a name that need only be one segment of a path.
-pub fn path_segment_errors(name: &str) -> Vec<String> {
-    if name == "." || name == ".." {
-        return vec![format!("may not be '{name}'")];
-    }
-    ['/', '%'].iter().filter(|c| name.contains(**c)).map(|c| format!("may not contain '{c}'")).collect()
-}
-
 /// Value of a label.
 pub fn is_label_value(text: &str) -> bool {
     let edge = |c: Option<u8>| c.is_some_and(|b| b.is_ascii_alphanumeric());
@@ -69,70 +66,279 @@ pub fn is_label_value(text: &str) -> bool {
             && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
 }
 
-/// Checks names, labels, annotations, owners and finalizers.
+/// What is wrong with an RFC 1123 label.
+pub fn dns_1123_label(text: &str) -> Vec<String> {
+    let mut errors = too_long(text, 63);
+    if !dns_part(text) {
+        let dots = !text.is_empty() && text.split('.').all(dns_part);
+        errors.push(if dots { "must not contain dots".to_owned() } else { LABEL.to_owned() });
+    }
+    errors
+}
+
+/// What is wrong with an RFC 1123 subdomain.
+pub fn dns_1123_subdomain(text: &str) -> Vec<String> {
+    let mut errors = too_long(text, 253);
+    if !text.split('.').all(dns_part) {
+        errors.push(SUBDOMAIN.to_owned());
+    }
+    errors
+}
+
+/// What is wrong with a DNS-1035 label, in one text.
+pub fn dns_1035_label(text: &str) -> Option<String> {
+    let mut errors = too_long(text, 63);
+    if !(dns_part(text) && text.starts_with(|c: char| c.is_ascii_lowercase())) {
+        errors.push(LABEL_1035.to_owned());
+    }
+    (!errors.is_empty()).then(|| errors.join(","))
+}
+
+/// What is wrong with a qualified name: an optional DNS prefix and `/`, then a name.
+pub fn qualified_name(text: &str) -> Vec<String> {
+    let mut errors = Vec::new();
+    let name = match text.split('/').collect::<Vec<_>>().as_slice() {
+        [name] => *name,
+        [prefix, name] => {
+            if prefix.is_empty() {
+                errors.push("prefix part must be non-empty".to_owned());
+            } else {
+                errors.extend(dns_1123_subdomain(prefix).into_iter().map(|e| format!("prefix part {e}")));
+            }
+            *name
+        }
+        _ => {
+            let shape = QUALIFIED.trim_start_matches("name part ");
+            return vec![format!(
+                "a qualified name {shape} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
+            )];
+        }
+    };
+    if name.is_empty() {
+        errors.push("name part must be non-empty".to_owned());
+    } else {
+        errors.extend(too_long(name, 63).into_iter().map(|e| format!("name part {e}")));
+    }
+    if name.is_empty() || !value_shape(name) {
+        errors.push(QUALIFIED.to_owned());
+    }
+    errors
+}
+
+/// What is wrong with the value of a label.
+pub fn label_value(text: &str) -> Vec<String> {
+    let mut errors = too_long(text, 63);
+    if !value_shape(text) {
+        errors.push(VALUE.to_owned());
+    }
+    errors
+}
+
+fn too_long(text: &str, most: usize) -> Vec<String> {
+    if text.len() > most { vec![format!("must be no more than {most} characters")] } else { Vec::new() }
+}
+
+fn value_shape(text: &str) -> bool {
+    let edge = |c: Option<u8>| c.is_some_and(|b| b.is_ascii_alphanumeric());
+    text.is_empty()
+        || edge(text.bytes().next())
+            && edge(text.bytes().last())
+            && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
+}
+
+/// Checks name, labels, annotations, owners and finalizers of a new object, in upstream's order.
 pub fn validate(resource: &Resource, object: &Object, errors: &mut Vec<FieldError>) {
+    let shape = |text: &str| match (resource.group.as_str(), resource.plural.as_str()) {
+        ("", "namespaces") => dns_1123_label(text),
+        ("apiextensions.k8s.io", _) => {
+            let mut errors = dns_1123_subdomain(text);
+            let (group, plural) = crate::crd::names(object);
+            if text != format!("{plural}.{group}") {
+                errors.push("must be spec.names.plural+\".\"+spec.group".to_owned());
+            }
+            errors
+        }
+        ("rbac.authorization.k8s.io", _) => path_segment_errors(text),
+        _ => dns_1123_subdomain(text),
+    };
+    let prefix = meta_str(object, "generateName");
+    if !prefix.is_empty() {
+        // A dash at the end is well when something follows it.
+        let masked = if prefix.len() > 1 { prefix.strip_suffix('-').map(|p| format!("{p}a")) } else { None };
+        for why in shape(masked.as_deref().unwrap_or(prefix)) {
+            errors.push(FieldError::invalid("metadata.generateName", &json!(prefix), why));
+        }
+    }
     let own = name(object);
-    let label_only = resource.is("", "namespaces");
     if own.is_empty() {
         errors.push(FieldError::required("metadata.name", "name or generateName is required"));
-    } else if resource.group == crate::auth::index::GROUP {
-        let wrong = path_segment_errors(own).into_iter();
-        errors.extend(wrong.map(|detail| FieldError::invalid("metadata.name", &json!(own), detail)));
-    } else if label_only && !is_dns_label(own) {
-        errors.push(FieldError::invalid("metadata.name", &json!(own), LABEL));
-    } else if !is_dns_subdomain(own) {
-        errors.push(FieldError::invalid("metadata.name", &json!(own), SUBDOMAIN));
-    }
-    let meta = metadata(object);
-    for (key, value) in members(meta, "labels") {
-        if !is_qualified_name(key) {
-            errors.push(FieldError::invalid("metadata.labels", &json!(key), QUALIFIED));
+    } else {
+        for why in shape(own) {
+            errors.push(FieldError::invalid("metadata.name", &json!(own), why));
         }
-        if !is_label_value(value.as_str().unwrap_or_default()) {
-            errors.push(FieldError::invalid("metadata.labels", value, VALUE));
+    }
+    common(metadata(object), "metadata", errors);
+    finalizer_names(metadata(object), "metadata", errors);
+}
+
+/// What a name may not be for its place in a path.
+pub fn path_segment_errors(text: &str) -> Vec<String> {
+    if text == "." || text == ".." {
+        return vec![format!("may not be '{text}'")];
+    }
+    ['/', '%'].iter().filter(|c| text.contains(**c)).map(|c| format!("may not contain '{c}'")).collect()
+}
+
+/// Checks metadata of an embedded resource; paths begin at its own `metadata`.
+pub fn validate_meta(meta: &Object, errors: &mut Vec<FieldError>) {
+    let text = |key: &str| meta.get(key).and_then(Value::as_str).unwrap_or_default();
+    for key in ["generateName", "name"] {
+        for why in path_segment_errors(text(key)) {
+            errors.push(FieldError::invalid(format!("metadata.{key}"), &json!(text(key)), why));
+        }
+    }
+    let namespace = text("namespace");
+    if !namespace.is_empty() {
+        for why in dns_1123_label(namespace) {
+            errors.push(FieldError::invalid("metadata.namespace", &json!(namespace), why));
+        }
+    }
+    common(meta, "metadata", errors);
+    finalizer_names(meta, "metadata", errors);
+}
+
+/// Checks a changed object's metadata. Upstream asks the same twice, and so tells some causes twice or thrice.
+pub fn validate_update(object: &Object, old: &Object, errors: &mut Vec<FieldError>) {
+    let meta = metadata(object);
+    common(meta, "metadata", errors);
+    finalizer_names(meta, "metadata", errors);
+    for _ in 0..2 {
+        new_finalizers(object, old, errors);
+        common(meta, "metadata", errors);
+    }
+}
+
+fn new_finalizers(object: &Object, old: &Object, errors: &mut Vec<FieldError>) {
+    if !is_deleting(old) {
+        return;
+    }
+    let before = finalizers(old);
+    let mut added: Vec<String> = finalizers(object).into_iter().filter(|f| !before.contains(f)).collect();
+    added.sort();
+    added.dedup();
+    if !added.is_empty() {
+        let list: Vec<String> = added.iter().map(|f| gotext::quote(f)).collect();
+        errors.push(FieldError::forbidden(
+            "metadata.finalizers",
+            format!(
+                "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
+                list.join(", ")
+            ),
+        ));
+    }
+}
+
+fn common(meta: &Object, path: &str, errors: &mut Vec<FieldError>) {
+    for (key, value) in members(meta, "labels") {
+        for why in qualified_name(key) {
+            errors.push(FieldError::invalid(format!("{path}.labels"), &json!(key), why));
+        }
+        for why in label_value(value.as_str().unwrap_or_default()) {
+            errors.push(FieldError::invalid(format!("{path}.labels"), value, why));
         }
     }
     let mut total = 0;
     for (key, value) in members(meta, "annotations") {
         total += key.len() + value.as_str().map_or(0, str::len);
-        if !is_qualified_name(&key.to_ascii_lowercase()) {
-            errors.push(FieldError::invalid("metadata.annotations", &json!(key), QUALIFIED));
+        for why in qualified_name(&key.to_ascii_lowercase()) {
+            errors.push(FieldError::invalid(format!("{path}.annotations"), &json!(key), why));
         }
     }
     if total > MAX_ANNOTATIONS {
-        errors.push(FieldError {
-            kind: FieldErrorKind::TooLong,
-            field: "metadata.annotations".into(),
-            value: String::new(),
-            detail: format!("may not be more than {MAX_ANNOTATIONS} bytes"),
-        });
+        errors.push(FieldError::too_long(format!("{path}.annotations"), MAX_ANNOTATIONS as u64));
     }
-    for finalizer in finalizers(object) {
-        if !is_qualified_name(&finalizer) {
-            errors.push(FieldError::invalid("metadata.finalizers", &json!(finalizer), QUALIFIED));
-        }
-    }
-    owners(meta, errors);
+    owners(meta, &format!("{path}.ownerReferences"), errors);
 }
 
-fn owners(meta: &Object, errors: &mut Vec<FieldError>) {
-    let mut controllers = 0;
-    for (at, owner) in meta.get("ownerReferences").and_then(Value::as_array).into_iter().flatten().enumerate() {
-        for key in ["apiVersion", "kind", "name", "uid"] {
-            if owner.get(key).and_then(Value::as_str).unwrap_or_default().is_empty() {
-                let field = format!("metadata.ownerReferences[{at}].{key}");
-                let detail = if key == "apiVersion" { "version must not be empty" } else { "must not be empty" };
-                errors.push(FieldError::invalid(field, &json!(""), detail));
-            }
-        }
-        if owner.get("controller") == Some(&Value::Bool(true)) {
-            controllers += 1;
+fn finalizer_names(meta: &Object, path: &str, errors: &mut Vec<FieldError>) {
+    let list = strings(meta.get("finalizers"));
+    let path = format!("{path}.finalizers");
+    for finalizer in &list {
+        for why in qualified_name(finalizer) {
+            errors.push(FieldError::invalid(path.as_str(), &json!(finalizer), why));
         }
     }
-    if controllers > 1 {
-        let value = meta.get("ownerReferences").unwrap_or(&Value::Null);
-        let detail = "Only one reference can have Controller set to true";
-        errors.push(FieldError::invalid("metadata.ownerReferences", value, detail));
+    let has = |name: &str| list.iter().any(|f| f == name);
+    if has(FOREGROUND) && has(ORPHAN) {
+        let detail = format!("finalizer {ORPHAN} and {FOREGROUND} cannot be both set");
+        errors.push(FieldError::invalid(path, &json!(list), detail));
+    }
+}
+
+/// Finalizers that need no domain.
+const STANDARD: [&str; 3] = [ORPHAN, FOREGROUND, "kubernetes"];
+
+/// Finalizers of core kinds are standard ones or have a domain.
+pub fn core_finalizers(object: &Object, errors: &mut Vec<FieldError>) {
+    for (at, finalizer) in finalizers(object).iter().enumerate() {
+        if !finalizer.contains('/') && !STANDARD.contains(&finalizer.as_str()) {
+            let detail = "name is neither a standard finalizer name nor is it fully qualified";
+            errors.push(FieldError::invalid(format!("metadata.finalizers[{at}]"), &json!(finalizer), detail));
+        }
+    }
+}
+
+/// What to tell about new finalizers of custom resources.
+pub fn finalizer_warnings(object: &Object, old: Option<&Object>) -> Vec<String> {
+    let before = old.map(finalizers).unwrap_or_default();
+    let mut added: Vec<String> = finalizers(object).into_iter().filter(|f| !before.contains(f)).collect();
+    added.sort();
+    added.dedup();
+    added
+        .iter()
+        .filter(|f| !f.contains('/') && !STANDARD.contains(&f.as_str()))
+        .map(|f| {
+            let path = if f.contains('.') { " including a path (/)" } else { "" };
+            format!(
+                "metadata.finalizers: {}: prefer a domain-qualified finalizer name{path} to avoid accidental conflicts with \
+                 other finalizer writers",
+                gotext::quote(f)
+            )
+        })
+        .collect()
+}
+
+fn owners(meta: &Object, path: &str, errors: &mut Vec<FieldError>) {
+    let mut controller: Option<String> = None;
+    for owner in meta.get("ownerReferences").and_then(Value::as_array).into_iter().flatten() {
+        let text = |key: &str| owner.get(key).and_then(Value::as_str).unwrap_or_default();
+        let version = text("apiVersion");
+        if version.is_empty() || version.ends_with('/') {
+            errors.push(FieldError::invalid(
+                format!("{path}.apiVersion"),
+                &json!(version),
+                "version must not be empty",
+            ));
+        }
+        for key in ["kind", "name", "uid"].into_iter().filter(|k| text(k).is_empty()) {
+            errors.push(FieldError::invalid(format!("{path}.{key}"), &json!(""), "must not be empty"));
+        }
+        if version == "v1" && text("kind") == "Event" {
+            errors.push(FieldError::invalid(path, owner, "/v1, Kind=Event is disallowed from being an owner"));
+        }
+        if owner.get("controller") == Some(&Value::Bool(true)) {
+            let this = format!("{}/{}", text("kind"), text("name"));
+            match &controller {
+                None => controller = Some(this),
+                Some(first) => {
+                    let value = meta.get("ownerReferences").unwrap_or(&Value::Null);
+                    let detail = format!(
+                        "Only one reference can have Controller set to true. Found \"true\" in references for {first} and {this}"
+                    );
+                    errors.push(FieldError::invalid(path, value, detail));
+                }
+            }
+        }
     }
 }
 
@@ -157,10 +363,11 @@ mod tests {
 
     #[test]
     fn names() {
-        assert!(is_dns_label("a-1") && !is_dns_label("a.b") && !is_dns_label("-a") && !is_dns_label("A"));
+        assert!(dns_1123_label("a-1").is_empty() && dns_1123_label("a.b") == ["must not contain dots"]);
+        assert_eq!(dns_1035_label("1a").as_deref(), Some(LABEL_1035));
         assert!(is_dns_subdomain("a.b-c") && !is_dns_subdomain("a..b") && !is_dns_subdomain(""));
         assert!(is_qualified_name("a.b/c_D") && !is_qualified_name("/c") && !is_qualified_name("a/"));
         assert!(is_label_value("") && is_label_value("A.b") && !is_label_value("-a"));
-        assert!(is_dns_label(&generate("x-")));
+        assert!(dns_1123_label(&generate("x-")).is_empty());
     }
 }

@@ -5,6 +5,8 @@ use serde_json::{Value, json};
 
 use super::{Backend, Request, strategy};
 use crate::fields::options::Options;
+use crate::gotext;
+use crate::gotext::json_type;
 use crate::json as text;
 use crate::object::{self, Object};
 use crate::patch::{json as rfc6902, merge, strategic};
@@ -13,9 +15,12 @@ use crate::resource::{Flavor, Resource};
 use crate::status::{ApiError, ApiResult, FieldError};
 
 /// A decoded patch.
-enum Patch {
+pub enum Patch {
+    /// Operations.
     Json(Vec<rfc6902::Operation>),
+    /// What changes, null for what goes.
     Merge(Value),
+    /// The same with directives.
     Strategic(Value),
 }
 
@@ -27,28 +32,33 @@ pub async fn patch(backend: &Backend, request: &mut Request) -> ApiResult<Respon
     Options::Patch.validate(&request.query)?;
     let change = request.change()?;
     let resource = request.resource().clone();
-    let (patch, twice) = decode(request, &resource)?;
+    let (patch, strict) = decode(request, &resource)?;
     let target = request.target.clone();
     let mut unknown = Vec::new();
-    let printed = String::from_utf8_lossy(&request.body).into_owned();
-    let strict_failed = |why: String| {
-        let error = FieldError::invalid("patch", &json!(printed), why);
-        ApiError::invalid(&resource.group, &resource.kind, &target.name, &[error])
+    let printed = |wanted: &Object| match &patch {
+        Patch::Strategic(given) => gotext::map(given),
+        _ => gotext::json(&Value::Object(wanted.clone())),
+    };
+    let refused = |printed: String, why: &str| {
+        ApiError::invalid("", "", "", &[FieldError::invalid("patch", &json!(printed), why)])
     };
     let mut early = Vec::new();
     let stored = backend
         .change(&change, &resource, &target.ns, &target.name, |before| {
             unknown.clear();
             let mut wanted = apply(&patch, before, &resource)?;
-            strategy::decode(&resource, &mut wanted, &mut unknown)?;
-            request.report_fields(&unknown, &twice).map_err(&strict_failed)?;
-            early = std::mem::take(&mut request.warnings);
-            object::resource_version(&wanted).map_err(|text| {
-                let error = FieldError::invalid("metadata.resourceVersion", &json!(text), "must be a number");
-                ApiError::invalid(&resource.group, &resource.kind, &target.name, &[error])
+            let shown = printed(&wanted);
+            strategy::decode(&resource, &mut wanted, &mut unknown).map_err(|e| {
+                let cannot = format!(" cannot be handled as a {}: ", resource.kind);
+                e.message.split_once(&cannot).map_or_else(|| e.clone(), |(_, why)| refused(shown.clone(), why))
             })?;
+            request.report_strict(&strict, &unknown).map_err(|why| refused(shown, &why))?;
+            early = std::mem::take(&mut request.warnings);
+            object::resource_version(&wanted).map_err(|text| super::update::bad_version(&text))?;
+            strategy::fit_namespace(&resource, &mut wanted, &target.ns)?;
             if object::name(&wanted) != target.name {
-                let why = "the name of the object does not match the name on the URL";
+                let (given, asked) = (object::name(&wanted), &target.name);
+                let why = format!("the name of the object ({given}) does not match the name on the URL ({asked})");
                 return Err(ApiError::bad_request(why));
             }
             // A patch that does not speak of the version is applied to whatever is there.
@@ -63,7 +73,8 @@ pub async fn patch(backend: &Backend, request: &mut Request) -> ApiResult<Respon
     reply::stored(request, StatusCode::OK, &stored?)
 }
 
-fn decode(request: &Request, resource: &Resource) -> ApiResult<(Patch, Vec<String>)> {
+/// Reads the body, and the keys that it has twice.
+pub fn decode(request: &Request, resource: &Resource) -> ApiResult<(Patch, Vec<String>)> {
     let custom = matches!(resource.flavor, Flavor::Custom { .. });
     let accepted = if custom {
         "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml"
@@ -74,31 +85,56 @@ fn decode(request: &Request, resource: &Resource) -> ApiResult<(Patch, Vec<Strin
     let parsed = |body| text::from_json(body).map_err(|e| ApiError::bad_request(format!("error decoding patch: {e}")));
     match request.content_type.as_str() {
         "application/json-patch+json" => {
-            let (value, _) = parsed(&request.body)?;
-            let operations = rfc6902::parse(value).map_err(ApiError::bad_request)?;
-            Ok((Patch::Json(operations), Vec::new()))
+            let (value, twice) = parsed(&request.body)?;
+            let (operations, mut told) = rfc6902::parse(value)?;
+            told.extend(twice.iter().map(|p| format!("json patch duplicate field \"{p}\"")));
+            Ok((Patch::Json(operations), told))
         }
         "application/merge-patch+json" => {
             let (value, twice) = parsed(&request.body)?;
-            Ok((Patch::Merge(value), twice))
+            Ok((Patch::Merge(of_object(value)?), duplicates(&twice)))
         }
         "application/strategic-merge-patch+json" if !custom => {
-            let (value, twice) = parsed(&request.body)?;
-            Ok((Patch::Strategic(value), twice))
+            let (value, twice) = text::from_json(&request.body).map_err(ApiError::bad_request)?;
+            Ok((Patch::Strategic(of_object(value)?), duplicates(&twice)))
         }
-        other => Err(ApiError::unsupported_media_type(other, accepted)),
+        other if custom => Err(ApiError::unsupported_media_type(other, accepted)),
+        _ => {
+            let code = StatusCode::UNSUPPORTED_MEDIA_TYPE;
+            let error = ApiError::new(code, "UnsupportedMediaType", "415: Unsupported Media Type");
+            Err(ApiError { details: Some(Box::default()), ..error })
+        }
     }
 }
 
-fn apply(patch: &Patch, before: &Object, resource: &Resource) -> ApiResult<Object> {
+fn duplicates(twice: &[String]) -> Vec<String> {
+    twice.iter().map(|p| format!("duplicate field \"{p}\"")).collect()
+}
+
+/// A patch that merges is an object.
+fn of_object(value: Value) -> ApiResult<Value> {
+    if value.is_object() {
+        return Ok(value);
+    }
+    let kind = json_type(&value);
+    let text =
+        format!("error decoding patch: json: cannot unmarshal {kind} into Go value of type map[string]interface {{}}");
+    Err(ApiError::bad_request(text))
+}
+
+/// 422 for a patch that does not apply. Upstream does not say why either.
+pub fn rejected() -> ApiError {
+    let text = "the server rejected our request due to an error in our request";
+    ApiError { details: Some(Box::default()), ..ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", text) }
+}
+
+/// The object as the patch leaves it.
+pub fn apply(patch: &Patch, before: &Object, resource: &Resource) -> ApiResult<Object> {
     let mut value = Value::Object(before.clone());
     match patch {
         Patch::Json(operations) => rfc6902::apply(&mut value, operations).map_err(|why| {
-            ApiError::new(
-                StatusCode::UNPROCESSABLE_ENTITY,
-                "Invalid",
-                format!("the server rejected our request due to an error in our request: {why}"),
-            )
+            tracing::debug!(why, "a JSON patch does not apply");
+            rejected()
         })?,
         Patch::Merge(patch) => merge::apply(&mut value, patch),
         Patch::Strategic(patch) => match &resource.flavor {

@@ -2,13 +2,13 @@
 
 use serde_json::{Value, json};
 
-use super::names;
+use super::{Change, names};
 use crate::builtin::{Defs, canonical, decode as typed, strategy as own};
-use crate::crd;
 use crate::fields::managed;
 use crate::object::{self, Object, child, is_deleting, meta_str, metadata, metadata_mut};
 use crate::resource::{Flavor, Resource};
 use crate::status::{ApiError, ApiResult, FieldError};
+use crate::{crd, gotext};
 
 /// Checks types, drops unknown fields (their paths go to `unknown`) and fills in defaults.
 pub fn decode(resource: &Resource, object: &mut Object, unknown: &mut Vec<String>) -> ApiResult<()> {
@@ -22,6 +22,8 @@ pub fn decode(resource: &Resource, object: &mut Object, unknown: &mut Vec<String
         Flavor::Custom { schema, .. } => {
             decode_metadata(object, unknown).map_err(failed)?;
             crd::prune::prune(schema, object, unknown);
+            crd::default::drop_nulls(schema, object);
+            crd::embedded::coerce(schema, object, unknown).map_err(failed)?;
             crd::default::apply_object(schema, object);
         }
     }
@@ -42,17 +44,52 @@ fn identify(resource: &Resource, object: &mut Object) -> ApiResult<()> {
     let text = |key: &str| object.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
     let (api_version, kind) = (text("apiVersion"), text("kind"));
     let wanted = resource.api_version();
-    let custom = matches!(resource.flavor, Flavor::Custom { .. });
-    if kind.is_empty() && custom {
-        return Err(ApiError::bad_request("Object 'Kind' is missing in the body of the request"));
-    }
-    if (!kind.is_empty() && kind != resource.kind) || (!api_version.is_empty() && api_version != wanted) {
-        let text = format!(
-            "{kind} in version \"{api_version}\" cannot be handled as a {} in version \"{wanted}\": the kind or API \
-             version in the data does not match the one of the URL",
-            resource.kind
-        );
-        return Err(ApiError::bad_request(text));
+    let version = api_version.rsplit('/').next().unwrap_or_default();
+    let cannot = |why: String| {
+        let own = &resource.kind;
+        Err(ApiError::bad_request(format!(
+            "{kind} in version {} cannot be handled as a {own}: {why}",
+            gotext::quote(version)
+        )))
+    };
+    let other_version = !api_version.is_empty() && api_version != wanted;
+    let other_kind = !kind.is_empty() && kind != resource.kind;
+    match &resource.flavor {
+        Flavor::Custom { .. } => {
+            if kind.is_empty() {
+                let body = gotext::json(&Value::Object(object.clone()));
+                let start: String = body.chars().take(30).collect();
+                let more = if body.len() > 30 { " ..." } else { "" };
+                return Err(ApiError::bad_request(format!(
+                    "the object provided is unrecognized (must be of type {}): Object 'Kind' is missing in '{body}' ({start}{more})",
+                    resource.kind
+                )));
+            }
+            if other_version {
+                return Err(ApiError::bad_request(format!(
+                    "the API version in the data ({api_version}) does not match the expected API version ({wanted})"
+                )));
+            }
+            if other_kind {
+                let why = format!("must be {}", resource.kind);
+                let error = FieldError::invalid("kind", &json!(kind), why);
+                return Err(ApiError::invalid(&resource.group, &kind, object::name(object), &[error]));
+            }
+        }
+        Flavor::Builtin(_) if other_version => {
+            let (kind, version) = (gotext::quote(&kind), gotext::quote(&api_version));
+            return cannot(format!(
+                "no kind {kind} is registered for version {version} in scheme \"pkg/runtime/scheme.go:110\""
+            ));
+        }
+        Flavor::Builtin(_) if other_kind => {
+            let internal = resource.group.split('.').next().filter(|g| !g.is_empty()).unwrap_or("core");
+            return cannot(format!(
+                "converting ({version}.{kind}) to ({internal}.{}): unknown conversion",
+                resource.kind
+            ));
+        }
+        Flavor::Builtin(_) => {}
     }
     object.insert("apiVersion".into(), json!(wanted));
     object.insert("kind".into(), json!(resource.kind));
@@ -206,30 +243,41 @@ fn desired_differs(resource: &Resource, a: &Object, b: &Object) -> bool {
     differs(a, b) || differs(b, a) || resource.group == "discovery.k8s.io" && labels(a) != labels(b)
 }
 
-/// Checks an object before it is stored; `old` is its former state.
+/// Tells what is allowed but unwise.
+pub fn warn(resource: &Resource, object: &Object, old: Option<&Object>, change: &Change) {
+    if resource.group == "apiextensions.k8s.io" && change.sub.is_empty() {
+        let before = old.map(crd::definition::unknown_formats).unwrap_or_default();
+        for format in crd::definition::unknown_formats(object).into_iter().filter(|f| !before.contains(f)) {
+            change.warn(format!("unrecognized format {}", gotext::quote(&format)));
+        }
+    }
+    let told = match &resource.flavor {
+        Flavor::Custom { .. } if !change.sub.is_empty() => Vec::new(),
+        Flavor::Custom { .. } => names::finalizer_warnings(object, old),
+        Flavor::Builtin(_) => own::warnings(resource, object, old.is_none()),
+    };
+    told.into_iter().for_each(|w| change.warn(w));
+}
+
+/// Checks an object before it is stored; `old` is its former state and `sub` the subresource that is written.
 pub fn validate(resource: &Resource, object: &Object, old: Option<&Object>, sub: &str) -> ApiResult<()> {
     let mut errors = Vec::new();
-    names::validate(resource, object, &mut errors);
-    managed::validate(metadata(object).get("managedFields"), &mut errors);
-    if let Some(old) = old {
-        new_finalizers(object, old, &mut errors);
+    match old {
+        None => names::validate(resource, object, &mut errors),
+        Some(old) => names::validate_update(object, old, &mut errors),
     }
+    managed::validate(metadata(object).get("managedFields"), &mut errors);
     match &resource.flavor {
-        Flavor::Builtin(_) => errors.extend(own::validate(resource, object, old, sub)),
-        Flavor::Custom { schema, .. } => {
-            let found = crd::validate::validate(schema, object);
-            if !found.is_empty() && schema.has_cel() {
-                errors.extend(found);
-                errors.push(FieldError::invalid(
-                    "",
-                    &Value::Null,
-                    "some validation rules were not checked because the object was invalid; correct the existing errors \
-                     to complete validation",
-                ));
-            } else {
-                errors.extend(found);
-            }
+        Flavor::Builtin(_) if resource.group == "apiextensions.k8s.io" && sub == "status" => {
+            crd::definition::validate_status(object, &mut errors);
         }
+        Flavor::Builtin(_) => {
+            if resource.group != "apiextensions.k8s.io" {
+                names::core_finalizers(object, &mut errors);
+            }
+            errors.extend(own::validate(resource, object, old, sub));
+        }
+        Flavor::Custom { .. } => crd::check::validate(resource, object, old, sub, &mut errors),
     }
     if errors.is_empty() {
         return Ok(());
@@ -237,28 +285,6 @@ pub fn validate(resource: &Resource, object: &Object, old: Option<&Object>, sub:
     // Both groups of Events are one kind within, and that is the core one.
     let group = if resource.group == "events.k8s.io" { "" } else { &resource.group };
     Err(ApiError::invalid(group, &resource.kind, object::name(object), &errors))
-}
-
-/// What the client of a valid object is told besides.
-pub fn warnings(resource: &Resource, object: &Object, created: bool) -> Vec<String> {
-    match &resource.flavor {
-        Flavor::Builtin(_) => own::warnings(resource, object, created),
-        Flavor::Custom { .. } => Vec::new(),
-    }
-}
-
-fn new_finalizers(object: &Object, old: &Object, errors: &mut Vec<FieldError>) {
-    if !is_deleting(old) {
-        return;
-    }
-    let before = object::finalizers(old);
-    let added: Vec<String> = object::finalizers(object).into_iter().filter(|f| !before.contains(f)).collect();
-    if !added.is_empty() {
-        errors.push(FieldError::forbidden(
-            "metadata.finalizers",
-            format!("no new finalizers can be added if the object is being deleted, found new finalizers {added:?}"),
-        ));
-    }
 }
 
 /// Whether nothing keeps an object any more whose deletion has begun.

@@ -1,15 +1,18 @@
 //! update: an object is replaced, or one of its subresources.
 
+use std::pin::Pin;
+
 use serde_json::{Value, json};
 
 use super::{ATTEMPTS, Backend, Change, Request, Stored, strategy, write_failed};
 use crate::auth::escalation;
-use crate::crd::lifecycle;
 use crate::fields::options::Options;
 use crate::fields::{self, Scope};
-use crate::object::{self, Object, metadata_mut};
+use crate::gotext;
+use crate::object::{self, Object};
 use crate::reply::{self, Response};
 use crate::resource::{Flavor, Resource};
+use crate::route::Verb;
 use crate::status::{ApiError, ApiResult, FieldError};
 use crate::store::WriteError;
 
@@ -29,26 +32,23 @@ pub async fn update(backend: &Backend, request: &mut Request) -> ApiResult<Respo
         ApiError::bad_request(format!("{kind} in version \"{version}\" cannot be handled as a {kind}: {why}"))
     })?;
     let target = request.target.clone();
+    strategy::fit_namespace(&resource, &mut object, &target.ns)?;
     let name = object::name(&object);
     if name.is_empty() {
-        metadata_mut(&mut object).insert("name".into(), json!(target.name));
-    } else if name != target.name {
+        let text =
+            format!("the name of the object ({} based on URL) was undeterminable: name must be provided", target.name);
+        return Err(ApiError::bad_request(text));
+    }
+    if name != target.name {
         let text = format!("the name of the object ({name}) does not match the name on the URL ({})", target.name);
         return Err(ApiError::bad_request(text));
     }
-    strategy::fit_namespace(&resource, &mut object, &target.ns)?;
-    let given = object::resource_version(&object).map_err(|text| {
-        let error = FieldError::invalid("metadata.resourceVersion", &json!(text), "must be a number");
-        ApiError::invalid(&resource.group, &resource.kind, &target.name, &[error])
-    })?;
+    let given = object::resource_version(&object).map_err(|text| bad_version(&text))?;
     let custom = matches!(resource.flavor, Flavor::Custom { .. });
     let conditional = custom || matches!(resource.group.as_str(), "apiextensions.k8s.io" | crate::admission::GROUP);
     if given.is_none() && conditional {
-        let zero = FieldError {
-            value: "0x0".to_owned(),
-            ..FieldError::invalid("metadata.resourceVersion", &Value::Null, "must be specified for an update")
-        };
-        return Err(ApiError::invalid(&resource.group, &resource.kind, &target.name, &[zero]));
+        let zero = FieldError::invalid("metadata.resourceVersion", &json!(0), "must be specified for an update");
+        return Err(ApiError::invalid(&resource.group, &resource.plural, &target.name, &[zero]));
     }
     let stored = backend.change(&change, &resource, &target.ns, &target.name, |_| Ok(object.clone())).await;
     request.warnings.append(&mut change.take_warnings());
@@ -77,7 +77,7 @@ impl Backend {
             if asked.is_some_and(|rev| rev != old.rev) {
                 return Err(modified());
             }
-            same_uid(resource, &wanted, &before)?;
+            same_uid(change, resource, &wanted, &before)?;
             let catalog = self.registry.catalog();
             let scope = Scope { resource, catalog: &catalog, sub: &change.sub, manager: &change.manager };
             if !change.applied {
@@ -87,10 +87,7 @@ impl Backend {
             escalation::check(&self.auth.index, &change.user, resource, ns, &wanted, Some(&before))?;
             strategy::prepare_update(resource, &mut wanted, &before, &change.sub);
             strategy::validate(resource, &wanted, Some(&before), &change.sub)?;
-            strategy::warnings(resource, &wanted, false).into_iter().for_each(|text| change.warn(text));
-            if resource.group == "apiextensions.k8s.io" && change.sub.is_empty() && !object::is_deleting(&wanted) {
-                lifecycle::settle_owned(resource, &mut wanted, &catalog);
-            }
+            strategy::warn(resource, &wanted, Some(&before), change);
             fields::keep_times(&mut wanted, &before);
             self.admit_final(change, resource, ns, &wanted, Some(&before)).await?;
             if change.dry {
@@ -99,20 +96,61 @@ impl Backend {
             }
             let (wanted, kept) = self.to_storage(resource, wanted).await?;
             match self.put(kept.as_deref().unwrap_or(resource), key, wanted, Some(&old), None).await {
-                Ok(stored) => return self.converted(resource, stored).await,
+                Ok(stored) => {
+                    self.after_write(resource, name, &change.sub).await?;
+                    return self.converted(resource, stored).await;
+                }
                 Err(WriteError::Conflict) => {}
                 Err(other) => return Err(write_failed(other)),
             }
         }
         Err(modified())
     }
+
+    /// What has to follow the write of an object before it is acknowledged: definitions get their names accepted.
+    pub fn after_write<'a>(
+        &'a self,
+        resource: &'a Resource,
+        name: &'a str,
+        sub: &'a str,
+    ) -> Pin<Box<dyn Future<Output = ApiResult<()>> + Send + 'a>> {
+        Box::pin(async move {
+            // It changes the definition by its status, after which nothing follows any more.
+            let definition = resource.group == "apiextensions.k8s.io" && sub.is_empty();
+            if definition { self.settle_definition(name).await } else { Ok(()) }
+        })
+    }
 }
 
-fn same_uid(resource: &Resource, wanted: &Object, before: &Object) -> ApiResult<()> {
+/// A resourceVersion that is no number. Upstream does not care to say more.
+pub fn bad_version(text: &str) -> ApiError {
+    let text = format!("strconv.ParseUint: parsing {}: invalid syntax", gotext::quote(text));
+    ApiError::new(http::StatusCode::INTERNAL_SERVER_ERROR, "", text)
+}
+
+fn same_uid(change: &Change, resource: &Resource, wanted: &Object, before: &Object) -> ApiResult<()> {
     let (asked, found) = (object::meta_str(wanted, "uid"), object::meta_str(before, "uid"));
     if asked.is_empty() || asked == found {
         return Ok(());
     }
-    let why = format!("Precondition failed: UID in precondition: {asked}, UID in object meta: {found}");
-    Err(ApiError::conflict(&resource.group, &resource.plural, object::name(before), &why))
+    let name = object::name(before);
+    if change.verb == Verb::Patch {
+        let immutable = FieldError::invalid("metadata.uid", &json!(asked), "field is immutable");
+        return Err(ApiError::invalid(&resource.group, &resource.kind, name, &[immutable.clone(), immutable]));
+    }
+    let custom = matches!(resource.flavor, Flavor::Custom { .. }) || resource.group == "apiextensions.k8s.io";
+    let folder = match (custom, resource.plural.as_str()) {
+        (true, plural) => format!("{}/{plural}", resource.group),
+        (_, "services") => "services/specs".to_owned(),
+        (_, "endpoints") => "services/endpoints".to_owned(),
+        (_, "nodes") => "minions".to_owned(),
+        (_, plural) => plural.to_owned(),
+    };
+    let ns = object::meta_str(before, "namespace");
+    let place = if resource.namespaced { format!("{ns}/{name}") } else { name.to_owned() };
+    let why = format!(
+        "StorageError: invalid object, Code: 4, Key: /registry/{folder}/{place}, ResourceVersion: 0, AdditionalErrorMsg: \
+         Precondition failed: UID in precondition: {asked}, UID in object meta: {found}"
+    );
+    Err(ApiError::conflict(&resource.group, &resource.plural, name, &why))
 }

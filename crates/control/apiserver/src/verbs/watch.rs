@@ -59,7 +59,7 @@ pub async fn watch(backend: &Arc<Backend>, request: &Request) -> ApiResult<Respo
         ns: request.target.ns.clone(),
         selector,
         accept: request.accept.clone(),
-        include: query.get("includeObject").to_owned(),
+        include: crate::table::included(query.get("includeObject"))?.to_owned(),
         bookmarks: query.flag("allowWatchBookmarks"),
         headed: false,
         at: 0,

@@ -1,0 +1,130 @@
+//! Values as Go prints them: error texts of kube-apiserver quote strings and numbers its way.
+
+use serde_json::{Number, Value};
+
+/// Text in double quotes, as Go's `%q` (strconv.Quote).
+pub fn quote(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 2);
+    out.push('"');
+    for c in text.chars() {
+        match c {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\u{7}' => out.push_str("\\a"),
+            '\u{8}' => out.push_str("\\b"),
+            '\u{c}' => out.push_str("\\f"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            '\u{b}' => out.push_str("\\v"),
+            c if printable(c) => out.push(c),
+            c if u32::from(c) < 0x20 || c == '\u{7f}' => out.push_str(&format!("\\x{:02x}", u32::from(c))),
+            c if u32::from(c) < 0x1_0000 => out.push_str(&format!("\\u{:04x}", u32::from(c))),
+            c => out.push_str(&format!("\\U{:08x}", u32::from(c))),
+        }
+    }
+    out.push('"');
+    out
+}
+
+/// Whether Go's `unicode.IsPrint` holds, near enough: no controls, no spaces but the plain one, no format characters.
+pub fn printable(c: char) -> bool {
+    let formatting = matches!(c, '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
+        | '\u{feff}' | '\u{e000}'..='\u{f8ff}');
+    c == ' ' || !(c.is_control() || c.is_whitespace() || formatting)
+}
+
+/// The JSON type of a value as Go's decoder calls it in errors.
+pub fn json_type(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
+/// A float as Go's `%v`: shortest digits, an exponent below 1e-4 and from 1e21 on.
+pub fn float(number: f64) -> String {
+    let plain = format!("{number:e}");
+    let Some((digits, exponent)) = plain.split_once('e') else { return plain };
+    match exponent.parse::<i32>() {
+        Ok(exponent) if !(-4..21).contains(&exponent) && number != 0.0 => {
+            let sign = if exponent < 0 { '-' } else { '+' };
+            format!("{digits}e{sign}{:02}", exponent.abs())
+        }
+        _ => format!("{number}"),
+    }
+}
+
+/// A number as Go's `%v`.
+pub fn number(number: &Number) -> String {
+    match number.as_f64() {
+        Some(f) if number.is_f64() => float(f),
+        _ => number.to_string(),
+    }
+}
+
+/// A value as Go's JSON encoder writes it: sorted keys, and no `<`, `>`, `&` as they are.
+pub fn json(value: &Value) -> String {
+    let mut sorted = value.clone();
+    sorted.sort_all_objects();
+    let mut out = String::new();
+    for c in sorted.to_string().chars() {
+        match c {
+            '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => out.push_str(&format!("\\u{:04x}", u32::from(c))),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+/// A value as Go's `%v` prints maps, lists and scalars.
+pub fn map(value: &Value) -> String {
+    match value {
+        Value::Null => "<nil>".to_owned(),
+        Value::String(text) => text.clone(),
+        Value::Number(n) => number(n),
+        Value::Bool(b) => b.to_string(),
+        Value::Array(list) => format!("[{}]", list.iter().map(map).collect::<Vec<_>>().join(" ")),
+        Value::Object(members) => {
+            let mut parts: Vec<String> = members.iter().map(|(k, v)| format!("{k}:{}", map(v))).collect();
+            parts.sort();
+            format!("map[{}]", parts.join(" "))
+        }
+    }
+}
+
+/// A value as field errors show it: text quoted, numbers plain, everything else in JSON.
+pub fn shown(value: &Value) -> String {
+    match value {
+        Value::String(text) => quote(text),
+        Value::Number(n) => number(n),
+        other => json(other),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json as value;
+
+    #[test]
+    fn as_go_prints() {
+        assert_eq!(quote("a\"\n\u{1}é\u{200b}"), "\"a\\\"\\n\\x01é\\u200b\"");
+        for (f, text) in [
+            (1.5, "1.5"),
+            (1.0, "1"),
+            (1e21, "1e+21"),
+            (2.5e-7, "2.5e-07"),
+            (0.0, "0"),
+            (1e20, "100000000000000000000"),
+        ] {
+            assert_eq!(float(f), text);
+        }
+        assert_eq!(shown(&value!({"b": 1, "a": "<"})), "{\"a\":\"\\u003c\",\"b\":1}");
+        assert_eq!(shown(&value!(null)), "null");
+    }
+}
