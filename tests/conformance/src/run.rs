@@ -23,7 +23,7 @@ const HEADERS: [&str; 6] = ["content-type", "warning", "retry-after", "allow", "
 /// How long one answer may take.
 const PATIENCE: Duration = Duration::from_secs(45);
 /// How long a state may take to come.
-const UNTIL: Duration = Duration::from_secs(15);
+const UNTIL: Duration = Duration::from_secs(25);
 
 /// Runs cases on one server.
 pub struct Runner<'a> {
@@ -370,7 +370,12 @@ fn take_line(buffer: &mut Vec<u8>) -> Option<Value> {
     let line: Vec<u8> = buffer.drain(..=end).collect();
     let mut event: Value = serde_json::from_slice(&line).unwrap_or_else(|_| json!(String::from_utf8_lossy(&line)));
     if event["type"] == json!("BOOKMARK") {
-        event["object"]["metadata"]["resourceVersion"] = json!("<bookmark>");
+        // A bookmark's version moves with every write of the server, whatever it is about.
+        for place in ["/object/metadata/resourceVersion", "/object/rows/0/object/metadata/resourceVersion"] {
+            if let Some(version) = event.pointer_mut(place).filter(|v| v.as_str().is_some_and(|s| !s.is_empty())) {
+                *version = json!("<bookmark>");
+            }
+        }
     }
     Some(event)
 }

@@ -121,6 +121,9 @@ impl Target {
             format!("--service-account-private-key-file={}", at("sa.key")),
             format!("--root-ca-file={}", at("ca.crt")),
             "--leader-elect=false".into(),
+            // The usual limit of 20 requests a second is for clusters, not for hundreds of namespaces at once.
+            "--kube-api-qps=500".into(),
+            "--kube-api-burst=1000".into(),
             "--secure-port=0".into(),
         ];
         let client = client(&ca)?;
