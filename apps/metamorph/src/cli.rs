@@ -33,6 +33,9 @@ pub enum Command {
     Demo(Demo),
     /// Print the custom resource definitions: `metamorph crds | kubectl apply -f -`
     Crds,
+    /// The embedded Kubernetes API's data.
+    #[command(subcommand)]
+    Api(ApiCommand),
     /// The system that servers boot to be inspected and written.
     #[command(subcommand)]
     AgentImage(AgentImageCommand),
@@ -180,6 +183,29 @@ pub struct Demo {
 }
 
 /// `agent-image`.
+#[derive(Debug, Subcommand)]
+pub enum ApiCommand {
+    /// Write all objects, as they are at one moment, to a new file; also while `metamorph up` runs.
+    ///
+    /// The file holds Secrets. Keys and certificates stay in the data folder and are not in it.
+    Backup(ApiFile),
+    /// Make the objects of a data folder those of a backup, while no `metamorph up` runs on it.
+    ///
+    /// What was there is kept beside it as `store.db.old`. Resource versions go on beyond all that were ever handed out.
+    Restore(ApiFile),
+}
+
+/// `api backup` and `api restore`.
+#[derive(Debug, Args)]
+pub struct ApiFile {
+    /// Folder given to `metamorph up`.
+    #[arg(long, default_value = "metamorph-data", value_name = "FOLDER")]
+    pub data: PathBuf,
+    /// The backup.
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+}
+
 #[derive(Debug, Subcommand)]
 pub enum AgentImageCommand {
     /// Build the agent's system from Debian's kernel and boot loader packages and the agent program.

@@ -14,7 +14,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use cli::{AgentImageCommand, Cli, Command, HostCommand};
+use cli::{AgentImageCommand, ApiCommand, Cli, Command, HostCommand};
 
 #[tokio::main]
 async fn main() -> ExitCode {
@@ -41,6 +41,8 @@ async fn run(cli: Cli) -> anyhow::Result<()> {
             server::operator(operator).await
         }
         Command::Demo(demo) => demo::run(demo, &cli.log).await,
+        Command::Api(ApiCommand::Backup(at)) => Ok(apiserver::backup(&server::api_folder(&at.data), &at.file)?),
+        Command::Api(ApiCommand::Restore(at)) => Ok(apiserver::restore(&server::api_folder(&at.data), &at.file)?),
         Command::Crds => client::print_crds(),
         Command::AgentImage(AgentImageCommand::Build(build)) => {
             logging::start(&cli.log, logging::Target::Stderr)?;

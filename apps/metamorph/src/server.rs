@@ -74,6 +74,11 @@ pub async fn stop_signal() -> anyhow::Result<()> {
     }
 }
 
+/// The embedded API's part of the data folder.
+pub fn api_folder(data: &Path) -> PathBuf {
+    data.join("api")
+}
+
 /// The embedded API and everything on it.
 pub struct AllInOne {
     api: apiserver::Server,
@@ -93,7 +98,7 @@ impl AllInOne {
         std::fs::create_dir_all(&options.data)
             .with_context(|| format!("make the data folder {}", options.data.display()))?;
         let api = apiserver::Server::start(apiserver::Config {
-            data_dir: options.data.join("api"),
+            data_dir: api_folder(&options.data),
             listen: options.api_listen,
             extra_sans: options.api_name.clone(),
             audit_log: options.api_audit_log.clone(),

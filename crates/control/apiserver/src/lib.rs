@@ -9,6 +9,7 @@
 //! of namespaces and definitions, expiry of events, compaction.
 
 mod admission;
+mod archive;
 mod audit;
 mod auth;
 mod builtin;
@@ -18,9 +19,13 @@ mod crd;
 mod discovery;
 mod fields;
 mod gotext;
+mod health;
 mod json;
 mod jsonpath;
+mod label_text;
+mod limits;
 mod media;
+mod metrics;
 mod object;
 mod openapi;
 mod patch;
@@ -37,6 +42,7 @@ mod table;
 mod verbs;
 mod webhook;
 
+pub use archive::{RestoreError, backup, restore};
 pub use pki::PkiError;
 pub use start::{ApplyError, Config, Server, StartError};
-pub use store::StoreError;
+pub use store::{BackupError, StoreError};

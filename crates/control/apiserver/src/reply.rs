@@ -1,6 +1,5 @@
 //! Answers: objects in the form that the client accepts, errors as Status, streams.
 
-use std::convert::Infallible;
 use std::io::Write as _;
 
 use bytes::Bytes;
@@ -19,8 +18,13 @@ use crate::status::{ApiError, ApiResult};
 use crate::table;
 use crate::verbs::{Request, Stored};
 
+/// An answer that could not be sent to its end. The connection ends with it, so that no client takes it for whole.
+#[derive(Debug, thiserror::Error)]
+#[error("the answer broke off: {0}")]
+pub struct Broken(pub String);
+
 /// Body of an answer.
-pub type Body = UnsyncBoxBody<Bytes, Infallible>;
+pub type Body = UnsyncBoxBody<Bytes, Broken>;
 /// An answer.
 pub type Response = http::Response<Body>;
 
@@ -31,7 +35,7 @@ const WARNING_BYTES: usize = 4096;
 
 /// A body of these bytes.
 pub fn full(bytes: impl Into<Bytes>) -> Body {
-    Full::new(bytes.into()).boxed_unsync()
+    Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()
 }
 
 /// An answer of any media type.
@@ -215,16 +219,73 @@ pub fn stream(request: &Request, frames: mpsc::Receiver<Bytes>) -> ApiResult<Res
     Ok(response)
 }
 
-/// Compresses a large whole answer if the client takes gzip.
+/// Marks an answer that comes in parts and is large.
+#[derive(Clone)]
+struct Large;
+
+/// JSON that is made while it is sent.
+pub fn parts(request: &Request, parts: mpsc::Receiver<Result<Bytes, Broken>>) -> Response {
+    let parts = futures::stream::unfold(parts, |mut parts| async move {
+        let part = parts.recv().await?;
+        Some((part.map(Frame::data), parts))
+    });
+    let mut response = http::Response::new(StreamBody::new(parts).boxed_unsync());
+    response.extensions_mut().insert(Large);
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    for warning in warnings(request) {
+        response.headers_mut().append(header::WARNING, warning);
+    }
+    response
+}
+
+fn mark_compressed(headers: &mut http::HeaderMap) {
+    headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+    headers.insert(header::VARY, HeaderValue::from_static("Accept-Encoding"));
+}
+
+/// Compresses part by part.
+fn compress_parts(body: Body) -> Body {
+    let encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    let packed = futures::stream::unfold(Some((body, encoder)), |state| async move {
+        let (mut body, mut encoder) = state?;
+        let broken = |e: std::io::Error| Broken(e.to_string());
+        loop {
+            let part = match body.frame().await {
+                None => return Some((encoder.finish().map(|rest| Frame::data(rest.into())).map_err(broken), None)),
+                Some(Err(error)) => return Some((Err(error), None)),
+                Some(Ok(frame)) => frame.into_data().unwrap_or_default(),
+            };
+            if let Err(error) = encoder.write_all(&part) {
+                return Some((Err(broken(error)), None));
+            }
+            if encoder.get_ref().len() >= 16 << 10 {
+                let ready = std::mem::take(encoder.get_mut());
+                return Some((Ok(Frame::data(ready.into())), Some((body, encoder))));
+            }
+        }
+    });
+    StreamBody::new(packed).boxed_unsync()
+}
+
+/// Compresses a large answer if the client takes gzip.
 pub async fn compress(response: Response, accept_encoding: &str) -> Response {
     use hyper::body::Body as _;
+    if !accept_encoding.split(',').any(|coding| coding.trim() == "gzip") {
+        return response;
+    }
     let size = response.body().size_hint().exact().unwrap_or(0);
-    if size < COMPRESS_FROM as u64 || !accept_encoding.contains("gzip") {
+    if size <= COMPRESS_FROM as u64 && response.extensions().get::<Large>().is_none() {
         return response;
     }
     let (mut parts, body) = response.into_parts();
-    let Ok(collected) = body.collect().await;
-    let bytes = collected.to_bytes();
+    if parts.extensions.get::<Large>().is_some() {
+        mark_compressed(&mut parts.headers);
+        return http::Response::from_parts(parts, compress_parts(body));
+    }
+    let bytes = match body.collect().await {
+        Ok(collected) => collected.to_bytes(),
+        Err(broken) => return error(&ApiError::internal(broken), Encoding::Json),
+    };
     let kept = bytes.clone();
     let packed = tokio::task::spawn_blocking(move || {
         let mut encoder =
@@ -233,8 +294,7 @@ pub async fn compress(response: Response, accept_encoding: &str) -> Response {
     });
     let body = match packed.await {
         Ok(Some(packed)) => {
-            parts.headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
-            parts.headers.insert(header::VARY, HeaderValue::from_static("Accept-Encoding"));
+            mark_compressed(&mut parts.headers);
             Bytes::from(packed)
         }
         _ => kept,

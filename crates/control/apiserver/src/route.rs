@@ -96,17 +96,6 @@ impl Query {
     pub fn flag(&self, key: &str) -> bool {
         self.0.iter().any(|(k, v)| k == key && !matches!(v.as_str(), "false" | "0"))
     }
-
-    /// A number; an error if it is none.
-    pub fn number(&self, key: &str) -> ApiResult<Option<u64>> {
-        match self.get(key) {
-            "" => Ok(None),
-            text => text
-                .parse()
-                .map(Some)
-                .map_err(|_| ApiError::bad_request(format!("{key}: Invalid value: {text:?}: must be a whole number"))),
-        }
-    }
 }
 
 /// Decodes `%XX`, and `+` as a blank if `plus`.

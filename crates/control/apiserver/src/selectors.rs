@@ -6,6 +6,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::builtin::strategy;
+use crate::label_text;
 use crate::object::Object;
 use crate::resource::Resource;
 use crate::status::{ApiError, ApiResult};
@@ -15,22 +16,32 @@ const MAX_TEXT: usize = 64 << 10;
 /// Requirements of a selector.
 const MAX_REQUIREMENTS: usize = 1024;
 
+/// How a label's value is compared.
 #[derive(Debug, Clone, PartialEq)]
-enum Op {
+pub enum Op {
+    /// One of the values.
     In,
+    /// None of the values, or absent.
     NotIn,
+    /// There, whatever it is.
     Exists,
+    /// Not there.
     Absent,
+    /// A greater number.
     Greater(i64),
+    /// A smaller number.
     Less(i64),
 }
 
 /// One requirement of a label selector.
 #[derive(Debug, Clone, PartialEq)]
-struct Requirement {
-    key: String,
-    op: Op,
-    values: Vec<String>,
+pub struct Requirement {
+    /// The label.
+    pub key: String,
+    /// The comparison.
+    pub op: Op,
+    /// Values to compare with.
+    pub values: Vec<String>,
 }
 
 /// Label and field selector of a request.
@@ -60,8 +71,7 @@ impl Selector {
         if labels.len() + fields.len() > MAX_TEXT {
             return Err(ApiError::bad_request("the selector is too long"));
         }
-        let labels =
-            parse_labels(labels).map_err(|e| ApiError::bad_request(format!("unable to parse requirement: {e}")))?;
+        let labels = label_text::parse(labels).map_err(ApiError::bad_request)?;
         let fields = parse_fields(fields).map_err(ApiError::bad_request)?;
         for (path, ..) in &fields {
             let known = path == "metadata.name"
@@ -77,7 +87,7 @@ impl Selector {
 
     /// Whether a text is a label selector.
     pub fn labels_are_readable(text: &str) -> bool {
-        text.len() <= MAX_TEXT && parse_labels(text).is_ok()
+        text.len() <= MAX_TEXT && label_text::parse(text).is_ok()
     }
 
     /// Whether everything matches.
@@ -144,15 +154,14 @@ impl Requirement {
     }
 }
 
-/// Splits at commas outside parentheses.
-fn split_top(text: &str) -> Vec<&str> {
-    let mut parts = Vec::new();
-    let (mut depth, mut start) = (0i32, 0);
+/// Splits at commas that are not escaped.
+fn terms(text: &str) -> Vec<&str> {
+    let (mut parts, mut start, mut escaped) = (Vec::new(), 0, false);
     for (at, c) in text.char_indices() {
         match c {
-            '(' => depth += 1,
-            ')' => depth -= 1,
-            ',' if depth == 0 => {
+            _ if escaped => escaped = false,
+            '\\' => escaped = true,
+            ',' => {
                 parts.push(&text[start..at]);
                 start = at + 1;
             }
@@ -163,82 +172,46 @@ fn split_top(text: &str) -> Vec<&str> {
     parts
 }
 
-fn parse_labels(text: &str) -> Result<Vec<Requirement>, String> {
-    if text.trim().is_empty() {
-        return Ok(Vec::new());
-    }
-    let parts = split_top(text);
-    if parts.len() > MAX_REQUIREMENTS {
-        return Err("too many requirements".to_owned());
-    }
-    parts.into_iter().map(|p| parse_requirement(p.trim())).collect()
-}
-
-fn parse_requirement(text: &str) -> Result<Requirement, String> {
-    let make = |key: &str, op: Op, values: Vec<String>| {
-        let key = key.trim();
-        if !crate::verbs::names::is_qualified_name(key) {
-            return Err(format!(
-                "<nil>: Invalid value: {key:?}: name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character"
-            ));
-        }
-        for value in &values {
-            if !crate::verbs::names::is_label_value(value) {
-                return Err(format!(
-                    "values[0][{key}]: Invalid value: {value:?}: a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character"
-                ));
-            }
-        }
-        Ok(Requirement { key: key.to_owned(), op, values })
-    };
-    if let Some(key) = text.strip_prefix('!') {
-        return make(key, Op::Absent, Vec::new());
-    }
-    for (sign, op) in [("!=", Op::NotIn), ("==", Op::In), ("=", Op::In)] {
-        if let Some((key, value)) = text.split_once(sign)
-            && !key.contains(['(', '<', '>'])
-        {
-            return make(key, op, vec![value.trim().to_owned()]);
+/// A value without its escapes.
+fn unescape(text: &str) -> Result<String, String> {
+    let mut out = String::with_capacity(text.len());
+    let mut chars = text.chars();
+    while let Some(c) = chars.next() {
+        match c {
+            '\\' => match chars.next() {
+                Some(c @ ('\\' | ',' | '=')) => out.push(c),
+                other => {
+                    let sequence: String = std::iter::once('\\').chain(other).collect();
+                    return Err(format!("invalid field selector: invalid escape sequence: {sequence}"));
+                }
+            },
+            ',' | '=' => return Err(format!("invalid field selector: unescaped character in value: {}", u32::from(c))),
+            c => out.push(c),
         }
     }
-    for (sign, greater) in [('>', true), ('<', false)] {
-        if let Some((key, value)) = text.split_once(sign) {
-            let number = value.trim().parse().map_err(|_| format!("{:?} is not a whole number", value.trim()))?;
-            return make(key, if greater { Op::Greater(number) } else { Op::Less(number) }, Vec::new());
-        }
-    }
-    if let Some((head, list)) = text.split_once('(') {
-        let list = list.strip_suffix(')').ok_or("')' is missing")?;
-        let values = list.split(',').map(|v| v.trim().to_owned()).collect();
-        let mut words = head.split_whitespace();
-        let key = words.next().unwrap_or_default();
-        return match words.next() {
-            Some("in") => make(key, Op::In, values),
-            Some("notin") => make(key, Op::NotIn, values),
-            other => Err(format!("found {other:?}, expected: in, notin")),
-        };
-    }
-    make(text, Op::Exists, Vec::new())
+    Ok(out)
 }
 
 fn parse_fields(text: &str) -> Result<Vec<(String, String, bool)>, String> {
-    if text.trim().is_empty() {
-        return Ok(Vec::new());
+    let mut parts = terms(text);
+    if parts.len() > MAX_REQUIREMENTS {
+        return Err(format!("more than {MAX_REQUIREMENTS} requirements"));
     }
-    text.split(',')
-        .take(MAX_REQUIREMENTS)
-        .filter(|p| !p.is_empty())
-        .map(|part| {
-            let (path, value, equal) = if let Some((path, value)) = part.split_once("!=") {
-                (path, value, false)
-            } else if let Some((path, value)) = part.split_once("==").or_else(|| part.split_once('=')) {
-                (path, value, true)
-            } else {
-                return Err(format!("invalid field selector: {part:?}; can't understand {part:?}"));
-            };
-            Ok((path.trim().to_owned(), value.replace('\\', ""), equal))
-        })
-        .collect()
+    parts.sort_unstable();
+    let of = |part: &str| {
+        let at = part.find(['=', '!']).filter(|at| part[*at..].starts_with(['=']) || part[*at..].starts_with("!="));
+        // The first operator counts; a lone `!` is part of the path.
+        let at = at.or_else(|| part.find('=').map(|at| if part[..at].ends_with('!') { at - 1 } else { at }));
+        let at = at.ok_or_else(|| format!("invalid selector: '{text}'; can't understand '{part}'"))?;
+        let (path, rest) = part.split_at(at);
+        let (value, equal) = match (rest.strip_prefix("!="), rest.strip_prefix("==")) {
+            (Some(value), _) => (value, false),
+            (None, Some(value)) => (value, true),
+            (None, None) => (&rest[1..], true),
+        };
+        Ok((path.to_owned(), unescape(value)?, equal))
+    };
+    parts.into_iter().filter(|part| !part.is_empty()).map(of).collect()
 }
 
 #[cfg(test)]
@@ -276,6 +249,14 @@ mod tests {
         let catalog = Registry::new().catalog();
         let resource = catalog.find("", "v1", "secrets").unwrap();
         assert_eq!(Selector::parse("", "spec.x=1", resource).unwrap_err().code, 400);
+        for (text, told) in [
+            ("nonsense", "invalid selector: 'nonsense'; can't understand 'nonsense'"),
+            ("type=a=b", "invalid field selector: unescaped character in value: 61"),
+            ("type=a\\x", "invalid field selector: invalid escape sequence: \\x"),
+        ] {
+            assert_eq!(Selector::parse("", text, resource).unwrap_err().message, told);
+        }
+        assert!(Selector::parse("", "type=a\\,b\\=c", resource).is_ok());
         assert_eq!(Selector::parse("a in (1", "", resource).unwrap_err().code, 400);
         assert_eq!(Selector::parse("-=1", "", resource).unwrap_err().code, 400);
     }
@@ -291,7 +272,6 @@ mod tests {
 
         #[test]
         fn no_text_panics(text in "[a-c=!,()<> in]{0,40}") {
-            let _ = parse_labels(&text);
             let _ = parse_fields(&text);
         }
     }

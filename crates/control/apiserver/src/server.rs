@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
-use http::{HeaderMap, StatusCode, header};
+use http::{HeaderMap, HeaderValue, StatusCode, header};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -19,18 +19,18 @@ use tokio_util::task::TaskTracker;
 use crate::audit::{Audit, Entry};
 use crate::auth::impersonate::{self, Refused};
 use crate::auth::{self, Attributes, User, keys::Keys};
+use crate::limits::{self, Limits};
 use crate::media;
+use crate::metrics::{Labels, Metrics};
 use crate::reply::{self, Response};
 use crate::resource::Flavor;
 use crate::route::{self, Query, ResourceTarget, Target, Verb};
 use crate::status::{ApiError, ApiResult};
 use crate::verbs::{Backend, Request, create, delete, get, list, patch, scale, update, watch};
-use crate::{discovery, openapi};
+use crate::{discovery, health, openapi};
 
 /// Time for the TLS handshake, for the header of a request, and between parts of a body.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Time for a whole request, up to the beginning of a watch's stream.
-const REQUEST_TIME: Duration = Duration::from_secs(60);
 /// Connections served at once.
 const MAX_CONNECTIONS: usize = 10_000;
 /// Time for requests in flight when the server stops.
@@ -53,7 +53,37 @@ pub struct App {
     pub address: String,
     /// Requests so far.
     pub counts: Mutex<BTreeMap<CountKey, u64>>,
+    /// Requests in flight.
+    pub limits: Limits,
+    /// What is told at `/metrics`.
+    pub metrics: Metrics,
 }
+
+impl App {
+    /// A place among the requests in flight for as long as it is held; watches need none.
+    fn enter(&self, user: &User, method: &http::Method, target: &Target) -> Result<Option<limits::Place>, ()> {
+        let mutating = match target {
+            Target::Resource(target) if target.verb == Verb::Watch => return Ok(None),
+            Target::Resource(target) => !matches!(target.verb, Verb::Get | Verb::List),
+            Target::Other(_) => !matches!(method.as_str(), "GET" | "HEAD"),
+        };
+        let place = self.limits.enter(user, mutating);
+        if place.is_none() {
+            self.metrics.refused(mutating);
+        }
+        place.map(Some).ok_or(())
+    }
+
+    fn count(&self, what: &CountKey) {
+        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        if counts.len() < MAX_COUNTS || counts.contains_key(what) {
+            *counts.entry(what.clone()).or_default() += 1;
+        }
+    }
+}
+
+/// Kinds of requests that [`App::counts`] tells apart; clients may invent paths without end.
+const MAX_COUNTS: usize = 4096;
 
 /// Serves until the backend's token is cancelled, then ends connections gracefully.
 pub async fn serve(app: Arc<App>, listener: TcpListener, tls: TlsAcceptor) {
@@ -132,6 +162,9 @@ async fn handle(app: &Arc<App>, peer: &Peer, request: http::Request<Incoming>) -
     let method = parts.method.clone();
     let headers = parts.headers;
     let mut told = Vec::new();
+    let began = Instant::now();
+    let mut labels = Labels::of_path(method.as_str(), &path);
+    let time = limits::time_allowed(&query);
     let mut counted = (method.as_str().to_lowercase(), path.clone(), String::new());
     let mut entry = Entry {
         received,
@@ -152,10 +185,13 @@ async fn handle(app: &Arc<App>, peer: &Peer, request: http::Request<Incoming>) -
             Err(refused) => return refused,
         };
         let catalog = app.backend.registry.catalog();
-        match route::route(&catalog, &method, &path, &query)? {
+        let routed = route::route(&catalog, &method, &path, &query)?;
+        let Ok(_place) = app.enter(&user, &method, &routed) else { return Ok(limits::too_many_requests()) };
+        match routed {
             Target::Resource(target) => {
                 counted = counted_as(&target);
                 told.extend(target.resource.deprecation.clone());
+                labels = Labels::of(&target, &headers, &query);
                 on_resource(app, (user, target), query, &headers, body).await
             }
             Target::Other(parts) => {
@@ -163,28 +199,45 @@ async fn handle(app: &Arc<App>, peer: &Peer, request: http::Request<Incoming>) -
                 if !matches!(method.as_str(), "GET" | "HEAD") {
                     return Err(ApiError::method_not_allowed());
                 }
-                other(app, &parts, &headers).await
+                other(app, &parts, &query, &headers).await
             }
         }
     };
     let encoding = media::error_encoding(&media::accept_header(&headers));
-    let outcome = tokio::time::timeout(REQUEST_TIME, outcome).await.unwrap_or_else(|_| {
-        let text = "Timeout: request did not complete within the allotted timeout";
-        Err(ApiError::new(StatusCode::GATEWAY_TIMEOUT, "Timeout", text))
-    });
-    let response = outcome.unwrap_or_else(|error| {
+    let outcome = match time {
+        Ok(time) => tokio::time::timeout(time, outcome).await.unwrap_or_else(|_| Err(limits::timed_out())),
+        Err(refused) => {
+            drop(outcome);
+            Err(refused)
+        }
+    };
+    let mut response = outcome.unwrap_or_else(|error| {
         let mut response = reply::error(&error, encoding);
         reply::warn(&mut response, &told);
         entry.error = Some(error);
         response
     });
-    *app.counts.lock().unwrap_or_else(PoisonError::into_inner).entry(counted).or_default() += 1;
+    entry.code = response.status().as_u16();
+    app.metrics.answered(&labels, entry.code, began.elapsed());
+    app.count(&counted);
     if let Some(audit) = &app.audit {
-        entry.code = response.status().as_u16();
         audit.write(&entry);
     }
+    name_answer(&headers, response.headers_mut());
     let encoding = headers.get(header::ACCEPT_ENCODING).and_then(|v| v.to_str().ok()).unwrap_or_default();
     reply::compress(response, encoding).await
+}
+
+/// Header that names a request in logs; a client may choose the name.
+const AUDIT_ID: &str = "audit-id";
+
+/// Headers that every answer has.
+fn name_answer(asked: &HeaderMap, answer: &mut HeaderMap) {
+    answer.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache, private"));
+    let id = asked.get(AUDIT_ID).cloned().or_else(|| HeaderValue::from_str(&uuid::Uuid::new_v4().to_string()).ok());
+    if let Some(id) = id {
+        answer.insert(AUDIT_ID, id);
+    }
 }
 
 /// The user as whom the request acts, if it may do what it asks; else the error or the answer.
@@ -292,10 +345,14 @@ async fn change(backend: &Backend, request: &mut Request) -> ApiResult<Response>
     }
 }
 
-async fn other(app: &App, parts: &[&str], headers: &HeaderMap) -> ApiResult<Response> {
+async fn other(app: &App, parts: &[&str], query: &Query, headers: &HeaderMap) -> ApiResult<Response> {
     let accept = media::accept_header(headers);
     match parts {
-        ["healthz" | "livez" | "readyz", ..] => Ok(reply::plain(StatusCode::OK, "text/plain; charset=utf-8", "ok")),
+        [root @ ("healthz" | "livez" | "readyz"), rest @ ..] => health::answer(&app.backend, root, rest, query),
+        ["metrics"] => {
+            let text = app.metrics.text(&app.backend.store, &app.limits).await;
+            Ok(reply::plain(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", text))
+        }
         [".well-known", "openid-configuration"] => {
             Ok(cached(reply::json_value(StatusCode::OK, &Keys::configuration(&app.address))))
         }

@@ -14,8 +14,11 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::admission::Admission;
+use crate::archive::STORE;
 use crate::audit::Audit;
 use crate::auth::{self, Auth};
+use crate::limits::Limits;
+use crate::metrics::Metrics;
 use crate::object::{self, Object};
 use crate::pki::{Pki, PkiError};
 use crate::resource::Registry;
@@ -136,13 +139,7 @@ impl Drop for Server {
 impl Server {
     /// Starts on the given folder and address. When this returns, requests are answered.
     pub async fn start(config: Config) -> Result<Self, StartError> {
-        use std::os::unix::fs::DirBuilderExt as _;
-        std::fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(&config.data_dir)
-            .map_err(|source| StartError::Folder { path: config.data_dir.clone(), source })?;
-        let lock = lock(&config.data_dir)?;
+        let lock = take_folder(&config.data_dir)?;
         let (names, addresses) = sans(&config);
         let pki = Pki::open(&config.data_dir.join("pki"), &names, &addresses)?;
         let audit = match &config.audit_log {
@@ -153,7 +150,7 @@ impl Server {
         let listening = |source| StartError::Listen { address: config.listen, source };
         let listener = TcpListener::bind(config.listen).await.map_err(listening)?;
         let address = listener.local_addr().map_err(listening)?;
-        let store = Store::open(&config.data_dir.join("store.db"))?;
+        let store = Store::open(&config.data_dir.join(STORE))?;
         let (registry, stop, auth) = (Registry::new(), CancellationToken::new(), Auth::new(&pki)?);
         let backend = Arc::new(Backend { store, registry, stop, auth, admission: Admission::default() });
         let failed = |e: ApiError| StartError::Bootstrap(e.message);
@@ -170,6 +167,8 @@ impl Server {
             openapi: openapi::Cache::default(),
             address: address.to_string(),
             counts: Mutex::new(BTreeMap::new()),
+            limits: Limits::default(),
+            metrics: Metrics::default(),
         });
         let tasks = TaskTracker::new();
         tasks.spawn(server::serve(Arc::clone(&app), listener, tls));
@@ -260,6 +259,14 @@ impl Server {
         if crd::established(&now) { Ok(()) } else { Err(ApplyError::NotEstablished { name }) }
     }
 
+    /// Compacts all history at once, as happens to it by itself after five minutes. Recent events stay in memory.
+    pub async fn forget_history(&self) {
+        let store = &self.app.backend.store;
+        if let Err(error) = store.compact(store.revision()).await {
+            tracing::warn!(%error, "history could not be compacted");
+        }
+    }
+
     /// Ends watches, lets requests in flight end, and closes the store.
     pub async fn shutdown(self) {
         self.app.backend.stop.cancel();
@@ -268,8 +275,15 @@ impl Server {
     }
 }
 
-/// Takes the folder for this process; the system lets go of it when the process ends, however it ends.
-fn lock(folder: &std::path::Path) -> Result<std::fs::File, StartError> {
+/// Takes the folder for this process, and makes it if there is none; the system lets go of it when the process ends,
+/// however it ends.
+pub fn take_folder(folder: &std::path::Path) -> Result<std::fs::File, StartError> {
+    use std::os::unix::fs::DirBuilderExt as _;
+    std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(folder)
+        .map_err(|source| StartError::Folder { path: folder.to_owned(), source })?;
     let path = folder.join("lock");
     let file = std::fs::File::create(&path).map_err(|source| StartError::Folder { path: path.clone(), source })?;
     file.try_lock().map_err(|source| StartError::InUse { path: folder.to_owned(), source })?;

@@ -33,6 +33,8 @@ pub struct Details {
     pub causes: Vec<Cause>,
     /// Seconds after which a retry can help; 0 is none.
     pub retry_after: u32,
+    /// Continue token for the rest of a list whose revision is gone. It stands in the Status' metadata.
+    pub next: String,
 }
 
 /// A failed request: HTTP status code, reason and message of the Status object.
@@ -163,7 +165,7 @@ impl ApiError {
 
     /// 413: the body is over the limit in bytes.
     pub fn too_large(limit: usize) -> Self {
-        let text = format!("Request entity is too large: limit is {limit}");
+        let text = format!("Request entity too large: limit is {limit}");
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, "RequestEntityTooLarge", text)
     }
 
@@ -176,6 +178,16 @@ impl ApiError {
     /// 410: the requested history is gone.
     pub fn expired(message: impl Into<String>) -> Self {
         Self::new(StatusCode::GONE, "Expired", message)
+    }
+
+    /// 410: a list's revision is gone; `next` goes on with the newest one.
+    pub fn expired_list(next: String) -> Self {
+        let text = "The provided continue parameter is too old to display a consistent list result. You can start a new \
+                    list without the continue parameter, or use the continue token in this response to retrieve the \
+                    remainder of the results. Continuing with the provided token results in an inconsistent list - \
+                    objects that were created, modified, or deleted between the time the first chunk was returned and \
+                    now may show up in the list.";
+        Self::expired(text).detailed(Details { next, ..Details::default() })
     }
 
     /// 504: the client asks for a revision of the future.
@@ -220,6 +232,12 @@ impl ApiError {
         })
     }
 
+    /// With details, even if there is nothing to tell in them.
+    pub fn with_details(mut self) -> Self {
+        self.details.get_or_insert_with(Box::default);
+        self
+    }
+
     /// Adds a cause without a field.
     pub fn with_cause(mut self, reason: &'static str, message: impl Into<String>) -> Self {
         let details = self.details.get_or_insert_with(Box::default);
@@ -232,7 +250,8 @@ impl ApiError {
         let mut status = Map::new();
         status.insert("kind".into(), json!("Status"));
         status.insert("apiVersion".into(), json!("v1"));
-        status.insert("metadata".into(), json!({}));
+        let next = self.details.as_ref().map(|d| d.next.as_str()).filter(|next| !next.is_empty());
+        status.insert("metadata".into(), next.map_or_else(|| json!({}), |next| json!({"continue": next})));
         if let Some(given) = &self.given {
             status.extend(given.iter().filter(|(k, _)| !matches!(k.as_str(), "kind" | "apiVersion")).map(own));
             return Value::Object(status);
@@ -242,7 +261,7 @@ impl ApiError {
         if !self.reason.is_empty() {
             status.insert("reason".into(), json!(self.reason));
         }
-        if let Some(details) = &self.details {
+        if let Some(details) = self.details.as_ref().filter(|_| next.is_none()) {
             status.insert("details".into(), details.to_json());
         }
         status.insert("code".into(), json!(self.code));

@@ -5,7 +5,7 @@ mod common;
 
 use std::time::Duration;
 
-use common::{Api, SECRETS, WIDGETS, secret, widget};
+use common::{Api, CONFIGMAPS, SECRETS, WIDGETS, configmap, secret, widget};
 use serde_json::{Value, json};
 
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
@@ -87,7 +87,123 @@ async fn versions_of_lists_mean_what_they_say() {
     let future = api.get(&format!("{SECRETS}?resourceVersion=1000000")).await.expect(504);
     assert_eq!(future.body["details"]["causes"][0]["reason"], "ResourceVersionTooLarge");
     api.get(&format!("{SECRETS}?resourceVersion=x")).await.expect(400);
-    api.get(&format!("{SECRETS}?resourceVersionMatch=Exact")).await.expect(400);
+    api.get(&format!("{CONFIGMAPS}?resourceVersionMatch=Exact")).await.expect(422);
+    assert_eq!(future.body["details"]["retryAfterSeconds"], 1);
+    assert_eq!(future.headers["retry-after"], "1");
+}
+
+#[tokio::test]
+async fn namespaces_are_listed_in_the_order_of_their_keys() {
+    let api = Api::start().await;
+    for ns in ["x", "x-y"] {
+        let space = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": ns}});
+        api.post("/api/v1/namespaces", &space).await.expect(201);
+        let path = format!("/api/v1/namespaces/{ns}/secrets");
+        api.post(&path, &secret("a")).await.expect(201);
+        api.post(&path, &secret("a.b")).await.expect(201);
+    }
+    let mut found = Vec::new();
+    let mut token = String::new();
+    loop {
+        let page = api.get(&format!("/api/v1/secrets?limit=1&continue={token}")).await.expect(200);
+        for item in page.body["items"].as_array().unwrap() {
+            let meta = &item["metadata"];
+            if meta["namespace"].as_str().unwrap().starts_with('x') {
+                found.push(format!("{}/{}", meta["namespace"].as_str().unwrap(), meta["name"].as_str().unwrap()));
+            }
+        }
+        match page.body["metadata"]["continue"].as_str() {
+            Some(next) => token = next.to_owned(),
+            None => break,
+        }
+    }
+    assert_eq!(found, ["x-y/a", "x-y/a.b", "x/a", "x/a.b"]);
+}
+
+#[tokio::test]
+async fn a_list_larger_than_a_part_comes_whole_and_compressed() {
+    let api = Api::start().await;
+    for i in 0..12 {
+        let mut object = secret(&format!("c{i:02}"));
+        object["data"]["k"] = json!("x".repeat(200_000));
+        api.post(SECRETS, &object).await.expect(201);
+    }
+    let rows = |body: &Value, key: &str| body[key].as_array().unwrap().len();
+    let plain = api.get(SECRETS).await.expect(200).body;
+    assert_eq!((rows(&plain, "items"), plain["kind"].as_str()), (12, Some("SecretList")));
+    let paged = api.get(&format!("{SECRETS}?limit=11")).await.expect(200).body;
+    assert_eq!((rows(&paged, "items"), &paged["metadata"]["remainingItemCount"]), (11, &json!(1)));
+    assert!(paged["metadata"]["continue"].is_string());
+    assert_eq!(rows(&api.get_as(SECRETS, TABLE).await.expect(200).body, "rows"), 12);
+    let packed = common::answer(api.request("GET", SECRETS).header("accept-encoding", "gzip")).await;
+    assert_eq!(packed.headers["content-encoding"], "gzip");
+    assert!(packed.text.len() < 100_000);
+}
+
+#[tokio::test]
+async fn a_token_whose_revision_is_gone_offers_another() {
+    let api = Api::start().await;
+    for name in ["a", "b", "c"] {
+        api.post(SECRETS, &secret(name)).await.expect(201);
+    }
+    let page = api.get(&format!("{SECRETS}?limit=1")).await.expect(200);
+    let token = page.body["metadata"]["continue"].as_str().unwrap().to_owned();
+    api.post(SECRETS, &secret("d")).await.expect(201);
+    let rest = api.get(&format!("{SECRETS}?continue={token}")).await.expect(200);
+    assert_eq!(rest.body["items"].as_array().unwrap().len(), 2);
+    api.merge(&format!("{SECRETS}/d"), &json!({"data": {"k": "dw=="}})).await.expect(200);
+    api.server.forget_history().await;
+    let gone = api.get(&format!("{SECRETS}?limit=1&continue={token}")).await.expect(410);
+    assert_eq!(gone.body["reason"], "Expired");
+    let other = gone.body["metadata"]["continue"].as_str().unwrap();
+    let rest = api.get(&format!("{SECRETS}?continue={other}")).await.expect(200);
+    assert_eq!(rest.body["items"].as_array().unwrap().len(), 3);
+    let old = page.version() - 1;
+    let gone = api.get(&format!("{SECRETS}?resourceVersion={old}&resourceVersionMatch=Exact")).await.expect(410);
+    assert_eq!(gone.message(), "The resourceVersion for the provided list is too old.");
+}
+
+#[tokio::test]
+async fn a_deletion_by_selection_shows_the_object_as_it_was_selected() {
+    let api = Api::with_kinds().await;
+    let rev = api.get(WIDGETS).await.version();
+    let path = format!("{WIDGETS}?watch=1&resourceVersion={rev}&fieldSelector=spec.color%3Dred");
+    let mut red = Stream::open(&api, &path, "application/json").await;
+    api.post(WIDGETS, &widget("a", json!({"color": "red"}))).await.expect(201);
+    let left = api.merge(&format!("{WIDGETS}/a"), &json!({"spec": {"color": "blue"}})).await.expect(200).version();
+    assert_eq!(red.named().await, event("ADDED", "a"));
+    let gone = red.next().await.unwrap();
+    assert_eq!((&gone["type"], &gone["object"]["spec"]["color"]), (&json!("DELETED"), &json!("red")));
+    assert_eq!(gone["object"]["metadata"]["resourceVersion"], left.to_string());
+}
+
+#[tokio::test]
+async fn a_watch_of_the_future_waits_and_with_initial_events_is_refused_in_the_stream() {
+    let api = Api::start().await;
+    let path = format!("{SECRETS}?watch=1&resourceVersion=100000");
+    let mut quiet = Stream::open(&api, &format!("{path}&timeoutSeconds=1"), "application/json").await;
+    api.post(SECRETS, &secret("a")).await.expect(201);
+    assert_eq!(quiet.next().await, None);
+    let path = format!("{path}&sendInitialEvents=true&resourceVersionMatch=NotOlderThan");
+    let mut refused = Stream::open(&api, &path, "application/json").await;
+    let told = refused.next().await.unwrap();
+    assert_eq!((&told["type"], &told["object"]["code"]), (&json!("ERROR"), &json!(504)));
+    assert_eq!(refused.next().await, None);
+}
+
+#[tokio::test]
+async fn a_bookmark_ends_the_initial_events_of_a_plain_watch_and_comes_before_its_end() {
+    let api = Api::start().await;
+    let rev = api.post(SECRETS, &secret("a")).await.expect(201).version();
+    let path = format!("{SECRETS}?watch=1&allowWatchBookmarks=true&timeoutSeconds=3");
+    let mut stream = Stream::open(&api, &path, "application/json").await;
+    assert_eq!(stream.named().await, event("ADDED", "a"));
+    let first = stream.next().await.unwrap();
+    assert_eq!(first["object"]["metadata"]["annotations"]["k8s.io/initial-events-end"], "true");
+    let last = stream.next().await.unwrap();
+    assert_eq!(last["type"], "BOOKMARK");
+    assert!(last["object"]["metadata"]["resourceVersion"].as_str().unwrap().parse::<u64>().unwrap() >= rev);
+    assert_eq!(stream.next().await, None);
 }
 
 #[tokio::test]
@@ -250,4 +366,33 @@ async fn discovery_in_both_forms() {
     assert!(document["components"]["schemas"]["io.metal3.v1alpha1.BareMetalHost"]["properties"]["spec"].is_object());
     let v2 = api.get_as("/openapi/v2", "application/json").await.expect(200).body;
     assert!(v2["definitions"]["io.metal3.v1alpha1.BareMetalHost"].is_object());
+}
+
+#[tokio::test]
+async fn health_is_told_check_by_check_and_metrics_count() {
+    let api = Api::start().await;
+    let told = api.get("/readyz?verbose").await.expect(200).text;
+    assert_eq!(told, "[+]ping ok\n[+]log ok\n[+]storage ok\n[+]shutdown ok\nreadyz check passed\n");
+    assert_eq!(api.get("/livez/storage").await.expect(200).text, "ok");
+    api.get("/livez/none").await.expect(404);
+    api.post(CONFIGMAPS, &configmap("a")).await.expect(201);
+    let metrics = api.get("/metrics").await.expect(200).text;
+    for wanted in [
+        "apiserver_request_total{code=\"201\",component=\"apiserver\",dry_run=\"\",group=\"\",resource=\"configmaps\",scope=\"namespace\",subresource=\"\",verb=\"POST\",version=\"v1\"} 1\n",
+        "apiserver_request_duration_seconds_bucket{component=\"apiserver\"",
+        "apiserver_current_inflight_requests{request_kind=\"readOnly\"} 1\n",
+        "apiserver_storage_objects{resource=\"namespaces\"}",
+        "process_resident_memory_bytes ",
+    ] {
+        assert!(metrics.contains(wanted), "{wanted} is not in\n{metrics}");
+    }
+    let answer = api.get(CONFIGMAPS).await;
+    assert_eq!(answer.headers["cache-control"], "no-cache, private");
+    assert!(answer.headers.contains_key("audit-id"));
+    let refused = api.get(&format!("{CONFIGMAPS}?timeout=x")).await.expect(400);
+    assert!(refused.message().starts_with("invalid timeout specified in the request URL"), "{}", refused.text);
+    let large =
+        api.request("POST", CONFIGMAPS).header("content-type", "application/json").body("x".repeat(3 << 20 | 1));
+    let large = common::answer(large).await.expect(413);
+    assert_eq!(large.message(), "Request entity too large: limit is 3145728");
 }

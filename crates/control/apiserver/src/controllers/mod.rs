@@ -22,7 +22,7 @@ use crate::object::Object;
 use crate::route::Verb;
 use crate::selectors::Selector;
 use crate::status::{ApiError, ApiResult};
-use crate::store::{Event, EventsError, ListQuery};
+use crate::store::{Event, EventsError, Frames, ListQuery};
 use crate::verbs::{Backend, Change, Stored, store_failed};
 
 /// Namespaces that are always there.
@@ -155,6 +155,7 @@ async fn scan(
                     name: row.name,
                     deleted: false,
                     body: row.body,
+                    frames: Frames::default(),
                 };
                 collector.see(backend, &event);
                 ends.see(&event);
@@ -181,24 +182,56 @@ async fn expire(backend: Arc<Backend>) {
     }
 }
 
+/// Which revision was the newest five minutes ago.
+#[derive(Default)]
+struct Window {
+    marks: VecDeque<(Instant, u64)>,
+}
+
+impl Window {
+    /// Notes the newest revision at `now`; gives the one that history may be forgotten up to.
+    fn pass(&mut self, now: Instant, newest: u64) -> Option<u64> {
+        self.marks.push_back((now, newest));
+        let mut upto = None;
+        while let Some((_, rev)) = self.marks.front().filter(|(at, _)| now.duration_since(*at) >= HISTORY) {
+            upto = Some(*rev);
+            self.marks.pop_front();
+        }
+        upto
+    }
+}
+
 async fn compact(backend: Arc<Backend>) {
-    let mut marks: VecDeque<(Instant, u64)> = VecDeque::new();
+    let mut window = Window::default();
     loop {
         tokio::select! {
             () = backend.stop.cancelled() => return,
             () = tokio::time::sleep(COMPACT_EVERY) => {}
         }
-        marks.push_back((Instant::now(), backend.store.revision()));
-        let mut upto = None;
-        while let Some((at, rev)) = marks.front().copied().filter(|(at, _)| at.elapsed() >= HISTORY) {
-            let _ = at;
-            upto = Some(rev);
-            marks.pop_front();
-        }
-        if let Some(rev) = upto
+        if let Some(rev) = window.pass(Instant::now(), backend.store.revision())
             && let Err(error) = backend.store.compact(rev).await
         {
             tracing::warn!(%error, "history could not be compacted");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn history_of_five_minutes_is_kept() {
+        let mut window = Window::default();
+        let start = Instant::now();
+        let at = |seconds: u64| start + Duration::from_secs(seconds);
+        for step in 0..10 {
+            assert_eq!(window.pass(at(step * 30), step), None);
+        }
+        assert_eq!(window.pass(at(300), 10), Some(0));
+        assert_eq!(window.pass(at(330), 11), Some(1));
+        // After a pause, what is old enough goes at once.
+        assert_eq!(window.pass(at(3000), 12), Some(11));
+        assert_eq!(window.pass(at(3001), 12), None);
     }
 }

@@ -4,20 +4,25 @@
 //! never go back. The writer thread drains its queue, checks each write against the present revision of its key, commits
 //! all of them with one sync and only then acknowledges and publishes them. Readers use connections of their own and see
 //! committed revisions only. What watchers missed in memory they read from the rows, until compaction.
+//!
+//! A full disk or a full file refuses writes and nothing else; a failed sync ends writing until the next start, because
+//! nobody knows then what is on the disk.
 
+mod backup;
 mod sqlite;
 mod watch;
 mod writer;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot, watch as latest};
 
+pub use backup::{BackupError, backup, restore};
 pub use sqlite::{Cursor, ListPage, ListQuery};
-pub use watch::{Event, EventsError};
+pub use watch::{Event, EventsError, Frames};
 
 use sqlite::Readers;
 use watch::Ring;
@@ -27,6 +32,10 @@ use writer::Command;
 const RING_BYTES: usize = 4 << 20;
 /// Writes that may wait for the writer before callers have to.
 const QUEUE: usize = 1024;
+
+/// Size of the file in bytes from which on no more is stored, unless [`Store::open_limited`] says otherwise. It can
+/// still be deleted from, and compaction makes room.
+pub const SIZE_LIMIT: u64 = 8 << 30;
 
 /// Reads at once; each has a connection and a thread.
 const READERS: usize = 8;
@@ -104,9 +113,17 @@ pub enum WriteError {
     /// The guard does not hold.
     #[error("a condition of the write does not hold any more")]
     Guard,
-    /// The disk or the file's limit is full.
-    #[error("the data folder is full: free space and try again")]
+    /// The disk is full.
+    #[error("the disk of the data folder is full: free space and try again")]
     Full,
+    /// The file has reached its limit.
+    #[error(
+        "the store has reached its size limit of {limit} bytes: delete objects, and wait five minutes for the room"
+    )]
+    Limit {
+        /// The limit in bytes.
+        limit: u64,
+    },
     /// SQLite failed; nothing was acknowledged.
     #[error("the store could not write: {0}")]
     Failed(String),
@@ -155,6 +172,11 @@ struct Shared {
     readers: Readers,
     reading: tokio::sync::Semaphore,
     published: latest::Sender<u64>,
+    /// Set for good when a sync failed.
+    broken: AtomicBool,
+    /// Size from which on nothing is stored any more, in bytes.
+    limit: u64,
+    file: PathBuf,
 }
 
 /// Handle to the store; cheap to clone.
@@ -167,6 +189,11 @@ pub struct Store {
 impl Store {
     /// Opens or creates `file` and starts the writer thread.
     pub fn open(file: &Path) -> Result<Self, StoreError> {
+        Self::open_limited(file, SIZE_LIMIT)
+    }
+
+    /// As [`Store::open`], with another limit of the file's size in bytes.
+    pub fn open_limited(file: &Path, limit: u64) -> Result<Self, StoreError> {
         let (connection, opened) = sqlite::open_writer(file)?;
         let (published, _) = latest::channel(opened.revision);
         let shared = Arc::new(Shared {
@@ -175,6 +202,9 @@ impl Store {
             readers: Readers::new(file.to_owned()),
             reading: tokio::sync::Semaphore::new(READERS),
             published,
+            broken: AtomicBool::new(false),
+            limit,
+            file: file.to_owned(),
         });
         let (queue, commands) = mpsc::channel(QUEUE);
         let for_writer = Arc::clone(&shared);
@@ -183,6 +213,21 @@ impl Store {
             .spawn(move || writer::run(connection, opened.revision, commands, &for_writer))
             .map_err(|e| StoreError::Thread(e.to_string()))?;
         Ok(Self { shared, queue })
+    }
+
+    /// Whether writes can succeed: false once a sync failed, or after the end.
+    pub fn takes_writes(&self) -> bool {
+        !self.shared.broken.load(Ordering::Acquire) && !self.queue.is_closed()
+    }
+
+    /// Size of the file in bytes, without what is not yet moved into it from its log.
+    pub fn file_size(&self) -> u64 {
+        std::fs::metadata(&self.shared.file).map_or(0, |m| m.len())
+    }
+
+    /// Objects by storage name of their resource.
+    pub async fn object_counts(&self) -> Result<Vec<(String, u64)>, StoreError> {
+        self.read("count", Readers::object_counts).await
     }
 
     /// The newest committed revision.

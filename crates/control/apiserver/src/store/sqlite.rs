@@ -5,15 +5,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
 
-use super::watch::BATCH;
+use super::watch::{BATCH, Frames};
 use super::{Event, Key, Row, StoreError};
 
-/// Version of the tables below, kept in `user_version`.
-const FORMAT: i64 = 1;
+/// Version of the tables below, kept in `user_version`. Format 1 had namespaces without the slash.
+pub(super) const FORMAT: i64 = 2;
 /// Connections kept open for readers.
 const KEPT_READERS: usize = 4;
+/// Bytes of bodies after which a page of a list ends early.
+const PAGE_BYTES: usize = 1 << 20;
 
 const TABLES: &str = "
 CREATE TABLE IF NOT EXISTS rows (
@@ -26,10 +29,29 @@ CREATE TABLE IF NOT EXISTS current (
 CREATE TABLE IF NOT EXISTS marks (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
 ";
 
+/// The newest revision of the file.
+const NEWEST: &str = "SELECT max(coalesce((SELECT max(rev) FROM rows), 0),
+                                 coalesce((SELECT value FROM marks WHERE name='compacted'), 0))";
+
 /// What the file said when it was opened.
 pub(super) struct Opened {
     pub(super) revision: u64,
     pub(super) compacted: u64,
+}
+
+/// A namespace as it stands in the file: with a slash, so that keys sort as kube-apiserver's do, where a namespace and
+/// a name are one text (`x-y/a` comes before `x/a`).
+pub(super) fn stored_ns(ns: &str) -> String {
+    if ns.is_empty() { String::new() } else { format!("{ns}/") }
+}
+
+/// The namespace of a row of the file.
+fn ns_of(row: &rusqlite::Row<'_>, column: usize) -> rusqlite::Result<String> {
+    let mut ns: String = row.get(column)?;
+    if ns.ends_with('/') {
+        ns.pop();
+    }
+    Ok(ns)
 }
 
 /// SQLite integers are signed; revisions never reach the sign.
@@ -58,6 +80,8 @@ pub(super) fn open_writer(file: &Path) -> Result<(Connection, Opened), StoreErro
     })?;
     let connection = Connection::open(file).map_err(failed("open"))?;
     connection.busy_timeout(Duration::from_secs(10)).map_err(failed("open"))?;
+    // After a failed sync the log must stay as it is: the next start checks each of its frames.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).map_err(failed("open"))?;
     let format: i64 = connection.query_row("PRAGMA user_version", [], |r| r.get(0)).map_err(failed("format check"))?;
     if format > FORMAT {
         return Err(StoreError::Format { found: format, known: FORMAT });
@@ -65,11 +89,17 @@ pub(super) fn open_writer(file: &Path) -> Result<(Connection, Opened), StoreErro
     connection
         .execute_batch(
             "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA cache_size=-4096; PRAGMA temp_store=MEMORY;
-             PRAGMA journal_size_limit=16777216;",
+             PRAGMA journal_size_limit=16777216; PRAGMA wal_autocheckpoint=0;",
         )
         .map_err(failed("set-up"))?;
-    connection.execute_batch(TABLES).map_err(failed("set-up"))?;
-    connection.pragma_update(None, "user_version", FORMAT).map_err(failed("set-up"))?;
+    let mut upgrade = format!("BEGIN IMMEDIATE; {TABLES}");
+    if format == 1 {
+        upgrade.push_str(
+            "UPDATE rows SET ns = ns || '/' WHERE ns <> ''; UPDATE current SET ns = ns || '/' WHERE ns <> '';",
+        );
+    }
+    upgrade.push_str(&format!("PRAGMA user_version={FORMAT}; COMMIT;"));
+    connection.execute_batch(&upgrade).map_err(failed("set-up"))?;
     let newest: i64 = connection
         .query_row("SELECT coalesce(max(rev), 0) FROM rows", [], |r| r.get(0))
         .map_err(failed("read of the newest revision"))?;
@@ -147,7 +177,7 @@ impl Readers {
                  WHERE k.resource=?1 AND k.ns=?2 AND k.name=?3",
             )?;
             statement
-                .query_row(params![&*key.resource, key.ns, key.name], |r| {
+                .query_row(params![&*key.resource, stored_ns(&key.ns), key.name], |r| {
                     Ok(Row { ns: key.ns.clone(), name: key.name.clone(), rev: unsql(r.get(0)?), body: blob(r, 1)? })
                 })
                 .optional()
@@ -163,12 +193,7 @@ impl Readers {
     pub(super) fn list(&self, query: &ListQuery) -> rusqlite::Result<ListPage> {
         self.with(|c| {
             let transaction = c.unchecked_transaction()?;
-            let newest: i64 = transaction
-                .prepare_cached(
-                    "SELECT max(coalesce((SELECT max(rev) FROM rows), 0),
-                                 coalesce((SELECT value FROM marks WHERE name='compacted'), 0))",
-                )?
-                .query_row([], |r| r.get(0))?;
+            let newest: i64 = transaction.prepare_cached(NEWEST)?.query_row([], |r| r.get(0))?;
             let rev = query.at.unwrap_or(unsql(newest));
             let (ns, name) = query.after.clone().unwrap_or_default();
             let source = if query.at.is_none_or(|at| at == unsql(newest)) {
@@ -182,38 +207,73 @@ impl Readers {
                     GROUP BY ns, name) g
                  JOIN rows r ON r.rev = g.rev WHERE r.deleted=0 ORDER BY g.ns, g.name LIMIT ?6"
             };
-            let start = match (&query.ns, &query.after) {
+            let only = query.ns.as_deref().map(stored_ns);
+            let start = match (&only, &query.after) {
                 (Some(only), None) => (only.clone(), String::new()),
-                _ => (ns, name),
+                _ => (stored_ns(&ns), name),
             };
             let limit = query.limit.saturating_add(1);
             let mut statement = transaction.prepare_cached(source)?;
             let found = statement.query_map(
-                params![&*query.resource, start.0, start.1, query.ns, sql(rev), i64::try_from(limit).unwrap_or(-1)],
-                |r| Ok(Row { ns: r.get(0)?, name: r.get(1)?, rev: unsql(r.get(2)?), body: blob(r, 3)? }),
+                params![&*query.resource, start.0, start.1, only, sql(rev), i64::try_from(limit).unwrap_or(-1)],
+                |r| Ok(Row { ns: ns_of(r, 0)?, name: r.get(1)?, rev: unsql(r.get(2)?), body: blob(r, 3)? }),
             )?;
-            let mut rows = found.collect::<rusqlite::Result<Vec<Row>>>()?;
-            let more = rows.len() > query.limit;
-            rows.truncate(query.limit);
-            Ok(ListPage { rev, rows, more })
+            let (mut rows, mut bytes) = (Vec::new(), 0);
+            for row in found {
+                if rows.len() >= query.limit || bytes > PAGE_BYTES {
+                    return Ok(ListPage { rev, rows, more: true });
+                }
+                let row = row?;
+                bytes += row.body.len();
+                rows.push(row);
+            }
+            Ok(ListPage { rev, rows, more: false })
         })
     }
 
     pub(super) fn count(&self, query: &ListQuery) -> rusqlite::Result<u64> {
         let (ns, name) = query.after.clone().unwrap_or_default();
         self.with(|c| {
-            c.prepare_cached(
-                "SELECT count(*) FROM current WHERE resource=?1 AND (ns, name) > (?2, ?3) AND (?4 IS NULL OR ns=?4)",
-            )?
-            .query_row(params![&*query.resource, ns, name, query.ns], |r| r.get::<_, i64>(0))
-            .map(unsql)
+            let transaction = c.unchecked_transaction()?;
+            let newest: i64 = transaction.prepare_cached(NEWEST)?.query_row([], |r| r.get(0))?;
+            let source = if query.at.is_none_or(|at| at == unsql(newest)) {
+                "SELECT count(*) FROM current
+                 WHERE resource=?1 AND (ns, name) > (?2, ?3) AND (?4 IS NULL OR ns=?4) AND ?5 >= 0"
+            } else {
+                "SELECT count(*) FROM (
+                    SELECT max(rev) AS rev FROM rows INDEXED BY rows_by_key
+                    WHERE resource=?1 AND (ns, name) > (?2, ?3) AND (?4 IS NULL OR ns=?4) AND rev <= ?5
+                    GROUP BY ns, name) g
+                 JOIN rows r ON r.rev = g.rev WHERE r.deleted=0"
+            };
+            transaction
+                .prepare_cached(source)?
+                .query_row(
+                    params![
+                        &*query.resource,
+                        stored_ns(&ns),
+                        name,
+                        query.ns.as_deref().map(stored_ns),
+                        sql(query.at.unwrap_or(unsql(newest)))
+                    ],
+                    |r| r.get::<_, i64>(0),
+                )
+                .map(unsql)
         })
     }
 
     pub(super) fn resources_in_use(&self, ns: Option<&str>) -> rusqlite::Result<Vec<String>> {
         self.with(|c| {
             c.prepare_cached("SELECT DISTINCT resource FROM current WHERE ?1 IS NULL OR ns=?1")?
-                .query_map([ns], |r| r.get(0))?
+                .query_map([ns.map(stored_ns)], |r| r.get(0))?
+                .collect()
+        })
+    }
+
+    pub(super) fn object_counts(&self) -> rusqlite::Result<Vec<(String, u64)>> {
+        self.with(|c| {
+            c.prepare_cached("SELECT resource, count(*) FROM current GROUP BY resource")?
+                .query_map([], |r| Ok((r.get(0)?, unsql(r.get(1)?))))?
                 .collect()
         })
     }
@@ -221,7 +281,7 @@ impl Readers {
     pub(super) fn events_after(&self, resource: &Arc<str>, rev: u64) -> rusqlite::Result<(Vec<Arc<Event>>, u64)> {
         self.with(|c| {
             let transaction = c.unchecked_transaction()?;
-            let newest: i64 = transaction.query_row("SELECT coalesce(max(rev), 0) FROM rows", [], |r| r.get(0))?;
+            let newest: i64 = transaction.prepare_cached(NEWEST)?.query_row([], |r| r.get(0))?;
             let mut statement = transaction.prepare_cached(
                 "SELECT rev, resource, ns, name, prev, deleted, body FROM rows
                  WHERE rev > ?1 AND (resource=?2 OR ?2='') ORDER BY rev LIMIT ?3",
@@ -232,11 +292,12 @@ impl Readers {
                 Ok(Arc::new(Event {
                     rev: unsql(r.get(0)?),
                     resource: if *name == **resource { Arc::clone(resource) } else { name.into() },
-                    ns: r.get(2)?,
+                    ns: ns_of(r, 2)?,
                     name: r.get(3)?,
                     prev: unsql(r.get(4)?),
                     deleted: r.get(5)?,
                     body: blob(r, 6)?,
+                    frames: Frames::default(),
                 }))
             })?;
             let events = found.collect::<rusqlite::Result<Vec<_>>>()?;

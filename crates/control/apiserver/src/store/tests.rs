@@ -95,3 +95,72 @@ async fn many_writers_share_commits_and_all_are_kept() {
     let again = Store::open(&dir.path().join("s.db")).unwrap();
     assert_eq!(again.list(ListQuery { limit: 1000, ..all(None) }).await.unwrap().rows.len(), 300);
 }
+
+#[tokio::test]
+async fn a_backup_of_a_running_store_is_restored_beyond_all_revisions() {
+    let (dir, store) = open();
+    store.write(put("x", Expect::Absent, "1")).await.unwrap();
+    store.write(put("y", Expect::Absent, "2")).await.unwrap();
+    let gone = Write { op: Op::Delete(Bytes::from_static(b"2")), ..put("y", Expect::Rev(2), "") };
+    store.write(gone).await.unwrap();
+    let (file, saved) = (dir.path().join("s.db"), dir.path().join("saved"));
+    backup(&file, &saved).unwrap();
+    assert!(matches!(backup(&file, &saved), Err(BackupError::File { what: "making", .. })));
+    store.write(put("x", Expect::Rev(1), "after")).await.unwrap();
+    store.close().await;
+    restore(&file, &saved).unwrap();
+    let again = Store::open(&file).unwrap();
+    assert_eq!(again.get(&key("x")).await.unwrap().unwrap().body, "1");
+    assert_eq!(again.list(all(None)).await.unwrap().rows.len(), 1);
+    assert!(again.revision() > 1_000_000);
+    assert_eq!(again.compacted(), again.revision());
+    let resource: Arc<str> = "things".into();
+    assert!(matches!(again.events_after(&resource, 4).await, Err(EventsError::Compacted { .. })));
+    let next = again.write(put("z", Expect::Absent, "3")).await.unwrap();
+    assert_eq!(next, again.compacted() + 1);
+    assert!(dir.path().join("s.db.old").exists());
+    std::fs::write(dir.path().join("junk"), "no store at all, but long enough to be looked at").unwrap();
+    assert!(matches!(restore(&file, &dir.path().join("junk")), Err(BackupError::NotABackup { .. })));
+}
+
+#[tokio::test]
+async fn a_store_at_its_limit_can_be_read_and_deleted_from() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open_limited(&dir.path().join("s.db"), 400_000).unwrap();
+    let body = Bytes::from(vec![b'x'; 20_000]);
+    let mut stored = Vec::new();
+    let refused = loop {
+        let name = format!("n{}", stored.len());
+        let write = Write { key: key(&name), expect: Expect::Absent, op: Op::Put(body.clone()), guard: None };
+        match store.write(write).await {
+            Ok(rev) => stored.push((name, rev)),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(refused, WriteError::Limit { limit: 400_000 });
+    assert!((10..40).contains(&stored.len()), "{}", stored.len());
+    assert_eq!(store.list(all(None)).await.unwrap().rows.len(), stored.len());
+    for (name, rev) in stored.drain(..10) {
+        let gone = Write { key: key(&name), expect: Expect::Rev(rev), op: Op::Delete(body.clone()), guard: None };
+        store.write(gone).await.unwrap();
+    }
+    store.compact(store.revision()).await.unwrap();
+    assert!(store.write(put("again", Expect::Absent, "1")).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_file_of_the_first_format_is_brought_up_to_date() {
+    let (dir, store) = open();
+    store.write(put("x", Expect::Absent, "1")).await.unwrap();
+    store.close().await;
+    let file = dir.path().join("s.db");
+    let old = rusqlite::Connection::open(&file).unwrap();
+    old.execute_batch("UPDATE rows SET ns='a'; UPDATE current SET ns='a'; PRAGMA user_version=1;").unwrap();
+    drop(old);
+    let again = Store::open(&file).unwrap();
+    assert_eq!(again.get(&key("x")).await.unwrap().unwrap().body, "1");
+    let newer = rusqlite::Connection::open(&file).unwrap();
+    newer.execute_batch("PRAGMA user_version=99;").unwrap();
+    drop(newer);
+    assert!(matches!(Store::open(&file), Err(StoreError::Format { found: 99, .. })));
+}

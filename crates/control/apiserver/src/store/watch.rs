@@ -1,7 +1,7 @@
 //! Recent events in memory, bounded in bytes. Watchers are cursors into it: a slow one costs nothing.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use bytes::Bytes;
 
@@ -25,6 +25,36 @@ pub struct Event {
     pub deleted: bool,
     /// Encoded object.
     pub body: Bytes,
+    /// What watchers get of it.
+    pub frames: Frames,
+}
+
+/// Forms of an event that are kept with it; more are encoded for each watcher.
+const FORMS: usize = 4;
+
+/// An event as watchers get it, encoded once for each form and shared by all who want that form.
+#[derive(Debug, Default)]
+pub struct Frames(Mutex<Vec<(Arc<str>, &'static str, Bytes)>>);
+
+impl Frames {
+    /// The frame of this form (version, media type, shape) and event type; made by `encode` if nobody had it before.
+    pub fn get<E>(
+        &self,
+        form: &Arc<str>,
+        kind: &'static str,
+        encode: impl FnOnce() -> Result<Bytes, E>,
+    ) -> Result<Bytes, E> {
+        // Held while encoding: others who want the same frame would only do the same work.
+        let mut made = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((.., frame)) = made.iter().find(|(f, k, _)| f == form && *k == kind) {
+            return Ok(frame.clone());
+        }
+        let frame = encode()?;
+        if made.len() < FORMS {
+            made.push((Arc::clone(form), kind, frame.clone()));
+        }
+        Ok(frame)
+    }
 }
 
 /// History could not be read.

@@ -5,7 +5,8 @@ use std::sync::atomic::Ordering;
 use rusqlite::{Connection, ErrorCode, OptionalExtension, Transaction, TransactionBehavior, params};
 use tokio::sync::{mpsc, oneshot};
 
-use super::sqlite::{sql, unsql};
+use super::sqlite::{sql, stored_ns, unsql};
+use super::watch::Frames;
 use super::{Event, Expect, Guard, Key, Op, Shared, Write, WriteError};
 
 /// Writes that share one commit at most.
@@ -14,6 +15,10 @@ const GROUP: usize = 512;
 const GROUP_BYTES: usize = 8 << 20;
 /// Revisions compacted per step.
 const STEP: u64 = 500;
+/// Bytes written after which the log is moved into the file.
+const CHECKPOINT_BYTES: usize = 4 << 20;
+/// What a row costs beside its body, about.
+const ROW_BYTES: usize = 8 << 10;
 
 /// What the writer can be asked.
 pub(super) enum Command {
@@ -29,20 +34,23 @@ struct Writer<'a> {
     connection: Connection,
     revision: u64,
     shared: &'a Shared,
-    broken: bool,
+    /// Bytes written since the log was moved into the file, about.
+    logged: usize,
 }
 
 type Waiting = (oneshot::Sender<Result<u64, WriteError>>, Result<u64, WriteError>);
 
 /// Runs until told to stop or until all handles are gone.
 pub(super) fn run(connection: Connection, revision: u64, mut commands: mpsc::Receiver<Command>, shared: &Shared) {
-    let mut writer = Writer { connection, revision, shared, broken: false };
+    let mut writer = Writer { connection, revision, shared, logged: 0 };
     let mut next = commands.blocking_recv();
     while let Some(command) = next.take() {
         match command {
             Command::Stop(done) => {
                 commands.close();
-                let _ = writer.connection.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)");
+                if !writer.broken() {
+                    let _ = writer.connection.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)");
+                }
                 let _ = done.send(());
                 return;
             }
@@ -68,6 +76,9 @@ pub(super) fn run(connection: Connection, revision: u64, mut commands: mpsc::Rec
                 writer.commit(group);
             }
         }
+        if writer.logged >= CHECKPOINT_BYTES {
+            writer.checkpoint();
+        }
         if next.is_none() {
             next = commands.blocking_recv();
         }
@@ -81,8 +92,29 @@ fn size(write: &Write) -> usize {
 }
 
 impl Writer<'_> {
+    fn broken(&self) -> bool {
+        self.shared.broken.load(Ordering::Acquire)
+    }
+
+    /// Moves the log into the file. After commits are acknowledged, so that nobody waits for it.
+    fn checkpoint(&mut self) {
+        self.logged = 0;
+        let moved = self.connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
+        if let Err(error) = moved {
+            // The log still holds everything: with a full disk, the next one tries again.
+            note(self.shared, &error, true);
+        }
+    }
+
+    /// Whether the file has room for more objects.
+    fn has_room(&self) -> rusqlite::Result<bool> {
+        let number = |pragma: &str| self.connection.query_row(pragma, [], |r| r.get::<_, i64>(0)).map(unsql);
+        let used = number("PRAGMA page_count")?.saturating_sub(number("PRAGMA freelist_count")?);
+        Ok(used.saturating_mul(number("PRAGMA page_size")?) < self.shared.limit)
+    }
+
     fn commit(&mut self, group: Vec<(Write, oneshot::Sender<Result<u64, WriteError>>)>) {
-        if self.broken {
+        if self.broken() {
             for (_, reply) in group {
                 let _ = reply.send(Err(WriteError::Stopped));
             }
@@ -118,16 +150,22 @@ impl Writer<'_> {
         let mut events = Vec::with_capacity(group.len());
         let mut revision = self.revision;
         let mut failure = None;
+        let room = self.has_room().unwrap_or(true);
+        let mut cause = None;
         let begun = self.connection.transaction_with_behavior(TransactionBehavior::Immediate);
         let transaction = match begun {
             Ok(transaction) => Some(transaction),
             Err(error) => {
                 failure = Some(translate(&error));
+                cause = Some(error);
                 None
             }
         };
         for (write, reply) in group {
             let result = match (&transaction, &failure) {
+                (_, None) if !room && matches!(write.op, Op::Put(_)) => {
+                    Err(WriteError::Limit { limit: self.shared.limit })
+                }
                 (Some(open), None) => match apply(open, write, revision + 1) {
                     Ok(Ok(event)) => {
                         revision += 1;
@@ -136,35 +174,38 @@ impl Writer<'_> {
                     }
                     Ok(Err(refused)) => Err(refused),
                     Err(error) => {
-                        let error = translate(&error);
-                        failure = Some(error.clone());
-                        Err(error)
+                        let told = translate(&error);
+                        failure = Some(told.clone());
+                        cause = Some(error);
+                        Err(told)
                     }
                 },
                 _ => Err(WriteError::Stopped),
             };
             waiting.push((reply, result));
         }
-        if let Some(error) = failure {
-            return Err(error);
+        let committed = match (failure, transaction) {
+            (None, Some(open)) if !events.is_empty() => open.commit(),
+            (None, _) => return Ok(events),
+            (Some(error), transaction) => {
+                drop(transaction);
+                if let Some(cause) = cause {
+                    note(self.shared, &cause, false);
+                }
+                return Err(error);
+            }
+        };
+        if let Err(error) = committed {
+            note(self.shared, &error, true);
+            return Err(translate(&error));
         }
-        if events.is_empty() {
-            return Ok(events);
-        }
-        if let Some(open) = transaction
-            && let Err(error) = open.commit()
-        {
-            let error = translate(&error);
-            // After a failed sync nobody knows what is on the disk: only a new start can read it again.
-            self.broken = !matches!(error, WriteError::Full);
-            return Err(error);
-        }
+        self.logged += events.iter().map(|event| event.body.len() + ROW_BYTES).sum::<usize>();
         self.revision = revision;
         Ok(events)
     }
 
     fn compact(&mut self, upto: u64) -> Result<bool, WriteError> {
-        if self.broken {
+        if self.broken() {
             return Err(WriteError::Stopped);
         }
         // The newest row stays: it carries the revision over a restart.
@@ -174,7 +215,11 @@ impl Writer<'_> {
             return Ok(true);
         }
         let step = upto.min(from + STEP);
-        self.compact_step(from, step).map_err(|e| translate(&e))?;
+        self.compact_step(from, step).map_err(|e| {
+            note(self.shared, &e, true);
+            translate(&e)
+        })?;
+        self.logged += ROW_BYTES * usize::try_from(step - from).unwrap_or(usize::MAX);
         self.shared.compacted.store(step, Ordering::Release);
         Ok(step == upto)
     }
@@ -198,7 +243,7 @@ impl Writer<'_> {
 fn current(transaction: &Transaction<'_>, key: &Key) -> rusqlite::Result<Option<u64>> {
     transaction
         .prepare_cached("SELECT rev FROM current WHERE resource=?1 AND ns=?2 AND name=?3")?
-        .query_row(params![&*key.resource, key.ns, key.name], |r| r.get(0))
+        .query_row(params![&*key.resource, stored_ns(&key.ns), key.name], |r| r.get(0))
         .optional()
         .map(|rev| rev.map(unsql))
 }
@@ -208,7 +253,7 @@ fn holds(transaction: &Transaction<'_>, guard: &Guard) -> rusqlite::Result<bool>
         Guard::Unchanged(key, rev) => Ok(current(transaction, key)? == Some(*rev)),
         Guard::EmptyNamespace(ns) => transaction
             .prepare_cached("SELECT NOT EXISTS (SELECT 1 FROM current WHERE ns=?1)")?
-            .query_row([ns], |r| r.get(0)),
+            .query_row([stored_ns(ns)], |r| r.get(0)),
     }
 }
 
@@ -225,6 +270,7 @@ fn apply(transaction: &Transaction<'_>, write: Write, rev: u64) -> rusqlite::Res
     {
         return Ok(Err(WriteError::Guard));
     }
+    let ns = stored_ns(&key.ns);
     let (deleted, body) = match op {
         Op::Put(body) => (false, body),
         Op::Delete(body) => (true, body),
@@ -233,20 +279,32 @@ fn apply(transaction: &Transaction<'_>, write: Write, rev: u64) -> rusqlite::Res
         .prepare_cached(
             "INSERT INTO rows (rev, resource, ns, name, prev, deleted, body) VALUES (?1,?2,?3,?4,?5,?6,?7)",
         )?
-        .execute(params![sql(rev), &*key.resource, key.ns, key.name, sql(prev.unwrap_or(0)), deleted, &body[..]])?;
+        .execute(params![sql(rev), &*key.resource, ns, key.name, sql(prev.unwrap_or(0)), deleted, &body[..]])?;
     if deleted {
         transaction.prepare_cached("DELETE FROM current WHERE resource=?1 AND ns=?2 AND name=?3")?.execute(params![
             &*key.resource,
-            key.ns,
+            ns,
             key.name
         ])?;
     } else {
         transaction
             .prepare_cached("INSERT OR REPLACE INTO current (resource, ns, name, rev) VALUES (?1,?2,?3,?4)")?
-            .execute(params![&*key.resource, key.ns, key.name, sql(rev)])?;
+            .execute(params![&*key.resource, ns, key.name, sql(rev)])?;
     }
     let Key { resource, ns, name } = key;
-    Ok(Ok(Event { rev, prev: prev.unwrap_or(0), resource, ns, name, deleted, body }))
+    Ok(Ok(Event { rev, prev: prev.unwrap_or(0), resource, ns, name, deleted, body, frames: Frames::default() }))
+}
+
+/// After a failed sync nobody knows what is on the disk: only a new start can read it again.
+fn note(shared: &Shared, error: &rusqlite::Error, committing: bool) {
+    let fatal = match error.sqlite_error_code() {
+        Some(ErrorCode::DiskFull) => false,
+        Some(ErrorCode::SystemIoFailure | ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => true,
+        _ => committing,
+    };
+    if fatal && !shared.broken.swap(true, Ordering::AcqRel) {
+        tracing::error!(%error, "the store's disk failed: nothing is written any more until the next start");
+    }
 }
 
 fn translate(error: &rusqlite::Error) -> WriteError {

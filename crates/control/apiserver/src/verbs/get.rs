@@ -1,12 +1,18 @@
 //! get: one object.
 
+use http::StatusCode;
+
+use super::options::{version, wait_for};
 use super::{Backend, Request};
 use crate::reply::{self, Response};
-use crate::status::ApiResult;
+use crate::status::{ApiError, ApiResult};
 
-/// Answers with the named object.
+/// Answers with the named object, as of the asked revision or a later one.
 pub async fn get(backend: &Backend, request: &Request) -> ApiResult<Response> {
+    let asked = version(request.query.get("resourceVersion"))
+        .map_err(|text| ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "", text))?;
+    wait_for(backend, asked).await?;
     let stored = backend.stored(&request.key()).await?.ok_or_else(|| request.not_found())?;
     let stored = backend.converted(request.resource(), stored).await?;
-    reply::stored(request, http::StatusCode::OK, &stored)
+    reply::stored(request, StatusCode::OK, &stored)
 }

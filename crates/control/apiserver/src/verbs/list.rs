@@ -1,29 +1,32 @@
 //! list: pages of objects, consistent at one revision. Objects are passed on as stored, without being parsed, unless a
-//! selector or another form of answer needs it.
+//! selector or another form of answer needs it; what does not fit into one part is read while it is sent.
 
-use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use std::sync::Arc;
+
+use bytes::Bytes;
 use http::StatusCode;
 use serde_json::{Value, json};
+use tokio::sync::mpsc;
 
-use super::{Backend, Request, store_failed};
-use crate::media::Shape;
-use crate::reply::{self, Response};
+use super::options::{Match, Options, version, wait_for};
+use super::{Backend, Request, store_failed, tokens};
+use crate::media::{Encoding, Shape};
+use crate::reply::{self, Broken, Response};
 use crate::resource::Resource;
 use crate::selectors::Selector;
 use crate::status::{ApiError, ApiResult};
-use crate::store::{Cursor, ListPage, ListQuery, Row};
+use crate::store::{Cursor, ListPage, ListQuery, Row, StoreError};
 use crate::table;
 
 /// Rows read at once.
 const CHUNK: usize = 256;
+/// Bytes of stored objects up to which an answer is made whole before it is sent.
+const WHOLE: usize = 512 << 10;
 
-/// What a list request asks for.
-struct Ask {
-    selector: Selector,
+/// Where a list begins and as of when.
+struct Begin {
     at: Option<u64>,
     after: Option<Cursor>,
-    limit: Option<usize>,
 }
 
 /// A page after the selectors.
@@ -36,130 +39,240 @@ pub struct Selected {
     pub next: Option<Cursor>,
 }
 
-/// Answers with a list.
-pub async fn list(backend: &Backend, request: &Request) -> ApiResult<Response> {
-    let resource = request.resource();
-    let ask = ask(backend, request).await?;
-    let page = backend.page(resource, &request.target.ns, &ask.selector, ask.at, ask.after, ask.limit).await?;
-    let token = page.next.as_ref().map(|next| encode_token(page.rev, next)).unwrap_or_default();
-    let mut meta = json!({"resourceVersion": page.rev.to_string()});
-    if !token.is_empty() {
-        meta["continue"] = json!(token);
-        if ask.selector.is_empty() {
-            let left = backend.count_after(resource, &request.target.ns, &page).await?;
-            meta["remainingItemCount"] = json!(left);
-        }
-    }
-    encode(request, &page, &meta)
+/// A list that is read part by part; all parts are as of one revision.
+#[derive(Clone)]
+struct Walk {
+    query: ListQuery,
+    left: Option<usize>,
+    rev: u64,
+    /// Where the next page starts, once this one is full.
+    next: Option<Cursor>,
+    done: bool,
 }
 
-fn encode(request: &Request, page: &Selected, meta: &Value) -> ApiResult<Response> {
-    let resource = request.resource();
-    let damaged = |e: serde_json::Error| ApiError::internal(format!("a stored object is damaged: {e}"));
-    match &request.accept.shape {
-        Shape::Plain => {
-            let mut body = format!(
-                "{{\"apiVersion\":\"{}\",\"kind\":\"{}\",\"metadata\":{meta},\"items\":[",
-                resource.api_version(),
-                resource.list_kind
-            )
-            .into_bytes();
-            for (at, row) in page.rows.iter().enumerate() {
-                if at > 0 {
-                    body.push(b',');
+/// Why a part of a list could not be had.
+enum Unread {
+    /// The store failed.
+    Store(StoreError),
+    /// A conversion webhook failed.
+    Converted(ApiError),
+}
+
+impl From<Unread> for ApiError {
+    fn from(error: Unread) -> Self {
+        match error {
+            Unread::Store(error) => store_failed(error),
+            Unread::Converted(error) => error,
+        }
+    }
+}
+
+impl Walk {
+    fn new(resource: &Resource, ns: &str, begin: Begin, limit: Option<usize>) -> Self {
+        let query = ListQuery {
+            resource: resource.storage.clone(),
+            ns: (!ns.is_empty()).then(|| ns.to_owned()),
+            after: begin.after,
+            at: begin.at,
+            limit: CHUNK,
+        };
+        Self { query, left: limit, rev: 0, next: None, done: false }
+    }
+
+    /// The next matching rows; there may be none although the list goes on.
+    async fn step(&mut self, backend: &Backend, resource: &Resource, selector: &Selector) -> Result<Vec<Row>, Unread> {
+        let wanted = self.left.map_or(CHUNK, |left| left.clamp(1, CHUNK));
+        self.query.limit = if selector.is_empty() { wanted } else { CHUNK };
+        let ListPage { rev, mut rows, more } = backend.store.list(self.query.clone()).await.map_err(Unread::Store)?;
+        backend.convert_rows(resource, &mut rows).await.map_err(Unread::Converted)?;
+        self.rev = rev;
+        // The rest of the list is read as of the same revision.
+        self.query.at = Some(rev);
+        let count = rows.len();
+        let mut found = Vec::with_capacity(count);
+        for (seen, row) in rows.into_iter().enumerate() {
+            self.query.after = Some((row.ns.clone(), row.name.clone()));
+            if !selector.is_empty() && !selector.matches(resource, &row.ns, &row.name, row.rev, &row.body) {
+                continue;
+            }
+            found.push(row);
+            self.left = self.left.map(|left| left - 1);
+            if self.left == Some(0) {
+                self.done = true;
+                if more || seen + 1 < count {
+                    self.next = self.query.after.clone();
                 }
-                body.extend(resource.encode_item(row.rev, &row.body).map_err(damaged)?);
+                return Ok(found);
             }
-            body.extend_from_slice(b"]}");
-            reply::bytes(request, StatusCode::OK, body)
         }
-        Shape::Partial => {
-            let items = page
-                .rows
-                .iter()
-                .map(|row| Ok(reply::partial(&resource.load(row.rev, &row.body).map_err(damaged)?)))
-                .collect::<ApiResult<Vec<Value>>>()?;
-            let list = json!({"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": meta, "items": items});
-            reply::whole(request, StatusCode::OK, &list)
-        }
-        Shape::Table(version) => {
-            let include = table::included(request.query.get("includeObject"))?;
-            let mut rows = Vec::with_capacity(page.rows.len());
-            for row in &page.rows {
-                rows.push(table::row(resource, resource.load(row.rev, &row.body).map_err(damaged)?, include));
-            }
-            let table = json!({"kind": "Table", "apiVersion": format!("meta.k8s.io/{version}"), "metadata": meta,
-                "columnDefinitions": table::columns(resource), "rows": rows});
-            reply::whole(request, StatusCode::OK, &table)
-        }
+        self.done = !more;
+        Ok(found)
     }
 }
 
-async fn ask(backend: &Backend, request: &Request) -> ApiResult<Ask> {
-    let query = &request.query;
-    let resource = request.resource();
-    let selector = Selector::parse(query.get("labelSelector"), query.get("fieldSelector"), resource)?;
-    let limit = query.number("limit")?.filter(|n| *n > 0).map(|n| usize::try_from(n).unwrap_or(usize::MAX));
-    let asked = query.get("resourceVersion");
-    let matching = query.get("resourceVersionMatch");
-    let token = query.get("continue");
-    if !token.is_empty() {
-        if !asked.is_empty() && asked != "0" {
+/// Answers with a list.
+pub async fn list(backend: &Arc<Backend>, request: &Request) -> ApiResult<Response> {
+    let resource = Arc::clone(request.resource());
+    let options = Options::read(&request.query, &resource, false)?;
+    let begin = begin(backend, request, &options).await?;
+    let ns = &request.target.ns;
+    let gone = |error: Unread, walk: &Walk| match (&error, &walk.query.after) {
+        (Unread::Store(StoreError::Compacted { .. }), Some(after)) if !options.token.is_empty() => {
+            ApiError::expired_list(tokens::encode(None, after, scoped(&resource, ns)))
+        }
+        _ => error.into(),
+    };
+    let mut walk = Walk::new(&resource, ns, begin, options.limit);
+    let (mut rows, mut bytes) = (Vec::new(), 0);
+    // Only JSON can be sent in parts: other forms are made of the whole.
+    let in_parts = request.accept.encoding == Encoding::Json && !request.accept.beta;
+    while !walk.done && (bytes < WHOLE || !in_parts) {
+        let step = walk.step(backend, &resource, &options.selector).await;
+        let found = step.map_err(|e| gone(e, &walk))?;
+        bytes += found.iter().map(|row| row.body.len()).sum::<usize>();
+        rows.extend(found);
+    }
+    // What comes after the page stands before its items: a page that is sent in parts is looked through first.
+    let mut ahead = walk.clone();
+    while !ahead.done && ahead.left.is_some() {
+        ahead.step(backend, &resource, &options.selector).await?;
+    }
+    let mut meta = json!({"resourceVersion": walk.rev.to_string()});
+    if let Some(next) = &ahead.next {
+        meta["continue"] = json!(tokens::encode(Some(walk.rev), next, scoped(&resource, ns)));
+        if options.selector.is_empty() {
+            meta["remainingItemCount"] = json!(backend.count_after(&resource, ns, next, walk.rev).await?);
+        }
+    }
+    let shape = request.accept.shape.clone();
+    let include = match shape {
+        Shape::Table(_) => table::included(request.query.get("includeObject"))?.to_owned(),
+        _ => String::new(),
+    };
+    let form = Form { resource, shape, include };
+    let mut head = form.head(&meta);
+    form.items(&mut head, &rows, true)?;
+    drop(rows);
+    if walk.done {
+        head.extend_from_slice(END);
+        return reply::bytes(request, StatusCode::OK, head);
+    }
+    let (out, parts) = mpsc::channel(2);
+    tokio::spawn(send(Arc::clone(backend), Arc::new(form), walk, options.selector, head, out));
+    Ok(reply::parts(request, parts))
+}
+
+/// Sends what is read already, then the rest as it is read. Ends without the closing brackets if that fails, which
+/// breaks the connection: the client must not take a part for the whole.
+async fn send(
+    backend: Arc<Backend>,
+    form: Arc<Form>,
+    mut walk: Walk,
+    selector: Selector,
+    head: Vec<u8>,
+    out: mpsc::Sender<Result<Bytes, Broken>>,
+) {
+    if out.send(Ok(head.into())).await.is_err() {
+        return;
+    }
+    while !walk.done {
+        let part = match walk.step(&backend, &form.resource, &selector).await {
+            Ok(rows) => {
+                let form = Arc::clone(&form);
+                let encoded = tokio::task::spawn_blocking(move || {
+                    let mut part = Vec::with_capacity(rows.iter().map(|r| r.body.len() + 160).sum());
+                    form.items(&mut part, &rows, false).map(|()| part)
+                });
+                encoded.await.map_err(|e| e.to_string()).and_then(|part| part.map_err(|e| e.message))
+            }
+            Err(error) => Err(ApiError::from(error).message),
+        };
+        let part = part.map(Bytes::from).map_err(Broken);
+        let broken = part.is_err();
+        if out.send(part).await.is_err() || broken {
+            return;
+        }
+    }
+    let _ = out.send(Ok(Bytes::from_static(END))).await;
+}
+
+/// Whether places of the list are names alone.
+fn scoped(resource: &Resource, ns: &str) -> bool {
+    !ns.is_empty() || !resource.namespaced
+}
+
+/// What stands after the items of a list.
+const END: &[u8] = b"]}";
+
+/// How a list is encoded.
+struct Form {
+    resource: Arc<Resource>,
+    shape: Shape,
+    include: String,
+}
+
+impl Form {
+    fn head(&self, meta: &Value) -> Vec<u8> {
+        let (api_version, kind, items) = match &self.shape {
+            Shape::Plain => (self.resource.api_version(), self.resource.list_kind.clone(), "\"items\":[".to_owned()),
+            Shape::Partial => {
+                ("meta.k8s.io/v1".to_owned(), "PartialObjectMetadataList".to_owned(), "\"items\":[".to_owned())
+            }
+            Shape::Table(version) => {
+                let columns = table::columns(&self.resource);
+                (
+                    format!("meta.k8s.io/{version}"),
+                    "Table".to_owned(),
+                    format!("\"columnDefinitions\":{columns},\"rows\":["),
+                )
+            }
+        };
+        format!("{{\"kind\":\"{kind}\",\"apiVersion\":\"{api_version}\",\"metadata\":{meta},{items}").into_bytes()
+    }
+
+    /// Adds items; `first` says that no item stands before them.
+    fn items(&self, out: &mut Vec<u8>, rows: &[Row], first: bool) -> ApiResult<()> {
+        let damaged = |e: serde_json::Error| ApiError::internal(format!("a stored object is damaged: {e}"));
+        for (at, row) in rows.iter().enumerate() {
+            if at > 0 || !first {
+                out.push(b',');
+            }
+            match &self.shape {
+                Shape::Plain => out.extend(self.resource.encode_item(row.rev, &row.body).map_err(damaged)?),
+                Shape::Partial => {
+                    let object = self.resource.load(row.rev, &row.body).map_err(damaged)?;
+                    serde_json::to_writer(&mut *out, &reply::partial(&object)).map_err(damaged)?;
+                }
+                Shape::Table(_) => {
+                    let object = self.resource.load(row.rev, &row.body).map_err(damaged)?;
+                    let row = table::row(&self.resource, object, &self.include);
+                    serde_json::to_writer(&mut *out, &row).map_err(damaged)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+async fn begin(backend: &Backend, request: &Request, options: &Options) -> ApiResult<Begin> {
+    if !options.token.is_empty() {
+        let resource = request.resource();
+        let token = tokens::decode(&options.token, &request.target.ns, resource.namespaced)?;
+        if !matches!(options.version.as_str(), "" | "0") {
             return Err(ApiError::bad_request("specifying resource version is not allowed when using continue"));
         }
-        let (rev, after) = decode_token(token).ok_or_else(|| ApiError::bad_request("continue key is not valid"))?;
-        if rev < backend.store.compacted() {
-            return Err(ApiError::expired(
-                "The provided continue parameter is too old to display a consistent list result. You can start a new list \
-                 without the continue parameter.",
-            ));
-        }
-        return Ok(Ask { selector, at: Some(rev), after: Some(after), limit });
+        wait_for(backend, token.rev.unwrap_or(0)).await?;
+        return Ok(Begin { at: token.rev, after: Some(token.after) });
     }
-    if !matching.is_empty() && asked.is_empty() {
-        return Err(ApiError::bad_request("resourceVersionMatch is forbidden unless resourceVersion is provided"));
-    }
-    let rev: u64 = match asked {
-        "" => 0,
-        text => text.parse().map_err(|_| {
-            ApiError::bad_request(format!("resourceVersion: Invalid value: {text:?}: must be a number"))
-        })?,
-    };
+    let rev =
+        version(&options.version).map_err(|why| ApiError::bad_request(format!("invalid resource version: {why}")))?;
     wait_for(backend, rev).await?;
-    let at = match matching {
-        "" | "NotOlderThan" => (matching.is_empty() && rev > 0 && limit.is_some()).then_some(rev),
-        "Exact" if rev > 0 => Some(rev),
-        "Exact" => {
-            return Err(ApiError::bad_request("resourceVersionMatch \"Exact\" is forbidden for resourceVersion \"0\""));
-        }
-        other => {
-            return Err(ApiError::bad_request(format!(
-                "resourceVersionMatch: Unsupported value: {other:?}: supported values: \"Exact\", \"NotOlderThan\""
-            )));
-        }
+    let exact = match options.matching {
+        Match::Exact => true,
+        Match::NotOlderThan => false,
+        Match::Unset => options.limit.is_some(),
     };
-    Ok(Ask { selector, at, after: None, limit })
-}
-
-/// Gives a revision of the near future three seconds to come, then refuses it.
-pub async fn wait_for(backend: &Backend, rev: u64) -> ApiResult<()> {
-    let mut news = backend.store.subscribe();
-    let reached = news.wait_for(|newest| *newest >= rev);
-    if tokio::time::timeout(std::time::Duration::from_secs(3), reached).await.is_err() {
-        return Err(ApiError::future_version(rev, backend.store.revision()));
-    }
-    Ok(())
-}
-
-fn encode_token(rev: u64, next: &Cursor) -> String {
-    let text = json!({"v": "meta.k8s.io/v1", "rv": rev, "ns": next.0, "start": next.1}).to_string();
-    URL_SAFE_NO_PAD.encode(text)
-}
-
-fn decode_token(token: &str) -> Option<(u64, Cursor)> {
-    let value: Value = serde_json::from_slice(&URL_SAFE_NO_PAD.decode(token.trim_end_matches('=')).ok()?).ok()?;
-    let text = |key: &str| value.get(key)?.as_str().map(str::to_owned);
-    Some((value.get("rv")?.as_u64()?, (text("ns")?, text("start")?)))
+    Ok(Begin { at: (exact && rev > 0).then_some(rev), after: None })
 }
 
 impl Backend {
@@ -173,40 +286,12 @@ impl Backend {
         after: Option<Cursor>,
         limit: Option<usize>,
     ) -> ApiResult<Selected> {
-        let mut selected = Selected { rev: 0, rows: Vec::new(), next: None };
-        let mut query = ListQuery {
-            resource: resource.storage.clone(),
-            ns: (!ns.is_empty()).then(|| ns.to_owned()),
-            after,
-            at,
-            limit: CHUNK,
-        };
-        loop {
-            let wanted = limit.map_or(CHUNK, |l| l.saturating_sub(selected.rows.len()).clamp(1, CHUNK));
-            query.limit = if selector.is_empty() { wanted } else { CHUNK };
-            let ListPage { rev, mut rows, more } = self.store.list(query.clone()).await.map_err(store_failed)?;
-            self.convert_rows(resource, &mut rows).await?;
-            selected.rev = rev;
-            // The rest of the list is read as of the same revision.
-            query.at = Some(rev);
-            let count = rows.len();
-            for (seen, row) in rows.into_iter().enumerate() {
-                let place = (row.ns.clone(), row.name.clone());
-                if selector.is_empty() || selector.matches(resource, &row.ns, &row.name, row.rev, &row.body) {
-                    selected.rows.push(row);
-                }
-                query.after = Some(place.clone());
-                if limit.is_some_and(|l| selected.rows.len() >= l) {
-                    if more || seen + 1 < count {
-                        selected.next = Some(place);
-                    }
-                    return Ok(selected);
-                }
-            }
-            if !more {
-                return Ok(selected);
-            }
+        let mut walk = Walk::new(resource, ns, Begin { at, after }, limit);
+        let mut rows = Vec::new();
+        while !walk.done {
+            rows.extend(walk.step(self, resource, selector).await?);
         }
+        Ok(Selected { rev: walk.rev, rows, next: walk.next })
     }
 
     /// All objects that match now, and the revision of that.
@@ -215,27 +300,15 @@ impl Backend {
         Ok((page.rev, page.rows))
     }
 
-    /// Objects after the page. Counted as of now: clients take it as an estimate.
-    async fn count_after(&self, resource: &Resource, ns: &str, page: &Selected) -> ApiResult<u64> {
+    /// Objects after a place, as of a revision.
+    async fn count_after(&self, resource: &Resource, ns: &str, place: &Cursor, rev: u64) -> ApiResult<u64> {
         let query = ListQuery {
             resource: resource.storage.clone(),
             ns: (!ns.is_empty()).then(|| ns.to_owned()),
-            after: page.next.clone(),
-            at: None,
+            after: Some(place.clone()),
+            at: Some(rev),
             limit: 0,
         };
         self.store.count(query).await.map_err(store_failed)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn tokens_read_back_and_rubbish_does_not() {
-        let next = ("a".to_owned(), "b\"c".to_owned());
-        assert_eq!(decode_token(&encode_token(7, &next)), Some((7, next)));
-        assert_eq!(decode_token("rubbish"), None);
     }
 }

@@ -7,9 +7,11 @@ pub mod delete;
 pub mod get;
 pub mod list;
 pub mod names;
+pub mod options;
 pub mod patch;
 pub mod scale;
 pub mod strategy;
+pub mod tokens;
 pub mod update;
 pub mod watch;
 
@@ -337,9 +339,7 @@ impl Backend {
 /// A failed read.
 pub fn store_failed(error: StoreError) -> ApiError {
     match error {
-        StoreError::Compacted { asked, oldest } => {
-            ApiError::expired(format!("The resourceVersion for the provided list is too old: {asked} ({oldest})"))
-        }
+        StoreError::Compacted { .. } => ApiError::expired("The resourceVersion for the provided list is too old."),
         other => {
             use std::error::Error as _;
             let cause = other.source().map(|s| format!(": {s}")).unwrap_or_default();
@@ -364,6 +364,9 @@ pub fn write_failed(error: WriteError) -> ApiError {
             "ServiceUnavailable",
             "the server takes no more writes: it is stopping, or its disk failed",
         ),
+        full @ (WriteError::Full | WriteError::Limit { .. }) => {
+            ApiError::new(http::StatusCode::INSUFFICIENT_STORAGE, "InsufficientStorage", full.to_string())
+        }
         other => ApiError::internal(other),
     }
 }

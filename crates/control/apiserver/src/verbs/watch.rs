@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use super::{Backend, Request, history_failed, list};
+use super::options::{Options, version, wait_for};
+use super::{Backend, Request, history_failed};
 use crate::media::{Accept, Shape};
 use crate::reply::{self, Response};
 use crate::resource::Resource;
@@ -17,10 +18,15 @@ use crate::status::{ApiError, ApiResult};
 use crate::store::Event;
 use crate::table;
 
-/// Seconds between bookmarks.
+/// Time between bookmarks.
 const BOOKMARK: Duration = Duration::from_secs(60);
+/// Time before a watch's end at which a last bookmark tells how far it came.
+const LAST_BOOKMARK: Duration = Duration::from_secs(2);
 /// Seconds that a watch lasts when the client does not say.
 const LASTS: std::ops::Range<u64> = 1800..3600;
+/// Frames that wait for a client: one that reads too slowly is waited for, and what it misses meanwhile is read later
+/// from the ring or the file.
+const WAITING: usize = 8;
 
 /// A running watch.
 struct Watch {
@@ -29,44 +35,54 @@ struct Watch {
     selector: Selector,
     accept: Accept,
     include: String,
+    /// Name of the form in which this watcher gets objects, the same for all who get the same bytes.
+    form: Arc<str>,
     bookmarks: bool,
+    deadline: Instant,
     headed: bool,
     at: u64,
 }
 
 /// How it begins.
 enum Begin {
-    /// With the present objects as additions.
+    /// With the present objects as additions, of this revision or a later one.
     Present,
-    /// As above, ended by a bookmark that says so.
-    PresentMarked,
     /// With what comes after a revision.
     After(u64),
+    /// It ends at once.
+    Refused(ApiError),
 }
 
 /// Answers with a stream of events.
 pub async fn watch(backend: &Arc<Backend>, request: &Request) -> ApiResult<Response> {
     let query = &request.query;
     let resource = Arc::clone(request.resource());
-    let selector = Selector::parse(query.get("labelSelector"), query.get("fieldSelector"), &resource)?;
-    let begin = begin(backend, request).await?;
-    let seconds = match query.number("timeoutSeconds")? {
-        Some(0) | None => rand::random_range(LASTS),
-        Some(seconds) => seconds.min(24 * 3600),
+    let options = Options::read(query, &resource, true)?;
+    let begin = begin(backend, &options).await?;
+    let seconds = match options.seconds {
+        0 => rand::random_range(LASTS),
+        seconds => seconds.min(24 * 3600),
     };
+    let deadline = Instant::now() + Duration::from_secs(seconds);
+    let include = match request.accept.shape {
+        Shape::Table(_) => crate::table::included(query.get("includeObject"))?.to_owned(),
+        _ => String::new(),
+    };
+    let form = format!("{} {} {:?} {include}", backend.registry.catalog().generation, resource.version, request.accept);
     let watch = Watch {
         resource,
         ns: request.target.ns.clone(),
-        selector,
+        selector: options.selector,
         accept: request.accept.clone(),
-        include: crate::table::included(query.get("includeObject"))?.to_owned(),
-        bookmarks: query.flag("allowWatchBookmarks"),
+        include,
+        form: form.into(),
+        bookmarks: options.bookmarks,
+        deadline,
         headed: false,
         at: 0,
     };
-    let (out, frames) = mpsc::channel::<Bytes>(16);
+    let (out, frames) = mpsc::channel::<Bytes>(WAITING);
     let backend = Arc::clone(backend);
-    let deadline = Instant::now() + Duration::from_secs(seconds);
     tokio::spawn(async move {
         let stop = backend.stop.clone();
         tokio::select! {
@@ -79,37 +95,18 @@ pub async fn watch(backend: &Arc<Backend>, request: &Request) -> ApiResult<Respo
     reply::stream(request, frames)
 }
 
-async fn begin(backend: &Backend, request: &Request) -> ApiResult<Begin> {
-    let query = &request.query;
-    let asked = query.get("resourceVersion");
-    let matching = query.get("resourceVersionMatch");
-    let forbidden = |text: &str| {
-        Err(ApiError::invalid(
-            "meta.k8s.io",
-            "ListOptions",
-            "",
-            &[crate::status::FieldError::forbidden("resourceVersionMatch", text)],
-        ))
-    };
-    if query.flag("sendInitialEvents") {
-        if matching != "NotOlderThan" {
-            return forbidden("sendInitialEvents requires setting resourceVersionMatch to NotOlderThan");
-        }
-        list::wait_for(backend, asked.parse().unwrap_or(0)).await?;
-        return Ok(if query.flag("allowWatchBookmarks") { Begin::PresentMarked } else { Begin::Present });
-    }
-    if !matching.is_empty() {
-        return forbidden("resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided");
-    }
-    if asked.is_empty() || asked == "0" {
-        let says_none = query.get("sendInitialEvents") == "false";
-        return Ok(if says_none { Begin::After(backend.store.revision()) } else { Begin::Present });
-    }
-    let rev: u64 = asked
-        .parse()
-        .map_err(|_| ApiError::bad_request(format!("resourceVersion: Invalid value: {asked:?}: must be a number")))?;
-    list::wait_for(backend, rev).await?;
-    Ok(Begin::After(rev))
+/// Once a version is understood, everything that goes wrong is an event of the stream, as upstream.
+async fn begin(backend: &Backend, options: &Options) -> ApiResult<Begin> {
+    let asked =
+        version(&options.version).map_err(|text| ApiError::new(http::StatusCode::INTERNAL_SERVER_ERROR, "", text))?;
+    Ok(match options.initial {
+        Some(true) => match wait_for(backend, asked).await {
+            Ok(()) => Begin::Present,
+            Err(error) => Begin::Refused(error),
+        },
+        Some(false) if asked == 0 => Begin::After(backend.store.revision()),
+        _ => Begin::After(asked),
+    })
 }
 
 /// The client is gone, or the stream ended with an error that was sent.
@@ -117,23 +114,24 @@ struct Ended;
 
 async fn run(mut watch: Watch, begin: Begin, backend: &Backend, out: &mpsc::Sender<Bytes>) -> Result<(), Ended> {
     match begin {
+        Begin::Refused(error) => return watch.fail(out, &error).await,
         Begin::After(rev) => watch.at = rev,
-        Begin::Present | Begin::PresentMarked => {
+        Begin::Present => {
             watch.present(backend, out).await?;
-            if matches!(begin, Begin::PresentMarked) {
+            if watch.bookmarks {
                 watch.bookmark(out, true).await?;
             }
         }
     }
     let mut news = backend.store.subscribe();
-    let mut next_bookmark = Instant::now() + BOOKMARK;
+    let mut next_bookmark = watch.next_bookmark(Instant::now());
     loop {
         news.borrow_and_update();
         watch.catch_up(backend, out).await?;
         tokio::select! {
             changed = news.changed() => changed.map_err(|_| Ended)?,
             () = tokio::time::sleep_until(next_bookmark), if watch.bookmarks => {
-                next_bookmark = Instant::now() + BOOKMARK;
+                next_bookmark = watch.next_bookmark(Instant::now());
                 watch.bookmark(out, false).await?;
             }
         }
@@ -141,6 +139,12 @@ async fn run(mut watch: Watch, begin: Begin, backend: &Backend, out: &mpsc::Send
 }
 
 impl Watch {
+    /// When the next bookmark is due: each minute, and once just before the end.
+    fn next_bookmark(&self, now: Instant) -> Instant {
+        let last = self.deadline.checked_sub(LAST_BOOKMARK).filter(|last| *last > now);
+        last.map_or(now + BOOKMARK, |last| last.min(now + BOOKMARK))
+    }
+
     async fn present(&mut self, backend: &Backend, out: &mpsc::Sender<Bytes>) -> Result<(), Ended> {
         let mut after = None;
         let mut at = None;
@@ -152,7 +156,8 @@ impl Watch {
             };
             (self.at, at) = (page.rev, Some(page.rev));
             for row in &page.rows {
-                self.send(out, "ADDED", row.rev, &row.body).await?;
+                let frame = self.encode("ADDED", row.rev, &row.body);
+                self.send(out, frame).await?;
             }
             match page.next {
                 Some(next) => after = Some(next),
@@ -207,27 +212,44 @@ impl Watch {
                 (false, _) => "MODIFIED",
             }
         } else {
-            let now = !event.deleted && matches(body, event.rev);
-            let before = event.prev > 0
-                && match backend.store.at_revision(event.prev).await {
-                    Ok(Some(mut body)) => {
-                        self.convert(backend, event.prev, &mut body).await.is_err() || matches(&body, event.prev)
-                    }
-                    // Compacted meanwhile: sending one event too many is the safe side.
-                    _ => true,
-                };
-            match (before, now) {
+            let now = matches(body, event.rev);
+            let former = match event.prev {
+                0 => None,
+                prev => match backend.store.at_revision(prev).await {
+                    Ok(Some(mut body)) => self.convert(backend, prev, &mut body).await.is_ok().then_some(body),
+                    _ => None,
+                },
+            };
+            // An event whose former state is compacted, or cannot be converted, is sent: one too many is the safe side.
+            let before = event.prev > 0 && former.as_ref().is_none_or(|body| matches(body, event.prev));
+            match (before, now && !event.deleted) {
                 (true, true) => "MODIFIED",
                 (false, true) => "ADDED",
-                (true, false) => "DELETED",
+                (true, false) if event.deleted => "DELETED",
+                (true, false) => {
+                    // The object as it was when it was selected last, at the revision of its leaving.
+                    let frame = self.encode("DELETED", event.rev, former.as_ref().unwrap_or(body));
+                    return self.send(out, frame).await;
+                }
                 (false, false) => return Ok(()),
             }
         };
-        self.send(out, kind, event.rev, body).await
+        let frame = if self.unheaded() {
+            self.encode(kind, event.rev, body)
+        } else {
+            let form = Arc::clone(&self.form);
+            event.frames.get(&form, kind, || self.encode(kind, event.rev, body))
+        };
+        self.send(out, frame).await
     }
 
-    async fn send(&mut self, out: &mpsc::Sender<Bytes>, kind: &str, rev: u64, tail: &[u8]) -> Result<(), Ended> {
-        match self.encode(kind, rev, tail) {
+    /// Whether the next frame is unlike that of others, because it holds a table's columns.
+    fn unheaded(&self) -> bool {
+        matches!(self.accept.shape, Shape::Table(_)) && !self.headed
+    }
+
+    async fn send(&mut self, out: &mpsc::Sender<Bytes>, frame: Result<Bytes, serde_json::Error>) -> Result<(), Ended> {
+        match frame {
             Ok(frame) => out.send(frame).await.map_err(|_| Ended),
             Err(error) => {
                 let error = ApiError::internal(format!("a stored object is damaged: {error}"));
@@ -236,7 +258,7 @@ impl Watch {
         }
     }
 
-    fn encode(&mut self, kind: &str, rev: u64, tail: &[u8]) -> Result<Bytes, serde_json::Error> {
+    fn encode(&mut self, kind: &'static str, rev: u64, tail: &[u8]) -> Result<Bytes, serde_json::Error> {
         let object = match &self.accept.shape {
             Shape::Plain => self.resource.encode(rev, tail)?,
             Shape::Partial => serde_json::to_vec(&reply::partial(&self.resource.load(rev, tail)?))?,
@@ -258,7 +280,7 @@ impl Watch {
     }
 
     async fn bookmark(&mut self, out: &mpsc::Sender<Bytes>, initial_end: bool) -> Result<(), Ended> {
-        let mut meta = json!({"resourceVersion": self.at.to_string(), "creationTimestamp": null});
+        let mut meta = json!({"resourceVersion": self.at.to_string()});
         if initial_end {
             meta["annotations"] = json!({"k8s.io/initial-events-end": "true"});
         }
@@ -325,7 +347,9 @@ mod tests {
                 selector: Selector::default(),
                 accept: Accept::plain(crate::media::Encoding::Json),
                 include: String::new(),
+                form: "".into(),
                 bookmarks: false,
+                deadline: Instant::now() + BOOKMARK,
                 headed: false,
                 at: 0,
             };

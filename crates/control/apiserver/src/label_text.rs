@@ -1,0 +1,341 @@
+//! The text of label selectors, with kube-apiserver's answers to what is none.
+
+use serde_json::json;
+
+use crate::selectors::{Op, Requirement};
+use crate::verbs::names;
+
+/// Requirements of a selector.
+const MAX_REQUIREMENTS: usize = 1024;
+
+const NAME_RULE: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an \
+    alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is \
+    '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
+const VALUE_RULE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', \
+    and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for \
+    validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
+const PREFIX_RULE: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or \
+    '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is \
+    '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
+
+/// A piece of the text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Token<'a> {
+    Word(&'a str),
+    Sign(&'a str),
+    /// Signs in a row that mean nothing.
+    Nonsense,
+    End,
+}
+
+const SIGNS: [&str; 9] = [")", ",", "!", "==", "=", ">", "<", "!=", "("];
+
+fn is_sign(byte: u8) -> bool {
+    b"=!(),><".contains(&byte)
+}
+
+/// Cuts the text into pieces; of signs in a row the longest known beginning counts.
+fn cut(text: &str) -> Vec<Token<'_>> {
+    let bytes = text.as_bytes();
+    let (mut tokens, mut at) = (Vec::new(), 0);
+    while at < bytes.len() {
+        let start = at;
+        if bytes[at].is_ascii_whitespace() {
+            at += 1;
+        } else if is_sign(bytes[at]) {
+            let run = &text[at..bytes[at..].iter().position(|b| !is_sign(*b)).map_or(bytes.len(), |end| at + end)];
+            let known = (1..=run.len().min(2)).rev().find_map(|end| SIGNS.iter().find(|s| **s == &run[..end]));
+            tokens.push(known.map_or(Token::Nonsense, |sign| Token::Sign(sign)));
+            at += known.map_or(run.len(), |sign| sign.len());
+        } else {
+            while at < bytes.len() && !is_sign(bytes[at]) && !bytes[at].is_ascii_whitespace() {
+                at += 1;
+            }
+            tokens.push(Token::Word(&text[start..at]));
+        }
+    }
+    tokens.push(Token::End);
+    tokens
+}
+
+impl Token<'_> {
+    fn text(&self) -> &str {
+        match self {
+            Self::Word(text) | Self::Sign(text) => text,
+            Self::Nonsense | Self::End => "",
+        }
+    }
+}
+
+struct Parser<'a> {
+    tokens: Vec<Token<'a>>,
+    at: usize,
+}
+
+/// Reads a selector.
+pub fn parse(text: &str) -> Result<Vec<Requirement>, String> {
+    let mut parser = Parser { tokens: cut(text), at: 0 };
+    let mut found = Vec::new();
+    loop {
+        match parser.peek() {
+            Token::End => return Ok(found),
+            Token::Word(_) | Token::Sign("!") => {}
+            other => return Err(format!("found '{}', expected: !, identifier, or 'end of string'", other.text())),
+        }
+        let requirement = parser.requirement().map_err(|why| format!("unable to parse requirement: {why}"))?;
+        found.push(requirement);
+        if found.len() > MAX_REQUIREMENTS {
+            return Err(format!("more than {MAX_REQUIREMENTS} requirements"));
+        }
+        match parser.next() {
+            Token::End => return Ok(found),
+            Token::Sign(",") => {
+                if !matches!(parser.peek(), Token::Word(_) | Token::Sign("!")) {
+                    return Err(format!("found '{}', expected: identifier after ','", parser.peek().text()));
+                }
+            }
+            other => return Err(format!("found '{}', expected: ',' or 'end of string'", other.text())),
+        }
+    }
+}
+
+impl<'a> Parser<'a> {
+    fn peek(&self) -> Token<'a> {
+        self.tokens.get(self.at).copied().unwrap_or(Token::End)
+    }
+
+    fn next(&mut self) -> Token<'a> {
+        let token = self.peek();
+        self.at += 1;
+        token
+    }
+
+    fn requirement(&mut self) -> Result<Requirement, String> {
+        let absent = self.peek() == Token::Sign("!");
+        if absent {
+            self.at += 1;
+        }
+        let key = match self.next() {
+            Token::Word(key) => key,
+            other => return Err(format!("found '{}', expected: identifier", other.text())),
+        };
+        if let Some(why) = wrong_key(key) {
+            return Err(format!("<nil>: Invalid value: {}: {why}", json!(key)));
+        }
+        let alone = matches!(self.peek(), Token::End | Token::Sign(","));
+        let of = |op, values: Vec<String>| Ok(Requirement { key: key.to_owned(), op, values });
+        if absent {
+            return of(Op::Absent, Vec::new());
+        }
+        if alone {
+            return of(Op::Exists, Vec::new());
+        }
+        let operator = self.next();
+        let values = match operator {
+            Token::Word("in" | "notin") => self.values()?,
+            Token::Sign("=" | "==" | "!=" | ">" | "<") => vec![self.value()?],
+            other => {
+                return Err(format!("found '{}', expected: in, notin, =, ==, !=, gt, lt", other.text()));
+            }
+        };
+        let mut wrong = Vec::new();
+        let mut number = 0;
+        if matches!(operator, Token::Sign(">" | "<")) {
+            match values[0].parse() {
+                Ok(found) => number = found,
+                Err(_) => wrong.push(format!(
+                    "values[0]: Invalid value: {}: for 'Gt', 'Lt' operators, the value must be an integer",
+                    json!(values[0])
+                )),
+            }
+        }
+        for (at, value) in values.iter().enumerate() {
+            if let Some(why) = wrong_value(value) {
+                wrong.push(format!("values[{at}][{key}]: Invalid value: {}: {why}", json!(value)));
+            }
+        }
+        match wrong.as_slice() {
+            [] => {}
+            [one] => return Err(one.clone()),
+            many => return Err(format!("[{}]", many.join(", "))),
+        }
+        match operator {
+            Token::Word("in") | Token::Sign("=" | "==") => of(Op::In, values),
+            Token::Sign(">") => of(Op::Greater(number), Vec::new()),
+            Token::Sign("<") => of(Op::Less(number), Vec::new()),
+            _ => of(Op::NotIn, values),
+        }
+    }
+
+    /// One value, which may be left out.
+    fn value(&mut self) -> Result<String, String> {
+        match self.peek() {
+            Token::End | Token::Sign(",") => Ok(String::new()),
+            Token::Word(value) => {
+                self.at += 1;
+                Ok(value.to_owned())
+            }
+            other => Err(format!("found '{}', expected: identifier", other.text())),
+        }
+    }
+
+    /// Values in parentheses, sorted and each once.
+    fn values(&mut self) -> Result<Vec<String>, String> {
+        let open = self.next();
+        if open != Token::Sign("(") {
+            return Err(format!("found '{}' expected: '('", open.text()));
+        }
+        let mut found = std::collections::BTreeSet::new();
+        match self.peek() {
+            Token::Sign(")") => {
+                self.at += 1;
+                return Ok(vec![String::new()]);
+            }
+            Token::Word(_) | Token::Sign(",") => {}
+            other => return Err(format!("found '{}', expected: ',', ')' or identifier", other.text())),
+        }
+        loop {
+            match self.next() {
+                Token::Word(value) => {
+                    found.insert(value.to_owned());
+                    match self.peek() {
+                        Token::Sign(",") => {}
+                        Token::Sign(")") => break,
+                        other => return Err(format!("found '{}', expected: ',' or ')'", other.text())),
+                    }
+                }
+                Token::Sign(",") => {
+                    if found.is_empty() {
+                        found.insert(String::new());
+                    }
+                    match self.peek() {
+                        Token::Sign(")") => {
+                            found.insert(String::new());
+                            break;
+                        }
+                        Token::Sign(",") => {
+                            self.at += 1;
+                            found.insert(String::new());
+                        }
+                        _ => {}
+                    }
+                }
+                other => return Err(format!("found '{}', expected: ',', or identifier", other.text())),
+            }
+        }
+        self.at += 1;
+        Ok(found.into_iter().collect())
+    }
+}
+
+fn name_part(name: &str) -> Vec<String> {
+    let mut wrong = Vec::new();
+    if name.is_empty() {
+        wrong.push("name part must be non-empty".to_owned());
+    } else if name.len() > 63 {
+        wrong.push("name part must be no more than 63 bytes".to_owned());
+    }
+    let edge = |b: Option<&u8>| b.is_some_and(u8::is_ascii_alphanumeric);
+    let bytes = name.as_bytes();
+    let formed = edge(bytes.first())
+        && edge(bytes.last())
+        && bytes.iter().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(b));
+    if !formed {
+        wrong.push(format!("name part {NAME_RULE}"));
+    }
+    wrong
+}
+
+/// What is wrong with a label's key.
+fn wrong_key(key: &str) -> Option<String> {
+    let parts: Vec<&str> = key.split('/').collect();
+    let mut wrong = Vec::new();
+    let name = match parts.as_slice() {
+        [name] => name,
+        [prefix, name] => {
+            if prefix.is_empty() {
+                wrong.push("prefix part must be non-empty".to_owned());
+            } else {
+                if prefix.len() > 253 {
+                    wrong.push("prefix part must be no more than 253 bytes".to_owned());
+                }
+                if !prefix.split('.').all(|part| part.len() > 63 || names::is_dns_label(part)) {
+                    wrong.push(format!("prefix part {PREFIX_RULE}"));
+                }
+            }
+            name
+        }
+        _ => {
+            return Some(format!(
+                "a qualified name {NAME_RULE} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
+            ));
+        }
+    };
+    wrong.extend(name_part(name));
+    (!wrong.is_empty()).then(|| wrong.join("; "))
+}
+
+/// What is wrong with a label's value.
+fn wrong_value(value: &str) -> Option<String> {
+    let mut wrong = Vec::new();
+    if value.len() > 63 {
+        wrong.push("must be no more than 63 bytes".to_owned());
+    }
+    if !value.is_empty() && name_part(value).iter().any(|why| why.ends_with(NAME_RULE)) {
+        wrong.push(VALUE_RULE.to_owned());
+    }
+    (!wrong.is_empty()).then(|| wrong.join("; "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn what_is_no_selector_is_told_in_upstreams_words() {
+        for (text, told) in [
+            ("a===b", "unable to parse requirement: found '=', expected: identifier"),
+            ("!!", "unable to parse requirement: found '!', expected: identifier"),
+            ("a in (", "unable to parse requirement: found '', expected: ',', ')' or identifier"),
+            ("a in b", "unable to parse requirement: found 'b' expected: '('"),
+            ("a b", "unable to parse requirement: found 'b', expected: in, notin, =, ==, !=, gt, lt"),
+            ("a,", "found '', expected: identifier after ','"),
+            ("=a", "found '=', expected: !, identifier, or 'end of string'"),
+            (
+                "a>x",
+                "unable to parse requirement: values[0]: Invalid value: \"x\": for 'Gt', 'Lt' operators, the value must be an \
+                 integer",
+            ),
+        ] {
+            assert_eq!(parse(text).unwrap_err(), told, "{text}");
+        }
+        assert!(parse("-a=b").unwrap_err().starts_with(
+            "unable to parse requirement: <nil>: Invalid value: \"-a\": name part must consist of alphanumeric"
+        ));
+        assert!(parse("a=-b").unwrap_err().contains("values[0][a]: Invalid value: \"-b\": a valid label must be"));
+    }
+
+    #[test]
+    fn selectors_are_read() {
+        let of = |key: &str, op, values: &[&str]| Requirement {
+            key: key.into(),
+            op,
+            values: values.iter().map(|v| (*v).to_owned()).collect(),
+        };
+        assert_eq!(parse("in in (in,notin)").unwrap(), [of("in", Op::In, &["in", "notin"])]);
+        assert_eq!(parse("a=,b!=c").unwrap(), [of("a", Op::In, &[""]), of("b", Op::NotIn, &["c"])]);
+        assert_eq!(parse("a in (,b)").unwrap(), [of("a", Op::In, &["", "b"])]);
+        assert_eq!(parse(" !a , b ").unwrap(), [of("a", Op::Absent, &[]), of("b", Op::Exists, &[])]);
+        assert_eq!(parse("a>5").unwrap(), [of("a", Op::Greater(5), &[])]);
+        assert_eq!(parse("").unwrap(), []);
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_panics(text in "\\PC{0,60}", signs in "[a=!(),<> in]{0,40}") {
+            let _ = parse(&text);
+            let _ = parse(&signs);
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! A layer between SQLite and its files: it records what is written and synced, and fails on demand.
+//!
+//! SQLite has no safe interface for that, so the little unsafe code that it takes stands here and nowhere else. The
+//! layer is a copy of SQLite's own file system table whose `xOpen` puts four functions of ours
+//! before its own.
+
+use std::collections::HashMap;
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, Once};
+
+use rusqlite::ffi;
+
+/// One step of what a disk was asked, in order.
+#[derive(Debug, Clone)]
+pub enum Step {
+    Write {
+        file: String,
+        at: usize,
+        data: Vec<u8>,
+    },
+    Truncate {
+        file: String,
+        size: usize,
+    },
+    Sync {
+        file: String,
+    },
+    Delete {
+        file: String,
+    },
+    /// A client got the answer to its write number so-and-so.
+    Acknowledged(usize),
+}
+
+/// A folder under the layer.
+pub struct Disk {
+    folder: PathBuf,
+    steps: Mutex<Vec<Step>>,
+    /// Writes fail as on a full disk.
+    pub full: AtomicBool,
+    /// Syncs fail.
+    pub broken: AtomicBool,
+}
+
+impl Disk {
+    /// Puts a folder under the layer, for files opened from now on.
+    pub fn watch(folder: &Path) -> Arc<Self> {
+        static LAYER: Once = Once::new();
+        LAYER.call_once(install);
+        let disk = Arc::new(Self {
+            folder: folder.to_owned(),
+            steps: Mutex::default(),
+            full: AtomicBool::new(false),
+            broken: AtomicBool::new(false),
+        });
+        DISKS.lock().unwrap().push(Arc::clone(&disk));
+        disk
+    }
+
+    pub fn note(&self, step: Step) {
+        self.steps.lock().unwrap().push(step);
+    }
+
+    pub fn take_steps(&self) -> Vec<Step> {
+        std::mem::take(&mut self.steps.lock().unwrap())
+    }
+}
+
+static DISKS: Mutex<Vec<Arc<Disk>>> = Mutex::new(Vec::new());
+static OPEN: Mutex<Option<HashMap<usize, Opened>>> = Mutex::new(None);
+
+/// An open file: whose it is, and SQLite's own functions for it.
+#[derive(Clone)]
+struct Opened {
+    disk: Arc<Disk>,
+    name: String,
+    own: &'static ffi::sqlite3_io_methods,
+}
+
+fn opened(file: *mut ffi::sqlite3_file) -> Opened {
+    OPEN.lock().unwrap().as_ref().and_then(|all| all.get(&(file as usize))).cloned().expect("an open file")
+}
+
+fn install() {
+    // SAFETY: the default table lives as long as the process and is read only after SQLite's own start, which
+    // `sqlite3_vfs_find` sees to; the copy is leaked, so it lives as long.
+    unsafe {
+        let own = ffi::sqlite3_vfs_find(std::ptr::null());
+        let mut copy = *own;
+        copy.zName = c"layer".as_ptr();
+        copy.pNext = std::ptr::null_mut();
+        copy.xOpen = Some(open);
+        copy.xDelete = Some(delete);
+        assert_eq!(ffi::sqlite3_vfs_register(Box::leak(Box::new(copy)), 1), ffi::SQLITE_OK);
+    }
+}
+
+fn own_table() -> *mut ffi::sqlite3_vfs {
+    // SAFETY: the name is a C string; the table it names is SQLite's own and never goes away.
+    unsafe { ffi::sqlite3_vfs_find(c"unix".as_ptr()) }
+}
+
+unsafe extern "C" fn open(
+    _: *mut ffi::sqlite3_vfs,
+    name: *const c_char,
+    file: *mut ffi::sqlite3_file,
+    flags: c_int,
+    out_flags: *mut c_int,
+) -> c_int {
+    // SAFETY: all arguments are SQLite's, for a table of the same layout and file size as its own; `pMethods` of an
+    // opened file points to a table that lives as long as the process.
+    unsafe {
+        let own = own_table();
+        let code = (*own).xOpen.expect("xOpen")(own, name, file, flags, out_flags);
+        if code != ffi::SQLITE_OK || name.is_null() || (*file).pMethods.is_null() {
+            return code;
+        }
+        let path = PathBuf::from(CStr::from_ptr(name).to_string_lossy().into_owned());
+        let disk = DISKS.lock().unwrap().iter().find(|d| path.starts_with(&d.folder)).cloned();
+        let Some(disk) = disk else { return code };
+        let methods: &'static ffi::sqlite3_io_methods = &*(*file).pMethods;
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        OPEN.lock().unwrap().get_or_insert_default().insert(file as usize, Opened { disk, name, own: methods });
+        let mut ours = *methods;
+        ours.xWrite = Some(write);
+        ours.xTruncate = Some(truncate);
+        ours.xSync = Some(sync);
+        ours.xClose = Some(close);
+        (*file).pMethods = Box::leak(Box::new(ours));
+        code
+    }
+}
+
+unsafe extern "C" fn delete(_: *mut ffi::sqlite3_vfs, name: *const c_char, sync: c_int) -> c_int {
+    // SAFETY: SQLite gives a C string, which its own function takes as well.
+    unsafe {
+        let path = PathBuf::from(CStr::from_ptr(name).to_string_lossy().into_owned());
+        if let Some(disk) = DISKS.lock().unwrap().iter().find(|d| path.starts_with(&d.folder)) {
+            disk.note(Step::Delete { file: path.file_name().unwrap_or_default().to_string_lossy().into_owned() });
+        }
+        let own = own_table();
+        (*own).xDelete.expect("xDelete")(own, name, sync)
+    }
+}
+
+unsafe extern "C" fn write(file: *mut ffi::sqlite3_file, data: *const c_void, length: c_int, at: i64) -> c_int {
+    let this = opened(file);
+    if this.disk.full.load(Ordering::SeqCst) {
+        return ffi::SQLITE_FULL;
+    }
+    // SAFETY: SQLite gives `length` readable bytes at `data`, and a file that its own function knows.
+    unsafe {
+        let bytes = std::slice::from_raw_parts(data.cast::<u8>(), usize::try_from(length).unwrap());
+        let at_byte = usize::try_from(at).unwrap();
+        this.disk.note(Step::Write { file: this.name.clone(), at: at_byte, data: bytes.to_vec() });
+        this.own.xWrite.expect("xWrite")(file, data, length, at)
+    }
+}
+
+unsafe extern "C" fn truncate(file: *mut ffi::sqlite3_file, size: i64) -> c_int {
+    let this = opened(file);
+    this.disk.note(Step::Truncate { file: this.name.clone(), size: usize::try_from(size).unwrap() });
+    // SAFETY: the file is one that SQLite's own function knows.
+    unsafe { this.own.xTruncate.expect("xTruncate")(file, size) }
+}
+
+unsafe extern "C" fn sync(file: *mut ffi::sqlite3_file, flags: c_int) -> c_int {
+    let this = opened(file);
+    if this.disk.broken.load(Ordering::SeqCst) {
+        return ffi::SQLITE_IOERR_FSYNC;
+    }
+    // SAFETY: the file is one that SQLite's own function knows.
+    let code = unsafe { this.own.xSync.expect("xSync")(file, flags) };
+    this.disk.note(Step::Sync { file: this.name });
+    code
+}
+
+unsafe extern "C" fn close(file: *mut ffi::sqlite3_file) -> c_int {
+    let this = opened(file);
+    OPEN.lock().unwrap().get_or_insert_default().remove(&(file as usize));
+    // SAFETY: the file is one that SQLite's own function knows, and nothing uses it afterwards.
+    unsafe { this.own.xClose.expect("xClose")(file) }
+}
