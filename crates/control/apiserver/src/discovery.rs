@@ -156,7 +156,7 @@ fn discovery_list(catalog: &Catalog, core: bool) -> Response {
         .iter()
         .map(|(name, versions)| {
             let versions: Vec<Value> = versions.iter().map(|v| discovery_version(catalog, name, v)).collect();
-            json!({"metadata": {"name": name, "creationTimestamp": null}, "versions": versions})
+            json!({"metadata": {"name": name}, "versions": versions})
         })
         .collect();
     let value = json!({"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {}, "items": items});
@@ -167,7 +167,11 @@ fn discovery_list(catalog: &Catalog, core: bool) -> Response {
 }
 
 fn discovery_version(catalog: &Catalog, group: &str, version: &str) -> Value {
-    let kind = |r: &Resource| json!({"group": r.group, "version": r.version, "kind": r.kind});
+    // Upstream leaves group and version of its own kinds empty where they are those of the document.
+    let kind = |r: &Resource| match r.flavor {
+        Flavor::Builtin(_) => json!({"group": "", "version": "", "kind": r.kind}),
+        Flavor::Custom { .. } => json!({"group": r.group, "version": r.version, "kind": r.kind}),
+    };
     let resources: Vec<Value> = catalog
         .all()
         .filter(|r| r.group == group && r.version == version)

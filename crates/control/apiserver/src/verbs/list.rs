@@ -12,7 +12,7 @@ use super::options::{Match, Options, version, wait_for};
 use super::{Backend, Request, store_failed, tokens};
 use crate::media::{Encoding, Shape};
 use crate::reply::{self, Broken, Response};
-use crate::resource::Resource;
+use crate::resource::{Flavor, Resource};
 use crate::selectors::Selector;
 use crate::status::{ApiError, ApiResult};
 use crate::store::{Cursor, ListPage, ListQuery, Row, StoreError};
@@ -138,6 +138,10 @@ pub async fn list(backend: &Arc<Backend>, request: &Request) -> ApiResult<Respon
         ahead.step(backend, &resource, &options.selector).await?;
     }
     let mut meta = json!({"resourceVersion": walk.rev.to_string()});
+    if matches!(resource.flavor, Flavor::Custom { .. }) && matches!(request.accept.shape, Shape::Plain) {
+        // Lists of custom resources always have it upstream.
+        meta["continue"] = json!("");
+    }
     if let Some(next) = &ahead.next {
         meta["continue"] = json!(tokens::encode(Some(walk.rev), next, scoped(&resource, ns)));
         if options.selector.is_empty() {
