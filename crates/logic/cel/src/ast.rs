@@ -1,0 +1,70 @@
+//! The parsed expression.
+
+use crate::value::Value;
+
+/// Tells the nodes of one expression apart; dense from 1.
+pub(crate) type Id = u32;
+
+/// A node.
+#[derive(Debug, Clone)]
+pub(crate) struct Expr {
+    pub id: Id,
+    /// Code points from the start of the source.
+    pub place: u32,
+    pub kind: Kind,
+}
+
+/// What a node is.
+#[derive(Debug, Clone)]
+pub(crate) enum Kind {
+    Literal(Value),
+    Ident(String),
+    Select { operand: Box<Expr>, field: String, test: bool },
+    Call { target: Option<Box<Expr>>, function: String, args: Vec<Expr> },
+    List { elements: Vec<Expr>, optional: Vec<bool> },
+    Map(Vec<Entry>),
+    Struct { name: String, fields: Vec<(String, Expr)> },
+    Fold(Box<Fold>),
+}
+
+/// An entry of a map literal.
+#[derive(Debug, Clone)]
+pub(crate) struct Entry {
+    pub key: Expr,
+    pub value: Expr,
+    pub optional: bool,
+}
+
+/// A comprehension: what the macros become.
+#[derive(Debug, Clone)]
+pub(crate) struct Fold {
+    pub range: Expr,
+    pub var: String,
+    pub var2: Option<String>,
+    pub accu: String,
+    pub init: Expr,
+    pub condition: Expr,
+    pub step: Expr,
+    pub result: Expr,
+}
+
+impl Fold {
+    /// Whether this only names a value for an expression.
+    pub fn is_bind(&self) -> bool {
+        matches!(&self.range.kind, Kind::List { elements, .. } if elements.is_empty())
+            && matches!(self.condition.kind, Kind::Literal(Value::Bool(false)))
+            && self.accu != ACCUMULATOR
+    }
+}
+
+/// The name of the macros' result variable.
+pub(crate) const ACCUMULATOR: &str = "__result__";
+
+/// The dotted name that an expression spells, if it does.
+pub(crate) fn qualified_name(expr: &Expr) -> Option<String> {
+    match &expr.kind {
+        Kind::Ident(name) => Some(name.clone()),
+        Kind::Select { operand, field, test: false } => Some(format!("{}.{field}", qualified_name(operand)?)),
+        _ => None,
+    }
+}

@@ -1,0 +1,233 @@
+//! The checks of the rules in a new definition's schema
+//! (`k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/validation`).
+
+use serde_json::{Value as Json, json};
+
+use super::decl::DeclType;
+use super::escape::escape;
+use super::rules::{Reason, RuleError, compile, has_rules};
+use super::{additional, count, embedded, field_path, items, properties, text};
+
+/// What one rule may cost by its estimate.
+const RULE_LIMIT: u64 = 10_000_000;
+/// What all rules of one version may cost by their estimates.
+const SCHEMA_LIMIT: u64 = 100_000_000;
+const REASONS: [&str; 4] = ["FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired"];
+
+/// Checks all rules of a schema at `path`, such as `spec.validation.openAPIV3Schema`. The schema itself must be valid.
+pub fn check(schema: &Json, path: &str) -> Vec<RuleError> {
+    if !has_rules(schema) {
+        return Vec::new();
+    }
+    let mut checker = Checker { written: Vec::new(), found: Vec::new(), total: 0, expensive: Vec::new() };
+    let place = Place { decl: None, cardinality: Some(1), root: true, within: false };
+    checker.walk(schema, path, place, None);
+    let mut errors = checker.written;
+    errors.append(&mut checker.found);
+    if checker.total > SCHEMA_LIMIT {
+        for (_, path) in &checker.expensive {
+            let detail = "contributed to estimated rule cost total exceeding cost limit for entire OpenAPIv3 schema";
+            errors.push(RuleError::new(path, Reason::Forbidden, Json::Null, detail));
+        }
+        let what = "x-kubernetes-validations estimated rule cost total for entire OpenAPIv3 schema";
+        errors.push(RuleError::new(path, Reason::Forbidden, Json::Null, too_much(what, checker.total, SCHEMA_LIMIT)));
+    }
+    errors
+}
+
+fn too_much(what: &str, cost: u64, limit: u64) -> String {
+    let factor = cost as f64 / limit as f64;
+    let factor = if factor > 100.0 {
+        "more than 100x".to_owned()
+    } else if factor < 1.5 {
+        format!("{factor:.6}x")
+    } else {
+        format!("{factor:.1}x")
+    };
+    format!(
+        "{what} exceeds budget by factor of {factor} (try simplifying the rule, or adding maxItems, maxProperties, and \
+         maxLength where arrays, maps, and strings are declared)"
+    )
+}
+
+#[derive(Clone)]
+struct Place {
+    decl: Option<DeclType>,
+    /// How many such values an object may have; none if nothing bounds that.
+    cardinality: Option<u64>,
+    root: bool,
+    within: bool,
+}
+
+struct Checker {
+    written: Vec<RuleError>,
+    found: Vec<RuleError>,
+    total: u64,
+    expensive: Vec<(u64, String)>,
+}
+
+/// How many values of the schema's children one value of it may have.
+fn multiplicity(schema: &Json) -> Option<u64> {
+    match text(schema, "type") {
+        "object" if schema.get("additionalProperties").is_some() => {
+            count(schema, "maxProperties").map(i64::unsigned_abs)
+        }
+        "array" => count(schema, "maxItems").map(i64::unsigned_abs),
+        _ => Some(1),
+    }
+}
+
+impl Checker {
+    /// Whether all rules at this level and below are written well.
+    fn walk(&mut self, schema: &Json, path: &str, mut place: Place, uncorrelatable: Option<&str>) -> bool {
+        let rules = schema.get("x-kubernetes-validations").and_then(Json::as_array).filter(|r| !r.is_empty());
+        place.within |= rules.is_some();
+        if place.within && place.decl.is_none() {
+            place.decl = DeclType::from_schema(schema, place.root || embedded(schema), "selfType0");
+        }
+        let below = place.cardinality.zip(multiplicity(schema)).map(|(a, b)| a.saturating_mul(b));
+        let child = |decl: Option<&DeclType>| Place {
+            decl: decl.cloned(),
+            cardinality: below,
+            root: false,
+            within: place.within,
+        };
+        let element = place.decl.as_ref().and_then(|d| d.children().next());
+        let mut well = true;
+        if let Some(values) = additional(schema) {
+            let forbid = uncorrelatable.or_else(|| granular(schema, path));
+            well &= self.walk(values, &format!("{path}.additionalProperties"), child(element), forbid);
+        }
+        for (name, property) in properties(schema).into_iter().flatten() {
+            let fields = place.decl.as_ref().and_then(DeclType::object_parts).map(|(_, f)| f);
+            let decl = escape(name).and_then(|n| fields.and_then(|f| f.get(&n)));
+            let forbid = uncorrelatable.or_else(|| granular(schema, path));
+            well &= self.walk(property, &format!("{path}.properties[{name}]"), child(decl), forbid);
+        }
+        if let Some(of) = items(schema) {
+            let map = text(schema, "x-kubernetes-list-type") == "map";
+            let forbid = uncorrelatable.or((!map).then_some(path));
+            well &= self.walk(of, &format!("{path}.items"), child(element), forbid);
+        }
+        let Some(rules) = rules else { return well };
+        for (at, rule) in rules.iter().enumerate() {
+            let before = self.written.len();
+            self.written_well(rule, schema, &format!("{path}.x-kubernetes-validations[{at}]"));
+            well &= self.written.len() == before;
+        }
+        if well {
+            self.compiled(rules, schema, path, &place, uncorrelatable);
+        }
+        well
+    }
+
+    fn written_well(&mut self, rule: &Json, schema: &Json, path: &str) {
+        let (expression, message) = (text(rule, "rule").trim(), text(rule, "message"));
+        let lines = |text: &str| text.contains(['\n', '\r']);
+        let mut push = |field: &str, reason: Reason, value: &str, detail: &str| {
+            self.written.push(RuleError::new(&format!("{path}.{field}"), reason, value, detail));
+        };
+        if expression.is_empty() {
+            push("rule", Reason::Required, "", "rule is not specified");
+        } else if !message.is_empty() && message.trim().is_empty() {
+            push("message", Reason::Invalid, message, "must be non-empty if specified");
+        } else if lines(message.trim()) {
+            push("message", Reason::Invalid, message, "must not contain line breaks");
+        } else if lines(expression) && message.trim().is_empty() {
+            push("message", Reason::Required, "", "message must be specified if rule contains line breaks");
+        }
+        let computed = text(rule, "messageExpression");
+        if !computed.is_empty() && computed.trim().is_empty() {
+            push("messageExpression", Reason::Required, "", "messageExpression must be non-empty if specified");
+        }
+        let field = text(rule, "fieldPath");
+        if !field.is_empty() && field.trim().is_empty() {
+            push("fieldPath", Reason::Invalid, field, "must be non-empty if specified");
+        }
+        if lines(field) {
+            push("fieldPath", Reason::Invalid, field, "must not contain line breaks");
+        }
+        if !field.is_empty() && field_path::normal(field, schema).is_none() {
+            push("fieldPath", Reason::Invalid, field, "must be a valid path");
+        }
+        let reason = text(rule, "reason");
+        if !reason.is_empty() && !REASONS.contains(&reason) {
+            let all: Vec<String> = REASONS.iter().map(|r| format!("{r:?}")).collect();
+            push("reason", Reason::Invalid, reason, &format!("supported values: {}", all.join(", ")));
+        }
+    }
+
+    fn compiled(&mut self, rules: &[Json], schema: &Json, path: &str, place: &Place, uncorrelatable: Option<&str>) {
+        let Some(decl) = &place.decl else {
+            let detail = "internal error: failed to construct type information for x-kubernetes-validations rules: unable to \
+                          convert structural schema to CEL declarations";
+            let path = format!("{path}.x-kubernetes-validations");
+            return self.found.push(RuleError::new(&path, Reason::Invalid, Json::Null, detail));
+        };
+        let times = place.cardinality.unwrap_or_else(|| decl.max_cardinality());
+        for (at, rule) in compile(rules, schema, decl).into_iter().enumerate() {
+            let path = format!("{path}.x-kubernetes-validations[{at}]");
+            let rule_path = format!("{path}.rule");
+            self.observe(&rule_path, "estimated rule cost", rule.max_cost.saturating_mul(times));
+            if let Some(error) = &rule.error {
+                self.found.push(RuleError::new(&rule_path, Reason::Invalid, shown(&rule.source), error.as_str()));
+            }
+            let message_path = format!("{path}.messageExpression");
+            match &rule.message_error {
+                Some(error) => {
+                    self.found.push(RuleError::new(
+                        &message_path,
+                        Reason::Invalid,
+                        shown(&rule.source),
+                        error.as_str(),
+                    ));
+                }
+                None if rule.message.is_some() => {
+                    self.observe(&message_path, "estimated messageExpression cost", rule.message_cost);
+                }
+                None => {}
+            }
+            if rule.uses_old {
+                if let Some(within) = uncorrelatable {
+                    let source = text(&rule.source, "rule");
+                    let detail =
+                        format!("oldSelf cannot be used on the uncorrelatable portion of the schema within {within}");
+                    self.found.push(RuleError::new(&rule_path, Reason::Invalid, source, detail));
+                }
+            } else if let Some(set) = rule.source.get("optionalOldSelf").filter(|v| !v.is_null()) {
+                let path = format!("{path}.optionalOldSelf");
+                let detail = "may not be set if oldSelf is not used in rule";
+                self.found.push(RuleError::new(&path, Reason::Invalid, set.clone(), detail));
+            }
+        }
+    }
+
+    fn observe(&mut self, path: &str, what: &str, cost: u64) {
+        if cost > RULE_LIMIT {
+            self.found.push(RuleError::new(path, Reason::Forbidden, Json::Null, too_much(what, cost, RULE_LIMIT)));
+        }
+        self.total = self.total.saturating_add(cost);
+        if cost >= SCHEMA_LIMIT / 100 {
+            self.expensive.push((cost, path.to_owned()));
+            self.expensive.sort_by_key(|(cost, _)| std::cmp::Reverse(*cost));
+            self.expensive.truncate(4);
+        }
+    }
+}
+
+/// The path, if the parts of such a map cannot be told apart: never, for the map types there are.
+fn granular<'a>(schema: &Json, path: &'a str) -> Option<&'a str> {
+    let ty = text(schema, "x-kubernetes-map-type");
+    (!matches!(ty, "" | "granular" | "atomic")).then_some(path)
+}
+
+/// A rule as errors show it.
+fn shown(rule: &Json) -> Json {
+    let mut out = json!({"rule": text(rule, "rule"), "message": text(rule, "message"), "messageExpression": text(rule, "messageExpression")});
+    for key in ["reason", "fieldPath", "optionalOldSelf"] {
+        if let (Some(object), Some(value)) = (out.as_object_mut(), rule.get(key)) {
+            object.insert(key.to_owned(), value.clone());
+        }
+    }
+    out
+}
