@@ -5,6 +5,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use crate::builtin::{Def, Defs, strategy};
 use crate::conversion::Versions;
+use crate::crd::cel::CelRules;
 use crate::crd::schema::Schema;
 use crate::jsonpath::JsonPath;
 use crate::object::{self, Object};
@@ -36,6 +37,8 @@ pub enum Flavor {
     Custom {
         /// Its schema; absent means that everything is kept.
         schema: Schema,
+        /// Its rules in CEL.
+        rules: CelRules,
         /// Rows written at or after this revision, in this version, need no pruning or defaulting when read.
         fresh_since: u64,
         /// What it has in common with the kind's other versions, if there are any.

@@ -1,6 +1,5 @@
-//! All checks of a custom resource, in kube-apiserver's order: schema, scale, embedded resources, sets and keyed lists.
-
-use serde_json::Value;
+//! All checks of a custom resource, in kube-apiserver's order: schema, scale, embedded resources, sets and keyed lists, rules in
+//! CEL.
 
 use super::schema::Schema;
 use super::{embedded, lists, scale, validate as rules};
@@ -8,9 +7,16 @@ use crate::object::Object;
 use crate::resource::{Flavor, Resource};
 use crate::status::{FieldError, FieldErrorKind};
 
-/// Pushes what is wrong with an object (`old`: its former state) that is written by this subresource.
-pub fn validate(resource: &Resource, object: &Object, old: Option<&Object>, sub: &str, errors: &mut Vec<FieldError>) {
-    let Flavor::Custom { schema, .. } = &resource.flavor else { return };
+/// Pushes what is wrong with an object (`old`: its former state) that is written by this subresource. Gives back what the
+/// client is to be warned of.
+pub fn validate(
+    resource: &Resource,
+    object: &Object,
+    old: Option<&Object>,
+    sub: &str,
+    errors: &mut Vec<FieldError>,
+) -> Vec<String> {
+    let Flavor::Custom { schema, rules: cel, .. } = &resource.flavor else { return Vec::new() };
     if sub == "status" {
         status(schema, object, old, errors);
         scale::validate_status(resource.scale.as_ref(), object, errors);
@@ -23,14 +29,7 @@ pub fn validate(resource: &Resource, object: &Object, old: Option<&Object>, sub:
     if schema.has_lists && old.is_none_or(|old| lists::validate(schema, old).is_empty()) {
         errors.extend(lists::validate(schema, object));
     }
-    if schema.has_cel() && errors.iter().any(blocks_rules) {
-        errors.push(FieldError::invalid(
-            "",
-            &Value::Null,
-            "some validation rules were not checked because the object was invalid; correct the existing errors to complete \
-             validation",
-        ));
-    }
+    cel.run(object, old, errors)
 }
 
 fn status(schema: &Schema, object: &Object, old: Option<&Object>, errors: &mut Vec<FieldError>) {

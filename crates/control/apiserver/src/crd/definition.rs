@@ -21,6 +21,9 @@ pub fn validate(crd: &Object, old: Option<&Object>) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let spec = crd.get("spec").unwrap_or(&Value::Null);
     of_spec(spec, &mut errors);
+    if errors.is_empty() {
+        super::cel::check_definition(spec, old.and_then(|o| o.get("spec")), &mut errors);
+    }
     if let Some(old) = old {
         immutable(spec, old, &mut errors);
     }

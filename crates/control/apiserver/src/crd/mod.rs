@@ -1,5 +1,6 @@
 //! Custom resources: definitions, their life cycle, and the checks that their schemas ask for.
 
+pub mod cel;
 pub mod check;
 pub mod default;
 pub mod definition;
@@ -75,6 +76,10 @@ fn resource(crd: &Object, version: &Value, fresh_since: u64, versions: Option<Ar
         Some(schema) => Schema::parse(schema).ok()?,
         None => Schema { preserve_unknown: true, ..Schema::default() },
     };
+    let rules = match version.get("schema").and_then(|s| s.get("openAPIV3Schema")) {
+        Some(source) if schema.has_cel() => cel::CelRules::new(source),
+        _ => cel::CelRules::default(),
+    };
     let storage_version = version.get("storage") == Some(&Value::Bool(true));
     let selectable = version
         .get("selectableFields")
@@ -105,7 +110,12 @@ fn resource(crd: &Object, version: &Value, fresh_since: u64, versions: Option<Ar
         selectable,
         deprecation,
         // Rows do not say which version wrote them: other versions than the storage one are always checked.
-        flavor: Flavor::Custom { schema, fresh_since: if storage_version { fresh_since } else { u64::MAX }, versions },
+        flavor: Flavor::Custom {
+            schema,
+            rules,
+            fresh_since: if storage_version { fresh_since } else { u64::MAX },
+            versions,
+        },
         kind,
         group,
         plural,

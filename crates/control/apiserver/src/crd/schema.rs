@@ -197,6 +197,7 @@ impl Schema {
             || self.properties.values().any(Schema::has_cel)
             || self.items.as_ref().is_some_and(|s| s.has_cel())
             || matches!(&self.additional, Additional::Schema(s) if s.has_cel())
+            || self.rules.all_of.iter().any(Schema::has_cel)
     }
 }
 

@@ -74,7 +74,7 @@ impl Backend {
             }
             let guard = self.namespace_guard(resource, ns, object::name(&object)).await?;
             strategy::prepare_create(resource, &mut object);
-            strategy::validate(resource, &object, None, &change.sub)?;
+            strategy::validate(resource, &object, None, change)?;
             strategy::warn(resource, &object, None, change);
             self.admit_final(change, resource, ns, &object, None).await?;
             let name = object::name(&object).to_owned();

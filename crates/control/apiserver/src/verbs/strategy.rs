@@ -259,8 +259,10 @@ pub fn warn(resource: &Resource, object: &Object, old: Option<&Object>, change: 
     told.into_iter().for_each(|w| change.warn(w));
 }
 
-/// Checks an object before it is stored; `old` is its former state and `sub` the subresource that is written.
-pub fn validate(resource: &Resource, object: &Object, old: Option<&Object>, sub: &str) -> ApiResult<()> {
+/// Checks an object before it is stored; `old` is its former state. Rules that fail on what did not change are told as
+/// warnings of the change.
+pub fn validate(resource: &Resource, object: &Object, old: Option<&Object>, change: &Change) -> ApiResult<()> {
+    let sub = change.sub.as_str();
     let mut errors = Vec::new();
     match old {
         None => names::validate(resource, object, &mut errors),
@@ -277,7 +279,10 @@ pub fn validate(resource: &Resource, object: &Object, old: Option<&Object>, sub:
             }
             errors.extend(own::validate(resource, object, old, sub));
         }
-        Flavor::Custom { .. } => crd::check::validate(resource, object, old, sub, &mut errors),
+        Flavor::Custom { .. } => {
+            let told = crd::check::validate(resource, object, old, sub, &mut errors);
+            told.into_iter().for_each(|w| change.warn(w));
+        }
     }
     if errors.is_empty() {
         return Ok(());

@@ -86,7 +86,7 @@ impl Backend {
             self.admit(change, resource, ns, &mut wanted, Some(&before)).await?;
             escalation::check(&self.auth.index, &change.user, resource, ns, &wanted, Some(&before))?;
             strategy::prepare_update(resource, &mut wanted, &before, &change.sub);
-            strategy::validate(resource, &wanted, Some(&before), &change.sub)?;
+            strategy::validate(resource, &wanted, Some(&before), change)?;
             strategy::warn(resource, &wanted, Some(&before), change);
             fields::keep_times(&mut wanted, &before);
             self.admit_final(change, resource, ns, &wanted, Some(&before)).await?;

@@ -221,13 +221,15 @@ fn granular<'a>(schema: &Json, path: &'a str) -> Option<&'a str> {
     (!matches!(ty, "" | "granular" | "atomic")).then_some(path)
 }
 
-/// A rule as errors show it.
+/// A rule as errors show it: by the names of upstream's internal type.
 fn shown(rule: &Json) -> Json {
-    let mut out = json!({"rule": text(rule, "rule"), "message": text(rule, "message"), "messageExpression": text(rule, "messageExpression")});
-    for key in ["reason", "fieldPath", "optionalOldSelf"] {
-        if let (Some(object), Some(value)) = (out.as_object_mut(), rule.get(key)) {
-            object.insert(key.to_owned(), value.clone());
-        }
-    }
-    out
+    let optional = |key: &str| rule.get(key).cloned().unwrap_or_default();
+    json!({
+        "Rule": text(rule, "rule"),
+        "Message": text(rule, "message"),
+        "MessageExpression": text(rule, "messageExpression"),
+        "Reason": optional("reason"),
+        "FieldPath": text(rule, "fieldPath"),
+        "OptionalOldSelf": optional("optionalOldSelf"),
+    })
 }
