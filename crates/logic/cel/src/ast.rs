@@ -11,7 +11,33 @@ pub(crate) struct Expr {
     pub id: Id,
     /// Code points from the start of the source.
     pub place: u32,
+    /// Nodes from here down to the deepest leaf.
+    pub height: usize,
     pub kind: Kind,
+}
+
+impl Kind {
+    /// Calls `visit` with the height of each child.
+    fn heights(&self, visit: &mut dyn FnMut(usize)) {
+        match self {
+            Self::Literal(_) | Self::Ident(_) => {}
+            Self::Select { operand, .. } => visit(operand.height),
+            Self::Call { target, args, .. } => target.iter().map(|t| &**t).chain(args).for_each(|e| visit(e.height)),
+            Self::List { elements, .. } => elements.iter().for_each(|e| visit(e.height)),
+            Self::Map(entries) => entries.iter().for_each(|e| visit(e.key.height.max(e.value.height))),
+            Self::Struct { fields, .. } => fields.iter().for_each(|(_, e)| visit(e.height)),
+            Self::Fold(f) => {
+                [&f.range, &f.init, &f.condition, &f.step, &f.result].iter().for_each(|e| visit(e.height));
+            }
+        }
+    }
+
+    /// The height of a node of this kind.
+    pub fn height(&self) -> usize {
+        let mut highest = 0;
+        self.heights(&mut |height| highest = highest.max(height));
+        highest + 1
+    }
 }
 
 /// What a node is.
@@ -57,8 +83,8 @@ impl Fold {
     }
 }
 
-/// The name of the macros' result variable.
-pub(crate) const ACCUMULATOR: &str = "__result__";
+/// The name of the macros' result variable: none that an expression could spell.
+pub(crate) const ACCUMULATOR: &str = "@result";
 
 /// The dotted name that an expression spells, if it does.
 pub(crate) fn qualified_name(expr: &Expr) -> Option<String> {

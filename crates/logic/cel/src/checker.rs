@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::ast::{Entry, Expr, Fold, Id, Kind, qualified_name};
 use crate::decls::{FUNCTIONS, Overload, type_names};
 use crate::env::Env;
-use crate::source::Issue;
+use crate::source::{self, Issue};
 use crate::types::Type;
 use crate::unify::{Mapping, most_general, params, rename};
 use crate::value::Value;
@@ -91,6 +91,10 @@ impl Checker<'_> {
     }
 
     fn check(&mut self, expr: &mut Expr) {
+        source::deep(|| self.check_here(expr));
+    }
+
+    fn check_here(&mut self, expr: &mut Expr) {
         match &mut expr.kind {
             Kind::Literal(value) => {
                 let ty = value.type_of();

@@ -6,6 +6,7 @@ use crate::ast::{Expr, Fold, Id, Kind};
 use crate::checker::Checked;
 use crate::library_cost;
 use crate::meter::{PATTERN, TRAVERSAL};
+use crate::source::deep;
 use crate::types::Type;
 use crate::value::Value;
 
@@ -119,6 +120,10 @@ struct Coster<'a> {
 
 impl<'a> Coster<'a> {
     fn cost(&mut self, expr: &'a Expr) -> Cost {
+        deep(|| self.cost_here(expr))
+    }
+
+    fn cost_here(&mut self, expr: &'a Expr) -> Cost {
         match &expr.kind {
             Kind::Literal(_) => Cost::fixed(0),
             Kind::Ident(name) => {

@@ -8,6 +8,7 @@ use crate::ast::{Expr, Fold, Kind};
 use crate::checker::Checked;
 use crate::functions;
 use crate::meter;
+use crate::source::deep;
 use crate::value::{Key, List, ListKind, Map, Value};
 
 /// Elements that the lists joined in one evaluation may have together.
@@ -140,6 +141,10 @@ impl<'a> Machine<'a> {
     }
 
     fn eval(&mut self, expr: &'a Expr) -> Outcome {
+        deep(|| self.eval_here(expr))
+    }
+
+    fn eval_here(&mut self, expr: &'a Expr) -> Outcome {
         match &expr.kind {
             Kind::Literal(value) => Ok(value.clone()),
             Kind::Ident(name) => {
@@ -192,6 +197,10 @@ impl<'a> Machine<'a> {
     }
 
     fn attribute(&mut self, expr: &'a Expr) -> Result<Attribute, Fault> {
+        deep(|| self.attribute_here(expr))
+    }
+
+    fn attribute_here(&mut self, expr: &'a Expr) -> Result<Attribute, Fault> {
         match &expr.kind {
             Kind::Ident(name) => self.variable(name).map(Attribute::plain),
             Kind::Select { operand, field, test: false } => {

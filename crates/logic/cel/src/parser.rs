@@ -3,7 +3,7 @@
 use crate::ast::{Entry, Expr, Id, Kind};
 use crate::lexer::{Tok, Token, lex};
 use crate::macros;
-use crate::source::Issue;
+use crate::source::{self, Issue};
 use crate::value::Value;
 
 /// Code points that an expression may have.
@@ -52,7 +52,8 @@ pub(crate) fn parse(source: &str) -> Result<(Expr, Id), Vec<Issue>> {
     if let Ok(expr) = parsed {
         parser.end();
         if parser.issues.is_empty() {
-            return if deep(&expr, MAX_DEPTH) { Err(vec![too_deep()]) } else { Ok((expr, parser.next + 1)) };
+            let whole = expr.height <= MAX_DEPTH && parser.next <= MAX_NODES;
+            return if !whole { Err(vec![too_deep()]) } else { Ok((expr, parser.next + 1)) };
         }
     }
     parser.issues.truncate(MAX_ISSUES);
@@ -61,22 +62,6 @@ pub(crate) fn parse(source: &str) -> Result<(Expr, Id), Vec<Issue>> {
 
 fn too_deep() -> Issue {
     Issue::new(None, format!("expression recursion limit exceeded: {MAX_DEPTH}"))
-}
-
-/// Whether the tree is deeper than `left`; recursion ends there.
-fn deep(expr: &Expr, left: usize) -> bool {
-    let Some(left) = left.checked_sub(1) else { return true };
-    match &expr.kind {
-        Kind::Literal(_) | Kind::Ident(_) => false,
-        Kind::Select { operand, .. } => deep(operand, left),
-        Kind::Call { target, args, .. } => {
-            target.as_ref().is_some_and(|t| deep(t, left)) || args.iter().any(|a| deep(a, left))
-        }
-        Kind::List { elements, .. } => elements.iter().any(|e| deep(e, left)),
-        Kind::Map(entries) => entries.iter().any(|e| deep(&e.key, left) || deep(&e.value, left)),
-        Kind::Struct { fields, .. } => fields.iter().any(|(_, e)| deep(e, left)),
-        Kind::Fold(f) => [&f.range, &f.init, &f.condition, &f.step, &f.result].iter().any(|e| deep(e, left)),
-    }
 }
 
 /// Whether an expression may begin with this.
@@ -106,16 +91,18 @@ pub(crate) struct Parser<'a> {
 impl Parser<'_> {
     pub fn node(&mut self, place: u32, kind: Kind) -> Expr {
         self.next += 1;
-        Expr { id: self.next, place, kind }
+        Expr { id: self.next, place, height: kind.height(), kind }
     }
 
     /// A copy with ids of its own.
     pub fn copy(&mut self, expr: &Expr) -> Expr {
-        let mut copy = expr.clone();
-        if self.next < MAX_NODES {
-            self.renumber(&mut copy);
-        }
-        copy
+        source::deep(|| {
+            let mut copy = expr.clone();
+            if self.next < MAX_NODES {
+                self.renumber(&mut copy);
+            }
+            copy
+        })
     }
 
     fn renumber(&mut self, expr: &mut Expr) {
@@ -219,15 +206,24 @@ impl Parser<'_> {
         }
     }
 
+    /// Ends here if the tree has grown too deep: also what drops it recurses.
+    fn shallow(&mut self, expr: Expr) -> Parsed {
+        if expr.height > MAX_DEPTH {
+            self.issues = vec![too_deep()];
+            return Err(Stop);
+        }
+        Ok(expr)
+    }
+
     fn nested(&mut self, inner: impl FnOnce(&mut Self) -> Parsed) -> Parsed {
         if self.depth >= MAX_DEPTH || self.next > MAX_NODES {
             self.issues = vec![too_deep()];
             return Err(Stop);
         }
         self.depth += 1;
-        let result = inner(self);
+        let result = source::deep(|| inner(self));
         self.depth -= 1;
-        result
+        self.shallow(result?)
     }
 
     fn expr(&mut self) -> Parsed {
@@ -301,16 +297,11 @@ impl Parser<'_> {
 
     fn left(&mut self, ops: &[(&'static str, &'static str)], inner: fn(&mut Self) -> Parsed) -> Parsed {
         let mut left = inner(self)?;
-        let mut count = 0;
         while let Some((_, function)) = ops.iter().find(|(op, _)| self.is(op)) {
             let place = self.advance();
             let right = inner(self)?;
-            left = self.call(place, function, vec![left, right]);
-            count += 1;
-            if count > MAX_DEPTH {
-                self.issues = vec![too_deep()];
-                return Err(Stop);
-            }
+            let whole = self.call(place, function, vec![left, right]);
+            left = self.shallow(whole)?;
         }
         Ok(left)
     }
@@ -375,13 +366,8 @@ impl Parser<'_> {
     }
 
     fn members(&mut self, mut operand: Expr) -> Parsed {
-        let mut count = 0;
         loop {
-            count += 1;
-            if count > MAX_DEPTH {
-                self.issues = vec![too_deep()];
-                return Err(Stop);
-            }
+            operand = self.shallow(operand)?;
             operand = if let Some(place) = self.eat(".") {
                 self.selection(operand, place)?
             } else if let Some(place) = self.eat("[") {

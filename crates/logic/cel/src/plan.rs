@@ -3,7 +3,7 @@
 use crate::ast::{Expr, Kind};
 use crate::checker::Checked;
 use crate::functions;
-use crate::source::Issue;
+use crate::source::{Issue, deep};
 use crate::types::Type;
 use crate::value::{Key, Map, Value};
 
@@ -45,7 +45,7 @@ pub(crate) fn validate(expr: &Expr, checked: &Checked, exempt: bool, issues: &mu
     }
     // What is formatted may be of any types.
     let exempt = exempt || matches!(&expr.kind, Kind::Call { function, .. } if function == "format");
-    children(expr, &mut |child| validate(child, checked, exempt, issues));
+    children(expr, &mut |child| deep(|| validate(child, checked, exempt, issues)));
 }
 
 fn inner(ty: &Type, optional: bool) -> &Type {
@@ -84,6 +84,10 @@ fn literal_argument(function: &str, args: &[Expr], issues: &mut Vec<Issue>) {
 /// # Errors
 /// The message of a conversion that fails.
 pub(crate) fn fold(expr: &mut Expr, checked: &Checked) -> Result<(), String> {
+    deep(|| fold_here(expr, checked))
+}
+
+fn fold_here(expr: &mut Expr, checked: &Checked) -> Result<(), String> {
     match &mut expr.kind {
         Kind::Literal(_) | Kind::Ident(_) | Kind::Struct { .. } => {}
         Kind::Select { operand, .. } => fold(operand, checked)?,

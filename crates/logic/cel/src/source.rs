@@ -81,3 +81,8 @@ fn show(f: &mut fmt::Formatter<'_>, source: &str, issue: &Issue) -> fmt::Result 
     }
     f.write_str(if chars.next().is_some_and(|c| c.len_utf8() > 1) { "\u{ff3e}" } else { "^" })
 }
+
+/// Runs a step of a recursion with room on the stack: on a new part of it if little is left.
+pub(crate) fn deep<T>(step: impl FnOnce() -> T) -> T {
+    stacker::maybe_grow(512 << 10, 4 << 20, step)
+}

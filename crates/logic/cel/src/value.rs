@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use crate::eval::Fault;
 use crate::functions::ext::Ext;
+use crate::source::deep;
 use crate::types::Type;
 
 /// A value. Clones share.
@@ -205,8 +206,8 @@ impl Value {
                 _ => Self::Double(n.as_f64().unwrap_or_default()),
             },
             Json::String(s) => Self::string(s),
-            Json::Array(items) => Self::list(items.iter().map(Self::from_json).collect()),
-            Json::Object(fields) => Self::object(fields.iter().map(|(k, v)| (k.as_str(), Self::from_json(v)))),
+            Json::Array(items) => deep(|| Self::list(items.iter().map(Self::from_json).collect())),
+            Json::Object(fields) => deep(|| Self::object(fields.iter().map(|(k, v)| (k.as_str(), Self::from_json(v))))),
         }
     }
 
@@ -255,8 +256,8 @@ impl Value {
             (Self::Timestamp(a), Self::Timestamp(b)) => a == b,
             (Self::Duration(a), Self::Duration(b)) => a == b,
             (Self::Type(a), Self::Type(b)) => a.runtime_name() == b.runtime_name(),
-            (Self::List(a), Self::List(b)) => list_equals(a, b),
-            (Self::Map(a), Self::Map(b)) => map_equals(a, b),
+            (Self::List(a), Self::List(b)) => deep(|| list_equals(a, b)),
+            (Self::Map(a), Self::Map(b)) => deep(|| map_equals(a, b)),
             (Self::Optional(a), Self::Optional(b)) => match (a, b) {
                 (Some(a), Some(b)) => a.equals(b),
                 (a, b) => a.is_none() == b.is_none(),

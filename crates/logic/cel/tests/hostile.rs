@@ -24,6 +24,10 @@ fn depth_is_bounded_on_a_small_stack() {
         assert!(run(&chain).unwrap_err().contains("recursion limit"));
         let members = format!("x{}", ".a".repeat(5000));
         assert!(run(&members).unwrap_err().contains("recursion limit"));
+        let mixed = format!("{}x{}", "(".repeat(240), format!("{})", ".a".repeat(200)).repeat(240));
+        assert!(run(&mixed).unwrap_err().contains("recursion limit"));
+        let lists = format!("{}x{} == {}x{}", "[".repeat(240), "]".repeat(240), "[".repeat(240), "]".repeat(240));
+        assert!(matches!(run(&lists), Ok(Value::Bool(true))));
         let allowed = vec!["x"; 200].join(" + ");
         assert!(matches!(run(&allowed), Ok(Value::Int(200))));
         let long = vec!["x == 1"; 3000].join(" && ");
@@ -45,6 +49,20 @@ fn lists_that_double_are_bounded() {
         source = format!("{source}.optMap(v, v + v)");
     }
     assert!(run(&format!("{source}.hasValue()")).is_err());
+}
+
+#[test]
+fn types_that_double_are_bounded() {
+    let mut source = "l".to_owned();
+    for _ in 0..60 {
+        source = format!("{source}.map(v, {{v: v}})");
+    }
+    assert!(run(&source).is_err());
+}
+
+#[test]
+fn results_of_macros_have_no_name() {
+    assert!(run("l.map(v, __result__)").unwrap_err().contains("undeclared reference to '__result__'"));
 }
 
 proptest! {

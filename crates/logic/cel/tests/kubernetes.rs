@@ -4,7 +4,6 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failing test is to panic")]
 
 use cel::schema::{
-    check,
     decl::DeclType,
     rules::{Reason, RuleError, Validator},
 };

@@ -10,6 +10,7 @@ use super::decl::preserves;
 use super::escape::escape;
 use super::{additional, embedded, flag, int_or_string, items, properties, text, with_metadata};
 use crate::functions;
+use crate::source::deep;
 use crate::value::{Key, List, ListKind, Map, Value};
 
 fn broken(why: impl AsRef<str>) -> Value {
@@ -43,12 +44,12 @@ pub fn to_value(json: &Json, schema: &Json, root: bool) -> Value {
     }
     match text(schema, "type") {
         "object" => match json {
-            Json::Object(object) if root || embedded(schema) => fields(object, &with_metadata(schema)),
-            Json::Object(object) => fields(object, schema),
+            Json::Object(object) if root || embedded(schema) => deep(|| fields(object, &with_metadata(schema))),
+            Json::Object(object) => deep(|| fields(object, schema)),
             _ => broken("invalid data, expected a map for the provided schema with type=object"),
         },
         "array" => match (json, items(schema)) {
-            (Json::Array(list), Some(of)) => elements(list, of, schema),
+            (Json::Array(list), Some(of)) => deep(|| elements(list, of, schema)),
             (Json::Array(_), None) => broken("invalid array type, expected Items with a non-empty Schema"),
             _ => broken("invalid data, expected an array for the provided schema with type=array"),
         },
