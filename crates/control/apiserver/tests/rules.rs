@@ -31,7 +31,7 @@ async fn rules_are_enforced_with_upstreams_texts() {
     let api = Api::with_kinds().await;
     let spec = json!({"type": "object",
         "x-kubernetes-validations": [
-            {"rule": "self.low <= self.high", "messageExpression": "'low ' + string(self.low) + ' is too high'"},
+            {"rule": "self.low <= self.high", "messageExpression": "'low is too high in ' + self.name"},
             {"rule": "self.low >= oldSelf.low", "message": "low may not shrink", "fieldPath": ".low", "reason": "FieldValueForbidden"}],
         "properties": {
             "low": {"type": "integer"}, "high": {"type": "integer"},
@@ -41,7 +41,7 @@ async fn rules_are_enforced_with_upstreams_texts() {
     let bad = api.post(RULED, &ruled(json!({"low": 3, "high": 1, "name": "x"}))).await.expect(422);
     assert_eq!(
         bad.message(),
-        "Ruled.rules.example.com \"a\" is invalid: [spec: Invalid value: \"object\": low 3 is too high, \
+        "Ruled.rules.example.com \"a\" is invalid: [spec: Invalid value: \"object\": low is too high in x, \
          spec.name: Invalid value: \"string\": failed rule: self.startsWith('n')]"
     );
     let missing = api.post(RULED, &ruled(json!({"low": 3}))).await.expect(422);

@@ -45,6 +45,9 @@ pub(crate) fn check(env: &Env, root: &mut Expr, ids: Id) -> Result<Checked, Vec<
     Ok(checked)
 }
 
+/// Parts that a type may be made of: macros in a chain could double it with each.
+const MAX_TYPE: usize = 2_000;
+
 struct Checker<'a> {
     env: &'a Env,
     mapping: Mapping,
@@ -60,7 +63,12 @@ impl Checker<'_> {
         }
     }
 
-    fn set(&mut self, expr: &Expr, ty: Type) {
+    fn set(&mut self, expr: &Expr, mut ty: Type) {
+        let mut left = MAX_TYPE;
+        if !ty.fits(&mut left) {
+            self.issue(expr.place, format!("type of expression exceeds limit: {MAX_TYPE}"));
+            ty = Type::Error;
+        }
         if let Some(slot) = self.checked.types.get_mut(expr.id as usize) {
             *slot = ty;
         }

@@ -65,6 +65,17 @@ impl Type {
         Self::Object(name.into())
     }
 
+    /// Whether the type has no more parts than `left`, which is counted down.
+    pub(crate) fn fits(&self, left: &mut usize) -> bool {
+        let Some(less) = left.checked_sub(1) else { return false };
+        *left = less;
+        match self {
+            Self::List(of) | Self::Optional(of) | Self::Type(Some(of)) => of.fits(left),
+            Self::Map(key, value) => key.fits(left) && value.fits(left),
+            _ => true,
+        }
+    }
+
     pub(crate) fn is_dyn_or_error(&self) -> bool {
         matches!(self, Self::Dyn | Self::Error)
     }

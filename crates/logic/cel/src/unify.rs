@@ -146,11 +146,7 @@ pub(crate) fn rename(ty: &Type, names: &HashMap<Arc<str>, Type>) -> Type {
 /// The names of the variables in a type.
 pub(crate) fn params(ty: &Type, into: &mut Vec<Arc<str>>) {
     match ty {
-        Type::Param(name) => {
-            if !into.contains(name) {
-                into.push(name.clone());
-            }
-        }
+        Type::Param(name) if !into.contains(name) => into.push(name.clone()),
         Type::List(of) | Type::Optional(of) | Type::Type(Some(of)) => params(of, into),
         Type::Map(key, value) => {
             params(key, into);

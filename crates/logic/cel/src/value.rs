@@ -307,7 +307,7 @@ fn list_equals(a: &List, b: &List) -> bool {
         ListKind::Plain => a.items.iter().zip(&b.items).all(|(a, b)| a.equals(b)),
         ListKind::Set => {
             let index = Index::new(&a.items, |v| Some(vec![v.clone()]));
-            b.items.iter().all(|v| index.find(&[v.clone()]).is_some())
+            b.items.iter().all(|v| index.find(std::slice::from_ref(v)).is_some())
         }
         ListKind::Map(keys) => {
             let index = Index::new(&a.items, |v| keys_of(v, keys));

@@ -46,7 +46,8 @@ fn in_class(pattern: &str) -> bool {
             '[' => depth += 1,
             ']' => depth = 0,
             '\\' => {
-                if depth > 0 && matches!(chars.next(), Some('d' | 'D')) {
+                let digits = matches!(chars.next(), Some('d' | 'D'));
+                if digits && depth > 0 {
                     return true;
                 }
             }
