@@ -38,7 +38,7 @@ pub enum Flavor {
         /// Its schema; absent means that everything is kept.
         schema: Schema,
         /// Its rules in CEL.
-        rules: CelRules,
+        rules: Box<CelRules>,
         /// Rows written at or after this revision, in this version, need no pruning or defaulting when read.
         fresh_since: u64,
         /// What it has in common with the kind's other versions, if there are any.

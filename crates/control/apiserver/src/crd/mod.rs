@@ -112,7 +112,7 @@ fn resource(crd: &Object, version: &Value, fresh_since: u64, versions: Option<Ar
         // Rows do not say which version wrote them: other versions than the storage one are always checked.
         flavor: Flavor::Custom {
             schema,
-            rules,
+            rules: Box::new(rules),
             fresh_since: if storage_version { fresh_since } else { u64::MAX },
             versions,
         },
