@@ -72,7 +72,10 @@ impl UsedDisk {
         let file = OpenOptions::new().create(true).truncate(true).write(true).open(path).context("make a disk")?;
         let piece = vec![0xFF; 1 << 20];
         for index in 0..mib {
-            file.write_all_at(&piece, index << 20)?;
+            let written = file.write_all_at(&piece, index << 20);
+            written.with_context(|| {
+                format!("fill {} with {mib} MiB of 0xFF (written: {index} MiB; is there room?)", path.display())
+            })?;
         }
         drop(file);
         let name = path.to_string_lossy().into_owned();

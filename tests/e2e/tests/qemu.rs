@@ -21,7 +21,7 @@ fn machine(id: &str, disk: &Path) -> Value {
 }
 
 /// Size of the disks in MiB.
-const DISK: u64 = 3 << 10;
+const DISK: u64 = 2 << 10;
 
 /// Says how far a run of minutes is.
 fn milestone(started: std::time::Instant, what: &str) {
