@@ -92,7 +92,10 @@ async fn provision(
             bail!("the machines have not all reported in within {} s: {}", options.timeout, causes(&all.client).await)
         }
     };
-    tell(&view, &machines, &reports, simulator);
+    let console_lasts = stays || options.data.is_some();
+    for (machine, report) in machines.iter().zip(&reports) {
+        view.say(&told(machine, report, console_lasts.then(|| simulator.console(&machine.name)).as_deref()));
+    }
     if stays {
         view.say(&format!("kubectl --kubeconfig {} get bmh -A     (Ctrl-C ends the demo)", all.kubeconfig.display()));
         stop_signal().await?;
@@ -117,18 +120,17 @@ async fn reported_in(client: &Client, machines: &[Machine], call_home: &CallHome
     Ok(reports)
 }
 
-fn tell(view: &View, machines: &[Machine], reports: &[Report], simulator: &SimulatorProcess) {
-    for (machine, report) in machines.iter().zip(reports) {
-        view.say(&format!(
-            "{}: provisioned; it calls itself {}, has {} (no DHCP gives that), boot entry {}, Secure Boot {}; its console: {}",
-            machine.name,
-            report.hostname,
-            machine.address,
-            report.boot_entry,
-            if report.secure_boot { "on" } else { "off" },
-            simulator.console(&machine.name).display(),
-        ));
-    }
+/// One machine's success in a line; the console's file is named only if it is still there when the line is read.
+fn told(machine: &Machine, report: &Report, console: Option<&Path>) -> String {
+    format!(
+        "{}: provisioned; it calls itself {}, has {} (no DHCP gives that), boot entry {}, Secure Boot {}{}",
+        machine.name,
+        report.hostname,
+        machine.address,
+        report.boot_entry,
+        if report.secure_boot { "on" } else { "off" },
+        console.map(|file| format!("; its console: {}", file.display())).unwrap_or_default(),
+    )
 }
 
 /// What the hosts say of their errors, for the person who waited in vain.
