@@ -23,7 +23,8 @@ demo bench: METAMORPH := $(TARGET)/release/metamorph
 test: METAMORPH := $(TARGET)/debug/metamorph
 
 # Areas of tests/conformance in which the embedded Kubernetes API agrees with the recordings of a real one, case by case: so it stays.
-WHOLE_AREAS := access-reviews authorization dry-run generate-name lists pruning-defaulting service-accounts
+WHOLE_AREAS := access-reviews authorization dry-run field-selectors gc generate-name lists namespaces protobuf \
+	pruning-defaulting service-accounts watch
 
 # cargo uses all cores by itself, and prerequisites are meant in the order they are written.
 .NOTPARALLEL:
@@ -46,8 +47,8 @@ test-kubernetes: kubernetes ## the embedded Kubernetes API against a real kube-a
 	METAMORPH_KUBERNETES_BIN="$$(tests/kubernetes/build)" $(CARGO) run --package conformance -- both
 
 .PHONY: test-kubernetes-e2e
-test-kubernetes-e2e: kubernetes ## Kubernetes' own end-to-end suite, as far as it is about the API, on both
-	METAMORPH_KUBERNETES_BIN="$$(tests/kubernetes/build e2e.test kubectl)" $(CARGO) run --package conformance -- suite
+test-kubernetes-e2e: ## Kubernetes' own end-to-end suite, as far as it is about the API, on both
+	METAMORPH_KUBERNETES_BIN="$$(tests/kubernetes/build etcd kube-apiserver kube-controller-manager kubectl e2e.test)" $(CARGO) run --package conformance -- suite
 
 .PHONY: kubernetes
 kubernetes: ## builds that real control plane from its Go modules, once

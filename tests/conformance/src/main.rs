@@ -72,7 +72,7 @@ enum What {
     Both,
     /// Writes the recordings anew from the real server.
     Record,
-    /// The listed specs of Kubernetes' own suite on both servers.
+    /// The listed specs of Kubernetes' own suite on both servers at once.
     Suite,
     /// The same on the embedded server alone.
     SuiteEmbedded,
@@ -146,25 +146,31 @@ async fn serve(arguments: &Arguments) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Kubernetes' own suite; `--case` takes a part of it.
+/// Kubernetes' own suite, on both servers at once; `--case` takes a part of it.
 async fn suite(arguments: &Arguments) -> Result<ExitCode> {
-    let listed = suite::Listed::read(&folder("e2e.yaml"))?;
+    let listed = suite::Listed::read(&folder("e2e.yaml"), &case::read(&folder("cases"), |_, _| true)?)?;
     let bin = arguments.kubernetes.as_deref().context("--kubernetes (or METAMORPH_KUBERNETES_BIN) is needed")?;
-    let part = |specs: Vec<&'_ str>| -> Vec<String> {
-        specs.into_iter().filter(|s| s.contains(&arguments.case)).map(str::to_owned).collect()
+    let part = |all: Vec<&'_ str>| -> Vec<String> {
+        all.into_iter().filter(|s| s.contains(&arguments.case)).map(str::to_owned).collect()
     };
-    let mut good = true;
-    if arguments.what == What::Suite {
+    let on_real = async {
+        if arguments.what == What::SuiteEmbedded {
+            return Ok(true);
+        }
         let specs = part(listed.reference());
         let specs: Vec<&str> = specs.iter().map(String::as_str).collect();
-        good &= suite::run(&real(arguments).await?, bin, &specs).await?;
-    }
-    let specs = part(listed.both.iter().map(String::as_str).collect());
-    let specs: Vec<&str> = specs.iter().map(String::as_str).collect();
-    let target = Target::embedded().await?;
-    good &= suite::run(&target, bin, &specs).await?;
-    target.shutdown().await;
-    Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        suite::run(&real(arguments).await?, bin, &listed, &specs).await
+    };
+    let on_embedded = async {
+        let specs = part(listed.both.iter().map(String::as_str).collect());
+        let specs: Vec<&str> = specs.iter().map(String::as_str).collect();
+        let target = Target::embedded().await?;
+        let good = suite::run(&target, bin, &listed, &specs).await;
+        target.shutdown().await;
+        good
+    };
+    let (real, embedded) = tokio::try_join!(on_real, on_embedded)?;
+    Ok(if real && embedded { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 type Answers = BTreeMap<String, Value>;

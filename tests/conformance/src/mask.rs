@@ -70,8 +70,7 @@ impl Masks {
                 let is_list = map.get("items").is_some_and(Value::is_array)
                     || map.get("rows").is_some_and(Value::is_array)
                     || text(map, "kind") == "Status";
-                let keys: Vec<String> = map.keys().cloned().collect();
-                for key in keys {
+                for key in in_order(map) {
                     let Some(inner) = map.get_mut(&key) else { continue };
                     match (key.as_str(), &mut *inner) {
                         // A list's version moves with every write of the server, whatever it is about.
@@ -186,6 +185,17 @@ pub fn sort_causes(status: &mut Value) {
     status["details"]["causes"] = json!(sorted);
 }
 
+/// The keys of an object in the order in which placeholders are given out. Metadata has one of its own, that of
+/// kube-apiserver's answers: which uid is the first must not depend on the order of keys.
+fn in_order(map: &Map<String, Value>) -> Vec<String> {
+    const METADATA: [&str; 5] = ["uid", "annotations", "ownerReferences", "finalizers", "managedFields"];
+    let mut keys: Vec<String> = map.keys().cloned().collect();
+    if map.contains_key("creationTimestamp") {
+        keys.sort_by_key(|key| METADATA.iter().position(|m| m == key));
+    }
+    keys
+}
+
 fn text<'a>(map: &'a Map<String, Value>, key: &str) -> &'a str {
     map.get(key).and_then(Value::as_str).unwrap_or_default()
 }
@@ -209,6 +219,19 @@ mod tests {
             "name": "a-<generated-1>", "creationTimestamp": "<time>"}, "owner": "<uid-1>",
             "other": {"resourceVersion": "<version-2>"}, "note": "a-<generated-1> is new"});
         assert_eq!(value, expected);
+    }
+
+    #[test]
+    fn the_order_of_keys_does_not_matter() {
+        let (own, owner) = ("01234567-89ab-cdef-0123-456789abcdef", "11234567-89ab-cdef-0123-456789abcdef");
+        for text in [
+            format!(r#"{{"uid":"{own}","creationTimestamp":null,"ownerReferences":[{{"uid":"{owner}"}}]}}"#),
+            format!(r#"{{"creationTimestamp":null,"ownerReferences":[{{"uid":"{owner}"}}],"uid":"{own}"}}"#),
+        ] {
+            let mut value: Value = serde_json::from_str(&text).unwrap();
+            Masks::default().apply(&mut value);
+            assert_eq!((&value["uid"], &value["ownerReferences"][0]["uid"]), (&json!("<uid-1>"), &json!("<uid-2>")));
+        }
     }
 
     #[test]

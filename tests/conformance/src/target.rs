@@ -112,19 +112,10 @@ impl Target {
         };
         start("etcd", &etcd_flags(&etcd, &peer, &at("etcd-data")))?;
         start("kube-apiserver", &apiserver_flags(ports[2], &etcd, &at))?;
-        let controllers = "namespace-controller,garbage-collector-controller,serviceaccount-controller,\
-                           serviceaccount-token-controller,root-ca-certificate-publisher-controller,\
-                           clusterrole-aggregation-controller,validatingadmissionpolicy-status-controller";
         let manager = [
             format!("--kubeconfig={}", kubeconfig.display()),
-            format!("--controllers={controllers}"),
             format!("--service-account-private-key-file={}", at("sa.key")),
             format!("--root-ca-file={}", at("ca.crt")),
-            "--leader-elect=false".into(),
-            // The usual limit of 20 requests a second is for clusters, not for hundreds of namespaces at once.
-            "--kube-api-qps=500".into(),
-            "--kube-api-burst=1000".into(),
-            "--secure-port=0".into(),
         ];
         let client = client(&ca)?;
         let running = Running::Real(processes, dir);

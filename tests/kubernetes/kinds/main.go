@@ -49,6 +49,8 @@ var roots = []root{
 	{"", meta.OwnerReference{}}, {"", meta.ManagedFieldsEntry{}}, {"", meta.ObjectMeta{}}, {"", meta.ListMeta{}},
 	{"/v1/Status", meta.Status{}}, {"/v1/DeleteOptions", meta.DeleteOptions{}}, {"", meta.Condition{}},
 	{"", meta.LabelSelector{}}, {"meta.k8s.io/v1/PartialObjectMetadata", meta.PartialObjectMetadata{}},
+	{"/v1/APIVersions", meta.APIVersions{}}, {"/v1/APIGroup", meta.APIGroup{}}, {"/v1/APIGroupList", meta.APIGroupList{}},
+	{"/v1/APIResourceList", meta.APIResourceList{}},
 	{"/v1/Namespace", core.Namespace{}}, {"/v1/Secret", core.Secret{}}, {"/v1/ConfigMap", core.ConfigMap{}},
 	{"/v1/ServiceAccount", core.ServiceAccount{}}, {"/v1/Event", core.Event{}}, {"/v1/Node", core.Node{}},
 	{"/v1/Service", core.Service{}}, {"/v1/Endpoints", core.Endpoints{}},
@@ -256,6 +258,9 @@ func fieldsOf(t reflect.Type, owner, within string, known *schema) []field {
 		number := ""
 		if parts := strings.Split(f.Tag.Get("protobuf"), ","); len(parts) > 1 {
 			number = within + parts[1]
+			if f.Type.PkgPath() != "" && f.Type.Kind() == reflect.Slice && parts[2] == "opt" {
+				number += ".1" // A named list of texts is a message of its own.
+			}
 		}
 		if f.Anonymous && (tag == "" || strings.Contains(options, "inline")) {
 			inner := fieldsOf(f.Type, owner, number+".", known)

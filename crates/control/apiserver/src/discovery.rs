@@ -27,15 +27,22 @@ pub fn version() -> Value {
 
 /// Answers a discovery path, if it is one.
 pub fn answer(catalog: &Catalog, path: &[&str], accept: &str, address: &str) -> Option<ApiResult<Response>> {
-    let aggregated = media::ranges(accept).iter().any(|r| {
-        r.media == "application/json"
-            && r.param("g") == "apidiscovery.k8s.io"
-            && r.param("v") == "v2"
-            && r.param("as") == "APIGroupDiscoveryList"
-    });
-    let value = match path {
-        ["api"] if aggregated => return Some(Ok(discovery_list(catalog, true))),
-        ["apis"] if aggregated => return Some(Ok(discovery_list(catalog, false))),
+    document(catalog, path, address).map(|value| {
+        let value = value?;
+        if let ["api", ..] = path {
+            media::routed(accept, false)?;
+        }
+        let aggregates = matches!(path, ["api" | "apis"]);
+        match media::discovery(accept, aggregates)? {
+            Some(encoding) => reply::form(StatusCode::OK, &value, encoding),
+            None => Ok(discovery_list(catalog, path == ["api"])),
+        }
+    })
+}
+
+/// The document at a path, in its usual form.
+fn document(catalog: &Catalog, path: &[&str], address: &str) -> Option<ApiResult<Value>> {
+    Some(Ok(match path {
         ["api"] => json!({"kind": "APIVersions", "versions": ["v1"],
             "serverAddressByClientCIDRs": [{"clientCIDR": "0.0.0.0/0", "serverAddress": address}]}),
         ["apis"] => {
@@ -49,8 +56,7 @@ pub fn answer(catalog: &Catalog, path: &[&str], accept: &str, address: &str) -> 
         },
         ["apis", name, version] => return Some(resources(catalog, name, version)),
         _ => return None,
-    };
-    Some(Ok(reply::json_value(StatusCode::OK, &value)))
+    }))
 }
 
 fn group(name: &str, versions: &[&str], alone: bool) -> Value {
@@ -64,7 +70,7 @@ fn group(name: &str, versions: &[&str], alone: bool) -> Value {
     out
 }
 
-fn resources(catalog: &Catalog, group: &str, version: &str) -> ApiResult<Response> {
+fn resources(catalog: &Catalog, group: &str, version: &str) -> ApiResult<Value> {
     let mut list = Vec::new();
     for r in catalog.all().filter(|r| r.group == group && r.version == version) {
         let mut entry = json!({"name": r.plural, "singularName": r.singular, "namespaced": r.namespaced, "kind": r.kind,
@@ -98,9 +104,8 @@ fn resources(catalog: &Catalog, group: &str, version: &str) -> ApiResult<Respons
     if list.is_empty() {
         return Err(ApiError::unknown_path());
     }
-    let value = json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": api_version(group, version),
-        "resources": list});
-    Ok(reply::json_value(StatusCode::OK, &value))
+    Ok(json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": api_version(group, version),
+        "resources": list}))
 }
 
 fn subresources(resource: &Resource) -> Vec<&'static str> {

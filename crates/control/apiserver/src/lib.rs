@@ -30,6 +30,7 @@ mod object;
 mod openapi;
 mod patch;
 mod pki;
+mod pretty;
 mod reply;
 mod resource;
 mod route;

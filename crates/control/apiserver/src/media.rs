@@ -74,26 +74,12 @@ impl Accept {
 pub struct Range<'a> {
     /// Media type without parameters.
     pub media: &'a str,
-    params: Vec<(&'a str, &'a str)>,
-}
-
-impl<'a> Range<'a> {
-    /// A parameter, empty if absent.
-    pub fn param(&self, key: &str) -> &'a str {
-        self.params.iter().find(|(k, _)| *k == key).map_or("", |(_, v)| v)
-    }
 }
 
 /// The parts of an Accept header, in order.
 pub fn ranges(accept: &str) -> Vec<Range<'_>> {
-    accept.split(',').take(32).filter_map(range).collect()
-}
-
-fn range(part: &str) -> Option<Range<'_>> {
-    let mut pieces = part.split(';').map(str::trim);
-    let media = pieces.next().filter(|m| !m.is_empty())?;
-    let params = pieces.filter_map(|p| p.split_once('=')).map(|(k, v)| (k, v.trim_matches('"'))).collect();
-    Some(Range { media, params })
+    let media = |part| str::split(part, ';').next().map(str::trim).filter(|m| !m.is_empty());
+    accept.split(',').take(32).filter_map(media).map(|media| Range { media }).collect()
 }
 
 /// The Accept header as text; of several the first counts.
@@ -153,9 +139,23 @@ fn clauses(accept: &str) -> Vec<Clause<'_>> {
     out
 }
 
-/// Picks the first form that can be made. Custom resources themselves have no protobuf form; a watch has no YAML one.
-pub fn negotiate(accept: &str, custom: bool, watch: bool) -> ApiResult<Accept> {
-    let found = if accept.is_empty() { Some(Accept::plain(Encoding::Json)) } else { pick(accept, custom) };
+/// Forms that objects of a resource have beside the usual ones.
+#[derive(Debug, Clone, Copy)]
+pub struct Forms {
+    /// Protobuf: custom resources themselves have none.
+    pub protobuf: bool,
+    /// Tables: questions and tokens have none.
+    pub tables: bool,
+}
+
+impl Forms {
+    /// Both.
+    pub const ALL: Self = Self { protobuf: true, tables: true };
+}
+
+/// Picks the first form that can be made. A watch has no YAML one.
+pub fn negotiate(accept: &str, forms: Forms, watch: bool) -> ApiResult<Accept> {
+    let found = if accept.is_empty() { Some(Accept::plain(Encoding::Json)) } else { pick(accept, forms) };
     match found {
         Some(accept) if !watch || accept.encoding != Encoding::Yaml => Ok(accept),
         _ if watch => {
@@ -166,15 +166,33 @@ pub fn negotiate(accept: &str, custom: bool, watch: bool) -> ApiResult<Accept> {
     }
 }
 
-fn pick(accept: &str, custom: bool) -> Option<Accept> {
+/// Whether upstream's router takes a request for an own kind: it compares whole media types, before any handler looks at
+/// weights and parameters. `streams` says that lists and watches are made there.
+pub fn routed(accept: &str, streams: bool) -> ApiResult<()> {
+    let offered = Encoding::ALL.map(Encoding::media);
+    let taken = |part: &str| {
+        let media = part.split(';').next().unwrap_or_default().trim_matches(' ');
+        media == "*/*" || offered.contains(&media)
+    };
+    if accept.is_empty() || accept.split(',').any(taken) {
+        return Ok(());
+    }
+    let mut all = offered.join(", ");
+    if streams {
+        all.push_str(&format!(", application/json;stream=watch, {PROTOBUF};stream=watch"));
+    }
+    Err(ApiError::not_routed(&all))
+}
+
+fn pick(accept: &str, forms: Forms) -> Option<Accept> {
     let clauses = clauses(accept);
     clauses.iter().find_map(|clause| {
-        Encoding::ALL.into_iter().filter(|e| clause.takes(e.media())).find_map(|e| offer(clause, e, custom))
+        Encoding::ALL.into_iter().filter(|e| clause.takes(e.media())).find_map(|e| offer(clause, e, forms))
     })
 }
 
 /// What a clause comes to in one encoding, if it can be made.
-fn offer(clause: &Clause<'_>, encoding: Encoding, custom: bool) -> Option<Accept> {
+fn offer(clause: &Clause<'_>, encoding: Encoding, forms: Forms) -> Option<Accept> {
     let (mut kind, mut group, mut version) = (None, "", "");
     for (key, value) in &clause.params {
         match *key {
@@ -187,14 +205,14 @@ fn offer(clause: &Clause<'_>, encoding: Encoding, custom: bool) -> Option<Accept
         }
     }
     if kind.is_none() && group.is_empty() && version.is_empty() {
-        return (!custom || encoding != Encoding::Protobuf).then(|| Accept::plain(encoding));
+        return (forms.protobuf || encoding != Encoding::Protobuf).then(|| Accept::plain(encoding));
     }
     if group != "meta.k8s.io" || !matches!(version, "v1" | "v1beta1") {
         return None;
     }
     let partial = |list| Accept { shape: Shape::Partial, encoding, list, beta: version == "v1beta1" };
     match kind {
-        Some("Table") if encoding != Encoding::Protobuf => {
+        Some("Table") if forms.tables && encoding != Encoding::Protobuf => {
             Some(Accept { shape: Shape::Table(version.to_owned()), ..Accept::plain(encoding) })
         }
         Some("PartialObjectMetadata") => Some(partial(false)),
@@ -203,12 +221,34 @@ fn offer(clause: &Clause<'_>, encoding: Encoding, custom: bool) -> Option<Accept
     }
 }
 
+/// How a discovery document is asked for: in an encoding of its usual form, or (`None`) as the aggregated list, which
+/// is there for the roots alone.
+pub fn discovery(accept: &str, aggregates: bool) -> ApiResult<Option<Encoding>> {
+    if accept.is_empty() {
+        return Ok(Some(Encoding::Json));
+    }
+    let wish = |clause: &Clause<'_>| {
+        let of = |key: &str| clause.params.iter().rfind(|(k, _)| *k == key).map_or("", |(_, v)| *v);
+        let wanted = [of("g"), of("v"), of("as")];
+        if aggregates && wanted == ["apidiscovery.k8s.io", "v2", "APIGroupDiscoveryList"] {
+            return clause.takes(Encoding::Json.media()).then_some(None);
+        }
+        let encodings = Encoding::ALL.into_iter().filter(|e| clause.takes(e.media()));
+        encodings
+            .filter_map(|e| offer(clause, e, Forms::ALL))
+            .find(|a| a.shape == Shape::Plain)
+            .map(|a| Some(a.encoding))
+    };
+    let found = clauses(accept).iter().find_map(wish);
+    found.ok_or_else(|| ApiError::not_acceptable(&Encoding::ALL.map(Encoding::media).join(", ")))
+}
+
 /// The encoding of an error: what the client takes without a change of form, else JSON.
 pub fn error_encoding(accept: &str) -> Encoding {
     let clauses = clauses(accept);
     let plain = |clause: &Clause<'_>| {
         let encodings = Encoding::ALL.into_iter().filter(|e| clause.takes(e.media()));
-        encodings.filter_map(|e| offer(clause, e, false)).find(|a| a.shape == Shape::Plain).map(|a| a.encoding)
+        encodings.filter_map(|e| offer(clause, e, Forms::ALL)).find(|a| a.shape == Shape::Plain).map(|a| a.encoding)
     };
     clauses.iter().find_map(plain).unwrap_or(Encoding::Json)
 }
@@ -243,24 +283,27 @@ mod tests {
 
     #[test]
     fn kubectl_gets_a_table_and_client_go_its_protobuf() {
-        let plain = |accept: &str| negotiate(accept, false, false);
+        let custom = Forms { protobuf: false, tables: true };
+        let plain = |accept: &str| negotiate(accept, Forms::ALL, false);
         let kubectl = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json";
         assert_eq!(plain(kubectl).unwrap().shape, Shape::Table("v1".into()));
         let both = "application/vnd.kubernetes.protobuf,application/json";
         assert_eq!(plain(both).unwrap().encoding, Encoding::Protobuf);
-        assert_eq!(negotiate(both, true, false).unwrap().encoding, Encoding::Json);
-        assert_eq!(negotiate(PROTOBUF, true, false).unwrap_err().code, 406);
+        assert_eq!(negotiate(both, custom, false).unwrap().encoding, Encoding::Json);
+        assert_eq!(negotiate(PROTOBUF, custom, false).unwrap_err().code, 406);
+        let question = Forms { tables: false, protobuf: true };
+        assert_eq!(negotiate(kubectl, question, false).unwrap().shape, Shape::Plain);
         assert_eq!(plain("application/yaml").unwrap().encoding, Encoding::Yaml);
-        assert_eq!(negotiate("application/yaml", false, true).unwrap_err().code, 406);
+        assert_eq!(negotiate("application/yaml", Forms::ALL, true).unwrap_err().code, 406);
         let partial = format!("{PROTOBUF};as=PartialObjectMetadataList;g=meta.k8s.io;v=v1");
-        let accept = negotiate(&partial, true, false).unwrap();
+        let accept = negotiate(&partial, custom, false).unwrap();
         assert_eq!((accept.shape, accept.encoding, accept.list), (Shape::Partial, Encoding::Protobuf, true));
         assert_eq!(plain(&format!("{PROTOBUF};as=Table;g=meta.k8s.io;v=v1")).unwrap_err().code, 406);
     }
 
     #[test]
     fn weights_and_wildcards_count() {
-        let encoding = |accept: &str| negotiate(accept, false, false).map(|a| a.encoding);
+        let encoding = |accept: &str| negotiate(accept, Forms::ALL, false).map(|a| a.encoding);
         assert_eq!(encoding("application/json;q=0.5,application/yaml"), Ok(Encoding::Yaml));
         assert_eq!(encoding("*/*, application/yaml;q=0.1"), Ok(Encoding::Yaml));
         assert_eq!(encoding("*/*"), Ok(Encoding::Json));
@@ -268,6 +311,12 @@ mod tests {
         assert_eq!(encoding("application/json;charset=utf-8"), Ok(Encoding::Json));
         assert_eq!(encoding("text/html, application/json"), Ok(Encoding::Json));
         assert_eq!(encoding("text/html").unwrap_err().code, 406);
+        let aggregated = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+        assert_eq!(discovery(aggregated, true), Ok(None));
+        assert_eq!(discovery(aggregated, false).unwrap_err().code, 406);
+        assert_eq!(discovery(&format!("{aggregated},application/yaml"), false), Ok(Some(Encoding::Yaml)));
+        assert_eq!(routed("application/*", false).unwrap_err().code, 406);
+        assert_eq!(routed("text/html, application/json;as=Table;v=v1;g=meta.k8s.io", true), Ok(()));
         assert_eq!(error_encoding("text/html"), Encoding::Json);
         assert_eq!(error_encoding("application/json;as=Table;g=meta.k8s.io;v=v1, application/yaml"), Encoding::Yaml);
     }

@@ -15,8 +15,8 @@ use crate::builtin::protobuf;
 use crate::media::{Accept, Encoding, Shape};
 use crate::object::{self, Object};
 use crate::status::{ApiError, ApiResult};
-use crate::table;
 use crate::verbs::{Request, Stored};
+use crate::{pretty, table};
 
 /// An answer that could not be sent to its end. The connection ends with it, so that no client takes it for whole.
 #[derive(Debug, thiserror::Error)]
@@ -46,9 +46,23 @@ pub fn plain(code: StatusCode, media: &'static str, bytes: impl Into<Bytes>) -> 
     response
 }
 
-/// A JSON value.
+/// An answer of negotiated form.
+fn negotiated(code: StatusCode, encoding: Encoding, bytes: impl Into<Bytes>) -> Response {
+    let mut response = plain(code, encoding.media(), bytes);
+    if encoding == Encoding::Json {
+        response.extensions_mut().insert(pretty::Plain);
+    }
+    response
+}
+
+/// A JSON value, with the newline after it that Go's encoder writes.
 pub fn json_value(code: StatusCode, value: &Value) -> Response {
-    plain(code, "application/json", value.to_string())
+    plain(code, "application/json", format!("{value}\n"))
+}
+
+/// A value in an encoding; 406 if it has no such form.
+pub fn form(code: StatusCode, value: &Value, encoding: Encoding) -> ApiResult<Response> {
+    Ok(negotiated(code, encoding, in_form(value, encoding)?))
 }
 
 /// An error as Status, in what the client can read.
@@ -59,7 +73,7 @@ pub fn error(error: &ApiError, encoding: Encoding) -> Response {
     }
     let status = error.to_status();
     let mut response = match in_form(&status, encoding) {
-        Ok(bytes) => plain(code, encoding.media(), bytes),
+        Ok(bytes) => negotiated(code, encoding, bytes),
         Err(_) => json_value(code, &status),
     };
     let seconds = error.details.as_ref().map_or(0, |d| d.retry_after);
@@ -119,7 +133,7 @@ pub fn whole(request: &Request, code: StatusCode, value: &Value) -> ApiResult<Re
 /// A value in an encoding.
 fn in_form(value: &Value, encoding: Encoding) -> ApiResult<Vec<u8>> {
     match encoding {
-        Encoding::Json => Ok(value.to_string().into_bytes()),
+        Encoding::Json => Ok(format!("{value}\n").into_bytes()),
         Encoding::Yaml => serde_saphyr::to_string(value).map(String::into_bytes).map_err(ApiError::internal),
         Encoding::Protobuf => protobuf::encode(value).ok_or_else(|| {
             let text = "the object does not implement the protobuf marshalling interface and cannot be encoded to a \
@@ -130,16 +144,17 @@ fn in_form(value: &Value, encoding: Encoding) -> ApiResult<Vec<u8>> {
 }
 
 /// Encoded JSON, turned to what the client wants.
-pub fn bytes(request: &Request, code: StatusCode, encoded: Vec<u8>) -> ApiResult<Response> {
+pub fn bytes(request: &Request, code: StatusCode, mut encoded: Vec<u8>) -> ApiResult<Response> {
     let accept = &request.accept;
     let mut response = if accept.encoding == Encoding::Json && !accept.beta {
-        plain(code, "application/json", encoded)
+        encoded.push(b'\n');
+        negotiated(code, accept.encoding, encoded)
     } else {
         let mut value: Value = serde_json::from_slice(&encoded).map_err(ApiError::internal)?;
         if accept.beta && value.get("apiVersion").is_some_and(|v| v == "meta.k8s.io/v1") {
             value["apiVersion"] = json!("meta.k8s.io/v1beta1");
         }
-        plain(code, accept.encoding.media(), in_form(&value, accept.encoding)?)
+        negotiated(code, accept.encoding, in_form(&value, accept.encoding)?)
     };
     for warning in warnings(request) {
         response.headers_mut().append(header::WARNING, warning);
@@ -231,6 +246,7 @@ pub fn parts(request: &Request, parts: mpsc::Receiver<Result<Bytes, Broken>>) ->
     });
     let mut response = http::Response::new(StreamBody::new(parts).boxed_unsync());
     response.extensions_mut().insert(Large);
+    response.extensions_mut().insert(pretty::Plain);
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     for warning in warnings(request) {
         response.headers_mut().append(header::WARNING, warning);

@@ -137,6 +137,11 @@ pub fn route(catalog: &Catalog, method: &Method, path: &str, query: &Query) -> A
         ["apis", group, version, rest @ ..] if !rest.is_empty() => (*group, *version, rest),
         _ => return Ok(Target::Other(parts.clone())),
     };
+    // The old way to ask for a watch, of a collection or of one object.
+    let (watch_path, rest) = match rest {
+        ["watch", more @ ..] if !more.is_empty() => (true, more),
+        _ => (false, rest),
+    };
     let (ns, rest) = match rest {
         ["namespaces", ns, plural, ..] if !(group.is_empty() && matches!(*plural, "status" | "finalize")) => {
             (*ns, &rest[2..])
@@ -166,10 +171,25 @@ pub fn route(catalog: &Catalog, method: &Method, path: &str, query: &Query) -> A
         let named = custom && !name.is_empty();
         return Err(if named { ApiError::not_found(group, plural, name) } else { ApiError::unknown_path() });
     }
-    let no_verb = |verb: &str| {
-        if custom { ApiError::verb_not_supported(group, plural, verb) } else { ApiError::method_not_allowed() }
+    let verb = match watch_path {
+        true => watch_verb(resource, method, sub)?,
+        false => verb_of(resource, method, (ns, name, sub), query.flag("watch"))?,
     };
-    let watch = query.flag("watch");
+    Ok(Target::Resource(ResourceTarget {
+        resource: Arc::clone(resource),
+        verb,
+        ns: ns.to_owned(),
+        name: name.to_owned(),
+        sub: sub.to_owned(),
+    }))
+}
+
+/// The verb of a method on a collection, an object or a subresource. `watch` is the parameter of that name.
+fn verb_of(resource: &Resource, method: &Method, (ns, name, sub): (&str, &str, &str), watch: bool) -> ApiResult<Verb> {
+    let no_verb = |verb: &str| match resource.flavor {
+        Flavor::Custom { .. } => ApiError::verb_not_supported(&resource.group, &resource.plural, verb),
+        Flavor::Builtin(_) => ApiError::method_not_allowed(),
+    };
     if resource.is_review() && !(method == Method::POST && name.is_empty()) {
         // A review has no collection and no members: with a name, nothing is served at all.
         return Err(if name.is_empty() { ApiError::method_not_allowed() } else { ApiError::unknown_path() });
@@ -177,7 +197,7 @@ pub fn route(catalog: &Catalog, method: &Method, path: &str, query: &Query) -> A
     if sub == "token" && method != Method::POST {
         return Err(ApiError::method_not_allowed());
     }
-    let verb = match (method.as_str(), name.is_empty(), sub.is_empty()) {
+    Ok(match (method.as_str(), name.is_empty(), sub.is_empty()) {
         ("POST", false, false) if sub == "token" => Verb::Create,
         ("HEAD", _, _) => return Err(ApiError::method_not_allowed()),
         ("GET", true, _) if watch => Verb::Watch,
@@ -192,14 +212,20 @@ pub fn route(catalog: &Catalog, method: &Method, path: &str, query: &Query) -> A
         ("POST", false, _) => return Err(no_verb("create")),
         ("DELETE", false, false) => return Err(no_verb("delete")),
         _ => return Err(ApiError::method_not_allowed()),
-    };
-    Ok(Target::Resource(ResourceTarget {
-        resource: Arc::clone(resource),
-        verb,
-        ns: ns.to_owned(),
-        name: name.to_owned(),
-        sub: sub.to_owned(),
-    }))
+    })
+}
+
+/// The verb of a path with `/watch/`; for custom resources it is one whatever the method.
+fn watch_verb(resource: &Resource, method: &Method, sub: &str) -> ApiResult<Verb> {
+    let custom = matches!(resource.flavor, Flavor::Custom { .. });
+    match (custom, sub) {
+        _ if resource.is_review() => Err(ApiError::unknown_path()),
+        (true, "") => Ok(Verb::Watch),
+        (true, _) => Err(ApiError::verb_not_supported(&resource.group, &resource.plural, "watch")),
+        (false, "") if *method == Method::GET => Ok(Verb::Watch),
+        (false, "") => Err(ApiError::method_not_allowed()),
+        (false, _) => Err(ApiError::unknown_path()),
+    }
 }
 
 #[cfg(test)]
@@ -238,6 +264,11 @@ mod tests {
         assert_eq!(target("GET", "/api/v1/namespaces/a/secrets/b%2Ec", ""), found("secrets", "get", "a", "b.c", ""));
         assert_eq!(target("GET", "/api/v1/secrets", "watch=1"), found("secrets", "watch", "", "", ""));
         assert_eq!(target("GET", "/api/v1/secrets", "watch=false"), found("secrets", "list", "", "", ""));
+        assert_eq!(target("GET", "/api/v1/watch/secrets", ""), found("secrets", "watch", "", "", ""));
+        assert_eq!(target("GET", "/api/v1/watch/namespaces/a/secrets/b", ""), found("secrets", "watch", "a", "b", ""));
+        assert_eq!(target("GET", "/api/v1/watch/namespaces/a", ""), found("namespaces", "watch", "", "a", ""));
+        assert_eq!(target("POST", "/api/v1/watch/secrets", ""), Err(405));
+        assert_eq!(target("GET", "/api/v1/watch/namespaces/a/status", ""), Err(404));
         assert_eq!(
             target("DELETE", "/api/v1/namespaces/a/secrets", ""),
             found("secrets", "deletecollection", "a", "", "")

@@ -6,11 +6,13 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::builtin::strategy;
-use crate::label_text;
 use crate::object::Object;
-use crate::resource::Resource;
+use crate::resource::{Flavor, Resource};
 use crate::status::{ApiError, ApiResult};
+use crate::{gotext, label_text};
 
+/// Core resources with labels of their own for field selectors, besides events.
+const OWN_LABELS: [&str; 4] = ["namespaces", "nodes", "secrets", "services"];
 /// Bytes of a selector's text.
 const MAX_TEXT: usize = 64 << 10;
 /// Requirements of a selector.
@@ -73,16 +75,21 @@ impl Selector {
         }
         let labels = label_text::parse(labels).map_err(ApiError::bad_request)?;
         let fields = parse_fields(fields).map_err(ApiError::bad_request)?;
-        for (path, ..) in &fields {
-            let known = path == "metadata.name"
-                || path == "metadata.namespace"
-                || resource.selectable.iter().any(|(label, _)| label == path);
-            if !known {
-                let text = format!("field label not supported: {path}");
-                return Err(ApiError::bad_request(text));
-            }
+        match fields.iter().find_map(|(path, ..)| refusal(resource, path)) {
+            Some(text) => Err(ApiError::bad_request(text)),
+            None => Ok(Self { labels, fields }),
         }
-        Ok(Self { labels, fields })
+    }
+
+    /// The same for one object alone; fields may be asked for only as far as they name it too.
+    pub fn of_one(mut self, name: &str) -> ApiResult<Self> {
+        let one = |(path, _, equal): &&(String, String, bool)| path == "metadata.name" && *equal;
+        match self.fields.iter().find(one) {
+            Some((_, asked, _)) if asked == name => {}
+            None if self.fields.is_empty() => self.fields.push(("metadata.name".to_owned(), name.to_owned(), true)),
+            _ => return Err(ApiError::bad_request("fieldSelector metadata.name doesn't match requested name")),
+        }
+        Ok(self)
     }
 
     /// Whether a text is a label selector.
@@ -152,6 +159,25 @@ impl Requirement {
             Op::Less(most) => number().is_some_and(|n| n < *most),
         }
     }
+}
+
+/// Why objects cannot be selected by a field, if they cannot. Upstream, kinds that have labels of their own say it in
+/// another way than the rest, and without a namespace they have none to select by.
+fn refusal(resource: &Resource, path: &str) -> Option<String> {
+    let own = match resource.flavor {
+        Flavor::Custom { .. } => true,
+        Flavor::Builtin(_) => resource.plural == "events" || OWN_LABELS.iter().any(|plural| resource.is("", plural)),
+    };
+    let known = path == "metadata.name"
+        || path == "metadata.namespace" && (resource.namespaced || !own)
+        || resource.selectable.iter().any(|(label, _)| label == path);
+    (!known).then(|| match own {
+        true => format!("field label not supported: {path}"),
+        false => {
+            let only = "only \"metadata.name\", \"metadata.namespace\"";
+            format!("{} is not a known field selector: {only}", gotext::quote(path))
+        }
+    })
 }
 
 /// Splits at commas that are not escaped.

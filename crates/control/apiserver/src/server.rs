@@ -20,14 +20,14 @@ use crate::audit::{Audit, Entry};
 use crate::auth::impersonate::{self, Refused};
 use crate::auth::{self, Attributes, User, keys::Keys};
 use crate::limits::{self, Limits};
-use crate::media;
+use crate::media::{self, Forms};
 use crate::metrics::{Labels, Metrics};
 use crate::reply::{self, Response};
 use crate::resource::Flavor;
 use crate::route::{self, Query, ResourceTarget, Target, Verb};
 use crate::status::{ApiError, ApiResult};
 use crate::verbs::{Backend, Request, create, delete, get, list, patch, scale, update, watch};
-use crate::{discovery, health, openapi};
+use crate::{discovery, health, openapi, pretty};
 
 /// Time for the TLS handshake, for the header of a request, and between parts of a body.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -164,7 +164,7 @@ async fn handle(app: &Arc<App>, peer: &Peer, request: http::Request<Incoming>) -
     let mut told = Vec::new();
     let began = Instant::now();
     let mut labels = Labels::of_path(method.as_str(), &path);
-    let time = limits::time_allowed(&query);
+    let (time, readable) = (limits::time_allowed(&query), pretty::wanted(&query, &headers));
     let mut counted = (method.as_str().to_lowercase(), path.clone(), String::new());
     let mut entry = Entry {
         received,
@@ -224,6 +224,9 @@ async fn handle(app: &Arc<App>, peer: &Peer, request: http::Request<Incoming>) -
         audit.write(&entry);
     }
     name_answer(&headers, response.headers_mut());
+    if readable {
+        response = pretty::form(response).await;
+    }
     let encoding = headers.get(header::ACCEPT_ENCODING).and_then(|v| v.to_str().ok()).unwrap_or_default();
     reply::compress(response, encoding).await
 }
@@ -304,7 +307,12 @@ async fn on_resource(
     body: Incoming,
 ) -> ApiResult<Response> {
     let custom = matches!(target.resource.flavor, Flavor::Custom { .. });
-    let accept = media::negotiate(&media::accept_header(headers), custom, target.verb == Verb::Watch)?;
+    let accept = media::accept_header(headers);
+    if !custom {
+        media::routed(&accept, matches!(target.verb, Verb::List | Verb::Watch))?;
+    }
+    let forms = Forms { protobuf: !custom, tables: !target.resource.is_review() && target.sub != "token" };
+    let accept = media::negotiate(&accept, forms, target.verb == Verb::Watch)?;
     let body = match target.verb {
         Verb::Get | Verb::List | Verb::Watch => Bytes::new(),
         _ => read_body(body).await?,

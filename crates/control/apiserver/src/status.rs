@@ -156,6 +156,12 @@ impl ApiError {
         Self::new(StatusCode::NOT_ACCEPTABLE, "NotAcceptable", text)
     }
 
+    /// 406: the router has no route to any of the media types of the request's Accept.
+    pub fn not_routed(offered: &str) -> Self {
+        let text = format!("406: Not Acceptable\n\nAvailable representations: {offered}");
+        Self::new(StatusCode::NOT_ACCEPTABLE, "NotAcceptable", text).with_details()
+    }
+
     /// 415: the body's media type is not understood.
     pub fn unsupported_media_type(_given: &str, accepted: &str) -> Self {
         let text =
@@ -238,10 +244,10 @@ impl ApiError {
         self
     }
 
-    /// Adds a cause without a field.
-    pub fn with_cause(mut self, reason: &'static str, message: impl Into<String>) -> Self {
+    /// Adds a cause.
+    pub fn with_cause(mut self, reason: &'static str, field: &str, message: impl Into<String>) -> Self {
         let details = self.details.get_or_insert_with(Box::default);
-        details.causes.push(Cause { reason, message: message.into(), field: String::new() });
+        details.causes.push(Cause { reason, message: message.into(), field: field.to_owned() });
         self
     }
 

@@ -115,8 +115,11 @@ impl Backend {
         };
         if object::is_deleting(&self.load(namespaces, &stored)?) {
             let why = format!("unable to create new content in namespace {ns} because it is being terminated");
-            return Err(ApiError::forbidden(&resource.group, &resource.plural, name, &why)
-                .with_cause("NamespaceTerminating", format!("namespace {ns} is being terminated")));
+            return Err(ApiError::forbidden(&resource.group, &resource.plural, name, &why).with_cause(
+                "NamespaceTerminating",
+                "metadata.namespace",
+                format!("namespace {ns} is being terminated"),
+            ));
         }
         Ok(Some(Guard::Unchanged(key, stored.rev)))
     }

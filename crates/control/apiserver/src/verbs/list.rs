@@ -197,7 +197,7 @@ async fn send(
             return;
         }
     }
-    let _ = out.send(Ok(Bytes::from_static(END))).await;
+    let _ = out.send(Ok(Bytes::from_static(b"]}\n"))).await;
 }
 
 /// Whether places of the list are names alone.

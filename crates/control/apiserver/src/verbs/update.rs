@@ -47,6 +47,9 @@ pub async fn update(backend: &Backend, request: &mut Request) -> ApiResult<Respo
     let custom = matches!(resource.flavor, Flavor::Custom { .. });
     let conditional = custom || matches!(resource.group.as_str(), "apiextensions.k8s.io" | crate::admission::GROUP);
     if given.is_none() && conditional {
+        if backend.stored(&resource.key(&target.ns, &target.name)).await?.is_none() {
+            return Err(ApiError::not_found(&resource.group, &resource.plural, &target.name));
+        }
         let zero = FieldError::invalid("metadata.resourceVersion", &json!(0), "must be specified for an update");
         return Err(ApiError::invalid(&resource.group, &resource.plural, &target.name, &[zero]));
     }

@@ -57,7 +57,10 @@ enum Begin {
 pub async fn watch(backend: &Arc<Backend>, request: &Request) -> ApiResult<Response> {
     let query = &request.query;
     let resource = Arc::clone(request.resource());
-    let options = Options::read(query, &resource, true)?;
+    let mut options = Options::read(query, &resource, true)?;
+    if !request.target.name.is_empty() {
+        options.selector = options.selector.of_one(&request.target.name)?;
+    }
     let begin = begin(backend, &options).await?;
     let seconds = match options.seconds {
         0 => rand::random_range(LASTS),
@@ -293,8 +296,11 @@ impl Watch {
                 object["apiVersion"] = json!("meta.k8s.io/v1");
             }
             Shape::Table(version) => {
-                let row = json!({"cells": [], "object": object});
                 let at = self.at;
+                let row = match object {
+                    Value::Object(object) => table::row(&self.resource, object, &self.include),
+                    _ => Value::Null,
+                };
                 object = self.table(&format!("meta.k8s.io/{version}"), at, vec![row]);
             }
         }

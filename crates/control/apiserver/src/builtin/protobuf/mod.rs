@@ -48,18 +48,22 @@ pub fn decode(body: &[u8], default: Option<(&str, &str)>) -> Result<Object, BadB
         return Err("empty body".into());
     }
     let (mut api_version, mut kind, mut raw) = (String::new(), String::new(), &[][..]);
-    for entry in Reader(rest) {
+    for entry in Reader::new(rest, "Unknown") {
         match entry? {
             (1, Wire::Bytes(meta)) => {
-                for entry in Reader(meta) {
+                for entry in Reader::new(meta, "TypeMeta") {
                     match entry? {
                         (1, Wire::Bytes(text)) => api_version = utf8(text)?,
                         (2, Wire::Bytes(text)) => kind = utf8(text)?,
+                        (1, wire) => return Err(wrong_wire(&wire, "APIVersion").into()),
+                        (2, wire) => return Err(wrong_wire(&wire, "Kind").into()),
                         _ => {}
                     }
                 }
             }
             (2, Wire::Bytes(bytes)) => raw = bytes,
+            (1, wire) => return Err(wrong_wire(&wire, "TypeMeta").into()),
+            (2, wire) => return Err(wrong_wire(&wire, "Raw").into()),
             _ => {}
         }
     }
@@ -84,12 +88,17 @@ pub fn decode(body: &[u8], default: Option<(&str, &str)>) -> Result<Object, BadB
     Ok(object)
 }
 
+/// The error of a field whose value has another type on the wire than it should; `field` is its name in Go.
+fn wrong_wire(wire: &Wire<'_>, field: &str) -> String {
+    format!("proto: wrong wireType = {} for field {field}", wire.kind())
+}
+
 /// The definition of a kind that has a protobuf form. Options are the same in every group.
 fn def_of(api_version: &str, kind: &str) -> Option<&'static Def> {
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
     let defs = Defs::get();
     let def = match kind {
-        "DeleteOptions" | "Status" => defs.kind("", "v1", kind),
+        "APIVersions" | "DeleteOptions" | "Status" => defs.kind("", "v1", kind),
         "PartialObjectMetadata" => defs.kind("meta.k8s.io", "v1", kind),
         _ => defs.kind(group, version, kind),
     };

@@ -4,7 +4,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
-use super::{Def, Defs, Field, Free, Reader, Type, Wire, free, schema_def, utf8};
+use super::{Def, Defs, Field, Free, Reader, Type, Wire, free, schema_def, utf8, wrong_wire};
 use crate::builtin::canonical;
 use crate::object::Object;
 
@@ -21,7 +21,7 @@ pub fn message(def: &Def, bytes: &[u8]) -> Result<Object, String> {
 
 fn fields(def: &Def, bytes: &[u8], within: &[u64], object: &mut Object, depth: usize) -> Result<(), String> {
     let depth = depth.checked_sub(1).ok_or("messages are nested too deeply")?;
-    for entry in Reader(bytes) {
+    for entry in Reader::new(bytes, go_type(def)) {
         let (number, wire) = entry?;
         let path = [within, &[number]].concat();
         if let Some(field) = def.fields.iter().find(|f| f.path == path) {
@@ -46,7 +46,7 @@ fn take(field: &Field, wire: Wire<'_>, object: &mut Object, depth: usize) -> Res
         }
         (Type::Map(inner), Wire::Bytes(bytes)) => {
             let (mut key, mut value) = (String::new(), empty(inner));
-            for entry in Reader(bytes) {
+            for entry in Reader::new(bytes, "Entry") {
                 match entry? {
                     (1, Wire::Bytes(text)) => key = utf8(text)?,
                     (2, wire) => value = entry_value(inner, wire, field, depth)?,
@@ -73,9 +73,9 @@ fn entry_value(ty: &Type, wire: Wire<'_>, field: &Field, depth: usize) -> Result
     let Type::List(inner) = ty else {
         return Ok(single(ty, wire, field, None, depth)?.unwrap_or_else(|| empty(ty)));
     };
-    let Wire::Bytes(bytes) = wire else { return Err(wrong_wire(field)) };
+    let Wire::Bytes(bytes) = wire else { return Err(wrong_wire(&wire, &go_name(field))) };
     let mut list = Vec::new();
-    for entry in Reader(bytes) {
+    for entry in Reader::new(bytes, "Items") {
         if let (1, wire) = entry? {
             list.push(single(inner, wire, field, None, depth)?.unwrap_or_default());
         }
@@ -93,8 +93,36 @@ fn empty(ty: &Type) -> Value {
     }
 }
 
-fn wrong_wire(field: &Field) -> String {
-    format!("proto: wrong wireType for field {}", field.name)
+/// Name of a definition's type in Go.
+fn go_type(def: &Def) -> &'static str {
+    def.name.rsplit('.').next().unwrap_or_default()
+}
+
+/// Name of a field in Go: that in JSON with a capital, and with capitals alone where it begins with an abbreviation.
+fn go_name(field: &Field) -> String {
+    let name = field.name;
+    match name {
+        "metadata" => return "ObjectMeta".to_owned(),
+        "externalID" => return "DoNotUseExternalID".to_owned(),
+        "reportingComponent" => return "ReportingController".to_owned(),
+        _ => {}
+    }
+    if let Some(extension) = name.strip_prefix("x-kubernetes-") {
+        return extension.split('-').fold("X".to_owned(), |text, word| text + &capital(word));
+    }
+    let name = name.trim_start_matches('$');
+    let begin = name.find(|c: char| c.is_ascii_uppercase()).unwrap_or(name.len());
+    match name.split_at(begin) {
+        (short @ ("api" | "ca" | "id" | "ip" | "json" | "os" | "uid" | "url"), rest) => {
+            format!("{}{rest}", short.to_ascii_uppercase())
+        }
+        _ => capital(name),
+    }
+}
+
+fn capital(word: &str) -> String {
+    let mut letters = word.chars();
+    letters.next().map_or_else(String::new, |first| format!("{}{}", first.to_ascii_uppercase(), letters.as_str()))
 }
 
 fn single(
@@ -124,7 +152,7 @@ fn single(
             fields(def, bytes, &[], &mut object, depth)?;
             Value::Object(object)
         }
-        _ => return Err(wrong_wire(field)),
+        (_, wire) => return Err(wrong_wire(&wire, &go_name(field))),
     }))
 }
 
@@ -136,7 +164,7 @@ fn int32(n: u64) -> i32 {
 
 fn first_text(bytes: &[u8]) -> Result<String, String> {
     let mut text = String::new();
-    for entry in Reader(bytes) {
+    for entry in Reader::new(bytes, "Quantity") {
         if let (1, Wire::Bytes(bytes)) = entry? {
             text = utf8(bytes)?;
         }
@@ -146,7 +174,7 @@ fn first_text(bytes: &[u8]) -> Result<String, String> {
 
 fn int_or_string(bytes: &[u8]) -> Result<Value, String> {
     let (mut is_text, mut number, mut text) = (false, 0, String::new());
-    for entry in Reader(bytes) {
+    for entry in Reader::new(bytes, "IntOrString") {
         match entry? {
             (1, Wire::Number(n)) => is_text = n == 1,
             (2, Wire::Number(n)) => number = int32(n),
@@ -159,7 +187,7 @@ fn int_or_string(bytes: &[u8]) -> Result<Value, String> {
 
 fn open(form: Free, bytes: &[u8], depth: usize) -> Result<Option<Value>, String> {
     let (mut schema, mut allows, mut list) = (None, false, Vec::new());
-    for entry in Reader(bytes) {
+    for entry in Reader::new(bytes, "JSON") {
         match (form, entry?) {
             (Free::Text, (1, Wire::Bytes(text))) => {
                 let (value, _) = crate::json::from_json(text)?;
@@ -194,7 +222,7 @@ fn schema_of(bytes: &[u8], depth: usize) -> Result<Value, String> {
 
 fn time(ty: &Type, bytes: &[u8]) -> Result<Option<Value>, String> {
     let (mut seconds, mut nanos) = (0i64, 0i64);
-    for entry in Reader(bytes) {
+    for entry in Reader::new(bytes, "Timestamp") {
         match entry? {
             (1, Wire::Number(n)) => seconds = n.cast_signed(),
             (2, Wire::Number(n)) => nanos = n.cast_signed(),

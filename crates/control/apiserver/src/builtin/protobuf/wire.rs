@@ -1,4 +1,5 @@
-//! The wire format of protobuf: numbers, lengths, fields. Lengths are checked against what is there.
+//! The wire format of protobuf: numbers, lengths, fields. Lengths are checked against what is there; errors are those of
+//! upstream's generated code.
 
 /// Value of a field.
 pub enum Wire<'a> {
@@ -6,19 +7,47 @@ pub enum Wire<'a> {
     Number(u64),
     /// Bytes: a text, a message or plain bytes.
     Bytes(&'a [u8]),
-    /// Eight bytes, little-endian; of fields with four the upper half is zero.
+    /// Eight bytes, little-endian.
     Fixed(u64),
+    /// What no field of ours has: four bytes, a group, or a type that does not exist. A reader that is asked for the next
+    /// field passes over it, if that can be done.
+    Other(u8),
+}
+
+impl Wire<'_> {
+    /// The number of its type on the wire.
+    pub fn kind(&self) -> u8 {
+        match self {
+            Self::Number(_) => 0,
+            Self::Fixed(_) => 1,
+            Self::Bytes(_) => 2,
+            Self::Other(kind) => *kind,
+        }
+    }
 }
 
 /// Reads the fields of a message, each with its number. Ends after the first error.
-pub struct Reader<'a>(pub &'a [u8]);
+pub struct Reader<'a> {
+    rest: &'a [u8],
+    /// Name of the message, for errors.
+    name: &'a str,
+    /// Type of a value that was announced but not read.
+    unread: Option<u8>,
+}
+
+const EOF: &str = "unexpected EOF";
 
 impl<'a> Reader<'a> {
+    /// Of a message's bytes; `name` is its type in Go.
+    pub fn new(rest: &'a [u8], name: &'a str) -> Self {
+        Self { rest, name, unread: None }
+    }
+
     fn varint(&mut self) -> Result<u64, String> {
         let mut value = 0u64;
         for shift in (0..64).step_by(7) {
-            let (byte, rest) = self.0.split_first().ok_or("unexpected EOF")?;
-            self.0 = rest;
+            let (byte, rest) = self.rest.split_first().ok_or(EOF)?;
+            self.rest = rest;
             value |= u64::from(byte & 0x7f) << shift;
             if byte & 0x80 == 0 {
                 return Ok(value);
@@ -31,28 +60,69 @@ impl<'a> Reader<'a> {
         if count.cast_signed() < 0 {
             return Err("proto: negative length found during unmarshaling".to_owned());
         }
-        let count = usize::try_from(count).map_err(|_| "unexpected EOF")?;
-        if count > self.0.len() {
-            return Err("unexpected EOF".to_owned());
+        let count = usize::try_from(count).map_err(|_| EOF)?;
+        if count > self.rest.len() {
+            return Err(EOF.to_owned());
         }
-        let (taken, rest) = self.0.split_at(count);
-        self.0 = rest;
+        let (taken, rest) = self.rest.split_at(count);
+        self.rest = rest;
         Ok(taken)
     }
 
     fn entry(&mut self) -> Result<(u64, Wire<'a>), String> {
         let tag = self.varint()?;
-        let wire = match tag & 7 {
+        let kind = (tag & 7).to_le_bytes()[0];
+        // Field numbers have 32 bits in Go, with a sign.
+        let number = u32::try_from(tag >> 3 & u64::from(u32::MAX)).unwrap_or_default();
+        if kind == 4 {
+            return Err(format!("proto: {}: wiretype end group for non-group", self.name));
+        }
+        if number.cast_signed() <= 0 {
+            let number = number.cast_signed();
+            return Err(format!("proto: {}: illegal tag {number} (wire type {tag})", self.name));
+        }
+        let wire = match kind {
             0 => Wire::Number(self.varint()?),
-            1 => Wire::Fixed(fixed(self.take(8)?)),
+            1 => Wire::Fixed(self.take(8)?.iter().rev().fold(0, |sum, byte| sum << 8 | u64::from(*byte))),
             2 => {
                 let length = self.varint()?;
                 Wire::Bytes(self.take(length)?)
             }
-            5 => Wire::Fixed(fixed(self.take(4)?)),
-            _ => return Err("proto: illegal wireType".to_owned()),
+            kind => {
+                self.unread = Some(kind);
+                Wire::Other(kind)
+            }
         };
-        Ok((tag >> 3, wire))
+        Ok((u64::from(number), wire))
+    }
+
+    /// Passes over a value of this type; of a group, over all that is in it.
+    fn skip(&mut self, kind: u8) -> Result<(), String> {
+        let (mut kind, mut depth) = (kind, 0usize);
+        loop {
+            match kind {
+                0 => {
+                    self.varint()?;
+                }
+                1 => {
+                    self.take(8)?;
+                }
+                2 => {
+                    let length = self.varint()?;
+                    self.take(length)?;
+                }
+                3 => depth += 1,
+                4 => depth = depth.saturating_sub(1),
+                5 => {
+                    self.take(4)?;
+                }
+                kind => return Err(format!("proto: illegal wireType {kind}")),
+            }
+            if depth == 0 {
+                return Ok(());
+            }
+            kind = (self.varint()? & 7).to_le_bytes()[0];
+        }
     }
 }
 
@@ -60,19 +130,17 @@ impl<'a> Iterator for Reader<'a> {
     type Item = Result<(u64, Wire<'a>), String>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if self.0.is_empty() {
-            return None;
-        }
-        let entry = self.entry();
+        let skipped = self.unread.take().map_or(Ok(()), |kind| self.skip(kind));
+        let entry = match skipped {
+            Ok(()) if self.rest.is_empty() => return None,
+            Ok(()) => self.entry(),
+            Err(error) => Err(error),
+        };
         if entry.is_err() {
-            self.0 = &[];
+            (self.rest, self.unread) = (&[], None);
         }
         Some(entry)
     }
-}
-
-fn fixed(bytes: &[u8]) -> u64 {
-    bytes.iter().rev().fold(0, |sum, byte| sum << 8 | u64::from(*byte))
 }
 
 /// A text, if the bytes are one.

@@ -1,8 +1,8 @@
-package e2e
+// Command e2e.test is that part of Kubernetes' own end-to-end suite which is about the API and nothing else.
+package main
 
 import (
 	"flag"
-	"os"
 	"testing"
 
 	conformance "k8s.io/kubernetes/test/conformance/testdata"
@@ -16,7 +16,9 @@ import (
 	fixtures "k8s.io/kubernetes/test/fixtures"
 )
 
-func TestMain(m *testing.M) {
+// A program as any other, and not one that `go test` makes: so it is built together with the rest.
+func main() {
+	testing.Init()
 	config.CopyFlags(config.Flags, flag.CommandLine)
 	framework.RegisterCommonFlags(flag.CommandLine)
 	framework.RegisterClusterFlags(flag.CommandLine)
@@ -25,7 +27,6 @@ func TestMain(m *testing.M) {
 	testfiles.AddFileSource(fixtures.GetTestFixturesFS())
 	testfiles.AddFileSource(conformance.GetConformanceTestdataFS())
 	framework.AfterReadingAllFlags(&framework.TestContext)
-	os.Exit(m.Run())
+	all := func(string, string) (bool, error) { return true, nil }
+	testing.Main(all, []testing.InternalTest{{Name: "TestE2E", F: suite.RunE2ETests}}, nil, nil)
 }
-
-func TestE2E(t *testing.T) { suite.RunE2ETests(t) }

@@ -1,0 +1,134 @@
+//! JSON for people: who asks with `?pretty=true`, with curl or with a browser gets lines and indents, as upstream.
+
+use bytes::Bytes;
+use futures::StreamExt as _;
+use http::{HeaderMap, header};
+use http_body_util::{BodyExt as _, StreamBody};
+use hyper::body::{Body as _, Frame};
+
+use crate::media::Encoding;
+use crate::reply::{self, Response};
+use crate::route::Query;
+use crate::status::ApiError;
+
+/// Marks an answer whose JSON may be brought in this form.
+#[derive(Clone)]
+pub struct Plain;
+
+/// Whether a request is from somebody who reads the answer.
+pub fn wanted(query: &Query, headers: &HeaderMap) -> bool {
+    match query.get("pretty") {
+        "" => {
+            let agent = headers.get(header::USER_AGENT).and_then(|v| v.to_str().ok()).unwrap_or_default();
+            ["curl", "Wget", "Mozilla/5.0"].iter().any(|known| agent.starts_with(known))
+        }
+        asked => matches!(asked, "1" | "t" | "T" | "true" | "TRUE" | "True"),
+    }
+}
+
+/// The answer with lines and indents, if it is one of plain JSON.
+pub async fn form(mut response: Response) -> Response {
+    if response.extensions_mut().remove::<Plain>().is_none() {
+        return response;
+    }
+    let mut printer = Printer::default();
+    let (head, body) = response.into_parts();
+    if body.size_hint().exact().is_none() {
+        let parts = body.into_data_stream().map(move |part| part.map(|part| Frame::data(printer.print(&part))));
+        return http::Response::from_parts(head, StreamBody::new(parts).boxed_unsync());
+    }
+    match body.collect().await {
+        Ok(whole) => http::Response::from_parts(head, reply::full(printer.print(&whole.to_bytes()))),
+        Err(broken) => reply::error(&ApiError::internal(broken), Encoding::Json),
+    }
+}
+
+/// Where in the text the printer is; JSON may come in any parts.
+#[derive(Default)]
+struct Printer {
+    depth: usize,
+    in_text: bool,
+    escaped: bool,
+    /// A bracket was opened, and nothing stands in it yet.
+    opened: bool,
+}
+
+impl Printer {
+    fn print(&mut self, part: &[u8]) -> Bytes {
+        let mut out = Vec::with_capacity(part.len() * 2);
+        for byte in part {
+            self.byte(*byte, &mut out);
+        }
+        out.into()
+    }
+
+    fn byte(&mut self, byte: u8, out: &mut Vec<u8>) {
+        if self.in_text {
+            out.push(byte);
+            match byte {
+                _ if self.escaped => self.escaped = false,
+                b'\\' => self.escaped = true,
+                b'"' => self.in_text = false,
+                _ => {}
+            }
+            return;
+        }
+        if byte.is_ascii_whitespace() {
+            return;
+        }
+        let closes = matches!(byte, b'}' | b']');
+        if closes {
+            self.depth = self.depth.saturating_sub(1);
+        }
+        if self.opened != closes {
+            // Not between the brackets of what is empty, and not after what stands on the line.
+            self.line(out);
+        }
+        self.opened = matches!(byte, b'{' | b'[');
+        self.depth += usize::from(self.opened);
+        out.push(byte);
+        match byte {
+            b'"' => self.in_text = true,
+            b',' => self.line(out),
+            b':' => out.push(b' '),
+            _ => {}
+        }
+    }
+
+    fn line(&self, out: &mut Vec<u8>) {
+        out.push(b'\n');
+        out.extend(std::iter::repeat_n(b' ', self.depth * 2));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    #[test]
+    fn any_parts_come_to_what_serde_prints() {
+        let value = json!({"a": [], "b": {}, "c": [1, {"d": "x\"y\\", "e": [[]]}, null], "f": ", : { } \n"});
+        let text = value.to_string() + "\n";
+        for size in [1, 2, 3, 7, 1000] {
+            let mut printer = Printer::default();
+            let printed: Vec<u8> = text.as_bytes().chunks(size).flat_map(|part| printer.print(part)).collect();
+            assert_eq!(String::from_utf8(printed).unwrap(), serde_json::to_string_pretty(&value).unwrap());
+        }
+        let scalar: Value = json!("alone");
+        assert_eq!(Printer::default().print(scalar.to_string().as_bytes()), "\"alone\"");
+    }
+
+    #[test]
+    fn people_are_known_by_their_programs() {
+        let agent = |name: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::USER_AGENT, name.parse().unwrap());
+            headers
+        };
+        assert!(wanted(&Query::default(), &agent("curl/8.5.0")));
+        assert!(!wanted(&Query::default(), &agent("kubectl/v1.34.4")));
+        assert!(wanted(&Query::parse("pretty=true"), &agent("kubectl/v1.34.4")));
+        assert!(!wanted(&Query::parse("pretty=no"), &agent("curl/8.5.0")));
+    }
+}
