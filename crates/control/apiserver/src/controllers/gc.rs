@@ -92,14 +92,7 @@ impl Collector {
         if event.deleted {
             let orphans = self.dependents.get(&metadata.uid).into_iter().flatten().cloned();
             self.work.extend(orphans.map(Work::Owners));
-            for owner in &before {
-                // An owner may wait for this dependent.
-                let owner_resource = backend.registry.catalog().by_kind(&owner.api_version, &owner.kind).cloned();
-                if let Some(resource) = owner_resource {
-                    let ns = if resource.namespaced { event.ns.clone() } else { String::new() };
-                    self.work.insert(Work::Foreground((resource.storage.clone(), ns, owner.name.clone())));
-                }
-            }
+            self.wake(backend, &before, &event.ns);
             return;
         }
         if metadata.deletion_timestamp.is_some() {
@@ -108,6 +101,9 @@ impl Collector {
             } else if metadata.finalizers.iter().any(|f| f == FOREGROUND) {
                 self.work.insert(Work::Foreground(place.clone()));
             }
+        }
+        if metadata.owner_references != before {
+            self.wake(backend, &before, &event.ns);
         }
         if metadata.owner_references.is_empty() {
             return;
@@ -119,6 +115,17 @@ impl Collector {
             self.dependents.entry(owner.uid.clone()).or_default().insert(place.clone());
         }
         self.owners.insert(place, metadata.owner_references);
+    }
+
+    /// Looks again at owners that may wait for a dependent that they had.
+    fn wake(&mut self, backend: &Backend, owners: &[Owner], ns: &str) {
+        for owner in owners {
+            let resource = backend.registry.catalog().by_kind(&owner.api_version, &owner.kind).cloned();
+            if let Some(resource) = resource {
+                let ns = if resource.namespaced { ns.to_owned() } else { String::new() };
+                self.work.insert(Work::Foreground((resource.storage.clone(), ns, owner.name.clone())));
+            }
+        }
     }
 
     /// Does what can be done now. True if something has to be tried again.
@@ -174,15 +181,30 @@ impl Collector {
         if object::is_deleting(&object) && propagation != Propagation::Foreground {
             return Ok(());
         }
+        if waiting > 0 && !object::is_deleting(&object) && self.closes_circle(backend, &uid).await? {
+            unblock(backend, &resource, place).await?;
+        }
         let options = Options { propagation: Some(propagation), uid: Some(uid), ..Options::default() };
         let change = Change::own(Verb::Delete, COLLECTOR);
         backend.remove(&change, &resource, &place.1, &place.2, &options).await.map(|_| ())
     }
 
+    /// Whether an object has a dependent that waits for its own dependents: in a circle, each would wait for the next.
+    async fn closes_circle(&self, backend: &Backend, uid: &str) -> ApiResult<bool> {
+        for dependent in self.dependents.get(uid).into_iter().flatten() {
+            if let Some((_, object)) = load(backend, dependent).await?
+                && waits_for_dependents(&object)
+            {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     /// Deletes the dependents of an object; lets the object go when none is left that blocks it.
     async fn foreground(&mut self, backend: &Backend, place: &Place) -> ApiResult<()> {
         let Some((resource, object)) = load(backend, place).await? else { return Ok(()) };
-        if !object::is_deleting(&object) || !object::finalizers(&object).iter().any(|f| f == FOREGROUND) {
+        if !waits_for_dependents(&object) {
             return Ok(());
         }
         let uid = object::meta_str(&object, "uid").to_owned();
@@ -242,8 +264,28 @@ async fn look(backend: &Backend, dependent: &Resource, ns: &str, owner: &Owner) 
     if object::meta_str(&object, "uid") != owner.uid {
         return Ok(Seen::Gone);
     }
-    let foreground = object::is_deleting(&object) && object::finalizers(&object).iter().any(|f| f == FOREGROUND);
-    Ok(if foreground { Seen::WaitsForDependents } else { Seen::Solid })
+    Ok(if waits_for_dependents(&object) { Seen::WaitsForDependents } else { Seen::Solid })
+}
+
+/// Whether an object goes as soon as nothing depends on it any more.
+fn waits_for_dependents(object: &Object) -> bool {
+    object::is_deleting(object) && object::finalizers(object).iter().any(|f| f == FOREGROUND)
+}
+
+/// Lets owners go before this object.
+async fn unblock(backend: &Backend, resource: &Resource, place: &Place) -> ApiResult<()> {
+    let make = |before: &Object| {
+        let mut next = unversioned(before);
+        if let Some(Value::Array(list)) = object::metadata_mut(&mut next).get_mut("ownerReferences") {
+            for owner in list.iter_mut().filter_map(Value::as_object_mut) {
+                if owner.get("blockOwnerDeletion") == Some(&Value::Bool(true)) {
+                    owner.insert("blockOwnerDeletion".into(), Value::Bool(false));
+                }
+            }
+        }
+        Ok(next)
+    };
+    ignore_missing(backend.change(&Change::own(Verb::Patch, COLLECTOR), resource, &place.1, &place.2, make).await)
 }
 
 /// Removes owner references.
