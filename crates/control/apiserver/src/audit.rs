@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::net::IpAddr;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
@@ -16,6 +16,21 @@ use crate::status::ApiError;
 /// An open log.
 pub struct Audit {
     file: Mutex<File>,
+}
+
+/// Annotations that are collected while a request is answered. Clones share.
+#[derive(Debug, Clone, Default)]
+pub struct Annotations(Arc<Mutex<Map<String, Value>>>);
+
+impl Annotations {
+    /// Adds one, unless its key is taken.
+    pub fn add(&self, key: String, value: String) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(key).or_insert(Value::String(value));
+    }
+
+    fn take(&self) -> Map<String, Value> {
+        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
 }
 
 /// What is known of a request when it has been answered. Bodies are not among it: they may hold secrets.
@@ -40,6 +55,8 @@ pub struct Entry {
     pub error: Option<ApiError>,
     /// HTTP status of the answer.
     pub code: u16,
+    /// What else was noted.
+    pub annotations: Annotations,
 }
 
 impl Audit {
@@ -95,11 +112,14 @@ impl Entry {
         set("responseStatus", status);
         set("requestReceivedTimestamp", json!(time(self.received)));
         set("stageTimestamp", json!(time(Timestamp::now())));
+        let mut annotations = self.annotations.take();
         if let Some(decision) = &self.decision {
             let verdict = if decision.allowed { "allow" } else { "forbid" };
-            let annotations =
-                json!({"authorization.k8s.io/decision": verdict, "authorization.k8s.io/reason": decision.reason});
-            set("annotations", annotations);
+            annotations.insert("authorization.k8s.io/decision".to_owned(), json!(verdict));
+            annotations.insert("authorization.k8s.io/reason".to_owned(), json!(decision.reason));
+        }
+        if !annotations.is_empty() {
+            set("annotations", Value::Object(annotations));
         }
         Value::Object(out)
     }

@@ -174,7 +174,10 @@ impl Backend {
                 let (rev, tail) = &tails[*at];
                 let version = object::mark_of(tail).unwrap_or(&versions.first);
                 let version = object::api_version(&versions.group, version);
-                objects.push(object::from_tail(&version, &resource.kind, *rev, tail).map_err(ApiError::internal)?);
+                let mut object = object::from_tail(&version, &resource.kind, *rev, tail).map_err(ApiError::internal)?;
+                // What comes from the store has no version yet when it is converted.
+                object::metadata_mut(&mut object).shift_remove("resourceVersion");
+                objects.push(object);
             }
             let converted = self.ask(webhook, objects, &resource.api_version()).await?;
             for (at, mut object) in batch.iter().zip(converted) {

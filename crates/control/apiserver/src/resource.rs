@@ -339,7 +339,30 @@ const OWN: &[Own] = &[
         false,
         false,
     ),
+    (
+        "admissionregistration.k8s.io",
+        "v1",
+        "ValidatingAdmissionPolicy",
+        "validatingadmissionpolicies",
+        &[],
+        false,
+        true,
+    ),
+    (
+        "admissionregistration.k8s.io",
+        "v1",
+        "ValidatingAdmissionPolicyBinding",
+        "validatingadmissionpolicybindings",
+        &[],
+        false,
+        false,
+    ),
 ];
+
+/// What `scale` takes and gives.
+pub fn scale() -> Option<Resource> {
+    builtin(&("autoscaling", "v1", "Scale", "scales", &[], true, false))
+}
 
 /// What `serviceaccounts/token` takes and gives: served there alone.
 pub fn token_request() -> Option<Resource> {

@@ -16,7 +16,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::audit::{Audit, Entry};
+use crate::audit::{Annotations, Audit, Entry};
 use crate::auth::impersonate::{self, Refused};
 use crate::auth::{self, Attributes, User, keys::Keys};
 use crate::limits::{self, Limits};
@@ -177,7 +177,9 @@ async fn handle(app: &Arc<App>, peer: &Peer, request: http::Request<Incoming>) -
         decision: None,
         error: None,
         code: 0,
+        annotations: Annotations::default(),
     };
+    let annotations = entry.annotations.clone();
     let outcome = async {
         // Before anything is looked up: who may not ask learns nothing about what is served.
         let user = match admit(app, peer.certificate.as_ref(), &headers, &mut entry).await {
@@ -192,7 +194,7 @@ async fn handle(app: &Arc<App>, peer: &Peer, request: http::Request<Incoming>) -
                 counted = counted_as(&target);
                 told.extend(target.resource.deprecation.clone());
                 labels = Labels::of(&target, &headers, &query);
-                on_resource(app, (user, target), query, &headers, body).await
+                on_resource(app, (user, target), (query, annotations), &headers, body).await
             }
             Target::Other(parts) => {
                 let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
@@ -302,7 +304,7 @@ async fn read_body(mut body: Incoming) -> ApiResult<Bytes> {
 async fn on_resource(
     app: &Arc<App>,
     (user, target): (User, ResourceTarget),
-    query: Query,
+    (query, audit): (Query, Annotations),
     headers: &HeaderMap,
     body: Incoming,
 ) -> ApiResult<Response> {
@@ -320,7 +322,7 @@ async fn on_resource(
     let content_type = media::content_type(headers);
     let agent = headers.get(header::USER_AGENT).and_then(|v| v.to_str().ok()).unwrap_or_default().to_owned();
     let warnings = target.resource.deprecation.clone().into_iter().collect();
-    let mut request = Request { target, query, accept, content_type, body, warnings, user, agent };
+    let mut request = Request { target, query, accept, content_type, body, warnings, user, agent, audit };
     let backend = Arc::clone(&app.backend);
     if matches!(request.target.verb, Verb::Get | Verb::List | Verb::Watch) {
         return match request.target.verb {

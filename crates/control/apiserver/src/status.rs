@@ -337,6 +337,8 @@ pub enum FieldErrorKind {
     TooLong,
     /// A list or map has too many entries.
     TooMany,
+    /// The value could not be judged.
+    Internal,
 }
 
 impl FieldErrorKind {
@@ -350,6 +352,7 @@ impl FieldErrorKind {
             Self::Forbidden => "FieldValueForbidden",
             Self::TooLong => "FieldValueTooLong",
             Self::TooMany => "FieldValueTooMany",
+            Self::Internal => "InternalError",
         }
     }
 
@@ -362,6 +365,7 @@ impl FieldErrorKind {
             Self::Forbidden => "Forbidden",
             Self::TooLong => "Too long",
             Self::TooMany => "Too many",
+            Self::Internal => "Internal error",
         }
     }
 }
@@ -388,6 +392,11 @@ impl FieldError {
     /// A value that may not be set.
     pub fn forbidden(field: impl Into<String>, detail: impl Into<String>) -> Self {
         Self { kind: FieldErrorKind::Forbidden, field: field.into(), value: String::new(), detail: detail.into() }
+    }
+
+    /// A value that could not be judged.
+    pub fn internal(field: impl Into<String>, detail: impl Into<String>) -> Self {
+        Self { kind: FieldErrorKind::Internal, field: field.into(), value: String::new(), detail: detail.into() }
     }
 
     /// A value that breaks a rule.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::index::Hook;
 use super::review::{self, Question, Verdict};
-use super::{Attributes, rules};
+use super::{Attributes, rules, typed};
 use crate::object::Object;
 use crate::resource::Resource;
 use crate::status::{ApiError, ApiResult};
@@ -77,11 +77,15 @@ pub async fn ask(
         return Err(failed(why));
     }
     let review = webhook::decoded(&answer).map_err(failed)?;
+    typed::check(&review).map_err(failed)?;
     let verdict = question
         .verdict(mutating, &review)
         .map_err(|why| Failure::Call(format!("received invalid webhook response: {why}")))?;
     for warning in &verdict.warnings {
         about.change.warn(warning.clone());
+    }
+    for (key, value) in &verdict.annotations {
+        about.change.annotate(format!("{}/{key}", hook.name), value.clone());
     }
     if verdict.allowed {
         return Ok(verdict);

@@ -1,4 +1,4 @@
-//! The configurations of webhooks as they are now: read once, then kept up to date from the store's events, which lie
+//! The configurations of webhooks and the policies as they are now: read once, then kept up to date from the store's events, which lie
 //! in memory. A change therefore meets every configuration that was acknowledged before it came.
 
 use std::collections::BTreeMap;
@@ -10,6 +10,9 @@ use serde_json::Value;
 use tokio::sync::Mutex;
 
 use super::GROUP;
+use super::conditions::Conditions;
+use super::policy::InForce;
+use super::policy::definition::{Binding, Policy};
 use super::rules::{LabelSelector, Rule};
 use crate::object::{Object, strings};
 use crate::resource::Resource;
@@ -22,7 +25,12 @@ use crate::webhook::Target;
 /// Time of a webhook that its configuration does not say.
 const DEFAULT_TIMEOUT: u64 = 10;
 /// Resources whose objects the index holds.
-const WATCHED: [&str; 2] = ["mutatingwebhookconfigurations", "validatingwebhookconfigurations"];
+const WATCHED: [&str; 4] = [
+    "mutatingwebhookconfigurations",
+    "validatingwebhookconfigurations",
+    "validatingadmissionpolicies",
+    "validatingadmissionpolicybindings",
+];
 
 /// One webhook of a configuration.
 pub struct Hook {
@@ -50,6 +58,8 @@ pub struct Hook {
     pub versions: Vec<String>,
     /// Whether it wants to be asked again when others changed the object after it.
     pub again: bool,
+    /// What must hold for it to be asked.
+    pub conditions: Conditions,
 }
 
 /// All configurations at one moment.
@@ -59,10 +69,19 @@ pub struct Index {
     pub mutating: Vec<Arc<Hook>>,
     /// Validating webhooks.
     pub validating: Vec<Arc<Hook>>,
+    /// Policies that have bindings.
+    pub policies: Vec<InForce>,
 }
 
-/// Webhooks of each configuration, by storage name and object name.
-type Configurations = BTreeMap<(Arc<str>, String), Vec<Arc<Hook>>>;
+/// What one object says.
+enum Part {
+    Hooks(Vec<Arc<Hook>>),
+    Policy(Arc<Policy>),
+    Binding(Arc<Binding>),
+}
+
+/// All objects, by storage name and object name.
+type Configurations = BTreeMap<(Arc<str>, String), Part>;
 
 /// What the index is made of.
 #[derive(Default)]
@@ -127,7 +146,9 @@ impl Sources {
                 if event.deleted {
                     self.configurations.remove(&key);
                 } else if let Ok(object) = resource.load(event.rev, &event.body) {
-                    self.configurations.insert(key, hooks(resource, &event.name, &object));
+                    if let Some(part) = part(resource, &event.name, &object) {
+                        self.configurations.insert(key, part);
+                    }
                 }
             }
         }
@@ -141,8 +162,9 @@ impl Sources {
             let Some(resource) = catalog.find(GROUP, "v1", plural) else { continue };
             for row in backend.select(resource, "", &Selector::default()).await?.1 {
                 let object = resource.load(row.rev, &row.body).map_err(ApiError::internal)?;
-                let found = hooks(resource, &row.name, &object);
-                self.configurations.insert((Arc::clone(&resource.storage), row.name), found);
+                if let Some(part) = part(resource, &row.name, &object) {
+                    self.configurations.insert((Arc::clone(&resource.storage), row.name), part);
+                }
             }
         }
         // What came while this was read is read again as events.
@@ -154,19 +176,36 @@ impl Sources {
     fn index(&self) -> Index {
         let of = |plural: &str| {
             let storage = format!("{GROUP}/{plural}");
-            let mine = self.configurations.iter().filter(|((of, _), _)| **of == *storage);
-            mine.flat_map(|(_, hooks)| hooks.iter().map(Arc::clone)).collect()
+            self.configurations.iter().filter(move |((of, _), _)| **of == *storage).map(|(_, part)| part)
         };
-        Index { mutating: of(WATCHED[0]), validating: of(WATCHED[1]) }
+        let hooks = |plural: &str| -> Vec<Arc<Hook>> {
+            of(plural).flat_map(|p| if let Part::Hooks(hooks) = p { hooks.as_slice() } else { &[] }).cloned().collect()
+        };
+        let mut bindings: BTreeMap<&str, Vec<Arc<Binding>>> = BTreeMap::new();
+        for part in of("validatingadmissionpolicybindings") {
+            if let Part::Binding(binding) = part {
+                bindings.entry(&binding.policy).or_default().push(Arc::clone(binding));
+            }
+        }
+        let policies = of("validatingadmissionpolicies").filter_map(|part| match part {
+            Part::Policy(policy) => Some((Arc::clone(policy), bindings.remove(policy.name.as_str())?)),
+            _ => None,
+        });
+        let policies = policies.collect();
+        Index { mutating: hooks(WATCHED[0]), validating: hooks(WATCHED[1]), policies }
     }
 }
 
-fn hooks(resource: &Resource, configuration: &str, object: &Object) -> Vec<Arc<Hook>> {
-    if !WATCHED.contains(&resource.plural.as_str()) {
-        return Vec::new();
-    }
-    let list = object.get("webhooks").and_then(Value::as_array);
-    list.into_iter().flatten().enumerate().map(|(at, hook)| Arc::new(self::hook(configuration, at, hook))).collect()
+fn part(resource: &Resource, name: &str, object: &Object) -> Option<Part> {
+    Some(match resource.plural.as_str() {
+        "mutatingwebhookconfigurations" | "validatingwebhookconfigurations" => {
+            let list = object.get("webhooks").and_then(Value::as_array).into_iter().flatten();
+            Part::Hooks(list.enumerate().map(|(at, hook)| Arc::new(self::hook(name, at, hook))).collect())
+        }
+        "validatingadmissionpolicies" => Part::Policy(Arc::new(Policy::parse(name, object))),
+        "validatingadmissionpolicybindings" => Part::Binding(Arc::new(Binding::parse(name, object))),
+        _ => return None,
+    })
 }
 
 fn hook(configuration: &str, at: usize, hook: &Value) -> Hook {
@@ -187,6 +226,7 @@ fn hook(configuration: &str, at: usize, hook: &Value) -> Hook {
         timeout: Duration::from_secs(seconds.clamp(1, 30)),
         versions: strings(hook.get("admissionReviewVersions")),
         again: text("reinvocationPolicy") == "IfNeeded",
+        conditions: Conditions::parse(hook, false),
     }
 }
 

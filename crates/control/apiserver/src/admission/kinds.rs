@@ -5,6 +5,8 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
+use super::expressions::Compiler;
+use super::policy;
 use crate::object::{Object, child, strings};
 use crate::status::{FieldError, FieldErrorKind};
 use crate::verbs::names;
@@ -37,6 +39,8 @@ pub fn defaults(plural: &str, object: &mut Object) {
                 }
             }
         }
+        "validatingadmissionpolicies" => policy::check::policy_defaults(object),
+        "validatingadmissionpolicybindings" => policy::check::binding_defaults(object),
         _ => {}
     }
 }
@@ -71,9 +75,12 @@ pub fn rule_defaults(object: &mut Object, member: &str) {
     }
 }
 
-/// Checks a configuration; `old` is its former state.
-pub fn validate(plural: &str, object: &Object, old: Option<&Object>) -> Vec<FieldError> {
+/// Checks a configuration; `old` is its former state, `sub` the subresource that it is written by.
+pub fn validate(plural: &str, object: &Object, old: Option<&Object>, sub: &str) -> Vec<FieldError> {
     match plural {
+        "validatingadmissionpolicies" if sub == "status" => policy::status::check(object),
+        "validatingadmissionpolicies" => policy::check::policy(object, old),
+        "validatingadmissionpolicybindings" => policy::check::binding(object),
         "mutatingwebhookconfigurations" | "validatingwebhookconfigurations" => webhooks(plural, object, old),
         _ => Vec::new(),
     }
@@ -153,7 +160,7 @@ fn webhook(hook: &Value, path: &str, mutating: bool, lenient: &Leniency, errors:
     one_of(hook, path, "matchPolicy", &["Equivalent", "Exact"], errors);
     let effects: &[&str] =
         if lenient.effects { &["None", "NoneOnDryRun", "Some", "Unknown"] } else { &["None", "NoneOnDryRun"] };
-    if hook.get("sideEffects").is_none() {
+    if hook.get("sideEffects").is_none_or(Value::is_null) {
         let detail = format!("must specify one of {}", effects.join(", "));
         errors.push(FieldError::required(format!("{path}.sideEffects"), detail));
     }
@@ -435,22 +442,22 @@ pub fn match_conditions(owner: &Value, params: bool, path: &str, errors: &mut Ve
         let detail = format!("must have at most {MAX_CONDITIONS} items");
         errors.push(FieldError::with_value(FieldErrorKind::TooMany, path, &json!(count), detail));
     }
+    let compiler = Compiler::new(params, false);
     for (at, condition) in conditions.into_iter().flatten().enumerate() {
         let path = format!("{path}[{at}]");
         let (name, expression) = (text(condition, "name"), text(condition, "expression").trim());
         if expression.is_empty() {
             errors.push(FieldError::required(format!("{path}.expression"), ""));
         } else {
-            let _ = params;
-            let detail = "expressions are not understood yet";
-            errors.push(FieldError::forbidden(format!("{path}.expression"), detail));
+            let program = compiler.compile(expression, &[cel::Type::Bool], true);
+            policy::check::compiled(program, format!("{path}.expression"), expression, errors);
         }
         if name.is_empty() {
             errors.push(FieldError::required(format!("{path}.name"), ""));
             continue;
         }
-        if !names::is_qualified_name(name) {
-            errors.push(FieldError::invalid(format!("{path}.name"), &json!(name), QUALIFIED));
+        for why in names::qualified_name(name) {
+            errors.push(FieldError::invalid(format!("{path}.name"), &json!(name), why));
         }
         if !seen.insert(name) {
             errors.push(duplicate(format!("{path}.name"), &json!(name)));
@@ -465,7 +472,7 @@ mod tests {
     fn told(hook: Value) -> Vec<String> {
         let Value::Object(mut object) = json!({"webhooks": [hook]}) else { return Vec::new() };
         defaults("mutatingwebhookconfigurations", &mut object);
-        validate("mutatingwebhookconfigurations", &object, None).iter().map(ToString::to_string).collect()
+        validate("mutatingwebhookconfigurations", &object, None, "").iter().map(ToString::to_string).collect()
     }
 
     fn good() -> Value {
@@ -481,7 +488,7 @@ mod tests {
         let hook = &object["webhooks"][0];
         assert_eq!((&hook["timeoutSeconds"], &hook["failurePolicy"]), (&json!(10), &json!("Fail")));
         assert_eq!((&hook["clientConfig"]["service"]["port"], &hook["rules"][0]["scope"]), (&json!(443), &json!("*")));
-        assert!(validate("mutatingwebhookconfigurations", &object, None).is_empty());
+        assert!(validate("mutatingwebhookconfigurations", &object, None, "").is_empty());
     }
 
     #[test]
@@ -520,7 +527,7 @@ mod tests {
         let mut hook = good();
         hook["sideEffects"] = json!("Some");
         let Value::Object(object) = json!({"webhooks": [hook]}) else { return };
-        assert_eq!(validate("mutatingwebhookconfigurations", &object, None).len(), 1);
-        assert!(validate("mutatingwebhookconfigurations", &object, Some(&object)).is_empty());
+        assert_eq!(validate("mutatingwebhookconfigurations", &object, None, "").len(), 1);
+        assert!(validate("mutatingwebhookconfigurations", &object, Some(&object), "").is_empty());
     }
 }

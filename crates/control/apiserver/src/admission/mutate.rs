@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::Attributes;
+use super::{Attributes, conditions};
 use super::call::{Failure, ask, concerned};
 use super::index::Hook;
 use super::review::Verdict;
@@ -67,21 +67,25 @@ pub async fn run(
         }
     }
     outcome?;
-    travelling.become_version(backend, own).await
+    travelling.become_version(backend, about, own).await
 }
 
 impl Travelling<'_> {
     /// Asks one webhook; `None` if it is not concerned, else whether it changed the object.
     async fn meet(&mut self, backend: &Backend, hook: &Hook, about: &Attributes<'_>) -> ApiResult<Option<bool>> {
         let Some(seen_as) = concerned(backend, hook, about, self.object.as_deref()).await? else { return Ok(None) };
-        self.become_version(backend, &seen_as).await?;
+        self.become_version(backend, about, &seen_as).await?;
         let old = match about.old {
-            Some(old) => Some(backend.in_version(old.clone(), about.resource, &seen_as).await?),
+            Some(old) => Some(about.in_version(backend, old.clone(), &seen_as).await?),
             None => None,
         };
+        let both = (self.object.as_deref(), old.as_ref());
+        if !conditions::let_through(backend, &hook.conditions, about, &seen_as, both)? {
+            return Ok(None);
+        }
         let asked = ask(backend, hook, about, &seen_as, (self.object.as_deref(), old.as_ref()), true).await;
         let outcome = match asked {
-            Ok(verdict) => self.apply(hook, &seen_as, &verdict),
+            Ok(verdict) => self.apply(hook, about.kind.unwrap_or(&seen_as), &verdict),
             Err(failure) => Err(failure),
         };
         match outcome {
@@ -90,8 +94,14 @@ impl Travelling<'_> {
         }
     }
 
-    async fn become_version(&mut self, backend: &Backend, wanted: &Arc<Resource>) -> ApiResult<()> {
-        if let Some(object) = self.object.as_deref_mut()
+    async fn become_version(
+        &mut self,
+        backend: &Backend,
+        about: &Attributes<'_>,
+        wanted: &Arc<Resource>,
+    ) -> ApiResult<()> {
+        if about.kind.is_none()
+            && let Some(object) = self.object.as_deref_mut()
             && (self.version.version != wanted.version || self.version.group != wanted.group)
         {
             *object = backend.in_version(std::mem::take(object), &self.version, wanted).await?;
@@ -128,8 +138,14 @@ impl Travelling<'_> {
         };
         let changed = patched != *object;
         strategy::decode(seen_as, &mut patched, &mut Vec::new())
-            .map_err(|error| Failure::Final(ApiError::internal(error.message)))?;
+            .map_err(|error| broken(bare(&seen_as.kind, error.message)))?;
         *object = patched;
         Ok(changed)
     }
+}
+
+/// The decoder's own words, without those of a request's body.
+fn bare(kind: &str, text: String) -> String {
+    let frame = format!(" cannot be handled as a {kind}: ");
+    text.split_once(&frame).map(|(_, why)| why.to_owned()).unwrap_or(text)
 }

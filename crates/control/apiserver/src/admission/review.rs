@@ -31,6 +31,8 @@ pub struct Verdict {
     pub patch_type: String,
     /// What to tell the client.
     pub warnings: Vec<String>,
+    /// What to tell the audit log.
+    pub annotations: Vec<(String, String)>,
 }
 
 fn gvk(resource: &Resource) -> Value {
@@ -46,9 +48,9 @@ pub fn request(about: &Attributes<'_>, seen_as: &Resource, uid: &str) -> Map<Str
     let change = about.change;
     let mut request = Map::new();
     request.insert("uid".into(), json!(uid));
-    request.insert("kind".into(), gvk(seen_as));
+    request.insert("kind".into(), gvk(about.kind.unwrap_or(seen_as)));
     request.insert("resource".into(), gvr(seen_as));
-    request.insert("requestKind".into(), gvk(about.resource));
+    request.insert("requestKind".into(), gvk(about.kind.unwrap_or(about.resource)));
     request.insert("requestResource".into(), gvr(about.resource));
     let subs = [("subResource", change.sub.as_str()), ("requestSubResource", change.sub.as_str())];
     for (key, value) in subs.into_iter().chain([("name", about.name), ("namespace", about.ns)]) {
@@ -102,7 +104,9 @@ impl Question {
             patch_rules(mutating, &patch, patch_type)?;
         }
         let patch_type = if self.v1 { patch_type.unwrap_or_default() } else { "JSONPatch" };
+        let annotations = response.get("auditAnnotations").and_then(Value::as_object).into_iter().flatten();
         Ok(Verdict {
+            annotations: annotations.map(|(k, v)| (k.clone(), v.as_str().unwrap_or_default().to_owned())).collect(),
             allowed: response.get("allowed") == Some(&Value::Bool(true)),
             result: response.get("status").filter(|s| s.is_object()).cloned(),
             patch: if mutating { patch } else { Vec::new() },

@@ -104,12 +104,18 @@ impl Rule {
     }
 }
 
+/// The request's own resource.
+pub fn own(backend: &Backend, about: &Attributes<'_>) -> Option<Arc<Resource>> {
+    let own = about.resource;
+    backend.registry.catalog().find(&own.group, &own.version, &own.plural).cloned()
+}
+
 /// Which resource of the change a list of rules matches first: the request's own, or one that holds the same objects.
 pub fn matched(backend: &Backend, rules: &[Rule], equivalent: bool, about: &Attributes<'_>) -> Option<Arc<Resource>> {
     let catalog = backend.registry.catalog();
     let own = about.resource;
     if rules.iter().any(|r| r.matches(about, own)) {
-        return catalog.find(&own.group, &own.version, &own.plural).cloned();
+        return self::own(backend, about);
     }
     if !equivalent {
         return None;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
 
-use super::Attributes;
+use super::{Attributes, conditions};
 use super::call::{ask, concerned};
 use super::index::Hook;
 use crate::object::Object;
@@ -32,11 +32,15 @@ pub async fn run(
             let mut both = [object.cloned(), about.old.cloned()];
             for one in &mut both {
                 if let Some(found) = one.take() {
-                    *one = Some(backend.in_version(found, about.resource, &seen_as).await?);
+                    *one = Some(about.in_version(backend, found, &seen_as).await?);
                 }
             }
             let [new, old] = both;
             pairs.insert(version.clone(), (new, old));
+        }
+        let (new, old) = pairs.get(&version).map_or((None, None), |(n, o)| (n.as_ref(), o.as_ref()));
+        if !conditions::let_through(backend, &hook.conditions, about, &seen_as, (new, old))? {
+            continue;
         }
         calls.push((hook, seen_as, version));
     }

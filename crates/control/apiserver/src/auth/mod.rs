@@ -17,6 +17,8 @@ pub mod token_request;
 pub mod tokens;
 pub mod user;
 
+use std::sync::Arc;
+
 use http::{HeaderMap, header};
 use jiff::Timestamp;
 use subtle::ConstantTimeEq as _;
@@ -32,7 +34,7 @@ use crate::verbs::Backend;
 /// Everything about users and rights that lives as long as the server.
 pub struct Auth {
     /// Roles, bindings and service accounts.
-    pub index: index::Index,
+    pub index: Arc<index::Index>,
     /// Signs and checks tokens of service accounts.
     pub keys: keys::Keys,
     /// The CA's certificate, PEM, for those who get a token.
@@ -44,7 +46,7 @@ impl Auth {
     /// With the keys and the administrator's token of the data folder.
     pub fn new(pki: &Pki) -> Result<Self, PkiError> {
         Ok(Self {
-            index: index::Index::default(),
+            index: Arc::default(),
             keys: keys::Keys::from_pem(&pki.account_key)?,
             ca: pki.ca.clone(),
             admin_token: pki.admin_token.clone(),
@@ -95,7 +97,7 @@ impl Auth {
     pub fn for_tests() -> Self {
         let pem = rcgen::KeyPair::generate().map(|k| k.serialize_pem()).unwrap_or_default();
         let keys = keys::Keys::from_pem(&pem).unwrap_or_else(|e| unreachable!("a fresh key is good: {e}"));
-        Self { index: index::Index::default(), keys, ca: "CA".to_owned(), admin_token: "secret".to_owned() }
+        Self { index: Arc::default(), keys, ca: "CA".to_owned(), admin_token: "secret".to_owned() }
     }
 }
 

@@ -9,6 +9,7 @@ use super::attributes::Attributes;
 use super::rules::{self, Rule};
 use super::tokens;
 use super::user::User;
+use crate::admission::Subject;
 use crate::builtin::canonical;
 use crate::fields::Scope;
 use crate::fields::options::Options;
@@ -17,7 +18,7 @@ use crate::reply::{self, Response};
 use crate::resource::Flavor;
 use crate::selectors::Selector;
 use crate::status::{ApiError, ApiResult, FieldError, FieldErrorKind};
-use crate::verbs::{Backend, Request, strategy};
+use crate::verbs::{Backend, Change, Request, strategy};
 
 /// Answers the review of the body.
 pub async fn create(backend: &Backend, request: &mut Request) -> ApiResult<Response> {
@@ -40,16 +41,50 @@ pub async fn create(backend: &Backend, request: &mut Request) -> ApiResult<Respo
     let catalog = backend.registry.catalog();
     let scope = Scope { resource: &resource, catalog: &catalog, sub: "", manager: &change.manager };
     scope.update(None, &mut review);
-    let mut answered = match resource.kind.as_str() {
-        "SelfSubjectReview" => self_subject(&request.user),
-        "TokenReview" => token(backend, review).await?,
-        "SelfSubjectRulesReview" => self_rules(backend, &request.user, &review)?,
-        kind => access(backend, request, kind, review)?,
-    };
+    let answered = answer(backend, request, &change, review).await;
+    request.warnings.append(&mut change.take_warnings());
+    let mut answered = answered?;
     if let Flavor::Builtin(def) = &resource.flavor {
         canonical::settle(def, &mut answered);
     }
     reply::value(request, StatusCode::CREATED, Value::Object(answered))
+}
+
+/// The review with its answer, admission permitting.
+async fn answer(backend: &Backend, request: &Request, change: &Change, mut review: Object) -> ApiResult<Object> {
+    let (resource, ns) = (request.resource(), request.target.ns.as_str());
+    let name = object::name(&review).to_owned();
+    let subject = Subject::of(resource, ns, &name);
+    backend.admit(change, subject, &mut review, None).await?;
+    sound(&resource.kind, &review)?;
+    backend.admit_final(change, subject, &review, None).await?;
+    match resource.kind.as_str() {
+        "SelfSubjectReview" => Ok(self_subject(&request.user)),
+        "TokenReview" => token(backend, review).await,
+        "SelfSubjectRulesReview" => Ok(self_rules(backend, &request.user, &review)),
+        kind => Ok(access(backend, request, kind, review)),
+    }
+}
+
+/// Whether a review asks something.
+fn sound(kind: &str, review: &Object) -> ApiResult<()> {
+    let spec = review.get("spec").cloned().unwrap_or_else(|| json!({}));
+    match kind {
+        "SelfSubjectReview" => Ok(()),
+        "TokenReview" if text(&spec, "token").is_empty() => {
+            Err(ApiError::bad_request("token is required for TokenReview in authentication"))
+        }
+        "TokenReview" => Ok(()),
+        "SelfSubjectRulesReview" if text(&spec, "namespace").is_empty() => {
+            Err(ApiError::bad_request("no namespace on request"))
+        }
+        "SelfSubjectRulesReview" => Ok(()),
+        kind => match validate(kind, review, &spec).as_slice() {
+            [] => Ok(()),
+            // Upstream names no kind here: its internal objects have none.
+            errors => Err(ApiError::invalid("authorization.k8s.io", "", "", errors)),
+        },
+    }
 }
 
 fn review_of(group: &str, kind: &str, metadata: Value, rest: [(&str, Value); 2]) -> Object {
@@ -70,9 +105,6 @@ fn self_subject(user: &User) -> Object {
 async fn token(backend: &Backend, mut review: Object) -> ApiResult<Object> {
     let spec = review.get("spec").cloned().unwrap_or_default();
     let token = spec.get("token").and_then(Value::as_str).unwrap_or_default();
-    if token.is_empty() {
-        return Err(ApiError::bad_request("token is required for TokenReview in authentication"));
-    }
     let audiences = object::strings(spec.get("audiences"));
     let asked = (!audiences.is_empty()).then_some(audiences.as_slice());
     // What follows a blank is no part of a token in a header, which is how upstream looks at it.
@@ -89,11 +121,8 @@ async fn token(backend: &Backend, mut review: Object) -> ApiResult<Object> {
     Ok(review)
 }
 
-fn self_rules(backend: &Backend, user: &User, review: &Object) -> ApiResult<Object> {
+fn self_rules(backend: &Backend, user: &User, review: &Object) -> Object {
     let ns = review.get("spec").and_then(|s| s.get("namespace")).and_then(Value::as_str).unwrap_or_default();
-    if ns.is_empty() {
-        return Err(ApiError::bad_request("no namespace on request"));
-    }
     let mut rules = Vec::new();
     if user.is_in(super::user::MASTERS) {
         let star = || vec!["*".to_owned()];
@@ -117,16 +146,11 @@ fn self_rules(backend: &Backend, user: &User, review: &Object) -> ApiResult<Obje
         status["evaluationError"] = json!(errors);
     }
     let spec = ("spec", json!({}));
-    Ok(review_of("authorization.k8s.io", "SelfSubjectRulesReview", json!({}), [spec, ("status", status)]))
+    review_of("authorization.k8s.io", "SelfSubjectRulesReview", json!({}), [spec, ("status", status)])
 }
 
-fn access(backend: &Backend, request: &Request, kind: &str, mut review: Object) -> ApiResult<Object> {
+fn access(backend: &Backend, request: &Request, kind: &str, mut review: Object) -> Object {
     let spec = review.get("spec").cloned().unwrap_or_else(|| json!({}));
-    let errors = validate(kind, &review, &spec);
-    if !errors.is_empty() {
-        // Upstream names no kind here: its internal objects have none.
-        return Err(ApiError::invalid("authorization.k8s.io", "", "", &errors));
-    }
     let user = if kind == "SelfSubjectAccessReview" { request.user.clone() } else { user_of(&spec) };
     let asked = attributes(&spec);
     let decision = backend.auth.decide(&user, &asked);
@@ -140,7 +164,7 @@ fn access(backend: &Backend, request: &Request, kind: &str, mut review: Object) 
     }
     review.insert("spec".into(), spec);
     review.insert("status".into(), Value::Object(status));
-    Ok(review)
+    review
 }
 
 fn text(value: &Value, key: &str) -> String {

@@ -8,14 +8,15 @@ use serde_json::{Value, json};
 
 use super::keys::ISSUER;
 use super::tokens::{self, Binding};
+use crate::admission::Subject;
 use crate::builtin::{Defs, canonical, decode as typed};
 use crate::fields::Scope;
 use crate::fields::options::Options;
 use crate::object::{self, Object, child, metadata_mut};
 use crate::reply::{self, Response};
-use crate::resource::token_request;
+use crate::resource::{Resource, token_request};
 use crate::status::{ApiError, ApiResult, FieldError};
-use crate::verbs::{Backend, Request, strategy};
+use crate::verbs::{Backend, Change, Request, strategy};
 
 const GROUP: &str = "authentication.k8s.io";
 const KIND: &str = "TokenRequest";
@@ -28,7 +29,22 @@ pub async fn create(backend: &Backend, request: &mut Request) -> ApiResult<Respo
     let mut asked = decode(request)?;
     let catalog = backend.registry.catalog();
     Scope { resource: &resource, catalog: &catalog, sub: "token", manager: &change.manager }.update(None, &mut asked);
+    let given = give(backend, request, &change, &resource, asked).await;
+    request.warnings.append(&mut change.take_warnings());
+    reply::value(request, StatusCode::CREATED, Value::Object(given?))
+}
+
+/// The request with its token.
+async fn give(
+    backend: &Backend,
+    request: &Request,
+    change: &Change,
+    resource: &Resource,
+    mut asked: Object,
+) -> ApiResult<Object> {
     let (ns, name) = (request.target.ns.clone(), request.target.name.clone());
+    let subject = Subject { kind: Some(resource), ..Subject::of(request.resource(), &ns, &name) };
+    backend.admit(change, subject, &mut asked, None).await?;
     for (key, own, what) in [("name", &name, "name"), ("namespace", &ns, "namespace")] {
         let given = object::meta_str(&asked, key);
         if !given.is_empty() && given != own {
@@ -58,6 +74,8 @@ pub async fn create(backend: &Backend, request: &mut Request) -> ApiResult<Respo
     }
     let seconds = spec.get("expirationSeconds").and_then(Value::as_i64).unwrap_or(3600);
     check_seconds(seconds)?;
+    backend.admit_final(change, subject, &asked, None).await?;
+    let spec = child(&mut asked, "spec");
     let bound = match spec.entry("boundObjectRef").or_insert(Value::Null) {
         Value::Object(reference) => Some(bound(backend, &ns, &name, reference).await?),
         _ => None,
@@ -72,7 +90,7 @@ pub async fn create(backend: &Backend, request: &mut Request) -> ApiResult<Respo
     if let Some(def) = Defs::get().kind(GROUP, "v1", KIND) {
         canonical::settle(def, &mut asked);
     }
-    reply::value(request, StatusCode::CREATED, Value::Object(asked))
+    Ok(asked)
 }
 
 fn decode(request: &mut Request) -> ApiResult<Object> {

@@ -25,6 +25,11 @@ pub fn decode(def: &Def, object: &mut Object, unknown: &mut Vec<String>) -> Resu
     fields(def, object, "", "", unknown)
 }
 
+/// Checks a member of something else at `path`, as [`decode`] does. What is unknown is dropped silently.
+pub fn within(def: &Def, object: &mut Object, path: &str) -> Result<(), String> {
+    fields(def, object, path, path, &mut Vec::new())
+}
+
 fn joined(path: &str, key: &str) -> String {
     if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
 }

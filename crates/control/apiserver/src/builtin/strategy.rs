@@ -192,7 +192,7 @@ pub fn validate(resource: &Resource, object: &Object, old: Option<&Object>, sub:
         ("coordination.k8s.io", "leases") => rules::lease::lease(object, &mut errors),
         ("apiextensions.k8s.io", _) => errors = crate::crd::definition::validate(object, old),
         (crate::auth::index::GROUP, plural) => errors = super::rbac::validate(plural, object, old),
-        (crate::admission::GROUP, plural) => errors = crate::admission::kinds::validate(plural, object, old),
+        (crate::admission::GROUP, plural) => errors = crate::admission::kinds::validate(plural, object, old, sub),
         _ => {}
     }
     errors

@@ -1,14 +1,15 @@
 //! What happens without a request: garbage collection, the end of namespaces and definitions, expiry of events,
 //! compaction.
 //!
-//! One task reads all changes in order and hands them to [`gc`], [`ends`] and [`identity`]; what they could not do yet is tried again
-//! with the next change, or after a second.
+//! One task reads all changes in order and hands them to [`gc`], [`ends`], [`identity`] and [`policies`]; what they could
+//! not do yet is tried again with the next change, or after a second.
 
 pub mod ends;
 pub mod events;
 pub mod gc;
 pub mod identity;
 pub mod kubernetes;
+pub mod policies;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -97,8 +98,9 @@ async fn follow_all(backend: &Backend) {
         let mut collector = gc::Collector::default();
         let mut ends = ends::Ends::default();
         let mut identity = identity::Identity::default();
+        let mut policies = policies::Policies::default();
         let mut at = backend.store.revision();
-        if let Err(error) = scan(backend, &mut collector, &mut ends, &mut identity).await {
+        if let Err(error) = scan(backend, &mut collector, &mut ends, &mut identity, &mut policies).await {
             tracing::warn!(%error, "the store could not be read for garbage collection");
             tokio::time::sleep(RETRY).await;
             continue;
@@ -123,9 +125,13 @@ async fn follow_all(backend: &Backend) {
                     collector.see(backend, event);
                     ends.see(event);
                     identity.see(event);
+                    policies.see(event);
                 }
             }
-            let waiting = collector.work(backend).await | ends.work(backend).await | identity.work(backend).await;
+            let waiting = collector.work(backend).await
+                | ends.work(backend).await
+                | identity.work(backend).await
+                | policies.work(backend).await;
             tokio::select! {
                 changed = news.changed() => if changed.is_err() { return },
                 () = tokio::time::sleep(RETRY), if waiting => {}
@@ -139,6 +145,7 @@ async fn scan(
     collector: &mut gc::Collector,
     ends: &mut ends::Ends,
     identity: &mut identity::Identity,
+    policies: &mut policies::Policies,
 ) -> ApiResult<()> {
     for storage in backend.store.resources_in_use(None).await.map_err(store_failed)? {
         let storage: Arc<str> = storage.into();
@@ -160,6 +167,7 @@ async fn scan(
                 collector.see(backend, &event);
                 ends.see(&event);
                 identity.see(&event);
+                policies.see(&event);
             }
             match last {
                 Some(last) if page.more => (query.after, query.at) = (Some(last), Some(page.rev)),

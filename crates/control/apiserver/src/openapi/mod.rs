@@ -162,7 +162,7 @@ fn respond(document: &Document, media: &'static str, headers: &HeaderMap) -> Res
 }
 
 /// The stored schemas of a group's definitions, or of all.
-async fn custom_schemas(backend: &Backend, group: Option<&str>) -> ApiResult<Custom> {
+pub async fn custom_schemas(backend: &Backend, group: Option<&str>) -> ApiResult<Custom> {
     let catalog = backend.registry.catalog();
     let crds =
         catalog.find("apiextensions.k8s.io", "v1", "customresourcedefinitions").ok_or_else(ApiError::unknown_path)?;

@@ -110,7 +110,7 @@ pub fn apply(root: &mut Value, operations: &[Operation]) -> Result<(), String> {
             Operation::Test(path, value) => {
                 let found = if path.is_empty() { Some(&*root) } else { get(root, path)? };
                 if found.unwrap_or(&Value::Null) != value {
-                    return Err(format!("testing value {} failed", shown(path)));
+                    return Err(format!("testing value {} failed: test failed", shown(path)));
                 }
             }
             Operation::Bad(why) => return Err(why.clone()),

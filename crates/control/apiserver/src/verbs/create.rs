@@ -4,6 +4,8 @@ use http::StatusCode;
 use serde_json::{Value, json};
 
 use super::{ATTEMPTS, Backend, Change, Request, Stored, names, strategy, write_failed};
+use crate::admission::Subject;
+use crate::admission::policy::rights;
 use crate::auth::{escalation, reviews, token_request};
 use crate::fields::Scope;
 use crate::fields::options::Options;
@@ -58,14 +60,16 @@ impl Backend {
         if self.mutates(resource).await? {
             // Webhooks are not asked about what has no place to be.
             self.namespace_guard(resource, ns, object::name(&object)).await?;
-            self.admit(change, resource, ns, &mut object, None).await?;
+            let name = object::name(&object).to_owned();
+            self.admit(change, Subject::of(resource, ns, &name), &mut object, None).await?;
         }
         escalation::check(&self.auth.index, &change.user, resource, ns, &object, None)?;
         if resource.terminating {
             let why = "create not allowed while custom resource definition is terminating";
             return Err(ApiError::forbidden(&resource.group, &resource.plural, object::name(&object), why));
         }
-        let generate = object::name(&object).is_empty();
+        let asked = object::name(&object).to_owned();
+        let generate = asked.is_empty();
         let prefix = object::meta_str(&object, "generateName").to_owned();
         for _ in 0..ATTEMPTS {
             let mut object = object.clone();
@@ -76,7 +80,8 @@ impl Backend {
             strategy::prepare_create(resource, &mut object);
             strategy::validate(resource, &object, None, change)?;
             strategy::warn(resource, &object, None, change);
-            self.admit_final(change, resource, ns, &object, None).await?;
+            rights::check(self, change, resource, &object, None).await?;
+            self.admit_final(change, Subject::of(resource, ns, &asked), &object, None).await?;
             let name = object::name(&object).to_owned();
             let key = resource.key(ns, &name);
             if change.dry {

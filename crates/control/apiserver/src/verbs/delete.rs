@@ -4,6 +4,7 @@ use http::StatusCode;
 use serde_json::{Value, json};
 
 use super::{ATTEMPTS, Backend, Change, Request, Stored, strategy, write_failed};
+use crate::admission::Subject;
 use crate::crd::lifecycle;
 use crate::object::{self, Object, metadata_mut};
 use crate::reply::{self, Response};
@@ -227,7 +228,7 @@ impl Backend {
             preconditions(resource, &object, old.rev, options)?;
             let was_deleting = object::is_deleting(&object);
             let asked_name = if change.verb == Verb::DeleteCollection { "" } else { name };
-            self.admit_delete(change, resource, ns, asked_name, &object).await?;
+            self.admit_delete(change, Subject::of(resource, ns, asked_name), &object).await?;
             mark(resource, &mut object, options);
             let gone = strategy::may_go(resource, &object);
             if gone && !was_deleting {

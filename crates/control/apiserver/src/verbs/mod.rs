@@ -22,6 +22,7 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use crate::admission::Admission;
+use crate::audit::Annotations;
 use crate::auth::{Auth, User};
 use crate::builtin::protobuf::{self, BadBody};
 use crate::fields::options::manager_of;
@@ -67,6 +68,8 @@ pub struct Request {
     pub user: User,
     /// The client's own name of itself, as in its header.
     pub agent: String,
+    /// What the audit log shall say besides.
+    pub audit: Annotations,
 }
 
 /// Who changes something and how: goes with an object from its decoding to the store, for all that has a say on the way.
@@ -87,7 +90,10 @@ pub struct Change {
     pub applied: bool,
     /// The options of the request (`CreateOptions` and so on) as admission shows them, without kind.
     pub options: Object,
+    /// Whether admission has spoken already, on another form of the object.
+    pub admitted: bool,
     warnings: Mutex<Vec<String>>,
+    audit: Annotations,
 }
 
 impl Change {
@@ -101,13 +107,20 @@ impl Change {
             dry: false,
             applied: false,
             options: Object::new(),
+            admitted: false,
             warnings: Mutex::default(),
+            audit: Annotations::default(),
         }
     }
 
     /// Tells the client something that does not stop the change.
     pub fn warn(&self, text: impl Into<String>) {
         self.warnings.lock().unwrap_or_else(PoisonError::into_inner).push(text.into());
+    }
+
+    /// Tells the audit log something. What was told first under a key stays.
+    pub fn annotate(&self, key: impl Into<String>, value: impl Into<String>) {
+        self.audit.add(key.into(), value.into());
     }
 
     /// What was told, once.
@@ -156,7 +169,9 @@ impl Request {
             dry: self.dry_run(),
             applied: false,
             options: self.options(),
+            admitted: false,
             warnings: Mutex::default(),
+            audit: self.audit.clone(),
         })
     }
 

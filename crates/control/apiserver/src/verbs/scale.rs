@@ -4,12 +4,14 @@ use http::StatusCode;
 use serde_json::{Value, json};
 
 use super::patch;
-use super::{Backend, Request, Stored, strategy};
+use super::{ATTEMPTS, Backend, Change, Request, Stored, strategy};
+use crate::admission::Subject;
+use crate::builtin::canonical;
 use crate::crd::scale::Scale;
 use crate::gotext::json_type;
 use crate::object::{self, Object, metadata_mut};
 use crate::reply::{self, Response};
-use crate::resource::Resource;
+use crate::resource::{self, Flavor, Resource};
 use crate::status::{ApiError, ApiResult};
 
 /// What stands for replicas that were never set, so that a patch can be told from silence.
@@ -74,31 +76,75 @@ pub async fn patch(backend: &Backend, request: &mut Request) -> ApiResult<Respon
 async fn change(
     backend: &Backend,
     request: &mut Request,
-    mut make: impl FnMut(&Object) -> ApiResult<Object>,
+    make: impl FnMut(&Object) -> ApiResult<Object>,
 ) -> ApiResult<Response> {
-    let asked = request.change()?;
+    let asked = Change { admitted: true, ..request.change()? };
     let resource = request.resource().clone();
-    let scale = paths(&resource)?;
-    let (ns, name) = (request.target.ns.clone(), request.target.name.clone());
-    let stored: Stored = backend
-        .change(&asked, &resource, &ns, &name, |before| {
-            let (mut present, set) = scale.read(before).map_err(ApiError::internal)?;
-            if !set {
-                present.insert("spec".into(), json!({"replicas": UNSET}));
-            }
-            let wanted = make(&present)?;
-            if wanted.get("spec").and_then(|s| s.get("replicas")) == Some(&json!(UNSET)) {
-                let text = format!("the spec replicas field {:?} cannot be empty", scale.spec);
-                return Err(ApiError::bad_request(text));
-            }
-            let mut next = before.clone();
-            scale.write(&mut next, &wanted).map_err(ApiError::internal)?;
-            Ok(next)
-        })
-        .await?;
+    let stored = write(backend, request, &asked, make).await;
     request.warnings.append(&mut asked.take_warnings());
-    let (after, _) = scale.read(&backend.load(&resource, &stored)?).map_err(ApiError::bad_request)?;
+    let (after, _) = paths(&resource)?.read(&backend.load(&resource, &stored?)?).map_err(ApiError::bad_request)?;
     reply::value(request, StatusCode::OK, after.into())
+}
+
+async fn write(
+    backend: &Backend,
+    request: &Request,
+    asked: &Change,
+    mut make: impl FnMut(&Object) -> ApiResult<Object>,
+) -> ApiResult<Stored> {
+    let resource = request.resource();
+    let scale = paths(resource)?;
+    let (ns, name) = (request.target.ns.as_str(), request.target.name.as_str());
+    for _ in 0..ATTEMPTS {
+        let seen = backend.stored(&request.key()).await?.ok_or_else(|| request.not_found())?;
+        let before = backend.load(resource, &backend.converted(resource, seen.clone()).await?)?;
+        let (mut present, set) = scale.read(&before).map_err(ApiError::internal)?;
+        let shown = present.clone();
+        if !set {
+            present.insert("spec".into(), json!({"replicas": UNSET}));
+        }
+        let mut wanted = make(&present)?;
+        if wanted.get("spec").and_then(|s| s.get("replicas")) == Some(&json!(UNSET)) {
+            let text = format!("the spec replicas field {:?} cannot be empty", scale.spec);
+            return Err(ApiError::bad_request(text));
+        }
+        admit(backend, asked, request, &mut wanted, shown).await?;
+        let mut overtaken = false;
+        let stored = backend
+            .change(asked, resource, ns, name, |now| {
+                overtaken = object::meta_str(now, "resourceVersion") != seen.rev.to_string();
+                if overtaken {
+                    return Err(ApiError::modified(&resource.group, &resource.plural, name));
+                }
+                let mut next = now.clone();
+                scale.write(&mut next, &wanted).map_err(ApiError::internal)?;
+                Ok(next)
+            })
+            .await;
+        if !overtaken {
+            return stored;
+        }
+    }
+    Err(ApiError::modified(&resource.group, &resource.plural, name))
+}
+
+/// Admission sees the Scale, not the object behind it.
+async fn admit(
+    backend: &Backend,
+    asked: &Change,
+    request: &Request,
+    wanted: &mut Object,
+    mut before: Object,
+) -> ApiResult<()> {
+    let kind = resource::scale();
+    let (ns, name) = (request.target.ns.as_str(), request.target.name.as_str());
+    let subject = Subject { kind: kind.as_ref(), ..Subject::of(request.resource(), ns, name) };
+    if let Some(Flavor::Builtin(def)) = kind.as_ref().map(|k| &k.flavor) {
+        canonical::settle(def, wanted);
+        canonical::settle(def, &mut before);
+    }
+    backend.admit(asked, subject, wanted, Some(&before)).await?;
+    backend.admit_final(asked, subject, wanted, Some(&before)).await
 }
 
 fn refused(why: &str) -> ApiError {

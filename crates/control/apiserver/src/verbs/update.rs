@@ -5,6 +5,8 @@ use std::pin::Pin;
 use serde_json::{Value, json};
 
 use super::{ATTEMPTS, Backend, Change, Request, Stored, strategy, write_failed};
+use crate::admission::Subject;
+use crate::admission::policy::rights;
 use crate::auth::escalation;
 use crate::fields::options::Options;
 use crate::fields::{self, Scope};
@@ -86,13 +88,24 @@ impl Backend {
             if !change.applied {
                 scope.update(Some(&before), &mut wanted);
             }
-            self.admit(change, resource, ns, &mut wanted, Some(&before)).await?;
+            let subject = Subject::of(resource, ns, name);
+            if !change.admitted {
+                if change.verb == Verb::Patch {
+                    // What a patch makes has the version of what it was made from.
+                    versioned(&mut wanted, old.rev);
+                }
+                self.admit(change, subject, &mut wanted, Some(&before)).await?;
+            }
             escalation::check(&self.auth.index, &change.user, resource, ns, &wanted, Some(&before))?;
             strategy::prepare_update(resource, &mut wanted, &before, &change.sub);
             strategy::validate(resource, &wanted, Some(&before), change)?;
             strategy::warn(resource, &wanted, Some(&before), change);
             fields::keep_times(&mut wanted, &before);
-            self.admit_final(change, resource, ns, &wanted, Some(&before)).await?;
+            rights::check(self, change, resource, &wanted, Some(&before)).await?;
+            if !change.admitted {
+                versioned(&mut wanted, old.rev);
+                self.admit_final(change, subject, &wanted, Some(&before)).await?;
+            }
             if change.dry {
                 let tail = resource.tail(wanted);
                 return Ok(Stored { rev: old.rev, tail });
@@ -123,6 +136,11 @@ impl Backend {
             if definition { self.settle_definition(name).await } else { Ok(()) }
         })
     }
+}
+
+/// Gives an object without a version this one.
+fn versioned(object: &mut Object, rev: u64) {
+    object::metadata_mut(object).entry("resourceVersion").or_insert_with(|| json!(rev.to_string()));
 }
 
 /// A resourceVersion that is no number. Upstream does not care to say more.

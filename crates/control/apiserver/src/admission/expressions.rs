@@ -1,0 +1,467 @@
+//! Expressions of match conditions and policies: what they may refer to, how they are compiled, and how they are run
+//! within a budget (`k8s.io/apiserver/pkg/admission/plugin/cel`).
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
+
+use cel::authz::{Authorization, Authorizer, Decision, Request};
+use cel::{Env, Fault, Fields, PER_CALL_LIMIT, Program, Type, Value, Vars};
+
+use super::Attributes;
+use crate::auth::index::Index;
+use crate::auth::user::{account_groups, account_name};
+use crate::auth::{Attributes as Asked, User};
+use crate::gotext;
+use crate::object::Object;
+
+/// What a run that used up its budget says.
+pub const SPENT: &str = "validation failed due to running out of cost budget, no further validation rules will be run";
+
+const REQUEST: &str = "kubernetes.AdmissionRequest";
+const NAMESPACE: &str = "kubernetes.Namespace";
+const VARIABLES: &str = "kubernetes.variables";
+
+/// What keeps an expression from being used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Problem {
+    /// It is written wrongly.
+    Invalid(String),
+    /// It cannot be run though it is well written.
+    Internal(String),
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Invalid(text) | Self::Internal(text) => f.write_str(text),
+        }
+    }
+}
+
+fn fields<const N: usize>(fields: [(&str, Type); N]) -> BTreeMap<String, Type> {
+    fields.into_iter().map(|(k, t)| (k.to_owned(), t)).collect()
+}
+
+fn texts<const N: usize>(names: [&str; N]) -> BTreeMap<String, Type> {
+    names.into_iter().map(|n| (n.to_owned(), Type::String)).collect()
+}
+
+/// The types of `request` and `namespaceObject`, and both variables.
+static COMMON: LazyLock<Env> = LazyLock::new(|| {
+    let object = Type::object;
+    let strings = || Type::list(Type::String);
+    let labels = || Type::map(Type::String, Type::String);
+    let mut request = texts(["subResource", "requestSubResource", "name", "namespace", "operation"]);
+    request.extend(fields([
+        ("kind", object("kubernetes.GroupVersionKind")),
+        ("resource", object("kubernetes.GroupVersionResource")),
+        ("requestKind", object("kubernetes.GroupVersionKind")),
+        ("requestResource", object("kubernetes.GroupVersionResource")),
+        ("userInfo", object("kubernetes.UserInfo")),
+        ("dryRun", Type::Bool),
+        ("options", Type::Dyn),
+    ]));
+    let mut user = texts(["username", "uid"]);
+    user.extend(fields([("groups", strings()), ("extra", Type::map(Type::String, strings()))]));
+    let mut condition = texts(["status", "type", "message", "reason"]);
+    condition.extend(fields([("lastTransitionTime", Type::Timestamp)]));
+    let mut metadata = texts(["name", "generateName", "namespace", "UID", "resourceVersion"]);
+    metadata.extend(fields([
+        ("labels", labels()),
+        ("annotations", labels()),
+        ("creationTimestamp", Type::Timestamp),
+        ("deletionTimestamp", Type::Timestamp),
+        ("deletionGracePeriodSeconds", Type::Int),
+        ("generation", Type::Int),
+        ("finalizers", strings()),
+    ]));
+    let status =
+        fields([("conditions", Type::list(object("kubernetes.NamespaceCondition"))), ("phase", Type::String)]);
+    let parts = fields([
+        ("metadata", object("kubernetes.NamespaceMetadata")),
+        ("spec", object("kubernetes.NamespaceSpec")),
+        ("status", object("kubernetes.NamespaceStatus")),
+    ]);
+    Env::new()
+        .object("kubernetes.GroupVersionKind", texts(["group", "version", "kind"]))
+        .object("kubernetes.GroupVersionResource", texts(["group", "version", "resource"]))
+        .object("kubernetes.UserInfo", user)
+        .object(REQUEST, request)
+        .object("kubernetes.NamespaceCondition", condition)
+        .object("kubernetes.NamespaceStatus", status)
+        .object("kubernetes.NamespaceSpec", fields([("finalizers", strings())]))
+        .object("kubernetes.NamespaceMetadata", metadata)
+        .object(NAMESPACE, parts)
+        .variable("request", object(REQUEST))
+        .variable("namespaceObject", object(NAMESPACE))
+});
+
+/// The environment with `request` and `namespaceObject` alone; the caller declares the objects.
+pub fn common() -> Env {
+    COMMON.clone()
+}
+
+/// Declares the composed variables with the types found so far.
+pub fn with_variables(env: Env, types: &BTreeMap<String, Type>) -> Env {
+    env.object(VARIABLES, types.clone()).variable("variables", Type::object(VARIABLES))
+}
+
+/// The type of a variable as expressions that use it see it: what is no plain value is checked when it is run.
+pub fn declared(ty: &Type) -> Type {
+    match ty {
+        Type::List(of) => Type::list(declared(of)),
+        Type::Map(key, value) => Type::map(declared(key), declared(value)),
+        Type::Bool
+        | Type::Bytes
+        | Type::Double
+        | Type::Duration
+        | Type::Int
+        | Type::Null
+        | Type::String
+        | Type::Timestamp
+        | Type::Uint => ty.clone(),
+        _ => Type::Dyn,
+    }
+}
+
+/// Compiles the expressions of one owner.
+#[derive(Debug, Clone)]
+pub struct Compiler {
+    params: bool,
+    /// Types of the variables so far; none if variables cannot be used at all.
+    variables: Option<BTreeMap<String, Type>>,
+}
+
+impl Compiler {
+    /// For expressions that see parameters or not, and that may use variables or not.
+    pub fn new(params: bool, composed: bool) -> Self {
+        Self { params, variables: composed.then(BTreeMap::new) }
+    }
+
+    fn env(&self, authorizer: bool) -> Env {
+        let mut env = common().variable("object", Type::Dyn).variable("oldObject", Type::Dyn);
+        if self.params {
+            env = env.variable("params", Type::Dyn);
+        }
+        if authorizer {
+            env = env
+                .variable("authorizer", cel::authorizer_type())
+                .variable("authorizer.requestResource", cel::resource_check_type());
+        }
+        match &self.variables {
+            Some(types) => with_variables(env, types),
+            None => env,
+        }
+    }
+
+    /// Compiles an expression that must yield exactly one of these types; any will do if none is given.
+    ///
+    /// # Errors
+    /// What is wrong with it, in upstream's words.
+    pub fn compile(&self, source: &str, wanted: &[Type], authorizer: bool) -> Result<Program, Problem> {
+        let program = self
+            .env(authorizer)
+            .compile(source)
+            .map_err(|error| Problem::Invalid(format!("compilation failed: {error}")))?;
+        if !wanted.is_empty() && !wanted.contains(program.output_type()) {
+            let found = shown(program.output_type());
+            let texts: Vec<String> = wanted.iter().map(shown).collect();
+            return Err(Problem::Invalid(match texts.as_slice() {
+                [one] => format!("must evaluate to {one} but got {found}"),
+                many => format!("must evaluate to one of [{}] but got {found}", many.join(" ")),
+            }));
+        }
+        match program.instantiation_error() {
+            Some(why) => Err(Problem::Internal(format!("program instantiation failed: {why}"))),
+            None => Ok(program),
+        }
+    }
+
+    /// Compiles a variable; expressions after it may use it, whatever came of it.
+    ///
+    /// # Errors
+    /// As of [`Compiler::compile`].
+    pub fn variable(&mut self, name: &str, source: &str) -> Result<Program, Problem> {
+        let program = self.compile(source, &[], true);
+        let ty = program.as_ref().map_or(Type::Dyn, |p| declared(p.output_type()));
+        if let Some(types) = &mut self.variables {
+            types.insert(name.to_owned(), ty);
+        }
+        program
+    }
+}
+
+/// A type as its own name shows it, which is not always how the checker shows it.
+fn shown(ty: &Type) -> String {
+    match ty {
+        Type::List(of) => format!("list({})", shown(of)),
+        Type::Map(key, value) => format!("map({}, {})", shown(key), shown(value)),
+        Type::Optional(of) => format!("optional_type({})", shown(of)),
+        Type::Type(Some(of)) => format!("type({})", shown(of)),
+        Type::Param(name) => format!("<{name}>"),
+        other => other.runtime_name().to_owned(),
+    }
+}
+
+/// An expression with its text.
+#[derive(Debug)]
+pub struct Expression {
+    source: String,
+    program: Result<Program, Problem>,
+}
+
+impl Expression {
+    /// What came of compiling `source`.
+    pub fn new(source: &str, program: Result<Program, Problem>) -> Self {
+        Self { source: source.to_owned(), program }
+    }
+
+    /// Its text.
+    pub fn source(&self) -> &str {
+        &self.source
+    }
+
+    /// Runs it and takes what it cost from the budget.
+    ///
+    /// # Errors
+    /// The budget is used up: nothing more may be run.
+    pub fn run(&self, scope: &Scope, left: &mut u64) -> Result<Result<Value, String>, Spent> {
+        let program = match &self.program {
+            Ok(program) => program,
+            Err(problem) => return Ok(Err(format!("compilation error: {problem}"))),
+        };
+        let done = program.eval(scope, PER_CALL_LIMIT);
+        let variables = scope.spent.swap(0, Ordering::Relaxed);
+        *left = left.checked_sub(variables).and_then(|l| l.checked_sub(done.cost)).ok_or(Spent)?;
+        Ok(done.result.map_err(|fault| format!("expression '{}' resulted in error: {fault}", self.source)))
+    }
+}
+
+/// The budget is used up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Spent;
+
+/// The values that expressions refer to, but for the variables.
+#[derive(Debug, Clone)]
+pub struct Facts {
+    /// The object, or null.
+    pub object: Value,
+    /// The object before, or null.
+    pub old: Value,
+    /// The request.
+    pub request: Value,
+    /// The namespace of the object, or null.
+    pub namespace: Value,
+    /// The parameters, or null.
+    pub params: Value,
+    /// The authorizer, and the check of what the request asks; none if expressions cannot ask it here.
+    pub authorizer: Option<(Value, Value)>,
+}
+
+/// The value of an object, null if there is none.
+pub fn value_of(object: Option<&Object>) -> Value {
+    object.map_or(Value::Null, |o| Value::object(o.iter().map(|(k, v)| (k.as_str(), Value::from_json(v)))))
+}
+
+/// Variables by name.
+pub type Variables = BTreeMap<String, Result<Program, Problem>>;
+
+/// What a variable is: none while it is being computed.
+type Known = BTreeMap<String, Option<Result<Value, Fault>>>;
+
+/// One activation: expressions run in it one after another, and each variable is computed once.
+#[derive(Debug)]
+pub struct Scope {
+    facts: Facts,
+    programs: Option<Arc<Variables>>,
+    known: Mutex<Known>,
+    /// What variables cost since the last expression.
+    spent: AtomicU64,
+    this: Weak<Self>,
+}
+
+impl Scope {
+    /// With these facts, and with variables if there can be any.
+    pub fn new(facts: Facts, programs: Option<Arc<Variables>>) -> Arc<Self> {
+        Arc::new_cyclic(|this| Self {
+            facts,
+            programs,
+            known: Mutex::default(),
+            spent: AtomicU64::new(0),
+            this: Weak::clone(this),
+        })
+    }
+
+    fn known(&self) -> std::sync::MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn compute(&self, name: &str, program: &Result<Program, Problem>) -> Result<Value, Fault> {
+        let quoted = gotext::quote(name);
+        match program {
+            Err(problem) => Err(Fault::new(format!("composited variable {quoted} fails to compile: {problem}"))),
+            Ok(program) => {
+                let done = program.eval(self, PER_CALL_LIMIT);
+                self.spent.fetch_add(done.cost, Ordering::Relaxed);
+                done.result.map_err(|why| Fault::new(format!("composited variable {quoted} fails to evaluate: {why}")))
+            }
+        }
+    }
+}
+
+impl Vars for Scope {
+    fn get(&self, name: &str) -> Option<Value> {
+        let facts = &self.facts;
+        Some(match name {
+            "object" => facts.object.clone(),
+            "oldObject" => facts.old.clone(),
+            "request" => facts.request.clone(),
+            "namespaceObject" => facts.namespace.clone(),
+            "params" => facts.params.clone(),
+            "authorizer" => facts.authorizer.as_ref()?.0.clone(),
+            "authorizer.requestResource" => facts.authorizer.as_ref()?.1.clone(),
+            "variables" => {
+                self.programs.as_ref()?;
+                Value::Lazy(self.this.upgrade()?)
+            }
+            _ => return None,
+        })
+    }
+}
+
+impl Fields for Scope {
+    fn get(&self, name: &str) -> Option<Result<Value, Fault>> {
+        let programs = self.programs.as_ref()?;
+        let program = programs.get(name)?;
+        match self.known().get(name) {
+            Some(Some(found)) => return Some(found.clone()),
+            // Two variables of one name can refer to each other.
+            Some(None) => return Some(Err(Fault::new(format!("variable {} refers to itself", gotext::quote(name))))),
+            None => {}
+        }
+        self.known().insert(name.to_owned(), None);
+        let found = self.compute(name, program);
+        self.known().insert(name.to_owned(), Some(found.clone()));
+        Some(found)
+    }
+}
+
+/// Answers expressions' questions about rights, as the user of the request.
+struct Judge {
+    index: Arc<Index>,
+    user: User,
+}
+
+impl fmt::Debug for Judge {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Judge").field("user", &self.user.name).finish_non_exhaustive()
+    }
+}
+
+impl Authorizer for Judge {
+    fn authorize(&self, request: &Request) -> Decision {
+        let account = request.service_account.as_ref().map(|(ns, name)| User {
+            name: account_name(ns, name),
+            groups: account_groups(ns),
+            ..User::default()
+        });
+        let asked = match &request.path {
+            Some(path) => Asked { verb: request.verb.clone(), path: path.clone(), ..Asked::default() },
+            None => Asked {
+                ns: request.namespace.clone(),
+                name: request.name.clone(),
+                ..Asked::of(&request.verb, &request.group, &request.resource, &request.subresource)
+            },
+        };
+        let decision = self.index.decide(account.as_ref().unwrap_or(&self.user), &asked);
+        Decision { allowed: decision.allowed, reason: decision.reason, error: None }
+    }
+}
+
+/// The values of `authorizer` and `authorizer.requestResource`.
+pub fn authorizer(index: &Arc<Index>, about: &Attributes<'_>) -> (Value, Value) {
+    let user = about.change.user.clone();
+    let judge: Arc<dyn Authorizer> = Arc::new(Judge { index: Arc::clone(index), user });
+    let own = Request {
+        group: about.resource.group.clone(),
+        resource: about.resource.plural.clone(),
+        subresource: about.change.sub.clone(),
+        namespace: about.ns.to_owned(),
+        name: about.name.to_owned(),
+        ..Request::default()
+    };
+    (Authorization::value(Arc::clone(&judge)), Authorization::resource(judge, own))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn facts() -> Facts {
+        Facts {
+            object: Value::from_json(&json!({"metadata": {"name": "x"}, "spec": {"n": 3}})),
+            old: Value::Null,
+            request: Value::from_json(&json!({"name": "x", "operation": "CREATE"})),
+            namespace: Value::Null,
+            params: Value::Null,
+            authorizer: None,
+        }
+    }
+
+    #[test]
+    fn expressions_must_yield_what_is_wanted() {
+        let compiler = Compiler::new(false, false);
+        let told = |source: &str, wanted: &[Type]| compiler.compile(source, wanted, true).unwrap_err().to_string();
+        assert_eq!(told("object.x", &[Type::Bool]), "must evaluate to bool but got dyn");
+        assert_eq!(told("1", &[Type::String, Type::Null]), "must evaluate to one of [string null_type] but got int");
+        assert!(told("variables.x", &[]).contains("undeclared reference to 'variables'"));
+        assert!(told("params.x == 1", &[Type::Bool]).contains("undeclared reference to 'params'"));
+        let wanted = [Type::Bool];
+        let check = "authorizer.requestResource.check('get').allowed()";
+        assert!(compiler.compile(check, &wanted, true).is_ok());
+        assert!(compiler.compile(check, &wanted, false).is_err());
+        assert!(compiler.compile("request.userInfo.groups.exists(g, g == 'a')", &wanted, false).is_ok());
+        assert!(compiler.compile("request.object == 1", &wanted, false).is_err());
+    }
+
+    fn variables(list: &[(&str, &str)]) -> (Compiler, Arc<Variables>) {
+        let mut compiler = Compiler::new(false, true);
+        let all = list.iter().map(|(name, source)| ((*name).to_owned(), compiler.variable(name, source))).collect();
+        (compiler, Arc::new(all))
+    }
+
+    #[test]
+    fn variables_are_computed_once_and_their_faults_are_told() {
+        let list = [("n", "object.spec.n"), ("odd", "variables.n % 2 == 1"), ("bad", "object.none"), ("c", "[1].map(i)")];
+        let (compiler, variables) = variables(&list);
+        let scope = Scope::new(facts(), Some(variables));
+        let run = |source: &str, left: &mut u64| {
+            let program = compiler.compile(source, &[Type::Bool], true);
+            Expression::new(source, program).run(&scope, left)
+        };
+        let mut left = 1_000;
+        assert!(matches!(run("variables.odd", &mut left), Ok(Ok(Value::Bool(true)))));
+        let first = 1_000 - left;
+        assert!(matches!(run("variables.odd", &mut left), Ok(Ok(Value::Bool(true)))));
+        assert!(1_000 - left < 2 * first, "the second use costs less");
+        assert_eq!(
+            run("variables.bad == 1", &mut left).unwrap().unwrap_err(),
+            "expression 'variables.bad == 1' resulted in error: composited variable \"bad\" fails to evaluate: no such key: \
+             none"
+        );
+        assert!(run("variables.c == ['a']", &mut left).unwrap().unwrap_err().starts_with("compilation error: comp"));
+        assert!(run("variables.odd && [1, 2, 3].all(i, i > 0)", &mut 3).is_err());
+    }
+
+    #[test]
+    fn a_variable_that_refers_to_itself_ends() {
+        let (compiler, variables) = variables(&[("a", "1"), ("a", "variables.a + 1")]);
+        let scope = Scope::new(facts(), Some(variables));
+        let program = compiler.compile("variables.a == 2", &[Type::Bool], false);
+        let told = Expression::new("variables.a == 2", program).run(&scope, &mut 10_000).unwrap().unwrap_err();
+        assert!(told.ends_with("variable \"a\" refers to itself"), "{told}");
+    }
+}

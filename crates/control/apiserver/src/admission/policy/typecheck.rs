@@ -1,0 +1,226 @@
+//! What a policy's expressions get wrong about the types of the objects that it is about. That is told in the status
+//! and hinders nothing (`k8s.io/apiserver/pkg/admission/plugin/policy/validating`, typechecking).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use cel::schema::decl::DeclType;
+use cel::{Env, Type};
+use serde_json::{Map, Value, json};
+
+use crate::admission::expressions::{common, declared, with_variables};
+use crate::admission::kinds::text;
+use crate::builtin::{Def, Defs, Type as FieldType};
+use crate::object::{Object, strings};
+use crate::openapi;
+use crate::resource::Flavor;
+use crate::status::ApiResult;
+use crate::verbs::Backend;
+
+/// Kinds that one rule brings in at most.
+const MAX_KINDS: usize = 10;
+
+/// Group, version and kind.
+type Gvk = (String, String, String);
+
+/// The types that expressions are checked with.
+struct Types {
+    kinds: Vec<(Gvk, DeclType)>,
+    params: Option<DeclType>,
+    variables: Vec<(String, String)>,
+}
+
+/// Checks a policy's expressions: paths of fields, and what is wrong with them.
+pub async fn check(backend: &Backend, policy: &Object) -> ApiResult<Vec<(String, String)>> {
+    let none = Value::Null;
+    let spec = policy.get("spec").unwrap_or(&none);
+    let mut kinds = Vec::new();
+    for gvk in kinds_of(backend, spec) {
+        if let Some(ty) = type_of(backend, &gvk).await? {
+            kinds.push((gvk, ty));
+        }
+    }
+    let params = match spec.get("paramKind") {
+        Some(kind) => {
+            let version = text(kind, "apiVersion");
+            let (group, version) = version.split_once('/').unwrap_or(("", version));
+            type_of(backend, &(group.to_owned(), version.to_owned(), text(kind, "kind").to_owned())).await?
+        }
+        None => None,
+    };
+    let variables = items(spec, "variables").map(|v| (text(v, "name").to_owned(), text(v, "expression").to_owned()));
+    let types = Types { kinds, params, variables: variables.collect() };
+    let mut found = Vec::new();
+    for (at, validation) in items(spec, "validations").enumerate() {
+        for key in ["expression", "messageExpression"] {
+            let source = text(validation, key);
+            if source.is_empty() && key == "messageExpression" {
+                continue;
+            }
+            let warnings = types.warnings(source);
+            if !warnings.is_empty() {
+                found.push((format!("spec.validations[{at}].{key}"), warnings.join("\n")));
+            }
+        }
+    }
+    Ok(found)
+}
+
+fn items<'a>(value: &'a Value, key: &str) -> impl Iterator<Item = &'a Value> + use<'a> {
+    value.get(key).and_then(Value::as_array).into_iter().flatten()
+}
+
+/// The kinds that a policy's rules name, in order. Rules with wildcards name none.
+fn kinds_of(backend: &Backend, spec: &Value) -> BTreeSet<Gvk> {
+    let catalog = backend.registry.catalog();
+    let mut found = BTreeSet::new();
+    let none = Value::Null;
+    for rule in items(spec.get("matchConstraints").unwrap_or(&none), "resourceRules") {
+        let sorted = |key: &str| {
+            let mut list = strings(rule.get(key));
+            list.sort();
+            list
+        };
+        let (groups, versions) = (sorted("apiGroups"), sorted("apiVersions"));
+        if groups.iter().chain(&versions).any(|t| t.contains('*')) {
+            continue;
+        }
+        let mut count = 0;
+        for (group, version) in groups.iter().flat_map(|g| versions.iter().map(move |v| (g, v))) {
+            for plural in sorted("resources").iter().filter(|r| !r.contains(['*', '/'])) {
+                let plural = plural.to_lowercase();
+                // The core group stands for any one here, as it does upstream.
+                let fits = catalog.all().filter(|r| {
+                    (group.is_empty() || r.group == *group)
+                        && r.version == *version
+                        && (r.plural == plural || r.singular == plural)
+                });
+                for resource in fits {
+                    found.insert((resource.group.clone(), resource.version.clone(), resource.kind.clone()));
+                    count += 1;
+                    if count == MAX_KINDS {
+                        return found;
+                    }
+                }
+            }
+        }
+    }
+    found
+}
+
+/// The type of a kind's objects; none if it is not served or has no schema.
+async fn type_of(backend: &Backend, (group, version, kind): &Gvk) -> ApiResult<Option<DeclType>> {
+    let catalog = backend.registry.catalog();
+    let served = catalog.all().find(|r| r.group == *group && r.version == *version && r.kind == *kind);
+    let schema = match served.map(|r| &r.flavor) {
+        Some(Flavor::Builtin(def)) => expanded(def, &mut vec![def.name]),
+        Some(Flavor::Custom { .. }) => {
+            let mut schemas = openapi::custom_schemas(backend, Some(group)).await?;
+            let schema = schemas.remove(&(group.clone(), version.clone(), kind.clone()));
+            let mut schema = schema.unwrap_or_else(|| json!({"type": "object"}));
+            if let (Some(fields), Some(meta)) = (schema.as_object_mut(), Defs::get().object_meta()) {
+                let properties = fields.entry("properties").or_insert_with(|| json!({}));
+                properties["apiVersion"] = json!({"type": "string"});
+                properties["kind"] = json!({"type": "string"});
+                properties["metadata"] = expanded(meta, &mut vec![meta.name]);
+            }
+            schema
+        }
+        None => return Ok(None),
+    };
+    Ok(DeclType::from_schema(&schema, true, kind))
+}
+
+/// A definition as a schema without references; what refers to itself is an object of which nothing is known.
+fn expanded(def: &Def, within: &mut Vec<&'static str>) -> Value {
+    let mut properties = Map::new();
+    for field in &def.fields {
+        properties.insert(field.name.to_owned(), expanded_type(&field.ty, within));
+    }
+    json!({"type": "object", "properties": properties})
+}
+
+fn expanded_type(ty: &FieldType, within: &mut Vec<&'static str>) -> Value {
+    match ty {
+        FieldType::String | FieldType::Quantity => json!({"type": "string"}),
+        FieldType::Bool => json!({"type": "boolean"}),
+        FieldType::Int32 | FieldType::Int64 => json!({"type": "integer"}),
+        FieldType::Double => json!({"type": "number"}),
+        FieldType::Time | FieldType::MicroTime => json!({"type": "string", "format": "date-time"}),
+        FieldType::Bytes => json!({"type": "string", "format": "byte"}),
+        FieldType::IntOrString => json!({"x-kubernetes-int-or-string": true}),
+        FieldType::Json => json!({}),
+        FieldType::Map(of) => json!({"type": "object", "additionalProperties": expanded_type(of, within)}),
+        FieldType::List(of) => json!({"type": "array", "items": expanded_type(of, within)}),
+        FieldType::Ref(name) => match Defs::get().def(name) {
+            Some(def) if !within.contains(name) => {
+                within.push(name);
+                let schema = expanded(def, within);
+                within.pop();
+                schema
+            }
+            _ => json!({"type": "object"}),
+        },
+    }
+}
+
+impl Types {
+    fn env(&self, object: &DeclType) -> Env {
+        let mut env = common()
+            .declared("object", object)
+            .declared("oldObject", object)
+            .variable("authorizer", cel::authorizer_type());
+        if let Some(params) = &self.params {
+            env = env.declared("params", params);
+        }
+        env
+    }
+
+    /// What is wrong with an expression, by kind.
+    fn warnings(&self, source: &str) -> Vec<String> {
+        let mut found = Vec::new();
+        for ((group, version, kind), object) in &self.kinds {
+            let env = self.env(object);
+            let mut types: BTreeMap<String, Type> = BTreeMap::new();
+            for (name, source) in &self.variables {
+                let program = with_variables(env.clone(), &types).compile(source);
+                types.insert(name.clone(), program.map_or(Type::Dyn, |p| declared(p.output_type())));
+            }
+            if let Err(wrong) = with_variables(env, &types).compile(source) {
+                found.push(format!("{group}/{version}, Kind={kind}: {wrong}\n"));
+            }
+        }
+        found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn told(rules: Value, spec: Value) -> Vec<(String, String)> {
+        let (backend, _dir) = Backend::for_tests();
+        let mut spec = spec;
+        spec["matchConstraints"] = json!({ "resourceRules": rules });
+        let Value::Object(policy) = json!({ "spec": spec }) else { return Vec::new() };
+        check(&backend, &policy).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn types_of_own_kinds_are_known() {
+        let rules = json!([{"apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps", "services/status"]}]);
+        let spec = json!({"variables": [{"name": "data", "expression": "object.data"}], "validations": [
+            {"expression": "object.data.all(k, object.data[k] != '') && variables.data.size() > 0"},
+            {"expression": "object.data > 1", "messageExpression": "object.metadata.nme"},
+        ]});
+        let found = told(rules.clone(), spec).await;
+        let paths: Vec<&str> = found.iter().map(|(path, _)| path.as_str()).collect();
+        assert_eq!(paths, ["spec.validations[1].expression", "spec.validations[1].messageExpression"]);
+        assert!(found[0].1.starts_with("/v1, Kind=ConfigMap: ERROR: <input>:1:13: found no matching overload for '_>_'"));
+        assert!(found[1].1.contains("undefined field 'nme'"), "{found:?}");
+        let wild = json!([{"apiGroups": ["*"], "apiVersions": ["v1"], "resources": ["configmaps"]}]);
+        assert!(told(wild, json!({"validations": [{"expression": "object.x > '1'"}]})).await.is_empty());
+        let params = json!({"paramKind": {"apiVersion": "v1", "kind": "Secret"},
+            "validations": [{"expression": "params.type == 1"}]});
+        assert!(told(rules, params).await[0].1.contains("(string, int)"));
+    }
+}
