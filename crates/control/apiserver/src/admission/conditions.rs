@@ -125,8 +125,7 @@ mod tests {
         let list: Vec<Json> = sources.iter().map(|s| json!({"name": "c", "expression": s})).collect();
         let object = Value::from_json(&json!({"a": [1, 2, 3]}));
         let null = || Value::Null;
-        let facts =
-            Facts { object, old: null(), request: null(), namespace: null(), params: null(), authorizer: None };
+        let facts = Facts { object, old: null(), request: null(), namespace: null(), params: null(), authorizer: None };
         Conditions::parse(&json!({"failurePolicy": policy, "matchConditions": list}), false).hold(facts)
     }
 

@@ -77,8 +77,7 @@ static COMMON: LazyLock<Env> = LazyLock::new(|| {
         ("generation", Type::Int),
         ("finalizers", strings()),
     ]));
-    let status =
-        fields([("conditions", Type::list(object("kubernetes.NamespaceCondition"))), ("phase", Type::String)]);
+    let status = fields([("conditions", Type::list(object("kubernetes.NamespaceCondition"))), ("phase", Type::String)]);
     let parts = fields([
         ("metadata", object("kubernetes.NamespaceMetadata")),
         ("spec", object("kubernetes.NamespaceSpec")),
@@ -435,7 +434,8 @@ mod tests {
 
     #[test]
     fn variables_are_computed_once_and_their_faults_are_told() {
-        let list = [("n", "object.spec.n"), ("odd", "variables.n % 2 == 1"), ("bad", "object.none"), ("c", "[1].map(i)")];
+        let list =
+            [("n", "object.spec.n"), ("odd", "variables.n % 2 == 1"), ("bad", "object.none"), ("c", "[1].map(i)")];
         let (compiler, variables) = variables(&list);
         let scope = Scope::new(facts(), Some(variables));
         let run = |source: &str, left: &mut u64| {

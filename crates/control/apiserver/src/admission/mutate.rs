@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::{Attributes, conditions};
 use super::call::{Failure, ask, concerned};
 use super::index::Hook;
 use super::review::Verdict;
+use super::{Attributes, conditions};
 use crate::object::Object;
 use crate::patch::json as rfc6902;
 use crate::resource::Resource;

@@ -47,7 +47,12 @@ pub fn check(review: &Value) -> Result<(), String> {
         };
         if !fits {
             let (value, ty) = within(value, ty);
-            return wrong(value, "AdmissionResponse", &format!("response.{key}"), &ty.replace("v1.Patch", &format!("{short}.Patch")));
+            return wrong(
+                value,
+                "AdmissionResponse",
+                &format!("response.{key}"),
+                &ty.replace("v1.Patch", &format!("{short}.Patch")),
+            );
         }
     }
     if let Some(patch) = members.get("patch").and_then(Value::as_str) {

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
 
-use super::{Attributes, conditions};
 use super::call::{ask, concerned};
 use super::index::Hook;
+use super::{Attributes, conditions};
 use crate::object::Object;
 use crate::status::ApiResult;
 use crate::verbs::Backend;

@@ -43,6 +43,9 @@ async fn give(
     mut asked: Object,
 ) -> ApiResult<Object> {
     let (ns, name) = (request.target.ns.clone(), request.target.name.clone());
+    if object::meta_str(&asked, "namespace").is_empty() {
+        metadata_mut(&mut asked).insert("namespace".into(), json!(ns));
+    }
     let subject = Subject { kind: Some(resource), ..Subject::of(request.resource(), &ns, &name) };
     backend.admit(change, subject, &mut asked, None).await?;
     for (key, own, what) in [("name", &name, "name"), ("namespace", &ns, "namespace")] {

@@ -68,8 +68,7 @@ impl Backend {
             let why = "create not allowed while custom resource definition is terminating";
             return Err(ApiError::forbidden(&resource.group, &resource.plural, object::name(&object), why));
         }
-        let asked = object::name(&object).to_owned();
-        let generate = asked.is_empty();
+        let generate = object::name(&object).is_empty();
         let prefix = object::meta_str(&object, "generateName").to_owned();
         for _ in 0..ATTEMPTS {
             let mut object = object.clone();
@@ -81,7 +80,7 @@ impl Backend {
             strategy::validate(resource, &object, None, change)?;
             strategy::warn(resource, &object, None, change);
             rights::check(self, change, resource, &object, None).await?;
-            self.admit_final(change, Subject::of(resource, ns, &asked), &object, None).await?;
+            self.admit_final(change, Subject::of(resource, ns, object::name(&object)), &object, None).await?;
             let name = object::name(&object).to_owned();
             let key = resource.key(ns, &name);
             if change.dry {

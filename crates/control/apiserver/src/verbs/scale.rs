@@ -12,6 +12,7 @@ use crate::gotext::json_type;
 use crate::object::{self, Object, metadata_mut};
 use crate::reply::{self, Response};
 use crate::resource::{self, Flavor, Resource};
+use crate::route::Verb;
 use crate::status::{ApiError, ApiResult};
 
 /// What stands for replicas that were never set, so that a patch can be told from silence.
@@ -108,7 +109,7 @@ async fn write(
             let text = format!("the spec replicas field {:?} cannot be empty", scale.spec);
             return Err(ApiError::bad_request(text));
         }
-        admit(backend, asked, request, &mut wanted, shown).await?;
+        admit(backend, asked, request, &mut wanted, (&before, shown)).await?;
         let mut overtaken = false;
         let stored = backend
             .change(asked, resource, ns, name, |now| {
@@ -128,23 +129,40 @@ async fn write(
     Err(ApiError::modified(&resource.group, &resource.plural, name))
 }
 
-/// Admission sees the Scale, not the object behind it.
+/// Admission sees Scales, not the objects behind them: mutating webhooks the wanted one, all others that of the object
+/// that it would make.
 async fn admit(
     backend: &Backend,
     asked: &Change,
     request: &Request,
     wanted: &mut Object,
-    mut before: Object,
+    (before, mut present): (&Object, Object),
 ) -> ApiResult<()> {
     let kind = resource::scale();
     let (ns, name) = (request.target.ns.as_str(), request.target.name.as_str());
     let subject = Subject { kind: kind.as_ref(), ..Subject::of(request.resource(), ns, name) };
-    if let Some(Flavor::Builtin(def)) = kind.as_ref().map(|k| &k.flavor) {
-        canonical::settle(def, wanted);
-        canonical::settle(def, &mut before);
+    let settle = |scale: &mut Object| {
+        if let Some(Flavor::Builtin(def)) = kind.as_ref().map(|k| &k.flavor) {
+            canonical::settle(def, scale);
+        }
+    };
+    let version = object::meta_str(before, "resourceVersion");
+    let versioned = |object: &mut Object| {
+        metadata_mut(object).entry("resourceVersion").or_insert_with(|| json!(version));
+    };
+    settle(wanted);
+    settle(&mut present);
+    if asked.verb == Verb::Patch {
+        versioned(wanted);
     }
-    backend.admit(asked, subject, wanted, Some(&before)).await?;
-    backend.admit_final(asked, subject, wanted, Some(&before)).await
+    backend.admit(asked, subject, wanted, Some(&present)).await?;
+    let scale = paths(request.resource())?;
+    let mut next = before.clone();
+    scale.write(&mut next, wanted).map_err(ApiError::internal)?;
+    versioned(&mut next);
+    let (mut seen, _) = scale.read(&next).map_err(ApiError::internal)?;
+    settle(&mut seen);
+    backend.admit_final(asked, subject, &seen, Some(&present)).await
 }
 
 fn refused(why: &str) -> ApiError {

@@ -18,8 +18,27 @@ const MAX_ANNOTATIONS: usize = 20;
 /// Bytes of an expression that makes a value for the audit log.
 const MAX_VALUE_EXPRESSION: usize = 5 * 1024;
 const RESERVED: [&str; 21] = [
-    "true", "false", "null", "in", "as", "break", "const", "continue", "else", "for", "function", "if", "import", "let",
-    "loop", "package", "namespace", "return", "var", "void", "while",
+    "true",
+    "false",
+    "null",
+    "in",
+    "as",
+    "break",
+    "const",
+    "continue",
+    "else",
+    "for",
+    "function",
+    "if",
+    "import",
+    "let",
+    "loop",
+    "package",
+    "namespace",
+    "return",
+    "var",
+    "void",
+    "while",
 ];
 
 /// Fills in what a policy leaves open.
@@ -343,8 +362,10 @@ mod tests {
         );
         assert_eq!(
             with("auditAnnotations", json!([{"key": "k", "valueExpression": "1"}])),
-            ["spec.auditAnnotations[0].valueExpression: Invalid value: \"1\": must evaluate to one of [string null_type] \
-              but got int"]
+            [
+                "spec.auditAnnotations[0].valueExpression: Invalid value: \"1\": must evaluate to one of [string null_type] \
+              but got int"
+            ]
         );
         let variables = json!([{"name": "if", "expression": "1"}, {"name": "a", "expression": "variables.b"}]);
         let found = with("variables", variables);
@@ -353,7 +374,8 @@ mod tests {
         assert_eq!(with("matchConstraints", json!({})), ["spec.matchConstraints.resourceRules: Required value"]);
         let words = json!([{"expression": "true", "message": "a\nb", "messageExpression": " ", "reason": "Odd"}]);
         assert_eq!(with("validations", words).len(), 3);
-        let asks = json!([{"expression": "true", "messageExpression": "string(authorizer.path('/').check('get').allowed())"}]);
+        let asks =
+            json!([{"expression": "true", "messageExpression": "string(authorizer.path('/').check('get').allowed())"}]);
         assert!(with("validations", asks)[0].contains("undeclared reference to 'authorizer'"));
     }
 

@@ -67,7 +67,8 @@ pub fn evaluate(policy: &Policy, condition_facts: Facts, facts: &Facts) -> Verdi
         }
     }
     let mut left = OBJECT_BUDGET;
-    let Some(results) = all(compiled, facts, compiled.validations.iter().map(|v| Some(&v.expression)), &mut left) else {
+    let Some(results) = all(compiled, facts, compiled.validations.iter().map(|v| Some(&v.expression)), &mut left)
+    else {
         return Verdict::failed(policy, SPENT);
     };
     // Messages and annotations cannot ask the authorizer.

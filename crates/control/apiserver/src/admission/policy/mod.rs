@@ -74,7 +74,7 @@ pub async fn run(
 fn refusal(about: &Attributes<'_>, object: Option<&Object>, denied: &Denied) -> ApiError {
     let given = object.map(|o| [object::name(o), object::meta_str(o, "generateName")]);
     let name = [about.name].into_iter().chain(given.into_iter().flatten()).find(|n| !n.is_empty());
-    let name = name.unwrap_or("Unknown!");
+    let name = name.unwrap_or("Unknown");
     let mut error = ApiError::forbidden(&about.resource.group, &about.resource.plural, name, &denied.message)
         .with_cause("", &denied.message);
     let (code, reason) = match denied.reason.as_str() {

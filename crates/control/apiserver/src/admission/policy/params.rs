@@ -42,7 +42,9 @@ pub async fn collect(
     let Some(resource) = resource else { return known(backend, kind).map(|()| Vec::new()) };
     let ns = match (resource.namespaced, reference.namespace.as_str()) {
         (true, "") if ns.is_empty() => {
-            return Err("cannot use namespaced paramRef in policy binding that matches cluster-scoped resources".to_owned());
+            return Err(
+                "cannot use namespaced paramRef in policy binding that matches cluster-scoped resources".to_owned()
+            );
         }
         (true, "") => ns,
         (true, own) => own,

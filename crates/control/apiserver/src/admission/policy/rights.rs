@@ -76,15 +76,9 @@ fn of_kind(backend: &Backend, user: &User, kind: &Value) -> Option<String> {
     ))
 }
 
-async fn of_reference(
-    backend: &Backend,
-    user: &User,
-    reference: &Value,
-    policy: &str,
-) -> ApiResult<Option<String>> {
+async fn of_reference(backend: &Backend, user: &User, reference: &Value, policy: &str) -> ApiResult<Option<String>> {
     let catalog = backend.registry.catalog();
-    let policies =
-        catalog.find(GROUP, "v1", "validatingadmissionpolicies").ok_or_else(ApiError::unknown_path)?;
+    let policies = catalog.find(GROUP, "v1", "validatingadmissionpolicies").ok_or_else(ApiError::unknown_path)?;
     let found = match backend.stored(&policies.key("", policy)).await? {
         Some(stored) => Some(backend.load(policies, &stored)?),
         None => None,

@@ -215,7 +215,9 @@ mod tests {
         let found = told(rules.clone(), spec).await;
         let paths: Vec<&str> = found.iter().map(|(path, _)| path.as_str()).collect();
         assert_eq!(paths, ["spec.validations[1].expression", "spec.validations[1].messageExpression"]);
-        assert!(found[0].1.starts_with("/v1, Kind=ConfigMap: ERROR: <input>:1:13: found no matching overload for '_>_'"));
+        assert!(
+            found[0].1.starts_with("/v1, Kind=ConfigMap: ERROR: <input>:1:13: found no matching overload for '_>_'")
+        );
         assert!(found[1].1.contains("undefined field 'nme'"), "{found:?}");
         let wild = json!([{"apiGroups": ["*"], "apiVersions": ["v1"], "resources": ["configmaps"]}]);
         assert!(told(wild, json!({"validations": [{"expression": "object.x > '1'"}]})).await.is_empty());
