@@ -1,6 +1,6 @@
 //! Policies on the embedded API where the conformance cases cannot look: the audit log, and what is stored before a
 //! restart. That policies judge as kube-apiserver does is in `tests/conformance/cases/policies`.
-#![allow(clippy::unwrap_used, reason = "tests")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod common;
 mod hooks;

@@ -39,6 +39,11 @@ impl Env {
         self
     }
 
+    /// Adds a field to an object type, which is declared if it is not yet.
+    pub fn add_field(&mut self, object: &str, field: &str, ty: Type) {
+        self.objects.entry(object.to_owned()).or_default().insert(field.to_owned(), ty);
+    }
+
     /// Declares a variable of a type made from a schema, and the object types within it.
     #[must_use]
     pub fn declared(mut self, name: &str, ty: &DeclType) -> Self {

@@ -102,13 +102,18 @@ pub fn common() -> Env {
     COMMON.clone()
 }
 
-/// Declares the composed variables with the types found so far.
-pub fn with_variables(env: Env, types: &BTreeMap<String, Type>) -> Env {
-    env.object(VARIABLES, types.clone()).variable("variables", Type::object(VARIABLES))
+/// Declares the composed variables: none yet.
+pub fn with_variables(env: Env) -> Env {
+    env.object(VARIABLES, BTreeMap::new()).variable("variables", Type::object(VARIABLES))
+}
+
+/// Declares one composed variable by what came of compiling it.
+pub fn declare<E>(env: &mut Env, name: &str, program: &Result<Program, E>) {
+    env.add_field(VARIABLES, name, program.as_ref().map_or(Type::Dyn, |p| declared(p.output_type())));
 }
 
 /// The type of a variable as expressions that use it see it: what is no plain value is checked when it is run.
-pub fn declared(ty: &Type) -> Type {
+fn declared(ty: &Type) -> Type {
     match ty {
         Type::List(of) => Type::list(declared(of)),
         Type::Map(key, value) => Type::map(declared(key), declared(value)),
@@ -128,31 +133,27 @@ pub fn declared(ty: &Type) -> Type {
 /// Compiles the expressions of one owner.
 #[derive(Debug, Clone)]
 pub struct Compiler {
-    params: bool,
-    /// Types of the variables so far; none if variables cannot be used at all.
-    variables: Option<BTreeMap<String, Type>>,
+    /// For expressions that may ask the authorizer.
+    full: Env,
+    /// For expressions that may not.
+    plain: Env,
 }
 
 impl Compiler {
     /// For expressions that see parameters or not, and that may use variables or not.
     pub fn new(params: bool, composed: bool) -> Self {
-        Self { params, variables: composed.then(BTreeMap::new) }
-    }
-
-    fn env(&self, authorizer: bool) -> Env {
-        let mut env = common().variable("object", Type::Dyn).variable("oldObject", Type::Dyn);
-        if self.params {
-            env = env.variable("params", Type::Dyn);
+        let mut plain = common().variable("object", Type::Dyn).variable("oldObject", Type::Dyn);
+        if params {
+            plain = plain.variable("params", Type::Dyn);
         }
-        if authorizer {
-            env = env
-                .variable("authorizer", cel::authorizer_type())
-                .variable("authorizer.requestResource", cel::resource_check_type());
+        if composed {
+            plain = with_variables(plain);
         }
-        match &self.variables {
-            Some(types) => with_variables(env, types),
-            None => env,
-        }
+        let full = plain
+            .clone()
+            .variable("authorizer", cel::authorizer_type())
+            .variable("authorizer.requestResource", cel::resource_check_type());
+        Self { full, plain }
     }
 
     /// Compiles an expression that must yield exactly one of these types; any will do if none is given.
@@ -160,10 +161,8 @@ impl Compiler {
     /// # Errors
     /// What is wrong with it, in upstream's words.
     pub fn compile(&self, source: &str, wanted: &[Type], authorizer: bool) -> Result<Program, Problem> {
-        let program = self
-            .env(authorizer)
-            .compile(source)
-            .map_err(|error| Problem::Invalid(format!("compilation failed: {error}")))?;
+        let env = if authorizer { &self.full } else { &self.plain };
+        let program = env.compile(source).map_err(|error| Problem::Invalid(format!("compilation failed: {error}")))?;
         if !wanted.is_empty() && !wanted.contains(program.output_type()) {
             let found = shown(program.output_type());
             let texts: Vec<String> = wanted.iter().map(shown).collect();
@@ -184,9 +183,8 @@ impl Compiler {
     /// As of [`Compiler::compile`].
     pub fn variable(&mut self, name: &str, source: &str) -> Result<Program, Problem> {
         let program = self.compile(source, &[], true);
-        let ty = program.as_ref().map_or(Type::Dyn, |p| declared(p.output_type()));
-        if let Some(types) = &mut self.variables {
-            types.insert(name.to_owned(), ty);
+        for env in [&mut self.full, &mut self.plain] {
+            declare(env, name, &program);
         }
         program
     }
@@ -452,7 +450,8 @@ mod tests {
             "expression 'variables.bad == 1' resulted in error: composited variable \"bad\" fails to evaluate: no such key: \
              none"
         );
-        assert!(run("variables.c == ['a']", &mut left).unwrap().unwrap_err().starts_with("compilation error: comp"));
+        let told = run("variables.c == ['a']", &mut left).unwrap().unwrap_err();
+        assert!(told.contains("composited variable \"c\" fails to compile: compilation failed: ERROR"), "{told}");
         assert!(run("variables.odd && [1, 2, 3].all(i, i > 0)", &mut 3).is_err());
     }
 

@@ -145,10 +145,10 @@ impl Sources {
                 changed = true;
                 if event.deleted {
                     self.configurations.remove(&key);
-                } else if let Ok(object) = resource.load(event.rev, &event.body) {
-                    if let Some(part) = part(resource, &event.name, &object) {
-                        self.configurations.insert(key, part);
-                    }
+                } else if let Ok(object) = resource.load(event.rev, &event.body)
+                    && let Some(part) = part(resource, &event.name, &object)
+                {
+                    self.configurations.insert(key, part);
                 }
             }
         }

@@ -1,13 +1,13 @@
 //! What a policy's expressions get wrong about the types of the objects that it is about. That is told in the status
 //! and hinders nothing (`k8s.io/apiserver/pkg/admission/plugin/policy/validating`, typechecking).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
+use cel::Env;
 use cel::schema::decl::DeclType;
-use cel::{Env, Type};
 use serde_json::{Map, Value, json};
 
-use crate::admission::expressions::{common, declared, with_variables};
+use crate::admission::expressions::{common, declare, with_variables};
 use crate::admission::kinds::text;
 use crate::builtin::{Def, Defs, Type as FieldType};
 use crate::object::{Object, strings};
@@ -16,29 +16,18 @@ use crate::resource::Flavor;
 use crate::status::ApiResult;
 use crate::verbs::Backend;
 
+/// Bytes of all warnings about one policy: the status must fit beside the policy.
+const MAX_WARNINGS: usize = 1 << 20;
 /// Kinds that one rule brings in at most.
 const MAX_KINDS: usize = 10;
 
 /// Group, version and kind.
 type Gvk = (String, String, String);
 
-/// The types that expressions are checked with.
-struct Types {
-    kinds: Vec<(Gvk, DeclType)>,
-    params: Option<DeclType>,
-    variables: Vec<(String, String)>,
-}
-
 /// Checks a policy's expressions: paths of fields, and what is wrong with them.
 pub async fn check(backend: &Backend, policy: &Object) -> ApiResult<Vec<(String, String)>> {
     let none = Value::Null;
     let spec = policy.get("spec").unwrap_or(&none);
-    let mut kinds = Vec::new();
-    for gvk in kinds_of(backend, spec) {
-        if let Some(ty) = type_of(backend, &gvk).await? {
-            kinds.push((gvk, ty));
-        }
-    }
     let params = match spec.get("paramKind") {
         Some(kind) => {
             let version = text(kind, "apiVersion");
@@ -47,22 +36,50 @@ pub async fn check(backend: &Backend, policy: &Object) -> ApiResult<Vec<(String,
         }
         None => None,
     };
-    let variables = items(spec, "variables").map(|v| (text(v, "name").to_owned(), text(v, "expression").to_owned()));
-    let types = Types { kinds, params, variables: variables.collect() };
+    let mut kinds = Vec::new();
+    for gvk in kinds_of(backend, spec) {
+        if let Some(object) = type_of(backend, &gvk).await? {
+            kinds.push((gvk, environment(spec, &object, params.as_ref())));
+        }
+    }
     let mut found = Vec::new();
+    let mut left = MAX_WARNINGS;
     for (at, validation) in items(spec, "validations").enumerate() {
         for key in ["expression", "messageExpression"] {
             let source = text(validation, key);
             if source.is_empty() && key == "messageExpression" {
                 continue;
             }
-            let warnings = types.warnings(source);
-            if !warnings.is_empty() {
-                found.push((format!("spec.validations[{at}].{key}"), warnings.join("\n")));
+            let told: Vec<String> = kinds
+                .iter()
+                .filter_map(|((group, version, kind), env)| {
+                    let wrong = env.compile(source).err()?;
+                    Some(format!("{group}/{version}, Kind={kind}: {wrong}\n"))
+                })
+                .collect();
+            if !told.is_empty() {
+                let told = told.join("\n");
+                let Some(less) = left.checked_sub(told.len()) else { return Ok(found) };
+                left = less;
+                found.push((format!("spec.validations[{at}].{key}"), told));
             }
         }
     }
     Ok(found)
+}
+
+/// What expressions may refer to when a policy looks at objects of one type.
+fn environment(spec: &Value, object: &DeclType, params: Option<&DeclType>) -> Env {
+    let env = common().declared("object", object).declared("oldObject", object);
+    let mut env = with_variables(env.variable("authorizer", cel::authorizer_type()));
+    if let Some(params) = params {
+        env = env.declared("params", params);
+    }
+    for variable in items(spec, "variables") {
+        let program = env.compile(text(variable, "expression"));
+        declare(&mut env, text(variable, "name"), &program);
+    }
+    env
 }
 
 fn items<'a>(value: &'a Value, key: &str) -> impl Iterator<Item = &'a Value> + use<'a> {
@@ -160,36 +177,6 @@ fn expanded_type(ty: &FieldType, within: &mut Vec<&'static str>) -> Value {
             }
             _ => json!({"type": "object"}),
         },
-    }
-}
-
-impl Types {
-    fn env(&self, object: &DeclType) -> Env {
-        let mut env = common()
-            .declared("object", object)
-            .declared("oldObject", object)
-            .variable("authorizer", cel::authorizer_type());
-        if let Some(params) = &self.params {
-            env = env.declared("params", params);
-        }
-        env
-    }
-
-    /// What is wrong with an expression, by kind.
-    fn warnings(&self, source: &str) -> Vec<String> {
-        let mut found = Vec::new();
-        for ((group, version, kind), object) in &self.kinds {
-            let env = self.env(object);
-            let mut types: BTreeMap<String, Type> = BTreeMap::new();
-            for (name, source) in &self.variables {
-                let program = with_variables(env.clone(), &types).compile(source);
-                types.insert(name.clone(), program.map_or(Type::Dyn, |p| declared(p.output_type())));
-            }
-            if let Err(wrong) = with_variables(env, &types).compile(source) {
-                found.push(format!("{group}/{version}, Kind={kind}: {wrong}\n"));
-            }
-        }
-        found
     }
 }
 
