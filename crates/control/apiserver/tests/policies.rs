@@ -84,11 +84,11 @@ async fn policies_hold_after_a_restart_and_before_webhooks_are_asked() {
 #[tokio::test]
 async fn a_policy_that_costs_much_ends() {
     let api = Api::start().await;
-    let loops = "object.data.all(a, object.data.all(b, object.data.all(c, object.data.all(d, a + b + c + d != ''))))";
-    let validations: Vec<Value> = (0..30).map(|_| json!({ "expression": loops })).collect();
+    let validations: Vec<Value> =
+        (0..20).map(|_| json!({"expression": "object.data.k.contains(object.data.k)"})).collect();
     bind(&api, "costly", json!({ "validations": validations }), &["Deny"]).await;
     let mut large = configmap("large");
-    large["data"] = (0..60).map(|n| (format!("k{n}"), json!("v"))).collect::<serde_json::Map<_, _>>().into();
+    large["data"]["k"] = json!("y".repeat(9000));
     let refused = api.post(CONFIGMAPS, &large).await.expect(422);
     assert!(refused.message().contains("running out of cost budget"), "{}", refused.message());
 }
