@@ -76,7 +76,7 @@ fn refusal(about: &Attributes<'_>, object: Option<&Object>, denied: &Denied) -> 
     let name = [about.name].into_iter().chain(given.into_iter().flatten()).find(|n| !n.is_empty());
     let name = name.unwrap_or("Unknown");
     let mut error = ApiError::forbidden(&about.resource.group, &about.resource.plural, name, &denied.message)
-        .with_cause("", &denied.message);
+        .with_cause("", "", &denied.message);
     let (code, reason) = match denied.reason.as_str() {
         "Forbidden" => (403, "Forbidden"),
         "Unauthorized" => (401, "Unauthorized"),
