@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 
 use cel::authz::{Authorization, Authorizer, Decision, Request};
@@ -19,6 +19,8 @@ use crate::object::Object;
 /// What a run that used up its budget says.
 pub const SPENT: &str = "validation failed due to running out of cost budget, no further validation rules will be run";
 
+/// Variables that may be computed within each other.
+const MAX_NESTING: usize = 200;
 const REQUEST: &str = "kubernetes.AdmissionRequest";
 const NAMESPACE: &str = "kubernetes.Namespace";
 const VARIABLES: &str = "kubernetes.variables";
@@ -229,6 +231,7 @@ impl Expression {
             Ok(program) => program,
             Err(problem) => return Ok(Err(format!("compilation error: {problem}"))),
         };
+        scope.budget.store(*left, Ordering::Relaxed);
         let done = program.eval(scope, PER_CALL_LIMIT);
         let variables = scope.spent.swap(0, Ordering::Relaxed);
         *left = left.checked_sub(variables).and_then(|l| l.checked_sub(done.cost)).ok_or(Spent)?;
@@ -276,6 +279,10 @@ pub struct Scope {
     known: Mutex<Known>,
     /// What variables cost since the last expression.
     spent: AtomicU64,
+    /// What they may cost before nothing more is computed.
+    budget: AtomicU64,
+    /// How many are being computed.
+    depth: AtomicUsize,
     this: Weak<Self>,
 }
 
@@ -287,6 +294,8 @@ impl Scope {
             programs,
             known: Mutex::default(),
             spent: AtomicU64::new(0),
+            budget: AtomicU64::new(0),
+            depth: AtomicUsize::new(0),
             this: Weak::clone(this),
         })
     }
@@ -299,8 +308,15 @@ impl Scope {
         let quoted = gotext::quote(name);
         match program {
             Err(problem) => Err(Fault::new(format!("composited variable {quoted} fails to compile: {problem}"))),
+            // The run is lost already: what follows only takes memory.
+            Ok(_) if self.spent.load(Ordering::Relaxed) > self.budget.load(Ordering::Relaxed) => Err(Fault::new(SPENT)),
+            Ok(_) if self.depth.load(Ordering::Relaxed) >= MAX_NESTING => {
+                Err(Fault::new(format!("composited variable {quoted} is nested too deeply")))
+            }
             Ok(program) => {
+                self.depth.fetch_add(1, Ordering::Relaxed);
                 let done = program.eval(self, PER_CALL_LIMIT);
+                self.depth.fetch_sub(1, Ordering::Relaxed);
                 self.spent.fetch_add(done.cost, Ordering::Relaxed);
                 done.result.map_err(|why| Fault::new(format!("composited variable {quoted} fails to evaluate: {why}")))
             }
@@ -453,6 +469,21 @@ mod tests {
         let told = run("variables.c == ['a']", &mut left).unwrap().unwrap_err();
         assert!(told.contains("composited variable \"c\" fails to compile: compilation failed: ERROR"), "{told}");
         assert!(run("variables.odd && [1, 2, 3].all(i, i > 0)", &mut 3).is_err());
+    }
+
+    #[test]
+    fn variables_end_with_the_budget_and_with_the_nesting() {
+        let mut list: Vec<(String, String)> = vec![("v0".into(), "object.spec.n".into())];
+        list.extend((1..400).map(|n| (format!("v{n}"), format!("variables.v{} + 1", n - 1))));
+        let list: Vec<(&str, &str)> = list.iter().map(|(n, e)| (n.as_str(), e.as_str())).collect();
+        let (compiler, variables) = variables(&list);
+        let run = |source: &str, left: &mut u64| {
+            let program = compiler.compile(source, &[Type::Bool], true);
+            Expression::new(source, program).run(&Scope::new(facts(), Some(Arc::clone(&variables))), left)
+        };
+        assert!(matches!(run("variables.v150 == 153", &mut 10_000), Ok(Ok(Value::Bool(true)))));
+        assert!(run("variables.v399 == 402", &mut 10_000).unwrap().unwrap_err().contains("nested too deeply"));
+        assert!(run("variables.v150 == 153", &mut 100).is_err());
     }
 
     #[test]

@@ -14,6 +14,7 @@ pub mod typecheck;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use cel::Value;
 use serde_json::json;
@@ -23,12 +24,14 @@ use self::evaluate::{Annotation, Decision};
 use super::conditions;
 use super::expressions::{Facts, value_of};
 use super::{Attributes, review};
-use crate::gotext;
 use crate::object::{self, Object};
 use crate::resource::Resource;
 use crate::status::{ApiError, ApiResult};
 use crate::verbs::{Backend, store_failed};
+use crate::{gotext, limits};
 
+/// Time for all policies together, as upstream's requests have it.
+const PATIENCE: Duration = Duration::from_secs(34);
 /// Bytes of an annotation of the audit log.
 const MAX_ANNOTATION: usize = 10 * 1024;
 const FAILURE: &str = "validation.policy.admission.k8s.io/validation_failure";
@@ -48,6 +51,7 @@ struct Run<'a> {
     about: &'a Attributes<'a>,
     object: Option<&'a Object>,
     denied: Option<Denied>,
+    began: Instant,
 }
 
 /// Asks all policies; the first refusal is the answer, once all have spoken.
@@ -61,7 +65,7 @@ pub async fn run(
     if about.resource.is_review() {
         return Ok(());
     }
-    let mut run = Run { backend, about, object, denied: None };
+    let mut run = Run { backend, about, object, denied: None, began: Instant::now() };
     for (policy, bindings) in policies {
         run.policy(policy, bindings).await?;
     }
@@ -155,6 +159,11 @@ impl Run<'_> {
             }
             let Some((condition, plain)) = &facts else { continue };
             for params in found {
+                // Each may take long by itself: others have their turn in between.
+                tokio::task::yield_now().await;
+                if self.began.elapsed() > PATIENCE {
+                    return Err(limits::timed_out());
+                }
                 let params = value_of(params.as_ref());
                 let with = |facts: &Facts| Facts { params: params.clone(), ..facts.clone() };
                 let verdict = evaluate::evaluate(policy, with(condition), &with(plain));

@@ -16,6 +16,8 @@ use crate::resource::Flavor;
 use crate::status::ApiResult;
 use crate::verbs::Backend;
 
+/// Expressions that are checked at most, each against each kind: the rest is left unchecked.
+const MAX_CHECKS: usize = 20_000;
 /// Bytes of all warnings about one policy: the status must fit beside the policy.
 const MAX_WARNINGS: usize = 1 << 20;
 /// Kinds that one rule brings in at most.
@@ -44,7 +46,7 @@ pub async fn check(backend: &Backend, policy: &Object) -> ApiResult<Vec<(String,
     }
     let mut found = Vec::new();
     let mut left = MAX_WARNINGS;
-    for (at, validation) in items(spec, "validations").enumerate() {
+    for (at, validation) in items(spec, "validations").enumerate().take(MAX_CHECKS / MAX_KINDS) {
         for key in ["expression", "messageExpression"] {
             let source = text(validation, key);
             if source.is_empty() && key == "messageExpression" {
@@ -75,7 +77,7 @@ fn environment(spec: &Value, object: &DeclType, params: Option<&DeclType>) -> En
     if let Some(params) = params {
         env = env.declared("params", params);
     }
-    for variable in items(spec, "variables") {
+    for variable in items(spec, "variables").take(MAX_CHECKS / MAX_KINDS) {
         let program = env.compile(text(variable, "expression"));
         declare(&mut env, text(variable, "name"), &program);
     }
