@@ -219,6 +219,7 @@ async fn handle(app: &Arc<App>, peer: &Peer, request: http::Request<Incoming>) -
         entry.error = Some(error);
         response
     });
+    entry.error = entry.error.take().or_else(|| response.extensions_mut().remove());
     entry.code = response.status().as_u16();
     app.metrics.answered(&labels, entry.code, began.elapsed());
     app.count(&counted);
@@ -337,7 +338,12 @@ async fn on_resource(
     let change = tokio::spawn(async move {
         let outcome = change(&backend, &mut request).await;
         // Warnings go with a refusal too.
-        outcome.or_else(|error| Ok(reply::warned(&request, reply::error(&error, encoding))))
+        outcome.or_else(|error| {
+            let mut refusal = reply::warned(&request, reply::error(&error, encoding));
+            // For the audit log.
+            refusal.extensions_mut().insert(error);
+            Ok(refusal)
+        })
     });
     change.await.map_err(ApiError::internal)?
 }

@@ -72,6 +72,8 @@ async fn policies_hold_after_a_restart_and_before_webhooks_are_asked() {
     api.post(&path, &object).await.expect(201);
     let refused = api.post(CONFIGMAPS, &configmap("b")).await.expect(422);
     assert!(refused.message().ends_with("denied request: not b"), "{}", refused.message());
+    let status = last_entry(&api)["responseStatus"].clone();
+    assert_eq!((&status["message"], &status["reason"]), (&json!(refused.message()), &json!("Invalid")));
     assert!(hooks.asked("/v").is_empty(), "a refusal of a policy is the end");
     let Api { server, dir, .. } = api;
     server.shutdown().await;
