@@ -23,7 +23,7 @@ demo bench: METAMORPH := $(TARGET)/release/metamorph
 test: METAMORPH := $(TARGET)/debug/metamorph
 
 # Areas of tests/conformance in which the embedded Kubernetes API agrees with the recordings of a real one, case by case: so it stays.
-WHOLE_AREAS := access-reviews authorization dry-run field-selectors gc generate-name lists namespaces policies protobuf \
+WHOLE_AREAS := access-reviews authorization cel dry-run field-selectors gc generate-name generated lists namespaces policies protobuf \
 	pruning-defaulting service-accounts watch webhooks
 
 # cargo uses all cores by itself, and prerequisites are meant in the order they are written.
@@ -45,6 +45,7 @@ test: setup lint binaries generated agent-image demo-os ## all checks and all te
 .PHONY: test-kubernetes
 test-kubernetes: kubernetes ## the embedded Kubernetes API against a real kube-apiserver, case by case
 	METAMORPH_KUBERNETES_BIN="$$(tests/kubernetes/build)" $(CARGO) run --package conformance -- both
+	$(CARGO) run --package conformance -- defects
 
 .PHONY: test-kubernetes-e2e
 test-kubernetes-e2e: ## Kubernetes' own end-to-end suite, as far as it is about the API, on both

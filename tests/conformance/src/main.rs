@@ -10,7 +10,10 @@
 
 mod case;
 mod compare;
+mod defects;
+mod generate;
 mod hooks;
+mod layer;
 mod mask;
 mod report;
 mod run;
@@ -70,6 +73,10 @@ enum What {
     Real,
     /// Both, each against the recordings, and the number of cases per area.
     Both,
+    /// The embedded server with defects seeded on purpose: each must turn its area red.
+    Defects,
+    /// Writes the cases that are made by chance.
+    Generate,
     /// Writes the recordings anew from the real server.
     Record,
     /// The listed specs of Kubernetes' own suite on both servers at once.
@@ -100,6 +107,11 @@ async fn start(arguments: Arguments) -> Result<ExitCode> {
     if matches!(arguments.what, What::Suite | What::SuiteEmbedded) {
         return suite(&arguments).await;
     }
+    if arguments.what == What::Generate {
+        std::fs::create_dir_all(folder("cases/generated"))?;
+        std::fs::write(folder("cases/generated/schemas.yaml"), generate::file())?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let wanted = |area: &str, _: &str| arguments.area.is_empty() || arguments.area.iter().any(|a| a == area);
     let mut files = case::read(&folder("cases"), wanted)?;
     for file in &mut files {
@@ -108,28 +120,37 @@ async fn start(arguments: Arguments) -> Result<ExitCode> {
     }
     files.retain(|f| !f.cases.is_empty());
     let hooks = Hooks::start().await?;
+    if arguments.what == What::Defects {
+        let known = compare::read_known(&folder("differences.yaml"))?;
+        return Ok(exit(defects::run(&files, &hooks, &known, &arguments.area).await?));
+    }
+    let all: Vec<&File> = files.iter().collect();
     if arguments.what == What::Record {
         let target = real(&arguments).await?;
-        let answers = ask_all(&target, &hooks, &files).await;
+        let answers = ask_all(&target, &hooks, &all).await;
         return record(&files, &answers, arguments.case.is_empty());
     }
     let mut good = true;
     if matches!(arguments.what, What::Real | What::Both) {
         let target = real(&arguments).await?;
-        let answers = ask_all(&target, &hooks, &files).await;
-        good &= judge("kube-apiserver", &arguments, &files, &answers, &[])?;
+        let answers = ask_all(&target, &hooks, &all).await;
+        good &= judge("kube-apiserver", &arguments, &all, &answers, &[])?;
     }
     if matches!(arguments.what, What::Embedded | What::Both) {
         let known = compare::read_known(&folder("differences.yaml"))?;
         let target = Target::embedded().await?;
-        let answers = ask_all(&target, &hooks, &files).await;
+        let answers = ask_all(&target, &hooks, &all).await;
         target.shutdown().await;
-        good &= judge("embedded", &arguments, &files, &answers, &known)?;
+        good &= judge("embedded", &arguments, &all, &answers, &known)?;
     }
     if arguments.area.is_empty() && arguments.case.is_empty() {
         good &= enough(&files)?;
     }
-    Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(exit(good))
+}
+
+fn exit(good: bool) -> ExitCode {
+    if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 async fn real(arguments: &Arguments) -> Result<Target> {
@@ -170,19 +191,25 @@ async fn suite(arguments: &Arguments) -> Result<ExitCode> {
         good
     };
     let (real, embedded) = tokio::try_join!(on_real, on_embedded)?;
-    Ok(if real && embedded { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(exit(real && embedded))
 }
 
 type Answers = BTreeMap<String, Value>;
 
 /// Every case's answers by `area/file/case`.
-async fn ask_all(target: &Target, hooks: &Hooks, files: &[File]) -> Answers {
+async fn ask_all(target: &Target, hooks: &Hooks, files: &[&File]) -> Answers {
     let began = std::time::Instant::now();
-    let runner = &Runner { target, hooks };
+    let answers = ask(&Runner { target, hooks, until: run::UNTIL }, files).await;
+    println!("{} cases on {} in {:.1} s", answers.len(), target.name, began.elapsed().as_secs_f64());
+    answers
+}
+
+async fn ask(runner: &Runner<'_>, files: &[&File]) -> Answers {
     let shared: Vec<Result<()>> =
         futures::stream::iter(files).map(|file| runner.shared(file)).buffered(AT_ONCE).collect().await;
     let work: Vec<(&File, &Case, Option<String>)> = files
         .iter()
+        .copied()
         .zip(&shared)
         .flat_map(|(file, shared)| {
             let error = shared.as_ref().err().map(|e| format!("{e:#}"));
@@ -198,9 +225,7 @@ async fn ask_all(target: &Target, hooks: &Hooks, files: &[File]) -> Answers {
             (format!("{}/{}", file.path(), case.name), answers)
         })
         .buffer_unordered(AT_ONCE);
-    let answers: Answers = all.collect().await;
-    println!("{} cases on {} in {:.1} s", answers.len(), target.name, began.elapsed().as_secs_f64());
-    answers
+    all.collect().await
 }
 
 fn recording(file: &File) -> PathBuf {
@@ -239,17 +264,14 @@ fn record(files: &[File], answers: &Answers, whole: bool) -> Result<ExitCode> {
     Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Compares with the recordings and prints; whether all is well.
-fn judge(name: &str, arguments: &Arguments, files: &[File], answers: &Answers, known: &[Known]) -> Result<bool> {
+/// Compares with the recordings.
+fn outcomes(files: &[&File], answers: &Answers, known: &[Known]) -> Result<Vec<Outcome>> {
     let mut outcomes = Vec::new();
     for file in files {
         let recorded = read_recording(file)?;
         for case in &file.cases {
             let id = format!("{}/{}", file.path(), case.name);
             let found = &answers[&id];
-            if arguments.answers {
-                println!("{id}\n{}", serde_json::to_string_pretty(found)?);
-            }
             let expected = recorded.get(&case.name).cloned().unwrap_or_else(|| "never recorded".into());
             let mut all = compare::differences(&expected, found);
             all.extend(compare::failures(found));
@@ -258,6 +280,17 @@ fn judge(name: &str, arguments: &Arguments, files: &[File], answers: &Answers, k
             outcomes.push(Outcome { area: file.area.clone(), case: id, known: listed.len(), differences });
         }
     }
+    Ok(outcomes)
+}
+
+/// Compares with the recordings and prints; whether all is well.
+fn judge(name: &str, arguments: &Arguments, files: &[&File], answers: &Answers, known: &[Known]) -> Result<bool> {
+    if arguments.answers {
+        for (id, found) in answers {
+            println!("{id}\n{}", serde_json::to_string_pretty(found)?);
+        }
+    }
+    let outcomes = outcomes(files, answers, known)?;
     for outcome in outcomes.iter().filter(|o| !o.differences.is_empty()) {
         print!("{}", report::describe(outcome, arguments.show));
     }

@@ -23,7 +23,7 @@ const HEADERS: [&str; 6] = ["content-type", "warning", "retry-after", "allow", "
 /// How long one answer may take.
 const PATIENCE: Duration = Duration::from_secs(45);
 /// How long a state may take to come.
-const UNTIL: Duration = Duration::from_secs(25);
+pub const UNTIL: Duration = Duration::from_secs(25);
 
 /// Runs cases on one server.
 pub struct Runner<'a> {
@@ -31,6 +31,8 @@ pub struct Runner<'a> {
     pub target: &'a Target,
     /// Webhooks for it.
     pub hooks: &'a Hooks,
+    /// How long a state may take to come: [`UNTIL`].
+    pub until: Duration,
 }
 
 /// A case while it runs.
@@ -154,7 +156,11 @@ impl Runner<'_> {
         }
         if let Some(name) = object.get("events").and_then(Value::as_str) {
             // A watch that was refused has been answered already.
-            return if run.refused.contains(name) { Ok(None) } else { events(run, name, step).await.map(Some) };
+            return if run.refused.contains(name) {
+                Ok(None)
+            } else {
+                events(run, name, step, self.until).await.map(Some)
+            };
         }
         if let Some(values) = object.get("set").and_then(Value::as_object) {
             run.variables.extend(values.iter().map(|(k, v)| (k.clone(), v.clone())));
@@ -168,10 +174,13 @@ impl Runner<'_> {
     }
 
     /// Keeps what later steps want to know, and shapes the answer for comparison.
-    fn finish(&self, run: &mut Run, step: &Value, answer: Answer) -> Option<Value> {
+    fn finish(&self, run: &mut Run, step: &Value, mut answer: Answer) -> Option<Value> {
         let mut body = shape(&answer);
         if step["unordered"] == json!(true) {
             sort_causes(&mut body);
+            if let Some(Value::Array(warnings)) = answer.headers.get_mut("warning") {
+                warnings.sort_by_key(text);
+            }
         }
         if let Some(captures) = step["capture"].as_object() {
             for (name, pointer) in captures {
@@ -200,7 +209,7 @@ impl Runner<'_> {
 
     /// Asks, and with `until` goes on asking until the answer is as wanted; the last one counts.
     async fn poll(&self, run: &Run, method: &str, path: &str, step: &Value) -> Result<Answer> {
-        let end = Instant::now() + UNTIL;
+        let end = Instant::now() + self.until;
         loop {
             let answer = self.send(run, method, path, step).await?;
             let wanted = step.get("until");
@@ -391,12 +400,12 @@ fn take_frame(buffer: &mut Vec<u8>) -> Option<Value> {
 }
 
 /// The next events of a watch: `count` of them, or all until the server ends it.
-async fn events(run: &mut Run, name: &str, step: &Value) -> Result<Value> {
+async fn events(run: &mut Run, name: &str, step: &Value, until: Duration) -> Result<Value> {
     let watch = run.watches.get_mut(name).context("no such watch")?;
     let count = step["count"].as_u64();
     let mut all: Vec<Value> = Vec::new();
     let mut head = Value::Null;
-    let end = Instant::now() + UNTIL;
+    let end = Instant::now() + until;
     loop {
         let got = all.len() as u64;
         if count.is_some_and(|c| got >= c) {

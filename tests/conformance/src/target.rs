@@ -12,6 +12,8 @@ use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
 };
 
+use crate::layer::{self, Defect};
+
 const TOKEN: &str = "conformance-administrator";
 
 /// A server under test.
@@ -78,6 +80,13 @@ impl Target {
             kubeconfig,
             running: Running::Embedded(server, dir),
         })
+    }
+
+    /// The embedded server behind a layer that plays a defect.
+    pub async fn spoilt(defect: Option<Defect>) -> Result<Self> {
+        let mut target = Self::embedded().await?;
+        target.base = layer::start(&target.base, &target.client, defect).await?;
+        Ok(target)
     }
 
     /// etcd, kube-apiserver and the controllers of `bin`, in a temporary folder. To be called on the first thread: the
