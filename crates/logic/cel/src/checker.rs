@@ -1,11 +1,12 @@
 //! The type checker: what every node yields and which overloads a call means.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use crate::ast::{Entry, Expr, Fold, Id, Kind, qualified_name};
 use crate::decls::{FUNCTIONS, Overload, type_names};
 use crate::env::Env;
+use crate::schema::escape::keyword;
 use crate::source::{self, Issue};
 use crate::types::Type;
 use crate::unify::{Mapping, most_general, params, rename};
@@ -21,6 +22,8 @@ pub(crate) struct Checked {
     pub overloads: HashMap<Id, Vec<&'static str>>,
     /// The variables that are used.
     pub idents: Vec<String>,
+    /// Selections of a field whose name is a reserved word that stands there as it is.
+    pub keywords: HashSet<Id>,
 }
 
 impl Checked {
@@ -140,7 +143,7 @@ impl Checker<'_> {
         }
         let Kind::Select { operand, field, test } = &mut expr.kind else { return };
         let (field, test) = (field.clone(), *test);
-        let found = self.field(expr.place, operand, &field, false);
+        let found = self.field((expr.id, expr.place), operand, &field, false);
         let ty = if test { Type::Bool } else { self.mapping.substitute(&found, false) };
         self.set(expr, ty);
     }
@@ -154,7 +157,7 @@ impl Checker<'_> {
         self.ident(name)
     }
 
-    fn field(&mut self, place: u32, operand: &mut Expr, field: &str, optional: bool) -> Type {
+    fn field(&mut self, (id, place): (Id, u32), operand: &mut Expr, field: &str, optional: bool) -> Type {
         self.check(operand);
         let ty = self.mapping.substitute(&self.ty(operand), false);
         let (target, unwrapped) = unwrap_optional(&ty);
@@ -165,10 +168,17 @@ impl Checker<'_> {
                     self.issue(place, format!("unexpected failed resolution of '{name}'"));
                     Type::Error
                 }
-                Some(fields) => fields.get(field).cloned().unwrap_or_else(|| {
-                    self.issue(place, format!("undefined field '{field}'"));
-                    Type::Error
-                }),
+                Some(fields) => match (fields.get(field), keyword(field).and_then(|k| fields.get(&k))) {
+                    (Some(found), _) => found.clone(),
+                    (None, Some(found)) => {
+                        self.checked.keywords.insert(id);
+                        found.clone()
+                    }
+                    (None, None) => {
+                        self.issue(place, format!("undefined field '{field}'"));
+                        Type::Error
+                    }
+                },
             },
             Type::Param(_) => {
                 self.mapping.assignable(&Type::Dyn, target);
@@ -184,12 +194,12 @@ impl Checker<'_> {
     }
 
     fn optional_select(&mut self, expr: &mut Expr) {
-        let place = expr.place;
+        let at = (expr.id, expr.place);
         let Kind::Call { args, .. } = &mut expr.kind else { return };
         let [operand, field] = args.as_mut_slice() else { return };
         let Kind::Literal(Value::String(name)) = &field.kind else { return };
         let name = name.clone();
-        let found = self.field(place, operand, &name, true);
+        let found = self.field(at, operand, &name, true);
         let ty = self.mapping.substitute(&found, false);
         self.set(expr, ty);
         self.checked.overloads.insert(expr.id, vec!["select_optional_field"]);

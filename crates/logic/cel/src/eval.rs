@@ -1,13 +1,15 @@
 //! The interpreter. It counts what evaluation costs as cel-go's (`interpreter/runtimecost.go`), step by step.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::ast::{Expr, Fold, Kind};
+use crate::ast::{Expr, Fold, Id, Kind};
 use crate::checker::Checked;
 use crate::functions;
 use crate::meter;
+use crate::schema::escape::keyword;
 use crate::source::deep;
 use crate::value::{Key, List, ListKind, Map, Value};
 
@@ -154,7 +156,7 @@ impl<'a> Machine<'a> {
                 self.charge(u64::from(!constant))?;
                 found
             }
-            Kind::Select { operand, field, test: true } => self.test(operand, field),
+            Kind::Select { operand, field, test: true } => self.test(operand, &self.named(expr.id, field)),
             Kind::Select { .. } => self.observed(expr),
             Kind::Call { function, args, .. } => match function.as_str() {
                 "_[_]" | "_[?_]" | "_?._" => self.observed(expr),
@@ -204,11 +206,14 @@ impl<'a> Machine<'a> {
         match &expr.kind {
             Kind::Ident(name) => self.variable(name).map(Attribute::plain),
             Kind::Select { operand, field, test: false } => {
-                let key = Value::string(field);
+                let key = Value::string(&self.named(expr.id, field));
                 self.qualified(operand, false, |_| Ok(key))
             }
             Kind::Call { function, args, .. } => match (function.as_str(), args.as_slice()) {
-                ("_?._", [operand, field]) => self.qualified(operand, true, |m| m.eval(field)),
+                ("_?._", [operand, field]) => self.qualified(operand, true, |m| match m.eval(field)? {
+                    Value::String(name) => Ok(Value::string(&m.named(expr.id, &name))),
+                    other => Ok(other),
+                }),
                 ("_[_]", [operand, index]) => self.qualified(operand, false, |m| m.index(index)),
                 ("_[?_]", [operand, index]) => self.qualified(operand, true, |m| m.index(index)),
                 ("_?_:_", [condition, yes, no]) => match self.eval(condition)? {
@@ -255,6 +260,12 @@ impl<'a> Machine<'a> {
                 Err(fault)
             }
         }
+    }
+
+    /// The field's name in values: a reserved word that stands as it is in the expression has its other form there.
+    fn named<'n>(&self, id: Id, field: &'n str) -> Cow<'n, str> {
+        let escaped = if self.checked.keywords.contains(&id) { keyword(field) } else { None };
+        escaped.map_or(Cow::Borrowed(field), Cow::Owned)
     }
 
     fn test(&mut self, operand: &'a Expr, field: &str) -> Outcome {

@@ -80,3 +80,27 @@ fn rules_are_answered_as_kubernetes_answers_them() {
     }
     assert!(wrong.is_empty(), "{} differ:\n{}", wrong.len(), wrong.join("\n"));
 }
+
+#[test]
+fn a_reserved_word_names_a_field_as_it_is_too() {
+    let schema = json!({"type": "object", "properties": {"namespace": {"type": "string"}}, "x-kubernetes-validations": [
+        {"rule": "self.namespace == 'a'"}, {"rule": "has(self.namespace)"}, {"rule": "self.?namespace.orValue('') == 'a'"},
+        {"rule": "self.__namespace__ == 'a'"}]});
+    let rules = Validator::of(&schema, false).unwrap();
+    assert_eq!(rules.validate(&json!({"namespace": "a"}), None).errors, []);
+    let failed = |object: &Json| rules.validate(object, None).errors.len();
+    assert_eq!((failed(&json!({"namespace": "b"})), failed(&json!({}))), (3, 4));
+}
+
+#[test]
+fn a_default_is_forgiven_nothing() {
+    let schema = json!({"type": "object", "properties": {"n": {"type": "integer", "x-kubernetes-validations": [
+        {"rule": "self > 0"}, {"rule": "oldSelf.hasValue()", "optionalOldSelf": true}]}}});
+    let rules = Validator::of(&schema, false).unwrap();
+    let paths = |value: &Json| -> Vec<String> {
+        rules.validate_default(value, "x.default").into_iter().map(|e| e.path + ": " + &e.detail).collect()
+    };
+    assert_eq!(paths(&json!({"n": 0})), ["x.default.n: failed rule: self > 0"]);
+    assert_eq!(paths(&json!({"n": 1})), ["x.default.n: failed rule: oldSelf.hasValue()"]);
+    assert!(paths(&json!({})).is_empty());
+}

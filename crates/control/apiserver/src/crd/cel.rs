@@ -8,6 +8,7 @@ use cel::schema::rules::{Reason, RuleError, Validator};
 use serde_json::Value;
 
 use super::check::blocks_rules;
+use crate::gotext;
 use crate::object::Object;
 use crate::status::{FieldError, FieldErrorKind};
 
@@ -49,33 +50,38 @@ fn field_error(error: RuleError) -> FieldError {
         Reason::Required => FieldError::required(error.path, error.detail),
         Reason::Forbidden => FieldError::forbidden(error.path, error.detail),
         Reason::Duplicate => FieldError::with_value(FieldErrorKind::Duplicate, error.path, &error.value, ""),
-        Reason::Invalid => FieldError::invalid(error.path, &error.value, error.detail),
+        Reason::Internal => FieldError::internal(error.path, error.detail),
+        Reason::Invalid => match &error.value {
+            Value::Object(rule) => FieldError {
+                kind: FieldErrorKind::Invalid,
+                field: error.path,
+                value: as_written(rule),
+                detail: error.detail,
+            },
+            value => FieldError::invalid(error.path, value, error.detail),
+        },
     }
 }
 
-/// Checks the rules of a definition whose schemas are sound. Schemas that did not change are not checked again.
-pub fn check_definition(spec: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
-    let schemas = |spec: &Value| -> Vec<(Value, Value)> {
-        let versions = spec.get("versions").and_then(Value::as_array).cloned().unwrap_or_default();
-        let part = |v: &Value, pointer: &str| v.pointer(pointer).cloned().unwrap_or_default();
-        versions.iter().map(|v| (part(v, "/name"), part(v, "/schema/openAPIV3Schema"))).collect()
-    };
-    let before = old.map(schemas).unwrap_or_default();
-    let now = schemas(spec);
-    // Upstream keeps a schema that all versions share once, and names it so.
-    let shared = now.windows(2).all(|pair| matches!(pair, [a, b] if a.1 == b.1));
-    for (at, (name, schema)) in now.iter().enumerate() {
-        if before.iter().any(|(n, s)| n == name && s == schema) {
-            continue;
-        }
-        let path = if shared {
-            "spec.validation.openAPIV3Schema".to_owned()
-        } else {
-            format!("spec.versions[{at}].schema.openAPIV3Schema")
+/// A whole rule, its parts in the order that they have upstream, where it is no map.
+fn as_written(rule: &Object) -> String {
+    let parts = rule.iter().map(|(key, value)| format!("\"{key}\":{}", gotext::json(value)));
+    format!("{{{}}}", parts.collect::<Vec<_>>().join(","))
+}
+
+/// Checks the rules of a structural schema. `found` is what is wrong with it otherwise: rules there and above are left aside.
+pub fn check_schema(schema: &Value, path: &str, found: &[FieldError]) -> Vec<FieldError> {
+    let sound = |at: &str| {
+        let below = |e: &FieldError| {
+            e.field.strip_prefix(at).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
         };
-        errors.extend(check::check(schema, &path).into_iter().map(field_error));
-        if shared {
-            return;
-        }
-    }
+        !found.iter().any(below)
+    };
+    check::check(schema, path, &sound).into_iter().map(field_error).collect()
+}
+
+/// Runs the rules of a schema on its default, which stands at `path`. `root`: whether it is that of a whole object.
+pub fn check_default(schema: &Value, root: bool, default: &Value, path: &str) -> Vec<FieldError> {
+    let Some(validator) = Validator::of(schema, root) else { return Vec::new() };
+    validator.validate_default(default, path).into_iter().map(field_error).collect()
 }

@@ -20,10 +20,8 @@ const SEE: &str = "see https://github.com/kubernetes/enhancements/pull/1111";
 pub fn validate(crd: &Object, old: Option<&Object>) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let spec = crd.get("spec").unwrap_or(&Value::Null);
-    of_spec(spec, &mut errors);
-    if errors.is_empty() {
-        super::cel::check_definition(spec, old.and_then(|o| o.get("spec")), &mut errors);
-    }
+    let known = old.and_then(|o| o.get("spec")).map_or(&[][..], |s| listed(s, "versions"));
+    of_spec(spec, known, &mut errors);
     if let Some(old) = old {
         immutable(spec, old, &mut errors);
     }
@@ -102,7 +100,7 @@ fn common<'a>(
     first
 }
 
-fn of_spec(spec: &Value, errors: &mut Vec<FieldError>) {
+fn of_spec(spec: &Value, known: &[Value], errors: &mut Vec<FieldError>) {
     group(spec, errors);
     match spec.get("scope").and_then(Value::as_str).unwrap_or_default() {
         "" => errors.push(FieldError::required("spec.scope", "")),
@@ -138,7 +136,7 @@ fn of_spec(spec: &Value, errors: &mut Vec<FieldError>) {
             "must be false in order to use defaults in the schema",
         ));
     }
-    of_versions(&versions, subresources, errors);
+    of_versions(&versions, subresources, known, errors);
     version_list(&versions, errors);
     if let Some(first) =
         versions.first().and_then(|v| v.whole.get("name")).and_then(Value::as_str).filter(|n| !n.is_empty())
@@ -155,7 +153,7 @@ fn of_spec(spec: &Value, errors: &mut Vec<FieldError>) {
     of_names(wanted, "spec.names", errors);
     let status = |s: Option<&Value>| s.and_then(|s| s.get("status")).is_some_and(Value::is_object);
     let any_status = status(subresources) || versions.iter().any(|v| status(v.subresources));
-    of_schema(schema, any_status, "spec.validation", errors);
+    of_schema(schema, any_status, known, "spec.validation", errors);
     of_subresources(subresources, "spec.subresources", errors);
     of_columns(columns, "spec.additionalPrinterColumns", errors);
     if let Some(fields) = selectable {
@@ -193,7 +191,7 @@ fn has_defaults(value: &Value) -> bool {
     }
 }
 
-fn of_versions(versions: &[Version<'_>], shared: Option<&Value>, errors: &mut Vec<FieldError>) {
+fn of_versions(versions: &[Version<'_>], shared: Option<&Value>, known: &[Value], errors: &mut Vec<FieldError>) {
     for (at, version) in versions.iter().enumerate() {
         let path = format!("spec.versions[{at}]");
         let name = version.whole.get("name").and_then(Value::as_str).unwrap_or_default();
@@ -206,7 +204,7 @@ fn of_versions(versions: &[Version<'_>], shared: Option<&Value>, errors: &mut Ve
         }
         let subresources = version.subresources.or(shared);
         let status = subresources.and_then(|s| s.get("status")).is_some_and(Value::is_object);
-        of_schema(version.schema, status, &format!("{path}.schema"), errors);
+        of_schema(version.schema, status, known, &format!("{path}.schema"), errors);
         of_subresources(version.subresources, &format!("{path}.subresources"), errors);
         of_columns(version.columns, &format!("{path}.additionalPrinterColumns"), errors);
         if let Some(fields) = version.selectable {
@@ -310,7 +308,8 @@ fn of_names(given: &Value, path: &str, errors: &mut Vec<FieldError>) {
     each("categories");
 }
 
-fn of_schema(given: Option<&Value>, status: bool, path: &str, errors: &mut Vec<FieldError>) {
+/// `known` are the versions that the definition had: rules of a schema that one of them has are not checked again.
+fn of_schema(given: Option<&Value>, status: bool, known: &[Value], path: &str, errors: &mut Vec<FieldError>) {
     let Some(schema) = given.and_then(|g| g.get("openAPIV3Schema")).filter(|s| s.is_object()) else { return };
     let path = format!("{path}.openAPIV3Schema");
     let before = errors.len();
@@ -321,14 +320,19 @@ fn of_schema(given: Option<&Value>, status: bool, path: &str, errors: &mut Vec<F
         errors.push(FieldError::forbidden(format!("{path}.nullable"), "nullable cannot be true at the root"));
     }
     let unsupported = structural::unsupported(schema);
+    let mut structural = false;
     if unsupported.is_none() {
         let mut found = structural::validate(schema, &path);
         if found.is_empty() {
             found = validate_defaults(schema, &path);
         }
+        structural = found.is_empty();
         errors.extend(found);
     }
-    errors.extend(validate_schema(schema, &path));
+    let found = validate_schema(schema, &path);
+    let checked = known.iter().any(|v| v.pointer("/schema/openAPIV3Schema") == Some(schema));
+    let rules = if structural && !checked { super::cel::check_schema(schema, &path, &found) } else { Vec::new() };
+    errors.extend(found.into_iter().chain(rules));
     if let Some(why) = unsupported.filter(|_| errors.len() == before) {
         errors.push(FieldError::invalid(path, &json!(""), why));
     }

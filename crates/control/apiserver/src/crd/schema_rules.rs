@@ -2,11 +2,12 @@
 //!
 //! Upstream: apiextensions `ValidateCustomResourceDefinitionOpenAPISchema` and `defaulting.ValidateDefaults`.
 
+use ::cel::schema::field_path;
 use serde_json::{Value, json};
 
 use super::schema::Schema;
-use super::structural::{flag, listed, named, ty};
-use super::{embedded, prune, validate};
+use super::structural::{self, flag, listed, named, ty};
+use super::{cel, embedded, prune, validate};
 use crate::object::strings;
 use crate::status::FieldError;
 
@@ -78,7 +79,7 @@ fn node(s: &Value, path: &str, within: &Within, root: bool, errors: &mut Vec<Fie
     list_type(s, path, errors);
     map_keys(s, path, errors);
     for (at, rule) in listed(s, "x-kubernetes-validations").iter().enumerate() {
-        rule_texts(rule, &format!("{path}.x-kubernetes-validations[{at}]"), errors);
+        rule_texts(rule, s, &format!("{path}.x-kubernetes-validations[{at}]"), errors);
     }
 }
 
@@ -257,7 +258,7 @@ fn null_keys(keys: &[String], kind: &str, items: &Value, path: &str, errors: &mu
     }
 }
 
-fn rule_texts(rule: &Value, path: &str, errors: &mut Vec<FieldError>) {
+fn rule_texts(rule: &Value, schema: &Value, path: &str, errors: &mut Vec<FieldError>) {
     let text = |key: &str| rule.get(key).and_then(Value::as_str).unwrap_or_default();
     let lines = |text: &str| text.contains(['\n', '\r']);
     let at = |key: &str| format!("{path}.{key}");
@@ -284,6 +285,9 @@ fn rule_texts(rule: &Value, path: &str, errors: &mut Vec<FieldError>) {
     if lines(field) {
         errors.push(FieldError::invalid(at("fieldPath"), &json!(field), "must not contain line breaks"));
     }
+    if !field.is_empty() && structural::unsupported(schema).is_none() && !field_path::valid(field, schema) {
+        errors.push(FieldError::invalid(at("fieldPath"), &json!(field), "must be a valid path"));
+    }
 }
 
 /// Checks that defaults follow the schema that they stand in.
@@ -295,7 +299,7 @@ pub fn validate_defaults(schema: &Value, path: &str) -> Vec<FieldError> {
 
 fn defaults(s: &Value, path: &str, root: bool, errors: &mut Vec<FieldError>) {
     if let Some(default) = s.get("default").filter(|d| !d.is_null()) {
-        default_of(s, default, &format!("{path}.default"), errors);
+        default_of(s, root, default, &format!("{path}.default"), errors);
     }
     if let Some(items) = s.get("items").filter(|i| i.is_object()) {
         defaults(items, &format!("{path}.items"), false, errors);
@@ -308,7 +312,7 @@ fn defaults(s: &Value, path: &str, root: bool, errors: &mut Vec<FieldError>) {
     }
 }
 
-fn default_of(s: &Value, default: &Value, at: &str, errors: &mut Vec<FieldError>) {
+fn default_of(s: &Value, root: bool, default: &Value, at: &str, errors: &mut Vec<FieldError>) {
     let Ok(schema) = Schema::parse(s) else { return };
     let mut pruned = default.clone();
     prune::prune_value(&schema, &mut pruned);
@@ -322,5 +326,9 @@ fn default_of(s: &Value, default: &Value, at: &str, errors: &mut Vec<FieldError>
             return;
         }
     }
-    errors.extend(validate::validate_part(&schema, default, None, at));
+    let found = validate::validate_part(&schema, default, None, at);
+    if found.is_empty() {
+        errors.extend(cel::check_default(s, root || flag(s, "x-kubernetes-embedded-resource"), default, at));
+    }
+    errors.extend(found);
 }

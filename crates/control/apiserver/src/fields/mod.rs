@@ -100,8 +100,25 @@ impl<'a> Scope<'a> {
             return;
         }
         // What cannot be compared has no owners any more, as upstream has it.
-        let entries = self.updated(live, new, entries, self.manager).unwrap_or_default();
-        set_entries(new, entries);
+        let entries =
+            if self.rest_fits(live, new) { self.updated(live, new, entries, self.manager).ok() } else { None };
+        set_entries(new, entries.unwrap_or_default());
+    }
+
+    /// Whether what such a write leaves aside fits its type all the same. Nobody else looks at it.
+    fn rest_fits(&self, live: Option<&Object>, new: &Object) -> bool {
+        let aside = |key: &str| match self.sub {
+            "" => self.resource.status && key == "status",
+            "status" => !matches!(key, "apiVersion" | "kind" | "metadata" | "status"),
+            _ => false,
+        };
+        let ty = Ty::of(self.resource);
+        let same = |key: &str, value: &Value| live.and_then(|l| l.get(key)) == Some(value);
+        !matches!(self.resource.flavor, Flavor::Custom { .. })
+            || new
+                .iter()
+                .filter(|(key, _)| aside(key))
+                .all(|(key, value)| same(key, value) || walk::fits(ty, key, value))
     }
 
     /// The entries after `manager` wrote `new` over `live`.

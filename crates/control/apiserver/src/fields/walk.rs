@@ -14,6 +14,7 @@ use super::types::{Items, Scalar, Sort, Ty};
 #[derive(Debug, Default)]
 pub struct Faults(Vec<(String, String)>);
 
+const TWICE: &str = "duplicate entries for key ";
 /// Faults that are told.
 const MAX_FAULTS: usize = 64;
 
@@ -130,6 +131,14 @@ pub fn check(ty: Ty<'_>, object: &Map<String, Value>) -> Faults {
     faults
 }
 
+/// Whether a member of an object fits its type. Items of sets and list maps may be there twice.
+pub fn fits(ty: Ty<'_>, key: &str, value: &Value) -> bool {
+    let Some((inner, _)) = ty.child(key) else { return false };
+    let mut faults = Faults::default();
+    check_value(inner, value, "", &mut faults);
+    faults.0.iter().all(|(_, text)| text.starts_with(TWICE))
+}
+
 fn check_value(ty: Ty<'_>, value: &Value, path: &str, faults: &mut Faults) {
     if value.is_null() {
         return;
@@ -237,7 +246,7 @@ fn check_list(ty: Ty<'_>, list: &[Value], path: &str, faults: &mut Faults) {
         };
         let inner = format!("{path}{element}");
         match seen.entry(element) {
-            Entry::Occupied(taken) => faults.push(path, format!("duplicate entries for key {}", taken.key())),
+            Entry::Occupied(taken) => faults.push(path, format!("{TWICE}{}", taken.key())),
             Entry::Vacant(free) => {
                 free.insert(());
             }

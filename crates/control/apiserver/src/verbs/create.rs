@@ -89,6 +89,7 @@ impl Backend {
                 }
                 return Ok(Stored { rev: 0, tail: resource.tail(object) });
             }
+            strategy::default_status(resource, &mut object);
             let (object, kept) = self.to_storage(resource, object).await?;
             match self.put(kept.as_deref().unwrap_or(resource), key, object, None, guard).await {
                 Ok(stored) => {

@@ -157,6 +157,17 @@ pub fn prepare_create(resource: &Resource, object: &mut Object) {
     settle(resource, object);
 }
 
+/// The default of a custom resource's status. It was taken from the new object, but whoever reads it finds it.
+pub fn default_status(resource: &Resource, object: &mut Object) {
+    let Flavor::Custom { schema, .. } = &resource.flavor else { return };
+    let Some(status) = schema.property("status").filter(|s| s.default.is_some()) else { return };
+    if let Some(default) = status.default.as_ref().filter(|_| !object.contains_key("status")) {
+        let mut value = default.clone();
+        crd::default::apply(status, &mut value);
+        object.insert("status".into(), value);
+    }
+}
+
 /// Whether the kind counts changes of its desired state.
 pub fn counts_generations(resource: &Resource) -> bool {
     matches!(resource.flavor, Flavor::Custom { .. })

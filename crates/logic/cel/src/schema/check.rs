@@ -6,24 +6,23 @@ use serde_json::{Value as Json, json};
 use super::decl::DeclType;
 use super::escape::escape;
 use super::rules::{Reason, RuleError, compile, has_rules};
-use super::{additional, count, embedded, field_path, items, properties, text};
+use super::{additional, count, embedded, items, properties, text};
 
 /// What one rule may cost by its estimate.
 const RULE_LIMIT: u64 = 10_000_000;
 /// What all rules of one version may cost by their estimates.
 const SCHEMA_LIMIT: u64 = 100_000_000;
-const REASONS: [&str; 4] = ["FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired"];
 
-/// Checks all rules of a schema at `path`, such as `spec.validation.openAPIV3Schema`. The schema itself must be valid.
-pub fn check(schema: &Json, path: &str) -> Vec<RuleError> {
+/// Compiles all rules of a structural schema at `path`, such as `spec.validation.openAPIV3Schema`, and weighs their costs.
+/// `sound` says of a path whether the schema there and below is otherwise well: rules of others are left aside.
+pub fn check(schema: &Json, path: &str, sound: &dyn Fn(&str) -> bool) -> Vec<RuleError> {
     if !has_rules(schema) {
         return Vec::new();
     }
-    let mut checker = Checker { written: Vec::new(), found: Vec::new(), total: 0, expensive: Vec::new() };
-    let place = Place { decl: None, cardinality: Some(1), root: true, within: false };
+    let mut checker = Checker { sound, found: Vec::new(), total: 0, expensive: Vec::new() };
+    let place = Place { decl: None, cardinality: Some(1), root: true, within: false, untyped: false };
     checker.walk(schema, path, place, None);
-    let mut errors = checker.written;
-    errors.append(&mut checker.found);
+    let mut errors = checker.found;
     if checker.total > SCHEMA_LIMIT {
         for (_, path) in &checker.expensive {
             let detail = "contributed to estimated rule cost total exceeding cost limit for entire OpenAPIv3 schema";
@@ -57,10 +56,12 @@ struct Place {
     cardinality: Option<u64>,
     root: bool,
     within: bool,
+    /// A value around it has rules but no type.
+    untyped: bool,
 }
 
-struct Checker {
-    written: Vec<RuleError>,
+struct Checker<'a> {
+    sound: &'a dyn Fn(&str) -> bool,
     found: Vec<RuleError>,
     total: u64,
     expensive: Vec<(u64, String)>,
@@ -77,13 +78,13 @@ fn multiplicity(schema: &Json) -> Option<u64> {
     }
 }
 
-impl Checker {
-    /// Whether all rules at this level and below are written well.
-    fn walk(&mut self, schema: &Json, path: &str, mut place: Place, uncorrelatable: Option<&str>) -> bool {
+impl Checker<'_> {
+    fn walk(&mut self, schema: &Json, path: &str, mut place: Place, uncorrelatable: Option<&str>) {
         let rules = schema.get("x-kubernetes-validations").and_then(Json::as_array).filter(|r| !r.is_empty());
         place.within |= rules.is_some();
-        if place.within && place.decl.is_none() {
+        if place.within && place.decl.is_none() && !place.untyped {
             place.decl = DeclType::from_schema(schema, place.root || embedded(schema), "selfType0");
+            place.untyped = place.decl.is_none();
         }
         let below = place.cardinality.zip(multiplicity(schema)).map(|(a, b)| a.saturating_mul(b));
         let child = |decl: Option<&DeclType>| Place {
@@ -91,69 +92,26 @@ impl Checker {
             cardinality: below,
             root: false,
             within: place.within,
+            untyped: place.untyped,
         };
         let element = place.decl.as_ref().and_then(|d| d.children().next());
-        let mut well = true;
         if let Some(values) = additional(schema) {
             let forbid = uncorrelatable.or_else(|| granular(schema, path));
-            well &= self.walk(values, &format!("{path}.additionalProperties"), child(element), forbid);
+            self.walk(values, &format!("{path}.additionalProperties"), child(element), forbid);
         }
         for (name, property) in properties(schema).into_iter().flatten() {
             let fields = place.decl.as_ref().and_then(DeclType::object_parts).map(|(_, f)| f);
             let decl = escape(name).and_then(|n| fields.and_then(|f| f.get(&n)));
             let forbid = uncorrelatable.or_else(|| granular(schema, path));
-            well &= self.walk(property, &format!("{path}.properties[{name}]"), child(decl), forbid);
+            self.walk(property, &format!("{path}.properties[{name}]"), child(decl), forbid);
         }
         if let Some(of) = items(schema) {
             let map = text(schema, "x-kubernetes-list-type") == "map";
             let forbid = uncorrelatable.or((!map).then_some(path));
-            well &= self.walk(of, &format!("{path}.items"), child(element), forbid);
+            self.walk(of, &format!("{path}.items"), child(element), forbid);
         }
-        let Some(rules) = rules else { return well };
-        for (at, rule) in rules.iter().enumerate() {
-            let before = self.written.len();
-            self.written_well(rule, schema, &format!("{path}.x-kubernetes-validations[{at}]"));
-            well &= self.written.len() == before;
-        }
-        if well {
+        if let Some(rules) = rules.filter(|_| (self.sound)(path)) {
             self.compiled(rules, schema, path, &place, uncorrelatable);
-        }
-        well
-    }
-
-    fn written_well(&mut self, rule: &Json, schema: &Json, path: &str) {
-        let (expression, message) = (text(rule, "rule").trim(), text(rule, "message"));
-        let lines = |text: &str| text.contains(['\n', '\r']);
-        let mut push = |field: &str, reason: Reason, value: &str, detail: &str| {
-            self.written.push(RuleError::new(&format!("{path}.{field}"), reason, value, detail));
-        };
-        if expression.is_empty() {
-            push("rule", Reason::Required, "", "rule is not specified");
-        } else if !message.is_empty() && message.trim().is_empty() {
-            push("message", Reason::Invalid, message, "must be non-empty if specified");
-        } else if lines(message.trim()) {
-            push("message", Reason::Invalid, message, "must not contain line breaks");
-        } else if lines(expression) && message.trim().is_empty() {
-            push("message", Reason::Required, "", "message must be specified if rule contains line breaks");
-        }
-        let computed = text(rule, "messageExpression");
-        if !computed.is_empty() && computed.trim().is_empty() {
-            push("messageExpression", Reason::Required, "", "messageExpression must be non-empty if specified");
-        }
-        let field = text(rule, "fieldPath");
-        if !field.is_empty() && field.trim().is_empty() {
-            push("fieldPath", Reason::Invalid, field, "must be non-empty if specified");
-        }
-        if lines(field) {
-            push("fieldPath", Reason::Invalid, field, "must not contain line breaks");
-        }
-        if !field.is_empty() && field_path::normal(field, schema).is_none() {
-            push("fieldPath", Reason::Invalid, field, "must be a valid path");
-        }
-        let reason = text(rule, "reason");
-        if !reason.is_empty() && !REASONS.contains(&reason) {
-            let all: Vec<String> = REASONS.iter().map(|r| format!("{r:?}")).collect();
-            push("reason", Reason::Invalid, reason, &format!("supported values: {}", all.join(", ")));
         }
     }
 
@@ -162,7 +120,7 @@ impl Checker {
             let detail = "internal error: failed to construct type information for x-kubernetes-validations rules: unable to \
                           convert structural schema to CEL declarations";
             let path = format!("{path}.x-kubernetes-validations");
-            return self.found.push(RuleError::new(&path, Reason::Invalid, Json::Null, detail));
+            return self.found.push(RuleError::new(&path, Reason::Internal, Json::Null, detail));
         };
         let times = place.cardinality.unwrap_or_else(|| decl.max_cardinality());
         for (at, rule) in compile(rules, schema, decl).into_iter().enumerate() {

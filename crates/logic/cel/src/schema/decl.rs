@@ -33,7 +33,7 @@ impl DeclType {
     /// described. `name` becomes the name of the object type, and the start of the names of those within.
     pub fn from_schema(schema: &Json, root: bool, name: &str) -> Option<Self> {
         if int_or_string(schema) {
-            let max = count(schema, "maxLength").map_or(MAX_REQUEST - 2, |n| n * 4);
+            let max = count(schema, "maxLength").map_or(MAX_REQUEST - 2, |n| n.wrapping_mul(4));
             return Some(Self { kind: Kind::Simple(Type::Dyn), max_elements: max, min_size: 1 });
         }
         let schema = &*if root { with_metadata(schema) } else { std::borrow::Cow::Borrowed(schema) };
@@ -91,7 +91,8 @@ impl DeclType {
             _ => {
                 let choices = schema.get("enum").and_then(Json::as_array).filter(|c| !c.is_empty());
                 let max = match (max, choices) {
-                    (Some(max), _) => max * 4,
+                    // Upstream lets the product wrap around too.
+                    (Some(max), _) => max.wrapping_mul(4),
                     (None, Some(choices)) => {
                         choices.iter().filter_map(Json::as_str).map(|s| s.len() as i64).max().unwrap_or(0)
                     }
@@ -147,7 +148,7 @@ impl Sizes for DeclType {
                 _ => return None,
             };
         }
-        u64::try_from(at.max_elements).ok()
+        Some(at.max_elements.cast_unsigned())
     }
 }
 

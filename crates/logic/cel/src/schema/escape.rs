@@ -24,13 +24,18 @@ const RESERVED: [&str; 21] = [
     "while",
 ];
 
+/// How a reserved word is written as a field; none for any other name.
+pub(crate) fn keyword(name: &str) -> Option<String> {
+    RESERVED.contains(&name).then(|| format!("__{name}__"))
+}
+
 /// The identifier for a field; none if it cannot be named in an expression.
 pub fn escape(name: &str) -> Option<String> {
     if name.is_empty() || name.starts_with(|c: char| c.is_ascii_digit()) {
         return None;
     }
-    if RESERVED.contains(&name) {
-        return Some(format!("__{name}__"));
+    if let Some(escaped) = keyword(name) {
+        return Some(escaped);
     }
     let mut out = String::with_capacity(name.len());
     let mut chars = name.chars().peekable();

@@ -4,6 +4,11 @@ use serde_json::Value as Json;
 
 use super::{additional, properties};
 
+/// Whether a path names a described field.
+pub fn valid(path: &str, schema: &Json) -> bool {
+    normal(path, schema).is_some()
+}
+
 /// The normal form of a path that names a described field, such as `.spec['a.b']`; none if it names none.
 pub(crate) fn normal(path: &str, schema: &Json) -> Option<String> {
     let (mut rest, mut at, mut out) = (path, schema, String::new());

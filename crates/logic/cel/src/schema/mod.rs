@@ -6,7 +6,7 @@
 pub mod check;
 pub mod decl;
 pub mod escape;
-mod field_path;
+pub mod field_path;
 mod ratchet;
 pub mod rules;
 pub mod value;

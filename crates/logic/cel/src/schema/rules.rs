@@ -57,6 +57,8 @@ pub enum Reason {
     Required,
     /// `FieldValueDuplicate`.
     Duplicate,
+    /// `InternalError`.
+    Internal,
 }
 
 /// A field error.
@@ -212,10 +214,23 @@ impl Validator {
 
     /// Runs the rules on an object; `old` is what an update replaces.
     pub fn validate(&self, object: &Json, old: Option<&Json>) -> Report {
-        let mut run = Run { report: Report::default(), left: OBJECT_BUDGET as i64, ended: false };
         let pair = old.map(|old| Pair { new: object, old, schema: &self.schema });
+        self.run("", object, old, pair)
+    }
+
+    /// What the rules say of a default value at `path`: as one that stays, and as one that is new. Nothing is forgiven.
+    pub fn validate_default(&self, value: &Json, path: &str) -> Vec<RuleError> {
+        let mut errors = self.run(path, value, Some(value), None).errors;
+        if errors.is_empty() {
+            errors = self.run(path, value, None, None).errors;
+        }
+        errors
+    }
+
+    fn run(&self, path: &str, object: &Json, old: Option<&Json>, pair: Option<Pair<'_>>) -> Report {
+        let mut run = Run { report: Report::default(), left: OBJECT_BUDGET as i64, ended: false };
         let ratchet = Ratchet { now: pair, above: None, top: true };
-        self.root.validate(&mut run, "", Part { json: object, value: None }, old, ratchet);
+        self.root.validate(&mut run, path, Part { json: object, value: None }, old, ratchet);
         run.report.cost = (OBJECT_BUDGET as i64).saturating_sub(run.left).unsigned_abs();
         run.report
     }
