@@ -23,8 +23,8 @@ demo bench: METAMORPH := $(TARGET)/release/metamorph
 test: METAMORPH := $(TARGET)/debug/metamorph
 
 # Areas of tests/conformance in which the embedded Kubernetes API agrees with the recordings of a real one, case by case: so it stays.
-WHOLE_AREAS := access-reviews authorization cel dry-run field-selectors gc generate-name generated lists namespaces policies protobuf \
-	pruning-defaulting service-accounts watch webhooks
+WHOLE_AREAS := access-reviews authorization cel dry-run field-selectors gc generate-name generated kinds lists namespaces openapi \
+	policies protobuf pruning-defaulting service-accounts status-scale tables verbs watch webhooks
 
 # cargo uses all cores by itself, and prerequisites are meant in the order they are written.
 .NOTPARALLEL:

@@ -1,9 +1,9 @@
 // Writes crates/control/apiserver/src/builtin/kinds.txt, the table of the kinds that the embedded API server knows itself.
 //
 // Names, types, protobuf numbers and what Go's encoder leaves out come from the types of k8s.io/api by reflection; what
-// is required, how lists are keyed and defaults come from the OpenAPI documents of k8s.io/kubernetes, read from the
-// module cache. The texts for people are our own: they stand in the table and are carried over; a field that has none
-// yet gets its name in words.
+// is required, how lists are keyed and defaults come from the OpenAPI documents of k8s.io/kubernetes, and what a field may
+// be from its generated definitions, both read from the module cache. The texts for people are our own: they stand in the
+// table and are carried over; a field that has none yet gets its name in words.
 //
 //	go run . ../../../crates/control/apiserver/src/builtin/kinds.txt          rewrites the table
 //	go run . -check ../../../crates/control/apiserver/src/builtin/kinds.txt   fails if it is not what would be written
@@ -17,6 +17,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"sort"
 	"strings"
 	"unicode"
@@ -35,6 +36,7 @@ import (
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/version"
 )
 
 const kubernetes = "v1.34.4"
@@ -72,6 +74,7 @@ var roots = []root{
 	{"admissionregistration.k8s.io/v1/ValidatingAdmissionPolicyBinding", admission.ValidatingAdmissionPolicyBinding{}},
 	{"autoscaling/v1/Scale", autoscaling.Scale{}},
 	{"apiextensions.k8s.io/v1/CustomResourceDefinition", extensions.CustomResourceDefinition{}},
+	{"", meta.WatchEvent{}}, {"", version.Info{}},
 }
 
 // Types with a form of their own in JSON.
@@ -105,6 +108,7 @@ type schema struct {
 
 var (
 	schemas = map[string]*schema{}
+	choices = map[string]string{}
 	defs    []def
 	done    = map[reflect.Type]bool{}
 	texts   = map[string]string{}
@@ -181,6 +185,41 @@ func readSchemas() {
 			schemas[name] = s
 		}
 	}
+	readChoices(filepath.Join(module.Dir, "pkg/generated/openapi/zz_generated.openapi.go"))
+	definitions, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "k8s.io/apiextensions-apiserver").Output()
+	fail(err)
+	readChoices(filepath.Join(strings.TrimSpace(string(definitions)), "pkg/generated/openapi/zz_generated.openapi.go"))
+}
+
+var (
+	function = regexp.MustCompile(`^func schema_(?:k8sio_)?(\w+)\(`)
+	property = regexp.MustCompile(`^\t{5}"([^"]+)": \{$`)
+	values   = regexp.MustCompile(`^\t+Enum: +\[\]interface\{\}\{(.*)\},$`)
+)
+
+// The documents leave out what a field may be; the generated definitions, from which they are made, have it on a line.
+func readChoices(path string) {
+	text, err := os.ReadFile(path)
+	fail(err)
+	owner, member := "", ""
+	for _, line := range strings.Split(string(text), "\n") {
+		if found := function.FindStringSubmatch(line); found != nil {
+			owner = found[1]
+		} else if found := property.FindStringSubmatch(line); found != nil {
+			member = found[1]
+		} else if found := values.FindStringSubmatch(line); found != nil {
+			choices[owner+"/"+member] = strings.NewReplacer("\"", "", " ", "").Replace(found[1])
+		}
+	}
+	if len(choices) == 0 {
+		fail(fmt.Errorf("no choices in %s", path))
+	}
+}
+
+// The part of a generated function's name that stands for a definition.
+func functionOf(name string) string {
+	name = strings.TrimPrefix(strings.TrimPrefix(name, "io.k8s."), "apiextensions-apiserver.")
+	return strings.NewReplacer(".", "_", "-", "_").Replace(name)
 }
 
 // io.k8s.api.core.v1.Secret of k8s.io/api/core/v1.Secret.
@@ -302,8 +341,15 @@ func fieldOf(f reflect.StructField, name, options, number, owner string, s *sche
 	if strings.Contains(f.Tag.Get("patchStrategy"), "merge") {
 		out.marks = append(out.marks, "merge="+f.Tag.Get("patchMergeKey"))
 	}
-	if leaf := leafOf(ty); leaf.PkgPath() != "" && special[leaf] == "" && leaf.Kind() != reflect.Struct {
+	leaf := leafOf(ty)
+	if leaf.PkgPath() != "" && special[leaf] == "" && leaf.Kind() != reflect.Struct {
 		out.marks = append(out.marks, "go="+leaf.String())
+	}
+	if inmost := inmostOf(ty); special[inmost] == "json" {
+		out.marks = append(out.marks, "ref="+nameOf(inmost))
+	}
+	if found, known := choices[functionOf(owner)+"/"+name]; known {
+		out.marks = append(out.marks, "enum="+found)
 	}
 	if s == nil {
 		return out
@@ -316,8 +362,17 @@ func fieldOf(f reflect.StructField, name, options, number, owner string, s *sche
 	case s.MapType == "atomic":
 		out.marks = append(out.marks, "atomic")
 	}
-	if value, ok := s.Default.(string); ok && value != "" {
-		out.marks = append(out.marks, "default="+value)
+	switch value := s.Default.(type) {
+	case string:
+		if value != "" {
+			out.marks = append(out.marks, "default="+value)
+		} else if omits {
+			out.marks = append(out.marks, "zero")
+		}
+	case float64:
+		if value == 0 && omits {
+			out.marks = append(out.marks, "zero")
+		}
 	}
 	return out
 }
@@ -325,6 +380,14 @@ func fieldOf(f reflect.StructField, name, options, number, owner string, s *sche
 // What the items of lists and maps are in the end.
 func leafOf(t reflect.Type) reflect.Type {
 	for t.PkgPath() == "" && (t.Kind() == reflect.Slice || t.Kind() == reflect.Map || t.Kind() == reflect.Pointer) {
+		t = t.Elem()
+	}
+	return t
+}
+
+// The same, and through names too.
+func inmostOf(t reflect.Type) reflect.Type {
+	for special[t] == "" && (t.Kind() == reflect.Slice || t.Kind() == reflect.Map || t.Kind() == reflect.Pointer) {
 		t = t.Elem()
 	}
 	return t
@@ -375,14 +438,17 @@ const head = `# The kinds that this server knows itself: one definition each, th
 # Written by tests/kubernetes/kinds (go run . here) from k8s.io/api, k8s.io/apimachinery and k8s.io/apiextensions-apiserver
 # %s and the OpenAPI documents of k8s.io/kubernetes %s. Only the texts are edited by hand.
 #
-#   def NAME [gvk=GROUP/VERSION/KIND] [atomic] | text
-#     FIELD[!][=NUMBER] TYPE [ptr] [always] [merge=KEY] [listmap=KEY,KEY] [set] [atomic] [default=VALUE] [go=TYPE] | text
+#   def NAME [gvk=GROUP/VERSION/KIND] [atomic] [required=FIELD,FIELD] | text
+#     FIELD[!][=NUMBER] TYPE [ptr] [always] [merge=KEY] [go=TYPE] [ref=NAME] [enum=A,B] [listmap=KEY,KEY] [set] [atomic]
+#       [default=VALUE] [zero] | text
 #
 # "!" is a required field, NUMBER its number in protobuf; "2.1" is field 1 within the message that is field 2.
+# "required" tells the order in which schemas name them, where it is not that of the alphabet.
 # Types: string bool int32 int64 double time microtime bytes quantity intorstring json map<T> [T] @NAME.
 # "ptr" tells absent from zero; "always" is written even if it is zero (Go's encoder has no omitempty, or cannot omit).
 # "go" is the name of a type other than string, bool or int in error texts of Go's decoder.
 # "merge" is the key of a strategic merge patch ("merge=" alone: a list of plain values that is merged).
+# "ref" is how schemas call a json, "enum" what they allow; "zero": they call the zero value a default though it is left out.
 `
 
 func render() string {
@@ -395,6 +461,9 @@ func render() string {
 		}
 		if s := schemas[d.name]; s != nil && s.MapType == "atomic" {
 			fmt.Fprint(&out, " atomic")
+		}
+		if s := schemas[d.name]; s != nil && !sort.StringsAreSorted(s.Required) {
+			fmt.Fprintf(&out, " required=%s", strings.Join(s.Required, ","))
 		}
 		fmt.Fprintf(&out, " | %s\n", d.doc)
 		for _, f := range d.fields {

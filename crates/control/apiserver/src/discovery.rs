@@ -1,6 +1,6 @@
 //! Discovery: which groups, versions and resources there are; version and health.
 
-use http::{HeaderValue, StatusCode, header};
+use http::{HeaderMap, HeaderValue, StatusCode, header};
 use serde_json::{Value, json};
 
 use crate::media;
@@ -17,25 +17,35 @@ const VERBS: [&str; 8] = ["create", "delete", "deletecollection", "get", "list",
 const CUSTOM_VERBS: [&str; 8] = ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
+/// The version as clients compare it.
+pub fn git_version() -> String {
+    let (major, minor) = KUBERNETES;
+    format!("v{major}.{minor}.0+embedded")
+}
+
 /// `/version`.
 pub fn version() -> Value {
     let (major, minor) = KUBERNETES;
-    json!({"major": major, "minor": minor, "gitVersion": format!("v{major}.{minor}.0+embedded"), "gitCommit": "",
+    json!({"major": major, "minor": minor, "gitVersion": git_version(), "gitCommit": "",
         "gitTreeState": "clean", "buildDate": "1970-01-01T00:00:00Z", "goVersion": "none", "compiler": "rustc",
         "platform": format!("linux/{}", std::env::consts::ARCH)})
 }
 
 /// Answers a discovery path, if it is one.
-pub fn answer(catalog: &Catalog, path: &[&str], accept: &str, address: &str) -> Option<ApiResult<Response>> {
+pub fn answer(catalog: &Catalog, path: &[&str], headers: &HeaderMap, address: &str) -> Option<ApiResult<Response>> {
     document(catalog, path, address).map(|value| {
         let value = value?;
-        if let ["api", ..] = path {
-            media::routed(accept, false)?;
+        let accept = &media::accept_header(headers);
+        let own = |group: &str| catalog.all().any(|r| r.group == group && matches!(r.flavor, Flavor::Builtin(_)));
+        match path {
+            ["api", ..] => media::routed(accept, false)?,
+            ["apis", group, _] if own(group) => media::routed(accept, false)?,
+            _ => {}
         }
         let aggregates = matches!(path, ["api" | "apis"]);
         match media::discovery(accept, aggregates)? {
             Some(encoding) => reply::form(StatusCode::OK, &value, encoding),
-            None => Ok(discovery_list(catalog, path == ["api"])),
+            None => discovery_list(catalog, path == ["api"], headers),
         }
     })
 }
@@ -108,7 +118,8 @@ fn resources(catalog: &Catalog, group: &str, version: &str) -> ApiResult<Value> 
         "resources": list}))
 }
 
-fn subresources(resource: &Resource) -> Vec<&'static str> {
+/// The subresources that are served, in upstream's order.
+pub fn subresources(resource: &Resource) -> Vec<&'static str> {
     let mut out = Vec::new();
     if resource.is("", "namespaces") {
         out.push("finalize");
@@ -155,7 +166,8 @@ fn hash(catalog: &Catalog, resource: &Resource) -> String {
     base64::engine::general_purpose::STANDARD.encode(&sha2::Sha256::digest(text)[..8])
 }
 
-fn discovery_list(catalog: &Catalog, core: bool) -> Response {
+/// Everything in one, with a tag: clients keep it and ask whether it has changed.
+fn discovery_list(catalog: &Catalog, core: bool, headers: &HeaderMap) -> ApiResult<Response> {
     let groups = if core { vec![("", vec!["v1"])] } else { catalog.groups().into_iter().collect() };
     let items: Vec<Value> = groups
         .iter()
@@ -165,10 +177,21 @@ fn discovery_list(catalog: &Catalog, core: bool) -> Response {
         })
         .collect();
     let value = json!({"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {}, "items": items});
-    let mut response = reply::json_value(StatusCode::OK, &value);
-    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(AGGREGATED));
-    response.headers_mut().insert(header::VARY, HeaderValue::from_static("Accept"));
-    response
+    use sha2::Digest as _;
+    let tag: String = sha2::Sha512::digest(value.to_string()).iter().map(|b| format!("{b:02X}")).collect();
+    let tag = HeaderValue::from_str(&format!("\"{tag}\"")).map_err(ApiError::internal)?;
+    let mut response = if headers.get(header::IF_NONE_MATCH) == Some(&tag) {
+        reply::empty(StatusCode::NOT_MODIFIED)
+    } else {
+        let mut response = reply::json_value(StatusCode::OK, &value);
+        response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(AGGREGATED));
+        response
+    };
+    let out = response.headers_mut();
+    out.insert(header::ETAG, tag);
+    out.insert(header::VARY, HeaderValue::from_static("Accept"));
+    out.insert(header::CACHE_CONTROL, HeaderValue::from_static("public"));
+    Ok(response)
 }
 
 fn discovery_version(catalog: &Catalog, group: &str, version: &str) -> Value {

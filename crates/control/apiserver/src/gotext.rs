@@ -71,8 +71,13 @@ pub fn number(number: &Number) -> String {
 pub fn json(value: &Value) -> String {
     let mut sorted = value.clone();
     sorted.sort_all_objects();
+    json_in_order(&sorted)
+}
+
+/// The same with keys as they stand.
+pub fn json_in_order(value: &Value) -> String {
     let mut out = String::new();
-    for c in sorted.to_string().chars() {
+    for c in value.to_string().chars() {
         match c {
             '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => out.push_str(&format!("\\u{:04x}", u32::from(c))),
             c => out.push(c),

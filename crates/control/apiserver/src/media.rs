@@ -70,18 +70,6 @@ impl Accept {
     }
 }
 
-/// One part of an Accept header.
-pub struct Range<'a> {
-    /// Media type without parameters.
-    pub media: &'a str,
-}
-
-/// The parts of an Accept header, in order.
-pub fn ranges(accept: &str) -> Vec<Range<'_>> {
-    let media = |part| str::split(part, ';').next().map(str::trim).filter(|m| !m.is_empty());
-    accept.split(',').take(32).filter_map(media).map(|media| Range { media }).collect()
-}
-
 /// The Accept header as text; of several the first counts.
 pub fn accept_header(headers: &HeaderMap) -> String {
     headers.get(header::ACCEPT).and_then(|v| v.to_str().ok()).unwrap_or_default().to_owned()
@@ -137,6 +125,14 @@ fn clauses(accept: &str) -> Vec<Clause<'_>> {
         }
     }
     out
+}
+
+/// The first of the media types offered that the client likes best; without a wish, the first.
+pub fn prefer<'a>(accept: &str, offered: &[&'a str]) -> Option<&'a str> {
+    if accept.is_empty() {
+        return offered.first().copied();
+    }
+    clauses(accept).iter().find_map(|clause| offered.iter().copied().find(|media| clause.takes(media)))
 }
 
 /// Forms that objects of a resource have beside the usual ones.
@@ -227,19 +223,24 @@ pub fn discovery(accept: &str, aggregates: bool) -> ApiResult<Option<Encoding>> 
     if accept.is_empty() {
         return Ok(Some(Encoding::Json));
     }
-    let wish = |clause: &Clause<'_>| {
+    let clauses = clauses(accept);
+    let in_one = |clause: &Clause<'_>| {
         let of = |key: &str| clause.params.iter().rfind(|(k, _)| *k == key).map_or("", |(_, v)| *v);
-        let wanted = [of("g"), of("v"), of("as")];
-        if aggregates && wanted == ["apidiscovery.k8s.io", "v2", "APIGroupDiscoveryList"] {
-            return clause.takes(Encoding::Json.media()).then_some(None);
-        }
+        let wanted = [of("g"), of("v"), of("as")] == ["apidiscovery.k8s.io", "v2", "APIGroupDiscoveryList"];
+        wanted && clause.takes(Encoding::Json.media())
+    };
+    // Who can take that gets it, whatever it would rather have.
+    if aggregates && clauses.iter().any(in_one) {
+        return Ok(None);
+    }
+    let wish = |clause: &Clause<'_>| {
         let encodings = Encoding::ALL.into_iter().filter(|e| clause.takes(e.media()));
         encodings
             .filter_map(|e| offer(clause, e, Forms::ALL))
             .find(|a| a.shape == Shape::Plain)
             .map(|a| Some(a.encoding))
     };
-    let found = clauses(accept).iter().find_map(wish);
+    let found = clauses.iter().find_map(wish);
     found.ok_or_else(|| ApiError::not_acceptable(&Encoding::ALL.map(Encoding::media).join(", ")))
 }
 
@@ -317,6 +318,9 @@ mod tests {
         assert_eq!(discovery(&format!("{aggregated},application/yaml"), false), Ok(Some(Encoding::Yaml)));
         assert_eq!(routed("application/*", false).unwrap_err().code, 406);
         assert_eq!(routed("text/html, application/json;as=Table;v=v1;g=meta.k8s.io", true), Ok(()));
+        assert_eq!(prefer("*/*", &["a/b", "c/d"]), Some("a/b"));
+        assert_eq!(prefer("c/*, */*;q=0.1", &["a/b", "c/d"]), Some("c/d"));
+        assert_eq!(prefer("e/f", &["a/b"]), None);
         assert_eq!(error_encoding("text/html"), Encoding::Json);
         assert_eq!(error_encoding("application/json;as=Table;g=meta.k8s.io;v=v1, application/yaml"), Encoding::Yaml);
     }

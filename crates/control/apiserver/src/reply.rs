@@ -46,6 +46,13 @@ pub fn plain(code: StatusCode, media: &'static str, bytes: impl Into<Bytes>) -> 
     response
 }
 
+/// Nothing but a code.
+pub fn empty(code: StatusCode) -> Response {
+    let mut response = http::Response::new(full(Bytes::new()));
+    *response.status_mut() = code;
+    response
+}
+
 /// An answer of negotiated form.
 fn negotiated(code: StatusCode, encoding: Encoding, bytes: impl Into<Bytes>) -> Response {
     let mut response = plain(code, encoding.media(), bytes);
@@ -69,7 +76,9 @@ pub fn form(code: StatusCode, value: &Value, encoding: Encoding) -> ApiResult<Re
 pub fn error(error: &ApiError, encoding: Encoding) -> Response {
     let code = StatusCode::from_u16(error.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     if *error == ApiError::unknown_path() {
-        return plain(code, "text/plain; charset=utf-8", format!("{}\n", error.message));
+        let mut response = plain(code, "text/plain; charset=utf-8", format!("{}\n", error.message));
+        response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+        return response;
     }
     let status = error.to_status();
     let mut response = match in_form(&status, encoding) {
@@ -110,7 +119,7 @@ pub fn stored(request: &Request, code: StatusCode, stored: &Stored) -> ApiResult
         Shape::Partial => whole(request, code, &partial(&resource.load(stored.rev, &stored.tail).map_err(damaged)?)),
         Shape::Table(version) => {
             let object = resource.load(stored.rev, &stored.tail).map_err(damaged)?;
-            let row = table::row(resource, object, table::included(request.query.get("includeObject"))?);
+            let row = table::row(resource, object, table::included(request.query.get("includeObject"))?, version);
             let table = json!({"kind": "Table", "apiVersion": format!("meta.k8s.io/{version}"),
                 "metadata": {"resourceVersion": stored.rev.to_string()},
                 "columnDefinitions": table::columns(resource), "rows": [row]});
@@ -256,7 +265,7 @@ pub fn parts(request: &Request, parts: mpsc::Receiver<Result<Bytes, Broken>>) ->
 
 fn mark_compressed(headers: &mut http::HeaderMap) {
     headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
-    headers.insert(header::VARY, HeaderValue::from_static("Accept-Encoding"));
+    headers.append(header::VARY, HeaderValue::from_static("Accept-Encoding"));
 }
 
 /// Compresses part by part.

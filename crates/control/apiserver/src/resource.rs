@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use crate::builtin::{Def, Defs, strategy};
+use crate::builtin::{Def, Defs, canonical, strategy};
 use crate::conversion::Versions;
 use crate::crd::cel::CelRules;
 use crate::crd::schema::Schema;
@@ -159,8 +159,10 @@ impl Resource {
 
     /// The tail to store.
     pub fn tail(&self, mut object: Object) -> bytes::Bytes {
-        if self.group == "events.k8s.io" {
-            strategy::event_from_events_v1(&mut object);
+        match &self.flavor {
+            Flavor::Builtin(_) if self.group == "events.k8s.io" => strategy::event_from_events_v1(&mut object),
+            Flavor::Builtin(def) => canonical::settle(def, &mut object),
+            Flavor::Custom { .. } => {}
         }
         let tail = object::to_tail(object);
         match &self.flavor {

@@ -128,6 +128,17 @@ pub fn split(path: &str) -> Vec<String> {
     path.split('/').filter(|p| !p.is_empty()).take(32).map(|p| unescape(p, false)).collect()
 }
 
+/// Whether a path is one that the server itself answers for, be there something or not; the others are the business of
+/// custom resources and pages, which know no Status for it.
+pub fn is_of_own_group(catalog: &Catalog, path: &str) -> bool {
+    let parts = split(path);
+    match parts.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+        ["api" | "version", ..] => true,
+        ["apis", group, ..] => catalog.all().any(|r| r.group == *group && matches!(r.flavor, Flavor::Builtin(_))),
+        _ => false,
+    }
+}
+
 /// Finds out what a request is about.
 pub fn route(catalog: &Catalog, method: &Method, path: &str, query: &Query) -> ApiResult<Target> {
     let parts = split(path);
@@ -278,5 +289,8 @@ mod tests {
         assert_eq!(target("GET", "/api/v1/pods", ""), Err(404));
         assert_eq!(target("GET", "/api/v1/namespaces/a/secrets/b/status", ""), Err(404));
         assert_eq!(target("GET", "/version", ""), Err(0));
+        let catalog = Registry::new().catalog();
+        assert!(is_of_own_group(&catalog, "/api/v1/pods") && is_of_own_group(&catalog, "/apis/coordination.k8s.io/v9"));
+        assert!(!is_of_own_group(&catalog, "/apis/x.io/v1/pods") && !is_of_own_group(&catalog, "/x"));
     }
 }

@@ -213,7 +213,7 @@ async fn handle(app: &Arc<App>, peer: &Peer, request: http::Request<Incoming>) -
             Err(refused)
         }
     };
-    let mut response = outcome.unwrap_or_else(|error| {
+    let mut response = outcome.map_err(|error| worded(app, error, &path)).unwrap_or_else(|error| {
         let mut response = reply::error(&error, encoding);
         reply::warn(&mut response, &told);
         entry.error = Some(error);
@@ -227,11 +227,19 @@ async fn handle(app: &Arc<App>, peer: &Peer, request: http::Request<Incoming>) -
         audit.write(&entry);
     }
     name_answer(&headers, response.headers_mut());
-    if readable {
+    if method == http::Method::HEAD {
+        *response.body_mut() = reply::full(Bytes::new());
+    } else if readable {
         response = pretty::form(response).await;
     }
     let encoding = headers.get(header::ACCEPT_ENCODING).and_then(|v| v.to_str().ok()).unwrap_or_default();
     reply::compress(response, encoding).await
+}
+
+/// An error in the words of whoever answers for the path.
+fn worded(app: &App, error: ApiError, path: &str) -> ApiError {
+    let own = error == ApiError::unknown_path() && route::is_of_own_group(&app.backend.registry.catalog(), path);
+    if own { ApiError::unknown_resource() } else { error }
 }
 
 /// Header that names a request in logs; a client may choose the name.
@@ -373,16 +381,16 @@ async fn other(app: &App, parts: &[&str], query: &Query, headers: &HeaderMap) ->
             Ok(cached(reply::json_value(StatusCode::OK, &Keys::configuration(&app.address))))
         }
         ["openid", "v1", "jwks"] => {
-            let readable = |m: &str| matches!(m, "*/*" | "application/*" | "application/jwk-set+json");
-            if !accept.trim().is_empty() && !media::ranges(&accept).iter().any(|r| readable(r.media)) {
-                return Err(ApiError::not_acceptable("application/jwk-set+json"));
+            let media = "application/jwk-set+json";
+            if media::prefer(&accept, &[media]).is_none() {
+                return Err(ApiError::not_acceptable(media));
             }
             let set = app.backend.auth.keys.key_set().to_string();
-            Ok(cached(reply::plain(StatusCode::OK, "application/jwk-set+json", set)))
+            Ok(cached(reply::plain(StatusCode::OK, media, set)))
         }
         ["version"] => Ok(reply::json_value(StatusCode::OK, &discovery::version())),
-        ["openapi", rest @ ..] => app.openapi.answer(&app.backend, rest, headers, &accept).await,
-        _ => discovery::answer(&app.backend.registry.catalog(), parts, &accept, &app.address)
+        ["openapi", rest @ ..] => app.openapi.answer(&app.backend, rest, query, headers).await,
+        _ => discovery::answer(&app.backend.registry.catalog(), parts, headers, &app.address)
             .unwrap_or_else(|| Err(ApiError::unknown_path())),
     }
 }

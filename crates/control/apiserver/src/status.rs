@@ -97,6 +97,12 @@ impl ApiError {
         Self::new(StatusCode::NOT_FOUND, "NotFound", "404 page not found")
     }
 
+    /// 404: the server knows the group, but has nothing at this path.
+    pub fn unknown_resource() -> Self {
+        let text = "the server could not find the requested resource";
+        Self::new(StatusCode::NOT_FOUND, "NotFound", text).detailed(Details::default())
+    }
+
     /// 409: a create met an existing object.
     pub fn already_exists(group: &str, resource: &str, name: &str) -> Self {
         let text = format!("{} \"{name}\" already exists", qualified(resource, group));
@@ -412,6 +418,11 @@ impl FieldError {
         detail: impl Into<String>,
     ) -> Self {
         Self { kind, field: field.into(), value: printed(value), detail: detail.into() }
+    }
+
+    /// An error that shows a value of a type in Go: its members stand in the order given.
+    pub fn of_struct(kind: FieldErrorKind, field: impl Into<String>, value: &Value, detail: impl Into<String>) -> Self {
+        Self { kind, field: field.into(), value: gotext::json_in_order(value), detail: detail.into() }
     }
 
     /// A string that is longer than this many bytes; the string itself is not shown.

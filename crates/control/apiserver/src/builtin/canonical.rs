@@ -8,10 +8,21 @@ use crate::object::Object;
 
 /// Brings `object` into the form in which it is stored and served. Doing it twice changes nothing.
 pub fn settle(def: &Def, object: &mut Object) {
+    settle_for(def, object, false);
+}
+
+/// The same for what a client sent: an empty list that is always written stays what it is until it is stored. Who sent it
+/// owns it.
+pub fn settle_sent(def: &Def, object: &mut Object) {
+    settle_for(def, object, true);
+}
+
+fn settle_for(def: &Def, object: &mut Object, sent: bool) {
     for field in &def.fields {
         if let Some(value) = object.get_mut(field.name) {
-            settle_value(&field.ty, value);
-            if field.optional || !is_zero(&field.ty, value) {
+            settle_value(&field.ty, value, sent);
+            let kept = sent && field.always && matches!(value, Value::Array(_));
+            if field.optional || kept || !is_zero(&field.ty, value) {
                 continue;
             }
         }
@@ -63,15 +74,15 @@ fn is_zero(ty: &Type, value: &Value) -> bool {
     }
 }
 
-fn settle_value(ty: &Type, value: &mut Value) {
+fn settle_value(ty: &Type, value: &mut Value, sent: bool) {
     match (ty, &mut *value) {
         (Type::Ref(name), Value::Object(object)) => {
             if let Some(def) = Defs::get().def(name) {
-                settle(def, object);
+                settle_for(def, object, sent);
             }
         }
-        (Type::List(inner), Value::Array(list)) => list.iter_mut().for_each(|v| settle_value(inner, v)),
-        (Type::Map(inner), Value::Object(map)) => map.values_mut().for_each(|v| settle_value(inner, v)),
+        (Type::List(inner), Value::Array(list)) => list.iter_mut().for_each(|v| settle_value(inner, v, sent)),
+        (Type::Map(inner), Value::Object(map)) => map.values_mut().for_each(|v| settle_value(inner, v, sent)),
         (Type::Quantity, Value::String(text)) => {
             if let Some(one) = quantity::canonical(text) {
                 *text = one;

@@ -81,6 +81,12 @@ pub struct Field {
     pub default: Option<&'static str>,
     /// Name of the type in Go, if it is none of Go's own.
     pub go: Option<&'static str>,
+    /// For [`Type::Json`]: name of the definition that schemas refer to.
+    pub refer: Option<&'static str>,
+    /// What schemas allow, for the field or the items of its list; empty if anything.
+    pub choices: Vec<&'static str>,
+    /// Schemas call the zero value a default, though it is left out when written.
+    pub zero: bool,
     /// Text for people.
     pub doc: &'static str,
 }
@@ -94,6 +100,8 @@ pub struct Def {
     pub gvk: Option<(&'static str, &'static str, &'static str)>,
     /// Replaced as a whole when applied.
     pub atomic: bool,
+    /// Names of required fields, in the order of schemas.
+    pub required: Vec<&'static str>,
     /// Fields in order of name.
     pub fields: Vec<Field>,
     /// Text for people.
@@ -148,17 +156,24 @@ fn parse(text: &'static str) -> Defs {
         if let Some(rest) = facts.strip_prefix("def ") {
             let mut words = rest.split_whitespace();
             let name = words.next().unwrap_or_default();
-            let (mut gvk, mut atomic) = (None, false);
+            let (mut gvk, mut atomic, mut required) = (None, false, Vec::new());
             for word in words {
                 atomic |= word == "atomic";
+                if let Some(names) = word.strip_prefix("required=") {
+                    required = names.split(',').collect();
+                }
                 if let Some(word) = word.strip_prefix("gvk=") {
                     let mut parts = word.split('/');
                     gvk = parts.next().zip(parts.next()).zip(parts.next()).map(|((g, v), k)| (g, v, k));
                 }
             }
-            all.push(Def { name, gvk, atomic, fields: Vec::new(), doc: doc.trim() });
+            all.push(Def { name, gvk, atomic, required, fields: Vec::new(), doc: doc.trim() });
         } else if let Some(def) = all.last_mut() {
-            def.fields.push(parse_field(facts, doc.trim()));
+            let field = parse_field(facts, doc.trim());
+            if field.required && !def.required.contains(&field.name) {
+                def.required.push(field.name);
+            }
+            def.fields.push(field);
         }
     }
     let by_name = all.iter().enumerate().map(|(at, def)| (def.name, at)).collect();
@@ -180,6 +195,9 @@ fn parse_field(facts: &'static str, doc: &'static str) -> Field {
         always: false,
         default: None,
         go: None,
+        refer: None,
+        choices: Vec::new(),
+        zero: false,
         doc,
     };
     for word in words {
@@ -188,10 +206,13 @@ fn parse_field(facts: &'static str, doc: &'static str) -> Field {
             Some(("listmap", keys)) => field.list = ListKind::Map(keys),
             Some(("default", value)) => field.default = Some(value),
             Some(("go", name)) => field.go = Some(name),
+            Some(("ref", name)) => field.refer = Some(name),
+            Some(("enum", values)) => field.choices = values.split(',').collect(),
             _ if word == "set" => field.list = ListKind::Set,
             _ if word == "atomic" => field.list = ListKind::Atomic,
             _ if word == "ptr" => field.optional = true,
             _ if word == "always" => field.always = true,
+            _ if word == "zero" => field.zero = true,
             _ => {}
         }
     }

@@ -70,7 +70,8 @@ impl Scale {
     }
 }
 
-fn parts(path: &str) -> Vec<&str> {
+/// The names along a path.
+pub fn parts(path: &str) -> Vec<&str> {
     path.strip_prefix('.').unwrap_or(path).split('.').collect()
 }
 

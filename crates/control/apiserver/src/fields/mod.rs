@@ -14,6 +14,7 @@ mod last_applied;
 pub mod managed;
 mod merge;
 pub mod options;
+pub mod scale;
 mod set;
 mod types;
 mod walk;

@@ -105,7 +105,6 @@ impl Set {
     }
 
     /// Whether a field belongs to the set. The whole object never does.
-    #[cfg(test)]
     pub fn has(&self, path: &[Element]) -> bool {
         match path {
             [] => false,

@@ -1,52 +1,75 @@
 //! OpenAPI: v2 (JSON and protobuf) and v3, built from the table of own kinds and from stored definitions.
 //!
-//! Documents are built when first asked for and kept until what is served changes.
+//! [`paths`] tells what can be asked, [`schemas`] (and [`custom`]) how objects look, [`v2`] and [`v3`] write it down.
+//! Documents are built when first asked for and kept, within bounds, until what they are about changes.
 
+mod custom;
 mod gnostic;
+mod parameters;
 mod paths;
 mod schemas;
+mod serve;
 mod v2;
 mod v3;
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, StatusCode, header};
+use http::{HeaderMap, StatusCode};
 use serde_json::{Value, json};
 
 use crate::media;
 use crate::object;
 use crate::reply::{self, Response};
-use crate::resource::Catalog;
+use crate::resource::{Catalog, Flavor, Resource};
+use crate::route::Query;
 use crate::selectors::Selector;
 use crate::status::{ApiError, ApiResult};
 use crate::verbs::Backend;
 
+const JSON: &str = "application/json";
 const V2_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
 /// What the answer says it is: `@` may not stand in a media type, and Go's parser refuses it.
 const V2_PROTOBUF_ANSWER: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
 
-/// Schemas of custom resources, as stored, by group, version and kind.
-pub type Custom = BTreeMap<(String, String, String), Value>;
+/// Bytes of documents that are kept; what is beyond is built again when it is asked for.
+const KEPT_BYTES: usize = 8 << 20;
 
-/// One finished document.
-#[derive(Clone)]
-struct Document {
-    bytes: Bytes,
+/// What is stored of custom resources, by group, version and kind.
+type Custom = BTreeMap<(String, String, String), custom::Stored>;
+
+/// One document as built last.
+struct Built {
+    /// What it is about: as long as these are served, it holds.
+    about: Vec<Arc<Resource>>,
     tag: String,
+    made: jiff::Timestamp,
+    /// Absent if there was no room.
+    bytes: Option<Bytes>,
 }
 
-#[derive(Default)]
-struct Kept {
-    generation: u64,
-    documents: HashMap<String, Document>,
+impl Built {
+    fn holds(&self, about: &[Arc<Resource>]) -> bool {
+        self.about.len() == about.len() && self.about.iter().zip(about).all(|(a, b)| Arc::ptr_eq(a, b))
+    }
 }
 
 /// Documents as built last.
 #[derive(Default)]
 pub struct Cache {
-    kept: Mutex<Kept>,
+    /// By name. Held while documents are built, so that many who ask wait for one work.
+    built: tokio::sync::Mutex<HashMap<String, Built>>,
+}
+
+/// A document that can be sent.
+pub struct Document {
+    /// Its bytes.
+    pub bytes: Bytes,
+    /// A hash of its JSON form.
+    pub tag: String,
+    /// When it was built.
+    pub made: jiff::Timestamp,
 }
 
 impl Cache {
@@ -55,132 +78,199 @@ impl Cache {
         &self,
         backend: &Backend,
         path: &[&str],
+        query: &Query,
         headers: &HeaderMap,
-        accept: &str,
     ) -> ApiResult<Response> {
         let catalog = backend.registry.catalog();
+        let accept = media::accept_header(headers);
         match path {
             ["v2"] => {
-                let media = v2_media(accept)?;
-                let protobuf = media != "application/json";
-                let key = if protobuf { "v2.pb" } else { "v2.json" };
-                let document = self.document(backend, &catalog, key).await?;
-                Ok(respond(&document, media, headers))
+                let name = match media::prefer(&accept, &[JSON, V2_PROTOBUF, V2_PROTOBUF_ANSWER]) {
+                    None => return Ok(reply::empty(StatusCode::NOT_ACCEPTABLE)),
+                    Some(JSON) => "v2.json",
+                    Some(_) => "v2.pb",
+                };
+                let document = self.document(backend, &catalog, name).await?;
+                let media = if name == "v2.json" { JSON } else { V2_PROTOBUF_ANSWER };
+                Ok(serve::document(&document, media, headers))
             }
-            ["v3"] => Ok(reply::json_value(StatusCode::OK, &self.index(backend, &catalog).await?)),
+            ["v3"] => Ok(serve::index(&self.index(backend, &catalog).await?)),
             ["v3", rest @ ..] => {
-                let gv = rest.join("/");
-                if !group_versions(&catalog).contains_key(&gv) {
-                    return Err(ApiError::unknown_path());
+                let name = rest.join("/");
+                if !names(&catalog).contains_key(&name) {
+                    return Ok(reply::empty(StatusCode::NOT_FOUND));
                 }
-                let document = self.document(backend, &catalog, &gv).await?;
-                Ok(respond(&document, "application/json", headers))
+                if media::prefer(&accept, &[JSON]).is_none() {
+                    return Ok(reply::empty(StatusCode::NOT_ACCEPTABLE));
+                }
+                let document = self.document(backend, &catalog, &name).await?;
+                Ok(serve::hashed(&document, JSON, headers, (query.get("hash"), &url(&name, &document.tag))))
             }
             _ => Err(ApiError::unknown_path()),
         }
     }
 
+    /// All documents of version 3, by name, with addresses that change when they do.
     async fn index(&self, backend: &Backend, catalog: &Arc<Catalog>) -> ApiResult<Value> {
+        let mut built = self.built.lock().await;
+        let names = names(catalog);
+        let holds = |name: &String, about: &Vec<_>| built.get(name).is_some_and(|b| b.holds(about));
+        let missing: Vec<String> = names.iter().filter(|(n, about)| !holds(n, about)).map(|(n, _)| n.clone()).collect();
+        build(&mut built, backend, catalog, missing).await?;
         let mut paths = serde_json::Map::new();
-        for gv in group_versions(catalog).into_keys() {
-            let document = self.document(backend, catalog, &gv).await?;
-            paths.insert(gv.clone(), json!({"serverRelativeURL": format!("/openapi/v3/{gv}?hash={}", document.tag)}));
+        for name in names.into_keys() {
+            let tag = built.get(&name).map_or("", |b| &b.tag);
+            paths.insert(name.clone(), json!({"serverRelativeURL": url(&name, tag)}));
         }
         Ok(json!({"paths": paths}))
     }
 
-    async fn document(&self, backend: &Backend, catalog: &Arc<Catalog>, key: &str) -> ApiResult<Document> {
-        {
-            let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-            if kept.generation != catalog.generation {
-                *kept = Kept { generation: catalog.generation, documents: HashMap::new() };
-            }
-            if let Some(document) = kept.documents.get(key) {
-                return Ok(document.clone());
-            }
+    async fn document(&self, backend: &Backend, catalog: &Arc<Catalog>, name: &str) -> ApiResult<Document> {
+        let mut built = self.built.lock().await;
+        let about = about(catalog, name);
+        let ready = |b: &&Built| b.holds(&about) && b.bytes.is_some();
+        if built.get(name).filter(ready).is_none() {
+            build(&mut built, backend, catalog, vec![name.to_owned()]).await?;
         }
-        let group = group_versions(catalog).get(key).map(|(group, _)| group.clone());
-        let custom = custom_schemas(backend, group.as_deref()).await?;
-        let (what, catalog_of) = (key.to_owned(), Arc::clone(catalog));
-        let bytes = tokio::task::spawn_blocking(move || match what.as_str() {
-            "v2.pb" => gnostic::encode(&v2::document(&catalog_of, custom)),
-            "v2.json" => v2::document(&catalog_of, custom).to_string().into_bytes(),
-            gv => v3::document(&catalog_of, custom, gv).to_string().into_bytes(),
-        })
-        .await
-        .map_err(ApiError::internal)?;
-        let document = Document { tag: tag(&bytes), bytes: bytes.into() };
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        if kept.generation == catalog.generation {
-            kept.documents.insert(key.to_owned(), document.clone());
-        }
-        Ok(document)
+        let found =
+            built.get(name).and_then(|b| Some(Document { bytes: b.bytes.clone()?, tag: b.tag.clone(), made: b.made }));
+        found.ok_or_else(|| ApiError::internal("a document that was built is gone"))
     }
 }
 
-fn v2_media(accept: &str) -> ApiResult<&'static str> {
-    if accept.trim().is_empty() {
-        return Ok("application/json");
-    }
-    for range in media::ranges(accept) {
-        match range.media {
-            "application/json" | "*/*" | "application/*" => return Ok("application/json"),
-            V2_PROTOBUF | V2_PROTOBUF_ANSWER => return Ok(V2_PROTOBUF_ANSWER),
-            _ => {}
-        }
-    }
-    Err(ApiError::not_acceptable("application/json, application/com.github.proto-openapi.spec.v2@v1.0+protobuf"))
+fn url(name: &str, tag: &str) -> String {
+    format!("/openapi/v3/{name}?hash={tag}")
 }
 
-/// `api/v1` or `apis/group/version`, with group and version.
-fn group_versions(catalog: &Catalog) -> BTreeMap<String, (String, String)> {
-    catalog.all().map(|r| (path_of(&r.group, &r.version), (r.group.clone(), r.version.clone()))).collect()
+/// Builds documents. The last one's bytes stay in any case, the others' as far as there is room.
+async fn build(
+    built: &mut HashMap<String, Built>,
+    backend: &Backend,
+    catalog: &Arc<Catalog>,
+    wanted: Vec<String>,
+) -> ApiResult<()> {
+    if wanted.is_empty() {
+        return Ok(());
+    }
+    let abouts: Vec<Vec<Arc<Resource>>> = wanted.iter().map(|name| about(catalog, name)).collect();
+    let is_custom = |r: &&Arc<Resource>| matches!(r.flavor, Flavor::Custom { .. });
+    let groups: Vec<&str> = abouts.iter().flatten().filter(is_custom).map(|r| r.group.as_str()).collect();
+    let custom = if groups.is_empty() { Custom::new() } else { stored(backend, &groups).await? };
+    let catalog_of = Arc::clone(catalog);
+    let made = tokio::task::spawn_blocking(move || {
+        wanted.into_iter().map(|name| (encode(&catalog_of, &custom, &name), name)).collect::<Vec<_>>()
+    });
+    let known = names(catalog);
+    built.retain(|name, _| name.starts_with("v2.") || known.contains_key(name));
+    for (((bytes, tag), name), about) in made.await.map_err(ApiError::internal)?.into_iter().zip(abouts) {
+        let held: usize = built.values().filter_map(|b| b.bytes.as_ref()).map(Bytes::len).sum();
+        if held + bytes.len() > KEPT_BYTES {
+            built.values_mut().for_each(|b| b.bytes = None);
+        }
+        // The same content is the same document: who has it need not fetch it again.
+        let made = built.get(&name).filter(|b| b.tag == tag).map_or_else(jiff::Timestamp::now, |b| b.made);
+        built.insert(name, Built { about, tag, made, bytes: Some(bytes.into()) });
+    }
+    Ok(())
+}
+
+/// The bytes of a document, and the hash of its JSON form.
+fn encode(catalog: &Catalog, custom: &Custom, name: &str) -> (Vec<u8>, String) {
+    match name {
+        "v2.pb" => {
+            let document = v2::document(catalog, custom);
+            let tag = tag(document.to_string().as_bytes());
+            (gnostic::encode(&document), tag)
+        }
+        _ => {
+            let document =
+                if name == "v2.json" { v2::document(catalog, custom) } else { v3::document(catalog, custom, name) };
+            let bytes = document.to_string().into_bytes();
+            let tag = tag(&bytes);
+            (bytes, tag)
+        }
+    }
+}
+
+fn tag(bytes: &[u8]) -> String {
+    use sha2::Digest as _;
+    sha2::Sha512::digest(bytes).iter().map(|b| format!("{b:02X}")).collect()
+}
+
+/// Groups of own kinds, which have a page of their own.
+fn own_groups(catalog: &Catalog) -> Vec<&str> {
+    let mut groups: Vec<&str> =
+        catalog.all().filter(|r| matches!(r.flavor, Flavor::Builtin(_))).map(|r| r.group.as_str()).collect();
+    groups.dedup();
+    groups
+}
+
+/// The documents of version 3 with what they are about: `api/v1`, `apis/GROUP/VERSION`, and those above.
+fn names(catalog: &Catalog) -> BTreeMap<String, Vec<Arc<Resource>>> {
+    let mut out: BTreeMap<String, Vec<Arc<Resource>>> =
+        paths::roots(&own_groups(catalog)).into_iter().map(|(name, _)| (name, Vec::new())).collect();
+    for resource in catalog.all() {
+        out.entry(path_of(&resource.group, &resource.version)).or_default().push(Arc::clone(resource));
+    }
+    out
+}
+
+fn about(catalog: &Catalog, name: &str) -> Vec<Arc<Resource>> {
+    match name {
+        "v2.json" | "v2.pb" => catalog.all().cloned().collect(),
+        _ => catalog.all().filter(|r| path_of(&r.group, &r.version) == name).cloned().collect(),
+    }
 }
 
 fn path_of(group: &str, version: &str) -> String {
     if group.is_empty() { format!("api/{version}") } else { format!("apis/{group}/{version}") }
 }
 
-fn tag(bytes: &[u8]) -> String {
-    use sha2::Digest as _;
-    sha2::Sha256::digest(bytes).iter().map(|b| format!("{b:02X}")).collect()
+/// How clients may show who they are.
+fn security() -> Value {
+    let text = "A token in the header Authorization, after the word Bearer.";
+    json!({"BearerToken": {"type": "apiKey", "in": "header", "name": "authorization", "description": text}})
 }
 
-fn respond(document: &Document, media: &'static str, headers: &HeaderMap) -> Response {
-    let tag = format!("\"{}\"", document.tag);
-    let known = headers.get(header::IF_NONE_MATCH).and_then(|v| v.to_str().ok()) == Some(tag.as_str());
-    let mut response = if known {
-        reply::plain(StatusCode::NOT_MODIFIED, media, Bytes::new())
-    } else {
-        reply::plain(StatusCode::OK, media, document.bytes.clone())
-    };
-    if let Ok(value) = HeaderValue::from_str(&tag) {
-        response.headers_mut().insert(header::ETAG, value);
+/// Tells an operation's action and kind.
+fn tell_kind(out: &mut Value, of: &paths::Operation) {
+    if let Some((action, [group, version, kind])) = &of.about {
+        out["x-kubernetes-action"] = json!(action);
+        out["x-kubernetes-group-version-kind"] = json!({"group": group, "version": version, "kind": kind});
     }
-    response.headers_mut().insert(header::VARY, HeaderValue::from_static("Accept"));
-    response
 }
 
-/// The stored schemas of a group's definitions, or of all.
-pub async fn custom_schemas(backend: &Backend, group: Option<&str>) -> ApiResult<Custom> {
+/// The stored schema of a custom resource.
+pub async fn custom_schema(backend: &Backend, group: &str, version: &str, kind: &str) -> ApiResult<Option<Value>> {
+    let key = (group.to_owned(), version.to_owned(), kind.to_owned());
+    Ok(stored(backend, &[group]).await?.remove(&key).and_then(|known| known.schema))
+}
+
+/// What is stored of the custom resources of these groups.
+async fn stored(backend: &Backend, groups: &[&str]) -> ApiResult<Custom> {
     let catalog = backend.registry.catalog();
     let crds =
         catalog.find("apiextensions.k8s.io", "v1", "customresourcedefinitions").ok_or_else(ApiError::unknown_path)?;
     let mut out = Custom::new();
     for row in backend.select(crds, "", &Selector::default()).await?.1 {
         let own = row.name.split_once('.').map_or("", |(_, group)| group);
-        if group.is_some_and(|wanted| wanted != own) {
+        if !groups.contains(&own) {
             continue;
         }
         let Ok(crd) = object::from_tail("", "", row.rev, &row.body) else { continue };
         let spec = crd.get("spec").cloned().unwrap_or_default();
-        let text = |pointer: &str| spec.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
-        let (group, kind) = (text("/group"), text("/names/kind"));
+        let text =
+            |at: &Value, pointer: &str| at.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let preserves = spec.get("preserveUnknownFields") == Some(&Value::Bool(true));
         for version in spec.get("versions").and_then(Value::as_array).into_iter().flatten() {
-            let name = version.get("name").and_then(Value::as_str).unwrap_or_default().to_owned();
-            if let Some(schema) = version.pointer("/schema/openAPIV3Schema") {
-                out.insert((group.clone(), name, kind.clone()), schema.clone());
-            }
+            let fields = version.get("selectableFields").and_then(Value::as_array).into_iter().flatten();
+            let path = |field: &Value| text(field, "/jsonPath").trim_start_matches('.').to_owned();
+            let known = custom::Stored {
+                schema: version.pointer("/schema/openAPIV3Schema").cloned(),
+                preserves,
+                selectable: fields.map(path).collect(),
+            };
+            out.insert((text(&spec, "/group"), text(version, "/name"), text(&spec, "/names/kind")), known);
         }
     }
     Ok(out)

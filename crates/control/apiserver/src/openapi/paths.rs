@@ -1,139 +1,479 @@
-//! Operations of resources. Clients look here for what a PATCH understands (`dryRun`, `fieldValidation`).
+//! What can be asked at which path, in no version's form yet: [`super::v2`] and [`super::v3`] write it down.
 
-use serde_json::{Map, Value, json};
-
-use super::{path_of, schemas};
+use super::parameters::{self, Parameter};
+use super::schemas;
+use crate::discovery;
 use crate::resource::{Flavor, Resource};
 
-/// How v2 and v3 write the same things.
-pub struct Style {
-    /// A query or path parameter of a type.
-    pub parameter: fn(&str, &str, &str) -> Value,
-    /// Puts the body's schema into an operation, for these media types.
-    pub body: fn(&mut Value, Value, &[&str]),
-    /// The answer with a schema.
-    pub answer: fn(Value) -> Value,
-    /// A reference.
-    pub refer: schemas::Refer,
+/// What the answer of a status code is called.
+type Answer = (u16, &'static str);
+
+const OK: Answer = (200, "OK");
+const CREATED: Answer = (201, "Created");
+const ACCEPTED: Answer = (202, "Accepted");
+/// Every operation may be answered so.
+pub const UNAUTHORIZED: Answer = (401, "Unauthorized");
+
+const STATUS: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.Status";
+const DELETE_OPTIONS: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions";
+const PATCH: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.Patch";
+const WATCH_EVENT: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.WatchEvent";
+const SCALE: &str = "io.k8s.api.autoscaling.v1.Scale";
+
+const ANY: &[&str] = &["*/*"];
+const JSON: &[&str] = &["application/json"];
+const TEXTS: &[&str] = &["application/json", "application/yaml"];
+const ALL: &[&str] = &["application/json", "application/yaml", "application/vnd.kubernetes.protobuf"];
+const STREAMS: &[&str] = &[
+    "application/json",
+    "application/yaml",
+    "application/vnd.kubernetes.protobuf",
+    "application/json;stream=watch",
+    "application/vnd.kubernetes.protobuf;stream=watch",
+];
+const PATCHES: &[&str] =
+    &["application/json-patch+json", "application/merge-patch+json", "application/apply-patch+yaml"];
+const ALL_PATCHES: &[&str] = &[
+    "application/json-patch+json",
+    "application/merge-patch+json",
+    "application/strategic-merge-patch+json",
+    "application/apply-patch+yaml",
+];
+
+/// A request body.
+pub struct Input {
+    /// Name of its definition.
+    pub definition: String,
+    /// Must be there.
+    pub required: bool,
+}
+
+/// One method of a path.
+pub struct Operation {
+    /// In lower case.
+    pub method: &'static str,
+    /// Unique name.
+    pub id: String,
+    /// Group and version, joined.
+    pub tag: String,
+    /// Text for people.
+    pub text: String,
+    /// Name of the action, and group, version and kind of what it is about.
+    pub about: Option<(&'static str, [String; 3])>,
+    /// Parameters that not all operations of the path have.
+    pub parameters: Vec<Parameter>,
+    /// What the body holds.
+    pub input: Option<Input>,
+    /// Media types of the body.
+    pub consumes: &'static [&'static str],
+    /// Media types of the answer.
+    pub produces: &'static [&'static str],
+    /// Codes of success.
+    pub answers: &'static [Answer],
+    /// Name of the answer's definition; text if there is none.
+    pub output: Option<String>,
+}
+
+/// A path with what can be asked there.
+pub struct Item {
+    /// The path, with names in braces.
+    pub path: String,
+    /// Parameters that all operations have.
+    pub parameters: Vec<Parameter>,
+    /// One for each method.
+    pub operations: Vec<Operation>,
+}
+
+impl Item {
+    /// Puts apart the parameters that all operations have, and all in order.
+    fn new(path: String, mut operations: Vec<Operation>) -> Self {
+        let first: Vec<Parameter> = operations.first().map(|o| o.parameters.clone()).unwrap_or_default();
+        let everywhere = |p: &Parameter| operations.iter().all(|o| o.parameters.iter().any(|q| q.same(p)));
+        let mut parameters: Vec<Parameter> = first.into_iter().filter(everywhere).collect();
+        parameters.sort_by_key(|p| p.name);
+        for operation in &mut operations {
+            operation.parameters.retain(|p| !parameters.iter().any(|q| q.same(p)));
+            operation.parameters.sort_by_key(|p| p.name);
+        }
+        Self { path, parameters, operations }
+    }
+}
+
+/// A request that tells what is served: path, name of its id after `get`, text, definition of the answer.
+fn plain(path: &str, id: &str, text: &str, output: Option<&str>, media: &'static [&'static str]) -> Item {
+    let (prefix, tag) = id_and_tag(path);
+    let operation = Operation {
+        method: "get",
+        id: format!("get{prefix}{id}"),
+        tag,
+        text: text.to_owned(),
+        about: None,
+        parameters: Vec::new(),
+        input: None,
+        consumes: if output.is_some() { media } else { &[] },
+        produces: media,
+        answers: &[OK],
+        output: output.map(str::to_owned),
+    };
+    Item::new(path.to_owned(), vec![operation])
+}
+
+fn meta(kind: &str) -> String {
+    format!("io.k8s.apimachinery.pkg.apis.meta.v1.{kind}")
+}
+
+/// What is asked to find out what there is: everything outside of groups and versions. With names of the documents.
+pub fn roots(groups: &[&str]) -> Vec<(String, Item)> {
+    let text = "Says which versions and groups there are.";
+    let mut out = vec![
+        plain("/api/", "APIVersions", text, Some(&meta("APIVersions")), ALL),
+        plain("/apis/", "APIVersions", text, Some(&meta("APIGroupList")), ALL),
+        plain(
+            "/version/",
+            "CodeVersion",
+            "Says which version the server is.",
+            Some("io.k8s.apimachinery.pkg.version.Info"),
+            JSON,
+        ),
+        plain(
+            "/.well-known/openid-configuration/",
+            "ServiceAccountIssuerOpenIDConfiguration",
+            "Where tokens of service accounts come from, in the form of OpenID discovery.",
+            None,
+            JSON,
+        ),
+        plain(
+            "/openid/v1/jwks/",
+            "ServiceAccountIssuerOpenIDKeyset",
+            "The public keys that tokens of service accounts are signed with.",
+            None,
+            &["application/jwk-set+json"],
+        ),
+    ];
+    let text = "Says which versions the group has.";
+    let own = |group: &&&str| !group.is_empty();
+    out.extend(
+        groups
+            .iter()
+            .filter(own)
+            .map(|g| plain(&format!("/apis/{g}/"), "APIGroup", text, Some(&meta("APIGroup")), ALL)),
+    );
+    out.into_iter().map(|item| (item.path.trim_matches('/').to_owned(), item)).collect()
+}
+
+/// What tells the resources of a group and version of own kinds, at this path.
+pub fn version_root(path: &str) -> Item {
+    plain(path, "APIResources", "Says which resources there are.", Some(&meta("APIResourceList")), ALL)
+}
+
+/// Group and version in an operation's id, and as a tag.
+fn id_and_tag(path: &str) -> (String, String) {
+    let mut parts: Vec<&str> = path.trim_matches('/').split('/').collect();
+    if parts.first() == Some(&"api") {
+        parts.splice(0..1, ["apis", "core"]);
+    }
+    match parts.as_slice() {
+        ["apis", group, rest @ ..] => {
+            let group = group.strip_suffix(".k8s.io").unwrap_or(group);
+            let version = rest.first();
+            let id = word(group, true) + &version.map(|v| word(v, true)).unwrap_or_default();
+            let tag = word(group, false) + &version.map(|v| format!("_{}", word(v, false))).unwrap_or_default();
+            (id, tag)
+        }
+        [first, ..] => (String::new(), word(first, false)),
+        [] => (String::new(), String::new()),
+    }
+}
+
+/// Letters and digits alone, with a capital where something was left out.
+fn word(text: &str, capital: bool) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut capital = capital;
+    for (at, letter) in text.char_indices() {
+        if letter.is_alphabetic() || letter == '_' || at > 0 && letter.is_numeric() {
+            if std::mem::take(&mut capital) {
+                out.extend(letter.to_uppercase());
+            } else {
+                out.push(letter);
+            }
+        } else {
+            capital = true;
+        }
+    }
+    out
+}
+
+/// The operations of a resource, or of one of its subresources.
+struct Maker<'a> {
+    resource: &'a Resource,
+    custom: bool,
+    /// Empty, or a subresource.
+    sub: &'static str,
+    /// Definition of what is read and written.
+    definition: String,
+    /// Path of the group and version.
+    base: &'a str,
 }
 
 /// The paths of a resource.
-pub fn of(resource: &Resource, style: &Style) -> Vec<(String, Value)> {
-    let base = format!("/{}", path_of(&resource.group, &resource.version));
-    let scoped = if resource.namespaced { format!("{base}/namespaces/{{namespace}}") } else { base.clone() };
-    let plural = &resource.plural;
+pub fn of(resource: &Resource, base: &str) -> Vec<Item> {
+    let maker = |sub: &'static str| Maker {
+        resource,
+        custom: matches!(resource.flavor, Flavor::Custom { .. }),
+        sub,
+        definition: match sub {
+            "scale" => SCALE.to_owned(),
+            "token" => "io.k8s.api.authentication.v1.TokenRequest".to_owned(),
+            _ => schemas::name_of(resource),
+        },
+        base,
+    };
+    let own = maker("");
     if resource.is_review() {
-        let made =
-            json!({"post": operation(resource, style, "post", ""), "parameters": parameters(resource, style, false)});
-        return vec![(format!("{scoped}/{plural}"), made)];
+        return vec![Item::new(own.collection(), vec![own.operation("create", false)])];
     }
-    let mut out = vec![
-        (format!("{scoped}/{plural}"), collection(resource, style)),
-        (format!("{scoped}/{plural}/{{name}}"), item(resource, style, false)),
-    ];
+    let mut out = Vec::new();
     if resource.namespaced {
-        let mut all = Map::new();
-        all.insert("get".into(), operation(resource, style, "list", "AllNamespaces"));
-        out.push((format!("{base}/{plural}"), Value::Object(all)));
+        out.push(Item::new(format!("{base}/{}", resource.plural), vec![own.operation("list", true)]));
     }
-    if resource.status {
-        out.push((format!("{scoped}/{plural}/{{name}}/status"), item(resource, style, true)));
+    let whole = |verbs: &[&'static str]| verbs.iter().map(|v| own.operation(v, false)).collect();
+    let collection: &[&'static str] =
+        if resource.is("", "namespaces") { &["list", "create"] } else { &["list", "create", "deletecollection"] };
+    out.push(Item::new(own.collection(), whole(collection)));
+    out.push(Item::new(own.item(), whole(&["get", "update", "patch", "delete"])));
+    for sub in discovery::subresources(resource) {
+        let maker = maker(sub);
+        let verbs: &[&'static str] = match sub {
+            "token" => &["create"],
+            "finalize" => &["update"],
+            _ => &["get", "update", "patch"],
+        };
+        out.push(Item::new(maker.item(), verbs.iter().map(|v| maker.operation(v, false)).collect()));
+    }
+    if !own.custom {
+        out.extend(own.watches());
     }
     out
 }
 
-fn parameters(resource: &Resource, style: &Style, named: bool) -> Value {
-    let mut list = Vec::new();
-    if named {
-        list.push((style.parameter)("name", "path", "string"));
+impl Maker<'_> {
+    fn scoped(&self) -> &'static str {
+        if self.resource.namespaced { "/namespaces/{namespace}" } else { "" }
     }
-    if resource.namespaced {
-        list.push((style.parameter)("namespace", "path", "string"));
+
+    fn collection(&self) -> String {
+        format!("{}{}/{}", self.base, self.scoped(), self.resource.plural)
     }
-    Value::Array(list)
-}
 
-fn collection(resource: &Resource, style: &Style) -> Value {
-    json!({"get": operation(resource, style, "list", ""), "post": operation(resource, style, "post", ""),
-        "delete": operation(resource, style, "deletecollection", ""), "parameters": parameters(resource, style, false)})
-}
-
-fn item(resource: &Resource, style: &Style, status: bool) -> Value {
-    let suffix = if status { "Status" } else { "" };
-    let mut out = json!({"get": operation(resource, style, "get", suffix), "put": operation(resource, style, "put", suffix),
-        "patch": operation(resource, style, "patch", suffix), "parameters": parameters(resource, style, true)});
-    if !status {
-        out["delete"] = operation(resource, style, "delete", suffix);
+    fn item(&self) -> String {
+        let sub = if self.sub.is_empty() { String::new() } else { format!("/{}", self.sub) };
+        format!("{}/{{name}}{sub}", self.collection())
     }
-    out
-}
 
-fn operation(resource: &Resource, style: &Style, action: &str, suffix: &str) -> Value {
-    let name = schemas::name_of(resource);
-    let verb = match action {
-        "get" => "read",
-        "post" => "create",
-        "put" => "replace",
-        "deletecollection" => "deleteCollection",
-        other => other,
-    };
-    let scope = if resource.namespaced && suffix != "AllNamespaces" { "Namespaced" } else { "" };
-    let id = format!("{verb}{}{scope}{}{suffix}", id_of(resource), resource.kind);
-    let answered = match action {
-        "list" => (style.refer)(&format!("{name}List"), ""),
-        "delete" | "deletecollection" => (style.refer)("io.k8s.apimachinery.pkg.apis.meta.v1.Status", ""),
-        _ => (style.refer)(&name, ""),
-    };
-    let queries: &[(&str, &str)] = match action {
-        "list" => &[
-            ("allowWatchBookmarks", "boolean"),
-            ("continue", "string"),
-            ("fieldSelector", "string"),
-            ("labelSelector", "string"),
-            ("limit", "integer"),
-            ("resourceVersion", "string"),
-            ("resourceVersionMatch", "string"),
-            ("sendInitialEvents", "boolean"),
-            ("timeoutSeconds", "integer"),
-            ("watch", "boolean"),
-        ],
-        "get" => &[],
-        "patch" => {
-            &[("dryRun", "string"), ("fieldManager", "string"), ("fieldValidation", "string"), ("force", "boolean")]
+    /// Watches by path: the form from before there was a parameter for it.
+    fn watches(&self) -> Vec<Item> {
+        let (scoped, plural) = (self.scoped(), &self.resource.plural);
+        let at = |path: String, operation| Item::new(format!("{}/watch{path}", self.base), vec![operation]);
+        let mut out = vec![
+            at(format!("{scoped}/{plural}"), self.operation("watchlist", false)),
+            at(format!("{scoped}/{plural}/{{name}}"), self.operation("watch", false)),
+        ];
+        if self.resource.namespaced {
+            out.push(at(format!("/{plural}"), self.operation("watchlist", true)));
         }
-        "post" | "put" => &[("dryRun", "string"), ("fieldManager", "string"), ("fieldValidation", "string")],
-        "delete" => &[("dryRun", "string"), ("gracePeriodSeconds", "integer"), ("propagationPolicy", "string")],
-        _ => &[("dryRun", "string"), ("fieldSelector", "string"), ("labelSelector", "string")],
-    };
-    let list: Vec<Value> = queries.iter().map(|(n, t)| (style.parameter)(n, "query", t)).collect();
-    let mut out = json!({"operationId": id, "description": format!("{verb} {}", resource.kind), "parameters": list,
-        "responses": {"200": (style.answer)(answered)}, "x-kubernetes-action": action,
-        "x-kubernetes-group-version-kind": {"group": resource.group, "version": resource.version, "kind": resource.kind}});
-    match action {
-        "post" | "put" => (style.body)(&mut out, (style.refer)(&name, ""), &["application/json", "application/yaml"]),
-        "patch" => {
-            let mut media = vec!["application/json-patch+json", "application/merge-patch+json"];
-            if matches!(resource.flavor, Flavor::Builtin(_)) {
-                media.push("application/strategic-merge-patch+json");
+        out
+    }
+
+    /// One operation; `everywhere` in all namespaces.
+    fn operation(&self, verb: &'static str, everywhere: bool) -> Operation {
+        let facts = self.facts(verb);
+        let (prefix, tag) = id_and_tag(&format!("{}/", self.base));
+        let scope = if self.resource.namespaced && !everywhere { "Namespaced" } else { "" };
+        let kind = &self.resource.kind;
+        let (sub, all) = (word(self.sub, true), if everywhere { "ForAllNamespaces" } else { "" });
+        let rest = format!("{}{scope}{kind}{sub}{}{all}", facts.before, facts.after);
+        let about = match self.sub {
+            "token" => ["authentication.k8s.io", "v1", "TokenRequest"].map(str::to_owned),
+            // A custom resource's scale is told as its own kind.
+            _ => [self.resource.group.clone(), self.resource.version.clone(), kind.clone()],
+        };
+        let of = if self.sub.is_empty() { String::new() } else { format!("the {} of ", self.sub) };
+        Operation {
+            method: facts.method,
+            id: format!("{}{prefix}{}", facts.verb, word(&rest, true)),
+            tag,
+            text: format!("{} {of}{kind}.", facts.text),
+            about: Some((facts.action, about)),
+            parameters: self.parameters(verb, &facts, everywhere),
+            input: facts.input,
+            consumes: self.consumes(verb),
+            produces: match verb {
+                _ if self.custom => TEXTS,
+                "list" | "watch" | "watchlist" => STREAMS,
+                _ => ALL,
+            },
+            answers: facts.answers,
+            output: Some(facts.output),
+        }
+    }
+
+    fn consumes(&self, verb: &str) -> &'static [&'static str] {
+        match (verb, self.custom) {
+            ("patch", true) => PATCHES,
+            ("patch", false) => ALL_PATCHES,
+            (_, true) => TEXTS,
+            (_, false) => ANY,
+        }
+    }
+
+    fn parameters(&self, verb: &str, facts: &Facts, everywhere: bool) -> Vec<Parameter> {
+        let mut out = [parameters::EVERYWHERE, facts.parameters].concat();
+        if verb == "deletecollection" && !self.custom {
+            out.extend_from_slice(parameters::DELETE);
+        }
+        if self.resource.namespaced && !everywhere {
+            out.extend_from_slice(parameters::NAMESPACED);
+        }
+        let named = !matches!(verb, "list" | "create" | "deletecollection" | "watchlist") || !self.sub.is_empty();
+        if named {
+            out.push(parameters::name_of(&self.resource.kind));
+        }
+        out
+    }
+
+    fn facts(&self, verb: &'static str) -> Facts {
+        let own = || self.definition.clone();
+        let body = |definition: &str, required| Some(Input { definition: definition.to_owned(), required });
+        let base = Facts {
+            method: "get",
+            verb,
+            before: "",
+            after: "",
+            action: verb,
+            text: "",
+            parameters: &[],
+            input: None,
+            answers: &[OK],
+            output: own(),
+        };
+        let list = || schemas::list_name_of(self.resource);
+        match verb {
+            "get" => {
+                let parameters = if self.custom { parameters::GET } else { &[] };
+                Facts { verb: "read", text: "Reads", parameters, ..base }
             }
-            media.push("application/apply-patch+yaml");
-            (style.body)(&mut out, json!({"type": "object"}), &media);
+            "list" if self.custom => Facts { text: "Lists", parameters: parameters::LIST, output: list(), ..base },
+            "list" => Facts { text: "Lists or watches", parameters: parameters::LIST, output: list(), ..base },
+            "watchlist" => {
+                let (verb, text) = ("watch", "Deprecated, use the parameter of a list. Watches");
+                let output = WATCH_EVENT.to_owned();
+                Facts { verb, after: "List", text, parameters: parameters::LIST, output, ..base }
+            }
+            "watch" => {
+                let text = "Deprecated, use a list with its parameter and a field selector. Watches one";
+                Facts { text, parameters: parameters::LIST, output: WATCH_EVENT.to_owned(), ..base }
+            }
+            "create" => Facts {
+                method: "post",
+                action: "post",
+                text: "Creates",
+                parameters: parameters::WRITE,
+                input: body(&self.definition, true),
+                answers: &[OK, CREATED, ACCEPTED],
+                ..base
+            },
+            "update" => Facts {
+                method: "put",
+                verb: "replace",
+                action: "put",
+                text: "Replaces",
+                parameters: parameters::WRITE,
+                input: body(&self.definition, true),
+                answers: &[OK, CREATED],
+                ..base
+            },
+            "patch" => Facts {
+                method: "patch",
+                text: "Changes a part of",
+                parameters: parameters::PATCH,
+                input: body(PATCH, true),
+                answers: if self.custom { &[OK] } else { &[OK, CREATED] },
+                ..base
+            },
+            "deletecollection" => Facts {
+                method: "delete",
+                verb: "delete",
+                before: "Collection",
+                text: "Deletes all that are selected of",
+                parameters: if self.custom { parameters::LIST } else { parameters::SELECT },
+                input: if self.custom { None } else { body(DELETE_OPTIONS, false) },
+                output: STATUS.to_owned(),
+                ..base
+            },
+            _ => Facts {
+                method: "delete",
+                text: "Deletes",
+                parameters: parameters::DELETE,
+                input: body(DELETE_OPTIONS, false),
+                answers: &[OK, ACCEPTED],
+                output: if self.returns_deleted() { own() } else { STATUS.to_owned() },
+                ..base
+            },
         }
-        "delete" | "deletecollection" => {
-            let options = (style.refer)("io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions", "");
-            (style.body)(&mut out, options, &["application/json"]);
-        }
-        _ => {}
     }
-    out
+
+    /// Whether a deletion is answered with the object instead of a Status.
+    fn returns_deleted(&self) -> bool {
+        self.resource.is("", "services") || self.resource.is("", "serviceaccounts")
+    }
 }
 
-/// Group and version as part of an operation's id.
-fn id_of(resource: &Resource) -> String {
-    let group = if resource.group.is_empty() { "core" } else { &resource.group };
-    let capital = |word: &str| {
-        let mut chars = word.chars();
-        chars.next().map(|c| c.to_uppercase().collect::<String>() + chars.as_str()).unwrap_or_default()
-    };
-    group.split('.').chain([resource.version.as_str()]).map(capital).collect()
+/// What tells the operations of one verb.
+struct Facts {
+    method: &'static str,
+    /// Begin of the id.
+    verb: &'static str,
+    /// In the id before the kind.
+    before: &'static str,
+    /// In the id after the kind.
+    after: &'static str,
+    action: &'static str,
+    text: &'static str,
+    parameters: &'static [Parameter],
+    input: Option<Input>,
+    answers: &'static [Answer],
+    output: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_made_of_paths() {
+        let made = |path: &str| id_and_tag(path);
+        let pair = |a: &str, b: &str| (a.to_owned(), b.to_owned());
+        assert_eq!(made("/api/v1/"), pair("CoreV1", "core_v1"));
+        assert_eq!(made("/apis/"), pair("", "apis"));
+        assert_eq!(made("/apis/rbac.authorization.k8s.io/v1"), pair("RbacAuthorizationV1", "rbacAuthorization_v1"));
+        assert_eq!(made("/apis/metal3.io/v1alpha1"), pair("Metal3IoV1alpha1", "metal3Io_v1alpha1"));
+        assert_eq!(made("/.well-known/openid-configuration/"), pair("", "WellKnown"));
+    }
+
+    #[test]
+    fn parameters_of_all_operations_stand_at_the_path() {
+        let catalog = crate::resource::Registry::new().catalog();
+        let leases = catalog.find("coordination.k8s.io", "v1", "leases").unwrap();
+        let items = of(leases, "/apis/coordination.k8s.io/v1");
+        let names = |list: &[Parameter]| list.iter().map(|p| p.name).collect::<Vec<_>>();
+        let one = items.iter().find(|i| i.path.ends_with("v1/namespaces/{namespace}/leases/{name}")).unwrap();
+        assert_eq!(names(&one.parameters), ["name", "namespace", "pretty"]);
+        let patch = one.operations.iter().find(|o| o.method == "patch").unwrap();
+        assert_eq!(names(&patch.parameters), ["dryRun", "fieldManager", "fieldValidation", "force"]);
+        assert_eq!(patch.id, "patchCoordinationV1NamespacedLease");
+        let ids: Vec<&str> = items.iter().flat_map(|i| &i.operations).map(|o| o.id.as_str()).collect();
+        assert!(ids.contains(&"deleteCoordinationV1CollectionNamespacedLease"), "{ids:?}");
+        assert!(ids.contains(&"watchCoordinationV1LeaseListForAllNamespaces"), "{ids:?}");
+        assert!(ids.contains(&"listCoordinationV1LeaseForAllNamespaces"), "{ids:?}");
+    }
 }

@@ -1,106 +1,234 @@
-//! Definitions of kinds as OpenAPI schemas. References are written for v2 or v3 by a function given.
+//! Definitions as schemas of OpenAPI 3.0: of own kinds from their table, of custom ones from what was stored. What 2.0
+//! says otherwise, [`super::v2`] changes.
+
+use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
 
-use super::Custom;
+use super::{Custom, custom};
 use crate::builtin::{Def, Defs, Field, ListKind, Type};
 use crate::resource::{Catalog, Flavor, Resource};
 
-/// Makes a reference to a definition of this name, with a text.
-pub type Refer = fn(&str, &str) -> Value;
+/// What every reference begins with.
+pub const PREFIX: &str = "#/components/schemas/";
 
+/// Object metadata.
 pub const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
-pub const LIST_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta";
+const LIST_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta";
+const TIME: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.Time";
+const MICRO_TIME: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.MicroTime";
+const QUANTITY: &str = "io.k8s.apimachinery.pkg.api.resource.Quantity";
+const INT_OR_STRING: &str = "io.k8s.apimachinery.pkg.util.intstr.IntOrString";
+const DELETE_OPTIONS: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions";
+const WATCH_EVENT: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.WatchEvent";
 
-const API_VERSION: &str = "APIVersion defines the versioned schema of this representation of an object.";
-const KIND: &str = "Kind is a string value representing the REST resource this object represents.";
+/// Text of every `apiVersion`.
+pub const API_VERSION: &str = "Version of this representation.";
+/// Text of every `kind`.
+pub const KIND: &str = "Kind of this representation.";
+/// Text of every object's `metadata`.
+pub const METADATA: &str = "Object metadata.";
+
+/// Groups and versions, those of kube-apiserver, in whose names DeleteOptions and watch events may come.
+const COMMON: &str = "v1 admission.k8s.io/v1 admission.k8s.io/v1beta1 admissionregistration.k8s.io/v1 \
+    admissionregistration.k8s.io/v1alpha1 admissionregistration.k8s.io/v1beta1 apiextensions.k8s.io/v1 \
+    apiextensions.k8s.io/v1beta1 apiregistration.k8s.io/v1 apiregistration.k8s.io/v1beta1 apps/v1 apps/v1beta1 \
+    apps/v1beta2 authentication.k8s.io/v1 authentication.k8s.io/v1alpha1 authentication.k8s.io/v1beta1 \
+    authorization.k8s.io/v1 authorization.k8s.io/v1beta1 autoscaling/v1 autoscaling/v2 autoscaling/v2beta1 \
+    autoscaling/v2beta2 batch/v1 batch/v1beta1 certificates.k8s.io/v1 certificates.k8s.io/v1alpha1 \
+    certificates.k8s.io/v1beta1 coordination.k8s.io/v1 coordination.k8s.io/v1alpha2 coordination.k8s.io/v1beta1 \
+    discovery.k8s.io/v1 discovery.k8s.io/v1beta1 events.k8s.io/v1 events.k8s.io/v1beta1 extensions/v1beta1 \
+    flowcontrol.apiserver.k8s.io/v1 flowcontrol.apiserver.k8s.io/v1beta1 flowcontrol.apiserver.k8s.io/v1beta2 \
+    flowcontrol.apiserver.k8s.io/v1beta3 imagepolicy.k8s.io/v1alpha1 internal.apiserver.k8s.io/v1alpha1 \
+    networking.k8s.io/v1 networking.k8s.io/v1beta1 node.k8s.io/v1 node.k8s.io/v1alpha1 node.k8s.io/v1beta1 policy/v1 \
+    policy/v1beta1 rbac.authorization.k8s.io/v1 rbac.authorization.k8s.io/v1alpha1 rbac.authorization.k8s.io/v1beta1 \
+    resource.k8s.io/v1 resource.k8s.io/v1alpha3 resource.k8s.io/v1beta1 resource.k8s.io/v1beta2 scheduling.k8s.io/v1 \
+    scheduling.k8s.io/v1alpha1 scheduling.k8s.io/v1beta1 storage.k8s.io/v1 storage.k8s.io/v1alpha1 \
+    storage.k8s.io/v1beta1 storagemigration.k8s.io/v1alpha1";
+
+/// Those of them that documents of custom resources leave out.
+const NOT_OF_CUSTOM: [&str; 4] =
+    ["admission.k8s.io", "apiextensions.k8s.io", "apiregistration.k8s.io", "imagepolicy.k8s.io"];
 
 /// Name of a resource's definition.
 pub fn name_of(resource: &Resource) -> String {
     match &resource.flavor {
         Flavor::Builtin(def) => def.name.to_owned(),
-        Flavor::Custom { .. } => {
-            let mut parts: Vec<&str> = resource.group.split('.').collect();
-            parts.reverse();
-            format!("{}.{}.{}", parts.join("."), resource.version, resource.kind)
-        }
+        Flavor::Custom { .. } => custom_name(resource, &resource.kind),
     }
 }
 
-/// All definitions that the resources which `wanted` names need.
+/// Name of the definition of a resource's list.
+pub fn list_name_of(resource: &Resource) -> String {
+    match &resource.flavor {
+        Flavor::Builtin(def) => format!("{}List", def.name),
+        Flavor::Custom { .. } => custom_name(resource, &resource.list_kind),
+    }
+}
+
+/// Such as `io.example.v1.Thing`.
+fn custom_name(resource: &Resource, kind: &str) -> String {
+    let group: Vec<&str> = resource.group.rsplit('.').collect();
+    format!("{}.{}.{kind}", group.join("."), resource.version)
+}
+
+/// Which documents definitions are for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Of {
+    /// Version 2.0, everything.
+    Everything,
+    /// Version 3.0, own kinds.
+    Own,
+    /// Version 3.0, custom resources.
+    Custom,
+}
+
+/// All definitions that the resources which `wanted` names need, and some more.
 pub fn definitions(
     catalog: &Catalog,
-    mut custom: Custom,
-    refer: Refer,
+    custom: &Custom,
+    of: Of,
     wanted: impl Fn(&Resource) -> bool,
-    adapt: fn(&mut Value),
 ) -> Map<String, Value> {
-    let mut out = Map::new();
+    let mut out = primitives();
     for def in Defs::get().all() {
-        out.insert(def.name.to_owned(), own(def, refer));
+        out.insert(def.name.to_owned(), own(def, of));
     }
     for resource in catalog.all().filter(|r| wanted(r)) {
         let name = name_of(resource);
-        if matches!(resource.flavor, Flavor::Custom { .. }) {
-            let key = (resource.group.clone(), resource.version.clone(), resource.kind.clone());
-            let mut schema = custom.remove(&key).unwrap_or_else(|| json!({"type": "object"}));
-            adapt(&mut schema);
-            complete(&mut schema, resource, refer);
-            out.insert(name.clone(), schema);
-        }
-        out.insert(format!("{name}List"), list(resource, &name, refer));
+        let list = match resource.flavor {
+            Flavor::Builtin(_) => own_list(resource, &name),
+            Flavor::Custom { .. } => {
+                let key = (resource.group.clone(), resource.version.clone(), resource.kind.clone());
+                let (schema, list) = custom::schemas(resource, custom.get(&key), of == Of::Everything);
+                out.insert(name, schema);
+                list
+            }
+        };
+        out.insert(list_name_of(resource), list);
     }
     out
 }
 
-fn gvk(resource: &Resource, kind: &str) -> Value {
+/// Group, version and kind as documents tell it.
+pub fn gvk(resource: &Resource, kind: &str) -> Value {
     json!([{"group": resource.group, "version": resource.version, "kind": kind}])
 }
 
-/// Adds what every object has to a custom resource's schema.
-fn complete(schema: &mut Value, resource: &Resource, refer: Refer) {
-    if !schema.get("properties").is_some_and(Value::is_object) {
-        schema["properties"] = json!({});
-    }
-    schema["properties"]["apiVersion"] = json!({"type": "string", "description": API_VERSION});
-    schema["properties"]["kind"] = json!({"type": "string", "description": KIND});
-    schema["properties"]["metadata"] = refer(OBJECT_META, "Standard object's metadata.");
-    schema["x-kubernetes-group-version-kind"] = gvk(resource, &resource.kind);
+/// Definitions with a form of their own in JSON.
+fn primitives() -> Map<String, Value> {
+    let schema = "Stands for any value.";
+    let extensions = |name: &str| format!("io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.{name}");
+    let mut out = Map::new();
+    let mut add = |name: &str, value: Value| out.insert(name.to_owned(), value);
+    add(
+        TIME,
+        json!({"type": "string", "format": "date-time", "description": "A time in the form of RFC 3339, in seconds."}),
+    );
+    add(
+        MICRO_TIME,
+        json!({"type": "string", "format": "date-time", "description": "A time in the form of RFC 3339, in microseconds."}),
+    );
+    add(
+        QUANTITY,
+        json!({"oneOf": [{"type": "string"}, {"type": "number"}], "description":
+            "An amount: a number with or without a suffix for its power, binary (Ki, Mi, Gi, Ti, Pi, Ei) or decimal (n, u, m, \
+             k, M, G, T, P, E), or an exponent of ten (12e6). At most three decimal places are kept."}),
+    );
+    add(
+        INT_OR_STRING,
+        json!({"oneOf": [{"type": "integer"}, {"type": "string"}], "format": "int-or-string",
+            "description": "A number of 32 bits, or text."}),
+    );
+    add(
+        "io.k8s.apimachinery.pkg.apis.meta.v1.FieldsV1",
+        json!({"type": "object", "description":
+            "A set of fields as a tree: f:NAME is a field, k:KEYS and v:VALUE an item of a list, and . the thing itself."}),
+    );
+    add("io.k8s.apimachinery.pkg.apis.meta.v1.Patch", json!({"type": "object", "description": "A patch of any type."}));
+    add(
+        "io.k8s.apimachinery.pkg.runtime.RawExtension",
+        json!({"type": "object", "description": "An object of any kind."}),
+    );
+    add(&extensions("JSON"), json!({"description": schema}));
+    add(&extensions("JSONSchemaPropsOrArray"), json!({"description": "A schema, or a list of schemas."}));
+    add(&extensions("JSONSchemaPropsOrBool"), json!({"description": "A schema, or whether anything goes."}));
+    add(&extensions("JSONSchemaPropsOrStringArray"), json!({"description": "A schema, or a list of names."}));
+    out
 }
 
-fn list(resource: &Resource, name: &str, refer: Refer) -> Value {
+/// A reference: alone if nothing is to be said beside it.
+pub fn refer(name: &str, doc: &str, default: bool) -> Value {
+    let reference = json!({"$ref": format!("{PREFIX}{name}")});
+    if doc.is_empty() && !default {
+        return reference;
+    }
+    let mut out = json!({"allOf": [reference]});
+    if default {
+        out["default"] = json!({});
+    }
+    if !doc.is_empty() {
+        out["description"] = json!(doc);
+    }
+    out
+}
+
+/// A list of a resource: `items` as given.
+pub fn list(resource: &Resource, items: Value, metadata: Value) -> Value {
     let kind = &resource.list_kind;
-    json!({"type": "object", "description": format!("{kind} is a list of {}", resource.kind), "required": ["items"],
+    json!({"type": "object", "description": format!("A list of objects of the kind {}.", resource.kind), "required": ["items"],
         "properties": {
             "apiVersion": {"type": "string", "description": API_VERSION},
             "kind": {"type": "string", "description": KIND},
-            "metadata": refer(LIST_META, "Standard list metadata."),
-            "items": {"type": "array", "description": format!("List of {}.", resource.plural), "items": refer(name, "")}},
+            "metadata": metadata,
+            "items": {"type": "array", "description": "The objects.", "items": items}},
         "x-kubernetes-group-version-kind": gvk(resource, kind)})
 }
 
-fn own(def: &Def, refer: Refer) -> Value {
-    let properties: Map<String, Value> = def.fields.iter().map(|f| (f.name.to_owned(), field(f, refer))).collect();
-    let mut out = json!({"type": "object", "description": def.doc, "properties": properties});
-    let required: Vec<&str> = def.fields.iter().filter(|f| f.required).map(|f| f.name).collect();
-    if !required.is_empty() {
-        out["required"] = json!(required);
+/// Metadata of a list.
+pub fn list_meta(default: bool) -> Value {
+    refer(LIST_META, "Metadata of the list.", default)
+}
+
+fn own_list(resource: &Resource, name: &str) -> Value {
+    list(resource, refer(name, "", true), list_meta(true))
+}
+
+fn own(def: &Def, of: Of) -> Value {
+    let properties: Map<String, Value> = def.fields.iter().map(|f| (f.name.to_owned(), field(f))).collect();
+    let mut out = json!({"type": "object", "description": def.doc});
+    if !properties.is_empty() {
+        out["properties"] = Value::Object(properties);
+    }
+    if !def.required.is_empty() {
+        out["required"] = json!(def.required);
     }
     if def.atomic {
         out["x-kubernetes-map-type"] = json!("atomic");
     }
-    if let Some((group, version, kind)) = def.gvk {
-        out["x-kubernetes-group-version-kind"] = json!([{"group": group, "version": version, "kind": kind}]);
+    if let Some(kinds) = kinds(def, of) {
+        out["x-kubernetes-group-version-kind"] = Value::Array(kinds);
     }
     out
 }
 
-fn field(field: &Field, refer: Refer) -> Value {
-    let mut out = ty(&field.ty, refer, field.doc);
-    if let Type::Ref(_) = field.ty {
-        return out;
+fn kinds(def: &Def, of: Of) -> Option<Vec<Value>> {
+    if let DELETE_OPTIONS | WATCH_EVENT = def.name {
+        let kind = def.name.rsplit('.').next().unwrap_or_default();
+        let all = COMMON.split_whitespace().map(|gv| gv.split_once('/').unwrap_or(("", gv)));
+        let told = all.filter(|(group, _)| of != Of::Custom || !NOT_OF_CUSTOM.contains(group));
+        return Some(told.map(|(group, version)| json!({"group": group, "version": version, "kind": kind})).collect());
     }
+    def.gvk.map(|(group, version, kind)| vec![json!({"group": group, "version": version, "kind": kind})])
+}
+
+fn field(field: &Field) -> Value {
+    let zero = field.always && !field.optional || field.zero;
+    let mut out = ty(&field.ty, field, zero, field.doc);
     out["description"] = json!(field.doc);
+    if let Some(value) = field.default {
+        out["default"] = json!(value);
+    }
     if let Some(key) = field.merge_key {
         out["x-kubernetes-patch-strategy"] = json!("merge");
         if !key.is_empty() {
@@ -109,8 +237,8 @@ fn field(field: &Field, refer: Refer) -> Value {
     }
     match field.list {
         ListKind::Plain => {}
-        ListKind::Atomic if matches!(field.ty, Type::List(_)) => out["x-kubernetes-list-type"] = json!("atomic"),
-        ListKind::Atomic => out["x-kubernetes-map-type"] = json!("atomic"),
+        ListKind::Atomic if matches!(field.ty, Type::Map(_)) => out["x-kubernetes-map-type"] = json!("atomic"),
+        ListKind::Atomic => out["x-kubernetes-list-type"] = json!("atomic"),
         ListKind::Set => out["x-kubernetes-list-type"] = json!("set"),
         ListKind::Map(key) => {
             out["x-kubernetes-list-type"] = json!("map");
@@ -120,20 +248,68 @@ fn field(field: &Field, refer: Refer) -> Value {
     out
 }
 
-fn ty(ty_: &Type, refer: Refer, doc: &str) -> Value {
-    match ty_ {
-        Type::String => json!({"type": "string"}),
-        Type::Bool => json!({"type": "boolean"}),
-        Type::Int32 => json!({"type": "integer", "format": "int32"}),
-        Type::Int64 => json!({"type": "integer", "format": "int64"}),
-        Type::Double => json!({"type": "number", "format": "double"}),
-        Type::Time | Type::MicroTime => json!({"type": "string", "format": "date-time"}),
+/// A type's schema; with `zero`, its zero value stands as default.
+fn ty(of: &Type, field: &Field, zero: bool, doc: &str) -> Value {
+    let plain = |name: &str, format: &str, value: Value| {
+        let mut out = json!({"type": name});
+        if !format.is_empty() {
+            out["format"] = json!(format);
+        }
+        if zero {
+            out["default"] = value;
+        }
+        out
+    };
+    match of {
+        Type::String => {
+            let mut out = plain("string", "", json!(""));
+            if !field.choices.is_empty() {
+                out["enum"] = json!(field.choices);
+            }
+            out
+        }
+        Type::Bool => plain("boolean", "", json!(false)),
+        Type::Int32 => plain("integer", "int32", json!(0)),
+        Type::Int64 => plain("integer", "int64", json!(0)),
+        Type::Double => plain("number", "double", json!(0)),
         Type::Bytes => json!({"type": "string", "format": "byte"}),
-        Type::Quantity => json!({"type": "string"}),
-        Type::IntOrString => json!({"type": "string", "format": "int-or-string"}),
-        Type::Json => json!({}),
-        Type::Map(inner) => json!({"type": "object", "additionalProperties": ty(inner, refer, "")}),
-        Type::List(inner) => json!({"type": "array", "items": ty(inner, refer, "")}),
-        Type::Ref(name) => refer(name, doc),
+        Type::Time => refer(TIME, doc, false),
+        Type::MicroTime => refer(MICRO_TIME, doc, false),
+        Type::Quantity => refer(QUANTITY, doc, false),
+        Type::IntOrString => refer(INT_OR_STRING, doc, false),
+        Type::Json => field.refer.map_or_else(|| json!({}), |name| refer(name, doc, false)),
+        Type::Map(inner) => json!({"type": "object", "additionalProperties": ty(inner, field, true, "")}),
+        Type::List(inner) => json!({"type": "array", "items": ty(inner, field, true, "")}),
+        Type::Ref(name) => refer(name, doc, !field.optional || doc.is_empty()),
+    }
+}
+
+/// Drops definitions that nothing refers to, with references that begin with `prefix`.
+pub fn keep_reached<'a>(schemas: &mut Map<String, Value>, from: impl Iterator<Item = &'a Value>, prefix: &str) {
+    let mut reached = BTreeSet::new();
+    let mut work: Vec<String> = Vec::new();
+    from.for_each(|value| references(value, prefix, &mut work));
+    while let Some(name) = work.pop() {
+        if let Some(schema) = schemas.get(&name)
+            && reached.insert(name)
+        {
+            references(schema, prefix, &mut work);
+        }
+    }
+    schemas.retain(|name, _| reached.contains(name));
+}
+
+fn references(value: &Value, prefix: &str, out: &mut Vec<String>) {
+    match value {
+        Value::Object(map) => {
+            for (key, value) in map {
+                match value {
+                    Value::String(text) if key == "$ref" => out.extend(text.strip_prefix(prefix).map(str::to_owned)),
+                    other => references(other, prefix, out),
+                }
+            }
+        }
+        Value::Array(list) => list.iter().for_each(|v| references(v, prefix, out)),
+        _ => {}
     }
 }

@@ -1,71 +1,82 @@
-//! The OpenAPI 3.0 document of one group and version.
+//! The OpenAPI 3.0 documents: one for each group and version, and a few for what tells what is served.
 
 use serde_json::{Map, Value, json};
 
-use super::paths::{self, Style};
-use super::{Custom, path_of, schemas};
-use crate::resource::Catalog;
+use super::parameters::Parameter;
+use super::paths::{Item, Operation, UNAUTHORIZED};
+use super::schemas::{self, Of, PREFIX};
+use super::{Custom, path_of, paths};
+use crate::discovery;
+use crate::resource::{Catalog, Flavor, Resource};
 
-const STYLE: Style = Style {
-    parameter: |name, place, ty| json!({"name": name, "in": place, "required": place == "path", "schema": {"type": ty}}),
-    body: |operation, schema, media| {
-        let content: Map<String, Value> =
-            media.iter().map(|m| ((*m).to_owned(), json!({"schema": schema.clone()}))).collect();
-        operation["requestBody"] = json!({"content": content});
-    },
-    answer: |schema| json!({"description": "OK", "content": {"application/json": {"schema": schema}}}),
-    refer,
-};
-
-fn refer(name: &str, doc: &str) -> Value {
-    let reference = json!({"$ref": format!("#/components/schemas/{name}")});
-    if doc.is_empty() {
-        return reference;
+/// The document of `name`: a path such as `apis/metal3.io/v1alpha1`, or `version`.
+pub fn document(catalog: &Catalog, custom: &Custom, name: &str) -> Value {
+    let wanted = |r: &Resource| path_of(&r.group, &r.version) == name;
+    let base = format!("/{name}");
+    let mut items: Vec<Item> = catalog.all().filter(|r| wanted(r)).flat_map(|r| paths::of(r, &base)).collect();
+    let of_custom = catalog.all().any(|r| wanted(r) && matches!(r.flavor, Flavor::Custom { .. }));
+    if items.is_empty() {
+        let groups = super::own_groups(catalog);
+        items.extend(paths::roots(&groups).into_iter().filter(|(root, _)| root == name).map(|(_, item)| item));
+    } else if !of_custom {
+        items.push(paths::version_root(&format!("{base}/")));
     }
-    json!({"allOf": [reference], "default": {}, "description": doc})
+    let told: Map<String, Value> = items.iter().map(|i| (i.path.clone(), item(i))).collect();
+    let of = if of_custom { Of::Custom } else { Of::Own };
+    let mut components = Map::new();
+    let mut schemas = schemas::definitions(catalog, custom, of, wanted);
+    schemas::keep_reached(&mut schemas, told.values(), PREFIX);
+    if !schemas.is_empty() {
+        components.insert("schemas".to_owned(), Value::Object(schemas));
+    }
+    let info = if of_custom {
+        json!({"title": "Kubernetes CRD Swagger", "version": "v0.1.0"})
+    } else {
+        components.insert("securitySchemes".to_owned(), super::security());
+        json!({"title": "Kubernetes", "version": discovery::git_version()})
+    };
+    json!({"openapi": "3.0.0", "info": info, "paths": told, "components": components})
 }
 
-/// The document of `gv`, a path such as `apis/metal3.io/v1alpha1`.
-pub fn document(catalog: &Catalog, custom: Custom, gv: &str) -> Value {
-    let mut all_paths = Map::new();
-    for resource in catalog.all().filter(|r| path_of(&r.group, &r.version) == gv) {
-        all_paths.extend(paths::of(resource, &STYLE));
+fn item(of: &Item) -> Value {
+    let mut out: Map<String, Value> = of.operations.iter().map(|o| (o.method.to_owned(), operation(o))).collect();
+    if !of.parameters.is_empty() {
+        out.insert("parameters".to_owned(), of.parameters.iter().map(parameter).collect());
     }
-    let wanted = |r: &crate::resource::Resource| path_of(&r.group, &r.version) == gv;
-    let mut schemas = schemas::definitions(catalog, custom, refer, wanted, |_| {});
-    keep_reached(&mut schemas, &all_paths);
-    json!({"openapi": "3.0.0", "info": {"title": "Kubernetes", "version": "v1.32.0"}, "paths": all_paths,
-        "components": {"schemas": schemas}})
+    Value::Object(out)
 }
 
-/// Drops definitions that nothing refers to.
-fn keep_reached(schemas: &mut Map<String, Value>, paths: &Map<String, Value>) {
-    let mut reached = std::collections::BTreeSet::new();
-    let mut work: Vec<String> = Vec::new();
-    paths.values().for_each(|p| references(p, &mut work));
-    while let Some(name) = work.pop() {
-        if let Some(schema) = schemas.get(&name)
-            && reached.insert(name)
-        {
-            references(schema, &mut work);
+fn operation(of: &Operation) -> Value {
+    let schema = |name: &str| schemas::refer(name, "", false);
+    let content = |media: &[&str], schema: &Value| -> Map<String, Value> {
+        media.iter().map(|m| ((*m).to_owned(), json!({"schema": schema}))).collect()
+    };
+    let output = of.output.as_deref().map_or_else(|| json!({"type": "string"}), schema);
+    let mut answers = Map::new();
+    for (code, text) in of.answers {
+        let answer = json!({"description": text, "content": content(of.produces, &output)});
+        answers.insert(code.to_string(), answer);
+    }
+    answers.insert(UNAUTHORIZED.0.to_string(), json!({"description": UNAUTHORIZED.1}));
+    let mut out = json!({"tags": [of.tag], "description": of.text, "operationId": of.id, "responses": answers});
+    if !of.parameters.is_empty() {
+        out["parameters"] = of.parameters.iter().map(parameter).collect();
+    }
+    if let Some(input) = &of.input {
+        out["requestBody"] = json!({"content": content(of.consumes, &schema(&input.definition))});
+        if input.required {
+            out["requestBody"]["required"] = json!(true);
         }
     }
-    schemas.retain(|name, _| reached.contains(name));
+    super::tell_kind(&mut out, of);
+    out
 }
 
-fn references(value: &Value, out: &mut Vec<String>) {
-    match value {
-        Value::Object(map) => {
-            for (key, value) in map {
-                match value {
-                    Value::String(text) if key == "$ref" => {
-                        out.extend(text.strip_prefix("#/components/schemas/").map(str::to_owned));
-                    }
-                    other => references(other, out),
-                }
-            }
-        }
-        Value::Array(list) => list.iter().for_each(|v| references(v, out)),
-        _ => {}
+fn parameter(of: &Parameter) -> Value {
+    let mut out = json!({"name": of.name, "in": of.place, "description": of.text,
+        "schema": {"type": of.ty, "uniqueItems": true}});
+    if of.place == "path" {
+        out["required"] = json!(true);
     }
+    out
 }

@@ -40,6 +40,25 @@ pub fn columns(resource: &Resource) -> Value {
     Value::Array(out)
 }
 
+/// `columnDefinitions` of a Scale.
+pub fn scale_columns() -> Value {
+    let column = |name: &str, ty: &str, format: &str, text: &str| json!({"name": name, "type": ty, "format": format, "description": text, "priority": 0});
+    json!([
+        column("Name", "string", "name", NAME_TEXT),
+        column("Desired", "integer", "", "Replicas that are wanted."),
+        column("Available", "integer", "", "Replicas that there are."),
+        column("Age", "date", "", AGE_TEXT),
+    ])
+}
+
+/// The row of a Scale. `include` as in [`row`].
+pub fn scale_row(scale: Object, include: &str, version: &str) -> Value {
+    let replicas = |part: &str| scale.get(part).and_then(|p| p.get("replicas")).cloned().unwrap_or(Value::Null);
+    let cells =
+        json!([name(&scale), replicas("spec"), replicas("status"), age(meta_str(&scale, "creationTimestamp")),]);
+    shown(cells, Value::Object(scale), include, version)
+}
+
 /// What of the objects goes with the rows; an error for an unknown wish.
 pub fn included(wish: &str) -> ApiResult<&str> {
     if matches!(wish, "" | "Metadata" | "Object" | "None") {
@@ -52,8 +71,9 @@ pub fn included(wish: &str) -> ApiResult<&str> {
     )))
 }
 
-/// One row. `include` says what of the object goes with it: `Object`, `None`, or its metadata.
-pub fn row(resource: &Resource, object: Object, include: &str) -> Value {
+/// One row. `include` says what of the object goes with it: `Object`, `None`, or its metadata in `version` of
+/// `meta.k8s.io`.
+pub fn row(resource: &Resource, object: Object, include: &str, version: &str) -> Value {
     let root = Value::Object(object);
     let Value::Object(object) = &root else { return Value::Null };
     let mut cells = Vec::new();
@@ -70,12 +90,21 @@ pub fn row(resource: &Resource, object: Object, include: &str) -> Value {
         }
         Flavor::Builtin(_) => cells.extend(kinds::columns(resource).iter().map(|(_, _, _, make)| make(object))),
     }
-    let shown = match include {
-        "Object" => root,
-        "None" => Value::Null,
-        _ => crate::reply::partial(object),
+    shown(Value::Array(cells), root, include, version)
+}
+
+fn shown(cells: Value, object: Value, include: &str, version: &str) -> Value {
+    let object = match (include, &object) {
+        ("Object", _) => object,
+        ("None", _) => Value::Null,
+        (_, Value::Object(whole)) => {
+            let mut partial = crate::reply::partial(whole);
+            partial["apiVersion"] = json!(format!("meta.k8s.io/{version}"));
+            partial
+        }
+        _ => Value::Null,
     };
-    json!({"cells": cells, "object": shown})
+    json!({"cells": cells, "object": object})
 }
 
 fn cell(ty: &str, value: Option<&Value>) -> Value {

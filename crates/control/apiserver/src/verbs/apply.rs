@@ -75,8 +75,8 @@ async fn write(
     }
 }
 
-/// The right to patch is not enough to make an object.
-fn may_create(backend: &Backend, request: &Request) -> ApiResult<()> {
+/// The right to patch or to update is not enough to make an object.
+pub fn may_create(backend: &Backend, request: &Request) -> ApiResult<()> {
     let resource = request.resource();
     let mut asked = Attributes::of("create", &resource.group, &resource.plural, "");
     asked.version.clone_from(&resource.version);
@@ -108,7 +108,7 @@ fn finish(resource: &Resource, target: &ResourceTarget, mut merged: Object) -> A
 }
 
 /// The configuration, with warnings about it.
-fn decode(request: &Request) -> ApiResult<(Object, Vec<String>)> {
+pub fn decode(request: &Request) -> ApiResult<(Object, Vec<String>)> {
     let failed = |why: &str| ApiError::bad_request(format!("error decoding YAML: {why}"));
     let strict = !matches!(request.field_validation(), FieldValidation::Ignore);
     let (value, doubt) = json::from_yaml_or_json(&request.body, strict).map_err(|YamlError(why)| failed(&why))?;

@@ -247,9 +247,9 @@ impl Form {
                     let object = self.resource.load(row.rev, &row.body).map_err(damaged)?;
                     serde_json::to_writer(&mut *out, &reply::partial(&object)).map_err(damaged)?;
                 }
-                Shape::Table(_) => {
+                Shape::Table(version) => {
                     let object = self.resource.load(row.rev, &row.body).map_err(damaged)?;
-                    let row = table::row(&self.resource, object, &self.include);
+                    let row = table::row(&self.resource, object, &self.include, version);
                     serde_json::to_writer(&mut *out, &row).map_err(damaged)?;
                 }
             }

@@ -319,7 +319,8 @@ impl Backend {
             self.definition_changed(&key.name, &stored, gone);
         }
         self.auth.index.see(&key.resource, &key.ns, &key.name, rev, (!gone).then_some(&stored.tail));
-        Ok(stored)
+        // What is gone has no new version: clients see the one it had.
+        Ok(Stored { rev: old.filter(|_| gone).map_or(rev, |o| o.rev), ..stored })
     }
 
     #[cfg(test)]

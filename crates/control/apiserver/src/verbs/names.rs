@@ -6,7 +6,7 @@ use super::delete::{FOREGROUND, ORPHAN};
 use crate::gotext;
 use crate::object::{Object, finalizers, is_deleting, meta_str, metadata, name, strings};
 use crate::resource::Resource;
-use crate::status::FieldError;
+use crate::status::{FieldError, FieldErrorKind};
 
 /// Bytes of all annotations.
 const MAX_ANNOTATIONS: usize = 256 << 10;
@@ -87,11 +87,17 @@ pub fn dns_1123_subdomain(text: &str) -> Vec<String> {
 
 /// What is wrong with a DNS-1035 label, in one text.
 pub fn dns_1035_label(text: &str) -> Option<String> {
+    let errors = dns_1035_label_errors(text);
+    (!errors.is_empty()).then(|| errors.join(","))
+}
+
+/// What is wrong with a DNS-1035 label.
+fn dns_1035_label_errors(text: &str) -> Vec<String> {
     let mut errors = too_long(text, 63);
     if !(dns_part(text) && text.starts_with(|c: char| c.is_ascii_lowercase())) {
         errors.push(LABEL_1035.to_owned());
     }
-    (!errors.is_empty()).then(|| errors.join(","))
+    errors
 }
 
 /// What is wrong with a qualified name: an optional DNS prefix and `/`, then a name.
@@ -150,6 +156,7 @@ fn value_shape(text: &str) -> bool {
 pub fn validate(resource: &Resource, object: &Object, errors: &mut Vec<FieldError>) {
     let shape = |text: &str| match (resource.group.as_str(), resource.plural.as_str()) {
         ("", "namespaces") => dns_1123_label(text),
+        ("", "services") => dns_1035_label_errors(text),
         ("apiextensions.k8s.io", _) => {
             let mut errors = dns_1123_subdomain(text);
             let (group, plural) = crate::crd::names(object);
@@ -324,22 +331,30 @@ fn owners(meta: &Object, path: &str, errors: &mut Vec<FieldError>) {
             errors.push(FieldError::invalid(format!("{path}.{key}"), &json!(""), "must not be empty"));
         }
         if version == "v1" && text("kind") == "Event" {
-            errors.push(FieldError::invalid(path, owner, "/v1, Kind=Event is disallowed from being an owner"));
+            let detail = "/v1, Kind=Event is disallowed from being an owner";
+            errors.push(FieldError::of_struct(FieldErrorKind::Invalid, path, &as_go(owner), detail));
         }
         if owner.get("controller") == Some(&Value::Bool(true)) {
             let this = format!("{}/{}", text("kind"), text("name"));
             match &controller {
                 None => controller = Some(this),
                 Some(first) => {
-                    let value = meta.get("ownerReferences").unwrap_or(&Value::Null);
+                    let all = meta.get("ownerReferences").and_then(Value::as_array).into_iter().flatten();
+                    let value: Value = all.map(as_go).collect();
                     let detail = format!(
                         "Only one reference can have Controller set to true. Found \"true\" in references for {first} and {this}"
                     );
-                    errors.push(FieldError::invalid(path, value, detail));
+                    errors.push(FieldError::of_struct(FieldErrorKind::Invalid, path, &value, detail));
                 }
             }
         }
     }
+}
+
+/// An owner with its members in the order of Go's type.
+fn as_go(owner: &Value) -> Value {
+    let order = ["apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion"];
+    order.into_iter().filter_map(|key| Some((key.to_owned(), owner.get(key)?.clone()))).collect()
 }
 
 fn members<'a>(meta: &'a Object, key: &str) -> impl Iterator<Item = (&'a String, &'a Value)> {

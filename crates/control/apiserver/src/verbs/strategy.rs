@@ -35,7 +35,7 @@ pub fn decode(resource: &Resource, object: &mut Object, unknown: &mut Vec<String
 /// An own kind in the form that Go's encoder gives it.
 fn settle(resource: &Resource, object: &mut Object) {
     if let Flavor::Builtin(def) = &resource.flavor {
-        canonical::settle(def, object);
+        canonical::settle_sent(def, object);
     }
 }
 
@@ -142,9 +142,7 @@ pub fn wipe(object: &mut Object) {
 pub fn prepare_create(resource: &Resource, object: &mut Object) {
     wipe(object);
     let meta = metadata_mut(object);
-    for key in ["generation", "resourceVersion"] {
-        meta.shift_remove(key);
-    }
+    meta.shift_remove("resourceVersion");
     meta.insert("uid".into(), json!(uuid::Uuid::new_v4().to_string()));
     meta.insert("creationTimestamp".into(), json!(object::now()));
     if counts_generations(resource) {
@@ -226,12 +224,11 @@ fn keep_metadata(new: &mut Object, old: &Object) {
         "name",
         "namespace",
         "generateName",
+        "generation",
     ] {
         set_or_remove(meta, key, before.get(key).cloned());
     }
-    for key in ["selfLink", "generation"] {
-        meta.shift_remove(key);
-    }
+    meta.shift_remove("selfLink");
     for key in ["labels", "annotations", "finalizers", "ownerReferences"] {
         let empty = match meta.get(key) {
             Some(Value::Object(map)) => map.is_empty(),

@@ -2,6 +2,7 @@
 
 use std::pin::Pin;
 
+use http::StatusCode;
 use serde_json::{Value, json};
 
 use super::{ATTEMPTS, Backend, Change, Request, Stored, strategy, write_failed};
@@ -55,9 +56,52 @@ pub async fn update(backend: &Backend, request: &mut Request) -> ApiResult<Respo
         let zero = FieldError::invalid("metadata.resourceVersion", &json!(0), "must be specified for an update");
         return Err(ApiError::invalid(&resource.group, &resource.plural, &target.name, &[zero]));
     }
-    let stored = backend.change(&change, &resource, &target.ns, &target.name, |_| Ok(object.clone())).await;
+    let written = write(backend, request, &change, &object).await;
     request.warnings.append(&mut change.take_warnings());
-    reply::stored(request, http::StatusCode::OK, &stored?)
+    let (code, stored) = written?;
+    reply::stored(request, code, &stored)
+}
+
+/// Kinds whose objects a replacement makes if they are not there.
+fn is_made_by_update(resource: &Resource) -> bool {
+    match resource.group.as_str() {
+        "" => matches!(resource.plural.as_str(), "events" | "services" | "endpoints"),
+        "events.k8s.io" | "coordination.k8s.io" | crate::auth::index::GROUP => {
+            matches!(resource.flavor, Flavor::Builtin(_))
+        }
+        _ => false,
+    }
+}
+
+async fn write(
+    backend: &Backend,
+    request: &Request,
+    change: &Change,
+    object: &Object,
+) -> ApiResult<(StatusCode, Stored)> {
+    let (resource, target) = (request.resource(), &request.target);
+    let makes = is_made_by_update(resource) && target.sub.is_empty();
+    let mut attempts = 0..ATTEMPTS;
+    loop {
+        let last = attempts.next().is_none();
+        match backend.change(change, resource, &target.ns, &target.name, |_| Ok(object.clone())).await {
+            Err(error) if makes && error.reason == "NotFound" => {}
+            other => return other.map(|stored| (StatusCode::OK, stored)),
+        }
+        let mut made = object.clone();
+        let mut nothing = Object::new();
+        for key in ["name", "namespace"] {
+            object::metadata_mut(&mut nothing).insert(key.into(), json!(object::meta_str(object, key)));
+        }
+        same_uid(change, resource, &made, &nothing)?;
+        object::metadata_mut(&mut made).shift_remove("resourceVersion");
+        super::apply::may_create(backend, request)?;
+        match backend.insert(change, resource, made, &target.ns).await {
+            // Made in between: it is to be changed.
+            Err(error) if error.reason == "AlreadyExists" && !last => {}
+            other => return other.map(|stored| (StatusCode::CREATED, stored)),
+        }
+    }
 }
 
 impl Backend {
@@ -146,7 +190,7 @@ fn versioned(object: &mut Object, rev: u64) {
 /// A resourceVersion that is no number. Upstream does not care to say more.
 pub fn bad_version(text: &str) -> ApiError {
     let text = format!("strconv.ParseUint: parsing {}: invalid syntax", gotext::quote(text));
-    ApiError::new(http::StatusCode::INTERNAL_SERVER_ERROR, "", text)
+    ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "", text)
 }
 
 fn same_uid(change: &Change, resource: &Resource, wanted: &Object, before: &Object) -> ApiResult<()> {

@@ -266,7 +266,7 @@ impl Watch {
             Shape::Plain => self.resource.encode(rev, tail)?,
             Shape::Partial => serde_json::to_vec(&reply::partial(&self.resource.load(rev, tail)?))?,
             Shape::Table(version) => {
-                let row = table::row(&self.resource, self.resource.load(rev, tail)?, &self.include);
+                let row = table::row(&self.resource, self.resource.load(rev, tail)?, &self.include, version);
                 let version = format!("meta.k8s.io/{version}");
                 serde_json::to_vec(&self.table(&version, rev, vec![row]))?
             }
@@ -298,7 +298,7 @@ impl Watch {
             Shape::Table(version) => {
                 let at = self.at;
                 let row = match object {
-                    Value::Object(object) => table::row(&self.resource, object, &self.include),
+                    Value::Object(object) => table::row(&self.resource, object, &self.include, &version),
                     _ => Value::Null,
                 };
                 object = self.table(&format!("meta.k8s.io/{version}"), at, vec![row]);

@@ -133,8 +133,7 @@ async fn type_of(backend: &Backend, (group, version, kind): &Gvk) -> ApiResult<O
     let schema = match served.map(|r| &r.flavor) {
         Some(Flavor::Builtin(def)) => expanded(def, &mut vec![def.name]),
         Some(Flavor::Custom { .. }) => {
-            let mut schemas = openapi::custom_schemas(backend, Some(group)).await?;
-            let schema = schemas.remove(&(group.clone(), version.clone(), kind.clone()));
+            let schema = openapi::custom_schema(backend, group, version, kind).await?;
             let mut schema = schema.unwrap_or_else(|| json!({"type": "object"}));
             if let (Some(fields), Some(meta)) = (schema.as_object_mut(), Defs::get().object_meta()) {
                 let properties = fields.entry("properties").or_insert_with(|| json!({}));

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::{all_invalid, duplicate, formats, list, member, not_supported, text};
 use crate::builtin::quantity;
 use crate::object::{Object, child};
-use crate::status::FieldError;
+use crate::status::{FieldError, FieldErrorKind};
 
 /// What can be allocated is what is there, unless said otherwise.
 pub fn defaults(object: &mut Object) {
@@ -130,9 +130,8 @@ fn taints(taints: &[Value], errors: &mut Vec<FieldError>) {
         }
         let same = |other: &&Value| text(other, "key") == key && text(other, "effect") == effect;
         if taints.iter().take(at).any(|other| same(&other)) {
-            let mut error = duplicate(field, &go_taint(taint));
-            error.detail = "taints must be unique by key and effect pair".to_owned();
-            errors.push(error);
+            let detail = "taints must be unique by key and effect pair";
+            errors.push(FieldError::of_struct(FieldErrorKind::Duplicate, field, &go_taint(taint), detail));
         }
     }
 }

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::{all_invalid, annotation, duplicate, formats, labels, list, member, not_supported, text};
 use crate::object::{Object, child};
-use crate::status::FieldError;
+use crate::status::{FieldError, FieldErrorKind};
 
 pub use update::prepare_update;
 
@@ -371,7 +371,7 @@ fn port_numbers(spec: &Value, kind: &str, errors: &mut Vec<FieldError>) {
             // As upstream's internal type prints it.
             let key = json!({"Name": "", "Protocol": text(port, "protocol"), "AppProtocol": null,
                 "Port": number(port, "port"), "TargetPort": 0, "NodePort": 0});
-            errors.push(duplicate(format!("spec.ports[{at}]"), &key));
+            errors.push(FieldError::of_struct(FieldErrorKind::Duplicate, format!("spec.ports[{at}]"), &key, ""));
         }
     }
 }
