@@ -200,11 +200,8 @@ impl Value {
         match value {
             Json::Null => Self::Null,
             Json::Bool(b) => Self::Bool(*b),
-            Json::Number(n) => match (n.as_i64(), n.as_u64()) {
-                (Some(n), _) => Self::Int(n),
-                (None, Some(n)) => Self::Uint(n),
-                _ => Self::Double(n.as_f64().unwrap_or_default()),
-            },
+            // What is too large for 64 bits with a sign is a floating point number to Kubernetes' decoder.
+            Json::Number(n) => n.as_i64().map_or_else(|| Self::Double(n.as_f64().unwrap_or_default()), Self::Int),
             Json::String(s) => Self::string(s),
             Json::Array(items) => deep(|| Self::list(items.iter().map(Self::from_json).collect())),
             Json::Object(fields) => deep(|| Self::object(fields.iter().map(|(k, v)| (k.as_str(), Self::from_json(v))))),
