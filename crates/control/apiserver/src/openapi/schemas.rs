@@ -23,11 +23,11 @@ const DELETE_OPTIONS: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions
 const WATCH_EVENT: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.WatchEvent";
 
 /// Text of every `apiVersion`.
-pub const API_VERSION: &str = "Version of this representation.";
+pub const API_VERSION: &str = "APIVersion defines the form that this object is in: its group and version.";
 /// Text of every `kind`.
 pub const KIND: &str = "Kind of this representation.";
 /// Text of every object's `metadata`.
-pub const METADATA: &str = "Object metadata.";
+pub const METADATA: &str = "Standard object's metadata.";
 
 /// Groups and versions, those of kube-apiserver, in whose names DeleteOptions and watch events may come.
 const COMMON: &str = "v1 admission.k8s.io/v1 admission.k8s.io/v1beta1 admissionregistration.k8s.io/v1 \
