@@ -23,7 +23,40 @@ pub fn encode(document: &Value) -> Vec<u8> {
         definitions.named(1, name, &schema(definition));
     }
     out.message(9, &definitions);
+    let mut shared = Message::default();
+    for (name, found) in members(document, "parameters") {
+        shared.named(1, name, &parameter(found));
+    }
+    if !shared.bytes.is_empty() {
+        out.message(10, &shared);
+    }
+    for requirement in document.get("security").and_then(Value::as_array).into_iter().flatten() {
+        let mut names = Message::default();
+        for (name, _) in requirement.as_object().into_iter().flatten() {
+            names.named(1, name, &Message::default());
+        }
+        out.message(12, &names);
+    }
+    let mut schemes = Message::default();
+    for (name, scheme) in members(document, "securityDefinitions") {
+        schemes.named(1, name, &api_key(scheme));
+    }
+    if !schemes.bytes.is_empty() {
+        out.message(13, &schemes);
+    }
     out.bytes
+}
+
+/// `SecurityDefinitionsItem` of a key in a header.
+fn api_key(value: &Value) -> Message {
+    let mut key = Message::default();
+    key.text(1, value, "type");
+    key.text(2, value, "name");
+    key.text(3, value, "in");
+    key.text(4, value, "description");
+    let mut out = Message::default();
+    out.message(2, &key);
+    out
 }
 
 /// A protobuf message being written.
@@ -182,7 +215,7 @@ fn path_item(value: &Value) -> Message {
         }
     }
     for found in value.get("parameters").and_then(Value::as_array).into_iter().flatten() {
-        out.message(9, &parameter(found));
+        out.message(9, &parameters_item(found));
     }
     out.extensions(10, value);
     out
@@ -190,12 +223,13 @@ fn path_item(value: &Value) -> Message {
 
 fn operation(value: &Value) -> Message {
     let mut out = Message::default();
+    out.strings(1, value, "tags");
     out.text(3, value, "description");
     out.text(5, value, "operationId");
     out.strings(6, value, "produces");
     out.strings(7, value, "consumes");
     for found in value.get("parameters").and_then(Value::as_array).into_iter().flatten() {
-        out.message(8, &parameter(found));
+        out.message(8, &parameters_item(found));
     }
     let mut responses = Message::default();
     for (code, response) in members(value, "responses") {
@@ -211,11 +245,25 @@ fn operation(value: &Value) -> Message {
         responses.named(1, code, &wrapped);
     }
     out.message(9, &responses);
+    out.strings(10, value, "schemes");
     out.extensions(13, value);
     out
 }
 
-/// `ParametersItem`.
+/// `ParametersItem`: a parameter, or where it stands.
+fn parameters_item(value: &Value) -> Message {
+    let mut out = Message::default();
+    if value.get("$ref").is_some() {
+        let mut reference = Message::default();
+        reference.text(1, value, "$ref");
+        out.message(2, &reference);
+    } else {
+        out.message(1, &parameter(value));
+    }
+    out
+}
+
+/// `Parameter`.
 fn parameter(value: &Value) -> Message {
     let mut inner = Message::default();
     let place = value.get("in").and_then(Value::as_str).unwrap_or_default();
@@ -241,9 +289,7 @@ fn parameter(value: &Value) -> Message {
         choice.message(if query { 3 } else { 4 }, &inner);
         parameter.message(2, &choice);
     }
-    let mut out = Message::default();
-    out.message(1, &parameter);
-    out
+    parameter
 }
 
 #[cfg(test)]
@@ -266,5 +312,19 @@ mod tests {
         ]
         .concat();
         assert_eq!(bytes, expected);
+    }
+
+    #[test]
+    fn a_parameter_stands_in_its_place_or_is_referred_to() {
+        let here = parameters_item(&json!({"name": "a", "in": "query", "type": "string"}));
+        // parameter { non_body_parameter { query_parameter_sub_schema { in: "query" name: "a" type: "string" } } }
+        let inner = [&[0x12, 5][..], b"query", &[0x22, 1], b"a", &[0x32, 6], b"string"].concat();
+        assert_eq!(here.bytes, [&[0x0a, 22, 0x12, 20, 0x1a, 18][..], &inner].concat());
+        let there = parameters_item(&json!({"$ref": "#/p"}));
+        assert_eq!(there.bytes, [&[0x12, 5, 0x0a, 3][..], b"#/p"].concat());
+        let whole =
+            encode(&json!({"swagger": "2.0", "parameters": {"p": {"name": "a", "in": "query", "type": "string"}}}));
+        // parameters { additional_properties { name: "p" value { non_body_parameter { … } } } }
+        assert!(whole.windows(4).any(|w| w == [0x52, 29, 0x0a, 27]), "{whole:02x?}");
     }
 }
