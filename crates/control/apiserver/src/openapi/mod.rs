@@ -240,12 +240,6 @@ fn tell_kind(out: &mut Value, of: &paths::Operation) {
     }
 }
 
-/// The stored schema of a custom resource.
-pub async fn custom_schema(backend: &Backend, group: &str, version: &str, kind: &str) -> ApiResult<Option<Value>> {
-    let key = (group.to_owned(), version.to_owned(), kind.to_owned());
-    Ok(stored(backend, &[group]).await?.remove(&key).and_then(|known| known.schema))
-}
-
 /// What is stored of the custom resources of these groups.
 async fn stored(backend: &Backend, groups: &[&str]) -> ApiResult<Custom> {
     let catalog = backend.registry.catalog();

@@ -11,8 +11,7 @@ use crate::admission::expressions::{common, declare, with_variables};
 use crate::admission::kinds::text;
 use crate::builtin::{Def, Defs, Type as FieldType};
 use crate::object::{Object, strings};
-use crate::openapi;
-use crate::resource::Flavor;
+use crate::resource::{Flavor, Resource};
 use crate::status::ApiResult;
 use crate::verbs::Backend;
 
@@ -130,11 +129,11 @@ fn kinds_of(backend: &Backend, spec: &Value) -> BTreeSet<Gvk> {
 async fn type_of(backend: &Backend, (group, version, kind): &Gvk) -> ApiResult<Option<DeclType>> {
     let catalog = backend.registry.catalog();
     let served = catalog.all().find(|r| r.group == *group && r.version == *version && r.kind == *kind);
-    let schema = match served.map(|r| &r.flavor) {
-        Some(Flavor::Builtin(def)) => expanded(def, &mut vec![def.name]),
-        Some(Flavor::Custom { .. }) => {
-            let schema = openapi::custom_schema(backend, group, version, kind).await?;
-            let mut schema = schema.unwrap_or_else(|| json!({"type": "object"}));
+    let Some(served) = served else { return Ok(None) };
+    let schema = match &served.flavor {
+        Flavor::Builtin(def) => expanded(def, &mut vec![def.name]),
+        Flavor::Custom { .. } => {
+            let mut schema = schema_of(backend, served).await?.unwrap_or_else(|| json!({"type": "object"}));
             if let (Some(fields), Some(meta)) = (schema.as_object_mut(), Defs::get().object_meta()) {
                 let properties = fields.entry("properties").or_insert_with(|| json!({}));
                 properties["apiVersion"] = json!({"type": "string"});
@@ -143,9 +142,23 @@ async fn type_of(backend: &Backend, (group, version, kind): &Gvk) -> ApiResult<O
             }
             schema
         }
-        None => return Ok(None),
     };
     Ok(DeclType::from_schema(&schema, true, kind))
+}
+
+/// The schema that the definition of a custom resource gives to its version.
+async fn schema_of(backend: &Backend, resource: &Resource) -> ApiResult<Option<Value>> {
+    let catalog = backend.registry.catalog();
+    let Some(definitions) = catalog.find("apiextensions.k8s.io", "v1", "customresourcedefinitions") else {
+        return Ok(None);
+    };
+    let key = definitions.key("", &format!("{}.{}", resource.plural, resource.group));
+    let Some(stored) = backend.stored(&key).await? else { return Ok(None) };
+    let definition = backend.load(definitions, &stored)?;
+    let none = Value::Null;
+    let mut versions = items(definition.get("spec").unwrap_or(&none), "versions");
+    let version = versions.find(|v| text(v, "name") == resource.version);
+    Ok(version.and_then(|v| v.pointer("/schema/openAPIV3Schema")).cloned())
 }
 
 /// A definition as a schema without references; what refers to itself is an object of which nothing is known.
