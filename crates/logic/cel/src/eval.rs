@@ -275,7 +275,10 @@ impl<'a> Machine<'a> {
         }
         let found = qualify(&base.value, &Value::string(field), true);
         self.charge(1)?;
-        found.map(|v| Value::Bool(v.is_some()))
+        match found? {
+            Some(value) => sound(value).map(|_| Value::Bool(true)),
+            None => Ok(Value::Bool(false)),
+        }
     }
 
     /// What is there, else the alternative; neither is counted as a call.

@@ -13,6 +13,9 @@ use serde_json::{Value, json};
 const SOUND: u64 = 40;
 /// How many schemas that are not.
 const BROKEN: u64 = 60;
+/// More of both, of hundreds that were tried: they showed what the embedded server did otherwise.
+const TELLING: [u64; 3] = [109, 173, 249];
+const TELLING_BROKEN: [u64; 4] = [223, 280, 323, 391];
 
 /// Numbers that look like chance (splitmix64).
 pub struct Chance(u64);
@@ -58,7 +61,7 @@ fn keys(value: &Value) -> Vec<String> {
 /// The text of the file of cases.
 pub fn file() -> String {
     let mut out = String::from("# Made by `cargo run -p conformance -- generate`; see src/generate.\ncases:\n");
-    let cases = (0..SOUND).map(sound).chain((0..BROKEN).map(unsound));
+    let cases = (0..SOUND).chain(TELLING).map(sound).chain((0..BROKEN).chain(TELLING_BROKEN).map(unsound));
     for case in cases {
         let _ = writeln!(out, "- name: {}\n  steps:", case["name"]);
         for step in case["steps"].as_array().into_iter().flatten() {
@@ -102,7 +105,8 @@ fn sound(number: u64) -> Value {
     let patch = json!({"spec": value::part(c, &schema["properties"]["spec"], 10)});
     ask(json!({"PATCH": format!("{path}/a"), "type": "merge"}), patch);
     let mut applied = object(c, "a", 0);
-    applied["spec"] = value::part(c, &schema["properties"]["spec"], 5);
+    // Of several mistakes in what is applied upstream tells some: which, is left to the order of a hash map.
+    applied["spec"] = value::part(c, &schema["properties"]["spec"], 0);
     let force = if c.percent(60) { "&force=true" } else { "" };
     ask(json!({"PATCH": format!("{path}/a?fieldManager=other{force}"), "type": "apply"}), applied);
     json!({"name": format!("schema {number}"), "steps": steps})

@@ -312,7 +312,22 @@ fn defaults(s: &Value, path: &str, root: bool, errors: &mut Vec<FieldError>) {
     }
 }
 
+/// The schema without "integer or string", which upstream does not ask of defaults.
+fn without_unions(s: &Value) -> Value {
+    match s {
+        Value::Object(map) => {
+            let kept = map.iter().filter(|(key, _)| *key != "x-kubernetes-int-or-string");
+            Value::Object(kept.map(|(key, value)| (key.clone(), without_unions(value))).collect())
+        }
+        Value::Array(list) => Value::Array(list.iter().map(without_unions).collect()),
+        plain => plain.clone(),
+    }
+}
+
 fn default_of(s: &Value, root: bool, default: &Value, at: &str, errors: &mut Vec<FieldError>) {
+    if !ty(s).is_empty() && !TYPES.contains(&ty(s)) {
+        return errors.push(validate::wrong_type("", at, ty(s), default));
+    }
     let Ok(schema) = Schema::parse(s) else { return };
     let mut pruned = default.clone();
     prune::prune_value(&schema, &mut pruned);
@@ -326,7 +341,8 @@ fn default_of(s: &Value, root: bool, default: &Value, at: &str, errors: &mut Vec
             return;
         }
     }
-    let found = validate::validate_part(&schema, default, None, at);
+    let found = Schema::parse(&without_unions(s))
+        .map_or_else(|_| Vec::new(), |s| validate::validate_part(&s, default, None, at));
     if found.is_empty() {
         errors.extend(cel::check_default(s, root || flag(s, "x-kubernetes-embedded-resource"), default, at));
     }

@@ -144,6 +144,24 @@ fn kind_of(value: &Value) -> (&'static str, &'static str) {
     }
 }
 
+/// Whether upstream takes a float for an integer: one that every reader of JSON can keep, or nearly one.
+fn whole(number: f64) -> bool {
+    const MOST: f64 = 9_007_199_254_740_991.0;
+    let rest = number.fract();
+    number.abs() <= MOST && (rest == 0.0 || (number > 1.0 && rest / (2.0 * number - rest) < 1e-9))
+}
+
+fn type_error(named: &str, path: &str, wanted: &str, found: &str) -> FieldError {
+    let shown = Value::String(found.to_owned());
+    let detail = format!("{named} in body must be of type {wanted}: {}", gotext::quote(found));
+    FieldError::with_value(FieldErrorKind::TypeInvalid, path, &shown, detail)
+}
+
+/// The error of a value at `path` (`named` so in the text) that is not of the wanted type.
+pub fn wrong_type(named: &str, path: &str, wanted: &str, value: &Value) -> FieldError {
+    type_error(named, path, wanted, kind_of(value).0)
+}
+
 fn types(schema: &Schema, value: &Value, path: &Path<'_>, verdict: &mut Verdict) {
     let wanted: &[&str] = match (schema.int_or_string, schema.ty) {
         (true, _) => &["integer", "string"],
@@ -155,11 +173,8 @@ fn types(schema: &Schema, value: &Value, path: &Path<'_>, verdict: &mut Verdict)
         return;
     }
     let (found, format) = kind_of(value);
-    let mut wrong = |wanted: &str, found: &str| {
-        let shown = Value::String(found.to_owned());
-        let detail = format!("{path} in body must be of type {wanted}: {}", gotext::quote(found));
-        verdict.push(FieldError::with_value(FieldErrorKind::TypeInvalid, path.to_string(), &shown, detail));
-    };
+    let mut wrong =
+        |wanted: &str, found: &str| verdict.push(type_error(&path.to_string(), &path.to_string(), wanted, found));
     if value.is_null() {
         if !wanted.is_empty() && !schema.nullable {
             wrong(&wanted.join(","), found);
@@ -167,7 +182,7 @@ fn types(schema: &Schema, value: &Value, path: &Path<'_>, verdict: &mut Verdict)
         return;
     }
     let has = |ty: &str| wanted.contains(&ty);
-    let whole = || value.as_f64().is_some_and(|f| f.fract() == 0.0);
+    let whole = || value.as_f64().is_some_and(whole);
     let compatible =
         has(found) || (found == "number" && has("integer") && whole()) || (found == "integer" && has("number"));
     let textual = matches!(found, "string" | "array");

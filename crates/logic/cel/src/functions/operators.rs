@@ -25,7 +25,10 @@ pub(super) fn call(name: &str, args: &[Value]) -> Option<Outcome> {
         ("_/_", [a, b]) => divide(a, b),
         ("_%_", [a, b]) => modulo(a, b),
         ("@in", [element, Value::List(list)]) => Ok(Value::Bool(list.items.iter().any(|v| v.equals(element)))),
-        ("@in", [key, Value::Map(map)]) => Ok(Value::Bool(Key::of(key).is_some_and(|k| map.entries.contains_key(&k)))),
+        ("@in", [key, Value::Map(map)]) => match Key::of(key).and_then(|k| map.entries.get(&k)) {
+            Some(Value::Broken(why)) => Err(Fault::new(&**why)),
+            found => Ok(Value::Bool(found.is_some())),
+        },
         ("@in", [_, _]) => Err(Fault::overload()),
         ("size", [v @ (Value::String(_) | Value::Bytes(_) | Value::List(_) | Value::Map(_))]) => {
             Ok(Value::Int(v.size() as i64))
