@@ -1,8 +1,9 @@
 //! What happens without a request: garbage collection, the end of namespaces and definitions, expiry of events,
 //! compaction.
 //!
-//! One task reads all changes in order and hands them to [`gc`], [`ends`], [`identity`] and [`policies`]; what they could
-//! not do yet is tried again with the next change, or after a second.
+//! [`gc`], [`ends`], [`identity`] and [`policies`] read all changes in order, each in a task of its own: one that waits for
+//! a webhook, or has much to check, holds up none of the others. What could not be done yet is tried again with the next
+//! change, or after a second.
 
 pub mod ends;
 pub mod events;
@@ -78,30 +79,58 @@ pub async fn settle(backend: &Backend) -> ApiResult<()> {
 /// Starts all controllers.
 pub fn spawn(backend: &Arc<Backend>, tasks: &TaskTracker) {
     tasks.spawn(compact(Arc::clone(backend)));
-    tasks.spawn(follow(Arc::clone(backend)));
+    tasks.spawn(follow::<gc::Collector>(Arc::clone(backend)));
+    tasks.spawn(follow::<ends::Ends>(Arc::clone(backend)));
+    tasks.spawn(follow::<identity::Identity>(Arc::clone(backend)));
+    tasks.spawn(follow::<policies::Policies>(Arc::clone(backend)));
     tasks.spawn(expire(Arc::clone(backend)));
 }
 
-async fn follow(backend: Arc<Backend>) {
+/// One that follows all changes.
+trait Follower: Default + Send {
+    /// Notes a change.
+    fn see(&mut self, backend: &Backend, event: &Event);
+    /// Does what can be done now. True if something has to be tried again.
+    fn work(&mut self, backend: &Backend) -> impl Future<Output = bool> + Send;
+}
+
+macro_rules! follower {
+    ($kind:ty, |$me:ident, $backend:ident, $event:ident| $see:expr) => {
+        impl Follower for $kind {
+            fn see(&mut self, $backend: &Backend, $event: &Event) {
+                let $me = self;
+                $see;
+            }
+
+            async fn work(&mut self, backend: &Backend) -> bool {
+                <$kind>::work(self, backend).await
+            }
+        }
+    };
+}
+
+follower!(gc::Collector, |me, backend, event| gc::Collector::see(me, backend, event));
+follower!(ends::Ends, |me, _backend, event| ends::Ends::see(me, event));
+follower!(identity::Identity, |me, _backend, event| identity::Identity::see(me, event));
+follower!(policies::Policies, |me, _backend, event| policies::Policies::see(me, event));
+
+async fn follow<F: Follower>(backend: Arc<Backend>) {
     let stop = backend.stop.clone();
     tokio::select! {
         () = stop.cancelled() => {}
-        () = follow_all(&backend) => {}
+        () = follow_all::<F>(&backend) => {}
     }
 }
 
 /// Reads everything once, then every change.
-async fn follow_all(backend: &Backend) {
+async fn follow_all<F: Follower>(backend: &Backend) {
     let everything: Arc<str> = "".into();
     let mut news = backend.store.subscribe();
     'anew: loop {
-        let mut collector = gc::Collector::default();
-        let mut ends = ends::Ends::default();
-        let mut identity = identity::Identity::default();
-        let mut policies = policies::Policies::default();
+        let mut follower = F::default();
         let mut at = backend.store.revision();
-        if let Err(error) = scan(backend, &mut collector, &mut ends, &mut identity, &mut policies).await {
-            tracing::warn!(%error, "the store could not be read for garbage collection");
+        if let Err(error) = scan(backend, &mut follower).await {
+            tracing::warn!(%error, "the store could not be read by a controller");
             tokio::time::sleep(RETRY).await;
             continue;
         }
@@ -121,17 +150,9 @@ async fn follow_all(backend: &Backend) {
                 if events.is_empty() {
                     break;
                 }
-                for event in &events {
-                    collector.see(backend, event);
-                    ends.see(event);
-                    identity.see(event);
-                    policies.see(event);
-                }
+                events.iter().for_each(|event| follower.see(backend, event));
             }
-            let waiting = collector.work(backend).await
-                | ends.work(backend).await
-                | identity.work(backend).await
-                | policies.work(backend).await;
+            let waiting = follower.work(backend).await;
             tokio::select! {
                 changed = news.changed() => if changed.is_err() { return },
                 () = tokio::time::sleep(RETRY), if waiting => {}
@@ -140,13 +161,7 @@ async fn follow_all(backend: &Backend) {
     }
 }
 
-async fn scan(
-    backend: &Backend,
-    collector: &mut gc::Collector,
-    ends: &mut ends::Ends,
-    identity: &mut identity::Identity,
-    policies: &mut policies::Policies,
-) -> ApiResult<()> {
+async fn scan(backend: &Backend, follower: &mut impl Follower) -> ApiResult<()> {
     for storage in backend.store.resources_in_use(None).await.map_err(store_failed)? {
         let storage: Arc<str> = storage.into();
         let mut query = ListQuery { resource: Arc::clone(&storage), ns: None, after: None, at: None, limit: 256 };
@@ -164,10 +179,7 @@ async fn scan(
                     body: row.body,
                     frames: Frames::default(),
                 };
-                collector.see(backend, &event);
-                ends.see(&event);
-                identity.see(&event);
-                policies.see(&event);
+                follower.see(backend, &event);
             }
             match last {
                 Some(last) if page.more => (query.after, query.at) = (Some(last), Some(page.rev)),
