@@ -23,8 +23,9 @@ demo bench: METAMORPH := $(TARGET)/release/metamorph
 test: METAMORPH := $(TARGET)/debug/metamorph
 
 # Areas of tests/conformance in which the embedded Kubernetes API agrees with the recordings of a real one, case by case: so it stays.
-WHOLE_AREAS := access-reviews authorization cel dry-run field-selectors gc generate-name generated kinds lists namespaces openapi \
-	policies protobuf pruning-defaulting service-accounts status-scale tables verbs watch webhooks
+WHOLE_AREAS := access-reviews apply authorization bad-input cel definitions dry-run field-selectors field-validation gc \
+	generate-name generated json-patch kinds lists merge-patch namespaces openapi policies preconditions protobuf \
+	pruning-defaulting service-accounts status-scale strategic-patch tables validation verbs watch webhooks
 
 # cargo uses all cores by itself, and prerequisites are meant in the order they are written.
 .NOTPARALLEL:

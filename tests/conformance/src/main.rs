@@ -272,9 +272,12 @@ fn outcomes(files: &[&File], answers: &Answers, known: &[Known]) -> Result<Vec<O
         for case in &file.cases {
             let id = format!("{}/{}", file.path(), case.name);
             let found = &answers[&id];
-            let expected = recorded.get(&case.name).cloned().unwrap_or_else(|| "never recorded".into());
-            let mut all = compare::differences(&expected, found);
-            all.extend(compare::failures(found));
+            let mut expected = recorded.get(&case.name).cloned().unwrap_or_else(|| "never recorded".into());
+            let mut found = found.clone();
+            mask::renumber(&mut expected);
+            mask::renumber(&mut found);
+            let mut all = compare::differences(&expected, &found);
+            all.extend(compare::failures(&found));
             let explained = |d: &compare::Difference| known.iter().filter(|k| k.explains(&id, d)).count() > 0;
             let (listed, differences): (Vec<_>, Vec<_>) = all.into_iter().partition(explained);
             outcomes.push(Outcome { area: file.area.clone(), case: id, known: listed.len(), differences });

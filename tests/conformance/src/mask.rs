@@ -14,6 +14,7 @@ macro_rules! pattern {
 }
 
 pattern!(UID, r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}");
+pattern!(NUMBERED, r"<(uid|version)-\d+>");
 pattern!(MICRO, r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z");
 pattern!(TIME, r"202[4-9]-\d\d-\d\dT\d\d:\d\d:\d\dZ");
 pattern!(JWT, r"eyJ[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+");
@@ -168,6 +169,57 @@ impl Masks {
     }
 }
 
+/// Numbers placeholders by where they stand, keys in order of their text: servers write the keys of an object in orders of
+/// their own, which is no difference.
+pub fn renumber(value: &mut Value) {
+    let mut order = BTreeMap::new();
+    number(value, &mut order);
+    replace(value, &order);
+}
+
+fn number(value: &Value, order: &mut BTreeMap<String, usize>) {
+    match value {
+        Value::String(text) => number_text(text, order),
+        Value::Array(items) => items.iter().for_each(|v| number(v, order)),
+        Value::Object(map) => {
+            let mut members: Vec<_> = map.iter().map(|(k, v)| (NUMBERED.replace_all(k, "<$1>"), k, v)).collect();
+            members.sort_by(|a, b| a.0.cmp(&b.0));
+            for (_, key, inner) in members {
+                number_text(key, order);
+                number(inner, order);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn number_text(text: &str, order: &mut BTreeMap<String, usize>) {
+    for found in NUMBERED.find_iter(text) {
+        let next = order.len() + 1;
+        order.entry(found.as_str().to_owned()).or_insert(next);
+    }
+}
+
+fn replace(value: &mut Value, order: &BTreeMap<String, usize>) {
+    let renamed = |text: &str| {
+        let number = |found: &Captures<'_>| format!("<{}-{}>", &found[1], order.get(&found[0]).copied().unwrap_or(0));
+        NUMBERED.replace_all(text, number).into_owned()
+    };
+    match value {
+        Value::String(text) => *text = renamed(text),
+        Value::Array(items) => items.iter_mut().for_each(|v| replace(v, order)),
+        Value::Object(map) => {
+            for inner in map.values_mut() {
+                replace(inner, order);
+            }
+            if map.keys().any(|k| NUMBERED.is_match(k)) {
+                *map = std::mem::take(map).into_iter().map(|(k, v)| (renamed(&k), v)).collect();
+            }
+        }
+        _ => {}
+    }
+}
+
 /// Brings several errors of one object in an order of their own: kube-apiserver's follows that of a hash map for some
 /// rules. Only where the message is nothing but the list of causes.
 pub fn sort_causes(status: &mut Value) {
@@ -208,6 +260,18 @@ pub fn durations(s: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn placeholders_are_numbered_alike_whatever_the_order_of_keys() {
+        let mut one = json!({"uid": "<uid-1>", "owners": {"k:<uid-2>": {"uid": "<uid-2>"}}});
+        let mut other = json!({"owners": {"k:<uid-1>": {"uid": "<uid-1>"}}, "uid": "<uid-2>"});
+        let mut unlike = json!({"owners": {"k:<uid-1>": {"uid": "<uid-2>"}}, "uid": "<uid-2>"});
+        for value in [&mut one, &mut other, &mut unlike] {
+            renumber(value);
+        }
+        assert_eq!(one, other);
+        assert_ne!(one, unlike);
+    }
 
     #[test]
     fn relations_stay_visible() {

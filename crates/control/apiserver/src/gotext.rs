@@ -27,6 +27,18 @@ pub fn quote(text: &str) -> String {
     out
 }
 
+/// The character of a byte's number in single quotes, as errors of Go's JSON scanner show it.
+pub fn quote_byte(byte: u8) -> String {
+    match byte {
+        b'\'' => "'\\''".to_owned(),
+        b'"' => "'\"'".to_owned(),
+        other => {
+            let quoted = quote(&char::from(other).to_string());
+            format!("'{}'", quoted.get(1..quoted.len() - 1).unwrap_or_default())
+        }
+    }
+}
+
 /// Whether Go's `unicode.IsPrint` holds, near enough: no controls, no spaces but the plain one, no format characters.
 pub fn printable(c: char) -> bool {
     let formatting = matches!(c, '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
@@ -67,6 +79,19 @@ pub fn number(number: &Number) -> String {
     }
 }
 
+/// A number as Go's JSON encoder writes it: an exponent below 1e-6 and from 1e21 on.
+pub fn json_number(number: &Number) -> String {
+    let Some(float) = number.as_f64().filter(|_| number.is_f64()) else { return number.to_string() };
+    if float != 0.0 && !(1e-6..1e21).contains(&float.abs()) {
+        let text = format!("{float:e}");
+        return match text.split_once("e-") {
+            Some(_) => text,
+            None => text.replace('e', "e+"),
+        };
+    }
+    format!("{float}")
+}
+
 /// A value as Go's JSON encoder writes it: sorted keys, and no `<`, `>`, `&` as they are.
 pub fn json(value: &Value) -> String {
     let mut sorted = value.clone();
@@ -76,8 +101,13 @@ pub fn json(value: &Value) -> String {
 
 /// The same with keys as they stand.
 pub fn json_in_order(value: &Value) -> String {
-    let mut out = String::new();
-    for c in value.to_string().chars() {
+    escape_html(&value.to_string())
+}
+
+/// JSON as Go writes it where it could get into HTML.
+pub fn escape_html(json: &str) -> String {
+    let mut out = String::with_capacity(json.len());
+    for c in json.chars() {
         match c {
             '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => out.push_str(&format!("\\u{:04x}", u32::from(c))),
             c => out.push(c),
@@ -129,6 +159,11 @@ mod tests {
         ] {
             assert_eq!(float(f), text);
         }
+        for (f, text) in [(1e21, "1e+21"), (1e20, "100000000000000000000"), (1e-7, "1e-7"), (0.00001, "0.00001")] {
+            assert_eq!(json_number(&Number::from_f64(f).unwrap()), text);
+        }
+        assert_eq!([quote_byte(b'a'), quote_byte(b'"'), quote_byte(b'\'')], ["'a'", "'\"'", "'\\''"]);
+        assert_eq!([quote_byte(b'\n'), quote_byte(0x81), quote_byte(b'\\')], ["'\\n'", "'\\u0081'", "'\\\\'"]);
         assert_eq!(shown(&value!({"b": 1, "a": "<"})), "{\"a\":\"\\u003c\",\"b\":1}");
         assert_eq!(shown(&value!(null)), "null");
     }

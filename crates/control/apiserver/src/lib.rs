@@ -18,6 +18,8 @@ mod conversion;
 mod crd;
 mod discovery;
 mod fields;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzz;
 mod gotext;
 mod health;
 mod json;

@@ -1,12 +1,7 @@
 //! Media types: what a client accepts, and what its body is in.
 
-use bytes::Bytes;
 use http::{HeaderMap, header};
 
-use serde_json::Value;
-
-use crate::builtin::protobuf;
-use crate::json::{self, Parsed};
 use crate::status::{ApiError, ApiResult};
 
 /// Bytes of a request's body.
@@ -261,21 +256,12 @@ pub fn content_type(headers: &HeaderMap) -> String {
     if media.is_empty() { "application/json".to_owned() } else { media }
 }
 
-/// Reads a body that is an object, in JSON, YAML or (core kinds and options) protobuf.
-pub fn decode(content_type: &str, body: &Bytes) -> ApiResult<Parsed> {
-    let parsed = match content_type {
-        "application/json" => json::from_json(body),
-        "application/yaml" => json::from_yaml(body),
-        PROTOBUF => {
-            return protobuf::decode(body, None)
-                .map(|o| (Value::Object(o), Vec::new()))
-                .map_err(|e| ApiError::bad_request(e.text));
-        }
-        other => {
-            return Err(ApiError::unsupported_media_type(other, &Encoding::ALL.map(Encoding::media).join(", ")));
-        }
-    };
-    parsed.map_err(|e| ApiError::bad_request(format!("couldn't get version/kind; json parse error: {e}")))
+/// 415 for a body that is in no form which can be read.
+pub fn readable(content_type: &str) -> ApiResult<()> {
+    if Encoding::ALL.iter().any(|encoding| encoding.media() == content_type) {
+        return Ok(());
+    }
+    Err(ApiError::unsupported_media_type(content_type, &Encoding::ALL.map(Encoding::media).join(", ")))
 }
 
 #[cfg(test)]

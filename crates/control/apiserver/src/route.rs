@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use http::Method;
 
+use crate::builtin::registered;
 use crate::resource::{Catalog, Flavor, Resource};
 use crate::status::{ApiError, ApiResult};
 
@@ -125,7 +126,18 @@ pub fn unescape(text: &str, plus: bool) -> String {
 
 /// Splits a path into decoded parts.
 pub fn split(path: &str) -> Vec<String> {
-    path.split('/').filter(|p| !p.is_empty()).take(32).map(|p| unescape(p, false)).collect()
+    unescape(path, false).split('/').filter(|p| !p.is_empty()).take(32).map(str::to_owned).collect()
+}
+
+/// What is said where nothing is: under the paths of upstream's own groups there is a router that answers with a Status,
+/// elsewhere the plain text.
+pub fn missing(parts: &[&str], error: ApiError) -> ApiError {
+    let own = match parts {
+        ["api", ..] => true,
+        ["apis", group, ..] => registered::is_group(group),
+        _ => false,
+    };
+    if own && error == ApiError::unknown_path() { ApiError::unknown_resource() } else { error }
 }
 
 /// Whether a path is one that the server itself answers for, be there something or not; the others are the business of
@@ -148,6 +160,15 @@ pub fn route(catalog: &Catalog, method: &Method, path: &str, query: &Query) -> A
         ["apis", group, version, rest @ ..] if !rest.is_empty() => (*group, *version, rest),
         _ => return Ok(Target::Other(parts.clone())),
     };
+    resource_at(catalog, method, (group, version, rest), query).map_err(|error| missing(&words, error))
+}
+
+fn resource_at(
+    catalog: &Catalog,
+    method: &Method,
+    (group, version, rest): (&str, &str, &[&str]),
+    query: &Query,
+) -> ApiResult<Target> {
     // The old way to ask for a watch, of a collection or of one object.
     let (watch_path, rest) = match rest {
         ["watch", more @ ..] if !more.is_empty() => (true, more),

@@ -391,7 +391,8 @@ async fn other(app: &App, parts: &[&str], query: &Query, headers: &HeaderMap) ->
         ["version"] => Ok(reply::json_value(StatusCode::OK, &discovery::version())),
         ["openapi", rest @ ..] => app.openapi.answer(&app.backend, rest, query, headers).await,
         _ => discovery::answer(&app.backend.registry.catalog(), parts, headers, &app.address)
-            .unwrap_or_else(|| Err(ApiError::unknown_path())),
+            .unwrap_or_else(|| Err(ApiError::unknown_path()))
+            .map_err(|error| route::missing(parts, error)),
     }
 }
 

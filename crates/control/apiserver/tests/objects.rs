@@ -136,7 +136,7 @@ async fn patches_of_all_kinds() {
         .patch(&format!("{CONFIGMAPS}/c"), "strategic-merge-patch", &json!({"metadata": {"finalizers": ["a.b/d"]}}))
         .await
         .expect(200);
-    assert_eq!(more.body["metadata"]["finalizers"], json!(["a.b/c", "a.b/d"]));
+    assert_eq!(more.body["metadata"]["finalizers"], json!(["a.b/d", "a.b/c"]), "the patch's own come first");
 }
 
 #[tokio::test]
@@ -220,7 +220,7 @@ async fn versions_share_one_object_and_deprecated_ones_warn() {
     api.post(WIDGETS, &widget("a", json!({"size": 2}))).await.expect(201);
     let old = api.get("/apis/example.com/v1beta1/namespaces/default/widgets/a").await.expect(200);
     assert_eq!((&old.body["apiVersion"], &old.body["spec"]["size"]), (&json!("example.com/v1beta1"), &json!(2)));
-    assert_eq!(old.warnings, ["299 - \"example.com/v1beta1 Widget is deprecated\""]);
+    assert_eq!(old.warnings, ["299 - \"example.com/v1beta1 Widget is deprecated; use example.com/v1 Widget\""]);
 }
 
 #[tokio::test]

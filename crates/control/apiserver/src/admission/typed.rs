@@ -1,7 +1,5 @@
 //! The types of a webhook's answer: one that does not decode is none, with the text of Go's decoder.
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
 use crate::builtin::{Defs, decode};
@@ -56,7 +54,7 @@ pub fn check(review: &Value) -> Result<(), String> {
         }
     }
     if let Some(patch) = members.get("patch").and_then(Value::as_str) {
-        base64(patch)?;
+        decode::base64_text(patch)?;
     }
     match (members.get("status"), Defs::get().kind("", "v1", "Status")) {
         (Some(Value::Object(status)), Some(def)) => decode::within(def, &mut status.clone(), "response.status"),
@@ -76,16 +74,6 @@ fn within<'a>(value: &'a Value, ty: &'static str) -> (&'a Value, &'static str) {
         _ => None,
     };
     inner.map_or((value, ty), |v| (v, "string"))
-}
-
-fn base64(text: &str) -> Result<(), String> {
-    match STANDARD.decode(text) {
-        Ok(_) => Ok(()),
-        Err(base64::DecodeError::InvalidByte(at, _) | base64::DecodeError::InvalidLastSymbol(at, _)) => {
-            Err(format!("illegal base64 data at input byte {at}"))
-        }
-        Err(_) => Err(format!("illegal base64 data at input byte {}", text.len().saturating_sub(1))),
-    }
 }
 
 #[cfg(test)]

@@ -18,23 +18,14 @@ use crate::reply::{self, Response};
 use crate::resource::Flavor;
 use crate::selectors::Selector;
 use crate::status::{ApiError, ApiResult, FieldError, FieldErrorKind};
-use crate::verbs::{Backend, Change, Request, strategy};
+use crate::verbs::{Backend, Change, Request, body, strategy};
 
 /// Answers the review of the body.
 pub async fn create(backend: &Backend, request: &mut Request) -> ApiResult<Response> {
     Options::Create.validate(&request.query)?;
     let change = request.change()?;
-    let (value, twice) = request.decode()?;
-    let Value::Object(mut review) = value else {
-        return Err(ApiError::bad_request("the body must be an object"));
-    };
     let resource = request.resource().clone();
-    let mut unknown = Vec::new();
-    strategy::decode(&resource, &mut review, &mut unknown)?;
-    request.report_fields(&unknown, &twice).map_err(|why| {
-        let (kind, version) = (&resource.kind, &resource.version);
-        ApiError::bad_request(format!("{kind} in version \"{version}\" cannot be handled as a {kind}: {why}"))
-    })?;
+    let mut review = body::object(request, &resource)?;
     strategy::fit_namespace(&resource, &mut review, &request.target.ns)?;
     strategy::wipe(&mut review);
     object::metadata_mut(&mut review).shift_remove("generation");

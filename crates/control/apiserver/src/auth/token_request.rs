@@ -9,13 +9,14 @@ use serde_json::{Value, json};
 use super::keys::ISSUER;
 use super::tokens::{self, Binding};
 use crate::admission::Subject;
-use crate::builtin::{Defs, canonical, decode as typed};
+use crate::builtin::{Defs, canonical};
 use crate::fields::Scope;
 use crate::fields::options::Options;
 use crate::object::{self, Object, child, metadata_mut};
 use crate::reply::{self, Response};
 use crate::resource::{Resource, token_request};
 use crate::status::{ApiError, ApiResult, FieldError};
+use crate::verbs::body::{self, Wanted};
 use crate::verbs::{Backend, Change, Request, strategy};
 
 const GROUP: &str = "authentication.k8s.io";
@@ -97,28 +98,8 @@ async fn give(
 }
 
 fn decode(request: &mut Request) -> ApiResult<Object> {
-    let (value, twice) = request.decode()?;
-    let Value::Object(mut asked) = value else {
-        return Err(ApiError::bad_request("the body must be an object"));
-    };
-    let bad =
-        |why: String| ApiError::bad_request(format!("{KIND} in version \"v1\" cannot be handled as a {KIND}: {why}"));
-    let text = |key: &str| asked.get(key).and_then(Value::as_str).unwrap_or_default();
-    let (version, kind) = (text("apiVersion"), text("kind"));
-    let wanted = format!("{GROUP}/v1");
-    if (!kind.is_empty() && kind != KIND) || (!version.is_empty() && version != wanted) {
-        let last = version.rsplit('/').next().unwrap_or_default();
-        return Err(ApiError::bad_request(format!(
-            "{kind} in version \"{last}\" cannot be handled as a {KIND}: converting ({last}.{kind}) to \
-             (authentication.{KIND}): unknown conversion"
-        )));
-    }
     let def = Defs::get().kind(GROUP, "v1", KIND).ok_or_else(ApiError::unknown_path)?;
-    let mut unknown = Vec::new();
-    typed::decode(def, &mut asked, &mut unknown).map_err(bad)?;
-    request.report_fields(&unknown, &twice).map_err(bad)?;
-    asked.insert("kind".into(), json!(KIND));
-    asked.insert("apiVersion".into(), json!(wanted));
+    let mut asked = body::own(request, &Wanted { group: GROUP, version: "v1", kind: KIND }, def)?;
     asked.shift_remove("status");
     // The UID stays: it must be the account's.
     let uid = object::meta_str(&asked, "uid").to_owned();

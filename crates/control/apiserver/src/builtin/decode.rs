@@ -1,164 +1,353 @@
-//! Decodes objects of the server's own kinds: types are checked, unknown fields dropped and reported.
+//! Decodes objects of the server's own kinds: types are checked, unknown fields dropped and reported, doubled ones merged
+//! and reported, all as Go's typed decoder (`sigs.k8s.io/json`) does it and in its words.
+//!
+//! That decoder goes on after a value of a wrong type and gives the first such error at the end; an error of a type that
+//! decodes itself (times, quantities, integers or text) ends it at once.
 
 use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
-use serde_json::Value;
+use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig, STANDARD};
+use serde_json::{Value, json};
 
-use super::{Def, Defs, Type, gotime, quantity};
+use super::{Def, Defs, Field, Type, gotime, quantity};
+use crate::json::{self, MAX_TOLD, Node, Step};
 use crate::object::Object;
 
 /// Text of a quantity that is none.
-const NO_QUANTITY: &str = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
+pub const NO_QUANTITY: &str =
+    "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
 
-/// Where the decoder is: the structure, the names of fields so far as Go's errors give them, and the whole path.
-#[derive(Clone, Copy)]
-struct At<'a> {
-    structure: &'a str,
-    stack: &'a str,
-    path: &'a str,
-    go: Option<&'static str>,
+/// What a strict decoder tells besides, with the path of the field.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Strict {
+    /// A field that the type does not have.
+    Unknown(String),
+    /// A field or key that is there twice.
+    Doubled(String),
 }
 
-/// Checks `object` against `def`, drops unknown and null fields and pushes unknown paths to `unknown`.
-/// The error is the text that Go's decoder would give.
+impl std::fmt::Display for Strict {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (what, path) = match self {
+            Self::Unknown(path) => ("unknown", path),
+            Self::Doubled(path) => ("duplicate", path),
+        };
+        write!(f, "{what} field {}", crate::gotext::quote(path))
+    }
+}
+
+/// Decodes an object of type `def`. The error is the text that Go's decoder would give.
+pub fn read(def: &Def, node: &Node<'_>) -> Result<(Object, Vec<Strict>), String> {
+    let mut decoder = Decoder { steps: Vec::new(), fields: Vec::new(), told: Vec::new(), failed: None };
+    let mut object = Object::new();
+    match node {
+        Node::Null => {}
+        Node::Object(members) => decoder.structure(def, members, &mut object)?,
+        other => {
+            let ty = go_type(&Type::Ref(def.name), None);
+            return Err(format!("json: cannot unmarshal {} into Go value of type {ty}", other.kind()));
+        }
+    }
+    match decoder.failed {
+        Some(why) => Err(why),
+        None => Ok((object, decoder.told)),
+    }
+}
+
+/// Checks a value in place, drops unknown and null fields and pushes unknown paths to `unknown`.
 pub fn decode(def: &Def, object: &mut Object, unknown: &mut Vec<String>) -> Result<(), String> {
-    fields(def, object, "", "", unknown)
+    let (decoded, told) = read(def, &Node::of_members(object))?;
+    *object = decoded;
+    unknown.extend(told.into_iter().filter_map(|t| match t {
+        Strict::Unknown(path) => Some(path),
+        Strict::Doubled(_) => None,
+    }));
+    Ok(())
 }
 
 /// Checks a member of something else at `path`, as [`decode`] does. What is unknown is dropped silently.
 pub fn within(def: &Def, object: &mut Object, path: &str) -> Result<(), String> {
-    fields(def, object, path, path, &mut Vec::new())
-}
-
-fn joined(path: &str, key: &str) -> String {
-    if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
-}
-
-fn fields(def: &Def, object: &mut Object, stack: &str, path: &str, unknown: &mut Vec<String>) -> Result<(), String> {
-    let structure = def.name.rsplit('.').next().unwrap_or_default();
-    let mut drop = Vec::new();
-    for (key, value) in object.iter_mut() {
-        match def.field(key) {
-            None => {
-                unknown.push(joined(path, key));
-                drop.push(key.clone());
-            }
-            Some(_) if value.is_null() => drop.push(key.clone()),
-            Some(field) => {
-                let (stack, path) = (joined(stack, key), joined(path, key));
-                let at = At { structure, stack: &stack, path: &path, go: field.go };
-                check(&field.ty, value, at, unknown)?;
-            }
-        }
+    let node = Node::of_members(object);
+    let fields = path.split('.').filter(|p| !p.is_empty()).collect();
+    let mut decoder = Decoder { steps: Vec::new(), fields, told: Vec::new(), failed: None };
+    let mut decoded = Object::new();
+    if let Node::Object(members) = &node {
+        decoder.structure(def, members, &mut decoded)?;
     }
-    for key in drop {
-        object.shift_remove(&key);
+    if let Some(why) = decoder.failed {
+        return Err(why);
     }
+    *object = decoded;
     Ok(())
 }
 
-/// Null within a list or a map is the zero value.
-fn fill(ty: &Type, value: &mut Value) {
-    if value.is_null() {
-        *value = match ty {
-            Type::String | Type::Bytes => Value::String(String::new()),
-            Type::Ref(_) | Type::Map(_) => Value::Object(Object::new()),
-            Type::List(_) => Value::Array(Vec::new()),
-            Type::Quantity => Value::String("0".to_owned()),
-            Type::Int32 | Type::Int64 | Type::Double => Value::Number(0.into()),
-            Type::Bool => Value::Bool(false),
-            _ => Value::Null,
+/// The type that a field is declared with, and the structure that declares it.
+#[derive(Clone, Copy)]
+struct At<'a> {
+    structure: &'a str,
+    go: Option<&'static str>,
+}
+
+struct Decoder<'n> {
+    /// The way to the value at hand.
+    steps: Vec<Step<'n>>,
+    /// The names of fields on that way: errors about types leave keys of maps and places in lists out.
+    fields: Vec<&'n str>,
+    told: Vec<Strict>,
+    failed: Option<String>,
+}
+
+impl<'n> Decoder<'n> {
+    fn tell(&mut self, strict: Strict) {
+        if self.told.len() < MAX_TOLD && !self.told.contains(&strict) {
+            self.told.push(strict);
+        }
+    }
+
+    fn structure<'k>(
+        &mut self,
+        def: &Def,
+        members: &'n [(std::borrow::Cow<'k, str>, Node<'k>)],
+        into: &mut Object,
+    ) -> Result<(), String> {
+        let structure = def.name.rsplit('.').next().unwrap_or_default();
+        let mut seen: Vec<&str> = Vec::with_capacity(members.len());
+        for (key, node) in members {
+            let Some(field) = def.field(key) else {
+                let path = json::path(&self.steps, key);
+                self.tell(Strict::Unknown(path));
+                continue;
+            };
+            let doubled = seen.contains(&field.name);
+            if doubled {
+                let path = json::path(&self.steps, key);
+                self.tell(Strict::Doubled(path));
+            } else {
+                seen.push(field.name);
+            }
+            let old = into.get_mut(field.name).map(Value::take);
+            self.steps.push(Step::Key(key));
+            self.fields.push(key);
+            let read = self.field(field, node, old, structure);
+            self.steps.pop();
+            self.fields.pop();
+            match read? {
+                Some(value) => into.insert(field.name.to_owned(), value),
+                None => into.shift_remove(field.name),
+            };
+        }
+        Ok(())
+    }
+
+    /// A field's value, `None` if it is as if it was not given. What it was before is merged where Go does that.
+    fn field(
+        &mut self,
+        field: &Field,
+        node: &'n Node<'_>,
+        old: Option<Value>,
+        structure: &str,
+    ) -> Result<Option<Value>, String> {
+        if *node == Node::Null {
+            // Null leaves plain values as they are.
+            let plain =
+                matches!(field.ty, Type::String | Type::Bool | Type::Int32 | Type::Int64 | Type::Double | Type::Ref(_));
+            return Ok(old.filter(|_| plain && !field.optional));
+        }
+        self.value(&field.ty, node, old, At { structure, go: field.go }).map(Some)
+    }
+
+    /// A wrong type: Go's decoder goes on, and so the value does not matter.
+    fn wrong(&mut self, found: &str, ty: &str, at: At<'_>) -> Value {
+        let why = self.text(found, ty, at);
+        self.failed.get_or_insert(why);
+        Value::Null
+    }
+
+    fn text(&self, found: &str, ty: &str, at: At<'_>) -> String {
+        let fields = self.fields.join(".");
+        format!("json: cannot unmarshal {found} into Go struct field {}.{fields} of type {ty}", at.structure)
+    }
+
+    fn value(&mut self, ty: &Type, node: &'n Node<'_>, old: Option<Value>, at: At<'_>) -> Result<Value, String> {
+        Ok(match (ty, node) {
+            (Type::Json, node) => node.to_value().map(|(value, _)| value)?,
+            (Type::String, Node::String(text)) => Value::String(text.clone().into_owned()),
+            (Type::Bool, Node::Bool(set)) => Value::Bool(*set),
+            (Type::Int32 | Type::Int64 | Type::Double, Node::Number(text)) => match numeric(ty, text) {
+                Some(number) => number,
+                None => self.wrong(&format!("number {text}"), &go_type(ty, at.go), at),
+            },
+            (Type::Bytes, Node::String(text)) => self.base64(text),
+            (Type::Time | Type::MicroTime | Type::Quantity | Type::IntOrString, node) => self.own(ty, node, at)?,
+            (Type::Map(inner), Node::Object(members)) => self.map(inner, members, old, at)?,
+            (Type::List(inner), Node::Array(items)) => self.list(inner, items, old, at)?,
+            (Type::Ref(name), Node::Object(members)) => {
+                let mut object = match old {
+                    Some(Value::Object(object)) => object,
+                    _ => Object::new(),
+                };
+                if let Some(def) = Defs::get().def(name) {
+                    self.structure(def, members, &mut object)?;
+                }
+                Value::Object(object)
+            }
+            (ty, node) => self.wrong(node.kind(), &go_type(ty, at.go), at),
+        })
+    }
+
+    fn map<'k>(
+        &mut self,
+        inner: &Type,
+        members: &'n [(std::borrow::Cow<'k, str>, Node<'k>)],
+        old: Option<Value>,
+        at: At<'_>,
+    ) -> Result<Value, String> {
+        let mut map = match old {
+            Some(Value::Object(map)) => map,
+            _ => Object::new(),
         };
+        let mut seen = std::collections::HashSet::with_capacity(members.len());
+        for (key, node) in members {
+            if !seen.insert(key.as_ref()) {
+                let path = json::path(&self.steps, key);
+                self.tell(Strict::Doubled(path));
+            }
+            self.steps.push(Step::Key(key));
+            let value = if *node == Node::Null { zero(inner) } else { self.value(inner, node, None, at)? };
+            self.steps.pop();
+            map.insert(key.clone().into_owned(), value);
+        }
+        Ok(Value::Object(map))
+    }
+
+    fn list(&mut self, inner: &Type, items: &'n [Node<'_>], old: Option<Value>, at: At<'_>) -> Result<Value, String> {
+        let mut before = match old {
+            Some(Value::Array(list)) => list.into_iter(),
+            _ => Vec::new().into_iter(),
+        };
+        let mut list = Vec::with_capacity(items.len());
+        for (index, node) in items.iter().enumerate() {
+            self.steps.push(Step::Index(index));
+            let old = before.next();
+            list.push(if *node == Node::Null { zero(inner) } else { self.value(inner, node, old, at)? });
+            self.steps.pop();
+        }
+        Ok(Value::Array(list))
+    }
+
+    /// A type that decodes itself.
+    fn own(&mut self, ty: &Type, node: &Node<'_>, at: At<'_>) -> Result<Value, String> {
+        match (ty, node) {
+            (Type::Time | Type::MicroTime, Node::String(text)) => {
+                gotime::check(text, *ty == Type::MicroTime)?;
+                Ok(Value::String(text.clone().into_owned()))
+            }
+            (Type::Time | Type::MicroTime, other) => Err(self.text(other.kind(), "string", at)),
+            (Type::Quantity, node) => {
+                let text = match node {
+                    Node::String(text) | Node::Number(text) => text.trim(),
+                    _ => "",
+                };
+                quantity::nanos(text).ok_or_else(|| NO_QUANTITY.to_owned())?;
+                Ok(json!(text))
+            }
+            (_, Node::String(text)) => Ok(Value::String(text.clone().into_owned())),
+            (_, Node::Number(text)) => {
+                numeric(&Type::Int32, text).ok_or_else(|| self.text(&format!("number {text}"), "int32", at))
+            }
+            (_, other) => Err(self.text(other.kind(), "int32", at)),
+        }
+    }
+
+    fn base64(&mut self, text: &str) -> Value {
+        match base64_text(text) {
+            Ok(plain) => Value::String(plain),
+            Err(why) => {
+                self.failed.get_or_insert(why);
+                Value::Null
+            }
+        }
     }
 }
 
-fn check(ty: &Type, value: &mut Value, at: At<'_>, unknown: &mut Vec<String>) -> Result<(), String> {
-    let good = match (ty, &mut *value) {
-        (Type::Json, _) => true,
-        (Type::String, Value::String(_)) | (Type::Bool, Value::Bool(_)) => true,
-        (Type::Int32, Value::Number(n)) => n.as_i64().is_some_and(|n| i32::try_from(n).is_ok()),
-        (Type::Int64, Value::Number(n)) => n.is_i64(),
-        (Type::Double, Value::Number(_)) | (Type::IntOrString, Value::String(_)) => true,
-        (Type::IntOrString, given) => {
-            let fits = given.as_i64().is_some_and(|n| i32::try_from(n).is_ok());
-            if !fits {
-                return Err(format!("json: cannot unmarshal {} into Go value of type int32", go_value(ty, given)));
-            }
-            true
+/// Base64 as Go reads it, in its canonical form: line breaks are passed over, and so are bits after the last byte. The
+/// error is Go's.
+pub fn base64_text(text: &str) -> Result<String, String> {
+    const LENIENT: GeneralPurpose = GeneralPurpose::new(
+        &base64::alphabet::STANDARD,
+        GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true),
+    );
+    if let Some(at) = corrupt(text.as_bytes()) {
+        return Err(format!("illegal base64 data at input byte {at}"));
+    }
+    let plain: Vec<u8> = text.bytes().filter(|b| !matches!(b, b'\n' | b'\r')).collect();
+    let bytes = LENIENT.decode(plain).map_err(|_| "illegal base64 data at input byte 0".to_owned())?;
+    Ok(STANDARD.encode(bytes))
+}
+
+/// The place at which Go finds that a text is no base64.
+fn corrupt(text: &[u8]) -> Option<usize> {
+    let breaks = |mut at: usize| {
+        while matches!(text.get(at), Some(b'\n' | b'\r')) {
+            at += 1;
         }
-        (Type::Time | Type::MicroTime, Value::String(text)) => time(ty, text)?,
-        (Type::Bytes, Value::String(text)) => bytes(text)?,
-        (Type::Quantity, Value::String(text)) => {
-            quantity::nanos(text).map(|_| true).ok_or_else(|| NO_QUANTITY.to_owned())?
-        }
-        (Type::Quantity, other) => {
-            quantity::nanos(&other.to_string()).map(|_| true).ok_or_else(|| NO_QUANTITY.to_owned())?
-        }
-        (Type::Map(inner), Value::Object(map)) => {
-            for (key, value) in map.iter_mut() {
-                fill(inner, value);
-                check(inner, value, At { path: &format!("{}.{key}", at.path), ..at }, unknown)?;
-            }
-            true
-        }
-        (Type::List(inner), Value::Array(list)) => {
-            for (index, value) in list.iter_mut().enumerate() {
-                fill(inner, value);
-                check(inner, value, At { path: &format!("{}[{index}]", at.path), ..at }, unknown)?;
-            }
-            true
-        }
-        (Type::Ref(name), Value::Object(object)) => match Defs::get().def(name) {
-            Some(def) => {
-                fields(def, object, at.stack, at.path, unknown)?;
-                true
-            }
-            None => false,
-        },
-        _ => false,
+        at
     };
-    if good {
-        return Ok(());
-    }
-    Err(format!(
-        "json: cannot unmarshal {} into Go struct field {}.{} of type {}",
-        go_value(ty, value),
-        at.structure,
-        at.stack,
-        go_type(ty, at.go)
-    ))
-}
-
-fn time(ty: &Type, text: &str) -> Result<bool, String> {
-    gotime::check(text, *ty == Type::MicroTime).map(|()| true)
-}
-
-fn bytes(text: &mut String) -> Result<bool, String> {
-    // Go's decoder passes over line breaks.
-    text.retain(|c| c != '\n' && c != '\r');
-    match STANDARD.decode(text.as_bytes()) {
-        Ok(_) => Ok(true),
-        Err(base64::DecodeError::InvalidByte(at, _) | base64::DecodeError::InvalidLastSymbol(at, _)) => {
-            Err(format!("illegal base64 data at input byte {at}"))
+    let mut at = 0;
+    loop {
+        let mut held = 0;
+        while held < 4 {
+            at = breaks(at);
+            match text.get(at) {
+                None if held == 0 => return None,
+                None => return Some(at - held),
+                Some(b'=') if held < 2 => return Some(at),
+                Some(b'=') => {
+                    at += 1;
+                    if held == 2 {
+                        at = breaks(at);
+                        match text.get(at) {
+                            None => return Some(text.len()),
+                            Some(b'=') => at += 1,
+                            Some(_) => return Some(at - 1),
+                        }
+                    }
+                    at = breaks(at);
+                    return (at < text.len()).then_some(at);
+                }
+                Some(byte) if byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/') => {
+                    held += 1;
+                    at += 1;
+                }
+                Some(_) => return Some(at),
+            }
         }
-        Err(_) => Err(format!("illegal base64 data at input byte {}", text.len().saturating_sub(1))),
     }
 }
 
-fn go_value(ty: &Type, value: &Value) -> String {
-    match value {
-        Value::Null => "null".to_owned(),
-        Value::Bool(_) => "bool".to_owned(),
-        // A number that does not fit is quoted, one in the wrong place is not.
-        Value::Number(n) if matches!(ty, Type::Int32 | Type::Int64 | Type::IntOrString) => format!("number {n}"),
-        Value::Number(_) => "number".to_owned(),
-        Value::String(_) => "string".to_owned(),
-        Value::Array(_) => "array".to_owned(),
-        Value::Object(_) => "object".to_owned(),
+/// A number that fits the type.
+fn numeric(ty: &Type, text: &str) -> Option<Value> {
+    match ty {
+        Type::Int32 => text.parse::<i32>().ok().map(Value::from),
+        Type::Int64 => text.parse::<i64>().ok().map(Value::from),
+        _ => json::number(text).map(Value::Number),
     }
 }
 
-fn go_type(ty: &Type, own: Option<&'static str>) -> String {
+/// What null stands for within a list or a map.
+fn zero(ty: &Type) -> Value {
+    match ty {
+        Type::String | Type::Bytes => json!(""),
+        Type::Ref(_) | Type::Map(_) => json!({}),
+        Type::List(_) => json!([]),
+        Type::Quantity => json!("0"),
+        Type::Int32 | Type::Int64 | Type::Double => json!(0),
+        Type::Bool => json!(false),
+        _ => Value::Null,
+    }
+}
+
+/// A type as Go names it.
+pub fn go_type(ty: &Type, own: Option<&'static str>) -> String {
     let plain = |name: &str| own.unwrap_or(name).to_owned();
     match ty {
         Type::String => plain("string"),
@@ -185,37 +374,108 @@ fn go_type(ty: &Type, own: Option<&'static str>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
-    fn run(kind: &str, value: Value) -> (Result<(), String>, Value, Vec<String>) {
+    fn run(kind: &str, text: &str) -> (Result<Value, String>, Vec<String>) {
         let def = Defs::get().kind("", "v1", kind).unwrap();
-        let Value::Object(mut object) = value else { panic!("not an object") };
-        let mut unknown = Vec::new();
-        let result = decode(def, &mut object, &mut unknown);
-        (result, Value::Object(object), unknown)
+        match read(def, &json::parse(text.as_bytes()).unwrap()) {
+            Ok((object, told)) => (Ok(Value::Object(object)), told.iter().map(ToString::to_string).collect()),
+            Err(why) => (Err(why), Vec::new()),
+        }
+    }
+
+    fn error(kind: &str, text: &str) -> String {
+        run(kind, text).0.unwrap_err()
     }
 
     #[test]
-    fn unknown_fields_go_and_are_named() {
-        let (result, left, unknown) =
-            run("ConfigMap", json!({"data": {"a": "b"}, "spec": 1, "metadata": {"name": "x", "nme": "y"}}));
-        assert!(result.is_ok());
-        assert_eq!(left, json!({"data": {"a": "b"}, "metadata": {"name": "x"}}));
-        assert_eq!(unknown, ["spec", "metadata.nme"]);
+    fn unknown_and_doubled_fields_are_told_in_the_order_of_the_text() {
+        let (left, told) = run(
+            "ConfigMap",
+            r#"{"metadata":{"name":"x","nme":"y"},"data":{"a":"b","a":"c"},"spec":1,"spec":2,"data":{"d":"e"},"kind":"x","kind":"y"}"#,
+        );
+        assert_eq!(left.unwrap(), json!({"metadata": {"name": "x"}, "data": {"a": "c", "d": "e"}, "kind": "y"}));
+        let wanted = [
+            "unknown field \"metadata.nme\"",
+            "duplicate field \"data.a\"",
+            "unknown field \"spec\"",
+            "duplicate field \"data\"",
+            "duplicate field \"kind\"",
+        ];
+        assert_eq!(told, wanted);
+    }
+
+    #[test]
+    fn doubled_structures_and_lists_merge() {
+        let text = r#"{"spec":{"type":"ClusterIP","ports":[{"port":1,"name":"a"},{"port":2}]},
+            "spec":{"type":null,"ports":[{"port":3}]}}"#;
+        let wanted = json!({"spec": {"type": "ClusterIP", "ports": [{"port": 3, "name": "a"}]}});
+        assert_eq!(run("Service", text).0, Ok(wanted));
     }
 
     #[test]
     fn wrong_types_are_told_as_go_does() {
-        let (result, ..) = run("ConfigMap", json!({"data": {"a": 1}}));
-        assert_eq!(
-            result.unwrap_err(),
-            "json: cannot unmarshal number into Go struct field ConfigMap.data of type string"
-        );
-        let (result, ..) = run("Service", json!({"spec": {"ports": [{"port": "x"}]}}));
-        assert_eq!(
-            result.unwrap_err(),
-            "json: cannot unmarshal string into Go struct field ServicePort.spec.ports.port of type int32"
-        );
-        assert!(run("Secret", json!({"data": {"a": "%%"}})).0.unwrap_err().starts_with("illegal base64"));
+        for (kind, text, told) in [
+            ("ConfigMap", r#"{"data":{"a":1}}"#, "number into Go struct field ConfigMap.data of type string"),
+            ("ConfigMap", r#"{"data":[]}"#, "array into Go struct field ConfigMap.data of type map[string]string"),
+            (
+                "Service",
+                r#"{"spec":{"ports":[{"port":"x"}]}}"#,
+                "string into Go struct field ServicePort.spec.ports.port of type int32",
+            ),
+            (
+                "Service",
+                r#"{"spec":{"ports":[{"port":1.0}]}}"#,
+                "number 1.0 into Go struct field ServicePort.spec.ports.port of type int32",
+            ),
+            (
+                "Service",
+                r#"{"spec":{"ports":[{"port":99999999999}]}}"#,
+                "number 99999999999 into Go struct field ServicePort.spec.ports.port of type int32",
+            ),
+            (
+                "Service",
+                r#"{"spec":{"ports":[{"targetPort":true}]}}"#,
+                "bool into Go struct field ServicePort.spec.ports.targetPort of type int32",
+            ),
+            (
+                "ConfigMap",
+                r#"{"metadata":{"creationTimestamp":5}}"#,
+                "number into Go struct field ObjectMeta.metadata.creationTimestamp of type string",
+            ),
+            (
+                "ConfigMap",
+                r#"{"metadata":{"uid":{}}}"#,
+                "object into Go struct field ObjectMeta.metadata.uid of type types.UID",
+            ),
+            // The first one counts, but what decodes itself comes before all.
+            (
+                "ConfigMap",
+                r#"{"data":1,"metadata":{"name":2}}"#,
+                "number into Go struct field ConfigMap.data of type map[string]string",
+            ),
+            (
+                "ConfigMap",
+                r#"{"data":1,"metadata":{"creationTimestamp":[]}}"#,
+                "array into Go struct field ObjectMeta.metadata.creationTimestamp of type string",
+            ),
+        ] {
+            assert_eq!(error(kind, text), format!("json: cannot unmarshal {told}"), "{text}");
+        }
+        assert_eq!(error("ConfigMap", "[]"), "json: cannot unmarshal array into Go value of type v1.ConfigMap");
+        assert!(error("Secret", r#"{"data":{"a":"%%"}}"#).starts_with("illegal base64"));
+        for (text, at) in [
+            ("v", 0),
+            ("YW", 0),
+            ("YWJjZ", 4),
+            ("YWJjZW", 4),
+            ("=", 0),
+            ("YQ=", 3),
+            ("YQ=a", 2),
+            ("YQ==a", 4),
+            ("YW\nJ%", 4),
+        ] {
+            assert_eq!(base64_text(text), Err(format!("illegal base64 data at input byte {at}")), "{text}");
+        }
+        assert_eq!(base64_text("YR=\n="), Ok("YQ==".to_owned()));
     }
 }

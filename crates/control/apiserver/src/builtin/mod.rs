@@ -1,11 +1,13 @@
 //! The kinds that the server knows itself, from one table (`kinds.txt`): used to decode, to merge and to describe them.
 
 pub mod canonical;
+pub mod convert;
 pub mod decode;
 mod gotime;
 pub mod protobuf;
 pub mod quantity;
 pub mod rbac;
+pub mod registered;
 pub mod rules;
 pub mod strategy;
 

@@ -137,7 +137,7 @@ fn of_spec(spec: &Value, known: &[Value], errors: &mut Vec<FieldError>) {
         ));
     }
     of_versions(&versions, subresources, known, errors);
-    version_list(&versions, errors);
+    version_list(&versions, spec.get("versions").is_some_and(Value::is_array), errors);
     if let Some(first) =
         versions.first().and_then(|v| v.whole.get("name")).and_then(Value::as_str).filter(|n| !n.is_empty())
         && let Some(why) = dns_1035_label(first)
@@ -240,7 +240,7 @@ fn deprecation(deprecated: bool, warning: Option<&str>) -> Vec<String> {
     errors
 }
 
-fn version_list(versions: &[Version<'_>], errors: &mut Vec<FieldError>) {
+fn version_list(versions: &[Version<'_>], given: bool, errors: &mut Vec<FieldError>) {
     let name = |v: &Version<'_>| v.whole.get("name").cloned().unwrap_or_default();
     let shown: Vec<String> = versions
         .iter()
@@ -262,7 +262,7 @@ fn version_list(versions: &[Version<'_>], errors: &mut Vec<FieldError>) {
             )
         })
         .collect();
-    let value = if versions.is_empty() { "null".to_owned() } else { format!("[{}]", shown.join(",")) };
+    let value = if given { format!("[{}]", shown.join(",")) } else { "null".to_owned() };
     let wrong = |detail: &str| FieldError {
         value: value.clone(),
         ..FieldError::invalid("spec.versions", &Value::Null, detail)
@@ -473,18 +473,39 @@ fn of_selectable(fields: &Value, schema: &Value, path: &str, errors: &mut Vec<Fi
     }
 }
 
+/// The signs and names of a path.
+fn path_tokens(text: &str) -> Vec<&str> {
+    let mut tokens = Vec::new();
+    let mut rest = text;
+    while !rest.is_empty() {
+        let end = match rest.find(['.', '[', ']']) {
+            Some(0) => 1,
+            Some(end) => end,
+            None => rest.len(),
+        };
+        let (token, left) = rest.split_at(end);
+        tokens.push(token);
+        rest = left;
+    }
+    tokens
+}
+
 /// The schema of the field at a path of names.
 fn field_at<'a>(text: &str, schema: &'a Value) -> Result<&'a Value, String> {
-    if text.contains('[') {
-        return Err("array notation is not allowed".to_owned());
-    }
     let mut here = schema;
-    for name in text.strip_prefix('.').unwrap_or(text).split('.') {
-        here = here
-            .get("properties")
-            .and_then(|p| p.get(name))
-            .or_else(|| here.get("additionalProperties").filter(|a| a.is_object()))
-            .ok_or("does not refer to a valid field")?;
+    let mut tokens = path_tokens(text).into_iter();
+    while let Some(token) = tokens.next() {
+        match token {
+            "." => {}
+            "[" => return Err("array notation is not allowed".to_owned()),
+            other => return Err(format!("expected [ or . but got: {other}")),
+        }
+        let name = tokens.next().ok_or("unexpected end of JSON path")?;
+        let below = match here.get("properties").filter(|p| p.is_object()) {
+            Some(properties) => properties.get(name),
+            None => here.get("additionalProperties").filter(|a| a.is_object()),
+        };
+        here = below.ok_or("does not refer to a valid field")?;
     }
     Ok(here)
 }

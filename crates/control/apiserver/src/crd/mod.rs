@@ -22,7 +22,7 @@ use serde_json::Value;
 use crate::conversion::Versions;
 use crate::jsonpath::JsonPath;
 use crate::object::{Object, strings};
-use crate::resource::{Column, Flavor, Resource};
+use crate::resource::{Column, Flavor, Resource, version_rank};
 use schema::Schema;
 
 /// The group and plural of a definition.
@@ -66,6 +66,20 @@ pub fn resources(crd: &Object, fresh_since: u64) -> Vec<Resource> {
         .collect()
 }
 
+/// What clients of a deprecated version are told: the best newer one that is served, if there is one.
+fn deprecated(spec: &Value, group: &str, name: &str, kind: &str) -> String {
+    let text = format!("{group}/{name} {kind} is deprecated");
+    let set = |version: &Value, key: &str| version.get(key) == Some(&Value::Bool(true));
+    let all = spec.get("versions").and_then(Value::as_array);
+    let served = all.into_iter().flatten().filter(|v| set(v, "served") && !set(v, "deprecated"));
+    let newer =
+        served.filter_map(|v| v.get("name").and_then(Value::as_str)).filter(|v| version_rank(v) > version_rank(name));
+    match newer.max_by_key(|v| version_rank(v)) {
+        Some(better) => format!("{text}; use {group}/{better} {kind}"),
+        None => text,
+    }
+}
+
 fn resource(crd: &Object, version: &Value, fresh_since: u64, versions: Option<Arc<Versions>>) -> Option<Resource> {
     let spec = crd.get("spec")?;
     let names = crd.get("status").and_then(|s| s.get("acceptedNames")).filter(|n| n.get("kind") != Some(&"".into()));
@@ -93,7 +107,7 @@ fn resource(crd: &Object, version: &Value, fresh_since: u64, versions: Option<Ar
     let kind = text(names, "kind");
     let deprecation = (version.get("deprecated") == Some(&Value::Bool(true))).then(|| {
         let own = text(version, "deprecationWarning");
-        if own.is_empty() { format!("{group}/{name} {kind} is deprecated") } else { own }
+        if own.is_empty() { deprecated(spec, &group, &name, &kind) } else { own }
     });
     Some(Resource {
         storage: format!("{group}/{plural}").into(),

@@ -328,7 +328,10 @@ fn default_of(s: &Value, root: bool, default: &Value, at: &str, errors: &mut Vec
     if !ty(s).is_empty() && !TYPES.contains(&ty(s)) {
         return errors.push(validate::wrong_type("", at, ty(s), default));
     }
-    let Ok(schema) = Schema::parse(s) else { return };
+    let Ok(mut schema) = Schema::parse(s) else { return };
+    // A default of the whole is an object with kind and version.
+    schema.embedded |= root;
+    schema.has_embedded |= root;
     let mut pruned = default.clone();
     prune::prune_value(&schema, &mut pruned);
     if pruned != *default {

@@ -39,6 +39,9 @@ pub fn parse(value: Value) -> ApiResult<(Vec<Operation>, Path)> {
         let kind = json_type(found);
         ApiError::bad_request(format!("error decoding patch: json: cannot unmarshal {kind} into Go {into}"))
     };
+    if value.is_null() {
+        return Ok((Vec::new(), Vec::new()));
+    }
     let Value::Array(list) = value else { return Err(cannot(&value, "value of type []handlers.jsonPatchOp")) };
     let mut told = Vec::new();
     for (at, operation) in list.iter().enumerate() {

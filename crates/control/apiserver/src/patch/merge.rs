@@ -1,4 +1,5 @@
-//! JSON merge patch (RFC 7386).
+//! JSON merge patch (RFC 7386), as the library does it that kube-apiserver uses: where something is new, nulls are dropped
+//! within lists, too.
 
 use serde_json::{Map, Value};
 
@@ -13,11 +14,29 @@ pub fn apply(target: &mut Value, patch: &Value) {
     }
     let Value::Object(target) = target else { return };
     for (key, value) in patch {
-        if value.is_null() {
-            target.shift_remove(key);
-        } else {
-            apply(target.entry(key.clone()).or_insert(Value::Null), value);
+        match target.get_mut(key) {
+            _ if value.is_null() => {
+                target.shift_remove(key);
+            }
+            Some(Value::Object(_)) if !value.is_object() => {
+                target.insert(key.clone(), value.clone());
+            }
+            Some(present @ Value::Object(_)) => apply(present, value),
+            _ => {
+                target.insert(key.clone(), without_nulls(value));
+            }
         }
+    }
+}
+
+/// A new value: no object in it has a null.
+fn without_nulls(value: &Value) -> Value {
+    match value {
+        Value::Object(map) => {
+            map.iter().filter(|(_, v)| !v.is_null()).map(|(k, v)| (k.clone(), without_nulls(v))).collect()
+        }
+        Value::Array(items) => items.iter().map(without_nulls).collect(),
+        other => other.clone(),
     }
 }
 
@@ -37,6 +56,8 @@ mod tests {
             (json!({"a": "foo"}), json!(null), json!(null)),
             (json!([1, 2]), json!({"a": "b", "c": null}), json!({"a": "b"})),
             (json!({}), json!({"a": {"bb": {"ccc": null}}}), json!({"a": {"bb": {}}})),
+            (json!({}), json!({"a": [{"b": null}, null]}), json!({"a": [{}, null]})),
+            (json!({"a": {"c": 1}}), json!({"a": [{"b": null}]}), json!({"a": [{"b": null}]})),
         ] {
             let mut value = before;
             apply(&mut value, &patch);
@@ -55,9 +76,18 @@ mod tests {
         })
     }
 
+    /// Without nulls in lists: those are kept or dropped by what was there before.
+    fn plain_lists(value: Value) -> Value {
+        match value {
+            Value::Array(_) => without_nulls(&value),
+            Value::Object(map) => map.into_iter().map(|(k, v)| (k, plain_lists(v))).collect(),
+            other => other,
+        }
+    }
+
     proptest! {
         #[test]
-        fn applying_twice_is_applying_once(mut value in any_json(), patch in any_json()) {
+        fn applying_twice_is_applying_once(mut value in any_json(), patch in any_json().prop_map(plain_lists)) {
             apply(&mut value, &patch);
             let once = value.clone();
             apply(&mut value, &patch);

@@ -2,4 +2,6 @@
 
 pub mod json;
 pub mod merge;
+mod order;
+pub mod shown;
 pub mod strategic;

@@ -1,161 +1,307 @@
 //! Strategic merge patch for the server's own kinds: lists merge by key, and directives delete, replace, order, retain.
+//!
+//! Follows `apimachinery/pkg/util/strategicpatch`, also in how items are ordered (those of the patch first, where the
+//! present order does not say otherwise) and in that the patch is used up: errors show what is left of it.
+
+use std::collections::HashMap;
 
 use serde_json::{Map, Value};
 
+use super::order;
 use crate::builtin::{Def, Defs, Field, Type};
+use crate::gotext;
 
-const DELETE_LIST: &str = "$deleteFromPrimitiveList/";
-const ORDER: &str = "$setElementOrder/";
+const DIRECTIVE: &str = "$patch";
+const RETAIN: &str = "$retainKeys";
+const DELETE_LIST: &str = "$deleteFromPrimitiveList";
+const ORDER: &str = "$setElementOrder";
 
-/// Applies `patch` to an object of kind `def`.
-pub fn apply(def: &Def, target: &mut Value, patch: &Value) -> Result<(), String> {
-    let Value::Object(patch) = patch else { return Err("a strategic merge patch is an object".to_owned()) };
-    if !target.is_object() {
-        *target = Value::Object(Map::new());
-    }
-    match target {
-        Value::Object(target) => members(Some(def), target, patch),
-        _ => Ok(()),
-    }
+/// Why a patch does not apply.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Refused {
+    /// It has not the form of a patch: 400.
+    Form(&'static str),
+    /// It asks for what there is not: 422.
+    Unprocessable(&'static str),
+    /// Anything else, which upstream answers with 500.
+    Other(String),
 }
 
-fn members(def: Option<&Def>, target: &mut Map<String, Value>, patch: &Map<String, Value>) -> Result<(), String> {
-    match patch.get("$patch").and_then(Value::as_str) {
-        Some("replace") => {
-            *target = patch.iter().filter(|(k, _)| *k != "$patch").map(|(k, v)| (k.clone(), v.clone())).collect();
-            return Ok(());
-        }
-        Some("delete") => {
-            target.clear();
-            return Ok(());
-        }
-        Some("merge") | None => {}
-        Some(other) => return Err(format!("unknown patch type: {other}")),
-    }
-    if let Some(Value::Array(keep)) = patch.get("$retainKeys") {
-        target.retain(|key, _| keep.iter().any(|k| k.as_str() == Some(key)));
-    }
-    for (key, value) in patch.iter().filter(|(k, _)| !k.starts_with('$')) {
-        if value.is_null() {
-            target.shift_remove(key);
-            continue;
-        }
-        let field = def.and_then(|d| d.field(key));
-        let slot = target.entry(key.clone()).or_insert(Value::Null);
-        member(field, slot, value)?;
-    }
-    for (key, value) in patch {
-        if let Some(key) = key.strip_prefix(DELETE_LIST)
-            && let (Some(Value::Array(list)), Value::Array(gone)) = (target.get_mut(key), value)
-        {
-            list.retain(|v| !gone.contains(v));
-        }
-    }
-    for (key, value) in patch {
-        if let Some(key) = key.strip_prefix(ORDER)
-            && let (Some(Value::Array(list)), Value::Array(order)) = (target.get_mut(key), value)
-        {
-            let merge_key = def.and_then(|d| d.field(key)).and_then(|f| f.merge_key).unwrap_or_default();
-            reorder(list, order, merge_key);
-        }
-    }
+type Object = Map<String, Value>;
+
+/// Applies `patch`, which must be an object, to an object of kind `def`, and leaves in it what upstream leaves.
+pub fn apply(def: &Def, target: &mut Value, patch: &mut Value) -> Result<(), Refused> {
+    let Value::Object(patch) = patch else { return Err(Refused::Form("invalid JSON document")) };
+    let original = match target.take() {
+        Value::Object(object) => object,
+        _ => Object::new(),
+    };
+    *target = Value::Object(members(Some(def), original, patch)?);
     Ok(())
 }
 
-fn inner_def(ty: &Type) -> Option<&'static Def> {
-    match ty {
+fn members(def: Option<&Def>, mut original: Object, patch: &mut Object) -> Result<Object, Refused> {
+    if let Some(directive) = patch.get(DIRECTIVE).cloned() {
+        return match directive.as_str() {
+            Some("replace") => {
+                patch.shift_remove(DIRECTIVE);
+                Ok(patch.clone())
+            }
+            Some("delete") => Ok(Object::new()),
+            _ => Err(unknown_directive(&directive, patch)),
+        };
+    }
+    retain(&mut original, patch)?;
+    set_order(def, &mut original, patch)?;
+    let keys: Vec<String> = patch.keys().cloned().collect();
+    for given in keys {
+        let Some(value) = patch.get_mut(&given) else { continue };
+        let deletes = given.starts_with(DELETE_LIST);
+        let key = if deletes {
+            let form = Refused::Form("invalid patch format of primitive list");
+            given.strip_prefix(DELETE_LIST).and_then(|k| k.strip_prefix('/')).ok_or(form)?
+        } else {
+            given.as_str()
+        };
+        if value.is_null() {
+            original.shift_remove(key);
+            continue;
+        }
+        let merged = match (original.get_mut(key).map(Value::take), &mut *value) {
+            (Some(Value::Object(old)), Value::Object(new)) => Some(Value::Object(members(inner(def, key), old, new)?)),
+            (Some(Value::Array(old)), Value::Array(new)) => {
+                let merge_key = def.and_then(|d| d.field(key)).and_then(|f| f.merge_key);
+                match merge_key {
+                    None if !deletes => Some(Value::Array(new.clone())),
+                    merge_key => {
+                        let merge_key = merge_key.unwrap_or_default();
+                        Some(Value::Array(list(items_def(def, key), old, new, merge_key, deletes)?))
+                    }
+                }
+            }
+            (old, _) if deletes => old,
+            (_, value) => {
+                discard_nulls(value);
+                without_directives(value).then(|| value.clone())
+            }
+        };
+        match merged {
+            Some(merged) => original.insert(key.to_owned(), merged),
+            None => original.shift_remove(key),
+        };
+    }
+    Ok(original)
+}
+
+fn unknown_directive(directive: &Value, patch: &Object) -> Refused {
+    let shown = match directive {
+        Value::String(text) => text.clone(),
+        Value::Null => "%!s(<nil>)".to_owned(),
+        other => format!("%!s({}={})", go_type(other), gotext::map(other)),
+    };
+    Refused::Other(format!("unknown patch type: {shown} in map: {}", gotext::map(&Value::Object(patch.clone()))))
+}
+
+fn no_merge_key(item: &Object, key: &str) -> Refused {
+    let shown = gotext::map(&Value::Object(item.clone()));
+    Refused::Other(format!("map: {shown} does not contain declared merge key: {key}"))
+}
+
+fn bad_type(expected: &str, found: &Value) -> Refused {
+    Refused::Other(format!("expected a {expected}, but received a {}", go_type(found)))
+}
+
+/// The Go type in which a value is held.
+pub fn go_type(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "%!s(<nil>)",
+        Value::Bool(_) => "bool",
+        Value::Number(n) if n.is_f64() => "float64",
+        Value::Number(_) => "int64",
+        Value::String(_) => "string",
+        Value::Array(_) => "[]interface {}",
+        Value::Object(_) => "map[string]interface {}",
+    }
+}
+
+fn inner(def: Option<&Def>, key: &str) -> Option<&'static Def> {
+    match &def?.field(key)?.ty {
         Type::Ref(name) => Defs::get().def(name),
-        Type::List(inner) | Type::Map(inner) => inner_def(inner),
         _ => None,
     }
 }
 
-fn member(field: Option<&Field>, slot: &mut Value, value: &Value) -> Result<(), String> {
-    match value {
-        Value::Object(patch) => {
-            // Free JSON is replaced key by key as well, as maps are.
-            let def = field.filter(|f| matches!(f.ty, Type::Ref(_))).and_then(|f| inner_def(&f.ty));
-            if !slot.is_object() {
-                *slot = Value::Object(Map::new());
-            }
-            match slot {
-                Value::Object(target) => members(def, target, patch),
-                _ => Ok(()),
-            }
-        }
-        Value::Array(items) => match field.and_then(|f| f.merge_key) {
-            Some(key) => {
-                let def = field.and_then(|f| inner_def(&f.ty));
-                list(def, slot, items, key)
-            }
-            None => {
-                *slot = value.clone();
-                Ok(())
-            }
+fn items_def(def: Option<&Def>, key: &str) -> Option<&'static Def> {
+    match &def?.field(key)?.ty {
+        Type::List(items) => match items.as_ref() {
+            Type::Ref(name) => Defs::get().def(name),
+            _ => None,
         },
-        other => {
-            *slot = other.clone();
-            Ok(())
-        }
+        _ => None,
     }
 }
 
-fn list(def: Option<&Def>, slot: &mut Value, items: &[Value], key: &str) -> Result<(), String> {
-    if !slot.is_array() {
-        *slot = Value::Array(Vec::new());
+/// Keeps the keys that the patch retains, and no others.
+fn retain(original: &mut Object, patch: &mut Object) -> Result<(), Refused> {
+    let Some(keep) = patch.shift_remove(RETAIN) else { return Ok(()) };
+    let form = Refused::Form("invalid patch format of retainKeys");
+    let Value::Array(keep) = keep else { return Err(form) };
+    let kept = |key: &str| keep.iter().any(|k| k.as_str() == Some(key));
+    let directive = |key: &str| key.starts_with(DELETE_LIST) || key.starts_with(ORDER);
+    if patch.iter().any(|(key, value)| !value.is_null() && !directive(key) && !kept(key)) {
+        return Err(form);
     }
-    let Value::Array(target) = slot else { return Ok(()) };
-    if key.is_empty() {
-        for item in items {
-            if !target.contains(item) {
-                target.push(item.clone());
-            }
-        }
-        return Ok(());
-    }
-    if items.iter().any(|i| i.get("$patch").and_then(Value::as_str) == Some("replace")) {
-        *target = items.iter().filter(|i| i.get("$patch").is_none()).cloned().collect();
-        return Ok(());
-    }
-    for item in items {
-        let Value::Object(patch) = item else { return Err(format!("items of a list merged by {key:?} are objects")) };
-        let id = patch.get(key).ok_or_else(|| format!("map: {item} does not contain declared merge key: {key}"))?;
-        let at = target.iter().position(|t| t.get(key) == Some(id));
-        match (patch.get("$patch").and_then(Value::as_str), at) {
-            (Some("delete"), Some(at)) => {
-                target.remove(at);
-            }
-            (Some("delete"), None) => {}
-            (_, Some(at)) => {
-                if let Some(Value::Object(found)) = target.get_mut(at) {
-                    members(def, found, patch)?;
+    original.retain(|key, _| kept(key));
+    Ok(())
+}
+
+/// Merges the lists whose order is set, and puts their items in that order.
+fn set_order(def: Option<&Def>, original: &mut Object, patch: &mut Object) -> Result<(), Refused> {
+    let directives: Vec<String> = patch.keys().filter(|k| k.starts_with(ORDER)).cloned().collect();
+    for directive in directives {
+        let order = match patch.shift_remove(&directive) {
+            Some(Value::Array(order)) => order,
+            other => return Err(bad_type("[]interface {}", &other.unwrap_or_default())),
+        };
+        let form = Refused::Form("invalid patch format of setElementOrder list");
+        let key = directive.strip_prefix(ORDER).and_then(|k| k.strip_prefix('/')).ok_or(form)?;
+        let present = match original.get(key) {
+            None => None,
+            Some(Value::Array(list)) => Some(list.clone()),
+            Some(other) => return Err(bad_type("[]interface {}", other)),
+        };
+        let given = match patch.get(key) {
+            None => None,
+            Some(Value::Array(list)) => Some(list.clone()),
+            Some(other) => return Err(bad_type("[]interface {}", other)),
+        };
+        let field = field_of(def, key)?;
+        let merge_key = field.and_then(|f| f.merge_key);
+        let by = merge_key.unwrap_or_default();
+        order::validate(given.as_deref().unwrap_or_default(), &order, by)?;
+        let before = present.clone().unwrap_or_default();
+        let merged = match (present, given.clone()) {
+            (None, None) => continue,
+            (Some(present), None) => present,
+            (None, Some(given)) => {
+                let mut given = Value::Array(given);
+                without_directives(&mut given);
+                match given {
+                    Value::Array(list) => list,
+                    _ => Vec::new(),
                 }
             }
-            (_, None) => {
-                let mut fresh = Map::new();
-                members(def, &mut fresh, patch)?;
-                target.push(Value::Object(fresh));
-            }
+            (Some(_), Some(given)) if merge_key.is_none() => given,
+            (Some(present), Some(mut given)) => list(items_def(def, key), present, &mut given, by, false)?,
+        };
+        if order::of_maps(&[&before, given.as_deref().unwrap_or_default()])?.is_none() {
+            return Err(Refused::Other("no elements in any of the given slices".to_owned()));
         }
+        original.insert(key.to_owned(), Value::Array(order::arrange(merged, &order, &before, by)?));
+        patch.shift_remove(key);
     }
     Ok(())
 }
 
-/// Puts items in the given order; others keep their place after the item that they followed.
-fn reorder(list: &mut Vec<Value>, order: &[Value], key: &str) {
-    let rank = |item: &Value| {
-        order
-            .iter()
-            .position(|o| if key.is_empty() { o == item } else { o.get(key).is_some() && o.get(key) == item.get(key) })
-    };
-    let mut ranked: Vec<(usize, Value)> = Vec::with_capacity(list.len());
-    let mut last = 0;
-    for item in list.drain(..) {
-        last = rank(&item).unwrap_or(last);
-        ranked.push((last, item));
+fn field_of<'d>(def: Option<&'d Def>, key: &str) -> Result<Option<&'d Field>, Refused> {
+    let Some(def) = def else { return Ok(None) };
+    let name = def.name.rsplit('.').next().unwrap_or_default();
+    let why = || format!("unable to find api field in struct {name} for the json field {}", gotext::quote(key));
+    def.field(key).map(Some).ok_or_else(|| Refused::Other(why()))
+}
+
+fn list(
+    def: Option<&Def>,
+    mut original: Vec<Value>,
+    patch: &mut [Value],
+    key: &str,
+    deletes: bool,
+) -> Result<Vec<Value>, Refused> {
+    let Some(maps) = order::of_maps(&[&original, patch])? else { return Ok(original) };
+    if !maps {
+        if deletes {
+            let gone: std::collections::HashSet<String> = patch.iter().map(Value::to_string).collect();
+            original.retain(|v| !gone.contains(&v.to_string()));
+            return Ok(original);
+        }
+        let merged = order::once(original.iter().chain(patch.iter()).cloned().collect());
+        return order::arrange(merged, patch, &original, "");
     }
-    ranked.sort_by_key(|(rank, _)| *rank);
-    list.extend(ranked.into_iter().map(|(_, item)| item));
+    if key.is_empty() {
+        return Err(Refused::Other("cannot merge lists without merge key for struct".to_owned()));
+    }
+    let Some(mut plain) = special(&mut original, patch, key)? else {
+        // The list is replaced: what is no directive stands, in its order.
+        return Ok(patch.iter().filter(|item| item.get(DIRECTIVE).is_none()).cloned().collect());
+    };
+    let before = original.clone();
+    let mut places: HashMap<String, usize> = HashMap::with_capacity(original.len());
+    for (at, item) in original.iter().enumerate() {
+        if let Some(id) = item.get(key) {
+            places.entry(id.to_string()).or_insert(at);
+        }
+    }
+    for item in &mut plain {
+        let Value::Object(new) = item else { continue };
+        let id = new.get(key).ok_or_else(|| no_merge_key(new, key))?.to_string();
+        match places.get(&id) {
+            Some(at) => {
+                if let Value::Object(old) = original[*at].take() {
+                    original[*at] = Value::Object(members(def, old, new)?);
+                }
+            }
+            None => {
+                places.insert(id, original.len());
+                original.push(Value::Object(new.clone()));
+            }
+        }
+    }
+    order::arrange(original, &plain, &before, key)
+}
+
+/// Carries out the directives among the items of a patch and gives the other items; `None` if they replace the list.
+fn special(original: &mut Vec<Value>, patch: &[Value], key: &str) -> Result<Option<Vec<Value>>, Refused> {
+    let mut plain = Vec::with_capacity(patch.len());
+    let mut replace = false;
+    for item in patch {
+        let Value::Object(members) = item else { continue };
+        match members.get(DIRECTIVE) {
+            None => plain.push(item.clone()),
+            Some(Value::String(directive)) if directive == "delete" => {
+                let id = members.get(key).ok_or_else(|| no_merge_key(members, key))?;
+                original.retain(|o| o.get(key) != Some(id));
+            }
+            Some(Value::String(directive)) if directive == "replace" => replace = true,
+            Some(Value::String(directive)) if directive == "merge" => {
+                return Err(Refused::Other("merging lists cannot yet be specified in the patch".to_owned()));
+            }
+            Some(directive) => return Err(unknown_directive(directive, members)),
+        }
+    }
+    Ok((!replace).then_some(plain))
+}
+
+/// Drops the nulls of what is new.
+fn discard_nulls(value: &mut Value) {
+    match value {
+        Value::Object(map) => {
+            map.retain(|_, v| !v.is_null());
+            map.values_mut().for_each(discard_nulls);
+        }
+        Value::Array(items) => items.iter_mut().for_each(discard_nulls),
+        _ => {}
+    }
+}
+
+/// Drops what is marked with a directive; false if that is the value itself.
+fn without_directives(value: &mut Value) -> bool {
+    match value {
+        Value::Object(map) if map.contains_key(DIRECTIVE) => return false,
+        Value::Object(map) => map.retain(|_, v| without_directives(v)),
+        Value::Array(items) => items.retain_mut(without_directives),
+        _ => {}
+    }
+    true
 }
 
 #[cfg(test)]
@@ -164,9 +310,9 @@ mod tests {
     use proptest::prelude::*;
     use serde_json::json;
 
-    fn run(mut value: Value, patch: Value) -> Value {
+    fn run(mut value: Value, mut patch: Value) -> Value {
         let def = Defs::get().kind("", "v1", "ConfigMap").unwrap();
-        apply(def, &mut value, &patch).unwrap();
+        apply(def, &mut value, &mut patch).unwrap();
         value
     }
 
@@ -183,10 +329,10 @@ mod tests {
             json!({"metadata": {
                 "$deleteFromPrimitiveList/finalizers": ["a"], "finalizers": ["c"],
                 "$setElementOrder/ownerReferences": [{"uid": "3"}, {"uid": "1"}],
-                "ownerReferences": [{"uid": "2", "$patch": "delete"}, {"uid": "1", "name": "z"}, owner("3", "n")]},
+                "ownerReferences": [{"uid": "2", "$patch": "delete"}, owner("3", "n"), {"uid": "1", "name": "z"}]},
                 "data": {"l": null, "m": "n"}}),
         );
-        assert_eq!(after["metadata"]["finalizers"], json!(["b", "c"]));
+        assert_eq!(after["metadata"]["finalizers"], json!(["c", "b"]));
         assert_eq!(after["metadata"]["ownerReferences"], json!([owner("3", "n"), owner("1", "z")]));
         assert_eq!(after["data"], json!({"k": "v", "m": "n"}));
         let replaced = run(before.clone(), json!({"data": {"$patch": "replace", "only": "x"}}));
@@ -196,10 +342,60 @@ mod tests {
     }
 
     #[test]
+    fn what_the_patch_names_comes_first_unless_the_present_order_says_otherwise() {
+        let before = json!({"metadata": {"ownerReferences": [owner("1", "x"), owner("2", "y"), owner("3", "z")],
+            "finalizers": ["a", "b"]}});
+        let uids = |value: &Value| -> Vec<String> {
+            let list = value["metadata"]["ownerReferences"].as_array().unwrap();
+            list.iter().map(|o| o["uid"].as_str().unwrap().to_owned()).collect()
+        };
+        for (patch, order) in [
+            (json!([owner("4", "n")]), ["4", "1", "2", "3"].as_slice()),
+            (json!([owner("2", "n")]), &["1", "2", "3"]),
+            (json!([owner("3", "n"), owner("1", "n")]), &["2", "3", "1"]),
+            (json!([owner("2", "n"), owner("5", "n")]), &["1", "2", "5", "3"]),
+            (json!([{"$patch": "replace"}, owner("9", "n"), owner("8", "n")]), &["9", "8"]),
+        ] {
+            assert_eq!(uids(&run(before.clone(), json!({"metadata": {"ownerReferences": patch}}))), order, "{patch}");
+        }
+        let after = run(before, json!({"metadata": {"finalizers": ["c", "a"]}}));
+        assert_eq!(after["metadata"]["finalizers"], json!(["c", "a", "b"]));
+    }
+
+    #[test]
+    fn refusals_are_in_upstreams_words() {
+        let def = Defs::get().kind("", "v1", "Service").unwrap();
+        let before = json!({"spec": {"selector": {"a": "b"}, "ports": [{"port": 80}]}});
+        for (patch, told) in [
+            (json!({"spec": {"selector": {"$patch": "frob"}}}), "unknown patch type: frob in map: map[$patch:frob]"),
+            (json!({"spec": {"ports": [{"name": "x"}]}}), "map: map[name:x] does not contain declared merge key: port"),
+            (
+                json!({"spec": {"ports": [{"port": 1}, "x"]}}),
+                "list element types are not identical: [[map[port:80]] [map[port:1] x]]",
+            ),
+            (
+                json!({"spec": {"$setElementOrder/none": []}}),
+                "unable to find api field in struct ServiceSpec for the json field \"none\"",
+            ),
+            (
+                json!({"spec": {"$setElementOrder/ports": {}}}),
+                "expected a []interface {}, but received a map[string]interface {}",
+            ),
+        ] {
+            let refused = apply(def, &mut before.clone(), &mut patch.clone()).unwrap_err();
+            assert_eq!(refused, Refused::Other(told.to_owned()), "{patch}");
+        }
+        let kept = json!({"spec": {"selector": {"$retainKeys": ["x"], "y": "z"}}});
+        let refused = apply(def, &mut before.clone(), &mut kept.clone()).unwrap_err();
+        assert_eq!(refused, Refused::Form("invalid patch format of retainKeys"));
+    }
+
+    #[test]
     fn items_without_their_key_are_refused() {
         let def = Defs::get().kind("", "v1", "ConfigMap").unwrap();
         let mut value = json!({});
-        assert!(apply(def, &mut value, &json!({"metadata": {"ownerReferences": [{"name": "x"}]}})).is_err());
+        value["metadata"] = json!({"ownerReferences": [owner("1", "x")]});
+        assert!(apply(def, &mut value, &mut json!({"metadata": {"ownerReferences": [{"name": "x"}]}})).is_err());
     }
 
     proptest! {

@@ -7,7 +7,8 @@ use super::{ATTEMPTS, Backend, Change, FieldValidation, Request, Stored, strateg
 use crate::auth::attributes::Attributes;
 use crate::fields::options::Options;
 use crate::fields::{Scope, apply as server_side};
-use crate::json::{self, YamlError};
+use crate::gotext;
+use crate::json::{self, Yaml};
 use crate::object::{self, Object, meta_str};
 use crate::reply::{self, Response};
 use crate::resource::Resource;
@@ -110,36 +111,26 @@ fn finish(resource: &Resource, target: &ResourceTarget, mut merged: Object) -> A
 /// The configuration, with warnings about it.
 pub fn decode(request: &Request) -> ApiResult<(Object, Vec<String>)> {
     let failed = |why: &str| ApiError::bad_request(format!("error decoding YAML: {why}"));
-    let strict = !matches!(request.field_validation(), FieldValidation::Ignore);
-    let (value, doubt) = json::from_yaml_or_json(&request.body, strict).map_err(|YamlError(why)| failed(&why))?;
+    let Yaml { value, doubled } = json::from_yaml_or_json(&request.body)
+        .map_err(|why| failed(&format!("error converting YAML to JSON: {why}")))?;
     let config = match value {
         Value::Object(config) => config,
         // An empty document.
         Value::Null => Object::new(),
         other => {
-            let kind = kind_of(&other);
+            let kind = gotext::json_type(&other);
             return Err(failed(&format!(
                 "error unmarshaling JSON: while decoding JSON: json: cannot unmarshal {kind} into Go value of type \
                  map[string]interface {{}}"
             )));
         }
     };
+    let doubt = doubled.map(|why| format!("error converting YAML to JSON: {why}"));
     match (request.field_validation(), doubt) {
         (FieldValidation::Strict, Some(why)) => {
-            let text = "error strict decoding YAML: error converting YAML to JSON: yaml: unmarshal errors:";
-            Err(ApiError::bad_request(format!("{text}\n  {why}")))
+            Err(ApiError::bad_request(format!("error strict decoding YAML: {why}")))
         }
-        (FieldValidation::Warn, Some(why)) => Ok((config, vec![why])),
+        (FieldValidation::Warn, Some(why)) => Ok((config, super::lines(&why))),
         _ => Ok((config, Vec::new())),
-    }
-}
-
-/// What Go's decoder calls a value.
-fn kind_of(value: &Value) -> &'static str {
-    match value {
-        Value::Bool(_) => "bool",
-        Value::Number(_) => "number",
-        Value::Array(_) => "array",
-        _ => "string",
     }
 }

@@ -1,9 +1,9 @@
 //! create: a new object.
 
 use http::StatusCode;
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::{ATTEMPTS, Backend, Change, Request, Stored, names, strategy, write_failed};
+use super::{ATTEMPTS, Backend, Change, Request, Stored, body, names, strategy, write_failed};
 use crate::admission::Subject;
 use crate::admission::policy::rights;
 use crate::auth::{escalation, reviews, token_request};
@@ -25,17 +25,8 @@ pub async fn create(backend: &Backend, request: &mut Request) -> ApiResult<Respo
         return token_request::create(backend, request).await;
     }
     let change = request.change()?;
-    let (value, twice) = request.decode()?;
-    let Value::Object(mut object) = value else {
-        return Err(ApiError::bad_request("the body must be an object"));
-    };
     let resource = request.resource().clone();
-    let mut unknown = Vec::new();
-    strategy::decode(&resource, &mut object, &mut unknown)?;
-    request.report_fields(&unknown, &twice).map_err(|why| {
-        let (kind, version) = (&resource.kind, &resource.version);
-        ApiError::bad_request(format!("{kind} in version \"{version}\" cannot be handled as a {kind}: {why}"))
-    })?;
+    let mut object = body::object(request, &resource)?;
     let ns = request.target.ns.clone();
     strategy::fit_namespace(&resource, &mut object, &ns)?;
     if !object::meta_str(&object, "resourceVersion").is_empty() {

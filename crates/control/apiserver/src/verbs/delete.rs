@@ -3,7 +3,7 @@
 use http::StatusCode;
 use serde_json::{Value, json};
 
-use super::{ATTEMPTS, Backend, Change, Request, Stored, strategy, write_failed};
+use super::{ATTEMPTS, Backend, Change, Request, Stored, body, strategy, write_failed};
 use crate::admission::Subject;
 use crate::crd::lifecycle;
 use crate::object::{self, Object, metadata_mut};
@@ -170,43 +170,10 @@ fn from_query(query: &Query) -> ApiResult<Object> {
     Ok(out)
 }
 
-/// A member of the options: name, whether a value fits, and Go's name of its type.
-type Member = (&'static str, fn(&Value) -> bool, &'static str);
-
 /// Options in the body. Upstream answers what it cannot read with 500 and the bare text.
 fn from_body(request: &Request) -> ApiResult<Object> {
-    let plain = |text: String| ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "", text);
-    let parsed = media::decode(&request.content_type, &request.body);
-    let (value, _) = parsed.map_err(|e| if e.code == 400 { plain(e.message) } else { e })?;
-    let Value::Object(given) = value else {
-        return Err(plain(
-            "couldn't get version/kind; json parse error: json: cannot unmarshal into Go value".to_owned(),
-        ));
-    };
-    let kind = given.get("kind").and_then(Value::as_str).unwrap_or("DeleteOptions");
-    if kind != "DeleteOptions" && !kind.is_empty() {
-        let version = given.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
-        let (kind, version) = (gotext::quote(kind), gotext::quote(version));
-        return Err(plain(format!(
-            "no kind {kind} is registered for version {version} in scheme \"pkg/runtime/scheme.go:110\""
-        )));
-    }
-    let good: [Member; 5] = [
-        ("gracePeriodSeconds", Value::is_i64, "int64"),
-        ("preconditions", Value::is_object, "v1.Preconditions"),
-        ("orphanDependents", Value::is_boolean, "bool"),
-        ("propagationPolicy", Value::is_string, "v1.DeletionPropagation"),
-        ("dryRun", Value::is_array, "[]string"),
-    ];
-    for (key, fits, ty) in good {
-        if let Some(value) = given.get(key).filter(|v| !v.is_null() && !fits(v)) {
-            let found = gotext::json_type(value);
-            return Err(plain(format!(
-                "json: cannot unmarshal {found} into Go struct field DeleteOptions.{key} of type {ty}"
-            )));
-        }
-    }
-    Ok(given)
+    media::readable(&request.content_type)?;
+    body::options(request).map_err(|why| ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "", why))
 }
 
 impl Backend {

@@ -2,6 +2,7 @@
 //! stand on [`Backend`].
 
 pub mod apply;
+pub mod body;
 pub mod create;
 pub mod delete;
 pub mod get;
@@ -18,17 +19,15 @@ pub mod watch;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
-use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use crate::admission::Admission;
 use crate::audit::Annotations;
 use crate::auth::{Auth, User};
-use crate::builtin::protobuf::{self, BadBody};
 use crate::fields::options::manager_of;
-use crate::media::{self, Accept};
+use crate::media::Accept;
 use crate::object::Object;
-use crate::resource::{Flavor, Registry, Resource};
+use crate::resource::{Registry, Resource};
 use crate::route::{Query, ResourceTarget, Verb};
 use crate::status::{ApiError, ApiResult, FieldError};
 use crate::store::{EventsError, Expect, Guard, Key, Op, Row, Store, StoreError, Write, WriteError};
@@ -205,50 +204,16 @@ impl Request {
         }
     }
 
-    /// Reports unknown and duplicate fields as the client wishes. The error is the strict one's text.
-    pub fn report_fields(&mut self, unknown: &[String], twice: &[String]) -> Result<(), String> {
-        let strict: Vec<String> = twice.iter().map(|p| format!("duplicate field \"{p}\"")).collect();
-        self.report_strict(&strict, unknown)
-    }
-
-    /// Reports strict errors and unknown fields as the client wishes. The error is the strict one's text.
-    pub fn report_strict(&mut self, strict: &[String], unknown: &[String]) -> Result<(), String> {
-        let mode = self.field_validation();
-        let mut found = strict.to_vec();
-        found.extend(unknown.iter().map(|p| format!("unknown field \"{p}\"")));
-        match mode {
+    /// Tells what a strict decoder found as the client wishes. The error is the strict one's text.
+    pub fn tell(&mut self, found: Vec<String>) -> Result<(), String> {
+        match self.field_validation() {
             _ if found.is_empty() => Ok(()),
             FieldValidation::Ignore => Ok(()),
             FieldValidation::Warn => {
-                self.warnings.extend(found);
+                self.warnings.extend(found.iter().flat_map(|text| lines(text)));
                 Ok(())
             }
             FieldValidation::Strict => Err(format!("strict decoding error: {}", found.join(", "))),
-        }
-    }
-
-    /// The body as a value, with the keys that it has twice. Custom resources have no protobuf form.
-    pub fn decode(&self) -> ApiResult<crate::json::Parsed> {
-        if self.content_type != media::PROTOBUF {
-            return media::decode(&self.content_type, &self.body);
-        }
-        let (kind, version) = (&self.resource().kind, &self.resource().version);
-        let unfit = |(given, of): (&str, &str), why: &str| {
-            ApiError::bad_request(format!("{given} in version {of:?} cannot be handled as a {kind}: {why}"))
-        };
-        if matches!(self.resource().flavor, Flavor::Custom { .. }) {
-            let why = "object *unstructured.Unstructured does not implement the protobuf marshalling interface and cannot \
-                       be encoded to a protobuf message";
-            return Err(unfit((kind, version), why));
-        }
-        let default = self.resource().api_version();
-        match protobuf::decode(&self.body, Some((&default, kind))) {
-            Ok(object) => Ok((Value::Object(object), Vec::new())),
-            Err(BadBody { kind: Some((given, of)), text }) => Err(unfit((&given, &of), &text)),
-            Err(BadBody { kind: None, text }) => Err(ApiError::bad_request(format!(
-                "the object provided is unrecognized (must be of type {kind}): {text} ({})",
-                summary(&self.body)
-            ))),
         }
     }
 
@@ -263,17 +228,14 @@ impl Request {
     }
 }
 
-/// The beginning of a body that is no object, in hexadecimal.
-fn summary(body: &[u8]) -> String {
-    use std::fmt::Write as _;
-    if body.is_empty() {
-        return "<empty>".to_owned();
+/// The warnings of an error: those about YAML have a line each.
+pub fn lines(text: &str) -> Vec<String> {
+    let yaml = "yaml: unmarshal errors:\n";
+    let rest = text.strip_prefix("error converting YAML to JSON: ").unwrap_or(text).strip_prefix(yaml);
+    match rest {
+        Some(rest) => rest.split('\n').map(|line| line.trim().to_owned()).collect(),
+        None => vec![text.to_owned()],
     }
-    let mut text = String::new();
-    for byte in body.iter().take(30) {
-        let _ = write!(text, "{byte:02x}");
-    }
-    if body.len() > 30 { format!("{text} ...") } else { text }
 }
 
 /// What is wrong with the values of a dry run's option.

@@ -214,14 +214,19 @@ pub fn validate_meta(meta: &Object, errors: &mut Vec<FieldError>) {
     finalizer_names(meta, "metadata", errors);
 }
 
-/// Checks a changed object's metadata. Upstream asks the same twice, and so tells some causes twice or thrice.
-pub fn validate_update(object: &Object, old: &Object, errors: &mut Vec<FieldError>) {
+/// Checks a changed object's metadata. Upstream asks the same several times, and so tells some causes as often: `again`
+/// for kinds of which a changed object is checked like a new one, too.
+pub fn validate_update(object: &Object, old: &Object, again: bool, errors: &mut Vec<FieldError>) {
     let meta = metadata(object);
     common(meta, "metadata", errors);
     finalizer_names(meta, "metadata", errors);
     for _ in 0..2 {
         new_finalizers(object, old, errors);
         common(meta, "metadata", errors);
+    }
+    if again {
+        common(meta, "metadata", errors);
+        finalizer_names(meta, "metadata", errors);
     }
 }
 

@@ -3,13 +3,16 @@
 use http::StatusCode;
 use serde_json::{Value, json};
 
-use super::{Backend, Request, strategy};
+use super::{Backend, FieldValidation, Request, strategy};
+use crate::builtin::{convert, decode};
 use crate::fields::options::Options;
 use crate::gotext;
 use crate::gotext::json_type;
 use crate::json as text;
 use crate::object::{self, Object};
-use crate::patch::{json as rfc6902, merge, strategic};
+use crate::patch::shown::{self, Opened};
+use crate::patch::strategic::{self, Refused};
+use crate::patch::{json as rfc6902, merge};
 use crate::reply::{self, Response};
 use crate::resource::{Flavor, Resource};
 use crate::status::{ApiError, ApiResult, FieldError};
@@ -32,27 +35,22 @@ pub async fn patch(backend: &Backend, request: &mut Request) -> ApiResult<Respon
     Options::Patch.validate(&request.query)?;
     let change = request.change()?;
     let resource = request.resource().clone();
-    let (patch, strict) = decode(request, &resource)?;
+    let (patch, strict) = read(request, &resource)?;
     let target = request.target.clone();
-    let mut unknown = Vec::new();
-    let printed = |wanted: &Object| match &patch {
-        Patch::Strategic(given) => gotext::map(given),
-        _ => gotext::json(&Value::Object(wanted.clone())),
-    };
-    let refused = |printed: String, why: &str| {
-        ApiError::invalid("", "", "", &[FieldError::invalid("patch", &json!(printed), why)])
-    };
+    let known = std::mem::take(&mut request.warnings);
     let mut early = Vec::new();
     let stored = backend
         .change(&change, &resource, &target.ns, &target.name, |before| {
-            unknown.clear();
             let mut wanted = apply(&patch, before, &resource)?;
-            let shown = printed(&wanted);
-            strategy::decode(&resource, &mut wanted, &mut unknown).map_err(|e| {
-                let cannot = format!(" cannot be handled as a {}: ", resource.kind);
-                e.message.split_once(&cannot).map_or_else(|| e.clone(), |(_, why)| refused(shown.clone(), why))
+            let refused = |why: &str| {
+                let shown = json!(shown(&patch, before, &resource));
+                ApiError::invalid("", "", "", &[FieldError::invalid("patch", &shown, why)])
+            };
+            let told = typed(&patch, &resource, &mut wanted).map_err(|error| match error {
+                Untyped::Value(why) => refused(&why),
+                Untyped::Other(error) => error,
             })?;
-            request.report_strict(&strict, &unknown).map_err(|why| refused(shown, &why))?;
+            request.tell(strict.iter().cloned().chain(told).collect()).map_err(|why| refused(&why))?;
             early = std::mem::take(&mut request.warnings);
             object::resource_version(&wanted).map_err(|text| super::update::bad_version(&text))?;
             strategy::fit_namespace(&resource, &mut wanted, &target.ns)?;
@@ -68,13 +66,74 @@ pub async fn patch(backend: &Backend, request: &mut Request) -> ApiResult<Respon
             Ok(wanted)
         })
         .await;
+    request.warnings = known;
     request.warnings.append(&mut early);
     request.warnings.append(&mut change.take_warnings());
     reply::stored(request, StatusCode::OK, &stored?)
 }
 
+/// Why a patched object is refused.
+enum Untyped {
+    /// For one of its values.
+    Value(String),
+    /// For something else.
+    Other(ApiError),
+}
+
+/// Brings a patched object into its kind's types and gives what a strict decoder tells of it.
+fn typed(patch: &Patch, resource: &Resource, wanted: &mut Object) -> Result<Vec<String>, Untyped> {
+    let decode = |wanted: &mut Object, unknown: &mut Vec<String>| {
+        strategy::decode(resource, wanted, unknown).map_err(|error| {
+            let cannot = format!(" cannot be handled as a {}: ", resource.kind);
+            match error.message.split_once(&cannot) {
+                Some((_, why)) => Untyped::Value(why.to_owned()),
+                None => Untyped::Other(error),
+            }
+        })
+    };
+    let mut unknown = Vec::new();
+    if let (Flavor::Builtin(def), Patch::Strategic(_)) = (&resource.flavor, patch) {
+        let told = convert::check(def, wanted).map_err(Untyped::Value)?;
+        decode(wanted, &mut unknown)?;
+        return Ok(told);
+    }
+    let given = matches!(resource.flavor, Flavor::Builtin(_)).then(|| wanted.clone());
+    decode(wanted, &mut unknown)?;
+    if let (Flavor::Builtin(def), Some(given), false) = (&resource.flavor, given, unknown.is_empty()) {
+        // They are told in the order in which the patched text has them.
+        let text = shown::text(def, &given, &opened(patch));
+        let node = text::parse(text.as_bytes()).map_err(Untyped::Value)?;
+        let (_, told) = decode::read(def, &node).map_err(Untyped::Value)?;
+        return Ok(told.iter().map(ToString::to_string).collect());
+    }
+    Ok(unknown.iter().map(|p| format!("unknown field \"{p}\"")).collect())
+}
+
+fn opened(patch: &Patch) -> Opened {
+    match patch {
+        Patch::Json(operations) => Opened::by_operations(operations),
+        Patch::Merge(patch) | Patch::Strategic(patch) => Opened::by_merge(patch),
+    }
+}
+
+/// What errors show: the patched object, or what a strategic merge has left of the patch.
+fn shown(patch: &Patch, before: &Object, resource: &Resource) -> String {
+    match (patch, &resource.flavor) {
+        (Patch::Strategic(given), Flavor::Builtin(def)) => {
+            let mut left = given.clone();
+            let _ = strategic::apply(def, &mut Value::Object(before.clone()), &mut left);
+            gotext::map(&left)
+        }
+        (_, flavor) => match (apply(patch, before, resource), flavor) {
+            (Ok(patched), Flavor::Builtin(def)) => shown::text(def, &patched, &opened(patch)),
+            (Ok(patched), Flavor::Custom { .. }) => gotext::json(&Value::Object(patched)),
+            (Err(_), _) => String::new(),
+        },
+    }
+}
+
 /// Reads the body, and the keys that it has twice.
-pub fn decode(request: &Request, resource: &Resource) -> ApiResult<(Patch, Vec<String>)> {
+pub fn read(request: &Request, resource: &Resource) -> ApiResult<(Patch, Vec<String>)> {
     let custom = matches!(resource.flavor, Flavor::Custom { .. });
     let accepted = if custom {
         "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml"
@@ -82,21 +141,28 @@ pub fn decode(request: &Request, resource: &Resource) -> ApiResult<(Patch, Vec<S
         "application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json, \
          application/apply-patch+yaml"
     };
-    let parsed = |body| text::from_json(body).map_err(|e| ApiError::bad_request(format!("error decoding patch: {e}")));
+    let lenient = request.field_validation() == FieldValidation::Ignore;
+    let parsed = |body| {
+        text::from_json(body)
+            .map_err(|why| ApiError::bad_request(if lenient { why } else { format!("error decoding patch: {why}") }))
+    };
     match request.content_type.as_str() {
         "application/json-patch+json" => {
             let (value, twice) = parsed(&request.body)?;
             let (operations, mut told) = rfc6902::parse(value)?;
-            told.extend(twice.iter().map(|p| format!("json patch duplicate field \"{p}\"")));
+            told.extend(duplicates(&twice).iter().map(|text| format!("json patch {text}")));
             Ok((Patch::Json(operations), told))
         }
-        "application/merge-patch+json" => {
-            let (value, twice) = parsed(&request.body)?;
-            Ok((Patch::Merge(of_object(value)?), duplicates(&twice)))
-        }
+        "application/merge-patch+json" => match parsed(&request.body) {
+            Ok((Value::Null, _)) => Err(ApiError::bad_request("Invalid JSON Patch")),
+            Ok((value, twice)) => Ok((Patch::Merge(of_object(value, "error decoding patch: ")?), duplicates(&twice))),
+            Err(_) if lenient => Err(ApiError::bad_request("Invalid JSON Patch")),
+            Err(error) => Err(error),
+        },
         "application/strategic-merge-patch+json" if !custom => {
             let (value, twice) = text::from_json(&request.body).map_err(ApiError::bad_request)?;
-            Ok((Patch::Strategic(of_object(value)?), duplicates(&twice)))
+            let value = if value.is_null() { json!({}) } else { value };
+            Ok((Patch::Strategic(of_object(value, "")?), duplicates(&twice)))
         }
         other if custom => Err(ApiError::unsupported_media_type(other, accepted)),
         _ => {
@@ -108,17 +174,16 @@ pub fn decode(request: &Request, resource: &Resource) -> ApiResult<(Patch, Vec<S
 }
 
 fn duplicates(twice: &[String]) -> Vec<String> {
-    twice.iter().map(|p| format!("duplicate field \"{p}\"")).collect()
+    twice.iter().map(|p| format!("duplicate field {}", gotext::quote(p))).collect()
 }
 
 /// A patch that merges is an object.
-fn of_object(value: Value) -> ApiResult<Value> {
+fn of_object(value: Value, place: &str) -> ApiResult<Value> {
     if value.is_object() {
         return Ok(value);
     }
     let kind = json_type(&value);
-    let text =
-        format!("error decoding patch: json: cannot unmarshal {kind} into Go value of type map[string]interface {{}}");
+    let text = format!("{place}json: cannot unmarshal {kind} into Go value of type map[string]interface {{}}");
     Err(ApiError::bad_request(text))
 }
 
@@ -126,6 +191,17 @@ fn of_object(value: Value) -> ApiResult<Value> {
 pub fn rejected() -> ApiError {
     let text = "the server rejected our request due to an error in our request";
     ApiError { details: Some(Box::default()), ..ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", text) }
+}
+
+fn unmerged(refused: Refused) -> ApiError {
+    match refused {
+        Refused::Form(why) => ApiError::bad_request(why),
+        Refused::Unprocessable(why) => {
+            tracing::debug!(why, "a strategic merge patch does not apply");
+            rejected()
+        }
+        Refused::Other(why) => ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "", why),
+    }
 }
 
 /// The object as the patch leaves it.
@@ -138,7 +214,7 @@ pub fn apply(patch: &Patch, before: &Object, resource: &Resource) -> ApiResult<O
         })?,
         Patch::Merge(patch) => merge::apply(&mut value, patch),
         Patch::Strategic(patch) => match &resource.flavor {
-            Flavor::Builtin(def) => strategic::apply(def, &mut value, patch).map_err(ApiError::bad_request)?,
+            Flavor::Builtin(def) => strategic::apply(def, &mut value, &mut patch.clone()).map_err(unmerged)?,
             Flavor::Custom { .. } => merge::apply(&mut value, patch),
         },
     }

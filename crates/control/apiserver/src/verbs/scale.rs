@@ -3,9 +3,10 @@
 use http::StatusCode;
 use serde_json::{Value, json};
 
+use super::body;
 use super::{ATTEMPTS, Backend, Change, Request, apply, patch, strategy};
 use crate::admission::Subject;
-use crate::builtin::canonical;
+use crate::builtin::{Def, Defs, canonical, decode as typed};
 use crate::crd::scale::Scale;
 use crate::fields::options::Options;
 use crate::fields::{Scope, apply as server_side, scale as owners};
@@ -53,13 +54,9 @@ fn answer(request: &Request, scale: Object) -> ApiResult<Response> {
 
 /// Sets the replicas of the named object by the Scale in the body.
 pub async fn update(backend: &Backend, request: &mut Request) -> ApiResult<Response> {
-    let (value, twice) = request.decode()?;
-    let Value::Object(mut given) = value else {
-        return Err(ApiError::bad_request("the body must be an object"));
-    };
-    let mut unknown = Vec::new();
-    check(&mut given, &mut unknown)?;
-    request.report_fields(&unknown, &twice).map_err(|_| refused())?;
+    let wanted = body::Wanted { group: "autoscaling", version: "v1", kind: "Scale" };
+    let unsound = |error: ApiError| if error.code == 400 { refused() } else { error };
+    let mut given = body::own(request, &wanted, scale_def()?).map_err(unsound)?;
     let target = request.target.clone();
     same_name(&given, &target.name)?;
     strategy::fit_namespace(request.resource(), &mut given, &target.ns)?;
@@ -72,7 +69,7 @@ pub async fn patch(backend: &Backend, request: &mut Request) -> ApiResult<Respon
         return applied(backend, request).await;
     }
     let resource = request.resource().clone();
-    let (patch, _) = patch::decode(request, &resource)?;
+    let (patch, _) = patch::read(request, &resource)?;
     let name = request.target.name.clone();
     change(backend, request, |before| {
         let mut after = patch::apply(&patch, before, &resource)?;
@@ -257,38 +254,16 @@ fn refused() -> ApiError {
     ApiError::bad_request("no kind is registered for the type v1.Scale in scheme \"pkg/runtime/scheme.go:110\"")
 }
 
-/// Checks kind and types of a Scale, and drops what it does not have.
+fn scale_def() -> ApiResult<&'static Def> {
+    Defs::get().kind("autoscaling", "v1", "Scale").ok_or_else(ApiError::unknown_path)
+}
+
+/// Checks kind and types of a Scale that a patch has left, and drops what it does not have.
 fn check(scale: &mut Object, unknown: &mut Vec<String>) -> ApiResult<()> {
     let text = |key: &str| scale.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
     let (version, kind) = (text("apiVersion"), text("kind"));
     if !matches!(kind.as_str(), "Scale" | "") || !matches!(version.as_str(), "autoscaling/v1" | "") {
         return Err(refused());
     }
-    for (part, keys) in [("spec", &["replicas"][..]), ("status", &["replicas", "selector"][..])] {
-        match scale.get_mut(part) {
-            None | Some(Value::Null) => {}
-            Some(Value::Object(inner)) => {
-                let gone: Vec<String> = inner.keys().filter(|k| !keys.contains(&k.as_str())).cloned().collect();
-                for key in gone {
-                    inner.shift_remove(&key);
-                    unknown.push(format!("{part}.{key}"));
-                }
-                let sound = |r: &Value| r.is_null() || r.as_i64().is_some_and(|n| i32::try_from(n).is_ok());
-                if !inner.get("replicas").is_none_or(sound) {
-                    return Err(refused());
-                }
-            }
-            Some(_) => return Err(refused()),
-        }
-    }
-    let gone: Vec<String> = scale
-        .keys()
-        .filter(|k| !matches!(k.as_str(), "apiVersion" | "kind" | "metadata" | "spec" | "status"))
-        .cloned()
-        .collect();
-    for key in gone {
-        scale.shift_remove(&key);
-        unknown.push(key);
-    }
-    Ok(())
+    typed::decode(scale_def()?, scale, unknown).map_err(|_| refused())
 }

@@ -19,17 +19,34 @@ pub fn decode(resource: &Resource, object: &mut Object, unknown: &mut Vec<String
     };
     match &resource.flavor {
         Flavor::Builtin(def) => typed::decode(def, object, unknown).map_err(failed)?,
-        Flavor::Custom { schema, .. } => {
-            decode_metadata(object, unknown).map_err(failed)?;
-            crd::prune::prune(schema, object, unknown);
-            crd::default::drop_nulls(schema, object);
-            crd::embedded::coerce(schema, object, unknown).map_err(failed)?;
-            crd::default::apply_object(schema, object);
-        }
+        Flavor::Custom { schema, .. } => shape(Some(schema), object, unknown).map_err(failed)?,
+    }
+    fill(resource, object);
+    Ok(())
+}
+
+/// Brings a custom resource into the shape that its schema and object metadata have; without a schema only the latter.
+pub fn shape(
+    schema: Option<&crd::schema::Schema>,
+    object: &mut Object,
+    unknown: &mut Vec<String>,
+) -> Result<(), String> {
+    decode_metadata(object, unknown)?;
+    if let Some(schema) = schema {
+        crd::prune::prune(schema, object, unknown);
+        crd::default::drop_nulls(schema, object);
+        crd::embedded::coerce(schema, object, unknown)?;
+    }
+    Ok(())
+}
+
+/// Fills in the defaults of a decoded object.
+pub fn fill(resource: &Resource, object: &mut Object) {
+    if let Flavor::Custom { schema, .. } = &resource.flavor {
+        crd::default::apply_object(schema, object);
     }
     own::defaults(resource, object);
     settle(resource, object);
-    Ok(())
 }
 
 /// An own kind in the form that Go's encoder gives it.
@@ -44,14 +61,6 @@ fn identify(resource: &Resource, object: &mut Object) -> ApiResult<()> {
     let text = |key: &str| object.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
     let (api_version, kind) = (text("apiVersion"), text("kind"));
     let wanted = resource.api_version();
-    let version = api_version.rsplit('/').next().unwrap_or_default();
-    let cannot = |why: String| {
-        let own = &resource.kind;
-        Err(ApiError::bad_request(format!(
-            "{kind} in version {} cannot be handled as a {own}: {why}",
-            gotext::quote(version)
-        )))
-    };
     let other_version = !api_version.is_empty() && api_version != wanted;
     let other_kind = !kind.is_empty() && kind != resource.kind;
     match &resource.flavor {
@@ -76,19 +85,7 @@ fn identify(resource: &Resource, object: &mut Object) -> ApiResult<()> {
                 return Err(ApiError::invalid(&resource.group, &kind, object::name(object), &[error]));
             }
         }
-        Flavor::Builtin(_) if other_version => {
-            let (kind, version) = (gotext::quote(&kind), gotext::quote(&api_version));
-            return cannot(format!(
-                "no kind {kind} is registered for version {version} in scheme \"pkg/runtime/scheme.go:110\""
-            ));
-        }
-        Flavor::Builtin(_) if other_kind => {
-            let internal = resource.group.split('.').next().filter(|g| !g.is_empty()).unwrap_or("core");
-            return cannot(format!(
-                "converting ({version}.{kind}) to ({internal}.{}): unknown conversion",
-                resource.kind
-            ));
-        }
+        Flavor::Builtin(_) if other_version || other_kind => super::body::identify(resource, object)?,
         Flavor::Builtin(_) => {}
     }
     object.insert("apiVersion".into(), json!(wanted));
@@ -107,8 +104,9 @@ fn decode_metadata(object: &mut Object, unknown: &mut Vec<String>) -> Result<(),
             typed::decode(def, meta, &mut found)?;
             unknown.extend(found.into_iter().map(|p| format!("metadata.{p}")));
         }
-        Some(_) => {
-            return Err("json: cannot unmarshal into Go struct field .metadata of type v1.ObjectMeta".to_owned());
+        Some(other) => {
+            let kind = gotext::json_type(other);
+            return Err(format!("json: cannot unmarshal {kind} into Go value of type v1.ObjectMeta"));
         }
     }
     Ok(())
@@ -274,7 +272,10 @@ pub fn validate(resource: &Resource, object: &Object, old: Option<&Object>, chan
     let mut errors = Vec::new();
     match old {
         None => names::validate(resource, object, &mut errors),
-        Some(old) => names::validate_update(object, old, &mut errors),
+        Some(old) => {
+            let again = matches!(resource.plural.as_str(), "configmaps" | "secrets" | "services" | "serviceaccounts");
+            names::validate_update(object, old, again && resource.group.is_empty(), &mut errors);
+        }
     }
     managed::validate(metadata(object).get("managedFields"), &mut errors);
     match &resource.flavor {

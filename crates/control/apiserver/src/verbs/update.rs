@@ -3,9 +3,9 @@
 use std::pin::Pin;
 
 use http::StatusCode;
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::{ATTEMPTS, Backend, Change, Request, Stored, strategy, write_failed};
+use super::{ATTEMPTS, Backend, Change, Request, Stored, body, strategy, write_failed};
 use crate::admission::Subject;
 use crate::admission::policy::rights;
 use crate::auth::escalation;
@@ -23,17 +23,8 @@ use crate::store::WriteError;
 pub async fn update(backend: &Backend, request: &mut Request) -> ApiResult<Response> {
     Options::Update.validate(&request.query)?;
     let change = request.change()?;
-    let (value, twice) = request.decode()?;
-    let Value::Object(mut object) = value else {
-        return Err(ApiError::bad_request("the body must be an object"));
-    };
     let resource = request.resource().clone();
-    let mut unknown = Vec::new();
-    strategy::decode(&resource, &mut object, &mut unknown)?;
-    request.report_fields(&unknown, &twice).map_err(|why| {
-        let (kind, version) = (&resource.kind, &resource.version);
-        ApiError::bad_request(format!("{kind} in version \"{version}\" cannot be handled as a {kind}: {why}"))
-    })?;
+    let mut object = body::object(request, &resource)?;
     let target = request.target.clone();
     strategy::fit_namespace(&resource, &mut object, &target.ns)?;
     let name = object::name(&object);

@@ -136,7 +136,8 @@ pub fn config_map(object: &Object, old: Option<&Object>, errors: &mut Vec<FieldE
     }
     keys("binaryData", binary, errors);
     if size(data, false) + size(binary, true) > MAX_DATA {
-        errors.push(too_long(""));
+        // Upstream gives a path of one empty name, and that is printed so.
+        errors.push(too_long("[]"));
     }
 }
 

@@ -1,0 +1,163 @@
+//! The check that an object passes which a strategic merge patch has left: upstream turns the map into the Go type
+//! without JSON in between (`runtime.DefaultUnstructuredConverter`), and has other words for what does not fit.
+
+use serde_json::Value;
+
+use super::decode::{base64_text, go_type};
+use super::{Def, Defs, Field, Type, gotime, quantity};
+use crate::json::{self, Step};
+use crate::object::Object;
+use crate::patch::strategic::go_type as held;
+
+/// Brings numbers into the types that `def` has for them. Gives what a strict conversion tells of unknown fields; the
+/// error is the text about the first value of a wrong type, in the order of Go's fields.
+pub fn check(def: &Def, object: &mut Object) -> Result<Vec<String>, String> {
+    let mut unknown = Vec::new();
+    structure(def, object, &mut Vec::new(), &mut unknown)?;
+    let mut told: Vec<String> = unknown.into_iter().map(|path| format!("unknown field \"{path}\"")).collect();
+    told.sort();
+    Ok(told)
+}
+
+fn structure<'d>(
+    def: &'d Def,
+    object: &mut Object,
+    steps: &mut Vec<Step<'d>>,
+    unknown: &mut Vec<String>,
+) -> Result<(), String> {
+    unknown.extend(object.keys().filter(|key| def.field(key).is_none()).map(|key| json::path(steps, key)));
+    let mut fields: Vec<&Field> = def.fields.iter().collect();
+    fields.sort_by_key(|f| &f.path);
+    for field in fields {
+        let Some(value) = object.get_mut(field.name).filter(|v| !v.is_null()) else { continue };
+        steps.push(Step::Key(field.name));
+        convert(&field.ty, field.go, value, steps, unknown)?;
+        steps.pop();
+    }
+    Ok(())
+}
+
+/// What Go calls the kind of a value.
+fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::Array(_) => "slice",
+        Value::Object(_) => "map",
+        other => held(other),
+    }
+}
+
+fn convert<'d>(
+    ty: &'d Type,
+    go: Option<&'static str>,
+    value: &mut Value,
+    steps: &mut Vec<Step<'d>>,
+    unknown: &mut Vec<String>,
+) -> Result<(), String> {
+    if value.is_null() {
+        return Ok(());
+    }
+    match (ty, &mut *value) {
+        (Type::Json, _) | (Type::String, Value::String(_)) | (Type::Bool, Value::Bool(_)) => Ok(()),
+        (Type::Double, Value::Number(_)) => Ok(()),
+        (Type::Int32 | Type::Int64, Value::Number(number)) => {
+            let whole = number.as_i64().or_else(|| number.as_f64().filter(|f| f.fract() == 0.0).map(|f| f as i64));
+            let Some(whole) = whole else { return Err(format!("cannot convert float64 to {}", go_type(ty, go))) };
+            // Go cuts what does not fit.
+            *value = if *ty == Type::Int32 { Value::from(whole as i32) } else { Value::from(whole) };
+            Ok(())
+        }
+        // Go can make a character of an integer, which is not meant here.
+        (Type::String, Value::Number(number)) if !number.is_f64() => {
+            Err(format!("cannot convert int64 to {}", go_type(ty, go)))
+        }
+        (Type::String, _) => Err("unrecognized type: string".to_owned()),
+        (Type::Bool, _) => Err("unrecognized type: bool".to_owned()),
+        (Type::Int32, _) => Err("unrecognized type: int32".to_owned()),
+        (Type::Int64, _) => Err("unrecognized type: int64".to_owned()),
+        (Type::Double, _) => Err("unrecognized type: float64".to_owned()),
+        (Type::Time | Type::MicroTime | Type::Quantity | Type::IntOrString, value) => own(ty, value),
+        (Type::Bytes, Value::String(text)) => bytes(text),
+        (Type::Map(inner), Value::Object(map)) => {
+            // Paths of unknown fields leave keys of maps out.
+            map.values_mut().try_for_each(|value| convert(inner, go, value, steps, unknown))
+        }
+        (Type::List(inner), Value::Array(items)) => items.iter_mut().enumerate().try_for_each(|(at, value)| {
+            steps.push(Step::Index(at));
+            convert(inner, go, value, steps, unknown)?;
+            steps.pop();
+            Ok(())
+        }),
+        (Type::Ref(name), Value::Object(object)) => match Defs::get().def(name) {
+            Some(def) => structure(def, object, steps, unknown),
+            None => Ok(()),
+        },
+        (Type::Map(_), other) => Err(format!("cannot restore map from {}", kind(other))),
+        (Type::List(_) | Type::Bytes, other) => Err(format!("cannot restore slice from {}", kind(other))),
+        (Type::Ref(_), other) => Err(format!("cannot restore struct from: {}", kind(other))),
+    }
+}
+
+fn bytes(text: &str) -> Result<(), String> {
+    base64_text(text).map(|_| ()).map_err(|why| format!("error decoding from json: {why}"))
+}
+
+/// A type that decodes itself from JSON.
+fn own(ty: &Type, value: &Value) -> Result<(), String> {
+    let found = match value {
+        Value::Number(number) if *ty == Type::IntOrString => format!("number {}", crate::gotext::json_number(number)),
+        other => crate::gotext::json_type(other).to_owned(),
+    };
+    let cannot = |into: &str| Err(format!("json: cannot unmarshal {found} into Go value of type {into}"));
+    match (ty, value) {
+        (Type::Time | Type::MicroTime, Value::String(text)) => gotime::check(text, *ty == Type::MicroTime),
+        (Type::Time | Type::MicroTime, _) => cannot("string"),
+        (Type::Quantity, value) => {
+            let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+            quantity::nanos(text.trim()).map(|_| ()).ok_or_else(|| super::decode::NO_QUANTITY.to_owned())
+        }
+        (_, Value::String(_)) => Ok(()),
+        (_, Value::Number(number)) if number.as_i64().is_some_and(|n| i32::try_from(n).is_ok()) => Ok(()),
+        _ => cannot("int32"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn run(kind: &str, value: Value) -> (Result<Vec<String>, String>, Value) {
+        let Value::Object(mut object) = value else { panic!("not an object") };
+        let told = check(Defs::get().kind("", "v1", kind).unwrap(), &mut object);
+        (told, Value::Object(object))
+    }
+
+    #[test]
+    fn what_does_not_fit_is_told_as_the_converter_does() {
+        for (kind, value, told) in [
+            ("Service", json!({"spec": {"selector": {"a": true}}}), "unrecognized type: string"),
+            ("Service", json!({"spec": {"selector": {"a": 5}}}), "cannot convert int64 to string"),
+            ("Service", json!({"metadata": {"uid": 5}}), "cannot convert int64 to types.UID"),
+            ("Service", json!({"spec": {"ports": {"port": 80}}}), "cannot restore slice from map"),
+            ("Service", json!({"spec": {"ports": [80]}}), "cannot restore struct from: int64"),
+            ("Service", json!({"spec": {"ports": [{"port": 1.5}]}}), "cannot convert float64 to int32"),
+            ("Service", json!({"spec": {"ports": [{"port": "x"}]}}), "unrecognized type: int32"),
+            (
+                "Service",
+                json!({"spec": {"ports": [{"targetPort": 1.5}]}}),
+                "json: cannot unmarshal number 1.5 into Go value of type int32",
+            ),
+            ("ConfigMap", json!({"data": []}), "cannot restore map from slice"),
+            ("Secret", json!({"data": {"a": "%"}}), "error decoding from json: illegal base64 data at input byte 0"),
+        ] {
+            assert_eq!(run(kind, value.clone()).0, Err(told.to_owned()), "{value}");
+        }
+    }
+
+    #[test]
+    fn unknown_fields_are_sorted_and_numbers_cut() {
+        let (told, left) = run("Service", json!({"z": 1, "spec": {"ports": [{"port": 4294967376_i64, "y": 1}]}}));
+        assert_eq!(told.unwrap(), ["unknown field \"spec.ports[0].y\"", "unknown field \"z\""]);
+        assert_eq!(left["spec"]["ports"][0]["port"], json!(80));
+    }
+}

@@ -1,0 +1,241 @@
+//! JSON and YAML as kube-apiserver's decoders read them, with limits.
+//!
+//! [`Node`] is a document as it was written: doubled keys, order and the text of numbers are what Go's typed decoder
+//! ([`crate::builtin::decode`]) speaks of in its errors.
+
+mod scan;
+mod yaml;
+
+use std::borrow::Cow;
+
+use serde_json::{Map, Number, Value};
+
+use crate::gotext;
+
+pub use yaml::{Yaml, from_yaml, from_yaml_stream, to_yaml};
+
+/// Nesting of a document. Deeper ones are refused before they cost stack.
+pub const MAX_DEPTH: usize = 120;
+/// Errors that a strict decoder tells.
+pub const MAX_TOLD: usize = 100;
+
+/// A document and the paths of keys that it has twice (the last one counts).
+pub type Parsed = (Value, Vec<String>);
+
+/// A part of a document as it was written.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Node<'a> {
+    /// `null`.
+    Null,
+    /// `true` or `false`.
+    Bool(bool),
+    /// A number's text.
+    Number(Cow<'a, str>),
+    /// A string.
+    String(Cow<'a, str>),
+    /// A list.
+    Array(Vec<Node<'a>>),
+    /// Keys, possibly twice, and what they stand for.
+    Object(Vec<(Cow<'a, str>, Node<'a>)>),
+}
+
+/// Reads JSON. The error is Go's.
+pub fn parse(bytes: &[u8]) -> Result<Node<'_>, String> {
+    scan::parse(bytes)
+}
+
+/// Reads JSON for those who do not ask for its types.
+pub fn from_json(bytes: &[u8]) -> Result<Parsed, String> {
+    parse(bytes)?.to_value()
+}
+
+/// Reads a body that is YAML, and so may be JSON: most are, and JSON that is the same in YAML is read faster.
+pub fn from_yaml_or_json(bytes: &[u8]) -> Result<Yaml, String> {
+    if bytes.trim_ascii_start().first() == Some(&b'{')
+        && yaml::reads_json_alike(bytes)
+        && let Ok((value, twice)) = from_json(bytes)
+        && twice.is_empty()
+    {
+        return Ok(Yaml { value, doubled: None });
+    }
+    from_yaml(bytes)
+}
+
+/// A step on the way to a part of a document.
+#[derive(Debug, Clone, Copy)]
+pub enum Step<'a> {
+    /// A key.
+    Key(&'a str),
+    /// A place in a list.
+    Index(usize),
+}
+
+/// The way as errors show it: `spec.ports[0].name`.
+pub fn path(steps: &[Step<'_>], last: &str) -> String {
+    let mut out = String::new();
+    for step in steps.iter().copied().chain(std::iter::once(Step::Key(last))) {
+        match step {
+            Step::Key(key) if out.is_empty() => out.push_str(key),
+            Step::Key(key) => {
+                out.push('.');
+                out.push_str(key);
+            }
+            Step::Index(at) => out.push_str(&format!("[{at}]")),
+        }
+    }
+    out
+}
+
+impl<'a> Node<'a> {
+    /// A value as if it had been read.
+    pub fn of(value: &'a Value) -> Self {
+        match value {
+            Value::Null => Self::Null,
+            Value::Bool(set) => Self::Bool(*set),
+            Value::Number(number) => Self::Number(Cow::Owned(gotext::json_number(number))),
+            Value::String(text) => Self::String(Cow::Borrowed(text)),
+            Value::Array(list) => Self::Array(list.iter().map(Self::of).collect()),
+            Value::Object(map) => Self::of_members(map),
+        }
+    }
+
+    /// The same for an object.
+    pub fn of_members(map: &'a Map<String, Value>) -> Self {
+        Self::Object(map.iter().map(|(k, v)| (Cow::Borrowed(k.as_str()), Self::of(v))).collect())
+    }
+
+    /// What Go's decoder calls it.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Null => "null",
+            Self::Bool(_) => "bool",
+            Self::Number(_) => "number",
+            Self::String(_) => "string",
+            Self::Array(_) => "array",
+            Self::Object(_) => "object",
+        }
+    }
+
+    /// The untyped value, and the paths of doubled keys, in the order in which a strict decoder finds them. The error is
+    /// the one about a number that no float can hold.
+    pub fn to_value(&self) -> Result<Parsed, String> {
+        let mut untyped = Untyped { steps: Vec::new(), told: Vec::new() };
+        let value = untyped.value(self)?;
+        Ok((value, untyped.told))
+    }
+}
+
+/// The number that a text stands for in a value without a type: an integer if it is one of 64 bits and has no point,
+/// else a float; a whole float is an integer, as it would be once it had been written. `None` if it does not fit.
+pub fn number(text: &str) -> Option<Number> {
+    if let Ok(whole) = text.parse::<i64>()
+        && !text.contains('.')
+    {
+        return Some(whole.into());
+    }
+    let float: f64 = text.parse().ok()?;
+    if float.fract() == 0.0 && float.abs() < 9.0e18 {
+        return Some((float as i64).into());
+    }
+    // Go writes a whole float without an exponent, here as far as integers of 64 bits go.
+    if float.fract() == 0.0
+        && float > 0.0
+        && let Ok(whole) = float.to_string().parse::<u64>()
+    {
+        return Some(whole.into());
+    }
+    Number::from_f64(float)
+}
+
+struct Untyped<'n> {
+    steps: Vec<Step<'n>>,
+    told: Vec<String>,
+}
+
+impl<'n> Untyped<'n> {
+    fn value(&mut self, node: &'n Node<'_>) -> Result<Value, String> {
+        Ok(match node {
+            Node::Null => Value::Null,
+            Node::Bool(set) => Value::Bool(*set),
+            Node::Number(text) => match number(text) {
+                Some(number) => Value::Number(number),
+                None => return Err(format!("json: cannot unmarshal number {text} into Go value of type float64")),
+            },
+            Node::String(text) => Value::String(text.clone().into_owned()),
+            Node::Array(items) => {
+                let mut list = Vec::with_capacity(items.len());
+                for (at, item) in items.iter().enumerate() {
+                    self.steps.push(Step::Index(at));
+                    list.push(self.value(item)?);
+                    self.steps.pop();
+                }
+                Value::Array(list)
+            }
+            Node::Object(members) => {
+                let mut object = Map::with_capacity(members.len());
+                for (key, member) in members {
+                    let before = self.told.len();
+                    self.steps.push(Step::Key(key));
+                    let value = self.value(member)?;
+                    self.steps.pop();
+                    if object.insert(key.clone().into_owned(), value).is_some() {
+                        self.tell(before, key);
+                    }
+                }
+                Value::Object(object)
+            }
+        })
+    }
+
+    /// A doubled key is found before what is doubled within its value.
+    fn tell(&mut self, at: usize, key: &str) {
+        let path = path(&self.steps, key);
+        if !self.told.contains(&path) {
+            self.told.insert(at, path);
+            self.told.truncate(MAX_TOLD);
+        }
+    }
+}
+
+#[cfg(test)]
+mod table;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn duplicates_are_told_and_the_last_counts() {
+        let (value, twice) = from_json(br#"{"a":{"b":1,"b":2},"c":[{"d":1,"d":1}],"a":{"e":1,"e":2}}"#).unwrap();
+        assert_eq!(value, json!({"a": {"e": 2}, "c": [{"d": 1}]}));
+        assert_eq!(twice, ["a.b", "c[0].d", "a", "a.e"]);
+    }
+
+    #[test]
+    fn numbers_are_integers_if_they_can() {
+        for (text, read) in [
+            ("1", json!(1)),
+            ("-0", json!(0)),
+            ("1.0", json!(1)),
+            ("1e2", json!(100)),
+            ("1.5", json!(1.5)),
+            ("9223372036854775807", json!(i64::MAX)),
+            ("10000000000000000000", json!(10_000_000_000_000_000_000_u64)),
+            ("1e300", json!(1e300)),
+        ] {
+            assert_eq!(number(text).map(Value::Number), Some(read), "{text}");
+        }
+        let told = from_json(b"[1e999]").unwrap_err();
+        assert_eq!(told, "json: cannot unmarshal number 1e999 into Go value of type float64");
+    }
+
+    #[test]
+    fn depth_is_bounded() {
+        let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
+        assert!(from_json(deep.as_bytes()).is_err());
+        assert!(from_yaml(deep.as_bytes()).is_err());
+        let fine = format!("{}{}", "[".repeat(100), "]".repeat(100));
+        assert!(from_json(fine.as_bytes()).is_ok());
+    }
+}
