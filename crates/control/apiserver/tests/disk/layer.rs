@@ -1,7 +1,7 @@
 //! A layer between SQLite and its files: it records what is written and synced, and fails on demand.
 //!
 //! SQLite has no safe interface for that, so the little unsafe code that it takes stands here and nowhere else. The
-//! layer is a copy of SQLite's own file system table whose `xOpen` puts four functions of ours
+//! layer is a copy of SQLite's own file system table whose `xOpen` puts five functions of ours
 //! before its own.
 
 use std::collections::HashMap;
@@ -42,6 +42,8 @@ pub struct Disk {
     pub full: AtomicBool,
     /// Syncs fail.
     pub broken: AtomicBool,
+    /// Connections opened from now on sync as with `synchronous=NORMAL`, whatever they ask for.
+    pub lax: AtomicBool,
 }
 
 impl Disk {
@@ -54,6 +56,7 @@ impl Disk {
             steps: Mutex::default(),
             full: AtomicBool::new(false),
             broken: AtomicBool::new(false),
+            lax: AtomicBool::new(false),
         });
         DISKS.lock().unwrap().push(Arc::clone(&disk));
         disk
@@ -94,6 +97,46 @@ fn install() {
         copy.xOpen = Some(open);
         copy.xDelete = Some(delete);
         assert_eq!(ffi::sqlite3_vfs_register(Box::leak(Box::new(copy)), 1), ffi::SQLITE_OK);
+        assert_eq!(ffi::sqlite3_auto_extension(Some(opened_connection)), ffi::SQLITE_OK);
+    }
+}
+
+/// Called by SQLite with each new connection.
+unsafe extern "C" fn opened_connection(
+    connection: *mut ffi::sqlite3,
+    _: *mut *mut c_char,
+    _: *const ffi::sqlite3_api_routines,
+) -> c_int {
+    // SAFETY: the connection is open and this thread's own while SQLite calls this; its file name is a C string.
+    unsafe {
+        let name = ffi::sqlite3_db_filename(connection, c"main".as_ptr());
+        if name.is_null() {
+            return ffi::SQLITE_OK;
+        }
+        let path = PathBuf::from(CStr::from_ptr(name).to_string_lossy().into_owned());
+        let lax = |d: &&Arc<Disk>| path.starts_with(&d.folder) && d.lax.load(Ordering::SeqCst);
+        if !DISKS.lock().unwrap().iter().any(|d| lax(&d)) {
+            return ffi::SQLITE_OK;
+        }
+        let normal = c"PRAGMA synchronous=NORMAL".as_ptr();
+        ffi::sqlite3_exec(connection, normal, None, std::ptr::null_mut(), std::ptr::null_mut())
+    }
+}
+
+/// Passes over `PRAGMA synchronous=FULL` on a lax disk: SQLite asks a file about each pragma first.
+unsafe extern "C" fn file_control(file: *mut ffi::sqlite3_file, op: c_int, argument: *mut c_void) -> c_int {
+    let this = opened(file);
+    // SAFETY: for this operation SQLite gives an array of C strings, of which the second is the pragma's name and the
+    // third its value or null; all else is for its own function.
+    unsafe {
+        if op == ffi::SQLITE_FCNTL_PRAGMA && this.disk.lax.load(Ordering::SeqCst) {
+            let words = argument.cast::<*const c_char>();
+            let (name, value) = (*words.add(1), *words.add(2));
+            if CStr::from_ptr(name) == c"synchronous" && !value.is_null() && CStr::from_ptr(value) == c"FULL" {
+                return ffi::SQLITE_OK;
+            }
+        }
+        this.own.xFileControl.expect("xFileControl")(file, op, argument)
     }
 }
 
@@ -128,6 +171,7 @@ unsafe extern "C" fn open(
         ours.xTruncate = Some(truncate);
         ours.xSync = Some(sync);
         ours.xClose = Some(close);
+        ours.xFileControl = Some(file_control);
         (*file).pMethods = Box::leak(Box::new(ours));
         code
     }
