@@ -22,10 +22,11 @@ METAMORPH := $(CARGO) run --quiet --package metamorph --
 demo bench: METAMORPH := $(TARGET)/release/metamorph
 test: METAMORPH := $(TARGET)/debug/metamorph
 
-# Areas of tests/conformance in which the embedded Kubernetes API agrees with the recordings of a real one, case by case: so it stays.
-WHOLE_AREAS := access-reviews apply authorization bad-input cel definitions dry-run field-selectors field-validation gc \
-	generate-name generated json-patch kinds lists merge-patch namespaces openapi policies preconditions protobuf \
-	pruning-defaulting service-accounts status-scale strategic-patch tables validation verbs watch webhooks
+# What tests/kubernetes/build can build.
+KUBERNETES := etcd kube-apiserver kube-controller-manager kubectl e2e.test
+
+# The suite of tests/conformance, as `binaries` built it.
+CONFORMANCE := $(TARGET)/debug/conformance
 
 # cargo uses all cores by itself, and prerequisites are meant in the order they are written.
 .NOTPARALLEL:
@@ -41,20 +42,21 @@ demo: setup release agent-image demo-os ## from nothing to a provisioned virtual
 .PHONY: test
 test: setup lint binaries generated agent-image demo-os ## all checks and all tests, as continuous integration runs them
 	$(CARGO) test --workspace --no-fail-fast
-	$(CARGO) run --quiet --package conformance -- embedded $(addprefix --area ,$(WHOLE_AREAS))
+	tests/kubernetes/build definitions
+	$(CONFORMANCE) embedded
 
 .PHONY: test-kubernetes
-test-kubernetes: kubernetes ## the embedded Kubernetes API against a real kube-apiserver, case by case
-	METAMORPH_KUBERNETES_BIN="$$(tests/kubernetes/build)" $(CARGO) run --package conformance -- both
-	$(CARGO) run --package conformance -- defects
+test-kubernetes: setup binaries ## the embedded Kubernetes API against a real kube-apiserver, case by case
+	METAMORPH_KUBERNETES_BIN="$$(tests/kubernetes/build)" $(CONFORMANCE) both
+	$(CONFORMANCE) defects
 
 .PHONY: test-kubernetes-e2e
-test-kubernetes-e2e: ## Kubernetes' own end-to-end suite, as far as it is about the API, on both
-	METAMORPH_KUBERNETES_BIN="$$(tests/kubernetes/build etcd kube-apiserver kube-controller-manager kubectl e2e.test)" $(CARGO) run --package conformance -- suite
+test-kubernetes-e2e: setup binaries ## Kubernetes' own end-to-end suite, as far as it is about the API, on both
+	METAMORPH_KUBERNETES_BIN="$$(tests/kubernetes/build $(KUBERNETES))" $(CONFORMANCE) suite
 
 .PHONY: kubernetes
-kubernetes: ## builds that real control plane from its Go modules, once
-	tests/kubernetes/build
+kubernetes: ## builds that real control plane and its suite from their Go modules, once
+	tests/kubernetes/build $(KUBERNETES)
 
 .PHONY: bench
 bench: setup release agent-image demo-os ## the table of measured figures; fails beyond a limit
