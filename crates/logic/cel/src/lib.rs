@@ -39,6 +39,7 @@ mod source;
 mod types;
 mod unify;
 mod value;
+mod words;
 
 pub use cost::{Cost, NoSizes, Sizes};
 pub use env::{Env, Program};
@@ -48,6 +49,7 @@ pub use functions::ext::Ext;
 pub use source::{CompileError, Issue};
 pub use types::Type;
 pub use value::{Fields, Key, List, ListKind, Map, Value};
+pub use words::is_identifier;
 
 /// What one evaluation may cost (`k8s.io/apiserver/pkg/apis/cel`).
 pub const PER_CALL_LIMIT: u64 = 1_000_000;

@@ -5,6 +5,7 @@ use crate::lexer::{Tok, Token, lex};
 use crate::macros;
 use crate::source::{self, Issue};
 use crate::value::Value;
+use crate::words;
 
 /// Code points that an expression may have.
 const MAX_SIZE: usize = 100_000;
@@ -17,26 +18,6 @@ const MAX_ISSUES: usize = 100;
 
 const EXPECTED: &str =
     "{'[', '{', '(', '.', '-', '!', 'true', 'false', 'null', NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES, IDENTIFIER}";
-
-const RESERVED: [&str; 17] = [
-    "as",
-    "break",
-    "const",
-    "continue",
-    "else",
-    "for",
-    "function",
-    "if",
-    "import",
-    "let",
-    "loop",
-    "package",
-    "namespace",
-    "return",
-    "var",
-    "void",
-    "while",
-];
 
 /// The tree of `source`, and how many ids it uses.
 pub(crate) fn parse(source: &str) -> Result<(Expr, Id), Vec<Issue>> {
@@ -472,7 +453,7 @@ impl Parser<'_> {
         if self.is_struct() {
             return self.structure(name);
         }
-        if RESERVED.contains(&name.as_str()) {
+        if words::is_reserved(&name) {
             return Err(self.issue(place, format!("reserved identifier: {name}")));
         }
         if self.is("(") {

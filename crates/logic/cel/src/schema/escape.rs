@@ -1,32 +1,10 @@
 //! How field names that are no identifiers are written in expressions (`k8s.io/apiserver/pkg/cel/escaping.go`).
 
-const RESERVED: [&str; 21] = [
-    "true",
-    "false",
-    "null",
-    "in",
-    "as",
-    "break",
-    "const",
-    "continue",
-    "else",
-    "for",
-    "function",
-    "if",
-    "import",
-    "let",
-    "loop",
-    "package",
-    "namespace",
-    "return",
-    "var",
-    "void",
-    "while",
-];
+use crate::words::is_reserved;
 
 /// How a reserved word is written as a field; none for any other name.
 pub(crate) fn keyword(name: &str) -> Option<String> {
-    RESERVED.contains(&name).then(|| format!("__{name}__"))
+    is_reserved(name).then(|| format!("__{name}__"))
 }
 
 /// The identifier for a field; none if it cannot be named in an expression.

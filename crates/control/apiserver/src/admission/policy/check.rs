@@ -17,29 +17,6 @@ use crate::verbs::names;
 const MAX_ANNOTATIONS: usize = 20;
 /// Bytes of an expression that makes a value for the audit log.
 const MAX_VALUE_EXPRESSION: usize = 5 * 1024;
-const RESERVED: [&str; 21] = [
-    "true",
-    "false",
-    "null",
-    "in",
-    "as",
-    "break",
-    "const",
-    "continue",
-    "else",
-    "for",
-    "function",
-    "if",
-    "import",
-    "let",
-    "loop",
-    "package",
-    "namespace",
-    "return",
-    "var",
-    "void",
-    "while",
-];
 
 /// Fills in what a policy leaves open.
 pub fn policy_defaults(object: &mut Object) {
@@ -188,12 +165,9 @@ pub fn compiled<T>(result: Result<T, Problem>, field: String, source: &str, erro
 
 fn variable(compiler: &mut Compiler, given: &Value, path: &str, errors: &mut Vec<FieldError>) {
     let (name, source) = (text(given, "name"), text(given, "expression"));
-    let mut shape = name.bytes();
-    let starts = shape.next().is_some_and(|b| b == b'_' || b.is_ascii_alphabetic());
-    let identifier = starts && shape.all(|b| b == b'_' || b.is_ascii_alphanumeric()) && !RESERVED.contains(&name);
     if name.trim().is_empty() {
         errors.push(FieldError::required(format!("{path}.name"), "name is not specified"));
-    } else if !identifier {
+    } else if !cel::is_identifier(name) {
         let detail = "must be a valid CEL identifier";
         errors.push(FieldError::invalid(format!("{path}.name"), &json!(name), detail));
     }
