@@ -22,8 +22,12 @@ const fn query(name: &'static str, ty: &'static str, shared: &'static str, text:
     Parameter { name, place: "query", ty, shared, text: Cow::Borrowed(text) }
 }
 
-const PRETTY: Parameter =
-    query("pretty", "string", "tJGM1-ng", "Asks for an answer that is indented for people. Not followed here.");
+const PRETTY: Parameter = query(
+    "pretty",
+    "string",
+    "tJGM1-ng",
+    "true: JSON comes with lines and indents, for people; curl, wget and browsers get it so unless this says false.",
+);
 const NAMESPACE: Parameter = Parameter {
     name: "namespace",
     place: "path",
