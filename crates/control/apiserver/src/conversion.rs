@@ -12,12 +12,13 @@ use bytes::Bytes;
 use http::StatusCode;
 use serde_json::{Map, Value, json};
 
-use crate::admission::kinds::{QUALIFIED, VALUE, client_config, not_supported};
+use crate::admission::kinds::client_config;
+use crate::builtin::rules::{self, not_supported};
 use crate::object::{self, Object, strings};
 use crate::resource::{Flavor, Resource};
 use crate::status::{ApiError, ApiResult, FieldError};
 use crate::store::Row;
-use crate::verbs::{Backend, Stored, names};
+use crate::verbs::{Backend, Stored};
 use crate::webhook::{self, Call, Target};
 
 /// Time for a call of a conversion webhook; upstream knows the request's own limit only.
@@ -298,13 +299,12 @@ fn changeable(key: &str, given: &Map<String, Value>, before: Option<&Value>) -> 
         return Ok(());
     }
     let mut errors: Vec<FieldError> = Vec::new();
-    let field = if key == "labels" { "metadata.labels" } else { "metadata.annotation" };
-    for (name, value) in given {
-        if !names::is_qualified_name(&name.to_ascii_lowercase()) {
-            errors.push(FieldError::invalid(field, &json!(name), QUALIFIED));
-        }
-        if key == "labels" && !names::is_label_value(value.as_str().unwrap_or_default()) {
-            errors.push(FieldError::invalid(field, value, VALUE));
+    if key == "labels" {
+        rules::labels("metadata.labels", &Value::Object(given.clone()), &mut errors);
+    } else {
+        for name in given.keys() {
+            let wrong = names::qualified_name(&name.to_lowercase());
+            rules::all_invalid("metadata.annotation", &json!(name), wrong, &mut errors);
         }
     }
     let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();

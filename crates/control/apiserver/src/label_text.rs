@@ -3,20 +3,9 @@
 use serde_json::json;
 
 use crate::selectors::{Op, Requirement};
-use crate::verbs::names;
 
 /// Requirements of a selector.
 const MAX_REQUIREMENTS: usize = 1024;
-
-const NAME_RULE: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an \
-    alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is \
-    '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
-const VALUE_RULE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', \
-    and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for \
-    validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
-const PREFIX_RULE: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or \
-    '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is \
-    '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
 
 /// A piece of the text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -119,7 +108,7 @@ impl<'a> Parser<'a> {
             Token::Word(key) => key,
             other => return Err(format!("found '{}', expected: identifier", other.text())),
         };
-        if let Some(why) = wrong_key(key) {
+        if let Some(why) = wrong(names::qualified_name(key)) {
             return Err(format!("<nil>: Invalid value: {}: {why}", json!(key)));
         }
         let alone = matches!(self.peek(), Token::End | Token::Sign(","));
@@ -138,23 +127,23 @@ impl<'a> Parser<'a> {
                 return Err(format!("found '{}', expected: in, notin, =, ==, !=, gt, lt", other.text()));
             }
         };
-        let mut wrong = Vec::new();
+        let mut bad = Vec::new();
         let mut number = 0;
         if matches!(operator, Token::Sign(">" | "<")) {
             match values[0].parse() {
                 Ok(found) => number = found,
-                Err(_) => wrong.push(format!(
+                Err(_) => bad.push(format!(
                     "values[0]: Invalid value: {}: for 'Gt', 'Lt' operators, the value must be an integer",
                     json!(values[0])
                 )),
             }
         }
         for (at, value) in values.iter().enumerate() {
-            if let Some(why) = wrong_value(value) {
-                wrong.push(format!("values[{at}][{key}]: Invalid value: {}: {why}", json!(value)));
+            if let Some(why) = wrong(names::label_value(value)) {
+                bad.push(format!("values[{at}][{key}]: Invalid value: {}: {why}", json!(value)));
             }
         }
-        match wrong.as_slice() {
+        match bad.as_slice() {
             [] => {}
             [one] => return Err(one.clone()),
             many => return Err(format!("[{}]", many.join(", "))),
@@ -228,63 +217,9 @@ impl<'a> Parser<'a> {
     }
 }
 
-fn name_part(name: &str) -> Vec<String> {
-    let mut wrong = Vec::new();
-    if name.is_empty() {
-        wrong.push("name part must be non-empty".to_owned());
-    } else if name.len() > 63 {
-        wrong.push("name part must be no more than 63 bytes".to_owned());
-    }
-    let edge = |b: Option<&u8>| b.is_some_and(u8::is_ascii_alphanumeric);
-    let bytes = name.as_bytes();
-    let formed = edge(bytes.first())
-        && edge(bytes.last())
-        && bytes.iter().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(b));
-    if !formed {
-        wrong.push(format!("name part {NAME_RULE}"));
-    }
-    wrong
-}
-
-/// What is wrong with a label's key.
-fn wrong_key(key: &str) -> Option<String> {
-    let parts: Vec<&str> = key.split('/').collect();
-    let mut wrong = Vec::new();
-    let name = match parts.as_slice() {
-        [name] => name,
-        [prefix, name] => {
-            if prefix.is_empty() {
-                wrong.push("prefix part must be non-empty".to_owned());
-            } else {
-                if prefix.len() > 253 {
-                    wrong.push("prefix part must be no more than 253 bytes".to_owned());
-                }
-                if !prefix.split('.').all(|part| part.len() > 63 || names::is_dns_label(part)) {
-                    wrong.push(format!("prefix part {PREFIX_RULE}"));
-                }
-            }
-            name
-        }
-        _ => {
-            return Some(format!(
-                "a qualified name {NAME_RULE} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
-            ));
-        }
-    };
-    wrong.extend(name_part(name));
-    (!wrong.is_empty()).then(|| wrong.join("; "))
-}
-
-/// What is wrong with a label's value.
-fn wrong_value(value: &str) -> Option<String> {
-    let mut wrong = Vec::new();
-    if value.len() > 63 {
-        wrong.push("must be no more than 63 bytes".to_owned());
-    }
-    if !value.is_empty() && name_part(value).iter().any(|why| why.ends_with(NAME_RULE)) {
-        wrong.push(VALUE_RULE.to_owned());
-    }
-    (!wrong.is_empty()).then(|| wrong.join("; "))
+/// All that is wrong in one text.
+fn wrong(told: Vec<String>) -> Option<String> {
+    (!told.is_empty()).then(|| told.join("; "))
 }
 
 #[cfg(test)]

@@ -7,27 +7,13 @@ use serde_json::{Value, json};
 
 use super::expressions::Compiler;
 use super::policy;
+use crate::builtin::rules::selector::{self, Lenient};
+use crate::builtin::rules::{all_invalid, duplicate, not_supported, text, too_many};
 use crate::object::{Object, child, strings};
-use crate::status::{FieldError, FieldErrorKind};
-use crate::verbs::names;
+use crate::status::FieldError;
 
 /// Conditions of one webhook or policy.
 const MAX_CONDITIONS: usize = 64;
-
-const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', \
-    and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is \
-    '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
-const LABEL_1035: &str = "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an \
-    alphabetic character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation \
-    is '[a-z]([-a-z0-9]*[a-z0-9])?')";
-/// What a qualified name must be.
-pub const QUALIFIED: &str = "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with \
-    an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is \
-    '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
-/// What the value of a label must be.
-pub const VALUE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and \
-    must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for \
-    validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
 
 /// Fills in what a configuration leaves open.
 pub fn defaults(plural: &str, object: &mut Object) {
@@ -118,7 +104,7 @@ impl Leniency {
         let bad_labels = |hook: &Value| {
             let mut errors = Vec::new();
             for key in ["namespaceSelector", "objectSelector"] {
-                selector(hook.get(key), "", false, &mut errors);
+                selector::check(hook.get(key).unwrap_or(&Value::Null), "", Lenient::default(), &mut errors);
             }
             !errors.is_empty()
         };
@@ -172,7 +158,8 @@ fn webhook(hook: &Value, path: &str, mutating: bool, lenient: &Leniency, errors:
         errors.push(FieldError::invalid(format!("{path}.timeoutSeconds"), &json!(seconds), detail));
     }
     for key in ["namespaceSelector", "objectSelector"] {
-        selector(hook.get(key), &format!("{path}.{key}"), lenient.labels, errors);
+        let lenient = Lenient { values: lenient.labels, ..Lenient::default() };
+        selector::check(hook.get(key).unwrap_or(&Value::Null), &format!("{path}.{key}"), lenient, errors);
     }
     if mutating {
         one_of(hook, path, "reinvocationPolicy", &["IfNeeded", "Never"], errors);
@@ -181,23 +168,6 @@ fn webhook(hook: &Value, path: &str, mutating: bool, lenient: &Leniency, errors:
     if !lenient.conditions {
         match_conditions(hook, false, &format!("{path}.matchConditions"), errors);
     }
-}
-
-/// A string member, empty if absent.
-pub fn text<'a>(value: &'a Value, key: &str) -> &'a str {
-    value.get(key).and_then(Value::as_str).unwrap_or_default()
-}
-
-/// A value that is there twice.
-pub fn duplicate(field: impl Into<String>, value: &Value) -> FieldError {
-    FieldError::with_value(FieldErrorKind::Duplicate, field, value, "")
-}
-
-/// A value that is none of these.
-pub fn not_supported(field: impl Into<String>, value: &str, supported: &[&str]) -> FieldError {
-    let list: Vec<String> = supported.iter().map(|s| format!("{s:?}")).collect();
-    let detail = format!("supported values: {}", list.join(", "));
-    FieldError::with_value(FieldErrorKind::NotSupported, field, &json!(value), detail)
 }
 
 /// A member that, if there, is one of these.
@@ -212,8 +182,8 @@ pub fn one_of(value: &Value, path: &str, key: &str, supported: &[&str], errors: 
 fn fully_qualified(name: &str, path: &str, errors: &mut Vec<FieldError>) {
     if name.is_empty() {
         errors.push(FieldError::required(path, ""));
-    } else if !names::is_dns_subdomain(name) {
-        errors.push(FieldError::invalid(path, &json!(name), SUBDOMAIN));
+    } else if let Some(why) = names::joined(names::dns_1123_subdomain(name)) {
+        errors.push(FieldError::invalid(path, &json!(name), why));
     } else if name.split('.').count() < 3 {
         let detail = "should be a domain with at least three segments separated by dots";
         errors.push(FieldError::invalid(path, &json!(name), detail));
@@ -232,18 +202,13 @@ fn versions(hook: &Value, path: &str, lenient: &Leniency, errors: &mut Vec<Field
         let field = format!("{path}[{at}]");
         if !seen.insert(version) {
             errors.push(FieldError::invalid(field, &json!(version), "duplicate version"));
-        } else if !is_label_1035(version) {
-            errors.push(FieldError::invalid(field, &json!(version), LABEL_1035));
+        } else {
+            all_invalid(&field, &json!(version), names::dns_1035_label(version), errors);
         }
     }
     if !lenient.versions && !known_version(hook) {
         errors.push(FieldError::invalid(path, &json!(given), "must include at least one of v1, v1beta1"));
     }
-}
-
-/// DNS-1035 label.
-pub fn is_label_1035(text: &str) -> bool {
-    names::is_dns_label(text) && text.starts_with(|c: char| c.is_ascii_lowercase())
 }
 
 /// A rule with its operations.
@@ -319,49 +284,6 @@ fn resources(given: &[String], path: &str, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// A label selector.
-pub fn selector(selector: Option<&Value>, path: &str, lenient: bool, errors: &mut Vec<FieldError>) {
-    let Some(selector) = selector else { return };
-    for (key, value) in selector.get("matchLabels").and_then(Value::as_object).into_iter().flatten() {
-        if !names::is_qualified_name(key) {
-            errors.push(FieldError::invalid(format!("{path}.matchLabels"), &json!(key), QUALIFIED));
-        }
-        if !names::is_label_value(value.as_str().unwrap_or_default()) {
-            errors.push(FieldError::invalid(format!("{path}.matchLabels"), value, VALUE));
-        }
-    }
-    let expressions = selector.get("matchExpressions").and_then(Value::as_array);
-    for (at, expression) in expressions.into_iter().flatten().enumerate() {
-        let path = format!("{path}.matchExpressions[{at}]");
-        let values = strings(expression.get("values"));
-        match text(expression, "operator") {
-            "In" | "NotIn" if values.is_empty() => {
-                let detail = "must be specified when `operator` is 'In' or 'NotIn'";
-                errors.push(FieldError::required(format!("{path}.values"), detail));
-            }
-            "Exists" | "DoesNotExist" if !values.is_empty() => {
-                let detail = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'";
-                errors.push(FieldError::forbidden(format!("{path}.values"), detail));
-            }
-            "In" | "NotIn" | "Exists" | "DoesNotExist" => {}
-            other => errors.push(FieldError::invalid(
-                format!("{path}.operator"),
-                &json!(other),
-                "not a valid selector operator",
-            )),
-        }
-        let key = text(expression, "key");
-        if !names::is_qualified_name(key) {
-            errors.push(FieldError::invalid(format!("{path}.key"), &json!(key), QUALIFIED));
-        }
-        for (at, value) in values.iter().enumerate() {
-            if !lenient && !names::is_label_value(value) {
-                errors.push(FieldError::invalid(format!("{path}.values[{at}]"), &json!(value), VALUE));
-            }
-        }
-    }
-}
-
 /// Where a webhook is.
 pub fn client_config(config: &Value, path: &str, errors: &mut Vec<FieldError>) {
     match (config.get("url").and_then(Value::as_str), config.get("service")) {
@@ -427,8 +349,8 @@ fn service(service: &Value, path: &str, errors: &mut Vec<FieldError>) {
     for (at, step) in steps.strip_suffix('/').unwrap_or(steps).split('/').enumerate() {
         if step.is_empty() {
             invalid(format!("segment[{at}] may not be empty"));
-        } else if !names::is_dns_subdomain(step) {
-            invalid(format!("segment[{at}]: {SUBDOMAIN}"));
+        } else {
+            names::dns_1123_subdomain(step).into_iter().for_each(|why| invalid(format!("segment[{at}]: {why}")));
         }
     }
 }
@@ -439,8 +361,7 @@ pub fn match_conditions(owner: &Value, params: bool, path: &str, errors: &mut Ve
     let mut seen = BTreeSet::new();
     let count = conditions.map_or(0, Vec::len);
     if count > MAX_CONDITIONS {
-        let detail = format!("must have at most {MAX_CONDITIONS} items");
-        errors.push(FieldError::with_value(FieldErrorKind::TooMany, path, &json!(count), detail));
+        errors.push(too_many(path, count, MAX_CONDITIONS));
     }
     let compiler = Compiler::new(params, false);
     for (at, condition) in conditions.into_iter().flatten().enumerate() {
@@ -456,9 +377,7 @@ pub fn match_conditions(owner: &Value, params: bool, path: &str, errors: &mut Ve
             errors.push(FieldError::required(format!("{path}.name"), ""));
             continue;
         }
-        for why in names::qualified_name(name) {
-            errors.push(FieldError::invalid(format!("{path}.name"), &json!(name), why));
-        }
+        all_invalid(&format!("{path}.name"), &json!(name), names::qualified_name(name), errors);
         if !seen.insert(name) {
             errors.push(duplicate(format!("{path}.name"), &json!(name)));
         }

@@ -11,13 +11,15 @@ use super::tokens;
 use super::user::User;
 use crate::admission::Subject;
 use crate::builtin::canonical;
+use crate::builtin::rules::list;
+use crate::builtin::rules::selector::{self, Lenient};
 use crate::fields::Scope;
 use crate::fields::options::Options;
 use crate::object::{self, Object};
 use crate::reply::{self, Response};
 use crate::resource::Flavor;
 use crate::selectors::Selector;
-use crate::status::{ApiError, ApiResult, FieldError, FieldErrorKind};
+use crate::status::{ApiError, ApiResult, FieldError};
 use crate::verbs::{Backend, Change, Request, body, strategy};
 
 /// Answers the review of the body.
@@ -240,11 +242,10 @@ fn validate(kind: &str, review: &Object, spec: &Value) -> Vec<FieldError> {
 /// A selector is given as text or as requirements.
 fn selectors(resource: &Value, errors: &mut Vec<FieldError>) {
     for key in ["fieldSelector", "labelSelector"] {
-        let Some(selector) = resource.get(key) else { continue };
+        let Some(given) = resource.get(key) else { continue };
         let path = format!("spec.resourceAttributes.{key}");
-        let raw = text(selector, "rawSelector");
-        let none = Vec::new();
-        let requirements = selector.get("requirements").and_then(Value::as_array).unwrap_or(&none);
+        let raw = text(given, "rawSelector");
+        let requirements = list(given, "requirements");
         if !raw.is_empty() && !requirements.is_empty() {
             let detail = "may not specified at the same time as requirements";
             errors.push(FieldError::invalid(format!("{path}.rawSelector"), &json!(raw), detail));
@@ -255,46 +256,45 @@ fn selectors(resource: &Value, errors: &mut Vec<FieldError>) {
         }
         for (at, requirement) in requirements.iter().enumerate() {
             let path = format!("{path}.requirements[{at}]");
-            let empty = object::strings(requirement.get("values")).is_empty();
-            match text(requirement, "operator").as_str() {
-                "In" | "NotIn" if empty => {
-                    let detail = "must be specified when `operator` is 'In' or 'NotIn'";
-                    errors.push(FieldError::required(format!("{path}.values"), detail));
-                }
-                "Exists" | "DoesNotExist" if !empty => {
-                    let detail = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'";
-                    errors.push(FieldError::forbidden(format!("{path}.values"), detail));
-                }
-                _ => {}
+            // Clients may be newer and know more operators.
+            let lenient = Lenient { operators: true, ..Lenient::default() };
+            if key == "labelSelector" {
+                selector::requirement(requirement, &path, lenient, errors);
+                continue;
             }
-            if text(requirement, "key").is_empty() && key == "fieldSelector" {
+            if text(requirement, "key").is_empty() {
                 errors.push(FieldError::required(format!("{path}.key"), "must be specified"));
-            } else if key == "labelSelector" && !crate::verbs::names::is_qualified_name(&text(requirement, "key")) {
-                errors.push(FieldError {
-                    kind: FieldErrorKind::Invalid,
-                    ..FieldError::invalid(
-                        format!("{path}.key"),
-                        &json!(text(requirement, "key")),
-                        crate::verbs::names::QUALIFIED,
-                    )
-                });
             }
+            selector::operator(requirement, &path, lenient, errors);
         }
     }
 }
 
-/// Rights do not depend on selectors here; one that cannot be read is told all the same.
+/// Rights do not depend on selectors here; what cannot be read of them is told all the same.
 fn selector_errors(spec: &Value) -> Option<String> {
     let resource = spec.get("resourceAttributes")?;
-    let raw = |key: &str| resource.get(key).map(|s| text(s, "rawSelector")).unwrap_or_default();
-    let mut errors = Vec::new();
-    let field = raw("fieldSelector");
-    let readable = field.split(',').all(|term| term.is_empty() || term.contains('='));
-    if !readable {
-        errors.push("spec.resourceAttributes.fieldSelector ignored due to parse error");
+    let mut told = Vec::new();
+    for key in ["fieldSelector", "labelSelector"] {
+        let Some(given) = resource.get(key) else { continue };
+        let (raw, requirements) = (text(given, "rawSelector"), list(given, "requirements"));
+        let (all, readable) = match key {
+            _ if raw.is_empty() => (requirements.len(), requirements.iter().filter(|r| understood(key, r)).count()),
+            "labelSelector" => (1, usize::from(Selector::labels_are_readable(&raw))),
+            _ => (1, usize::from(raw.split(',').all(|term| term.is_empty() || term.contains('=')))),
+        };
+        if readable < all {
+            let part = if readable > 0 { "partially " } else { "" };
+            told.push(format!("spec.resourceAttributes.{key} {part}ignored due to parse error"));
+        }
     }
-    if !Selector::labels_are_readable(&raw("labelSelector")) {
-        errors.push("spec.resourceAttributes.labelSelector ignored due to parse error");
+    (!told.is_empty()).then(|| told.join("; "))
+}
+
+/// Whether a requirement can be used: fields are compared with a single value only.
+fn understood(key: &str, requirement: &Value) -> bool {
+    match text(requirement, "operator").as_str() {
+        "In" | "NotIn" => key == "labelSelector" || list(requirement, "values").len() == 1,
+        "Exists" | "DoesNotExist" => key == "labelSelector",
+        _ => false,
     }
-    (!errors.is_empty()).then(|| errors.join("; "))
 }

@@ -102,9 +102,8 @@ pub fn account_groups(ns: &str) -> Vec<String> {
 
 /// Namespace and name of the service account that a user name means.
 pub fn split_account(user: &str) -> Option<(&str, &str)> {
-    use crate::verbs::names::{is_dns_label, is_dns_subdomain};
     let (ns, name) = user.strip_prefix(ACCOUNT)?.split_once(':')?;
-    (is_dns_label(ns) && is_dns_subdomain(name)).then_some((ns, name))
+    (names::dns_1123_label(ns).is_empty() && names::dns_1123_subdomain(name).is_empty()).then_some((ns, name))
 }
 
 /// The user that a verified client certificate names: common name and organizations.

@@ -5,10 +5,11 @@
 
 use serde_json::{Value, json};
 
+use super::rules::selector::{self, Lenient};
+use super::rules::{all_invalid, list};
 use crate::auth::index::GROUP;
 use crate::object::Object;
 use crate::status::{FieldError, FieldErrorKind};
-use crate::verbs::names;
 
 /// Fills in what a role or binding leaves open.
 pub fn defaults(plural: &str, object: &mut Object) {
@@ -35,7 +36,7 @@ pub fn validate(plural: &str, object: &Object, old: Option<&Object>) -> Vec<Fiel
             validate_rule(rule, namespaced, &format!("rules[{at}]"), &mut errors);
         }
         if let Some(aggregation) = object.get("aggregationRule") {
-            validate_aggregation(aggregation, &mut errors);
+            validate_aggregation(aggregation, old.and_then(|old| old.get("aggregationRule")), &mut errors);
         }
         return errors;
     }
@@ -92,51 +93,30 @@ fn validate_rule(rule: &Value, namespaced: bool, path: &str, errors: &mut Vec<Fi
     }
 }
 
-fn validate_aggregation(aggregation: &Value, errors: &mut Vec<FieldError>) {
+fn validate_aggregation(aggregation: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
     let path = "aggregationRule.clusterRoleSelectors";
     if is_empty(aggregation, "clusterRoleSelectors") {
         let detail = "at least one clusterRoleSelector required if aggregationRule is non-nil";
         errors.push(FieldError::required(path, detail));
     }
-    let selectors = aggregation.get("clusterRoleSelectors").and_then(Value::as_array);
-    for (at, selector) in selectors.into_iter().flatten().enumerate() {
-        validate_selector(selector, &format!("{path}[{at}]"), errors);
-    }
-}
-
-/// A label selector as objects hold it (`meta/v1` LabelSelector).
-pub fn validate_selector(selector: &Value, path: &str, errors: &mut Vec<FieldError>) {
-    for (key, value) in selector.get("matchLabels").and_then(Value::as_object).into_iter().flatten() {
-        let at = format!("{path}.matchLabels");
-        if !names::is_qualified_name(key) {
-            errors.push(FieldError::invalid(&at, &json!(key), names::QUALIFIED));
+    // Values that no label can have are let pass where there were some already.
+    let bad = |value: &Value| !names::label_value(value.as_str().unwrap_or_default()).is_empty();
+    let values = old.into_iter().flat_map(|old| list(old, "clusterRoleSelectors"));
+    let mut values = values.flat_map(|s| list(s, "matchExpressions")).flat_map(|e| list(e, "values"));
+    let lenient = Lenient { values: values.any(bad), ..Lenient::default() };
+    for (at, selector) in list(aggregation, "clusterRoleSelectors").iter().enumerate() {
+        let path = format!("{path}[{at}]");
+        let mut strict = Vec::new();
+        selector::check(selector, &path, Lenient::default(), &mut strict);
+        let unusable = !strict.is_empty();
+        if lenient.values {
+            selector::check(selector, &path, lenient, errors);
+        } else {
+            errors.append(&mut strict);
         }
-        if !names::is_label_value(value.as_str().unwrap_or_default()) {
-            errors.push(FieldError::invalid(&at, value, names::VALUE));
-        }
-    }
-    let expressions = selector.get("matchExpressions").and_then(Value::as_array);
-    for (at, expression) in expressions.into_iter().flatten().enumerate() {
-        let at = format!("{path}.matchExpressions[{at}]");
-        let operator = text(expression, "operator");
-        match operator.as_str() {
-            "In" | "NotIn" if is_empty(expression, "values") => {
-                let detail = "must be specified when `operator` is 'In' or 'NotIn'";
-                errors.push(FieldError::required(format!("{at}.values"), detail));
-            }
-            "Exists" | "DoesNotExist" if !is_empty(expression, "values") => {
-                let detail = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'";
-                errors.push(FieldError::forbidden(format!("{at}.values"), detail));
-            }
-            "In" | "NotIn" | "Exists" | "DoesNotExist" => {}
-            _ => errors.push(FieldError::invalid(
-                format!("{at}.operator"),
-                &json!(operator),
-                "not a valid selector operator",
-            )),
-        }
-        if !names::is_qualified_name(&text(expression, "key")) {
-            errors.push(FieldError::invalid(format!("{at}.key"), &json!(text(expression, "key")), names::QUALIFIED));
+        if unusable {
+            // Upstream shows what it has made of the selector, which is nothing.
+            errors.push(FieldError::invalid(path, &Value::Null, "invalid label selector."));
         }
     }
 }
@@ -153,9 +133,7 @@ fn validate_reference(reference: &Value, namespaced: bool, errors: &mut Vec<Fiel
     if name.is_empty() {
         errors.push(FieldError::required("roleRef.name", ""));
     }
-    for detail in names::path_segment_errors(&name) {
-        errors.push(FieldError::invalid("roleRef.name", &json!(name), detail));
-    }
+    all_invalid("roleRef.name", &json!(name), names::path_segment(&name), errors);
 }
 
 fn validate_subject(subject: &Value, namespaced: bool, path: &str, errors: &mut Vec<FieldError>) {
@@ -165,8 +143,8 @@ fn validate_subject(subject: &Value, namespaced: bool, path: &str, errors: &mut 
     }
     match kind.as_str() {
         "ServiceAccount" => {
-            if !name.is_empty() && !names::is_dns_subdomain(&name) {
-                errors.push(FieldError::invalid(format!("{path}.name"), &json!(name), names::SUBDOMAIN));
+            if !name.is_empty() {
+                all_invalid(&format!("{path}.name"), &json!(name), names::dns_1123_subdomain(&name), errors);
             }
             if !group.is_empty() {
                 errors.push(unsupported(format!("{path}.apiGroup"), &group, &[""]));

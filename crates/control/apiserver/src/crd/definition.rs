@@ -3,6 +3,7 @@
 //! Upstream: apiextensions `pkg/apis/apiextensions/validation`. It looks at definitions in a form of its own, in which
 //! what all versions have in common stands above them; paths in errors are those of that form.
 
+use names::{dns_1035_label, dns_1123_subdomain, joined};
 use serde_json::{Value, json};
 
 use super::schema_rules::{validate_defaults, validate_schema};
@@ -11,7 +12,6 @@ use super::{established, names};
 use crate::gotext;
 use crate::object::{Object, metadata, strings};
 use crate::status::FieldError;
-use crate::verbs::names::{dns_1035_label, dns_1123_subdomain};
 
 const APPROVED: &str = "api-approved.kubernetes.io";
 const SEE: &str = "see https://github.com/kubernetes/enhancements/pull/1111";
@@ -140,7 +140,7 @@ fn of_spec(spec: &Value, known: &[Value], errors: &mut Vec<FieldError>) {
     version_list(&versions, spec.get("versions").is_some_and(Value::is_array), errors);
     if let Some(first) =
         versions.first().and_then(|v| v.whole.get("name")).and_then(Value::as_str).filter(|n| !n.is_empty())
-        && let Some(why) = dns_1035_label(first)
+        && let Some(why) = joined(dns_1035_label(first))
     {
         errors.push(FieldError::invalid("spec.version", &json!(first), why));
     }
@@ -195,7 +195,7 @@ fn of_versions(versions: &[Version<'_>], shared: Option<&Value>, known: &[Value]
     for (at, version) in versions.iter().enumerate() {
         let path = format!("spec.versions[{at}]");
         let name = version.whole.get("name").and_then(Value::as_str).unwrap_or_default();
-        if let Some(why) = dns_1035_label(name) {
+        if let Some(why) = joined(dns_1035_label(name)) {
             errors.push(FieldError::invalid(format!("{path}.name"), &json!(name), why));
         }
         let warning = version.whole.get("deprecationWarning").and_then(Value::as_str);
@@ -281,14 +281,14 @@ fn of_names(given: &Value, path: &str, errors: &mut Vec<FieldError>) {
         let value = text(key);
         let mixed = matches!(key, "kind" | "listKind");
         let checked = if mixed { value.to_lowercase() } else { value.to_owned() };
-        if let Some(why) = dns_1035_label(&checked).filter(|_| !value.is_empty()) {
+        if let Some(why) = joined(dns_1035_label(&checked)).filter(|_| !value.is_empty()) {
             let lead = if mixed { "may have mixed case, but should otherwise match: " } else { "" };
             errors.push(FieldError::invalid(format!("{path}.{key}"), &json!(value), format!("{lead}{why}")));
         }
     }
     let mut each = |key: &str| {
         for (at, name) in strings(given.get(key)).iter().enumerate() {
-            if let Some(why) = dns_1035_label(name) {
+            if let Some(why) = joined(dns_1035_label(name)) {
                 errors.push(FieldError::invalid(format!("{path}.{key}[{at}]"), &json!(name), why));
             }
         }
@@ -300,7 +300,7 @@ fn of_names(given: &Value, path: &str, errors: &mut Vec<FieldError>) {
     }
     let mut each = |key: &str| {
         for (at, name) in strings(given.get(key)).iter().enumerate() {
-            if let Some(why) = dns_1035_label(name) {
+            if let Some(why) = joined(dns_1035_label(name)) {
                 errors.push(FieldError::invalid(format!("{path}.{key}[{at}]"), &json!(name), why));
             }
         }

@@ -7,7 +7,7 @@ use crate::builtin::{Defs, decode as typed};
 use crate::gotext::json_type;
 use crate::object::{self, Object};
 use crate::status::FieldError;
-use crate::verbs::names;
+use crate::verbs::meta;
 
 /// Brings the metadata of embedded resources into shape. Unknown members go and are told in `unknown`; what has a wrong
 /// type is an error with its text.
@@ -129,7 +129,7 @@ fn own(object: &Object, path: &str, errors: &mut Vec<FieldError>) {
                 }
             }
             Some(Value::String(text)) => {
-                if let Some(why) = names::dns_1035_label(&text.to_lowercase()) {
+                if let Some(why) = names::joined(names::dns_1035_label(&text.to_lowercase())) {
                     let detail = format!("may have mixed case, but should otherwise match: {why}");
                     errors.push(FieldError::invalid(at, &json!(text), detail));
                 }
@@ -139,7 +139,7 @@ fn own(object: &Object, path: &str, errors: &mut Vec<FieldError>) {
     }
     if object.get("metadata").is_some_and(Value::is_object) {
         let mut found = Vec::new();
-        names::validate_meta(object::metadata(object), &mut found);
+        meta::validate_meta(object::metadata(object), &mut found);
         for mut error in found {
             error.field = join(path, &error.field);
             errors.push(error);

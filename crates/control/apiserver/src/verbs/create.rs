@@ -3,7 +3,7 @@
 use http::StatusCode;
 use serde_json::json;
 
-use super::{ATTEMPTS, Backend, Change, Request, Stored, body, names, strategy, write_failed};
+use super::{ATTEMPTS, Backend, Change, Request, Stored, body, meta, strategy, write_failed};
 use crate::admission::Subject;
 use crate::admission::policy::rights;
 use crate::auth::{escalation, reviews, token_request};
@@ -64,7 +64,7 @@ impl Backend {
         for _ in 0..ATTEMPTS {
             let mut object = object.clone();
             if generate && !prefix.is_empty() {
-                metadata_mut(&mut object).insert("name".into(), json!(names::generate(&prefix)));
+                metadata_mut(&mut object).insert("name".into(), json!(meta::generate(&prefix)));
             }
             let guard = self.namespace_guard(resource, ns, object::name(&object)).await?;
             strategy::prepare_create(resource, &mut object);

@@ -7,7 +7,7 @@ pub mod create;
 pub mod delete;
 pub mod get;
 pub mod list;
-pub mod names;
+pub mod meta;
 pub mod options;
 pub mod patch;
 pub mod scale;

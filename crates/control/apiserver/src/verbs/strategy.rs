@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Change, names};
+use super::{Change, meta};
 use crate::builtin::{Defs, canonical, decode as typed, strategy as own};
 use crate::fields::managed;
 use crate::object::{self, Object, child, is_deleting, meta_str, metadata, metadata_mut};
@@ -259,7 +259,7 @@ pub fn warn(resource: &Resource, object: &Object, old: Option<&Object>, change: 
     }
     let told = match &resource.flavor {
         Flavor::Custom { .. } if !change.sub.is_empty() => Vec::new(),
-        Flavor::Custom { .. } => names::finalizer_warnings(object, old),
+        Flavor::Custom { .. } => meta::finalizer_warnings(object, old),
         Flavor::Builtin(_) => own::warnings(resource, object, old.is_none()),
     };
     told.into_iter().for_each(|w| change.warn(w));
@@ -271,10 +271,10 @@ pub fn validate(resource: &Resource, object: &Object, old: Option<&Object>, chan
     let sub = change.sub.as_str();
     let mut errors = Vec::new();
     match old {
-        None => names::validate(resource, object, &mut errors),
+        None => meta::validate(resource, object, &mut errors),
         Some(old) => {
             let again = matches!(resource.plural.as_str(), "configmaps" | "secrets" | "services" | "serviceaccounts");
-            names::validate_update(object, old, again && resource.group.is_empty(), &mut errors);
+            meta::validate_update(object, old, again && resource.group.is_empty(), &mut errors);
         }
     }
     managed::validate(metadata(object).get("managedFields"), &mut errors);
@@ -284,7 +284,7 @@ pub fn validate(resource: &Resource, object: &Object, old: Option<&Object>, chan
         }
         Flavor::Builtin(_) => {
             if resource.group != "apiextensions.k8s.io" {
-                names::core_finalizers(object, &mut errors);
+                meta::core_finalizers(object, &mut errors);
             }
             errors.extend(own::validate(resource, object, old, sub));
         }

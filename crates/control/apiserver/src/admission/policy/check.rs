@@ -7,12 +7,11 @@ use cel::Type;
 use serde_json::{Value, json};
 
 use crate::admission::expressions::{Compiler, Problem};
-use crate::admission::kinds::{
-    duplicate, match_conditions, match_defaults, not_supported, one_of, rule, rule_defaults, selector, text,
-};
+use crate::admission::kinds::{match_conditions, match_defaults, one_of, rule, rule_defaults};
+use crate::builtin::rules::selector::{self, Lenient};
+use crate::builtin::rules::{duplicate, not_supported, text};
 use crate::object::{Object, strings};
 use crate::status::FieldError;
-use crate::verbs::names;
 
 const MAX_ANNOTATIONS: usize = 20;
 /// Bytes of an expression that makes a value for the audit log.
@@ -111,21 +110,22 @@ fn param_kind(given: &Value, errors: &mut Vec<FieldError>) {
         parts => {
             let own = parts.last().copied().unwrap_or_default();
             let group = if parts.len() > 1 { parts[0] } else { "" };
-            let wrong = names::dns_1123_subdomain(group);
-            if !group.is_empty() && !wrong.is_empty() {
-                invalid(group, wrong.join(","));
+            if !group.is_empty()
+                && let Some(why) = names::joined(names::dns_1123_subdomain(group))
+            {
+                invalid(group, why);
             }
             if own.is_empty() {
                 invalid(version, "version must be specified".to_owned());
-            } else if let Some(wrong) = names::dns_1035_label(own) {
-                invalid(own, wrong);
+            } else if let Some(why) = names::joined(names::dns_1035_label(own)) {
+                invalid(own, why);
             }
         }
     }
     if kind.is_empty() {
         errors.push(FieldError::required("spec.paramKind.kind", ""));
-    } else if let Some(wrong) = names::dns_1035_label(&kind.to_lowercase()) {
-        let detail = format!("may have mixed case, but should otherwise match: {wrong}");
+    } else if let Some(why) = names::joined(names::dns_1035_label(&kind.to_lowercase())) {
+        let detail = format!("may have mixed case, but should otherwise match: {why}");
         errors.push(FieldError::invalid("spec.paramKind.kind", &json!(kind), detail));
     }
 }
@@ -133,7 +133,8 @@ fn param_kind(given: &Value, errors: &mut Vec<FieldError>) {
 fn match_resources(given: &Value, path: &str, errors: &mut Vec<FieldError>) {
     one_of(given, path, "matchPolicy", &["Equivalent", "Exact"], errors);
     for key in ["namespaceSelector", "objectSelector"] {
-        selector(given.get(key), &format!("{path}.{key}"), false, errors);
+        let given = given.get(key).unwrap_or(&Value::Null);
+        selector::check(given, &format!("{path}.{key}"), Lenient::default(), errors);
     }
     for key in ["resourceRules", "excludeResourceRules"] {
         for (at, given) in items(given, key).iter().enumerate() {
@@ -141,7 +142,7 @@ fn match_resources(given: &Value, path: &str, errors: &mut Vec<FieldError>) {
             let mut seen = BTreeSet::new();
             for (at, name) in strings(given.get("resourceNames")).into_iter().enumerate() {
                 let field = format!("{path}.resourceNames[{at}]");
-                for why in names::path_segment_errors(&name) {
+                for why in names::path_segment(&name) {
                     errors.push(FieldError::invalid(&field, &json!(name), why));
                 }
                 if seen.contains(&name) {
@@ -254,15 +255,15 @@ fn param_ref(given: &Value, errors: &mut Vec<FieldError>) {
     let selected = given.get("selector");
     let exclusive = "name and selector are mutually exclusive";
     if !name.is_empty() {
-        for why in names::path_segment_errors(name) {
+        for why in names::path_segment(name) {
             errors.push(FieldError::invalid("spec.paramRef.name", &json!(name), why));
         }
         if selected.is_some() {
             errors.push(FieldError::forbidden("spec.paramRef.name", exclusive));
         }
     }
-    if selected.is_some() {
-        selector(selected, "spec.paramRef.selector", false, errors);
+    if let Some(selected) = selected {
+        selector::check(selected, "spec.paramRef.selector", Lenient::default(), errors);
         if !name.is_empty() {
             errors.push(FieldError::forbidden("spec.paramRef.selector", exclusive));
         }

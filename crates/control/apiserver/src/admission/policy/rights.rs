@@ -6,9 +6,9 @@ use std::fmt::Write as _;
 use serde_json::Value;
 
 use crate::admission::GROUP;
-use crate::admission::kinds::text;
 use crate::auth::user::MASTERS;
 use crate::auth::{Attributes, User};
+use crate::builtin::rules::text;
 use crate::object::{self, Object};
 use crate::resource::Resource;
 use crate::status::{ApiError, ApiResult, FieldError};

@@ -4,10 +4,9 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use crate::admission::kinds::{duplicate, not_supported, text};
+use crate::builtin::rules::{duplicate, not_supported, text};
 use crate::object::Object;
 use crate::status::FieldError;
-use crate::verbs::names;
 
 const MAX_REASON: u64 = 1024;
 const MAX_MESSAGE: u64 = 32 * 1024;

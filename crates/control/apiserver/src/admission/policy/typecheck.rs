@@ -8,7 +8,7 @@ use cel::schema::decl::DeclType;
 use serde_json::{Map, Value, json};
 
 use crate::admission::expressions::{common, declare, with_variables};
-use crate::admission::kinds::text;
+use crate::builtin::rules::text;
 use crate::builtin::{Def, Defs, Type as FieldType};
 use crate::object::{Object, strings};
 use crate::resource::{Flavor, Resource};

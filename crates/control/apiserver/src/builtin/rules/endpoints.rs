@@ -37,7 +37,7 @@ pub fn endpoints(object: &Object, old: Option<&Object>, errors: &mut Vec<FieldEr
             if name.is_empty() && ports.len() > 1 {
                 found.push(FieldError::required(format!("{path}.name"), ""));
             } else if !name.is_empty() {
-                all_invalid(&format!("{path}.name"), &json!(name), formats::dns_label(name), &mut found);
+                all_invalid(&format!("{path}.name"), &json!(name), names::dns_1123_label(name), &mut found);
             }
             let number = port.get("port").and_then(Value::as_i64).unwrap_or_default();
             all_invalid(&format!("{path}.port"), &json!(number), formats::port_number(number), &mut found);
@@ -59,7 +59,7 @@ fn endpoint_address(path: &str, address: &Value, errors: &mut Vec<FieldError>) {
     let field = format!("{path}.ip");
     formats::legacy_ip(&field, ip, errors);
     if !host.is_empty() {
-        all_invalid(&format!("{path}.hostname"), &json!(host), formats::dns_label(host), errors);
+        all_invalid(&format!("{path}.hostname"), &json!(host), names::dns_1123_label(host), errors);
     }
     node_name(path, address, errors);
     formats::endpoint_ip(&field, ip, errors);
@@ -67,7 +67,7 @@ fn endpoint_address(path: &str, address: &Value, errors: &mut Vec<FieldError>) {
 
 fn node_name(path: &str, endpoint: &Value, errors: &mut Vec<FieldError>) {
     if let Some(name) = endpoint.get("nodeName").and_then(Value::as_str) {
-        all_invalid(&format!("{path}.nodeName"), &json!(name), formats::dns_subdomain(name), errors);
+        all_invalid(&format!("{path}.nodeName"), &json!(name), names::dns_1123_subdomain(name), errors);
     }
 }
 
@@ -136,7 +136,7 @@ fn slice_ports(ports: &[Value], errors: &mut Vec<FieldError>) {
     for (at, port) in ports.iter().enumerate() {
         let (path, name) = (format!("ports[{at}]"), text(port, "name"));
         if !name.is_empty() {
-            all_invalid(&format!("{path}.name"), &json!(name), formats::dns_label(name), errors);
+            all_invalid(&format!("{path}.name"), &json!(name), names::dns_1123_label(name), errors);
         }
         if !seen.insert(name) {
             errors.push(duplicate(format!("{path}.name"), &json!(name)));
@@ -170,7 +170,7 @@ fn slice_endpoints(endpoints: &[Value], kind: &str, errors: &mut Vec<FieldError>
         let topology = endpoint.get("deprecatedTopology").unwrap_or(&Value::Null);
         labels(&format!("{path}.deprecatedTopology"), topology, errors);
         if let Some(host) = endpoint.get("hostname").and_then(Value::as_str) {
-            all_invalid(&format!("{path}.hostname"), &json!(host), formats::dns_label(host), errors);
+            all_invalid(&format!("{path}.hostname"), &json!(host), names::dns_1123_label(host), errors);
         }
         hints(&format!("{path}.hints"), endpoint.get("hints").unwrap_or(&Value::Null), errors);
     }
@@ -191,7 +191,7 @@ fn slice_address(list: &str, at: usize, address: &str, kind: &str, errors: &mut 
         "IPv6" => strict_ip(list, &field, address, errors),
         "FQDN" => {
             let name = address.strip_suffix('.').unwrap_or(address);
-            let bad = formats::dns_subdomain(name);
+            let bad = names::dns_1123_subdomain(name);
             if address.is_empty() {
                 errors.push(FieldError::required(field, ""));
             } else if !bad.is_empty() {
@@ -199,8 +199,8 @@ fn slice_address(list: &str, at: usize, address: &str, kind: &str, errors: &mut 
             } else if !name.contains('.') {
                 let detail = "should be a domain with at least two segments separated by dots";
                 errors.push(FieldError::invalid(field, &json!(name), detail));
-            } else if let Some(label) = name.split('.').find(|l| !formats::dns_label(l).is_empty()) {
-                errors.push(FieldError::invalid(field, &json!(label), formats::dns_label(label).join(",")));
+            } else if let Some(label) = name.split('.').find(|l| !names::dns_1123_label(l).is_empty()) {
+                errors.push(FieldError::invalid(field, &json!(label), names::dns_1123_label(label).join(",")));
             }
         }
         _ => {}
@@ -228,9 +228,7 @@ fn strict_ip(list: &str, field: &str, address: &str, errors: &mut Vec<FieldError
 }
 
 fn hints(path: &str, hints: &Value, errors: &mut Vec<FieldError>) {
-    for (key, check) in
-        [("forZones", formats::label_value as fn(&str) -> Vec<String>), ("forNodes", formats::dns_subdomain)]
-    {
+    for (key, check) in [("forZones", names::label_value as names::Rule), ("forNodes", names::dns_1123_subdomain)] {
         let all = list(hints, key);
         if all.len() > 8 {
             errors.push(too_many(format!("{path}.{key}"), all.len(), 8));

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{all_invalid, formats, member, text, unchanged};
+use super::{all_invalid, member, text, unchanged};
 use crate::object::{Object, meta_str};
 use crate::status::FieldError;
 
@@ -36,7 +36,7 @@ fn legacy(object: &Object, controller: &str, errors: &mut Vec<FieldError>) {
         if reporter.is_empty() {
             errors.push(FieldError::required(controller, ""));
         }
-        all_invalid(controller, &json!(reporter), formats::qualified_name(reporter), errors);
+        all_invalid(controller, &json!(reporter), names::qualified_name(reporter), errors);
         for (key, most) in [("reportingInstance", 128), ("action", 128), ("reason", 128), ("message", 1024)] {
             let value = of(object, key);
             if value.is_empty() && key != "message" {
@@ -47,7 +47,7 @@ fn legacy(object: &Object, controller: &str, errors: &mut Vec<FieldError>) {
             }
         }
     }
-    all_invalid("namespace", &json!(namespace), formats::dns_subdomain(namespace), errors);
+    all_invalid("namespace", &json!(namespace), names::dns_1123_subdomain(namespace), errors);
 }
 
 fn series(object: &Object, errors: &mut Vec<FieldError>) {

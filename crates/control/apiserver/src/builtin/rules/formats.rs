@@ -1,4 +1,4 @@
-//! Names, values and addresses: each check gives upstream's texts, none if all is well (apimachinery,
+//! Keys of data, ports and addresses: each check gives upstream's texts, none if all is well (apimachinery,
 //! `pkg/util/validation`).
 
 use std::net::{IpAddr, Ipv4Addr};
@@ -6,97 +6,14 @@ use std::net::{IpAddr, Ipv4Addr};
 use crate::status::FieldError;
 use serde_json::json;
 
-const LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start \
-    and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is \
-    '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
-const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', \
-    and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is \
-    '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
-const QUALIFIED: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an \
-    alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is \
-    '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
-const VALUE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and \
-    must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for \
-    validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
 const CONFIG_KEY: &str = "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or \
     'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')";
-
-fn too_long(text: &str, most: usize) -> Option<String> {
-    (text.len() > most).then(|| format!("must be no more than {most} characters"))
-}
-
-fn dns_part(text: &str) -> bool {
-    !text.is_empty()
-        && !text.starts_with('-')
-        && !text.ends_with('-')
-        && text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
-}
-
-/// Letters, digits and `-_.`, beginning and ending with a letter or digit.
-fn word(text: &str) -> bool {
-    let edge = |b: Option<u8>| b.is_some_and(|b| b.is_ascii_alphanumeric());
-    edge(text.bytes().next())
-        && edge(text.bytes().last())
-        && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
-}
-
-/// RFC 1123 label of at most 63 characters.
-pub fn dns_label(text: &str) -> Vec<String> {
-    let mut errors: Vec<String> = too_long(text, 63).into_iter().collect();
-    if !dns_part(text) {
-        let dots = text.split('.').all(dns_part);
-        errors.push(if dots { "must not contain dots".to_owned() } else { LABEL.to_owned() });
-    }
-    errors
-}
-
-/// RFC 1123 subdomain of at most 253 characters.
-pub fn dns_subdomain(text: &str) -> Vec<String> {
-    let good = text.split('.').all(dns_part);
-    too_long(text, 253).into_iter().chain((!good).then(|| SUBDOMAIN.to_owned())).collect()
-}
-
-/// Optional DNS prefix and `/`, then a name of at most 63 characters.
-pub fn qualified_name(text: &str) -> Vec<String> {
-    let mut errors = Vec::new();
-    let parts: Vec<&str> = text.split('/').collect();
-    let name = match parts.as_slice() {
-        [name] => *name,
-        [prefix, name] => {
-            if prefix.is_empty() {
-                errors.push("prefix part must be non-empty".to_owned());
-            } else {
-                errors.extend(dns_subdomain(prefix).into_iter().map(|e| format!("prefix part {e}")));
-            }
-            *name
-        }
-        _ => {
-            let hint = "with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')";
-            return vec![format!("a qualified name {QUALIFIED} {hint}")];
-        }
-    };
-    if name.is_empty() {
-        errors.push("name part must be non-empty".to_owned());
-    } else {
-        errors.extend(too_long(name, 63).map(|e| format!("name part {e}")));
-    }
-    if !word(name) {
-        errors.push(format!("name part {QUALIFIED}"));
-    }
-    errors
-}
-
-/// Value of a label.
-pub fn label_value(text: &str) -> Vec<String> {
-    let good = text.is_empty() || word(text);
-    too_long(text, 63).into_iter().chain((!good).then(|| VALUE.to_owned())).collect()
-}
 
 /// Key of a Secret's or ConfigMap's data.
 pub fn config_key(text: &str) -> Vec<String> {
     let good = !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b));
     let mut errors: Vec<String> =
-        too_long(text, 253).into_iter().chain((!good).then(|| CONFIG_KEY.to_owned())).collect();
+        names::too_long(text, names::MAX_SUBDOMAIN).into_iter().chain((!good).then(|| CONFIG_KEY.to_owned())).collect();
     match text {
         "." => errors.push("must not be '.'".to_owned()),
         ".." => errors.push("must not be '..'".to_owned()),
@@ -113,7 +30,7 @@ pub fn port_number(number: i64) -> Option<String> {
 
 /// Name of a port as targets use it (IANA service name).
 pub fn port_name(text: &str) -> Vec<String> {
-    let mut errors: Vec<String> = too_long(text, 15).into_iter().collect();
+    let mut errors: Vec<String> = names::too_long(text, 15).into_iter().collect();
     if text.is_empty() || !text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-') {
         errors.push("must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)".to_owned());
     }
@@ -225,12 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_and_values() {
-        assert!(dns_label("a-1").is_empty() && !dns_label("a.b").is_empty());
-        assert_eq!(dns_label(&"A".repeat(64)).len(), 2);
-        assert!(qualified_name("a.b/c_D").is_empty());
-        assert_eq!(qualified_name("/c")[0], "prefix part must be non-empty");
-        assert!(qualified_name("a/b/c")[0].starts_with("a qualified name must"));
+    fn keys_and_ports() {
         assert_eq!(config_key("..x"), ["must not start with '..'"]);
         assert_eq!(port_name("-a--"), ["must not contain consecutive hyphens", "must not begin or end with a hyphen"]);
     }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{all_invalid, formats, member, not_supported, text};
+use super::{all_invalid, member, not_supported, text};
 use crate::object::{Object, child};
 use crate::status::FieldError;
 
@@ -30,7 +30,7 @@ pub fn lease(object: &Object, errors: &mut Vec<FieldError>) {
         // Upstream's path has the name twice.
         let field = "spec.strategy.strategy";
         if strategy.contains('/') {
-            all_invalid(field, &json!(strategy), formats::qualified_name(strategy), errors);
+            all_invalid(field, &json!(strategy), names::qualified_name(strategy), errors);
         } else if strategy != "OldestEmulationVersion" {
             errors.push(not_supported(field, strategy, &["OldestEmulationVersion"]));
         }

@@ -8,6 +8,7 @@ pub mod formats;
 pub mod lease;
 pub mod namespace;
 pub mod node;
+pub mod selector;
 pub mod service;
 
 use serde_json::{Value, json};
@@ -63,8 +64,8 @@ pub fn unchanged(field: &str, new: &Value, old: &Value, errors: &mut Vec<FieldEr
 /// Labels, or what has their form.
 pub fn labels(field: &str, map: &Value, errors: &mut Vec<FieldError>) {
     for (key, value) in map.as_object().into_iter().flatten() {
-        all_invalid(field, &json!(key), formats::qualified_name(key), errors);
-        all_invalid(field, value, formats::label_value(value.as_str().unwrap_or_default()), errors);
+        all_invalid(field, &json!(key), names::qualified_name(key), errors);
+        all_invalid(field, value, names::label_value(value.as_str().unwrap_or_default()), errors);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::{all_invalid, formats, list, member, text};
+use super::{all_invalid, list, member, text};
 use crate::object::{Object, is_deleting};
 use crate::status::FieldError;
 
@@ -23,7 +23,7 @@ pub fn namespace(object: &Object, sub: &str, errors: &mut Vec<FieldError>) {
     for (at, finalizer) in list(member(object, "spec"), "finalizers").iter().enumerate() {
         let name = finalizer.as_str().unwrap_or_default();
         let field = if sub == "finalize" { format!("spec.finalizers[{at}]") } else { "spec.finalizers".to_owned() };
-        all_invalid(&field, finalizer, formats::qualified_name(name), errors);
+        all_invalid(&field, finalizer, names::qualified_name(name), errors);
         if !name.contains('/') && !STANDARD.contains(&name) {
             let detail = "name is neither a standard finalizer name nor is it fully qualified";
             errors.push(FieldError::invalid(field, finalizer, detail));

@@ -117,8 +117,8 @@ fn taints(taints: &[Value], errors: &mut Vec<FieldError>) {
     for (at, taint) in taints.iter().enumerate() {
         let field = format!("metadata.taints[{at}]");
         let (key, value, effect) = (text(taint, "key"), text(taint, "value"), text(taint, "effect"));
-        all_invalid(&format!("{field}.key"), &json!(key), formats::qualified_name(key), errors);
-        let bad = formats::label_value(value);
+        all_invalid(&format!("{field}.key"), &json!(key), names::qualified_name(key), errors);
+        let bad = names::label_value(value);
         if !bad.is_empty() {
             errors.push(FieldError::invalid(format!("{field}.value"), &json!(value), bad.join(";")));
         }

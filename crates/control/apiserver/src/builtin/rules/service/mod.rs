@@ -213,7 +213,7 @@ fn by_type(spec: &Value, kind: &str, errors: &mut Vec<FieldError>) {
             if name.is_empty() {
                 errors.push(FieldError::required("spec.externalName", ""));
             } else {
-                all_invalid("spec.externalName", &json!(name), formats::dns_subdomain(name), errors);
+                all_invalid("spec.externalName", &json!(name), names::dns_1123_subdomain(name), errors);
             }
         }
         _ => {}
@@ -228,7 +228,7 @@ fn ports(spec: &Value, errors: &mut Vec<FieldError>) {
         if name.is_empty() && ports.len() > 1 {
             errors.push(FieldError::required(field("name"), ""));
         } else if !name.is_empty() {
-            all_invalid(&field("name"), &json!(name), formats::dns_label(name), errors);
+            all_invalid(&field("name"), &json!(name), names::dns_1123_label(name), errors);
             if ports.iter().take(at).any(|other| text(other, "name") == name) {
                 errors.push(duplicate(field("name"), &json!(name)));
             }
@@ -261,7 +261,7 @@ pub fn protocol(field: &str, port: &Value, errors: &mut Vec<FieldError>) {
 /// Checks the application protocol of a port.
 pub fn app_protocol(field: &str, port: &Value, errors: &mut Vec<FieldError>) {
     if let Some(given) = port.get("appProtocol").and_then(Value::as_str) {
-        all_invalid(field, &json!(given), formats::qualified_name(given), errors);
+        all_invalid(field, &json!(given), names::qualified_name(given), errors);
     }
 }
 
@@ -406,7 +406,7 @@ fn balancer(spec: &Value, kind: &str, errors: &mut Vec<FieldError>) {
     }
     if let Some(class) = spec.get("loadBalancerClass").and_then(Value::as_str) {
         if kind == "LoadBalancer" {
-            all_invalid("spec.loadBalancerClass", &json!(class), formats::qualified_name(class), errors);
+            all_invalid("spec.loadBalancerClass", &json!(class), names::qualified_name(class), errors);
         } else {
             errors.push(FieldError::forbidden("spec.loadBalancerClass", detail));
         }
@@ -470,7 +470,7 @@ fn balancer_status(object: &Object, errors: &mut Vec<FieldError>) {
             _ => {}
         }
         if !host.is_empty() {
-            all_invalid(&field("hostname"), &json!(host), formats::dns_subdomain(host), errors);
+            all_invalid(&field("hostname"), &json!(host), names::dns_1123_subdomain(host), errors);
             if formats::sloppy_ip(host).is_some() {
                 let detail = "must be a DNS name, not an IP address";
                 errors.push(FieldError::invalid(field("hostname"), &json!(host), detail));

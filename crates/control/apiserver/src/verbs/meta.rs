@@ -1,0 +1,223 @@
+//! Metadata: what must hold for it (apimachinery, `pkg/api/validation/objectmeta.go`), and names that are made up.
+
+use serde_json::{Value, json};
+
+use super::delete::{FOREGROUND, ORPHAN};
+use crate::builtin::rules::{all_invalid, labels};
+use crate::gotext;
+use crate::object::{Object, finalizers, is_deleting, meta_str, metadata, name, strings};
+use crate::resource::Resource;
+use crate::status::{FieldError, FieldErrorKind};
+
+/// Bytes of all annotations.
+const MAX_ANNOTATIONS: usize = 256 << 10;
+
+/// Checks name, labels, annotations, owners and finalizers of a new object, in upstream's order.
+pub fn validate(resource: &Resource, object: &Object, errors: &mut Vec<FieldError>) {
+    let prefix = meta_str(object, "generateName");
+    if !prefix.is_empty() {
+        all_invalid("metadata.generateName", &json!(prefix), wrong_name(resource, object, prefix, true), errors);
+    }
+    let own = name(object);
+    if own.is_empty() {
+        errors.push(FieldError::required("metadata.name", "name or generateName is required"));
+    } else {
+        all_invalid("metadata.name", &json!(own), wrong_name(resource, object, own, false), errors);
+    }
+    common(metadata(object), "metadata", errors);
+    finalizer_names(metadata(object), "metadata", errors);
+}
+
+/// What is wrong with the name of an object, or with the beginning of one.
+fn wrong_name(resource: &Resource, object: &Object, name: &str, prefix: bool) -> Vec<String> {
+    let seen = if prefix { names::masked(name) } else { name.into() };
+    match (resource.group.as_str(), resource.plural.as_str()) {
+        ("", "namespaces") => names::dns_1123_label(&seen),
+        ("", "services") => names::dns_1035_label(&seen),
+        ("apiextensions.k8s.io", _) => {
+            let mut errors = names::dns_1123_subdomain(&seen);
+            let (group, plural) = crate::crd::names(object);
+            if name != format!("{plural}.{group}") {
+                errors.push("must be spec.names.plural+\".\"+spec.group".to_owned());
+            }
+            errors
+        }
+        ("rbac.authorization.k8s.io", _) => names::path_segment(name),
+        _ => names::dns_1123_subdomain(&seen),
+    }
+}
+
+/// Checks metadata of an embedded resource; paths begin at its own `metadata`.
+pub fn validate_meta(meta: &Object, errors: &mut Vec<FieldError>) {
+    let text = |key: &str| meta.get(key).and_then(Value::as_str).unwrap_or_default();
+    let (prefix, name) = (text("generateName"), text("name"));
+    all_invalid("metadata.generateName", &json!(prefix), names::path_segment_prefix(prefix), errors);
+    all_invalid("metadata.name", &json!(name), names::path_segment(name), errors);
+    let namespace = text("namespace");
+    if !namespace.is_empty() {
+        all_invalid("metadata.namespace", &json!(namespace), names::dns_1123_label(namespace), errors);
+    }
+    common(meta, "metadata", errors);
+    finalizer_names(meta, "metadata", errors);
+}
+
+/// Checks a changed object's metadata. Upstream asks the same several times, and so tells some causes as often: `again`
+/// for kinds of which a changed object is checked like a new one, too.
+pub fn validate_update(object: &Object, old: &Object, again: bool, errors: &mut Vec<FieldError>) {
+    let meta = metadata(object);
+    common(meta, "metadata", errors);
+    finalizer_names(meta, "metadata", errors);
+    for _ in 0..2 {
+        new_finalizers(object, old, errors);
+        common(meta, "metadata", errors);
+    }
+    if again {
+        common(meta, "metadata", errors);
+        finalizer_names(meta, "metadata", errors);
+    }
+}
+
+fn new_finalizers(object: &Object, old: &Object, errors: &mut Vec<FieldError>) {
+    if !is_deleting(old) {
+        return;
+    }
+    let before = finalizers(old);
+    let mut added: Vec<String> = finalizers(object).into_iter().filter(|f| !before.contains(f)).collect();
+    added.sort();
+    added.dedup();
+    if !added.is_empty() {
+        let list: Vec<String> = added.iter().map(|f| gotext::quote(f)).collect();
+        errors.push(FieldError::forbidden(
+            "metadata.finalizers",
+            format!(
+                "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
+                list.join(", ")
+            ),
+        ));
+    }
+}
+
+fn common(meta: &Object, path: &str, errors: &mut Vec<FieldError>) {
+    labels(&format!("{path}.labels"), meta.get("labels").unwrap_or(&Value::Null), errors);
+    let mut total = 0;
+    for (key, value) in meta.get("annotations").and_then(Value::as_object).into_iter().flatten() {
+        total += key.len() + value.as_str().map_or(0, str::len);
+        let wrong = names::qualified_name(&key.to_lowercase());
+        all_invalid(&format!("{path}.annotations"), &json!(key), wrong, errors);
+    }
+    if total > MAX_ANNOTATIONS {
+        errors.push(FieldError::too_long(format!("{path}.annotations"), MAX_ANNOTATIONS as u64));
+    }
+    owners(meta, &format!("{path}.ownerReferences"), errors);
+}
+
+fn finalizer_names(meta: &Object, path: &str, errors: &mut Vec<FieldError>) {
+    let list = strings(meta.get("finalizers"));
+    let path = format!("{path}.finalizers");
+    for finalizer in &list {
+        all_invalid(&path, &json!(finalizer), names::qualified_name(finalizer), errors);
+    }
+    let has = |name: &str| list.iter().any(|f| f == name);
+    if has(FOREGROUND) && has(ORPHAN) {
+        let detail = format!("finalizer {ORPHAN} and {FOREGROUND} cannot be both set");
+        errors.push(FieldError::invalid(path, &json!(list), detail));
+    }
+}
+
+/// Finalizers that need no domain.
+const STANDARD: [&str; 3] = [ORPHAN, FOREGROUND, "kubernetes"];
+
+/// Finalizers of core kinds are standard ones or have a domain.
+pub fn core_finalizers(object: &Object, errors: &mut Vec<FieldError>) {
+    for (at, finalizer) in finalizers(object).iter().enumerate() {
+        if !finalizer.contains('/') && !STANDARD.contains(&finalizer.as_str()) {
+            let detail = "name is neither a standard finalizer name nor is it fully qualified";
+            errors.push(FieldError::invalid(format!("metadata.finalizers[{at}]"), &json!(finalizer), detail));
+        }
+    }
+}
+
+/// What to tell about new finalizers of custom resources.
+pub fn finalizer_warnings(object: &Object, old: Option<&Object>) -> Vec<String> {
+    let before = old.map(finalizers).unwrap_or_default();
+    let mut added: Vec<String> = finalizers(object).into_iter().filter(|f| !before.contains(f)).collect();
+    added.sort();
+    added.dedup();
+    added
+        .iter()
+        .filter(|f| !f.contains('/') && !STANDARD.contains(&f.as_str()))
+        .map(|f| {
+            let path = if f.contains('.') { " including a path (/)" } else { "" };
+            format!(
+                "metadata.finalizers: {}: prefer a domain-qualified finalizer name{path} to avoid accidental conflicts with \
+                 other finalizer writers",
+                gotext::quote(f)
+            )
+        })
+        .collect()
+}
+
+fn owners(meta: &Object, path: &str, errors: &mut Vec<FieldError>) {
+    let mut controller: Option<String> = None;
+    for owner in meta.get("ownerReferences").and_then(Value::as_array).into_iter().flatten() {
+        let text = |key: &str| owner.get(key).and_then(Value::as_str).unwrap_or_default();
+        let version = text("apiVersion");
+        if version.is_empty() || version.ends_with('/') {
+            errors.push(FieldError::invalid(
+                format!("{path}.apiVersion"),
+                &json!(version),
+                "version must not be empty",
+            ));
+        }
+        for key in ["kind", "name", "uid"].into_iter().filter(|k| text(k).is_empty()) {
+            errors.push(FieldError::invalid(format!("{path}.{key}"), &json!(""), "must not be empty"));
+        }
+        if version == "v1" && text("kind") == "Event" {
+            let detail = "/v1, Kind=Event is disallowed from being an owner";
+            errors.push(FieldError::of_struct(FieldErrorKind::Invalid, path, &as_go(owner), detail));
+        }
+        if owner.get("controller") == Some(&Value::Bool(true)) {
+            let this = format!("{}/{}", text("kind"), text("name"));
+            match &controller {
+                None => controller = Some(this),
+                Some(first) => {
+                    let all = meta.get("ownerReferences").and_then(Value::as_array).into_iter().flatten();
+                    let value: Value = all.map(as_go).collect();
+                    let detail = format!(
+                        "Only one reference can have Controller set to true. Found \"true\" in references for {first} and {this}"
+                    );
+                    errors.push(FieldError::of_struct(FieldErrorKind::Invalid, path, &value, detail));
+                }
+            }
+        }
+    }
+}
+
+/// An owner with its members in the order of Go's type.
+fn as_go(owner: &Value) -> Value {
+    let order = ["apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion"];
+    order.into_iter().filter_map(|key| Some((key.to_owned(), owner.get(key)?.clone()))).collect()
+}
+
+/// A name from a prefix: five random characters that spell no words.
+pub fn generate(prefix: &str) -> String {
+    const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+    let mut out: String = prefix.chars().take(58).collect();
+    for _ in 0..5 {
+        let at = usize::from(rand::random::<u8>()) % ALPHABET.len();
+        out.push(char::from(ALPHABET[at]));
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn made_up_names_are_labels() {
+        let made = generate(&"x-".repeat(40));
+        assert!(made.starts_with("x-x-") && made.len() == names::MAX_LABEL && names::dns_1123_label(&made).is_empty());
+        assert_ne!(generate("x"), generate("x"));
+    }
+}
