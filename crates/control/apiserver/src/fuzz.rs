@@ -11,7 +11,6 @@ use serde_json::{Value, json};
 use crate::builtin::{Defs, canonical, convert, decode as typed, protobuf as wire};
 use crate::crd::{self, definition, lists, schema::Schema, validate};
 use crate::fields::{self, Scope, managed};
-use crate::json;
 use crate::jsonpath::JsonPath;
 use crate::label_text;
 use crate::object::{self, Object};
@@ -44,7 +43,7 @@ fn parts<const N: usize>(data: &[u8]) -> Option<[&str; N]> {
 }
 
 fn object_of(text: &str) -> Option<Object> {
-    match json::from_json(text.as_bytes()) {
+    match gojson::from_json(text.as_bytes()) {
         Ok((Value::Object(object), _)) => Some(object),
         _ => None,
     }
@@ -64,7 +63,7 @@ fn alike(a: &Value, b: &Value) -> bool {
 
 /// Texts in JSON and YAML: both readers, and the typed decoder for some kinds.
 pub fn text(data: &[u8]) {
-    if let Ok(node) = json::parse(data) {
+    if let Ok(node) = gojson::parse(data) {
         for kind in ["ConfigMap", "Secret", "Service", "Node", "Event"] {
             let Some(def) = Defs::get().kind("", "v1", kind) else { continue };
             if let Ok((mut object, _)) = typed::read(def, &node) {
@@ -76,25 +75,25 @@ pub fn text(data: &[u8]) {
             }
         }
         if let Ok((value, _)) = node.to_value() {
-            let again = json::from_json(value.to_string().as_bytes());
+            let again = gojson::from_json(value.to_string().as_bytes());
             assert!(again.is_ok_and(|(again, _)| alike(&again, &value)), "JSON is not read as it is written");
         }
     }
-    if let Ok(yaml) = json::from_yaml(data) {
-        let written = json::to_yaml(&yaml.value);
-        let again = json::from_yaml(written.as_bytes());
+    if let Ok(yaml) = gojson::from_yaml(data) {
+        let written = gojson::to_yaml(&yaml.value);
+        let again = gojson::from_yaml(written.as_bytes());
         assert!(
             again.is_ok_and(|again| alike(&again.value, &yaml.value)),
             "YAML is not read as it is written: {written}"
         );
     }
-    let _ = json::from_yaml_or_json(data);
+    let _ = gojson::from_yaml_or_json(data);
 }
 
 /// Patches of an own kind: `json`, `merge` or `strategic`, the object, the patch.
 pub fn patch(data: &[u8]) {
     let Some([kind, before, given]) = parts(data) else { return };
-    let (Some(before), Ok((given, _))) = (object_of(before), json::from_json(given.as_bytes())) else { return };
+    let (Some(before), Ok((given, _))) = (object_of(before), gojson::from_json(given.as_bytes())) else { return };
     let Some(def) = Defs::get().kind("", "v1", "Service") else { return };
     let bound = Value::Object(before.clone()).to_string().len() + given.to_string().len() + MAX_ADDED;
     let mut value = Value::Object(before);
@@ -124,7 +123,7 @@ pub fn patch(data: &[u8]) {
     assert!(value.to_string().len() <= bound, "a patch makes too much of what is there");
     if let Value::Object(mut patched) = value {
         let shown = shown::text(def, &patched, &opened);
-        assert!(json::parse(shown.as_bytes()).is_ok() || shown.len() > bound, "what is shown of a patch is no JSON");
+        assert!(gojson::parse(shown.as_bytes()).is_ok() || shown.len() > bound, "what is shown of a patch is no JSON");
         let _ = typed::decode(def, &mut patched, &mut Vec::new());
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! The way of a request: [`server`] accepts it on TLS → [`auth`] finds out who asks and whether they may → [`route`]
 //! finds out what is asked → [`media`] what form the answer has → a file of [`verbs`] does it: it decodes the body
-//! ([`json`]), brings it in order ([`verbs::strategy`], with [`builtin`] for own kinds and [`crd`] for custom ones;
+//! ([`gojson`]), brings it in order ([`verbs::strategy`], with [`builtin`] for own kinds and [`crd`] for custom ones;
 //! [`conversion`] between versions), settles who owns which field ([`fields`]), lets [`admission`] speak, and writes
 //! through [`store`] → [`reply`] encodes. [`controllers`] do what is left over: garbage collection, the end
 //! of namespaces and definitions, expiry of events, compaction.
@@ -20,9 +20,7 @@ mod discovery;
 mod fields;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzz;
-mod gotext;
 mod health;
-mod json;
 mod jsonpath;
 mod label_text;
 mod limits;

@@ -12,7 +12,6 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use crate::builtin::protobuf;
-use crate::json;
 use crate::media::{Accept, Encoding, Shape};
 use crate::object::{self, Object};
 use crate::status::{ApiError, ApiResult};
@@ -144,7 +143,7 @@ pub fn whole(request: &Request, code: StatusCode, value: &Value) -> ApiResult<Re
 fn in_form(value: &Value, encoding: Encoding) -> ApiResult<Vec<u8>> {
     match encoding {
         Encoding::Json => Ok(format!("{value}\n").into_bytes()),
-        Encoding::Yaml => Ok(json::to_yaml(value).into_bytes()),
+        Encoding::Yaml => Ok(gojson::to_yaml(value).into_bytes()),
         Encoding::Protobuf => protobuf::encode(value).ok_or_else(|| {
             let text = "the object does not implement the protobuf marshalling interface and cannot be encoded to a \
                         protobuf message";

@@ -6,10 +6,10 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::builtin::strategy;
+use crate::label_text;
 use crate::object::Object;
 use crate::resource::{Flavor, Resource};
 use crate::status::{ApiError, ApiResult};
-use crate::{gotext, label_text};
 
 /// Core resources with labels of their own for field selectors, besides events.
 const OWN_LABELS: [&str; 4] = ["namespaces", "nodes", "secrets", "services"];

@@ -27,7 +27,7 @@ use crate::server::{self, App, CountKey};
 use crate::status::ApiError;
 use crate::store::{Store, StoreError};
 use crate::verbs::{Backend, Change, strategy};
-use crate::{controllers, crd, json as text, openapi};
+use crate::{controllers, crd, openapi};
 
 /// How to run the server.
 #[derive(Debug, Clone)]
@@ -218,7 +218,7 @@ impl Server {
 
     /// Creates or updates the CustomResourceDefinitions of a YAML stream. When this returns they are served.
     pub async fn apply_crd_yaml(&self, yaml: &str) -> Result<(), ApplyError> {
-        for value in text::from_yaml_stream(yaml).map_err(ApplyError::Parse)? {
+        for value in gojson::from_yaml_stream(yaml).map_err(ApplyError::Parse)? {
             self.install(value).await?;
         }
         Ok(())

@@ -5,8 +5,6 @@
 use http::StatusCode;
 use serde_json::{Map, Value, json};
 
-use crate::gotext;
-
 /// One reason within [`Details`], usually about one field.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Cause {

@@ -13,7 +13,6 @@ use super::Attributes;
 use crate::auth::index::Index;
 use crate::auth::user::{account_groups, account_name};
 use crate::auth::{Attributes as Asked, User};
-use crate::gotext;
 use crate::object::Object;
 
 /// What a run that used up its budget says.

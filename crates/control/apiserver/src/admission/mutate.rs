@@ -116,7 +116,7 @@ impl Travelling<'_> {
             return Ok(false);
         }
         let undecodable = |why| Failure::Call(format!("received undecodable patch in webhook response: {why}"));
-        let (patch, _) = crate::json::from_json(&verdict.patch).map_err(undecodable)?;
+        let (patch, _) = gojson::from_json(&verdict.patch).map_err(undecodable)?;
         let (operations, _) = rfc6902::parse(patch).map_err(|e| undecodable(e.message))?;
         if operations.is_empty() {
             return Ok(false);

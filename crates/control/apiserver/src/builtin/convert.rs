@@ -1,11 +1,11 @@
 //! The check that an object passes which a strategic merge patch has left: upstream turns the map into the Go type
 //! without JSON in between (`runtime.DefaultUnstructuredConverter`), and has other words for what does not fit.
 
+use gojson::Step;
 use serde_json::Value;
 
 use super::decode::{base64_text, go_type};
 use super::{Def, Defs, Field, Type, gotime, quantity};
-use crate::json::{self, Step};
 use crate::object::Object;
 use crate::patch::strategic::go_type as held;
 
@@ -25,7 +25,7 @@ fn structure<'d>(
     steps: &mut Vec<Step<'d>>,
     unknown: &mut Vec<String>,
 ) -> Result<(), String> {
-    unknown.extend(object.keys().filter(|key| def.field(key).is_none()).map(|key| json::path(steps, key)));
+    unknown.extend(object.keys().filter(|key| def.field(key).is_none()).map(|key| gojson::path(steps, key)));
     let mut fields: Vec<&Field> = def.fields.iter().collect();
     fields.sort_by_key(|f| &f.path);
     for field in fields {
@@ -104,8 +104,8 @@ fn bytes(text: &str) -> Result<(), String> {
 /// A type that decodes itself from JSON.
 fn own(ty: &Type, value: &Value) -> Result<(), String> {
     let found = match value {
-        Value::Number(number) if *ty == Type::IntOrString => format!("number {}", crate::gotext::json_number(number)),
-        other => crate::gotext::json_type(other).to_owned(),
+        Value::Number(number) if *ty == Type::IntOrString => format!("number {}", gotext::json_number(number)),
+        other => gotext::json_type(other).to_owned(),
     };
     let cannot = |into: &str| Err(format!("json: cannot unmarshal {found} into Go value of type {into}"));
     match (ty, value) {

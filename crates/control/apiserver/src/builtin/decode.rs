@@ -6,10 +6,10 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig, STANDARD};
+use gojson::{MAX_TOLD, Node, Step};
 use serde_json::{Value, json};
 
 use super::{Def, Defs, Field, Type, gotime, quantity};
-use crate::json::{self, MAX_TOLD, Node, Step};
 use crate::object::Object;
 
 /// Text of a quantity that is none.
@@ -31,7 +31,7 @@ impl std::fmt::Display for Strict {
             Self::Unknown(path) => ("unknown", path),
             Self::Doubled(path) => ("duplicate", path),
         };
-        write!(f, "{what} field {}", crate::gotext::quote(path))
+        write!(f, "{what} field {}", gotext::quote(path))
     }
 }
 
@@ -113,13 +113,13 @@ impl<'n> Decoder<'n> {
         let mut seen: Vec<&str> = Vec::with_capacity(members.len());
         for (key, node) in members {
             let Some(field) = def.field(key) else {
-                let path = json::path(&self.steps, key);
+                let path = gojson::path(&self.steps, key);
                 self.tell(Strict::Unknown(path));
                 continue;
             };
             let doubled = seen.contains(&field.name);
             if doubled {
-                let path = json::path(&self.steps, key);
+                let path = gojson::path(&self.steps, key);
                 self.tell(Strict::Doubled(path));
             } else {
                 seen.push(field.name);
@@ -208,7 +208,7 @@ impl<'n> Decoder<'n> {
         let mut seen = std::collections::HashSet::with_capacity(members.len());
         for (key, node) in members {
             if !seen.insert(key.as_ref()) {
-                let path = json::path(&self.steps, key);
+                let path = gojson::path(&self.steps, key);
                 self.tell(Strict::Doubled(path));
             }
             self.steps.push(Step::Key(key));
@@ -329,7 +329,7 @@ fn numeric(ty: &Type, text: &str) -> Option<Value> {
     match ty {
         Type::Int32 => text.parse::<i32>().ok().map(Value::from),
         Type::Int64 => text.parse::<i64>().ok().map(Value::from),
-        _ => json::number(text).map(Value::Number),
+        _ => gojson::number(text).map(Value::Number),
     }
 }
 
@@ -372,12 +372,15 @@ pub fn go_type(ty: &Type, own: Option<&'static str>) -> String {
 }
 
 #[cfg(test)]
+mod table;
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
     fn run(kind: &str, text: &str) -> (Result<Value, String>, Vec<String>) {
         let def = Defs::get().kind("", "v1", kind).unwrap();
-        match read(def, &json::parse(text.as_bytes()).unwrap()) {
+        match read(def, &gojson::parse(text.as_bytes()).unwrap()) {
             Ok((object, told)) => (Ok(Value::Object(object)), told.iter().map(ToString::to_string).collect()),
             Err(why) => (Err(why), Vec::new()),
         }

@@ -8,7 +8,6 @@ use cel::schema::rules::{Reason, RuleError, Validator};
 use serde_json::Value;
 
 use super::check::blocks_rules;
-use crate::gotext;
 use crate::object::Object;
 use crate::status::{FieldError, FieldErrorKind};
 

@@ -9,7 +9,6 @@ use serde_json::{Value, json};
 use super::schema_rules::{validate_defaults, validate_schema};
 use super::structural::{self, flag, listed, ty};
 use super::{established, names};
-use crate::gotext;
 use crate::object::{Object, metadata, strings};
 use crate::status::FieldError;
 

@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use super::{definition, names};
-use crate::gotext;
 use crate::object::{Object, child, now, strings};
 use crate::resource::Resource;
 use crate::route::Verb;

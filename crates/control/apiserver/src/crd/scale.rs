@@ -1,8 +1,8 @@
 //! The scale subresource of custom resources: an `autoscaling/v1` Scale made of three fields of the object.
 
+use gotext::json_type;
 use serde_json::{Value, json};
 
-use crate::gotext::json_type;
 use crate::object::{Object, meta_str, metadata};
 use crate::status::FieldError;
 
@@ -127,7 +127,7 @@ fn shown(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
         Value::Null => "<nil>".to_owned(),
-        Value::Number(n) => crate::gotext::number(n),
+        Value::Number(n) => gotext::number(n),
         other => other.to_string(),
     }
 }

@@ -11,7 +11,6 @@ use serde_json::Value;
 
 use super::formats;
 use super::schema::{Additional, ListType, Rules, Schema};
-use crate::gotext;
 use crate::object::Object;
 use crate::status::{FieldError, FieldErrorKind};
 

@@ -23,7 +23,7 @@ fn annotation(object: &Object) -> Option<&str> {
 
 /// Fields that client-side apply wrote and that still have its values.
 pub fn allowed(scope: &Scope<'_>, live: &Object) -> Option<Set> {
-    let (value, _) = crate::json::from_json(annotation(live)?.as_bytes()).ok()?;
+    let (value, _) = gojson::from_json(annotation(live)?.as_bytes()).ok()?;
     let Value::Object(last) = value else { return None };
     if last.get("apiVersion").and_then(Value::as_str) != Some(&scope.resource.api_version()) {
         return None;

@@ -1,8 +1,8 @@
 //! JSON patch (RFC 6902), with limits on what copies may add up to.
 
+use gotext::json_type;
 use serde_json::Value;
 
-use crate::gotext::json_type;
 use crate::status::{ApiError, ApiResult};
 
 /// Operations of a patch.

@@ -6,7 +6,6 @@ use std::collections::HashMap;
 use serde_json::Value;
 
 use super::strategic::Refused;
-use crate::gotext;
 
 /// What tells an item of a list apart: the value of its merge key, or all of it.
 fn id(item: &Value, key: &str) -> String {

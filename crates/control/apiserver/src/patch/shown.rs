@@ -8,7 +8,6 @@ use serde_json::Value;
 
 use super::json::Operation;
 use crate::builtin::{Def, Defs, Type};
-use crate::gotext;
 use crate::object::Object;
 
 /// What a patch has opened.

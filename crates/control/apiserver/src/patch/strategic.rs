@@ -9,7 +9,6 @@ use serde_json::{Map, Value};
 
 use super::order;
 use crate::builtin::{Def, Defs, Field, Type};
-use crate::gotext;
 
 const DIRECTIVE: &str = "$patch";
 const RETAIN: &str = "$retainKeys";

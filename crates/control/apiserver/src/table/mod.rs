@@ -4,7 +4,6 @@ mod kinds;
 
 use serde_json::{Value, json};
 
-use crate::gotext;
 use crate::object::{Object, meta_str, name};
 use crate::resource::{Flavor, Resource};
 use crate::status::{ApiError, ApiResult};

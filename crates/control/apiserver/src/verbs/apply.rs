@@ -1,5 +1,6 @@
 //! apply: a client says what it wants of an object, which is made if it is not there.
 
+use gojson::Yaml;
 use http::StatusCode;
 use serde_json::Value;
 
@@ -7,8 +8,6 @@ use super::{ATTEMPTS, Backend, Change, FieldValidation, Request, Stored, strateg
 use crate::auth::attributes::Attributes;
 use crate::fields::options::Options;
 use crate::fields::{Scope, apply as server_side};
-use crate::gotext;
-use crate::json::{self, Yaml};
 use crate::object::{self, Object, meta_str};
 use crate::reply::{self, Response};
 use crate::resource::Resource;
@@ -111,7 +110,7 @@ fn finish(resource: &Resource, target: &ResourceTarget, mut merged: Object) -> A
 /// The configuration, with warnings about it.
 pub fn decode(request: &Request) -> ApiResult<(Object, Vec<String>)> {
     let failed = |why: &str| ApiError::bad_request(format!("error decoding YAML: {why}"));
-    let Yaml { value, doubled } = json::from_yaml_or_json(&request.body)
+    let Yaml { value, doubled } = gojson::from_yaml_or_json(&request.body)
         .map_err(|why| failed(&format!("error converting YAML to JSON: {why}")))?;
     let config = match value {
         Value::Object(config) => config,

@@ -4,6 +4,7 @@
 //! Follows `runtime/serializer` of apimachinery, `transformDecodeError` of apiserver, and for custom resources the
 //! decoders in `customresource_handler.go` of apiextensions-apiserver.
 
+use gojson::Node;
 use serde_json::{Value, json};
 
 use super::{FieldValidation, Request, strategy};
@@ -11,8 +12,6 @@ use crate::builtin::protobuf::{self, BadBody};
 use crate::builtin::registered;
 use crate::builtin::{Def, Defs, decode as typed};
 use crate::crd::schema::Schema;
-use crate::gotext;
-use crate::json::{self, Node};
 use crate::media;
 use crate::object::{self, Object};
 use crate::resource::{Flavor, Resource};
@@ -111,7 +110,7 @@ pub fn own(request: &mut Request, wanted: &Wanted<'_>, def: &Def) -> ApiResult<O
         let yaml;
         let (node, doubled) = match request.content_type.as_str() {
             "application/yaml" => {
-                yaml = json::from_yaml(&body).map_err(|why| wanted.unrecognized(&why, &body))?;
+                yaml = gojson::from_yaml(&body).map_err(|why| wanted.unrecognized(&why, &body))?;
                 (Node::of(&yaml.value), yaml.doubled.clone())
             }
             _ => (parsed(request, wanted, &body)?, None),
@@ -147,10 +146,10 @@ pub fn options(request: &Request) -> Result<Object, String> {
     }
     let yaml;
     let node = if request.content_type == "application/yaml" {
-        yaml = json::from_yaml(body)?;
+        yaml = gojson::from_yaml(body)?;
         Node::of(&yaml.value)
     } else {
-        json::parse(body).map_err(|why| format!("couldn't get version/kind; json parse error: {why}"))?
+        gojson::parse(body).map_err(|why| format!("couldn't get version/kind; json parse error: {why}"))?
     };
     let said = said(&node)?;
     if !matches!(said.kind.as_str(), "DeleteOptions" | "") {
@@ -167,7 +166,7 @@ pub fn options(request: &Request) -> Result<Object, String> {
 /// A body in JSON; other forms are refused.
 fn parsed<'b>(request: &Request, wanted: &Wanted<'_>, body: &'b [u8]) -> ApiResult<Node<'b>> {
     media::readable(&request.content_type)?;
-    json::parse(body)
+    gojson::parse(body)
         .map_err(|why| wanted.unrecognized(&format!("couldn't get version/kind; json parse error: {why}"), body))
 }
 
@@ -248,7 +247,7 @@ fn custom(request: &mut Request, resource: &Resource, schema: &Schema) -> ApiRes
     }
     let yaml;
     let (node, mut strict) = if request.content_type == "application/yaml" {
-        yaml = json::from_yaml(&body).map_err(|why| wanted.unrecognized(&why, &body))?;
+        yaml = gojson::from_yaml(&body).map_err(|why| wanted.unrecognized(&why, &body))?;
         (Node::of(&yaml.value), yaml.doubled.clone().into_iter().collect())
     } else {
         (parsed(request, &wanted, &body)?, Vec::new())
@@ -317,7 +316,7 @@ mod tests {
     use super::*;
 
     fn read(text: &str) -> Result<(String, String, String), String> {
-        said(&json::parse(text.as_bytes()).unwrap()).map(|s| (s.group, s.version, s.kind))
+        said(&gojson::parse(text.as_bytes()).unwrap()).map(|s| (s.group, s.version, s.kind))
     }
 
     #[test]

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use super::{ATTEMPTS, Backend, Change, Request, Stored, body, strategy, write_failed};
 use crate::admission::Subject;
 use crate::crd::lifecycle;
+use crate::media;
 use crate::object::{self, Object, metadata_mut};
 use crate::reply::{self, Response};
 use crate::resource::{Flavor, Resource};
@@ -13,7 +14,6 @@ use crate::route::{Query, Verb};
 use crate::selectors::Selector;
 use crate::status::{ApiError, ApiResult, Details, FieldError};
 use crate::store::WriteError;
-use crate::{gotext, media};
 
 /// Finalizer of deletions that wait for dependents.
 pub const FOREGROUND: &str = "foregroundDeletion";

@@ -4,7 +4,6 @@ use serde_json::{Value, json};
 
 use super::delete::{FOREGROUND, ORPHAN};
 use crate::builtin::rules::{all_invalid, labels};
-use crate::gotext;
 use crate::object::{Object, finalizers, is_deleting, meta_str, metadata, name, strings};
 use crate::resource::Resource;
 use crate::status::{FieldError, FieldErrorKind};

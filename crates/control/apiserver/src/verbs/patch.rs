@@ -1,14 +1,12 @@
 //! patch: an object is changed by a JSON patch, a merge patch or a strategic merge patch.
 
+use gotext::json_type;
 use http::StatusCode;
 use serde_json::{Value, json};
 
 use super::{Backend, FieldValidation, Request, strategy};
 use crate::builtin::{convert, decode};
 use crate::fields::options::Options;
-use crate::gotext;
-use crate::gotext::json_type;
-use crate::json as text;
 use crate::object::{self, Object};
 use crate::patch::shown::{self, Opened};
 use crate::patch::strategic::{self, Refused};
@@ -102,7 +100,7 @@ fn typed(patch: &Patch, resource: &Resource, wanted: &mut Object) -> Result<Vec<
     if let (Flavor::Builtin(def), Some(given), false) = (&resource.flavor, given, unknown.is_empty()) {
         // They are told in the order in which the patched text has them.
         let text = shown::text(def, &given, &opened(patch));
-        let node = text::parse(text.as_bytes()).map_err(Untyped::Value)?;
+        let node = gojson::parse(text.as_bytes()).map_err(Untyped::Value)?;
         let (_, told) = decode::read(def, &node).map_err(Untyped::Value)?;
         return Ok(told.iter().map(ToString::to_string).collect());
     }
@@ -143,7 +141,7 @@ pub fn read(request: &Request, resource: &Resource) -> ApiResult<(Patch, Vec<Str
     };
     let lenient = request.field_validation() == FieldValidation::Ignore;
     let parsed = |body| {
-        text::from_json(body)
+        gojson::from_json(body)
             .map_err(|why| ApiError::bad_request(if lenient { why } else { format!("error decoding patch: {why}") }))
     };
     match request.content_type.as_str() {
@@ -160,7 +158,7 @@ pub fn read(request: &Request, resource: &Resource) -> ApiResult<(Patch, Vec<Str
             Err(error) => Err(error),
         },
         "application/strategic-merge-patch+json" if !custom => {
-            let (value, twice) = text::from_json(&request.body).map_err(ApiError::bad_request)?;
+            let (value, twice) = gojson::from_json(&request.body).map_err(ApiError::bad_request)?;
             let value = if value.is_null() { json!({}) } else { value };
             Ok((Patch::Strategic(of_object(value, "")?), duplicates(&twice)))
         }

@@ -4,11 +4,11 @@ use serde_json::{Value, json};
 
 use super::{Change, meta};
 use crate::builtin::{Defs, canonical, decode as typed, strategy as own};
+use crate::crd;
 use crate::fields::managed;
 use crate::object::{self, Object, child, is_deleting, meta_str, metadata, metadata_mut};
 use crate::resource::{Flavor, Resource};
 use crate::status::{ApiError, ApiResult, FieldError};
-use crate::{crd, gotext};
 
 /// Checks types, drops unknown fields (their paths go to `unknown`) and fills in defaults.
 pub fn decode(resource: &Resource, object: &mut Object, unknown: &mut Vec<String>) -> ApiResult<()> {

@@ -11,7 +11,6 @@ use crate::admission::policy::rights;
 use crate::auth::escalation;
 use crate::fields::options::Options;
 use crate::fields::{self, Scope};
-use crate::gotext;
 use crate::object::{self, Object};
 use crate::reply::{self, Response};
 use crate::resource::{Flavor, Resource};

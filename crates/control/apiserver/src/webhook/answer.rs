@@ -49,7 +49,7 @@ pub fn decoded(answer: &Answer) -> Result<Value, String> {
     if answer.body.is_empty() {
         return Err(format!("0-length response with status code: {} and content type: {}", answer.code, answer.media));
     }
-    let (value, _) = crate::json::from_json(&answer.body)
+    let (value, _) = gojson::from_json(&answer.body)
         .map_err(|_| format!("couldn't get version/kind; json parse error: {}", syntax(&answer.body)))?;
     if !value.is_object() {
         let what = crate::webhook::answer::go_kind(&value);

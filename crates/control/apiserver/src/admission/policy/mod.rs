@@ -24,11 +24,11 @@ use self::evaluate::{Annotation, Decision};
 use super::conditions;
 use super::expressions::{Facts, value_of};
 use super::{Attributes, review};
+use crate::limits;
 use crate::object::{self, Object};
 use crate::resource::Resource;
 use crate::status::{ApiError, ApiResult};
 use crate::verbs::{Backend, store_failed};
-use crate::{gotext, limits};
 
 /// Time for all policies together, as upstream's requests have it.
 const PATIENCE: Duration = Duration::from_secs(34);

@@ -190,7 +190,7 @@ fn open(form: Free, bytes: &[u8], depth: usize) -> Result<Option<Value>, String>
     for entry in Reader::new(bytes, "JSON") {
         match (form, entry?) {
             (Free::Text, (1, Wire::Bytes(text))) => {
-                let (value, _) = crate::json::from_json(text)?;
+                let (value, _) = gojson::from_json(text)?;
                 schema = Some(value);
             }
             (Free::SchemaOrBool, (1, Wire::Number(n))) => allows = n != 0,

@@ -1,26 +1,38 @@
-//! Values as Go prints them: error texts of kube-apiserver quote strings and numbers its way.
+//! Values as Go prints them. Who compares answers with those of a program in Go, or shows people the same, needs its way
+//! of quoting text, of writing numbers and of encoding JSON.
+//!
+//! `%q` is [`quote`], `%v` of JSON's values [`map`], [`number`] and [`float`]; what Go's JSON encoder writes is [`json`] and
+//! [`json_number`]; [`shown`] is what Kubernetes' field errors make of a value, and [`json_type`] what Go's decoder calls it.
 
 use serde_json::{Number, Value};
+
+/// The character in a quoted text, if it has an escape of its own.
+pub fn escape(c: char) -> Option<&'static str> {
+    Some(match c {
+        '"' => "\\\"",
+        '\\' => "\\\\",
+        '\u{7}' => "\\a",
+        '\u{8}' => "\\b",
+        '\u{c}' => "\\f",
+        '\n' => "\\n",
+        '\r' => "\\r",
+        '\t' => "\\t",
+        '\u{b}' => "\\v",
+        _ => return None,
+    })
+}
 
 /// Text in double quotes, as Go's `%q` (strconv.Quote).
 pub fn quote(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     out.push('"');
     for c in text.chars() {
-        match c {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            '\u{7}' => out.push_str("\\a"),
-            '\u{8}' => out.push_str("\\b"),
-            '\u{c}' => out.push_str("\\f"),
-            '\n' => out.push_str("\\n"),
-            '\r' => out.push_str("\\r"),
-            '\t' => out.push_str("\\t"),
-            '\u{b}' => out.push_str("\\v"),
-            c if printable(c) => out.push(c),
-            c if u32::from(c) < 0x20 || c == '\u{7f}' => out.push_str(&format!("\\x{:02x}", u32::from(c))),
-            c if u32::from(c) < 0x1_0000 => out.push_str(&format!("\\u{:04x}", u32::from(c))),
-            c => out.push_str(&format!("\\U{:08x}", u32::from(c))),
+        match (escape(c), u32::from(c)) {
+            (Some(escape), _) => out.push_str(escape),
+            _ if printable(c) => out.push(c),
+            (_, code @ (..0x20 | 0x7f)) => out.push_str(&format!("\\x{code:02x}")),
+            (_, code @ ..0x1_0000) => out.push_str(&format!("\\u{code:04x}")),
+            (_, code) => out.push_str(&format!("\\U{code:08x}")),
         }
     }
     out.push('"');
@@ -144,6 +156,7 @@ pub fn shown(value: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
     use serde_json::json as value;
 
     #[test]
@@ -166,5 +179,26 @@ mod tests {
         assert_eq!([quote_byte(b'\n'), quote_byte(0x81), quote_byte(b'\\')], ["'\\n'", "'\\u0081'", "'\\\\'"]);
         assert_eq!(shown(&value!({"b": 1, "a": "<"})), "{\"a\":\"\\u003c\",\"b\":1}");
         assert_eq!(shown(&value!(null)), "null");
+    }
+
+    proptest! {
+        #[test]
+        fn quoted_text_is_one_line_of_what_can_be_printed(text in any::<String>()) {
+            let quoted = quote(&text);
+            prop_assert!(quoted.len() >= text.len() + 2 && quoted.chars().all(printable), "{}", quoted);
+        }
+
+        #[test]
+        fn json_reads_back_as_what_it_was(text in any::<String>(), number in any::<i64>()) {
+            let given = value!({text.as_str(): [number, text]});
+            prop_assert_eq!(serde_json::from_str::<Value>(&json(&given)).unwrap(), given);
+        }
+
+        #[test]
+        fn numbers_read_back_to_the_last_digit(number in prop::num::f64::NORMAL | prop::num::f64::SUBNORMAL) {
+            let held = Number::from_f64(number).unwrap();
+            prop_assert_eq!(json_number(&held).parse::<f64>().unwrap(), number);
+            prop_assert_eq!(float(number).parse::<f64>().unwrap(), number);
+        }
     }
 }

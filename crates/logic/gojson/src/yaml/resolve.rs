@@ -2,8 +2,6 @@
 
 use base64::Engine as _;
 
-use crate::gotext;
-
 /// What tags of YAML's own types begin with.
 pub const LONG: &str = "tag:yaml.org,2002:";
 

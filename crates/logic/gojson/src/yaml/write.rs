@@ -5,7 +5,6 @@ use serde_json::{Map, Value};
 
 use super::chars::{blank_or_end, broken};
 use super::resolve::needs_quotes;
-use crate::gotext;
 
 /// Column from which on lines are folded.
 const WIDTH: usize = 80;

@@ -15,7 +15,6 @@ use std::collections::HashSet;
 use serde_json::{Map, Value};
 
 use super::MAX_DEPTH;
-use crate::gotext;
 use parse::{Document, Held, Node, Parser};
 use resolve::Scalar;
 

@@ -1,7 +1,10 @@
-//! JSON and YAML as kube-apiserver's decoders read them, with limits.
+//! JSON and YAML as the decoders of Kubernetes' programs read them (`sigs.k8s.io/json`, `sigs.k8s.io/yaml`), with their
+//! errors, and limits on what a hostile text can cost.
 //!
-//! [`Node`] is a document as it was written: doubled keys, order and the text of numbers are what Go's typed decoder
-//! ([`crate::builtin::decode`]) speaks of in its errors.
+//! [`parse`] makes a [`Node`] of JSON: the document as it was written. Doubled keys, order and the text of numbers are what
+//! Go's typed decoders speak of in their errors; [`Node::to_value`] gives the untyped value, and tells what is there twice.
+//! [`from_yaml`] reads YAML 1.1 by way of the same values: tokens (`yaml/scan.rs`, `yaml/scalars.rs`), then events
+//! (`yaml/parse.rs`), then plain scalars by their looks (`yaml/resolve.rs`). [`to_yaml`] writes it.
 
 mod scan;
 mod yaml;
@@ -9,8 +12,6 @@ mod yaml;
 use std::borrow::Cow;
 
 use serde_json::{Map, Number, Value};
-
-use crate::gotext;
 
 pub use yaml::{Yaml, from_yaml, from_yaml_stream, to_yaml};
 

@@ -6,7 +6,6 @@
 use std::borrow::Cow;
 
 use super::{MAX_DEPTH, Node};
-use crate::gotext;
 
 /// Reads a document. The error is the text of Go's syntax error.
 pub fn parse(text: &[u8]) -> Result<Node<'_>, String> {
