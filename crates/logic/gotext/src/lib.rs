@@ -2,7 +2,8 @@
 //! of quoting text, of writing numbers and of encoding JSON.
 //!
 //! `%q` is [`quote`], `%v` of JSON's values [`map`], [`number`] and [`float`]; what Go's JSON encoder writes is [`json`] and
-//! [`json_number`]; [`shown`] is what Kubernetes' field errors make of a value, and [`json_type`] what Go's decoder calls it.
+//! [`json_number`]; [`shown`] is what Kubernetes' field errors make of a value, [`json_type`] what Go's decoder calls it, and
+//! [`go_type`] what Go holds it in.
 
 use serde_json::{Number, Value};
 
@@ -67,6 +68,19 @@ pub fn json_type(value: &Value) -> &'static str {
         Value::String(_) => "string",
         Value::Array(_) => "array",
         Value::Object(_) => "object",
+    }
+}
+
+/// The type in which Go holds a value of JSON without a type of its own.
+pub fn go_type(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "<nil>",
+        Value::Bool(_) => "bool",
+        Value::Number(n) if n.is_f64() => "float64",
+        Value::Number(_) => "int64",
+        Value::String(_) => "string",
+        Value::Array(_) => "[]interface {}",
+        Value::Object(_) => "map[string]interface {}",
     }
 }
 

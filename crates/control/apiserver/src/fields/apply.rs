@@ -6,13 +6,10 @@ use std::collections::BTreeMap;
 
 use http::StatusCode;
 use serde_json::Value;
+use structured_merge::{Element, Set, check, equal_objects, merge, remove, to_set, with_named};
 
-use super::element::{Element, equal_objects};
 use super::managed::{self, Entry, Fields, Operation};
-use super::merge::{merge, remove, with_named};
-use super::set::Set;
 use super::types::Ty;
-use super::walk::{check, to_set};
 use super::{Scope, Settled, last_applied, set_entries, unowned};
 use crate::object::{self, Object, meta_str, metadata, metadata_mut};
 use crate::status::{ApiError, ApiResult, Cause, Details};

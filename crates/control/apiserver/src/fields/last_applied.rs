@@ -2,13 +2,10 @@
 //! (apimachinery `managedfields/internal`: `lastappliedmanager.go`, `lastappliedupdater.go`).
 
 use serde_json::{Value, json};
+use structured_merge::{Element, Set, check, compare, to_set};
 
 use super::Scope;
-use super::compare::compare;
-use super::element::Element;
-use super::set::Set;
 use super::types::Ty;
-use super::walk::{check, to_set};
 use crate::object::{Object, child, metadata, metadata_mut};
 
 /// The annotation.

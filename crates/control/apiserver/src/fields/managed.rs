@@ -4,8 +4,8 @@
 use std::borrow::Cow;
 
 use serde_json::{Map, Value, json};
+use structured_merge::Set;
 
-use super::set::Set;
 use crate::object::{Object, metadata, metadata_mut};
 use crate::status::{FieldError, FieldErrorKind};
 use crate::verbs::Change;

@@ -2,34 +2,27 @@
 //!
 //! A write goes through one of two doors: [`Scope::update`] when a client says what the whole object shall be (create,
 //! update, the other patches), [`apply::apply`] when it says what it wants of it. Both compare the object's two
-//! states by its type ([`types`], [`compare`]), take what changed from its former owners and give it to the writer.
-//! Field sets ([`set`], [`element`]) are stored per manager ([`managed`]) and parsed only when a change touches them.
+//! states by its type ([`types`], the crate `structured_merge`), take what changed from its former owners and give it to the writer.
+//! Field sets are stored per manager ([`managed`]) and parsed only when a change touches them.
 //!
 //! The rules are upstream's: apimachinery `util/managedfields` and structured-merge-diff v6.
 
 pub mod apply;
-mod compare;
-mod element;
 mod last_applied;
 pub mod managed;
-mod merge;
 pub mod options;
 pub mod scale;
-mod set;
 mod types;
-mod walk;
 
 use std::borrow::Cow;
 
 use serde_json::Value;
+use structured_merge::{Comparison, Element, Set, compare, equal, fits, reconcile, touches};
 
 use crate::builtin::{canonical, strategy};
 use crate::object::{self, Object, metadata, metadata_mut};
 use crate::resource::{Catalog, Flavor, Resource};
-use compare::{Comparison, compare};
-use element::{Element, equal};
 use managed::{Entry, Fields, Operation};
-use set::{Set, touches};
 use types::Ty;
 
 /// Metadata that nobody owns.
@@ -116,10 +109,7 @@ impl<'a> Scope<'a> {
         let ty = Ty::of(self.resource);
         let same = |key: &str, value: &Value| live.and_then(|l| l.get(key)) == Some(value);
         !matches!(self.resource.flavor, Flavor::Custom { .. })
-            || new
-                .iter()
-                .filter(|(key, _)| aside(key))
-                .all(|(key, value)| same(key, value) || walk::fits(ty, key, value))
+            || new.iter().filter(|(key, _)| aside(key)).all(|(key, value)| same(key, value) || fits(ty, key, value))
     }
 
     /// The entries after `manager` wrote `new` over `live`.
@@ -238,7 +228,7 @@ impl<'a> Scope<'a> {
     /// The fields of an entry after changes of the schema.
     fn reconciled(&self, entry: &Entry) -> Set {
         match self.version(&entry.api_version) {
-            Some(resource) => merge::reconcile(Ty::of(resource), &entry.set()),
+            Some(resource) => reconcile(Ty::of(resource), &entry.set()),
             None => entry.set().into_owned(),
         }
     }

@@ -2,10 +2,9 @@
 //! (apimachinery `util/managedfields/scalehandler.go`).
 
 use serde_json::Value;
+use structured_merge::{Element, Set};
 
-use super::element::Element;
 use super::managed::{self, Entry, Fields};
-use super::set::Set;
 
 /// Version that owners of a Scale's fields name.
 const SCALE: &str = "autoscaling/v1";

@@ -353,9 +353,9 @@ fn what_becomes_atomic_is_owned_as_a_whole() {
         Set::parse(&json!({"f:spec": {"f:atomic": {"v:\"x\"": {}}, "f:selector": {"f:k": {}}, "f:size": {}}})).unwrap();
     let catalog = world.registry.catalog();
     let resource = catalog.find("example.com", "v1", "things").unwrap();
-    let after = merge::reconcile(Ty::of(resource), &set);
+    let after = reconcile(Ty::of(resource), &set);
     assert_eq!(after.paths(), [".spec.atomic", ".spec.selector", ".spec.size"]);
-    assert_eq!(merge::reconcile(Ty::of(resource), &after), after);
+    assert_eq!(reconcile(Ty::of(resource), &after), after);
 }
 
 #[test]
@@ -464,12 +464,12 @@ proptest! {
         world.try_apply("m", b.clone(), true).unwrap();
         let catalog = world.registry.catalog();
         let ty = Ty::of(catalog.find("example.com", "v1", "things").unwrap());
-        let wanted = walk::to_set(ty, &object(json!({"spec": b})));
+        let wanted = structured_merge::to_set(ty, &object(json!({"spec": b})));
         let live = world.live.clone().unwrap();
         let entries = world.entries();
         let own = entries.iter().find(|e| e.manager == "m").map(|e| e.set().into_owned()).unwrap_or_default();
         prop_assert_eq!(&own, &wanted);
-        let again = merge::merge(ty, &live, &object(json!({"spec": b}))).unwrap();
+        let again = structured_merge::merge(ty, &live, &object(json!({"spec": b}))).unwrap();
         let same = compare(ty, &live, &again).unwrap();
         prop_assert!(same.is_empty(), "{:?}", same);
     }
@@ -488,7 +488,7 @@ proptest! {
         prop_assert!(compare(ty, &x, &x).unwrap().is_empty());
         prop_assert_eq!(there.is_empty(), equal(&Value::Object(x.clone()), &Value::Object(y.clone())) || there.is_empty());
         // All of the later state and nothing else is reached by removing and merging.
-        let all = walk::to_set(ty, &y);
+        let all = structured_merge::to_set(ty, &y);
         prop_assert!(there.removed.intersection(&all).is_empty());
     }
 

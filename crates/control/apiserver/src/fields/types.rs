@@ -2,8 +2,8 @@
 //! kube-openapi's `schemaconv` makes of OpenAPI).
 
 use serde_json::Value;
+use structured_merge::{Items, Scalar, Sort, Typed};
 
-use super::element::Element;
 use crate::builtin::{Def, Defs, Field, ListKind, Type};
 use crate::crd::schema::{Additional, JsonType, ListType, Schema};
 use crate::resource::{Flavor, Resource};
@@ -31,43 +31,6 @@ pub enum Ty<'a> {
     Unknown,
 }
 
-/// Sort of a value.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Sort {
-    /// A map or struct.
-    Map,
-    /// A plain value.
-    Scalar,
-    /// A list.
-    List,
-}
-
-/// What a plain value must be.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Scalar {
-    /// A number.
-    Numeric,
-    /// Text.
-    String,
-    /// A boolean.
-    Boolean,
-    /// Any of them.
-    Untyped,
-}
-
-/// How items of a list are told apart.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Items<'a> {
-    /// Not at all: the list is one value.
-    Atomic,
-    /// By their value.
-    Set,
-    /// By these fields.
-    Keys(&'a [String]),
-    /// By these fields, as the builtin table names them: with commas between them.
-    Names(&'static str),
-}
-
 impl<'a> Ty<'a> {
     /// The type of a resource's objects.
     pub fn of(resource: &'a Resource) -> Self {
@@ -89,9 +52,12 @@ impl<'a> Ty<'a> {
             other => other,
         }
     }
+}
 
-    /// The single sort that values must be of; `None` if any will do.
-    pub fn only(self) -> Option<Sort> {
+impl Typed for Ty<'_> {
+    const UNKNOWN: Self = Self::Unknown;
+
+    fn only(self) -> Option<Sort> {
         match self.settled() {
             Self::Root(_) | Self::Def(_) => Some(Sort::Map),
             Self::Custom(schema, _) => schema.ty.map(|ty| match ty {
@@ -109,20 +75,7 @@ impl<'a> Ty<'a> {
         }
     }
 
-    /// The sort of a value by this type, and whether it follows from the value alone. A null, or a value of a wrong
-    /// sort, is taken for a map if maps are allowed.
-    pub fn sort(self, value: &Value) -> (Sort, bool) {
-        match (self.only(), value) {
-            (Some(sort), _) => (sort, true),
-            (None, Value::Object(_)) => (Sort::Map, true),
-            (None, Value::Array(_)) => (Sort::List, true),
-            (None, Value::Null) => (Sort::Map, false),
-            (None, _) => (Sort::Scalar, true),
-        }
-    }
-
-    /// Whether a map is owned as a whole.
-    pub fn atomic_map(self) -> bool {
+    fn atomic_map(self) -> bool {
         match self.settled() {
             Self::Untyped => true,
             Self::Custom(schema, _) | Self::Root(schema) => schema.atomic_map,
@@ -132,8 +85,7 @@ impl<'a> Ty<'a> {
         }
     }
 
-    /// How items of a list are told apart.
-    pub fn items(self) -> Items<'a> {
+    fn items(&self) -> Items<'_> {
         match self.settled() {
             Self::Custom(schema, _) => match &schema.list_type {
                 ListType::Atomic => Items::Atomic,
@@ -149,8 +101,7 @@ impl<'a> Ty<'a> {
         }
     }
 
-    /// The type of the items of a list.
-    pub fn item(self) -> Self {
+    fn item(self) -> Self {
         match self.settled() {
             Self::Custom(schema, keep) => {
                 let keep = keep || schema.preserve_unknown;
@@ -161,8 +112,7 @@ impl<'a> Ty<'a> {
         }
     }
 
-    /// The type of a member of a map, and whether the type names it; `None` if there can be none of this name.
-    pub fn child(self, key: &str) -> Option<(Self, bool)> {
+    fn child(self, key: &str) -> Option<(Self, bool)> {
         match self.settled() {
             Self::Root(schema) => match identity(key) {
                 Some(ty) => Some((ty, true)),
@@ -182,24 +132,7 @@ impl<'a> Ty<'a> {
         }
     }
 
-    /// The type below an element of a field set; [`Ty::Unknown`] if there is none.
-    pub fn below(self, at: &Element) -> Self {
-        match at {
-            Element::Field(name) if self.only().is_none_or(|s| s == Sort::Map) => {
-                self.child(name).map_or(Self::Unknown, |(ty, _)| ty)
-            }
-            Element::Key(_) if self.only().is_none_or(|s| s == Sort::List) => self.item(),
-            _ => Self::Unknown,
-        }
-    }
-
-    /// Whether a map has a member of this name by its type.
-    pub fn names(self, key: &str) -> bool {
-        self.only().is_none_or(|s| s == Sort::Map) && self.child(key).is_some_and(|(_, named)| named)
-    }
-
-    /// What a plain value must be.
-    pub fn scalar(self) -> Scalar {
+    fn scalar(self) -> Scalar {
         match self.settled() {
             Self::Text => Scalar::String,
             Self::Custom(schema, _) => match schema.ty {
@@ -218,8 +151,7 @@ impl<'a> Ty<'a> {
         }
     }
 
-    /// The default of a key field of the items of a list.
-    pub fn key_default(self, key: &str) -> Option<Value> {
+    fn key_default(self, key: &str) -> Option<Value> {
         match self.settled() {
             Self::Custom(schema, _) => schema.properties.get(key).and_then(|p| p.default.clone()),
             Self::Def(def) => def.field(key).and_then(|field| field.default).map(Value::from),

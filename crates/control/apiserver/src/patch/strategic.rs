@@ -110,16 +110,11 @@ fn bad_type(expected: &str, found: &Value) -> Refused {
     Refused::Other(format!("expected a {expected}, but received a {}", go_type(found)))
 }
 
-/// The Go type in which a value is held.
+/// The Go type in which a value is held, as `%s` of it is printed.
 pub fn go_type(value: &Value) -> &'static str {
     match value {
         Value::Null => "%!s(<nil>)",
-        Value::Bool(_) => "bool",
-        Value::Number(n) if n.is_f64() => "float64",
-        Value::Number(_) => "int64",
-        Value::String(_) => "string",
-        Value::Array(_) => "[]interface {}",
-        Value::Object(_) => "map[string]interface {}",
+        other => gotext::go_type(other),
     }
 }
 

@@ -6,9 +6,9 @@ use std::collections::btree_map::Entry;
 
 use serde_json::{Map, Value};
 
-use super::element::Element;
-use super::set::{Node, Set};
-use super::types::{Items, Scalar, Sort, Ty};
+use crate::element::Element;
+use crate::set::{Node, Set};
+use crate::types::{Items, Scalar, Sort, Typed};
 
 /// What is wrong with an object: paths and texts.
 #[derive(Debug, Default)]
@@ -43,7 +43,7 @@ impl Faults {
 }
 
 /// Names an item of a list that is a set or has keys.
-pub fn item_element(list: Ty<'_>, item: &Value) -> Result<Element, String> {
+pub fn item_element<T: Typed>(list: T, item: &Value) -> Result<Element, String> {
     match list.items() {
         Items::Atomic => Err("invalid indexing of non-associative list".to_owned()),
         Items::Set => match item {
@@ -57,7 +57,7 @@ pub fn item_element(list: Ty<'_>, item: &Value) -> Result<Element, String> {
     }
 }
 
-fn keyed(list: Ty<'_>, item: &Value, keys: &mut dyn Iterator<Item = &str>) -> Result<Element, String> {
+fn keyed<T: Typed>(list: T, item: &Value, keys: &mut dyn Iterator<Item = &str>) -> Result<Element, String> {
     let map = match item {
         Value::Object(map) => map,
         Value::Null => return Err("associative list with keys may not have a null element".to_owned()),
@@ -72,7 +72,7 @@ fn keyed(list: Ty<'_>, item: &Value, keys: &mut dyn Iterator<Item = &str>) -> Re
         }
     }
     if found.is_empty() {
-        let names: Vec<String> = names.iter().map(|n| format!("{n:?}")).collect();
+        let names: Vec<String> = names.iter().map(|n| gotext::quote(n)).collect();
         return Err(format!(
             "associative list with keys has an element that omits all key fields [{}] (and doesn't have default values for any \
              key fields)",
@@ -84,12 +84,12 @@ fn keyed(list: Ty<'_>, item: &Value, keys: &mut dyn Iterator<Item = &str>) -> Re
 }
 
 /// The fields of an object.
-pub fn to_set(ty: Ty<'_>, object: &Map<String, Value>) -> Set {
+pub fn to_set<T: Typed>(ty: T, object: &Map<String, Value>) -> Set {
     members(ty, object)
 }
 
 /// Whether the field itself is owned, and what is below it.
-fn fields(ty: Ty<'_>, value: &Value) -> (bool, Set) {
+fn fields<T: Typed>(ty: T, value: &Value) -> (bool, Set) {
     match ty.sort(value).0 {
         Sort::Scalar => (true, Set::default()),
         Sort::List if ty.items() == Items::Atomic => (true, Set::default()),
@@ -99,9 +99,9 @@ fn fields(ty: Ty<'_>, value: &Value) -> (bool, Set) {
     }
 }
 
-fn members(ty: Ty<'_>, map: &Map<String, Value>) -> Set {
+fn members<T: Typed>(ty: T, map: &Map<String, Value>) -> Set {
     let nodes = map.iter().map(|(key, value)| {
-        let (inner, named) = ty.child(key).unwrap_or((Ty::Unknown, false));
+        let (inner, named) = ty.child(key).unwrap_or((T::UNKNOWN, false));
         let (own, below) = fields(inner, value);
         let bare = value.is_null() || value.as_object().is_some_and(Map::is_empty);
         Node { at: Element::Field(key.clone()), member: own || bare || !named, below }
@@ -109,7 +109,7 @@ fn members(ty: Ty<'_>, map: &Map<String, Value>) -> Set {
     Set::from_nodes(nodes.collect())
 }
 
-fn items(ty: Ty<'_>, list: &[Value]) -> Set {
+fn items<T: Typed>(ty: T, list: &[Value]) -> Set {
     let named: Vec<(Element, &Value)> =
         list.iter().filter_map(|item| Some((item_element(ty, item).ok()?, item))).collect();
     let mut seen: BTreeMap<&Element, usize> = BTreeMap::new();
@@ -125,29 +125,29 @@ fn items(ty: Ty<'_>, list: &[Value]) -> Set {
 }
 
 /// Checks that an object fits its type. Items of sets and list maps may be there twice only in objects that are stored.
-pub fn check(ty: Ty<'_>, object: &Map<String, Value>) -> Faults {
+pub fn check<T: Typed>(ty: T, object: &Map<String, Value>) -> Faults {
     let mut faults = Faults::default();
     check_map(ty, object, "", &mut faults);
     faults
 }
 
 /// Whether a member of an object fits its type. Items of sets and list maps may be there twice.
-pub fn fits(ty: Ty<'_>, key: &str, value: &Value) -> bool {
+pub fn fits<T: Typed>(ty: T, key: &str, value: &Value) -> bool {
     let Some((inner, _)) = ty.child(key) else { return false };
     let mut faults = Faults::default();
     check_value(inner, value, "", &mut faults);
     faults.0.iter().all(|(_, text)| text.starts_with(TWICE))
 }
 
-fn check_value(ty: Ty<'_>, value: &Value, path: &str, faults: &mut Faults) {
+fn check_value<T: Typed>(ty: T, value: &Value, path: &str, faults: &mut Faults) {
     if value.is_null() {
         return;
     }
     match (ty.sort(value).0, value) {
         (Sort::Map, Value::Object(map)) => check_map(ty, map, path, faults),
-        (Sort::Map, other) => faults.push(path, format!("expected map, got &{{{}}}", plain(other))),
+        (Sort::Map, other) => faults.push(path, format!("expected map, got &{{{}}}", gotext::map(other))),
         (Sort::List, Value::Array(list)) => check_list(ty, list, path, faults),
-        (Sort::List, other) => faults.push(path, format!("expected list, got &{{{}}}", plain(other))),
+        (Sort::List, other) => faults.push(path, format!("expected list, got &{{{}}}", gotext::map(other))),
         (Sort::Scalar, _) => {
             if let Some(text) = check_scalar(ty.scalar(), value) {
                 faults.push(path, text);
@@ -162,24 +162,12 @@ fn check_scalar(wanted: Scalar, value: &Value) -> Option<String> {
         | (Scalar::String, Value::String(_))
         | (Scalar::Boolean, Value::Bool(_))
         | (Scalar::Untyped, Value::Number(_) | Value::String(_) | Value::Bool(_)) => None,
-        (Scalar::Numeric, other) => Some(format!("expected numeric (int or float), got {}", go_type(other))),
+        (Scalar::Numeric, other) => Some(format!("expected numeric (int or float), got {}", gotext::go_type(other))),
         (Scalar::String, other) => {
             Some(format!("expected string, got &value.valueUnstructured{{Value:{}}}", go_syntax(other)))
         }
-        (Scalar::Boolean, other) => Some(format!("expected boolean, got &{{{}}}", plain(other))),
-        (Scalar::Untyped, other) => Some(format!("expected any scalar, got &{{{}}}", plain(other))),
-    }
-}
-
-fn go_type(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "<nil>",
-        Value::Bool(_) => "bool",
-        Value::Number(n) if n.is_f64() => "float64",
-        Value::Number(_) => "int64",
-        Value::String(_) => "string",
-        Value::Array(_) => "[]interface {}",
-        Value::Object(_) => "map[string]interface {}",
+        (Scalar::Boolean, other) => Some(format!("expected boolean, got &{{{}}}", gotext::map(other))),
+        (Scalar::Untyped, other) => Some(format!("expected any scalar, got &{{{}}}", gotext::map(other))),
     }
 }
 
@@ -190,31 +178,18 @@ fn go_syntax(value: &Value) -> String {
         Value::Array(list) => {
             format!("[]interface {{}}{{{}}}", list.iter().map(go_syntax).collect::<Vec<_>>().join(", "))
         }
-        Value::Object(map) => {
-            let mut all: Vec<String> = map.iter().map(|(k, v)| format!("{k:?}:{}", go_syntax(v))).collect();
+        Value::Object(members) => {
+            let mut all: Vec<String> =
+                members.iter().map(|(k, v)| format!("{}:{}", gotext::quote(k), go_syntax(v))).collect();
             all.sort();
             format!("map[string]interface {{}}{{{}}}", all.join(", "))
         }
-        plain => plain.to_string(),
+        Value::String(text) => gotext::quote(text),
+        plain => gotext::map(plain),
     }
 }
 
-/// A value as Go's `%v` prints it.
-fn plain(value: &Value) -> String {
-    match value {
-        Value::Null => "<nil>".to_owned(),
-        Value::String(text) => text.clone(),
-        Value::Array(list) => format!("[{}]", list.iter().map(plain).collect::<Vec<_>>().join(" ")),
-        Value::Object(map) => {
-            let mut all: Vec<String> = map.iter().map(|(k, v)| format!("{k}:{}", plain(v))).collect();
-            all.sort();
-            format!("map[{}]", all.join(" "))
-        }
-        other => other.to_string(),
-    }
-}
-
-fn check_map(ty: Ty<'_>, map: &Map<String, Value>, path: &str, faults: &mut Faults) {
+fn check_map<T: Typed>(ty: T, map: &Map<String, Value>, path: &str, faults: &mut Faults) {
     for (key, value) in map {
         let path = format!("{path}.{key}");
         match ty.child(key) {
@@ -228,7 +203,7 @@ fn check_map(ty: Ty<'_>, map: &Map<String, Value>, path: &str, faults: &mut Faul
     }
 }
 
-fn check_list(ty: Ty<'_>, list: &[Value], path: &str, faults: &mut Faults) {
+fn check_list<T: Typed>(ty: T, list: &[Value], path: &str, faults: &mut Faults) {
     if ty.items() == Items::Atomic {
         for (at, item) in list.iter().enumerate() {
             check_value(ty.item(), item, &format!("{path}[{at}]"), faults);

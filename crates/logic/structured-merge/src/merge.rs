@@ -5,17 +5,21 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
 
-use super::element::Element;
-use super::set::{Node, Set};
-use super::types::{Items, Sort, Ty};
-use super::walk::item_element;
+use crate::element::Element;
+use crate::set::{Node, Set};
+use crate::types::{Items, Sort, Typed};
+use crate::walk::item_element;
 
 /// The object with all that the configuration says; nothing is removed.
-pub fn merge(ty: Ty<'_>, live: &Map<String, Value>, config: &Map<String, Value>) -> Result<Map<String, Value>, String> {
+pub fn merge<T: Typed>(
+    ty: T,
+    live: &Map<String, Value>,
+    config: &Map<String, Value>,
+) -> Result<Map<String, Value>, String> {
     maps(ty, Some(live), Some(config))
 }
 
-fn merged(ty: Ty<'_>, live: Option<&Value>, config: Option<&Value>) -> Result<Option<Value>, String> {
+fn merged<T: Typed>(ty: T, live: Option<&Value>, config: Option<&Value>) -> Result<Option<Value>, String> {
     let Some(decisive) = config.or(live) else { return Ok(None) };
     match ty.sort(decisive).0 {
         Sort::Scalar => {}
@@ -36,14 +40,14 @@ fn merged(ty: Ty<'_>, live: Option<&Value>, config: Option<&Value>) -> Result<Op
     Ok(Some(decisive.clone()))
 }
 
-fn maps(
-    ty: Ty<'_>,
+fn maps<T: Typed>(
+    ty: T,
     live: Option<&Map<String, Value>>,
     config: Option<&Map<String, Value>>,
 ) -> Result<Map<String, Value>, String> {
     let mut out = Map::new();
     let mut step = |key: &String, a: Option<&Value>, b: Option<&Value>| {
-        let inner = ty.child(key).map_or(Ty::Unknown, |(ty, _)| ty);
+        let inner = ty.child(key).map_or(T::UNKNOWN, |(ty, _)| ty);
         if let Some(value) = merged(inner, a, b)? {
             out.insert(key.clone(), value);
         }
@@ -60,13 +64,13 @@ fn maps(
     Ok(out)
 }
 
-fn named<'v>(ty: Ty<'_>, list: &'v [Value]) -> Result<Vec<(Element, &'v Value)>, String> {
+fn named<T: Typed>(ty: T, list: &[Value]) -> Result<Vec<(Element, &Value)>, String> {
     let one = |(at, item)| Ok((item_element(ty, item).map_err(|why| format!("element {at}: {why}"))?, item));
     list.iter().enumerate().map(one).collect()
 }
 
 /// Items of both: those of the configuration in its order, those of the live list alone before the next shared one.
-fn lists(ty: Ty<'_>, live: &[Value], config: &[Value]) -> Result<Vec<Value>, String> {
+fn lists<T: Typed>(ty: T, live: &[Value], config: &[Value]) -> Result<Vec<Value>, String> {
     let left = named(ty, live)?;
     let right = named(ty, config)?;
     let mut left_items: BTreeMap<&Element, Option<&Value>> = BTreeMap::new();
@@ -118,14 +122,14 @@ fn lists(ty: Ty<'_>, live: &[Value], config: &[Value]) -> Result<Vec<Value>, Str
 }
 
 /// The object without some of its fields. What loses all its members becomes null.
-pub fn remove(ty: Ty<'_>, object: &Map<String, Value>, fields: &Set) -> Map<String, Value> {
+pub fn remove<T: Typed>(ty: T, object: &Map<String, Value>, fields: &Set) -> Map<String, Value> {
     match remove_map(ty, object, fields) {
         Value::Object(map) => map,
         _ => Map::new(),
     }
 }
 
-fn removed(ty: Ty<'_>, value: &Value, fields: &Set) -> Value {
+fn removed<T: Typed>(ty: T, value: &Value, fields: &Set) -> Value {
     match (ty.sort(value).0, value) {
         (Sort::Scalar, _) => value.clone(),
         (Sort::Map, Value::Object(map)) if !ty.atomic_map() => remove_map(ty, map, fields),
@@ -145,13 +149,13 @@ fn removed(ty: Ty<'_>, value: &Value, fields: &Set) -> Value {
     }
 }
 
-fn remove_map(ty: Ty<'_>, map: &Map<String, Value>, fields: &Set) -> Value {
+fn remove_map<T: Typed>(ty: T, map: &Map<String, Value>, fields: &Set) -> Value {
     let mut out = Map::new();
     for (key, value) in map {
         match fields.field(key) {
             Some(node) if node.member => {}
             Some(node) => {
-                let inner = ty.child(key).map_or(Ty::Unknown, |(ty, _)| ty);
+                let inner = ty.child(key).map_or(T::UNKNOWN, |(ty, _)| ty);
                 out.insert(key.clone(), removed(inner, value, &node.below));
             }
             None => {
@@ -163,7 +167,7 @@ fn remove_map(ty: Ty<'_>, map: &Map<String, Value>, fields: &Set) -> Value {
 }
 
 /// The set with the fields that types name and that are on the way to members. Field sets leave them out.
-pub fn with_named(ty: Ty<'_>, set: &Set) -> Set {
+pub fn with_named<T: Typed>(ty: T, set: &Set) -> Set {
     let nodes = set.nodes.iter().map(|node| {
         let named = match &node.at {
             Element::Field(name) => !node.below.is_empty() && ty.names(name),
@@ -175,7 +179,7 @@ pub fn with_named(ty: Ty<'_>, set: &Set) -> Set {
 }
 
 /// The set after lists and maps became atomic: who owned something in them owns them as a whole.
-pub fn reconcile(ty: Ty<'_>, set: &Set) -> Set {
+pub fn reconcile<T: Typed>(ty: T, set: &Set) -> Set {
     let nodes = set.nodes.iter().map(|node| {
         let inner = ty.below(&node.at);
         let atomic = match inner.only() {

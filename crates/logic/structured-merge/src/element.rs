@@ -154,7 +154,7 @@ fn rank(value: &Value) -> u8 {
 }
 
 /// A total order of values: numbers (whole and broken ones by size), text, booleans, lists, maps, null.
-pub fn compare(a: &Value, b: &Value) -> Ordering {
+pub(crate) fn compare(a: &Value, b: &Value) -> Ordering {
     match (a, b) {
         (Value::Number(a), Value::Number(b)) => numbers(a, b),
         (Value::String(a), Value::String(b)) => a.cmp(b),
@@ -190,13 +190,11 @@ pub fn equal_objects(a: &Map<String, Value>, b: &Map<String, Value>) -> bool {
     a.len() == b.len() && a.iter().all(|(key, x)| b.get(key).is_some_and(|y| equal(x, y)))
 }
 
-/// A number as Go prints it, in JSON or (`text`) in texts.
-fn number(n: &Number, text: bool) -> String {
+/// A number in JSON, with at least two digits in an exponent.
+fn number(n: &Number) -> String {
     let Some(float) = n.as_f64().filter(|_| n.is_f64()) else { return n.to_string() };
     let size = float.abs();
-    // strconv's exponents: from 21 digits on; below a millionth in JSON, below 1e-4 in texts.
-    let least = if text { 1e-4 } else { 1e-6 };
-    if size != 0.0 && (size < least || size >= 1e21) {
+    if size != 0.0 && !(1e-6..1e21).contains(&size) {
         let plain = format!("{float:e}");
         let (mantissa, exponent) = plain.split_once('e').unwrap_or((&plain, "0"));
         let (sign, digits) = exponent.strip_prefix('-').map_or(('+', exponent), |d| ('-', d));
@@ -206,10 +204,10 @@ fn number(n: &Number, text: bool) -> String {
 }
 
 /// A value as it stands in texts.
-pub fn shown(value: &Value) -> String {
+fn shown(value: &Value) -> String {
     match value {
-        Value::Number(n) => number(n, true),
-        Value::String(text) => format!("{text:?}"),
+        Value::Number(n) => gotext::number(n),
+        Value::String(text) => gotext::quote(text),
         Value::Array(list) => format!("[{}]", list.iter().map(shown).collect::<Vec<_>>().join(",")),
         Value::Object(map) => map.iter().map(|(k, v)| format!("{k}={}", shown(v))).collect(),
         other => other.to_string(),
@@ -220,7 +218,7 @@ pub fn shown(value: &Value) -> String {
 fn json(value: &Value, out: &mut String) {
     match value {
         Value::String(text) => quote(text, true, out),
-        Value::Number(n) => out.push_str(&number(n, false)),
+        Value::Number(n) => out.push_str(&number(n)),
         Value::Array(list) => {
             out.push('[');
             for (at, item) in list.iter().enumerate() {

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use super::element::{Element, equal};
-use super::set::{Path, Set, Step};
-use super::types::{Items, Sort, Ty};
-use super::walk::item_element;
+use crate::element::{Element, equal};
+use crate::set::{Path, Set, Step};
+use crate::types::{Items, Sort, Typed};
+use crate::walk::item_element;
 
 /// The fields that differ.
 #[derive(Debug, Clone, Default)]
@@ -51,7 +51,7 @@ impl Comparison {
 }
 
 /// Compares two states of an object. The error is about a list whose items cannot be told apart.
-pub fn compare(ty: Ty<'_>, before: &Map<String, Value>, after: &Map<String, Value>) -> Result<Comparison, String> {
+pub fn compare<T: Typed>(ty: T, before: &Map<String, Value>, after: &Map<String, Value>) -> Result<Comparison, String> {
     let mut out = Comparison::default();
     maps(ty, Some(before), Some(after), &Path::ROOT, &mut out)?;
     Ok(out)
@@ -59,7 +59,7 @@ pub fn compare(ty: Ty<'_>, before: &Map<String, Value>, after: &Map<String, Valu
 
 type Pair<'v> = (Option<&'v Value>, Option<&'v Value>);
 
-fn walk(ty: Ty<'_>, pair: Pair<'_>, path: &Path<'_>, out: &mut Comparison) -> Result<(), String> {
+fn walk<T: Typed>(ty: T, pair: Pair<'_>, path: &Path<'_>, out: &mut Comparison) -> Result<(), String> {
     let leaf = match pair {
         (None, None) => return Ok(()),
         (Some(one), None) | (None, Some(one)) => visit(ty, ty.sort(one).0, pair, path, out)?,
@@ -82,7 +82,7 @@ fn walk(ty: Ty<'_>, pair: Pair<'_>, path: &Path<'_>, out: &mut Comparison) -> Re
 }
 
 /// Compares as values of a sort; tells whether they were compared as a whole.
-fn visit(ty: Ty<'_>, sort: Sort, pair: Pair<'_>, path: &Path<'_>, out: &mut Comparison) -> Result<bool, String> {
+fn visit<T: Typed>(ty: T, sort: Sort, pair: Pair<'_>, path: &Path<'_>, out: &mut Comparison) -> Result<bool, String> {
     let (before, after) = pair;
     let whole = match sort {
         Sort::Scalar => true,
@@ -116,15 +116,15 @@ fn visit(ty: Ty<'_>, sort: Sort, pair: Pair<'_>, path: &Path<'_>, out: &mut Comp
 
 type MaybeMap<'v> = Option<&'v Map<String, Value>>;
 
-fn maps(
-    ty: Ty<'_>,
+fn maps<T: Typed>(
+    ty: T,
     before: MaybeMap<'_>,
     after: MaybeMap<'_>,
     path: &Path<'_>,
     out: &mut Comparison,
 ) -> Result<(), String> {
     let mut step = |key: &str, pair: Pair<'_>| {
-        let inner = ty.child(key).map_or(Ty::Unknown, |(ty, _)| ty);
+        let inner = ty.child(key).map_or(T::UNKNOWN, |(ty, _)| ty);
         walk(inner, pair, &path.join(Step::Field(key)), out)
     };
     for (key, value) in before.into_iter().flatten() {
@@ -138,8 +138,8 @@ fn maps(
     Ok(())
 }
 
-fn lists(
-    ty: Ty<'_>,
+fn lists<T: Typed>(
+    ty: T,
     before: Option<&[Value]>,
     after: Option<&[Value]>,
     path: &Path<'_>,

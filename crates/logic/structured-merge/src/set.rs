@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use serde_json::{Map, Value};
 
-use super::element::Element;
+use crate::element::Element;
 
 /// A set of fields: a tree whose nodes may be members or only on the way to members.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -26,14 +26,14 @@ pub struct Node {
 
 /// A way down to a field, from the last step to the first: walks need no memory for it.
 #[derive(Clone, Copy)]
-pub struct Path<'p> {
+pub(crate) struct Path<'p> {
     parent: Option<&'p Path<'p>>,
     step: Step<'p>,
 }
 
 /// One step of a [`Path`].
 #[derive(Clone, Copy)]
-pub enum Step<'p> {
+pub(crate) enum Step<'p> {
     /// The whole object.
     Root,
     /// A member of a map.
@@ -44,10 +44,10 @@ pub enum Step<'p> {
 
 impl<'p> Path<'p> {
     /// The whole object.
-    pub const ROOT: Path<'static> = Path { parent: None, step: Step::Root };
+    pub(crate) const ROOT: Path<'static> = Path { parent: None, step: Step::Root };
 
     /// A child.
-    pub fn join(&'p self, step: Step<'p>) -> Path<'p> {
+    pub(crate) fn join(&'p self, step: Step<'p>) -> Path<'p> {
         Path { parent: Some(self), step }
     }
 
@@ -74,7 +74,7 @@ impl Set {
     }
 
     /// A set from nodes in any order; nodes of the same field are joined, those without members left out.
-    pub fn from_nodes(mut nodes: Vec<Node>) -> Self {
+    pub(crate) fn from_nodes(mut nodes: Vec<Node>) -> Self {
         nodes.retain(|n| n.member || !n.below.is_empty());
         if !nodes.is_sorted_by(|a, b| a.at < b.at) {
             nodes.sort_by(|a, b| a.at.cmp(&b.at));
@@ -114,7 +114,7 @@ impl Set {
     }
 
     /// Adds a field. The whole object cannot be added.
-    pub fn insert(&mut self, path: &Path<'_>) {
+    pub(crate) fn insert(&mut self, path: &Path<'_>) {
         self.add(path.elements());
     }
 
@@ -209,14 +209,12 @@ impl Set {
     }
 
     /// All members, as texts for people: those of a level before those below it.
-    #[cfg(test)]
     pub fn paths(&self) -> Vec<String> {
         let mut out = Vec::new();
         self.collect("", &mut out);
         out
     }
 
-    #[cfg(test)]
     fn collect(&self, prefix: &str, out: &mut Vec<String>) {
         for node in self.nodes.iter().filter(|n| n.member) {
             out.push(format!("{prefix}{}", node.at));
