@@ -413,6 +413,7 @@ async fn events(run: &mut Run, name: &str, step: &Value, until: Duration) -> Res
         }
         match tokio::time::timeout_at(end, watch.recv()).await {
             Ok(Some(first)) if first.get("status").is_some() && first.get("headers").is_some() => head = first,
+            Ok(Some(event)) if step["skip"] == json!("progress") && tells_progress(&event) => {}
             Ok(Some(event)) => all.push(event),
             Ok(None) => {
                 all.push(json!("<end>"));
@@ -432,6 +433,13 @@ async fn events(run: &mut Run, name: &str, step: &Value, until: Duration) -> Res
     let binary = all.iter().any(|e| e.get("protobuf").is_some());
     let body = if binary { json!({"protobuf": all}) } else { json!(all) };
     Ok(json!({"status": head["status"], "headers": head["headers"], "body": body}))
+}
+
+/// Whether an event is a bookmark that says how far the server is and nothing else. One follows that at the end of the
+/// initial events within a second, later ones when the server likes.
+fn tells_progress(event: &Value) -> bool {
+    let annotations = event.pointer("/object/metadata/annotations");
+    event["type"] == json!("BOOKMARK") && annotations.is_none_or(|a| a.get("k8s.io/initial-events-end").is_none())
 }
 
 fn head(response: &reqwest::Response) -> (u16, Map<String, Value>) {
