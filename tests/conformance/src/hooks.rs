@@ -52,7 +52,7 @@ impl Hooks {
         Ok(Self { base, ca_bundle: STANDARD.encode(issued.ca), table })
     }
 
-    /// Says what `/KEY` answers: `response` (for a review), `status`, `text`, `hang` or `convert`.
+    /// Says what `/KEY` answers: `response` (for a review), `status`, `text`, `hang` or `convert` (with `moves`).
     pub fn set(&self, key: &str, answer: &Value) {
         lock(&self.table).answers.insert(key.to_owned(), answer.clone());
     }
@@ -92,7 +92,7 @@ async fn answer(State(table): State<Shared>, Path(key): Path<String>, body: Byte
         response["patchType"] = json!("JSONPatch");
     }
     if !told["convert"].is_null() {
-        response = converted(&asked, &told["convert"]);
+        response = converted(&asked, &told["convert"], &told["moves"]);
     }
     if response.get("uid").is_none() {
         response["uid"] = asked["request"]["uid"].clone();
@@ -101,11 +101,19 @@ async fn answer(State(table): State<Shared>, Path(key): Path<String>, body: Byte
     (status, [(header::CONTENT_TYPE, "application/json")], review.to_string()).into_response()
 }
 
-/// Gives each object the wanted version and merges what the case says into it.
-fn converted(asked: &Value, merge: &Value) -> Value {
+/// Gives each object the wanted version, moves what is elsewhere in it (each of `moves` says where in which version), and
+/// merges what the case says into it.
+fn converted(asked: &Value, merge: &Value, moves: &Value) -> Value {
     let wanted = &asked["request"]["desiredAPIVersion"];
     let objects = asked["request"]["objects"].as_array().cloned().unwrap_or_default();
     let convert = |mut object: Value| {
+        let versions = [&object["apiVersion"], wanted].map(|v| v.as_str().and_then(|v| v.rsplit('/').next()));
+        let [Some(from), Some(to)] = versions.map(|v| v.map(ToOwned::to_owned)) else { return object };
+        for places in moves.as_array().into_iter().flatten() {
+            if let (Some(from), Some(to)) = (places[&from].as_str(), places[&to].as_str()) {
+                move_value(&mut object, from, to);
+            }
+        }
         object["apiVersion"] = wanted.clone();
         if let (Some(into), Some(from)) = (object.as_object_mut(), merge.as_object()) {
             into.extend(from.iter().map(|(k, v)| (k.clone(), v.clone())));
@@ -114,4 +122,20 @@ fn converted(asked: &Value, merge: &Value) -> Value {
     };
     let objects: Vec<Value> = objects.into_iter().map(convert).collect();
     json!({"result": {"status": "Success"}, "convertedObjects": objects})
+}
+
+/// Moves a member of an object, if it is there, to another place. Nothing is left of an object that it was alone in.
+fn move_value(object: &mut Value, from: &str, to: &str) {
+    let Some((place, key)) = from.rsplit_once('/') else { return };
+    let Some(parent) = object.pointer_mut(place).and_then(Value::as_object_mut) else { return };
+    let Some(value) = parent.remove(key) else { return };
+    let alone = parent.is_empty() && place.matches('/').count() > 1;
+    let mut now = &mut *object;
+    for key in to.split('/').skip(1) {
+        now = &mut now[key];
+    }
+    *now = value;
+    if alone && let Some((above, key)) = place.rsplit_once('/') {
+        object.pointer_mut(above).and_then(Value::as_object_mut).map(|above| above.remove(key));
+    }
 }

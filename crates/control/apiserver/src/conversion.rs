@@ -33,6 +33,8 @@ pub struct Versions {
     group: String,
     /// Version of tails that are not marked.
     first: String,
+    /// Those that are not served: owners of fields may speak of them all the same.
+    unserved: Vec<Resource>,
     webhook: Option<Webhook>,
 }
 
@@ -49,7 +51,7 @@ struct Webhook {
 
 impl Versions {
     /// Those of a definition; `None` if it has one version only.
-    pub fn of(crd: &Object) -> Option<Self> {
+    pub fn of(crd: &Object, unserved: Vec<Resource>) -> Option<Self> {
         let spec = crd.get("spec")?;
         let names: Vec<&str> =
             spec.get("versions")?.as_array()?.iter().filter_map(|v| v.get("name").and_then(Value::as_str)).collect();
@@ -64,8 +66,20 @@ impl Versions {
         });
         let first = stored.first().cloned().or_else(|| names.first().map(|n| (*n).to_owned()))?;
         let group = spec.get("group").and_then(Value::as_str).unwrap_or_default().to_owned();
-        Some(Self { group, first, webhook })
+        Some(Self { group, first, unserved, webhook })
     }
+}
+
+impl Versions {
+    /// A version that is not served.
+    pub fn unserved(&self, version: &str) -> Option<&Resource> {
+        self.unserved.iter().find(|r| r.version == version)
+    }
+}
+
+/// Whether a webhook converts a resource's objects.
+pub fn asks(resource: &Resource) -> bool {
+    by_webhook(resource).is_some()
 }
 
 /// The versions of a custom resource whose objects a webhook converts.
@@ -113,9 +127,8 @@ impl Backend {
             return Ok(object);
         }
         let mut object = object;
-        if let Some((_, webhook)) = by_webhook(to) {
-            let converted = self.ask(webhook, vec![object], &to.api_version()).await?;
-            return converted.into_iter().next().ok_or_else(|| failed("no object was converted".to_owned()));
+        if asks(to) {
+            return self.by_webhook(to, object, &to.api_version()).await;
         }
         if let Flavor::Builtin(_) = to.flavor {
             let version = object::metadata(&object).get("resourceVersion").cloned();
@@ -129,6 +142,13 @@ impl Backend {
         object.insert("apiVersion".into(), json!(to.api_version()));
         object.insert("kind".into(), json!(to.kind));
         Ok(object)
+    }
+
+    /// A resource's object in the version `to`, by its webhook.
+    pub async fn by_webhook(&self, resource: &Resource, object: Object, to: &str) -> ApiResult<Object> {
+        let Some((_, webhook)) = by_webhook(resource) else { return Ok(object) };
+        let converted = self.ask(webhook, vec![object], to).await?;
+        converted.into_iter().next().ok_or_else(|| failed("no object was converted".to_owned()))
     }
 
     /// The wanted object in the form in which a webhook's kind is stored, and the resource of that form if it is

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use crate::builtin::{Defs, canonical, convert, decode as typed, protobuf as wire};
 use crate::crd::{self, definition, lists, schema::Schema, validate};
+use crate::fields::views::Views;
 use crate::fields::{self, Scope, managed};
 use crate::jsonpath::JsonPath;
 use crate::label_text;
@@ -160,7 +161,7 @@ pub fn apply(data: &[u8]) {
     let (live, Some(config)) = (object_of(live), object_of(config)) else { return };
     let catalog = registry().catalog();
     let Some(resource) = catalog.find("example.com", "v1", "things") else { return };
-    let scope = Scope { resource, catalog: &catalog, sub: "", manager: "m" };
+    let scope = Scope { resource, catalog: &catalog, sub: "", manager: "m", views: Views::none() };
     let live = live.map(|mut live| {
         scope.update(None, &mut live);
         live

@@ -15,6 +15,7 @@ use crate::builtin::rules::list;
 use crate::builtin::rules::selector::{self, Lenient};
 use crate::fields::Scope;
 use crate::fields::options::Options;
+use crate::fields::views::Views;
 use crate::object::{self, Object};
 use crate::reply::{self, Response};
 use crate::resource::Flavor;
@@ -32,7 +33,8 @@ pub async fn create(backend: &Backend, request: &mut Request) -> ApiResult<Respo
     strategy::wipe(&mut review);
     object::metadata_mut(&mut review).shift_remove("generation");
     let catalog = backend.registry.catalog();
-    let scope = Scope { resource: &resource, catalog: &catalog, sub: "", manager: &change.manager };
+    let (manager, views) = (change.manager.as_str(), Views::none());
+    let scope = Scope { resource: &resource, catalog: &catalog, sub: "", manager, views };
     scope.update(None, &mut review);
     let answered = answer(backend, request, &change, review).await;
     request.warnings.append(&mut change.take_warnings());

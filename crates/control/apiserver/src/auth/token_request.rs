@@ -12,6 +12,7 @@ use crate::admission::Subject;
 use crate::builtin::{Defs, canonical};
 use crate::fields::Scope;
 use crate::fields::options::Options;
+use crate::fields::views::Views;
 use crate::object::{self, Object, child, metadata_mut};
 use crate::reply::{self, Response};
 use crate::resource::{Resource, token_request};
@@ -29,7 +30,8 @@ pub async fn create(backend: &Backend, request: &mut Request) -> ApiResult<Respo
     let resource = token_request().ok_or_else(ApiError::unknown_path)?;
     let mut asked = decode(request)?;
     let catalog = backend.registry.catalog();
-    Scope { resource: &resource, catalog: &catalog, sub: "token", manager: &change.manager }.update(None, &mut asked);
+    let (manager, views) = (change.manager.as_str(), Views::none());
+    Scope { resource: &resource, catalog: &catalog, sub: "token", manager, views }.update(None, &mut asked);
     let given = give(backend, request, &change, &resource, asked).await;
     request.warnings.append(&mut change.take_warnings());
     reply::value(request, StatusCode::CREATED, Value::Object(given?))

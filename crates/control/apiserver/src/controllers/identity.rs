@@ -14,6 +14,7 @@ use super::gc::unversioned;
 use crate::auth::index::GROUP;
 use crate::auth::rules::{self, Rule};
 use crate::auth::tokens::{self, ACCOUNT_NAME, ACCOUNT_UID, SECRET_TYPE};
+use crate::fields::views::Views;
 use crate::fields::{Scope, apply};
 use crate::object::{self, Object, child, metadata_mut};
 use crate::resource::Resource;
@@ -287,7 +288,7 @@ async fn collect(backend: &Backend, roles: &Resource, name: &str, wanted: &[Rule
         config.insert("rules".into(), rules::to_json(wanted));
     }
     let catalog = backend.registry.catalog();
-    let scope = Scope { resource: roles, catalog: &catalog, sub: "", manager };
+    let scope = Scope { resource: roles, catalog: &catalog, sub: "", manager, views: Views::none() };
     let make = |before: &Object| {
         let mut next = apply::apply(&scope, Some(before), &config, true)?;
         strategy::decode(roles, &mut next, &mut Vec::new())?;

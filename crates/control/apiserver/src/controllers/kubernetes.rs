@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::fields::Scope;
+use crate::fields::views::Views;
 use crate::object::{self, Object};
 use crate::status::{ApiError, ApiResult};
 use crate::store::WriteError;
@@ -45,7 +46,8 @@ pub async fn ensure(backend: &Backend, address: SocketAddr) -> ApiResult<()> {
             }
             wanted = object;
         } else {
-            Scope { resource, catalog: &catalog, sub: "", manager: super::SERVER }.update(None, &mut wanted);
+            let (manager, views) = (super::SERVER, Views::none());
+            Scope { resource, catalog: &catalog, sub: "", manager, views }.update(None, &mut wanted);
             // Not checked like a client's: upstream's rules take no loopback address in Endpoints.
             strategy::prepare_create(resource, &mut wanted);
         }

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use crate::admission::{GROUP, policy::typecheck};
+use crate::fields::views::Views;
 use crate::fields::{Scope, apply};
 use crate::object::{self, Object};
 use crate::route::Verb;
@@ -74,7 +75,7 @@ async fn report(backend: &Backend, name: &str) -> ApiResult<()> {
     let mut change = Change::own(Verb::Patch, MANAGER);
     (change.applied, change.sub) = (true, "status".to_owned());
     MANAGER.clone_into(&mut change.manager);
-    let scope = Scope { resource: policies, catalog: &catalog, sub: "status", manager: MANAGER };
+    let scope = Scope { resource: policies, catalog: &catalog, sub: "status", manager: MANAGER, views: Views::none() };
     let make = |before: &Object| {
         let mut next = apply::apply(&scope, Some(before), &config, true)?;
         strategy::decode(policies, &mut next, &mut Vec::new())?;

@@ -57,13 +57,11 @@ pub fn resources(crd: &Object, fresh_since: u64) -> Vec<Resource> {
         return Vec::new();
     }
     let versions = crd.get("spec").and_then(|s| s.get("versions")).and_then(Value::as_array);
-    let common = Versions::of(crd).map(Arc::new);
-    versions
-        .into_iter()
-        .flatten()
-        .filter(|v| v.get("served") == Some(&Value::Bool(true)))
-        .filter_map(|v| resource(crd, v, fresh_since, common.clone()))
-        .collect()
+    let served = |v: &&Value| v.get("served") == Some(&Value::Bool(true));
+    let all = || versions.into_iter().flatten();
+    let unserved = all().filter(|v| !served(v)).filter_map(|v| resource(crd, v, u64::MAX, None)).collect();
+    let common = Versions::of(crd, unserved).map(Arc::new);
+    all().filter(served).filter_map(|v| resource(crd, v, fresh_since, common.clone())).collect()
 }
 
 /// What clients of a deprecated version are told: the best newer one that is served, if there is one.

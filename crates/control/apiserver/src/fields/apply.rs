@@ -127,6 +127,7 @@ fn run(
         let kind = called(&scope.resource.api_version(), &scope.resource.kind);
         return Err(failed(format!("failed to create typed patch object ({ns}/{name}; {kind}): {text}")));
     }
+    entries = scope.known(live, entries).map_err(failed)?;
     let mut merged = merge(ty, live, config).map_err(|e| failed(format!("failed to merge config: {e}")))?;
     let wanted = to_set(ty, config).recursive_difference(&scope.reset());
     let mut own = scope.entry(scope.manager, Operation::Apply);
@@ -136,11 +137,10 @@ fn run(
     entries.push(own);
     let place = entries.len() - 1;
     if let Some(former) = former {
-        merged = give_up(scope, merged, &entries, &former);
+        merged =
+            give_up(scope, merged, &entries, &former).map_err(|e| failed(format!("failed to prune fields: {e}")))?;
     }
-    let Settled { conflicts, mut entries, .. } = scope
-        .settle(live, &merged, entries, Some(place))
-        .map_err(|e| failed(format!("failed to compare objects: {e}")))?;
+    let Settled { conflicts, mut entries, .. } = scope.settle(live, &merged, entries, Some(place)).map_err(failed)?;
     if !force && !conflicts.is_empty() {
         let mut obstacles = Vec::new();
         for found in conflicts {
@@ -165,17 +165,18 @@ fn run(
 }
 
 /// Removes what the manager applied the last time and does not apply now, unless others own it.
-fn give_up(scope: &Scope<'_>, merged: Object, entries: &[Entry], former: &Entry) -> Object {
+fn give_up(scope: &Scope<'_>, merged: Object, entries: &[Entry], former: &Entry) -> Result<Object, String> {
     let last = scope.reconciled(former);
     let keeps = |e: &Entry| e.api_version == former.api_version && last.difference(&e.set()).is_empty();
     if last.is_empty() || entries.last().is_some_and(keeps) {
-        return merged;
+        return Ok(merged);
     }
-    let Some(resource) = scope.version(&former.api_version) else { return merged };
+    let Some(resource) = scope.version(&former.api_version)? else { return Ok(merged) };
     let ty = Ty::of(resource);
     let last = with_named(ty, &last);
-    let whole = scope.view(resource, &merged).into_owned();
-    let mut pruned = remove(ty, &whole, &last);
+    let merged = scope
+        .between(scope.resource, resource, &merged)
+        .map_err(|e| format!("failed to convert merged object to last applied version: {e}"))?;
     let mut owned: BTreeMap<&str, Set> = BTreeMap::new();
     for entry in entries {
         let set = owned.entry(&entry.api_version).or_default();
@@ -183,29 +184,30 @@ fn give_up(scope: &Scope<'_>, merged: Object, entries: &[Entry], former: &Entry)
     }
     // The version of the former configuration comes first, as upstream has it.
     let first = owned.remove_entry(former.api_version.as_str());
+    let (mut at, mut whole, mut pruned) = (resource, merged.clone(), remove(ty, &merged, &last));
     for (version, owned) in first.into_iter().chain(owned) {
-        let Some(other) = scope.version(version) else { continue };
-        let (whole, less) = (between(resource, other, &whole), between(resource, other, &pruned));
-        pruned = between(other, resource, &keep_owned(Ty::of(other), &whole, &less, &owned));
+        let Some(other) = scope.version(version)? else { continue };
+        let convert = |object: &Object, which: &str| {
+            let at_version =
+                |e| format!("failed add back owned items: failed to convert {which} object at version {version}: {e}");
+            scope.between(at, other, object).map_err(at_version)
+        };
+        (whole, pruned) = (convert(&whole, "merged")?, convert(&pruned, "pruned")?);
+        pruned = keep_owned(Ty::of(other), &whole, &pruned, &owned);
+        at = other;
     }
+    let pruned = scope.between(at, resource, &pruned).map_err(|e| {
+        format!("failed add back dangling items: failed to convert pruned object to last applied version: {e}")
+    })?;
     // Only what the manager itself had goes: what nobody owned stays.
-    let gone = with_named(ty, &to_set(ty, &whole)).difference(&with_named(ty, &to_set(ty, &pruned)));
-    let left = remove(ty, &whole, &gone.intersection(&last));
-    between(resource, scope.resource, &left)
+    let gone = with_named(ty, &to_set(ty, &merged)).difference(&with_named(ty, &to_set(ty, &pruned)));
+    let left = remove(ty, &merged, &gone.intersection(&last));
+    scope.between(resource, scope.resource, &left)
 }
 
 fn keep_owned(ty: Ty<'_>, whole: &Object, pruned: &Object, owned: &Set) -> Object {
     let kept = with_named(ty, &to_set(ty, pruned)).union(&with_named(ty, owned));
     remove(ty, whole, &with_named(ty, &to_set(ty, whole)).difference(&kept))
-}
-
-fn between(from: &crate::resource::Resource, to: &crate::resource::Resource, object: &Object) -> Object {
-    let mut object = object.clone();
-    let (before, after) = (from.api_version(), to.api_version());
-    if before != after {
-        super::convert(&before, to, &mut object);
-    }
-    object
 }
 
 /// 409 that names all fields and their owners.

@@ -13,17 +13,17 @@ pub mod managed;
 pub mod options;
 pub mod scale;
 mod types;
-
-use std::borrow::Cow;
+pub mod views;
 
 use serde_json::Value;
-use structured_merge::{Comparison, Element, Set, compare, equal, fits, reconcile, touches};
+use structured_merge::{Comparison, Element, Set, check, compare, equal, fits, reconcile, touches};
 
 use crate::builtin::{canonical, strategy};
 use crate::object::{self, Object, metadata, metadata_mut};
 use crate::resource::{Catalog, Flavor, Resource};
 use managed::{Entry, Fields, Operation};
 use types::Ty;
+use views::Views;
 
 /// Metadata that nobody owns.
 const UNOWNED: &[&str] = &[
@@ -48,6 +48,8 @@ pub struct Scope<'a> {
     pub sub: &'a str,
     /// Name of the manager.
     pub manager: &'a str,
+    /// The object in other versions.
+    pub views: &'a Views,
 }
 
 /// A field that another manager owns with another value.
@@ -121,7 +123,9 @@ impl<'a> Scope<'a> {
         manager: &str,
     ) -> Result<Vec<Entry>, String> {
         let nothing = if live.is_none() { self.nothing() } else { Object::new() };
-        let Settled { comparison, mut entries, .. } = self.settle(live.unwrap_or(&nothing), new, entries, None)?;
+        let live = live.unwrap_or(&nothing);
+        let entries = self.known(live, entries)?;
+        let Settled { comparison, mut entries, .. } = self.settle(live, new, entries, None)?;
         let gained = comparison.changed();
         if !gained.is_empty() {
             let mut own = self.entry(manager, Operation::Update);
@@ -165,12 +169,12 @@ impl<'a> Scope<'a> {
     fn settle(&self, live: &Object, new: &Object, entries: Vec<Entry>, own: Option<usize>) -> Result<Settled, String> {
         let here = self.resource.api_version();
         let comparison = self.compare(self.resource, live, new)?.without(&self.reset());
-        let mut others: Vec<(String, Option<Comparison>)> = Vec::new();
+        let mut others: Vec<(String, Comparison)> = Vec::new();
         let mut conflicts = Vec::new();
         let mut kept = Vec::with_capacity(entries.len());
         for (at, mut entry) in entries.into_iter().enumerate() {
             if own == Some(at) {
-                kept.push(Some(entry));
+                kept.push(entry);
                 continue;
             }
             let differs = if entry.api_version == here {
@@ -179,31 +183,14 @@ impl<'a> Scope<'a> {
                 if !others.iter().any(|(version, _)| *version == entry.api_version) {
                     others.push((entry.api_version.clone(), self.compare_in(&entry.api_version, live, new)?));
                 }
-                others.iter().find(|(version, _)| *version == entry.api_version).and_then(|(_, c)| c.as_ref())
+                others.iter().find(|(version, _)| *version == entry.api_version).map(|(_, c)| c)
             };
-            // Fields of a version that is not served any more are nobody's.
-            let Some(differs) = differs else {
-                kept.push(None);
-                continue;
-            };
-            if let Some(taken) = self.take(&mut entry, differs) {
+            if let Some(taken) = differs.and_then(|differs| self.take(&mut entry, differs)) {
                 conflicts.push(Conflict { entry: at, fields: taken });
             }
-            kept.push(Some(entry));
+            kept.push(entry);
         }
-        // Conflicts name entries by their place: those that are left are put together only after them.
-        let places: Vec<usize> = kept
-            .iter()
-            .scan(0, |next, entry| {
-                let place = *next;
-                *next += usize::from(entry.is_some());
-                Some(place)
-            })
-            .collect();
-        for conflict in &mut conflicts {
-            conflict.entry = places.get(conflict.entry).copied().unwrap_or_default();
-        }
-        Ok(Settled { comparison, conflicts, entries: kept.into_iter().flatten().collect() })
+        Ok(Settled { comparison, conflicts, entries: kept })
     }
 
     /// Takes from an entry what differs; gives what it owned of the new values' fields.
@@ -225,45 +212,87 @@ impl<'a> Scope<'a> {
         (!conflict.is_empty()).then_some(conflict)
     }
 
+    /// The entries whose versions there are. The live object must be what it is in each of them.
+    fn known(&self, live: &Object, entries: Vec<Entry>) -> Result<Vec<Entry>, String> {
+        let mut seen: Vec<String> = vec![self.resource.api_version()];
+        let mut known = Vec::with_capacity(entries.len());
+        for entry in entries {
+            if !seen.contains(&entry.api_version) {
+                // Fields of a version that there is not any more are nobody's.
+                let Some(resource) = self.version(&entry.api_version)? else { continue };
+                self.between(self.resource, resource, live)?;
+                seen.push(entry.api_version.clone());
+            }
+            known.push(entry);
+        }
+        Ok(known)
+    }
+
     /// The fields of an entry after changes of the schema.
     fn reconciled(&self, entry: &Entry) -> Set {
         match self.version(&entry.api_version) {
-            Some(resource) => reconcile(Ty::of(resource), &entry.set()),
-            None => entry.set().into_owned(),
+            Ok(Some(resource)) => reconcile(Ty::of(resource), &entry.set()),
+            _ => entry.set().into_owned(),
         }
     }
 
     fn compare(&self, resource: &Resource, live: &Object, new: &Object) -> Result<Comparison, String> {
-        Ok(compare(Ty::of(resource), live, new)?.minus(&unowned()))
+        let differs = compare(Ty::of(resource), live, new).map_err(|e| format!("failed to compare objects: {e}"))?;
+        Ok(differs.minus(&unowned()))
     }
 
-    /// What differs in the words of another version; `None` if that is not served.
-    fn compare_in(&self, api_version: &str, live: &Object, new: &Object) -> Result<Option<Comparison>, String> {
-        let Some(resource) = self.version(api_version) else { return Ok(None) };
-        let (live, new) = (self.view(resource, live), self.view(resource, new));
-        self.compare(resource, &live, &new).map(Some)
+    /// What differs in the words of another version.
+    fn compare_in(&self, api_version: &str, live: &Object, new: &Object) -> Result<Comparison, String> {
+        let Some(resource) = self.version(api_version)? else { return Ok(Comparison::default()) };
+        let view = |object: &Object, which: &str| {
+            let failed = |why| format!("failed to convert {which} object: {why}");
+            self.between(self.resource, resource, object).map_err(failed)
+        };
+        self.compare(resource, &view(live, "old")?, &view(new, "new")?)
     }
 
-    /// The same kind in another version.
-    fn version(&self, api_version: &str) -> Option<&'a Resource> {
+    /// The same kind in another version; `None` if a kind of the server's own has no such. Versions that a definition
+    /// does not have, upstream's converter stumbles over.
+    fn version(&self, api_version: &str) -> Result<Option<&'a Resource>, String> {
         if api_version == self.resource.api_version() {
-            return Some(self.resource);
+            return Ok(Some(self.resource));
         }
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
-        let found = self.catalog.find(group, version, &self.resource.plural)?;
-        let same = found.storage == self.resource.storage;
-        same.then_some(found.as_ref())
+        if version.contains('/') {
+            return Err(format!("unexpected GroupVersion string: {api_version}"));
+        }
+        let served = self.catalog.find(group, version, &self.resource.plural).map(AsRef::as_ref);
+        let served = served.filter(|r| r.storage == self.resource.storage);
+        let Flavor::Custom { versions, .. } = &self.resource.flavor else { return Ok(served) };
+        if group != self.resource.group {
+            let own = format!("{}, Kind={}", self.resource.api_version(), self.resource.kind);
+            let to = gotext::quote(api_version);
+            return Err(format!("{own} is unstructured and is not suitable for converting to {to}"));
+        }
+        let found = served.or_else(|| versions.as_ref()?.unserved(version));
+        found.map(Some).ok_or_else(|| format!("request to convert CR to an invalid group/version: {api_version}"))
     }
 
-    /// An object of this scope's version in another one.
-    fn view<'o>(&self, resource: &Resource, object: &'o Object) -> Cow<'o, Object> {
-        let (from, to) = (self.resource.api_version(), resource.api_version());
-        if from == to {
-            return Cow::Borrowed(object);
+    /// An object of one version in another one, by way of this scope's. It must be of the type that it has there.
+    fn between(&self, from: &Resource, to: &Resource, object: &Object) -> Result<Object, String> {
+        let (before, after) = (from.api_version(), to.api_version());
+        if before == after {
+            return Ok(object.clone());
         }
-        let mut object = object.clone();
-        convert(&from, resource, &mut object);
-        Cow::Owned(object)
+        if matches!(to.flavor, Flavor::Builtin(_)) {
+            let mut object = object.clone();
+            convert(&before, to, &mut object);
+            return Ok(object);
+        }
+        let hub = self.resource.api_version();
+        let object = match before == hub || after == hub {
+            true => self.views.convert(object, &after)?,
+            false => self.views.convert(&self.views.convert(object, &hub)?, &after)?,
+        };
+        match check(Ty::of(to), &object).into_text() {
+            None => Ok(object),
+            Some(faults) => Err(faults),
+        }
     }
 
     /// Fields that a write of this scope cannot change (`GetResetFields` of upstream's strategies).
@@ -294,13 +323,12 @@ fn drop_empty(meta: &mut Object) {
     }
 }
 
-/// Brings an object into another version, without a webhook.
+/// Brings an object of the server's own into another version.
 fn convert(from: &str, to: &Resource, object: &mut Object) {
-    match &to.flavor {
-        Flavor::Custom { schema, .. } => crate::crd::prune::prune(schema, object, &mut Vec::new()),
-        Flavor::Builtin(_) if to.group == "events.k8s.io" => strategy::event_to_events_v1(object),
-        Flavor::Builtin(_) if from == "events.k8s.io/v1" => strategy::event_from_events_v1(object),
-        Flavor::Builtin(_) => {}
+    if to.group == "events.k8s.io" {
+        strategy::event_to_events_v1(object);
+    } else if from == "events.k8s.io/v1" {
+        strategy::event_from_events_v1(object);
     }
     object.insert("apiVersion".into(), Value::from(to.api_version()));
 }

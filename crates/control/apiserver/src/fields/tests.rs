@@ -60,7 +60,7 @@ impl World {
     fn with<R>(&self, version: &str, sub: &str, manager: &str, act: impl FnOnce(&Scope<'_>) -> R) -> R {
         let catalog = self.registry.catalog();
         let resource = catalog.find("example.com", version, "things").unwrap();
-        act(&Scope { resource, catalog: &catalog, sub, manager })
+        act(&Scope { resource, catalog: &catalog, sub, manager, views: Views::none() })
     }
 
     fn store(&mut self, mut object: Object) {
@@ -77,6 +77,11 @@ impl World {
             "metadata": {"name": "x", "namespace": "default"}, "spec": spec}));
         let live = self.live.clone().map(|mut live| {
             live.insert("apiVersion".into(), json!(format!("example.com/{version}")));
+            self.with(version, "", manager, |scope| {
+                if let Flavor::Custom { schema, .. } = &scope.resource.flavor {
+                    crate::crd::prune::prune(schema, &mut live, &mut Vec::new());
+                }
+            });
             live
         });
         let merged = self.with(version, "", manager, |scope| apply::apply(scope, live.as_ref(), &config, force))?;

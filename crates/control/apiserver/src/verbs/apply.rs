@@ -7,6 +7,7 @@ use serde_json::Value;
 use super::{ATTEMPTS, Backend, Change, FieldValidation, Request, Stored, strategy};
 use crate::auth::attributes::Attributes;
 use crate::fields::options::Options;
+use crate::fields::views::Views;
 use crate::fields::{Scope, apply as server_side};
 use crate::object::{self, Object, meta_str};
 use crate::reply::{self, Response};
@@ -39,17 +40,27 @@ async fn write(
 ) -> ApiResult<(StatusCode, Stored)> {
     let target = &request.target;
     let resource = request.resource();
+    let views = Views::of(resource);
     let mut attempts = 0..ATTEMPTS;
     loop {
         let last = attempts.next().is_none();
         let merge = |before: Option<&Object>| {
             let catalog = backend.registry.catalog();
-            let scope = Scope { resource, catalog: &catalog, sub: &change.sub, manager: &change.manager };
+            let scope =
+                Scope { resource, catalog: &catalog, sub: &change.sub, manager: &change.manager, views: &views };
             let merged = server_side::apply(&scope, before, config, force)?;
             finish(resource, target, merged)
         };
         if backend.stored(&request.key()).await?.is_some() {
-            match backend.change(change, resource, &target.ns, &target.name, |before| merge(Some(before))).await {
+            let changed =
+                backend.change(change, resource, &target.ns, &target.name, |before| merge(Some(before))).await;
+            if let Some(need) = views.need() {
+                // Void: owners speak of it in another version.
+                backend.learn(&views, need, resource).await?;
+                attempts = 0..ATTEMPTS;
+                continue;
+            }
+            match changed {
                 // Gone in between: it is to be made.
                 Err(error) if error.reason == "NotFound" && !last => {}
                 other => return other.map(|stored| (StatusCode::OK, stored)),

@@ -7,7 +7,6 @@ use super::{ATTEMPTS, Backend, Change, Request, Stored, body, meta, strategy, wr
 use crate::admission::Subject;
 use crate::admission::policy::rights;
 use crate::auth::{escalation, reviews, token_request};
-use crate::fields::Scope;
 use crate::fields::options::Options;
 use crate::object::{self, Object, metadata_mut};
 use crate::reply::{self, Response};
@@ -42,11 +41,9 @@ impl Backend {
     /// Creates a decoded object, its namespace permitting.
     pub async fn insert(&self, change: &Change, resource: &Resource, object: Object, ns: &str) -> ApiResult<Stored> {
         let mut object = object;
-        let catalog = self.registry.catalog();
         strategy::wipe(&mut object);
         if !change.applied {
-            let scope = Scope { resource, catalog: &catalog, sub: &change.sub, manager: &change.manager };
-            scope.update(None, &mut object);
+            self.settle_owners(change, resource, None, &mut object).await?;
         }
         if self.mutates(resource).await? {
             // Webhooks are not asked about what has no place to be.

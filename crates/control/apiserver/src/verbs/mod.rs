@@ -9,6 +9,7 @@ pub mod get;
 pub mod list;
 pub mod meta;
 pub mod options;
+mod owners;
 pub mod patch;
 pub mod scale;
 pub mod strategy;

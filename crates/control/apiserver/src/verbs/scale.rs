@@ -9,6 +9,7 @@ use crate::admission::Subject;
 use crate::builtin::{Def, Defs, canonical, decode as typed};
 use crate::crd::scale::Scale;
 use crate::fields::options::Options;
+use crate::fields::views::Views;
 use crate::fields::{Scope, apply as server_side, scale as owners};
 use crate::media::Shape;
 use crate::object::{self, Object, metadata, metadata_mut};
@@ -98,7 +99,8 @@ async fn applied(backend: &Backend, request: &mut Request) -> ApiResult<Response
         Some(found.scale.as_ref().map_or_else(Vec::new, |s| scale_parts(&s.spec)))
     };
     let asked = Change { applied: true, admitted: true, ..request.change()? };
-    let scope = Scope { resource: &as_scale, catalog: &catalog, sub: "scale", manager: &asked.manager };
+    let scope =
+        Scope { resource: &as_scale, catalog: &catalog, sub: "scale", manager: &asked.manager, views: Views::none() };
     let broken = |why: String| ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "", why);
     let owners = |object: &Object| metadata(object).get("managedFields").cloned();
     let make = |before: &Object, present: &mut Object| {

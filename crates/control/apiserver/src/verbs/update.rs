@@ -9,8 +9,8 @@ use super::{ATTEMPTS, Backend, Change, Request, Stored, body, strategy, write_fa
 use crate::admission::Subject;
 use crate::admission::policy::rights;
 use crate::auth::escalation;
+use crate::fields;
 use crate::fields::options::Options;
-use crate::fields::{self, Scope};
 use crate::object::{self, Object};
 use crate::reply::{self, Response};
 use crate::resource::{Flavor, Resource};
@@ -117,10 +117,8 @@ impl Backend {
                 return Err(modified());
             }
             same_uid(change, resource, &wanted, &before)?;
-            let catalog = self.registry.catalog();
-            let scope = Scope { resource, catalog: &catalog, sub: &change.sub, manager: &change.manager };
             if !change.applied {
-                scope.update(Some(&before), &mut wanted);
+                self.settle_owners(change, resource, Some(&before), &mut wanted).await?;
             }
             let subject = Subject::of(resource, ns, name);
             if !change.admitted {

@@ -1,0 +1,46 @@
+//! Who owns the fields of what is written, where it may take a webhook to see them in the words of another version.
+
+use super::{Backend, Change};
+use crate::fields::Scope;
+use crate::fields::views::{Need, Views};
+use crate::object::Object;
+use crate::resource::Resource;
+use crate::status::{ApiError, ApiResult};
+
+impl Backend {
+    /// Brings the owners of `wanted` up to date, which is written over `live` (`None`: it is new).
+    pub async fn settle_owners(
+        &self,
+        change: &Change,
+        resource: &Resource,
+        live: Option<&Object>,
+        wanted: &mut Object,
+    ) -> ApiResult<()> {
+        let catalog = self.registry.catalog();
+        let views = Views::of(resource);
+        let scope = Scope { resource, catalog: &catalog, sub: &change.sub, manager: &change.manager, views: &views };
+        if !views.asks() {
+            scope.update(live, wanted);
+            return Ok(());
+        }
+        loop {
+            let mut owned = wanted.clone();
+            scope.update(live, &mut owned);
+            let Some(need) = views.need() else {
+                *wanted = owned;
+                return Ok(());
+            };
+            self.learn(&views, need, resource).await?;
+        }
+    }
+
+    /// Has a resource's webhook convert what is needed.
+    pub async fn learn(&self, views: &Views, need: Need, resource: &Resource) -> ApiResult<()> {
+        let outcome = self.by_webhook(resource, need.object.clone(), &need.to).await.map_err(|error| error.message);
+        if views.learn(need, outcome) {
+            Ok(())
+        } else {
+            Err(ApiError::internal("the owners of its fields speak of too many versions"))
+        }
+    }
+}
