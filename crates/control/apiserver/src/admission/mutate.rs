@@ -137,8 +137,7 @@ impl Travelling<'_> {
             return Err(broken("the patch leaves no object".to_owned()));
         };
         let changed = patched != *object;
-        strategy::decode(seen_as, &mut patched, &mut Vec::new())
-            .map_err(|error| broken(bare(&seen_as.kind, error.message)))?;
+        strategy::settle_made(seen_as, &mut patched).map_err(|error| broken(bare(&seen_as.kind, error.message)))?;
         *object = patched;
         Ok(changed)
     }

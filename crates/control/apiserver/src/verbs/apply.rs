@@ -99,7 +99,7 @@ pub fn may_create(backend: &Backend, request: &Request) -> ApiResult<()> {
 
 /// Defaults of the outcome, and whether it is the object of the request.
 fn finish(resource: &Resource, target: &ResourceTarget, mut merged: Object) -> ApiResult<Object> {
-    strategy::decode(resource, &mut merged, &mut Vec::new())?;
+    strategy::settle_made(resource, &mut merged)?;
     strategy::fit_namespace(resource, &mut merged, &target.ns)?;
     let name = object::name(&merged);
     if name.is_empty() {

@@ -13,16 +13,29 @@ use crate::status::{ApiError, ApiResult, FieldError};
 /// Checks types, drops unknown fields (their paths go to `unknown`) and fills in defaults.
 pub fn decode(resource: &Resource, object: &mut Object, unknown: &mut Vec<String>) -> ApiResult<()> {
     identify(resource, object)?;
-    let failed = |why: String| {
-        let (kind, version) = (&resource.kind, &resource.version);
-        ApiError::bad_request(format!("{kind} in version \"{version}\" cannot be handled as a {kind}: {why}"))
-    };
     match &resource.flavor {
-        Flavor::Builtin(def) => typed::decode(def, object, unknown).map_err(failed)?,
-        Flavor::Custom { schema, .. } => shape(Some(schema), object, unknown).map_err(failed)?,
+        Flavor::Builtin(def) => typed::decode(def, object, unknown).map_err(|why| unfit(resource, &why))?,
+        Flavor::Custom { schema, .. } => shape(Some(schema), object, unknown).map_err(|why| unfit(resource, &why))?,
     }
     fill(resource, object);
     Ok(())
+}
+
+/// The same for what was not decoded from a body but put together within: there a null stays what it is where there is
+/// no default for it, and is refused later if it may not be.
+pub fn settle_made(resource: &Resource, object: &mut Object) -> ApiResult<()> {
+    let Flavor::Custom { schema, .. } = &resource.flavor else { return decode(resource, object, &mut Vec::new()) };
+    identify(resource, object)?;
+    let coerced = prune(Some(schema), object, &mut Vec::new())
+        .and_then(|()| crd::embedded::coerce(schema, object, &mut Vec::new()));
+    coerced.map_err(|why| unfit(resource, &why))?;
+    fill(resource, object);
+    Ok(())
+}
+
+fn unfit(resource: &Resource, why: &str) -> ApiError {
+    let (kind, version) = (&resource.kind, &resource.version);
+    ApiError::bad_request(format!("{kind} in version \"{version}\" cannot be handled as a {kind}: {why}"))
 }
 
 /// Brings a custom resource into the shape that its schema and object metadata have; without a schema only the latter.
@@ -31,11 +44,19 @@ pub fn shape(
     object: &mut Object,
     unknown: &mut Vec<String>,
 ) -> Result<(), String> {
+    prune(schema, object, unknown)?;
+    if let Some(schema) = schema {
+        crd::default::drop_nulls(schema, object);
+        crd::embedded::coerce(schema, object, unknown)?;
+    }
+    Ok(())
+}
+
+/// Drops what neither object metadata nor the schema knows.
+fn prune(schema: Option<&crd::schema::Schema>, object: &mut Object, unknown: &mut Vec<String>) -> Result<(), String> {
     decode_metadata(object, unknown)?;
     if let Some(schema) = schema {
         crd::prune::prune(schema, object, unknown);
-        crd::default::drop_nulls(schema, object);
-        crd::embedded::coerce(schema, object, unknown)?;
     }
     Ok(())
 }
