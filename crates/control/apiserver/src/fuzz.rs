@@ -6,9 +6,9 @@
 
 use std::sync::OnceLock;
 
+use core_kinds::{Defs, canonical, convert, decode as typed, protobuf as wire};
 use serde_json::{Value, json};
 
-use crate::builtin::{Defs, canonical, convert, decode as typed, protobuf as wire};
 use crate::crd::{self, definition, lists, schema::Schema, validate};
 use crate::fields::views::Views;
 use crate::fields::{self, Scope, managed};

@@ -3,6 +3,7 @@
 use std::io::Write as _;
 
 use bytes::Bytes;
+use core_kinds::protobuf;
 use futures::StreamExt as _;
 use http::{HeaderValue, StatusCode, header};
 use http_body_util::combinators::UnsyncBoxBody;
@@ -11,7 +12,6 @@ use hyper::body::Frame;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use crate::builtin::protobuf;
 use crate::media::{Accept, Encoding, Shape};
 use crate::object::{self, Object};
 use crate::status::{ApiError, ApiResult};

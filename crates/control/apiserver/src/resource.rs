@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use crate::builtin::{Def, Defs, canonical, strategy};
+use core_kinds::{Def, Defs, canonical};
+
+use crate::builtin::strategy;
 use crate::conversion::Versions;
 use crate::crd::cel::CelRules;
 use crate::crd::schema::Schema;

@@ -44,6 +44,6 @@ async fn typed_clients_of_client_go_work_in_protobuf_alone() {
 
 #[test]
 fn the_table_of_kinds_is_what_the_kubernetes_types_give() {
-    let table = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/builtin/kinds.txt");
+    let table = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../logic/core-kinds/src/kinds.txt");
     go(&folder("kinds"), &["run", ".", "-check", table.to_str().unwrap()]);
 }

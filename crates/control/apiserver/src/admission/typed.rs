@@ -1,9 +1,8 @@
 //! The types of a webhook's answer: one that does not decode is none, with the text of Go's decoder.
 
+use core_kinds::{Defs, decode};
 use gotext::{json_type, quote};
 use serde_json::Value;
-
-use crate::builtin::{Defs, decode};
 
 /// Checks the members of an AdmissionReview that are read.
 ///

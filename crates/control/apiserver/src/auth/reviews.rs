@@ -2,6 +2,7 @@
 //!
 //! Follows `k8s.io/kubernetes/pkg/registry/authorization`, `…/authentication` and their validation.
 
+use core_kinds::canonical;
 use http::StatusCode;
 use serde_json::{Map, Value, json};
 
@@ -10,7 +11,6 @@ use super::rules::{self, Rule};
 use super::tokens;
 use super::user::User;
 use crate::admission::Subject;
-use crate::builtin::canonical;
 use crate::builtin::rules::list;
 use crate::builtin::rules::selector::{self, Lenient};
 use crate::fields::Scope;

@@ -2,6 +2,7 @@
 //!
 //! Follows `k8s.io/kubernetes/pkg/registry/core/serviceaccount/storage` (token).
 
+use core_kinds::{Defs, canonical};
 use http::StatusCode;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
@@ -9,7 +10,6 @@ use serde_json::{Value, json};
 use super::keys::ISSUER;
 use super::tokens::{self, Binding};
 use crate::admission::Subject;
-use crate::builtin::{Defs, canonical};
 use crate::fields::Scope;
 use crate::fields::options::Options;
 use crate::fields::views::Views;

@@ -1,8 +1,9 @@
 //! Rules of the server's own kinds: what is filled in, what may not change, what must hold.
 
+use core_kinds::{Defs, canonical};
 use serde_json::{Value, json};
 
-use super::{Defs, canonical, rules};
+use super::rules;
 use crate::jsonpath::JsonPath;
 use crate::object::{Object, child, metadata_mut, name};
 use crate::resource::Resource;

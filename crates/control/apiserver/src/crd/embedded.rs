@@ -1,10 +1,10 @@
 //! Embedded resources (`x-kubernetes-embedded-resource`): their kind, version and metadata are those of any object.
 
+use core_kinds::{Defs, decode as typed};
 use gotext::json_type;
 use serde_json::{Value, json};
 
 use super::schema::{Additional, Schema};
-use crate::builtin::{Defs, decode as typed};
 use crate::object::{self, Object};
 use crate::status::FieldError;
 use crate::verbs::meta;

@@ -15,10 +15,11 @@ pub mod scale;
 mod types;
 pub mod views;
 
+use core_kinds::canonical;
 use serde_json::Value;
 use structured_merge::{Comparison, Element, Set, check, compare, equal, fits, reconcile, touches};
 
-use crate::builtin::{canonical, strategy};
+use crate::builtin::strategy;
 use crate::object::{self, Object, metadata, metadata_mut};
 use crate::resource::{Catalog, Flavor, Resource};
 use managed::{Entry, Fields, Operation};

@@ -1,10 +1,10 @@
 //! What a field is for merging: one view of the builtin table and of custom schemas (the conversion that
 //! kube-openapi's `schemaconv` makes of OpenAPI).
 
+use core_kinds::{Def, Defs, Field, ListKind, Type};
 use serde_json::Value;
 use structured_merge::{Items, Scalar, Sort, Typed};
 
-use crate::builtin::{Def, Defs, Field, ListKind, Type};
 use crate::crd::schema::{Additional, JsonType, ListType, Schema};
 use crate::resource::{Flavor, Resource};
 

@@ -3,10 +3,10 @@
 
 use std::collections::BTreeSet;
 
+use core_kinds::{Def, Defs, Field, ListKind, Type};
 use serde_json::{Map, Value, json};
 
 use super::{Custom, custom};
-use crate::builtin::{Def, Defs, Field, ListKind, Type};
 use crate::resource::{Catalog, Flavor, Resource};
 
 /// What every reference begins with.

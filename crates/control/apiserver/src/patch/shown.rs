@@ -4,10 +4,10 @@
 
 use std::collections::HashMap;
 
+use core_kinds::{Def, Defs, Type};
 use serde_json::Value;
 
 use super::json::Operation;
-use crate::builtin::{Def, Defs, Type};
 use crate::object::Object;
 
 /// What a patch has opened.

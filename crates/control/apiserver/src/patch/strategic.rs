@@ -5,10 +5,10 @@
 
 use std::collections::HashMap;
 
+use core_kinds::{Def, Defs, Field, Type};
 use serde_json::{Map, Value};
 
 use super::order;
-use crate::builtin::{Def, Defs, Field, Type};
 
 const DIRECTIVE: &str = "$patch";
 const RETAIN: &str = "$retainKeys";

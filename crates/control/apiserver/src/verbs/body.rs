@@ -4,13 +4,13 @@
 //! Follows `runtime/serializer` of apimachinery, `transformDecodeError` of apiserver, and for custom resources the
 //! decoders in `customresource_handler.go` of apiextensions-apiserver.
 
+use core_kinds::protobuf::{self, BadBody};
+use core_kinds::{Def, Defs, decode as typed};
 use gojson::Node;
 use serde_json::{Value, json};
 
 use super::{FieldValidation, Request, strategy};
-use crate::builtin::protobuf::{self, BadBody};
 use crate::builtin::registered;
-use crate::builtin::{Def, Defs, decode as typed};
 use crate::crd::schema::Schema;
 use crate::media;
 use crate::object::{self, Object};

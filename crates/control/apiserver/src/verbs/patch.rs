@@ -1,11 +1,11 @@
 //! patch: an object is changed by a JSON patch, a merge patch or a strategic merge patch.
 
+use core_kinds::{convert, decode};
 use gotext::json_type;
 use http::StatusCode;
 use serde_json::{Value, json};
 
 use super::{Backend, FieldValidation, Request, strategy};
-use crate::builtin::{convert, decode};
 use crate::fields::options::Options;
 use crate::object::{self, Object};
 use crate::patch::shown::{self, Opened};

@@ -1,12 +1,12 @@
 //! The scale subresource: the object's replicas read and written as an `autoscaling/v1` Scale.
 
+use core_kinds::{Def, Defs, canonical, decode as typed};
 use http::StatusCode;
 use serde_json::{Value, json};
 
 use super::body;
 use super::{ATTEMPTS, Backend, Change, Request, apply, patch, strategy};
 use crate::admission::Subject;
-use crate::builtin::{Def, Defs, canonical, decode as typed};
 use crate::crd::scale::Scale;
 use crate::fields::options::Options;
 use crate::fields::views::Views;

@@ -1,9 +1,10 @@
 //! What happens to an object between decoding and storage, the same way for all kinds.
 
+use core_kinds::{Defs, canonical, decode as typed};
 use serde_json::{Value, json};
 
 use super::{Change, meta};
-use crate::builtin::{Defs, canonical, decode as typed, strategy as own};
+use crate::builtin::strategy as own;
 use crate::crd;
 use crate::fields::managed;
 use crate::object::{self, Object, child, is_deleting, meta_str, metadata, metadata_mut};

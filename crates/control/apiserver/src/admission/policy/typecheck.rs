@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 
 use cel::Env;
 use cel::schema::decl::DeclType;
+use core_kinds::{Def, Defs, Type as FieldType};
 use serde_json::{Map, Value, json};
 
 use crate::admission::expressions::{common, declare, with_variables};
 use crate::builtin::rules::text;
-use crate::builtin::{Def, Defs, Type as FieldType};
 use crate::object::{Object, strings};
 use crate::resource::{Flavor, Resource};
 use crate::status::ApiResult;

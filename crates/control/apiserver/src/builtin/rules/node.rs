@@ -1,9 +1,9 @@
 //! Nodes, as plain data.
 
+use core_kinds::quantity;
 use serde_json::{Value, json};
 
 use super::{all_invalid, duplicate, formats, list, member, not_supported, text};
-use crate::builtin::quantity;
 use crate::object::{Object, child};
 use crate::status::{FieldError, FieldErrorKind};
 

@@ -5,8 +5,8 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
 use super::{Def, Defs, Field, Free, Reader, Type, Wire, free, schema_def, utf8, wrong_wire};
-use crate::builtin::canonical;
-use crate::object::Object;
+use crate::Object;
+use crate::canonical;
 
 /// Nesting of messages; as deep as JSON may be.
 const MAX_DEPTH: usize = 100;

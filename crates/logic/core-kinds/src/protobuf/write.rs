@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::wire::{put_bytes, put_fixed, put_number};
 use super::{Def, Defs, Field, Free, Type, free, schema_def};
-use crate::object::Object;
+use crate::Object;
 
 /// The message of an object.
 pub fn message(def: &Def, object: &Object) -> Vec<u8> {

@@ -4,7 +4,7 @@
 use serde_json::Value;
 
 use super::read;
-use crate::builtin::Defs;
+use crate::Defs;
 
 fn text<'a>(row: &'a Value, key: &str) -> &'a str {
     row[key].as_str().unwrap_or_default()

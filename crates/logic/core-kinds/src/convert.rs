@@ -4,10 +4,8 @@
 use gojson::Step;
 use serde_json::Value;
 
-use super::decode::{base64_text, go_type};
-use super::{Def, Defs, Field, Type, gotime, quantity};
-use crate::object::Object;
-use crate::patch::strategic::go_type as held;
+use crate::decode::{base64_text, go_type};
+use crate::{Def, Defs, Field, Object, Type, gotime, quantity};
 
 /// Brings numbers into the types that `def` has for them. Gives what a strict conversion tells of unknown fields; the
 /// error is the text about the first value of a wrong type, in the order of Go's fields.
@@ -113,12 +111,17 @@ fn own(ty: &Type, value: &Value) -> Result<(), String> {
         (Type::Time | Type::MicroTime, _) => cannot("string"),
         (Type::Quantity, value) => {
             let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-            quantity::nanos(text.trim()).map(|_| ()).ok_or_else(|| super::decode::NO_QUANTITY.to_owned())
+            quantity::nanos(text.trim()).map(|_| ()).ok_or_else(|| crate::decode::NO_QUANTITY.to_owned())
         }
         (_, Value::String(_)) => Ok(()),
         (_, Value::Number(number)) if number.as_i64().is_some_and(|n| i32::try_from(n).is_ok()) => Ok(()),
         _ => cannot("int32"),
     }
+}
+
+/// The Go type in which a value is held, as `%s` of it is printed.
+fn held(value: &Value) -> &'static str {
+    if value.is_null() { "%!s(<nil>)" } else { gotext::go_type(value) }
 }
 
 #[cfg(test)]

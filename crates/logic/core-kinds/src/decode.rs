@@ -9,8 +9,7 @@ use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig, STAN
 use gojson::{MAX_TOLD, Node, Step};
 use serde_json::{Value, json};
 
-use super::{Def, Defs, Field, Type, gotime, quantity};
-use crate::object::Object;
+use crate::{Def, Defs, Field, Object, Type, gotime, quantity};
 
 /// Text of a quantity that is none.
 pub const NO_QUANTITY: &str =

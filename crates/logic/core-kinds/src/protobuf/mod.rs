@@ -10,8 +10,7 @@ mod write;
 
 use serde_json::{Value, json};
 
-use super::{Def, Defs, Field, Type};
-use crate::object::Object;
+use crate::{Def, Defs, Field, Object, Type};
 use wire::{Reader, Wire, put_bytes, utf8};
 
 const MAGIC: &[u8] = b"k8s\0";

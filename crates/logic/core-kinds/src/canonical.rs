@@ -3,8 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Def, Defs, Field, Type, quantity};
-use crate::object::Object;
+use crate::{Def, Defs, Field, Object, Type, quantity};
 
 /// Brings `object` into the form in which it is stored and served. Doing it twice changes nothing.
 pub fn settle(def: &Def, object: &mut Object) {
