@@ -7,6 +7,8 @@
 use std::sync::OnceLock;
 
 use core_kinds::{Defs, canonical, convert, decode as typed, protobuf as wire};
+use patches::shown::{self, Opened};
+use patches::{json as rfc6902, merge, strategic};
 use serde_json::{Value, json};
 
 use crate::crd::{self, definition, lists, schema::Schema, validate};
@@ -15,8 +17,6 @@ use crate::fields::{self, Scope, managed};
 use crate::jsonpath::JsonPath;
 use crate::label_text;
 use crate::object::{self, Object};
-use crate::patch::shown::{self, Opened};
-use crate::patch::{json as rfc6902, merge, strategic};
 use crate::resource::Registry;
 use crate::selectors::Selector;
 

@@ -28,7 +28,6 @@ mod media;
 mod metrics;
 mod object;
 mod openapi;
-mod patch;
 mod pki;
 mod pretty;
 mod reply;

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use patches::json as rfc6902;
 use serde_json::Value;
 
 use super::call::{Failure, ask, concerned};
@@ -10,7 +11,6 @@ use super::index::Hook;
 use super::review::Verdict;
 use super::{Attributes, conditions};
 use crate::object::Object;
-use crate::patch::json as rfc6902;
 use crate::resource::Resource;
 use crate::status::{ApiError, ApiResult};
 use crate::verbs::{Backend, strategy};
@@ -117,7 +117,7 @@ impl Travelling<'_> {
         }
         let undecodable = |why| Failure::Call(format!("received undecodable patch in webhook response: {why}"));
         let (patch, _) = gojson::from_json(&verdict.patch).map_err(undecodable)?;
-        let (operations, _) = rfc6902::parse(patch).map_err(|e| undecodable(e.message))?;
+        let (operations, _) = rfc6902::parse(patch).map_err(|e| undecodable(e.to_string()))?;
         if operations.is_empty() {
             return Ok(false);
         }

@@ -3,14 +3,15 @@
 use core_kinds::{convert, decode};
 use gotext::json_type;
 use http::StatusCode;
+use patches::json::{self as rfc6902, Unreadable};
+use patches::merge;
+use patches::shown::{self, Opened};
+use patches::strategic::{self, Refused};
 use serde_json::{Value, json};
 
 use super::{Backend, FieldValidation, Request, strategy};
 use crate::fields::options::Options;
 use crate::object::{self, Object};
-use crate::patch::shown::{self, Opened};
-use crate::patch::strategic::{self, Refused};
-use crate::patch::{json as rfc6902, merge};
 use crate::reply::{self, Response};
 use crate::resource::{Flavor, Resource};
 use crate::status::{ApiError, ApiResult, FieldError};
@@ -147,7 +148,10 @@ pub fn read(request: &Request, resource: &Resource) -> ApiResult<(Patch, Vec<Str
     match request.content_type.as_str() {
         "application/json-patch+json" => {
             let (value, twice) = parsed(&request.body)?;
-            let (operations, mut told) = rfc6902::parse(value)?;
+            let (operations, mut told) = rfc6902::parse(value).map_err(|unreadable| match unreadable {
+                Unreadable::Form(why) => ApiError::bad_request(why),
+                Unreadable::TooMany(why) => ApiError::too_large_because(&why),
+            })?;
             told.extend(duplicates(&twice).iter().map(|text| format!("json patch {text}")));
             Ok((Patch::Json(operations), told))
         }

@@ -4,11 +4,10 @@
 
 use std::collections::HashMap;
 
-use core_kinds::{Def, Defs, Type};
+use core_kinds::{Def, Defs, Object, Type};
 use serde_json::Value;
 
-use super::json::Operation;
-use crate::object::Object;
+use crate::json::Operation;
 
 /// What a patch has opened.
 #[derive(Debug, Clone, PartialEq)]
@@ -142,7 +141,7 @@ mod tests {
             text(def, &object, &merge),
             r#"{"data":{"z":{"x":1e+21,"y":1}},"kind":"ConfigMap","metadata":{"name":"n","uid":"u","labels":{"a":"","b":"\u003c"}}}"#
         );
-        let (operations, _) = super::super::json::parse(json!([{"op": "add", "path": "/data/z", "value": 1},
+        let (operations, _) = crate::json::parse(json!([{"op": "add", "path": "/data/z", "value": 1},
             {"op": "remove", "path": "/metadata/x"}]))
         .unwrap();
         assert_eq!(

@@ -5,10 +5,10 @@
 
 use std::collections::HashMap;
 
-use core_kinds::{Def, Defs, Field, Type};
-use serde_json::{Map, Value};
+use core_kinds::{Def, Defs, Field, Object, Type};
+use serde_json::Value;
 
-use super::order;
+use crate::order;
 
 const DIRECTIVE: &str = "$patch";
 const RETAIN: &str = "$retainKeys";
@@ -25,8 +25,6 @@ pub enum Refused {
     /// Anything else, which upstream answers with 500.
     Other(String),
 }
-
-type Object = Map<String, Value>;
 
 /// Applies `patch`, which must be an object, to an object of kind `def`, and leaves in it what upstream leaves.
 pub fn apply(def: &Def, target: &mut Value, patch: &mut Value) -> Result<(), Refused> {
@@ -400,7 +398,7 @@ mod tests {
         ) {
             let (before, patch) = (json!({"data": before}), json!({"data": patch}));
             let mut merged = before.clone();
-            super::super::merge::apply(&mut merged, &patch);
+            crate::merge::apply(&mut merged, &patch);
             prop_assert_eq!(run(before, patch), merged);
         }
     }

@@ -3,8 +3,6 @@
 use gotext::json_type;
 use serde_json::Value;
 
-use crate::status::{ApiError, ApiResult};
-
 /// Operations of a patch.
 const MAX_OPERATIONS: usize = 10_000;
 /// Bytes that all copies of a patch may add.
@@ -32,12 +30,30 @@ pub enum Operation {
     Bad(String),
 }
 
+/// Why a patch cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Unreadable {
+    /// It is no list of operations: the decoder's words.
+    Form(String),
+    /// It has too many operations.
+    TooMany(String),
+}
+
+impl std::fmt::Display for Unreadable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (Self::Form(why) | Self::TooMany(why)) = self;
+        f.write_str(why)
+    }
+}
+
+impl std::error::Error for Unreadable {}
+
 /// Reads the operations; also what a strict reader has to say about them. What is wrong with a single operation shows only
 /// when it is applied, as with the library that kube-apiserver uses.
-pub fn parse(value: Value) -> ApiResult<(Vec<Operation>, Path)> {
+pub fn parse(value: Value) -> Result<(Vec<Operation>, Vec<String>), Unreadable> {
     let cannot = |found: &Value, into: &str| {
         let kind = json_type(found);
-        ApiError::bad_request(format!("error decoding patch: json: cannot unmarshal {kind} into Go {into}"))
+        Unreadable::Form(format!("error decoding patch: json: cannot unmarshal {kind} into Go {into}"))
     };
     if value.is_null() {
         return Ok((Vec::new(), Vec::new()));
@@ -60,7 +76,7 @@ pub fn parse(value: Value) -> ApiResult<(Vec<Operation>, Path)> {
     }
     if list.len() > MAX_OPERATIONS {
         let why = format!("The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {}", list.len());
-        return Err(ApiError::too_large_because(&why));
+        return Err(Unreadable::TooMany(why));
     }
     Ok((list.into_iter().map(operation).collect(), told))
 }
@@ -231,7 +247,7 @@ mod tests {
     use serde_json::json;
 
     fn run(mut value: Value, patch: Value) -> Result<Value, String> {
-        apply(&mut value, &parse(patch).map_err(|e| e.message)?.0)?;
+        apply(&mut value, &parse(patch).map_err(|e| e.to_string())?.0)?;
         Ok(value)
     }
 

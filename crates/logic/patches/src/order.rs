@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use serde_json::Value;
 
-use super::strategic::Refused;
+use crate::strategic::Refused;
 
 /// What tells an item of a list apart: the value of its merge key, or all of it.
 fn id(item: &Value, key: &str) -> String {
@@ -27,7 +27,7 @@ pub fn of_maps(lists: &[&[Value]]) -> Result<Option<bool>, Refused> {
         match first {
             None if item.is_array() => return Err(Refused::Unprocessable("lists of lists are not supported")),
             None => first = Some(item),
-            Some(first) if super::strategic::go_type(first) == super::strategic::go_type(item) => {}
+            Some(first) if crate::strategic::go_type(first) == crate::strategic::go_type(item) => {}
             Some(_) => {
                 let shown: Vec<String> = lists.iter().map(|l| gotext::map(&Value::Array(l.to_vec()))).collect();
                 let why = format!("list element types are not identical: [{}]", shown.join(" "));
@@ -85,7 +85,7 @@ pub fn validate(patch: &[Value], order: &[Value], key: &str) -> Result<(), Refus
                 Value::Object(members) if members.contains_key("$patch") => continue,
                 Value::Object(_) => {}
                 other => {
-                    let found = super::strategic::go_type(other);
+                    let found = crate::strategic::go_type(other);
                     let why = format!("expected a map[string]interface {{}}, but received a {found}");
                     return Err(Refused::Other(why));
                 }
