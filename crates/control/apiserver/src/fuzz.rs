@@ -10,8 +10,10 @@ use core_kinds::{Defs, canonical, convert, decode as typed, protobuf as wire};
 use patches::shown::{self, Opened};
 use patches::{json as rfc6902, merge, strategic};
 use serde_json::{Value, json};
+use structural_schema::schema::Schema;
+use structural_schema::{default, lists, prune, validate};
 
-use crate::crd::{self, definition, lists, schema::Schema, validate};
+use crate::crd::{self, definition};
 use crate::fields::views::Views;
 use crate::fields::{self, Scope, managed};
 use crate::jsonpath::JsonPath;
@@ -186,13 +188,13 @@ pub fn schema(data: &[u8]) {
     let Value::Object(crd) = crd else { return };
     let sound = definition::validate(&crd, None).is_empty();
     let (true, Ok(schema), Some(mut object)) = (sound, Schema::parse(&Value::Object(schema)), object) else { return };
-    crd::prune::prune(&schema, &mut object, &mut Vec::new());
+    prune::prune(&schema, &mut object, &mut Vec::new());
     let once = object.clone();
-    crd::prune::prune(&schema, &mut object, &mut Vec::new());
+    prune::prune(&schema, &mut object, &mut Vec::new());
     assert!(object == once, "pruning does not end");
-    crd::default::drop_nulls(&schema, &mut object);
+    default::drop_nulls(&schema, &mut object);
     let _ = crd::embedded::coerce(&schema, &mut object, &mut Vec::new());
-    crd::default::apply_object(&schema, &mut object);
+    default::apply_object(&schema, &mut object);
     let _ = validate::validate(&schema, &object, Some(&once));
     let _ = lists::validate(&schema, &object);
 }

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use core_kinds::{Def, Defs, canonical};
+use structural_schema::rules::CelRules;
+use structural_schema::schema::Schema;
 
 use crate::builtin::strategy;
 use crate::conversion::Versions;
-use crate::crd::cel::CelRules;
-use crate::crd::schema::Schema;
 use crate::jsonpath::JsonPath;
 use crate::object::{self, Object};
 use crate::store::Key;
@@ -131,8 +131,8 @@ impl Resource {
     /// Prunes and defaults a custom resource by this version's schema.
     pub fn settle(&self, object: &mut Object) {
         let Flavor::Custom { schema, .. } = &self.flavor else { return };
-        crate::crd::prune::prune(schema, object, &mut Vec::new());
-        crate::crd::default::apply_object(schema, object);
+        structural_schema::prune::prune(schema, object, &mut Vec::new());
+        structural_schema::default::apply_object(schema, object);
     }
 
     /// The encoded object of a stored tail, in this version.

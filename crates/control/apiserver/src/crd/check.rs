@@ -1,11 +1,13 @@
 //! All checks of a custom resource, in kube-apiserver's order: schema, scale, embedded resources, sets and keyed lists, rules in
 //! CEL.
 
-use super::schema::Schema;
-use super::{embedded, lists, scale, validate as rules};
+use structural_schema::schema::Schema;
+use structural_schema::{lists, validate as rules};
+
+use super::{embedded, scale};
 use crate::object::Object;
 use crate::resource::{Flavor, Resource};
-use crate::status::{FieldError, FieldErrorKind};
+use crate::status::FieldError;
 
 /// Pushes what is wrong with an object (`old`: its former state) that is written by this subresource. Gives back what the
 /// client is to be warned of.
@@ -37,16 +39,4 @@ fn status(schema: &Schema, object: &Object, old: Option<&Object>, errors: &mut V
         let old = old.and_then(|old| old.get("status"));
         errors.extend(rules::validate_part(inner, value, old, "status"));
     }
-}
-
-/// Whether CEL rules cannot be asked after such an error.
-pub fn blocks_rules(error: &FieldError) -> bool {
-    matches!(
-        error.kind,
-        FieldErrorKind::NotSupported
-            | FieldErrorKind::Required
-            | FieldErrorKind::TooLong
-            | FieldErrorKind::TooMany
-            | FieldErrorKind::TypeInvalid
-    )
 }

@@ -5,9 +5,10 @@
 
 use names::{dns_1035_label, dns_1123_subdomain, joined};
 use serde_json::{Value, json};
+use structural_schema::structural::{self, flag, listed, ty};
+use structural_schema::{formats, rules};
 
 use super::schema_rules::{validate_defaults, validate_schema};
-use super::structural::{self, flag, listed, ty};
 use super::{established, names};
 use crate::object::{Object, metadata, strings};
 use crate::status::FieldError;
@@ -53,7 +54,7 @@ fn formats_of(value: &Value, out: &mut Vec<String>) {
         Value::Object(map) => {
             if let Some(format) = map.get("format").and_then(Value::as_str)
                 && ty(value) == "string"
-                && !super::formats::known(format)
+                && !formats::known(format)
             {
                 out.push(format.to_owned());
             }
@@ -330,7 +331,7 @@ fn of_schema(given: Option<&Value>, status: bool, known: &[Value], path: &str, e
     }
     let found = validate_schema(schema, &path);
     let checked = known.iter().any(|v| v.pointer("/schema/openAPIV3Schema") == Some(schema));
-    let rules = if structural && !checked { super::cel::check_schema(schema, &path, &found) } else { Vec::new() };
+    let rules = if structural && !checked { rules::check_schema(schema, &path, &found) } else { Vec::new() };
     errors.extend(found.into_iter().chain(rules));
     if let Some(why) = unsupported.filter(|_| errors.len() == before) {
         errors.push(FieldError::invalid(path, &json!(""), why));

@@ -3,8 +3,8 @@
 use core_kinds::{Defs, decode as typed};
 use gotext::json_type;
 use serde_json::{Value, json};
+use structural_schema::schema::{Additional, Schema};
 
-use super::schema::{Additional, Schema};
 use crate::object::{self, Object};
 use crate::status::FieldError;
 use crate::verbs::meta;

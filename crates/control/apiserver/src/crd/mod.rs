@@ -1,29 +1,23 @@
-//! Custom resources: definitions, their life cycle, and the checks that their schemas ask for.
+//! Custom resources: definitions, their life cycle, and the checks that their schemas ask for. What a schema does to objects
+//! is the crate `structural_schema`.
 
-pub mod cel;
 pub mod check;
-pub mod default;
 pub mod definition;
 pub mod embedded;
-pub mod formats;
 pub mod lifecycle;
-pub mod lists;
-pub mod prune;
 pub mod scale;
-pub mod schema;
 mod schema_rules;
-pub mod structural;
-pub mod validate;
 
 use std::sync::Arc;
 
 use serde_json::Value;
+use structural_schema::rules::CelRules;
+use structural_schema::schema::Schema;
 
 use crate::conversion::Versions;
 use crate::jsonpath::JsonPath;
 use crate::object::{Object, strings};
 use crate::resource::{Column, Flavor, Resource, version_rank};
-use schema::Schema;
 
 /// The group and plural of a definition.
 pub fn names(crd: &Object) -> (String, String) {
@@ -89,8 +83,8 @@ fn resource(crd: &Object, version: &Value, fresh_since: u64, versions: Option<Ar
         None => Schema { preserve_unknown: true, ..Schema::default() },
     };
     let rules = match version.get("schema").and_then(|s| s.get("openAPIV3Schema")) {
-        Some(source) if schema.has_cel() => cel::CelRules::new(source),
-        _ => cel::CelRules::default(),
+        Some(source) if schema.has_cel() => CelRules::new(source),
+        _ => CelRules::default(),
     };
     let storage_version = version.get("storage") == Some(&Value::Bool(true));
     let selectable = version
@@ -156,6 +150,3 @@ fn columns(version: &Value) -> Vec<Column> {
         })
         .collect()
 }
-
-#[cfg(test)]
-mod tests;

@@ -2,12 +2,13 @@
 //!
 //! Upstream: apiextensions `ValidateCustomResourceDefinitionOpenAPISchema` and `defaulting.ValidateDefaults`.
 
-use ::cel::schema::field_path;
+use cel::schema::field_path;
 use serde_json::{Value, json};
+use structural_schema::schema::Schema;
+use structural_schema::structural::{self, flag, listed, named, ty};
+use structural_schema::{prune, rules, validate};
 
-use super::schema::Schema;
-use super::structural::{self, flag, listed, named, ty};
-use super::{cel, embedded, prune, validate};
+use super::embedded;
 use crate::object::strings;
 use crate::status::FieldError;
 
@@ -347,7 +348,7 @@ fn default_of(s: &Value, root: bool, default: &Value, at: &str, errors: &mut Vec
     let found = Schema::parse(&without_unions(s))
         .map_or_else(|_| Vec::new(), |s| validate::validate_part(&s, default, None, at));
     if found.is_empty() {
-        errors.extend(cel::check_default(s, root || flag(s, "x-kubernetes-embedded-resource"), default, at));
+        errors.extend(rules::check_default(s, root || flag(s, "x-kubernetes-embedded-resource"), default, at));
     }
     errors.extend(found);
 }

@@ -79,7 +79,7 @@ impl World {
             live.insert("apiVersion".into(), json!(format!("example.com/{version}")));
             self.with(version, "", manager, |scope| {
                 if let Flavor::Custom { schema, .. } = &scope.resource.flavor {
-                    crate::crd::prune::prune(schema, &mut live, &mut Vec::new());
+                    structural_schema::prune::prune(schema, &mut live, &mut Vec::new());
                 }
             });
             live

@@ -3,9 +3,9 @@
 
 use core_kinds::{Def, Defs, Field, ListKind, Type};
 use serde_json::Value;
+use structural_schema::schema::{Additional, JsonType, ListType, Schema};
 use structured_merge::{Items, Scalar, Sort, Typed};
 
-use crate::crd::schema::{Additional, JsonType, ListType, Schema};
 use crate::resource::{Flavor, Resource};
 
 /// Type of a field.

@@ -8,10 +8,10 @@ use core_kinds::protobuf::{self, BadBody};
 use core_kinds::{Def, Defs, decode as typed};
 use gojson::Node;
 use serde_json::{Value, json};
+use structural_schema::schema::Schema;
 
 use super::{FieldValidation, Request, strategy};
 use crate::builtin::registered;
-use crate::crd::schema::Schema;
 use crate::media;
 use crate::object::{self, Object};
 use crate::resource::{Flavor, Resource};

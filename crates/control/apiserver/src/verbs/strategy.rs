@@ -41,23 +41,27 @@ fn unfit(resource: &Resource, why: &str) -> ApiError {
 
 /// Brings a custom resource into the shape that its schema and object metadata have; without a schema only the latter.
 pub fn shape(
-    schema: Option<&crd::schema::Schema>,
+    schema: Option<&structural_schema::schema::Schema>,
     object: &mut Object,
     unknown: &mut Vec<String>,
 ) -> Result<(), String> {
     prune(schema, object, unknown)?;
     if let Some(schema) = schema {
-        crd::default::drop_nulls(schema, object);
+        structural_schema::default::drop_nulls(schema, object);
         crd::embedded::coerce(schema, object, unknown)?;
     }
     Ok(())
 }
 
 /// Drops what neither object metadata nor the schema knows.
-fn prune(schema: Option<&crd::schema::Schema>, object: &mut Object, unknown: &mut Vec<String>) -> Result<(), String> {
+fn prune(
+    schema: Option<&structural_schema::schema::Schema>,
+    object: &mut Object,
+    unknown: &mut Vec<String>,
+) -> Result<(), String> {
     decode_metadata(object, unknown)?;
     if let Some(schema) = schema {
-        crd::prune::prune(schema, object, unknown);
+        structural_schema::prune::prune(schema, object, unknown);
     }
     Ok(())
 }
@@ -65,7 +69,7 @@ fn prune(schema: Option<&crd::schema::Schema>, object: &mut Object, unknown: &mu
 /// Fills in the defaults of a decoded object.
 pub fn fill(resource: &Resource, object: &mut Object) {
     if let Flavor::Custom { schema, .. } = &resource.flavor {
-        crd::default::apply_object(schema, object);
+        structural_schema::default::apply_object(schema, object);
     }
     own::defaults(resource, object);
     settle(resource, object);
@@ -181,7 +185,7 @@ pub fn default_status(resource: &Resource, object: &mut Object) {
     let Some(status) = schema.property("status").filter(|s| s.default.is_some()) else { return };
     if let Some(default) = status.default.as_ref().filter(|_| !object.contains_key("status")) {
         let mut value = default.clone();
-        crd::default::apply(status, &mut value);
+        structural_schema::default::apply(status, &mut value);
         object.insert("status".into(), value);
     }
 }

@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use regex::Regex;
 use serde_json::Value;
 
-use crate::object::{Object, strings};
+use crate::{Object, strings};
 
 /// Nesting that a schema may have.
 const MAX_DEPTH: usize = 100;

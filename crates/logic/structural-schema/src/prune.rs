@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use super::schema::{Additional, Schema};
-use crate::object::Object;
+use crate::Object;
+use crate::schema::{Additional, Schema};
 
 /// Drops unknown members of a custom resource and pushes their paths to `unknown`.
 pub fn prune(schema: &Schema, object: &mut Object, unknown: &mut Vec<String>) {

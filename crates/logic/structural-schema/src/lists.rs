@@ -2,11 +2,11 @@
 
 use std::collections::HashMap;
 
+use field_errors::FieldError;
 use serde_json::{Value, json};
 
-use super::schema::{Additional, ListType, Schema};
-use crate::object::Object;
-use crate::status::FieldError;
+use crate::Object;
+use crate::schema::{Additional, ListType, Schema};
 
 /// Values and keys that stand twice in the object's sets and maps. Only the first repetition of each is told.
 pub fn validate(schema: &Schema, object: &Object) -> Vec<FieldError> {

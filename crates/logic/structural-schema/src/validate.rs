@@ -7,12 +7,12 @@
 
 use std::fmt;
 
+use field_errors::{FieldError, FieldErrorKind};
 use serde_json::Value;
 
-use super::formats;
-use super::schema::{Additional, ListType, Rules, Schema};
-use crate::object::Object;
-use crate::status::{FieldError, FieldErrorKind};
+use crate::Object;
+use crate::formats;
+use crate::schema::{Additional, ListType, Rules, Schema};
 
 /// Errors reported for one object; more would help nobody.
 const MAX_ERRORS: usize = 200;

@@ -1,7 +1,9 @@
 //! Validation, pruning and defaulting by a schema.
 
-use super::*;
-use serde_json::json;
+use serde_json::{Value, json};
+
+use crate::schema::Schema;
+use crate::{Object, default, lists, prune, validate};
 
 fn check(schema: Value, object: Value) -> Vec<String> {
     let schema = Schema::parse(&schema).unwrap();

@@ -2,10 +2,10 @@
 //!
 //! Upstream: apiextensions `pkg/apiserver/schema` (convert, validation, complete).
 
+use field_errors::FieldError;
 use serde_json::{Value, json};
 
-use super::schema;
-use crate::status::FieldError;
+use crate::schema;
 
 /// Nesting below which a schema is looked at.
 const MAX_DEPTH: usize = 100;

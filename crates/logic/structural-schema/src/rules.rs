@@ -5,11 +5,10 @@ use std::sync::OnceLock;
 
 use cel::schema::check;
 use cel::schema::rules::{Reason, RuleError, Validator};
+use field_errors::{FieldError, FieldErrorKind};
 use serde_json::Value;
 
-use super::check::blocks_rules;
-use crate::object::Object;
-use crate::status::{FieldError, FieldErrorKind};
+use crate::Object;
 
 /// The rules of one version, compiled when they are first run.
 #[derive(Debug, Default)]
@@ -42,6 +41,18 @@ impl CelRules {
         errors.extend(report.errors.into_iter().map(field_error));
         report.warnings.into_iter().map(|w| field_error(w).to_string()).collect()
     }
+}
+
+/// Whether CEL rules cannot be asked after such an error.
+fn blocks_rules(error: &FieldError) -> bool {
+    matches!(
+        error.kind,
+        FieldErrorKind::NotSupported
+            | FieldErrorKind::Required
+            | FieldErrorKind::TooLong
+            | FieldErrorKind::TooMany
+            | FieldErrorKind::TypeInvalid
+    )
 }
 
 fn field_error(error: RuleError) -> FieldError {

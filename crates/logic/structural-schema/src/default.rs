@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use super::schema::{Additional, Schema};
-use crate::object::Object;
+use crate::Object;
+use crate::schema::{Additional, Schema};
 
 /// Fills in the defaults of a custom resource.
 pub fn apply_object(schema: &Schema, object: &mut Object) {
