@@ -15,6 +15,7 @@ mod generate;
 mod hooks;
 mod layer;
 mod mask;
+mod openapi;
 mod report;
 mod run;
 mod suite;

@@ -14,6 +14,7 @@ use tokio::time::{Instant, timeout};
 use crate::case::{Case, File, Variables, fill, mentions, text};
 use crate::hooks::Hooks;
 use crate::mask::{Masks, durations, sort_causes};
+use crate::openapi;
 use crate::target::Target;
 use crate::wire;
 
@@ -48,6 +49,8 @@ struct Run {
 struct Answer {
     status: u16,
     headers: Map<String, Value>,
+    /// All headers, for what a step wants of them besides.
+    whole: reqwest::header::HeaderMap,
     body: Vec<u8>,
 }
 
@@ -188,6 +191,8 @@ impl Runner<'_> {
                 let value = if pointer == "bytes" {
                     run.bodies.insert(name.clone(), answer.body.clone());
                     Value::Null
+                } else if let Some(header) = pointer.strip_prefix("header ") {
+                    json!(header_of(&answer, header))
                 } else {
                     body.pointer(&pointer).cloned().unwrap_or_default()
                 };
@@ -196,6 +201,10 @@ impl Runner<'_> {
         }
         if step["quiet"] == json!(true) {
             return None;
+        }
+        for name in step["tells"].as_array().into_iter().flatten().map(text) {
+            let told = shown_header(&header_of(&answer, &name));
+            answer.headers.insert(name, told);
         }
         let body = match step.get("only").and_then(Value::as_array) {
             Some(pointers) => {
@@ -229,8 +238,9 @@ impl Runner<'_> {
             Err(_) => bail!("no answer within {} s", PATIENCE.as_secs()),
         };
         let (status, headers) = head(&response);
+        let whole = response.headers().clone();
         let body = timeout(PATIENCE, response.bytes()).await.context("the body never ended")?.context("body")?;
-        Ok(Answer { status, headers, body: body.to_vec() })
+        Ok(Answer { status, headers, whole, body: body.to_vec() })
     }
 
     fn request(&self, run: &Run, method: &str, path: &str, step: &Value) -> Result<reqwest::RequestBuilder> {
@@ -348,8 +358,9 @@ impl Runner<'_> {
         let name = step["name"].as_str().unwrap_or("w").to_owned();
         if status != 200 {
             run.refused.insert(name);
+            let whole = response.headers().clone();
             let body = response.bytes().await?.to_vec();
-            return Ok(self.finish(run, step, Answer { status, headers, body }));
+            return Ok(self.finish(run, step, Answer { status, headers, whole, body }));
         }
         let (send, receive) = mpsc::unbounded_channel();
         let binary = text(&headers.get("content-type").cloned().unwrap_or_default()).contains("protobuf");
@@ -467,6 +478,9 @@ fn head(response: &reqwest::Response) -> (u16, Map<String, Value>) {
 /// The body as a value: JSON as such, protobuf as a tree, else the text.
 fn shape(answer: &Answer) -> Value {
     let kind = text(&answer.headers.get("content-type").cloned().unwrap_or_default());
+    if kind.contains("proto-openapi") {
+        return openapi::decode(&kind, &answer.body);
+    }
     if kind.contains("protobuf") && answer.body.starts_with(wire::MAGIC) {
         return wire::decode(&answer.body);
     }
@@ -474,6 +488,22 @@ fn shape(answer: &Answer) -> Value {
         Ok(value) => value,
         Err(_) => json!(durations_of(&String::from_utf8_lossy(&answer.body))),
     }
+}
+
+/// The texts of a header, empty if it is not there.
+fn header_of(answer: &Answer, name: &str) -> String {
+    let values = answer.whole.get_all(name).iter();
+    values.map(|v| String::from_utf8_lossy(v.as_bytes()).into_owned()).collect::<Vec<_>>().join(", ")
+}
+
+/// A header as it is compared: tags are hashes of what the servers say in words of their own, times pass.
+fn shown_header(text: &str) -> Value {
+    let bare = text.trim_start_matches("W/").trim_matches('"');
+    if bare.len() == 128 && bare.chars().all(|c| c.is_ascii_hexdigit()) {
+        return json!(text.replace(bare, "<hash>"));
+    }
+    let is_time = text.len() == 29 && text.is_char_boundary(26) && matches!(&text[26..], "GMT" | "UTC");
+    json!(if is_time { format!("<time> {}", &text[26..]) } else { text.to_owned() })
 }
 
 fn durations_of(body: &str) -> String {

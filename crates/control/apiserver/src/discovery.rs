@@ -15,7 +15,8 @@ pub const KUBERNETES: (&str, &str) = ("1", "34");
 const VERBS: [&str; 8] = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
 /// Upstream's order of a custom resource's verbs.
 const CUSTOM_VERBS: [&str; 8] = ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
-const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+/// What media types of discovery in one say besides.
+const AGGREGATED: &str = "g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
 /// The version as clients compare it.
 pub fn git_version() -> String {
@@ -43,9 +44,11 @@ pub fn answer(catalog: &Catalog, path: &[&str], headers: &HeaderMap, address: &s
             _ => {}
         }
         let aggregates = matches!(path, ["api" | "apis"]);
-        match media::discovery(accept, aggregates)? {
-            Some(encoding) => reply::form(StatusCode::OK, &value, encoding),
-            None => discovery_list(catalog, path == ["api"], headers),
+        let (encoding, in_one) = media::discovery(accept, aggregates)?;
+        if in_one {
+            discovery_list(catalog, path == ["api"], headers, encoding)
+        } else {
+            reply::form(StatusCode::OK, &value, encoding)
         }
     })
 }
@@ -167,7 +170,12 @@ fn hash(catalog: &Catalog, resource: &Resource) -> String {
 }
 
 /// Everything in one, with a tag: clients keep it and ask whether it has changed.
-fn discovery_list(catalog: &Catalog, core: bool, headers: &HeaderMap) -> ApiResult<Response> {
+fn discovery_list(
+    catalog: &Catalog,
+    core: bool,
+    headers: &HeaderMap,
+    encoding: media::Encoding,
+) -> ApiResult<Response> {
     let groups = if core { vec![("", vec!["v1"])] } else { catalog.groups().into_iter().collect() };
     let items: Vec<Value> = groups
         .iter()
@@ -183,8 +191,9 @@ fn discovery_list(catalog: &Catalog, core: bool, headers: &HeaderMap) -> ApiResu
     let mut response = if headers.get(header::IF_NONE_MATCH) == Some(&tag) {
         reply::empty(StatusCode::NOT_MODIFIED)
     } else {
-        let mut response = reply::json_value(StatusCode::OK, &value);
-        response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(AGGREGATED));
+        let mut response = reply::form(StatusCode::OK, &value, encoding)?;
+        let media = HeaderValue::from_str(&format!("{};{AGGREGATED}", encoding.media()));
+        response.headers_mut().insert(header::CONTENT_TYPE, media.map_err(ApiError::internal)?);
         response
     };
     let out = response.headers_mut();

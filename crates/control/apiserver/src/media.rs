@@ -212,28 +212,28 @@ fn offer(clause: &Clause<'_>, encoding: Encoding, forms: Forms) -> Option<Accept
     }
 }
 
-/// How a discovery document is asked for: in an encoding of its usual form, or (`None`) as the aggregated list, which
-/// is there for the roots alone.
-pub fn discovery(accept: &str, aggregates: bool) -> ApiResult<Option<Encoding>> {
+/// How a discovery document is asked for: in which encoding, and whether as the aggregated list, which is there for the
+/// roots alone.
+pub fn discovery(accept: &str, aggregates: bool) -> ApiResult<(Encoding, bool)> {
     if accept.is_empty() {
-        return Ok(Some(Encoding::Json));
+        return Ok((Encoding::Json, false));
     }
     let clauses = clauses(accept);
     let in_one = |clause: &Clause<'_>| {
         let of = |key: &str| clause.params.iter().rfind(|(k, _)| *k == key).map_or("", |(_, v)| *v);
         let wanted = [of("g"), of("v"), of("as")] == ["apidiscovery.k8s.io", "v2", "APIGroupDiscoveryList"];
-        wanted && clause.takes(Encoding::Json.media())
+        Encoding::ALL.into_iter().find(|e| wanted && clause.takes(e.media()))
     };
     // Who can take that gets it, whatever it would rather have.
-    if aggregates && clauses.iter().any(in_one) {
-        return Ok(None);
+    if aggregates && let Some(encoding) = clauses.iter().find_map(in_one) {
+        return Ok((encoding, true));
     }
     let wish = |clause: &Clause<'_>| {
         let encodings = Encoding::ALL.into_iter().filter(|e| clause.takes(e.media()));
         encodings
             .filter_map(|e| offer(clause, e, Forms::ALL))
             .find(|a| a.shape == Shape::Plain)
-            .map(|a| Some(a.encoding))
+            .map(|a| (a.encoding, false))
     };
     let found = clauses.iter().find_map(wish);
     found.ok_or_else(|| ApiError::not_acceptable(&Encoding::ALL.map(Encoding::media).join(", ")))
@@ -299,9 +299,11 @@ mod tests {
         assert_eq!(encoding("text/html, application/json"), Ok(Encoding::Json));
         assert_eq!(encoding("text/html").unwrap_err().code, 406);
         let aggregated = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
-        assert_eq!(discovery(aggregated, true), Ok(None));
+        assert_eq!(discovery(aggregated, true), Ok((Encoding::Json, true)));
+        let binary = aggregated.replace("application/json", PROTOBUF);
+        assert_eq!(discovery(&format!("{binary},{aggregated}"), true), Ok((Encoding::Protobuf, true)));
         assert_eq!(discovery(aggregated, false).unwrap_err().code, 406);
-        assert_eq!(discovery(&format!("{aggregated},application/yaml"), false), Ok(Some(Encoding::Yaml)));
+        assert_eq!(discovery(&format!("{aggregated},application/yaml"), false), Ok((Encoding::Yaml, false)));
         assert_eq!(routed("application/*", false).unwrap_err().code, 406);
         assert_eq!(routed("text/html, application/json;as=Table;v=v1;g=meta.k8s.io", true), Ok(()));
         assert_eq!(prefer("*/*", &["a/b", "c/d"]), Some("a/b"));

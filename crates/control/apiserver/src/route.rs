@@ -216,6 +216,18 @@ fn resource_at(
     }))
 }
 
+/// Whether a path beside resources takes GET alone: that is so where upstream has a route for it. What it serves by
+/// handlers of whole paths takes any method.
+pub fn gets_only(catalog: &Catalog, path: &[&str]) -> bool {
+    match path {
+        ["api" | "version" | "openid" | ".well-known", ..] => true,
+        ["apis", group, _] => {
+            catalog.all().any(|r| r.group == *group && matches!(r.flavor, crate::resource::Flavor::Builtin(_)))
+        }
+        _ => false,
+    }
+}
+
 /// The verb of a method on a collection, an object or a subresource. `watch` is the parameter of that name.
 fn verb_of(resource: &Resource, method: &Method, (ns, name, sub): (&str, &str, &str), watch: bool) -> ApiResult<Verb> {
     let no_verb = |verb: &str| match resource.flavor {

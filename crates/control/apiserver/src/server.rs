@@ -198,7 +198,7 @@ async fn handle(app: &Arc<App>, peer: &Peer, request: http::Request<Incoming>) -
             }
             Target::Other(parts) => {
                 let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
-                if !matches!(method.as_str(), "GET" | "HEAD") {
+                if method != http::Method::GET && route::gets_only(&catalog, &parts) {
                     return Err(ApiError::method_not_allowed());
                 }
                 other(app, &parts, &query, &headers).await

@@ -13,7 +13,7 @@ use std::borrow::Cow;
 
 use serde_json::{Map, Number, Value};
 
-pub use yaml::{Yaml, from_yaml, from_yaml_stream, to_yaml};
+pub use yaml::{Yaml, from_yaml, from_yaml_stream, to_yaml, to_yaml_in_order};
 
 /// Nesting of a document. Deeper ones are refused before they cost stack.
 pub const MAX_DEPTH: usize = 120;

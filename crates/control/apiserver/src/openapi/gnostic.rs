@@ -59,13 +59,18 @@ fn api_key(value: &Value) -> Message {
     out
 }
 
-/// A protobuf message being written.
+/// A protobuf message being written. What has the value that absent fields have is left out, but in lists and choices.
 #[derive(Default)]
-struct Message {
+pub(super) struct Message {
     bytes: Vec<u8>,
 }
 
 impl Message {
+    /// What was written.
+    pub(super) fn into_bytes(self) -> Vec<u8> {
+        self.bytes
+    }
+
     fn varint(&mut self, mut value: u64) {
         while value >= 0x80 {
             self.bytes.push((value as u8) | 0x80);
@@ -78,74 +83,92 @@ impl Message {
         self.varint(field << 3 | wire);
     }
 
-    fn string(&mut self, field: u64, text: &str) {
+    /// A number, whatever it is.
+    pub(super) fn number(&mut self, field: u64, value: u64) {
+        self.tag(field, 0);
+        self.varint(value);
+    }
+
+    /// A float, whatever it is.
+    pub(super) fn fixed(&mut self, field: u64, value: f64) {
+        self.tag(field, 1);
+        self.bytes.extend_from_slice(&value.to_le_bytes());
+    }
+
+    /// A text, whatever it is.
+    pub(super) fn string(&mut self, field: u64, text: &str) {
         self.tag(field, 2);
         self.varint(text.len() as u64);
         self.bytes.extend_from_slice(text.as_bytes());
     }
 
-    fn message(&mut self, field: u64, inner: &Message) {
+    /// A message, even an empty one.
+    pub(super) fn message(&mut self, field: u64, inner: &Message) {
         self.tag(field, 2);
         self.varint(inner.bytes.len() as u64);
         self.bytes.extend_from_slice(&inner.bytes);
     }
 
     /// A pair of a name and a value, as all maps are written.
-    fn named(&mut self, field: u64, name: &str, value: &Message) {
+    pub(super) fn named(&mut self, field: u64, name: &str, value: &Message) {
         let mut pair = Message::default();
         pair.string(1, name);
         pair.message(2, value);
         self.message(field, &pair);
     }
 
-    fn text(&mut self, field: u64, value: &Value, key: &str) {
+    /// A member that is a text.
+    pub(super) fn text(&mut self, field: u64, value: &Value, key: &str) {
         if let Some(text) = value.get(key).and_then(Value::as_str).filter(|t| !t.is_empty()) {
             self.string(field, text);
         }
     }
 
-    fn flag(&mut self, field: u64, value: &Value, key: &str) {
+    /// A member that is a boolean.
+    pub(super) fn flag(&mut self, field: u64, value: &Value, key: &str) {
         if value.get(key) == Some(&Value::Bool(true)) {
-            self.tag(field, 0);
-            self.varint(1);
+            self.number(field, 1);
         }
     }
 
-    fn double(&mut self, field: u64, value: &Value, key: &str) {
-        if let Some(number) = value.get(key).and_then(Value::as_f64) {
-            self.tag(field, 1);
-            self.bytes.extend_from_slice(&number.to_le_bytes());
+    /// A member that is a number.
+    pub(super) fn double(&mut self, field: u64, value: &Value, key: &str) {
+        if let Some(number) = value.get(key).and_then(Value::as_f64).filter(|n| *n != 0.0) {
+            self.fixed(field, number);
         }
     }
 
-    fn count(&mut self, field: u64, value: &Value, key: &str) {
-        if let Some(number) = value.get(key).and_then(Value::as_u64) {
-            self.tag(field, 0);
-            self.varint(number);
+    /// A member that counts.
+    pub(super) fn count(&mut self, field: u64, value: &Value, key: &str) {
+        if let Some(number) = value.get(key).and_then(Value::as_u64).filter(|n| *n != 0) {
+            self.number(field, number);
         }
     }
 
-    fn strings(&mut self, field: u64, value: &Value, key: &str) {
+    /// A member that is a list of texts.
+    pub(super) fn strings(&mut self, field: u64, value: &Value, key: &str) {
         for text in value.get(key).and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str) {
             self.string(field, text);
         }
     }
 
-    fn extensions(&mut self, field: u64, value: &Value) {
+    /// The members that OpenAPI does not know.
+    pub(super) fn extensions(&mut self, field: u64, value: &Value) {
         for (key, value) in value.as_object().into_iter().flatten().filter(|(k, _)| k.starts_with("x-")) {
             self.named(field, key, &any(value));
         }
     }
 }
 
-fn members<'a>(value: &'a Value, key: &str) -> impl Iterator<Item = (&'a String, &'a Value)> {
+/// The members of a member.
+pub(super) fn members<'a>(value: &'a Value, key: &str) -> impl Iterator<Item = (&'a String, &'a Value)> {
     value.get(key).and_then(Value::as_object).into_iter().flat_map(Map::iter)
 }
 
-/// `Any` with YAML text; JSON is YAML.
-fn any(value: &Value) -> Message {
+/// `Any` with YAML text.
+pub(super) fn any(value: &Value) -> Message {
     let mut out = Message::default();
-    out.string(2, &value.to_string());
+    out.string(2, &gojson::to_yaml(value));
     out
 }
 

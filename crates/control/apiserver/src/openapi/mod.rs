@@ -1,10 +1,11 @@
-//! OpenAPI: v2 (JSON and protobuf) and v3, built from the table of own kinds and from stored definitions.
+//! OpenAPI: v2 and v3, each in JSON and protobuf, built from the table of own kinds and from stored definitions.
 //!
 //! [`paths`] tells what can be asked, [`schemas`] (and [`custom`]) how objects look, [`v2`] and [`v3`] write it down.
 //! Documents are built when first asked for and kept, within bounds, until what they are about changes.
 
 mod custom;
 mod gnostic;
+mod gnostic3;
 mod parameters;
 mod paths;
 mod schemas;
@@ -16,7 +17,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{HeaderMap, StatusCode};
+use http::header::VARY;
+use http::{HeaderMap, HeaderValue, StatusCode};
 use serde_json::{Value, json};
 
 use crate::media;
@@ -32,6 +34,11 @@ const JSON: &str = "application/json";
 const V2_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
 /// What the answer says it is: `@` may not stand in a media type, and Go's parser refuses it.
 const V2_PROTOBUF_ANSWER: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
+
+const V3_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v3@v1.0+protobuf";
+const V3_PROTOBUF_ANSWER: &str = "application/com.github.proto-openapi.spec.v3.v1.0+protobuf";
+/// What names of documents in protobuf begin with.
+const BINARY: &str = "protobuf:";
 
 /// Bytes of documents that are kept; what is beyond is built again when it is asked for.
 const KEPT_BYTES: usize = 8 << 20;
@@ -92,19 +99,29 @@ impl Cache {
                 };
                 let document = self.document(backend, &catalog, name).await?;
                 let media = if name == "v2.json" { JSON } else { V2_PROTOBUF_ANSWER };
-                Ok(serve::document(&document, media, headers))
+                let mut response = serve::document(&document, media, headers);
+                // A document of this size is compressed for those who take that.
+                response.headers_mut().insert(VARY, HeaderValue::from_static("Accept-Encoding"));
+                response.headers_mut().append(VARY, HeaderValue::from_static("Accept"));
+                Ok(response)
             }
-            ["v3"] => Ok(serve::index(&self.index(backend, &catalog).await?)),
+            ["v3"] => Ok(serve::index(&self.index(backend, &catalog).await?, headers)),
             ["v3", rest @ ..] => {
                 let name = rest.join("/");
                 if !names(&catalog).contains_key(&name) {
                     return Ok(reply::empty(StatusCode::NOT_FOUND));
                 }
-                if media::prefer(&accept, &[JSON]).is_none() {
-                    return Ok(reply::empty(StatusCode::NOT_ACCEPTABLE));
-                }
-                let document = self.document(backend, &catalog, &name).await?;
-                Ok(serve::hashed(&document, JSON, headers, (query.get("hash"), &url(&name, &document.tag))))
+                let (media, of) = match media::prefer(&accept, &[JSON, V3_PROTOBUF_ANSWER, V3_PROTOBUF]) {
+                    None => {
+                        let mut response = reply::empty(StatusCode::NOT_ACCEPTABLE);
+                        response.headers_mut().insert(VARY, HeaderValue::from_static("Accept"));
+                        return Ok(response);
+                    }
+                    Some(JSON) => (JSON, name.clone()),
+                    Some(_) => (V3_PROTOBUF_ANSWER, format!("{BINARY}{name}")),
+                };
+                let document = self.document(backend, &catalog, &of).await?;
+                Ok(serve::hashed(&document, media, headers, (query.get("hash"), &url(&name, &document.tag))))
             }
             _ => Err(ApiError::unknown_path()),
         }
@@ -161,7 +178,7 @@ async fn build(
         wanted.into_iter().map(|name| (encode(&catalog_of, &custom, &name), name)).collect::<Vec<_>>()
     });
     let known = names(catalog);
-    built.retain(|name, _| name.starts_with("v2.") || known.contains_key(name));
+    built.retain(|name, _| name.starts_with("v2.") || known.contains_key(bare(name)));
     for (((bytes, tag), name), about) in made.await.map_err(ApiError::internal)?.into_iter().zip(abouts) {
         let held: usize = built.values().filter_map(|b| b.bytes.as_ref()).map(Bytes::len).sum();
         if held + bytes.len() > KEPT_BYTES {
@@ -183,13 +200,20 @@ fn encode(catalog: &Catalog, custom: &Custom, name: &str) -> (Vec<u8>, String) {
             (gnostic::encode(&document), tag)
         }
         _ => {
-            let document =
-                if name == "v2.json" { v2::document(catalog, custom) } else { v3::document(catalog, custom, name) };
+            let document = match name {
+                "v2.json" => v2::document(catalog, custom),
+                _ => v3::document(catalog, custom, bare(name)),
+            };
             let bytes = document.to_string().into_bytes();
             let tag = tag(&bytes);
-            (bytes, tag)
+            if name.starts_with(BINARY) { (gnostic3::encode(&document), tag) } else { (bytes, tag) }
         }
     }
+}
+
+/// The document's name, in whatever form it is.
+fn bare(name: &str) -> &str {
+    name.strip_prefix(BINARY).unwrap_or(name)
 }
 
 fn tag(bytes: &[u8]) -> String {
@@ -218,7 +242,7 @@ fn names(catalog: &Catalog) -> BTreeMap<String, Vec<Arc<Resource>>> {
 fn about(catalog: &Catalog, name: &str) -> Vec<Arc<Resource>> {
     match name {
         "v2.json" | "v2.pb" => catalog.all().cloned().collect(),
-        _ => catalog.all().filter(|r| path_of(&r.group, &r.version) == name).cloned().collect(),
+        _ => catalog.all().filter(|r| path_of(&r.group, &r.version) == bare(name)).cloned().collect(),
     }
 }
 

@@ -19,24 +19,73 @@ fn set(response: &mut Response, name: HeaderName, value: &str) {
 }
 
 /// The list of documents; upstream says nothing of its media type, and so its HTTP library guesses.
-pub fn index(value: &Value) -> Response {
-    let mut response = reply::plain(StatusCode::OK, "text/plain; charset=utf-8", value.to_string());
+pub fn index(value: &Value, headers: &HeaderMap) -> Response {
+    // It has no tag that could be asked for, but there it is.
+    let there = text(headers, header::IF_NONE_MATCH).is_some_and(|tags| tags.split(',').any(|t| t.trim() == "*"));
+    let mut response = if there {
+        reply::empty(StatusCode::NOT_MODIFIED)
+    } else {
+        reply::plain(StatusCode::OK, "text/plain; charset=utf-8", value.to_string())
+    };
     set(&mut response, header::LAST_MODIFIED, &Timestamp::now().strftime(TIME).to_string());
     response
 }
 
-/// A document, or that the client has it already.
+/// A document or a part of it, or that the client has it already.
 pub fn document(document: &Document, media: &'static str, headers: &HeaderMap) -> Response {
-    let mut response = if has_it(document, headers) {
+    let mut response = if unwanted(document, headers) {
+        reply::plain(StatusCode::PRECONDITION_FAILED, media, "")
+    } else if has_it(document, headers) {
         reply::empty(StatusCode::NOT_MODIFIED)
     } else {
-        let mut response = reply::plain(StatusCode::OK, media, document.bytes.clone());
+        let mut response = content(document, media, headers);
         set(&mut response, header::LAST_MODIFIED, &document.made.strftime(TIME).to_string());
         response
     };
     set(&mut response, header::ETAG, &format!("\"{}\"", document.tag));
     set(&mut response, header::VARY, "Accept");
     response
+}
+
+/// The document, or the one part of it that is asked for.
+fn content(document: &Document, media: &'static str, headers: &HeaderMap) -> Response {
+    let length = document.bytes.len();
+    let same = text(headers, header::IF_RANGE).is_none_or(|tag| tag.trim_matches('"') == document.tag);
+    let part = match text(headers, header::RANGE).filter(|asked| same && !asked.contains(',')) {
+        None => return reply::plain(StatusCode::OK, media, document.bytes.clone()),
+        Some(asked) => range(asked, length),
+    };
+    match part {
+        Ok(part) => {
+            let shown = format!("bytes {}-{}/{length}", part.start, part.end.saturating_sub(1));
+            let mut response = reply::plain(StatusCode::PARTIAL_CONTENT, media, document.bytes.slice(part));
+            set(&mut response, header::CONTENT_RANGE, &shown);
+            set(&mut response, header::ACCEPT_RANGES, "bytes");
+            response
+        }
+        Err(why) => {
+            let text = "text/plain; charset=utf-8";
+            let mut response = reply::plain(StatusCode::RANGE_NOT_SATISFIABLE, text, format!("{why}\n"));
+            set(&mut response, header::X_CONTENT_TYPE_OPTIONS, "nosniff");
+            response
+        }
+    }
+}
+
+/// The bytes that a range of a document of this length means, in the words of Go's `net/http` if there are none.
+fn range(asked: &str, length: usize) -> Result<std::ops::Range<usize>, &'static str> {
+    let invalid = "invalid range";
+    let (first, last) = asked.strip_prefix("bytes=").and_then(|r| r.split_once('-')).ok_or(invalid)?;
+    let number = |text: &str| text.trim().parse::<usize>().map_err(|_| invalid);
+    if first.trim().is_empty() {
+        return Ok(length.saturating_sub(number(last)?)..length);
+    }
+    let first = number(first)?;
+    if first >= length {
+        return Err("invalid range: failed to overlap");
+    }
+    let end = if last.trim().is_empty() { length } else { number(last)?.saturating_add(1).min(length) };
+    if end > first { Ok(first..end) } else { Err(invalid) }
 }
 
 /// The same, at an address that may have the document's hash: then it never changes. With another hash the client is
@@ -59,18 +108,33 @@ pub fn hashed(of: &Document, media: &'static str, headers: &HeaderMap, (hash, ad
     response
 }
 
+fn text(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
+    headers.get(name).and_then(|v| v.to_str().ok())
+}
+
+/// A time in a header, in seconds since 1970.
+fn time(headers: &HeaderMap, name: HeaderName) -> Option<i64> {
+    let parsed = jiff::fmt::strtime::parse(TIME, text(headers, name)?).ok()?;
+    Some(parsed.to_datetime().ok()?.to_zoned(jiff::tz::TimeZone::UTC).ok()?.timestamp().as_second())
+}
+
+/// Whether the client wants another state of the document or none.
+fn unwanted(document: &Document, headers: &HeaderMap) -> bool {
+    match text(headers, header::IF_MATCH) {
+        Some(tags) => !tags.split(',').map(str::trim).any(|t| t == "*" || t == format!("\"{}\"", document.tag)),
+        None => time(headers, header::IF_UNMODIFIED_SINCE).is_some_and(|since| document.made.as_second() > since),
+    }
+}
+
 fn has_it(document: &Document, headers: &HeaderMap) -> bool {
-    let text = |name| headers.get(name).and_then(|v: &HeaderValue| v.to_str().ok());
-    if let Some(tags) = text(header::IF_NONE_MATCH) {
+    if let Some(tags) = text(headers, header::IF_NONE_MATCH) {
         let same = |tag: &str| {
             let tag = tag.trim();
             tag == "*" || tag.trim_start_matches("W/").trim_matches('"') == document.tag
         };
         return tags.split(',').any(same);
     }
-    let since = text(header::IF_MODIFIED_SINCE).and_then(|t| jiff::fmt::strtime::parse(TIME, t).ok());
-    let since = since.and_then(|parsed| parsed.to_datetime().ok()?.to_zoned(jiff::tz::TimeZone::UTC).ok());
-    since.is_some_and(|since| document.made.as_second() <= since.timestamp().as_second())
+    time(headers, header::IF_MODIFIED_SINCE).is_some_and(|since| document.made.as_second() <= since)
 }
 
 #[cfg(test)]
@@ -94,6 +158,18 @@ mod tests {
         assert!(asked(header::IF_MODIFIED_SINCE, "Tue, 14 Nov 2023 22:13:20 GMT"));
         assert!(!asked(header::IF_MODIFIED_SINCE, "Tue, 14 Nov 2023 22:13:19 GMT"));
         assert!(!asked(header::IF_MODIFIED_SINCE, "yesterday"));
+    }
+
+    #[test]
+    fn parts_are_cut_as_they_are_asked_for() {
+        for (asked, part) in [("bytes=0-3", 0..4), ("bytes=4-", 4..10), ("bytes=-3", 7..10), ("bytes=8-99", 8..10)] {
+            assert_eq!(range(asked, 10), Ok(part), "{asked}");
+        }
+        for asked in ["bytes=10-", "bytes=3-2", "bytes=x-", "lines=1-2", "bytes=5"] {
+            assert!(range(asked, 10).is_err(), "{asked}");
+        }
+        let huge = format!("bytes=0-{}", usize::MAX);
+        assert_eq!(range(&huge, 10), Ok(0..10));
     }
 
     #[test]

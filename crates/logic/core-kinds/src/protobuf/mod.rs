@@ -4,6 +4,7 @@
 //! Fields that Go holds by value are always written, lists and maps if they are not empty, map keys in order: the same
 //! bytes as upstream's generated code.
 
+mod discovery;
 mod read;
 mod wire;
 mod write;
@@ -111,6 +112,7 @@ pub fn encode(value: &Value) -> Option<Vec<u8>> {
     let object = value.as_object()?;
     let raw = match def_of(api_version, kind) {
         Some(def) => write::message(def, object),
+        None if kind == "APIGroupDiscoveryList" => discovery::list(value)?,
         None => list(def_of(api_version, kind.strip_suffix("List")?)?, object, kind, api_version)?,
     };
     Some(envelope(api_version, kind, &raw))

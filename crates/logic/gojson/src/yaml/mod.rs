@@ -18,7 +18,7 @@ use super::MAX_DEPTH;
 use parse::{Document, Held, Node, Parser};
 use resolve::Scalar;
 
-pub use write::to_yaml;
+pub use write::{to_yaml, to_yaml_in_order};
 
 /// Bytes that following aliases may add to a document.
 const MAX_ALIASED: usize = 4 << 20;

@@ -13,7 +13,16 @@ const KEY_LENGTH: usize = 128;
 
 /// The text of a value.
 pub fn to_yaml(value: &Value) -> String {
-    let mut writer = Writer { out: String::new(), column: 0, indent: None, whitespace: true, indention: true };
+    written(value, true)
+}
+
+/// The same with keys as they stand.
+pub fn to_yaml_in_order(value: &Value) -> String {
+    written(value, false)
+}
+
+fn written(value: &Value, sorted: bool) -> String {
+    let mut writer = Writer { out: String::new(), column: 0, indent: None, whitespace: true, indention: true, sorted };
     writer.node(value, false);
     if writer.column > 0 {
         writer.newline();
@@ -38,6 +47,8 @@ struct Writer {
     whitespace: bool,
     /// The line has nothing but indentation and marks of lists so far.
     indention: bool,
+    /// Whether keys are brought in order.
+    sorted: bool,
 }
 
 impl Writer {
@@ -118,7 +129,9 @@ impl Writer {
     fn mapping(&mut self, map: &Map<String, Value>) {
         let before = self.deeper(false, false);
         let mut members: Vec<(&String, &Value)> = map.iter().collect();
-        members.sort_by(|(a, _), (b, _)| order(a, b));
+        if self.sorted {
+            members.sort_by(|(a, _), (b, _)| order(a, b));
+        }
         for (key, value) in members {
             self.write_indent();
             if key.len() <= KEY_LENGTH && !key.contains(broken) {
