@@ -9,6 +9,8 @@
 //! nobody knows then what is on the disk.
 
 mod backup;
+mod news;
+mod recent;
 mod sqlite;
 mod watch;
 mod writer;
@@ -24,12 +26,16 @@ pub use backup::{BackupError, backup, restore};
 pub use sqlite::{Cursor, ListPage, ListQuery};
 pub use watch::{Event, EventsError, Frames};
 
+use news::News;
+use recent::Recent;
 use sqlite::Readers;
 use watch::Ring;
 use writer::Command;
 
 /// Bytes of recent events kept in memory for watchers; older ones come from the file.
 const RING_BYTES: usize = 4 << 20;
+/// Bytes of present bodies kept in memory for readers; others come from the file.
+const RECENT_BYTES: usize = 16 << 20;
 /// Writes that may wait for the writer before callers have to.
 const QUEUE: usize = 1024;
 
@@ -168,6 +174,8 @@ pub enum StoreError {
 /// What readers and the writer share.
 struct Shared {
     ring: Ring,
+    recent: Recent,
+    news: News,
     compacted: AtomicU64,
     readers: Readers,
     reading: tokio::sync::Semaphore,
@@ -198,6 +206,8 @@ impl Store {
         let (published, _) = latest::channel(opened.revision);
         let shared = Arc::new(Shared {
             ring: Ring::new(opened.revision, RING_BYTES),
+            recent: Recent::new(RECENT_BYTES),
+            news: News::default(),
             compacted: AtomicU64::new(opened.compacted),
             readers: Readers::new(file.to_owned()),
             reading: tokio::sync::Semaphore::new(READERS),
@@ -245,6 +255,17 @@ impl Store {
         self.shared.published.subscribe()
     }
 
+    /// Wakes whenever an object of a resource is written, and at no other commit.
+    pub fn subscribe_to(&self, resource: &Arc<str>) -> latest::Receiver<u64> {
+        self.shared.news.subscribe(resource)
+    }
+
+    /// How often the file was read since the start.
+    #[cfg(test)]
+    pub fn file_reads(&self) -> u64 {
+        self.shared.readers.uses()
+    }
+
     /// Performs one write and returns its revision once it is on disk.
     pub async fn write(&self, write: Write) -> Result<u64, WriteError> {
         let (reply, answer) = oneshot::channel();
@@ -254,8 +275,16 @@ impl Store {
 
     /// The present state of a key.
     pub async fn get(&self, key: &Key) -> Result<Option<Row>, StoreError> {
-        let key = key.clone();
-        self.read("get", move |readers| readers.get(&key)).await
+        let miss = match self.shared.recent.get(key) {
+            Ok(row) => return Ok(Some(row)),
+            Err(miss) => miss,
+        };
+        let wanted = key.clone();
+        let found = self.read("get", move |readers| readers.get(&wanted)).await?;
+        if let Some(row) = &found {
+            self.shared.recent.fill(key, miss, row);
+        }
+        Ok(found)
     }
 
     /// The body that revision `rev` wrote, if not compacted.
@@ -291,6 +320,9 @@ impl Store {
         }
         if rev < self.compacted() {
             return Err(EventsError::Compacted { oldest: self.compacted() });
+        }
+        if let Some(upto) = self.shared.ring.quiet(resource, rev) {
+            return Ok((Vec::new(), upto));
         }
         let resource = Arc::clone(resource);
         self.read("history", move |readers| readers.events_after(&resource, rev))

@@ -1,6 +1,7 @@
 //! The file: its tables, and what readers ask of them.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -15,8 +16,8 @@ use super::{Event, Key, Row, StoreError};
 pub(super) const FORMAT: i64 = 2;
 /// Connections kept open for readers.
 const KEPT_READERS: usize = 4;
-/// Bytes of bodies after which a page of a list ends early.
-const PAGE_BYTES: usize = 1 << 20;
+/// Bytes of bodies after which a page of a list ends early: some pages of each list that is being sent are in memory.
+const PAGE_BYTES: usize = 128 << 10;
 
 const TABLES: &str = "
 CREATE TABLE IF NOT EXISTS rows (
@@ -143,14 +144,22 @@ pub struct ListPage {
 pub(super) struct Readers {
     file: PathBuf,
     idle: Mutex<Vec<Connection>>,
+    /// How often the file was read.
+    uses: AtomicU64,
 }
 
 impl Readers {
     pub(super) fn new(file: PathBuf) -> Self {
-        Self { file, idle: Mutex::new(Vec::new()) }
+        Self { file, idle: Mutex::new(Vec::new()), uses: AtomicU64::new(0) }
+    }
+
+    #[cfg(test)]
+    pub(super) fn uses(&self) -> u64 {
+        self.uses.load(Ordering::Relaxed)
     }
 
     fn with<T>(&self, work: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> rusqlite::Result<T> {
+        self.uses.fetch_add(1, Ordering::Relaxed);
         let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let connection = match idle {
             Some(connection) => connection,

@@ -139,7 +139,7 @@ async fn a_store_at_its_limit_can_be_read_and_deleted_from() {
     };
     assert_eq!(refused, WriteError::Limit { limit: 400_000 });
     assert!((10..40).contains(&stored.len()), "{}", stored.len());
-    assert_eq!(store.list(all(None)).await.unwrap().rows.len(), stored.len());
+    assert_eq!(store.count(all(None)).await.unwrap(), stored.len() as u64);
     for (name, rev) in stored.drain(..10) {
         let gone = Write { key: key(&name), expect: Expect::Rev(rev), op: Op::Delete(body.clone()), guard: None };
         store.write(gone).await.unwrap();
@@ -163,4 +163,43 @@ async fn a_file_of_the_first_format_is_brought_up_to_date() {
     newer.execute_batch("PRAGMA user_version=99;").unwrap();
     drop(newer);
     assert!(matches!(Store::open(&file), Err(StoreError::Format { found: 99, .. })));
+}
+
+#[tokio::test]
+async fn a_quiet_resource_is_not_looked_for_in_the_file() {
+    let (_dir, store) = open();
+    let quiet: Arc<str> = "quiet".into();
+    let write = Write { key: Key { resource: Arc::clone(&quiet), ..key("q") }, ..put("q", Expect::Absent, "1") };
+    let since = store.write(write).await.unwrap();
+    // More than the ring holds.
+    let body = Bytes::from(vec![b'x'; 1 << 20]);
+    let mut last = 0;
+    for n in 0..6 {
+        let name = format!("big{n}");
+        last = store.write(Write { op: Op::Put(body.clone()), ..put(&name, Expect::Absent, "") }).await.unwrap();
+    }
+    assert!(store.shared.ring.after(&quiet, since).is_none());
+    let before = store.shared.readers.uses();
+    let (events, upto) = store.events_after(&quiet, since).await.unwrap();
+    assert_eq!((events.len(), upto), (0, last));
+    assert_eq!(store.shared.readers.uses(), before, "the file was not read");
+    let (events, _) = store.events_after(&quiet, since - 1).await.unwrap();
+    assert_eq!(events.len(), 1);
+    assert_eq!(store.shared.readers.uses(), before + 1);
+}
+
+#[tokio::test]
+async fn what_was_written_is_read_without_the_file() {
+    let (_dir, store) = open();
+    store.write(put("x", Expect::Absent, "1")).await.unwrap();
+    store.write(put("y", Expect::Absent, "1")).await.unwrap();
+    store.write(put("x", Expect::Rev(1), "2")).await.unwrap();
+    let before = store.shared.readers.uses();
+    assert_eq!(store.get(&key("x")).await.unwrap().unwrap().body, "2");
+    let gone = Write { op: Op::Delete(Bytes::from_static(b"1")), ..put("y", Expect::Rev(2), "") };
+    store.write(gone).await.unwrap();
+    assert_eq!(store.shared.readers.uses(), before);
+    assert!(store.get(&key("y")).await.unwrap().is_none());
+    assert_eq!(store.write(put("x", Expect::Rev(1), "lost")).await, Err(WriteError::Conflict));
+    assert_eq!(store.get(&key("x")).await.unwrap().unwrap().rev, 3);
 }

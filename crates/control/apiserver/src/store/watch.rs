@@ -1,6 +1,6 @@
 //! Recent events in memory, bounded in bytes. Watchers are cursors into it: a slow one costs nothing.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use bytes::Bytes;
@@ -78,6 +78,10 @@ struct Inner {
     complete_after: u64,
     /// Newest revision seen.
     newest: u64,
+    /// Last change of each resource since the start.
+    changed: HashMap<Arc<str>, u64>,
+    /// Revision at the start.
+    first: u64,
 }
 
 /// The ring. See the module's text.
@@ -88,7 +92,14 @@ pub(super) struct Ring {
 
 impl Ring {
     pub(super) fn new(revision: u64, limit: usize) -> Self {
-        let inner = Inner { events: VecDeque::new(), bytes: 0, complete_after: revision, newest: revision };
+        let inner = Inner {
+            events: VecDeque::new(),
+            bytes: 0,
+            complete_after: revision,
+            newest: revision,
+            changed: HashMap::new(),
+            first: revision,
+        };
         Self { inner: RwLock::new(inner), limit }
     }
 
@@ -97,6 +108,12 @@ impl Ring {
         let mut inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
         for event in events {
             inner.newest = event.rev;
+            match inner.changed.get_mut(&event.resource) {
+                Some(rev) => *rev = event.rev,
+                None => {
+                    inner.changed.insert(Arc::clone(&event.resource), event.rev);
+                }
+            }
             inner.bytes += weight(&event);
             inner.events.push_back(Arc::new(event));
         }
@@ -105,6 +122,14 @@ impl Ring {
             inner.bytes -= weight(&oldest);
             inner.complete_after = oldest.rev;
         }
+    }
+
+    /// If nothing of `resource` has changed after `rev`: the revision up to which that is so.
+    pub(super) fn quiet(&self, resource: &Arc<str>, rev: u64) -> Option<u64> {
+        let inner = self.inner.read().unwrap_or_else(PoisonError::into_inner);
+        let last =
+            if resource.is_empty() { inner.newest } else { *inner.changed.get(resource).unwrap_or(&inner.first) };
+        (last <= rev).then(|| inner.newest.max(rev))
     }
 
     /// Events of `resource` after `rev`, with the revision up to which they are complete; `None` if `rev` is too old.

@@ -1,5 +1,6 @@
 //! The one writer: group commit, and compaction in small steps between commits.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use rusqlite::{Connection, ErrorCode, OptionalExtension, Transaction, TransactionBehavior, params};
@@ -121,14 +122,18 @@ impl Writer<'_> {
             return;
         }
         let mut waiting: Vec<Waiting> = Vec::with_capacity(group.len());
+        let keys: Vec<Key> = group.iter().map(|(write, _)| write.key.clone()).collect();
+        keys.iter().for_each(|key| self.shared.recent.begin(key));
         let outcome = self.try_commit(group, &mut waiting);
+        self.remember(&keys, outcome.as_deref().unwrap_or_default());
         match outcome {
             Ok(events) => {
                 let newest = self.revision;
-                let any = !events.is_empty();
+                let resources: Vec<Arc<str>> = events.iter().map(|event| Arc::clone(&event.resource)).collect();
                 self.shared.ring.extend(events);
-                if any {
+                if !resources.is_empty() {
                     self.shared.published.send_replace(newest);
+                    self.shared.news.tell(newest, resources.iter());
                 }
                 for (reply, result) in waiting {
                     let _ = reply.send(result);
@@ -139,6 +144,18 @@ impl Writer<'_> {
                     let _ = reply.send(Err(error.clone()));
                 }
             }
+        }
+    }
+
+    /// Puts what was committed where readers look first.
+    fn remember(&self, keys: &[Key], events: &[Event]) {
+        for key in keys {
+            self.shared.recent.end(key, None);
+        }
+        for event in events {
+            let Event { resource, ns, name, .. } = event;
+            let key = Key { resource: Arc::clone(resource), ns: ns.clone(), name: name.clone() };
+            self.shared.recent.end(&key, (!event.deleted).then(|| (event.rev, event.body.clone())));
         }
     }
 

@@ -126,16 +126,20 @@ async fn run(mut watch: Watch, begin: Begin, backend: &Backend, out: &mpsc::Send
             }
         }
     }
-    let mut news = backend.store.subscribe();
+    let mut news = backend.store.subscribe_to(&watch.resource.storage);
     let mut next_bookmark = watch.next_bookmark(Instant::now());
     loop {
         news.borrow_and_update();
         watch.catch_up(backend, out).await?;
         tokio::select! {
             changed = news.changed() => changed.map_err(|_| Ended)?,
-            () = tokio::time::sleep_until(next_bookmark), if watch.bookmarks => {
+            () = tokio::time::sleep_until(next_bookmark) => {
                 next_bookmark = watch.next_bookmark(Instant::now());
-                watch.bookmark(out, false).await?;
+                // Changes of other resources do not wake it, but it must not fall behind what is kept of history.
+                watch.catch_up(backend, out).await?;
+                if watch.bookmarks {
+                    watch.bookmark(out, false).await?;
+                }
             }
         }
     }
