@@ -5,7 +5,7 @@
 //! finds out what is asked → [`media`] what form the answer has → a file of [`verbs`] does it: it decodes the body
 //! ([`gojson`]), brings it in order ([`verbs::strategy`], with [`builtin`] for own kinds and [`crd`] for custom ones;
 //! [`conversion`] between versions), settles who owns which field ([`fields`]), lets [`admission`] speak, and writes
-//! through [`store`] → [`reply`] encodes. [`controllers`] do what is left over: garbage collection, the end
+//! through [`store`] → [`reply`] encodes, [`delivery`] sends. [`controllers`] do what is left over: garbage collection, the end
 //! of namespaces and definitions, expiry of events, compaction.
 
 mod admission;
@@ -16,6 +16,7 @@ mod builtin;
 mod controllers;
 mod conversion;
 mod crd;
+mod delivery;
 mod discovery;
 mod fields;
 #[cfg(any(test, feature = "fuzzing"))]

@@ -247,13 +247,18 @@ pub fn stream(request: &Request, frames: mpsc::Receiver<Bytes>) -> ApiResult<Res
 #[derive(Clone)]
 struct Large;
 
-/// JSON that is made while it is sent.
-pub fn parts(request: &Request, parts: mpsc::Receiver<Result<Bytes, Broken>>) -> Response {
+/// A body of the parts that come.
+pub fn unending(parts: mpsc::Receiver<Result<Bytes, Broken>>) -> Body {
     let parts = futures::stream::unfold(parts, |mut parts| async move {
         let part = parts.recv().await?;
         Some((part.map(Frame::data), parts))
     });
-    let mut response = http::Response::new(StreamBody::new(parts).boxed_unsync());
+    StreamBody::new(parts).boxed_unsync()
+}
+
+/// JSON that is made while it is sent.
+pub fn parts(request: &Request, parts: mpsc::Receiver<Result<Bytes, Broken>>) -> Response {
+    let mut response = http::Response::new(unending(parts));
     response.extensions_mut().insert(Large);
     response.extensions_mut().insert(pretty::Plain);
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));

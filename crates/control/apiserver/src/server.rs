@@ -19,6 +19,7 @@ use tokio_util::task::TaskTracker;
 use crate::audit::{Annotations, Audit, Entry};
 use crate::auth::impersonate::{self, Refused};
 use crate::auth::{self, Attributes, User, keys::Keys};
+use crate::delivery::{Connections, Deliveries};
 use crate::limits::{self, Limits};
 use crate::media::{self, Forms};
 use crate::metrics::{Labels, Metrics};
@@ -90,6 +91,10 @@ pub async fn serve(app: Arc<App>, listener: TcpListener, tls: TlsAcceptor) {
     let connections = TaskTracker::new();
     let cut = CancellationToken::new();
     let permits = Arc::new(tokio::sync::Semaphore::new(MAX_CONNECTIONS));
+    let open = Arc::new(Connections::default());
+    let looked_at = Arc::clone(&open);
+    let stop = app.backend.stop.clone();
+    connections.spawn(async move { looked_at.keep(stop).await });
     loop {
         let accepted = tokio::select! {
             () = app.backend.stop.cancelled() => break,
@@ -102,9 +107,12 @@ pub async fn serve(app: Arc<App>, listener: TcpListener, tls: TlsAcceptor) {
         };
         let Ok(permit) = Arc::clone(&permits).try_acquire_owned() else { continue };
         let (app, tls, cut) = (Arc::clone(&app), tls.clone(), cut.clone());
+        let deliveries = open.open();
         connections.spawn(async move {
+            let unread = deliveries.cut.clone();
             tokio::select! {
-                () = connection(app, (stream, from.ip()), tls) => {}
+                () = connection(app, (stream, from.ip()), tls, deliveries) => {}
+                () = unread.cancelled() => {}
                 () = cut.cancelled() => {}
             }
             drop(permit);
@@ -118,11 +126,11 @@ pub async fn serve(app: Arc<App>, listener: TcpListener, tls: TlsAcceptor) {
     }
 }
 
-async fn connection(app: Arc<App>, (stream, from): (TcpStream, IpAddr), tls: TlsAcceptor) {
+async fn connection(app: Arc<App>, (stream, from): (TcpStream, IpAddr), tls: TlsAcceptor, deliveries: Arc<Deliveries>) {
     let _ = stream.set_nodelay(true);
     let Ok(Ok(stream)) = tokio::time::timeout(PATIENCE, tls.accept(stream)).await else { return };
     let certificate = stream.get_ref().1.peer_certificates().and_then(|c| auth::user_of_certificate(c.first()?));
-    let peer = Arc::new(Peer { certificate, address: Some(from) });
+    let peer = Arc::new(Peer { certificate, address: Some(from), deliveries });
     let stop = app.backend.stop.clone();
     let service = hyper::service::service_fn(move |request| {
         let (app, peer) = (Arc::clone(&app), Arc::clone(&peer));
@@ -152,6 +160,8 @@ async fn connection(app: Arc<App>, (stream, from): (TcpStream, IpAddr), tls: Tls
 struct Peer {
     certificate: Option<User>,
     address: Option<IpAddr>,
+    /// What is on its way to it.
+    deliveries: Arc<Deliveries>,
 }
 
 async fn handle(app: &Arc<App>, peer: &Peer, request: http::Request<Incoming>) -> Response {
@@ -162,6 +172,7 @@ async fn handle(app: &Arc<App>, peer: &Peer, request: http::Request<Incoming>) -
     let method = parts.method.clone();
     let headers = parts.headers;
     let mut told = Vec::new();
+    let mut place = None;
     let began = Instant::now();
     let mut labels = Labels::of_path(method.as_str(), &path);
     let (time, readable) = (limits::time_allowed(&query), pretty::wanted(&query, &headers));
@@ -188,7 +199,8 @@ async fn handle(app: &Arc<App>, peer: &Peer, request: http::Request<Incoming>) -
         };
         let catalog = app.backend.registry.catalog();
         let routed = route::route(&catalog, &method, &path, &query)?;
-        let Ok(_place) = app.enter(&user, &method, &routed) else { return Ok(limits::too_many_requests()) };
+        let Ok(entered) = app.enter(&user, &method, &routed) else { return Ok(limits::too_many_requests()) };
+        place = entered;
         match routed {
             Target::Resource(target) => {
                 counted = counted_as(&target);
@@ -233,7 +245,7 @@ async fn handle(app: &Arc<App>, peer: &Peer, request: http::Request<Incoming>) -
         response = pretty::form(response).await;
     }
     let encoding = headers.get(header::ACCEPT_ENCODING).and_then(|v| v.to_str().ok()).unwrap_or_default();
-    reply::compress(response, encoding).await
+    peer.deliveries.send(reply::compress(response, encoding).await, place)
 }
 
 /// An error in the words of whoever answers for the path.

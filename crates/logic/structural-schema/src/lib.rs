@@ -8,6 +8,7 @@
 pub mod default;
 pub mod formats;
 pub mod lists;
+mod path;
 pub mod prune;
 pub mod rules;
 pub mod schema;

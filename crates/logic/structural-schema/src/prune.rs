@@ -3,34 +3,34 @@
 use serde_json::Value;
 
 use crate::Object;
+use crate::path::Path;
 use crate::schema::{Additional, Schema};
 
 /// Drops unknown members of a custom resource and pushes their paths to `unknown`.
 pub fn prune(schema: &Schema, object: &mut Object, unknown: &mut Vec<String>) {
     let mut found = Vec::new();
-    members(schema, object, "", true, &mut found);
+    members(schema, object, &Path::Root, true, &mut found);
     found.sort();
     unknown.append(&mut found);
 }
 
 /// Drops unknown members of a part of a custom resource.
 pub fn prune_value(schema: &Schema, value: &mut Value) {
-    walk(schema, value, "", &mut Vec::new());
+    walk(schema, value, &Path::Root, &mut Vec::new());
 }
 
-fn members(schema: &Schema, object: &mut Object, path: &str, resource: bool, unknown: &mut Vec<String>) {
+fn members(schema: &Schema, object: &mut Object, path: &Path<'_>, resource: bool, unknown: &mut Vec<String>) {
     let mut drop = Vec::new();
     for (key, value) in object.iter_mut() {
-        let at = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
         if resource && matches!(key.as_str(), "apiVersion" | "kind" | "metadata") {
             // Object metadata has its own check.
             continue;
         }
         match schema.property(key) {
-            Some(inner) => walk(inner, value, &at, unknown),
+            Some(inner) => walk(inner, value, &Path::Key(path, key), unknown),
             None if schema.preserve_unknown || matches!(schema.additional, Additional::Any) => {}
             None => {
-                unknown.push(at);
+                unknown.push(Path::Key(path, key).to_string());
                 drop.push(key.clone());
             }
         }
@@ -41,20 +41,20 @@ fn members(schema: &Schema, object: &mut Object, path: &str, resource: bool, unk
 }
 
 /// Below a place that keeps unknown members: only what the schema names is pruned further down.
-fn skip(schema: &Schema, value: &mut Value, path: &str, unknown: &mut Vec<String>) {
+fn skip(schema: &Schema, value: &mut Value, path: &Path<'_>, unknown: &mut Vec<String>) {
     match value {
         Value::Object(object) => {
             for (key, value) in object.iter_mut() {
                 let own = schema.embedded && matches!(key.as_str(), "apiVersion" | "kind" | "metadata");
                 if let Some(inner) = schema.property(key).filter(|_| !own) {
-                    walk(inner, value, &format!("{path}.{key}"), unknown);
+                    walk(inner, value, &Path::Key(path, key), unknown);
                 }
             }
         }
         Value::Array(list) => {
             if let Some(items) = &schema.items {
                 for (at, value) in list.iter_mut().enumerate() {
-                    skip(items, value, &format!("{path}[{at}]"), unknown);
+                    skip(items, value, &Path::Index(path, at), unknown);
                 }
             }
         }
@@ -62,7 +62,7 @@ fn skip(schema: &Schema, value: &mut Value, path: &str, unknown: &mut Vec<String
     }
 }
 
-fn walk(schema: &Schema, value: &mut Value, path: &str, unknown: &mut Vec<String>) {
+fn walk(schema: &Schema, value: &mut Value, path: &Path<'_>, unknown: &mut Vec<String>) {
     if schema.preserve_unknown {
         return skip(schema, value, path, unknown);
     }
@@ -71,7 +71,7 @@ fn walk(schema: &Schema, value: &mut Value, path: &str, unknown: &mut Vec<String
         Value::Array(list) => {
             if let Some(items) = &schema.items {
                 for (at, value) in list.iter_mut().enumerate() {
-                    walk(items, value, &format!("{path}[{at}]"), unknown);
+                    walk(items, value, &Path::Index(path, at), unknown);
                 }
             }
         }

@@ -5,13 +5,12 @@
 //! all fail, the errors of the one with most matches are shown. On updates, a broken value that was there before, unchanged,
 //! is let pass (ratcheting).
 
-use std::fmt;
-
 use field_errors::{FieldError, FieldErrorKind};
 use serde_json::Value;
 
 use crate::Object;
 use crate::formats;
+use crate::path::Path;
 use crate::schema::{Additional, ListType, Rules, Schema};
 
 /// Errors reported for one object; more would help nobody.
@@ -39,24 +38,6 @@ pub fn validate_part(schema: &Schema, value: &Value, old: Option<&Value>, prefix
         error.field = if error.field.is_empty() { prefix.to_owned() } else { format!("{prefix}.{}", error.field) };
     }
     errors
-}
-
-/// Where in the object a value is. Written out only when there is something to say about it.
-enum Path<'a> {
-    Root,
-    Key(&'a Path<'a>, &'a str),
-    Index(&'a Path<'a>, usize),
-}
-
-impl fmt::Display for Path<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Path::Root => Ok(()),
-            Path::Key(Path::Root, key) => f.write_str(key),
-            Path::Key(parent, key) => write!(f, "{parent}.{key}"),
-            Path::Index(parent, at) => write!(f, "{parent}[{at}]"),
-        }
-    }
 }
 
 /// What was found at a place and below.

@@ -21,7 +21,7 @@ use crate::table;
 /// Rows read at once.
 const CHUNK: usize = 256;
 /// Bytes of stored objects up to which an answer is made whole before it is sent.
-const WHOLE: usize = 512 << 10;
+const WHOLE: usize = 256 << 10;
 
 /// Where a list begins and as of when.
 struct Begin {

@@ -349,3 +349,6 @@ pub fn write_failed(error: WriteError) -> ApiError {
         other => ApiError::internal(other),
     }
 }
+
+#[cfg(test)]
+mod flow_tests;

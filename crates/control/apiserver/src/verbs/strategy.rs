@@ -202,7 +202,8 @@ pub fn prepare_update(resource: &Resource, new: &mut Object, old: &Object, sub: 
         "status" => {
             let status = new.shift_remove("status");
             let owners = metadata_mut(new).shift_remove("managedFields");
-            *new = old.clone();
+            // All but the status, which is most of many an object.
+            *new = old.iter().filter(|(key, _)| *key != "status").map(|(k, v)| (k.clone(), v.clone())).collect();
             set_or_remove(metadata_mut(new), "managedFields", owners);
             set_or_remove(new, "status", status);
         }
