@@ -93,18 +93,24 @@ pub fn to_tail(mut object: Object) -> Bytes {
     meta.sort_all_objects();
     let mut rest = Value::Object(object);
     rest.sort_all_objects();
-    let meta = meta.to_string();
-    let rest = rest.to_string();
-    let mut out = BytesMut::with_capacity(meta.len() + rest.len() + 2);
-    if meta.len() > 2 {
-        out.put_u8(b',');
+    let mut out = Vec::with_capacity(2048);
+    append_members(&mut out, &meta);
+    append_members(&mut out, &rest);
+    out.shrink_to_fit();
+    out.into()
+}
+
+/// Writes an object without its opening brace, its first member with a comma before it.
+fn append_members(out: &mut Vec<u8>, object: &Value) {
+    let start = out.len();
+    // Writing to memory does not fail, and keys are strings.
+    let _ = serde_json::to_writer(&mut *out, object);
+    if out.len() - start > "{}".len() {
+        out[start] = b',';
+    } else {
+        out.truncate(start);
+        out.push(b'}');
     }
-    out.put_slice(&meta.as_bytes()[1..]);
-    if rest.len() > 2 {
-        out.put_u8(b',');
-    }
-    out.put_slice(&rest.as_bytes()[1..]);
-    out.freeze()
 }
 
 /// What comes before a tail.

@@ -1,5 +1,8 @@
 //! The key that signs tokens of service accounts: JWTs with ES256, and the documents by which others can check them.
 
+use std::collections::HashSet;
+use std::sync::{Mutex, PoisonError};
+
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ring::rand::SystemRandom;
@@ -21,11 +24,16 @@ const P256: [u8; 26] = [
     0x3d, 0x03, 0x01, 0x07, 0x03, 0x42, 0x00,
 ];
 
+/// Tokens whose signature is known to be good that are remembered: checking one takes as long as half a write.
+const KNOWN: usize = 1024;
+
 /// The key. Debug output would show nothing of use, so it has none.
 pub struct Keys {
     pair: EcdsaKeyPair,
     random: SystemRandom,
     id: String,
+    /// SHA-256 of tokens that this key has signed. All else about a token is checked each time.
+    known: Mutex<HashSet<[u8; 32]>>,
 }
 
 impl Keys {
@@ -38,7 +46,7 @@ impl Keys {
             .map_err(|e| refused(&e))?;
         let public = [&P256[..], pair.public_key().as_ref()].concat();
         let id = URL_SAFE_NO_PAD.encode(sha2::Sha256::digest(public));
-        Ok(Self { pair, random, id })
+        Ok(Self { pair, random, id, known: Mutex::default() })
     }
 
     /// A signed JWT with these claims.
@@ -53,6 +61,20 @@ impl Keys {
 
     /// Checks the signature of a JWT. The error is what upstream's library says.
     pub fn verify(&self, token: &str) -> Result<(), String> {
+        let digest: [u8; 32] = sha2::Sha256::digest(token).into();
+        if self.known.lock().unwrap_or_else(PoisonError::into_inner).contains(&digest) {
+            return Ok(());
+        }
+        self.verify_anew(token)?;
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len() >= KNOWN {
+            known.clear();
+        }
+        known.insert(digest);
+        Ok(())
+    }
+
+    fn verify_anew(&self, token: &str) -> Result<(), String> {
         let broken = || "go-jose/go-jose: error in cryptographic primitive".to_owned();
         let (signed, signature) = token.rsplit_once('.').ok_or_else(broken)?;
         let head = signed.split_once('.').map(|(head, _)| head).ok_or_else(broken)?;
@@ -107,6 +129,12 @@ mod tests {
         assert!(keys.verify(&format!("{none}.{}.", parts[1])).is_err());
         for bad in ["", ".", "..", "a.b.c", &token[..token.len() - 1]] {
             assert!(keys.verify(bad).is_err(), "{bad}");
+        }
+        for n in 0..KNOWN + 1 {
+            let token = keys.sign(&json!({"sub": n})).unwrap();
+            keys.verify(&token).unwrap();
+            assert!((1..=KNOWN).contains(&keys.known.lock().unwrap().len()));
+            assert!(keys.verify(&format!("{token}x")).is_err(), "what is remembered is the whole token");
         }
         assert_eq!(keys.key_set()["keys"][0]["x"].as_str().unwrap().len(), 43);
     }
