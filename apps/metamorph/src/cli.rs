@@ -33,7 +33,7 @@ pub enum Command {
     Demo(Demo),
     /// Print the custom resource definitions: `metamorph crds | kubectl apply -f -`
     Crds,
-    /// The embedded Kubernetes API's data.
+    /// The embedded Kubernetes API alone, and its data.
     #[command(subcommand)]
     Api(ApiCommand),
     /// The system that servers boot to be inspected and written.
@@ -58,18 +58,8 @@ pub enum Command {
 /// `up`.
 #[derive(Debug, Args)]
 pub struct Up {
-    /// Folder for objects, keys and the kubeconfig. Made if it is not there.
-    #[arg(long, default_value = "metamorph-data", value_name = "FOLDER")]
-    pub data: PathBuf,
-    /// Address of the Kubernetes API.
-    #[arg(long, default_value = "127.0.0.1:6443", value_name = "ADDRESS:PORT")]
-    pub api_listen: SocketAddr,
-    /// Further host names or addresses for the API's certificate.
-    #[arg(long, value_name = "NAME")]
-    pub api_name: Vec<String>,
-    /// Write each API request as a line of JSON to this file.
-    #[arg(long, value_name = "FILE")]
-    pub api_audit_log: Option<PathBuf>,
+    #[command(flatten)]
+    pub api: ApiServe,
     #[command(flatten)]
     pub endpoints: Endpoints,
     #[command(flatten)]
@@ -182,9 +172,13 @@ pub struct Demo {
     pub once: bool,
 }
 
-/// `agent-image`.
+/// `api`.
 #[derive(Debug, Subcommand)]
 pub enum ApiCommand {
+    /// Run the Kubernetes API alone, with Metal³'s definitions and without controllers: to try manifests and to test operators.
+    ///
+    /// Afterwards: `kubectl --kubeconfig <data>/kubeconfig api-resources`
+    Serve(ApiServe),
     /// Write all objects, as they are at one moment, to a new file; also while `metamorph up` runs.
     ///
     /// The file holds Secrets. Keys and certificates stay in the data folder and are not in it.
@@ -193,6 +187,23 @@ pub enum ApiCommand {
     ///
     /// What was there is kept beside it as `store.db.old`. Resource versions go on beyond all that were ever handed out.
     Restore(ApiFile),
+}
+
+/// `api serve`.
+#[derive(Debug, Args)]
+pub struct ApiServe {
+    /// Folder for objects, keys and the kubeconfig. Made if it is not there.
+    #[arg(long, default_value = "metamorph-data", value_name = "FOLDER")]
+    pub data: PathBuf,
+    /// Address of the Kubernetes API.
+    #[arg(long, default_value = "127.0.0.1:6443", value_name = "ADDRESS:PORT")]
+    pub api_listen: SocketAddr,
+    /// Further host names or addresses for the API's certificate.
+    #[arg(long, value_name = "NAME")]
+    pub api_name: Vec<String>,
+    /// Write each API request as a line of JSON to this file.
+    #[arg(long, value_name = "FILE")]
+    pub api_audit_log: Option<PathBuf>,
 }
 
 /// `api backup` and `api restore`.
@@ -206,6 +217,7 @@ pub struct ApiFile {
     pub file: PathBuf,
 }
 
+/// `agent-image`.
 #[derive(Debug, Subcommand)]
 pub enum AgentImageCommand {
     /// Build the agent's system from Debian's kernel and boot loader packages and the agent program.

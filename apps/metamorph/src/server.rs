@@ -17,7 +17,7 @@ use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 use tower_http::services::ServeDir;
 
-use crate::cli::{Behaviour, Endpoints, Operator, Up};
+use crate::cli::{ApiServe, Behaviour, Endpoints, Operator, Up};
 use crate::client;
 use crate::identity::Identity;
 
@@ -43,6 +43,41 @@ pub async fn up(options: Up) -> anyhow::Result<()> {
     eprintln!("stopping");
     all.stop().await;
     outcome
+}
+
+/// `api serve`: the Kubernetes API alone, until it is told to stop.
+#[allow(clippy::print_stderr)] // For the person at the terminal.
+pub async fn serve_api(options: ApiServe) -> anyhow::Result<()> {
+    let (api, kubeconfig) = start_api(&options).await?;
+    eprintln!(
+        "The Kubernetes API is up at https://{}.\nTry: kubectl --kubeconfig {} api-resources",
+        api.local_addr(),
+        kubeconfig.display()
+    );
+    let outcome = stop_signal().await;
+    eprintln!("stopping");
+    api.shutdown().await;
+    outcome
+}
+
+/// Starts the embedded API with all definitions and writes its kubeconfig; gives the kubeconfig's path, too.
+async fn start_api(options: &ApiServe) -> anyhow::Result<(apiserver::Server, PathBuf)> {
+    std::fs::create_dir_all(&options.data)
+        .with_context(|| format!("make the data folder {}", options.data.display()))?;
+    let api = apiserver::Server::start(apiserver::Config {
+        data_dir: api_folder(&options.data),
+        listen: options.api_listen,
+        extra_sans: options.api_name.clone(),
+        audit_log: options.api_audit_log.clone(),
+    })
+    .await
+    .context("start the embedded Kubernetes API")?;
+    for crd in api::crds::all()? {
+        api.apply_crd_yaml(&crd).await.context("install the custom resource definitions")?;
+    }
+    let kubeconfig = options.data.join("kubeconfig");
+    write_private(&kubeconfig, &api.admin_kubeconfig())?;
+    Ok((api, kubeconfig))
 }
 
 /// `operator`: the controllers on somebody else's API.
@@ -95,22 +130,8 @@ pub struct AllInOne {
 impl AllInOne {
     /// Starts everything; when this returns, kubectl works.
     pub async fn start(options: &Up) -> anyhow::Result<Self> {
-        std::fs::create_dir_all(&options.data)
-            .with_context(|| format!("make the data folder {}", options.data.display()))?;
-        let api = apiserver::Server::start(apiserver::Config {
-            data_dir: api_folder(&options.data),
-            listen: options.api_listen,
-            extra_sans: options.api_name.clone(),
-            audit_log: options.api_audit_log.clone(),
-        })
-        .await
-        .context("start the embedded Kubernetes API")?;
-        for crd in api::crds::all()? {
-            api.apply_crd_yaml(&crd).await.context("install the custom resource definitions")?;
-        }
+        let (api, kubeconfig) = start_api(&options.api).await?;
         let text = api.admin_kubeconfig();
-        let kubeconfig = options.data.join("kubeconfig");
-        write_private(&kubeconfig, &text)?;
         let client = client::connect_text(&text).await?;
         let running =
             Running::start(client.clone(), None, OWN_NAMESPACE, &options.endpoints, &options.behaviour).await?;

@@ -15,7 +15,7 @@ use api::metal3::{BareMetalHost, ProvisioningState};
 use kube::api::Api;
 use kube::{Client, ResourceExt};
 
-use crate::cli::{Behaviour, Demo, Endpoints, Up};
+use crate::cli::{ApiServe, Behaviour, Demo, Endpoints, Up};
 use crate::host_watch::{self, View};
 use crate::logging;
 use crate::server::{AllInOne, stop_signal};
@@ -155,10 +155,7 @@ fn base_for_guests(base: &str) -> anyhow::Result<String> {
 fn up_options(options: &Demo, folder: &Path, image: &Image) -> Up {
     let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     Up {
-        data: folder.to_owned(),
-        api_listen: any,
-        api_name: Vec::new(),
-        api_audit_log: None,
+        api: ApiServe { data: folder.to_owned(), api_listen: any, api_name: Vec::new(), api_audit_log: None },
         endpoints: Endpoints {
             agent_image: options.agent_image.clone(),
             media_listen: any,
