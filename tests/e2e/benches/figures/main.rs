@@ -5,6 +5,7 @@
 //! is in `docs/benchmarks.md`.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a table is what this program is for")]
 
+mod api;
 mod demo;
 mod fleet;
 mod image;
@@ -21,7 +22,7 @@ use std::time::Instant;
 use table::{Limit, Row, Unit};
 
 /// The parts, in the order in which they run.
-const PARTS: &[&str] = &["life", "fleet", "image", "small-memory", "demo"];
+const PARTS: &[&str] = &["life", "fleet", "api", "image", "small-memory", "demo"];
 /// Set by `make bench`: the demo is measured too.
 const DEMO: &str = "METAMORPH_BENCH_DEMO";
 
@@ -89,6 +90,7 @@ async fn run(part: &str) -> anyhow::Result<Vec<Row>> {
     match part {
         "life" => life::measure().await,
         "fleet" => fleet::measure().await,
+        "api" => api::measure().await,
         "image" => tokio::task::spawn_blocking(image::measure).await?,
         "small-memory" => small_memory::measure().await,
         _ => demo::measure().await,

@@ -14,6 +14,8 @@ const TICKS_PER_SECOND: f64 = 100.0;
 pub struct Usage {
     /// Most resident memory at any time, in bytes (`VmHWM`).
     pub peak_memory: u64,
+    /// Resident memory now, in bytes (`VmRSS`).
+    pub memory: u64,
     /// Processor time, user and system.
     pub cpu: Duration,
 }
@@ -42,9 +44,11 @@ impl Usage {
             std::fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))
         };
         let status = read("status")?;
-        let peak =
-            status.lines().find_map(|line| line.strip_prefix("VmHWM:")).and_then(|rest| rest.split_whitespace().next());
-        let kib: u64 = peak.and_then(|text| text.parse().ok()).context("find VmHWM")?;
+        let bytes = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+            let kib: Option<u64> = line.and_then(|rest| rest.split_whitespace().next()?.parse().ok());
+            kib.map(|kib| kib * 1024).with_context(|| format!("find {name}"))
+        };
         // The name in parentheses may hold anything: what follows its end is counted from there. utime and stime are the fields
         // 14 and 15 of proc(5), the state is field 3.
         let stat = read("stat")?;
@@ -53,7 +57,8 @@ impl Usage {
         let [user, system] = ticks[..] else { anyhow::bail!("the process's times are not numbers") };
         #[allow(clippy::cast_precision_loss, reason = "far below 2^52")]
         let seconds = (user + system) as f64 / TICKS_PER_SECOND;
-        Ok(Self { peak_memory: kib * 1024, cpu: Duration::from_secs_f64(seconds) })
+        let (peak_memory, memory) = (bytes("VmHWM")?, bytes("VmRSS")?);
+        Ok(Self { peak_memory, memory, cpu: Duration::from_secs_f64(seconds) })
     }
 }
 

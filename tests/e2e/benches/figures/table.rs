@@ -19,6 +19,8 @@ pub enum Unit {
     Milliseconds,
     /// One speed over another.
     Ratio,
+    /// Things a second.
+    PerSecond,
 }
 
 impl Unit {
@@ -31,6 +33,7 @@ impl Unit {
             Self::Seconds => format!("{value:.1} s"),
             Self::Milliseconds => format!("{value:.1} ms"),
             Self::Ratio => format!("{value:.2} x"),
+            Self::PerSecond => format!("{value:.0}/s"),
         }
     }
 }
@@ -43,6 +46,10 @@ pub enum Limit {
     AtMost(f64),
     /// Below this.
     AtLeast(f64),
+    /// Above so many times the rival's figure.
+    AtMostOfRival(f64),
+    /// Below so many times the rival's figure.
+    AtLeastOfRival(f64),
     /// Nowhere: it is shown.
     Shown,
 }
@@ -97,6 +104,13 @@ impl Row {
             (Some(_), Limit::Shown) => true,
             (Some(value), Limit::AtMost(limit)) => value <= limit,
             (Some(value), Limit::AtLeast(limit)) => value >= limit,
+            // Without the rival's figure such a limit says nothing, and nothing is not enough.
+            (Some(value), Limit::AtMostOfRival(times)) => {
+                self.rival.as_ref().is_some_and(|r| value <= times * r.figure)
+            }
+            (Some(value), Limit::AtLeastOfRival(times)) => {
+                self.rival.as_ref().is_some_and(|r| value >= times * r.figure)
+            }
         }
     }
 
@@ -105,6 +119,8 @@ impl Row {
         let limit = match self.limit {
             Limit::AtMost(limit) => format!("<= {}", self.unit.show(limit)),
             Limit::AtLeast(limit) => format!(">= {}", self.unit.show(limit)),
+            Limit::AtMostOfRival(times) => format!("<= {times} of rival"),
+            Limit::AtLeastOfRival(times) => format!(">= {times} of rival"),
             Limit::Shown => dash(),
         };
         let rival = self.rival.as_ref();
