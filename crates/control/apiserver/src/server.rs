@@ -177,19 +177,8 @@ async fn handle(app: &Arc<App>, peer: &Peer, request: http::Request<Incoming>) -
     let mut labels = Labels::of_path(method.as_str(), &path);
     let (time, readable) = (limits::time_allowed(&query), pretty::wanted(&query, &headers));
     let mut counted = (method.as_str().to_lowercase(), path.clone(), String::new());
-    let mut entry = Entry {
-        received,
-        source: peer.address,
-        uri: parts.uri.path_and_query().map_or_else(|| path.clone(), |p| p.as_str().to_owned()),
-        agent: headers.get(header::USER_AGENT).and_then(|v| v.to_str().ok()).unwrap_or_default().to_owned(),
-        asked: Attributes::of_request(&method, &path, &query),
-        user: User::default(),
-        impersonated: None,
-        decision: None,
-        error: None,
-        code: 0,
-        annotations: Annotations::default(),
-    };
+    let asked = Attributes::of_request(&method, &path, &query);
+    let mut entry = noted(received, peer, &parts.uri, &headers, asked);
     let annotations = entry.annotations.clone();
     let outcome = async {
         // Before anything is looked up: who may not ask learns nothing about what is served.
@@ -246,6 +235,23 @@ async fn handle(app: &Arc<App>, peer: &Peer, request: http::Request<Incoming>) -
     }
     let encoding = headers.get(header::ACCEPT_ENCODING).and_then(|v| v.to_str().ok()).unwrap_or_default();
     peer.deliveries.send(reply::compress(response, encoding).await, place)
+}
+
+/// What the audit log says of a request before it is answered.
+fn noted(received: jiff::Timestamp, peer: &Peer, uri: &http::Uri, headers: &HeaderMap, asked: Attributes) -> Entry {
+    Entry {
+        received,
+        source: peer.address,
+        uri: uri.path_and_query().map_or_else(|| uri.path().to_owned(), |p| p.as_str().to_owned()),
+        agent: headers.get(header::USER_AGENT).and_then(|v| v.to_str().ok()).unwrap_or_default().to_owned(),
+        asked,
+        user: User::default(),
+        impersonated: None,
+        decision: None,
+        error: None,
+        code: 0,
+        annotations: Annotations::default(),
+    }
 }
 
 /// An error in the words of whoever answers for the path.
