@@ -4,7 +4,7 @@ use std::io::Write as _;
 
 use bytes::Bytes;
 use core_kinds::protobuf;
-use futures::StreamExt as _;
+use futures::{Stream, StreamExt as _};
 use http::{HeaderValue, StatusCode, header};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, StreamBody};
@@ -225,11 +225,7 @@ pub fn frame(accept: &Accept, kind: &str, object: &[u8]) -> Result<Bytes, serde_
 }
 
 /// A stream of watch frames.
-pub fn stream(request: &Request, frames: mpsc::Receiver<Bytes>) -> ApiResult<Response> {
-    let frames = futures::stream::unfold(frames, |mut frames| async move {
-        let frame = frames.recv().await?;
-        Some((frame, frames))
-    });
+pub fn stream(request: &Request, frames: impl Stream<Item = Bytes> + Send + 'static) -> ApiResult<Response> {
     let body = StreamBody::new(frames.map(|bytes| Ok(Frame::data(bytes)))).boxed_unsync();
     let mut response = http::Response::new(body);
     let media = match request.accept.encoding {

@@ -1,9 +1,13 @@
-//! watch: a stream of changes. A watcher is a revision that moves on; nothing is queued for it.
+//! watch: a stream of changes. A watcher is a revision that moves on; nothing is queued for it. It has no task of its own:
+//! its connection asks for the next frame when it can take one.
 
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures::Stream;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -26,7 +30,7 @@ const LAST_BOOKMARK: Duration = Duration::from_secs(2);
 const LASTS: std::ops::Range<u64> = 1800..3600;
 /// Frames that wait for a client: one that reads too slowly is waited for, and what it misses meanwhile is read later
 /// from the ring or the file.
-const WAITING: usize = 8;
+const WAITING: usize = 1;
 
 /// A running watch.
 struct Watch {
@@ -86,16 +90,36 @@ pub async fn watch(backend: &Arc<Backend>, request: &Request) -> ApiResult<Respo
     };
     let (out, frames) = mpsc::channel::<Bytes>(WAITING);
     let backend = Arc::clone(backend);
-    tokio::spawn(async move {
+    let making = async move {
         let stop = backend.stop.clone();
         tokio::select! {
+            biased;
+            _ = run(watch, begin, &backend, &out) => {}
             () = stop.cancelled() => {}
             () = tokio::time::sleep_until(deadline) => {}
-            () = out.closed() => {}
-            _ = run(watch, begin, &backend, &out) => {}
         }
-    });
-    reply::stream(request, frames)
+    };
+    reply::stream(request, Frames { making: Some(Box::pin(making)), made: frames })
+}
+
+/// The frames of a watch, made by who asks for them.
+struct Frames {
+    making: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+    made: mpsc::Receiver<Bytes>,
+}
+
+impl Stream for Frames {
+    type Item = Bytes;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        if let Some(making) = &mut self.making
+            && making.as_mut().poll(context).is_ready()
+        {
+            // With it goes the sender: after what is made already, the stream ends.
+            self.making = None;
+        }
+        self.made.poll_recv(context)
+    }
 }
 
 /// Once a version is understood, everything that goes wrong is an event of the stream, as upstream.
@@ -127,14 +151,14 @@ async fn run(mut watch: Watch, begin: Begin, backend: &Backend, out: &mpsc::Send
         }
     }
     let mut news = backend.store.subscribe_to(&watch.resource.storage);
-    let mut next_bookmark = watch.next_bookmark(Instant::now());
+    let mut next_bookmark = pin!(tokio::time::sleep_until(watch.next_bookmark(Instant::now())));
     loop {
         news.borrow_and_update();
         watch.catch_up(backend, out).await?;
         tokio::select! {
             changed = news.changed() => changed.map_err(|_| Ended)?,
-            () = tokio::time::sleep_until(next_bookmark) => {
-                next_bookmark = watch.next_bookmark(Instant::now());
+            () = &mut next_bookmark => {
+                next_bookmark.as_mut().reset(watch.next_bookmark(Instant::now()));
                 // Changes of other resources do not wake it, but it must not fall behind what is kept of history.
                 watch.catch_up(backend, out).await?;
                 if watch.bookmarks {
