@@ -20,8 +20,14 @@ use cli::{AgentImageCommand, ApiCommand, Cli, Command, HostCommand};
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
+fn main() -> ExitCode {
+    // Pages of 2 MiB would double the memory of a server that holds little. Refused by the kernel, it is no more than that.
+    let _ = rustix::thread::disable_transparent_huge_pages(true);
+    start()
+}
+
 #[tokio::main]
-async fn main() -> ExitCode {
+async fn start() -> ExitCode {
     // A second provider could only be installed by ourselves: the first wins, which is the same one.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let cli = Cli::parse();
