@@ -217,13 +217,10 @@ impl ApiError {
 
     /// 422: the object breaks its schema or rules.
     pub fn invalid(group: &str, kind: &str, name: &str, errors: &[FieldError]) -> Self {
-        let mut texts: Vec<String> = Vec::new();
-        for text in errors.iter().map(FieldError::to_string) {
-            // Each text once, as Kubernetes' aggregates do.
-            if !texts.contains(&text) {
-                texts.push(text);
-            }
-        }
+        // Each text once, as Kubernetes' aggregates do.
+        let mut seen = std::collections::HashSet::with_capacity(errors.len());
+        let texts = errors.iter().map(FieldError::to_string);
+        let texts: Vec<String> = texts.filter(|text| seen.insert(text.clone())).collect();
         let mut joined = match texts.as_slice() {
             [one] => one.clone(),
             many => format!("[{}]", many.join(", ")),

@@ -18,6 +18,8 @@ const ANCIENT: &str = "ancient-changes";
 pub const MAX_MANAGER: usize = 128;
 /// Bytes of a subresource's name in an entry.
 const MAX_SUBRESOURCE: usize = 256;
+/// Bytes that errors about one manager's name may take by repeating it: each names it whole.
+const MAX_REPEATED: usize = 64 << 10;
 
 /// How a manager got its fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -313,7 +315,8 @@ pub fn validate_manager(name: &str, path: &str, errors: &mut Vec<FieldError>) {
     if name.len() > MAX_MANAGER {
         errors.push(too_long(path.to_owned(), MAX_MANAGER));
     }
-    for (at, c) in name.char_indices().filter(|(_, c)| !printable(*c)) {
+    let most = (MAX_REPEATED / name.len().max(1)).max(1);
+    for (at, c) in name.char_indices().filter(|(_, c)| !printable(*c)).take(most) {
         let what = format!("invalid character {} (at position {at})", unicode(c));
         errors.push(FieldError::invalid(path, &json!(name), what));
     }
@@ -415,5 +418,19 @@ mod tests {
         let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
         assert_eq!(texts[0], "fieldManager: Too long: may not be more than 128 bytes");
         assert!(texts[1].ends_with("invalid character U+000A (at position 1)"), "{}", texts[1]);
+    }
+
+    #[test]
+    fn errors_about_a_name_of_a_client_do_not_explode() {
+        let told = |name: &str| {
+            let mut errors = Vec::new();
+            validate_manager(name, "fieldManager", &mut errors);
+            errors.iter().map(|e| e.value.len()).sum::<usize>()
+        };
+        assert!(told(&"\u{1}".repeat(1 << 20)) < 8 << 20);
+        assert!(told(&"\u{1}".repeat(20_000)) < 1 << 20);
+        let mut errors = Vec::new();
+        validate_manager(&"\u{1}".repeat(MAX_MANAGER), "fieldManager", &mut errors);
+        assert_eq!(errors.len(), MAX_MANAGER, "all are told of a name that could be one");
     }
 }

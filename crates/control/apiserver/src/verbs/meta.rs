@@ -10,6 +10,8 @@ use crate::status::{FieldError, FieldErrorKind};
 
 /// Bytes of all annotations.
 const MAX_ANNOTATIONS: usize = 256 << 10;
+/// Errors about a second controller, each of which shows all owners: more would only take memory.
+const MAX_CONTROLLERS_TOLD: usize = 8;
 
 /// Checks name, labels, annotations, owners and finalizers of a new object, in upstream's order.
 pub fn validate(resource: &Resource, object: &Object, errors: &mut Vec<FieldError>) {
@@ -17,14 +19,25 @@ pub fn validate(resource: &Resource, object: &Object, errors: &mut Vec<FieldErro
     if !prefix.is_empty() {
         all_invalid("metadata.generateName", &json!(prefix), wrong_name(resource, object, prefix, true), errors);
     }
-    let own = name(object);
-    if own.is_empty() {
-        errors.push(FieldError::required("metadata.name", "name or generateName is required"));
-    } else {
-        all_invalid("metadata.name", &json!(own), wrong_name(resource, object, own, false), errors);
-    }
+    own_name(resource, object, errors);
     common(metadata(object), "metadata", errors);
     finalizer_names(metadata(object), "metadata", errors);
+}
+
+/// Checks that there is a name.
+pub fn unnamed(object: &Object, errors: &mut Vec<FieldError>) {
+    if name(object).is_empty() {
+        errors.push(FieldError::required("metadata.name", "name or generateName is required"));
+    }
+}
+
+/// Checks the name.
+pub fn own_name(resource: &Resource, object: &Object, errors: &mut Vec<FieldError>) {
+    unnamed(object, errors);
+    let own = name(object);
+    if !own.is_empty() {
+        all_invalid("metadata.name", &json!(own), wrong_name(resource, object, own, false), errors);
+    }
 }
 
 /// What is wrong with the name of an object, or with the beginning of one.
@@ -158,6 +171,7 @@ pub fn finalizer_warnings(object: &Object, old: Option<&Object>) -> Vec<String> 
 
 fn owners(meta: &Object, path: &str, errors: &mut Vec<FieldError>) {
     let mut controller: Option<String> = None;
+    let mut told = 0;
     for owner in meta.get("ownerReferences").and_then(Value::as_array).into_iter().flatten() {
         let text = |key: &str| owner.get(key).and_then(Value::as_str).unwrap_or_default();
         let version = text("apiVersion");
@@ -179,7 +193,9 @@ fn owners(meta: &Object, path: &str, errors: &mut Vec<FieldError>) {
             let this = format!("{}/{}", text("kind"), text("name"));
             match &controller {
                 None => controller = Some(this),
+                Some(_) if told == MAX_CONTROLLERS_TOLD => {}
                 Some(first) => {
+                    told += 1;
                     let all = meta.get("ownerReferences").and_then(Value::as_array).into_iter().flatten();
                     let value: Value = all.map(as_go).collect();
                     let detail = format!(
@@ -212,6 +228,18 @@ pub fn generate(prefix: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn errors_about_owners_do_not_explode() {
+        let owner = json!({"apiVersion": "v1", "kind": "A", "name": "a", "uid": "u", "controller": true});
+        let told = |count: usize| {
+            let meta = json!({"ownerReferences": vec![owner.clone(); count]});
+            let mut errors = Vec::new();
+            owners(meta.as_object().unwrap(), "metadata.ownerReferences", &mut errors);
+            errors.len()
+        };
+        assert_eq!((told(1), told(3), told(1000)), (0, 2, MAX_CONTROLLERS_TOLD));
+    }
 
     #[test]
     fn made_up_names_are_labels() {
