@@ -53,6 +53,14 @@ fn has_all(list: &[String], wanted: &[String]) -> bool {
 }
 
 impl Rule {
+    /// How many parts the rule is made of, see [`missing`].
+    pub fn count(&self) -> usize {
+        let product = |lists: &[&Vec<String>]| lists.iter().fold(1usize, |n, list| n.saturating_mul(list.len()));
+        let names = self.resource_names.len().max(1);
+        let resources = product(&[&self.verbs, &self.api_groups, &self.resources]).saturating_mul(names);
+        resources.saturating_add(product(&[&self.verbs, &self.non_resource_urls]))
+    }
+
     /// Whether the rule allows a request.
     pub fn allows(&self, asked: &Attributes) -> bool {
         if !has(&self.verbs, "*") && !has(&self.verbs, &asked.verb) {
@@ -250,6 +258,17 @@ mod tests {
         ];
         assert!(missing(&all, &wanted).is_empty() && missing(&all, &all).is_empty());
         assert!(!missing(&wanted, &all).is_empty());
+    }
+
+    #[test]
+    fn parts_are_counted_before_they_are_made() {
+        let many = |n: usize| -> Vec<String> { (0..n).map(|i| i.to_string()).collect() };
+        let rule = Rule { verbs: many(3), api_groups: many(4), resources: many(5), ..Rule::default() };
+        assert_eq!((rule.count(), rule.parts().len()), (60, 60));
+        let named = Rule { resource_names: many(2), non_resource_urls: many(7), ..rule };
+        assert_eq!((named.count(), named.parts().len()), (141, 141));
+        let huge = Rule { verbs: many(1 << 16), api_groups: many(1 << 16), resources: many(1 << 16), ..named };
+        assert!(huge.count() > 1 << 48);
     }
 
     #[test]
