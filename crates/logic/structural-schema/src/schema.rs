@@ -129,8 +129,6 @@ pub struct Rules {
     pub min_properties: Option<u64>,
     /// Members, at most.
     pub max_properties: Option<u64>,
-    /// No item twice.
-    pub unique_items: bool,
     /// All hold.
     pub all_of: Vec<Schema>,
     /// One holds at least.
@@ -303,7 +301,6 @@ fn parse_rules(object: &Object, path: &str, depth: usize) -> Result<Rules, (Stri
         max_items: count("maxItems"),
         min_properties: count("minProperties"),
         max_properties: count("maxProperties"),
-        unique_items: flag("uniqueItems"),
         all_of: branches("allOf")?,
         any_of: branches("anyOf")?,
         one_of: branches("oneOf")?,

@@ -5,6 +5,8 @@
 //! all fail, the errors of the one with most matches are shown. On updates, a broken value that was there before, unchanged,
 //! is let pass (ratcheting).
 
+use std::collections::HashMap;
+
 use field_errors::{FieldError, FieldErrorKind};
 use serde_json::Value;
 
@@ -268,12 +270,12 @@ fn number_rules(rules: &Rules, number: &serde_json::Number, value: &Value, path:
 fn list_rules(schema: &Schema, list: &[Value], old: Option<&Value>, path: &Path<'_>, verdict: &mut Verdict) {
     let rules = &schema.rules;
     if let Some(items) = &schema.items {
-        let before = old.and_then(Value::as_array);
+        let before = old.and_then(Value::as_array).map(|before| Counterparts::new(&schema.list_type, before));
         for (at, value) in list.iter().enumerate() {
             if verdict.errors.len() >= MAX_ERRORS {
                 return;
             }
-            let old = before.and_then(|before| counterpart(&schema.list_type, before, value));
+            let old = before.as_ref().and_then(|before| before.of(value));
             verdict.merge(node(items, value, old, &Path::Index(path, at)));
         }
     }
@@ -285,17 +287,32 @@ fn list_rules(schema: &Schema, list: &[Value], old: Option<&Value>, path: &Path<
     if let Some(most) = rules.max_items.filter(|most| count > *most) {
         verdict.push(FieldError::too_many(path.to_string(), count, most));
     }
-    if rules.unique_items && (1..list.len()).any(|at| list[..at].contains(&list[at])) {
-        let empty = Value::String(String::new());
-        let detail = format!("{path} in body shouldn't contain duplicates");
-        verdict.push(FieldError::invalid(path.to_string(), &empty, detail));
-    }
 }
 
-/// The former item of a keyed list that has the same keys.
-fn counterpart<'a>(list_type: &ListType, before: &'a [Value], value: &Value) -> Option<&'a Value> {
-    let ListType::Map(keys) = list_type else { return None };
-    before.iter().find(|b| keys.iter().all(|k| b.get(k) == value.get(k)))
+/// The former items of a keyed list by their keys: looked up, and not searched for, because lists may be long.
+struct Counterparts<'a> {
+    keys: &'a [String],
+    items: HashMap<Vec<Option<String>>, &'a Value>,
+}
+
+impl<'a> Counterparts<'a> {
+    fn new(list_type: &'a ListType, before: &'a [Value]) -> Self {
+        let ListType::Map(keys) = list_type else { return Self { keys: &[], items: HashMap::new() } };
+        let mut items = HashMap::with_capacity(before.len());
+        for item in before {
+            items.entry(Self::id(keys, item)).or_insert(item);
+        }
+        Self { keys, items }
+    }
+
+    fn id(keys: &[String], item: &Value) -> Vec<Option<String>> {
+        keys.iter().map(|key| item.get(key).map(Value::to_string)).collect()
+    }
+
+    /// The former item with the same keys.
+    fn of(&self, item: &Value) -> Option<&'a Value> {
+        if self.items.is_empty() { None } else { self.items.get(&Self::id(self.keys, item)).copied() }
+    }
 }
 
 fn object_rules(schema: &Schema, object: &Object, old: Option<&Object>, path: &Path<'_>, verdict: &mut Verdict) {

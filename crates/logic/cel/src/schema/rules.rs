@@ -8,7 +8,7 @@ use serde_json::Value as Json;
 
 use super::decl::DeclType;
 use super::escape::escape;
-use super::ratchet::{Pair, find_element};
+use super::ratchet::{Elements, Keyed, Pair};
 use super::{additional, embedded, field_path, flag, items, map_keys, properties, text, value, with_metadata};
 use crate::env::{Env, Program};
 use crate::types::Type;
@@ -282,9 +282,9 @@ impl<'a> Ratchet<'a> {
         Self { now: now.key(name), above: Some(now), top: false }
     }
 
-    fn index(self, at: usize) -> Self {
+    fn index(self, elements: Option<&Elements<'a>>, at: usize) -> Self {
         let Some(now) = self.now else { return Self { top: false, ..self } };
-        Self { now: now.index(at), above: Some(now), top: false }
+        Self { now: elements.and_then(|e| e.at(at)), above: Some(now), top: false }
     }
 }
 
@@ -370,12 +370,13 @@ impl Node {
         match part.json {
             Json::Array(list) => {
                 let Some(node) = &self.items else { return };
-                let old_list = old.and_then(Json::as_array);
-                let keys = map_keys(&self.schema);
+                let old_list = old.and_then(Json::as_array).zip(map_keys(&self.schema));
+                let keyed = old_list.map(|(list, keys)| (list, Keyed::new(list, keys)));
+                let elements = ratchet.now.and_then(Pair::elements);
                 for (at, json) in list.iter().enumerate() {
-                    let old = old_list.zip(keys.as_deref()).and_then(|(o, k)| o.get(find_element(o, json, k)?));
-                    let value = part.element(at);
-                    node.validate(run, &format!("{path}[{at}]"), Part { json, value }, old, ratchet.index(at));
+                    let old = keyed.as_ref().and_then(|(list, keyed)| list.get(keyed.place(json)?));
+                    let (value, ratchet) = (part.element(at), ratchet.index(elements.as_ref(), at));
+                    node.validate(run, &format!("{path}[{at}]"), Part { json, value }, old, ratchet);
                     if run.ended {
                         return;
                     }
