@@ -89,6 +89,8 @@ struct Sources {
     /// Revision up to which all events are in; 0 before the first read.
     at: u64,
     configurations: Configurations,
+    /// A configuration has changed since the index was made, also if what came after it could not be read.
+    changed: bool,
 }
 
 /// The index, kept up to date.
@@ -106,7 +108,10 @@ impl Admission {
         let newest = backend.store.revision();
         if self.fresh.load(Ordering::Acquire) < newest {
             let mut sources = self.sources.lock().await;
-            if sources.at < newest && sources.catch_up(backend).await? {
+            if sources.at < newest {
+                sources.catch_up(backend).await?;
+            }
+            if std::mem::take(&mut sources.changed) {
                 let index = Arc::new(sources.index());
                 *self.index.write().unwrap_or_else(PoisonError::into_inner) = index;
             }
@@ -117,32 +122,27 @@ impl Admission {
 }
 
 impl Sources {
-    /// Reads what is new; true if a configuration is among it.
-    async fn catch_up(&mut self, backend: &Backend) -> ApiResult<bool> {
+    /// Reads what is new.
+    async fn catch_up(&mut self, backend: &Backend) -> ApiResult<()> {
         if self.at == 0 {
-            self.read_all(backend).await?;
-            return Ok(true);
+            return self.read_all(backend).await;
         }
         let everything: Arc<str> = "".into();
-        let mut changed = false;
         loop {
             let (events, upto) = match backend.store.events_after(&everything, self.at).await {
                 Ok(found) => found,
-                Err(EventsError::Compacted { .. }) => {
-                    self.read_all(backend).await?;
-                    return Ok(true);
-                }
+                Err(EventsError::Compacted { .. }) => return self.read_all(backend).await,
                 Err(error) => return Err(ApiError::internal(error)),
             };
             self.at = upto;
             if events.is_empty() {
-                return Ok(changed);
+                return Ok(());
             }
             for event in events.iter().filter(|e| e.resource.starts_with(GROUP)) {
                 let catalog = backend.registry.catalog();
                 let Some(resource) = catalog.by_storage(&event.resource) else { continue };
                 let key = (Arc::clone(&event.resource), event.name.clone());
-                changed = true;
+                self.changed = true;
                 if event.deleted {
                     self.configurations.remove(&key);
                 } else if let Ok(object) = resource.load(event.rev, &event.body)
@@ -156,19 +156,19 @@ impl Sources {
 
     async fn read_all(&mut self, backend: &Backend) -> ApiResult<()> {
         let at = backend.store.revision();
-        self.configurations.clear();
+        let mut configurations = Configurations::new();
         let catalog = backend.registry.catalog();
         for plural in WATCHED {
             let Some(resource) = catalog.find(GROUP, "v1", plural) else { continue };
             for row in backend.select(resource, "", &Selector::default()).await?.1 {
                 let object = resource.load(row.rev, &row.body).map_err(ApiError::internal)?;
                 if let Some(part) = part(resource, &row.name, &object) {
-                    self.configurations.insert((Arc::clone(&resource.storage), row.name), part);
+                    configurations.insert((Arc::clone(&resource.storage), row.name), part);
                 }
             }
         }
         // What came while this was read is read again as events.
-        self.at = at.max(1);
+        (self.at, self.configurations, self.changed) = (at.max(1), configurations, true);
         Ok(())
     }
 
