@@ -15,37 +15,68 @@ use crate::store::{Event, Guard, WriteError};
 use crate::verbs::delete::{Options, Propagation};
 use crate::verbs::{Backend, Change, store_failed, write_failed};
 
+/// Objects read, and asked to go, at once.
+const PAGE: usize = 64;
+
 /// What is on its way out.
 #[derive(Default)]
 pub struct Ends {
     namespaces: BTreeSet<String>,
     definitions: BTreeSet<String>,
+    /// Those of them that something has changed for.
+    due_namespaces: BTreeSet<String>,
+    due_definitions: BTreeSet<String>,
 }
 
 impl Ends {
-    /// Notes a change.
+    /// Notes a change: that the end of a namespace or definition begins, or that one of its objects is gone.
     pub fn see(&mut self, event: &Event) {
-        let set = match &*event.resource {
-            "namespaces" => &mut self.namespaces,
-            "apiextensions.k8s.io/customresourcedefinitions" => &mut self.definitions,
-            _ => return,
+        let (set, due) = match &*event.resource {
+            "namespaces" => (&mut self.namespaces, &mut self.due_namespaces),
+            "apiextensions.k8s.io/customresourcedefinitions" => (&mut self.definitions, &mut self.due_definitions),
+            _ => return self.see_content(event),
         };
         let going = object::from_tail("", "", event.rev, &event.body).is_ok_and(|o| object::is_deleting(&o));
         if going && !event.deleted {
-            set.insert(event.name.clone());
+            // Later changes are mostly what this controller tells of the end itself.
+            if set.insert(event.name.clone()) {
+                due.insert(event.name.clone());
+            }
         } else {
             set.remove(&event.name);
+            due.remove(&event.name);
         }
     }
 
-    /// Does what can be done now. True if something has to be tried again.
+    fn see_content(&mut self, event: &Event) {
+        if !event.deleted {
+            return;
+        }
+        if self.namespaces.contains(&event.ns) {
+            self.due_namespaces.insert(event.ns.clone());
+        }
+        if let Some((group, plural)) = event.resource.split_once('/').filter(|_| !self.definitions.is_empty()) {
+            let name = format!("{plural}.{group}");
+            if self.definitions.contains(&name) {
+                self.due_definitions.insert(name);
+            }
+        }
+    }
+
+    /// Takes up all that is not at its end.
+    pub fn again(&mut self) {
+        self.due_namespaces.extend(self.namespaces.iter().cloned());
+        self.due_definitions.extend(self.definitions.iter().cloned());
+    }
+
+    /// Does what changes have brought up. True if something has to be tried again.
     pub async fn work(&mut self, backend: &Backend) -> bool {
-        for name in self.namespaces.clone() {
+        for name in std::mem::take(&mut self.due_namespaces) {
             if finished(end_namespace(backend, &name).await, &name) {
                 self.namespaces.remove(&name);
             }
         }
-        for name in self.definitions.clone() {
+        for name in std::mem::take(&mut self.due_definitions) {
             if finished(end_definition(backend, &name).await, &name) {
                 self.definitions.remove(&name);
             }
@@ -64,41 +95,51 @@ fn finished(result: ApiResult<bool>, name: &str) -> bool {
     }
 }
 
-/// Asks every object of a resource to go.
-async fn empty(backend: &Backend, resource: &Resource, ns: &str) -> ApiResult<usize> {
-    let rows = backend.select(resource, ns, &Selector::default()).await?.1;
-    let change = Change::own(Verb::Delete, "namespace-controller");
+/// Asks every object of a resource to go; all of them, though some refuse. The error is the first refusal.
+async fn empty(backend: &Backend, change: &Change, resource: &Resource, ns: &str) -> ApiResult<()> {
     let options = Options { propagation: Some(Propagation::Background), ..Options::default() };
-    for row in &rows {
-        match backend.remove(&change, resource, &row.ns, &row.name, &options).await {
-            Err(error) if error.code != 404 => return Err(error),
-            _ => {}
+    let (mut after, mut first) = (None, Ok(()));
+    loop {
+        let page = backend.page(resource, ns, &Selector::default(), None, after, Some(PAGE)).await?;
+        let removals = page.rows.iter().map(|row| backend.remove(change, resource, &row.ns, &row.name, &options));
+        for outcome in futures::future::join_all(removals).await {
+            match outcome {
+                Err(error) if error.code != 404 => first = first.and(Err(error)),
+                _ => {}
+            }
+        }
+        match page.next {
+            Some(next) => after = Some(next),
+            None => return first,
         }
     }
-    Ok(rows.len())
 }
 
 async fn end_namespace(backend: &Backend, name: &str) -> ApiResult<bool> {
     let catalog = backend.registry.catalog();
     let namespaces = catalog.find("", "v1", "namespaces").ok_or_else(ApiError::unknown_path)?;
     let key = namespaces.key("", name);
+    let change = Change::own(Verb::Delete, "namespace-controller");
+    let mut refused = BTreeMap::new();
     for storage in backend.store.resources_in_use(Some(name.to_owned())).await.map_err(store_failed)? {
-        if let Some(resource) = catalog.by_storage(&storage) {
-            empty(backend, resource, name).await?;
+        if let Some(resource) = catalog.by_storage(&storage)
+            && let Err(error) = empty(backend, &change, resource, name).await
+        {
+            refused.insert(storage, error.message);
         }
     }
     let Some(mut stored) = backend.stored(&key).await? else { return Ok(true) };
     let mut object = backend.load(namespaces, &stored)?;
     let left = backend.store.resources_in_use(Some(name.to_owned())).await.map_err(store_failed)?;
     if !left.is_empty() {
-        say_what_is_left(backend, namespaces, name, &left).await?;
+        say_what_is_left(backend, namespaces, name, (&left, &refused)).await?;
         return Ok(false);
     }
     let others =
         object::strings(object.get("spec").and_then(|s| s.get("finalizers"))).iter().any(|f| f != "kubernetes");
     if others && object.get("status").and_then(|s| s.get("conditions")).is_some() {
         // What was left is gone, and somebody else's finalizer keeps the namespace.
-        say_what_is_left(backend, namespaces, name, &[]).await?;
+        say_what_is_left(backend, namespaces, name, (&[], &BTreeMap::new())).await?;
         let Some(now) = backend.stored(&key).await? else { return Ok(true) };
         (stored, object) = (now.clone(), backend.load(namespaces, &now)?);
     }
@@ -113,20 +154,36 @@ async fn end_namespace(backend: &Backend, name: &str) -> ApiResult<bool> {
     }
 }
 
-/// Writes the conditions of a namespace's end: which objects are left, and which finalizers hold them.
-async fn say_what_is_left(backend: &Backend, namespaces: &Resource, name: &str, left: &[String]) -> ApiResult<()> {
+/// Writes the conditions of a namespace's end: which objects are left, which finalizers hold them, and which resources
+/// refuse to be emptied, with their words.
+async fn say_what_is_left(
+    backend: &Backend,
+    namespaces: &Resource,
+    name: &str,
+    (left, refused): (&[String], &BTreeMap<String, String>),
+) -> ApiResult<()> {
     let catalog = backend.registry.catalog();
     let (mut resources, mut finalizers) = (BTreeMap::new(), BTreeMap::<String, usize>::new());
-    for resource in left.iter().filter_map(|storage| catalog.by_storage(storage)) {
-        let rows = backend.select(resource, name, &Selector::default()).await?.1;
-        for row in &rows {
-            let Ok(object) = resource.load(row.rev, &row.body) else { continue };
-            for finalizer in object::finalizers(&object) {
-                *finalizers.entry(finalizer).or_default() += 1;
+    // What refuses is not counted, as upstream has it.
+    let counted = left.iter().filter(|storage| !refused.contains_key(*storage));
+    for resource in counted.filter_map(|storage| catalog.by_storage(storage)) {
+        let (mut count, mut after) = (0, None);
+        loop {
+            let page = backend.page(resource, name, &Selector::default(), None, after, Some(PAGE)).await?;
+            count += page.rows.len();
+            for row in &page.rows {
+                let Ok(object) = resource.load(row.rev, &row.body) else { continue };
+                for finalizer in object::finalizers(&object) {
+                    *finalizers.entry(finalizer).or_default() += 1;
+                }
+            }
+            match page.next {
+                Some(next) => after = Some(next),
+                None => break,
             }
         }
-        if !rows.is_empty() {
-            resources.insert(format!("{}.{}", resource.plural, resource.group), rows.len());
+        if count > 0 {
+            resources.insert(format!("{}.{}", resource.plural, resource.group), count);
         }
     }
     let told = |counts: &BTreeMap<String, usize>, verb: &str| {
@@ -138,7 +195,7 @@ async fn say_what_is_left(backend: &Backend, namespaces: &Resource, name: &str, 
     "status".clone_into(&mut change.sub);
     let make = |before: &Object| {
         let mut next = unversioned(before);
-        conditions(object::child(&mut next, "status"), &resources, &finalizers);
+        conditions(object::child(&mut next, "status"), &resources, &finalizers, refused);
         Ok(next)
     };
     match backend.change(&change, namespaces, "", name, make).await {
@@ -148,7 +205,7 @@ async fn say_what_is_left(backend: &Backend, namespaces: &Resource, name: &str, 
 }
 
 /// The conditions in upstream's order and words; empty texts mean that nothing is left.
-fn conditions(status: &mut Object, resources: &str, finalizers: &str) {
+fn conditions(status: &mut Object, resources: &str, finalizers: &str, refused: &BTreeMap<String, String>) {
     let mut set = |ty: &str, good: bool, reason: &str, message: &str| {
         lifecycle::set_condition(status, ty, good, reason, message);
     };
@@ -156,8 +213,16 @@ fn conditions(status: &mut Object, resources: &str, finalizers: &str) {
     set("NamespaceDeletionDiscoveryFailure", false, "ResourcesDiscovered", discovered);
     let parsed = "All legacy kube types successfully parsed";
     set("NamespaceDeletionGroupVersionParsingFailure", false, "ParsedGroupVersions", parsed);
-    let deleted = "All content successfully deleted, may be waiting on finalization";
-    set("NamespaceDeletionContentFailure", false, "ContentDeleted", deleted);
+    if refused.is_empty() {
+        let deleted = "All content successfully deleted, may be waiting on finalization";
+        set("NamespaceDeletionContentFailure", false, "ContentDeleted", deleted);
+    } else {
+        let mut words: Vec<&str> = refused.values().map(String::as_str).collect();
+        words.sort_unstable();
+        let (count, words) = (words.len(), words.join(", "));
+        let message = format!("Failed to delete all resource types, {count} remaining: {words}");
+        set("NamespaceDeletionContentFailure", true, "ContentDeletionFailed", &message);
+    }
     if resources.is_empty() {
         set("NamespaceContentRemaining", false, "ContentRemoved", "All content successfully removed");
     } else {
@@ -184,8 +249,11 @@ async fn end_definition(backend: &Backend, name: &str) -> ApiResult<bool> {
     }
     let (group, plural) = crate::crd::names(&crd);
     if let Some(resource) = catalog.by_storage(&format!("{group}/{plural}")) {
-        empty(backend, resource, "").await?;
-        if !backend.select(resource, "", &Selector::default()).await?.1.is_empty() {
+        // Upstream empties its storage here, and asks no webhook.
+        let mut change = Change::own(Verb::Delete, "crd-finalizer");
+        change.admitted = true;
+        empty(backend, &change, resource, "").await?;
+        if !backend.page(resource, "", &Selector::default(), None, None, Some(1)).await?.rows.is_empty() {
             return Ok(false);
         }
     }

@@ -1,16 +1,18 @@
-//! Events are kept for one hour after they were seen last.
+//! Events are kept for one hour after they were written last. They end by themselves: finalizers do not keep them, and
+//! no webhook is asked.
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
 use crate::object::{self, Object};
-use crate::route::Verb;
 use crate::selectors::Selector;
 use crate::status::{ApiError, ApiResult};
-use crate::verbs::delete::Options;
-use crate::verbs::{Backend, Change};
+use crate::store::{Expect, Op, Write, WriteError};
+use crate::verbs::{Backend, write_failed};
 
 const KEPT: SignedDuration = SignedDuration::from_hours(1);
+/// Events looked at, and removed, at once.
+const PAGE: usize = 64;
 
 /// Removes the events that are too old at `now`.
 pub async fn expire(backend: &Backend, now: Timestamp) -> ApiResult<()> {
@@ -18,20 +20,20 @@ pub async fn expire(backend: &Backend, now: Timestamp) -> ApiResult<()> {
     let events = catalog.find("", "v1", "events").ok_or_else(ApiError::unknown_path)?;
     let mut after = None;
     loop {
-        let page = backend.page(events, "", &Selector::default(), None, after, Some(256)).await?;
-        for row in &page.rows {
-            let old = match events.load(row.rev, &row.body) {
-                Ok(event) => last_seen(&event).is_none_or(|seen| now.duration_since(seen) > KEPT),
-                Err(_) => true,
-            };
-            if old {
-                let change = Change::own(Verb::Delete, "event-expiry");
-                let options = Options { rev: Some(row.rev.to_string()), ..Options::default() };
-                match backend.remove(&change, events, &row.ns, &row.name, &options).await {
-                    // Seen again or gone meanwhile.
-                    Err(ApiError { code: 404 | 409, .. }) | Ok(_) => {}
-                    Err(error) => return Err(error),
-                }
+        let page = backend.page(events, "", &Selector::default(), None, after, Some(PAGE)).await?;
+        let old = page.rows.iter().filter(|row| match events.load(row.rev, &row.body) {
+            Ok(event) => last_written(&event, now).is_none_or(|at| now.duration_since(at) > KEPT),
+            Err(_) => true,
+        });
+        let removed = old.map(|row| {
+            let (key, op) = (events.key(&row.ns, &row.name), Op::Delete(row.body.clone()));
+            backend.store.write(Write { key, expect: Expect::Rev(row.rev), op, guard: None })
+        });
+        for outcome in futures::future::join_all(removed).await {
+            match outcome {
+                // Written again or gone meanwhile.
+                Ok(_) | Err(WriteError::Conflict) => {}
+                Err(error) => return Err(write_failed(error)),
             }
         }
         match page.next {
@@ -41,21 +43,21 @@ pub async fn expire(backend: &Backend, now: Timestamp) -> ApiResult<()> {
     }
 }
 
-fn last_seen(event: &Object) -> Option<Timestamp> {
-    let at = |value: Option<&Value>| value.and_then(Value::as_str).and_then(|t| t.parse::<Timestamp>().ok());
-    let created = object::meta_str(event, "creationTimestamp").parse().ok();
-    let times = [
-        created,
-        at(event.get("lastTimestamp")),
-        at(event.get("eventTime")),
-        at(event.get("series").and_then(|s| s.get("lastObservedTime"))),
-    ];
-    times.into_iter().flatten().max()
+/// By the server's own clock alone: the times that an event tells are its client's. So may be those of its managers,
+/// which count only if they have come.
+fn last_written(event: &Object, now: Timestamp) -> Option<Timestamp> {
+    let meta = object::metadata(event);
+    let time = |value: Option<&Value>| value.and_then(Value::as_str).and_then(|t| t.parse::<Timestamp>().ok());
+    let owners = meta.get("managedFields").and_then(Value::as_array).into_iter().flatten();
+    let changes = owners.filter_map(|entry| time(entry.get("time"))).filter(|at| *at <= now);
+    time(meta.get("creationTimestamp")).into_iter().chain(changes).max()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::route::Verb;
+    use crate::verbs::Change;
     use serde_json::json;
 
     #[tokio::test]
@@ -64,8 +66,9 @@ mod tests {
         super::super::ensure_namespaces(&backend).await.unwrap();
         let catalog = backend.registry.catalog();
         let events = catalog.find("", "v1", "events").unwrap();
-        let event =
-            json!({"metadata": {"name": "e", "namespace": "default"}, "involvedObject": {"namespace": "default"}});
+        // What a client says of its times, and its finalizers, keep nothing.
+        let event = json!({"metadata": {"name": "e", "namespace": "default", "finalizers": ["example.com/hold"]},
+            "involvedObject": {"namespace": "default"}, "lastTimestamp": "2999-01-01T00:00:00Z"});
         let Value::Object(event) = event else { panic!() };
         backend.insert(&Change::own(Verb::Create, "test"), events, event, "default").await.unwrap();
         let count = async || backend.select(events, "", &Selector::default()).await.unwrap().1.len();

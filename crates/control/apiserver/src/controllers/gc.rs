@@ -72,6 +72,8 @@ pub struct Collector {
     owners: BTreeMap<Place, Vec<Owner>>,
     dependents: HashMap<String, BTreeSet<Place>>,
     work: BTreeSet<Work>,
+    /// What could not be done.
+    failed: BTreeSet<Work>,
 }
 
 impl Collector {
@@ -128,7 +130,12 @@ impl Collector {
         }
     }
 
-    /// Does what can be done now. True if something has to be tried again.
+    /// Takes up what has to be tried again.
+    pub fn again(&mut self) {
+        self.work.append(&mut self.failed);
+    }
+
+    /// Does what changes have brought up. True if something has to be tried again.
     pub async fn work(&mut self, backend: &Backend) -> bool {
         let todo = std::mem::take(&mut self.work);
         for work in todo {
@@ -142,11 +149,11 @@ impl Collector {
                 Err(error) if error.code == 404 => {}
                 Err(error) => {
                     tracing::debug!(%error, ?work, "garbage collection is tried again");
-                    self.work.insert(work);
+                    self.failed.insert(work);
                 }
             }
         }
-        !self.work.is_empty()
+        !self.failed.is_empty()
     }
 
     async fn check_owners(&self, backend: &Backend, place: &Place) -> ApiResult<()> {

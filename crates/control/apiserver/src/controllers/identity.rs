@@ -42,12 +42,20 @@ type Place = (String, String);
 
 /// What is to be looked at.
 #[derive(Default)]
-pub struct Identity {
+struct Todo {
     namespaces: BTreeSet<String>,
     secrets: BTreeSet<Place>,
+    roles: bool,
+}
+
+/// The controllers' memory.
+#[derive(Default)]
+pub struct Identity {
+    todo: Todo,
+    /// What could not be done.
+    failed: Todo,
     /// Secrets with tokens, by service account.
     by_account: BTreeMap<Place, BTreeSet<String>>,
-    roles: bool,
 }
 
 impl Identity {
@@ -57,24 +65,24 @@ impl Identity {
         match &*event.resource {
             "namespaces" => {
                 if event.deleted || object::is_deleting(&load()) {
-                    self.namespaces.remove(&event.name);
+                    self.todo.namespaces.remove(&event.name);
                 } else {
-                    self.namespaces.insert(event.name.clone());
+                    self.todo.namespaces.insert(event.name.clone());
                 }
             }
             "configmaps" if event.name == ROOT_CA => {
-                self.namespaces.insert(event.ns.clone());
+                self.todo.namespaces.insert(event.ns.clone());
             }
             "serviceaccounts" => {
                 if event.deleted && event.name == DEFAULT {
-                    self.namespaces.insert(event.ns.clone());
+                    self.todo.namespaces.insert(event.ns.clone());
                 }
                 let place = (event.ns.clone(), event.name.clone());
                 let secrets = self.by_account.get(&place).into_iter().flatten();
-                self.secrets.extend(secrets.map(|name| (event.ns.clone(), name.clone())));
+                self.todo.secrets.extend(secrets.map(|name| (event.ns.clone(), name.clone())));
             }
             "secrets" => self.see_secret(event, &load),
-            "rbac.authorization.k8s.io/clusterroles" => self.roles = true,
+            "rbac.authorization.k8s.io/clusterroles" => self.todo.roles = true,
             _ => {}
         }
     }
@@ -97,29 +105,37 @@ impl Identity {
                     self.by_account.remove(&account);
                 }
             }
-            self.secrets.remove(&place);
+            self.todo.secrets.remove(&place);
             return;
         }
         self.by_account.entry(account).or_default().insert(event.name.clone());
-        self.secrets.insert(place);
+        self.todo.secrets.insert(place);
     }
 
-    /// Does what can be done now. True if something has to be tried again.
+    /// Takes up what has to be tried again.
+    pub fn again(&mut self) {
+        let mut failed = std::mem::take(&mut self.failed);
+        self.todo.namespaces.append(&mut failed.namespaces);
+        self.todo.secrets.append(&mut failed.secrets);
+        self.todo.roles |= failed.roles;
+    }
+
+    /// Does what changes have brought up. True if something has to be tried again.
     pub async fn work(&mut self, backend: &Backend) -> bool {
-        for ns in std::mem::take(&mut self.namespaces) {
+        let Todo { namespaces, secrets, roles } = std::mem::take(&mut self.todo);
+        let failed = &mut self.failed;
+        for ns in namespaces {
             if !done(furnish(backend, &ns).await, &ns) {
-                self.namespaces.insert(ns);
+                failed.namespaces.insert(ns);
             }
         }
-        for (ns, name) in std::mem::take(&mut self.secrets) {
+        for (ns, name) in secrets {
             if !done(fill(backend, &ns, &name).await, &name) {
-                self.secrets.insert((ns, name));
+                failed.secrets.insert((ns, name));
             }
         }
-        if self.roles {
-            self.roles = !done(aggregate(backend).await.map(drop), "cluster roles");
-        }
-        self.roles || !self.namespaces.is_empty() || !self.secrets.is_empty()
+        failed.roles |= roles && !done(aggregate(backend).await.map(drop), "cluster roles");
+        failed.roles || !failed.namespaces.is_empty() || !failed.secrets.is_empty()
     }
 }
 
@@ -253,7 +269,8 @@ async fn aggregate(backend: &Backend) -> ApiResult<bool> {
         all.push(roles.load(row.rev, &row.body).map_err(ApiError::internal)?);
     }
     let mut changed = false;
-    for role in &all {
+    for at in 0..all.len() {
+        let role = &all[at];
         let selectors = role.get("aggregationRule").and_then(|r| r.get("clusterRoleSelectors"));
         let Some(selectors) = selectors.and_then(Value::as_array) else { continue };
         let mut wanted = Vec::new();
@@ -268,6 +285,8 @@ async fn aggregate(backend: &Backend) -> ApiResult<bool> {
         }
         if wanted != rules::rules_of(role) {
             collect(backend, roles, object::name(role), &wanted).await?;
+            // Roles that collect each other would swap their rules for ever if each looked at what the other had before.
+            all[at].insert("rules".into(), rules::to_json(&wanted));
             changed = true;
         }
     }
@@ -321,6 +340,35 @@ fn matches(selector: &Value, object: &Object) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn roles_that_collect_each_other_come_to_rest() {
+        let (backend, _dir) = Backend::for_tests();
+        super::super::ensure_namespaces(&backend).await.unwrap();
+        crate::auth::bootstrap::ensure(&backend).await.unwrap();
+        let catalog = backend.registry.catalog();
+        let roles = catalog.find(GROUP, "v1", "clusterroles").unwrap();
+        for (name, other, verb) in [("a", "b", "get"), ("b", "a", "list")] {
+            let role = json!({"metadata": {"name": name, "labels": {"is": name}},
+                "aggregationRule": {"clusterRoleSelectors": [{"matchLabels": {"is": other}}]},
+                "rules": [{"verbs": [verb], "apiGroups": [""], "resources": ["secrets"]}]});
+            let Value::Object(role) = role else { panic!() };
+            let mut change = Change::own(Verb::Create, "test");
+            change.user = crate::auth::User::server();
+            backend.insert(&change, roles, role, "").await.unwrap();
+        }
+        let mut rounds = 0;
+        while aggregate(&backend).await.unwrap() {
+            rounds += 1;
+            assert!(rounds < 6, "they never come to rest");
+        }
+        let rules = async |name: &str| {
+            let stored = backend.stored(&roles.key("", name)).await.unwrap().unwrap();
+            rules::rules_of(&backend.load(roles, &stored).unwrap())
+        };
+        assert_eq!(rules("a").await, rules("b").await);
+        assert_eq!(rules("a").await.len(), 1);
+    }
 
     #[test]
     fn selectors_match_labels() {

@@ -2,8 +2,8 @@
 //! compaction.
 //!
 //! [`gc`], [`ends`], [`identity`] and [`policies`] read all changes in order, each in a task of its own: one that waits for
-//! a webhook, or has much to check, holds up none of the others. What could not be done yet is tried again with the next
-//! change, or after a second.
+//! a webhook, or has much to check, holds up none of the others. What could not be done is tried again after a second,
+//! then less and less often; changes of other things do not bring that forward.
 
 pub mod ends;
 pub mod events;
@@ -37,8 +37,10 @@ const HISTORY: Duration = Duration::from_secs(300);
 const COMPACT_EVERY: Duration = Duration::from_secs(30);
 /// How often old events are removed.
 const EXPIRE_EVERY: Duration = Duration::from_secs(60);
-/// When unfinished work is tried again if nothing changes.
+/// When unfinished work is tried again.
 const RETRY: Duration = Duration::from_secs(1);
+/// The longest time between tries of work that stays unfinished.
+const MAX_RETRY: Duration = Duration::from_secs(10);
 
 /// Serves all stored definitions.
 pub async fn load_definitions(backend: &Backend) -> ApiResult<()> {
@@ -90,8 +92,10 @@ pub fn spawn(backend: &Arc<Backend>, tasks: &TaskTracker) {
 trait Follower: Default + Send {
     /// Notes a change.
     fn see(&mut self, backend: &Backend, event: &Event);
-    /// Does what can be done now. True if something has to be tried again.
+    /// Does what changes have brought up. True if something has to be tried again.
     fn work(&mut self, backend: &Backend) -> impl Future<Output = bool> + Send;
+    /// Takes up what has to be tried again.
+    fn again(&mut self);
 }
 
 macro_rules! follower {
@@ -104,6 +108,10 @@ macro_rules! follower {
 
             async fn work(&mut self, backend: &Backend) -> bool {
                 <$kind>::work(self, backend).await
+            }
+
+            fn again(&mut self) {
+                <$kind>::again(self);
             }
         }
     };
@@ -127,7 +135,7 @@ async fn follow_all<F: Follower>(backend: &Backend) {
     let everything: Arc<str> = "".into();
     let mut news = backend.store.subscribe();
     'anew: loop {
-        let mut follower = F::default();
+        let (mut follower, mut retries) = (F::default(), Retries::default());
         let mut at = backend.store.revision();
         if let Err(error) = scan(backend, &mut follower).await {
             tracing::warn!(%error, "the store could not be read by a controller");
@@ -152,12 +160,42 @@ async fn follow_all<F: Follower>(backend: &Backend) {
                 }
                 events.iter().for_each(|event| follower.see(backend, event));
             }
-            let waiting = follower.work(backend).await;
+            if retries.are_due(Instant::now()) {
+                follower.again();
+            }
+            let unfinished = follower.work(backend).await;
+            let next = retries.next(unfinished, Instant::now());
             tokio::select! {
                 changed = news.changed() => if changed.is_err() { return },
-                () = tokio::time::sleep(RETRY), if waiting => {}
+                () = tokio::time::sleep_until(next.unwrap_or_else(Instant::now)), if next.is_some() => {}
             }
         }
+    }
+}
+
+/// When unfinished work is tried again.
+#[derive(Default)]
+struct Retries {
+    next: Option<Instant>,
+    /// The time before the last try.
+    pause: Duration,
+}
+
+impl Retries {
+    /// Whether it is time; true once.
+    fn are_due(&mut self, now: Instant) -> bool {
+        self.next.take_if(|next| *next <= now).is_some()
+    }
+
+    /// The time of the next try, after work that left something unfinished or not.
+    fn next(&mut self, unfinished: bool, now: Instant) -> Option<Instant> {
+        if !unfinished {
+            *self = Self::default();
+        } else if self.next.is_none() {
+            self.pause = (self.pause * 2).clamp(RETRY, MAX_RETRY);
+            self.next = Some(now + self.pause);
+        }
+        self.next
     }
 }
 
@@ -239,6 +277,26 @@ async fn compact(backend: Arc<Backend>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_stays_unfinished_is_tried_less_and_less_often() {
+        let mut retries = Retries::default();
+        let start = Instant::now();
+        let at = |seconds: u64| start + Duration::from_secs(seconds);
+        assert_eq!(retries.next(false, start), None);
+        assert_eq!(retries.next(true, start), Some(at(1)));
+        // Other changes, which come all the time, do not bring it forward or put it off.
+        assert!(!retries.are_due(start));
+        assert_eq!(retries.next(true, start), Some(at(1)));
+        let mut now = start;
+        for pause in [2, 4, 8, 10, 10] {
+            now = retries.next(true, now).unwrap();
+            assert!(retries.are_due(now) && !retries.are_due(now));
+            assert_eq!(retries.next(true, now), Some(now + Duration::from_secs(pause)));
+        }
+        assert_eq!(retries.next(false, now), None);
+        assert_eq!(retries.next(true, now), Some(now + RETRY));
+    }
 
     #[test]
     fn history_of_five_minutes_is_kept() {

@@ -22,6 +22,8 @@ const MANAGER: &str = "validatingadmissionpolicy-status";
 #[derive(Default)]
 pub struct Policies {
     names: BTreeSet<String>,
+    /// Those that could not be reported on.
+    failed: BTreeSet<String>,
 }
 
 impl Policies {
@@ -37,18 +39,23 @@ impl Policies {
         }
     }
 
-    /// Does what can be done now. True if something has to be tried again.
+    /// Takes up what has to be tried again.
+    pub fn again(&mut self) {
+        self.names.append(&mut self.failed);
+    }
+
+    /// Does what changes have brought up. True if something has to be tried again.
     pub async fn work(&mut self, backend: &Backend) -> bool {
         for name in std::mem::take(&mut self.names) {
             match report(backend, &name).await {
                 Ok(()) | Err(ApiError { code: 404, .. }) => {}
                 Err(error) => {
                     tracing::debug!(%error, name, "the status of a policy is tried again");
-                    self.names.insert(name);
+                    self.failed.insert(name);
                 }
             }
         }
-        !self.names.is_empty()
+        !self.failed.is_empty()
     }
 }
 
