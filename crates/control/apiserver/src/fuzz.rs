@@ -151,7 +151,7 @@ fn registry() -> &'static Registry {
             "status": {"conditions": [{"type": "Established", "status": "True"}]}});
         let registry = Registry::new();
         if let Value::Object(crd) = crd {
-            registry.replace("example.com", "things", crd::resources(&crd, 0));
+            registry.replace("example.com", "things", 0, crd::resources(&crd, 0));
         }
         registry
     })

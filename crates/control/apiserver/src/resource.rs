@@ -1,7 +1,7 @@
 //! What is served: one [`Resource`] per group, version and plural, and the catalog of all.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use core_kinds::{Def, Defs, canonical};
 use structural_schema::rules::CelRules;
@@ -253,9 +253,16 @@ pub fn version_rank(version: &str) -> (u8, u32, u32, std::cmp::Reverse<String>) 
     }
 }
 
+/// Revisions of definitions that are gone are remembered for so long: a write that was overtaken comes no later.
+const MARK_AGE: u64 = 100_000;
+
 /// The catalog as it changes.
 pub struct Registry {
     now: RwLock<Arc<Catalog>>,
+    /// Revision of the definition seen last, by name of the resource (`plural.group`).
+    seen: Mutex<HashMap<String, u64>>,
+    /// Held while a definition's names are accepted: two at once could both be given the same.
+    pub naming: tokio::sync::Mutex<()>,
 }
 
 impl Registry {
@@ -265,7 +272,7 @@ impl Registry {
         for resource in builtins() {
             insert(&mut catalog, resource);
         }
-        Self { now: RwLock::new(Arc::new(catalog)) }
+        Self { now: RwLock::new(Arc::new(catalog)), seen: Mutex::default(), naming: tokio::sync::Mutex::default() }
     }
 
     /// What is served now.
@@ -273,8 +280,20 @@ impl Registry {
         Arc::clone(&self.now.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Replaces all versions of `plural.group` by these (none removes it).
-    pub fn replace(&self, group: &str, plural: &str, resources: Vec<Resource>) {
+    /// Replaces all versions of `plural.group` by these (none removes it), as the definition of revision `rev` has them.
+    /// One that was overtaken by a newer revision changes nothing.
+    pub fn replace(&self, group: &str, plural: &str, rev: u64, resources: Vec<Resource>) {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = seen.entry(format!("{plural}.{group}")).or_default();
+        if *known > rev {
+            return;
+        }
+        *known = rev;
+        if resources.is_empty() {
+            let served = self.catalog();
+            let serves = |name: &str| served.all().any(|r| name == format!("{}.{}", r.plural, r.group));
+            seen.retain(|name, at| at.saturating_add(MARK_AGE) > rev || serves(name));
+        }
         let mut now = self.now.write().unwrap_or_else(PoisonError::into_inner);
         let mut by_path = now.by_path.clone();
         by_path.retain(|_, r| r.group != group || r.plural != plural);
@@ -422,6 +441,36 @@ mod tests {
         let mut versions = vec!["v1alpha1", "foo", "v1beta2", "v2", "v1", "v1beta10"];
         versions.sort_by_key(|v| std::cmp::Reverse(version_rank(v)));
         assert_eq!(versions, ["v2", "v1", "v1beta10", "v1beta2", "v1alpha1", "foo"]);
+    }
+
+    #[test]
+    fn a_definition_that_was_overtaken_changes_nothing() {
+        let things = |rev: u64| {
+            let crd = serde_json::json!({"spec": {"group": "g.example.com", "scope": "Namespaced",
+                "names": {"plural": "things", "singular": "thing", "kind": "Thing", "listKind": "ThingList"},
+                "versions": [{"name": format!("v{rev}"), "served": true, "storage": true,
+                    "schema": {"openAPIV3Schema": {"type": "object"}}}]},
+                "status": {"conditions": [{"type": "Established", "status": "True"}]}});
+            crate::crd::resources(crd.as_object().unwrap(), rev)
+        };
+        let registry = Registry::new();
+        let served = || -> Vec<String> {
+            let catalog = registry.catalog();
+            catalog.all().filter(|r| r.group == "g.example.com").map(|r| r.version.clone()).collect()
+        };
+        registry.replace("g.example.com", "things", 2, things(2));
+        registry.replace("g.example.com", "things", 1, things(1));
+        assert_eq!(served(), ["v2"]);
+        registry.replace("g.example.com", "things", 4, Vec::new());
+        registry.replace("g.example.com", "things", 3, things(3));
+        assert!(served().is_empty(), "what is gone does not come back by a write from before");
+        registry.replace("g.example.com", "things", 5, things(5));
+        assert_eq!(served(), ["v5"]);
+        for rev in 6..20_000 {
+            registry.replace("g.example.com", &format!("x{rev}"), rev * 100, Vec::new());
+        }
+        assert!(registry.seen.lock().unwrap().len() < 2_000);
+        assert_eq!(served(), ["v5"]);
     }
 
     #[test]

@@ -187,6 +187,7 @@ impl Backend {
         let crds = catalog
             .find("apiextensions.k8s.io", "v1", "customresourcedefinitions")
             .ok_or_else(ApiError::unknown_path)?;
+        let _alone = self.registry.naming.lock().await;
         let taken = self.names_taken(crds, name).await?;
         let mut change = Change::own(Verb::Update, "crd-naming");
         "status".clone_into(&mut change.sub);

@@ -42,7 +42,7 @@ fn registry() -> Registry {
         "versions": [version("v1", true, spec), version("v2", false, later)]},
         "status": {"conditions": [{"type": "Established", "status": "True"}]}}));
     let registry = Registry::new();
-    registry.replace("example.com", "things", crate::crd::resources(&crd, 0));
+    registry.replace("example.com", "things", 0, crate::crd::resources(&crd, 0));
     registry
 }
 
