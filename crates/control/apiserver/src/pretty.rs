@@ -11,6 +11,12 @@ use crate::reply::{self, Response};
 use crate::route::Query;
 use crate::status::ApiError;
 
+/// Levels that lines are indented by at most: without an end, a long list deep within a body takes a thousand times its
+/// bytes.
+const MAX_INDENT: usize = 64;
+/// Bytes that are brought in this form at once; what is longer is so while it is sent.
+const AT_ONCE: usize = 16 << 10;
+
 /// Marks an answer whose JSON may be brought in this form.
 #[derive(Clone)]
 pub struct Plain;
@@ -37,10 +43,18 @@ pub async fn form(mut response: Response) -> Response {
         let parts = body.into_data_stream().map(move |part| part.map(|part| Frame::data(printer.print(&part))));
         return http::Response::from_parts(head, StreamBody::new(parts).boxed_unsync());
     }
-    match body.collect().await {
-        Ok(whole) => http::Response::from_parts(head, reply::full(printer.print(&whole.to_bytes()))),
-        Err(broken) => reply::error(&ApiError::internal(broken), Encoding::Json),
+    let whole = match body.collect().await {
+        Ok(whole) => whole.to_bytes(),
+        Err(broken) => return reply::error(&ApiError::internal(broken), Encoding::Json),
+    };
+    if whole.len() <= AT_ONCE {
+        return http::Response::from_parts(head, reply::full(printer.print(&whole)));
     }
+    let parts = futures::stream::unfold((whole, printer), |(mut rest, mut printer)| async move {
+        let part = rest.split_to(rest.len().min(AT_ONCE));
+        (!part.is_empty()).then(|| (Ok(Frame::data(printer.print(&part))), (rest, printer)))
+    });
+    http::Response::from_parts(head, StreamBody::new(parts).boxed_unsync())
 }
 
 /// Where in the text the printer is; JSON may come in any parts.
@@ -97,7 +111,7 @@ impl Printer {
 
     fn line(&self, out: &mut Vec<u8>) {
         out.push(b'\n');
-        out.extend(std::iter::repeat_n(b' ', self.depth * 2));
+        out.extend(std::iter::repeat_n(b' ', self.depth.min(MAX_INDENT) * 2));
     }
 }
 
@@ -117,6 +131,24 @@ mod tests {
         }
         let scalar: Value = json!("alone");
         assert_eq!(Printer::default().print(scalar.to_string().as_bytes()), "\"alone\"");
+    }
+
+    #[tokio::test]
+    async fn what_is_deep_and_long_does_not_explode() {
+        let (depth, items) = (1000, 20_000);
+        let text = format!("{}{}1{}\n", "[".repeat(depth), "1,".repeat(items), "]".repeat(depth));
+        let mut answer = reply::plain(http::StatusCode::OK, "application/json", text.clone());
+        answer.extensions_mut().insert(Plain);
+        let mut body = form(answer).await.into_body();
+        let (mut whole, mut most) = (Vec::new(), 0);
+        while let Some(part) = body.frame().await {
+            let part = part.unwrap().into_data().unwrap();
+            most = most.max(part.len());
+            whole.extend_from_slice(&part);
+        }
+        assert!(most < 100 * AT_ONCE && whole.len() < 100 * text.len(), "{most} {}", whole.len());
+        whole.retain(|byte| !byte.is_ascii_whitespace());
+        assert_eq!(whole, text.trim_end().as_bytes());
     }
 
     #[test]
