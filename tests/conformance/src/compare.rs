@@ -80,7 +80,7 @@ fn matches(pattern: &str, text: &str) -> bool {
     }
 }
 
-/// Every place where they differ, the order of an object's keys left aside.
+/// Every place where they differ, the order of an object's keys left aside, and that of managers as far as it is by time.
 pub fn differences(expected: &Value, found: &Value) -> Vec<Difference> {
     let mut out = Vec::new();
     walk(String::new(), &Numbers::of(expected).renumbered(expected), &Numbers::of(found).renumbered(found), &mut out);
@@ -138,16 +138,35 @@ impl Numbers {
         match value {
             Value::String(text) => Value::String(self.text(text)),
             Value::Array(items) => items.iter().map(|v| self.renumbered(v)).collect(),
-            Value::Object(map) => map.iter().map(|(k, v)| (self.text(k), self.renumbered(v))).collect(),
+            Value::Object(map) => {
+                let mut map: serde_json::Map<String, Value> =
+                    map.iter().map(|(k, v)| (self.text(k), self.renumbered(v))).collect();
+                if let Some(Value::Array(entries)) = map.get_mut("managedFields") {
+                    entries.sort_by_cached_key(timeless);
+                }
+                Value::Object(map)
+            }
             other => other.clone(),
         }
     }
 }
 
+/// What the order of managers is by, but for the times, which are masked: whether two writes are of one second depends on
+/// the machine.
+fn timeless(entry: &Value) -> Vec<String> {
+    let text = |key: &str| entry[key].as_str().unwrap_or_default().to_owned();
+    ["operation", "manager", "apiVersion", "subresource"].map(text).to_vec()
+}
+
+/// Why a step could not be done, or what it waited for never came.
+pub fn failure(step: &Value) -> Option<&Value> {
+    step.get("failed").or_else(|| step.get("late"))
+}
+
 /// Steps that could not be done are differences, even if the recording says the same.
 pub fn failures(found: &Value) -> Vec<Difference> {
     let steps = found.as_array().into_iter().flatten().enumerate();
-    let failed = steps.filter_map(|(i, step)| step.get("failed").map(|why| (i, why.clone())));
+    let failed = steps.filter_map(|(i, step)| failure(step).map(|why| (i, why.clone())));
     failed.map(|(i, why)| Difference { pointer: format!("/{i}/failed"), expected: None, found: Some(why) }).collect()
 }
 

@@ -250,7 +250,7 @@ fn record(files: &[File], answers: &Answers, whole: bool) -> Result<ExitCode> {
         for case in &file.cases {
             let answer = &answers[&format!("{}/{}", file.path(), case.name)];
             for step in answer.as_array().into_iter().flatten() {
-                if let Some(error) = step.get("failed") {
+                if let Some(error) = compare::failure(step) {
                     failed += 1;
                     println!("✗ {}/{}: {error}", file.path(), case.name);
                 }

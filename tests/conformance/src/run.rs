@@ -52,6 +52,8 @@ struct Answer {
     /// All headers, for what a step wants of them besides.
     whole: reqwest::header::HeaderMap,
     body: Vec<u8>,
+    /// What the step waited for never came.
+    late: bool,
 }
 
 impl Runner<'_> {
@@ -213,16 +215,23 @@ impl Runner<'_> {
             }
             None => body,
         };
-        Some(json!({"status": answer.status, "headers": answer.headers, "body": body}))
+        let mut out = json!({"status": answer.status, "headers": answer.headers, "body": body});
+        if answer.late {
+            out["late"] = json!("what was waited for never came");
+        }
+        Some(out)
     }
 
-    /// Asks, and with `until` goes on asking until the answer is as wanted; the last one counts.
+    /// Asks, and with `until` goes on asking until the answer is as wanted. The last one counts, and that it came too late.
     async fn poll(&self, run: &Run, method: &str, path: &str, step: &Value) -> Result<Answer> {
         let end = Instant::now() + self.until;
         loop {
-            let answer = self.send(run, method, path, step).await?;
-            let wanted = step.get("until");
-            if wanted.is_none_or(|w| holds(w, &answer)) || Instant::now() > end {
+            let mut answer = self.send(run, method, path, step).await?;
+            answer.late = step.get("until").is_some_and(|wanted| !holds(wanted, &answer));
+            if answer.late && Instant::now() > end && step["quiet"] == json!(true) {
+                bail!("{} never came", step["until"]);
+            }
+            if !answer.late || Instant::now() > end {
                 return Ok(answer);
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
@@ -240,7 +249,7 @@ impl Runner<'_> {
         let (status, headers) = head(&response);
         let whole = response.headers().clone();
         let body = timeout(PATIENCE, response.bytes()).await.context("the body never ended")?.context("body")?;
-        Ok(Answer { status, headers, whole, body: body.to_vec() })
+        Ok(Answer { status, headers, whole, body: body.to_vec(), late: false })
     }
 
     fn request(&self, run: &Run, method: &str, path: &str, step: &Value) -> Result<reqwest::RequestBuilder> {
@@ -360,7 +369,7 @@ impl Runner<'_> {
             run.refused.insert(name);
             let whole = response.headers().clone();
             let body = response.bytes().await?.to_vec();
-            return Ok(self.finish(run, step, Answer { status, headers, whole, body }));
+            return Ok(self.finish(run, step, Answer { status, headers, whole, body, late: false }));
         }
         let (send, receive) = mpsc::unbounded_channel();
         let binary = text(&headers.get("content-type").cloned().unwrap_or_default()).contains("protobuf");
