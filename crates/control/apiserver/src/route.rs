@@ -93,9 +93,10 @@ impl Query {
         self.0.iter().filter(move |(k, _)| k == key).map(|(_, v)| v.as_str())
     }
 
-    /// A boolean as kube-apiserver reads it: absent and `false` and `0` are false, all else true.
+    /// A boolean as kube-apiserver reads it, by its first value: absent, `0` and `false` in any case are false, all else
+    /// true.
     pub fn flag(&self, key: &str) -> bool {
-        self.0.iter().any(|(k, v)| k == key && !matches!(v.as_str(), "false" | "0"))
+        self.all(key).next().is_some_and(|value| value != "0" && !value.eq_ignore_ascii_case("false"))
     }
 }
 
@@ -169,15 +170,15 @@ fn resource_at(
     (group, version, rest): (&str, &str, &[&str]),
     query: &Query,
 ) -> ApiResult<Target> {
-    // The old way to ask for a watch, of a collection or of one object.
+    // The old way to ask for a watch, of a collection or of one object. What a path is about must be what rights were
+    // asked for (`Attributes::of_request`): there words such as these mean the same in every group.
     let (watch_path, rest) = match rest {
         ["watch", more @ ..] if !more.is_empty() => (true, more),
+        ["proxy", more @ ..] if !more.is_empty() => return Err(ApiError::unknown_path()),
         _ => (false, rest),
     };
     let (ns, rest) = match rest {
-        ["namespaces", ns, plural, ..] if !(group.is_empty() && matches!(*plural, "status" | "finalize")) => {
-            (*ns, &rest[2..])
-        }
+        ["namespaces", ns, plural, ..] if !matches!(*plural, "status" | "finalize") => (*ns, &rest[2..]),
         _ => ("", rest),
     };
     let (plural, name, sub) = match rest {
@@ -244,6 +245,7 @@ fn verb_of(resource: &Resource, method: &Method, (ns, name, sub): (&str, &str, &
     Ok(match (method.as_str(), name.is_empty(), sub.is_empty()) {
         ("POST", false, false) if sub == "token" => Verb::Create,
         ("HEAD", _, _) => return Err(ApiError::method_not_allowed()),
+        ("GET", false, false) if sub == "finalize" => return Err(ApiError::method_not_allowed()),
         ("GET", true, _) if watch => Verb::Watch,
         ("GET", true, _) => Verb::List,
         ("GET", false, _) => Verb::Get,
@@ -298,6 +300,51 @@ mod tests {
     }
 
     #[test]
+    fn what_is_done_is_what_rights_are_asked_for() {
+        use crate::auth::Attributes;
+        let registry = Registry::new();
+        for plural in ["status", "finalize", "proxy", "watch", "things", "namespaces"] {
+            for scope in ["Namespaced", "Cluster"] {
+                let crd = serde_json::json!({"spec": {"group": "g.example.com", "scope": scope,
+                    "names": {"plural": plural, "singular": "thing", "kind": "Thing", "listKind": "ThingList"},
+                    "versions": [{"name": "v1", "served": true, "storage": true, "subresources": {"status": {}},
+                        "schema": {"openAPIV3Schema": {"type": "object"}}}]},
+                    "status": {"conditions": [{"type": "Established", "status": "True"}]}});
+                let served = crate::crd::resources(crd.as_object().unwrap(), 1);
+                registry.replace("g.example.com", plural, 1, served);
+                let catalog = registry.catalog();
+                let words = ["namespaces", "status", "proxy", "watch", plural, "a"];
+                let mut paths: Vec<String> = vec!["/apis/g.example.com/v1".to_owned()];
+                for depth in 0..5 {
+                    let longer = |path: &String| words.map(|word| format!("{path}/{word}"));
+                    let of_depth = paths.iter().filter(|p| p.matches('/').count() == 3 + depth);
+                    let next: Vec<String> = of_depth.flat_map(longer).collect();
+                    paths.extend(next);
+                }
+                for path in &paths {
+                    for method in [Method::GET, Method::POST, Method::DELETE] {
+                        let Ok(Target::Resource(done)) = route(&catalog, &method, path, &Query::default()) else {
+                            continue;
+                        };
+                        let asked = Attributes::of_request(&method, path, &Query::default());
+                        let told =
+                            (done.resource.plural.as_str(), done.sub.as_str(), done.name.as_str(), done.ns.as_str());
+                        // Of a Namespace, its name is its namespace.
+                        let own = done.resource.plural == "namespaces" && done.ns.is_empty() && asked.ns == asked.name;
+                        let ns = if own { "" } else { asked.ns.as_str() };
+                        assert_eq!(
+                            (asked.resource.as_str(), asked.sub.as_str(), asked.name.as_str(), ns),
+                            told,
+                            "{path}"
+                        );
+                        assert_eq!(asked.verb, done.verb.name(), "{method} {path}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
     fn paths_and_verbs() {
         assert_eq!(target("GET", "/api/v1/namespaces", ""), found("namespaces", "list", "", "", ""));
         assert_eq!(target("GET", "/api/v1/namespaces/a", ""), found("namespaces", "get", "", "a", ""));
@@ -308,6 +355,8 @@ mod tests {
         assert_eq!(target("GET", "/api/v1/namespaces/a/secrets/b%2Ec", ""), found("secrets", "get", "a", "b.c", ""));
         assert_eq!(target("GET", "/api/v1/secrets", "watch=1"), found("secrets", "watch", "", "", ""));
         assert_eq!(target("GET", "/api/v1/secrets", "watch=false"), found("secrets", "list", "", "", ""));
+        assert_eq!(target("GET", "/api/v1/secrets", "watch=False&watch=1"), found("secrets", "list", "", "", ""));
+        assert_eq!(target("GET", "/api/v1/namespaces/a/finalize", ""), Err(405));
         assert_eq!(target("GET", "/api/v1/watch/secrets", ""), found("secrets", "watch", "", "", ""));
         assert_eq!(target("GET", "/api/v1/watch/namespaces/a/secrets/b", ""), found("secrets", "watch", "a", "b", ""));
         assert_eq!(target("GET", "/api/v1/watch/namespaces/a", ""), found("namespaces", "watch", "", "a", ""));

@@ -218,6 +218,15 @@ fn unescape(text: &str) -> Result<String, String> {
     Ok(out)
 }
 
+/// The value that a field selector asks of a field, if it is one and asks for exactly one value.
+pub fn exact_field(text: &str, path: &str) -> Option<String> {
+    if text.len() > MAX_TEXT {
+        return None;
+    }
+    let fields = parse_fields(text).ok()?;
+    fields.into_iter().find(|(own, _, equal)| own == path && *equal).map(|(_, value, _)| value)
+}
+
 fn parse_fields(text: &str) -> Result<Vec<(String, String, bool)>, String> {
     let mut parts = terms(text);
     if parts.len() > MAX_REQUIREMENTS {

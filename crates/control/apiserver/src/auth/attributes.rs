@@ -7,6 +7,7 @@ use http::Method;
 use super::rules::quoted;
 use super::user::User;
 use crate::route::{self, Query};
+use crate::selectors;
 use crate::status::{ApiError, Details, qualified};
 
 /// Attributes of a request.
@@ -140,12 +141,9 @@ impl Attributes {
     }
 }
 
-/// The name that a field selector asks for exactly.
+/// The name that a field selector asks for exactly, read as the list or watch itself will read it.
 fn named_by_selector(selector: &str) -> Option<String> {
-    let found = selector.split(',').find_map(|term| {
-        let value = term.strip_prefix("metadata.name=")?;
-        Some(value.strip_prefix('=').unwrap_or(value).to_owned())
-    })?;
+    let found = selectors::exact_field(selector, "metadata.name")?;
     let usable = !matches!(found.as_str(), "" | "." | "..") && !found.contains(['/', '%']);
     usable.then_some(found)
 }
@@ -171,6 +169,10 @@ mod tests {
             ("GET", "/api/v1/namespaces/a/pods", "", ["list", "", "pods", "", "a", ""]),
             ("GET", "/api/v1/namespaces/a/pods", "watch=true", ["watch", "", "pods", "", "a", ""]),
             ("GET", "/api/v1/pods", "fieldSelector=metadata.name%3Dx", ["list", "", "pods", "", "", "x"]),
+            ("GET", "/api/v1/pods", "fieldSelector=type!%3D\\,metadata.name%3Dx", ["list", "", "pods", "", "", ""]),
+            ("GET", "/api/v1/pods", "fieldSelector=metadata.name%3Dx,rubbish", ["list", "", "pods", "", "", ""]),
+            ("GET", "/api/v1/pods", "fieldSelector=a%3Db,metadata.name%3D%3Dx", ["list", "", "pods", "", "", "x"]),
+            ("GET", "/api/v1/pods", "fieldSelector=metadata.name!%3Dx", ["list", "", "pods", "", "", ""]),
             ("GET", "/api/v1/namespaces/a", "", ["get", "", "namespaces", "", "a", "a"]),
             ("PUT", "/api/v1/namespaces/a/finalize", "", ["update", "", "namespaces", "finalize", "a", "a"]),
             ("POST", "/api/v1/namespaces/a/pods/b/c", "", ["create", "", "pods", "c", "a", "b"]),
