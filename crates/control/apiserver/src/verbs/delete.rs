@@ -3,7 +3,7 @@
 use http::StatusCode;
 use serde_json::{Value, json};
 
-use super::{ATTEMPTS, Backend, Change, Request, Stored, body, strategy, write_failed};
+use super::{ATTEMPTS, Backend, Change, Request, Stored, body, list, strategy, write_failed};
 use crate::admission::Subject;
 use crate::crd::lifecycle;
 use crate::media;
@@ -11,7 +11,6 @@ use crate::object::{self, Object, metadata_mut};
 use crate::reply::{self, Response};
 use crate::resource::{Flavor, Resource};
 use crate::route::{Query, Verb};
-use crate::selectors::Selector;
 use crate::status::{ApiError, ApiResult, Details, FieldError};
 use crate::store::WriteError;
 
@@ -84,12 +83,12 @@ pub async fn delete(backend: &Backend, request: &mut Request) -> ApiResult<Respo
     }
 }
 
-/// Deletes all objects of the collection that the selectors match.
+/// Deletes all objects of the collection that the selectors match, or a page of them.
 pub async fn delete_collection(backend: &Backend, request: &mut Request) -> ApiResult<Response> {
-    let (change, options) = asked(request)?;
     let resource = request.resource().clone();
-    let selector = Selector::parse(request.query.get("labelSelector"), request.query.get("fieldSelector"), &resource)?;
-    let (rev, found) = backend.select(&resource, &request.target.ns, &selector).await?;
+    let which = super::options::Options::read(&request.query, &resource, false)?;
+    let (change, options) = asked(request)?;
+    let (meta, found) = list::taken(backend, request, which).await?;
     let mut items = Vec::new();
     for row in found {
         let removed = backend.remove(&change, &resource, &row.ns, &row.name, &options).await;
@@ -107,7 +106,7 @@ pub async fn delete_collection(backend: &Backend, request: &mut Request) -> ApiR
         }
     }
     let list = json!({"apiVersion": resource.api_version(), "kind": resource.list_kind,
-        "metadata": {"resourceVersion": rev.to_string()}, "items": items});
+        "metadata": meta, "items": items});
     reply::value(request, StatusCode::OK, list)
 }
 
@@ -165,6 +164,16 @@ fn from_query(query: &Query) -> ApiResult<Object> {
     if !query.get("orphanDependents").is_empty() {
         out.insert("orphanDependents".into(), json!(query.flag("orphanDependents")));
     }
+    let mut conditions = Object::new();
+    for key in ["uid", "resourceVersion"] {
+        let value = query.get(key);
+        if !value.is_empty() {
+            conditions.insert(key.to_owned(), json!(value));
+        }
+    }
+    if !conditions.is_empty() {
+        out.insert("preconditions".into(), conditions.into());
+    }
     let dry: Vec<&str> = query.all("dryRun").collect();
     out.insert("dryRun".into(), json!(dry));
     Ok(out)
@@ -195,7 +204,9 @@ impl Backend {
             preconditions(resource, &object, old.rev, options)?;
             let was_deleting = object::is_deleting(&object);
             let asked_name = if change.verb == Verb::DeleteCollection { "" } else { name };
-            self.admit_delete(change, Subject::of(resource, ns, asked_name), &object).await?;
+            if !change.admitted {
+                self.admit_delete(change, Subject::of(resource, ns, asked_name), &object).await?;
+            }
             mark(resource, &mut object, options);
             let gone = strategy::may_go(resource, &object);
             if gone && !was_deleting {

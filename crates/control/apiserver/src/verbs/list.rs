@@ -166,6 +166,27 @@ pub async fn list(backend: &Arc<Backend>, request: &Request) -> ApiResult<Respon
     Ok(reply::parts(request, parts))
 }
 
+/// What a deletion takes of a collection: its metadata as a list, and a page of it or all.
+pub async fn taken(backend: &Backend, request: &Request, options: Options) -> ApiResult<(Value, Vec<Row>)> {
+    let (resource, ns) = (request.resource(), &request.target.ns);
+    let mut walk = Walk::new(resource, ns, begin(backend, request, &options).await?, options.limit);
+    let mut rows = Vec::new();
+    while !walk.done {
+        rows.extend(walk.step(backend, resource, &options.selector).await?);
+    }
+    let mut meta = json!({"resourceVersion": walk.rev.to_string()});
+    if matches!(resource.flavor, Flavor::Custom { .. }) {
+        meta["continue"] = json!("");
+    }
+    if let Some(next) = &walk.next {
+        meta["continue"] = json!(tokens::encode(Some(walk.rev), next, scoped(resource, ns)));
+        if options.selector.is_empty() {
+            meta["remainingItemCount"] = json!(backend.count_after(resource, ns, next, walk.rev).await?);
+        }
+    }
+    Ok((meta, rows))
+}
+
 /// Sends what is read already, then the rest as it is read. Ends without the closing brackets if that fails, which
 /// breaks the connection: the client must not take a part for the whole.
 async fn send(

@@ -31,6 +31,7 @@ pub async fn get(backend: &Backend, request: &Request) -> ApiResult<Response> {
     let resource = request.resource();
     let scale = paths(resource)?;
     let stored = backend.stored(&request.key()).await?.ok_or_else(|| request.not_found())?;
+    let stored = backend.converted(resource, stored).await?;
     let (found, set) = scale.read(&backend.load(resource, &stored)?).map_err(ApiError::internal)?;
     if !set {
         return Err(ApiError::internal(format!("the spec replicas field {:?} does not exist", scale.spec)));
@@ -55,6 +56,7 @@ fn answer(request: &Request, scale: Object) -> ApiResult<Response> {
 
 /// Sets the replicas of the named object by the Scale in the body.
 pub async fn update(backend: &Backend, request: &mut Request) -> ApiResult<Response> {
+    Options::Update.validate(&request.query)?;
     let wanted = body::Wanted { group: "autoscaling", version: "v1", kind: "Scale" };
     let unsound = |error: ApiError| if error.code == 400 { refused() } else { error };
     let mut given = body::own(request, &wanted, scale_def()?).map_err(unsound)?;
@@ -69,6 +71,7 @@ pub async fn patch(backend: &Backend, request: &mut Request) -> ApiResult<Respon
     if request.content_type == apply::MEDIA {
         return applied(backend, request).await;
     }
+    Options::Patch.validate(&request.query)?;
     let resource = request.resource().clone();
     let (patch, _) = patch::read(request, &resource)?;
     let name = request.target.name.clone();
