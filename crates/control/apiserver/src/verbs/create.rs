@@ -28,13 +28,19 @@ pub async fn create(backend: &Backend, request: &mut Request) -> ApiResult<Respo
     let mut object = body::object(request, &resource)?;
     let ns = request.target.ns.clone();
     strategy::fit_namespace(&resource, &mut object, &ns)?;
-    if !object::meta_str(&object, "resourceVersion").is_empty() {
-        let text = "resourceVersion should not be set on objects to be created";
-        return Err(ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "", text));
-    }
+    unversioned(&object)?;
     let stored = backend.insert(&change, &resource, object, &ns).await;
     request.warnings.append(&mut change.take_warnings());
     reply::stored(request, StatusCode::CREATED, &stored?)
+}
+
+/// A new object has no version.
+fn unversioned(object: &Object) -> ApiResult<()> {
+    if object::meta_str(object, "resourceVersion").is_empty() {
+        return Ok(());
+    }
+    let text = "resourceVersion should not be set on objects to be created";
+    Err(ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "", text))
 }
 
 impl Backend {
@@ -50,6 +56,8 @@ impl Backend {
             self.namespace_guard(resource, ns, object::name(&object)).await?;
             let name = object::name(&object).to_owned();
             self.admit(change, Subject::of(resource, ns, &name), &mut object, None).await?;
+            strategy::fit_namespace(resource, &mut object, ns)?;
+            unversioned(&object)?;
         }
         escalation::check(&self.auth.index, &change.user, resource, ns, &object, None)?;
         if resource.terminating {

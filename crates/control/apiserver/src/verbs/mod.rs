@@ -74,7 +74,6 @@ pub struct Request {
 
 /// Who changes something and how: goes with an object from its decoding to the store, for all that has a say on the way.
 #[derive(Debug)]
-#[allow(dead_code, reason = "admission and field ownership read what is not read yet")]
 pub struct Change {
     /// Who asks.
     pub user: User,
@@ -304,7 +303,7 @@ impl Backend {
                 .map(|crd| crate::crd::resources(&crd, stored.rev))
                 .unwrap_or_default()
         };
-        self.registry.replace(group, plural, resources);
+        self.registry.replace(group, plural, stored.rev, resources);
     }
 
     /// Decodes a stored object.

@@ -7,7 +7,7 @@ use super::{Change, meta};
 use crate::builtin::strategy as own;
 use crate::crd;
 use crate::fields::managed;
-use crate::object::{self, Object, child, is_deleting, meta_str, metadata, metadata_mut};
+use crate::object::{self, Object, is_deleting, meta_str, metadata, metadata_mut};
 use crate::resource::{Flavor, Resource};
 use crate::status::{ApiError, ApiResult, FieldError};
 
@@ -164,7 +164,6 @@ pub fn wipe(object: &mut Object) {
 
 /// Sets what only the server may set on a new object.
 pub fn prepare_create(resource: &Resource, object: &mut Object) {
-    wipe(object);
     let meta = metadata_mut(object);
     meta.shift_remove("resourceVersion");
     meta.insert("uid".into(), json!(uuid::Uuid::new_v4().to_string()));
@@ -199,6 +198,12 @@ pub fn counts_generations(resource: &Resource) -> bool {
 /// Makes `new` what an update by `sub` may make of `old`.
 pub fn prepare_update(resource: &Resource, new: &mut Object, old: &Object, sub: &str) {
     match sub {
+        "status" | "finalize" if keeps_metadata_of_parts(resource) => {
+            keep_metadata(new, old);
+            let other = if sub == "status" { "spec" } else { "status" };
+            set_or_remove(new, other, old.get(other).cloned());
+            own::defaults(resource, new);
+        }
         "status" => {
             let status = new.shift_remove("status");
             let owners = metadata_mut(new).shift_remove("managedFields");
@@ -206,13 +211,6 @@ pub fn prepare_update(resource: &Resource, new: &mut Object, old: &Object, sub: 
             *new = old.iter().filter(|(key, _)| *key != "status").map(|(k, v)| (k.clone(), v.clone())).collect();
             set_or_remove(metadata_mut(new), "managedFields", owners);
             set_or_remove(new, "status", status);
-        }
-        "finalize" => {
-            let finalizers = new.get("spec").and_then(|s| s.get("finalizers")).cloned();
-            let owners = metadata_mut(new).shift_remove("managedFields");
-            *new = old.clone();
-            set_or_remove(metadata_mut(new), "managedFields", owners);
-            set_or_remove(child(new, "spec"), "finalizers", finalizers);
         }
         _ => {
             keep_metadata(new, old);
@@ -229,6 +227,47 @@ pub fn prepare_update(resource: &Resource, new: &mut Object, old: &Object, sub: 
         let moved = desired_differs(resource, new, old);
         metadata_mut(new).insert("generation".into(), json!(if moved { before + 1 } else { before }));
     }
+}
+
+/// Whether a write of a part of an object takes its metadata too: so it is for the core kinds, and for no others.
+fn keeps_metadata_of_parts(resource: &Resource) -> bool {
+    resource.group.is_empty()
+}
+
+/// Refuses what nobody may change of what an object is; webhooks can try, too. Upstream asks twice.
+pub fn same_identity(resource: &Resource, new: &Object, old: &Object, sub: &str) -> ApiResult<()> {
+    if !sub.is_empty() && !keeps_metadata_of_parts(resource) {
+        return Ok(());
+    }
+    let member = |object: &Object, key: &str| metadata(object).get(key).filter(|v| !v.is_null()).cloned();
+    let immutable = |key: &str| {
+        let shown = member(new, key).unwrap_or_else(|| json!(""));
+        FieldError::invalid(format!("metadata.{key}"), &shown, "field is immutable")
+    };
+    let changed = |key: &str| match key {
+        "name" => object::name(new) != object::name(old),
+        // What is left out stays, and so does what was set once.
+        "deletionTimestamp" => member(old, key).is_none() && member(new, key).is_some(),
+        key => member(new, key).is_some_and(|given| Some(&given) != member(old, key).as_ref() && given != json!("")),
+    };
+    let fixed = ["name", "uid", "deletionTimestamp", "deletionGracePeriodSeconds"];
+    let fixed: Vec<FieldError> = fixed.into_iter().filter(|key| changed(key)).map(immutable).collect();
+    if fixed.is_empty() {
+        return Ok(());
+    }
+    let mut errors = Vec::new();
+    meta::unnamed(new, &mut errors);
+    errors.extend(fixed.iter().chain(&fixed).cloned());
+    if checks_again(resource) {
+        meta::own_name(resource, new, &mut errors);
+    }
+    Err(ApiError::invalid(&resource.group, &resource.kind, object::name(new), &errors))
+}
+
+/// Kinds of which a changed object is checked like a new one, too.
+fn checks_again(resource: &Resource) -> bool {
+    resource.group.is_empty()
+        && matches!(resource.plural.as_str(), "configmaps" | "secrets" | "services" | "serviceaccounts")
 }
 
 fn set_or_remove(object: &mut Object, key: &str, value: Option<Value>) {
@@ -300,8 +339,7 @@ pub fn validate(resource: &Resource, object: &Object, old: Option<&Object>, chan
     match old {
         None => meta::validate(resource, object, &mut errors),
         Some(old) => {
-            let again = matches!(resource.plural.as_str(), "configmaps" | "secrets" | "services" | "serviceaccounts");
-            meta::validate_update(object, old, again && resource.group.is_empty(), &mut errors);
+            meta::validate_update(object, old, checks_again(resource), &mut errors);
         }
     }
     managed::validate(metadata(object).get("managedFields"), &mut errors);

@@ -127,7 +127,13 @@ impl Backend {
                     versioned(&mut wanted, old.rev);
                 }
                 self.admit(change, subject, &mut wanted, Some(&before)).await?;
+                let asked = object::resource_version(&wanted).ok().flatten();
+                if asked.is_some_and(|rev| rev != old.rev) {
+                    return Err(modified());
+                }
             }
+            strategy::fit_namespace(resource, &mut wanted, ns)?;
+            strategy::same_identity(resource, &wanted, &before, &change.sub)?;
             escalation::check(&self.auth.index, &change.user, resource, ns, &wanted, Some(&before))?;
             strategy::prepare_update(resource, &mut wanted, &before, &change.sub);
             strategy::validate(resource, &wanted, Some(&before), change)?;
