@@ -29,6 +29,17 @@ impl Kubectl {
         Self { program, kubeconfig, home: api.dir.path().to_owned() }
     }
 
+    /// A kubeconfig that knows the server and nobody's credentials.
+    fn bare(&self) -> PathBuf {
+        let whole = std::fs::read_to_string(&self.kubeconfig).unwrap();
+        let kept = |line: &&str| !line.contains("client-certificate-data") && !line.contains("client-key-data");
+        let bare: Vec<&str> =
+            whole.lines().filter(kept).map(|l| if l.trim() == "user:" { "  user: {}" } else { l }).collect();
+        let path = self.home.join("kubeconfig-bare");
+        std::fs::write(&path, bare.join("\n")).unwrap();
+        path
+    }
+
     async fn try_run(&self, arguments: &str, input: &str) -> Output {
         let mut command = Command::new(&self.program);
         command
@@ -106,6 +117,7 @@ async fn tour(program: PathBuf, modern: bool) {
     apply(&kubectl, modern).await;
     change(&kubectl).await;
     core(&kubectl).await;
+    rights(&kubectl, modern).await;
     events(&kubectl, &api, modern).await;
     watch(&kubectl).await;
     assert!(kubectl.run("delete bmh host-1 --cascade").await.contains("deleted"));
@@ -176,6 +188,31 @@ async fn core(kubectl: &Kubectl) {
     assert!(kubectl.run("get ns").await.contains("kube-system"));
     kubectl.run("delete cm --all").await;
     assert!(kubectl.run("version").await.contains("Server Version"));
+}
+
+async fn rights(kubectl: &Kubectl, modern: bool) {
+    assert_eq!(kubectl.run("auth can-i delete bmh --all-namespaces").await, "yes\n");
+    let robot = "--as system:serviceaccount:default:robot";
+    let refused = kubectl.try_run(&format!("auth can-i get secrets {robot}"), "").await;
+    assert!(!refused.good && refused.out == "no\n", "{}{}", refused.out, refused.err);
+    kubectl.run("create role reader --verb=get,list --resource=configmaps,baremetalhosts.metal3.io").await;
+    kubectl.run("create rolebinding reader --role=reader --serviceaccount=default:robot").await;
+    assert_eq!(kubectl.run(&format!("auth can-i list bmh {robot}")).await, "yes\n");
+    let listed = kubectl.run(&format!("auth can-i --list {robot}")).await;
+    let line = listed.lines().find(|l| l.starts_with("baremetalhosts.metal3.io")).unwrap_or_default();
+    assert!(line.contains("[get list]"), "{listed}");
+    assert!(kubectl.run(&format!("get bmh host-1 {robot}")).await.contains("host-1"));
+    let refused = kubectl.try_run(&format!("delete bmh host-1 {robot}"), "").await;
+    assert!(!refused.good && refused.err.contains("(Forbidden)") && refused.err.contains("host-1"), "{}", refused.err);
+    if modern {
+        let token = kubectl.run("create token robot --duration=10m").await;
+        assert_eq!(token.trim().split('.').count(), 3, "{token}");
+        let with = format!("--kubeconfig={} --token={}", kubectl.bare().display(), token.trim());
+        assert!(kubectl.run(&format!("auth whoami {with}")).await.contains("system:serviceaccount:default:robot"));
+        assert!(kubectl.run(&format!("get bmh host-1 {with}")).await.contains("host-1"));
+        let refused = kubectl.try_run(&format!("get secrets {with}"), "").await;
+        assert!(!refused.good && refused.err.contains("system:serviceaccount:default:robot"), "{}", refused.err);
+    }
 }
 
 async fn events(kubectl: &Kubectl, api: &Api, modern: bool) {
