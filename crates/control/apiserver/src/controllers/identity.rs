@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use futures::{StreamExt as _, stream};
 use serde_json::{Value, json};
 
 use super::gc::unversioned;
@@ -25,6 +26,8 @@ use crate::store::Event;
 use crate::verbs::delete::Options;
 use crate::verbs::{Backend, Change, strategy};
 
+/// Namespaces that get their things at once: each waits for its writes, and perhaps for a webhook.
+const AT_ONCE: usize = 16;
 /// Name of the ConfigMap with the CA.
 const ROOT_CA: &str = "kube-root-ca.crt";
 const DESCRIPTION: &str = "kubernetes.io/description";
@@ -124,11 +127,9 @@ impl Identity {
     pub async fn work(&mut self, backend: &Backend) -> bool {
         let Todo { namespaces, secrets, roles } = std::mem::take(&mut self.todo);
         let failed = &mut self.failed;
-        for ns in namespaces {
-            if !done(furnish(backend, &ns).await, &ns) {
-                failed.namespaces.insert(ns);
-            }
-        }
+        let furnished = stream::iter(namespaces).map(|ns| async move { (done(furnish(backend, &ns).await, &ns), ns) });
+        let unfurnished = furnished.buffer_unordered(AT_ONCE).filter_map(async |(done, ns)| (!done).then_some(ns));
+        failed.namespaces.extend(unfurnished.collect::<Vec<_>>().await);
         for (ns, name) in secrets {
             if !done(fill(backend, &ns, &name).await, &name) {
                 failed.secrets.insert((ns, name));
@@ -157,16 +158,25 @@ fn annotation<'a>(object: &'a Object, key: &str) -> &'a str {
     all.and_then(|a| a.get(key)).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Gives a namespace what it must have.
+/// Gives a namespace what it must have; the one also if the other fails.
 async fn furnish(backend: &Backend, ns: &str) -> ApiResult<()> {
-    let catalog = backend.registry.catalog();
-    let core = |plural: &str| catalog.find("", "v1", plural).ok_or_else(ApiError::unknown_path);
-    if uid_of_account(backend, ns, DEFAULT).await?.is_none() {
-        let account = named(ns, DEFAULT);
-        let change = Change::own(Verb::Create, "service-account-controller");
-        made(backend.insert(&change, core("serviceaccounts")?, account, ns).await)?;
+    let (account, map) = futures::join!(account(backend, ns), root_ca(backend, ns));
+    account.and(map)
+}
+
+async fn account(backend: &Backend, ns: &str) -> ApiResult<()> {
+    if uid_of_account(backend, ns, DEFAULT).await?.is_some() {
+        return Ok(());
     }
-    let maps = core("configmaps")?;
+    let catalog = backend.registry.catalog();
+    let accounts = catalog.find("", "v1", "serviceaccounts").ok_or_else(ApiError::unknown_path)?;
+    let change = Change::own(Verb::Create, "service-account-controller");
+    made(backend.insert(&change, accounts, named(ns, DEFAULT), ns).await)
+}
+
+async fn root_ca(backend: &Backend, ns: &str) -> ApiResult<()> {
+    let catalog = backend.registry.catalog();
+    let maps = catalog.find("", "v1", "configmaps").ok_or_else(ApiError::unknown_path)?;
     let fresh = |mut map: Object| {
         map.insert("data".into(), json!({"ca.crt": backend.auth.ca}));
         map.shift_remove("binaryData");
