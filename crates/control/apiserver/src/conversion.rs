@@ -13,7 +13,7 @@ use http::StatusCode;
 use serde_json::{Map, Value, json};
 
 use crate::admission::kinds::client_config;
-use crate::builtin::rules::{self, not_supported};
+use crate::builtin::rules;
 use crate::object::{self, Object, strings};
 use crate::resource::{Flavor, Resource};
 use crate::status::{ApiError, ApiResult, FieldError};
@@ -111,7 +111,7 @@ pub fn validate(spec: &Value, errors: &mut Vec<FieldError>) {
             }
         }
         "" => errors.push(FieldError::required(at("strategy"), "")),
-        other => errors.push(not_supported(at("strategy"), other, &["None", "Webhook"])),
+        other => errors.push(FieldError::not_supported(at("strategy"), &json!(other), &["None", "Webhook"])),
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use crate::ast::{Expr, Fold, Id, Kind};
 use crate::checker::Checked;
 use crate::library_cost;
-use crate::meter::{PATTERN, TRAVERSAL};
+use crate::meter::{PATTERN, TRAVERSAL, is_order};
 use crate::source::deep;
 use crate::types::Type;
 use crate::value::Value;
@@ -466,20 +466,7 @@ fn standard(overload: &str, target: Option<&Node<'_>>, args: &[Node<'_>]) -> Cal
         ("contains_string", Some(target), [part]) => {
             plain(or_unknown(target).by(TRAVERSAL).times(or_unknown(part).by(TRAVERSAL)))
         }
-        (
-            "less_string"
-            | "greater_string"
-            | "less_equals_string"
-            | "greater_equals_string"
-            | "less_bytes"
-            | "greater_bytes"
-            | "less_equals_bytes"
-            | "greater_equals_bytes"
-            | "equals"
-            | "not_equals",
-            _,
-            [left, right],
-        ) => {
+        (_, _, [left, right]) if is_order(overload) || matches!(overload, "equals" | "not_equals") => {
             let max = or_unknown(left).max.min(or_unknown(right).max);
             plain(Cost { min: u64::from(max > 0), max }.by(TRAVERSAL))
         }

@@ -68,19 +68,18 @@ fn matching(text: u64, pattern: u64) -> u64 {
     text.saturating_mul(scaled(pattern, PATTERN))
 }
 
+/// Whether texts or bytes are put in order: that costs by the shorter one.
+pub(crate) fn is_order(overload: &str) -> bool {
+    let of = overload.strip_suffix("_string").or_else(|| overload.strip_suffix("_bytes"));
+    matches!(of, Some("less" | "greater" | "less_equals" | "greater_equals"))
+}
+
 fn standard(overload: &str, function: &str, size: impl Fn(usize) -> u64) -> u64 {
     match overload {
         "starts_with_string" | "ends_with_string" | "string_to_bytes" | "bytes_to_string" | "strings_quote"
         | "string_format" => scaled(size(0), TRAVERSAL),
         "in_list" => size(1),
-        "less_string"
-        | "greater_string"
-        | "less_equals_string"
-        | "greater_equals_string"
-        | "less_bytes"
-        | "greater_bytes"
-        | "less_equals_bytes"
-        | "greater_equals_bytes" => scaled(size(0).min(size(1)), TRAVERSAL),
+        _ if is_order(overload) => scaled(size(0).min(size(1)), TRAVERSAL),
         "add_string" | "add_bytes" => scaled(size(0) + size(1), TRAVERSAL),
         "matches_string" => matching(size(0), size(1)),
         "contains_string" => scaled(size(0), TRAVERSAL).saturating_mul(scaled(size(1), TRAVERSAL)),

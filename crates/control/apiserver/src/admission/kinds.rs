@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::expressions::Compiler;
 use super::policy;
 use crate::builtin::rules::selector::{self, Lenient};
-use crate::builtin::rules::{all_invalid, duplicate, not_supported, text, too_many};
+use crate::builtin::rules::{all_invalid, text};
 use crate::object::{Object, child, strings};
 use crate::status::FieldError;
 
@@ -131,7 +131,7 @@ fn webhooks(plural: &str, object: &Object, old: Option<&Object>) -> Vec<FieldErr
         versions(hook, &format!("{path}.admissionReviewVersions"), &lenient, &mut errors);
         let name = text(hook, "name");
         if !lenient.unique && !name.is_empty() && !seen.insert(name.to_owned()) {
-            errors.push(duplicate(format!("{path}.name"), &json!(name)));
+            errors.push(FieldError::duplicate(format!("{path}.name"), &json!(name)));
         }
     }
     errors
@@ -175,7 +175,7 @@ pub fn one_of(value: &Value, path: &str, key: &str, supported: &[&str], errors: 
     if let Some(given) = value.get(key).and_then(Value::as_str)
         && !supported.contains(&given)
     {
-        errors.push(not_supported(format!("{path}.{key}"), given, supported));
+        errors.push(FieldError::not_supported(format!("{path}.{key}"), &json!(given), supported));
     }
 }
 
@@ -218,7 +218,7 @@ pub fn rule(rule: &Value, path: &str, errors: &mut Vec<FieldError>) {
     for (at, operation) in operations.iter().enumerate() {
         let known = ["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
         if !known.contains(&operation.as_str()) {
-            errors.push(not_supported(format!("{path}.operations[{at}]"), operation, &known));
+            errors.push(FieldError::not_supported(format!("{path}.operations[{at}]"), &json!(operation), &known));
         }
     }
     wildcard(&strings(rule.get("apiGroups")), &format!("{path}.apiGroups"), "API groups", errors);
@@ -361,7 +361,7 @@ pub fn match_conditions(owner: &Value, params: bool, path: &str, errors: &mut Ve
     let mut seen = BTreeSet::new();
     let count = conditions.map_or(0, Vec::len);
     if count > MAX_CONDITIONS {
-        errors.push(too_many(path, count, MAX_CONDITIONS));
+        errors.push(FieldError::too_many(path, count as u64, MAX_CONDITIONS as u64));
     }
     let compiler = Compiler::new(params, false);
     for (at, condition) in conditions.into_iter().flatten().enumerate() {
@@ -379,7 +379,7 @@ pub fn match_conditions(owner: &Value, params: bool, path: &str, errors: &mut Ve
         }
         all_invalid(&format!("{path}.name"), &json!(name), names::qualified_name(name), errors);
         if !seen.insert(name) {
-            errors.push(duplicate(format!("{path}.name"), &json!(name)));
+            errors.push(FieldError::duplicate(format!("{path}.name"), &json!(name)));
         }
     }
 }

@@ -9,7 +9,7 @@ use super::rules::selector::{self, Lenient};
 use super::rules::{all_invalid, list};
 use crate::auth::index::GROUP;
 use crate::object::Object;
-use crate::status::{FieldError, FieldErrorKind};
+use crate::status::FieldError;
 
 /// Fills in what a role or binding leaves open.
 pub fn defaults(plural: &str, object: &mut Object) {
@@ -61,12 +61,6 @@ fn text(value: &Value, key: &str) -> String {
 
 fn is_empty(value: &Value, key: &str) -> bool {
     value.get(key).and_then(Value::as_array).is_none_or(Vec::is_empty)
-}
-
-fn unsupported(path: String, value: &str, supported: &[&str]) -> FieldError {
-    let list: Vec<String> = supported.iter().map(|s| format!("\"{s}\"")).collect();
-    let detail = format!("supported values: {}", list.join(", "));
-    FieldError::with_value(FieldErrorKind::NotSupported, path, &json!(value), detail)
 }
 
 fn validate_rule(rule: &Value, namespaced: bool, path: &str, errors: &mut Vec<FieldError>) {
@@ -124,11 +118,11 @@ fn validate_aggregation(aggregation: &Value, old: Option<&Value>, errors: &mut V
 fn validate_reference(reference: &Value, namespaced: bool, errors: &mut Vec<FieldError>) {
     let (group, kind, name) = (text(reference, "apiGroup"), text(reference, "kind"), text(reference, "name"));
     if group != GROUP {
-        errors.push(unsupported("roleRef.apiGroup".into(), &group, &[GROUP]));
+        errors.push(FieldError::not_supported("roleRef.apiGroup", &json!(&group), &[GROUP]));
     }
     let kinds: &[&str] = if namespaced { &["Role", "ClusterRole"] } else { &["ClusterRole"] };
     if !kinds.contains(&kind.as_str()) {
-        errors.push(unsupported("roleRef.kind".into(), &kind, kinds));
+        errors.push(FieldError::not_supported("roleRef.kind", &json!(&kind), kinds));
     }
     if name.is_empty() {
         errors.push(FieldError::required("roleRef.name", ""));
@@ -147,7 +141,7 @@ fn validate_subject(subject: &Value, namespaced: bool, path: &str, errors: &mut 
                 all_invalid(&format!("{path}.name"), &json!(name), names::dns_1123_subdomain(&name), errors);
             }
             if !group.is_empty() {
-                errors.push(unsupported(format!("{path}.apiGroup"), &group, &[""]));
+                errors.push(FieldError::not_supported(format!("{path}.apiGroup"), &json!(&group), &[""]));
             }
             if !namespaced && text(subject, "namespace").is_empty() {
                 errors.push(FieldError::required(format!("{path}.namespace"), ""));
@@ -155,10 +149,14 @@ fn validate_subject(subject: &Value, namespaced: bool, path: &str, errors: &mut 
         }
         "User" | "Group" => {
             if group != GROUP {
-                errors.push(unsupported(format!("{path}.apiGroup"), &group, &[GROUP]));
+                errors.push(FieldError::not_supported(format!("{path}.apiGroup"), &json!(&group), &[GROUP]));
             }
         }
-        other => errors.push(unsupported(format!("{path}.kind"), other, &["ServiceAccount", "User", "Group"])),
+        other => errors.push(FieldError::not_supported(
+            format!("{path}.kind"),
+            &json!(other),
+            &["ServiceAccount", "User", "Group"],
+        )),
     }
 }
 

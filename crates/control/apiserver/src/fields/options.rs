@@ -1,10 +1,10 @@
 //! Query parameters of writes that are about managers and validation (apimachinery `meta/v1/validation`).
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::managed;
 use crate::route::Query;
-use crate::status::{ApiError, ApiResult, FieldError, FieldErrorKind};
+use crate::status::{ApiError, ApiResult, FieldError};
 
 /// Which options a write takes, by their kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,19 +41,15 @@ impl Options {
         managed::validate_manager(manager, "fieldManager", &mut errors);
         let dry: Vec<&str> = query.all("dryRun").collect();
         if dry.iter().any(|value| *value != "All") {
-            errors.push(unsupported("dryRun", &json!(dry), "supported values: \"All\""));
+            errors.push(FieldError::not_supported("dryRun", &json!(dry), &["All"]));
         }
         let mode = query.get("fieldValidation");
         if !matches!(mode, "" | "Ignore" | "Strict" | "Warn") {
-            let known = "supported values: \"\", \"Ignore\", \"Strict\", \"Warn\"";
-            errors.push(unsupported("fieldValidation", &json!(mode), known));
+            let known = ["", "Ignore", "Strict", "Warn"];
+            errors.push(FieldError::not_supported("fieldValidation", &json!(mode), &known));
         }
         if errors.is_empty() { Ok(()) } else { Err(ApiError::invalid("meta.k8s.io", self.kind(), "", &errors)) }
     }
-}
-
-fn unsupported(field: &str, value: &Value, known: &str) -> FieldError {
-    FieldError::with_value(FieldErrorKind::NotSupported, field, value, known)
 }
 
 /// The manager of a client that names none: the first word of its own name, printable and of bounded length.

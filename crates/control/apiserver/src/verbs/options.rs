@@ -6,7 +6,7 @@ use super::Backend;
 use crate::resource::Resource;
 use crate::route::Query;
 use crate::selectors::Selector;
-use crate::status::{ApiError, ApiResult, FieldError, FieldErrorKind};
+use crate::status::{ApiError, ApiResult, FieldError};
 
 /// Time that a revision of the near future gets to come true.
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(3);
@@ -114,15 +114,6 @@ impl Options {
 
 const MATCH: &str = "resourceVersionMatch";
 
-fn unsupported(matching: &str, supported: &str) -> FieldError {
-    FieldError::with_value(
-        FieldErrorKind::NotSupported,
-        MATCH,
-        &json!(matching),
-        format!("supported values: {supported}"),
-    )
-}
-
 fn check_list(matching: &str, version: &str, initial: Option<bool>, token: &str) -> Vec<FieldError> {
     let mut errors = Vec::new();
     if !matching.is_empty() {
@@ -134,7 +125,7 @@ fn check_list(matching: &str, version: &str, initial: Option<bool>, token: &str)
             errors.push(FieldError::forbidden(MATCH, "resourceVersionMatch is forbidden when continue is provided"));
         }
         if !matches!(matching, "Exact" | "NotOlderThan") {
-            errors.push(unsupported(matching, "\"Exact\", \"NotOlderThan\", \"\""));
+            errors.push(FieldError::not_supported(MATCH, &json!(matching), &["Exact", "NotOlderThan", ""]));
         }
         if matching == "Exact" && version == "0" {
             let text = "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"";
@@ -159,7 +150,7 @@ fn check_watch(matching: &str, initial: Option<bool>, token: &str) -> Vec<FieldE
             errors.push(FieldError::forbidden(MATCH, text));
         }
         if matching != "NotOlderThan" {
-            errors.push(unsupported(matching, "\"NotOlderThan\""));
+            errors.push(FieldError::not_supported(MATCH, &json!(matching), &["NotOlderThan"]));
         }
         if !token.is_empty() {
             errors.push(FieldError::forbidden(MATCH, "resourceVersionMatch is forbidden when continue is provided"));

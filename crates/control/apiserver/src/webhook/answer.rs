@@ -52,7 +52,7 @@ pub fn decoded(answer: &Answer) -> Result<Value, String> {
     let (value, _) = gojson::from_json(&answer.body)
         .map_err(|_| format!("couldn't get version/kind; json parse error: {}", syntax(&answer.body)))?;
     if !value.is_object() {
-        let what = crate::webhook::answer::go_kind(&value);
+        let what = gotext::json_type(&value);
         return Err(format!(
             "couldn't get version/kind; json parse error: json: cannot unmarshal {what} into Go value of type struct {{ \
              APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }}"
@@ -65,18 +65,6 @@ pub fn decoded(answer: &Answer) -> Result<Value, String> {
         }
     }
     Ok(value)
-}
-
-/// What Go calls the type of a JSON value.
-fn go_kind(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "bool",
-        Value::Number(_) => "number",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
-    }
 }
 
 /// Go's text for what is no JSON, as far as the first character tells it.

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::admission::expressions::{Compiler, Problem};
 use crate::admission::kinds::{match_conditions, match_defaults, one_of, rule, rule_defaults};
 use crate::builtin::rules::selector::{self, Lenient};
-use crate::builtin::rules::{duplicate, not_supported, text};
+use crate::builtin::rules::text;
 use crate::object::{Object, strings};
 use crate::status::FieldError;
 
@@ -94,7 +94,7 @@ pub fn policy(object: &Object, old: Option<&Object>) -> Vec<FieldError> {
         let path = format!("spec.auditAnnotations[{at}]");
         annotation(&compiler, crate::object::name(object), given, &path, &mut errors);
         if !keys.insert(text(given, "key")) {
-            errors.push(duplicate(format!("{path}.key"), &json!(text(given, "key"))));
+            errors.push(FieldError::duplicate(format!("{path}.key"), &json!(text(given, "key"))));
         }
     }
     errors
@@ -146,7 +146,7 @@ fn match_resources(given: &Value, path: &str, errors: &mut Vec<FieldError>) {
                     errors.push(FieldError::invalid(&field, &json!(name), why));
                 }
                 if seen.contains(&name) {
-                    errors.push(duplicate(field, &json!(name)));
+                    errors.push(FieldError::duplicate(field, &json!(name)));
                 }
                 seen.insert(name);
             }
@@ -275,7 +275,7 @@ fn param_ref(given: &Value, errors: &mut Vec<FieldError>) {
     match text(given, "parameterNotFoundAction") {
         "" => errors.push(FieldError::required(field, "")),
         "Deny" | "Allow" => {}
-        other => errors.push(not_supported(field, other, &["Deny", "Allow"])),
+        other => errors.push(FieldError::not_supported(field, &json!(other), &["Deny", "Allow"])),
     }
 }
 
@@ -285,10 +285,10 @@ fn actions(given: &[String], errors: &mut Vec<FieldError>) {
         let field = format!("spec.validationActions[{at}]");
         let known = ["Audit", "Deny", "Warn"];
         if !known.contains(&action.as_str()) {
-            errors.push(not_supported(&field, action, &known));
+            errors.push(FieldError::not_supported(&field, &json!(action), &known));
         }
         if !seen.insert(action.as_str()) {
-            errors.push(duplicate(field, &json!(action)));
+            errors.push(FieldError::duplicate(field, &json!(action)));
         }
     }
     if seen.contains("Deny") && seen.contains("Warn") {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use crate::builtin::rules::{duplicate, not_supported, text};
+use crate::builtin::rules::text;
 use crate::object::Object;
 use crate::status::FieldError;
 
@@ -34,7 +34,7 @@ pub fn check(object: &Object) -> Vec<FieldError> {
     for (at, given) in list("/conditions") {
         let path = format!("status.conditions[{at}]");
         if !types.insert(text(given, "type")) {
-            errors.push(duplicate(format!("{path}.type"), &json!(text(given, "type"))));
+            errors.push(FieldError::duplicate(format!("{path}.type"), &json!(text(given, "type"))));
         }
         condition(given, &path, &mut errors);
     }
@@ -48,7 +48,7 @@ fn condition(given: &Value, path: &str, errors: &mut Vec<FieldError>) {
     }
     let known = ["False", "True", "Unknown"];
     if !known.contains(&text(given, "status")) {
-        errors.push(not_supported(format!("{path}.status"), text(given, "status"), &known));
+        errors.push(FieldError::not_supported(format!("{path}.status"), &json!(text(given, "status")), &known));
     }
     if let Some(generation) = given.get("observedGeneration").and_then(Value::as_i64).filter(|g| *g < 0) {
         let detail = "must be greater than or equal to zero";

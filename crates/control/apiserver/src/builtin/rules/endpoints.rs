@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::service::{app_protocol, protocol};
-use super::{all_invalid, duplicate, formats, labels, list, member, not_supported, text, too_many, unchanged};
+use super::{all_invalid, formats, labels, list, member, text, unchanged};
 use crate::object::Object;
 use crate::status::FieldError;
 
@@ -114,7 +114,7 @@ pub fn slice(object: &Object, old: Option<&Object>, errors: &mut Vec<FieldError>
     match kind {
         "" => errors.push(FieldError::required("addressType", "")),
         "IPv4" | "IPv6" | "FQDN" => {}
-        other => errors.push(not_supported("addressType", other, &["FQDN", "IPv4", "IPv6"])),
+        other => errors.push(FieldError::not_supported("addressType", &json!(other), &["FQDN", "IPv4", "IPv6"])),
     }
     slice_ports(list_of(object, "ports"), errors);
     let mut found = Vec::new();
@@ -129,7 +129,7 @@ pub fn slice(object: &Object, old: Option<&Object>, errors: &mut Vec<FieldError>
 
 fn slice_ports(ports: &[Value], errors: &mut Vec<FieldError>) {
     if ports.len() > 20_000 {
-        errors.push(too_many("ports", ports.len(), 20_000));
+        errors.push(FieldError::too_many("ports", ports.len() as u64, 20_000));
         return;
     }
     let mut seen = std::collections::BTreeSet::new();
@@ -139,11 +139,13 @@ fn slice_ports(ports: &[Value], errors: &mut Vec<FieldError>) {
             all_invalid(&format!("{path}.name"), &json!(name), names::dns_1123_label(name), errors);
         }
         if !seen.insert(name) {
-            errors.push(duplicate(format!("{path}.name"), &json!(name)));
+            errors.push(FieldError::duplicate(format!("{path}.name"), &json!(name)));
         }
         // An empty protocol is given here, and so none that is known.
         match text(port, "protocol") {
-            "" => errors.push(not_supported(format!("{path}.protocol"), "", &["SCTP", "TCP", "UDP"])),
+            "" => {
+                errors.push(FieldError::not_supported(format!("{path}.protocol"), &json!(""), &["SCTP", "TCP", "UDP"]))
+            }
             _ => protocol(&format!("{path}.protocol"), port, errors),
         }
         app_protocol(&format!("{path}.appProtocol"), port, errors);
@@ -152,7 +154,7 @@ fn slice_ports(ports: &[Value], errors: &mut Vec<FieldError>) {
 
 fn slice_endpoints(endpoints: &[Value], kind: &str, errors: &mut Vec<FieldError>) {
     if endpoints.len() > 1000 {
-        errors.push(too_many("endpoints", endpoints.len(), 1000));
+        errors.push(FieldError::too_many("endpoints", endpoints.len() as u64, 1000));
         return;
     }
     for (at, endpoint) in endpoints.iter().enumerate() {
@@ -161,7 +163,7 @@ fn slice_endpoints(endpoints: &[Value], kind: &str, errors: &mut Vec<FieldError>
         if addresses.is_empty() {
             errors.push(FieldError::required(&field, "must contain at least 1 address"));
         } else if addresses.len() > 100 {
-            errors.push(too_many(&field, addresses.len(), 100));
+            errors.push(FieldError::too_many(&field, addresses.len() as u64, 100));
         }
         for (at, address) in addresses.iter().enumerate() {
             slice_address(&field, at, address.as_str().unwrap_or_default(), kind, errors);
@@ -231,13 +233,13 @@ fn hints(path: &str, hints: &Value, errors: &mut Vec<FieldError>) {
     for (key, check) in [("forZones", names::label_value as names::Rule), ("forNodes", names::dns_1123_subdomain)] {
         let all = list(hints, key);
         if all.len() > 8 {
-            errors.push(too_many(format!("{path}.{key}"), all.len(), 8));
+            errors.push(FieldError::too_many(format!("{path}.{key}"), all.len() as u64, 8));
             return;
         }
         for (at, hint) in all.iter().enumerate() {
             let (field, name) = (format!("{path}.{key}[{at}].name"), text(hint, "name"));
             if all.iter().take(at).any(|other| text(other, "name") == name) {
-                errors.push(duplicate(&field, &json!(name)));
+                errors.push(FieldError::duplicate(&field, &json!(name)));
             }
             all_invalid(&field, &json!(name), check(name), errors);
         }

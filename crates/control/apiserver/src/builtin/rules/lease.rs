@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{all_invalid, member, not_supported, text};
+use super::{all_invalid, member, text};
 use crate::object::{Object, child};
 use crate::status::FieldError;
 
@@ -32,7 +32,7 @@ pub fn lease(object: &Object, errors: &mut Vec<FieldError>) {
         if strategy.contains('/') {
             all_invalid(field, &json!(strategy), names::qualified_name(strategy), errors);
         } else if strategy != "OldestEmulationVersion" {
-            errors.push(not_supported(field, strategy, &["OldestEmulationVersion"]));
+            errors.push(FieldError::not_supported(field, &json!(strategy), &["OldestEmulationVersion"]));
         }
     }
     if !text(spec, "preferredHolder").is_empty() && text(spec, "strategy").is_empty() {

@@ -14,7 +14,7 @@ pub mod service;
 use serde_json::{Value, json};
 
 use crate::object::Object;
-use crate::status::{FieldError, FieldErrorKind};
+use crate::status::FieldError;
 
 /// A text, empty if absent.
 pub fn text<'a>(value: &'a Value, key: &str) -> &'a str {
@@ -34,24 +34,6 @@ pub fn member<'a>(object: &'a Object, key: &str) -> &'a Value {
 /// One error for each text of a check.
 pub fn all_invalid(field: &str, value: &Value, texts: impl IntoIterator<Item = String>, errors: &mut Vec<FieldError>) {
     errors.extend(texts.into_iter().map(|detail| FieldError::invalid(field, value, detail)));
-}
-
-/// A value that is none of those known.
-pub fn not_supported(field: impl Into<String>, value: &str, known: &[&str]) -> FieldError {
-    let known: Vec<String> = known.iter().map(|k| format!("{k:?}")).collect();
-    let detail = format!("supported values: {}", known.join(", "));
-    FieldError::with_value(FieldErrorKind::NotSupported, field, &json!(value), detail)
-}
-
-/// A value that is there twice.
-pub fn duplicate(field: impl Into<String>, value: &Value) -> FieldError {
-    FieldError::with_value(FieldErrorKind::Duplicate, field, value, "")
-}
-
-/// More items than allowed.
-pub fn too_many(field: impl Into<String>, count: usize, most: usize) -> FieldError {
-    let detail = format!("must have at most {most} items");
-    FieldError::with_value(FieldErrorKind::TooMany, field, &json!(count), detail)
 }
 
 /// A value that may not change.

@@ -3,7 +3,7 @@
 use core_kinds::quantity;
 use serde_json::{Value, json};
 
-use super::{all_invalid, duplicate, formats, list, member, not_supported, text};
+use super::{all_invalid, formats, list, member, text};
 use crate::object::{Object, child};
 use crate::status::{FieldError, FieldErrorKind};
 
@@ -63,7 +63,7 @@ pub fn node(object: &Object, old: Option<&Object>, errors: &mut Vec<FieldError>)
     let addresses = list(member(object, "status"), "addresses");
     for (at, address) in addresses.iter().enumerate() {
         if addresses.get(..at).is_some_and(|before| before.contains(address)) {
-            errors.push(duplicate(format!("status.addresses[{at}]"), address));
+            errors.push(FieldError::duplicate(format!("status.addresses[{at}]"), address));
         }
     }
     let before = member(old, "spec");
@@ -126,7 +126,7 @@ fn taints(taints: &[Value], errors: &mut Vec<FieldError>) {
             errors.push(FieldError::required(format!("{field}.effect"), ""));
         } else if !matches!(effect, "NoSchedule" | "PreferNoSchedule" | "NoExecute") {
             let known = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
-            errors.push(not_supported(format!("{field}.effect"), effect, &known));
+            errors.push(FieldError::not_supported(format!("{field}.effect"), &json!(effect), &known));
         }
         let same = |other: &&Value| text(other, "key") == key && text(other, "effect") == effect;
         if taints.iter().take(at).any(|other| same(&other)) {

@@ -9,7 +9,7 @@ use std::net::IpAddr;
 
 use serde_json::{Value, json};
 
-use super::{all_invalid, annotation, duplicate, formats, labels, list, member, not_supported, text};
+use super::{all_invalid, annotation, formats, labels, list, member, text};
 use crate::object::{Object, child};
 use crate::status::{FieldError, FieldErrorKind};
 
@@ -166,7 +166,7 @@ pub fn service(object: &Object, old: Option<&Object>, sub: &str, errors: &mut Ve
     }
     let kinds = ["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"];
     if !kinds.contains(&kind) {
-        errors.push(not_supported("spec.type", kind, &kinds));
+        errors.push(FieldError::not_supported("spec.type", &json!(kind), &kinds));
     }
     port_numbers(spec, kind, errors);
     source_ranges(object, kind, errors);
@@ -230,7 +230,7 @@ fn ports(spec: &Value, errors: &mut Vec<FieldError>) {
         } else if !name.is_empty() {
             all_invalid(&field("name"), &json!(name), names::dns_1123_label(name), errors);
             if ports.iter().take(at).any(|other| text(other, "name") == name) {
-                errors.push(duplicate(field("name"), &json!(name)));
+                errors.push(FieldError::duplicate(field("name"), &json!(name)));
             }
         }
         let number = port.get("port").and_then(Value::as_i64).unwrap_or_default();
@@ -253,7 +253,9 @@ fn ports(spec: &Value, errors: &mut Vec<FieldError>) {
 pub fn protocol(field: &str, port: &Value, errors: &mut Vec<FieldError>) {
     match text(port, "protocol") {
         "" => errors.push(FieldError::required(field, "")),
-        given if !PROTOCOLS.contains(&given) => errors.push(not_supported(field, given, &PROTOCOLS)),
+        given if !PROTOCOLS.contains(&given) => {
+            errors.push(FieldError::not_supported(field, &json!(given), &PROTOCOLS))
+        }
         _ => {}
     }
 }
@@ -281,7 +283,7 @@ fn affinity(spec: &Value, errors: &mut Vec<FieldError>) {
             }
         }
         "None" => {}
-        other => errors.push(not_supported("spec.sessionAffinity", other, &["ClientIP", "None"])),
+        other => errors.push(FieldError::not_supported("spec.sessionAffinity", &json!(other), &["ClientIP", "None"])),
     }
 }
 
@@ -337,15 +339,15 @@ fn family_names(spec: &Value, errors: &mut Vec<FieldError>) {
     for (at, family) in families.iter().enumerate() {
         let (field, name) = (format!("spec.ipFamilies[{at}]"), family.as_str().unwrap_or_default());
         if !matches!(name, "IPv4" | "IPv6") {
-            errors.push(not_supported(&field, name, &["IPv4", "IPv6"]));
+            errors.push(FieldError::not_supported(&field, &json!(name), &["IPv4", "IPv6"]));
         }
         if families.iter().take(at).any(|f| f == family) {
-            errors.push(duplicate(field, family));
+            errors.push(FieldError::duplicate(field, family));
         }
     }
     let policies = ["PreferDualStack", "RequireDualStack", "SingleStack"];
     if let Some(policy) = spec.get("ipFamilyPolicy").and_then(Value::as_str).filter(|p| !policies.contains(p)) {
-        errors.push(not_supported("spec.ipFamilyPolicy", policy, &policies));
+        errors.push(FieldError::not_supported("spec.ipFamilyPolicy", &json!(policy), &policies));
     }
 }
 
@@ -363,7 +365,7 @@ fn port_numbers(spec: &Value, kind: &str, errors: &mut Vec<FieldError>) {
     }
     for (at, port) in ports.iter().enumerate().filter(|(_, p)| number(p, "nodePort") != 0) {
         if ports.iter().take(at).any(|other| same(other, port, "nodePort")) {
-            errors.push(duplicate(format!("spec.ports[{at}].nodePort"), &json!(number(port, "nodePort"))));
+            errors.push(FieldError::duplicate(format!("spec.ports[{at}].nodePort"), &json!(number(port, "nodePort"))));
         }
     }
     for (at, port) in ports.iter().enumerate() {
@@ -421,7 +423,7 @@ fn traffic(spec: &Value, kind: &str, errors: &mut Vec<FieldError>) {
             errors.push(FieldError::invalid("spec.externalTrafficPolicy", &json!(external), detail));
         }
     } else if !matches!(external, "Cluster" | "Local") {
-        errors.push(not_supported("spec.externalTrafficPolicy", external, &["Cluster", "Local"]));
+        errors.push(FieldError::not_supported("spec.externalTrafficPolicy", &json!(external), &["Cluster", "Local"]));
     }
     let check = spec.get("healthCheckNodePort").and_then(Value::as_i64).unwrap_or_default();
     if check != 0 {
@@ -435,11 +437,11 @@ fn traffic(spec: &Value, kind: &str, errors: &mut Vec<FieldError>) {
     if let Some(internal) = spec.get("internalTrafficPolicy").and_then(Value::as_str)
         && !matches!(internal, "Cluster" | "Local")
     {
-        errors.push(not_supported("spec.internalTrafficPolicy", internal, &["Cluster", "Local"]));
+        errors.push(FieldError::not_supported("spec.internalTrafficPolicy", &json!(internal), &["Cluster", "Local"]));
     }
     let known = ["PreferClose", "PreferSameZone", "PreferSameNode"];
     if let Some(given) = spec.get("trafficDistribution").and_then(Value::as_str).filter(|g| !known.contains(g)) {
-        errors.push(not_supported("spec.trafficDistribution", given, &known));
+        errors.push(FieldError::not_supported("spec.trafficDistribution", &json!(given), &known));
     }
 }
 
@@ -465,7 +467,7 @@ fn balancer_status(object: &Object, errors: &mut Vec<FieldError>) {
                 errors.push(FieldError::forbidden(field("ipMode"), "may not be specified when `ip` is not set"));
             }
             Some(mode) if !matches!(mode, "VIP" | "Proxy") => {
-                errors.push(not_supported(field("ipMode"), mode, &["Proxy", "VIP"]));
+                errors.push(FieldError::not_supported(field("ipMode"), &json!(mode), &["Proxy", "VIP"]));
             }
             _ => {}
         }
