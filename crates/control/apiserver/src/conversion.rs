@@ -219,7 +219,7 @@ impl Backend {
         let question = json!({"kind": "ConversionReview", "apiVersion": format!("apiextensions.k8s.io/{review}"),
             "request": {"uid": uid, "desiredAPIVersion": wanted, "objects": objects},
             "response": {"uid": "", "convertedObjects": null, "result": {"metadata": {}}}});
-        let call = Call { body: question.to_string().into(), patience: PATIENCE, tell: false, most: MAX_ANSWER };
+        let call = Call { body: gotext::encode(&question).into(), patience: PATIENCE, tell: false, most: MAX_ANSWER };
         let broken = |why: String| failed(format!("conversion webhook for {from} failed: {why}"));
         let answer = target.post(self, &call).await.map_err(broken)?;
         if let Some(why) = webhook::refusal(&answer) {

@@ -103,8 +103,7 @@ pub fn to_tail(mut object: Object) -> Bytes {
 /// Writes an object without its opening brace, its first member with a comma before it.
 fn append_members(out: &mut Vec<u8>, object: &Value) {
     let start = out.len();
-    // Writing to memory does not fail, and keys are strings.
-    let _ = serde_json::to_writer(&mut *out, object);
+    gotext::append(out, object);
     if out.len() - start > "{}".len() {
         out[start] = b',';
     } else {

@@ -64,7 +64,7 @@ fn negotiated(code: StatusCode, encoding: Encoding, bytes: impl Into<Bytes>) -> 
 
 /// A JSON value, with the newline after it that Go's encoder writes.
 pub fn json_value(code: StatusCode, value: &Value) -> Response {
-    plain(code, "application/json", format!("{value}\n"))
+    plain(code, "application/json", gotext::encoded(value) + "\n")
 }
 
 /// A value in an encoding; 406 if it has no such form.
@@ -135,14 +135,13 @@ pub fn value(request: &Request, code: StatusCode, value: Value) -> ApiResult<Res
 
 /// A value as JSON or YAML.
 pub fn whole(request: &Request, code: StatusCode, value: &Value) -> ApiResult<Response> {
-    let encoded = serde_json::to_vec(value).map_err(ApiError::internal)?;
-    bytes(request, code, encoded)
+    bytes(request, code, gotext::encode(value))
 }
 
 /// A value in an encoding.
 fn in_form(value: &Value, encoding: Encoding) -> ApiResult<Vec<u8>> {
     match encoding {
-        Encoding::Json => Ok(format!("{value}\n").into_bytes()),
+        Encoding::Json => Ok((gotext::encoded(value) + "\n").into_bytes()),
         Encoding::Yaml => Ok(gojson::to_yaml(value).into_bytes()),
         Encoding::Protobuf => protobuf::encode(value).ok_or_else(|| {
             let text = "the object does not implement the protobuf marshalling interface and cannot be encoded to a \

@@ -88,7 +88,7 @@ fn settle_value(ty: &Type, value: &mut Value, sent: bool) {
             }
         }
         (Type::Quantity, Value::Number(number)) => {
-            if let Some(one) = quantity::canonical(&number.to_string()) {
+            if let Some(one) = quantity::canonical(&gotext::json_number(number)) {
                 *value = json!(one);
             }
         }

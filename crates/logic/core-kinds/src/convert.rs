@@ -73,7 +73,14 @@ fn convert<'d>(
         (Type::Int32, _) => Err("unrecognized type: int32".to_owned()),
         (Type::Int64, _) => Err("unrecognized type: int64".to_owned()),
         (Type::Double, _) => Err("unrecognized type: float64".to_owned()),
-        (Type::Time | Type::MicroTime | Type::Quantity | Type::IntOrString, value) => own(ty, value),
+        (Type::Time | Type::MicroTime | Type::Quantity | Type::IntOrString, value) => {
+            own(ty, value)?;
+            // It reads the number's text, in which a whole float is an integer.
+            if let (Type::IntOrString, Some(whole)) = (ty, value.as_f64().filter(|_| value.is_f64())) {
+                *value = Value::from(whole as i32);
+            }
+            Ok(())
+        }
         (Type::Bytes, Value::String(text)) => bytes(text),
         (Type::Map(inner), Value::Object(map)) => {
             // Paths of unknown fields leave keys of maps out.
@@ -110,11 +117,11 @@ fn own(ty: &Type, value: &Value) -> Result<(), String> {
         (Type::Time | Type::MicroTime, Value::String(text)) => gotime::check(text, *ty == Type::MicroTime),
         (Type::Time | Type::MicroTime, _) => cannot("string"),
         (Type::Quantity, value) => {
-            let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+            let text = value.as_str().map_or_else(|| gotext::encoded(value), str::to_owned);
             quantity::nanos(text.trim()).map(|_| ()).ok_or_else(|| crate::decode::NO_QUANTITY.to_owned())
         }
         (_, Value::String(_)) => Ok(()),
-        (_, Value::Number(number)) if number.as_i64().is_some_and(|n| i32::try_from(n).is_ok()) => Ok(()),
+        (_, Value::Number(number)) if gotext::json_number(number).parse::<i32>().is_ok() => Ok(()),
         _ => cannot("int32"),
     }
 }

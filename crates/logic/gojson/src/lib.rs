@@ -54,12 +54,27 @@ pub fn from_json(bytes: &[u8]) -> Result<Parsed, String> {
 pub fn from_yaml_or_json(bytes: &[u8]) -> Result<Yaml, String> {
     if bytes.trim_ascii_start().first() == Some(&b'{')
         && yaml::reads_json_alike(bytes)
-        && let Ok((value, twice)) = from_json(bytes)
+        && let Ok((mut value, twice)) = from_json(bytes)
         && twice.is_empty()
     {
+        reread(&mut value);
         return Ok(Yaml { value, doubled: None });
     }
     from_yaml(bytes)
+}
+
+/// YAML is turned into JSON before it is read: a whole float has become an integer on the way.
+fn reread(value: &mut Value) {
+    match value {
+        Value::Number(float) if float.is_f64() => {
+            if let Some(read) = number(&gotext::json_number(float)) {
+                *float = read;
+            }
+        }
+        Value::Array(list) => list.iter_mut().for_each(reread),
+        Value::Object(map) => map.values_mut().for_each(reread),
+        _ => {}
+    }
 }
 
 /// A step on the way to a part of a document.
@@ -93,7 +108,7 @@ impl<'a> Node<'a> {
         match value {
             Value::Null => Self::Null,
             Value::Bool(set) => Self::Bool(*set),
-            Value::Number(number) => Self::Number(Cow::Owned(gotext::json_number(number))),
+            Value::Number(number) => Self::Number(Cow::Owned(gotext::as_written(number))),
             Value::String(text) => Self::String(Cow::Borrowed(text)),
             Value::Array(list) => Self::Array(list.iter().map(Self::of).collect()),
             Value::Object(map) => Self::of_members(map),
@@ -126,26 +141,14 @@ impl<'a> Node<'a> {
     }
 }
 
-/// The number that a text stands for in a value without a type: an integer if it is one of 64 bits and has no point,
-/// else a float; a whole float is an integer, as it would be once it had been written. `None` if it does not fit.
+/// The number that a text stands for in a value without a type: an integer if it is one of 64 bits and has neither a
+/// point nor an exponent, else a float, be it whole or not ([`gotext::encode`] writes `1` for the float 1). `None` if it
+/// does not fit.
 pub fn number(text: &str) -> Option<Number> {
-    if let Ok(whole) = text.parse::<i64>()
-        && !text.contains('.')
-    {
-        return Some(whole.into());
+    match text.parse::<i64>() {
+        Ok(whole) => Some(whole.into()),
+        Err(_) => text.parse().ok().and_then(Number::from_f64),
     }
-    let float: f64 = text.parse().ok()?;
-    if float.fract() == 0.0 && float.abs() < 9.0e18 {
-        return Some((float as i64).into());
-    }
-    // Go writes a whole float without an exponent, here as far as integers of 64 bits go.
-    if float.fract() == 0.0
-        && float > 0.0
-        && let Ok(whole) = float.to_string().parse::<u64>()
-    {
-        return Some(whole.into());
-    }
-    Number::from_f64(float)
 }
 
 struct Untyped<'n> {
@@ -214,19 +217,21 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_integers_if_they_can() {
+    fn numbers_are_integers_if_they_are_written_so() {
         for (text, read) in [
             ("1", json!(1)),
             ("-0", json!(0)),
-            ("1.0", json!(1)),
-            ("1e2", json!(100)),
+            ("1.0", json!(1.0)),
+            ("1e2", json!(100.0)),
             ("1.5", json!(1.5)),
             ("9223372036854775807", json!(i64::MAX)),
-            ("10000000000000000000", json!(10_000_000_000_000_000_000_u64)),
+            ("10000000000000000000", json!(1e19)),
             ("1e300", json!(1e300)),
         ] {
             assert_eq!(number(text).map(Value::Number), Some(read), "{text}");
         }
+        let yaml = from_yaml_or_json(br#"{"a": [1.0, 1e3, 1.5, 1e300]}"#).unwrap().value;
+        assert_eq!(yaml, json!({"a": [1, 1000, 1.5, 1e300]}));
         let told = from_json(b"[1e999]").unwrap_err();
         assert_eq!(told, "json: cannot unmarshal number 1e999 into Go value of type float64");
     }

@@ -2,9 +2,13 @@
 //! of quoting text, of writing numbers and of encoding JSON.
 //!
 //! `%q` is [`quote`], `%v` of JSON's values [`map`], [`number`] and [`float`]; what Go's JSON encoder writes is [`json`] and
-//! [`json_number`]; [`shown`] is what Kubernetes' field errors make of a value, [`json_type`] what Go's decoder calls it, and
+//! [`json_number`], and [`encode`] writes numbers so; [`shown`] is what Kubernetes' field errors make of a value, [`json_type`] what Go's decoder calls it, and
 //! [`go_type`] what Go holds it in.
 
+use std::io;
+
+use serde::Serialize as _;
+use serde_json::ser::{Formatter, Serializer};
 use serde_json::{Number, Value};
 
 /// The character in a quoted text, if it has an escape of its own.
@@ -84,12 +88,12 @@ pub fn go_type(value: &Value) -> &'static str {
     }
 }
 
-/// A float as Go's `%v`: shortest digits, an exponent below 1e-4 and from 1e21 on.
+/// A float as Go's `%v`: shortest digits, an exponent below 1e-4 and from 1e6 on.
 pub fn float(number: f64) -> String {
     let plain = format!("{number:e}");
     let Some((digits, exponent)) = plain.split_once('e') else { return plain };
     match exponent.parse::<i32>() {
-        Ok(exponent) if !(-4..21).contains(&exponent) && number != 0.0 => {
+        Ok(exponent) if !(-4..6).contains(&exponent) && number != 0.0 => {
             let sign = if exponent < 0 { '-' } else { '+' };
             format!("{digits}e{sign}{:02}", exponent.abs())
         }
@@ -107,7 +111,21 @@ pub fn number(number: &Number) -> String {
 
 /// A number as Go's JSON encoder writes it: an exponent below 1e-6 and from 1e21 on.
 pub fn json_number(number: &Number) -> String {
-    let Some(float) = number.as_f64().filter(|_| number.is_f64()) else { return number.to_string() };
+    match number.as_f64() {
+        Some(float) if number.is_f64() => json_float(float),
+        _ => number.to_string(),
+    }
+}
+
+/// A number as its text most likely was before it was read: a whole float with a point.
+pub fn as_written(number: &Number) -> String {
+    match number.as_f64().filter(|_| number.is_f64()) {
+        Some(float) if float.fract() == 0.0 && float.abs() < 1e16 => format!("{float:.1}"),
+        _ => json_number(number),
+    }
+}
+
+fn json_float(float: f64) -> String {
     if float != 0.0 && !(1e-6..1e21).contains(&float.abs()) {
         let text = format!("{float:e}");
         return match text.split_once("e-") {
@@ -116,6 +134,35 @@ pub fn json_number(number: &Number) -> String {
         };
     }
     format!("{float}")
+}
+
+/// Numbers as Go's JSON encoder writes them, all else as ours does.
+struct GoNumbers;
+
+impl Formatter for GoNumbers {
+    fn write_f64<W: ?Sized + io::Write>(&mut self, writer: &mut W, value: f64) -> io::Result<()> {
+        // What is written is read again: Go reads its own `-0` as the integer 0.
+        if value == 0.0 { writer.write_all(b"0") } else { writer.write_all(json_float(value).as_bytes()) }
+    }
+}
+
+/// Appends JSON with numbers as Go's encoder writes them: the float 1 is `1`. Keys stay in their order, signs of HTML as
+/// they are.
+pub fn append(out: &mut Vec<u8>, value: &Value) {
+    let written = value.serialize(&mut Serializer::with_formatter(out, GoNumbers));
+    debug_assert!(written.is_ok(), "a value has its text, and memory takes it");
+}
+
+/// The same as bytes of their own.
+pub fn encode(value: &Value) -> Vec<u8> {
+    let mut out = Vec::with_capacity(256);
+    append(&mut out, value);
+    out
+}
+
+/// The same as a text.
+pub fn encoded(value: &Value) -> String {
+    String::from_utf8(encode(value)).unwrap_or_default()
 }
 
 /// A value as Go's JSON encoder writes it: sorted keys, and no `<`, `>`, `&` as they are.
@@ -127,7 +174,7 @@ pub fn json(value: &Value) -> String {
 
 /// The same with keys as they stand.
 pub fn json_in_order(value: &Value) -> String {
-    escape_html(&value.to_string())
+    escape_html(&encoded(value))
 }
 
 /// JSON as Go writes it where it could get into HTML.
@@ -182,10 +229,15 @@ mod tests {
             (1e21, "1e+21"),
             (2.5e-7, "2.5e-07"),
             (0.0, "0"),
-            (1e20, "100000000000000000000"),
+            (123_456.5, "123456.5"),
+            (1e6, "1e+06"),
+            (123_456_789.0, "1.23456789e+08"),
+            (1e20, "1e+20"),
         ] {
             assert_eq!(float(f), text);
         }
+        assert_eq!(encoded(&value!([1.0, -0.0, 1.5, 1e21, 1e16, 7])), "[1,0,1.5,1e+21,10000000000000000,7]");
+        assert_eq!(as_written(&Number::from_f64(80.0).unwrap()), "80.0");
         for (f, text) in [(1e21, "1e+21"), (1e20, "100000000000000000000"), (1e-7, "1e-7"), (0.00001, "0.00001")] {
             assert_eq!(json_number(&Number::from_f64(f).unwrap()), text);
         }

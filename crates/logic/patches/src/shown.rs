@@ -118,7 +118,7 @@ fn value(ty: Option<&Type>, given: &Value, opened: Option<&Opened>, out: &mut St
             }
             out.push(']');
         }
-        Value::Number(number) => out.push_str(&gotext::json_number(number)),
+        Value::Number(number) => out.push_str(&gotext::as_written(number)),
         other => out.push_str(&other.to_string()),
     }
 }

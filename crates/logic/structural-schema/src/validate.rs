@@ -234,7 +234,8 @@ fn number_rules(rules: &Rules, number: &serde_json::Number, value: &Value, path:
     let n = number.as_f64().unwrap_or_default();
     let integer = number.as_i64();
     // A bound of an integer is cut to an integer, in the check and in the text.
-    let bound = |b: f64| if integer.is_some() { (b.trunc(), gotext::float(b.trunc())) } else { (b, gotext::float(b)) };
+    let bound =
+        |b: f64| if integer.is_some() { (b.trunc(), format!("{:.0}", b.trunc())) } else { (b, gotext::float(b)) };
     let mut push = |what: String| {
         verdict.push(FieldError::invalid(path.to_string(), value, format!("{path} in body should be {what}")));
     };
@@ -247,8 +248,15 @@ fn number_rules(rules: &Rules, number: &serde_json::Number, value: &Value, path:
             if !good {
                 push(format!("a multiple of {text}"));
             }
+        } else {
+            // Nothing is left of a small factor that is cut to an integer.
+            let detail = format!("factor MultipleOf declared for {path} must be positive: {text}");
+            verdict.push(FieldError::invalid(path.to_string(), &0.into(), detail));
         }
     }
+    let mut push = |what: String| {
+        verdict.push(FieldError::invalid(path.to_string(), value, format!("{path} in body should be {what}")));
+    };
     if let Some((least, exclusive)) = rules.minimum {
         let (least, text) = bound(least);
         if exclusive && n <= least {

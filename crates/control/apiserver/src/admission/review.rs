@@ -87,7 +87,7 @@ impl Question {
         request.insert("oldObject".into(), json!(old));
         let review = json!({"kind": "AdmissionReview", "apiVersion": format!("admission.k8s.io/{version}"),
             "request": request});
-        Ok(Self { uid, v1: version == "v1", body: review.to_string().into() })
+        Ok(Self { uid, v1: version == "v1", body: gotext::encode(&review).into() })
     }
 
     /// What the answer says. The error is upstream's text for an answer that does not hold.

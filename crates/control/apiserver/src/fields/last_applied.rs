@@ -58,7 +58,10 @@ pub fn renew(object: &mut Object, config: &Object) {
     let mut value = Value::Object(config);
     value.sort_all_objects();
     // Go's encoder ends the document with a new line, and escapes for HTML.
-    let text = format!("{value}\n").replace('&', "\\u0026").replace('<', "\\u003c").replace('>', "\\u003e");
+    let text = format!("{}\n", gotext::encoded(&value))
+        .replace('&', "\\u0026")
+        .replace('<', "\\u003c")
+        .replace('>', "\\u003e");
     let annotations = child(metadata_mut(object), "annotations");
     annotations.insert(ANNOTATION.into(), json!(text));
     let size: usize = annotations.iter().map(|(key, value)| key.len() + value.as_str().map_or(0, str::len)).sum();
