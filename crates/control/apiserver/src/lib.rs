@@ -7,6 +7,11 @@
 //! [`conversion`] between versions), settles who owns which field ([`fields`]), lets [`admission`] speak, and writes
 //! through [`store`] → [`reply`] encodes, [`delivery`] sends. [`controllers`] do what is left over: garbage collection, the end
 //! of namespaces and definitions, expiry of events, compaction.
+//!
+//! What needs no server is in crates of its own: [`gojson`] reads JSON and YAML as Go does; [`core_kinds`] is the table of own
+//! kinds, with their decoder and protobuf; [`structural_schema`] prunes, completes and checks custom resources, with [`cel`]
+//! for their rules; [`structured_merge`] is what apply is made of, [`patches`] are the other patches; [`names`] says what
+//! names may be, [`field_errors`] and [`gotext`] are the words of errors.
 
 mod admission;
 mod archive;
