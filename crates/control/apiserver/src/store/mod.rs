@@ -294,17 +294,16 @@ impl Store {
 
     /// One page of a list.
     pub async fn list(&self, query: ListQuery) -> Result<ListPage, StoreError> {
-        if let Some(asked) = query.at
-            && asked < self.compacted()
-        {
-            return Err(StoreError::Compacted { asked, oldest: self.compacted() });
-        }
-        self.read("list", move |readers| readers.list(&query)).await
+        let asked = query.at.unwrap_or_default();
+        let found = self.read("list", move |readers| readers.list(&query)).await?;
+        found.map_err(|oldest| StoreError::Compacted { asked, oldest })
     }
 
     /// How many objects a list as of now has after a place.
     pub async fn count(&self, query: ListQuery) -> Result<u64, StoreError> {
-        self.read("count", move |readers| readers.count(&query)).await
+        let asked = query.at.unwrap_or_default();
+        let found = self.read("count", move |readers| readers.count(&query)).await?;
+        found.map_err(|oldest| StoreError::Compacted { asked, oldest })
     }
 
     /// Every storage name of a resource with live objects in namespace `ns` (all objects if `None`).
@@ -325,9 +324,8 @@ impl Store {
             return Ok((Vec::new(), upto));
         }
         let resource = Arc::clone(resource);
-        self.read("history", move |readers| readers.events_after(&resource, rev))
-            .await
-            .map_err(|e| EventsError::Store(e.to_string()))
+        let found = self.read("history", move |readers| readers.events_after(&resource, rev)).await;
+        found.map_err(|e| EventsError::Store(e.to_string()))?.map_err(|oldest| EventsError::Compacted { oldest })
     }
 
     /// Forgets history up to `upto`: superseded rows go, present objects stay.

@@ -16,7 +16,8 @@ use super::{Event, Key, Row, StoreError};
 pub(super) const FORMAT: i64 = 2;
 /// Connections kept open for readers.
 const KEPT_READERS: usize = 4;
-/// Bytes of bodies after which a page of a list ends early: some pages of each list that is being sent are in memory.
+/// Bytes of bodies after which a page of a list, or a batch of events, ends early: some of each list and watch that is
+/// being sent are in memory.
 const PAGE_BYTES: usize = 128 << 10;
 
 const TABLES: &str = "
@@ -33,6 +34,18 @@ CREATE TABLE IF NOT EXISTS marks (name TEXT PRIMARY KEY, value INTEGER NOT NULL)
 /// The newest revision of the file.
 const NEWEST: &str = "SELECT max(coalesce((SELECT max(rev) FROM rows), 0),
                                  coalesce((SELECT value FROM marks WHERE name='compacted'), 0))";
+
+/// Up to where history is gone.
+const COMPACTED: &str = "SELECT coalesce((SELECT value FROM marks WHERE name='compacted'), 0)";
+
+/// What was read of history, or the oldest revision that is kept if what was asked for is gone.
+type OfHistory<T> = Result<T, u64>;
+
+/// The oldest kept revision if `rev` is older. Asked in the transaction that reads: else compaction could come between.
+fn gone(transaction: &Connection, rev: u64) -> rusqlite::Result<Option<u64>> {
+    let oldest = unsql(transaction.prepare_cached(COMPACTED)?.query_row([], |r| r.get(0))?);
+    Ok((rev < oldest).then_some(oldest))
+}
 
 /// What the file said when it was opened.
 pub(super) struct Opened {
@@ -104,9 +117,8 @@ pub(super) fn open_writer(file: &Path) -> Result<(Connection, Opened), StoreErro
     let newest: i64 = connection
         .query_row("SELECT coalesce(max(rev), 0) FROM rows", [], |r| r.get(0))
         .map_err(failed("read of the newest revision"))?;
-    let compacted: i64 = connection
-        .query_row("SELECT coalesce((SELECT value FROM marks WHERE name='compacted'), 0)", [], |r| r.get(0))
-        .map_err(failed("read of the compaction mark"))?;
+    let compacted: i64 =
+        connection.query_row(COMPACTED, [], |r| r.get(0)).map_err(failed("read of the compaction mark"))?;
     let opened = Opened { revision: unsql(newest.max(compacted)), compacted: unsql(compacted) };
     Ok((connection, opened))
 }
@@ -139,6 +151,9 @@ pub struct ListPage {
     /// Objects after the page (counted for a list of now only).
     pub more: bool,
 }
+
+/// Some events, and the revision up to which they are all.
+pub(super) type Batch = (Vec<Arc<Event>>, u64);
 
 /// Connections for readers.
 pub(super) struct Readers {
@@ -199,9 +214,12 @@ impl Readers {
         })
     }
 
-    pub(super) fn list(&self, query: &ListQuery) -> rusqlite::Result<ListPage> {
+    pub(super) fn list(&self, query: &ListQuery) -> rusqlite::Result<OfHistory<ListPage>> {
         self.with(|c| {
             let transaction = c.unchecked_transaction()?;
+            if let Some(oldest) = gone(&transaction, query.at.unwrap_or(u64::MAX))? {
+                return Ok(Err(oldest));
+            }
             let newest: i64 = transaction.prepare_cached(NEWEST)?.query_row([], |r| r.get(0))?;
             let rev = query.at.unwrap_or(unsql(newest));
             let (ns, name) = query.after.clone().unwrap_or_default();
@@ -230,20 +248,23 @@ impl Readers {
             let (mut rows, mut bytes) = (Vec::new(), 0);
             for row in found {
                 if rows.len() >= query.limit || bytes > PAGE_BYTES {
-                    return Ok(ListPage { rev, rows, more: true });
+                    return Ok(Ok(ListPage { rev, rows, more: true }));
                 }
                 let row = row?;
                 bytes += row.body.len();
                 rows.push(row);
             }
-            Ok(ListPage { rev, rows, more: false })
+            Ok(Ok(ListPage { rev, rows, more: false }))
         })
     }
 
-    pub(super) fn count(&self, query: &ListQuery) -> rusqlite::Result<u64> {
+    pub(super) fn count(&self, query: &ListQuery) -> rusqlite::Result<OfHistory<u64>> {
         let (ns, name) = query.after.clone().unwrap_or_default();
         self.with(|c| {
             let transaction = c.unchecked_transaction()?;
+            if let Some(oldest) = gone(&transaction, query.at.unwrap_or(u64::MAX))? {
+                return Ok(Err(oldest));
+            }
             let newest: i64 = transaction.prepare_cached(NEWEST)?.query_row([], |r| r.get(0))?;
             let source = if query.at.is_none_or(|at| at == unsql(newest)) {
                 "SELECT count(*) FROM current
@@ -267,7 +288,7 @@ impl Readers {
                     ],
                     |r| r.get::<_, i64>(0),
                 )
-                .map(unsql)
+                .map(|count| Ok(unsql(count)))
         })
     }
 
@@ -287,9 +308,12 @@ impl Readers {
         })
     }
 
-    pub(super) fn events_after(&self, resource: &Arc<str>, rev: u64) -> rusqlite::Result<(Vec<Arc<Event>>, u64)> {
+    pub(super) fn events_after(&self, resource: &Arc<str>, rev: u64) -> rusqlite::Result<OfHistory<Batch>> {
         self.with(|c| {
             let transaction = c.unchecked_transaction()?;
+            if let Some(oldest) = gone(&transaction, rev)? {
+                return Ok(Err(oldest));
+            }
             let newest: i64 = transaction.prepare_cached(NEWEST)?.query_row([], |r| r.get(0))?;
             let mut statement = transaction.prepare_cached(
                 "SELECT rev, resource, ns, name, prev, deleted, body FROM rows
@@ -309,12 +333,20 @@ impl Readers {
                     frames: Frames::default(),
                 }))
             })?;
-            let events = found.collect::<rusqlite::Result<Vec<_>>>()?;
+            let (mut events, mut bytes) = (Vec::<Arc<Event>>::new(), 0);
+            for event in found {
+                let event = event?;
+                bytes += event.body.len();
+                events.push(event);
+                if bytes > PAGE_BYTES {
+                    break;
+                }
+            }
             let upto = match events.last() {
-                Some(last) if events.len() == BATCH => last.rev,
+                Some(last) if events.len() == BATCH || bytes > PAGE_BYTES => last.rev,
                 _ => unsql(newest).max(rev),
             };
-            Ok((events, upto))
+            Ok(Ok((events, upto)))
         })
     }
 }

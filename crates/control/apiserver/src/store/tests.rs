@@ -45,8 +45,30 @@ async fn older_revisions_can_be_listed_until_compaction() {
     store.write(put("z", Expect::Absent, "z5")).await.unwrap();
     store.compact(4).await.unwrap();
     assert!(matches!(store.list(all(Some(3))).await, Err(StoreError::Compacted { .. })));
+    // Who asked before the compaction and reads after it learns of it as well.
+    let late = &store.shared.readers;
+    assert_eq!(late.list(&all(Some(3))).unwrap().err(), Some(4));
+    assert_eq!(late.count(&all(Some(3))).unwrap().err(), Some(4));
+    assert_eq!(late.events_after(&"things".into(), 3).unwrap().err(), Some(4));
     assert_eq!(bodies(store.list(all(Some(4))).await.unwrap()), ["x3"]);
     assert_eq!(bodies(store.list(all(None)).await.unwrap()), ["x3", "z5"]);
+}
+
+#[tokio::test]
+async fn batches_of_old_events_are_bounded_in_bytes() {
+    let (_dir, store) = open();
+    let large = Op::Put(vec![b'x'; 100 << 10].into());
+    for name in ["a", "b", "c", "d", "e"] {
+        store.write(Write { op: large.clone(), ..put(name, Expect::Absent, "") }).await.unwrap();
+    }
+    let mut at = 0;
+    let mut batches = Vec::new();
+    while at < 5 {
+        let (events, upto) = store.shared.readers.events_after(&"things".into(), at).unwrap().unwrap();
+        batches.push(events.len());
+        at = upto;
+    }
+    assert_eq!(batches, [2, 2, 1]);
 }
 
 #[tokio::test]
