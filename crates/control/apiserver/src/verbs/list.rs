@@ -319,6 +319,24 @@ impl Backend {
         Ok(Selected { rev: walk.rev, rows, next: walk.next })
     }
 
+    /// The first matching objects after a place: as many as one read of the store gives, which is bounded in bytes.
+    pub async fn part(
+        &self,
+        resource: &Resource,
+        ns: &str,
+        selector: &Selector,
+        at: Option<u64>,
+        after: Option<Cursor>,
+    ) -> ApiResult<Selected> {
+        let mut walk = Walk::new(resource, ns, Begin { at, after }, None);
+        let mut rows = Vec::new();
+        while rows.is_empty() && !walk.done {
+            rows = walk.step(self, resource, selector).await?;
+        }
+        let next = if walk.done { None } else { walk.query.after };
+        Ok(Selected { rev: walk.rev, rows, next })
+    }
+
     /// All objects that match now, and the revision of that.
     pub async fn select(&self, resource: &Resource, ns: &str, selector: &Selector) -> ApiResult<(u64, Vec<Row>)> {
         let page = self.page(resource, ns, selector, None, None, None).await?;

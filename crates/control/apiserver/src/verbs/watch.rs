@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
+use super::list::Selected;
 use super::options::{Options, version, wait_for};
 use super::{Backend, Request, history_failed};
 use crate::media::{Accept, Shape};
@@ -49,8 +50,8 @@ struct Watch {
 
 /// How it begins.
 enum Begin {
-    /// With the present objects as additions, of this revision or a later one.
-    Present,
+    /// With the present objects as additions: the first of them, as they were when the request came.
+    Present(Selected),
     /// With what comes after a revision.
     After(u64),
     /// It ends at once.
@@ -65,7 +66,7 @@ pub async fn watch(backend: &Arc<Backend>, request: &Request) -> ApiResult<Respo
     if !request.target.name.is_empty() {
         options.selector = options.selector.of_one(&request.target.name)?;
     }
-    let begin = begin(backend, &options).await?;
+    let begin = begin(backend, request, &options).await?;
     let seconds = match options.seconds {
         0 => rand::random_range(LASTS),
         seconds => seconds.min(24 * 3600),
@@ -123,12 +124,16 @@ impl Stream for Frames {
 }
 
 /// Once a version is understood, everything that goes wrong is an event of the stream, as upstream.
-async fn begin(backend: &Backend, options: &Options) -> ApiResult<Begin> {
+async fn begin(backend: &Backend, request: &Request, options: &Options) -> ApiResult<Begin> {
     let asked =
         version(&options.version).map_err(|text| ApiError::new(http::StatusCode::INTERNAL_SERVER_ERROR, "", text))?;
     Ok(match options.initial {
         Some(true) => match wait_for(backend, asked).await {
-            Ok(()) => Begin::Present,
+            Ok(()) => {
+                let ns = &request.target.ns;
+                let first = backend.part(request.resource(), ns, &options.selector, None, None).await;
+                first.map_or_else(Begin::Refused, Begin::Present)
+            }
             Err(error) => Begin::Refused(error),
         },
         Some(false) if asked == 0 => Begin::After(backend.store.revision()),
@@ -143,8 +148,8 @@ async fn run(mut watch: Watch, begin: Begin, backend: &Backend, out: &mpsc::Send
     match begin {
         Begin::Refused(error) => return watch.fail(out, &error).await,
         Begin::After(rev) => watch.at = rev,
-        Begin::Present => {
-            watch.present(backend, out).await?;
+        Begin::Present(first) => {
+            watch.present(first, backend, out).await?;
             if watch.bookmarks {
                 watch.bookmark(out, true).await?;
             }
@@ -176,24 +181,20 @@ impl Watch {
         last.map_or(now + BOOKMARK, |last| last.min(now + BOOKMARK))
     }
 
-    async fn present(&mut self, backend: &Backend, out: &mpsc::Sender<Bytes>) -> Result<(), Ended> {
-        let mut after = None;
-        let mut at = None;
+    async fn present(&mut self, first: Selected, backend: &Backend, out: &mpsc::Sender<Bytes>) -> Result<(), Ended> {
+        let mut page = first;
         loop {
-            let page = backend.page(&self.resource, &self.ns, &self.selector, at, after, Some(256)).await;
-            let page = match page {
-                Ok(page) => page,
-                Err(error) => return self.fail(out, &error).await,
-            };
-            (self.at, at) = (page.rev, Some(page.rev));
+            self.at = page.rev;
             for row in &page.rows {
                 let frame = self.encode("ADDED", row.rev, &row.body);
                 self.send(out, frame).await?;
             }
-            match page.next {
-                Some(next) => after = Some(next),
-                None => return Ok(()),
-            }
+            let Some(after) = page.next else { return Ok(()) };
+            let (at, ns) = (Some(self.at), &self.ns);
+            page = match backend.part(&self.resource, ns, &self.selector, at, Some(after)).await {
+                Ok(page) => page,
+                Err(error) => return self.fail(out, &error).await,
+            };
         }
     }
 
