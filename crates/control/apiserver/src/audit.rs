@@ -35,6 +35,8 @@ impl Annotations {
 
 /// What is known of a request when it has been answered. Bodies are not among it: they may hold secrets.
 pub struct Entry {
+    /// The request's name, which the answer has too.
+    pub id: String,
     /// When it came.
     pub received: Timestamp,
     /// From where.
@@ -85,7 +87,7 @@ impl Entry {
         set("kind", json!("Event"));
         set("apiVersion", json!("audit.k8s.io/v1"));
         set("level", json!("Metadata"));
-        set("auditID", json!(uuid::Uuid::new_v4().to_string()));
+        set("auditID", json!(self.id));
         set("stage", json!("ResponseComplete"));
         set("requestURI", json!(self.uri));
         set("verb", json!(self.asked.verb));

@@ -20,8 +20,8 @@ const ADMINISTRATORS: usize = 10;
 /// Time for a whole request, up to the beginning of a watch's stream.
 pub const REQUEST_TIME: Duration = Duration::from_secs(60);
 
-/// A place among the requests in flight.
-pub type Place = OwnedSemaphorePermit;
+/// A place among the requests in flight: held by the answer, and by a change that goes on without its client.
+pub type Place = Arc<OwnedSemaphorePermit>;
 
 /// Requests in flight of one kind.
 struct Kind {
@@ -39,9 +39,9 @@ impl Kind {
     fn enter(&self, user: &User) -> Option<Place> {
         let ordinary = Arc::clone(&self.all).try_acquire_owned().ok();
         if ordinary.is_some() || !user.groups.iter().any(|group| group == "system:masters") {
-            return ordinary;
+            return ordinary.map(Arc::new);
         }
-        Arc::clone(&self.administrators).try_acquire_owned().ok()
+        Arc::clone(&self.administrators).try_acquire_owned().ok().map(Arc::new)
     }
 
     fn in_flight(&self) -> usize {

@@ -3,13 +3,15 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use http::HeaderMap;
+use http_body_util::BodyExt as _;
 
 use crate::limits::Limits;
 use crate::media;
+use crate::reply::Body;
 use crate::route::{Query, ResourceTarget, Verb};
 use crate::store::Store;
 
@@ -101,8 +103,8 @@ pub struct Metrics {
     requests: Mutex<BTreeMap<(Labels, u16), u64>>,
     durations: Mutex<BTreeMap<Labels, Durations>>,
     refused: [AtomicU64; 2],
-    /// Watches that run now.
-    pub watches: AtomicU64,
+    /// Held by each watch that runs.
+    watches: Arc<()>,
 }
 
 impl Metrics {
@@ -126,6 +128,17 @@ impl Metrics {
         }
     }
 
+    /// Counts a watch for as long as its stream is there.
+    pub fn watching(&self, stream: Body) -> Body {
+        let running = Arc::clone(&self.watches);
+        stream
+            .map_frame(move |frame| {
+                let _running = &running;
+                frame
+            })
+            .boxed_unsync()
+    }
+
     /// Counts a request that was refused under pressure.
     pub fn refused(&self, mutating: bool) {
         self.refused[usize::from(mutating)].fetch_add(1, Ordering::Relaxed);
@@ -146,7 +159,7 @@ impl Metrics {
             line(&mut out, "apiserver_dropped_requests_total", &format!("request_kind=\"{kind}\""), count);
         }
         head(&mut out, "apiserver_longrunning_requests", "gauge", "Watches that run.");
-        line(&mut out, "apiserver_longrunning_requests", "verb=\"WATCH\"", self.watches.load(Ordering::Relaxed));
+        line(&mut out, "apiserver_longrunning_requests", "verb=\"WATCH\"", Arc::strong_count(&self.watches) - 1);
         head(&mut out, "apiserver_storage_objects", "gauge", "Stored objects, by resource.");
         for (storage, count) in store.object_counts().await.unwrap_or_default() {
             let name = match storage.split_once('/') {

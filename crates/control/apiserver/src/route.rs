@@ -29,6 +29,7 @@ pub enum Verb {
     DeleteCollection,
 }
 
+#[cfg(test)]
 impl Verb {
     /// The name as in RBAC and audit.
     pub fn name(self) -> &'static str {

@@ -1,9 +1,8 @@
 //! The listener and the way of a request: authenticate, route, authorize, decode, do, encode.
 
-use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
@@ -37,9 +36,6 @@ const MAX_CONNECTIONS: usize = 10_000;
 /// Time for requests in flight when the server stops.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// Verb, resource (`plural` or `plural.group`) and subresource of counted requests.
-pub type CountKey = (String, String, String);
-
 /// Everything that a request needs.
 pub struct App {
     /// Store and catalog.
@@ -52,8 +48,6 @@ pub struct App {
     pub openapi: openapi::Cache,
     /// Address for discovery.
     pub address: String,
-    /// Requests so far.
-    pub counts: Mutex<BTreeMap<CountKey, u64>>,
     /// Requests in flight.
     pub limits: Limits,
     /// What is told at `/metrics`.
@@ -74,17 +68,7 @@ impl App {
         }
         place.map(Some).ok_or(())
     }
-
-    fn count(&self, what: &CountKey) {
-        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
-        if counts.len() < MAX_COUNTS || counts.contains_key(what) {
-            *counts.entry(what.clone()).or_default() += 1;
-        }
-    }
 }
-
-/// Kinds of requests that [`App::counts`] tells apart; clients may invent paths without end.
-const MAX_COUNTS: usize = 4096;
 
 /// Serves until the backend's token is cancelled, then ends connections gracefully.
 pub async fn serve(app: Arc<App>, listener: TcpListener, tls: TlsAcceptor) {
@@ -176,7 +160,6 @@ async fn handle(app: &Arc<App>, peer: &Peer, request: http::Request<Incoming>) -
     let began = Instant::now();
     let mut labels = Labels::of_path(method.as_str(), &path);
     let (time, readable) = (limits::time_allowed(&query), pretty::wanted(&query, &headers));
-    let mut counted = (method.as_str().to_lowercase(), path.clone(), String::new());
     let asked = Attributes::of_request(&method, &path, &query);
     let mut entry = noted(received, peer, &parts.uri, &headers, asked);
     let annotations = entry.annotations.clone();
@@ -189,13 +172,12 @@ async fn handle(app: &Arc<App>, peer: &Peer, request: http::Request<Incoming>) -
         let catalog = app.backend.registry.catalog();
         let routed = route::route(&catalog, &method, &path, &query)?;
         let Ok(entered) = app.enter(&user, &method, &routed) else { return Ok(limits::too_many_requests()) };
-        place = entered;
+        place.clone_from(&entered);
         match routed {
             Target::Resource(target) => {
-                counted = counted_as(&target);
                 told.extend(target.resource.deprecation.clone());
                 labels = Labels::of(&target, &headers, &query);
-                on_resource(app, (user, target), (query, annotations), &headers, body).await
+                on_resource(app, (user, target, entered), (query, annotations), &headers, body).await
             }
             Target::Other(parts) => {
                 let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
@@ -223,11 +205,10 @@ async fn handle(app: &Arc<App>, peer: &Peer, request: http::Request<Incoming>) -
     entry.error = entry.error.take().or_else(|| response.extensions_mut().remove());
     entry.code = response.status().as_u16();
     app.metrics.answered(&labels, entry.code, began.elapsed());
-    app.count(&counted);
     if let Some(audit) = &app.audit {
         audit.write(&entry);
     }
-    name_answer(&headers, response.headers_mut());
+    name_answer(&entry.id, response.headers_mut());
     if method == http::Method::HEAD {
         *response.body_mut() = reply::full(Bytes::new());
     } else if readable {
@@ -239,7 +220,9 @@ async fn handle(app: &Arc<App>, peer: &Peer, request: http::Request<Incoming>) -
 
 /// What the audit log says of a request before it is answered.
 fn noted(received: jiff::Timestamp, peer: &Peer, uri: &http::Uri, headers: &HeaderMap, asked: Attributes) -> Entry {
+    let named = headers.get(AUDIT_ID).and_then(|v| v.to_str().ok()).filter(|id| !id.is_empty());
     Entry {
+        id: named.map_or_else(|| uuid::Uuid::new_v4().to_string(), str::to_owned),
         received,
         source: peer.address,
         uri: uri.path_and_query().map_or_else(|| uri.path().to_owned(), |p| p.as_str().to_owned()),
@@ -264,10 +247,9 @@ fn worded(app: &App, error: ApiError, path: &str) -> ApiError {
 const AUDIT_ID: &str = "audit-id";
 
 /// Headers that every answer has.
-fn name_answer(asked: &HeaderMap, answer: &mut HeaderMap) {
+fn name_answer(id: &str, answer: &mut HeaderMap) {
     answer.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache, private"));
-    let id = asked.get(AUDIT_ID).cloned().or_else(|| HeaderValue::from_str(&uuid::Uuid::new_v4().to_string()).ok());
-    if let Some(id) = id {
+    if let Ok(id) = HeaderValue::from_str(id) {
         answer.insert(AUDIT_ID, id);
     }
 }
@@ -303,11 +285,6 @@ async fn admit(
     }
 }
 
-fn counted_as(target: &ResourceTarget) -> CountKey {
-    let resource = crate::status::qualified(&target.resource.plural, &target.resource.group);
-    (target.verb.name().to_owned(), resource, target.sub.clone())
-}
-
 async fn read_body(mut body: Incoming) -> ApiResult<Bytes> {
     let mut out = BytesMut::new();
     loop {
@@ -330,7 +307,7 @@ async fn read_body(mut body: Incoming) -> ApiResult<Bytes> {
 
 async fn on_resource(
     app: &Arc<App>,
-    (user, target): (User, ResourceTarget),
+    (user, target, place): (User, ResourceTarget, Option<limits::Place>),
     (query, audit): (Query, Annotations),
     headers: &HeaderMap,
     body: Incoming,
@@ -356,12 +333,13 @@ async fn on_resource(
             Verb::Get if request.target.sub == "scale" => scale::get(&backend, &request).await,
             Verb::Get => get::get(&backend, &request).await,
             Verb::List => list::list(&backend, &request).await,
-            _ => watch::watch(&backend, &request).await,
+            _ => Ok(watch::watch(&backend, &request).await?.map(|stream| app.metrics.watching(stream))),
         };
     }
     // A change goes on to its end when its client hangs up: what is stored and what is served stay the same thing.
     let encoding = media::error_encoding(&media::accept_header(headers));
     let change = tokio::spawn(async move {
+        let _place = place;
         let outcome = change(&backend, &mut request).await;
         // Warnings go with a refusal too.
         outcome.or_else(|error| {

@@ -1,9 +1,8 @@
 //! Starting and stopping the server, and what the program that embeds it needs of it.
 
-use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -23,7 +22,7 @@ use crate::object::{self, Object};
 use crate::pki::{Pki, PkiError};
 use crate::resource::Registry;
 use crate::route::Verb;
-use crate::server::{self, App, CountKey};
+use crate::server::{self, App};
 use crate::status::ApiError;
 use crate::store::{Store, StoreError};
 use crate::verbs::{Backend, Change, strategy};
@@ -166,7 +165,6 @@ impl Server {
             _lock: lock,
             openapi: openapi::Cache::default(),
             address: address.to_string(),
-            counts: Mutex::new(BTreeMap::new()),
             limits: Limits::default(),
             metrics: Metrics::default(),
         });
@@ -209,11 +207,6 @@ impl Server {
             data(&self.pki.admin.certificate),
             data(&self.pki.admin.key),
         )
-    }
-
-    /// Requests so far by verb, resource (`plural` or `plural.group`; the path for others) and subresource.
-    pub fn request_counts(&self) -> BTreeMap<CountKey, u64> {
-        self.app.counts.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Creates or updates the CustomResourceDefinitions of a YAML stream. When this returns they are served.

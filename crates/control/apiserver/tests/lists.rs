@@ -376,11 +376,13 @@ async fn health_is_told_check_by_check_and_metrics_count() {
     assert_eq!(api.get("/livez/storage").await.expect(200).text, "ok");
     api.get("/livez/none").await.expect(404);
     api.post(CONFIGMAPS, &configmap("a")).await.expect(201);
+    let _watch = api.request("GET", &format!("{CONFIGMAPS}?watch=1")).send().await.unwrap();
     let metrics = api.get("/metrics").await.expect(200).text;
     for wanted in [
         "apiserver_request_total{code=\"201\",component=\"apiserver\",dry_run=\"\",group=\"\",resource=\"configmaps\",scope=\"namespace\",subresource=\"\",verb=\"POST\",version=\"v1\"} 1\n",
         "apiserver_request_duration_seconds_bucket{component=\"apiserver\"",
         "apiserver_current_inflight_requests{request_kind=\"readOnly\"} 1\n",
+        "apiserver_longrunning_requests{verb=\"WATCH\"} 1\n",
         "apiserver_storage_objects{resource=\"namespaces\"}",
         "process_resident_memory_bytes ",
     ] {

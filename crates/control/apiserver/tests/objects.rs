@@ -304,13 +304,15 @@ async fn who_may_ask_is_checked() {
     answer(api.raw("GET", "/apis/none.example.com/v1/things")).await.expect(403);
     answer(api.raw("GET", "/healthz").bearer_auth("wrong")).await.expect(401);
     api.get("/api/v1/namespaces").await.expect(200);
-    let counts = api.server.request_counts();
-    assert_eq!(counts[&("list".into(), "namespaces".into(), String::new())], 1);
+    let named = api.request("GET", "/api/v1/namespaces").header("Audit-ID", "mine");
+    assert_eq!(answer(named).await.expect(200).headers["audit-id"], "mine");
+    let given = api.get("/api/v1/namespaces").await.expect(200).headers["audit-id"].clone();
     let audit = std::fs::read_to_string(api.dir.path().join("audit.log")).unwrap();
     let last: Value = serde_json::from_str(audit.lines().last().unwrap()).unwrap();
     assert_eq!(
-        (&last["verb"], &last["objectRef"], &last["user"]["username"], &last["responseStatus"]),
+        (&last["auditID"], &last["verb"], &last["objectRef"], &last["user"]["username"], &last["responseStatus"]),
         (
+            &json!(given.to_str().unwrap()),
             &json!("list"),
             &json!({"resource": "namespaces", "apiVersion": "v1"}),
             &json!("admin"),
