@@ -120,6 +120,7 @@ async fn tour(program: PathBuf, modern: bool) {
     rights(&kubectl, modern).await;
     events(&kubectl, &api, modern).await;
     watch(&kubectl).await;
+    cascades(&kubectl).await;
     assert!(kubectl.run("delete bmh host-1 --cascade").await.contains("deleted"));
     assert!(!kubectl.try_run("get bmh host-1", "").await.good);
     kubectl.run("delete ns two --timeout=20s").await;
@@ -156,6 +157,31 @@ async fn apply(kubectl: &Kubectl, modern: bool) {
     if modern {
         kubectl.run("wait --for=jsonpath={.spec.online}=false --timeout=10s bmh/host-1").await;
     }
+}
+
+/// What becomes of the objects that a deleted one owns.
+async fn cascades(kubectl: &Kubectl) {
+    for (how, stays) in [("orphan", true), ("foreground", false), ("background", false)] {
+        let uid = kubectl.run("get bmh host-1 -o jsonpath={.metadata.uid}").await;
+        let owner = format!("{{apiVersion: metal3.io/v1alpha1, kind: BareMetalHost, name: host-1, uid: {uid}}}");
+        let owned = format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {how}, ownerReferences: [{owner}]}}\n");
+        kubectl.run_with("apply -f -", &owned).await;
+        assert!(kubectl.run(&format!("delete bmh host-1 --cascade={how}")).await.contains("deleted"));
+        if how == "background" {
+            // It may be gone before this asks, which the old one takes for an error.
+            kubectl.try_run("wait --for=delete --timeout=10s cm/background", "").await;
+        }
+        // What is deleted in the foreground goes after all that it owned.
+        assert_eq!(kubectl.try_run(&format!("get cm {how}"), "").await.good, stays, "{how}");
+        kubectl.run_with("apply --server-side -f -", HOST).await;
+    }
+    assert_eq!(kubectl.run("get cm orphan -o jsonpath={.metadata.ownerReferences}").await, "");
+    let applied = kubectl.run_with("apply --server-side --field-manager=other -f -", HOST).await;
+    assert_eq!(applied, "baremetalhost.metal3.io/host-1 serverside-applied\n");
+    let other = HOST.replace("online: true", "online: false");
+    let refused = kubectl.try_run("apply --server-side -f -", &other).await;
+    assert!(!refused.good && refused.err.contains("conflict with \"other\""), "{}", refused.err);
+    kubectl.run_with("apply --server-side --force-conflicts -f -", &other).await;
 }
 
 async fn change(kubectl: &Kubectl) {

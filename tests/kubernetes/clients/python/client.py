@@ -78,6 +78,18 @@ def dynamically(api):
     )
     assert changed.metadata.labels["x"] == "y"
     assert applied["metadata"]["name"] in [w.metadata.name for w in widgets.get(namespace="default").items]
+    same = widgets.server_side_apply(body=applied, name="w1", namespace="default", field_manager="script")
+    assert "script" in [m.manager for m in same.metadata.managedFields]
+    applied["spec"]["size"] = 10
+    try:
+        widgets.server_side_apply(body=applied, name="w1", namespace="default", field_manager="script")
+        raise AssertionError("a field of two managers was changed by one")
+    except dynamic.exceptions.ConflictError as error:
+        assert b".spec.size" in error.body, error.body
+    forced = widgets.server_side_apply(
+        body=applied, name="w1", namespace="default", field_manager="script", force_conflicts=True
+    )
+    assert forced.spec.size == 10
     widgets.delete(name="w1", namespace="default")
     maps = everything.resources.get(api_version="v1", kind="ConfigMap")
     made = maps.create(body={"metadata": {"generateName": "dyn-"}, "data": {"k": "v"}}, namespace="default")
