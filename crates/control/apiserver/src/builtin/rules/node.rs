@@ -1,5 +1,7 @@
 //! Nodes, as plain data.
 
+use std::collections::HashSet;
+
 use core_kinds::quantity;
 use serde_json::{Value, json};
 
@@ -61,8 +63,9 @@ pub fn node(object: &Object, old: Option<&Object>, errors: &mut Vec<FieldError>)
     let Some(old) = old else { return };
     resources(object, errors);
     let addresses = list(member(object, "status"), "addresses");
+    let mut seen = HashSet::new();
     for (at, address) in addresses.iter().enumerate() {
-        if addresses.get(..at).is_some_and(|before| before.contains(address)) {
+        if !seen.insert(address) {
             errors.push(FieldError::duplicate(format!("status.addresses[{at}]"), address));
         }
     }
@@ -114,6 +117,7 @@ fn resources(object: &Object, errors: &mut Vec<FieldError>) {
 }
 
 fn taints(taints: &[Value], errors: &mut Vec<FieldError>) {
+    let mut seen = HashSet::new();
     for (at, taint) in taints.iter().enumerate() {
         let field = format!("metadata.taints[{at}]");
         let (key, value, effect) = (text(taint, "key"), text(taint, "value"), text(taint, "effect"));
@@ -128,8 +132,7 @@ fn taints(taints: &[Value], errors: &mut Vec<FieldError>) {
             let known = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
             errors.push(FieldError::not_supported(format!("{field}.effect"), &json!(effect), &known));
         }
-        let same = |other: &&Value| text(other, "key") == key && text(other, "effect") == effect;
-        if taints.iter().take(at).any(|other| same(&other)) {
+        if !seen.insert((key, effect)) {
             let detail = "taints must be unique by key and effect pair";
             errors.push(FieldError::of_struct(FieldErrorKind::Duplicate, field, &go_taint(taint), detail));
         }
