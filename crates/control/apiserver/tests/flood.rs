@@ -15,6 +15,9 @@ const SILENT: usize = 2000;
 /// Longest wait for what must come.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// Held by each test: the other one's files would be counted, too.
+static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+
 /// Files that this process, client and server, has open.
 fn open_files() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
@@ -22,6 +25,7 @@ fn open_files() -> usize {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_thousand_watches_share_a_connection_and_all_see_everything() {
+    let _alone = ALONE.lock().await;
     let api = Api::start().await;
     let version = api.get(CONFIGMAPS).await.expect(200).version();
     let path = format!("{CONFIGMAPS}?watch=true&resourceVersion={version}");
@@ -54,6 +58,7 @@ async fn a_thousand_watches_share_a_connection_and_all_see_everything() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn connections_that_say_nothing_are_in_nobodys_way() {
+    let _alone = ALONE.lock().await;
     let api = Api::start().await;
     let address = api.server.local_addr();
     let mut silent = Vec::new();
