@@ -129,7 +129,8 @@ impl Target {
                 .body(Full::new(call.body.clone()))
                 .map_err(|e| e.to_string())
         };
-        // A kept connection may have been closed by the other side meanwhile: then, and only then, a second try.
+        // A kept connection may have been closed by the other side meanwhile, which shows in many ways: when anything fails
+        // on one, the call is made again, so that a webhook may see it twice.
         let mut sent = None;
         while let Some(mut kept) = self.idle.take() {
             if let Ok(response) = kept.send_request(request()?).await {
