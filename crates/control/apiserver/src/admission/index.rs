@@ -239,3 +239,36 @@ pub async fn namespace_labels(backend: &Backend, ns: &str) -> ApiResult<Option<O
     let object = namespaces.load(row.rev, &row.body).map_err(ApiError::internal)?;
     Ok(crate::object::metadata(&object).get("labels").and_then(Value::as_object).cloned())
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::object;
+    use crate::store::{Expect, Op, Write};
+
+    #[tokio::test]
+    async fn what_was_read_before_the_store_failed_is_not_lost() {
+        let (backend, _dir) = Backend::for_tests();
+        let catalog = backend.registry.catalog();
+        let resource = catalog.find(GROUP, "v1", WATCHED[1]).unwrap();
+        let write = async |name: &str| {
+            let Value::Object(object) = json!({"metadata": {"name": name}, "webhooks": [{"name": name}]}) else {
+                unreachable!()
+            };
+            let op = Op::Put(object::to_tail(object));
+            backend.store.write(Write { key: resource.key("", name), expect: Expect::Absent, op, guard: None }).await
+        };
+        write("a").await.unwrap();
+        let admission = Admission::default();
+        assert_eq!(admission.now(&backend).await.unwrap().validating.len(), 1);
+        write("b").await.unwrap();
+        // As after a read that found `b` and failed later.
+        let mut sources = admission.sources.lock().await;
+        sources.catch_up(&backend).await.unwrap();
+        assert_eq!((sources.at, sources.changed), (2, true));
+        drop(sources);
+        assert_eq!(admission.now(&backend).await.unwrap().validating.len(), 2);
+    }
+}

@@ -84,6 +84,26 @@ async fn a_list_is_read_from_the_file_only_as_fast_as_it_is_taken() {
 }
 
 #[tokio::test]
+async fn a_watch_begins_with_what_was_there_when_it_was_asked_for() {
+    let (backend, _dir) = Backend::for_tests();
+    let backend = Arc::new(backend);
+    store(&backend, 0..20).await;
+    let body = watch::watch(&backend, &request(&backend, Verb::Watch, "resourceVersion=0")).await.unwrap().into_body();
+    let resource = Arc::clone(backend.registry.catalog().find("", "v1", "configmaps").unwrap());
+    let key = resource.key("a", "n0019");
+    let Some(row) = backend.store.get(&key).await.unwrap() else { unreachable!() };
+    let write = Write { key, expect: Expect::Rev(row.rev), op: Op::Put(row.body), guard: None };
+    backend.store.write(write).await.unwrap();
+    let mut body = body;
+    let mut seen = Vec::new();
+    while seen.len() < 21 {
+        let event: Value = serde_json::from_str(&piece(&mut body).await.unwrap()).unwrap();
+        seen.push(format!("{} {}", event["type"], event["object"]["metadata"]["resourceVersion"]));
+    }
+    assert_eq!(seen[18..], ["\"ADDED\" \"19\"", "\"ADDED\" \"20\"", "\"MODIFIED\" \"21\""]);
+}
+
+#[tokio::test]
 async fn who_does_not_read_a_watch_holds_up_nobody_and_misses_nothing() {
     let (backend, _dir) = Backend::for_tests();
     let backend = Arc::new(backend);
