@@ -143,6 +143,9 @@ async fn bound(backend: &Backend, ns: &str, account: &str, reference: &Object) -
             return Err(ApiError::bad_request(text));
         }
     };
+    if name.is_empty() {
+        return Err(ApiError::bad_request("Name parameter required."));
+    }
     let catalog = backend.registry.catalog();
     let missing = || ApiError::not_found("", plural, name);
     let resource = catalog.find("", "v1", plural).ok_or_else(missing)?;

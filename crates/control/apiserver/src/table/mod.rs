@@ -116,10 +116,18 @@ fn cell(ty: &str, value: Option<&Value>) -> Value {
         ("date", Value::String(text)) if text.is_empty() => json!("<unknown>"),
         ("date", Value::String(text)) if text.parse::<jiff::Timestamp>().is_err() => json!("<invalid>"),
         ("date", Value::String(text)) => json!(age(text)),
-        ("integer", Value::Number(n)) => n.as_i64().map_or_else(|| json!(n.as_f64().map(|f| f as i64)), |n| json!(n)),
-        ("number", Value::Number(_)) | ("boolean", Value::Bool(_)) => value.clone(),
+        ("integer", Value::Number(n)) => n.as_i64().map_or_else(|| json!(n.as_f64().map(cut)), |n| json!(n)),
+        // Go holds it as a float on the way.
+        ("number", Value::Number(n)) => n.as_i64().map_or_else(|| value.clone(), |n| json!(n as f64 as i64)),
+        ("boolean", Value::Bool(_)) => value.clone(),
         _ => Value::Null,
     }
+}
+
+/// A float as an integer: what has no place in one becomes the least, as with Go on most machines.
+fn cut(float: f64) -> i64 {
+    const BOUND: f64 = 9_223_372_036_854_775_808.0;
+    if (-BOUND..BOUND).contains(&float) { float as i64 } else { i64::MIN }
 }
 
 /// Time since an event's time, or since the one of its newer form.

@@ -4,7 +4,7 @@ use gojson::Yaml;
 use http::StatusCode;
 use serde_json::Value;
 
-use super::{ATTEMPTS, Backend, Change, FieldValidation, Request, Stored, strategy};
+use super::{ATTEMPTS, Backend, Change, FieldValidation, Request, Stored, strategy, update};
 use crate::auth::attributes::Attributes;
 use crate::fields::options::Options;
 use crate::fields::views::Views;
@@ -13,7 +13,7 @@ use crate::object::{self, Object, meta_str};
 use crate::reply::{self, Response};
 use crate::resource::Resource;
 use crate::route::ResourceTarget;
-use crate::status::{ApiError, ApiResult, FieldError};
+use crate::status::{ApiError, ApiResult};
 
 /// Media type of the body, which is YAML and so may be JSON.
 pub const MEDIA: &str = "application/apply-patch+yaml";
@@ -49,7 +49,7 @@ async fn write(
             let scope =
                 Scope { resource, catalog: &catalog, sub: &change.sub, manager: &change.manager, views: &views };
             let merged = server_side::apply(&scope, before, config, force)?;
-            finish(resource, target, merged)
+            finish(resource, target, merged, before.is_some())
         };
         if backend.stored(&request.key()).await?.is_some() {
             let changed =
@@ -98,7 +98,7 @@ pub fn may_create(backend: &Backend, request: &Request) -> ApiResult<()> {
 }
 
 /// Defaults of the outcome, and whether it is the object of the request.
-fn finish(resource: &Resource, target: &ResourceTarget, mut merged: Object) -> ApiResult<Object> {
+fn finish(resource: &Resource, target: &ResourceTarget, mut merged: Object, exists: bool) -> ApiResult<Object> {
     strategy::settle_made(resource, &mut merged)?;
     strategy::fit_namespace(resource, &mut merged, &target.ns)?;
     let name = object::name(&merged);
@@ -111,10 +111,11 @@ fn finish(resource: &Resource, target: &ResourceTarget, mut merged: Object) -> A
         let text = format!("the name of the object ({name}) does not match the name on the URL ({})", target.name);
         return Err(ApiError::bad_request(text));
     }
-    object::resource_version(&merged).map_err(|text| {
-        let error = FieldError::invalid("metadata.resourceVersion", &Value::from(text), "must be a number");
-        ApiError::invalid(&resource.group, &resource.kind, &target.name, &[error])
-    })?;
+    let version = object::resource_version(&merged).map_err(|text| update::bad_version(&text))?;
+    // A configuration that names none has left the present one.
+    if exists && version.is_none() && update::is_conditional(resource) {
+        return Err(update::unversioned(resource, &target.name));
+    }
     Ok(merged)
 }
 

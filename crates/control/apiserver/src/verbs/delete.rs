@@ -93,17 +93,13 @@ pub async fn delete_collection(backend: &Backend, request: &mut Request) -> ApiR
     for row in found {
         let removed = backend.remove(&change, &resource, &row.ns, &row.name, &options).await;
         request.warnings.append(&mut change.take_warnings());
-        match removed {
-            Ok(Deleted::Gone(stored) | Deleted::Waiting(stored)) => {
-                let mut item = backend.load(&resource, &stored)?;
-                if matches!(resource.flavor, Flavor::Builtin(_)) {
-                    item.retain(|key, _| key != "apiVersion" && key != "kind");
-                }
-                items.push(Value::Object(item));
-            }
-            Err(error) if error.code == 404 => {}
-            Err(error) => return Err(error),
+        removed.map(drop).or_else(|error| if error.code == 404 { Ok(()) } else { Err(error) })?;
+        // They are told as they were found, not as they are left.
+        let mut item = backend.load(&resource, &Stored { rev: row.rev, tail: row.body })?;
+        if matches!(resource.flavor, Flavor::Builtin(_)) {
+            item.retain(|key, _| key != "apiVersion" && key != "kind");
         }
+        items.push(Value::Object(item));
     }
     let list = json!({"apiVersion": resource.api_version(), "kind": resource.list_kind,
         "metadata": meta, "items": items});

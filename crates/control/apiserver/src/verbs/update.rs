@@ -37,19 +37,28 @@ pub async fn update(backend: &Backend, request: &mut Request) -> ApiResult<Respo
         return Err(ApiError::bad_request(text));
     }
     let given = object::resource_version(&object).map_err(|text| bad_version(&text))?;
-    let custom = matches!(resource.flavor, Flavor::Custom { .. });
-    let conditional = custom || matches!(resource.group.as_str(), "apiextensions.k8s.io" | crate::admission::GROUP);
-    if given.is_none() && conditional {
+    if given.is_none() && is_conditional(&resource) {
         if backend.stored(&resource.key(&target.ns, &target.name)).await?.is_none() {
             return Err(ApiError::not_found(&resource.group, &resource.plural, &target.name));
         }
-        let zero = FieldError::invalid("metadata.resourceVersion", &json!(0), "must be specified for an update");
-        return Err(ApiError::invalid(&resource.group, &resource.plural, &target.name, &[zero]));
+        return Err(unversioned(&resource, &target.name));
     }
     let written = write(backend, request, &change, &object).await;
     request.warnings.append(&mut change.take_warnings());
     let (code, stored) = written?;
     reply::stored(request, code, &stored)
+}
+
+/// Kinds whose objects are replaced only by who names the version that he replaces.
+pub fn is_conditional(resource: &Resource) -> bool {
+    matches!(resource.flavor, Flavor::Custom { .. })
+        || matches!(resource.group.as_str(), "apiextensions.k8s.io" | crate::admission::GROUP)
+}
+
+/// 422 for who does not.
+pub fn unversioned(resource: &Resource, name: &str) -> ApiError {
+    let zero = FieldError::invalid("metadata.resourceVersion", &json!(0), "must be specified for an update");
+    ApiError::invalid(&resource.group, &resource.plural, name, &[zero])
 }
 
 /// Kinds whose objects a replacement makes if they are not there.
