@@ -4,7 +4,11 @@
 //! put in front when it is read, so a stored object serves every version of its kind without being parsed, and the
 //! writer need not know the revision before it commits.
 
+use std::borrow::Cow;
+
 use bytes::{BufMut, Bytes, BytesMut};
+use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::{Map, Value, json};
 
 /// A JSON object.
@@ -130,6 +134,33 @@ pub fn mark(version: &str, tail: &[u8]) -> Bytes {
 pub fn mark_of(tail: &[u8]) -> Option<&str> {
     let end = tail.len() - unmarked(tail).len();
     std::str::from_utf8(tail.get(..end.checked_sub(1)?)?).ok()
+}
+
+/// A member's name.
+#[derive(Deserialize)]
+struct MemberName<'a>(#[serde(borrow)] Cow<'a, str>);
+
+/// The labels of a tail as they stand there: a JSON object, `{}` if it has none. A tail begins with the members of the
+/// metadata: what comes after the labels, which is nearly all, is not looked at. `None` if it is damaged.
+pub fn labels(tail: &[u8]) -> Option<&[u8]> {
+    let mut rest = unmarked(tail);
+    while let Some(member) = rest.strip_prefix(b",") {
+        let (MemberName(name), after) = first(member)?;
+        let value = after.strip_prefix(b":")?;
+        let (IgnoredAny, after) = first(value)?;
+        if name == "labels" {
+            return value.get(..value.len() - after.len());
+        }
+        rest = after;
+    }
+    rest.starts_with(b"}").then_some(b"{}")
+}
+
+/// The JSON value that a text begins with, and what comes after it.
+fn first<'a, T: Deserialize<'a>>(text: &'a [u8]) -> Option<(T, &'a [u8])> {
+    let mut values = serde_json::Deserializer::from_slice(text).into_iter();
+    let value = values.next()?.ok()?;
+    Some((value, text.get(values.byte_offset()..)?))
 }
 
 /// The tail without its mark: a tail itself begins with `,` or `}`.

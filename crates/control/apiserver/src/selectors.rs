@@ -1,15 +1,17 @@
 //! Label and field selectors.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use serde_json::Value;
 
 use crate::builtin::strategy;
 use crate::label_text;
-use crate::object::Object;
+use crate::object::{self, Object};
 use crate::resource::{Flavor, Resource};
 use crate::status::{ApiError, ApiResult};
+use crate::store::Pick;
 
 /// Core resources with labels of their own for field selectors, besides events.
 const OWN_LABELS: [&str; 4] = ["namespaces", "nodes", "secrets", "services"];
@@ -54,18 +56,9 @@ pub struct Selector {
     fields: Vec<(String, String, bool)>,
 }
 
-/// Only what selectors need of an object: parsing this is much cheaper than parsing all.
-#[derive(Deserialize)]
-struct LabelsOnly<'a> {
-    #[serde(borrow, default)]
-    metadata: LabelsMeta<'a>,
-}
-
+/// An object's labels, as they stand in its bytes.
 #[derive(Deserialize, Default)]
-struct LabelsMeta<'a> {
-    #[serde(borrow, default)]
-    labels: Option<std::collections::BTreeMap<Cow<'a, str>, Option<Cow<'a, str>>>>,
-}
+struct Labels<'a>(#[serde(borrow)] BTreeMap<Cow<'a, str>, Option<Cow<'a, str>>>);
 
 impl Selector {
     /// Reads both selectors of a request.
@@ -115,13 +108,8 @@ impl Selector {
             }
         }
         if !self.labels.is_empty() {
-            let whole = crate::object::join("", "", rev, tail);
-            let labels = match serde_json::from_slice::<LabelsOnly<'_>>(&whole) {
-                Ok(parsed) => parsed.metadata.labels.unwrap_or_default(),
-                Err(_) => return false,
-            };
-            let get = |key: &str| labels.get(key).map(|v| v.as_deref().unwrap_or_default().to_owned());
-            if !self.labels.iter().all(|r| r.holds(get(&r.key).as_deref())) {
+            let holds = object::labels(tail).is_some_and(|labels| all_hold(&self.labels, labels));
+            if !holds {
                 return false;
             }
         }
@@ -131,6 +119,12 @@ impl Selector {
         }
         let Ok(object) = resource.load(rev, tail) else { return false };
         self.fields_match(resource, &object)
+    }
+
+    /// What the selector says of labels alone, for the store to look at; nothing if it says nothing of them.
+    pub fn pick(&self) -> Option<Pick> {
+        let wanted = self.labels.clone();
+        (!wanted.is_empty()).then(|| Pick::new(move |labels| all_hold(&wanted, labels)))
     }
 
     fn fields_match(&self, resource: &Resource, object: &Object) -> bool {
@@ -145,6 +139,14 @@ impl Selector {
             (text == *wanted) == *equal
         })
     }
+}
+
+/// Whether labels, a JSON object, are as all requirements want them.
+fn all_hold(wanted: &[Requirement], labels: &[u8]) -> bool {
+    let Ok(labels) = serde_json::from_slice::<Option<Labels>>(labels) else { return false };
+    let Labels(labels) = labels.unwrap_or_default();
+    let get = |key: &str| labels.get(key).map(|v| v.as_deref().unwrap_or_default());
+    wanted.iter().all(|r| r.holds(get(&r.key)))
 }
 
 impl Requirement {
@@ -303,6 +305,33 @@ mod tests {
             let either = matches(&format!("k={other}"), "", object.clone()) || matches(&format!("k={third}"), "", object.clone());
             prop_assert_eq!(matches(&format!("k in ({other},{third})"), "", object.clone()), either);
             prop_assert_eq!(!matches(&format!("k notin ({other},{third})"), "", object), either);
+        }
+
+        #[test]
+        fn labels_are_found_wherever_they_stand(
+            found in prop::option::of(prop::collection::btree_map(".{0,5}", ".{0,5}", 0..4)),
+            generation in prop::option::of(0..9_u8),
+            annotation in prop::option::of(".{0,9}"),
+        ) {
+            let mut meta = json!({"name": "n", "managedFields": [{"labels": 1}], "finalizers": ["labels"]});
+            if let Some(generation) = generation {
+                meta["generation"] = json!(generation);
+            }
+            if let Some(annotation) = annotation {
+                meta["annotations"] = json!({"labels": annotation});
+            }
+            if let Some(found) = &found {
+                meta["labels"] = json!(found);
+            }
+            let Value::Object(whole) = json!({"metadata": meta, "labels": {"not": "these"}}) else { unreachable!() };
+            let tail = object::to_tail(whole);
+            for stored in [tail.clone(), object::mark("v1", &tail)] {
+                let read: Value = serde_json::from_slice(object::labels(&stored).unwrap()).unwrap();
+                prop_assert_eq!(read, json!(found.clone().unwrap_or_default()));
+            }
+            for cut in 0..tail.len() {
+                let _ = object::labels(&tail[..cut]);
+            }
         }
 
         #[test]

@@ -202,7 +202,8 @@ impl Retries {
 async fn scan(backend: &Backend, follower: &mut impl Follower) -> ApiResult<()> {
     for storage in backend.store.resources_in_use(None).await.map_err(store_failed)? {
         let storage: Arc<str> = storage.into();
-        let mut query = ListQuery { resource: Arc::clone(&storage), ns: None, after: None, at: None, limit: 256 };
+        let mut query =
+            ListQuery { resource: Arc::clone(&storage), ns: None, after: None, at: None, limit: 256, pick: None };
         loop {
             let page = backend.store.list(query.clone()).await.map_err(store_failed)?;
             let last = page.rows.last().map(|r| (r.ns.clone(), r.name.clone()));

@@ -9,6 +9,7 @@
 //! nobody knows then what is on the disk.
 
 mod backup;
+mod labels;
 mod news;
 mod recent;
 mod sqlite;
@@ -23,6 +24,7 @@ use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot, watch as latest};
 
 pub use backup::{BackupError, backup, restore};
+pub use labels::Pick;
 pub use sqlite::{Cursor, ListPage, ListQuery};
 pub use watch::{Event, EventsError, Frames};
 
@@ -36,6 +38,8 @@ use writer::Command;
 const RING_BYTES: usize = 4 << 20;
 /// Bytes of present bodies kept in memory for readers; others come from the file.
 const RECENT_BYTES: usize = 16 << 20;
+/// Bytes of labels kept in memory for lists that select by them: of some ten thousand objects.
+const LABELS_BYTES: usize = 8 << 20;
 /// Writes that may wait for the writer before callers have to.
 const QUEUE: usize = 1024;
 
@@ -209,7 +213,7 @@ impl Store {
             recent: Recent::new(RECENT_BYTES),
             news: News::default(),
             compacted: AtomicU64::new(opened.compacted),
-            readers: Readers::new(file.to_owned()),
+            readers: Readers::new(file.to_owned(), LABELS_BYTES),
             reading: tokio::sync::Semaphore::new(READERS),
             published,
             broken: AtomicBool::new(false),

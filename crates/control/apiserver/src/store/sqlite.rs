@@ -9,6 +9,7 @@ use bytes::Bytes;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
 
+use super::labels::{Labels, Pick};
 use super::watch::{BATCH, Frames};
 use super::{Event, Key, Row, StoreError};
 
@@ -139,6 +140,8 @@ pub struct ListQuery {
     pub at: Option<u64>,
     /// At most so many.
     pub limit: usize,
+    /// Only those with such labels.
+    pub pick: Option<Pick>,
 }
 
 /// One page.
@@ -159,13 +162,15 @@ pub(super) type Batch = (Vec<Arc<Event>>, u64);
 pub(super) struct Readers {
     file: PathBuf,
     idle: Mutex<Vec<Connection>>,
+    labels: Labels,
     /// How often the file was read.
     uses: AtomicU64,
 }
 
 impl Readers {
-    pub(super) fn new(file: PathBuf) -> Self {
-        Self { file, idle: Mutex::new(Vec::new()), uses: AtomicU64::new(0) }
+    /// Keeps so many bytes of labels.
+    pub(super) fn new(file: PathBuf, labels: usize) -> Self {
+        Self { file, idle: Mutex::new(Vec::new()), labels: Labels::new(labels), uses: AtomicU64::new(0) }
     }
 
     #[cfg(test)]
@@ -223,39 +228,70 @@ impl Readers {
             let newest: i64 = transaction.prepare_cached(NEWEST)?.query_row([], |r| r.get(0))?;
             let rev = query.at.unwrap_or(unsql(newest));
             let (ns, name) = query.after.clone().unwrap_or_default();
-            let source = if query.at.is_none_or(|at| at == unsql(newest)) {
-                "SELECT k.ns, k.name, k.rev, r.body FROM current k JOIN rows r ON r.rev = k.rev
-                 WHERE k.resource=?1 AND (k.ns, k.name) > (?2, ?3) AND (?4 IS NULL OR k.ns=?4) AND ?5 >= 0
-                 ORDER BY k.ns, k.name LIMIT ?6"
-            } else {
-                "SELECT g.ns, g.name, g.rev, r.body FROM (
-                    SELECT ns, name, max(rev) AS rev FROM rows INDEXED BY rows_by_key
-                    WHERE resource=?1 AND (ns, name) > (?2, ?3) AND (?4 IS NULL OR ns=?4) AND rev <= ?5
-                    GROUP BY ns, name) g
-                 JOIN rows r ON r.rev = g.rev WHERE r.deleted=0 ORDER BY g.ns, g.name LIMIT ?6"
-            };
+            let now = query.at.is_none_or(|at| at == unsql(newest));
             let only = query.ns.as_deref().map(stored_ns);
             let start = match (&only, &query.after) {
                 (Some(only), None) => (only.clone(), String::new()),
                 _ => (stored_ns(&ns), name),
             };
-            let limit = query.limit.saturating_add(1);
-            let mut statement = transaction.prepare_cached(source)?;
-            let found = statement.query_map(
-                params![&*query.resource, start.0, start.1, only, sql(rev), i64::try_from(limit).unwrap_or(-1)],
-                |r| Ok(Row { ns: ns_of(r, 0)?, name: r.get(1)?, rev: unsql(r.get(2)?), body: blob(r, 3)? }),
-            )?;
+            // Who chooses reads many keys and few bodies.
+            let limit = if query.pick.is_some() { usize::MAX } else { query.limit.saturating_add(1) };
+            let limit = i64::try_from(limit).unwrap_or(-1);
+            let mut statement = transaction.prepare_cached(match (now, &query.pick) {
+                (true, None) => {
+                    "SELECT k.ns, k.name, k.rev, r.body FROM current k JOIN rows r ON r.rev = k.rev
+                     WHERE k.resource=?1 AND (k.ns, k.name) > (?2, ?3) AND (?4 IS NULL OR k.ns=?4) AND ?5 >= 0
+                     ORDER BY k.ns, k.name LIMIT ?6"
+                }
+                (true, Some(_)) => {
+                    "SELECT ns, name, rev FROM current
+                     WHERE resource=?1 AND (ns, name) > (?2, ?3) AND (?4 IS NULL OR ns=?4) AND ?5 >= 0
+                     ORDER BY ns, name LIMIT ?6"
+                }
+                // As of then; the body is read from the row only if it is asked for.
+                (false, _) => {
+                    "SELECT g.ns, g.name, g.rev, r.body FROM (
+                        SELECT ns, name, max(rev) AS rev FROM rows INDEXED BY rows_by_key
+                        WHERE resource=?1 AND (ns, name) > (?2, ?3) AND (?4 IS NULL OR ns=?4) AND rev <= ?5
+                        GROUP BY ns, name) g
+                     JOIN rows r ON r.rev = g.rev WHERE r.deleted=0 ORDER BY g.ns, g.name LIMIT ?6"
+                }
+            })?;
+            let mut found = statement.query(params![&*query.resource, start.0, start.1, only, sql(rev), limit])?;
             let (mut rows, mut bytes) = (Vec::new(), 0);
-            for row in found {
+            while let Some(row) = found.next()? {
                 if rows.len() >= query.limit || bytes > PAGE_BYTES {
                     return Ok(Ok(ListPage { rev, rows, more: true }));
                 }
-                let row = row?;
-                bytes += row.body.len();
-                rows.push(row);
+                let at = unsql(row.get(2)?);
+                let body = match &query.pick {
+                    None => Some(blob(row, 3)?),
+                    Some(pick) => self.picked(&transaction, at, pick)?,
+                };
+                if let Some(body) = body {
+                    bytes += body.len();
+                    rows.push(Row { ns: ns_of(row, 0)?, name: row.get(1)?, rev: at, body });
+                }
             }
             Ok(Ok(ListPage { rev, rows, more: false }))
         })
+    }
+
+    /// The body of a revision if its labels are wanted; it is not read if they are known and are not.
+    fn picked(&self, connection: &Connection, rev: u64, pick: &Pick) -> rusqlite::Result<Option<Bytes>> {
+        let known = self.labels.wanted(rev, pick);
+        if known == Some(false) {
+            return Ok(None);
+        }
+        let mut statement = connection.prepare_cached("SELECT body FROM rows WHERE rev=?1")?;
+        let body = statement.query_row([sql(rev)], |r| blob(r, 0))?;
+        let wanted = known.unwrap_or_else(|| {
+            // What is damaged has no labels that anybody could want.
+            let Some(labels) = crate::object::labels(&body) else { return false };
+            self.labels.learn(rev, labels);
+            pick.wants(labels)
+        });
+        Ok(wanted.then_some(body))
     }
 
     pub(super) fn count(&self, query: &ListQuery) -> rusqlite::Result<OfHistory<u64>> {

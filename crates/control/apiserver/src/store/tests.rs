@@ -11,7 +11,7 @@ fn put(name: &str, expect: Expect, body: &'static str) -> Write {
 }
 
 fn all(at: Option<u64>) -> ListQuery {
-    ListQuery { resource: "things".into(), ns: None, after: None, at, limit: 100 }
+    ListQuery { resource: "things".into(), ns: None, after: None, at, limit: 100, pick: None }
 }
 
 fn open() -> (tempfile::TempDir, Store) {
@@ -69,6 +69,38 @@ async fn batches_of_old_events_are_bounded_in_bytes() {
         at = upto;
     }
     assert_eq!(batches, [2, 2, 1]);
+}
+
+#[tokio::test]
+async fn those_with_wanted_labels_are_listed_now_and_as_of_then() {
+    let (_dir, store) = open();
+    let tail = |at: usize, rack: usize| {
+        format!(",\"labels\":{{\"rack\":\"{rack}\"}},\"name\":\"n{at:02}\"}},\"spec\":1}}").into()
+    };
+    for round in 0..3 {
+        for at in 0..20 {
+            let key = key(&format!("n{at:02}"));
+            let expect = if round == 0 { Expect::Absent } else { Expect::Rev((round as u64 - 1) * 20 + at as u64 + 1) };
+            store.write(Write { key, expect, op: Op::Put(tail(at, (at + round) % 4)), guard: None }).await.unwrap();
+        }
+    }
+    let wanted = |labels: &[u8]| labels == b"{\"rack\":\"1\"}";
+    let pick = Some(Pick::new(wanted));
+    // The second time the labels are known.
+    for at in [None, Some(20), Some(33), Some(59), None, Some(33), Some(60)] {
+        let mut whole = store.list(all(at)).await.unwrap();
+        whole.rows.retain(|row| wanted(crate::object::labels(&row.body).unwrap()));
+        let picked = store.list(ListQuery { pick: pick.clone(), ..all(at) }).await.unwrap();
+        let seen =
+            |page: &ListPage| page.rows.iter().map(|r| (r.name.clone(), r.rev, r.body.clone())).collect::<Vec<_>>();
+        assert_eq!((seen(&picked), picked.rev, picked.more), (seen(&whole), whole.rev, false), "{at:?}");
+        assert!(picked.rows.len() > 3);
+    }
+    let page = store.list(ListQuery { pick: pick.clone(), limit: 2, ..all(None) }).await.unwrap();
+    assert_eq!((page.rows.len(), page.more), (2, true));
+    let after = Some(("a".to_owned(), page.rows[1].name.clone()));
+    let rest = store.list(ListQuery { pick, after, ..all(None) }).await.unwrap();
+    assert_eq!((rest.rows.len(), rest.more), (3, false));
 }
 
 #[tokio::test]

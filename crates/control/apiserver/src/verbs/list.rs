@@ -10,6 +10,7 @@ use tokio::sync::mpsc;
 
 use super::options::{Match, Options, version, wait_for};
 use super::{Backend, Request, store_failed, tokens};
+use crate::conversion;
 use crate::media::{Encoding, Shape};
 use crate::reply::{self, Broken, Response};
 use crate::resource::{Flavor, Resource};
@@ -75,6 +76,7 @@ impl Walk {
             after: begin.after,
             at: begin.at,
             limit: CHUNK,
+            pick: None,
         };
         Self { query, left: limit, rev: 0, next: None, done: false }
     }
@@ -82,7 +84,9 @@ impl Walk {
     /// The next matching rows; there may be none although the list goes on.
     async fn step(&mut self, backend: &Backend, resource: &Resource, selector: &Selector) -> Result<Vec<Row>, Unread> {
         let wanted = self.left.map_or(CHUNK, |left| left.clamp(1, CHUNK));
-        self.query.limit = if selector.is_empty() { wanted } else { CHUNK };
+        // A conversion webhook may change labels: then those of the stored form say nothing.
+        self.query.pick = if conversion::asks(resource) { None } else { selector.pick() };
+        self.query.limit = if selector.is_empty() || self.query.pick.is_some() { wanted } else { CHUNK };
         let ListPage { rev, mut rows, more } = backend.store.list(self.query.clone()).await.map_err(Unread::Store)?;
         backend.convert_rows(resource, &mut rows).await.map_err(Unread::Converted)?;
         self.rev = rev;
@@ -351,6 +355,7 @@ impl Backend {
             after: Some(place.clone()),
             at: Some(rev),
             limit: 0,
+            pick: None,
         };
         self.store.count(query).await.map_err(store_failed)
     }

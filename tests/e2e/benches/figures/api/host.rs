@@ -14,8 +14,15 @@ pub struct Bodies {
     apply: String,
 }
 
+/// Hosts of a rack, in a hundred racks.
+pub fn rack(index: usize) -> String {
+    format!("rack-{:02}", index % 100)
+}
+
 /// Stands in bodies where a host's name goes.
 const NAME: &str = "HOST-NAME";
+/// Stands in bodies where a host's rack goes.
+const RACK: &str = "HOST-RACK";
 /// Stands in bodies where a number goes.
 const NUMBER: &str = "731731731";
 
@@ -31,7 +38,7 @@ impl Bodies {
             host
         };
         let mut create = identity(json!({"spec": spec(), "status": status()}));
-        create["metadata"]["labels"] = json!({"rack": "r17", "cluster.x-k8s.io/cluster-name": "edge-12"});
+        create["metadata"]["labels"] = json!({"rack": RACK, "cluster.x-k8s.io/cluster-name": "edge-12"});
         create["metadata"]["annotations"] = json!({"example.com/asset": "A-4711-0815"});
         create["metadata"]["finalizers"] = json!(["baremetalhost.metal3.io"]);
         let apply = identity(json!({"spec": {"online": true, "description": NUMBER, "image": spec()["image"],
@@ -41,7 +48,7 @@ impl Bodies {
 
     /// A whole host, for a create. What it says of its status is read and checked, and dropped by both servers.
     pub fn create(&self, index: usize) -> String {
-        self.create.replace(NAME, &name(index))
+        self.create.replace(NAME, &name(index)).replace(RACK, &rack(index))
     }
 
     /// A merge patch of the status: what inspection found. `number` makes each different.

@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use crate::say;
 use crate::table::Row;
 use client::{Client, JSON};
-use host::{Bodies, name};
+use host::{Bodies, name, rack};
 use load::{Latency, Write, Written};
 use server::{Kind, Server, Used};
 
@@ -54,6 +54,8 @@ pub struct Found {
     pub list: (Duration, u64),
     /// The same, compressed.
     pub packed: (Duration, u64),
+    /// A list of one in a hundred, by a label.
+    pub selected: (Duration, u64),
     /// Resident with all hosts, after the writes and lists.
     pub settled: Used,
     /// Most resident memory at any time: of one process as the kernel noted it, of several as it was seen from time to time.
@@ -116,8 +118,9 @@ async fn side(kind: Kind, programs: &Path) -> anyhow::Result<Found> {
     told("patched");
     let applies = load::write(&server, &clients, Write::Apply, APPLIES).await?;
     told("applied");
-    let list = load::list(&clients[0], "identity").await?;
-    let packed = load::list(&clients[0], "gzip").await?;
+    let list = load::list(&clients[0], HOSTS, "identity").await?;
+    let packed = load::list(&clients[0], HOSTS, "gzip").await?;
+    let selected = load::list(&clients[0], &format!("{HOSTS}?labelSelector=rack={}", rack(7)), "gzip").await?;
     told("listed");
     let mut latency = Vec::new();
     for (watchers, changes) in WATCHERS {
@@ -131,7 +134,7 @@ async fn side(kind: Kind, programs: &Path) -> anyhow::Result<Found> {
     let peak = if kind == Kind::Embedded { settled.peak } else { seen };
     let start = server.restart(&format!("{HOSTS}/{}", name(COUNT - 1))).await?;
     told("started again");
-    Ok(Found { idle, creates, patches, applies, latency, list, packed, settled, peak, start })
+    Ok(Found { idle, creates, patches, applies, latency, list, packed, selected, settled, peak, start })
 }
 
 /// A service account with rights on hosts alone; its token.

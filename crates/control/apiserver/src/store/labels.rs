@@ -1,0 +1,104 @@
+//! Labels of revisions, for lists of few among many: such a list looks at the labels of all and reads the bodies of those
+//! alone that it wants. What a revision holds never changes, so nothing here can be out of date.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Bytes that an entry takes beside its labels, about.
+const OVERHEAD: usize = 48;
+
+/// Says whether an object with these labels is wanted.
+type Wanted = dyn Fn(&[u8]) -> bool + Send + Sync;
+
+/// Chooses objects by their labels, a JSON object.
+#[derive(Clone)]
+pub struct Pick(Arc<Wanted>);
+
+impl Pick {
+    /// Chooses those for which this is true.
+    pub fn new(wanted: impl Fn(&[u8]) -> bool + Send + Sync + 'static) -> Self {
+        Self(Arc::new(wanted))
+    }
+
+    /// Whether an object with these labels is wanted.
+    pub fn wants(&self, labels: &[u8]) -> bool {
+        (self.0)(labels)
+    }
+}
+
+impl fmt::Debug for Pick {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Pick")
+    }
+}
+
+#[derive(Default)]
+struct Known {
+    young: HashMap<u64, Box<[u8]>>,
+    /// Bytes of the young ones.
+    bytes: usize,
+    /// Those that were young before: gone with the next change of generation, unless they are asked for until then.
+    old: HashMap<u64, Box<[u8]>>,
+}
+
+/// See the module's text.
+pub(super) struct Labels {
+    known: Mutex<Known>,
+    /// Bytes of a generation; there are two.
+    limit: usize,
+}
+
+impl Labels {
+    pub(super) fn new(limit: usize) -> Self {
+        Self { known: Mutex::default(), limit: limit / 2 }
+    }
+
+    /// Whether a revision is wanted, if its labels are known.
+    pub(super) fn wanted(&self, rev: u64, pick: &Pick) -> Option<bool> {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(labels) = known.young.get(&rev) {
+            return Some(pick.wants(labels));
+        }
+        let labels = known.old.remove(&rev)?;
+        let wanted = pick.wants(&labels);
+        known.add(rev, labels, self.limit);
+        Some(wanted)
+    }
+
+    /// Notes the labels of a revision.
+    pub(super) fn learn(&self, rev: u64, labels: &[u8]) {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).add(rev, labels.into(), self.limit);
+    }
+}
+
+impl Known {
+    fn add(&mut self, rev: u64, labels: Box<[u8]>, limit: usize) {
+        let size = labels.len() + OVERHEAD;
+        if self.bytes + size > limit {
+            self.old = std::mem::take(&mut self.young);
+            self.bytes = 0;
+        }
+        if self.young.insert(rev, labels).is_none() {
+            self.bytes += size;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_more_is_kept_than_allowed_and_what_is_asked_for_stays() {
+        let labels = Labels::new(20_000);
+        let all = Pick::new(|_| true);
+        for rev in 0..10_000 {
+            labels.learn(rev, b"{\"a\":\"b\"}");
+            assert_eq!(labels.wanted(0, &all), Some(true));
+        }
+        let known = labels.known.lock().unwrap();
+        assert!((known.young.len() + known.old.len()) * (OVERHEAD + 9) <= 20_000);
+        assert!(known.young.contains_key(&9_999) && !known.young.contains_key(&5_000));
+    }
+}
