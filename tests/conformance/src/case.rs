@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 pub type Variables = BTreeMap<String, Value>;
 
 /// One file of cases.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct File {
     /// Folder: the area.
     pub area: String,

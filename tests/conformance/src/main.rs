@@ -40,6 +40,8 @@ use crate::target::Target;
 
 /// Cases in flight at once.
 const AT_ONCE: usize = 6;
+/// Cases that are asked again at most: more is no accident.
+const ASKED_AGAIN: usize = 3;
 
 /// Compares the embedded Kubernetes API with kube-apiserver.
 #[derive(Parser)]
@@ -133,15 +135,12 @@ async fn start(arguments: Arguments) -> Result<ExitCode> {
     }
     let mut good = true;
     if matches!(arguments.what, What::Real | What::Both) {
-        let target = real(&arguments).await?;
-        let answers = ask_all(&target, &hooks, &all).await;
+        let answers = ask_twice(async || real(&arguments).await, &hooks, &all, &[]).await?;
         good &= judge("kube-apiserver", &arguments, &all, &answers, &[])?;
     }
     if matches!(arguments.what, What::Embedded | What::Both) {
         let known = compare::read_known(&folder("differences.yaml"))?;
-        let target = Target::embedded().await?;
-        let answers = ask_all(&target, &hooks, &all).await;
-        target.shutdown().await;
+        let answers = ask_twice(async || Target::embedded().await, &hooks, &all, &known).await?;
         good &= judge("embedded", &arguments, &all, &answers, &known)?;
     }
     if arguments.area.is_empty() && arguments.case.is_empty() {
@@ -203,6 +202,38 @@ async fn ask_all(target: &Target, hooks: &Hooks, files: &[&File]) -> Answers {
     let answers = ask(&Runner { target, hooks, until: run::UNTIL }, files).await;
     println!("{} cases on {} in {:.1} s", answers.len(), target.name, began.elapsed().as_secs_f64());
     answers
+}
+
+/// Every case's answers; a few cases that differ are asked of a new server again, and what it says counts. What was
+/// different the first time is printed: a machine under load can come late, a server that answers wrongly does so twice.
+async fn ask_twice(
+    start: impl AsyncFn() -> Result<Target>,
+    hooks: &Hooks,
+    files: &[&File],
+    known: &[Known],
+) -> Result<Answers> {
+    let target = start().await?;
+    let mut answers = ask_all(&target, hooks, files).await;
+    target.shutdown().await;
+    let first: Vec<Outcome> =
+        outcomes(files, &answers, known)?.into_iter().filter(|o| !o.differences.is_empty()).collect();
+    if first.is_empty() || first.len() > ASKED_AGAIN {
+        return Ok(answers);
+    }
+    for outcome in &first {
+        print!("asked again: {}", report::describe(outcome, 3));
+    }
+    let differs = |file: &File, case: &Case| first.iter().any(|o| o.case == format!("{}/{}", file.path(), case.name));
+    let mut again: Vec<File> = files.iter().copied().cloned().collect();
+    for file in &mut again {
+        let cases = std::mem::take(&mut file.cases);
+        file.cases = cases.into_iter().filter(|case| differs(file, case)).collect();
+    }
+    again.retain(|file| !file.cases.is_empty());
+    let target = start().await?;
+    answers.extend(ask_all(&target, hooks, &again.iter().collect::<Vec<_>>()).await);
+    target.shutdown().await;
+    Ok(answers)
 }
 
 async fn ask(runner: &Runner<'_>, files: &[&File]) -> Answers {
