@@ -1,17 +1,52 @@
-//! The JSONPath subset of printer columns and selectable fields: members, indexes, `[*]`, and filters of one comparison.
+//! JSONPath as printer columns and selectable fields of custom resources use it, by the rules of `client-go/util/jsonpath`:
+//! members, indexes and slices, unions, wildcards, filters of one comparison, recursive descent. A path that meets something it
+//! cannot go through (an index beyond a list, a filter on an object) finds nothing at all.
 
-use serde_json::Value;
+use serde_json::{Number, Value};
 
-/// Steps that a path may have.
+/// Steps that a path, or a path within it, may have.
 const MAX_STEPS: usize = 64;
+/// Paths within paths.
+const MAX_DEPTH: usize = 8;
+/// Values that a step may find: recursive descents one after the other find more and more.
+const MAX_FOUND: usize = 10_000;
 
 #[derive(Debug, Clone, PartialEq)]
 enum Step {
     Member(String),
-    Index(i64),
+    Slice(Slice),
+    /// `.*`
     All,
-    /// `[?(@.path OP value)]`; the operator is `==` or `!=`, or none for "is there".
-    Filter(Vec<Step>, Option<(bool, Value)>),
+    /// `..`
+    Descent,
+    Union(Vec<Vec<Step>>),
+    /// `[?(@.path OP value)]`; without an operator it is "is there".
+    Filter(Vec<Step>, Option<(Operator, Vec<Step>)>),
+    /// A value of its own, such as the one that a filter compares with.
+    Literal(Value),
+    /// A word that means nothing: the path can be read, but not gone.
+    Unknown,
+}
+
+/// `[from:to:step]`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Slice {
+    from: i64,
+    to: Option<i64>,
+    /// One item: `to` was not given.
+    single: bool,
+    step: Option<i64>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Operator {
+    Less,
+    LessOrEqual,
+    Equal,
+    NotEqual,
+    GreaterOrEqual,
+    Greater,
+    Unknown,
 }
 
 /// A parsed path.
@@ -20,200 +55,369 @@ pub struct JsonPath {
     steps: Vec<Step>,
 }
 
+/// A path meets something that it cannot go through.
+struct Blocked;
+
 impl JsonPath {
-    /// Reads a path such as `.status.conditions[?(@.type=="Ready")].status`; a leading `$` or braces are allowed.
+    /// Reads a path such as `.status.conditions[?(@.type=="Ready")].status`; a leading `$` is allowed.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let inner = text.trim().trim_start_matches('{').trim_end_matches('}').trim_start_matches('$');
-        let mut parser = Parser { text: inner.as_bytes(), at: 0 };
-        let steps = parser.steps(false)?;
-        if parser.at < parser.text.len() {
-            return Err(format!("unexpected character at {} of {text:?}", parser.at));
-        }
-        Ok(Self { steps })
+        Ok(Self { steps: parse(text, 0)? })
     }
 
     /// All values at the path, in order.
-    pub fn find<'a>(&self, root: &'a Value) -> Vec<&'a Value> {
-        select(&self.steps, root)
+    pub fn find<'a>(&'a self, root: &'a Value) -> Vec<&'a Value> {
+        select(&self.steps, vec![root]).unwrap_or_default()
     }
 }
 
-fn select<'a>(steps: &[Step], root: &'a Value) -> Vec<&'a Value> {
-    let mut found = vec![root];
+fn select<'a>(steps: &'a [Step], mut found: Vec<&'a Value>) -> Result<Vec<&'a Value>, Blocked> {
     for step in steps {
         let mut next = Vec::new();
+        match step {
+            Step::Descent => descend(&found, &mut next)?,
+            Step::Union(paths) => {
+                for path in paths {
+                    next.extend(select(path, found.clone())?);
+                }
+            }
+            // A text stands for itself once, whatever was found before.
+            Step::Literal(Value::String(_)) => found.truncate(1),
+            _ => {}
+        }
         for value in found {
-            take(step, value, &mut next);
+            take(step, value, &mut next)?;
+        }
+        if next.len() > MAX_FOUND {
+            return Err(Blocked);
         }
         found = next;
     }
-    found
+    Ok(found)
 }
 
-fn take<'a>(step: &Step, value: &'a Value, out: &mut Vec<&'a Value>) {
+fn take<'a>(step: &'a Step, value: &'a Value, out: &mut Vec<&'a Value>) -> Result<(), Blocked> {
     match (step, value) {
+        (Step::Descent | Step::Union(_), _) => {}
+        (Step::Literal(literal), _) => out.push(literal),
+        (Step::Unknown, _) => return Err(Blocked),
         (Step::Member(key), Value::Object(map)) => out.extend(map.get(key)),
-        (Step::Index(at), Value::Array(list)) => {
-            let at = if *at < 0 { i64::try_from(list.len()).unwrap_or(0) + at } else { *at };
-            out.extend(usize::try_from(at).ok().and_then(|at| list.get(at)));
-        }
         (Step::All, Value::Array(list)) => out.extend(list),
         (Step::All, Value::Object(map)) => out.extend(map.values()),
-        (Step::Filter(path, test), Value::Array(list)) => out.extend(list.iter().filter(|item| {
-            let found = select(path, item);
-            match test {
-                None => !found.is_empty(),
-                Some((equal, wanted)) => found.iter().any(|v| (**v == *wanted) == *equal),
+        (Step::Member(_) | Step::All, _) | (Step::Slice(_), Value::Null) => {}
+        (Step::Slice(slice), Value::Array(list)) => out.extend(slice.of(list)?),
+        (Step::Filter(path, test), Value::Array(list)) => {
+            for item in list {
+                if passes(path, test.as_ref(), item)? {
+                    out.push(item);
+                }
             }
-        })),
-        _ => {}
+        }
+        (Step::Slice(_) | Step::Filter(..), _) => return Err(Blocked),
     }
+    Ok(())
+}
+
+/// Whether a filter lets an item through.
+fn passes(path: &[Step], test: Option<&(Operator, Vec<Step>)>, item: &Value) -> Result<bool, Blocked> {
+    let left = select(path, vec![item]);
+    let Some((operator, other)) = test else {
+        // What cannot be gone through is there.
+        return Ok(left.map_or(true, |found| !found.is_empty()));
+    };
+    let left = left?;
+    if left.is_empty() {
+        return Ok(false);
+    }
+    let right = select(other, vec![item])?;
+    match (left.as_slice(), right.as_slice()) {
+        (_, []) => Ok(false),
+        ([left], [right]) => operator.holds(left, right),
+        _ => Err(Blocked),
+    }
+}
+
+/// All that holds something, from the outside to the inside.
+fn descend<'a>(values: &[&'a Value], out: &mut Vec<&'a Value>) -> Result<(), Blocked> {
+    for value in values {
+        let inner: Vec<&Value> = match value {
+            Value::Object(map) if !map.is_empty() => map.values().collect(),
+            Value::Array(list) if !list.is_empty() => list.iter().collect(),
+            Value::String(text) if !text.is_empty() => Vec::new(),
+            _ => continue,
+        };
+        out.push(value);
+        if out.len() > MAX_FOUND {
+            return Err(Blocked);
+        }
+        descend(&inner, out)?;
+    }
+    Ok(())
+}
+
+impl Slice {
+    fn of<'a>(&self, list: &'a [Value]) -> Result<impl Iterator<Item = &'a Value> + use<'a>, Blocked> {
+        let length = i64::try_from(list.len()).map_err(|_| Blocked)?;
+        let from = if self.from < 0 { self.from.saturating_add(length) } else { self.from };
+        let to = match self.to {
+            None => length,
+            Some(to) if to < 0 || (to == 0 && self.single) => to.saturating_add(length),
+            Some(to) => to,
+        };
+        let part = if from == to {
+            &[]
+        } else if (0..length).contains(&from) && (from..=length).contains(&to) {
+            let end = |at| usize::try_from(at).map_err(|_| Blocked);
+            list.get(end(from)?..end(to)?).ok_or(Blocked)?
+        } else {
+            return Err(Blocked);
+        };
+        let step = self.step.unwrap_or(1);
+        let step = usize::try_from(step).ok().filter(|step| *step > 0 || part.is_empty()).ok_or(Blocked)?;
+        Ok(part.iter().step_by(step.max(1)))
+    }
+}
+
+impl Operator {
+    fn read(text: &str) -> Self {
+        match text {
+            "<" => Self::Less,
+            "<=" => Self::LessOrEqual,
+            "==" => Self::Equal,
+            "!=" => Self::NotEqual,
+            ">=" => Self::GreaterOrEqual,
+            ">" => Self::Greater,
+            _ => Self::Unknown,
+        }
+    }
+
+    /// Only values of one kind can be compared; whole numbers and others are two kinds.
+    fn holds(self, left: &Value, right: &Value) -> Result<bool, Blocked> {
+        let order = match (left, right) {
+            (Value::Bool(a), Value::Bool(b)) => {
+                return match self {
+                    Self::Equal => Ok(a == b),
+                    Self::NotEqual => Ok(a != b),
+                    _ => Err(Blocked),
+                };
+            }
+            (Value::String(a), Value::String(b)) => Some(a.cmp(b)),
+            (Value::Number(a), Value::Number(b)) => match (a.as_i64(), b.as_i64()) {
+                (Some(a), Some(b)) => Some(a.cmp(&b)),
+                (None, None) => a.as_f64().zip(b.as_f64()).and_then(|(a, b)| a.partial_cmp(&b)),
+                _ => return Err(Blocked),
+            },
+            _ => return Err(Blocked),
+        };
+        match self {
+            Self::Less => Ok(order.is_some_and(|o| o.is_lt())),
+            Self::LessOrEqual => Ok(order.is_some_and(|o| o.is_le())),
+            Self::Equal => Ok(order.is_some_and(|o| o.is_eq())),
+            Self::NotEqual => Ok(!order.is_some_and(|o| o.is_eq())),
+            Self::GreaterOrEqual => Ok(order.is_some_and(|o| o.is_ge())),
+            Self::Greater => Ok(order.is_some_and(|o| o.is_gt())),
+            Self::Unknown => Err(Blocked),
+        }
+    }
+}
+
+fn parse(text: &str, depth: usize) -> Result<Vec<Step>, String> {
+    if depth > MAX_DEPTH {
+        return Err("paths are nested too deep".to_owned());
+    }
+    let mut parser = Parser { rest: text, depth, steps: Vec::new() };
+    while !parser.rest.is_empty() {
+        parser.step()?;
+        if parser.steps.len() > MAX_STEPS {
+            return Err("the path is too long".to_owned());
+        }
+    }
+    Ok(parser.steps)
 }
 
 struct Parser<'a> {
-    text: &'a [u8],
-    at: usize,
+    rest: &'a str,
+    depth: usize,
+    steps: Vec<Step>,
 }
 
-impl Parser<'_> {
-    fn peek(&self) -> Option<u8> {
-        self.text.get(self.at).copied()
+/// Whether a name ends before this character.
+fn ends(c: char) -> bool {
+    matches!(c, ' ' | '\t' | '\r' | '\n' | '.' | ',' | '[' | ']' | '$' | '@' | '{' | '}')
+}
+
+impl<'a> Parser<'a> {
+    /// Takes so many bytes.
+    fn cut(&mut self, at: usize) -> &'a str {
+        let (taken, rest) = self.rest.split_at(at);
+        self.rest = rest;
+        taken
     }
 
-    fn spaces(&mut self) {
-        while self.peek() == Some(b' ') {
-            self.at += 1;
+    fn step(&mut self) -> Result<(), String> {
+        if let Some(rest) = self.rest.strip_prefix("[?(") {
+            self.rest = rest;
+            return self.filter();
         }
-    }
-
-    fn eat(&mut self, wanted: &str) -> bool {
-        let found = self.text[self.at..].starts_with(wanted.as_bytes());
-        if found {
-            self.at += wanted.len();
-        }
-        found
-    }
-
-    fn steps(&mut self, within_filter: bool) -> Result<Vec<Step>, String> {
-        let mut steps = Vec::new();
-        while let Some(byte) = self.peek() {
-            if steps.len() == MAX_STEPS {
-                return Err("the path is too long".to_owned());
+        if let Some(rest) = self.rest.strip_prefix("..") {
+            if self.steps.last() == Some(&Step::Descent) {
+                return Err("invalid multiple recursive descent".to_owned());
             }
-            match byte {
-                b'.' => {
-                    self.at += 1;
-                    match self.peek() {
-                        Some(b'[') => {}
-                        Some(b'*') => {
-                            self.at += 1;
-                            steps.push(Step::All);
-                        }
-                        None => break,
-                        _ => steps.push(Step::Member(self.member()?)),
-                    }
-                }
-                b'[' => {
-                    self.at += 1;
-                    steps.push(self.bracket(within_filter)?);
-                }
-                _ if within_filter => break,
-                _ if steps.is_empty() => steps.push(Step::Member(self.member()?)),
-                _ => return Err(format!("unexpected character at {}", self.at)),
+            self.rest = rest;
+            self.steps.push(Step::Descent);
+            if rest.starts_with(|c: char| c == '_' || c.is_alphanumeric()) {
+                self.member();
             }
+            return Ok(());
         }
-        Ok(steps)
+        let first = self.rest.chars().next().unwrap_or_default();
+        match first {
+            ' ' | '@' | '$' => {
+                self.cut(1);
+            }
+            '.' => {
+                self.cut(1);
+                self.member();
+            }
+            '[' => {
+                let end = self.rest.find([']', '\n']).filter(|end| self.rest.as_bytes()[*end] == b']');
+                let text = self.cut(end.ok_or("unterminated array")? + 1);
+                self.bracket(&text[1..text.len() - 1])?;
+            }
+            '"' | '\'' => {
+                let text = self.quoted(first)?;
+                self.steps.push(Step::Literal(Value::String(text)));
+            }
+            '+' | '-' | '0'..='9' => {
+                let signed = self.rest.strip_prefix(['+', '-']).unwrap_or(self.rest);
+                let digits = signed.find(|c: char| c != '.' && !c.is_ascii_digit()).unwrap_or(signed.len());
+                let text = self.cut(self.rest.len() - signed.len() + digits);
+                self.steps.push(Step::Literal(number(text)?));
+            }
+            c if c == '_' || c.is_alphanumeric() => {
+                let end = self.rest.find(ends).unwrap_or(self.rest.len());
+                let step = match self.cut(end) {
+                    "true" => Step::Literal(Value::Bool(true)),
+                    "false" => Step::Literal(Value::Bool(false)),
+                    _ => Step::Unknown,
+                };
+                self.steps.push(step);
+            }
+            other => return Err(format!("unrecognized character in action: {other:?}")),
+        }
+        Ok(())
     }
 
-    fn member(&mut self) -> Result<String, String> {
-        let mut name = Vec::new();
-        while let Some(byte) = self.peek() {
-            match byte {
-                b'\\' => {
-                    self.at += 1;
-                    name.push(self.peek().ok_or("a path ends with a backslash")?);
-                }
-                b'.' | b'[' | b']' | b')' | b'=' | b'!' | b' ' | b'<' | b'>' => break,
-                other => name.push(other),
-            }
-            self.at += 1;
-        }
-        if name.is_empty() {
-            return Err(format!("a name is missing at {}", self.at));
-        }
-        String::from_utf8(name).map_err(|e| e.to_string())
+    /// A member's name up to what ends it; a backslash takes the next character as it is.
+    fn member(&mut self) {
+        let mut escaped = false;
+        let end = self.rest.find(|c| {
+            let taken = escaped;
+            escaped = !escaped && c == '\\';
+            !taken && ends(c)
+        });
+        let text = self.cut(end.unwrap_or(self.rest.len()));
+        self.steps.push(if text == "*" { Step::All } else { Step::Member(text.replace('\\', "")) });
     }
 
-    fn bracket(&mut self, within_filter: bool) -> Result<Step, String> {
-        let step = match self.peek() {
-            Some(b'*') => {
-                self.at += 1;
-                Step::All
+    /// What stands between brackets.
+    fn bracket(&mut self, text: &str) -> Result<(), String> {
+        let text = if text == "*" { ":" } else { text };
+        if text.contains(',') {
+            let paths = text.split(',').map(|part| parse(&format!("[{}]", part.trim_matches(' ')), self.depth + 1));
+            self.steps.push(Step::Union(paths.collect::<Result<_, _>>()?));
+            return Ok(());
+        }
+        let name = text.strip_prefix('\'').and_then(|t| t.strip_suffix('\'')).filter(|t| !t.contains('\''));
+        if let Some(name) = name {
+            // A path of its own: its dots are dots.
+            self.steps.extend(parse(&format!(".{name}"), self.depth + 1)?);
+            return Ok(());
+        }
+        let mut parts = text.split(':');
+        let mut part = || match parts.next() {
+            None => Ok(None),
+            Some("") => Ok(Some(None)),
+            Some(number) if number.bytes().all(|b| b == b'-' || b.is_ascii_digit()) => number
+                .parse::<i64>()
+                .map(|n| Some(Some(n)))
+                .map_err(|_| format!("array index {number} is not a number")),
+            Some(_) => Err(format!("invalid array index {text}")),
+        };
+        let (from, to, step) = (part()?.flatten().unwrap_or(0), part()?, part()?.flatten());
+        if part()?.is_some() {
+            return Err(format!("invalid array index {text}"));
+        }
+        let single = to.is_none();
+        let to = to.unwrap_or(Some(from.saturating_add(1)));
+        self.steps.push(Step::Slice(Slice { from, to, single, step }));
+        Ok(())
+    }
+
+    /// What stands behind `[?(`, up to `)]`.
+    fn filter(&mut self) -> Result<(), String> {
+        let (mut quote, mut closed, mut before) = (None, false, ' ');
+        let end = self.rest.find(|c| {
+            let found = c == ')' && quote.is_some() == closed;
+            match quote {
+                None if c == '"' || c == '\'' => quote = Some(c),
+                Some(opened) if c == opened && before != '\\' => closed = true,
+                _ => {}
             }
-            Some(quote @ (b'\'' | b'"')) => Step::Member(self.quoted(quote)?),
-            Some(b'?') if !within_filter => self.filter()?,
-            _ => {
-                let start = self.at;
-                while self.peek().is_some_and(|b| b.is_ascii_digit() || b == b'-') {
-                    self.at += 1;
-                }
-                let digits = std::str::from_utf8(&self.text[start..self.at]).map_err(|e| e.to_string())?;
-                Step::Index(digits.parse().map_err(|_| format!("an index is missing at {start}"))?)
+            before = c;
+            found
+        });
+        let text = self.cut(end.ok_or("unterminated filter")?);
+        self.rest = self.rest.strip_prefix(")]").ok_or("unclosed array expect ]")?;
+        let is_sign = |c: char| matches!(c, '!' | '<' | '>' | '=');
+        let compared = text.find(is_sign).filter(|at| *at > 0).and_then(|at| {
+            let (left, rest) = text.split_at(at);
+            let sign = rest.len() - rest.trim_start_matches(is_sign).len();
+            // At least one character is the value.
+            let sign = if sign == rest.len() { sign - 1 } else { sign };
+            (sign > 0).then(|| (left, &rest[..sign], &rest[sign..]))
+        });
+        let step = match compared {
+            None => Step::Filter(parse(text, self.depth + 1)?, None),
+            Some((left, sign, right)) => {
+                let right = parse(right, self.depth + 1)?;
+                Step::Filter(parse(left, self.depth + 1)?, Some((Operator::read(sign), right)))
             }
         };
-        if self.eat("]") { Ok(step) } else { Err(format!("']' is missing at {}", self.at)) }
+        self.steps.push(step);
+        Ok(())
     }
 
-    fn quoted(&mut self, quote: u8) -> Result<String, String> {
-        self.at += 1;
-        let start = self.at;
-        while self.peek().is_some_and(|b| b != quote) {
-            self.at += 1;
-        }
-        if self.peek().is_none() {
-            return Err("a quote is not closed".to_owned());
-        }
-        let name = String::from_utf8(self.text[start..self.at].to_vec()).map_err(|e| e.to_string())?;
-        self.at += 1;
-        Ok(name)
-    }
-
-    fn filter(&mut self) -> Result<Step, String> {
-        if !self.eat("?(@") {
-            return Err(format!("a filter must start with \"?(@\" at {}", self.at));
-        }
-        let path = self.steps(true)?;
-        self.spaces();
-        let equal = if self.eat("==") {
-            Some(true)
-        } else if self.eat("!=") {
-            Some(false)
-        } else {
-            None
-        };
-        let test = match equal {
-            None => None,
-            Some(equal) => {
-                self.spaces();
-                Some((equal, self.literal()?))
-            }
-        };
-        self.spaces();
-        if self.eat(")") { Ok(Step::Filter(path, test)) } else { Err(format!("')' is missing at {}", self.at)) }
-    }
-
-    fn literal(&mut self) -> Result<Value, String> {
-        match self.peek() {
-            Some(quote @ (b'\'' | b'"')) => Ok(Value::String(self.quoted(quote)?)),
-            _ => {
-                let start = self.at;
-                while self.peek().is_some_and(|b| !matches!(b, b')' | b' ')) {
-                    self.at += 1;
+    fn quoted(&mut self, quote: char) -> Result<String, String> {
+        self.cut(1);
+        let mut text = String::new();
+        let mut chars = self.rest.char_indices();
+        while let Some((at, c)) = chars.next() {
+            match c {
+                _ if c == quote => {
+                    self.cut(at + 1);
+                    return Ok(text);
                 }
-                serde_json::from_slice(&self.text[start..self.at]).map_err(|e| e.to_string())
+                '\\' => match chars.next().map(|(_, c)| c) {
+                    Some('n') => text.push('\n'),
+                    Some('r') => text.push('\r'),
+                    Some('t') => text.push('\t'),
+                    Some('\\') => text.push('\\'),
+                    Some(c) if c == quote => text.push(c),
+                    _ => return Err(format!("unquote string {} error invalid syntax", self.rest)),
+                },
+                _ => text.push(c),
             }
         }
+        Err("unterminated quoted string".to_owned())
     }
+}
+
+fn number(text: &str) -> Result<Value, String> {
+    if let Ok(whole) = text.parse::<i64>() {
+        return Ok(whole.into());
+    }
+    let float = text.parse().ok().and_then(Number::from_f64);
+    float.map(Value::Number).ok_or_else(|| format!("cannot parse number {text}"))
 }
 
 #[cfg(test)]
@@ -229,21 +433,66 @@ mod tests {
     #[test]
     fn paths_of_printer_columns() {
         let value = json!({"metadata": {"labels": {"a.b/c": "x"}}, "status": {"n": 3,
-            "conditions": [{"type": "Ready", "status": "True"}, {"type": "Live", "status": "False"}]}});
+            "conditions": [{"type": "Ready", "status": "True", "at": 1}, {"type": "Live", "status": "False", "at": 2}]}});
         assert_eq!(find(".status.n", &value), [json!(3)]);
+        assert_eq!(find("$.status.n", &value), [json!(3)]);
         assert_eq!(find(".status.conditions[?(@.type==\"Live\")].status", &value), [json!("False")]);
         assert_eq!(find(".status.conditions[?(@.type != 'Live')].status", &value), [json!("True")]);
+        assert_eq!(find(".status.conditions[?(@.at>1)].type", &value), [json!("Live")]);
+        assert_eq!(find(".status.conditions[?(@.at<=1)].type", &value), [json!("Ready")]);
+        assert!(find(".status.conditions[?(@.other)].type", &value).is_empty());
         assert_eq!(find(".status.conditions[-1].type", &value), [json!("Live")]);
+        assert_eq!(find(".status.conditions[-1:].type", &value), [json!("Live")]);
+        assert_eq!(find(".status.conditions[0:1].type", &value), [json!("Ready")]);
+        assert_eq!(find(".status.conditions[::2].type", &value), [json!("Ready")]);
+        assert_eq!(find(".status.conditions[1,0].type", &value), [json!("Live"), json!("Ready")]);
         assert_eq!(find(".status.conditions[*].type", &value).len(), 2);
-        assert_eq!(find(".metadata.labels['a.b/c']", &value), [json!("x")]);
+        assert_eq!(find("..type", &value).len(), 2);
+        assert_eq!(find(".metadata.labels['a\\.b/c']", &value), [json!("x")]);
         assert_eq!(find(r".metadata.labels.a\.b/c", &value), [json!("x")]);
         assert!(find(".spec.none", &value).is_empty());
-        assert!(JsonPath::parse(".a[").is_err());
+    }
+
+    #[test]
+    fn what_cannot_be_gone_through_finds_nothing() {
+        let value = json!({"a": [1, 2], "m": {"k": [1]}, "s": [{"v": 1}, {"v": "x"}]});
+        for path in [
+            ".a[2]",
+            ".a[-3]",
+            ".a[1:3]",
+            ".a[2:1]",
+            ".a[::0]",
+            ".m[*]",
+            ".m[0]",
+            ".m[?(@.k)]",
+            ".s[?(@.v==1)].v",
+            ".s[?(@.v=1)]",
+            ".s[?(@.v==word)]",
+            ".m['k.x']",
+            ".a[5:6].x",
+        ] {
+            assert!(find(path, &value).is_empty(), "{path}");
+        }
+        assert!(find(".a[1:1]", &value).is_empty());
+        for path in [".a[", ".a[x]", ".a[\"x\"]", ".a[1:2:3:4]", ".a[-]", ".a....b", ".a[?(@.x==1]", "!a", "'x"] {
+            assert!(JsonPath::parse(path).is_err(), "{path}");
+        }
+    }
+
+    #[test]
+    fn descents_one_after_the_other_are_bounded() {
+        let mut value = json!("x");
+        for _ in 0..60 {
+            value = json!({"a": [value]});
+        }
+        assert!(find(&"..a".repeat(20), &value).is_empty());
+        let deep = format!("{}.x{}", ".a[?(@".repeat(40), ")]".repeat(40));
+        assert!(JsonPath::parse(&deep).is_err());
     }
 
     proptest! {
         #[test]
-        fn no_text_panics(text in "[.\\[\\]@?()='a-c*0-9 \\\\-]{0,40}") {
+        fn no_text_panics(text in "[.\\[\\]@?()='a-c*0-9<>!,: \\\\é-]{0,40}") {
             if let Ok(path) = JsonPath::parse(&text) {
                 path.find(&json!({"a": [{"b": 1}], "b": {"c": []}}));
             }

@@ -128,13 +128,15 @@ fn resource(crd: &Object, version: &Value, fresh_since: u64, versions: Option<Ar
     })
 }
 
+/// A version's columns, up to the first whose path cannot be read: as upstream, it takes those behind it with it.
 fn columns(version: &Value) -> Vec<Column> {
     let list = version.get("additionalPrinterColumns").and_then(Value::as_array);
     list.into_iter()
         .flatten()
-        .map(|column| {
+        .map_while(|column| {
             let text = |key: &str| column.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
-            Column {
+            Some(Column {
+                path: Some(JsonPath::parse(&text("jsonPath")).ok()?),
                 name: text("name"),
                 ty: text("type"),
                 format: text("format"),
@@ -145,8 +147,7 @@ fn columns(version: &Value) -> Vec<Column> {
                     given => given,
                 },
                 priority: column.get("priority").and_then(Value::as_i64).unwrap_or(0),
-                path: JsonPath::parse(&text("jsonPath")).ok(),
-            }
+            })
         })
         .collect()
 }
