@@ -94,6 +94,8 @@ async fn one(client: &Client, bodies: &Bodies, kind: Write, index: usize, number
 /// Times from the sending of a change until a watcher has its event.
 #[derive(Clone, Debug, Default)]
 pub struct Latency {
+    /// Watchers.
+    pub watchers: usize,
     /// Median, in milliseconds.
     pub p50: f64,
     /// 99th percentile, in milliseconds.
@@ -131,7 +133,7 @@ pub async fn latency(server: &Server, token: &str, watchers: usize, changes: usi
     }
     times.sort_by(f64::total_cmp);
     let at = |share: f64| times.get((times.len() as f64 * share) as usize).copied().unwrap_or_default();
-    Ok(Latency { p50: at(0.5), p99: at(0.99), cpu: cpu.as_secs_f64() * 1e3 / changes as f64 })
+    Ok(Latency { watchers, p50: at(0.5), p99: at(0.99), cpu: cpu.as_secs_f64() * 1e3 / changes as f64 })
 }
 
 /// What watchers have seen together.
