@@ -16,13 +16,15 @@ macro_rules! pattern {
 pattern!(UID, r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}");
 pattern!(NUMBERED, r"<(uid|version)-\d+>");
 pattern!(MICRO, r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z");
-pattern!(TIME, r"202[4-9]-\d\d-\d\dT\d\d:\d\d:\d\dZ");
+pattern!(TIME, r"2(0(2[4-9]|[3-9]\d)|[1-9]\d\d)-\d\d-\d\dT\d\d:\d\d:\d\dZ");
 pattern!(JWT, r"eyJ[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+");
 pattern!(PEM, r"(?s)-----BEGIN [A-Z ]+-----.*-----END [A-Z ]+-----\n?");
 pattern!(OLD, r"(resource version: |resourceVersion: |resourceVersion\\?[^0-9]{1,4}|current: )\d+");
 pattern!(OF, r"(too old resource version: |: )\d+ \(\d+\)");
 pattern!(PRECONDITION, r"(ResourceVersion in (?:the precondition|record) \()[1-9]\d+\)");
 pattern!(AGE, r"^(\d+[smhdy])+$");
+// `cells` themselves, or the pointer by which a step's `only` names them or one of them.
+pattern!(CELLS, r"(^|/)cells(/\d+)?$");
 pattern!(SECONDS, r"\d+(\.\d+)?m?s\b");
 
 /// The placeholders of one case.
@@ -81,12 +83,10 @@ impl Masks {
                         ("continue", Value::String(s)) if !s.is_empty() => *s = "<continue>".into(),
                         ("metadata", Value::Object(_)) => self.walk(inner, is_list),
                         ("serverAddress", Value::String(s)) => *s = "<address>".into(),
-                        ("cells", Value::Array(cells)) => {
-                            for cell in cells {
-                                let age = cell.as_str().is_some_and(|s| AGE.is_match(s));
-                                if age { *cell = json!("<age>") } else { self.walk(cell, false) }
-                            }
+                        (key, Value::Array(cells)) if CELLS.is_match(key) => {
+                            cells.iter_mut().for_each(|cell| self.cell(cell));
                         }
+                        (key, cell) if CELLS.is_match(key) => self.cell(cell),
                         _ => self.walk(inner, false),
                     }
                 }
@@ -94,6 +94,12 @@ impl Masks {
             }
             _ => {}
         }
+    }
+
+    /// Masks a table's cell: an age, which grows while the recording does not, or anything else.
+    fn cell(&mut self, cell: &mut Value) {
+        let age = cell.as_str().is_some_and(|s| AGE.is_match(s));
+        if age { *cell = json!("<age>") } else { self.walk(cell, false) }
     }
 
     /// Keys that are uids or generated names.
@@ -149,7 +155,7 @@ impl Masks {
             Value::Object(map) => {
                 for (number, inner) in map.iter_mut() {
                     match inner {
-                        Value::Number(n) if n.as_i64().is_some_and(|n| (1_700_000_000..2_200_000_000).contains(&n)) => {
+                        Value::Number(n) if n.as_i64().is_some_and(|n| (1_700_000_000..4_200_000_000).contains(&n)) => {
                             *inner = json!("<time>");
                         }
                         Value::String(s)
@@ -283,6 +289,19 @@ mod tests {
             "name": "a-<generated-1>", "creationTimestamp": "<time>"}, "owner": "<uid-1>",
             "other": {"resourceVersion": "<version-2>"}, "note": "a-<generated-1> is new"});
         assert_eq!(value, expected);
+    }
+
+    #[test]
+    fn ages_and_times_are_masked_in_whatever_year() {
+        let mut value = json!({"cells": ["a", "26y"], "/rows/0/cells": ["2y325d", 1], "/rows/0/cells/3": "5m10s",
+            "/rows/0/cells/4": "<invalid>", "spec": {"timeout": "1h30m"}, "old": "1999-12-31T23:59:59Z", "new": "2038-01-19T03:14:08Z"});
+        Masks::default().apply(&mut value);
+        let expected = json!({"cells": ["a", "<age>"], "/rows/0/cells": ["<age>", 1], "/rows/0/cells/3": "<age>",
+            "/rows/0/cells/4": "<invalid>", "spec": {"timeout": "1h30m"}, "old": "1999-12-31T23:59:59Z", "new": "<time>"});
+        assert_eq!(value, expected);
+        let mut fields = json!({"1": 2_147_483_648_u64, "2": 1_599_999_999});
+        Masks::default().protobuf(&mut fields);
+        assert_eq!(fields, json!({"1": "<time>", "2": 1_599_999_999}));
     }
 
     #[test]
