@@ -12,6 +12,7 @@ mod hosts;
 mod images;
 mod process;
 mod proxy;
+mod shard;
 mod sim;
 mod world;
 
@@ -23,5 +24,6 @@ pub use files::{DiskImage, agent_image, agent_program, demo_os, program};
 pub use images::{Behaviour, ImageServer};
 pub use process::Running;
 pub use proxy::{Certificate, Proxies};
+pub use shard::Shard;
 pub use sim::Sim;
 pub use world::{Options, World, machine};

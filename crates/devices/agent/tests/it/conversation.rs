@@ -1,0 +1,125 @@
+//! The agent and its server: lost answers, repeated commands, restarts, refusals.
+
+use std::time::Duration;
+
+use crate::common::{Server, add_disk, agent, id, leave, machine_root, outcomes};
+use agent_protocol::{Action, AgentState, Command, CommandId, ErrorCode, Leave, Outcome};
+
+async fn ends(task: tokio::task::JoinHandle<Leave>) -> Leave {
+    tokio::time::timeout(Duration::from_secs(60), task).await.expect("the agent leaves").unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_inspection_arrives_and_the_agent_leaves_when_told() {
+    let folder = machine_root();
+    add_disk(folder.path(), "vda", 4, 8 << 30);
+    let found = outcomes(folder.path(), vec![Action::Inspect]).await;
+    let [Outcome::Inspected { hardware, marks, uefi, secure_boot }] = &found[..] else { panic!("{found:?}") };
+    assert!(marks.is_empty() && *uefi && !*secure_boot);
+    assert_eq!(hardware.ram_mebibytes, Some(2048));
+    assert_eq!(hardware.storage[0].serial_number.as_deref(), Some("SN-vda"));
+    assert_eq!(hardware.storage[0].name.as_deref(), Some("/dev/disk/by-path/pci-0000:00:04.0"));
+    assert_eq!(hardware.system_vendor.as_ref().unwrap().manufacturer.as_deref(), Some("Maker"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lost_answers_and_a_restarted_server_lose_nothing() {
+    let folder = machine_root();
+    let server = Server::start().await;
+    server.record.lock().unwrap().lose_answers = 3;
+    server.order(vec![Action::Inspect]);
+    let task = agent(folder.path(), server.config());
+    server.wait(|record| record.outcomes.len() == 1).await;
+    let server = server.restart().await;
+    server.record.lock().unwrap().lose_answers = 2;
+    server.order(vec![Action::Inspect, leave()]);
+    assert_eq!(ends(task).await, Leave::Reboot);
+    let outcomes = server.outcomes();
+    assert_eq!(outcomes.len(), 3);
+    assert!(matches!(outcomes[1], Outcome::Inspected { .. }));
+    let record = server.record.lock().unwrap();
+    let numbers: Vec<u64> = record.reports.iter().map(|report| report.sequence).collect();
+    assert!(numbers.is_sorted() && numbers[0] == 1, "{numbers:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_repeated_command_is_answered_and_not_run_again() {
+    let folder = machine_root();
+    add_disk(folder.path(), "vda", 4, 8 << 30);
+    let server = Server::start().await;
+    server.record.lock().unwrap().repeat = true;
+    server.order(vec![Action::Inspect]);
+    let task = agent(folder.path(), server.config());
+    server.wait(|record| record.outcomes.len() == 1).await;
+    // what a second run would find
+    std::fs::write(folder.path().join("proc/sys/kernel/hostname"), "changed\n").unwrap();
+    let finished = |state: &AgentState| matches!(state, AgentState::Finished { .. });
+    let count = server.record.lock().unwrap().reports.iter().filter(|report| finished(&report.state)).count();
+    server.wait(|record| record.reports.iter().filter(|report| finished(&report.state)).count() >= count + 3).await;
+    {
+        let mut record = server.record.lock().unwrap();
+        let again = record.reports.iter().rev().find(|report| finished(&report.state)).unwrap();
+        let AgentState::Finished { outcome: Outcome::Inspected { hardware, .. }, .. } = &again.state else { panic!() };
+        assert_eq!(hardware.hostname.as_deref(), Some("agent"));
+        record.repeat = false;
+        record.commands.clear();
+    }
+    server.order(vec![leave()]);
+    ends(task).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_for_another_boot_is_refused() {
+    let folder = machine_root();
+    let server = Server::start().await;
+    let old = CommandId { boot_id: "older".into(), ..id("old") };
+    server.record.lock().unwrap().commands.push_back(Command { id: old, action: leave() });
+    let task = agent(folder.path(), server.config());
+    server.wait(|record| record.outcomes.len() == 1).await;
+    let outcome = server.outcomes().remove(0);
+    assert!(matches!(&outcome, Outcome::Failed(error) if error.code == ErrorCode::Refused), "{outcome:?}");
+    assert!(!task.is_finished());
+    server.order(vec![leave()]);
+    ends(task).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_started_anew_on_the_same_boot_runs_nothing_twice() {
+    let folder = machine_root();
+    let server = Server::start().await;
+    server.order(vec![Action::Inspect]);
+    let first = agent(folder.path(), server.config());
+    server.wait(|record| record.outcomes.len() == 1).await;
+    first.abort();
+    let _ = first.await;
+    // the server lost what it knew
+    {
+        let mut record = server.record.lock().unwrap();
+        record.outcomes.clear();
+        record.commands.clear();
+        record.reports.clear();
+    }
+    server.order(vec![Action::Inspect]);
+    let second = agent(folder.path(), server.config());
+    server.wait(|record| record.outcomes.len() == 1).await;
+    let outcome = server.outcomes().remove(0);
+    assert!(matches!(&outcome, Outcome::Failed(error) if error.code == ErrorCode::Internal), "{outcome:?}");
+    assert!(server.record.lock().unwrap().reports[0].sequence > 1 << 31);
+    server.order(vec![leave()]);
+    ends(second).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_the_named_certificate_is_trusted_and_endpoints_are_tried_in_order() {
+    let folder = machine_root();
+    let (server, impostor) = (Server::start().await, Server::start().await);
+    let mut config = server.config();
+    config.endpoints = vec![
+        "https://127.0.0.1:1".into(),
+        format!("https://{}", impostor.address),
+        format!("https://{}", server.address),
+    ];
+    server.order(vec![leave()]);
+    ends(agent(folder.path(), config)).await;
+    assert!(impostor.record.lock().unwrap().reports.is_empty());
+}

@@ -1,0 +1,271 @@
+//! Images written and disks wiped on a machine made of files, as the server orders it.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Command;
+
+use crate::common::{add_disk, machine_root, outcomes};
+use agent_protocol::{
+    Action, ChecksumKind, ConfigDrive, DiskMark, ErrorCode, ImageFormat, ImageSource, OWNER_EFI_VARIABLE, Outcome,
+    WipeDisks, WriteImage, WriteSummary,
+};
+use axum::Router;
+use axum::http::StatusCode;
+use axum::routing::get;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use disk_image::{FileDisk, MarkFound, find_config_volumes, read_mark, read_partitions};
+use inventory::RootDeviceHints;
+use sha2::{Digest, Sha256};
+use tempfile::TempDir;
+
+const MIB: u64 = 1 << 20;
+
+fn run(program: &str, arguments: &[&str]) -> String {
+    let output = Command::new(program).args(arguments).output().unwrap_or_else(|e| panic!("{program} is needed: {e}"));
+    let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    assert!(output.status.success(), "{program} {arguments:?} failed:\n{text}");
+    text
+}
+
+/// A disk image of 40 MiB with an EFI system partition that has a loader with a label.
+fn image() -> Vec<u8> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("image.raw");
+    let text = path.to_str().unwrap();
+    std::fs::File::create(&path).unwrap().set_len(40 * MIB).unwrap();
+    run("sgdisk", &["-n", "1:2048:+20M", "-t", "1:ef00", "-n", "2:0:0", "-t", "2:8300", text]);
+    let part = format!("{text}@@1M");
+    run("mformat", &["-i", &part, "-T", "40960", "-h", "16", "-s", "32", "::"]);
+    run("mmd", &["-i", &part, "::/EFI", "::/EFI/test"]);
+    let csv: Vec<u8> = "shimx64.efi,Test OS,,a test\r\n".encode_utf16().flat_map(u16::to_le_bytes).collect();
+    for (name, content) in [("shimx64.efi", b"loader".to_vec()), ("BOOTX64.CSV", [&[0xFF, 0xFE][..], &csv].concat())] {
+        let file = folder.path().join(name);
+        std::fs::write(&file, content).unwrap();
+        run("mcopy", &["-i", &part, file.to_str().unwrap(), "::/EFI/test/"]);
+    }
+    std::fs::read(&path).unwrap()
+}
+
+struct Images {
+    address: SocketAddr,
+    sha256: String,
+}
+
+/// Serves the image, the beginning of it, and a checksum file.
+async fn serve() -> Images {
+    let bytes = image();
+    let sha256 = hex::encode(Sha256::digest(&bytes));
+    let list = format!("{}  other.raw\n{sha256} *image.raw\n", "0".repeat(64));
+    let half = bytes[..bytes.len() / 2].to_vec();
+    let router = Router::new()
+        .route("/image.raw", get(async move || bytes.clone()))
+        .route("/half.raw", get(async move || half.clone()))
+        .route("/SHA256SUMS", get(async move || list.clone()))
+        .route("/broken.raw", get(async || StatusCode::NOT_FOUND));
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+    Images { address, sha256 }
+}
+
+fn mark(owner: &str) -> DiskMark {
+    DiskMark { owner: owner.into(), host: "ns/node-1".into(), operation: "op".into(), consent: None }
+}
+
+impl Images {
+    fn order(&self, file: &str, owner: &str) -> WriteImage {
+        WriteImage {
+            image: ImageSource {
+                url: format!("http://{}/{file}", self.address),
+                format: ImageFormat::Raw,
+                checksum: self.sha256.clone(),
+                checksum_type: ChecksumKind::Auto,
+            },
+            root_device_hints: RootDeviceHints { serial_number: Some("SN-vdb".into()), ..RootDeviceHints::default() },
+            mark: mark(owner),
+            config_drive: Some(ConfigDrive {
+                meta_data: STANDARD.encode(r#"{"uuid":"u-1"}"#),
+                network_data: None,
+                user_data: Some(STANDARD.encode("#cloud-config\n")),
+            }),
+        }
+    }
+}
+
+/// A machine with two disks full of 0xFF; the first carries an old config drive.
+fn machine() -> TempDir {
+    let folder = machine_root();
+    for (name, slot) in [("vda", 4), ("vdb", 5)] {
+        add_disk(folder.path(), name, slot, 128 * MIB);
+        std::fs::write(device(folder.path(), name), vec![0xFF; 128 << 20]).unwrap();
+    }
+    let vda = device(folder.path(), "vda");
+    run("mformat", &["-i", &vda, "-v", "config-2", "-T", "262144", "-h", "16", "-s", "32", "::"]);
+    folder
+}
+
+fn device(root: &Path, name: &str) -> String {
+    root.join("dev").join(name).to_str().unwrap().to_owned()
+}
+
+fn open(root: &Path, name: &str) -> FileDisk {
+    FileDisk::open(Path::new(&device(root, name)), 512).unwrap()
+}
+
+fn write(order: WriteImage) -> Action {
+    Action::WriteImage(Box::new(order))
+}
+
+fn written(outcome: &Outcome) -> &WriteSummary {
+    match outcome {
+        Outcome::Written(summary) => summary,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn failed(outcome: &Outcome) -> (ErrorCode, &str) {
+    match outcome {
+        Outcome::Failed(error) => (error.code, error.message.as_str()),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn efivars(root: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(root.join("sys/firmware/efi/efivars")).unwrap();
+    let mut names: Vec<String> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_image_is_written_marked_and_bootable_and_wiped_again() {
+    let images = serve().await;
+    let folder = machine();
+    let root = folder.path();
+    let found = outcomes(root, vec![write(images.order("image.raw", "owner-1"))]).await;
+    let summary = written(&found[0]);
+    assert_eq!(summary.disk, "/dev/disk/by-path/pci-0000:00:05.0");
+    assert_eq!((summary.bytes_read, summary.image_bytes), (40 * MIB, 40 * MIB));
+    assert_eq!(summary.digest, format!("sha256:{}", images.sha256));
+    assert_eq!(summary.boot_entry.as_deref(), Some("Boot0000 «metamorph Test OS»"));
+    assert_eq!(summary.warnings, Vec::<String>::new());
+
+    let vdb = device(root, "vdb");
+    assert!(run("sgdisk", &["-v", &vdb]).contains("No problems found"));
+    let disk = open(root, "vdb");
+    assert!(matches!(read_mark(&disk).unwrap(), MarkFound::Owner(mark) if mark.owner == "owner-1"));
+    assert_eq!(find_config_volumes(&disk).unwrap().len(), 1);
+    assert!(find_config_volumes(&open(root, "vda")).unwrap().is_empty(), "the old config drive is gone");
+    let record = std::fs::read(root.join("sys/firmware/efi/efivars").join(OWNER_EFI_VARIABLE)).unwrap();
+    assert!(String::from_utf8_lossy(&record[4..]).contains("owner-1"));
+    assert_eq!(efivars(root).len(), 3, "owner, order and entry: {:?}", efivars(root));
+
+    // the same owner may write again: the entry of the partition that is the same stays the only one
+    std::fs::remove_dir_all(root.join("run")).unwrap();
+    let found = outcomes(root, vec![write(images.order("image.raw", "owner-1"))]).await;
+    assert_eq!(written(&found[0]).boot_entry.as_deref(), Some("Boot0000 «metamorph Test OS»"));
+
+    // another owner is refused, both for writing and for wiping, and nothing is changed
+    let before = Sha256::digest(std::fs::read(&vdb).unwrap());
+    let wipe = |mark: DiskMark| Action::WipeDisks(WipeDisks { mark });
+    std::fs::remove_dir_all(root.join("run")).unwrap();
+    let found =
+        outcomes(root, vec![write(images.order("image.raw", "owner-2")), wipe(mark("owner-2")), Action::Inspect]).await;
+    for outcome in &found[..2] {
+        let (code, message) = failed(outcome);
+        assert_eq!(code, ErrorCode::ForeignOwner);
+        assert!(message.contains("owner-1") && message.contains("ns/node-1"), "{message}");
+    }
+    assert_eq!(Sha256::digest(std::fs::read(&vdb).unwrap()), before);
+    let Outcome::Inspected { marks, .. } = &found[2] else { panic!("{found:?}") };
+    let places: Vec<&str> = marks.iter().map(|mark| mark.place.as_str()).collect();
+    assert_eq!(places, ["firmware", "/dev/disk/by-path/pci-0000:00:05.0"]);
+
+    // with consent that names it the disks are wiped, and the firmware forgets
+    std::fs::remove_dir_all(root.join("run")).unwrap();
+    let consent = DiskMark { consent: Some("owner-1".into()), ..mark("owner-2") };
+    let found = outcomes(root, vec![wipe(consent)]).await;
+    let Outcome::Wiped { disks } = &found[0] else { panic!("{found:?}") };
+    assert_eq!(disks.len(), 2);
+    assert!(read_partitions(&open(root, "vdb")).unwrap().is_none());
+    assert_eq!(efivars(root).len(), 1, "only the order is left: {:?}", efivars(root));
+    let blkid = Command::new("blkid").args(["-p", &vdb]).output().expect("blkid is needed");
+    assert_eq!(blkid.status.code(), Some(2), "nothing is recognised: {blkid:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_second_witness_alone_refuses() {
+    let images = serve().await;
+    let folder = machine();
+    let root = folder.path();
+    let record = br#"{"version":1,"owner":"owner-9","host":"ns/other","operation":"o"}"#;
+    let variable = root.join("sys/firmware/efi/efivars").join(OWNER_EFI_VARIABLE);
+    std::fs::write(&variable, [&[7, 0, 0, 0][..], record].concat()).unwrap();
+    let consent = |owner: &str| DiskMark { consent: Some(owner.into()), ..mark("owner-1") };
+    let order = |mark: DiskMark| write(WriteImage { mark, ..images.order("image.raw", "") });
+    let found =
+        outcomes(root, vec![order(mark("owner-1")), order(consent("owner-8")), order(consent("owner-9"))]).await;
+    for outcome in &found[..2] {
+        assert_eq!(failed(outcome).0, ErrorCode::ForeignOwner);
+        assert!(failed(outcome).1.contains("owner-9"));
+    }
+    written(&found[2]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bad_input_ends_as_its_class_and_leaves_no_partition_table() {
+    let images = serve().await;
+    let folder = machine();
+    let root = folder.path();
+    let with = |change: &dyn Fn(&mut WriteImage)| {
+        let mut order = images.order("image.raw", "owner-1");
+        change(&mut order);
+        write(order)
+    };
+    let orders = vec![
+        with(&|order| order.image.checksum = "1".repeat(64)),
+        with(&|order| order.image.url = format!("http://{}/broken.raw", images.address)),
+        with(&|order| order.root_device_hints.serial_number = Some("none".into())),
+        with(&|order| order.image.checksum = format!("http://{}/nothing", images.address)),
+        with(&|order| order.image.checksum = "xyz".into()),
+        with(&|order| order.image.url = format!("http://{}/half.raw", images.address)),
+        with(&|order| order.image.format = ImageFormat::Qcow2),
+        with(&|order| order.config_drive.as_mut().unwrap().meta_data = "!".into()),
+        with(&|order| order.image.url = "ftp://x/y".into()),
+    ];
+    let found = outcomes(root, orders).await;
+    let want: [(ErrorCode, &str); 9] = [
+        (ErrorCode::ChecksumMismatch, "expected sha256:1111"),
+        (ErrorCode::ImageNotFound, "404"),
+        (ErrorCode::NoDisk, "serialNumber=none"),
+        (ErrorCode::ChecksumUnavailable, "404"),
+        (ErrorCode::ChecksumUnavailable, "«xyz»"),
+        (ErrorCode::ChecksumMismatch, "expected sha256"),
+        (ErrorCode::ImageInvalid, ""),
+        (ErrorCode::Refused, "meta_data.json"),
+        (ErrorCode::ImageInvalid, "http or https"),
+    ];
+    for (outcome, (code, part)) in found.iter().zip(want) {
+        let (found, message) = failed(outcome);
+        assert_eq!(found, code, "{message}");
+        assert!(message.contains(part), "{message}");
+    }
+    assert!(read_partitions(&open(root, "vdb")).unwrap().is_none());
+    // the cause removed, a checksum file instead of a digest
+    std::fs::remove_dir_all(root.join("run")).unwrap();
+    let list = format!("http://{}/SHA256SUMS", images.address);
+    let found = outcomes(root, vec![with(&|order| order.image.checksum.clone_from(&list))]).await;
+    written(&found[0]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_image_larger_than_the_disk_is_refused_before_it_is_written() {
+    let images = serve().await;
+    let folder = machine_root();
+    add_disk(folder.path(), "vdb", 5, 16 * MIB);
+    let found = outcomes(folder.path(), vec![write(images.order("image.raw", "owner-1"))]).await;
+    let (code, message) = failed(&found[0]);
+    assert_eq!(code, ErrorCode::ImageTooLarge, "{message}");
+    assert!(std::fs::read(device(folder.path(), "vdb")).unwrap().iter().all(|byte| *byte == 0));
+}

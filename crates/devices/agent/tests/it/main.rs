@@ -1,0 +1,13 @@
+//! The integration tests of `agent`, one binary.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "tests fail by panicking and may say what they did"
+)]
+
+mod common;
+mod conversation;
+mod disks;
+mod medium;

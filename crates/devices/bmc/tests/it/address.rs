@@ -1,0 +1,109 @@
+//! Addresses: what is accepted, what is refused, and in which words.
+
+use bmc::{Address, AddressError, HostName, Security};
+use proptest::prelude::*;
+
+#[test]
+fn the_forms_that_metal3_documents() {
+    let plain = Address::parse("redfish-virtualmedia://192.0.2.10/redfish/v1/Systems/1").unwrap();
+    assert_eq!(plain.security(), Security::Https);
+    assert_eq!(plain.port(), 443);
+    assert_eq!(plain.system_path(), Some("/redfish/v1/Systems/1"));
+    assert_eq!(plain.origin(), "https://192.0.2.10");
+    assert_eq!(plain.key(), "192.0.2.10:443");
+
+    let http =
+        Address::parse("redfish-virtualmedia+http://BMC-7.example.org:8000/redfish/v1/Systems/437XR1138R2/").unwrap();
+    assert_eq!(http.host(), &HostName::Dns("bmc-7.example.org".into()));
+    assert_eq!(http.origin(), "http://bmc-7.example.org:8000");
+    assert_eq!(http.system_path(), Some("/redfish/v1/Systems/437XR1138R2"));
+
+    let v6 = Address::parse("redfish-virtualmedia+https://[2001:DB8::1]:8443").unwrap();
+    assert_eq!(v6.origin(), "https://[2001:db8::1]:8443");
+    assert_eq!(v6.system_path(), None);
+    assert_eq!(Address::parse("redfish-virtualmedia://[::1]").unwrap().key(), "[::1]:443");
+    assert_eq!(Address::parse("redfish-virtualmedia://h/redfish/v1/").unwrap().system_path(), None);
+    assert!(Address::parse("ilo5-virtualmedia://h/redfish/v1/Systems/1").is_ok());
+    assert!(Address::parse("REDFISH-VirtualMedia://h").is_ok());
+}
+
+#[test]
+fn systems_of_one_bmc_share_a_key() {
+    let a = Address::parse("redfish-virtualmedia://bmc/redfish/v1/Systems/1").unwrap();
+    let b = Address::parse("redfish-virtualmedia://BMC:443/redfish/v1/Systems/2").unwrap();
+    assert_eq!(a.key(), b.key());
+}
+
+#[test]
+fn unknown_known_and_removed_schemes_differ() {
+    let served = |text: &str| Address::parse(text).unwrap_err();
+    assert!(matches!(served("redfish-virtualmeda://h"), AddressError::UnknownScheme(s) if s == "redfish-virtualmeda"));
+    assert!(matches!(served("redfish-virtualmedia+ftp://h"), AddressError::UnknownScheme(_)));
+    assert!(matches!(served("ipmi+http://h"), AddressError::UnknownScheme(_)));
+    for known in [
+        "ipmi",
+        "libvirt",
+        "redfish",
+        "redfish+http",
+        "ilo5-redfish",
+        "idrac-redfish+https",
+        "idrac-virtualmedia",
+        "redfish-uefihttp",
+    ] {
+        let error = served(&format!("{known}://h/redfish/v1/Systems/1"));
+        assert!(matches!(&error, AddressError::NotServed { scheme, .. } if scheme == known), "{known}: {error}");
+        assert!(error.to_string().contains("redfish-virtualmedia"), "{error}");
+    }
+    for removed in ["ilo4", "ilo4-virtualmedia", "ilo5", "irmc"] {
+        assert!(matches!(served(&format!("{removed}://h")), AddressError::Removed(_)));
+    }
+    for bare in ["192.0.2.1", "192.0.2.1:623", "[2001:db8::1]:623", "bmc.example.org"] {
+        assert!(matches!(served(bare), AddressError::NotServed { scheme, .. } if scheme == "ipmi"), "{bare}");
+    }
+}
+
+#[test]
+fn malformed_parts_are_named() {
+    let e = |rest: &str| Address::parse(&format!("redfish-virtualmedia://{rest}")).unwrap_err();
+    assert_eq!(Address::parse("  ").unwrap_err(), AddressError::Empty);
+    assert_eq!(e(""), AddressError::NoHost);
+    assert_eq!(e("/redfish/v1/Systems/1"), AddressError::NoHost);
+    assert_eq!(e("root:secret@h"), AddressError::UserInfo);
+    assert_eq!(e("h?x=1"), AddressError::Query);
+    assert_eq!(e("h/redfish/v1/Systems/1#a"), AddressError::Query);
+    for host in ["256.1.1.1", "1.2.3", "a_b", "-a", "a..b", "2001:db8::1", "[2001:db8::1", "[fe80::1%eth0]", "[::1]x"] {
+        assert!(matches!(e(host), AddressError::Host(_)), "{host}: {:?}", e(host));
+    }
+    for port in ["0", "65536", "+80", "", "x"] {
+        assert!(matches!(e(&format!("h:{port}")), AddressError::Port(_)), "{port}");
+    }
+    for path in ["/redfish/v1/../etc", "//x", "/a//b", "/a|b"] {
+        assert!(matches!(e(&format!("h{path}")), AddressError::Path(_)), "{path}");
+    }
+    assert!(matches!(e("h/a b"), AddressError::Character(' ')));
+    assert!(matches!(e("h/\u{e4}"), AddressError::Character('\u{e4}')));
+    assert!(matches!(e(&"a".repeat(3000)), AddressError::TooLong(_)));
+}
+
+proptest! {
+    #[test]
+    fn never_panics(text in "((redfish-virtualmedia|ipmi|[a-z+]{0,9})(\\+http)?://)?[\\PC]{0,80}") {
+        let _ = Address::parse(&text);
+    }
+
+    /// What is accepted is written again in one way, which means the same.
+    #[test]
+    fn accepted_addresses_parse_again(
+        host in "([a-zA-Z0-9]([a-zA-Z0-9-]{0,8}[a-z])?\\.){0,3}[a-z][a-zA-Z0-9]{0,5}|[1-9][0-9]?(\\.[1-9][0-9]?){3}|\\[[0-9a-f]{1,4}::[0-9a-f]{0,4}\\]",
+        port in prop::option::of(1u16..),
+        path in "(/[a-zA-Z0-9._~-]{3,8}){0,4}/?",
+        plain in any::<bool>(),
+    ) {
+        let scheme = if plain { "redfish-virtualmedia+http" } else { "redfish-virtualmedia" };
+        let port = port.map(|port| format!(":{port}")).unwrap_or_default();
+        let address = Address::parse(&format!("{scheme}://{host}{port}{path}")).unwrap();
+        let again = address.origin().replacen("http", "redfish-virtualmedia+http", 1);
+        let again = format!("{again}{}", address.system_path().unwrap_or(""));
+        prop_assert_eq!(Address::parse(&again).unwrap(), address);
+    }
+}

@@ -1,0 +1,194 @@
+//! How many requests operations cost, and which: every one of them waits for a slow BMC.
+
+use crate::kit::{self, Bmc, CD, SESSIONS, SYSTEM, rig};
+use redfish::{BootMode, BootTarget, Inserted, PowerState};
+use serde_json::{Value, json};
+
+const URL: &str = "https://metamorph.example:8443/media/abcdefghijklmnopqrstuvwxyz.iso";
+
+#[tokio::test]
+async fn from_enrolment_to_provisioned_in_a_dozen_requests() {
+    let bmc = Bmc::generic();
+    let rig = rig(&bmc, SYSTEM);
+    assert_eq!(rig.client.calls(), 0, "making a client asks nothing");
+
+    // Register.
+    rig.client.sweep(&[]).await.unwrap();
+    let system = rig.client.system().await.unwrap();
+    assert_eq!((system.manufacturer.as_deref(), system.power_state), (Some("Contoso"), PowerState::On));
+    let expand = format!("GET {SESSIONS}?$expand=.($levels=1)");
+    let register = ["GET /redfish/v1/", &format!("POST {SESSIONS}"), &expand, &format!("GET {SYSTEM}")];
+    assert_eq!(bmc.take_log(), register);
+
+    // Boot the agent from the medium.
+    assert_eq!(rig.client.insert_media(URL).await.unwrap(), Inserted::Now);
+    rig.client.set_boot_once(BootTarget::Cd, BootMode::Uefi).await.unwrap();
+    rig.client.restart().await.unwrap();
+    let seen = bmc.take_seen();
+    let log: Vec<String> = seen.iter().map(|seen| format!("{} {}", seen.method, seen.path)).collect();
+    let boot = [
+        format!("GET {SYSTEM}/VirtualMedia"),
+        format!("GET {CD}"),
+        format!("POST {CD}/Actions/VirtualMedia.InsertMedia"),
+        format!("PATCH {SYSTEM}"),
+        format!("POST {SYSTEM}/Actions/ComputerSystem.Reset"),
+    ];
+    assert_eq!(log, boot);
+    assert_eq!(seen[2].body, json!({"Image": URL, "Inserted": true, "WriteProtected": true}));
+    let once = json!({"Boot": {"BootSourceOverrideTarget": "Cd", "BootSourceOverrideEnabled": "Once"}});
+    assert_eq!(seen[3].body, once);
+    assert_eq!(seen[4].body, json!({"ResetType": "ForceRestart"}));
+    assert!(seen.iter().all(|seen| seen.auth == "session"));
+
+    // One request each from here on.
+    for _ in 0..2 {
+        assert_eq!(rig.client.power_state().await.unwrap(), PowerState::On);
+        assert_eq!(bmc.take_log().len(), 1);
+    }
+    rig.client.eject_media().await.unwrap();
+    assert_eq!(bmc.take_log(), [format!("POST {CD}/Actions/VirtualMedia.EjectMedia")]);
+    rig.client.clear_boot_override().await.unwrap();
+    assert_eq!(bmc.take_log(), [format!("PATCH {SYSTEM}")]);
+    rig.client.close().await.unwrap();
+    assert_eq!(bmc.session_count(), 0);
+    assert_eq!(rig.client.calls(), 14);
+    assert_eq!(rig.client.channel().ledger().counters().calls, 14);
+    assert_eq!(rig.client.channel().ledger().counters().failures, 0);
+}
+
+#[tokio::test]
+async fn the_medium_that_is_in_already_is_left_in() {
+    let bmc = Bmc::generic();
+    let rig = rig(&bmc, SYSTEM);
+    rig.client.insert_media(URL).await.unwrap();
+    bmc.take_log();
+    assert_eq!(rig.client.insert_media(URL).await.unwrap(), Inserted::Already);
+    assert_eq!(bmc.take_log(), [format!("GET {CD}")]);
+    // Another one takes its place.
+    assert_eq!(rig.client.insert_media("http://other/x.iso").await.unwrap(), Inserted::Now);
+    assert_eq!(bmc.take_log().len(), 3);
+    assert_eq!(bmc.resource(CD)["Image"], "http://other/x.iso");
+}
+
+#[tokio::test]
+async fn without_a_path_the_only_system_is_found_once() {
+    let bmc = Bmc::generic();
+    let rig = rig(&bmc, "");
+    assert_eq!(rig.client.system().await.unwrap().path, SYSTEM);
+    rig.client.power_state().await.unwrap();
+    let log = bmc.take_log();
+    assert_eq!(log.iter().filter(|line| line.ends_with("/Systems")).count(), 1);
+    assert_eq!(log.len(), 5);
+}
+
+#[tokio::test]
+async fn an_empty_drive_is_not_ejected() {
+    let bmc = Bmc::generic();
+    let rig = rig(&bmc, SYSTEM);
+    rig.client.eject_media().await.unwrap();
+    assert!(!bmc.take_log().iter().any(|line| line.contains("Eject")));
+    // Known drive: sent at once, and the refusal «nothing in» is a success.
+    rig.client.eject_media().await.unwrap();
+    let log = bmc.take_log();
+    assert_eq!(log, [format!("POST {CD}/Actions/VirtualMedia.EjectMedia"), format!("GET {CD}")]);
+    assert!(!rig.client.media_state().await.unwrap().is_occupied());
+}
+
+#[tokio::test]
+async fn power_that_is_there_already_is_a_success() {
+    let bmc = Bmc::generic();
+    let rig = rig(&bmc, SYSTEM);
+    rig.client.reset(redfish::ResetType::On).await.unwrap();
+    rig.client.reset(redfish::ResetType::ForceOff).await.unwrap();
+    rig.client.reset(redfish::ResetType::ForceOff).await.unwrap();
+    assert_eq!(bmc.resource(SYSTEM)["PowerState"], "Off");
+    // A restart switches a machine on that is off.
+    bmc.take_log();
+    rig.client.restart().await.unwrap();
+    let seen = bmc.take_seen();
+    assert_eq!(seen.last().unwrap().body, json!({"ResetType": "On"}));
+    assert_eq!(rig.client.power_state().await.unwrap(), PowerState::On);
+}
+
+#[tokio::test]
+async fn without_a_restart_it_is_off_and_on() {
+    let bmc = Bmc::generic();
+    bmc.edit(SYSTEM, |system| {
+        system["Actions"]["#ComputerSystem.Reset"]["ResetType@Redfish.AllowableValues"] = json!(["On", "ForceOff"]);
+    });
+    let rig = rig(&bmc, SYSTEM);
+    rig.client.restart().await.unwrap();
+    let resets: Vec<Value> = bmc.take_seen().into_iter().filter(|s| s.path.contains("Reset")).map(|s| s.body).collect();
+    assert_eq!(resets, [json!({"ResetType": "ForceOff"}), json!({"ResetType": "On"})]);
+    let error = rig.client.reset(redfish::ResetType::GracefulShutdown).await.unwrap_err();
+    assert_eq!(error.kind, bmc::ErrorKind::Unsupported);
+    assert!(error.to_string().contains("On, ForceOff"), "{error}");
+}
+
+#[tokio::test]
+async fn allowed_resets_are_read_from_action_info() {
+    let bmc = Bmc::generic();
+    let info = format!("{SYSTEM}/ResetActionInfo");
+    bmc.edit(SYSTEM, |system| {
+        let reset = &mut system["Actions"]["#ComputerSystem.Reset"];
+        reset.as_object_mut().unwrap().remove("ResetType@Redfish.AllowableValues");
+        reset["@Redfish.ActionInfo"] = info.clone().into();
+    });
+    bmc.set(|inner| {
+        let parameters = json!({"Parameters": [{"Name": "ResetType", "AllowableValues": ["On", "PowerCycle"]}]});
+        inner.resources.insert(info.clone(), parameters);
+    });
+    let rig = rig(&bmc, SYSTEM);
+    rig.client.restart().await.unwrap();
+    assert_eq!(bmc.take_seen().last().unwrap().body, json!({"ResetType": "PowerCycle"}));
+    rig.client.restart().await.unwrap();
+    assert!(!bmc.take_log().iter().any(|line| line.contains("ActionInfo")), "read once");
+}
+
+#[tokio::test]
+async fn secure_boot_is_changed_where_it_differs() {
+    let bmc = Bmc::generic();
+    let rig = rig(&bmc, SYSTEM);
+    let now = rig.client.secure_boot().await.unwrap().unwrap();
+    let on = now.enable.unwrap();
+    assert!(!rig.client.set_secure_boot(on).await.unwrap());
+    assert!(rig.client.set_secure_boot(!on).await.unwrap());
+    assert_eq!(bmc.resource(&format!("{SYSTEM}/SecureBoot"))["SecureBootEnable"], !on);
+}
+
+#[tokio::test(start_paused = true)]
+async fn clients_of_one_bmc_take_turns() {
+    let bmc = Bmc::generic();
+    let mut slow = std::sync::Arc::try_unwrap(bmc).unwrap_or_else(|_| panic!("held"));
+    slow.latency = std::time::Duration::from_millis(200);
+    let bmc = std::sync::Arc::new(slow);
+    let rig = rig(&bmc, SYSTEM);
+    let other = kit::client_in(&rig.registry, &bmc, SYSTEM, kit::PASSWORD, &rig.waits);
+    let started = tokio::time::Instant::now();
+    let reads = async |client: &redfish::Client| {
+        for _ in 0..4 {
+            client.power_state().await.unwrap();
+        }
+    };
+    tokio::join!(reads(&rig.client), reads(&rig.client), reads(&other), reads(&other));
+    assert_eq!(bmc.most_in_flight.load(std::sync::atomic::Ordering::SeqCst), 1);
+    // Two clients sign in (root, session) once each, and read 16 times.
+    let calls = bmc.take_log().len();
+    assert_eq!(calls, 20);
+    assert_eq!(started.elapsed().as_millis(), 200 * 20);
+    assert_eq!(bmc.session_count(), 2);
+}
+
+#[test]
+fn operations_can_be_spawned() {
+    fn send<T: Send>(_: T) {}
+    let bmc = Bmc::generic();
+    let rig = rig(&bmc, SYSTEM);
+    send(rig.client.sweep(&[]));
+    send(rig.client.insert_media(URL));
+    send(rig.client.eject_media());
+    send(rig.client.restart());
+    send(rig.client.set_boot_once(BootTarget::Cd, BootMode::Uefi));
+    send(rig.client.set_secure_boot(true));
+    send(rig.client.close());
+}

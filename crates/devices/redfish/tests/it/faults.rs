@@ -1,0 +1,365 @@
+//! What goes wrong on the way: lost connections, busy BMCs, entity tags, tasks, redirects, nonsense.
+
+use crate::kit::{self, Bmc, CD, Odd, SYSTEM, dropped, error_body, fixture, odd, rig};
+use bmc::{CallOutcome, ErrorKind};
+use proptest::prelude::*;
+use redfish::{BootMode, BootTarget, Inserted, MAX_BODY, ResetType, TransportError};
+use serde_json::{Value, json};
+
+const URL: &str = "https://192.0.2.1/media/0123456789.iso";
+
+#[tokio::test]
+async fn a_lost_connection_is_made_again_once_where_nothing_can_happen_twice() {
+    let bmc = Bmc::generic();
+    let rig = rig(&bmc, SYSTEM);
+    rig.client.power_state().await.unwrap();
+    bmc.script("GET", SYSTEM, dropped());
+    rig.client.power_state().await.unwrap();
+    let counters = rig.client.channel().ledger().counters();
+    assert_eq!((counters.retries, counters.failures), (1, 1));
+    bmc.script("GET", SYSTEM, dropped());
+    bmc.script("GET", SYSTEM, dropped());
+    let error = rig.client.power_state().await.unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Unreachable);
+    assert!(error.is_transient());
+    assert!(error.to_string().contains("connection was lost"), "{error}");
+    // A reset may have arrived: it is not sent again.
+    bmc.take_log();
+    bmc.script("POST", "ComputerSystem.Reset", Odd::DropAfter);
+    assert!(rig.client.reset(ResetType::ForceRestart).await.is_err());
+    assert_eq!(bmc.take_log().len(), 1);
+}
+
+#[tokio::test]
+async fn an_insertion_whose_answer_was_lost_is_found_done() {
+    let bmc = Bmc::generic();
+    let rig = rig(&bmc, SYSTEM);
+    bmc.script("POST", "VirtualMedia.InsertMedia", Odd::DropAfter);
+    assert!(rig.client.insert_media(URL).await.is_err());
+    assert_eq!(rig.client.insert_media(URL).await.unwrap(), Inserted::Already);
+}
+
+#[tokio::test]
+async fn kinds_of_silence_are_told_apart() {
+    let cases = [
+        (TransportError::Connect { detail: "connection refused".into() }, ErrorKind::Unreachable, "connection refused"),
+        (TransportError::Certificate { detail: "it has expired".into() }, ErrorKind::TlsNotTrusted, "expired"),
+        (TransportError::Tls { detail: "corrupt message".into() }, ErrorKind::Unreachable, "no TLS"),
+        (TransportError::Timeout { seconds: 60 }, ErrorKind::Timeout, "60 s"),
+        (TransportError::TooLarge, ErrorKind::Protocol, "larger than"),
+        (TransportError::Protocol { detail: "x".into() }, ErrorKind::Protocol, "not HTTP"),
+    ];
+    for (fault, kind, word) in cases {
+        let bmc = Bmc::generic();
+        let rig = rig(&bmc, SYSTEM);
+        bmc.script("GET", "/redfish/v1/", Odd::Fail(fault));
+        let error = rig.client.power_state().await.unwrap_err();
+        assert_eq!(error.kind, kind);
+        assert!(error.to_string().contains(word) && error.to_string().contains("read the power state"), "{error}");
+        assert!(!error.advice.is_empty());
+        assert!(std::error::Error::source(&error).is_some());
+        let last = rig.client.channel().ledger().entries().pop().unwrap();
+        assert_eq!(last.outcome, CallOutcome::Failed(kind));
+        // It recovers by itself.
+        rig.client.power_state().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_busy_bmc_is_given_time_within_limits() {
+    let bmc = Bmc::generic();
+    let rig = rig(&bmc, SYSTEM);
+    rig.client.power_state().await.unwrap();
+    let busy = |after: &str| Odd::Answer(503, vec![("retry-after", after.to_owned())], Vec::new());
+    bmc.script("GET", SYSTEM, busy("4"));
+    bmc.script("GET", SYSTEM, busy("86400"));
+    rig.client.power_state().await.unwrap();
+    assert_eq!(rig.waits.0.lock().unwrap().iter().map(|wait| wait.as_secs()).collect::<Vec<_>>(), [4, 5]);
+    for _ in 0..3 {
+        bmc.script("GET", SYSTEM, busy("x"));
+    }
+    let error = rig.client.power_state().await.unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Rejected { status: 503 });
+    assert!(error.to_string().contains("503 Service Unavailable"), "{error}");
+}
+
+#[tokio::test]
+async fn entity_tags_go_along_are_renewed_and_given_up() {
+    let bmc = Bmc::generic();
+    bmc.set(|inner| drop(inner.etags.insert(SYSTEM.into(), "\"one\"".into())));
+    let rig = rig(&bmc, SYSTEM);
+    rig.client.system().await.unwrap();
+    let boot = async || rig.client.set_boot_once(BootTarget::Cd, BootMode::Uefi).await;
+    let tags = || {
+        let seen = bmc.take_seen().into_iter().filter(|seen| seen.method == "PATCH");
+        seen.map(|seen| seen.if_match).collect::<Vec<_>>()
+    };
+    boot().await.unwrap();
+    assert_eq!(tags(), [Some("\"one\"".to_owned())]);
+    // The tag read before is known to be old after a change of ours.
+    boot().await.unwrap();
+    assert_eq!(tags(), [None]);
+    // Somebody else changed it.
+    rig.client.system().await.unwrap();
+    bmc.set(|inner| drop(inner.etags.insert(SYSTEM.into(), "W/\"two\"".into())));
+    boot().await.unwrap();
+    let given = tags();
+    assert_eq!((given.len(), given[1].as_deref()), (2, Some("W/\"two\"")));
+    // A BMC that refuses the very tag that it gives.
+    rig.client.system().await.unwrap();
+    for _ in 0..2 {
+        bmc.script("PATCH", SYSTEM, odd(412, Value::Null));
+    }
+    bmc.set(|inner| drop(inner.etags.insert(SYSTEM.into(), "\"three\"".into())));
+    boot().await.unwrap();
+    assert_eq!(tags().last().unwrap(), &None);
+    // One that demands a tag.
+    bmc.script("PATCH", SYSTEM, odd(428, Value::Null));
+    boot().await.unwrap();
+    assert_eq!(tags(), [None, Some("\"threex\"".to_owned())]);
+}
+
+fn accepted(location: &str) -> Odd {
+    Odd::Answer(202, vec![("location", location.to_owned())], Vec::new())
+}
+
+#[tokio::test]
+async fn tasks_are_watched_to_their_end() {
+    let bmc = Bmc::generic();
+    let rig = rig(&bmc, SYSTEM);
+    bmc.script("POST", "VirtualMedia.InsertMedia", accepted("https://bmc/redfish/v1/TaskService/TaskMonitors/545"));
+    // Not there yet, running in two ways, then as the sample has it.
+    bmc.script("GET", "/545", odd(404, Value::Null));
+    bmc.script("GET", "/545", odd(202, json!({"TaskState": "Running", "PercentComplete": 10})));
+    bmc.script("GET", "/545", odd(202, Value::Null));
+    bmc.script("GET", "/545", odd(200, fixture("sushy", "task2.json")));
+    bmc.script("GET", "/545", odd(200, fixture("sushy", "task_monitor.json")));
+    assert_eq!(rig.client.insert_media(URL).await.unwrap(), Inserted::Now);
+    assert!(bmc.script_is_used_up());
+    assert_eq!(rig.waits.0.lock().unwrap().len(), 5);
+}
+
+#[tokio::test]
+async fn a_stuck_task_is_named() {
+    let bmc = Bmc::generic();
+    let rig = rig(&bmc, SYSTEM);
+    bmc.script("POST", "ComputerSystem.Reset", accepted("/redfish/v1/TaskService/Tasks/7"));
+    let running = json!({"@odata.id": "/x", "TaskState": "Running", "PercentComplete": 55});
+    bmc.set(|inner| drop(inner.resources.insert("/redfish/v1/TaskService/Tasks/7".into(), running)));
+    let error = rig.client.reset(ResetType::ForceRestart).await.unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Timeout);
+    let text = error.to_string();
+    assert!(text.contains("/redfish/v1/TaskService/Tasks/7") && text.contains("Running, 55 %"), "{text}");
+    let waited: u64 = rig.waits.0.lock().unwrap().iter().map(|wait| wait.as_secs()).sum();
+    assert!((60..180).contains(&waited), "{waited} s");
+}
+
+#[tokio::test]
+async fn a_failed_task_tells_why_and_a_forgotten_one_is_done() {
+    let bmc = Bmc::generic();
+    let rig = rig(&bmc, SYSTEM);
+    bmc.script("POST", "VirtualMedia.InsertMedia", accepted("/t/1"));
+    let failed = json!({"TaskState": "Exception", "TaskStatus": "Critical", "Messages": [
+        {"MessageId": "X.1.Unreachable", "Message": "Image server unreachable."}]});
+    bmc.script("GET", "/t/1", odd(200, failed));
+    let error = rig.client.insert_media(URL).await.unwrap_err();
+    assert!(error.to_string().contains("ended badly: Image server unreachable"), "{error}");
+    bmc.script("POST", "VirtualMedia.InsertMedia", accepted("/t/2"));
+    bmc.script("GET", "/t/2", odd(202, json!({"TaskState": "Running"})));
+    bmc.script("GET", "/t/2", odd(404, Value::Null));
+    rig.client.insert_media(URL).await.unwrap();
+}
+
+#[tokio::test]
+async fn redirects_stay_at_the_bmc() {
+    let bmc = Bmc::generic();
+    let rig = rig(&bmc, SYSTEM);
+    let to = |location: &str| Odd::Answer(308, vec![("location", location.to_owned())], Vec::new());
+    bmc.script("GET", "/redfish/v1/", to("/redfish/v1"));
+    rig.client.power_state().await.unwrap();
+    bmc.script("GET", SYSTEM, to(&format!("https://192.0.2.7{SYSTEM}/")));
+    rig.client.power_state().await.unwrap();
+    for elsewhere in ["https://evil.example/redfish/v1", "http://192.0.2.7/redfish/v1", "//evil.example/x"] {
+        bmc.script("GET", SYSTEM, to(elsewhere));
+        bmc.take_log();
+        let error = rig.client.power_state().await.unwrap_err();
+        assert!(error.to_string().contains("redirect"), "{error}");
+        assert_eq!(bmc.take_log().len(), 1);
+    }
+    // In a circle: a bounded one.
+    for _ in 0..3 {
+        bmc.script("GET", SYSTEM, to(SYSTEM));
+    }
+    assert!(rig.client.power_state().await.is_err());
+    assert!(bmc.script_is_used_up());
+}
+
+#[tokio::test]
+async fn nonsense_is_named_and_bounded() {
+    let bmc = Bmc::generic();
+    let rig = rig(&bmc, SYSTEM);
+    bmc.script("GET", "/redfish/v1/", Odd::Answer(200, vec![], b"<html>\x1b[31mLogin</html>".to_vec()));
+    let error = rig.client.power_state().await.unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Protocol);
+    assert!(error.to_string().contains("not JSON") && !error.to_string().contains('\u{1b}'), "{error}");
+    for body in [
+        b"[1]".to_vec(),
+        b"null".to_vec(),
+        b"\xff\xfe".to_vec(),
+        "[".repeat(100_000).into_bytes(),
+        vec![b' '; MAX_BODY + 1],
+    ] {
+        bmc.script("GET", SYSTEM, Odd::Answer(200, vec![], body));
+        let error = rig.client.power_state().await.unwrap_err();
+        assert_eq!(error.kind, ErrorKind::Protocol);
+        assert!(error.to_string().len() < 600);
+    }
+    bmc.script("GET", SYSTEM, odd(500, error_body("X", &"long\n".repeat(100_000))));
+    assert!(rig.client.power_state().await.unwrap_err().to_string().len() < 1000);
+}
+
+#[tokio::test]
+async fn a_wrong_system_path_names_the_right_ones() {
+    let bmc = Bmc::generic();
+    let rig = rig(&bmc, "/redfish/v1/Systems/9");
+    let error = rig.client.system().await.unwrap_err();
+    assert_eq!(error.kind, ErrorKind::NotFound);
+    assert!(error.to_string().contains("no system /redfish/v1/Systems/9"), "{error}");
+    assert!(error.advice.contains(SYSTEM), "{}", error.advice);
+    bmc.edit("/redfish/v1/Systems", |list| {
+        list["Members"].as_array_mut().unwrap().push(json!({"@odata.id": "/redfish/v1/Systems/2"}));
+    });
+    let rig = kit::rig(&bmc, "");
+    let error = rig.client.system().await.unwrap_err();
+    assert!(error.to_string().contains("2 systems") && error.to_string().contains("Systems/2"), "{error}");
+}
+
+#[tokio::test]
+async fn no_redfish_at_all() {
+    let bmc = Bmc::generic();
+    let rig = rig(&bmc, SYSTEM);
+    bmc.script("GET", "/redfish/v1/", odd(404, Value::Null));
+    let error = rig.client.system().await.unwrap_err();
+    assert_eq!(error.kind, ErrorKind::NotFound);
+    assert!(error.to_string().contains("no Redfish service"), "{error}");
+}
+
+/// Any JSON, with names that the client looks for.
+fn hostile() -> impl Strategy<Value = Value> {
+    let path = prop_oneof![
+        Just(SYSTEM.to_owned()),
+        Just(CD.to_owned()),
+        Just(format!("{SYSTEM}/VirtualMedia")),
+        Just("/redfish/v1/Systems".to_owned()),
+        Just("//evil/x".to_owned()),
+        "[ -~]{0,30}",
+    ];
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        path.prop_map(Value::from),
+        "\\PC{0,20}".prop_map(Value::from),
+    ];
+    let name = prop::sample::select(vec![
+        "@odata.id",
+        "Members",
+        "Links",
+        "ManagedBy",
+        "VirtualMedia",
+        "MediaTypes",
+        "Actions",
+        "#VirtualMedia.InsertMedia",
+        "#VirtualMedia.EjectMedia",
+        "#ComputerSystem.Reset",
+        "target",
+        "Boot",
+        "PowerState",
+        "Inserted",
+        "Image",
+        "error",
+        "@Message.ExtendedInfo",
+        "MessageId",
+        "MessageArgs",
+        "Message",
+        "TaskState",
+        "Messages",
+        "SecureBoot",
+        "Parameters",
+        "Name",
+        "@Redfish.ActionInfo",
+        "ResetType@Redfish.AllowableValues",
+        "BootSourceOverrideTarget@Redfish.AllowableValues",
+        "Systems",
+        "Managers",
+        "SessionService",
+        "ProtocolFeaturesSupported",
+        "ExpandQuery",
+        "NoLinks",
+        "Context",
+        "UserName",
+        "SecureBootEnable",
+        "@Redfish.Settings",
+        "SettingsObject",
+        "BootSourceOverrideTarget",
+        "Manufacturer",
+    ]);
+    leaf.prop_recursive(6, 64, 8, move |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..6).prop_map(Value::from),
+            prop::collection::btree_map(name.clone().prop_map(ToOwned::to_owned), inner, 0..8)
+                .prop_map(|map| Value::Object(map.into_iter().collect())),
+        ]
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(192))]
+
+    /// Whatever a BMC serves: no panic, an end after a bounded number of requests, and bounded messages.
+    #[test]
+    fn any_tree_is_survived(
+        values in prop::collection::vec((hostile(), prop::sample::select(vec![200u16, 202, 204, 302, 400, 404, 409, 412, 428, 500, 503])), 1..8),
+        keep in any::<bool>(),
+    ) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let bmc = Bmc::generic();
+            let rig = rig(&bmc, if keep { SYSTEM } else { "" });
+            let odd_one = |index: usize| {
+                let (value, status) = &values[index % values.len()];
+                odd(*status, value.clone())
+            };
+            for (index, path) in ["", "/redfish/v1/", SYSTEM, "/VirtualMedia", CD, "InsertMedia", "EjectMedia", "Reset"].iter().enumerate() {
+                for method in ["GET", "POST", "PATCH", "DELETE"] {
+                    bmc.script(method, path, odd_one(index + method.len()));
+                }
+            }
+            let mut texts = Vec::new();
+            macro_rules! note { ($e:expr) => { if let Err(error) = $e.await { texts.push(error.to_string()) } } }
+            note!(rig.client.sweep(&["https://192.0.2.7/redfish/v1/x".to_owned()]));
+            note!(rig.client.system());
+            note!(rig.client.insert_media(URL));
+            note!(rig.client.set_boot_once(BootTarget::Cd, BootMode::Uefi));
+            note!(rig.client.restart());
+            note!(rig.client.set_secure_boot(true));
+            note!(rig.client.eject_media());
+            note!(rig.client.close());
+            for text in texts {
+                assert!(text.len() < 3000 && !text.chars().any(char::is_control), "{text:?}");
+                assert!(!text.contains("0123456789") && !text.contains(kit::PASSWORD), "{text}");
+            }
+            assert!(rig.client.calls() < 400, "{} calls", rig.client.calls());
+        });
+    }
+
+    #[test]
+    fn any_error_body_is_read(bytes in prop::collection::vec(any::<u8>(), 0..400), value in hostile()) {
+        for body in [bytes, value.to_string().into_bytes()] {
+            if let Some(sentence) = redfish::message::ErrorBody::parse(&body).sentence() {
+                prop_assert!(sentence.chars().count() <= 501);
+                prop_assert!(!sentence.chars().any(char::is_control));
+            }
+        }
+    }
+}

@@ -1,0 +1,15 @@
+//! The integration tests of `redfish`, one binary.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "tests fail by panicking and may say what they did"
+)]
+
+mod economy;
+mod faults;
+mod kit;
+mod network;
+mod sessions;
+mod vendors;

@@ -1,0 +1,333 @@
+//! A world in memory: it applies changes the way a controller does, and answers calls the way a sound machine does.
+
+use std::time::Duration;
+
+use api::metal3::{
+    BareMetalHost, BareMetalHostSpec, BareMetalHostStatus, Bmc, Image, OperationalStatus, ProvisioningState as State,
+    annotation, finalizer,
+};
+use host_lifecycle::{
+    Action, Change, Credentials, Next, Outcome, PowerWish, RetryClass, Settings, Step, View, conclude, decide,
+};
+use inventory::{Cpu, HardwareDetails};
+use jiff::Timestamp;
+
+/// When the world begins.
+pub const BEGIN: &str = "2026-01-01T00:00:00Z";
+
+/// What can be read of the BMC's Secret.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Secret {
+    Missing,
+    Forbidden,
+    Empty,
+    Version(u32),
+}
+
+/// Host, Secret, machine and clock.
+pub struct World {
+    pub host: BareMetalHost,
+    pub hardware_data: Option<HardwareDetails>,
+    pub secret: Secret,
+    pub settings: Settings,
+    pub now: Timestamp,
+    pub machine_on: bool,
+    pub gone: bool,
+    /// Writes of the host's status.
+    pub status_writes: u32,
+    /// Calls made, in order.
+    pub calls: Vec<Action>,
+    /// Reasons of Events, in order.
+    pub events: Vec<&'static str>,
+    /// States passed through, in order.
+    pub states: Vec<State>,
+    /// The last thing said about when to look again.
+    pub next: Next,
+}
+
+/// What a sound machine is made of.
+pub fn hardware() -> HardwareDetails {
+    HardwareDetails {
+        cpu: Some(Cpu { arch: Some("x86_64".into()), count: Some(8), ..Cpu::default() }),
+        ram_mebibytes: Some(16384),
+        ..HardwareDetails::default()
+    }
+}
+
+pub fn image(url: &str) -> Image {
+    Image { url: url.into(), checksum: Some("abc".into()), ..Image::default() }
+}
+
+pub fn failed(message: &str) -> Outcome {
+    Outcome::Failed { message: message.into(), retry: RetryClass::Later }
+}
+
+/// A host as a person creates it.
+pub fn new_host() -> BareMetalHost {
+    let mut host = BareMetalHost::new(
+        "worker-0",
+        BareMetalHostSpec {
+            online: true,
+            bmc: Some(Bmc {
+                address: "redfish-virtualmedia://192.0.2.1/redfish/v1/Systems/1".into(),
+                credentials_name: "worker-0-bmc".into(),
+                disable_certificate_verification: None,
+            }),
+            boot_mac_address: Some("00:11:22:33:44:55".into()),
+            ..BareMetalHostSpec::default()
+        },
+    );
+    host.metadata.namespace = Some("metal".into());
+    host.metadata.uid = Some("6f1f3f0e-4e5e-4d7e-9a55-000000000001".into());
+    host.metadata.generation = Some(1);
+    host
+}
+
+impl std::fmt::Debug for World {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let object = serde_json::to_string(&self.host).unwrap_or_default();
+        write!(f, "{object} {:?} machine_on={} data={}", self.secret, self.machine_on, self.hardware_data.is_some())
+    }
+}
+
+impl World {
+    pub fn new() -> Self {
+        Self {
+            host: new_host(),
+            hardware_data: None,
+            secret: Secret::Version(1),
+            settings: Settings::default(),
+            now: BEGIN.parse().unwrap(),
+            machine_on: false,
+            gone: false,
+            status_writes: 0,
+            calls: Vec::new(),
+            events: Vec::new(),
+            states: Vec::new(),
+            next: Next::Now,
+        }
+    }
+
+    /// A world whose host has come to rest: available, or provisioned with the image of this URL.
+    pub fn settled(url: Option<&str>) -> Self {
+        let mut world = Self::new();
+        world.host.spec.image = url.map(image);
+        world.settle();
+        let state = if url.is_some() { State::Provisioned } else { State::Available };
+        assert_eq!(world.state(), state);
+        world.calls.clear();
+        world.events.clear();
+        world.states.clear();
+        world.status_writes = 0;
+        world
+    }
+
+    pub fn state(&self) -> State {
+        self.host.state()
+    }
+
+    pub fn status(&self) -> BareMetalHostStatus {
+        self.host.status.clone().unwrap_or_default()
+    }
+
+    pub fn view(&self) -> View<'_> {
+        let name = "worker-0-bmc";
+        let credentials = match &self.secret {
+            Secret::Missing => Credentials::Missing { name },
+            Secret::Forbidden => Credentials::Forbidden { name },
+            Secret::Empty => Credentials::Invalid { name, what: "has no password".into() },
+            Secret::Version(version) => {
+                let resource_version = ["0", "1", "2", "3", "4"][*version as usize];
+                Credentials::Present { name, namespace: "metal", resource_version }
+            }
+        };
+        View {
+            host: &self.host,
+            hardware_data: self.hardware_data.as_ref(),
+            credentials,
+            settings: &self.settings,
+            now: self.now,
+        }
+    }
+
+    pub fn decide(&self) -> Step {
+        decide(&self.view())
+    }
+
+    pub fn conclude(&self, action: &Action, outcome: Outcome) -> Change {
+        conclude(&self.view(), action, outcome)
+    }
+
+    /// A person edits the spec.
+    pub fn edit(&mut self, change: impl FnOnce(&mut BareMetalHostSpec)) {
+        change(&mut self.host.spec);
+        self.host.metadata.generation = self.host.metadata.generation.map(|g| g + 1);
+    }
+
+    pub fn annotate(&mut self, key: &str, value: &str) {
+        self.host.metadata.annotations.get_or_insert_default().insert(key.into(), value.into());
+    }
+
+    pub fn unannotate(&mut self, key: &str) {
+        self.host.metadata.annotations.get_or_insert_default().remove(key);
+    }
+
+    pub fn annotated(&self, key: &str) -> bool {
+        self.host.annotation(key).is_some()
+    }
+
+    /// A person deletes the host.
+    pub fn delete(&mut self) {
+        self.host.metadata.deletion_timestamp = Some(api::Time(self.now));
+    }
+
+    pub fn pass(&mut self, time: Duration) {
+        self.now += time;
+    }
+
+    /// Writes what a change says, as a controller does.
+    pub fn apply(&mut self, change: Change) {
+        let before = self.state();
+        if let Some(details) = change.hardware_data {
+            self.hardware_data = Some(*details);
+        }
+        if self.host.status.clone().unwrap_or_default() != change.status {
+            // What the API server keeps is what was written as JSON.
+            let text = serde_json::to_string(&change.status).unwrap();
+            self.host.status = Some(serde_json::from_str(&text).unwrap());
+            self.status_writes += 1;
+        }
+        if let Some(architecture) = change.set_architecture {
+            self.edit(|spec| spec.architecture = Some(architecture));
+        }
+        for key in change.remove_annotations {
+            assert!(self.annotated(&key), "{key} is not there");
+            self.unannotate(&key);
+        }
+        if change.add_finalizer {
+            self.host.metadata.finalizers.get_or_insert_default().push(finalizer::HOST.into());
+        }
+        self.events.extend(change.events.iter().map(|e| e.reason));
+        self.next = change.next;
+        if change.next == Next::Gone {
+            self.host.metadata.finalizers = None;
+            self.gone = true;
+        }
+        if self.state() != before {
+            self.states.push(self.state());
+        }
+    }
+
+    /// What a sound machine answers.
+    pub fn sound(&mut self, action: &Action) -> Outcome {
+        match action {
+            Action::Register { .. } => Outcome::Registered {
+                id: "4c4c4544-0000-1000-8000-000000000001".into(),
+                powered_on: Some(self.machine_on),
+            },
+            Action::Inspect { .. } => {
+                self.machine_on = true;
+                Outcome::Inspected(Box::new(hardware()))
+            }
+            Action::Provision => {
+                self.machine_on = true;
+                Outcome::Done
+            }
+            Action::ReadPower => Outcome::Power(self.machine_on),
+            Action::SetPower(wish) => {
+                // A host that must not be powered off is restarted instead.
+                let kept = self.host.spec.disable_power_off == Some(true);
+                self.machine_on = *wish == PowerWish::On || kept;
+                Outcome::Power(self.machine_on)
+            }
+            Action::Adopt | Action::Deprovision { .. } | Action::Release => Outcome::Done,
+        }
+    }
+
+    /// One step, with this answer if a call is made.
+    pub fn step_with(&mut self, answer: impl FnOnce(&mut Self, &Action) -> Outcome) -> Option<Action> {
+        match self.decide() {
+            Step::Change(change) => {
+                self.apply(*change);
+                None
+            }
+            Step::Act(action) => {
+                let outcome = answer(self, &action);
+                self.calls.push(action.clone());
+                let change = self.conclude(&action, outcome);
+                self.apply(change);
+                Some(action)
+            }
+        }
+    }
+
+    /// One step on a sound machine.
+    pub fn step(&mut self) -> Option<Action> {
+        self.step_with(Self::sound)
+    }
+
+    /// Steps on a sound machine until there is nothing to do at this instant.
+    pub fn settle(&mut self) {
+        for _ in 0..60 {
+            self.step();
+            if self.next != Next::Now {
+                return;
+            }
+        }
+        panic!("does not come to rest: {:?}, {:?}", self.states, self.calls);
+    }
+
+    /// Steps until the call that `wanted` picks is due; the clock goes forward as asked.
+    pub fn until(&mut self, wanted: impl Fn(&Action) -> bool) -> Action {
+        for _ in 0..60 {
+            if let Step::Act(action) = self.decide()
+                && wanted(&action)
+            {
+                return action;
+            }
+            self.step();
+            if let Next::After(time) = self.next {
+                self.pass(time);
+            }
+        }
+        panic!("the call is never made: {:?}", self.calls);
+    }
+
+    /// Steps until `wanted` holds or 60 steps were made; the clock goes forward as asked.
+    pub fn run_until(&mut self, wanted: impl Fn(&Self) -> bool) -> bool {
+        for _ in 0..60 {
+            if wanted(self) {
+                return true;
+            }
+            self.step();
+            match self.next {
+                Next::After(time) => self.pass(time),
+                Next::Wait => self.pass(Duration::from_secs(600)),
+                Next::Now | Next::Gone => {}
+            }
+        }
+        wanted(self)
+    }
+
+    /// Fails the call that is due.
+    pub fn fail(&mut self, message: &str) {
+        let message = message.to_owned();
+        let action = self.step_with(move |_, _| failed(&message));
+        assert!(action.is_some(), "no call is due in {:?}", self.state());
+    }
+
+    pub fn in_error(&self) -> bool {
+        self.status().operational_status == OperationalStatus::Error || self.status().error_type.is_some()
+    }
+
+    pub fn condition(&self, kind: &str) -> (String, String) {
+        let status = self.status();
+        let found = status.conditions.iter().find(|c| c.type_ == kind).unwrap();
+        (found.status.clone(), found.reason.clone())
+    }
+}
+
+/// Reboot annotation with a key of its own.
+pub fn held_off() -> String {
+    format!("{}/maintenance", annotation::REBOOT)
+}

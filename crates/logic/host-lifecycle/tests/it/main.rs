@@ -1,0 +1,14 @@
+//! The integration tests of `host-lifecycle`, one binary.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "tests fail by panicking and may say what they did"
+)]
+
+mod golden;
+mod kit;
+mod properties;
+mod states;
+mod validation;

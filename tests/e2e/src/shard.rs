@@ -1,0 +1,62 @@
+//! Which part of a long enumeration this run does.
+
+use anyhow::{Context as _, ensure};
+
+/// One of so many parts; each item of an enumeration is in exactly one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shard {
+    /// From 1.
+    part: usize,
+    parts: usize,
+}
+
+impl Shard {
+    /// Everything.
+    pub const ALL: Self = Self { part: 1, parts: 1 };
+
+    /// What `METAMORPH_SHARD` says (`deploy/shard` prints it); without it, everything.
+    ///
+    /// # Errors
+    /// When it is neither `all` nor PART/PARTS.
+    pub fn from_environment() -> anyhow::Result<Self> {
+        match std::env::var("METAMORPH_SHARD") {
+            Ok(text) => {
+                Self::parse(&text).with_context(|| format!("METAMORPH_SHARD is {text:?}, not all or PART/PARTS"))
+            }
+            Err(_) => Ok(Self::ALL),
+        }
+    }
+
+    fn parse(text: &str) -> anyhow::Result<Self> {
+        if text == "all" {
+            return Ok(Self::ALL);
+        }
+        let (part, parts) = text.split_once('/').context("there is no slash")?;
+        let (part, parts) = (part.parse()?, parts.parse()?);
+        ensure!((1..=parts).contains(&part), "there is no part {part} of {parts}");
+        Ok(Self { part, parts })
+    }
+
+    /// Whether the item of this number (from 0) is in it.
+    #[must_use]
+    pub fn has(self, index: usize) -> bool {
+        index % self.parts == self.part - 1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_item_is_in_one_part() {
+        let parts: Vec<Shard> = ["1/3", "2/3", "3/3"].map(|text| Shard::parse(text).unwrap()).to_vec();
+        for index in 0..10 {
+            assert_eq!(parts.iter().filter(|part| part.has(index)).count(), 1);
+            assert!(Shard::parse("all").unwrap().has(index));
+        }
+        for wrong in ["", "0/3", "4/3", "3", "a/b", "-1/2"] {
+            assert!(Shard::parse(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,15 @@
+//! Scenarios over real programs, one binary. CONTRIBUTING says which tier runs which.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "tests fail by panicking and say what they did"
+)]
+
+mod bad_input;
+mod contract;
+mod kill;
+mod life;
+mod network;
+mod qemu;
