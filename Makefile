@@ -8,25 +8,36 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 STATIC := x86_64-unknown-linux-gnu
 CACHE := .cache
 
+# The agent as servers get it, and as tests do: the same program, compiled in a tenth of the time.
 AGENT := $(TARGET)/$(STATIC)/agent/metamorph-agent
+TEST_AGENT := $(TARGET)/debug/metamorph-agent
 AGENT_IMAGE := $(CACHE)/agent-image
+TEST_AGENT_IMAGE := $(CACHE)/agent-image-test
 DEMO_OS := $(CACHE)/demo-os
 
 # Where tests, benches and the demo find what is built beside them.
 export METAMORPH_AGENT := $(abspath $(AGENT))
-export METAMORPH_AGENT_IMAGE := $(abspath $(AGENT_IMAGE))
+export METAMORPH_AGENT_IMAGE := $(abspath $(TEST_AGENT_IMAGE))
 export METAMORPH_DEMO_OS := $(abspath $(DEMO_OS))/current
+demo bench test-shipped: export METAMORPH_AGENT_IMAGE := $(abspath $(AGENT_IMAGE))
 
-# The server's program as the recipes below start it: what the asked target has built already, else built now.
-METAMORPH := $(CARGO) run --quiet --package metamorph --
-demo bench: METAMORPH := $(TARGET)/release/metamorph
-test: METAMORPH := $(TARGET)/debug/metamorph
+# One selection of packages for all builds: with another one, dependencies would have other features and be compiled again. What
+# tests use is compiled by way of .cargo/rustc, which lints it.
+CHECKED := RUSTC_WORKSPACE_WRAPPER=$(abspath .cargo/rustc) CLIPPY_ARGS=-Dwarnings
+DEBUG := $(TARGET)/debug
+XTASK := $(CHECKED) $(DEBUG)/xtask
+METAMORPH := $(TARGET)/release/metamorph
+
+# CONFINE=1 runs what tests start where only the packages of deploy/packages.txt and the toolchains are to be had. Needs root.
+CONFINED := $(if $(CONFINE),$(DEBUG)/xtask confine --)
+NEXTEST := $(CHECKED) $(CONFINED) $(CACHE)/tools/bin/cargo-nextest nextest run --workspace --cargo-quiet
+CONFORMANCE := $(CONFINED) $(DEBUG)/conformance
+
+# Tests of real block devices take root, for their loop devices.
+AS_ROOT := $(if $(filter 0,$(shell id -u)),--run-ignored all)
 
 # What tests/kubernetes/build can build.
 KUBERNETES := etcd kube-apiserver kube-controller-manager kubectl e2e.test
-
-# The suite of tests/conformance, as `binaries` built it.
-CONFORMANCE := $(TARGET)/debug/conformance
 
 # cargo uses all cores by itself, and prerequisites are meant in the order they are written.
 .NOTPARALLEL:
@@ -39,11 +50,28 @@ help: ## this list
 demo: setup release agent-image demo-os ## from nothing to a provisioned virtual server; Ctrl-C ends it
 	$(METAMORPH) demo $(DEMO_ARGS)
 
+.PHONY: check
+check: lint ## what a change is checked with while it is made: lints, and tests in process
+	$(NEXTEST) --profile check
+
 .PHONY: test
-test: setup lint binaries generated agent-image demo-os ## all checks and all tests, as continuous integration runs them
-	$(CARGO) test --workspace --no-fail-fast
+test: setup lint generated test-agent-image demo-os ## lints, all tests in process, trips of the programs, one of QEMU
+	$(NEXTEST) --profile default
+	$(CHECKED) $(CARGO) test --workspace --doc --quiet
 	tests/kubernetes/build definitions
 	$(CONFORMANCE) embedded
+
+.PHONY: test-system
+test-system: setup binaries test-agent-image demo-os ## the programs killed, among hostile peers, and all of QEMU; SHARDS=all for all of it
+	METAMORPH_SHARD=$$(deploy/shard $(SHARDS)) $(NEXTEST) --profile system $(AS_ROOT)
+
+.PHONY: test-clock
+test-clock: setup binaries ## tests in process at another time, in another zone and locale; CLOCK=all for all of them
+	$(CHECKED) deploy/clock $(or $(CLOCK),one)
+
+.PHONY: test-shipped
+test-shipped: setup binaries release agent-image demo-os ## the QEMU trip with the agent as it is shipped
+	$(NEXTEST) --profile system -E 'test(/^qemu::/)'
 
 .PHONY: test-kubernetes
 test-kubernetes: setup binaries ## the embedded Kubernetes API against a real kube-apiserver, case by case
@@ -58,41 +86,51 @@ test-kubernetes-e2e: setup binaries ## Kubernetes' own end-to-end suite, as far 
 kubernetes: ## builds that real control plane and its suite from their Go modules, once
 	tests/kubernetes/build $(KUBERNETES)
 
+.PHONY: fresh
+fresh: ## setup and the demo in a new minimal Debian that has the listed packages alone, as an ordinary user; needs root
+	deploy/fresh
+
 .PHONY: bench
 bench: setup release agent-image demo-os ## the table of measured figures; fails beyond a limit
-	METAMORPH_BENCH_DEMO=1 $(CARGO) bench --package e2e
+	METAMORPH_BENCH_DEMO=1 $(CARGO) bench --workspace --bench figures
 
 .PHONY: lint
-lint: ## layout, budgets, formatting, compiler and clippy warnings
-	$(CARGO) xtask tidy
+lint: binaries ## layout, budgets, formatting, compiler and clippy warnings
 	$(CARGO) fmt --all --check
-	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	$(XTASK) tidy
 
 .PHONY: generated
-generated: ## fails if docs/generated differs from the code
-	$(CARGO) xtask generate --check
+generated: binaries ## fails if docs/generated differs from the code
+	$(XTASK) generate --check
 
 .PHONY: generate
-generate: ## writes docs/generated anew
-	$(CARGO) xtask generate
+generate: binaries ## writes docs/generated anew
+	$(XTASK) generate
+
+.PHONY: slowest
+slowest: ## the ten slowest tests of the last runs
+	@$(DEBUG)/xtask slowest
 
 .PHONY: setup
 setup: ## installs missing Debian packages (deploy/packages.txt); the only target that may ask for root
 	@deploy/setup
 
 .PHONY: binaries
-binaries: ## programs and tests, unoptimised
-	$(CARGO) build --workspace --all-targets
+binaries: ## programs and tests, unoptimised and linted
+	$(CHECKED) $(CARGO) build --workspace --all-targets
 
 .PHONY: release
-release: agent ## the programs, optimised
-	$(CARGO) build --release --package metamorph --package bmc-sim
+release: ## the programs, optimised
+	$(CARGO) build --release --workspace --bin metamorph --bin bmc-sim
 
 .PHONY: agent
 agent: $(AGENT) ## the agent as one static program
 
 .PHONY: agent-image
 agent-image: $(AGENT_IMAGE)/manifest.json ## kernel, ramdisk and boot loader that servers boot over virtual media
+
+.PHONY: test-agent-image
+test-agent-image: $(TEST_AGENT_IMAGE)/manifest.json ## the same with the agent as tests have it
 
 .PHONY: demo-os
 demo-os: ## the Debian disk image that the demo provisions
@@ -110,11 +148,17 @@ FORCE:
 $(AGENT): FORCE
 	RUSTFLAGS='-C target-feature=+crt-static' $(CARGO) build --profile agent --package metamorph-agent --target $(STATIC)
 
-$(AGENT_IMAGE)/manifest.json: $(AGENT)
+$(AGENT_IMAGE)/manifest.json: $(AGENT) release
 	$(METAMORPH) agent-image build --agent $(AGENT) --out $(AGENT_IMAGE)
 	@touch $@
 
+$(TEST_AGENT_IMAGE)/manifest.json: $(TEST_AGENT)
+	$(CONFINED) $(DEBUG)/metamorph agent-image build --agent $(TEST_AGENT) --out $(TEST_AGENT_IMAGE)
+	@touch $@
+
+$(TEST_AGENT): binaries ;
+
 .PHONY: clean
 clean: ## removes what was built, downloads and images included
-	rm -rf $(CACHE)/agent-image $(CACHE)/demo-os
+	rm -rf $(CACHE)/agent-image $(CACHE)/agent-image-test $(CACHE)/demo-os
 	$(CARGO) clean

@@ -39,7 +39,14 @@ struct Generator {
 pub fn run(root: &Path, check: bool) -> Result<Report> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let build = ["build", "--quiet", "--workspace", "--all-targets"];
-    let status = Command::new(cargo).args(build).current_dir(root).status().context("starting cargo build")?;
+    let mut command = Command::new(cargo);
+    command.args(build).current_dir(root);
+    // What cargo told this program of itself is no news for those to build: some build scripts would run anew.
+    let told = |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
+    for name in std::env::vars_os().filter_map(|(name, _)| name.into_string().ok()).filter(|name| told(name)) {
+        command.env_remove(name);
+    }
+    let status = command.status().context("starting cargo build")?;
     ensure!(status.success(), "cargo build failed, so nothing can be generated");
     let own = std::env::current_exe().context("finding the folder of the built programs")?;
     generate(root, own.parent().unwrap_or(root), check)
