@@ -1,14 +1,18 @@
-//! The project's own checks and its generated documents: `cargo xtask tidy` and `cargo xtask generate`.
+//! The project's own checks and its generated documents: `cargo xtask help` lists them.
 
+mod confine;
 mod exceptions;
 mod floors;
 mod generate;
 mod lexer;
+mod packages;
+mod slowest;
 mod source;
 mod tidy;
 mod words;
 mod workspace;
 
+use std::ffi::OsString;
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -33,6 +37,18 @@ enum Task {
         #[arg(long)]
         check: bool,
     },
+    /// Runs a command where only the Debian packages of deploy/packages.txt and the named toolchains are to be had.
+    Confine {
+        /// The program and its arguments.
+        #[arg(required = true, trailing_var_arg = true)]
+        command: Vec<OsString>,
+    },
+    /// Prints the slowest tests of the reports that nextest has written (target/nextest/*/junit.xml).
+    Slowest {
+        /// How many.
+        #[arg(long, default_value_t = 10)]
+        count: usize,
+    },
 }
 
 fn main() -> ExitCode {
@@ -40,6 +56,8 @@ fn main() -> ExitCode {
     let done = root.canonicalize().map_err(anyhow::Error::from).and_then(|root| match Arguments::parse().task {
         Task::Tidy => tidy::run(&root),
         Task::Generate { check } => generate::run(&root, check),
+        Task::Confine { command } => confine::run(&root, &command),
+        Task::Slowest { count } => slowest::run(&root, count),
     });
     let mut err = std::io::stderr().lock();
     // A closed standard error leaves nobody to tell; the exit code still says it.
