@@ -90,7 +90,7 @@ impl Client {
         let mut slot = self.cd_slot(what).await.map_err(|fault| hide(fault.into(), url))?;
         for _ in 0..MAX_SLOTS {
             let refusal = match self.insert_into(what, &slot, url).await {
-                Err(Fault::Refused(refusal)) if self.other_slot_may_help(&refusal) => refusal,
+                Err(Fault::Refused(refusal)) if other_slot_may_help(&refusal) => refusal,
                 other => return other.map_err(|fault| hide(fault.into(), url)),
             };
             tracing::debug!(slot = %slot.path, error = %refusal.error.found, "this drive takes no medium");
@@ -220,11 +220,6 @@ impl Client {
         self.core.error(ErrorKind::Unsupported, what, found).advise(advice)
     }
 
-    fn other_slot_may_help(&self, refusal: &Refusal) -> bool {
-        let cisco = self.core.state().quirks.slot_may_refuse_with_400();
-        matches!(refusal.status, 404 | 405 | 501) || (cisco && refusal.status == 400)
-    }
-
     async fn insert_into(&self, what: &str, slot: &Slot, url: &str) -> Result<Inserted, Fault> {
         let quirks = self.core.state().quirks.clone();
         let stale = quirks.inserted_is_stale();
@@ -286,6 +281,12 @@ impl Client {
         let now = Slot::read(&slot.path, &now.value).state;
         if now.is_occupied() || now.inserted.is_none() { Err(fault) } else { Ok(()) }
     }
+}
+
+/// Some drives of a list take no images: Cisco's internal ones and Lenovo's RDOC and Remote ones answer 400, others that there is no
+/// such action. What every drive refuses is told after the last one.
+fn other_slot_may_help(refusal: &Refusal) -> bool {
+    matches!(refusal.status, 400 | 404 | 405 | 501)
 }
 
 /// The address of a medium is a secret: whoever knows it reads the host's configuration.

@@ -22,6 +22,8 @@ pub enum ResetType {
     ForceOff,
     /// Ask the operating system to shut down.
     GracefulShutdown,
+    /// Ask the operating system to restart.
+    GracefulRestart,
     /// Reset at once; a machine that is off stays so, or is switched on, depending on the BMC: see [`Client::restart`].
     ForceRestart,
     /// Off and on.
@@ -34,6 +36,7 @@ impl ResetType {
             Self::On => "On",
             Self::ForceOff => "ForceOff",
             Self::GracefulShutdown => "GracefulShutdown",
+            Self::GracefulRestart => "GracefulRestart",
             Self::ForceRestart => "ForceRestart",
             Self::PowerCycle => "PowerCycle",
         }
@@ -43,7 +46,7 @@ impl ResetType {
     const fn substitutes(self) -> &'static [&'static str] {
         match self {
             Self::On => &["ForceOn", "PushPowerButton"],
-            Self::ForceOff => &[],
+            Self::ForceOff | Self::GracefulRestart => &[],
             // Pushing the button briefly is how an operating system is asked by hand.
             Self::GracefulShutdown => &["PushPowerButton"],
             Self::ForceRestart => &["PowerCycle"],
@@ -56,7 +59,7 @@ impl ResetType {
             Self::On => "switch the machine on",
             Self::ForceOff => "switch the machine off",
             Self::GracefulShutdown => "shut the machine down",
-            Self::ForceRestart | Self::PowerCycle => "restart the machine",
+            Self::GracefulRestart | Self::ForceRestart | Self::PowerCycle => "restart the machine",
         }
     }
 
@@ -65,7 +68,7 @@ impl ResetType {
         match self {
             Self::On => Some(PowerState::On),
             Self::ForceOff | Self::GracefulShutdown => Some(PowerState::Off),
-            Self::ForceRestart | Self::PowerCycle => None,
+            Self::GracefulRestart | Self::ForceRestart | Self::PowerCycle => None,
         }
     }
 }
@@ -130,10 +133,27 @@ impl Client {
             Err(error) if error.kind == ErrorKind::Unsupported => self.off_and_on(what).await,
             // It went off in between.
             Err(error) if matches!(error.status(), Some(400 | 409)) => {
-                if self.read_system(what).await?.power_state == PowerState::Off {
-                    return self.reset(ResetType::On).await;
+                match self.read_system(what).await?.power_state {
+                    PowerState::Off => self.reset(ResetType::On).await,
+                    // It does not say (null, empty, twice): refused because the machine is off, most likely. A machine that is on
+                    // takes no harm from being switched on, and what was refused first is the better word if this fails, too.
+                    PowerState::Unknown => self.reset(ResetType::On).await.map_err(|_| error),
+                    _ => Err(error),
                 }
-                Err(error)
+            }
+            other => other,
+        }
+    }
+
+    /// Asks the operating system to restart. A BMC that cannot ask is told to restart the machine, see [`Client::restart`]: the power is
+    /// never switched off where the BMC offers any restart.
+    ///
+    /// # Errors
+    /// [`BmcError`].
+    pub async fn graceful_restart(&self) -> Result<(), BmcError> {
+        match self.reset(ResetType::GracefulRestart).await {
+            Err(error) if error.kind == ErrorKind::Unsupported || matches!(error.status(), Some(400 | 409 | 501)) => {
+                self.restart().await
             }
             other => other,
         }

@@ -72,12 +72,6 @@ impl Quirks {
         self.is(&[Maker::Ami, Maker::AsrockRack])
     }
 
-    /// Cisco UCS: some slots of the list are internal and answer 400 to an insertion; another one takes the medium.
-    #[must_use]
-    pub fn slot_may_refuse_with_400(&self) -> bool {
-        self.is(&[Maker::Cisco])
-    }
-
     /// Dell iDRAC 10: switching on answers 409 with ActionParameterValueConflict for up to a minute after the power went off.
     #[must_use]
     pub fn power_on_conflicts_for_a_while(&self) -> bool {

@@ -21,6 +21,8 @@ pub enum PowerAction {
     HardOff,
     /// Off, politely.
     SoftOff,
+    /// Restart, politely where the BMC can ask; never off.
+    SoftRestart,
     /// Reset; switches a machine that is off on.
     Restart,
 }

@@ -93,6 +93,9 @@ impl Power for NativeHost {
             }
             return Ok(Verdict::Done(wanted));
         }
+        if !wanted && self.context.disable_power_off {
+            return self.restart_instead(bmc.as_ref()).await;
+        }
         let timing = self.shared.settings.timing;
         let now = Instant::now();
         // A resident agent has nothing mounted: cutting its power harms nobody, and it has no ACPI daemon to ask.
@@ -135,6 +138,15 @@ impl Power for NativeHost {
 }
 
 impl NativeHost {
+    /// What a host gets that must not be powered off (`spec.disablePowerOff`): a restart, after which it is on. A resident agent has no
+    /// ACPI daemon to ask.
+    async fn restart_instead(&self, bmc: &dyn crate::BmcControl) -> Outcome<bool> {
+        let agent = self.shared.hub.any_agent(self.uid()).is_some();
+        bmc.power(if agent { PowerAction::Restart } else { PowerAction::SoftRestart }).await?;
+        self.shared.hub.forget_agent(self.uid());
+        Ok(Verdict::Done(true))
+    }
+
     /// Cuts the power; true once it is seen gone.
     pub async fn hard_off(&self, bmc: &dyn crate::BmcControl) -> Result<bool, Failure> {
         if !bmc.powered_on().await? {

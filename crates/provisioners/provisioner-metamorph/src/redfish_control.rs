@@ -116,6 +116,7 @@ impl BmcControl for RedfishControl {
             PowerAction::On => ResetType::On,
             PowerAction::HardOff => ResetType::ForceOff,
             PowerAction::SoftOff => ResetType::GracefulShutdown,
+            PowerAction::SoftRestart => return Ok(self.client.graceful_restart().await?),
             PowerAction::Restart => return Ok(self.client.restart().await?),
         };
         Ok(self.client.reset(reset).await?)

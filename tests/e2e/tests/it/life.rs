@@ -147,6 +147,38 @@ async fn power_is_as_wished_and_reboots_are_done() {
     is(&world, "node-0", "On").await;
 }
 
+/// `ResetType` of all resets that the BMC was asked for.
+async fn resets(world: &World, id: &str) -> Vec<String> {
+    let log = world.sim.get(&format!("/machines/{id}/requests")).await.unwrap();
+    let bodies = log["requests"].as_array().unwrap().iter().map(|r| r["body"]["ResetType"].as_str());
+    bodies.flatten().map(str::to_owned).collect()
+}
+
+#[tokio::test]
+async fn a_host_that_must_not_be_powered_off_is_restarted_and_never_off() {
+    let world = World::start(Options::one_fake()).await.unwrap();
+    let image = world.image("disk.raw", DiskImage::small().unwrap());
+    world.apply_host("node-0", json!({ "image": image, "disablePowerOff": true })).await.unwrap();
+    world.wait_state("node-0", 60, ProvisioningState::Provisioned).await.unwrap();
+    runs_from_disk(&world, "node-0").await;
+    for mode in ["", r#"{"mode":"hard"}"#] {
+        let (before, known) = (boots(&world, "node-0").await, resets(&world, "node-0").await.len());
+        world.annotate("node-0", &format!("{}={mode}", annotation::REBOOT)).await.unwrap();
+        let done = |h: &Value| h["metadata"]["annotations"][annotation::REBOOT].is_null();
+        world.shown("node-0", "rebooted", done).await.unwrap();
+        runs_from_disk(&world, "node-0").await;
+        assert_eq!(boots(&world, "node-0").await, before + 1);
+        assert_eq!(resets(&world, "node-0").await[known..], ["GracefulRestart"]);
+    }
+    // Who holds it off does not hold this one off.
+    world.annotate("node-0", &format!("{}/maintenance=", annotation::REBOOT)).await.unwrap();
+    is(&world, "node-0", "On").await;
+    let off =
+        |kind: &String| matches!(kind.as_str(), "ForceOff" | "GracefulShutdown" | "PushPowerButton" | "PowerCycle");
+    let asked = resets(&world, "node-0").await;
+    assert!(!asked.iter().any(off), "{asked:?}");
+}
+
 #[tokio::test]
 async fn a_host_that_was_off_while_available_is_provisioned_when_it_is_wished_on() {
     let world = World::start(Options::one_fake()).await.unwrap();

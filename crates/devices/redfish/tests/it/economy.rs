@@ -1,6 +1,6 @@
 //! How many requests operations cost, and which: every one of them waits for a slow BMC.
 
-use crate::kit::{self, Bmc, CD, SESSIONS, SYSTEM, rig};
+use crate::kit::{self, Bmc, CD, SESSIONS, SYSTEM, error_body, odd, rig};
 use redfish::{BootMode, BootTarget, Inserted, PowerState};
 use serde_json::{Value, json};
 
@@ -108,6 +108,49 @@ async fn power_that_is_there_already_is_a_success() {
     let seen = bmc.take_seen();
     assert_eq!(seen.last().unwrap().body, json!({"ResetType": "On"}));
     assert_eq!(rig.client.power_state().await.unwrap(), PowerState::On);
+}
+
+#[tokio::test]
+async fn a_machine_whose_power_is_not_told_is_switched_on_where_a_restart_is_refused() {
+    for unsaid in [json!(null), json!(""), json!(["On", "On"])] {
+        let bmc = Bmc::generic();
+        bmc.edit(SYSTEM, |system| system["PowerState"] = unsaid.clone());
+        let rig = rig(&bmc, SYSTEM);
+        let off = error_body("ActionParameterValueConflict", "The machine is powered off already.");
+        bmc.script("POST", "ComputerSystem.Reset", odd(409, off));
+        rig.client.restart().await.unwrap();
+        let resets: Vec<Value> =
+            bmc.take_seen().into_iter().filter(|s| s.path.contains("Reset")).map(|s| s.body).collect();
+        assert_eq!(resets, [json!({"ResetType": "ForceRestart"}), json!({"ResetType": "On"})], "{unsaid}");
+    }
+}
+
+#[tokio::test]
+async fn a_graceful_restart_is_a_restart_where_the_bmc_has_none() {
+    let bmc = Bmc::generic();
+    let allowed = |bmc: &Bmc, names: Value| {
+        bmc.edit(SYSTEM, |system| {
+            system["Actions"]["#ComputerSystem.Reset"]["ResetType@Redfish.AllowableValues"] = names;
+        });
+    };
+    for (names, sent) in [
+        (json!(["On", "GracefulRestart", "ForceRestart"]), "GracefulRestart"),
+        (json!(["On", "ForceOff", "ForceRestart"]), "ForceRestart"),
+    ] {
+        allowed(&bmc, names);
+        let rig = rig(&bmc, SYSTEM);
+        bmc.take_seen();
+        rig.client.graceful_restart().await.unwrap();
+        let resets: Vec<Value> =
+            bmc.take_seen().into_iter().filter(|s| s.path.contains("Reset")).map(|s| s.body).collect();
+        assert_eq!(resets, [json!({ "ResetType": sent })]);
+    }
+    // One that says it has it and then has not.
+    allowed(&bmc, json!(["On", "GracefulRestart", "ForceRestart"]));
+    let rig = rig(&bmc, SYSTEM);
+    bmc.script("POST", "ComputerSystem.Reset", odd(400, error_body("ActionNotSupported", "No.")));
+    rig.client.graceful_restart().await.unwrap();
+    assert_eq!(bmc.take_seen().last().unwrap().body, json!({"ResetType": "ForceRestart"}));
 }
 
 #[tokio::test]

@@ -150,9 +150,8 @@ async fn the_mode_is_sent_where_it_differs() {
     assert_eq!(bmc.take_seen().last().unwrap().body["Boot"]["BootSourceOverrideMode"], "UEFI");
 }
 
-#[tokio::test]
-async fn cisco_internal_drives_are_passed_over() {
-    let bmc = made_by("Cisco Systems Inc", "UCSX");
+/// A BMC with a second drive that takes CDs.
+fn with_a_second_drive(bmc: &Bmc) -> String {
     let second = CD.replace("CD1", "CD2");
     let drive = bmc.resource(CD);
     bmc.set(|inner| {
@@ -162,13 +161,36 @@ async fn cisco_internal_drives_are_passed_over() {
     bmc.edit(&format!("{SYSTEM}/VirtualMedia"), |list| {
         list["Members"].as_array_mut().unwrap().push(json!({"@odata.id": second}));
     });
+    second
+}
+
+#[tokio::test]
+async fn drives_that_take_no_image_are_passed_over_whoever_made_them() {
+    // Cisco's internal drives and Lenovo's RDOC and Remote ones are in the list, and answer 400.
+    for maker in ["Cisco Systems Inc", "Lenovo", "Nobody"] {
+        let bmc = made_by(maker, "x");
+        let second = with_a_second_drive(&bmc);
+        let rig = rig(&bmc, SYSTEM);
+        bmc.script("POST", "CD1/Actions/VirtualMedia.InsertMedia", odd(400, error_body("Internal", "Internal drive")));
+        rig.client.insert_media(URL).await.unwrap();
+        assert_eq!(bmc.resource(&second)["Image"], URL, "{maker}");
+        // The drive that took it is the one that is emptied.
+        rig.client.eject_media().await.unwrap();
+        assert_eq!(bmc.resource(&second)["Inserted"], false);
+    }
+}
+
+#[tokio::test]
+async fn what_every_drive_refuses_is_told_in_the_last_ones_words_and_tried_from_the_first_again() {
+    let bmc = Bmc::generic();
+    let second = with_a_second_drive(&bmc);
     let rig = rig(&bmc, SYSTEM);
     bmc.script("POST", "CD1/Actions/VirtualMedia.InsertMedia", odd(400, error_body("Internal", "Internal drive")));
+    bmc.script("POST", "CD2/Actions/VirtualMedia.InsertMedia", odd(400, error_body("Licence", "No licence for media")));
+    let error = rig.client.insert_media(URL).await.unwrap_err();
+    assert!(error.to_string().contains("No licence"), "{error}");
     rig.client.insert_media(URL).await.unwrap();
-    assert_eq!(bmc.resource(&second)["Image"], URL);
-    // The drive that took it is the one that is emptied.
-    rig.client.eject_media().await.unwrap();
-    assert_eq!(bmc.resource(&second)["Inserted"], false);
+    assert_eq!((&bmc.resource(CD)["Image"], &bmc.resource(&second)["Image"]), (&json!(URL), &Value::Null));
 }
 
 #[tokio::test]
