@@ -36,6 +36,9 @@ CONFORMANCE := $(CONFINED) $(DEBUG)/conformance
 # Tests of real block devices take root, for their loop devices.
 AS_ROOT := $(if $(filter 0,$(shell id -u)),--run-ignored all)
 
+# Debian keeps its tools for disks where an ordinary user's PATH has none.
+export PATH := $(PATH):/usr/sbin:/sbin
+
 # What tests/kubernetes/build can build.
 KUBERNETES := etcd kube-apiserver kube-controller-manager kubectl e2e.test
 
@@ -51,7 +54,7 @@ demo: setup release agent-image demo-os ## from nothing to a provisioned virtual
 	$(METAMORPH) demo $(DEMO_ARGS)
 
 .PHONY: check
-check: lint ## what a change is checked with while it is made: lints, and tests in process
+check: setup lint ## what a change is checked with while it is made: lints, and tests in process
 	$(NEXTEST) --profile check
 
 .PHONY: test
@@ -63,15 +66,16 @@ test: setup lint generated test-agent-image demo-os ## lints, all tests in proce
 
 .PHONY: test-system
 test-system: setup binaries test-agent-image demo-os ## the programs killed, among hostile peers, and all of QEMU; SHARDS=all for all of it
+	tests/kubernetes/clients/build python
 	METAMORPH_SHARD=$$(deploy/shard $(SHARDS)) $(NEXTEST) --profile system $(AS_ROOT)
 
 .PHONY: test-clock
-test-clock: setup binaries ## tests in process at another time, in another zone and locale; CLOCK=all for all of them
+test-clock: setup binaries test-agent-image ## tests in process at another time, in another zone and locale; CLOCK=all for all of them
 	$(CHECKED) deploy/clock $(or $(CLOCK),one)
 
 .PHONY: test-shipped
 test-shipped: setup binaries release agent-image demo-os ## the QEMU trip with the agent as it is shipped
-	$(NEXTEST) --profile system -E 'test(/^qemu::/)'
+	$(NEXTEST) --ignore-default-filter -E 'binary_id(e2e::it) & test(/^qemu::/)'
 
 .PHONY: test-kubernetes
 test-kubernetes: setup binaries ## the embedded Kubernetes API against a real kube-apiserver, case by case
@@ -95,9 +99,12 @@ bench: setup release agent-image demo-os ## the table of measured figures; fails
 	METAMORPH_BENCH_DEMO=1 $(CARGO) bench --workspace --bench figures
 
 .PHONY: lint
-lint: binaries ## layout, budgets, formatting, compiler and clippy warnings
-	$(CARGO) fmt --all --check
+lint: formatted binaries ## layout, budgets, formatting, compiler and clippy warnings
 	$(XTASK) tidy
+
+.PHONY: formatted
+formatted: ## fails if rustfmt would change a file
+	$(CARGO) fmt --all --check
 
 .PHONY: generated
 generated: binaries ## fails if docs/generated differs from the code

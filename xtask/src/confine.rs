@@ -6,7 +6,7 @@
 //! their programs are replaced by ones that say which package they are of, exit with 127 and leave a note, which makes the run
 //! fail whatever the command made of it. Programs outside of `/usr` are out of `PATH`, and noted in the same way.
 //!
-//! Needs root, for the namespace and the overlay.
+//! What other packages have outside of `/usr` (a file in `/etc`, say) is not hidden. Needs root, for the namespace and the overlay.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -43,6 +43,8 @@ const PYTHON: [&str; 2] = ["python3-venv", "python3-pip"];
 /// What a Python has before anything is installed into it.
 const PYTHONS_OWN: [&str; 7] =
     ["pip", "setuptools", "wheel", "pkg_resources", "_distutils_hack", "distutils-precedence.pth", "README.txt"];
+/// Where Debian's packages put modules of Python.
+const DEBIANS: &str = "/usr/lib/python3/dist-packages";
 /// Where Debian's programs stand.
 const PROGRAMS: [&str; 5] = ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/usr/games"];
 
@@ -67,7 +69,7 @@ pub fn run(root: &Path, command: &[OsString]) -> Result<Report> {
     ensure!(rustix::process::geteuid().is_root(), "confining a command takes root, for its mount namespace");
     let listed =
         Listed::parse(&fs::read_to_string(root.join("deploy/packages.txt")).context("reading deploy/packages.txt")?);
-    let toolchains = toolchains()?;
+    let toolchains = toolchains(&listed)?;
     let hidden = Hidden::find(&listed, &toolchains)?;
     let folder = tempfile::Builder::new().prefix("confined-").tempdir().context("making a folder")?;
     let stage = Stage::build(folder.path(), &hidden, &toolchains)?;
@@ -83,12 +85,12 @@ pub fn run(root: &Path, command: &[OsString]) -> Result<Report> {
     Ok(Report { problems: problems.into_iter().map(|p| format!("confined: {p}")).collect(), summary })
 }
 
-/// Where the toolchains' programs are.
-fn toolchains() -> Result<BTreeMap<&'static str, PathBuf>> {
+/// Where the toolchains' programs are, and those that the list lets come from elsewhere.
+fn toolchains(listed: &Listed) -> Result<BTreeMap<String, PathBuf>> {
     let mut found = BTreeMap::new();
-    for name in TOOLCHAINS {
+    for name in TOOLCHAINS.into_iter().chain(listed.programs()) {
         if let Some(path) = in_path(name) {
-            found.insert(name, path);
+            found.insert(name.to_owned(), path);
         }
     }
     for name in ["cargo", "go", "python3"] {
@@ -96,7 +98,7 @@ fn toolchains() -> Result<BTreeMap<&'static str, PathBuf>> {
     }
     // A program in PATH may only look for the real one (pyenv).
     let text = output(Command::new("python3").args(["-c", "import sys; print(sys.executable)"]))?;
-    found.insert("python3", PathBuf::from(text.trim()));
+    found.insert("python3".to_owned(), PathBuf::from(text.trim()));
     Ok(found)
 }
 
@@ -116,17 +118,16 @@ fn output(command: &mut Command) -> Result<String> {
 }
 
 impl Hidden {
-    fn find(listed: &Listed, toolchains: &BTreeMap<&'static str, PathBuf>) -> Result<Self> {
+    fn find(listed: &Listed, toolchains: &BTreeMap<String, PathBuf>) -> Result<Self> {
         let installed = Installed::query()?;
         let files = Files::read(Path::new("/var/lib/dpkg/info"))?;
         let mut wanted: Vec<String> = listed.packages().map(str::to_owned).collect();
         let mut own: BTreeSet<PathBuf> = BTreeSet::new();
-        let elsewhere = listed.programs().filter_map(in_path);
-        for program in toolchains.values().cloned().chain(elsewhere) {
+        for program in toolchains.values() {
             let real = merged(&program.canonicalize().with_context(|| format!("finding {}", program.display()))?);
             wanted.extend(files.owners(&real).map(str::to_owned));
             own.insert(real);
-            own.insert(merged(&program));
+            own.insert(merged(program));
         }
         if toolchains.get("python3").is_some_and(|p| p.starts_with("/usr/bin")) {
             wanted.extend(PYTHON.map(str::to_owned));
@@ -145,8 +146,11 @@ impl Hidden {
         }
         for folder in PROGRAMS.iter().filter_map(|folder| fs::read_dir(folder).ok()) {
             for path in folder.filter_map(|entry| Some(entry.ok()?.path())) {
-                let plain = fs::symlink_metadata(&path).is_ok_and(|m| m.is_file());
-                if plain && files.owners(&path).next().is_none() && !own.contains(&path) {
+                // A link is what it leads to (Debian's alternatives).
+                let real = merged(&path.canonicalize().unwrap_or_else(|_| path.clone()));
+                let unowned = files.owners(&path).next().is_none();
+                let allowed = files.owners(&real).any(|owner| allowed.contains(owner)) || own.contains(&real);
+                if unowned && !allowed && real.is_file() {
                     hidden.programs.insert(path, "of no Debian package and no named toolchain".to_owned());
                 }
             }
@@ -157,7 +161,7 @@ impl Hidden {
     }
 
     /// Programs in folders of `PATH` that are not below `/usr`.
-    fn find_elsewhere(&mut self, toolchains: &BTreeMap<&'static str, PathBuf>) {
+    fn find_elsewhere(&mut self, toolchains: &BTreeMap<String, PathBuf>) {
         let path = std::env::var_os("PATH").unwrap_or_default();
         for folder in std::env::split_paths(&path).filter(|f| !merged(f).starts_with("/usr")) {
             for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
@@ -175,22 +179,23 @@ impl Hidden {
     fn mentioned(&self, line: &str) -> Vec<String> {
         let mut said = Vec::new();
         for (at, _) in line.match_indices('/') {
-            let end = line[at..]
-                .find(|c: char| c.is_whitespace() || "'\"`:;,()<>".contains(c))
-                .map_or(line.len(), |n| at + n);
-            let path = merged(Path::new(&line[at..end]));
+            let ends = |c: char| c.is_whitespace() || "'\"`:;,()<>[]{}\\".contains(c);
+            let end = line[at..].find(ends).map_or(line.len(), |n| at + n);
+            let path = merged(Path::new(line[at..end].trim_end_matches('.')));
             if let Some(of) = self.files.get(&path).or_else(|| self.programs.get(&path)) {
                 said.push(format!("{} is {of}", path.display()));
             }
         }
-        if let (Some((folder, names)), Some((_, rest))) = (&self.modules, line.split_once("No module named '")) {
-            let module = rest.split(['\'', '.']).next().unwrap_or_default();
-            if names.iter().any(|name| name == module || name.strip_suffix(".py") == Some(module)) {
-                said.push(format!(
-                    "the Python module {module} is in {}, where the project installs nothing",
-                    folder.display()
-                ));
-            }
+        let Some((_, rest)) = line.split_once("No module named '") else { return said };
+        let module = rest.split(['\'', '.']).next().unwrap_or_default();
+        for file in [format!("{DEBIANS}/{module}.py"), format!("{DEBIANS}/{module}/__init__.py")] {
+            said.extend(self.files.get(Path::new(&file)).map(|of| format!("the Python module {module} is {of}")));
+        }
+        if let Some((folder, names)) = &self.modules
+            && names.iter().any(|name| name == module || name.strip_suffix(".py") == Some(module))
+        {
+            let shown = folder.display();
+            said.push(format!("the Python module {module} is in {shown}, where the project installs nothing"));
         }
         said
     }
@@ -201,7 +206,7 @@ fn in_programs(path: &Path) -> bool {
 }
 
 /// What was installed into a Python that is none of Debian's.
-fn modules(toolchains: &BTreeMap<&'static str, PathBuf>) -> Result<Option<(PathBuf, BTreeSet<String>)>> {
+fn modules(toolchains: &BTreeMap<String, PathBuf>) -> Result<Option<(PathBuf, BTreeSet<String>)>> {
     let Some(python) = toolchains.get("python3").filter(|p| !p.starts_with("/usr/bin")) else { return Ok(None) };
     let text = output(Command::new(python).args(["-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]))?;
     let folder = PathBuf::from(text.trim());
@@ -225,7 +230,7 @@ struct Stage {
 }
 
 impl Stage {
-    fn build(folder: &Path, hidden: &Hidden, toolchains: &BTreeMap<&'static str, PathBuf>) -> Result<Self> {
+    fn build(folder: &Path, hidden: &Hidden, toolchains: &BTreeMap<String, PathBuf>) -> Result<Self> {
         // Tests that run as somebody else find the programs, too.
         fs::set_permissions(folder, fs::Permissions::from_mode(0o755)).context("opening the folder to all")?;
         let notes = folder.join("notes");
@@ -337,7 +342,8 @@ fn stub(path: &Path, of: &str, notes: &Path) -> Result<()> {
     parent(path)?;
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     ensure!(!name.contains('\''), "the program {name} has a quote in its name");
-    let script = format!("#!/bin/sh\necho '{name} is {of}' | tee -a '{}' >&2\nexit 127\n", notes.display());
+    let (said, notes) = (format!("{name} is {of}"), notes.display());
+    let script = format!("#!/bin/sh\necho '{said}' >>'{notes}'\necho '{said}' >&2\nexit 127\n");
     fs::write(path, script).with_context(|| format!("writing {}", path.display()))?;
     fs::set_permissions(path, fs::Permissions::from_mode(0o755)).with_context(|| format!("opening {}", path.display()))
 }
@@ -366,6 +372,9 @@ mod tests {
                 [format!("the Python module {module} is in /site, where the project installs nothing")]
             );
         }
+        hidden.files.insert("/usr/lib/python3/dist-packages/apt/__init__.py".into(), "of python3-apt".into());
+        assert_eq!(hidden.mentioned("No module named 'apt'"), ["the Python module apt is of python3-apt"]);
+        assert_eq!(hidden.mentioned("[/usr/share/OVMF/CODE.fd]."), ["/usr/share/OVMF/CODE.fd is of ovmf"]);
         assert!(hidden.mentioned("/usr/share/OVMF is a folder, No module named 'zlib'").is_empty());
     }
 }

@@ -47,6 +47,9 @@ fn from_environment(variable: &str, default: &str, hint: &str) -> anyhow::Result
 /// # Errors
 /// When they have not been built.
 pub fn agent_image() -> anyhow::Result<PathBuf> {
+    if cfg!(debug_assertions) {
+        return from_environment("METAMORPH_AGENT_IMAGE", ".cache/agent-image-test", "make test-agent-image");
+    }
     from_environment("METAMORPH_AGENT_IMAGE", ".cache/agent-image", "make agent-image")
 }
 

@@ -1,6 +1,7 @@
 //! Which part of a long enumeration this run does.
 
 use anyhow::{Context as _, ensure};
+use sha2::{Digest as _, Sha256};
 
 /// One of so many parts; each item of an enumeration is in exactly one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,10 +38,11 @@ impl Shard {
         Ok(Self { part, parts })
     }
 
-    /// Whether the item of this number (from 0) is in it.
+    /// Whether the item of this name is in it: in the same part in each run, whatever else the enumeration holds.
     #[must_use]
-    pub fn has(self, index: usize) -> bool {
-        index % self.parts == self.part - 1
+    pub fn has(self, name: &str) -> bool {
+        let digest = Sha256::digest(name.as_bytes());
+        usize::from(digest[0]) % self.parts == self.part - 1
     }
 }
 
@@ -52,8 +54,12 @@ mod tests {
     fn each_item_is_in_one_part() {
         let parts: Vec<Shard> = ["1/3", "2/3", "3/3"].map(|text| Shard::parse(text).unwrap()).to_vec();
         for index in 0..10 {
-            assert_eq!(parts.iter().filter(|part| part.has(index)).count(), 1);
-            assert!(Shard::parse("all").unwrap().has(index));
+            let name = format!("before api PUT {index}");
+            assert_eq!(parts.iter().filter(|part| part.has(&name)).count(), 1);
+            assert!(Shard::parse("all").unwrap().has(&name));
+        }
+        for part in parts {
+            assert!((0..30).any(|index| part.has(&format!("after {index}"))));
         }
         for wrong in ["", "0/3", "4/3", "3", "a/b", "-1/2"] {
             assert!(Shard::parse(wrong).is_err(), "{wrong}");

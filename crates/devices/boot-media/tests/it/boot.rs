@@ -22,13 +22,12 @@ struct Image {
     options: BuildOptions,
 }
 
-/// Built once for all tests of this program, each of which may be a process: they wait for the first one. Packages are kept between
-/// runs.
+/// Built once a run for all tests, each of which may be a process: they wait for the first one. Packages are kept between runs.
 fn image() -> &'static Image {
     static IMAGE: OnceLock<Image> = OnceLock::new();
     IMAGE.get_or_init(|| {
-        let this = std::env::current_exe().unwrap();
-        let this = format!("{} {:?}", this.display(), this.metadata().unwrap().modified().unwrap());
+        // One run of nextest; without it, one process.
+        let this = std::env::var("NEXTEST_RUN_ID").unwrap_or_else(|_| std::process::id().to_string());
         let root = Path::new(env!("CARGO_TARGET_TMPDIR"));
         let lock = fs::File::create(root.join("agent-image.lock")).unwrap();
         lock.lock().unwrap();

@@ -1,5 +1,5 @@
 //! Real block devices: needs root and loop devices, hence not part of the usual run.
-//! `cargo test -p disk-image --test block -- --ignored`
+//! `cargo test -p disk-image --test it block:: -- --ignored`
 
 use std::path::{Path, PathBuf};
 
