@@ -257,7 +257,8 @@ impl Stage {
         };
         let (tools, refused) = (folder.join("toolchains"), folder.join("refused"));
         fs::create_dir(&tools).and_then(|()| fs::create_dir(&refused)).context("making folders of programs")?;
-        for (name, path) in toolchains {
+        // What stands among Debian's programs is found there.
+        for (name, path) in toolchains.iter().filter(|(_, path)| !in_programs(path)) {
             std::os::unix::fs::symlink(path, tools.join(name)).with_context(|| format!("linking {name}"))?;
         }
         for (name, of) in &hidden.elsewhere {
