@@ -3,8 +3,10 @@
 use std::path::Path;
 
 use anyhow::Context;
+use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
+use serde_json::Value;
 
 /// A client for this kubeconfig, or for what the environment says.
 pub async fn connect(kubeconfig: Option<&Path>) -> anyhow::Result<Client> {
@@ -30,12 +32,30 @@ pub async fn connect_text(kubeconfig: &str) -> anyhow::Result<Client> {
     Client::try_from(config).context("make a client for the embedded API")
 }
 
-/// Prints the custom resource definitions.
+/// Installs the admission policies.
+pub async fn apply_policies(client: &Client) -> anyhow::Result<()> {
+    for document in api::crds::POLICIES.split("\n---\n") {
+        let object: Value = serde_saphyr::from_str(document).context("read the admission policies")?;
+        let object: DynamicObject = serde_json::from_value(object).context("read the admission policies")?;
+        let kind = object.types.as_ref().map(|types| types.kind.as_str()).unwrap_or_default();
+        let kind = GroupVersionKind::gvk("admissionregistration.k8s.io", "v1", kind);
+        let api: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::from_gvk(&kind));
+        let name = object.metadata.name.clone().unwrap_or_default();
+        let how = PatchParams::apply("metamorph").force();
+        api.patch(&name, &how, &Patch::Apply(&object))
+            .await
+            .with_context(|| format!("install the {} {name}", kind.kind))?;
+    }
+    Ok(())
+}
+
+/// Prints the custom resource definitions and admission policies.
 #[allow(clippy::print_stdout)] // The command's purpose.
 pub fn print_crds() -> anyhow::Result<()> {
     for crd in api::crds::all()? {
         println!("---\n{}", crd.trim_start_matches("---\n").trim_end());
     }
+    println!("---\n{}", api::crds::POLICIES.trim_end());
     Ok(())
 }
 

@@ -133,6 +133,7 @@ impl AllInOne {
         let (api, kubeconfig) = start_api(&options.api).await?;
         let text = api.admin_kubeconfig();
         let client = client::connect_text(&text).await?;
+        client::apply_policies(&client).await?;
         let running =
             Running::start(client.clone(), None, OWN_NAMESPACE, &options.endpoints, &options.behaviour).await?;
         Ok(Self { api_url: format!("https://{}", api.local_addr()), api, kubeconfig, client, running })

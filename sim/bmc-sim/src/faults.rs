@@ -51,6 +51,11 @@ pub enum Action {
     },
     /// Does what is asked, then answers 200 with a body that is not JSON.
     Garbage,
+    /// Does what is asked, then answers with these fields in place of its own, null among them.
+    Edit {
+        /// The fields.
+        fields: serde_json::Value,
+    },
 }
 
 /// One rule: which requests it strikes, how often, and what it does.

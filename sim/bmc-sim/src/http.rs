@@ -29,7 +29,7 @@ use crate::{
     faults::{self, Action, Held, When},
     journal::{RequestRecord, redacted},
     redfish::{self, Identity, Request, answer::Answer},
-    settings::Settings,
+    settings::{self, Settings},
 };
 
 /// Longest request body.
@@ -194,10 +194,15 @@ async fn handle(State(bmc): State<Arc<Bmc>>, request: HttpRequest) -> Response {
     }
     let forced =
         actions.iter().find_map(|action| if let Action::Status { status } = action { Some(*status) } else { None });
-    let answer = match forced {
+    let mut answer = match forced {
         Some(status) => Answer::error(status, "InternalError", "The service is unwell: a fault was set.", &[]),
         None => perform(&bmc, seq, request.clone()).await,
     };
+    for action in &actions {
+        if let (Action::Edit { fields }, Some(body)) = (action, &mut answer.body) {
+            settings::merge(body, fields, 0);
+        }
+    }
     hold(&bmc, &actions, When::After, seq, &request).await;
     if actions.contains(&Action::Drop { when: When::After }) {
         return cut(&parts).await;

@@ -94,8 +94,9 @@ impl Settings {
     }
 }
 
-/// JSON merge patch (RFC 7396), to a depth no setting exceeds.
-fn merge(target: &mut Value, patch: &Value, depth: usize) {
+/// Puts the patch's fields in place of the target's, to a depth that nothing here exceeds. Unlike in a merge patch (RFC 7396), null is a
+/// value.
+pub(crate) fn merge(target: &mut Value, patch: &Value, depth: usize) {
     match (target, patch) {
         (Value::Object(target), Value::Object(patch)) if depth < 8 => {
             for (key, value) in patch {

@@ -15,6 +15,8 @@ pub enum ErrorKind {
     NotFound,
     /// The BMC has no free session.
     SessionLimit,
+    /// Another BMC answers than the one that is recorded; it has been sent no password.
+    AnotherBmc,
     /// The BMC answered with this HTTP status (or, for other protocols, code) and an error.
     Rejected {
         /// Status code.
@@ -36,7 +38,7 @@ impl ErrorKind {
             // A BMC that restarts serves half pages and errors of its web server for a while.
             Self::Unreachable | Self::SessionLimit | Self::Timeout | Self::Protocol => true,
             Self::Rejected { status } => status >= 500 || matches!(status, 408 | 409 | 423 | 425 | 429),
-            Self::TlsNotTrusted | Self::Unauthorized | Self::NotFound | Self::Unsupported => false,
+            Self::TlsNotTrusted | Self::Unauthorized | Self::AnotherBmc | Self::NotFound | Self::Unsupported => false,
         }
     }
 
@@ -49,6 +51,7 @@ impl ErrorKind {
             Self::Unauthorized => "unauthorized",
             Self::NotFound => "not-found",
             Self::SessionLimit => "session-limit",
+            Self::AnotherBmc => "another-bmc",
             Self::Rejected { .. } => "rejected",
             Self::Timeout => "timeout",
             Self::Protocol => "protocol",
@@ -66,6 +69,7 @@ impl ErrorKind {
                 "correct user and password in the Secret that spec.bmc.credentialsName names, and check the account's role"
             }
             Self::NotFound => "correct the path in spec.bmc.address",
+            Self::AnotherBmc => "check spec.bmc.address, and whether addresses or cables of BMCs have been exchanged",
             Self::SessionLimit => "end sessions on the BMC that are no longer used, or wait until they expire",
             Self::Rejected { .. } => "see the BMC's own log",
             Self::Timeout => "check the BMC's load and network; restart the BMC if it stays silent",

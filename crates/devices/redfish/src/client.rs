@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bmc::{Address, Backoff, BmcError, BmcRegistry, Channel, Credentials, ErrorKind, Pacer, TokioPacer};
+use inventory::BmcPin;
 use serde_json::Value;
 use tokio::time::Instant;
 
@@ -12,8 +13,11 @@ use crate::exchange::{Core, Fault};
 use crate::http_transport::{HttpTransport, Tls, TlsError};
 use crate::json::links;
 use crate::quirks::Quirks;
-use crate::resources::{PowerState, Root, Slot, System};
+use crate::resources::{PowerState, Root, Slot, System, permanent_mac};
 use crate::transport::Transport;
+
+/// Most interfaces of a system that are looked at.
+const MAX_INTERFACES: usize = 32;
 
 /// How a client behaves.
 #[derive(Clone)]
@@ -30,6 +34,8 @@ pub struct ClientOptions {
     pub power: Backoff,
     /// Who waits.
     pub pacer: Arc<dyn Pacer>,
+    /// The BMC that is meant, as far as it is known: another one is sent no password.
+    pub pin: BmcPin,
 }
 
 impl ClientOptions {
@@ -44,6 +50,7 @@ impl ClientOptions {
             task: Backoff { first: Duration::from_millis(500), factor: 2, most: seconds(5), attempts: 26 },
             power: Backoff { first: seconds(1), factor: 2, most: seconds(5), attempts: 12 },
             pacer: Arc::new(TokioPacer),
+            pin: BmcPin::default(),
         }
     }
 }
@@ -116,6 +123,36 @@ impl Client {
     /// [`BmcError`]; `NotFound` names the systems that the BMC has.
     pub async fn system(&self) -> Result<System, BmcError> {
         self.read_system("read the system").await
+    }
+
+    /// What the BMC shows of itself before anybody signs in; empty before the first operation.
+    #[must_use]
+    pub fn pin(&self) -> BmcPin {
+        self.core.pin()
+    }
+
+    /// Permanent MACs of the system, as far as the BMC shows them: one request, and one per interface if it cannot answer at once.
+    ///
+    /// # Errors
+    /// [`BmcError`]; a BMC without the collection has none.
+    pub async fn macs(&self) -> Result<Vec<String>, BmcError> {
+        let what = "read the MAC addresses";
+        let system = self.known_system(what).await?;
+        let Some(path) = system.interfaces else { return Ok(Vec::new()) };
+        let list = match self.core.get(what, &path).await {
+            Ok(reply) => reply.value,
+            Err(fault) if matches!(fault.status(), Some(403 | 404 | 405 | 501)) => return Ok(Vec::new()),
+            Err(fault) => return Err(fault.into()),
+        };
+        let mut macs = Vec::new();
+        for path in links(list.get("Members")).iter().take(MAX_INTERFACES) {
+            match self.core.get(what, path).await {
+                Ok(reply) => macs.extend(permanent_mac(&reply.value)),
+                Err(Fault::Refused(_)) => {}
+                Err(fault) => return Err(fault.into()),
+            }
+        }
+        Ok(macs)
     }
 
     /// Power of the machine: one request.

@@ -1,11 +1,15 @@
 //! HTTP/1.1 to a BMC, over TLS unless the address says otherwise.
 
 use std::error::Error;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use bmc::Address;
 use reqwest::Certificate;
+use reqwest::tls::TlsInfo;
+use sha2::{Digest, Sha256};
+use x509_parser::prelude::{FromDer, X509Certificate};
 
 use crate::text::clean;
 use crate::transport::{MAX_BODY, Request, Response, Transport, TransportError};
@@ -49,6 +53,7 @@ pub struct HttpTransport {
     client: reqwest::Client,
     origin: String,
     overall: Duration,
+    key: Arc<Mutex<Option<String>>>,
 }
 
 impl HttpTransport {
@@ -71,13 +76,14 @@ impl HttpTransport {
             Err(_) if !extra.is_empty() => Self::builder(tls).tls_certs_only(extra).build().map_err(setup)?,
             Err(source) => return Err(setup(source)),
         };
-        Ok(Self { client, origin: address.origin(), overall: OVERALL })
+        Ok(Self { client, origin: address.origin(), overall: OVERALL, key: Arc::default() })
     }
 
     fn builder(tls: &Tls) -> reqwest::ClientBuilder {
         reqwest::Client::builder()
             .user_agent(concat!("metamorph/", env!("CARGO_PKG_VERSION")))
             .tls_danger_accept_invalid_certs(tls.accept_any_certificate)
+            .tls_info(true)
             .redirect(reqwest::redirect::Policy::none())
             .no_proxy()
             .http1_only()
@@ -116,6 +122,9 @@ impl Transport for HttpTransport {
             builder = builder.body(body.clone());
         }
         let mut answer = builder.send().await.map_err(|error| self.failed(&error))?;
+        if let Some(key) = key_of(&answer) {
+            *self.key.lock().unwrap_or_else(PoisonError::into_inner) = Some(key);
+        }
         let status = answer.status().as_u16();
         let headers = answer.headers().clone();
         if answer.content_length().is_some_and(|length| length > MAX_BODY as u64) {
@@ -130,6 +139,17 @@ impl Transport for HttpTransport {
         }
         Ok(Response { status, headers, body })
     }
+
+    fn key_sha256(&self) -> Option<String> {
+        self.key.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// Digest of the public key that the other side proved to hold.
+fn key_of(answer: &reqwest::Response) -> Option<String> {
+    let certificate = answer.extensions().get::<TlsInfo>()?.peer_certificate()?;
+    let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
+    Some(hex::encode(Sha256::digest(certificate.public_key().raw)))
 }
 
 enum TlsFault {

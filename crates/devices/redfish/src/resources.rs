@@ -1,5 +1,6 @@
 //! What is read from resources: service root, system, virtual media slot, Secure Boot. Every field may be missing or odd.
 
+use inventory::MachineEvidence;
 use serde_json::Value;
 
 use crate::json::{action, flag, link_at, links, text, word, words};
@@ -79,6 +80,7 @@ pub struct System {
     pub(crate) virtual_media: Option<String>,
     pub(crate) secure_boot: Option<String>,
     pub(crate) managers: Vec<String>,
+    pub(crate) interfaces: Option<String>,
     pub(crate) settings: Option<String>,
 }
 
@@ -119,9 +121,40 @@ impl System {
             virtual_media: link_at(value, "VirtualMedia"),
             secure_boot: link_at(value, "SecureBoot"),
             managers: links(managers),
+            interfaces: link_at(value, "EthernetInterfaces"),
             settings: value.get("@Redfish.Settings").and_then(|settings| link_at(settings, "SettingsObject")),
         }
     }
+}
+
+impl System {
+    /// By what the machine can be told from others, without MACs. A Dell's serial number is the one of its mainboard; its service tag, which
+    /// SMBIOS has as the serial number, stands under SKU (Dell, «Redfish API guide», ComputerSystem).
+    #[must_use]
+    pub fn evidence(&self) -> MachineEvidence {
+        let is_dell = self.manufacturer.as_deref().is_some_and(|maker| maker.trim().to_lowercase().starts_with("dell"));
+        let tag = self.sku.clone().filter(|sku| is_dell && !sku.trim().is_empty());
+        MachineEvidence {
+            manufacturer: self.manufacturer.clone(),
+            system_uuid: self.uuid.clone(),
+            serial_number: tag.or_else(|| self.serial_number.clone()),
+            ..MachineEvidence::default()
+        }
+    }
+}
+
+/// The permanent address of an interface of the system (`EthernetInterface`), unless it is the BMC's own, which it shows the system
+/// over USB.
+pub(crate) fn permanent_mac(interface: &Value) -> Option<String> {
+    let named = |field: &str| word(interface, field).unwrap_or_default().to_ascii_lowercase();
+    if interface.get("Links").and_then(|links| links.get("HostInterface")).is_some() {
+        return None;
+    }
+    let names = [named("Id"), named("Name"), named("Description")];
+    if names.iter().any(|name| ["usb", "manager", "bmc", "host interface"].iter().any(|own| name.contains(own))) {
+        return None;
+    }
+    text(interface, "PermanentMACAddress").or_else(|| text(interface, "MACAddress"))
 }
 
 /// What is in a virtual drive.
@@ -210,6 +243,8 @@ impl SecureBoot {
 pub(crate) struct Root {
     pub vendor: String,
     pub product: String,
+    /// `UUID` of the service.
+    pub uuid: Option<String>,
     pub systems: Option<String>,
     pub managers: Option<String>,
     /// Session collections to try, in order; empty when the BMC has none.
@@ -236,6 +271,7 @@ impl Root {
         Self {
             vendor: text(value, "Vendor").unwrap_or_default(),
             product: text(value, "Product").unwrap_or_default(),
+            uuid: text(value, "UUID"),
             systems: link_at(value, "Systems"),
             managers: link_at(value, "Managers"),
             sessions,
@@ -248,6 +284,7 @@ impl Root {
         Self {
             vendor: String::new(),
             product: String::new(),
+            uuid: None,
             systems: Some("/redfish/v1/Systems".into()),
             managers: Some("/redfish/v1/Managers".into()),
             sessions: vec![SESSIONS.into()],

@@ -2,6 +2,7 @@
 
 use bmc::{BmcError, ErrorKind};
 use http::Method;
+use inventory::BmcPin;
 use secrecy::ExposeSecret;
 use serde_json::{Value, json};
 
@@ -126,6 +127,10 @@ impl Core {
     /// Signs in again after the BMC has refused `used`, unless somebody else has done so already.
     pub async fn renew(&self, what: &str, used: &Auth) -> Result<Auth, BmcError> {
         let _gate = self.sign_in_gate.lock().await;
+        if machine_identity::is_pinned(&self.options.pin) {
+            // What has lost our session may be another BMC: it shows itself again before it is sent a password.
+            self.state().root = None;
+        }
         let Auth::Session { token: refused, path: old } = used else { return self.sign_in(what).await };
         let known = self.state().auth.clone();
         match known {
@@ -148,6 +153,7 @@ impl Core {
 
     async fn sign_in(&self, what: &str) -> Result<Auth, BmcError> {
         let root = self.root(what).await?;
+        self.is_the_one_meant(what)?;
         for collection in &root.sessions {
             match self.make_session(what, collection).await {
                 Ok(auth) => {
@@ -162,6 +168,30 @@ impl Core {
         }
         self.state().auth = Some(Auth::Basic);
         Ok(Auth::Basic)
+    }
+
+    /// What the BMC shows of itself to everybody.
+    pub fn pin(&self) -> BmcPin {
+        let service_uuid = self.state().root.as_ref().and_then(|root| root.uuid.clone());
+        BmcPin { service_uuid, key_sha256: self.transport.key_sha256() }
+    }
+
+    /// No password goes to another BMC than the one that is recorded.
+    fn is_the_one_meant(&self, what: &str) -> Result<(), BmcError> {
+        let (recorded, seen) = (&self.options.pin, self.pin());
+        if machine_identity::holds(recorded, &seen) {
+            return Ok(());
+        }
+        let shown = |part: &Option<String>| part.clone().unwrap_or_else(|| "none".to_owned());
+        let found = format!(
+            "another BMC answers there: its service UUID is {} (recorded: {}), the SHA-256 of its certificate's key {} (recorded: {}); it \
+             has been sent no credentials",
+            shown(&seen.service_uuid),
+            shown(&recorded.service_uuid),
+            shown(&seen.key_sha256),
+            shown(&recorded.key_sha256),
+        );
+        Err(self.error(ErrorKind::AnotherBmc, what, found))
     }
 
     async fn make_session(&self, what: &str, collection: &str) -> Result<Auth, Fault> {

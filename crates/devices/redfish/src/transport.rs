@@ -125,4 +125,10 @@ pub trait Transport: Send + Sync {
     /// # Errors
     /// [`TransportError`] when there is no answer; an answer of any status is no error.
     async fn send(&self, request: &Request) -> Result<Response, TransportError>;
+
+    /// SHA-256 of the public key (SubjectPublicKeyInfo, DER) of the certificate that the last answer came with, lower-case hex; `None`
+    /// without TLS.
+    fn key_sha256(&self) -> Option<String> {
+        None
+    }
 }

@@ -128,7 +128,9 @@ impl<'v> Draft<'v> {
             // A deletion that has insisted enough goes on without, and it never waits for an edit.
             _ if deleting && self.status.error_count > GIVE_UP_AFTER => Next::Now,
             RetryClass::AfterChange if !deleting => Next::Wait,
-            RetryClass::AfterChange | RetryClass::Later => Next::After(retry::delay(self.view, &self.status)),
+            RetryClass::AfterChange | RetryClass::Later | RetryClass::AnotherMachine => {
+                Next::After(retry::delay(self.view, &self.status))
+            }
         }
     }
 
@@ -176,6 +178,11 @@ impl<'v> Draft<'v> {
     /// Adds an Event that warns.
     pub(crate) fn warn(&mut self, reason: &'static str, message: &str) {
         self.events.push(HostEvent { reason, message: clip(message, MAX_EVENT), warning: true });
+    }
+
+    /// The host is let go while its machine is not the one at hand.
+    pub(crate) fn left_running(&mut self, why: &str) {
+        self.warn("LeftRunning", &format!("The host is deleted; its machine is left running, not wiped: {why}"));
     }
 
     /// Adds the host's finalizer.

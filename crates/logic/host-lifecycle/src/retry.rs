@@ -38,7 +38,7 @@ fn hash(uid: &str, exponent: u32) -> u32 {
 
 /// The wait that `status` asks for: by its count of failures, or by the failed attempts at the same image, whichever is more.
 ///
-/// Consent to overwrite another owner's disk is most likely what the work was waiting for, and an annotation leaves no trace in
+/// Consent, to overwrite another owner's disk or to another machine, is most likely what the work was waiting for, and an annotation leaves no trace in
 /// the generation: while it is there, the wait is one unit at most.
 pub(crate) fn delay(view: &View<'_>, status: &BareMetalHostStatus) -> Duration {
     let trying = status.provisioning.state == State::Provisioning && status.error_type == Some(ErrorType::Provisioning);
@@ -46,8 +46,10 @@ pub(crate) fn delay(view: &View<'_>, status: &BareMetalHostStatus) -> Duration {
     let failures = u32::try_from(status.error_count.max(attempts).max(0)).unwrap_or(u32::MAX);
     let unit = view.settings.backoff_unit;
     let wait = back_off(unit, view.host.metadata.uid.as_deref().unwrap_or_default(), failures);
-    let consented = view.host.annotation(annotation::OVERWRITE_OWNER).is_some();
-    if consented && status.error_type == Some(ErrorType::Provisioning) { wait.min(unit) } else { wait }
+    let may_overwrite = view.host.annotation(annotation::OVERWRITE_OWNER).is_some();
+    let consented = may_overwrite && status.error_type == Some(ErrorType::Provisioning)
+        || view.host.annotation(annotation::ACCEPT_MACHINE).is_some();
+    if consented { wait.min(unit) } else { wait }
 }
 
 /// How long work of the class `kind` must still wait; `None` if it may be done now.

@@ -118,6 +118,8 @@ pub enum RetryClass {
     Later,
     /// Only after something changed that wakes the host.
     AfterChange,
+    /// The machine is not this host's: with back-off, for cables and addresses are put right; a deletion does not wait for it.
+    AnotherMachine,
 }
 
 /// What to write, and when to look again.

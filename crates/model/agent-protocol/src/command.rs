@@ -148,4 +148,7 @@ impl std::fmt::Debug for ConfigDrive {
 pub struct WipeDisks {
     /// Marks that may go: only disks with this owner's mark, with the consented mark, or with none are wiped.
     pub mark: DiskMark,
+    /// Nothing is wiped unless one disk at least carries this owner's mark.
+    #[serde(default)]
+    pub requires_mark: bool,
 }

@@ -1,6 +1,6 @@
 //! What the agent says, and the server's answer.
 
-use inventory::HardwareDetails;
+use inventory::{HardwareDetails, MachineEvidence};
 use serde::{Deserialize, Serialize};
 
 use crate::{Command, CommandId};
@@ -23,6 +23,9 @@ pub struct Report {
     pub sequence: u64,
     /// What it is doing.
     pub state: AgentState,
+    /// On which machine it runs, by what it finds there. Nothing is written or wiped for an agent that does not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machine: Option<MachineEvidence>,
     /// How long the server may hold the answer, in seconds.
     pub wait_seconds: u64,
     /// Log lines since the last acknowledged report.
@@ -191,6 +194,8 @@ pub enum ErrorCode {
     NoDisk,
     /// The disk carries another owner's mark.
     ForeignOwner,
+    /// No disk carries this owner's mark, though one must.
+    NoOwnMark,
     /// Reading or writing the disk failed.
     DiskError,
     /// No room for the config drive.

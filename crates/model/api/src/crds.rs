@@ -3,21 +3,28 @@
 use kube::CustomResourceExt;
 use serde_json::Value;
 
-use crate::metamorph::HostOperation;
+use crate::metamorph::{HostOperation, MachineRecord};
 
 /// BareMetalHost as baremetal-operator ships it.
 pub const BARE_METAL_HOST: &str = include_str!("../crds/upstream/metal3.io_baremetalhosts.yaml");
 /// HardwareData as baremetal-operator ships it.
 pub const HARDWARE_DATA: &str = include_str!("../crds/upstream/metal3.io_hardwaredata.yaml");
 
+/// What no update may do to a BareMetalHost: a ValidatingAdmissionPolicy and its binding.
+pub const POLICIES: &str = include_str!("../policies/baremetalhost.yaml");
+
 /// All definitions, in the order in which they are installed. Metal³'s are upstream's text, ours is generated.
 ///
 /// # Errors
 /// When the generated definition cannot be written as JSON (a mistake in the types).
 pub fn all() -> Result<Vec<String>, serde_json::Error> {
-    let mut own = serde_json::to_value(HostOperation::crd())?;
-    kubernetes_formats(&mut own);
-    Ok(vec![BARE_METAL_HOST.to_owned(), HARDWARE_DATA.to_owned(), serde_json::to_string_pretty(&own)?])
+    let mut all = vec![BARE_METAL_HOST.to_owned(), HARDWARE_DATA.to_owned()];
+    for own in [HostOperation::crd(), MachineRecord::crd()] {
+        let mut own = serde_json::to_value(own)?;
+        kubernetes_formats(&mut own);
+        all.push(serde_json::to_string_pretty(&own)?);
+    }
+    Ok(all)
 }
 
 /// Kubernetes knows no unsigned formats (apiextensions `SupportedFormats`): they become `int64`, whose bounds are kept beside.

@@ -3,7 +3,9 @@
 //! Shapes follow `metal3.io/v1alpha1` (`spec.hardware` of a HardwareData); field names on the wire are Metal³'s.
 
 mod details;
+mod evidence;
 mod hints;
 
 pub use details::{Bios, Cpu, DiskType, Firmware, HardwareDetails, Lldp, Nic, Storage, SystemVendor, Vlan};
+pub use evidence::{BmcPin, MachineEvidence};
 pub use hints::{HintMismatch, RootDeviceHints, choose_root_disk};

@@ -8,6 +8,7 @@ use tokio::time::Instant;
 use crate::control::{ControlError, ControlErrorKind, PowerAction};
 use crate::failures::of_journal;
 use crate::host::NativeHost;
+use crate::identity::Effect;
 
 /// Name of the step.
 pub const BOOT_AGENT: &str = "boot-agent";
@@ -64,7 +65,8 @@ impl NativeHost {
         }
         if let Some(boot) = own.filter(|_| begun) {
             // Recorded by a process that died before or after the reset: asked for once more, under the same address.
-            self.boot_machine(operation, boot.generation).await?;
+            let (bmc, _) = self.proven(Effect::Boot).await?;
+            self.boot_machine(operation, bmc.as_ref(), boot.generation).await?;
             return Ok(Verdict::working("booting the agent", 30));
         }
         let attempt = step.attempt.unwrap_or(0) + 1;
@@ -76,12 +78,12 @@ impl NativeHost {
             .advise("look at the machine's console and memory; it is tried again"));
         }
         // Reached before the intent is recorded, so that the session's address is recorded with it.
-        let bmc = self.bmc().await?;
+        let (bmc, _) = self.proven(Effect::Boot).await?;
         Self::account(operation, bmc.as_ref(), bmc.calls());
         let generation = recorded.map_or(0, |b| b.generation) + 1;
         operation.set_boot(AgentBoot { generation, boot_id: None });
         operation.intent(BOOT_AGENT, attempt, None).await.map_err(|e| of_journal(&e))?;
-        self.boot_machine(operation, generation).await?;
+        self.boot_machine(operation, bmc.as_ref(), generation).await?;
         Ok(Verdict::working("booting the agent", 30))
     }
 
@@ -131,11 +133,15 @@ impl NativeHost {
     }
 
     /// Medium in, boot from it once, reset.
-    async fn boot_machine(&self, operation: &mut dyn Operation, generation: u64) -> Result<(), Failure> {
-        let bmc = self.bmc().await?;
+    async fn boot_machine(
+        &self,
+        operation: &mut dyn Operation,
+        bmc: &dyn crate::BmcControl,
+        generation: u64,
+    ) -> Result<(), Failure> {
         let before = bmc.calls();
-        let result = self.boot_machine_calls(bmc.as_ref(), generation).await;
-        Self::account(operation, bmc.as_ref(), before);
+        let result = self.boot_machine_calls(bmc, generation).await;
+        Self::account(operation, bmc, before);
         result
     }
 

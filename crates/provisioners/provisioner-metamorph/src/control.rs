@@ -1,15 +1,18 @@
 //! What the native provisioner needs of a BMC, whatever it speaks.
 
 use async_trait::async_trait;
+use inventory::{BmcPin, MachineEvidence};
 use provisioner::BmcAccess;
 
-/// Facts that registration reads.
+/// What one look at the machine shows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct BmcFacts {
-    /// Whether the machine is on.
+pub struct Sight {
+    /// Whether the machine is on; `None` where the BMC does not say.
     pub powered_on: Option<bool>,
     /// Maker and model, for logs.
     pub model: String,
+    /// Which machine it is, without MACs.
+    pub evidence: MachineEvidence,
 }
 
 /// A change of power.
@@ -28,7 +31,7 @@ pub enum PowerAction {
 }
 
 /// Kinds of failures, enough to choose a cause and advice.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ControlErrorKind {
     /// Address or scheme.
     Address,
@@ -38,6 +41,11 @@ pub enum ControlErrorKind {
     Certificate,
     /// User or password.
     Credentials,
+    /// Another BMC than the one recorded; it was sent no password.
+    AnotherBmc {
+        /// What it shows.
+        pin: BmcPin,
+    },
     /// The BMC said no, or lacks something.
     Refused,
 }
@@ -58,9 +66,17 @@ pub struct ControlError {
 #[async_trait]
 pub trait BmcControl: Send + Sync {
     /// Checks access and reads facts; ends sessions that an earlier life of this server left behind (`stale`: their addresses).
-    async fn register(&self, stale: &[String]) -> Result<BmcFacts, ControlError>;
-    /// Whether the machine is on. One call.
-    async fn powered_on(&self) -> Result<bool, ControlError>;
+    async fn register(&self, stale: &[String]) -> Result<Sight, ControlError>;
+    /// Looks at the machine. One call.
+    async fn look(&self) -> Result<Sight, ControlError>;
+    /// Whether the machine is on. One call; a BMC that does not say is taken for on, which is the safe side.
+    async fn powered_on(&self) -> Result<bool, ControlError> {
+        Ok(self.look().await?.powered_on.unwrap_or(true))
+    }
+    /// Permanent MACs of the machine, as far as the BMC shows them. A call an interface.
+    async fn macs(&self) -> Result<Vec<String>, ControlError>;
+    /// By what the BMC itself is known.
+    fn pin(&self) -> BmcPin;
     /// Puts the medium in, whatever is in now.
     async fn insert(&self, url: &str) -> Result<(), ControlError>;
     /// Takes the medium out; fine if there is none.
@@ -83,9 +99,9 @@ pub trait BmcControl: Send + Sync {
 
 /// Makes connections. No call to the BMC happens here.
 pub trait Connect: Send + Sync + 'static {
-    /// A connection to this BMC.
+    /// A connection to this BMC, which signs in only if it is the one that the pin says.
     ///
     /// # Errors
     /// When the address cannot be used.
-    fn connect(&self, access: &BmcAccess) -> Result<Box<dyn BmcControl>, ControlError>;
+    fn connect(&self, access: &BmcAccess, pin: &BmcPin) -> Result<Box<dyn BmcControl>, ControlError>;
 }

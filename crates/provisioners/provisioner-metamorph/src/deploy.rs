@@ -16,6 +16,7 @@ use crate::commands::Ran;
 use crate::control::PowerAction;
 use crate::failures::of_journal;
 use crate::host::NativeHost;
+use crate::identity::Effect;
 
 const WRITE: &str = "write-image";
 const BOOT_DISK: &str = "boot-disk";
@@ -126,6 +127,10 @@ impl NativeHost {
             Verdict::Done(boot_id) => boot_id,
             Verdict::Working(working) => return Ok(Verdict::Working(working)),
         };
+        if !given(operation, WRITE, &boot_id) {
+            self.proven(Effect::Destroy).await?;
+            self.agent_proof(&boot_id, true).await?;
+        }
         write.mark.operation = operation.name().to_owned();
         match self.run(operation, WRITE, &boot_id, Action::WriteImage(Box::new(write))).await? {
             Ran::Working(working) => Ok(Verdict::Working(working)),
@@ -166,7 +171,7 @@ impl NativeHost {
                 return Ok(Verdict::working("waiting for the agent to leave for the disk", 1));
             }
             // The agent is dead, the image is on the disk: the BMC does what the agent would have done.
-            let bmc = self.bmc().await?;
+            let (bmc, _) = self.proven(Effect::Destroy).await?;
             let before = bmc.calls();
             bmc.boot_normally().await?;
             bmc.power(PowerAction::Restart).await?;
@@ -185,7 +190,7 @@ impl NativeHost {
     }
 
     async fn medium_out(&self, operation: &mut dyn Operation) -> Result<(), Failure> {
-        let bmc = self.bmc().await?;
+        let (bmc, _) = self.proven(Effect::Power).await?;
         let before = bmc.calls();
         bmc.eject().await?;
         Self::account(operation, bmc.as_ref(), before);
@@ -196,6 +201,7 @@ impl NativeHost {
     }
 
     async fn provisioned(&self, operation: &mut dyn Operation, text: &str) -> Outcome<()> {
+        self.record_provisioned().await?;
         operation.done(BOOT_DISK, text);
         operation.finish(Ok("provisioned")).await.map_err(|e| of_journal(&e))?;
         self.shared.media.withdraw(self.uid());
@@ -209,7 +215,14 @@ impl NativeHost {
         };
         let mut mark = self.mark(request.overwrite_owner.as_ref());
         operation.name().clone_into(&mut mark.operation);
-        match self.run(operation, WIPE, &boot_id, Action::WipeDisks(WipeDisks { mark })).await? {
+        let record = if given(operation, WIPE, &boot_id) {
+            self.context.machine.recorded().await.map_err(|e| of_journal(&e))?
+        } else {
+            self.proven(Effect::Destroy).await?;
+            Some(self.agent_proof(&boot_id, true).await?)
+        };
+        let requires_mark = record.and_then(|r| r.accepted).is_some_and(|a| a.requires_mark);
+        match self.run(operation, WIPE, &boot_id, Action::WipeDisks(WipeDisks { mark, requires_mark })).await? {
             Ran::Working(working) => Ok(Verdict::Working(working)),
             Ran::Finished(id, AgentOutcome::Wiped { disks }) => {
                 operation.done(WIPE, &format!("wiped {}", disks.join(", ")));
@@ -223,7 +236,7 @@ impl NativeHost {
 
     /// Without cleaning the tenant's system must at least not run on.
     async fn power_off_step(&self, operation: &mut dyn Operation) -> Outcome<()> {
-        let bmc = self.bmc().await?;
+        let (bmc, _) = self.proven(Effect::Destroy).await?;
         if step_of(operation, POWER_OFF).phase == StepPhase::Pending {
             operation.intent(POWER_OFF, 1, None).await.map_err(|e| of_journal(&e))?;
         }
@@ -243,4 +256,10 @@ impl NativeHost {
         self.shared.hub.forget_agent(self.uid());
         Ok(Verdict::Done(()))
     }
+}
+
+/// The step has been given to the agent of this boot: its machine has proved itself before.
+fn given(operation: &dyn Operation, step: &str, boot_id: &str) -> bool {
+    let recorded = step_of(operation, step);
+    recorded.phase != StepPhase::Pending && recorded.boot_id.as_deref() == Some(boot_id)
 }

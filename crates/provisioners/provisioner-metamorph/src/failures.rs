@@ -12,6 +12,7 @@ impl From<ControlError> for Failure {
             ControlErrorKind::Unreachable => Cause::BmcUnreachable,
             ControlErrorKind::Certificate => Cause::BmcCertificateUntrusted,
             ControlErrorKind::Credentials => Cause::BmcCredentialsRefused,
+            ControlErrorKind::AnotherBmc { .. } => Cause::AnotherMachine,
             ControlErrorKind::Refused => Cause::BmcRefused,
         };
         let mut failure = Self::new(cause, error.message).advise(error.advice);
@@ -53,6 +54,10 @@ pub fn of_command(error: &CommandError) -> Failure {
         ErrorCode::ForeignOwner => (
             Cause::ForeignOwner,
             "if that owner's data may be destroyed, set the annotation metamorph.metal3.io/overwrite-owner to that owner; it is used once",
+        ),
+        ErrorCode::NoOwnMark => (
+            Cause::AnotherMachine,
+            "the machine was accepted in the host's place, which is no consent to wipe it; to let it go unwiped, set spec.automatedCleaningMode to disabled",
         ),
         ErrorCode::DiskError => (Cause::HardwareFailed, "see the disk's health; it is tried again"),
         ErrorCode::NoRoomForConfigDrive => (Cause::NoSuitableDisk, "the image fills the disk: choose a larger disk"),

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use agent_protocol::{AgentState, Outcome as AgentOutcome};
 use api::metamorph::OperationPhase;
-use provisioner::{BmcAccess, Cause, Failure, HostContext, Operation};
+use inventory::BmcPin;
+use provisioner::{BmcAccess, HostContext, Operation};
 
-use crate::control::{BmcControl, Connect};
+use crate::control::{BmcControl, Connect, ControlError, ControlErrorKind};
 use crate::hub::Hub;
 use crate::live::{Connected, Live, LiveHost};
 use crate::media::MediaStore;
@@ -39,22 +40,19 @@ impl NativeHost {
         &self.context.key.uid
     }
 
-    fn access(&self) -> Result<&BmcAccess, Failure> {
-        self.context.bmc.as_ref().ok_or_else(|| {
-            Failure::new(Cause::BmcCredentialsRefused, "reach the BMC: there are no credentials")
-                .advise("restore the Secret")
+    fn access(&self) -> Result<&BmcAccess, ControlError> {
+        self.context.bmc.as_ref().ok_or_else(|| ControlError {
+            kind: ControlErrorKind::Credentials,
+            message: "reach the BMC: there are no credentials".to_owned(),
+            advice: "restore the Secret".to_owned(),
         })
     }
 
-    /// The connected BMC.
-    pub async fn bmc(&self) -> Result<Arc<dyn BmcControl>, Failure> {
-        Ok(self.connected().await?.0)
-    }
-
-    /// The connected BMC, with its facts if this is the first contact.
-    pub async fn connected(&self) -> Result<Connected, Failure> {
+    /// The connected BMC if it is the one that the pin says, with what it shows if this is the first contact. For [`Self::proven`] alone:
+    /// the machine behind it has proved nothing.
+    pub async fn connected(&self, pin: &BmcPin) -> Result<Connected, ControlError> {
         let stale = self.context.journal.recorded_sessions();
-        self.live.bmc(self.shared.connect.as_ref(), self.access()?, &stale).await
+        self.live.bmc(self.shared.connect.as_ref(), self.access()?, pin, &stale).await
     }
 
     /// Notes the BMC's calls and session in the operation.

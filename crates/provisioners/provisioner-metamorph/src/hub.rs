@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use agent_protocol::{AgentState, Command, CommandId, Directive, Outcome, Progress, Report};
+use inventory::MachineEvidence;
 use provisioner::HostKey;
 use tokio::sync::{Notify, mpsc};
 use tokio::time::{Duration, Instant};
@@ -66,11 +67,31 @@ pub struct Agent {
     pub boot_id: String,
     /// State.
     pub state: AgentState,
+    /// On which machine it runs, as far as it says.
+    pub machine: Option<MachineEvidence>,
     /// When it came.
     pub seen: Instant,
     /// Reports being held open now.
     holding: u32,
     sequence: u64,
+}
+
+/// Most MACs and disks that are taken from an agent, and the longest text of each, in characters.
+const MAX_EVIDENCE: usize = 512;
+const MAX_TEXT: usize = 128;
+
+/// An agent says what it likes.
+fn bounded(mut machine: MachineEvidence) -> MachineEvidence {
+    let short = |text: &mut String| *text = text.chars().filter(|c| !c.is_control()).take(MAX_TEXT).collect();
+    [&mut machine.manufacturer, &mut machine.system_uuid, &mut machine.serial_number]
+        .into_iter()
+        .flatten()
+        .for_each(short);
+    for list in [&mut machine.macs, &mut machine.disks] {
+        list.truncate(MAX_EVIDENCE);
+        list.iter_mut().for_each(short);
+    }
+    machine
 }
 
 /// What became of a command.
@@ -247,6 +268,7 @@ impl Hub {
             generation: report.generation,
             boot_id: report.boot_id.clone(),
             state: report.state.clone(),
+            machine: report.machine.clone().map(bounded),
             seen: Instant::now(),
             holding,
             sequence: report.sequence,
@@ -356,6 +378,7 @@ mod tests {
             boot_id: boot.into(),
             sequence,
             state,
+            machine: None,
             wait_seconds: 30,
             logs: vec![],
         }

@@ -51,6 +51,7 @@ impl NativeHost {
                 for mark in &marks {
                     tracing::info!(host = %self.context.key.name, place = %mark.place, owner = %mark.owner, "owner's mark found");
                 }
+                self.record_agent(&boot_id).await?;
                 operation.done(
                     COLLECT,
                     &format!("{} disks, {} network interfaces", hardware.storage.len(), hardware.nics.len()),

@@ -21,6 +21,7 @@ mod endpoint;
 mod failures;
 mod host;
 mod hub;
+mod identity;
 mod inspect;
 mod live;
 mod manage;
@@ -29,7 +30,7 @@ mod provisioner_impl;
 mod redfish_control;
 mod settings;
 
-pub use control::{BmcControl, BmcFacts, Connect, ControlError, ControlErrorKind, PowerAction};
+pub use control::{BmcControl, Connect, ControlError, ControlErrorKind, PowerAction, Sight};
 pub use provisioner_impl::NativeProvisioner;
 pub use redfish_control::RedfishConnect;
 pub use settings::{Settings, Timing};

@@ -4,12 +4,13 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use provisioner::{BmcAccess, Failure};
+use inventory::BmcPin;
+use provisioner::BmcAccess;
 use secrecy::ExposeSecret;
 use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
-use crate::control::{BmcControl, BmcFacts, Connect};
+use crate::control::{BmcControl, Connect, ControlError, Sight};
 
 /// A host's live side.
 pub struct LiveHost {
@@ -19,8 +20,8 @@ pub struct LiveHost {
     timers: Mutex<Timers>,
 }
 
-/// A connection, with the facts if it is new.
-pub type Connected = (Arc<dyn BmcControl>, Option<BmcFacts>);
+/// A connection, with what it showed if it is new.
+pub type Connected = (Arc<dyn BmcControl>, Option<Sight>);
 
 struct Connection {
     /// Digest of address, user, password and verification: another one means another connection.
@@ -45,6 +46,8 @@ pub struct Timers {
     pub power_change: Option<Instant>,
     /// The medium is out, as far as this process knows.
     pub ejected: bool,
+    /// What last differed about the machine without being decisive.
+    pub drift: Option<String>,
 }
 
 impl Default for LiveHost {
@@ -59,7 +62,13 @@ impl LiveHost {
     ///
     /// # Errors
     /// When the address cannot be used, or the BMC cannot be reached or refuses.
-    pub async fn bmc(&self, connect: &dyn Connect, access: &BmcAccess, stale: &[String]) -> Result<Connected, Failure> {
+    pub async fn bmc(
+        &self,
+        connect: &dyn Connect,
+        access: &BmcAccess,
+        pin: &BmcPin,
+        stale: &[String],
+    ) -> Result<Connected, ControlError> {
         let fingerprint = fingerprint(access);
         let mut slot = self.connection.lock().await;
         if let Some(open) = slot.as_ref() {
@@ -69,7 +78,7 @@ impl LiveHost {
             open.control.close().await;
             *slot = None;
         }
-        let control: Arc<dyn BmcControl> = Arc::from(connect.connect(access)?);
+        let control: Arc<dyn BmcControl> = Arc::from(connect.connect(access, pin)?);
         match control.register(stale).await {
             Ok(facts) => {
                 *slot = Some(Connection { fingerprint, control: Arc::clone(&control) });
@@ -77,7 +86,7 @@ impl LiveHost {
             }
             Err(error) => {
                 control.close().await;
-                Err(error.into())
+                Err(error)
             }
         }
     }

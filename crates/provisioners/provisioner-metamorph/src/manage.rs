@@ -8,6 +8,7 @@ use tokio::time::{Duration, Instant};
 
 use crate::control::{ControlErrorKind, PowerAction};
 use crate::host::NativeHost;
+use crate::identity::Effect;
 
 #[async_trait]
 impl Manage for NativeHost {
@@ -15,13 +16,9 @@ impl Manage for NativeHost {
         if request.credentials_changed {
             self.live.close().await;
         }
-        let powered_on = match self.connected().await? {
-            (_, Some(facts)) => {
-                tracing::info!(host = %self.context.key.name, model = %facts.model, "BMC access checked");
-                facts.powered_on
-            }
-            (bmc, None) => Some(bmc.powered_on().await?),
-        };
+        let (_, sight) = self.proven(Effect::Look).await?;
+        tracing::info!(host = %self.context.key.name, model = %sight.model, "BMC access checked");
+        let powered_on = sight.powered_on;
         let id = if self.context.provisioning_id.is_empty() {
             self.context.key.uid.clone()
         } else {
@@ -37,9 +34,16 @@ impl Manage for NativeHost {
 
     async fn release(&mut self) -> Outcome<()> {
         if self.context.bmc.is_some() {
-            let bmc = self.bmc().await?;
-            if self.context.journal.latest_boot().is_some() && !self.live.timers().ejected {
-                bmc.eject().await?;
+            match self.proven(Effect::Look).await {
+                Ok((bmc, _)) if self.context.journal.latest_boot().is_some() && !self.live.timers().ejected => {
+                    bmc.eject().await?;
+                }
+                Ok(_) => {}
+                // What is not this host's machine is let go as it is.
+                Err(failure) if failure.cause == Cause::AnotherMachine => {
+                    tracing::warn!(host = %self.context.key.name, "let go without a call to its BMC: {}", failure.message);
+                }
+                Err(failure) => return Err(failure),
             }
         }
         self.live.close().await;
@@ -78,15 +82,15 @@ impl Power for NativeHost {
     async fn power_state(&mut self) -> Outcome<bool> {
         self.settle_with_journal();
         self.came_back()?;
-        let on = self.bmc().await?.powered_on().await?;
-        Ok(Verdict::Done(on))
+        let (_, sight) = self.proven(Effect::Look).await?;
+        Ok(Verdict::Done(sight.powered_on.unwrap_or(true)))
     }
 
     async fn set_power(&mut self, request: PowerRequest) -> Outcome<bool> {
         self.settle_with_journal();
-        let bmc = self.bmc().await?;
+        let (bmc, sight) = self.proven(Effect::Power).await?;
         let wanted = request == PowerRequest::On;
-        if bmc.powered_on().await? == wanted {
+        if sight.powered_on.unwrap_or(true) == wanted {
             *self.live.timers() = Default::default();
             if !wanted {
                 self.shared.hub.forget_agent(self.uid());

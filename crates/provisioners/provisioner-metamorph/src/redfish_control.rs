@@ -2,11 +2,12 @@
 
 use async_trait::async_trait;
 use bmc::{Address, BmcError, BmcRegistry, Credentials, ErrorKind};
+use inventory::BmcPin;
 use provisioner::BmcAccess;
 use redfish::{BootMode, BootTarget, Client, ClientOptions, ResetType, Tls};
 use sha2::{Digest, Sha256};
 
-use crate::control::{BmcControl, BmcFacts, Connect, ControlError, ControlErrorKind, PowerAction};
+use crate::control::{BmcControl, Connect, ControlError, ControlErrorKind, PowerAction, Sight};
 
 /// Makes Redfish connections.
 pub struct RedfishConnect {
@@ -30,7 +31,7 @@ impl RedfishConnect {
 }
 
 impl Connect for RedfishConnect {
-    fn connect(&self, access: &BmcAccess) -> Result<Box<dyn BmcControl>, ControlError> {
+    fn connect(&self, access: &BmcAccess, pin: &BmcPin) -> Result<Box<dyn BmcControl>, ControlError> {
         let refuse = |kind, message: String, advice: &str| ControlError { kind, message, advice: advice.to_owned() };
         let correct = "correct spec.bmc.address";
         let address =
@@ -46,7 +47,7 @@ impl Connect for RedfishConnect {
             accept_any_certificate: access.disable_certificate_verification,
             extra_ca_pem: self.extra_ca_pem.clone(),
         };
-        let options = ClientOptions::new(&self.server_id);
+        let options = ClientOptions { pin: pin.clone(), ..ClientOptions::new(&self.server_id) };
         let client = Client::connect(address, credentials, &tls, &self.registry, options)
             .map_err(|e| refuse(ControlErrorKind::Certificate, e.to_string(), "correct the file given as --bmc-ca"))?;
         Ok(Box::new(RedfishControl { client }))
@@ -63,6 +64,8 @@ impl From<BmcError> for ControlError {
             ErrorKind::Unreachable | ErrorKind::Timeout => ControlErrorKind::Unreachable,
             ErrorKind::TlsNotTrusted => ControlErrorKind::Certificate,
             ErrorKind::Unauthorized => ControlErrorKind::Credentials,
+            // Whoever holds the client adds what the BMC shows.
+            ErrorKind::AnotherBmc => ControlErrorKind::AnotherBmc { pin: BmcPin::default() },
             ErrorKind::NotFound
             | ErrorKind::SessionLimit
             | ErrorKind::Rejected { .. }
@@ -75,18 +78,32 @@ impl From<BmcError> for ControlError {
 
 #[async_trait]
 impl BmcControl for RedfishControl {
-    async fn register(&self, stale: &[String]) -> Result<BmcFacts, ControlError> {
-        self.client.sweep(stale).await?;
-        let system = self.client.system().await?;
-        let words = [system.manufacturer, system.model];
-        let model = words.into_iter().flatten().collect::<Vec<_>>().join(" ");
-        Ok(BmcFacts { powered_on: system.power_state.is_on(), model })
+    async fn register(&self, stale: &[String]) -> Result<Sight, ControlError> {
+        match self.client.sweep(stale).await {
+            Ok(_) => {}
+            Err(error) if error.kind == ErrorKind::AnotherBmc => {
+                let kind = ControlErrorKind::AnotherBmc { pin: self.client.pin() };
+                return Err(ControlError { kind, ..error.into() });
+            }
+            Err(error) => return Err(error.into()),
+        }
+        self.look().await
     }
 
-    async fn powered_on(&self) -> Result<bool, ControlError> {
-        let state = self.client.power_state().await?;
-        // A machine on its way is where it came from; one whose BMC does not know is taken for on, which is the safe side.
-        Ok(state.is_on().unwrap_or(true))
+    async fn look(&self) -> Result<Sight, ControlError> {
+        let system = self.client.system().await?;
+        let evidence = system.evidence();
+        let words = [system.manufacturer, system.model];
+        let model = words.into_iter().flatten().collect::<Vec<_>>().join(" ");
+        Ok(Sight { powered_on: system.power_state.is_on(), model, evidence })
+    }
+
+    async fn macs(&self) -> Result<Vec<String>, ControlError> {
+        Ok(self.client.macs().await?)
+    }
+
+    fn pin(&self) -> BmcPin {
+        self.client.pin()
     }
 
     async fn insert(&self, url: &str) -> Result<(), ControlError> {

@@ -10,7 +10,7 @@ use inventory::{HardwareDetails, RootDeviceHints};
 use secrecy::SecretString;
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use crate::{Failure, Journal};
+use crate::{Failure, Journal, Machine};
 
 /// A host's identity.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -51,8 +51,14 @@ pub struct HostContext {
     pub agent_network: Option<NetworkData>,
     /// The host's power must never be cut.
     pub disable_power_off: bool,
+    /// What inspection found earlier, or what was declared in its stead.
+    pub hardware: Option<HardwareDetails>,
+    /// Fingerprint of the machine that may take this host's place (annotation, used once).
+    pub accept_machine: Option<String>,
     /// Where the provisioner writes down what it does.
     pub journal: Arc<dyn Journal>,
+    /// Which machine the host is.
+    pub machine: Arc<dyn Machine>,
 }
 
 /// Answer of a call that did not fail.

@@ -5,6 +5,10 @@
 pub enum Cause {
     /// The address cannot be parsed or its scheme is not served.
     BmcAddressInvalid,
+    /// The machine, or its BMC, is not the one that this host is known to be: nothing has been done to it.
+    AnotherMachine,
+    /// Whether the machine is the one meant could not be told: nothing has been done to it.
+    MachineUnknown,
     /// Nothing answers at the BMC's address, or it stopped answering.
     BmcUnreachable,
     /// The BMC's certificate is not trusted.
@@ -39,6 +43,8 @@ impl Cause {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::BmcAddressInvalid => "BmcAddressInvalid",
+            Self::AnotherMachine => "AnotherMachine",
+            Self::MachineUnknown => "MachineUnknown",
             Self::BmcUnreachable => "BmcUnreachable",
             Self::BmcCertificateUntrusted => "BmcCertificateUntrusted",
             Self::BmcCredentialsRefused => "BmcCredentialsRefused",

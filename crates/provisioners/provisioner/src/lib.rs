@@ -11,6 +11,7 @@
 mod contract;
 mod failure;
 mod journal;
+mod machine;
 mod registry;
 
 pub use contract::{
@@ -20,4 +21,5 @@ pub use contract::{
 };
 pub use failure::{Cause, Failure, Retry};
 pub use journal::{Journal, JournalError, Operation, StepProgress};
+pub use machine::{Machine, OtherMachine};
 pub use registry::{Registry, RegistryError};

@@ -9,6 +9,7 @@
 
 mod bad_input;
 mod contract;
+mod identity;
 mod kill;
 mod life;
 mod network;

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use api::Time;
-use api::metal3::{BareMetalHost, label};
+use api::metal3::{BareMetalHost, annotation, label};
 use api::metamorph::{
     AgentBoot, HostOperation, HostOperationSpec, HostOperationStatus, HostReference, OperationError, OperationPhase,
     OperationStep, OperationType, StepPhase,
@@ -76,7 +76,8 @@ impl Journals {
                 cache
             }
         };
-        Ok(KubeJournal { api, host: Arc::new(host.clone()), cache, clock })
+        let hosts = Api::namespaced(client.clone(), &host.namespace().unwrap_or_default());
+        Ok(KubeJournal { api, hosts, host: Arc::new(host.clone()), cache, clock })
     }
 
     /// Forgets what was read of the host.
@@ -116,6 +117,7 @@ fn is_ours(operation: &HostOperation, uid: &str) -> bool {
 /// One host's journal.
 pub struct KubeJournal {
     api: Api<HostOperation>,
+    hosts: Api<BareMetalHost>,
     host: Arc<BareMetalHost>,
     cache: Cache,
     clock: Arc<dyn Clock>,
@@ -155,6 +157,8 @@ impl KubeJournal {
         let name = object.name_any();
         KubeOperation {
             api: self.api.clone(),
+            hosts: self.hosts.clone(),
+            host: Arc::clone(&self.host),
             cache: Arc::clone(&self.cache),
             clock: Arc::clone(&self.clock),
             name,
@@ -180,6 +184,25 @@ impl KubeJournal {
             }
         }
     }
+}
+
+/// What has happened to a host that makes an effect unwanted which was decided on `decided`.
+fn changed(decided: &BareMetalHost, now: Option<&BareMetalHost>) -> Option<&'static str> {
+    let Some(now) = now.filter(|now| now.uid() == decided.uid()) else { return Some("the host has gone") };
+    let has = |host: &BareMetalHost, key: &str| host.annotation(key).is_some();
+    if has(now, annotation::PAUSED) {
+        return Some("the host has been paused");
+    }
+    if has(now, annotation::DETACHED) != has(decided, annotation::DETACHED) {
+        return Some("the host has been detached or attached");
+    }
+    if now.is_deleting() != decided.is_deleting() {
+        return Some("the host's deletion has been asked for");
+    }
+    if now.spec.bmc != decided.spec.bmc {
+        return Some("spec.bmc has changed");
+    }
+    (now.spec.image != decided.spec.image).then_some("spec.image has changed")
 }
 
 /// Name and uid.
@@ -230,6 +253,9 @@ impl Journal for KubeJournal {
 /// One operation under way.
 struct KubeOperation {
     api: Api<HostOperation>,
+    hosts: Api<BareMetalHost>,
+    /// The host as it was when this was decided.
+    host: Arc<BareMetalHost>,
     cache: Cache,
     clock: Arc<dyn Clock>,
     name: String,
@@ -336,6 +362,16 @@ impl KubeOperation {
         Ok(())
     }
 
+    /// The host is still as it was when the step was decided: read anew, for what this process has seen of it may be old.
+    async fn still_wanted(&self) -> Result<(), JournalError> {
+        let failed = |why: String| JournalError { what: format!("operation {}", self.name), why };
+        let found = self.hosts.get_opt(&self.host.name_any()).await.map_err(|e| failed(e.to_string()))?;
+        match changed(&self.host, found.as_ref()) {
+            None => Ok(()),
+            Some(what) => Err(failed(format!("{what} since this was decided: it is decided again"))),
+        }
+    }
+
     fn created(&self) -> bool {
         self.object.metadata.uid.is_some()
     }
@@ -388,6 +424,7 @@ impl Operation for KubeOperation {
     }
 
     async fn intent(&mut self, step: &str, attempt: u32, boot_id: Option<&str>) -> Result<(), JournalError> {
+        self.still_wanted().await?;
         let now = self.now();
         let record = self.step(step);
         record.phase = StepPhase::Running;

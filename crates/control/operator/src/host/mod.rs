@@ -5,6 +5,7 @@
 //! do but wait, so that a transition costs one write and no round trip through the watch.
 
 mod journal;
+mod machine;
 mod reconcile;
 mod secrets;
 mod work;
@@ -15,6 +16,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use api::metal3::BareMetalHost;
+use api::metamorph::MachineRecord;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Secret;
 use kube::core::PartialObjectMeta;
@@ -61,6 +63,8 @@ pub(crate) struct Context {
     pub recorder: Recorder,
     /// The hosts as last seen, once the controller runs.
     pub known: OnceLock<reflector::Store<BareMetalHost>>,
+    /// Which machines hosts are, once the controller runs.
+    pub records: OnceLock<reflector::Store<MachineRecord>>,
     /// How often in a row the reconcile of a host (by its uid) could not be completed.
     pub stumbles: Mutex<HashMap<String, u32>>,
 }
@@ -104,6 +108,7 @@ impl HostController {
                 journals: Journals::default(),
                 recorder,
                 known: OnceLock::new(),
+                records: OnceLock::new(),
                 stumbles: Mutex::default(),
             }),
         }
@@ -126,6 +131,11 @@ impl HostController {
         let known = reader.clone();
         // Set once: a controller runs once.
         let _ = context.known.set(reader.clone());
+        let records: Api<MachineRecord> = scoped(&client, context.settings.namespace.as_deref());
+        let (all_records, records_writer) = store();
+        let _ = context.records.set(all_records);
+        let record_events = watcher(records, watcher::Config::default()).default_backoff().reflect(records_writer);
+        let watching = tokio::spawn(record_events.for_each(|_| std::future::ready(())));
         let secret_events = watcher(secrets, watcher::Config::default()).default_backoff().touched_objects();
         let config = Config::default().concurrency(0);
         Controller::for_stream(stream, reader)
@@ -142,6 +152,7 @@ impl HostController {
                 }
             })
             .await;
+        watching.abort();
     }
 }
 

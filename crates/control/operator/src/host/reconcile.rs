@@ -9,10 +9,14 @@ use kube::runtime::controller::Action;
 use kube::{Api, ResourceExt};
 
 use super::secrets::{FoundCredentials, HostSecrets};
+use super::write::Applied;
 use super::{Context, ReconcileError, work, write};
 
 /// Most steps in one reconcile; more means that a decision does not lead anywhere, and other hosts must have their turn.
 const MAX_STEPS: usize = 24;
+
+/// How often an answer is concluded from anew because somebody else has moved the host on meanwhile.
+const MAX_CONFLICTS: usize = 8;
 
 /// Everything that was read of a host.
 pub struct Fetched {
@@ -91,18 +95,33 @@ async fn go_on(object: &BareMetalHost, context: &Context) -> Result<Action, Reco
 /// One decision, its provisioner call if it needs one, and what follows from the answer.
 async fn step(context: &Context, mut fetched: Fetched) -> Result<Next, ReconcileError> {
     let decided = decide(&fetched.view(context));
-    let change = match decided {
-        Step::Change(change) => *change,
-        Step::Act(action) => {
-            if claims(context, &mut fetched, &action).await? {
-                // The claim has changed the Secret's resourceVersion, which the decision depends on.
-                return Ok(Next::Now);
-            }
-            let outcome = work::act(context, &fetched, &action).await?;
-            conclude(&fetched.view(context), &action, outcome)
+    let action = match decided {
+        Step::Change(change) => {
+            return Ok(match write::apply(context, &fetched, *change).await? {
+                Applied::Written(next) => next,
+                Applied::Conflict => Next::Now,
+            });
         }
+        Step::Act(action) => action,
     };
-    write::apply(context, &fetched, change).await
+    if claims(context, &mut fetched, &action).await? {
+        // The claim has changed the Secret's resourceVersion, which the decision depends on.
+        return Ok(Next::Now);
+    }
+    let outcome = work::act(context, &fetched, &action).await?;
+    let (namespace, name, uid) = (fetched.host.namespace(), fetched.host.name_any(), fetched.host.uid());
+    for _ in 0..MAX_CONFLICTS {
+        let change = conclude(&fetched.view(context), &action, outcome.clone());
+        if let Applied::Written(next) = write::apply(context, &fetched, change).await? {
+            return Ok(next);
+        }
+        // The answer is still true; what follows from it is the present object's matter, and no other's of the same name.
+        match Fetched::read(context, namespace.as_deref().unwrap_or_default(), &name).await? {
+            Some(newer) if newer.host.uid() == uid => fetched = newer,
+            _ => return Ok(Next::Now),
+        }
+    }
+    Ok(Next::After(Duration::from_secs(1)))
 }
 
 /// Claims the BMC's Secret before it is used for the first time. Whether it was written.

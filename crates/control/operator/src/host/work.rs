@@ -10,6 +10,7 @@ use provisioner::{
     ProvisionRequest, Provisioner, RegisterRequest, Retry, Verdict,
 };
 
+use super::machine::KubeMachine;
 use super::reconcile::Fetched;
 use super::secrets::{FoundCredentials, HostDataError, HostSecrets};
 use super::{Context, ReconcileError};
@@ -38,9 +39,10 @@ pub async fn act(context: &Context, fetched: &Fetched, action: &Action) -> Resul
         return Err(JournalError { what: "the operation".to_owned(), why: failure.message }.into());
     }
     tracing::warn!(host = %fetched.host.name_any(), cause = failure.cause.as_str(), "{}", failure.text());
-    let retry = match failure.retry {
-        Retry::Later => RetryClass::Later,
-        Retry::AfterChange => RetryClass::AfterChange,
+    let retry = match (failure.cause, failure.retry) {
+        (Cause::AnotherMachine, _) => RetryClass::AnotherMachine,
+        (_, Retry::Later) => RetryClass::Later,
+        (_, Retry::AfterChange) => RetryClass::AfterChange,
     };
     Ok(Outcome::Failed { message: failure.text(), retry })
 }
@@ -115,7 +117,10 @@ async fn prepare(
         boot_mode: status.provisioning.boot_mode.or(host.spec.boot_mode).unwrap_or_default(),
         agent_network,
         disable_power_off: host.spec.disable_power_off.unwrap_or(false),
+        hardware: fetched.hardware_data.as_ref().and_then(|data| data.spec.hardware.clone()),
+        accept_machine: host.annotation(annotation::ACCEPT_MACHINE).map(ToOwned::to_owned),
         journal,
+        machine: Arc::new(KubeMachine::new(context, host)),
     })?)
 }
 

@@ -11,11 +11,16 @@ use super::reconcile::Fetched;
 use super::secrets::HostSecrets;
 use super::{Context, ReconcileError};
 
-/// How often a status is written against a version that somebody else has moved on.
-const MAX_CONFLICTS: usize = 8;
+/// What came of a change.
+pub enum Applied {
+    /// It is written; this is when to look again.
+    Written(Next),
+    /// The host has moved on since it was read: what it means now is to be decided again. The status has not been written.
+    Conflict,
+}
 
-/// Applies the change and says when to look again.
-pub async fn apply(context: &Context, fetched: &Fetched, change: Change) -> Result<Next, ReconcileError> {
+/// Applies the change to the very object that it was decided on.
+pub async fn apply(context: &Context, fetched: &Fetched, change: Change) -> Result<Applied, ReconcileError> {
     let host = &fetched.host;
     let writer =
         Writer { context, host, api: Api::namespaced(context.client.clone(), &host.namespace().unwrap_or_default()) };
@@ -24,8 +29,8 @@ pub async fn apply(context: &Context, fetched: &Fetched, change: Change) -> Resu
             .hardware_data(fetched.hardware_data.as_ref(), HardwareDataSpec { hardware: Some((**hardware).clone()) })
             .await?;
     }
-    if change.status_differs(host.status.as_ref()) {
-        writer.status(&change.status).await?;
+    if change.status_differs(host.status.as_ref()) && !writer.status(&change.status).await? {
+        return Ok(Applied::Conflict);
     }
     writer.metadata(&change).await?;
     for event in &change.events {
@@ -34,7 +39,7 @@ pub async fn apply(context: &Context, fetched: &Fetched, change: Change) -> Resu
     if change.next == Next::Gone {
         writer.release(fetched.hardware_data.as_ref()).await?;
     }
-    Ok(change.next)
+    Ok(Applied::Written(change.next))
 }
 
 struct Writer<'a> {
@@ -70,22 +75,16 @@ impl Writer<'_> {
         created.map(|_| ()).map_err(ReconcileError::api("create the HardwareData"))
     }
 
-    /// The status is this controller's alone: where the object has moved on meanwhile, the status goes onto the newer version.
-    async fn status(&self, status: &BareMetalHostStatus) -> Result<(), ReconcileError> {
-        let name = self.host.name_any();
+    /// Writes the status onto the version that it was decided on, which also names the uid: a host of the same name made meanwhile is
+    /// another. Whether it was written.
+    async fn status(&self, status: &BareMetalHostStatus) -> Result<bool, ReconcileError> {
         let mut object = self.host.clone();
-        for _ in 0..MAX_CONFLICTS {
-            object.status = Some(status.clone());
-            match self.api.replace_status(&name, &PostParams::default(), &object).await {
-                Ok(_) => return Ok(()),
-                Err(kube::Error::Api(e)) if e.code == 409 => {
-                    object = self.api.get(&name).await.map_err(ReconcileError::api("read the host again"))?;
-                }
-                Err(error) => return Err(ReconcileError::api("write the host's status")(error)),
-            }
+        object.status = Some(status.clone());
+        match self.api.replace_status(&self.host.name_any(), &PostParams::default(), &object).await {
+            Ok(_) => Ok(true),
+            Err(kube::Error::Api(e)) if e.code == 409 => Ok(false),
+            Err(error) => Err(ReconcileError::api("write the host's status")(error)),
         }
-        let error = kube::Error::Api(Box::new(kube::core::Status::failure("conflicts without end", "Conflict")));
-        Err(ReconcileError::api("write the host's status")(error))
     }
 
     /// Finalizer, annotations, architecture: one patch, none if there is nothing to say.

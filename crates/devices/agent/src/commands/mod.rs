@@ -50,6 +50,12 @@ impl Runner {
         self.machine.tree().text("proc/sys/kernel/random/boot_id").unwrap_or_else(|| "unknown".to_owned())
     }
 
+    /// By what the machine can be told from others, as it is now.
+    #[must_use]
+    pub fn evidence(&self) -> inventory::MachineEvidence {
+        crate::facts::evidence(self.machine.tree())
+    }
+
     /// Runs an action to its end and tells how far it is. Blocks: not to be called on a thread of the runtime.
     pub fn run(&self, action: Action, report: &dyn Fn(Progress)) -> Outcome {
         let result = match action {

@@ -1,6 +1,6 @@
 //! Metadata cleaning: signatures, partition tables, marks, boot entries.
 
-use agent_protocol::{Outcome, Phase, Progress, WipeDisks};
+use agent_protocol::{DiskMark, ErrorCode, Outcome, Phase, Progress, WipeDisks};
 use disk_image::{read_partitions, wipe_metadata};
 
 use super::Failure;
@@ -19,6 +19,9 @@ pub(super) fn wipe(machine: &dyn Machine, command: &WipeDisks, report: &dyn Fn(P
     let found = facts::disks(machine.tree()).into_iter();
     let disks: Vec<OpenDisk> = found.map(|facts| OpenDisk::open(machine, facts)).collect::<Result<_, _>>()?;
     disks.iter().try_for_each(|disk| check_disk(disk, &command.mark, ACTION))?;
+    if command.requires_mark {
+        shows_mark(&disks, &command.mark)?;
+    }
     let (mut guids, mut names) = (Vec::new(), Vec::new());
     for (index, disk) in disks.iter().enumerate() {
         let percent = u8::try_from(100 * index / disks.len()).unwrap_or(100);
@@ -43,6 +46,22 @@ pub(super) fn wipe(machine: &dyn Machine, command: &WipeDisks, report: &dyn Fn(P
         owner::remove(&variables).map_err(|error| Failure::of_firmware(&error))?;
     }
     Ok(Outcome::Wiped { disks: names })
+}
+
+/// Fails unless one of the disks carries the owner's mark: then it is the machine that was provisioned.
+fn shows_mark(disks: &[OpenDisk], mark: &DiskMark) -> Result<(), Failure> {
+    for disk in disks {
+        if disk.owner()?.is_some_and(|(owner, _)| owner == mark.owner) {
+            return Ok(());
+        }
+    }
+    let text = format!(
+        "{ACTION} was refused: none of the {} disks carries the mark of this host, {}, so that this may be another machine; nothing was \
+         changed",
+        disks.len(),
+        mark.owner
+    );
+    Err(Failure::new(ErrorCode::NoOwnMark, text))
 }
 
 /// Unique GUIDs of a disk's partitions, as boot entries name them; `None` when they cannot be read.

@@ -10,7 +10,7 @@ pub(crate) use nics::permanent_mac;
 
 use std::net::IpAddr;
 
-use inventory::{Bios, Firmware, HardwareDetails, SystemVendor};
+use inventory::{Bios, Firmware, HardwareDetails, MachineEvidence, SystemVendor};
 
 pub use disks::{Disk, disks};
 
@@ -30,6 +30,22 @@ pub fn collect(tree: &Tree, addresses: &[(String, IpAddr)]) -> HardwareDetails {
         ram_mebibytes: memory::mebibytes(tree),
         storage: disks(tree).into_iter().map(|disk| disk.storage).collect(),
         system_vendor: system_vendor(tree),
+    }
+}
+
+/// By what the machine can be told from others.
+#[must_use]
+pub fn evidence(tree: &Tree) -> MachineEvidence {
+    let mut macs: Vec<String> = nics::nics(tree, &[]).into_iter().filter_map(|nic| nic.mac).collect();
+    macs.sort();
+    macs.dedup();
+    let names = |disk: Disk| [disk.storage.serial_number, disk.storage.wwn_with_extension.or(disk.storage.wwn)];
+    MachineEvidence {
+        manufacturer: dmi(tree, "sys_vendor"),
+        system_uuid: dmi(tree, "product_uuid"),
+        serial_number: dmi(tree, "product_serial"),
+        macs,
+        disks: disks(tree).into_iter().flat_map(names).flatten().collect(),
     }
 }
 
@@ -91,5 +107,37 @@ mod tests {
         assert_eq!(vendor.product_name.as_deref(), Some("R640 (0715)"));
         assert_eq!(vendor.serial_number.as_deref(), Some("S1"));
         assert_eq!(details.firmware.unwrap().bios.unwrap().vendor.as_deref(), Some("V"));
+    }
+
+    #[test]
+    fn evidence_is_what_tells_machines_apart() {
+        let folder = tempfile::tempdir().unwrap();
+        let id = "sys/class/dmi/id";
+        plant(
+            folder.path(),
+            &[
+                (&format!("{id}/sys_vendor"), "Maker\n"),
+                (&format!("{id}/product_serial"), "S1\n"),
+                (&format!("{id}/product_uuid"), "4c4c4544-0047-3710-8051-b4c04f4a3132\n"),
+                (&format!("{id}/chassis_serial"), "C1\n"),
+                (&format!("{id}/board_serial"), "B1\n"),
+                ("sys/class/net/eth0/type", "1\n"),
+                ("sys/class/net/eth0/address", "00:1b:21:aa:bb:01\n"),
+                ("sys/class/net/eth0/device/vendor", "0x8086\n"),
+                ("sys/class/net/bond0/type", "1\n"),
+                ("sys/class/net/bond0/address", "00:1b:21:aa:bb:09\n"),
+                ("sys/block/sda/size", "1000\n"),
+                ("sys/block/sda/device/model", "M\n"),
+                ("sys/block/sda/device/wwid", "naa.5000c500a1b2c3d4\n"),
+                ("sys/block/sda/serial", "WD-1\n"),
+            ],
+        );
+        let found = evidence(&Tree::new(folder.path()));
+        assert_eq!(found.manufacturer.as_deref(), Some("Maker"));
+        assert_eq!(found.system_uuid.as_deref(), Some("4c4c4544-0047-3710-8051-b4c04f4a3132"));
+        assert_eq!(found.serial_number.as_deref(), Some("S1"), "neither the chassis' nor the board's");
+        assert_eq!(found.macs, ["00:1b:21:aa:bb:01"], "a bond is no card");
+        assert_eq!(found.disks.len(), 2, "{:?}", found.disks);
+        assert_eq!(found.disks[0], "WD-1");
     }
 }

@@ -7,6 +7,7 @@ use agent_protocol::{
     AgentState, CommandError, ErrorCode, HostConfig, Leave, MAX_WAIT_SECONDS, Outcome, PROTOCOL_VERSION,
 };
 use agent_protocol::{Command, Progress, Report};
+use inventory::MachineEvidence;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -38,6 +39,8 @@ struct Agent<'a> {
     sequence: u64,
     session: Session,
     work: Option<Work>,
+    /// On which machine it runs; looked at again whenever there is nothing else to do, for disks come late.
+    machine: MachineEvidence,
     backoff: Backoff,
 }
 
@@ -56,6 +59,7 @@ pub async fn run(config: &HostConfig, client: Client, runner: Arc<Runner>, logs:
         session: Session::new(boot_id.clone()),
         boot_id,
         work: None,
+        machine: MachineEvidence::default(),
         backoff: Backoff::new(),
     };
     agent.live().await
@@ -97,6 +101,9 @@ impl Agent<'_> {
         if let Some(work) = &mut self.work {
             self.session.progress(work.progress.borrow_and_update().clone());
         }
+        if self.work.is_none() {
+            self.machine = self.runner.evidence();
+        }
         let (logs, mark) = self.logs.pending();
         let report = Report {
             protocol: PROTOCOL_VERSION,
@@ -106,6 +113,7 @@ impl Agent<'_> {
             boot_id: self.boot_id.clone(),
             sequence: self.sequence,
             state: self.session.state().clone(),
+            machine: Some(self.machine.clone()),
             wait_seconds: if self.work.is_some() { 0 } else { MAX_WAIT_SECONDS },
             logs,
         };

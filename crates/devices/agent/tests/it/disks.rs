@@ -168,7 +168,7 @@ async fn an_image_is_written_marked_and_bootable_and_wiped_again() {
 
     // another owner is refused, both for writing and for wiping, and nothing is changed
     let before = Sha256::digest(std::fs::read(&vdb).unwrap());
-    let wipe = |mark: DiskMark| Action::WipeDisks(WipeDisks { mark });
+    let wipe = |mark: DiskMark| Action::WipeDisks(WipeDisks { mark, requires_mark: false });
     std::fs::remove_dir_all(root.join("run")).unwrap();
     let found =
         outcomes(root, vec![write(images.order("image.raw", "owner-2")), wipe(mark("owner-2")), Action::Inspect]).await;
@@ -192,6 +192,26 @@ async fn an_image_is_written_marked_and_bootable_and_wiped_again() {
     assert_eq!(efivars(root).len(), 1, "only the order is left: {:?}", efivars(root));
     let blkid = Command::new("blkid").args(["-p", &vdb]).output().expect("blkid is needed");
     assert_eq!(blkid.status.code(), Some(2), "nothing is recognised: {blkid:?}");
+}
+
+/// A machine accepted in another's place is wiped only when a disk of it carries the host's own mark.
+#[tokio::test(flavor = "multi_thread")]
+async fn where_its_own_mark_is_required_a_blank_machine_is_left_alone() {
+    let images = serve().await;
+    let folder = machine();
+    let root = folder.path();
+    let wipe = |mark: DiskMark| Action::WipeDisks(WipeDisks { mark, requires_mark: true });
+    let before = Sha256::digest(std::fs::read(device(root, "vdb")).unwrap());
+    let found = outcomes(root, vec![wipe(mark("owner-1"))]).await;
+    let (code, message) = failed(&found[0]);
+    assert_eq!(code, ErrorCode::NoOwnMark);
+    assert!(message.contains("none of the 2 disks") && message.contains("owner-1"), "{message}");
+    assert_eq!(Sha256::digest(std::fs::read(device(root, "vdb")).unwrap()), before);
+
+    std::fs::remove_dir_all(root.join("run")).unwrap();
+    let found = outcomes(root, vec![write(images.order("image.raw", "owner-1")), wipe(mark("owner-1"))]).await;
+    written(&found[0]);
+    assert!(matches!(&found[1], Outcome::Wiped { disks } if disks.len() == 2), "{found:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

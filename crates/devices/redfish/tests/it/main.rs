@@ -9,6 +9,7 @@
 
 mod economy;
 mod faults;
+mod identity;
 mod kit;
 mod network;
 mod sessions;

@@ -6,7 +6,7 @@ use super::{LET_GO, edge};
 use crate::decide::GIVE_UP_AFTER;
 use crate::draft::{Draft, idle};
 use crate::retry::wait_left;
-use crate::step::{Action, Change, Next, Outcome, Step};
+use crate::step::{Action, Change, Next, Outcome, RetryClass, Step};
 use crate::table::Room;
 use crate::view::View;
 
@@ -55,6 +55,11 @@ fn conclude(mut draft: Draft<'_>, action: &Action, outcome: Outcome) -> Change {
             draft.event("DeprovisioningComplete", "The image was removed");
             let deleting = draft.view.host.is_deleting();
             draft.go(if deleting { State::PoweringOffBeforeDelete } else { State::Available });
+            draft.finish(Next::Now)
+        }
+        Outcome::Failed { message, retry: RetryClass::AnotherMachine } if draft.view.host.is_deleting() => {
+            draft.left_running(&message);
+            draft.go(State::Deleting);
             draft.finish(Next::Now)
         }
         // Upstream counts a failed deprovisioning as a provisioning error too.

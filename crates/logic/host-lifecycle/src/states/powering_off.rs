@@ -60,6 +60,11 @@ fn conclude(mut draft: Draft<'_>, action: &Action, outcome: Outcome) -> Change {
             let next = draft.fail(ErrorType::PowerManagement, message, RetryClass::Later);
             draft.finish(next)
         }
+        Outcome::Failed { message, retry: RetryClass::AnotherMachine } => {
+            draft.left_running(&message);
+            draft.go(State::Deleting);
+            draft.finish(Next::Now)
+        }
         other => draft.not_done(ErrorType::PowerManagement, "powering off", other),
     }
 }

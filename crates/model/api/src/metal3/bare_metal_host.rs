@@ -20,6 +20,8 @@ pub mod annotation {
     pub const HARDWARE_DETAILS: &str = "inspect.metal3.io/hardwaredetails";
     /// Provisioner of this host (ours).
     pub const PROVISIONER: &str = "metamorph.metal3.io/provisioner";
+    /// Consent to another machine in this host's place (ours): the fingerprint that the error message shows. One-shot: removed when used.
+    pub const ACCEPT_MACHINE: &str = "metamorph.metal3.io/accept-machine";
     /// Consent to overwrite a disk of the owner that the value names (ours). One-shot: removed when used.
     pub const OVERWRITE_OWNER: &str = "metamorph.metal3.io/overwrite-owner";
 }

@@ -1,8 +1,10 @@
 //! `metamorph.metal3.io/v1alpha1`: what Metal³ lacks.
 
 mod host_operation;
+mod machine_record;
 
 pub use host_operation::{
     AgentBoot, HostOperation, HostOperationSpec, HostOperationStatus, HostReference, OperationError, OperationPhase,
     OperationStep, OperationType, StepPhase,
 };
+pub use machine_record::{AcceptedMachine, MachineRecord, MachineRecordSpec};

@@ -399,6 +399,19 @@ pub fn rig(bmc: &Arc<Bmc>, system: &str) -> Rig {
     rig_with(bmc, system, PASSWORD)
 }
 
+/// A client that means this BMC and no other.
+pub fn rig_with_pin(bmc: &Arc<Bmc>, system: &str, pin: inventory::BmcPin) -> Rig {
+    let registry = BmcRegistry::new();
+    let waits = Arc::new(Waits::default());
+    let mut options = ClientOptions::new("server-a");
+    options.pacer = Arc::<Waits>::clone(&waits);
+    options.pin = pin;
+    let address = Address::parse(&format!("redfish-virtualmedia://192.0.2.7{system}")).unwrap();
+    let credentials = Credentials::new("root", PASSWORD.to_owned().into()).unwrap();
+    let client = Client::new(address, credentials, Arc::<Bmc>::clone(bmc), &registry, options);
+    Rig { client, waits, registry }
+}
+
 pub fn rig_with(bmc: &Arc<Bmc>, system: &str, password: &str) -> Rig {
     let registry = BmcRegistry::new();
     let waits = Arc::new(Waits::default());

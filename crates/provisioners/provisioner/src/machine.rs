@@ -1,0 +1,43 @@
+//! What is remembered of a host's machine, so that no other is ever taken for it.
+
+use api::metamorph::MachineRecordSpec;
+use async_trait::async_trait;
+
+use crate::JournalError;
+
+/// Another host's record.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OtherMachine {
+    /// `namespace/name`.
+    pub host: String,
+    /// The host still exists; a record outlives it.
+    pub exists: bool,
+    /// What is recorded.
+    pub record: MachineRecordSpec,
+}
+
+/// One host's record. In a server it is a MachineRecord.
+#[async_trait]
+pub trait Machine: Send + Sync {
+    /// What is recorded of this host's machine. A host that is declared under an earlier one's name, for another BMC, begins without.
+    ///
+    /// # Errors
+    /// When it cannot be read: nothing may be done to the machine then.
+    async fn recorded(&self) -> Result<Option<MachineRecordSpec>, JournalError>;
+
+    /// The records of all other hosts.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    async fn others(&self) -> Result<Vec<OtherMachine>, JournalError>;
+
+    /// Replaces the record. Durable when it returns. A record with a new [`MachineRecordSpec::accepted`] uses up the consent that the host
+    /// carries, and is made known.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    async fn record(&self, record: MachineRecordSpec) -> Result<(), JournalError>;
+
+    /// Makes known that something differs which does not decide (an Event).
+    async fn note(&self, text: &str);
+}
