@@ -77,6 +77,9 @@ pub struct Progress {
     pub percent: u8,
     /// Bytes done (of the download).
     pub bytes: u64,
+    /// Bytes of the disk written or made zero: they may go on long while nothing is downloaded.
+    #[serde(default)]
+    pub written: u64,
     /// Bytes in all, where known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub total_bytes: Option<u64>,

@@ -1,7 +1,7 @@
 //! Bringing the agent up on a machine: one boot from the medium, recorded before it happens.
 
 use agent_protocol::AgentState;
-use api::metamorph::{AgentBoot, OperationPhase, OperationStep, OperationType, StepPhase};
+use api::metamorph::{AgentBoot, OperationStep, OperationType, StepPhase};
 use provisioner::{Cause, Failure, Operation, Outcome, StepProgress, Verdict};
 use tokio::time::Instant;
 
@@ -51,8 +51,8 @@ impl NativeHost {
         // An agent that this process has seen and that is not there any more will not come back by itself.
         let lost = recorded.as_ref().is_some_and(|b| self.shared.hub.has_seen(self.uid(), b.generation));
         // One that wrote a system has left for it.
-        let left = own.is_none()
-            && matches!(self.context.journal.newest(), Some((_, OperationType::Provision, OperationPhase::Succeeded)));
+        let left =
+            own.is_none() && self.context.journal.newest().is_some_and(|n| n.succeeded(OperationType::Provision));
         let reconnecting = !lost && !left && self.live.since.elapsed() < self.shared.settings.timing.reconnect;
         let booted = self.live.timers().booted;
         if let (Some(boot), Some((generation, at))) = (&recorded, booted)

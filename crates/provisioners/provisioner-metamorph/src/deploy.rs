@@ -4,7 +4,7 @@ use agent_protocol::{
     Action, ChecksumKind, DiskMark, ImageFormat, ImageSource, Leave, Outcome as AgentOutcome, WipeDisks, WriteImage,
 };
 use api::metal3::{ChecksumType, DiskFormat};
-use api::metamorph::{OperationPhase, OperationType, StepPhase};
+use api::metamorph::{OperationType, StepPhase};
 use async_trait::async_trait;
 use provisioner::{
     Cause, CleaningRequest, Deploy, Failure, Operation, Outcome, ProvisionRequest, Retry, StepProgress, Verdict,
@@ -56,14 +56,11 @@ impl Deploy for NativeHost {
 }
 
 impl NativeHost {
-    /// The newest operation is of this type and has succeeded: a process that died after recording that has done the work. A
-    /// new round of the same work cannot be meant, because a host is deprovisioned between two provisionings.
+    /// The newest operation is of this type, for this very wish, and has succeeded: a process that died after recording that has done the
+    /// work.
     fn already(&self, kind: OperationType) -> bool {
         self.settle_with_journal();
-        self.context
-            .journal
-            .newest()
-            .is_some_and(|(_, newest, phase)| newest == kind && phase == OperationPhase::Succeeded)
+        self.context.journal.newest().is_some_and(|newest| newest.is_current && newest.succeeded(kind))
     }
 
     fn mark(&self, overwrite: Option<&String>) -> DiskMark {

@@ -42,7 +42,6 @@ impl NativeHost {
             Ran::Finished(id, AgentOutcome::Inspected { hardware, marks, .. }) => {
                 let bytes = serde_json::to_vec(&hardware).map_or(usize::MAX, |v| v.len());
                 if bytes > MAX_HARDWARE_BYTES {
-                    self.shared.hub.acknowledge(self.uid(), &id);
                     let text = format!(
                         "take the hardware details: the agent reports {bytes} bytes, {MAX_HARDWARE_BYTES} are accepted"
                     );
@@ -64,10 +63,9 @@ impl NativeHost {
         }
     }
 
-    /// The failure that an outcome is, when it is not the one that was asked for. It may be forgotten by the agent: a retry is
-    /// another operation.
+    /// The failure that an outcome is, when it is not the one that was asked for. The agent may forget it when it has been recorded, not
+    /// before: [`Self::closing`].
     pub fn unexpected(&self, id: &agent_protocol::CommandId, outcome: &AgentOutcome) -> Failure {
-        self.shared.hub.acknowledge(self.uid(), id);
         match outcome {
             AgentOutcome::Failed(error) => of_command(error),
             _ => Failure::new(
@@ -89,8 +87,10 @@ impl NativeHost {
         }
         self.live.timers().booted = None;
         if let Err(error) = operation.finish(Err(&failure)).await {
-            tracing::warn!(host = %self.context.key.name, %error, "the failed operation could not be closed");
+            // The agent keeps the outcome until it is: the call is made again.
+            return Err(of_journal(&error));
         }
+        self.settle_with_journal();
         Err(failure)
     }
 }

@@ -1,7 +1,7 @@
 //! Registration, adoption, release and power.
 
 use agent_protocol::AgentState;
-use api::metamorph::{OperationPhase, OperationType};
+use api::metamorph::OperationType;
 use async_trait::async_trait;
 use provisioner::{Cause, Failure, Manage, Outcome, Power, PowerRequest, RegisterRequest, Registered, Verdict};
 use tokio::time::{Duration, Instant};
@@ -57,8 +57,7 @@ impl Manage for NativeHost {
 impl NativeHost {
     /// A machine whose newest work is a finished provisioning must run what was written, not the agent.
     fn came_back(&self) -> Result<(), Failure> {
-        let provisioned =
-            matches!(self.context.journal.newest(), Some((_, OperationType::Provision, OperationPhase::Succeeded)));
+        let provisioned = self.context.journal.newest().is_some_and(|n| n.succeeded(OperationType::Provision));
         let idle = self.shared.hub.any_agent(self.uid()).filter(|a| a.state == AgentState::Idle);
         match idle {
             Some(agent) if provisioned => Err(Failure::new(
@@ -73,7 +72,7 @@ impl NativeHost {
     /// Acknowledges an agent's leave whose operation is recorded as ended.
     pub fn settle_with_journal(&self) {
         let newest = self.context.journal.newest();
-        self.settle(newest.as_ref().map(|(name, _, phase)| (name.as_str(), *phase)));
+        self.settle(newest.as_ref().map(|newest| (newest.id.as_str(), newest.phase)));
     }
 }
 

@@ -15,11 +15,32 @@ pub struct JournalError {
     pub why: String,
 }
 
+/// The newest operation of a host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Newest {
+    /// [`Operation::id`].
+    pub id: String,
+    /// Kind of work.
+    pub operation: OperationType,
+    /// Where it is.
+    pub phase: OperationPhase,
+    /// It is for what the host wishes now, not for an earlier wish of the same kind.
+    pub is_current: bool,
+}
+
+impl Newest {
+    /// It is of this kind and has succeeded.
+    #[must_use]
+    pub fn succeeded(&self, operation: OperationType) -> bool {
+        self.operation == operation && self.phase == OperationPhase::Succeeded
+    }
+}
+
 /// One host's journal.
 #[async_trait]
 pub trait Journal: Send + Sync {
-    /// The operation of this type that is under way, opened with this plan if there is none. Opening cancels an operation of
-    /// another type that is still open: a host has one operation at a time. Nothing is durable until the first
+    /// The operation of this type, and for the present wish, that is under way, opened with this plan if there is none. Opening cancels any
+    /// other operation that is still open: a host has one operation at a time. Nothing is durable until the first
     /// [`Operation::intent`].
     async fn open(&self, operation: OperationType, plan: &[&str]) -> Result<Box<dyn Operation>, JournalError>;
 
@@ -27,9 +48,9 @@ pub trait Journal: Send + Sync {
     /// derived from.
     fn latest_boot(&self) -> Option<api::metamorph::AgentBoot>;
 
-    /// The newest operation of this host, whatever its type: id ([`Operation::id`]), type, phase. A work whose newest operation of the same type has
+    /// The newest operation of this host, whatever its type. A work whose newest operation is of the same type, for the same wish, and has
     /// succeeded is done already, even if the process that did it could not say so.
-    fn newest(&self) -> Option<(String, OperationType, OperationPhase)>;
+    fn newest(&self) -> Option<Newest>;
 
     /// Addresses of BMC sessions that operations of this host have recorded.
     fn recorded_sessions(&self) -> Vec<String>;

@@ -20,6 +20,6 @@ pub use contract::{
     Working,
 };
 pub use failure::{Cause, Failure, Retry};
-pub use journal::{Journal, JournalError, Operation, StepProgress};
+pub use journal::{Journal, JournalError, Newest, Operation, StepProgress};
 pub use machine::{Machine, OtherMachine};
 pub use registry::{Registry, RegistryError};

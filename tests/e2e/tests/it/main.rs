@@ -14,3 +14,4 @@ mod kill;
 mod life;
 mod network;
 mod qemu;
+mod wishes;

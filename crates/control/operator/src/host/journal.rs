@@ -16,7 +16,8 @@ use api::metamorph::{
 use async_trait::async_trait;
 use kube::api::{Api, DeleteParams, ListParams, PostParams};
 use kube::{Client, Resource, ResourceExt};
-use provisioner::{Failure, Journal, JournalError, Operation, StepProgress};
+use provisioner::{Failure, Journal, JournalError, Newest, Operation, StepProgress};
+use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
 use crate::Clock;
@@ -133,11 +134,23 @@ impl KubeJournal {
         let number = after + 1;
         let name = format!("{}-{number:03}-{}", &host[..host.len().min(220)], operation.as_str());
         let reference = HostReference { name: host.clone(), uid: self.host.uid() };
-        let mut new = HostOperation::new(&name, HostOperationSpec { operation, host: reference });
+        let wish = wish(&self.host, operation);
+        let mut new = HostOperation::new(&name, HostOperationSpec { operation, host: reference, wish });
         new.metadata.namespace = self.host.namespace();
         new.metadata.labels = Some([(label::HOST.to_owned(), host_label(&host).to_owned())].into());
         new.metadata.owner_references = self.host.controller_owner_ref(&()).map(|o| vec![o]);
         new
+    }
+
+    /// Whether the operation is for what the host wishes now. One of an earlier version, which names no wish, is if it began no sooner.
+    fn is_for_present_wish(&self, operation: &HostOperation) -> bool {
+        let Some(present) = wish(&self.host, operation.spec.operation) else { return true };
+        if let Some(named) = &operation.spec.wish {
+            return *named == present;
+        }
+        let begun =
+            operation.status.as_ref().and_then(|status| status.start_time.as_ref()).map(|time| time.0.as_second());
+        begun >= began(&self.host, operation.spec.operation).map(|time| time.0.as_second())
     }
 
     /// Ends whatever is open: the host goes another way.
@@ -167,15 +180,8 @@ impl KubeJournal {
     }
 
     async fn prune(&self, known: &[HostOperation]) {
-        let ended: Vec<&HostOperation> = known.iter().filter(|o| phase(o).is_final()).collect();
-        let newest_boot = self.latest_boot().map(|b| b.generation);
-        for old in ended.iter().take(ended.len().saturating_sub(KEEP)) {
+        for old in prunable(known) {
             let name = old.name_any();
-            let status = old.status.as_ref();
-            // What later work is derived from stays: the boot generation, and a session that may have to be ended.
-            if status.is_some_and(|s| s.bmc_session.is_some() || s.boot.as_ref().map(|b| b.generation) == newest_boot) {
-                continue;
-            }
             match self.api.delete(&name, &DeleteParams::default()).await {
                 Ok(_) | Err(kube::Error::Api(_)) => {
                     lock(&self.cache).operations.retain(|o| o.name_any() != name);
@@ -184,6 +190,29 @@ impl KubeJournal {
             }
         }
     }
+}
+
+/// When the host began with its present work of this kind.
+fn began(host: &BareMetalHost, operation: OperationType) -> Option<Time> {
+    let history = &host.status.as_ref()?.operation_history;
+    match operation {
+        OperationType::Inspect => history.inspect.start.clone(),
+        OperationType::Provision => history.provision.start.clone(),
+        OperationType::Deprovision => history.deprovision.start.clone(),
+    }
+}
+
+/// The identity of what the host wishes: when it began with it and, of a provisioning, what is to be written where. `None` if the host does
+/// not say when.
+fn wish(host: &BareMetalHost, operation: OperationType) -> Option<String> {
+    let began = jiff::Timestamp::from_second(began(host, operation)?.0.as_second()).ok()?;
+    if operation != OperationType::Provision {
+        return Some(began.to_string());
+    }
+    let status = host.status.as_ref()?;
+    let asked = serde_json::json!([status.last_attempted_image, status.provisioning.root_device_hints]);
+    let digest = Sha256::digest(asked.to_string().as_bytes());
+    Some(format!("{began} {}", hex::encode(&digest[..8])))
 }
 
 /// What has happened to a host that makes an effect unwanted which was decided on `decided`.
@@ -205,6 +234,17 @@ fn changed(decided: &BareMetalHost, now: Option<&BareMetalHost>) -> Option<&'sta
     (now.spec.image != decided.spec.image).then_some("spec.image has changed")
 }
 
+/// Operations that have ended and are too many. What later work is derived from stays: the newest boot's generation. A session that an
+/// earlier life of this server left on the BMC stands in a newer one too, or was ended when this one first asked the BMC.
+fn prunable(known: &[HostOperation]) -> Vec<&HostOperation> {
+    let generation = |o: &HostOperation| o.status.as_ref().and_then(|s| s.boot.as_ref()).map(|b| b.generation);
+    let newest_boot = known.iter().filter_map(generation).max();
+    let ended: Vec<&HostOperation> = known.iter().filter(|o| phase(o).is_final()).collect();
+    let surplus = ended.len().saturating_sub(KEEP);
+    let old = ended.into_iter().take(surplus);
+    old.filter(|o| newest_boot.is_none() || generation(o) != newest_boot).collect()
+}
+
 /// Name and uid.
 fn identity(operation: &HostOperation) -> String {
     format!("{}/{}", operation.name_any(), operation.uid().unwrap_or_default())
@@ -220,7 +260,7 @@ impl Journal for KubeJournal {
         let known = self.known();
         let open = known.iter().rev().find(|o| !phase(o).is_final() && number(o) > 0).cloned();
         let mut opened = match open {
-            Some(open) if open.spec.operation == operation => self.operation(open),
+            Some(open) if open.spec.operation == operation && self.is_for_present_wish(&open) => self.operation(open),
             other => {
                 if other.is_some() {
                     self.cancel_open("the host goes another way").await?;
@@ -238,8 +278,10 @@ impl Journal for KubeJournal {
         self.known().into_iter().filter_map(|o| o.status?.boot).max_by_key(|b| (b.generation, b.boot_id.is_some()))
     }
 
-    fn newest(&self) -> Option<(String, OperationType, OperationPhase)> {
-        self.known().last().map(|o| (identity(o), o.spec.operation, phase(o)))
+    fn newest(&self) -> Option<Newest> {
+        let newest = self.known().pop()?;
+        let is_current = self.is_for_present_wish(&newest);
+        Some(Newest { id: identity(&newest), operation: newest.spec.operation, phase: phase(&newest), is_current })
     }
 
     fn recorded_sessions(&self) -> Vec<String> {
@@ -492,5 +534,77 @@ impl Operation for KubeOperation {
             }
         }
         self.write().await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ended(number: u64, boot: u64) -> HostOperation {
+        let spec =
+            HostOperationSpec { operation: OperationType::Provision, host: HostReference::default(), wish: None };
+        let mut operation = HostOperation::new(&format!("host-{number:03}-provision"), spec);
+        operation.status = Some(HostOperationStatus {
+            phase: OperationPhase::Succeeded,
+            bmc_session: Some(format!("https://192.0.2.1/redfish/v1/SessionService/Sessions/{number}")),
+            boot: Some(AgentBoot { generation: boot, boot_id: None }),
+            ..HostOperationStatus::default()
+        });
+        operation
+    }
+
+    #[test]
+    fn old_operations_go_though_they_had_sessions_but_the_newest_boot_stays() {
+        let known: Vec<_> = (1..=30).map(|number| ended(number, if number == 3 { 99 } else { number })).collect();
+        let names: Vec<String> = prunable(&known).into_iter().map(ResourceExt::name_any).collect();
+        assert_eq!(names.len(), 9, "{names:?}");
+        assert!(!names.iter().any(|name| name == "host-003-provision"), "{names:?}");
+        assert!(prunable(&known[..KEEP]).is_empty());
+    }
+
+    fn host(history: serde_json::Value) -> BareMetalHost {
+        let mut host = BareMetalHost::new("h", api::metal3::BareMetalHostSpec::default());
+        host.status = Some(serde_json::from_value(serde_json::json!({ "operationHistory": history })).unwrap());
+        host
+    }
+
+    #[test]
+    fn a_wish_is_of_its_time_and_of_what_was_asked_for() {
+        let at = |time: &str| host(serde_json::json!({ "provision": { "start": time, "end": null } }));
+        let one = at("2026-01-01T00:00:00Z");
+        let kind = OperationType::Provision;
+        assert_eq!(wish(&one, kind), wish(&at("2026-01-01T00:00:00Z"), kind));
+        assert_ne!(wish(&one, kind), wish(&at("2026-01-01T00:00:01Z"), kind));
+        assert_eq!(wish(&one, OperationType::Deprovision), None);
+        let mut other = one.clone();
+        let image = api::metal3::Image { url: "http://images/other".to_owned(), ..Default::default() };
+        other.status.as_mut().unwrap().last_attempted_image = Some(image);
+        assert_ne!(wish(&one, kind), wish(&other, kind));
+    }
+
+    #[test]
+    fn an_effect_is_unwanted_when_the_host_has_changed() {
+        let mut decided = host(serde_json::json!({}));
+        decided.metadata.uid = Some("u".to_owned());
+        assert_eq!(changed(&decided, Some(&decided)), None);
+        assert!(changed(&decided, None).is_some());
+        let edits: [fn(&mut BareMetalHost); 6] = [
+            |h| h.metadata.uid = Some("v".to_owned()),
+            |h| h.metadata.deletion_timestamp = Some(Time(jiff::Timestamp::UNIX_EPOCH)),
+            |h| h.annotations_mut().insert(annotation::PAUSED.to_owned(), String::new()).map_or((), drop),
+            |h| h.annotations_mut().insert(annotation::DETACHED.to_owned(), String::new()).map_or((), drop),
+            |h| h.spec.image = Some(api::metal3::Image::default()),
+            |h| h.spec.bmc = Some(api::metal3::Bmc { address: "redfish://x".to_owned(), ..Default::default() }),
+        ];
+        for (index, edit) in edits.into_iter().enumerate() {
+            let mut now = decided.clone();
+            edit(&mut now);
+            assert!(changed(&decided, Some(&now)).is_some(), "edit {index}");
+        }
+        let mut now = decided.clone();
+        now.spec.online = !now.spec.online;
+        now.labels_mut().insert("rack".to_owned(), "1".to_owned());
+        assert_eq!(changed(&decided, Some(&now)), None, "what does not matter to it");
     }
 }

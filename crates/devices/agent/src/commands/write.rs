@@ -189,6 +189,7 @@ fn told(progress: &disk_image::Progress) -> Progress {
         },
         percent: u8::try_from(percent.min(100)).unwrap_or(100),
         bytes: progress.downloaded,
+        written: progress.written,
         total_bytes: progress.download_total,
     }
 }
@@ -281,4 +282,22 @@ fn present_partitions(runner: &Runner, target: &OpenDisk) -> Option<Vec<[u8; 16]
         }
     }
     Some(guids)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whoever looks for a stall sees a disk that is being made zero.
+    #[test]
+    fn what_is_written_without_a_download_is_told() {
+        let at = |written| disk_image::Progress {
+            phase: disk_image::Phase::Zeroing,
+            downloaded: 0,
+            download_total: Some(1 << 30),
+            written,
+            write_total: Some(1 << 40),
+        };
+        assert_ne!(told(&at(0)), told(&at(1 << 20)));
+    }
 }

@@ -34,6 +34,10 @@ pub struct HostOperationSpec {
     pub operation: OperationType,
     /// The host, in the same namespace.
     pub host: HostReference,
+    /// For which of the host's wishes it is made: when the host began with it, and a digest of what was asked for. What has been done for
+    /// one wish is not done for another.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wish: Option<String>,
 }
 
 /// A BareMetalHost in the same namespace.

@@ -1,0 +1,57 @@
+//! What has been done for one wish is not done for another.
+
+use api::metal3::ProvisioningState;
+use e2e::{DiskImage, GPT, Options, World, bytes_at};
+use serde_json::{Value, json};
+
+async fn provisioned() -> World {
+    let world = World::start(Options::one_fake()).await.unwrap();
+    let image = world.image("disk.raw", DiskImage::small().unwrap());
+    world.apply_host("node-0", json!({ "image": image })).await.unwrap();
+    world.wait_state("node-0", 60, ProvisioningState::Provisioned).await.unwrap();
+    world
+}
+
+fn has_table(world: &World) -> bool {
+    bytes_at(&world.sim.disk("node-0", 0), 512, 8).unwrap() == GPT
+}
+
+/// Deprovisioned once, lent to somebody who installs something, and taken back: what is on it now is removed too.
+#[tokio::test]
+async fn a_host_that_is_taken_back_is_cleaned_of_what_came_meanwhile() {
+    let world = provisioned().await;
+    let installed = std::fs::read(world.sim.disk("node-0", 0)).unwrap();
+    world.patch("node-0", json!({ "spec": { "image": null } })).await.unwrap();
+    world.wait_state("node-0", 60, ProvisioningState::Available).await.unwrap();
+    assert!(!has_table(&world));
+    world.patch("node-0", json!({ "spec": { "externallyProvisioned": true, "online": false } })).await.unwrap();
+    world.wait_state("node-0", 60, ProvisioningState::ExternallyProvisioned).await.unwrap();
+    world.sim.wait("node-0", 60, "off", |m| m["power"] == "Off").await.unwrap();
+    std::fs::write(world.sim.disk("node-0", 0), installed).unwrap();
+    assert!(has_table(&world));
+    let history = |host: &Value| host["status"]["operationHistory"]["deprovision"]["start"].clone();
+    let before = serde_json::to_value(world.hosts().get("node-0").await.unwrap()).unwrap();
+    world.patch("node-0", json!({ "spec": { "externallyProvisioned": false } })).await.unwrap();
+    let again =
+        |host: &Value| history(host) != history(&before) && host["status"]["provisioning"]["state"] == "available";
+    world.shown("node-0", "available again", again).await.unwrap();
+    assert!(!has_table(&world), "a foreign system is left on an available host");
+}
+
+/// The record of the deprovisioning between two provisionings is deleted: the second is made nonetheless.
+#[tokio::test]
+async fn a_provisioning_is_not_done_because_an_earlier_one_was() {
+    let mut world = provisioned().await;
+    world.patch("node-0", json!({ "spec": { "image": null } })).await.unwrap();
+    world.wait_state("node-0", 60, ProvisioningState::Available).await.unwrap();
+    let operations = world.operations("node-0").await.unwrap();
+    let last = operations.last().unwrap().metadata.name.clone().unwrap();
+    assert!(last.ends_with("-deprovision"), "{last}");
+    world.kubectl(&["delete", "hostoperation", &last], "").await.unwrap();
+    world.server.kill().await.unwrap();
+    world.start_server_again().await.unwrap();
+    let image = world.image("again.raw", DiskImage::small().unwrap());
+    world.patch("node-0", json!({ "spec": { "image": image } })).await.unwrap();
+    world.wait_state("node-0", 60, ProvisioningState::Provisioned).await.unwrap();
+    assert!(has_table(&world), "provisioned with an empty disk");
+}
