@@ -134,20 +134,21 @@ impl Client {
     /// Permanent MACs of the system, as far as the BMC shows them: one request, and one per interface if it cannot answer at once.
     ///
     /// # Errors
-    /// [`BmcError`]; a BMC without the collection has none.
+    /// [`BmcError`] when it cannot be asked; one that refuses to show them has none.
     pub async fn macs(&self) -> Result<Vec<String>, BmcError> {
         let what = "read the MAC addresses";
         let system = self.known_system(what).await?;
         let Some(path) = system.interfaces else { return Ok(Vec::new()) };
         let list = match self.core.get(what, &path).await {
             Ok(reply) => reply.value,
-            Err(fault) if matches!(fault.status(), Some(403 | 404 | 405 | 501)) => return Ok(Vec::new()),
+            Err(Fault::Refused(_)) => return Ok(Vec::new()),
             Err(fault) => return Err(fault.into()),
         };
         let mut macs = Vec::new();
         for path in links(list.get("Members")).iter().take(MAX_INTERFACES) {
             match self.core.get(what, path).await {
                 Ok(reply) => macs.extend(permanent_mac(&reply.value)),
+                // Another system's, or one that has just gone.
                 Err(Fault::Refused(_)) => {}
                 Err(fault) => return Err(fault.into()),
             }
@@ -173,6 +174,7 @@ impl Client {
     }
 
     pub(crate) async fn read_system(&self, what: &str) -> Result<System, BmcError> {
+        self.core.prove_bmc_before_a_password(what).await?;
         let path = self.system_path(what).await?;
         let value = match self.core.get(what, &path).await {
             Ok(reply) => reply.value,
@@ -284,6 +286,8 @@ pub(crate) struct State {
     pub refused_slots: Vec<String>,
     pub reset_allowed: Option<Vec<String>>,
     pub etags: std::collections::HashMap<String, String>,
+    /// The BMC that was signed in to, if it was.
+    pub pin: Option<BmcPin>,
 }
 
 /// How requests prove who sends them.

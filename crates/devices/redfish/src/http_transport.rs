@@ -122,9 +122,7 @@ impl Transport for HttpTransport {
             builder = builder.body(body.clone());
         }
         let mut answer = builder.send().await.map_err(|error| self.failed(&error))?;
-        if let Some(key) = key_of(&answer) {
-            *self.key.lock().unwrap_or_else(PoisonError::into_inner) = Some(key);
-        }
+        *self.key.lock().unwrap_or_else(PoisonError::into_inner) = key_of(&answer);
         let status = answer.status().as_u16();
         let headers = answer.headers().clone();
         if answer.content_length().is_some_and(|length| length > MAX_BODY as u64) {
@@ -145,7 +143,7 @@ impl Transport for HttpTransport {
     }
 }
 
-/// Digest of the public key that the other side proved to hold.
+/// Digest of the public key in the certificate that the other side showed.
 fn key_of(answer: &reqwest::Response) -> Option<String> {
     let certificate = answer.extensions().get::<TlsInfo>()?.peer_certificate()?;
     let (_, certificate) = X509Certificate::from_der(certificate).ok()?;

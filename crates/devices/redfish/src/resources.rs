@@ -243,7 +243,7 @@ impl SecureBoot {
 pub(crate) struct Root {
     pub vendor: String,
     pub product: String,
-    /// `UUID` of the service.
+    /// `UUID` of the service; of an iDRAC, which has none, the service tag.
     pub uuid: Option<String>,
     pub systems: Option<String>,
     pub managers: Option<String>,
@@ -271,7 +271,7 @@ impl Root {
         Self {
             vendor: text(value, "Vendor").unwrap_or_default(),
             product: text(value, "Product").unwrap_or_default(),
-            uuid: text(value, "UUID"),
+            uuid: text(value, "UUID").or_else(|| service_tag(value)),
             systems: link_at(value, "Systems"),
             managers: link_at(value, "Managers"),
             sessions,
@@ -291,6 +291,11 @@ impl Root {
             expand: None,
         }
     }
+}
+
+/// What an iDRAC shows of its machine before anybody signs in.
+fn service_tag(root: &Value) -> Option<String> {
+    text(root.get("Oem")?.get("Dell")?, "ServiceTag")
 }
 
 /// DSP0266, 7.3.2: `.` inlines what is not under `Links`.

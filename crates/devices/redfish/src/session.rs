@@ -127,10 +127,8 @@ impl Core {
     /// Signs in again after the BMC has refused `used`, unless somebody else has done so already.
     pub async fn renew(&self, what: &str, used: &Auth) -> Result<Auth, BmcError> {
         let _gate = self.sign_in_gate.lock().await;
-        if machine_identity::is_pinned(&self.options.pin) {
-            // What has lost our session may be another BMC: it shows itself again before it is sent a password.
-            self.state().root = None;
-        }
+        // What has lost our session may be another BMC: it shows itself again before it is sent a password.
+        self.state().root = None;
         let Auth::Session { token: refused, path: old } = used else { return self.sign_in(what).await };
         let known = self.state().auth.clone();
         match known {
@@ -157,6 +155,7 @@ impl Core {
         for collection in &root.sessions {
             match self.make_session(what, collection).await {
                 Ok(auth) => {
+                    self.keep_pin();
                     self.state().auth = Some(auth.clone());
                     return Ok(auth);
                 }
@@ -166,6 +165,7 @@ impl Core {
                 Err(fault) => return Err(fault.into()),
             }
         }
+        self.keep_pin();
         self.state().auth = Some(Auth::Basic);
         Ok(Auth::Basic)
     }
@@ -176,9 +176,33 @@ impl Core {
         BmcPin { service_uuid, key_sha256: self.transport.key_sha256() }
     }
 
+    /// The BMC that is meant: the one signed in to, else the one that whoever made this client knows.
+    fn meant(&self) -> BmcPin {
+        self.state().pin.clone().unwrap_or_else(|| self.options.pin.clone())
+    }
+
+    fn keep_pin(&self) {
+        let pin = machine_identity::merged(&self.meant(), &self.pin());
+        self.state().pin = Some(pin);
+    }
+
+    /// Where each request carries the password, the BMC shows itself before the first of an operation: one more request.
+    ///
+    /// # Errors
+    /// [`BmcError`], of kind `AnotherBmc` if it is another one.
+    pub async fn prove_bmc_before_a_password(&self, what: &str) -> Result<(), BmcError> {
+        let basic = matches!(self.state().auth, Some(Auth::Basic));
+        if !basic || !machine_identity::is_pinned(&self.meant()) {
+            return Ok(());
+        }
+        self.state().root = None;
+        self.root(what).await?;
+        self.is_the_one_meant(what)
+    }
+
     /// No password goes to another BMC than the one that is recorded.
     fn is_the_one_meant(&self, what: &str) -> Result<(), BmcError> {
-        let (recorded, seen) = (&self.options.pin, self.pin());
+        let (recorded, seen) = (&self.meant(), self.pin());
         if machine_identity::holds(recorded, &seen) {
             return Ok(());
         }

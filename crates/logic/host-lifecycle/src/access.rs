@@ -133,6 +133,11 @@ pub(crate) fn conclude_register(mut draft: Draft<'_>, outcome: Outcome) -> Chang
     }
     let (id, powered_on) = match outcome {
         Outcome::Registered { id, powered_on } => (id, powered_on),
+        Outcome::Failed { message, retry: crate::RetryClass::AnotherMachine } if draft.view.host.is_deleting() => {
+            draft.left_running(&message);
+            draft.go(State::Deleting);
+            return draft.finish(Next::Now);
+        }
         other => return draft.not_done(ErrorType::Registration, "registration", other),
     };
     if id.is_empty() {

@@ -9,6 +9,7 @@ use std::time::Duration;
 use api::metal3::{BareMetalHost, BareMetalHostStatus, ErrorType, ProvisioningState as State, annotation};
 use jiff::SignedDuration;
 
+use crate::annotations;
 use crate::view::View;
 
 /// Failures beyond which the wait grows no more.
@@ -38,7 +39,7 @@ fn hash(uid: &str, exponent: u32) -> u32 {
 
 /// The wait that `status` asks for: by its count of failures, or by the failed attempts at the same image, whichever is more.
 ///
-/// Consent, to overwrite another owner's disk or to another machine, is most likely what the work was waiting for, and an annotation leaves no trace in
+/// Consent, to overwrite another owner's disk or to the other machine that the error speaks of, or the wish to detach, is most likely what the work was waiting for, and an annotation leaves no trace in
 /// the generation: while it is there, the wait is one unit at most.
 pub(crate) fn delay(view: &View<'_>, status: &BareMetalHostStatus) -> Duration {
     let trying = status.provisioning.state == State::Provisioning && status.error_type == Some(ErrorType::Provisioning);
@@ -48,7 +49,9 @@ pub(crate) fn delay(view: &View<'_>, status: &BareMetalHostStatus) -> Duration {
     let wait = back_off(unit, view.host.metadata.uid.as_deref().unwrap_or_default(), failures);
     let may_overwrite = view.host.annotation(annotation::OVERWRITE_OWNER).is_some();
     let consented = may_overwrite && status.error_type == Some(ErrorType::Provisioning)
-        || view.host.annotation(annotation::ACCEPT_MACHINE).is_some();
+        || annotations::detached(view.host).is_some()
+        || view.host.annotation(annotation::ACCEPT_MACHINE).is_some()
+            && status.error_message.contains(annotation::ACCEPT_MACHINE);
     if consented { wait.min(unit) } else { wait }
 }
 

@@ -16,4 +16,7 @@ pub mod normal;
 mod rule;
 
 pub use common::Common;
-pub use rule::{Finding, Survivors, across, compare, fingerprint, fingerprint_of_bmc, holds, is_pinned, survivors};
+pub use rule::{
+    Finding, Survivors, across, comparable, compare, fingerprint, fingerprint_of_bmc, holds, is_pinned, merged,
+    survivors, tells,
+};

@@ -53,6 +53,13 @@ pub fn uuid(text: &str) -> Option<String> {
     (!blank).then(|| hex::encode_upper(least))
 }
 
+/// Whether the text is written as a UUID, a placeholder or not.
+#[must_use]
+pub fn is_uuid(text: &str) -> bool {
+    let digits: String = text.chars().filter(|c| !matches!(c, '-' | '{' | '}' | ' ')).take(LONGEST).collect();
+    decode(&digits.to_ascii_lowercase()).is_some()
+}
+
 type Uuid = [u8; 16];
 
 /// Swapping is undone by swapping, reversing by reversing: together they make eight forms, of which each leads to the same eight.

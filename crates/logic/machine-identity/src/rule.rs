@@ -101,16 +101,28 @@ pub fn compare(recorded: &MachineEvidence, seen: &MachineEvidence, common: &Comm
 /// Makers whose BMCs tell the serial number that SMBIOS has (for a Dell, the service tag in both: [`MachineEvidence::serial_number`]).
 const SERIAL_IN_SMBIOS: [&str; 7] = ["dell", "hpe", "hewlett", "lenovo", "fujitsu", "cisco", "qemu"];
 
+fn serial_in_smbios(evidence: &MachineEvidence) -> bool {
+    let maker = evidence.manufacturer.as_deref().unwrap_or_default().to_lowercase();
+    SERIAL_IN_SMBIOS.iter().any(|known| maker.starts_with(known))
+}
+
+/// What of one source's evidence may be held against another source's: MACs, and the serial number of makers that tell the same one in
+/// both places.
+#[must_use]
+pub fn comparable(evidence: &MachineEvidence) -> MachineEvidence {
+    MachineEvidence {
+        serial_number: evidence.serial_number.clone().filter(|_| serial_in_smbios(evidence)),
+        macs: evidence.macs.clone(),
+        ..MachineEvidence::default()
+    }
+}
+
 /// Whether what one source recorded speaks for what the other sees: `true` if a UUID, a MAC or, for makers known to tell the same one in
 /// both places, a serial number is equal. `false` proves nothing.
 #[must_use]
 pub fn across(recorded: &MachineEvidence, seen: &MachineEvidence, common: &Common) -> bool {
-    let is_known = |evidence: &MachineEvidence| {
-        let maker = evidence.manufacturer.as_deref().unwrap_or_default().to_lowercase();
-        SERIAL_IN_SMBIOS.iter().any(|known| maker.starts_with(known))
-    };
     let mut seen = seen.clone();
-    if !is_known(recorded) && !is_known(&seen) {
+    if !serial_in_smbios(recorded) && !serial_in_smbios(&seen) {
         seen.serial_number = None;
     }
     if !macs(recorded).is_disjoint(&macs(&seen)) {
@@ -131,6 +143,23 @@ pub fn holds(recorded: &BmcPin, seen: &BmcPin) -> bool {
     before.is_empty() || !before.is_disjoint(&parts(seen))
 }
 
+/// What is known of a BMC after it has shown itself once more.
+#[must_use]
+pub fn merged(recorded: &BmcPin, seen: &BmcPin) -> BmcPin {
+    BmcPin {
+        service_uuid: seen.service_uuid.clone().or_else(|| recorded.service_uuid.clone()),
+        key_sha256: seen.key_sha256.clone().or_else(|| recorded.key_sha256.clone()),
+    }
+}
+
+/// Whether any of it can tell the machine from others.
+#[must_use]
+pub fn tells(evidence: &MachineEvidence) -> bool {
+    evidence.system_uuid.as_deref().and_then(normal::uuid).is_some()
+        || evidence.serial_number.as_deref().and_then(normal::serial).is_some()
+        || !macs(evidence).is_empty()
+}
+
 /// Whether the pin holds anything by which a BMC can be told from others of its kind.
 #[must_use]
 pub fn is_pinned(pin: &BmcPin) -> bool {
@@ -138,7 +167,8 @@ pub fn is_pinned(pin: &BmcPin) -> bool {
 }
 
 fn parts(pin: &BmcPin) -> BTreeSet<String> {
-    let uuid = pin.service_uuid.as_deref().and_then(normal::uuid).map(|value| format!("service {value}"));
+    let service = |text: &str| normal::uuid(text).or_else(|| normal::serial(text).filter(|_| !normal::is_uuid(text)));
+    let uuid = pin.service_uuid.as_deref().and_then(service).map(|value| format!("service {value}"));
     let key = pin.key_sha256.as_ref().map(|value| format!("key {}", value.to_ascii_lowercase()));
     uuid.into_iter().chain(key).collect()
 }

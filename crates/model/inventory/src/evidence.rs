@@ -28,7 +28,7 @@ pub struct MachineEvidence {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BmcPin {
-    /// `UUID` of the service root.
+    /// `UUID` of the service root; of an iDRAC, which has none, the service tag there.
     #[serde(rename = "serviceUUID", default, skip_serializing_if = "Option::is_none")]
     pub service_uuid: Option<String>,
     /// SHA-256 of its certificate's public key (SubjectPublicKeyInfo), lower-case hex.

@@ -35,6 +35,7 @@ impl NativeHost {
         if let Some(boot) = &recorded
             && let Some(agent) = self.shared.hub.agent(self.uid(), boot.generation)
             && !busy_with_other_work(&agent.state, &operation.id())
+            && self.may_be_asked(&agent)
         {
             self.live.timers().booted = None;
             if own.as_ref().and_then(|b| b.boot_id.as_ref()) != Some(&agent.boot_id) {
@@ -85,6 +86,14 @@ impl NativeHost {
         operation.intent(BOOT_AGENT, attempt, None).await.map_err(|e| of_journal(&e))?;
         self.boot_machine(operation, bmc.as_ref(), generation).await?;
         Ok(Verdict::working("booting the agent", 30))
+    }
+
+    /// An agent with nothing to do counts when it says on which machine it runs (those of earlier versions do not), and has not failed to prove
+    /// that it is this host's.
+    fn may_be_asked(&self, agent: &crate::hub::Agent) -> bool {
+        let idle = agent.state == AgentState::Idle;
+        let disproved = self.live.timers().disproved.as_ref() == Some(&agent.boot_id);
+        !idle || (agent.machine.is_some() && !disproved)
     }
 
     /// After a restart of this process: an agent that was there, or a boot under way, shows itself soon, by a report or by

@@ -187,7 +187,7 @@ impl NativeHost {
     }
 
     async fn medium_out(&self, operation: &mut dyn Operation) -> Result<(), Failure> {
-        let (bmc, _) = self.proven(Effect::Power).await?;
+        let (bmc, _) = self.proven(Effect::Boot).await?;
         let before = bmc.calls();
         bmc.eject().await?;
         Self::account(operation, bmc.as_ref(), before);
@@ -198,7 +198,7 @@ impl NativeHost {
     }
 
     async fn provisioned(&self, operation: &mut dyn Operation, text: &str) -> Outcome<()> {
-        self.record_provisioned().await?;
+        self.record_own_disks().await?;
         operation.done(BOOT_DISK, text);
         operation.finish(Ok("provisioned")).await.map_err(|e| of_journal(&e))?;
         self.shared.media.withdraw(self.uid());
@@ -222,6 +222,7 @@ impl NativeHost {
         match self.run(operation, WIPE, &boot_id, Action::WipeDisks(WipeDisks { mark, requires_mark })).await? {
             Ran::Working(working) => Ok(Verdict::Working(working)),
             Ran::Finished(id, AgentOutcome::Wiped { disks }) => {
+                self.record_own_disks().await?;
                 operation.done(WIPE, &format!("wiped {}", disks.join(", ")));
                 operation.finish(Ok("deprovisioned")).await.map_err(|e| of_journal(&e))?;
                 self.shared.hub.acknowledge(self.uid(), &id);

@@ -17,8 +17,9 @@ use inventory::{BmcPin, HardwareDetails, MachineEvidence};
 use machine_identity::{Common, Finding};
 use provisioner::{Cause, Failure, OtherMachine};
 use std::sync::Arc;
+use tokio::time::{Duration, Instant};
 
-use crate::control::{BmcControl, ControlErrorKind, Sight};
+use crate::control::{BmcControl, ControlError, ControlErrorKind, Sight};
 use crate::failures::of_journal;
 use crate::host::NativeHost;
 
@@ -38,43 +39,65 @@ pub enum Effect {
 /// The annotation that gives consent.
 const CONSENT: &str = api::metal3::annotation::ACCEPT_MACHINE;
 
+/// How long MACs that a BMC has shown are not asked for again: it is a call each.
+const MACS_LAST: Duration = Duration::from_secs(600);
+
 impl NativeHost {
     /// The connected BMC, when the machine behind it is the one that this host is known to be; with what it shows.
     pub async fn proven(&self, effect: Effect) -> Result<(Arc<dyn BmcControl>, Sight), Failure> {
-        let record = self.context.machine.recorded().await.map_err(|e| of_journal(&e))?;
-        let pin = record.as_ref().map(|r| r.pin.clone()).unwrap_or_default();
-        let mut consented_pin = None;
-        let (bmc, first) = match self.connected(&pin).await {
-            Ok(connected) => connected,
-            Err(error) => match &error.kind {
-                ControlErrorKind::AnotherBmc { pin: seen } => {
-                    let fingerprint = machine_identity::fingerprint_of_bmc(seen);
-                    if !self.consents(&fingerprint) {
-                        return Err(self.another(&error.message, &fingerprint));
-                    }
-                    consented_pin = Some((seen.clone(), fingerprint));
-                    self.connected(seen).await?
+        let recorded = self.context.machine.recorded().await.map_err(|e| of_journal(&e))?;
+        let Some(mut record) = recorded else {
+            let (bmc, sight) = match self.sight(&BmcPin::default()).await {
+                // The connection is to the BMC of a record that has gone: without one, the next BMC is trusted.
+                Err(error) if matches!(error.kind, ControlErrorKind::AnotherBmc { .. }) => {
+                    self.sight(&BmcPin::default()).await?
                 }
-                _ => return Err(error.into()),
-            },
+                other => other?,
+            };
+            self.first_sight(bmc.as_ref(), &sight).await?;
+            return Ok((bmc, sight));
         };
-        let sight = match first {
-            Some(sight) => sight,
-            None => bmc.look().await?,
-        };
-        match record {
-            None => self.first_sight(bmc.as_ref(), &sight).await?,
-            Some(mut record) => {
-                if let Some((pin, fingerprint)) = consented_pin {
-                    // Another BMC may be asked; whether the machine is another one too is looked at now.
-                    record.pin = pin;
-                    record.accepted = Some(accepted(fingerprint));
-                    self.store(record.clone()).await?;
+        let (bmc, sight) = match self.sight(&record.pin).await {
+            Ok(seen) => seen,
+            Err(error) => {
+                let ControlErrorKind::AnotherBmc { pin: seen } = &error.kind else { return Err(error.into()) };
+                let fingerprint = machine_identity::fingerprint_of_bmc(seen);
+                if !machine_identity::is_pinned(seen) {
+                    return Err(Failure::new(Cause::AnotherMachine, format!("use the machine: {}", error.message))
+                        .advise("correct spec.bmc.address or the cables, or have the BMC show its service root; to begin anew, delete the host's MachineRecord"));
                 }
-                self.judge(record, bmc.as_ref(), &sight, effect).await?;
+                if !self.consents(&fingerprint) {
+                    return Err(self.another(&error.message, &fingerprint));
+                }
+                let (bmc, sight) = self.sight(seen).await?;
+                // Another BMC may be asked; whether the machine behind it is another one too is looked at below.
+                let requires_mark = record.accepted.as_ref().is_some_and(|accepted| accepted.requires_mark);
+                record.pin.clone_from(seen);
+                record.accepted = Some(AcceptedMachine { fingerprint, time: None, requires_mark });
+                record = self.store(record).await?;
+                (bmc, sight)
+            }
+        };
+        self.judge(record, bmc.as_ref(), &sight, effect).await?;
+        Ok((bmc, sight))
+    }
+
+    /// The BMC, if it is the one of the pin, and what it shows now.
+    async fn sight(&self, pin: &BmcPin) -> Result<(Arc<dyn BmcControl>, Sight), ControlError> {
+        let (bmc, first) = self.connected(pin).await?;
+        if let Some(sight) = first {
+            return Ok((bmc, sight));
+        }
+        match bmc.look().await {
+            Ok(sight) => Ok((bmc, sight)),
+            Err(error) => {
+                if matches!(error.kind, ControlErrorKind::AnotherBmc { .. }) {
+                    // Whatever answers there now has no session of ours to be ended.
+                    self.live.drop_connection().await;
+                }
+                Err(error)
             }
         }
-        Ok((bmc, sight))
     }
 
     /// Compares with the record, and allows what the finding allows.
@@ -86,64 +109,68 @@ impl NativeHost {
         effect: Effect,
     ) -> Result<(), Failure> {
         let Some(recorded) = record.bmc.clone() else { return self.first_sight(bmc, sight).await };
-        let common = match effect {
-            Effect::Destroy => self.common(&sight.evidence).await?,
-            _ => Common::default(),
-        };
+        let weighty = matches!(effect, Effect::Boot | Effect::Destroy);
+        let others = if weighty { self.others().await? } else { Vec::new() };
+        let common = common_of(&others, &recorded);
         let mut seen = sight.evidence.clone();
         let mut finding = machine_identity::compare(&recorded, &seen, &common);
         if !matches!(finding, Finding::Match { .. }) && !recorded.macs.is_empty() {
-            seen.macs = bmc.macs().await?;
+            seen.macs = self.macs(bmc, weighty).await?;
             finding = machine_identity::compare(&recorded, &seen, &common);
         }
         let pin = bmc.pin();
         match finding {
             Finding::Match { drift } => {
+                if weighty && let Some(why) = held_by(&others, true, |r| r.bmc.as_ref(), &seen, &common) {
+                    return Err(self.another(&why, &machine_identity::fingerprint(&seen)));
+                }
                 self.drifted(&drift).await;
                 self.keep_up(record, &pin).await
             }
             Finding::Unknown => {
                 let unchanged = machine_identity::is_pinned(&record.pin) && machine_identity::holds(&record.pin, &pin);
-                match effect {
-                    Effect::Look | Effect::Power => Ok(()),
-                    Effect::Boot | Effect::Destroy if unchanged || record.agent.is_none() => Ok(()),
-                    Effect::Boot | Effect::Destroy => Err(unknown(
-                        "its BMC shows neither UUID, serial number nor MAC addresses, and is not known by its certificate or service UUID either",
-                    )),
+                if !weighty || unchanged || record.agent.is_none() {
+                    return Ok(());
                 }
+                Err(unknown("its BMC shows neither UUID, serial number nor MAC addresses to go by, and is not known by its certificate or service UUID either")
+                    .advise("look which machine it is; to begin anew with the machine that is there, delete the host's MachineRecord"))
             }
             Finding::Mismatch { differences } => {
                 let fingerprint = machine_identity::fingerprint(&seen);
                 let left = machine_identity::survivors(&recorded, &seen);
-                let text = format!("the BMC shows another machine: {}; {left}", differences.join(", "));
+                let left = if left.macs.0 > 0 { format!("; {left}") } else { String::new() };
+                let text = format!("the BMC shows another machine: {}{left}", differences.join(", "));
                 if !self.consents(&fingerprint) {
                     return Err(self.another(&text, &fingerprint));
                 }
+                seen.macs = self.macs(bmc, false).await?;
                 let new = MachineRecordSpec {
                     pin,
-                    bmc: Some(with_macs(seen, bmc).await?),
+                    bmc: Some(seen),
                     agent: None,
                     accepted: Some(accepted(fingerprint)),
                     ..self.blank()
                 };
-                self.store(new).await
+                self.store(new).await.map(|_| ())
             }
         }
     }
 
     /// Nothing is recorded: the first machine is trusted, unless another host holds it, or it is not the one whose hardware is known.
     async fn first_sight(&self, bmc: &dyn BmcControl, sight: &Sight) -> Result<(), Failure> {
-        let seen = with_macs(sight.evidence.clone(), bmc).await?;
+        let mut seen = sight.evidence.clone();
+        seen.macs = self.macs(bmc, false).await?;
         let fingerprint = machine_identity::fingerprint(&seen);
-        let others = self.context.machine.others().await.map_err(|e| of_journal(&e))?;
+        let others = self.others().await?;
         let common = common_of(&others, &seen);
-        let mut refused = held_by(&others, |r| r.bmc.as_ref(), &seen, &common);
-        let known = self.context.hardware.as_ref().map(of_hardware);
+        let mut refused = held_by(&others, false, |r| r.bmc.as_ref(), &seen, &common);
+        // What was made up by hand, or of a machine without evidence, can be held against nothing.
+        let known = self.context.hardware.as_ref().map(of_hardware).filter(machine_identity::tells);
         if let Some(known) = &known
             && !machine_identity::across(known, &seen, &common)
         {
-            let macs_alone = MachineEvidence { macs: seen.macs.clone(), ..MachineEvidence::default() };
-            if let Finding::Mismatch { differences } = machine_identity::compare(known, &macs_alone, &common) {
+            let (known, shown) = (machine_identity::comparable(known), machine_identity::comparable(&seen));
+            if let Finding::Mismatch { differences } = machine_identity::compare(&known, &shown, &common) {
                 refused =
                     Some(format!("it is not the machine of this host's HardwareData: {}", differences.join(", ")));
             }
@@ -156,43 +183,80 @@ impl NativeHost {
             new.agent = None;
             new.accepted = Some(accepted(fingerprint));
         }
-        self.store(new).await
+        self.store(new).await.map(|_| ())
+    }
+
+    /// Permanent MACs as the BMC shows them. One that fails to shows none, except where all depends on them.
+    async fn macs(&self, bmc: &dyn BmcControl, needed: bool) -> Result<Vec<String>, Failure> {
+        let known = self.live.timers().macs.clone();
+        if let Some((macs, at)) = known
+            && at.elapsed() < MACS_LAST
+        {
+            return Ok(macs);
+        }
+        match bmc.macs().await {
+            Ok(macs) => {
+                self.live.timers().macs = Some((macs.clone(), Instant::now()));
+                Ok(macs)
+            }
+            Err(error) if needed => Err(error.into()),
+            Err(error) => {
+                tracing::debug!(host = %self.context.key.name, %error, "the BMC shows no MAC addresses");
+                Ok(Vec::new())
+            }
+        }
+    }
+
+    async fn others(&self) -> Result<Vec<OtherMachine>, Failure> {
+        self.context.machine.others().await.map_err(|e| of_journal(&e))
     }
 
     /// The agent of this boot runs on the machine that is recorded. The first one is trusted, unless another host holds its machine.
+    ///
+    /// An agent that does not prove it is not asked again: the machine is booted anew, for the one that reports may be somewhere else.
     pub async fn agent_proof(&self, boot_id: &str, disks_count: bool) -> Result<MachineRecordSpec, Failure> {
+        let proof = self.agent_compared(boot_id, disks_count).await;
+        if let Err(failure) = &proof
+            && matches!(failure.cause, Cause::AnotherMachine | Cause::MachineUnknown)
+        {
+            self.live.timers().disproved = Some(boot_id.to_owned());
+        }
+        proof
+    }
+
+    async fn agent_compared(&self, boot_id: &str, disks_count: bool) -> Result<MachineRecordSpec, Failure> {
         let agent = self.shared.hub.any_agent(self.uid()).filter(|agent| agent.boot_id == boot_id);
         let Some(seen) = agent.and_then(|agent| agent.machine) else {
-            return Err(unknown("its agent does not say on which machine it runs; it may be of an older version"));
+            return Err(unknown("its agent has not said on which machine it runs")
+                .advise("it is booted again; if that does not help, the agent image is older than this server"));
         };
         let record = self.context.machine.recorded().await.map_err(|e| of_journal(&e))?;
         let mut record = record.unwrap_or_else(|| self.blank());
-        let others = self.context.machine.others().await.map_err(|e| of_journal(&e))?;
+        let others = self.others().await?;
         let common = common_of(&others, &seen);
         let fingerprint = machine_identity::fingerprint(&seen);
-        let refused = match &record.agent {
-            None => held_by(&others, |r| r.agent.as_ref(), &seen, &common),
-            Some(recorded) => match machine_identity::compare(recorded, &seen, &common) {
-                Finding::Match { drift } => {
-                    self.drifted(&drift).await;
-                    let left = machine_identity::survivors(recorded, &seen);
-                    if disks_count && left.disks.0 > 0 && left.disks.1 == 0 {
-                        return Err(unknown("none of the disks recorded is there any more").advise(
-                            "have it inspected again (annotation inspect.metal3.io), which records the disks that it has now",
-                        ));
+        let recorded = record.agent.clone().filter(|r| machine_identity::tells(r) || !r.disks.is_empty());
+        let refused = match &recorded {
+            None => held_by(&others, false, |r| r.agent.as_ref(), &seen, &common),
+            Some(recorded) => {
+                let left = machine_identity::survivors(recorded, &seen);
+                let no_disk_left = disks_count && left.disks.0 > 0 && left.disks.1 == 0;
+                match machine_identity::compare(recorded, &seen, &common) {
+                    Finding::Match { .. } if no_disk_left => {
+                        Some(format!("it is the machine recorded, but with other disks: {left}"))
                     }
-                    return Ok(record);
+                    Finding::Match { drift } => {
+                        self.drifted(&drift).await;
+                        return Ok(record);
+                    }
+                    // Disks are not carried from machine to machine while it runs the agent.
+                    Finding::Unknown if left.disks.1 > 0 => return Ok(record),
+                    Finding::Unknown => Some(format!("the agent finds nothing of what was recorded: {left}")),
+                    Finding::Mismatch { differences } => {
+                        Some(format!("the agent runs on another machine: {}; {left}", differences.join(", ")))
+                    }
                 }
-                Finding::Unknown => {
-                    return Err(unknown(
-                        "its agent finds neither UUID, serial number nor MAC addresses that were recorded",
-                    ));
-                }
-                Finding::Mismatch { differences } => {
-                    let left = machine_identity::survivors(recorded, &seen);
-                    Some(format!("the agent runs on another machine: {}; {left}", differences.join(", ")))
-                }
-            },
+            }
         };
         if let Some(why) = refused {
             if !self.consents(&fingerprint) {
@@ -201,8 +265,7 @@ impl NativeHost {
             record.accepted = Some(accepted(fingerprint));
         }
         record.agent = Some(seen);
-        self.store(record.clone()).await?;
-        Ok(record)
+        self.store(record).await
     }
 
     /// What inspection has seen is what counts from now on: disks and cards come and go.
@@ -212,46 +275,48 @@ impl NativeHost {
         match agent.and_then(|agent| agent.machine) {
             Some(seen) if record.agent.as_ref() != Some(&seen) => {
                 record.agent = Some(seen);
-                self.store(record).await
+                self.store(record).await.map(|_| ())
             }
             _ => Ok(()),
         }
     }
 
-    /// The machine has been given this host's system: what is on its disks is this host's own.
-    pub async fn record_provisioned(&self) -> Result<(), Failure> {
+    /// What is on the machine's disks is this host's own from now on, or nothing is: an accepted machine is like any other.
+    pub async fn record_own_disks(&self) -> Result<(), Failure> {
         let record = self.context.machine.recorded().await.map_err(|e| of_journal(&e))?;
         match record {
             Some(mut record) if record.accepted.as_ref().is_some_and(|a| a.requires_mark) => {
                 record.accepted = record.accepted.map(|a| AcceptedMachine { requires_mark: false, ..a });
-                self.store(record).await
+                self.store(record).await.map(|_| ())
             }
             _ => Ok(()),
         }
     }
 
     /// A machine that shows itself as recorded may have a new certificate, or a new address: both are recorded.
+    /// A machine that shows itself as recorded may have a new certificate, or a new address: both are recorded, once a connection. A consent that
+    /// was recorded but not used up (this process died between the two) is used up now.
     async fn keep_up(&self, mut record: MachineRecordSpec, pin: &BmcPin) -> Result<(), Failure> {
-        let mut merged = record.pin.clone();
-        merged.service_uuid = pin.service_uuid.clone().or(merged.service_uuid);
-        merged.key_sha256 = pin.key_sha256.clone().or(merged.key_sha256);
+        let consented = record.accepted.as_ref().is_some_and(|accepted| self.consents(&accepted.fingerprint));
+        let merged = machine_identity::merged(&record.pin, pin);
         let address = self.address();
-        if merged == record.pin && record.bmc_address == address && record.host.uid.as_deref() == Some(self.uid()) {
+        let known = record.bmc_address == address && record.host.uid.as_deref() == Some(self.uid());
+        if !consented && (known && merged == record.pin || self.live.timers().kept_up) {
             return Ok(());
+        }
+        if consented && let Some(accepted) = &mut record.accepted {
+            accepted.time = None;
         }
         record.pin = merged;
         record.bmc_address = address;
         record.host = self.reference();
-        self.store(record).await
+        self.store(record).await?;
+        self.live.timers().kept_up = true;
+        Ok(())
     }
 
-    async fn store(&self, record: MachineRecordSpec) -> Result<(), Failure> {
+    async fn store(&self, record: MachineRecordSpec) -> Result<MachineRecordSpec, Failure> {
         self.context.machine.record(record).await.map_err(|e| of_journal(&e))
-    }
-
-    async fn common(&self, seen: &MachineEvidence) -> Result<Common, Failure> {
-        let others = self.context.machine.others().await.map_err(|e| of_journal(&e))?;
-        Ok(common_of(&others, seen))
     }
 
     async fn drifted(&self, drift: &[String]) {
@@ -284,12 +349,12 @@ impl NativeHost {
 
     fn another(&self, found: &str, fingerprint: &str) -> Failure {
         let wrong = self.context.accept_machine.as_deref().map(|given| {
-            let given: String = given.chars().filter(|c| !c.is_control()).take(64).collect();
+            let given: String = given.chars().filter(|c| c.is_ascii_graphic()).take(64).collect();
             format!("; the annotation {CONSENT} names {given}, which is not this machine")
         });
-        let text = format!("use the machine: {found}{}; nothing was done to it", wrong.unwrap_or_default());
+        let text = format!("use the machine: {found}{}; nothing was written or wiped there", wrong.unwrap_or_default());
         Failure::new(Cause::AnotherMachine, text).advise(format!(
-            "correct spec.bmc.address or the cables; if this machine shall take the host's place, set the annotation {CONSENT} to {fingerprint}"
+            "correct the cables, or spec.bmc.address (of a registered host while it is detached); if this machine shall take the host's place, set the annotation {CONSENT} to {fingerprint}"
         ))
     }
 }
@@ -297,34 +362,30 @@ impl NativeHost {
 fn unknown(why: &str) -> Failure {
     Failure::new(
         Cause::MachineUnknown,
-        format!("use the machine: it cannot be told whether it is this host's: {why}; nothing was done to it"),
+        format!(
+            "use the machine: it cannot be told whether it is this host's: {why}; nothing was written or wiped there"
+        ),
     )
-    .advise("look which machine it is; it is tried again")
 }
 
 fn accepted(fingerprint: String) -> AcceptedMachine {
     AcceptedMachine { fingerprint, time: None, requires_mark: true }
 }
 
-/// MACs cost a call each; they are read where nothing else can tell the machine.
-async fn with_macs(mut seen: MachineEvidence, bmc: &dyn BmcControl) -> Result<MachineEvidence, Failure> {
-    let uuid = seen.system_uuid.as_deref().and_then(machine_identity::normal::uuid);
-    let serial = seen.serial_number.as_deref().and_then(machine_identity::normal::serial);
-    if uuid.is_none() || serial.is_none() {
-        seen.macs = bmc.macs().await?;
-    }
-    Ok(seen)
-}
-
-/// Values that machines with different MACs have in common, this one and those of others.
+/// Values that machines with different MACs have in common, this one and those of other hosts. A record is one machine.
 fn common_of(others: &[OtherMachine], seen: &MachineEvidence) -> Common {
-    let recorded = others.iter().flat_map(|other| [other.record.bmc.as_ref(), other.record.agent.as_ref()]).flatten();
+    let existing = others.iter().filter(|other| other.exists);
+    let recorded = existing.filter_map(|other| {
+        let with_macs = |evidence: &&MachineEvidence| !evidence.macs.is_empty();
+        other.record.agent.as_ref().filter(with_macs).or(other.record.bmc.as_ref())
+    });
     Common::of(recorded.chain([seen]))
 }
 
-/// The host that exists and is recorded to be this machine.
+/// The host that exists and is recorded to be this machine; of two that are, the older one.
 fn held_by(
     others: &[OtherMachine],
+    older_only: bool,
     source: impl Fn(&MachineRecordSpec) -> Option<&MachineEvidence>,
     seen: &MachineEvidence,
     common: &Common,
@@ -332,6 +393,7 @@ fn held_by(
     let same = |other: &&OtherMachine| {
         let recorded = source(&other.record);
         other.exists
+            && (other.is_older || !older_only)
             && recorded.is_some_and(|r| matches!(machine_identity::compare(r, seen, common), Finding::Match { .. }))
     };
     others.iter().find(same).map(|other| format!("it is the machine of the host {}", other.host))

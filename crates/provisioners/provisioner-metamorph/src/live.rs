@@ -48,6 +48,12 @@ pub struct Timers {
     pub ejected: bool,
     /// What last differed about the machine without being decisive.
     pub drift: Option<String>,
+    /// MACs that the BMC has shown, and when.
+    pub macs: Option<(Vec<String>, Instant)>,
+    /// The record has been brought up to date for this connection.
+    pub kept_up: bool,
+    /// Boot of an agent that has not proved to run on this host's machine.
+    pub disproved: Option<String>,
 }
 
 impl Default for LiveHost {
@@ -78,6 +84,10 @@ impl LiveHost {
             open.control.close().await;
             *slot = None;
         }
+        {
+            let mut timers = self.timers();
+            (timers.macs, timers.kept_up) = (None, false);
+        }
         let control: Arc<dyn BmcControl> = Arc::from(connect.connect(access, pin)?);
         match control.register(stale).await {
             Ok(facts) => {
@@ -89,6 +99,11 @@ impl LiveHost {
                 Err(error)
             }
         }
+    }
+
+    /// Forgets the connection without a word to whatever answers there now.
+    pub async fn drop_connection(&self) {
+        *self.connection.lock().await = None;
     }
 
     /// Ends the connection.

@@ -34,13 +34,13 @@ impl Manage for NativeHost {
 
     async fn release(&mut self) -> Outcome<()> {
         if self.context.bmc.is_some() {
-            match self.proven(Effect::Look).await {
+            match self.proven(Effect::Boot).await {
                 Ok((bmc, _)) if self.context.journal.latest_boot().is_some() && !self.live.timers().ejected => {
                     bmc.eject().await?;
                 }
                 Ok(_) => {}
                 // What is not this host's machine is let go as it is.
-                Err(failure) if failure.cause == Cause::AnotherMachine => {
+                Err(failure) if matches!(failure.cause, Cause::AnotherMachine | Cause::MachineUnknown) => {
                     tracing::warn!(host = %self.context.key.name, "let go without a call to its BMC: {}", failure.message);
                 }
                 Err(failure) => return Err(failure),

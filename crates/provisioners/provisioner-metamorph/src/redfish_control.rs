@@ -76,22 +76,27 @@ impl From<BmcError> for ControlError {
     }
 }
 
+impl RedfishControl {
+    /// The error, with what another BMC shows of itself.
+    fn told(&self, error: BmcError) -> ControlError {
+        let another = error.kind == ErrorKind::AnotherBmc;
+        let mut told = ControlError::from(error);
+        if another {
+            told.kind = ControlErrorKind::AnotherBmc { pin: self.client.pin() };
+        }
+        told
+    }
+}
+
 #[async_trait]
 impl BmcControl for RedfishControl {
     async fn register(&self, stale: &[String]) -> Result<Sight, ControlError> {
-        match self.client.sweep(stale).await {
-            Ok(_) => {}
-            Err(error) if error.kind == ErrorKind::AnotherBmc => {
-                let kind = ControlErrorKind::AnotherBmc { pin: self.client.pin() };
-                return Err(ControlError { kind, ..error.into() });
-            }
-            Err(error) => return Err(error.into()),
-        }
+        self.client.sweep(stale).await.map_err(|error| self.told(error))?;
         self.look().await
     }
 
     async fn look(&self) -> Result<Sight, ControlError> {
-        let system = self.client.system().await?;
+        let system = self.client.system().await.map_err(|error| self.told(error))?;
         let evidence = system.evidence();
         let words = [system.manufacturer, system.model];
         let model = words.into_iter().flatten().collect::<Vec<_>>().join(" ");

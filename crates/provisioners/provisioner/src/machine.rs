@@ -10,8 +10,10 @@ use crate::JournalError;
 pub struct OtherMachine {
     /// `namespace/name`.
     pub host: String,
-    /// The host still exists; a record outlives it.
+    /// The host that it was made for still exists; a record outlives it.
     pub exists: bool,
+    /// It was made before this host's own.
+    pub is_older: bool,
     /// What is recorded.
     pub record: MachineRecordSpec,
 }
@@ -31,12 +33,13 @@ pub trait Machine: Send + Sync {
     /// When they cannot be read.
     async fn others(&self) -> Result<Vec<OtherMachine>, JournalError>;
 
-    /// Replaces the record. Durable when it returns. A record with a new [`MachineRecordSpec::accepted`] uses up the consent that the host
-    /// carries, and is made known.
+    /// Replaces the record; gives what was recorded. Durable when it returns. A record with a new [`MachineRecordSpec::accepted`], one without a
+    /// time, uses up the consent that the host carries, and is made known. For a host that is being deleted it is an attempt: its namespace may
+    /// take no new objects.
     ///
     /// # Errors
     /// When it cannot be written.
-    async fn record(&self, record: MachineRecordSpec) -> Result<(), JournalError>;
+    async fn record(&self, record: MachineRecordSpec) -> Result<MachineRecordSpec, JournalError>;
 
     /// Makes known that something differs which does not decide (an Event).
     async fn note(&self, text: &str);

@@ -101,7 +101,7 @@ async fn another_machine_behind_the_bmc_is_let_alone_until_it_is_accepted() {
         "the BMC shows another machine",
         "UUID 39343550-3330-4d32-3244-324a30304c34, recorded",
         "serial number 2M2D2J00L4",
-        "nothing was done to it",
+        "nothing was written or wiped there",
     ];
     let host = world.expect_error("node-0", "power management error", &says).await.unwrap();
     let consent = fingerprint(&host);
@@ -167,11 +167,56 @@ async fn an_agent_on_another_machine_writes_nothing() {
         "the agent runs on another machine",
         "serial number 2M2D2J00L4",
         "2 of 2 serial numbers and WWNs of disks recorded are there",
-        "nothing was done to it",
+        "nothing was written or wiped there",
     ];
-    world.expect_error("node-0", "provisioning error", &says).await.unwrap();
+    let host = world.expect_error("node-0", "provisioning error", &says).await.unwrap();
     assert_eq!(world.images.requests("disk.raw"), 0, "nothing is fetched for it");
     assert!(first_mib(&world, "node-0").await == vec![0; 1 << 20], "nothing is written");
+    world.annotate("node-0", &format!("{}={}", annotation::ACCEPT_MACHINE, fingerprint(&host))).await.unwrap();
+    world.wait_state("node-0", 120, ProvisioningState::Provisioned).await.unwrap();
+}
+
+/// Another BMC has taken the address while this server's connection was open: it is sent nothing, until it is accepted by name.
+#[tokio::test]
+async fn another_bmc_at_the_same_address_is_sent_nothing_until_it_is_accepted() {
+    let world = provisioned().await;
+    let rule = |method: &str, path: &str, action: Value| json!({ "method": method, "path": path, "action": action });
+    let root = json!({ "type": "edit", "fields": { "UUID": "39343550-3330-4d32-3244-324a30304c34" } });
+    world.sim.post("/machines/node-0/faults", rule("GET", "/redfish/v1", root)).await.unwrap();
+    let mut lost = rule("GET", "*/Systems/node-0", json!({ "type": "status", "status": 401 }));
+    lost["count"] = json!(1);
+    world.sim.post("/machines/node-0/faults", lost).await.unwrap();
+    let says = ["another BMC answers there", "it has been sent no credentials"];
+    let host = world.expect_error("node-0", "power management error", &says).await.unwrap();
+    let sessions = world.sim.now("node-0").await.unwrap()["sessions"].clone();
+    let host = failed_again(&world, host["status"]["errorCount"].as_i64().unwrap()).await;
+    assert!(message(&host).contains("another BMC answers there"), "{host}");
+    assert_eq!(world.sim.now("node-0").await.unwrap()["sessions"], sessions, "nobody has signed in");
+    world.annotate("node-0", &format!("{}={}", annotation::ACCEPT_MACHINE, fingerprint(&host))).await.unwrap();
+    world.wait_state("node-0", 60, ProvisioningState::Provisioned).await.unwrap();
+    event(&world, "MachineAccepted").await;
+}
+
+/// Two hosts are deleted and declared again with each other's BMCs: each is a new wish, and neither is in the other's way.
+#[tokio::test]
+async fn hosts_that_exchange_their_names_are_new_wishes() {
+    let world = World::start(options()).await.unwrap();
+    for id in ["node-0", "node-1"] {
+        world.apply_host(id, json!({ "online": false })).await.unwrap();
+    }
+    for id in ["node-0", "node-1"] {
+        world.wait_state(id, 60, ProvisioningState::Available).await.unwrap();
+    }
+    for id in ["node-0", "node-1"] {
+        world.delete(id).await.unwrap();
+    }
+    for (id, other) in [("node-0", "node-1"), ("node-1", "node-0")] {
+        let bmc = json!({ "address": world.sim.address(other), "credentialsName": format!("{id}-bmc-secret") });
+        world.apply_host(id, json!({ "online": false, "bmc": bmc })).await.unwrap();
+    }
+    for id in ["node-0", "node-1"] {
+        world.wait_state(id, 60, ProvisioningState::Available).await.unwrap();
+    }
 }
 
 /// Two hosts cannot be one machine, though their BMC's addresses differ.

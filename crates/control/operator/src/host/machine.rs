@@ -3,7 +3,9 @@
 //! The host does not own it: the record outlives the host, so that one restored from a backup or declared again is held against it. A host
 //! that is declared under an old name for another BMC's address is a new wish, and begins without.
 
+use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use api::Time;
 use api::metal3::{BareMetalHost, annotation};
@@ -13,11 +15,16 @@ use kube::api::{Api, Patch, PatchParams, PostParams};
 use kube::runtime::events::{Event, EventType};
 use kube::runtime::reflector::Store;
 use kube::{Resource, ResourceExt};
-use provisioner::{JournalError, Machine, OtherMachine};
+use provisioner::{JournalError, Machine, OtherMachine, Provisioner};
 use serde_json::json;
 
 use super::Context;
 use crate::Clock;
+
+/// Longest text of an Event, in bytes.
+const MAX_NOTE: usize = 1024;
+/// How long the records may take to be listed when the controller has started.
+const LISTED_WITHIN: Duration = Duration::from_secs(10);
 
 /// One host's record.
 pub struct KubeMachine {
@@ -28,11 +35,12 @@ pub struct KubeMachine {
     records: Option<Store<MachineRecord>>,
     recorder: kube::runtime::events::Recorder,
     clock: Arc<dyn Clock>,
+    provisioner: Arc<dyn Provisioner>,
 }
 
 impl KubeMachine {
     /// The record of this host.
-    pub fn new(context: &Context, host: &BareMetalHost) -> Self {
+    pub fn new(context: &Context, host: &BareMetalHost, provisioner: Arc<dyn Provisioner>) -> Self {
         let namespace = host.namespace().unwrap_or_default();
         Self {
             api: Api::namespaced(context.client.clone(), &namespace),
@@ -42,6 +50,7 @@ impl KubeMachine {
             records: context.records.get().cloned(),
             recorder: context.recorder.clone(),
             clock: Arc::clone(&context.settings.clock),
+            provisioner,
         }
     }
 
@@ -57,13 +66,26 @@ impl KubeMachine {
         self.api.get_opt(&self.name()).await.map_err(|e| self.failed("read", e))
     }
 
-    /// Whether the record is this host's: made for it, or for one of the same name at the same BMC.
+    /// Whether two addresses are of one machine at one BMC, however they are written.
+    fn same_address(&self, one: &str, other: &str) -> bool {
+        one == other
+            || self.provisioner.machine_key(one).is_some_and(|key| self.provisioner.machine_key(other) == Some(key))
+    }
+
+    /// Whether the record is this host's: made for it, for one of the same name at the same BMC, or for one that was restored with its status. A
+    /// host that is declared anew under an old name, for another BMC, has none yet.
     fn is_ours(&self, record: &MachineRecordSpec) -> bool {
-        let address = self.host.spec.bmc.as_ref().map(|bmc| bmc.address.as_str());
-        record.host.uid == self.host.uid() || Some(record.bmc_address.as_str()) == address
+        let address = self.host.spec.bmc.as_ref().map(|bmc| bmc.address.as_str()).unwrap_or_default();
+        let registered = self.host.status.as_ref().is_some_and(|status| !status.provisioning.id.is_empty());
+        registered || record.host.uid == self.host.uid() || self.same_address(&record.bmc_address, address)
     }
 
     async fn publish(&self, reason: &str, note: String, type_: EventType) {
+        let mut end = note.len().min(MAX_NOTE);
+        while !note.is_char_boundary(end) {
+            end -= 1;
+        }
+        let note = note.get(..end).unwrap_or_default().to_owned();
         let event =
             Event { type_, reason: reason.to_owned(), note: Some(note), action: reason.to_owned(), secondary: None };
         if let Err(error) = self.recorder.publish(&event, &self.host.object_ref(&())).await {
@@ -80,7 +102,8 @@ impl KubeMachine {
         if let Some(value) = inspect {
             annotations[annotation::INSPECT] = json!(value);
         }
-        let patch = json!({ "metadata": { "uid": self.host.uid(), "annotations": annotations } });
+        let (uid, version) = (self.host.uid(), self.host.resource_version());
+        let patch = json!({ "metadata": { "uid": uid, "resourceVersion": version, "annotations": annotations } });
         self.hosts
             .patch_metadata(&self.name(), &PatchParams::default(), &Patch::Merge(patch))
             .await
@@ -102,26 +125,60 @@ impl Machine for KubeMachine {
 
     async fn others(&self) -> Result<Vec<OtherMachine>, JournalError> {
         let Some(records) = &self.records else { return Err(self.failed("compare", "the controller does not run")) };
-        records.wait_until_ready().await.map_err(|e| self.failed("compare", e))?;
+        let listed = tokio::time::timeout(LISTED_WITHIN, records.wait_until_ready()).await;
+        if !matches!(listed, Ok(Ok(()))) {
+            return Err(self.failed(
+                "compare",
+                "the MachineRecords cannot be listed; apply the definitions that `metamorph crds` prints, and let the server list and watch them",
+            ));
+        }
         let hosts = self.known.as_ref().map(Store::state).unwrap_or_default();
+        let hosts: HashMap<(Option<String>, String), &BareMetalHost> =
+            hosts.iter().map(|host| ((host.namespace(), host.name_any()), host.as_ref())).collect();
         let own = (self.host.namespace(), self.name());
-        let others = records.state().into_iter().filter(|record| (record.namespace(), record.name_any()) != own);
+        let all = records.state();
+        let age = |record: &MachineRecord| (record.creation_timestamp(), record.uid());
+        let own_age =
+            all.iter().find(|record| (record.namespace(), record.name_any()) == own).map(|record| age(record));
+        let others = all.iter().filter(|record| (record.namespace(), record.name_any()) != own);
         let with_host = others.map(|record| {
-            let (namespace, name) = (record.namespace().unwrap_or_default(), record.name_any());
-            let exists = hosts
-                .iter()
-                .any(|host| host.namespace().as_deref() == Some(namespace.as_str()) && host.name_any() == name);
-            OtherMachine { host: format!("{namespace}/{name}"), exists, record: record.spec.clone() }
+            let key = (record.namespace(), record.name_any());
+            // One of that name which is another wish, for another BMC, has not this machine.
+            let exists = hosts.get(&key).is_some_and(|host| {
+                let address = host.spec.bmc.as_ref().map(|bmc| bmc.address.as_str()).unwrap_or_default();
+                host.uid() == record.spec.host.uid || self.same_address(&record.spec.bmc_address, address)
+            });
+            let is_older = own_age.as_ref().is_some_and(|own| age(record) < *own);
+            let host = format!("{}/{}", key.0.unwrap_or_default(), key.1);
+            OtherMachine { host, exists, is_older, record: record.spec.clone() }
         });
         Ok(with_host.collect())
     }
 
-    async fn record(&self, mut record: MachineRecordSpec) -> Result<(), JournalError> {
+    async fn record(&self, record: MachineRecordSpec) -> Result<MachineRecordSpec, JournalError> {
+        match self.write(record.clone()).await {
+            Err(error) if self.host.is_deleting() => {
+                // A namespace that goes takes no new objects: what is to be let go is let go nonetheless.
+                tracing::warn!(host = %self.name(), %error, "the host is deleted");
+                Ok(record)
+            }
+            other => other,
+        }
+    }
+
+    async fn note(&self, text: &str) {
+        self.publish("MachineDrifted", text.to_owned(), EventType::Warning).await;
+    }
+}
+
+impl KubeMachine {
+    async fn write(&self, mut record: MachineRecordSpec) -> Result<MachineRecordSpec, JournalError> {
         let news = record.accepted.as_mut().filter(|accepted| accepted.time.is_none());
         let accepted = news.map(|accepted| {
             accepted.time = jiff::Timestamp::from_second(self.clock.now().as_second()).ok().map(Time);
             accepted.fingerprint.clone()
         });
+        let written = record.clone();
         match self.found().await? {
             Some(mut old) => {
                 old.spec = record;
@@ -136,13 +193,9 @@ impl Machine for KubeMachine {
                 self.api.create(&PostParams::default(), &new).await.map_err(|e| self.failed("create", e))?;
             }
         }
-        match accepted {
-            Some(fingerprint) => self.use_up_consent(&fingerprint).await,
-            None => Ok(()),
+        if let Some(fingerprint) = accepted {
+            self.use_up_consent(&fingerprint).await?;
         }
-    }
-
-    async fn note(&self, text: &str) {
-        self.publish("MachineDrifted", text.to_owned(), EventType::Warning).await;
+        Ok(written)
     }
 }

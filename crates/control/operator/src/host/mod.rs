@@ -135,7 +135,12 @@ impl HostController {
         let (all_records, records_writer) = store();
         let _ = context.records.set(all_records);
         let record_events = watcher(records, watcher::Config::default()).default_backoff().reflect(records_writer);
-        let watching = tokio::spawn(record_events.for_each(|_| std::future::ready(())));
+        let watching = tokio::spawn(record_events.for_each(|event| {
+            if let Err(error) = event {
+                tracing::warn!(%error, "watch the MachineRecords");
+            }
+            std::future::ready(())
+        }));
         let secret_events = watcher(secrets, watcher::Config::default()).default_backoff().touched_objects();
         let config = Config::default().concurrency(0);
         Controller::for_stream(stream, reader)

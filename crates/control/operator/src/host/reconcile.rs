@@ -39,6 +39,15 @@ impl Fetched {
         Ok(Some(Self { host, hardware_data, credentials }))
     }
 
+    /// Whether an answer that a BMC gave to one is an answer to the other.
+    fn asks_the_same_bmc(&self, other: &Self) -> bool {
+        let secret = |fetched: &Self| match &fetched.credentials {
+            FoundCredentials::Present(found) => found.secret.metadata.resource_version.clone(),
+            _ => None,
+        };
+        self.host.spec.bmc == other.host.spec.bmc && secret(self) == secret(other)
+    }
+
     /// The view that decisions are made from.
     fn view<'a>(&'a self, context: &'a Context) -> View<'a> {
         let credentials = match &self.credentials {
@@ -117,7 +126,7 @@ async fn step(context: &Context, mut fetched: Fetched) -> Result<Next, Reconcile
         }
         // The answer is still true; what follows from it is the present object's matter, and no other's of the same name.
         match Fetched::read(context, namespace.as_deref().unwrap_or_default(), &name).await? {
-            Some(newer) if newer.host.uid() == uid => fetched = newer,
+            Some(newer) if newer.host.uid() == uid && newer.asks_the_same_bmc(&fetched) => fetched = newer,
             _ => return Ok(Next::Now),
         }
     }

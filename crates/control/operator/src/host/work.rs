@@ -120,7 +120,7 @@ async fn prepare(
         hardware: fetched.hardware_data.as_ref().and_then(|data| data.spec.hardware.clone()),
         accept_machine: host.annotation(annotation::ACCEPT_MACHINE).map(ToOwned::to_owned),
         journal,
-        machine: Arc::new(KubeMachine::new(context, host)),
+        machine: Arc::new(KubeMachine::new(context, host, Arc::clone(provisioner))),
     })?)
 }
 

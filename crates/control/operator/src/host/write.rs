@@ -25,6 +25,12 @@ pub async fn apply(context: &Context, fetched: &Fetched, change: Change) -> Resu
     let writer =
         Writer { context, host, api: Api::namespaced(context.client.clone(), &host.namespace().unwrap_or_default()) };
     if let Some(hardware) = &change.hardware_data {
+        // It goes by the host's name: a host made anew meanwhile inherits nothing.
+        let now =
+            writer.api.get_metadata_opt(&host.name_any()).await.map_err(ReconcileError::api("read the host again"))?;
+        if now.and_then(|now| now.metadata.uid) != host.uid() {
+            return Ok(Applied::Conflict);
+        }
         writer
             .hardware_data(fetched.hardware_data.as_ref(), HardwareDataSpec { hardware: Some((**hardware).clone()) })
             .await?;
@@ -101,15 +107,13 @@ impl Writer<'_> {
             let gone: Map<String, Value> = change.remove_annotations.iter().map(|k| (k.clone(), Value::Null)).collect();
             metadata.insert("annotations".to_owned(), Value::Object(gone));
         }
-        let mut patch = Map::new();
-        if !metadata.is_empty() {
-            patch.insert("metadata".to_owned(), Value::Object(metadata));
+        if metadata.is_empty() && change.set_architecture.is_none() {
+            return Ok(());
         }
+        metadata.insert("uid".to_owned(), json!(self.host.metadata.uid));
+        let mut patch = Map::from_iter([("metadata".to_owned(), Value::Object(metadata))]);
         if let Some(architecture) = &change.set_architecture {
             patch.insert("spec".to_owned(), json!({ "architecture": architecture }));
-        }
-        if patch.is_empty() {
-            return Ok(());
         }
         let patch = Patch::Merge(Value::Object(patch));
         self.api

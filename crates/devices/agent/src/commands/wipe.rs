@@ -19,9 +19,17 @@ pub(super) fn wipe(machine: &dyn Machine, command: &WipeDisks, report: &dyn Fn(P
     let found = facts::disks(machine.tree()).into_iter();
     let disks: Vec<OpenDisk> = found.map(|facts| OpenDisk::open(machine, facts)).collect::<Result<_, _>>()?;
     disks.iter().try_for_each(|disk| check_disk(disk, &command.mark, ACTION))?;
-    if command.requires_mark {
-        shows_mark(&disks, &command.mark)?;
+    let marked = owned(&disks, &command.mark)?;
+    if command.requires_mark && !marked.contains(&true) {
+        let witness = owner::read(&variables).map_err(|error| Failure::of_firmware(&error))?;
+        if witness.is_none_or(|found| found.owner != command.mark.owner) {
+            is_blank(&disks, &command.mark)?;
+        }
     }
+    // Those with the mark go last: an agent that is cut off before finds it again.
+    let mut disks: Vec<(bool, OpenDisk)> = marked.into_iter().zip(disks).collect();
+    disks.sort_by_key(|(marked, _)| *marked);
+    let disks: Vec<OpenDisk> = disks.into_iter().map(|(_, disk)| disk).collect();
     let (mut guids, mut names) = (Vec::new(), Vec::new());
     for (index, disk) in disks.iter().enumerate() {
         let percent = u8::try_from(100 * index / disks.len()).unwrap_or(100);
@@ -48,20 +56,33 @@ pub(super) fn wipe(machine: &dyn Machine, command: &WipeDisks, report: &dyn Fn(P
     Ok(Outcome::Wiped { disks: names })
 }
 
-/// Fails unless one of the disks carries the owner's mark: then it is the machine that was provisioned.
-fn shows_mark(disks: &[OpenDisk], mark: &DiskMark) -> Result<(), Failure> {
+/// Which disks carry the owner's mark.
+fn owned(disks: &[OpenDisk], mark: &DiskMark) -> Result<Vec<bool>, Failure> {
+    disks.iter().map(|disk| Ok(disk.owner()?.is_some_and(|(owner, _)| owner == mark.owner))).collect()
+}
+
+/// How much of a disk's beginning is looked at for anything that somebody may miss.
+const LOOKED_AT: usize = 1 << 20;
+
+/// Fails unless there is nothing on the disks that could be lost.
+fn is_blank(disks: &[OpenDisk], mark: &DiskMark) -> Result<(), Failure> {
     for disk in disks {
-        if disk.owner()?.is_some_and(|(owner, _)| owner == mark.owner) {
-            return Ok(());
+        let size = usize::try_from(disk.disk.size()).unwrap_or(usize::MAX).min(LOOKED_AT);
+        let mut start = vec![0; size];
+        let failed = |error| Failure::of_image(&format!("reading {}", disk.facts.name()), &error);
+        disk.disk.read_at(0, &mut start).map_err(failed)?;
+        if start.iter().any(|byte| *byte != 0) {
+            let text = format!(
+                "{ACTION} was refused: none of the {} disks carries the mark of this host, {}, and {} is not blank, so that this may be \
+                 another's machine; nothing was changed",
+                disks.len(),
+                mark.owner,
+                disk.facts.name()
+            );
+            return Err(Failure::new(ErrorCode::NoOwnMark, text));
         }
     }
-    let text = format!(
-        "{ACTION} was refused: none of the {} disks carries the mark of this host, {}, so that this may be another machine; nothing was \
-         changed",
-        disks.len(),
-        mark.owner
-    );
-    Err(Failure::new(ErrorCode::NoOwnMark, text))
+    Ok(())
 }
 
 /// Unique GUIDs of a disk's partitions, as boot entries name them; `None` when they cannot be read.

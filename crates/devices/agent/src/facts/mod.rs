@@ -10,7 +10,7 @@ pub(crate) use nics::permanent_mac;
 
 use std::net::IpAddr;
 
-use inventory::{Bios, Firmware, HardwareDetails, MachineEvidence, SystemVendor};
+use inventory::{Bios, Firmware, HardwareDetails, MachineEvidence, Nic, SystemVendor};
 
 pub use disks::{Disk, disks};
 
@@ -36,7 +36,8 @@ pub fn collect(tree: &Tree, addresses: &[(String, IpAddr)]) -> HardwareDetails {
 /// By what the machine can be told from others.
 #[must_use]
 pub fn evidence(tree: &Tree) -> MachineEvidence {
-    let mut macs: Vec<String> = nics::nics(tree, &[]).into_iter().filter_map(|nic| nic.mac).collect();
+    let own = |nic: &Nic| !nic.name.as_deref().is_some_and(|name| nics::is_usb(tree, name));
+    let mut macs: Vec<String> = nics::nics(tree, &[]).into_iter().filter(own).filter_map(|nic| nic.mac).collect();
     macs.sort();
     macs.dedup();
     let names = |disk: Disk| [disk.storage.serial_number, disk.storage.wwn_with_extension.or(disk.storage.wwn)];

@@ -49,6 +49,12 @@ pub(crate) fn permanent_mac(tree: &Tree, name: &str) -> Option<String> {
     Some(mac.to_ascii_lowercase()).filter(|mac| mac.len() == 17 && mac != "00:00:00:00:00:00")
 }
 
+/// An interface over USB: the BMC's own, or one that somebody plugged in.
+pub(super) fn is_usb(tree: &Tree, name: &str) -> bool {
+    tree.resolve(&format!("sys/class/net/{name}/device"))
+        .is_some_and(|place| place.split('/').any(|component| component.starts_with("usb")))
+}
+
 fn describe(tree: &Tree, base: &str, name: &str, mac: &str, boot: Option<&str>) -> Nic {
     let id = |which: &str| tree.text(&format!("{base}/device/{which}"));
     let pci = tree

@@ -1,6 +1,8 @@
 //! Images written and disks wiped on a machine made of files, as the server orders it.
 
+use std::fs::OpenOptions;
 use std::net::SocketAddr;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Command;
 
@@ -206,12 +208,32 @@ async fn where_its_own_mark_is_required_a_blank_machine_is_left_alone() {
     let (code, message) = failed(&found[0]);
     assert_eq!(code, ErrorCode::NoOwnMark);
     assert!(message.contains("none of the 2 disks") && message.contains("owner-1"), "{message}");
+    assert!(message.contains("is not blank"), "{message}");
     assert_eq!(Sha256::digest(std::fs::read(device(root, "vdb")).unwrap()), before);
 
     std::fs::remove_dir_all(root.join("run")).unwrap();
     let found = outcomes(root, vec![write(images.order("image.raw", "owner-1")), wipe(mark("owner-1"))]).await;
     written(&found[0]);
     assert!(matches!(&found[1], Outcome::Wiped { disks } if disks.len() == 2), "{found:?}");
+
+    // Half-written, only the firmware has the mark; blank, there is nothing to lose.
+    for witness in [true, false] {
+        std::fs::remove_dir_all(root.join("run")).unwrap();
+        let variable = root.join("sys/firmware/efi/efivars").join(OWNER_EFI_VARIABLE);
+        let disk = OpenOptions::new().write(true).open(device(root, "vdb")).unwrap();
+        if witness {
+            let record = br#"{"version":1,"owner":"owner-1","host":"ns/node-1","operation":"o"}"#;
+            std::fs::write(&variable, [&[7, 0, 0, 0][..], record].concat()).unwrap();
+            disk.write_at(&[1; 4096], 0).unwrap();
+        } else {
+            for name in ["vda", "vdb"] {
+                let disk = OpenOptions::new().write(true).open(device(root, name)).unwrap();
+                disk.write_at(&vec![0; 1 << 20], 0).unwrap();
+            }
+        }
+        let found = outcomes(root, vec![wipe(mark("owner-1"))]).await;
+        assert!(matches!(&found[0], Outcome::Wiped { .. }), "{found:?}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

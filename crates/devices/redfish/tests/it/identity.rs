@@ -99,12 +99,11 @@ async fn one_that_hides_its_root_from_strangers_is_none_that_was_recorded_by_it(
     assert!(!signs_in(&bmc.take_log()));
 }
 
+/// Whoever made the client need not have known the BMC: what was signed in to is meant from then on.
 #[tokio::test]
 async fn a_session_that_is_lost_is_renewed_with_the_same_bmc_only() {
     let bmc = Bmc::generic();
-    let first = rig(&bmc, SYSTEM);
-    first.client.system().await.unwrap();
-    let rig = rig_with_pin(&bmc, SYSTEM, first.client.pin());
+    let rig = rig(&bmc, SYSTEM);
     rig.client.system().await.unwrap();
     // Another BMC takes the address: it knows no session of ours.
     bmc.edit("/redfish/v1", |root| root["UUID"] = "39343550-3330-4d32-3244-324a30304c34".into());
@@ -113,6 +112,31 @@ async fn a_session_that_is_lost_is_renewed_with_the_same_bmc_only() {
     let error = rig.client.system().await.unwrap_err();
     assert_eq!(error.kind, ErrorKind::AnotherBmc);
     assert!(bmc.take_seen().iter().all(|seen| seen.method == "GET"), "no password was sent");
+}
+
+/// With basic authentication each request carries the password: the BMC shows itself before.
+#[tokio::test]
+async fn without_sessions_the_bmc_shows_itself_before_each_look() {
+    let bmc = Bmc::generic();
+    bmc.set(|inner| inner.no_sessions = true);
+    let rig = rig(&bmc, SYSTEM);
+    rig.client.system().await.unwrap();
+    rig.client.system().await.unwrap();
+    bmc.edit("/redfish/v1", |root| root["UUID"] = "39343550-3330-4d32-3244-324a30304c34".into());
+    bmc.take_seen();
+    let error = rig.client.system().await.unwrap_err();
+    assert_eq!(error.kind, ErrorKind::AnotherBmc);
+    assert!(bmc.take_seen().iter().all(|seen| seen.auth == "none"), "no password was sent");
+}
+
+/// An iDRAC's service root has no UUID, but the machine's service tag.
+#[tokio::test]
+async fn an_idrac_is_known_by_its_service_tag() {
+    let bmc = Bmc::new("dell-r750");
+    let rig = rig(&bmc, TREES[0].1);
+    rig.client.system().await.unwrap();
+    let pin = rig.client.pin();
+    assert!(machine_identity::is_pinned(&pin), "{pin:?}");
 }
 
 #[tokio::test]

@@ -21,6 +21,7 @@ use crate::Time;
     category = "metal3",
     namespaced,
     derive = "PartialEq",
+    label("clusterctl.cluster.x-k8s.io", ""),
     label("clusterctl.cluster.x-k8s.io/move", ""),
     printcolumn = r#"{"name":"Serial","type":"string","jsonPath":".spec.bmc.serialNumber"}"#,
     printcolumn = r#"{"name":"UUID","type":"string","jsonPath":".spec.bmc.systemUUID"}"#,
