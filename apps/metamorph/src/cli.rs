@@ -129,6 +129,9 @@ pub struct Behaviour {
     /// How often the power of a settled host is looked at, in seconds.
     #[arg(long, default_value_t = 60, value_name = "SECONDS")]
     pub power_poll: u64,
+    /// How many hosts may begin to be deprovisioned within ten minutes; the others wait. 0 lets any number.
+    #[arg(long, default_value_t = 20, value_name = "N")]
+    pub deprovisioning_limit: usize,
     /// How long a machine may take from reset to the agent's first report, in seconds.
     #[arg(long, default_value_t = 1200, value_name = "SECONDS")]
     pub agent_boot_timeout: u64,

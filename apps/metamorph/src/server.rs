@@ -216,7 +216,12 @@ impl Running {
         let (handle, parts) = serve(&provisioner, media, agents, &identity, endpoints.images.as_deref()).await?;
         let registry = Registry::new(Arc::clone(&provisioner) as Arc<dyn Provisioner>);
         let (stop, stopped) = watch::channel(false);
-        let settings = HostSettings { namespace, lifecycle: lifecycle(behaviour), clock: Arc::new(SystemClock) };
+        let settings = HostSettings {
+            namespace,
+            lifecycle: lifecycle(behaviour),
+            clock: Arc::new(SystemClock),
+            deprovisioning_limit: behaviour.deprovisioning_limit,
+        };
         let controller = HostController::new(client, registry, settings);
         let controller = tokio::spawn(controller.run(until(stopped)));
         Ok(Self { media_base, agent_bases, provisioner, endpoints: handle, stop, parts, controller })

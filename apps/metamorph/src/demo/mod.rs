@@ -172,6 +172,7 @@ fn up_options(options: &Demo, folder: &Path, image: &Image) -> Up {
             max_provisioning_retries: 5,
             retry_after: 10.0,
             power_poll: 60,
+            deprovisioning_limit: 20,
             agent_boot_timeout: 300,
             agent_silence: 90,
             agent_reconnect: 10,

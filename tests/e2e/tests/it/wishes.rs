@@ -55,3 +55,54 @@ async fn a_provisioning_is_not_done_because_an_earlier_one_was() {
     world.wait_state("node-0", 60, ProvisioningState::Provisioned).await.unwrap();
     assert!(has_table(&world), "provisioned with an empty disk");
 }
+
+/// One bad commit removes all images: as many hosts as the limit says are emptied, the others wait and say why.
+#[tokio::test]
+async fn no_more_hosts_are_emptied_at_once_than_the_limit_says() {
+    let options = Options { machines: vec![e2e::machine("node-0"), e2e::machine("node-1")], ..Options::one_fake() };
+    let mut world = World::start(options.with(&["--deprovisioning-limit", "1", "--power-poll", "1"])).await.unwrap();
+    let image = world.image("disk.raw", DiskImage::small().unwrap());
+    for id in ["node-0", "node-1"] {
+        world.apply_host(id, json!({ "image": image })).await.unwrap();
+    }
+    for id in ["node-0", "node-1"] {
+        world.wait_state(id, 60, ProvisioningState::Provisioned).await.unwrap();
+    }
+    world.patch("node-0", json!({ "spec": { "image": null } })).await.unwrap();
+    world.wait_state("node-0", 60, ProvisioningState::Available).await.unwrap();
+    world.patch("node-1", json!({ "spec": { "image": null } })).await.unwrap();
+    let waits = |host: &Value| {
+        let status = &host["status"];
+        status["operationalStatus"] == "delayed"
+            && status["errorMessage"].as_str().is_some_and(|m| m.contains("--deprovisioning-limit"))
+    };
+    let host = world.shown("node-1", "delayed", waits).await.unwrap();
+    assert_eq!(host["status"]["provisioning"]["state"], "provisioned");
+    // The limit outlives the process: what began before counts.
+    world.server.kill().await.unwrap();
+    world.start_server_again().await.unwrap();
+    let again = world.kubectl(&["get", "bmh", "node-1", "-o", "json"], "").await.unwrap();
+    let again: Value = serde_json::from_str(&again).unwrap();
+    assert_eq!(again["status"]["provisioning"]["state"], "provisioned", "{again}");
+    assert_eq!(bytes_at(&world.sim.disk("node-1", 0), 512, 8).unwrap(), GPT);
+}
+
+/// A frozen namespace's machines are let alone, whatever is wished of them.
+#[tokio::test]
+async fn a_frozen_namespace_is_let_alone() {
+    let world = provisioned().await;
+    let freeze = "metamorph.metal3.io/freeze";
+    world.kubectl(&["annotate", "namespace", "default", &format!("{freeze}=storm in rack 7")], "").await.unwrap();
+    world.patch("node-0", json!({ "spec": { "image": null, "online": false } })).await.unwrap();
+    let waits = |host: &Value| {
+        host["status"]["operationalStatus"] == "delayed"
+            && host["status"]["errorMessage"].as_str().is_some_and(|m| m.contains("storm in rack 7"))
+    };
+    world.shown("node-0", "delayed", waits).await.unwrap();
+    let now = world.sim.now("node-0").await.unwrap();
+    assert_eq!((&now["power"], &now["running"]), (&json!("On"), &json!("disk")), "{now}");
+    assert!(has_table(&world));
+    world.kubectl(&["annotate", "namespace", "default", &format!("{freeze}-")], "").await.unwrap();
+    world.wait_state("node-0", 60, ProvisioningState::Available).await.unwrap();
+    assert!(!has_table(&world));
+}

@@ -4,6 +4,7 @@
 //! has news, and when a time that the last decision named has come. A reconcile goes on step by step until there is nothing to
 //! do but wait, so that a transition costs one write and no round trip through the watch.
 
+mod brake;
 mod journal;
 mod machine;
 mod reconcile;
@@ -47,6 +48,8 @@ pub struct HostSettings {
     pub lifecycle: host_lifecycle::Settings,
     /// Where the time comes from.
     pub clock: Arc<dyn Clock>,
+    /// Hosts that may begin to be deprovisioned within ten minutes; 0 for any number.
+    pub deprovisioning_limit: usize,
 }
 
 /// The controller.
@@ -65,6 +68,7 @@ pub(crate) struct Context {
     pub known: OnceLock<reflector::Store<BareMetalHost>>,
     /// Which machines hosts are, once the controller runs.
     pub records: OnceLock<reflector::Store<MachineRecord>>,
+    pub brake: brake::Brake,
     /// How often in a row the reconcile of a host (by its uid) could not be completed.
     pub stumbles: Mutex<HashMap<String, u32>>,
 }
@@ -109,6 +113,7 @@ impl HostController {
                 recorder,
                 known: OnceLock::new(),
                 records: OnceLock::new(),
+                brake: brake::Brake::default(),
                 stumbles: Mutex::default(),
             }),
         }

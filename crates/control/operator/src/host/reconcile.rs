@@ -104,6 +104,12 @@ async fn go_on(object: &BareMetalHost, context: &Context) -> Result<Action, Reco
 /// One decision, its provisioner call if it needs one, and what follows from the answer.
 async fn step(context: &Context, mut fetched: Fetched) -> Result<Next, ReconcileError> {
     let decided = decide(&fetched.view(context));
+    if let Some(change) = context.brake.hold(context, &fetched, &decided).await? {
+        return Ok(match write::apply(context, &fetched, change).await? {
+            Applied::Written(next) => next,
+            Applied::Conflict => Next::Now,
+        });
+    }
     let action = match decided {
         Step::Change(change) => {
             return Ok(match write::apply(context, &fetched, *change).await? {

@@ -1,0 +1,225 @@
+//! What keeps one mistake from emptying a site: few hosts at a time begin to be emptied, power comes on in steps, and a namespace can be
+//! frozen.
+//!
+//! When a host began to be deprovisioned stands in its status, so the limit outlives this process; what this process has let begin counts even
+//! before the watch shows it, and after the host is gone.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use api::metal3::{BareMetalHost, OperationalStatus, ProvisioningState as State};
+use host_lifecycle::{Action, Change, HostEvent, Next, PowerWish, Step};
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::Namespace;
+use kube::{Api, ResourceExt};
+
+use super::reconcile::Fetched;
+use super::{Context, ReconcileError};
+
+/// The time in which no more than the limit begin.
+const WINDOW: SignedDuration = SignedDuration::from_secs(600);
+/// Machines that are switched on within [`POWER_WINDOW`].
+const POWER_ONS: usize = 20;
+const POWER_WINDOW: SignedDuration = SignedDuration::from_secs(10);
+/// How soon a host that is held is looked at again.
+const LOOK_AGAIN: Duration = Duration::from_secs(10);
+/// The annotation of a namespace whose machines are let alone; its value says why.
+pub const FREEZE: &str = "metamorph.metal3.io/freeze";
+
+/// When hosts, by uid, began.
+#[derive(Default)]
+struct Begun(HashMap<String, Timestamp>);
+
+impl Begun {
+    /// Lets one more begin, unless `limit` others have within `window`; then when one of them is past it.
+    fn admit(&mut self, uid: &str, now: Timestamp, window: SignedDuration, limit: usize) -> Result<(), Timestamp> {
+        self.0.retain(|_, begun| now.duration_since(*begun) < window);
+        if self.0.contains_key(uid) {
+            return Ok(());
+        }
+        if self.0.len() >= limit {
+            let first = self.0.values().min().copied().unwrap_or(now);
+            return Err(first.checked_add(window).unwrap_or(now));
+        }
+        self.0.insert(uid.to_owned(), now);
+        Ok(())
+    }
+
+    fn note(&mut self, uid: String, begun: Timestamp) {
+        let known = self.0.entry(uid).or_insert(begun);
+        *known = (*known).max(begun);
+    }
+}
+
+/// The brake of all hosts of a controller.
+#[derive(Default)]
+pub struct Brake {
+    emptied: Mutex<Begun>,
+    powered: Mutex<Begun>,
+}
+
+/// Why a host does not go on.
+struct Held {
+    /// A sentence for its status; without one it is a matter of seconds.
+    why: Option<String>,
+    look_again: Duration,
+}
+
+impl Brake {
+    /// The change to write instead of what was decided, if the host has to wait, or has just stopped waiting.
+    pub async fn hold(
+        &self,
+        context: &Context,
+        fetched: &Fetched,
+        decided: &Step,
+    ) -> Result<Option<Change>, ReconcileError> {
+        let host = &fetched.host;
+        let held = match frozen(context, host, decided).await? {
+            Some(held) => Some(held),
+            None => self.exceeded(context, host, decided),
+        };
+        let now = context.settings.clock.now();
+        let mut status = host.status.clone().unwrap_or_default();
+        let delayed = status.operational_status == OperationalStatus::Delayed;
+        let mut events = Vec::new();
+        let next = match held {
+            Some(Held { why: None, look_again }) => Next::After(look_again),
+            Some(Held { why: Some(why), look_again }) => {
+                // An error stays to be seen.
+                if status.error_type.is_none() && (!delayed || status.error_message != why) {
+                    if !delayed {
+                        events.push(HostEvent { reason: "Delayed", message: why.clone(), warning: true });
+                    }
+                    status.operational_status = OperationalStatus::Delayed;
+                    status.error_message = why;
+                }
+                Next::After(look_again)
+            }
+            None if delayed => {
+                status.operational_status = OperationalStatus::Ok;
+                status.error_message.clear();
+                Next::Now
+            }
+            None => return Ok(None),
+        };
+        if host.status.as_ref() != Some(&status) {
+            status.last_updated = Some(api::Time(now));
+        }
+        Ok(Some(Change {
+            status,
+            add_finalizer: false,
+            remove_annotations: Vec::new(),
+            set_architecture: None,
+            hardware_data: None,
+            events,
+            next,
+        }))
+    }
+
+    fn exceeded(&self, context: &Context, host: &BareMetalHost, decided: &Step) -> Option<Held> {
+        let (now, uid) = (context.settings.clock.now(), host.uid().unwrap_or_default());
+        if matches!(decided, Step::Act(Action::SetPower(PowerWish::On))) {
+            let admitted = lock(&self.powered).admit(&uid, now, POWER_WINDOW, POWER_ONS);
+            return admitted.err().map(|_| Held { why: None, look_again: Duration::from_secs(1) });
+        }
+        let limit = context.settings.deprovisioning_limit;
+        if limit == 0 || !begins(host, decided, State::Deprovisioning) {
+            return None;
+        }
+        let mut emptied = lock(&self.emptied);
+        for other in context.known.get().map(kube::runtime::reflector::Store::state).unwrap_or_default() {
+            let start = other.status.as_ref().and_then(|s| s.operation_history.deprovision.start.clone());
+            if let (Some(start), Some(other)) = (start, other.uid())
+                && other != uid
+                && now.duration_since(start.0) < WINDOW
+            {
+                emptied.note(other, start.0);
+            }
+        }
+        let free = emptied.admit(&uid, now, WINDOW, limit).err()?;
+        let why = format!(
+            "Delayed: {limit} hosts have begun to be deprovisioned within {} minutes, which is the limit (--deprovisioning-limit); this one may \
+             begin at {}",
+            WINDOW.as_secs() / 60,
+            Timestamp::from_second(free.as_second()).unwrap_or(free)
+        );
+        Some(Held { why: Some(why), look_again: LOOK_AGAIN })
+    }
+}
+
+fn lock(begun: &Mutex<Begun>) -> std::sync::MutexGuard<'_, Begun> {
+    begun.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether the decision is to go to this state.
+fn begins(host: &BareMetalHost, decided: &Step, state: State) -> bool {
+    matches!(decided, Step::Change(change) if change.status.provisioning.state == state) && host.state() != state
+}
+
+/// Whether the decision has an effect on the machine, or begins work that has.
+fn has_effect(host: &BareMetalHost, decided: &Step) -> bool {
+    match decided {
+        Step::Act(Action::Inspect { .. } | Action::SetPower(_) | Action::Provision | Action::Deprovision { .. }) => {
+            true
+        }
+        Step::Act(_) => false,
+        Step::Change(_) => {
+            [State::Inspecting, State::Provisioning, State::Deprovisioning].iter().any(|to| begins(host, decided, *to))
+        }
+    }
+}
+
+/// The namespace's annotation, read for each effect: whoever sets it means now.
+async fn frozen(context: &Context, host: &BareMetalHost, decided: &Step) -> Result<Option<Held>, ReconcileError> {
+    if !has_effect(host, decided) {
+        return Ok(None);
+    }
+    let name = host.namespace().unwrap_or_default();
+    let api: Api<Namespace> = Api::all(context.client.clone());
+    let found = match api.get_metadata_opt(&name).await {
+        // Without the right to read it the annotation is out of force; hosts go on.
+        Err(kube::Error::Api(error)) if error.code == 403 => {
+            tracing::warn!(namespace = name, "whether the namespace is frozen may not be read: {}", error.message);
+            return Ok(None);
+        }
+        found => found.map_err(ReconcileError::api("read the host's namespace"))?,
+    };
+    let Some(value) = found.and_then(|found| found.annotations().get(FREEZE).cloned()) else { return Ok(None) };
+    let said: String = value.chars().filter(|c| !c.is_control()).take(200).collect();
+    let said = if said.trim().is_empty() { String::new() } else { format!(" ({})", said.trim()) };
+    let why = format!(
+        "Delayed: the namespace {name} is frozen by its annotation {FREEZE}{said}; nothing is done to its machines until it is removed"
+    );
+    Ok(Some(Held { why: Some(why), look_again: LOOK_AGAIN }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(1_700_000_000 + second).unwrap()
+    }
+
+    #[test]
+    fn no_more_than_the_limit_begin_within_the_window() {
+        let mut begun = Begun::default();
+        for (index, uid) in ["a", "b", "c"].into_iter().enumerate() {
+            assert_eq!(begun.admit(uid, at(index as i64 * 10), WINDOW, 3), Ok(()));
+        }
+        assert_eq!(begun.admit("d", at(30), WINDOW, 3), Err(at(600)), "when the first is past the window");
+        assert_eq!(begun.admit("a", at(31), WINDOW, 3), Ok(()), "it has begun already");
+        assert_eq!(begun.admit("d", at(599), WINDOW, 3), Err(at(600)));
+        assert_eq!(begun.admit("d", at(600), WINDOW, 3), Ok(()));
+        assert_eq!(begun.admit("e", at(601), WINDOW, 3), Err(at(610)));
+    }
+
+    #[test]
+    fn what_an_earlier_process_began_counts() {
+        let mut begun = Begun::default();
+        begun.note("a".to_owned(), at(0));
+        begun.note("a".to_owned(), at(-50));
+        assert_eq!(begun.admit("b", at(1), WINDOW, 1), Err(at(600)));
+    }
+}
