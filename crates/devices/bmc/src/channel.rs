@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use tokio::time::Instant;
+use tokio::time::{Duration, Instant};
 
 use crate::address::Address;
 use crate::ledger::{Call, CallOutcome, Ledger};
@@ -12,6 +12,23 @@ use crate::ledger::{Call, CallOutcome, Ledger};
 #[derive(Debug, Default)]
 pub struct BmcRegistry {
     channels: Mutex<HashMap<String, Weak<Channel>>>,
+    tokenless: Arc<Tokenless>,
+}
+
+/// How long a BMC that refused its own tokens is asked without sessions.
+const TOKENLESS: Duration = Duration::from_secs(600);
+
+/// BMCs that have refused the tokens of sessions that they had just opened, and when: each further sign-in would leave one more session
+/// behind, which nobody can end.
+#[derive(Debug, Default)]
+struct Tokenless(Mutex<HashMap<String, Instant>>);
+
+impl Tokenless {
+    fn known(&self) -> MutexGuard<'_, HashMap<String, Instant>> {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.retain(|_, since| since.elapsed() < TOKENLESS);
+        known
+    }
 }
 
 impl BmcRegistry {
@@ -30,7 +47,8 @@ impl BmcRegistry {
             return channel;
         }
         channels.retain(|_, channel| channel.strong_count() > 0);
-        let channel = Arc::new(Channel::default());
+        let tokenless = Arc::clone(&self.tokenless);
+        let channel = Arc::new(Channel { key: key.clone(), tokenless, ..Channel::default() });
         channels.insert(key, Arc::downgrade(&channel));
         channel
     }
@@ -42,6 +60,8 @@ pub struct Channel {
     gate: tokio::sync::Mutex<()>,
     ledger: Ledger,
     sessions: Mutex<BTreeSet<String>>,
+    key: String,
+    tokenless: Arc<Tokenless>,
 }
 
 impl Channel {
@@ -79,6 +99,17 @@ impl Channel {
     /// Notes that nobody here uses the session any more.
     pub fn remove_session(&self, path: &str) {
         self.sessions().remove(path);
+    }
+
+    /// Notes that the BMC refuses the tokens that it gives.
+    pub fn refuses_tokens(&self) {
+        self.tokenless.known().insert(self.key.clone(), Instant::now());
+    }
+
+    /// Whether it has done so lately: sessions are of no use there. Outlives the channel.
+    #[must_use]
+    pub fn is_tokenless(&self) -> bool {
+        self.tokenless.known().contains_key(&self.key)
     }
 
     /// Whether a client of this process uses the session at this path.

@@ -286,6 +286,9 @@ pub(crate) struct State {
     pub refused_slots: Vec<String>,
     pub reset_allowed: Option<Vec<String>>,
     pub etags: std::collections::HashMap<String, String>,
+    /// The present session's token has been accepted for something; so has any token, ever.
+    pub token_served: bool,
+    pub tokens_served: bool,
     /// The BMC that was signed in to, if it was.
     pub pin: Option<BmcPin>,
 }

@@ -33,6 +33,10 @@ pub(crate) struct Core {
     state: Mutex<State>,
 }
 
+fn is_refused(answer: &Result<Reply, Fault>) -> bool {
+    matches!(answer, Err(Fault::Refused(refusal)) if refusal.status == 401)
+}
+
 /// An answer with an error status, with what was read from it.
 #[derive(Debug)]
 pub(crate) struct Refusal {
@@ -182,14 +186,21 @@ impl Core {
 
     /// Sends with credentials; signs in first if need be, and anew, once, if the session has ended.
     pub async fn call(&self, what: &str, request: &Request) -> Result<Reply, Fault> {
-        let auth = self.authorize(what).await?;
-        match self.call_as(what, request, Some(&auth)).await {
-            Err(Fault::Refused(refusal)) if refusal.status == 401 && matches!(auth, Auth::Session { .. }) => {
-                let auth = self.renew(what, &auth).await?;
-                self.call_as(what, request, Some(&auth)).await
-            }
-            other => other,
+        let mut auth = self.authorize(what).await?;
+        let mut answer = self.call_as(what, request, Some(&auth)).await;
+        if is_refused(&answer) && matches!(auth, Auth::Session { .. }) && self.state().token_served {
+            auth = self.renew(what, &auth).await?;
+            answer = self.call_as(what, request, Some(&auth)).await;
         }
+        if matches!(auth, Auth::Session { .. }) {
+            if is_refused(&answer) && !self.state().token_served {
+                // Another session would be refused as well, and stay behind.
+                return self.without_token(what, request, &auth, answer).await;
+            }
+            let mut state = self.state();
+            (state.token_served, state.tokens_served) = (true, true);
+        }
+        answer
     }
 
     /// Sends with these credentials, or none; repeats what can be repeated while the BMC is busy.

@@ -152,7 +152,9 @@ impl Core {
     async fn sign_in(&self, what: &str) -> Result<Auth, BmcError> {
         let root = self.root(what).await?;
         self.is_the_one_meant(what)?;
-        for collection in &root.sessions {
+        self.state().token_served = false;
+        let collections = if self.channel.is_tokenless() { &[] } else { root.sessions.as_slice() };
+        for collection in collections {
             match self.make_session(what, collection).await {
                 Ok(auth) => {
                     self.keep_pin();
@@ -239,6 +241,30 @@ impl Core {
             self.state().context_refused = true;
         }
         self.accept_session(what, reply).await
+    }
+
+    /// The BMC has refused the very first use of a token that it had just given. If it takes user and password with the request, they go with
+    /// each from now on; if not, either the account lacks the right, or nothing helps: then at least no more sessions are left behind.
+    pub async fn without_token(
+        &self,
+        what: &str,
+        request: &Request,
+        useless: &Auth,
+        refused: Result<Reply, Fault>,
+    ) -> Result<Reply, Fault> {
+        let answer = self.call_as(what, request, Some(&Auth::Basic)).await;
+        let helps = !matches!(&answer, Err(fault) if matches!(fault.status(), Some(401 | 403)));
+        if !helps && self.state().tokens_served {
+            return refused;
+        }
+        self.channel.refuses_tokens();
+        if let Auth::Session { path: Some(path), .. } = useless {
+            self.channel.remove_session(path);
+            let ended = self.call_as(what, &Request::new(Method::DELETE, path, None), Some(&Auth::Basic)).await;
+            tracing::debug!(session = %path, left = ended.is_err(), "a session whose token is refused was ended");
+        }
+        self.state().auth = helps.then_some(Auth::Basic);
+        if helps { answer } else { refused }
     }
 
     async fn post_session(&self, what: &str, collection: &str, body: &Value) -> Result<Reply, Fault> {

@@ -170,6 +170,7 @@ impl NativeHost {
             // The agent is dead, the image is on the disk: the BMC does what the agent would have done.
             let (bmc, _) = self.proven(Effect::Destroy).await?;
             let before = bmc.calls();
+            self.record_own_disks().await?;
             bmc.boot_normally().await?;
             bmc.power(PowerAction::Restart).await?;
             Self::account(operation, bmc.as_ref(), before);
@@ -178,6 +179,7 @@ impl NativeHost {
         match self.run(operation, BOOT_DISK, &boot_id, Action::Leave { how: Leave::Reboot }).await? {
             Ran::Working(working) => Ok(Verdict::Working(working)),
             Ran::Finished(id, AgentOutcome::Leaving) => {
+                self.record_own_disks().await?;
                 let done = self.provisioned(operation, "booting from the disk").await?;
                 self.shared.hub.acknowledge(self.uid(), &id);
                 Ok(done)
@@ -198,7 +200,6 @@ impl NativeHost {
     }
 
     async fn provisioned(&self, operation: &mut dyn Operation, text: &str) -> Outcome<()> {
-        self.record_own_disks().await?;
         operation.done(BOOT_DISK, text);
         operation.finish(Ok("provisioned")).await.map_err(|e| of_journal(&e))?;
         self.shared.media.withdraw(self.uid());

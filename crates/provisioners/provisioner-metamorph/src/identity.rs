@@ -39,6 +39,8 @@ pub enum Effect {
 /// The annotation that gives consent.
 const CONSENT: &str = api::metal3::annotation::ACCEPT_MACHINE;
 
+/// How long disks may take to appear after an agent's first report.
+const LATE_DISKS: Duration = Duration::from_secs(60);
 /// How long MACs that a BMC has shown are not asked for again: it is a call each.
 const MACS_LAST: Duration = Duration::from_secs(600);
 
@@ -121,8 +123,8 @@ impl NativeHost {
         let pin = bmc.pin();
         match finding {
             Finding::Match { drift } => {
-                if weighty && let Some(why) = held_by(&others, true, |r| r.bmc.as_ref(), &seen, &common) {
-                    return Err(self.another(&why, &machine_identity::fingerprint(&seen)));
+                if weighty && let Some(host) = held_by(&others, true, |r| r.bmc.as_ref(), &seen, &common) {
+                    return Err(held(&host));
                 }
                 self.drifted(&drift).await;
                 self.keep_up(record, &pin).await
@@ -130,7 +132,7 @@ impl NativeHost {
             Finding::Unknown => {
                 let unchanged = machine_identity::is_pinned(&record.pin) && machine_identity::holds(&record.pin, &pin);
                 if !weighty || unchanged || record.agent.is_none() {
-                    return Ok(());
+                    return self.keep_up(record, &pin).await;
                 }
                 Err(unknown("its BMC shows neither UUID, serial number nor MAC addresses to go by, and is not known by its certificate or service UUID either")
                     .advise("look which machine it is; to begin anew with the machine that is there, delete the host's MachineRecord"))
@@ -163,7 +165,10 @@ impl NativeHost {
         let fingerprint = machine_identity::fingerprint(&seen);
         let others = self.others().await?;
         let common = common_of(&others, &seen);
-        let mut refused = held_by(&others, false, |r| r.bmc.as_ref(), &seen, &common);
+        if let Some(host) = held_by(&others, false, |r| r.bmc.as_ref(), &seen, &common) {
+            return Err(held(&host));
+        }
+        let mut refused = None;
         // What was made up by hand, or of a machine without evidence, can be held against nothing.
         let known = self.context.hardware.as_ref().map(of_hardware).filter(machine_identity::tells);
         if let Some(known) = &known
@@ -218,6 +223,7 @@ impl NativeHost {
         let proof = self.agent_compared(boot_id, disks_count).await;
         if let Err(failure) = &proof
             && matches!(failure.cause, Cause::AnotherMachine | Cause::MachineUnknown)
+            && self.shows_for_long(boot_id)
         {
             self.live.timers().disproved = Some(boot_id.to_owned());
         }
@@ -237,13 +243,24 @@ impl NativeHost {
         let fingerprint = machine_identity::fingerprint(&seen);
         let recorded = record.agent.clone().filter(|r| machine_identity::tells(r) || !r.disks.is_empty());
         let refused = match &recorded {
-            None => held_by(&others, false, |r| r.agent.as_ref(), &seen, &common),
+            None => {
+                if let Some(host) = held_by(&others, false, |r| r.agent.as_ref(), &seen, &common) {
+                    return Err(held(&host));
+                }
+                None
+            }
             Some(recorded) => {
                 let left = machine_identity::survivors(recorded, &seen);
                 let no_disk_left = disks_count && left.disks.0 > 0 && left.disks.1 == 0;
                 match machine_identity::compare(recorded, &seen, &common) {
                     Finding::Match { .. } if no_disk_left => {
-                        Some(format!("it is the machine recorded, but with other disks: {left}"))
+                        if !self.consents(&fingerprint) {
+                            return Err(self.not_told(
+                                &format!("it is the machine recorded, but with other disks: {left}"),
+                                &fingerprint,
+                            ));
+                        }
+                        Some(String::new())
                     }
                     Finding::Match { drift } => {
                         self.drifted(&drift).await;
@@ -251,7 +268,15 @@ impl NativeHost {
                     }
                     // Disks are not carried from machine to machine while it runs the agent.
                     Finding::Unknown if left.disks.1 > 0 => return Ok(record),
-                    Finding::Unknown => Some(format!("the agent finds nothing of what was recorded: {left}")),
+                    Finding::Unknown => {
+                        if !self.consents(&fingerprint) {
+                            return Err(self.not_told(
+                                &format!("the agent finds nothing of what was recorded: {left}"),
+                                &fingerprint,
+                            ));
+                        }
+                        Some(String::new())
+                    }
                     Finding::Mismatch { differences } => {
                         Some(format!("the agent runs on another machine: {}; {left}", differences.join(", ")))
                     }
@@ -347,6 +372,25 @@ impl NativeHost {
         self.context.accept_machine.as_deref().map(str::trim) == Some(fingerprint)
     }
 
+    /// The agent of this boot has been there long enough to have found all disks: they come late.
+    fn shows_for_long(&self, boot_id: &str) -> bool {
+        let mut timers = self.live.timers();
+        match &timers.doubted {
+            Some((boot, since)) if boot == boot_id => since.elapsed() >= LATE_DISKS,
+            _ => {
+                timers.doubted = Some((boot_id.to_owned(), Instant::now()));
+                false
+            }
+        }
+    }
+
+    /// It may be the machine: unlike with another one, a deletion does not leave it unwiped at once.
+    fn not_told(&self, found: &str, fingerprint: &str) -> Failure {
+        unknown(found).advise(format!(
+            "look at the machine's disks and their controller; if it is as it should be, set the annotation {CONSENT} to {fingerprint}, or, while the host is available, have it inspected again (annotation inspect.metal3.io)"
+        ))
+    }
+
     fn another(&self, found: &str, fingerprint: &str) -> Failure {
         let wrong = self.context.accept_machine.as_deref().map(|given| {
             let given: String = given.chars().filter(|c| c.is_ascii_graphic()).take(64).collect();
@@ -357,6 +401,14 @@ impl NativeHost {
             "correct the cables, or spec.bmc.address (of a registered host while it is detached); if this machine shall take the host's place, set the annotation {CONSENT} to {fingerprint}"
         ))
     }
+}
+
+/// No consent settles which of two hosts a machine is.
+fn held(host: &str) -> Failure {
+    let text = format!("use the machine: it is the machine of the host {host}; nothing was written or wiped there");
+    Failure::new(Cause::AnotherMachine, text).advise(format!(
+        "delete one of the two hosts; if {host} is another machine now, delete the MachineRecord of that name"
+    ))
 }
 
 fn unknown(why: &str) -> Failure {
@@ -375,11 +427,18 @@ fn accepted(fingerprint: String) -> AcceptedMachine {
 /// Values that machines with different MACs have in common, this one and those of other hosts. A record is one machine.
 fn common_of(others: &[OtherMachine], seen: &MachineEvidence) -> Common {
     let existing = others.iter().filter(|other| other.exists);
-    let recorded = existing.filter_map(|other| {
-        let with_macs = |evidence: &&MachineEvidence| !evidence.macs.is_empty();
-        other.record.agent.as_ref().filter(with_macs).or(other.record.bmc.as_ref())
-    });
-    Common::of(recorded.chain([seen]))
+    let recorded: Vec<MachineEvidence> = existing
+        .flat_map(|other| {
+            let views: Vec<&MachineEvidence> = other.record.bmc.iter().chain(&other.record.agent).collect();
+            // Whatever one machine shows goes with all of its MACs.
+            let macs: Vec<String> = views.iter().flat_map(|view| view.macs.clone()).collect();
+            views
+                .into_iter()
+                .map(move |view| MachineEvidence { macs: macs.clone(), ..view.clone() })
+                .collect::<Vec<_>>()
+        })
+        .collect();
+    Common::of(recorded.iter().chain([seen]))
 }
 
 /// The host that exists and is recorded to be this machine; of two that are, the older one.
@@ -396,7 +455,7 @@ fn held_by(
             && (other.is_older || !older_only)
             && recorded.is_some_and(|r| matches!(machine_identity::compare(r, seen, common), Finding::Match { .. }))
     };
-    others.iter().find(same).map(|other| format!("it is the machine of the host {}", other.host))
+    others.iter().find(same).map(|other| other.host.clone())
 }
 
 /// Evidence in what inspection found.

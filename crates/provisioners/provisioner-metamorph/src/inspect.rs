@@ -86,9 +86,13 @@ impl NativeHost {
             return Err(failure);
         }
         self.live.timers().booted = None;
-        if let Err(error) = operation.finish(Err(&failure)).await {
+        match operation.finish(Err(&failure)).await {
+            Ok(()) => {}
+            Err(error) if self.context.deleting => {
+                tracing::warn!(host = %self.context.key.name, %error, "the failed operation could not be closed");
+            }
             // The agent keeps the outcome until it is: the call is made again.
-            return Err(of_journal(&error));
+            Err(error) => return Err(of_journal(&error)),
         }
         self.settle_with_journal();
         Err(failure)

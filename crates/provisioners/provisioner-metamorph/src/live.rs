@@ -52,6 +52,8 @@ pub struct Timers {
     pub macs: Option<(Vec<String>, Instant)>,
     /// The record has been brought up to date for this connection.
     pub kept_up: bool,
+    /// Boot of an agent whose proof has failed, and since when.
+    pub doubted: Option<(String, Instant)>,
     /// Boot of an agent that has not proved to run on this host's machine.
     pub disproved: Option<String>,
 }

@@ -40,7 +40,10 @@ impl Manage for NativeHost {
                 }
                 Ok(_) => {}
                 // What is not this host's machine is let go as it is.
-                Err(failure) if matches!(failure.cause, Cause::AnotherMachine | Cause::MachineUnknown) => {
+                Err(failure)
+                    if matches!(failure.cause, Cause::AnotherMachine | Cause::MachineUnknown)
+                        || failure.cause == Cause::JournalUnavailable && self.context.deleting =>
+                {
                     tracing::warn!(host = %self.context.key.name, "let go without a call to its BMC: {}", failure.message);
                 }
                 Err(failure) => return Err(failure),

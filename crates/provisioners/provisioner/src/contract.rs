@@ -51,6 +51,8 @@ pub struct HostContext {
     pub agent_network: Option<NetworkData>,
     /// The host's power must never be cut.
     pub disable_power_off: bool,
+    /// The host is being deleted: what can no longer be recorded keeps it from nothing.
+    pub deleting: bool,
     /// What inspection found earlier, or what was declared in its stead.
     pub hardware: Option<HardwareDetails>,
     /// Fingerprint of the machine that may take this host's place (annotation, used once).

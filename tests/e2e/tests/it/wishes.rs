@@ -1,7 +1,7 @@
 //! What has been done for one wish is not done for another.
 
 use api::metal3::ProvisioningState;
-use e2e::{DiskImage, GPT, Options, World, bytes_at};
+use e2e::{DiskImage, GPT, Options, World, bytes_at, tool};
 use serde_json::{Value, json};
 
 async fn provisioned() -> World {
@@ -20,14 +20,19 @@ fn has_table(world: &World) -> bool {
 #[tokio::test]
 async fn a_host_that_is_taken_back_is_cleaned_of_what_came_meanwhile() {
     let world = provisioned().await;
-    let installed = std::fs::read(world.sim.disk("node-0", 0)).unwrap();
+    let disk = world.sim.disk("node-0", 0);
+    let installed = world.folder.path().join("installed");
+    let copy = |from: &std::path::Path, to: &std::path::Path| {
+        tool("cp", &["--sparse=always", from.to_str().unwrap(), to.to_str().unwrap()]).unwrap();
+    };
+    copy(&disk, &installed);
     world.patch("node-0", json!({ "spec": { "image": null } })).await.unwrap();
     world.wait_state("node-0", 60, ProvisioningState::Available).await.unwrap();
     assert!(!has_table(&world));
     world.patch("node-0", json!({ "spec": { "externallyProvisioned": true, "online": false } })).await.unwrap();
     world.wait_state("node-0", 60, ProvisioningState::ExternallyProvisioned).await.unwrap();
     world.sim.wait("node-0", 60, "off", |m| m["power"] == "Off").await.unwrap();
-    std::fs::write(world.sim.disk("node-0", 0), installed).unwrap();
+    copy(&installed, &disk);
     assert!(has_table(&world));
     let history = |host: &Value| host["status"]["operationHistory"]["deprovision"]["start"].clone();
     let before = serde_json::to_value(world.hosts().get("node-0").await.unwrap()).unwrap();

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use api::metal3::{BareMetalHost, OperationalStatus, ProvisioningState as State};
+use api::metal3::{BareMetalHost, OperationalStatus, ProvisioningState as State, annotation};
 use host_lifecycle::{Action, Change, HostEvent, Next, PowerWish, Step};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Namespace;
@@ -19,6 +19,8 @@ use super::{Context, ReconcileError};
 
 /// The time in which no more than the limit begin.
 const WINDOW: SignedDuration = SignedDuration::from_secs(600);
+/// How far the clock of an earlier process may have been ahead.
+const SKEW: SignedDuration = SignedDuration::from_secs(60);
 /// Machines that are switched on within [`POWER_WINDOW`].
 const POWER_ONS: usize = 20;
 const POWER_WINDOW: SignedDuration = SignedDuration::from_secs(10);
@@ -27,6 +29,14 @@ const LOOK_AGAIN: Duration = Duration::from_secs(10);
 /// The annotation of a namespace whose machines are let alone; its value says why.
 pub const FREEZE: &str = "metamorph.metal3.io/freeze";
 
+/// Between an error's message and why it is not tried again.
+const BEHIND: &str = " — Delayed: ";
+
+/// The error's own message.
+fn before(message: &str) -> &str {
+    message.split(BEHIND).next().unwrap_or_default()
+}
+
 /// When hosts, by uid, began.
 #[derive(Default)]
 struct Begun(HashMap<String, Timestamp>);
@@ -34,7 +44,8 @@ struct Begun(HashMap<String, Timestamp>);
 impl Begun {
     /// Lets one more begin, unless `limit` others have within `window`; then when one of them is past it.
     fn admit(&mut self, uid: &str, now: Timestamp, window: SignedDuration, limit: usize) -> Result<(), Timestamp> {
-        self.0.retain(|_, begun| now.duration_since(*begun) < window);
+        // What lies in the future is a clock that was wrong, or somebody's invention.
+        self.0.retain(|_, begun| now.duration_since(*begun) < window && *begun <= now + SKEW);
         if self.0.contains_key(uid) {
             return Ok(());
         }
@@ -75,6 +86,9 @@ impl Brake {
         decided: &Step,
     ) -> Result<Option<Change>, ReconcileError> {
         let host = &fetched.host;
+        if host.annotation(annotation::PAUSED).is_some() {
+            return Ok(None);
+        }
         let held = match frozen(context, host, decided).await? {
             Some(held) => Some(held),
             None => self.exceeded(context, host, decided),
@@ -84,21 +98,33 @@ impl Brake {
         let delayed = status.operational_status == OperationalStatus::Delayed;
         let mut events = Vec::new();
         let next = match held {
-            Some(Held { why: None, look_again }) => Next::After(look_again),
+            Some(Held { why: None, look_again }) if !delayed => Next::After(look_again),
+            Some(Held { why: None, .. }) => {
+                status.operational_status = OperationalStatus::Ok;
+                status.error_message.clear();
+                Next::Now
+            }
             Some(Held { why: Some(why), look_again }) => {
-                // An error stays to be seen.
-                if status.error_type.is_none() && (!delayed || status.error_message != why) {
-                    if !delayed {
-                        events.push(HostEvent { reason: "Delayed", message: why.clone(), warning: true });
-                    }
+                if !status.error_message.ends_with(&why) {
+                    events.push(HostEvent { reason: "Delayed", message: why.clone(), warning: true });
+                    // An error stays to be seen; why it is not tried again is said behind it.
+                    status.error_message = match status.error_type {
+                        Some(_) => format!("{}{BEHIND}{why}", before(&status.error_message)),
+                        None => why,
+                    };
+                }
+                if status.error_type.is_none() {
                     status.operational_status = OperationalStatus::Delayed;
-                    status.error_message = why;
                 }
                 Next::After(look_again)
             }
             None if delayed => {
                 status.operational_status = OperationalStatus::Ok;
                 status.error_message.clear();
+                Next::Now
+            }
+            None if status.error_message.contains(BEHIND) => {
+                status.error_message = before(&status.error_message).to_owned();
                 Next::Now
             }
             None => return Ok(None),
@@ -119,7 +145,7 @@ impl Brake {
 
     fn exceeded(&self, context: &Context, host: &BareMetalHost, decided: &Step) -> Option<Held> {
         let (now, uid) = (context.settings.clock.now(), host.uid().unwrap_or_default());
-        if matches!(decided, Step::Act(Action::SetPower(PowerWish::On))) {
+        if comes_on(host, decided) {
             let admitted = lock(&self.powered).admit(&uid, now, POWER_WINDOW, POWER_ONS);
             return admitted.err().map(|_| Held { why: None, look_again: Duration::from_secs(1) });
         }
@@ -133,13 +159,14 @@ impl Brake {
             if let (Some(start), Some(other)) = (start, other.uid())
                 && other != uid
                 && now.duration_since(start.0) < WINDOW
+                && start.0 <= now + SKEW
             {
                 emptied.note(other, start.0);
             }
         }
         let free = emptied.admit(&uid, now, WINDOW, limit).err()?;
         let why = format!(
-            "Delayed: {limit} hosts have begun to be deprovisioned within {} minutes, which is the limit (--deprovisioning-limit); this one may \
+            "{limit} hosts have begun to be deprovisioned within {} minutes, which is the limit (--deprovisioning-limit); the next may \
              begin at {}",
             WINDOW.as_secs() / 60,
             Timestamp::from_second(free.as_second()).unwrap_or(free)
@@ -155,6 +182,13 @@ fn lock(begun: &Mutex<Begun>) -> std::sync::MutexGuard<'_, Begun> {
 /// Whether the decision is to go to this state.
 fn begins(host: &BareMetalHost, decided: &Step, state: State) -> bool {
     matches!(decided, Step::Change(change) if change.status.provisioning.state == state) && host.state() != state
+}
+
+/// Whether the machine is off and is to come on by this decision: switched on, or booted for work that begins.
+fn comes_on(host: &BareMetalHost, decided: &Step) -> bool {
+    let off = host.status.as_ref().is_none_or(|status| !status.powered_on);
+    let boots = [State::Inspecting, State::Provisioning].iter().any(|to| begins(host, decided, *to));
+    off && (boots || matches!(decided, Step::Act(Action::SetPower(PowerWish::On))))
 }
 
 /// Whether the decision has an effect on the machine, or begins work that has.
@@ -178,10 +212,13 @@ async fn frozen(context: &Context, host: &BareMetalHost, decided: &Step) -> Resu
     let name = host.namespace().unwrap_or_default();
     let api: Api<Namespace> = Api::all(context.client.clone());
     let found = match api.get_metadata_opt(&name).await {
-        // Without the right to read it the annotation is out of force; hosts go on.
+        // A brake that nobody can see is no brake.
         Err(kube::Error::Api(error)) if error.code == 403 => {
-            tracing::warn!(namespace = name, "whether the namespace is frozen may not be read: {}", error.message);
-            return Ok(None);
+            let why = format!(
+                "whether the namespace {name} is frozen (annotation {FREEZE}) cannot be read — let the server get namespaces: {}",
+                error.message
+            );
+            return Ok(Some(Held { why: Some(why), look_again: LOOK_AGAIN }));
         }
         found => found.map_err(ReconcileError::api("read the host's namespace"))?,
     };
@@ -189,7 +226,7 @@ async fn frozen(context: &Context, host: &BareMetalHost, decided: &Step) -> Resu
     let said: String = value.chars().filter(|c| !c.is_control()).take(200).collect();
     let said = if said.trim().is_empty() { String::new() } else { format!(" ({})", said.trim()) };
     let why = format!(
-        "Delayed: the namespace {name} is frozen by its annotation {FREEZE}{said}; nothing is done to its machines until it is removed"
+        "the namespace {name} is frozen by its annotation {FREEZE}{said}; nothing is done to its machines until it is removed"
     );
     Ok(Some(Held { why: Some(why), look_again: LOOK_AGAIN }))
 }
@@ -221,5 +258,7 @@ mod tests {
         begun.note("a".to_owned(), at(0));
         begun.note("a".to_owned(), at(-50));
         assert_eq!(begun.admit("b", at(1), WINDOW, 1), Err(at(600)));
+        begun.note("a".to_owned(), at(90_000));
+        assert_eq!(begun.admit("b", at(2), WINDOW, 1), Ok(()), "nobody begins in the future");
     }
 }

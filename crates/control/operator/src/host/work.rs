@@ -35,7 +35,9 @@ pub async fn act(context: &Context, fetched: &Fetched, action: &Action) -> Resul
         Err(NotDone::Blocked(message)) => return Ok(Outcome::Blocked { message }),
         Err(NotDone::Failed(failure)) => failure,
     };
-    if failure.cause == Cause::JournalUnavailable {
+    // A host that is being deleted may never be able to record anything again (its namespace goes): that is a failure like others, so that the
+    // deletion comes to its end.
+    if failure.cause == Cause::JournalUnavailable && !fetched.host.is_deleting() {
         return Err(JournalError { what: "the operation".to_owned(), why: failure.message }.into());
     }
     tracing::warn!(host = %fetched.host.name_any(), cause = failure.cause.as_str(), "{}", failure.text());
@@ -117,6 +119,7 @@ async fn prepare(
         boot_mode: status.provisioning.boot_mode.or(host.spec.boot_mode).unwrap_or_default(),
         agent_network,
         disable_power_off: host.spec.disable_power_off.unwrap_or(false),
+        deleting: host.is_deleting(),
         hardware: fetched.hardware_data.as_ref().and_then(|data| data.spec.hardware.clone()),
         accept_machine: host.annotation(annotation::ACCEPT_MACHINE).map(ToOwned::to_owned),
         journal,

@@ -1,8 +1,11 @@
 //! Sessions: made, renewed, ended, swept up; and basic authentication where there are none.
 
+use crate::kit::PASSWORD;
 use crate::kit::{self, Bmc, SESSIONS, SYSTEM, client_in, dropped, error_body, odd, rig, rig_with};
 use bmc::ErrorKind;
 use serde_json::{Value, json};
+use std::sync::Arc;
+use tokio::time::Duration;
 
 #[tokio::test]
 async fn the_address_is_recorded_and_the_token_is_not() {
@@ -53,12 +56,41 @@ async fn a_right_that_is_missing_does_not_loop() {
     let rig = rig(&bmc, SYSTEM);
     rig.client.power_state().await.unwrap();
     let no = || odd(401, error_body("NoValidSession", "No."));
-    bmc.script("GET", SYSTEM, no());
-    bmc.script("GET", SYSTEM, no());
+    // With the old session, with a new one, with user and password.
+    for _ in 0..3 {
+        bmc.script("GET", SYSTEM, no());
+    }
     let error = rig.client.power_state().await.unwrap_err();
     assert_eq!(error.kind, ErrorKind::Unauthorized);
     assert!(bmc.script_is_used_up());
     assert_eq!(bmc.session_count(), 1, "no session is left over from the attempt");
+}
+
+/// Each sign-in would leave a session behind that cannot be used: the BMC is asked without, and not signed in to again and again.
+#[tokio::test(start_paused = true)]
+async fn a_bmc_that_refuses_its_own_tokens_does_not_collect_sessions() {
+    for takes_basic in [true, false] {
+        let bmc = Bmc::generic();
+        bmc.set(|inner| inner.refuse_tokens = true);
+        bmc.set(|inner| inner.refuse_basic = !takes_basic);
+        let registry = bmc::BmcRegistry::new();
+        let waits = Arc::default();
+        for attempt in 0..5 {
+            let client = client_in(&registry, &bmc, SYSTEM, PASSWORD, &waits);
+            let state = client.power_state().await;
+            assert_eq!(state.is_ok(), takes_basic, "attempt {attempt}: {state:?}");
+            if let Err(error) = state {
+                assert_eq!(error.kind, ErrorKind::Unauthorized);
+            }
+        }
+        let left = bmc.session_count();
+        assert_eq!(left, usize::from(!takes_basic), "sessions left behind");
+        // It may have been restarting: sessions are tried again.
+        tokio::time::advance(Duration::from_secs(601)).await;
+        bmc.set(|inner| inner.refuse_tokens = false);
+        client_in(&registry, &bmc, SYSTEM, PASSWORD, &waits).power_state().await.unwrap();
+        assert_eq!(bmc.session_count(), left + 1);
+    }
 }
 
 #[tokio::test]

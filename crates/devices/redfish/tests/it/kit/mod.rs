@@ -50,6 +50,10 @@ pub struct Inner {
     pub session_limit: usize,
     pub refuse_context: bool,
     pub no_sessions: bool,
+    /// No token is accepted.
+    pub refuse_tokens: bool,
+    /// Nor are user and password with a request.
+    pub refuse_basic: bool,
     pub no_location: bool,
     /// Tokens that are refused although their sessions exist.
     pub revoked: Vec<String>,
@@ -232,10 +236,13 @@ impl Inner {
     fn allowed(&self, request: &Request) -> bool {
         if let Some(token) = request.headers.get("x-auth-token") {
             let token = token.to_str().unwrap();
-            return self.sessions.values().any(|(known, _)| known == token) && !self.revoked.iter().any(|r| r == token);
+            return !self.refuse_tokens
+                && self.sessions.values().any(|(known, _)| known == token)
+                && !self.revoked.iter().any(|r| r == token);
         }
         // base64 of root:correct-horse
-        request.headers.get("authorization").is_some_and(|value| value == "Basic cm9vdDpjb3JyZWN0LWhvcnNl")
+        !self.refuse_basic
+            && request.headers.get("authorization").is_some_and(|value| value == "Basic cm9vdDpjb3JyZWN0LWhvcnNl")
     }
 
     fn sign_in(&mut self, body: &Value) -> Response {
