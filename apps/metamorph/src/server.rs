@@ -13,6 +13,7 @@ use kube::Client;
 use operator::{HostController, HostSettings, SystemClock};
 use provisioner::{Provisioner, Registry};
 use provisioner_metamorph::{NativeProvisioner, RedfishConnect, Settings, Timing};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 use tower_http::services::ServeDir;
@@ -31,7 +32,12 @@ const GRACE: Duration = Duration::from_secs(3);
 /// `up`: runs until it is told to stop.
 #[allow(clippy::print_stderr)] // For the person at the terminal.
 pub async fn up(options: Up) -> anyhow::Result<()> {
-    let mut all = AllInOne::start(&options).await?;
+    let mut stop = StopSignal::listen()?;
+    // Told to stop while it starts, it leaves what a crash would leave, which the next start takes up.
+    let mut all = tokio::select! {
+        started = AllInOne::start(&options) => started?,
+        () = stop.told() => return Ok(()),
+    };
     eprintln!(
         "Metamorph is up.\n  Kubernetes API   {}\n  boot media       {}\n  agent endpoint   {}\nTry: kubectl --kubeconfig {} get bmh,hostoperations -A",
         all.api_url,
@@ -39,7 +45,7 @@ pub async fn up(options: Up) -> anyhow::Result<()> {
         all.running.agent_bases.join(", "),
         all.kubeconfig.display(),
     );
-    let outcome = told_or_broken(&mut all.running).await;
+    let outcome = told_or_broken(&mut stop, &mut all.running).await;
     eprintln!("stopping");
     all.stop().await;
     outcome
@@ -48,16 +54,20 @@ pub async fn up(options: Up) -> anyhow::Result<()> {
 /// `api serve`: the Kubernetes API alone, until it is told to stop.
 #[allow(clippy::print_stderr)] // For the person at the terminal.
 pub async fn serve_api(options: ApiServe) -> anyhow::Result<()> {
-    let (api, kubeconfig) = start_api(&options).await?;
+    let mut stop = StopSignal::listen()?;
+    let (api, kubeconfig) = tokio::select! {
+        started = start_api(&options) => started?,
+        () = stop.told() => return Ok(()),
+    };
     eprintln!(
         "The Kubernetes API is up at https://{}.\nTry: kubectl --kubeconfig {} api-resources",
         api.local_addr(),
         kubeconfig.display()
     );
-    let outcome = stop_signal().await;
+    stop.told().await;
     eprintln!("stopping");
     api.shutdown().await;
-    outcome
+    Ok(())
 }
 
 /// Starts the embedded API with all definitions and writes its kubeconfig; gives the kubeconfig's path, too.
@@ -82,31 +92,56 @@ async fn start_api(options: &ApiServe) -> anyhow::Result<(apiserver::Server, Pat
 
 /// `operator`: the controllers on somebody else's API.
 pub async fn operator(options: Operator) -> anyhow::Result<()> {
-    let client = client::connect(options.kubeconfig.as_deref()).await?;
-    let mut running =
-        Running::start(client, options.namespace, &options.own_namespace, &options.endpoints, &options.behaviour)
-            .await?;
-    let outcome = told_or_broken(&mut running).await;
+    let mut stop = StopSignal::listen()?;
+    let starting = async {
+        let client = client::connect(options.kubeconfig.as_deref()).await?;
+        Running::start(client, options.namespace, &options.own_namespace, &options.endpoints, &options.behaviour).await
+    };
+    let mut running = tokio::select! {
+        started = starting => started?,
+        () = stop.told() => return Ok(()),
+    };
+    let outcome = told_or_broken(&mut stop, &mut running).await;
     running.stop().await;
     outcome
 }
 
 /// Waits for the end: an ordered one, or that of a part without which the rest is of no use. Whoever supervises the process starts it again.
-async fn told_or_broken(running: &mut Running) -> anyhow::Result<()> {
+async fn told_or_broken(stop: &mut StopSignal, running: &mut Running) -> anyhow::Result<()> {
     tokio::select! {
-        told = stop_signal() => told,
+        () = stop.told() => Ok(()),
         broken = running.broken() => Err(broken),
     }
 }
 
-/// Resolves when the process is asked to stop.
-pub async fn stop_signal() -> anyhow::Result<()> {
-    use tokio::signal::unix::{SignalKind, signal};
-    let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
-    tokio::select! {
-        result = tokio::signal::ctrl_c() => result.context("listen for Ctrl-C"),
-        _ = terminate.recv() => Ok(()),
+/// Hears SIGTERM and Ctrl-C from the moment it is made: one that comes while the server starts is no crash.
+pub struct StopSignal {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl StopSignal {
+    /// Begins to listen.
+    pub fn listen() -> anyhow::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate()).context("listen for SIGTERM")?,
+            interrupt: signal(SignalKind::interrupt()).context("listen for Ctrl-C")?,
+        })
     }
+
+    /// Resolves when the process is asked to stop.
+    pub async fn told(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}
+
+/// Resolves when the process is asked to stop from now on.
+pub async fn stop_signal() -> anyhow::Result<()> {
+    StopSignal::listen()?.told().await;
+    Ok(())
 }
 
 /// The embedded API's part of the data folder.

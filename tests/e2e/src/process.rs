@@ -80,6 +80,7 @@ impl Running {
     /// When it does not end in 30 s, or not with success.
     pub async fn stop(&mut self) -> anyhow::Result<()> {
         if let Some(pid) = self.pid() {
+            hears_sigterm(pid).await;
             kill_process(pid, Signal::TERM).context("terminate")?;
         }
         let status = tokio::time::timeout(Duration::from_secs(30), self.child.wait())
@@ -104,5 +105,20 @@ impl Running {
         let lines: Vec<&str> = text.lines().collect();
         let start = lines.len().saturating_sub(40);
         format!("the end of {}:\n{}", self.log.display(), lines[start..].join("\n"))
+    }
+}
+
+/// Waits until the process has a handler for SIGTERM (`SigCgt` of proc_pid_status(5)): one that has only just been started is ended by the
+/// signal as by a crash.
+async fn hears_sigterm(pid: Pid) {
+    let status = format!("/proc/{}/status", pid.as_raw_nonzero());
+    for _ in 0..500 {
+        let Ok(text) = std::fs::read_to_string(&status) else { return };
+        let caught = text.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+        let mask = caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+        if mask.is_none_or(|mask| mask & (1 << (Signal::TERM.as_raw() - 1)) != 0) {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
