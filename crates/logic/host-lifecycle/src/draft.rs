@@ -7,6 +7,7 @@ use api::metal3::{
     BareMetalHostStatus, ErrorType, OperationMetric, OperationalStatus, ProvisioningState as State, annotation,
 };
 use inventory::HardwareDetails;
+use jiff::SignedDuration;
 
 use crate::conditions;
 use crate::decide::GIVE_UP_AFTER;
@@ -67,7 +68,12 @@ impl<'v> Draft<'v> {
         self.clear_error();
         self.status.error_count = 0;
         let now = self.now();
-        let begun = |metric: &mut OperationMetric| *metric = OperationMetric { start: Some(now.clone()), end: None };
+        // Two rounds of the same work never begin in the same second: by its beginning one is told from the other.
+        let begun = |metric: &mut OperationMetric| {
+            let next = metric.start.as_ref().and_then(|last| last.0.checked_add(SignedDuration::from_secs(1)).ok());
+            let start = next.filter(|next| next.as_second() > now.0.as_second()).map_or_else(|| now.clone(), Time);
+            *metric = OperationMetric { start: Some(start), end: None };
+        };
         let spec = &self.view.host.spec;
         match to {
             State::Registering => begun(&mut self.status.operation_history.register),

@@ -7,7 +7,7 @@
 //! | effect | match | unknown | mismatch |
 //! |---|---|---|---|
 //! | look, power as asked for | yes | yes | no |
-//! | boot of the agent | yes | while no agent has ever reported, or the BMC's pin is unchanged | no |
+//! | boot of the agent, taking its medium out | yes | while no agent has ever reported, or the BMC's pin is unchanged | no |
 //! | what cannot be undone | yes, and the agent's proof | as a boot, and the agent's proof | no |
 //!
 //! A mismatch is lifted by consent alone, which names the fingerprint that the message shows.
@@ -132,7 +132,9 @@ impl NativeHost {
             Finding::Unknown => {
                 let unchanged = machine_identity::is_pinned(&record.pin) && machine_identity::holds(&record.pin, &pin);
                 if !weighty || unchanged || record.agent.is_none() {
-                    return self.keep_up(record, &pin).await;
+                    // What has proved nothing adds nothing to what is known of the BMC.
+                    let known = record.pin.clone();
+                    return self.keep_up(record, &known).await;
                 }
                 Err(unknown("its BMC shows neither UUID, serial number nor MAC addresses to go by, and is not known by its certificate or service UUID either")
                     .advise("look which machine it is; to begin anew with the machine that is there, delete the host's MachineRecord"))
@@ -254,13 +256,8 @@ impl NativeHost {
                 let no_disk_left = disks_count && left.disks.0 > 0 && left.disks.1 == 0;
                 match machine_identity::compare(recorded, &seen, &common) {
                     Finding::Match { .. } if no_disk_left => {
-                        if !self.consents(&fingerprint) {
-                            return Err(self.not_told(
-                                &format!("it is the machine recorded, but with other disks: {left}"),
-                                &fingerprint,
-                            ));
-                        }
-                        Some(String::new())
+                        let text = format!("it is the machine recorded, but with other disks: {left}");
+                        Some(self.not_told(&text, &fingerprint))
                     }
                     Finding::Match { drift } => {
                         self.drifted(&drift).await;
@@ -269,23 +266,19 @@ impl NativeHost {
                     // Disks are not carried from machine to machine while it runs the agent.
                     Finding::Unknown if left.disks.1 > 0 => return Ok(record),
                     Finding::Unknown => {
-                        if !self.consents(&fingerprint) {
-                            return Err(self.not_told(
-                                &format!("the agent finds nothing of what was recorded: {left}"),
-                                &fingerprint,
-                            ));
-                        }
-                        Some(String::new())
+                        let text = format!("the agent finds nothing of what was recorded: {left}");
+                        Some(self.not_told(&text, &fingerprint))
                     }
                     Finding::Mismatch { differences } => {
-                        Some(format!("the agent runs on another machine: {}; {left}", differences.join(", ")))
+                        let text = format!("the agent runs on another machine: {}; {left}", differences.join(", "));
+                        Some(self.another(&text, &fingerprint))
                     }
                 }
             }
         };
-        if let Some(why) = refused {
+        if let Some(failure) = refused {
             if !self.consents(&fingerprint) {
-                return Err(self.another(&why, &fingerprint));
+                return Err(failure);
             }
             record.accepted = Some(accepted(fingerprint));
         }
@@ -318,7 +311,6 @@ impl NativeHost {
         }
     }
 
-    /// A machine that shows itself as recorded may have a new certificate, or a new address: both are recorded.
     /// A machine that shows itself as recorded may have a new certificate, or a new address: both are recorded, once a connection. A consent that
     /// was recorded but not used up (this process died between the two) is used up now.
     async fn keep_up(&self, mut record: MachineRecordSpec, pin: &BmcPin) -> Result<(), Failure> {
