@@ -78,10 +78,30 @@ pub struct Operator {
     /// Namespace of the Secret with this server's keys.
     #[arg(long, default_value = "metamorph-system", value_name = "NAMESPACE")]
     pub own_namespace: String,
+    /// Seconds after which another process takes over from one that is gone; 0 for no leader election, where there is one process only.
+    #[arg(long, default_value_t = 12, value_parser = clap::value_parser!(u64).range(..=3600), value_name = "SECONDS")]
+    pub lease_duration: u64,
+    #[command(flatten)]
+    pub webhook: Webhook,
     #[command(flatten)]
     pub endpoints: Endpoints,
     #[command(flatten)]
     pub behaviour: Behaviour,
+}
+
+/// Where the API server has BareMetalHosts checked before it stores them.
+#[derive(Clone, Debug, Args)]
+pub struct Webhook {
+    /// Where the API server asks whether a BareMetalHost may be stored (HTTPS).
+    #[arg(long, default_value = "0.0.0.0:9443", value_name = "ADDRESS:PORT")]
+    pub webhook_listen: SocketAddr,
+    /// Service by which the API server reaches it, in a cluster; without a port, 443 is meant. Without this and --webhook-url there is no
+    /// webhook.
+    #[arg(long, value_name = "NAMESPACE/NAME[:PORT]")]
+    pub webhook_service: Option<String>,
+    /// Address by which the API server reaches it, outside of a cluster.
+    #[arg(long, conflicts_with = "webhook_service", value_name = "URL")]
+    pub webhook_url: Option<String>,
 }
 
 /// Where servers and BMCs reach this process.

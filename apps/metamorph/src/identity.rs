@@ -39,14 +39,7 @@ impl Identity {
         if let Some(found) = api.get_opt(NAME).await.with_context(attempt)? {
             return Self::of(&found).with_context(attempt);
         }
-        let namespaces: Api<Namespace> = Api::all(client.clone());
-        let metadata = ObjectMeta { name: Some(namespace.to_owned()), ..ObjectMeta::default() };
-        let made = namespaces.create(&PostParams::default(), &Namespace { metadata, ..Namespace::default() }).await;
-        if let Err(error) = made
-            && !matches!(&error, kube::Error::Api(e) if e.code == 409 || e.code == 403)
-        {
-            return Err(error).with_context(|| format!("make the namespace {namespace}"));
-        }
+        ensure_namespace(client, namespace).await?;
         match api.create(&PostParams::default(), &new_secret()?).await {
             Ok(made) => Self::of(&made).with_context(attempt),
             Err(kube::Error::Api(e)) if e.code == 409 => {
@@ -70,6 +63,19 @@ impl Identity {
         let key_pem = String::from_utf8(field(KEY)?).context("the key is no PEM")?;
         let der = pem_certificate(&certificate_pem)?;
         Ok(Self { secret, certificate_sha256: hex::encode(Sha256::digest(&der)), certificate_pem, key_pem })
+    }
+}
+
+/// Makes the namespace of the server's own objects, if it is not there and may be made.
+pub async fn ensure_namespace(client: &Client, namespace: &str) -> anyhow::Result<()> {
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    let metadata = ObjectMeta { name: Some(namespace.to_owned()), ..ObjectMeta::default() };
+    let made = namespaces.create(&PostParams::default(), &Namespace { metadata, ..Namespace::default() }).await;
+    match made {
+        Err(error) if !matches!(&error, kube::Error::Api(e) if e.code == 409 || e.code == 403) => {
+            Err(error).with_context(|| format!("make the namespace {namespace}"))
+        }
+        _ => Ok(()),
     }
 }
 

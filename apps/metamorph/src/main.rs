@@ -9,6 +9,7 @@ mod host_watch;
 mod identity;
 mod logging;
 mod server;
+mod webhook;
 
 use std::process::ExitCode;
 

@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, anyhow};
+use anyhow::{Context, anyhow, bail};
 use axum::Router;
 use axum_server::Handle;
 use boot_media::Assets;
 use kube::Client;
-use operator::{HostController, HostSettings, SystemClock};
-use provisioner::{Provisioner, Registry};
+use operator::{Candidate, HostController, HostSettings, SystemClock, leader};
+use provisioner::{MayAct, Provisioner, Registry};
 use provisioner_metamorph::{NativeProvisioner, RedfishConnect, Settings, Timing};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
@@ -20,7 +20,8 @@ use tower_http::services::ServeDir;
 
 use crate::cli::{ApiServe, Behaviour, Endpoints, Operator, Up};
 use crate::client;
-use crate::identity::Identity;
+use crate::identity::{self, Identity};
+use crate::webhook;
 
 /// Namespace of the server's own objects in the embedded API.
 const OWN_NAMESPACE: &str = "metamorph-system";
@@ -79,6 +80,7 @@ async fn start_api(options: &ApiServe) -> anyhow::Result<(apiserver::Server, Pat
         listen: options.api_listen,
         extra_sans: options.api_name.clone(),
         audit_log: options.api_audit_log.clone(),
+        reviewers: vec![webhook::in_process()],
     })
     .await
     .context("start the embedded Kubernetes API")?;
@@ -91,19 +93,84 @@ async fn start_api(options: &ApiServe) -> anyhow::Result<(apiserver::Server, Pat
 }
 
 /// `operator`: the controllers on somebody else's API.
+#[allow(clippy::print_stderr)] // For the person at the terminal.
 pub async fn operator(options: Operator) -> anyhow::Result<()> {
     let mut stop = StopSignal::listen()?;
     let starting = async {
         let client = client::connect(options.kubeconfig.as_deref()).await?;
-        Running::start(client, options.namespace, &options.own_namespace, &options.endpoints, &options.behaviour).await
+        let leader = lead(&client, &options).await?;
+        let leadership = leader.as_ref().map(operator::Leader::leadership);
+        // The Lease is kept from now on: what follows may take its time.
+        let (over, ended) = watch::channel(false);
+        let keeping = leader.map(|leader| tokio::spawn(leader.keep(until(ended))));
+        let may_act: MayAct = match leadership.clone() {
+            Some(leadership) => Arc::new(move || leadership.holds()),
+            None => Arc::new(|| true),
+        };
+        let running = Running::start(
+            client.clone(),
+            options.namespace.clone(),
+            &options.own_namespace,
+            &options.endpoints,
+            &options.behaviour,
+            may_act,
+        );
+        let mut running = running.await?;
+        let handle = running.endpoints.clone();
+        if let Some(serving) = webhook::serve(&client, &options.own_namespace, &options.webhook, handle).await? {
+            running.parts.spawn(async move { ended_part("the webhook", serving.await) });
+        }
+        anyhow::Ok((running, leadership, over, keeping))
     };
-    let mut running = tokio::select! {
+    let (mut running, leadership, over, keeping) = tokio::select! {
         started = starting => started?,
         () = stop.told() => return Ok(()),
     };
-    let outcome = told_or_broken(&mut stop, &mut running).await;
+    let lost = async {
+        match leadership {
+            Some(mut leadership) => leadership.lost().await,
+            None => std::future::pending().await,
+        }
+    };
+    let outcome = tokio::select! {
+        outcome = told_or_broken(&mut stop, &mut running) => outcome,
+        // Nothing is put in order: machines are another's now, and whatever is under way here must end at once.
+        () = lost => bail!("the Lease {} was lost: another process leads, or the Kubernetes API cannot be reached", leader::NAME),
+    };
     running.stop().await;
+    let _ = over.send(true);
+    if let Some(keeping) = keeping {
+        let _ = keeping.await;
+    }
     outcome
+}
+
+/// Waits until this process leads; `None` where there is no election.
+#[allow(clippy::print_stderr)] // For the person at the terminal.
+async fn lead(client: &Client, options: &Operator) -> anyhow::Result<Option<operator::Leader>> {
+    if options.lease_duration == 0 {
+        return Ok(None);
+    }
+    let namespace = &options.own_namespace;
+    identity::ensure_namespace(client, namespace).await?;
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let candidate = Candidate {
+        namespace: namespace.clone(),
+        identity: format!("{}_{}", host.trim(), uuid::Uuid::new_v4()),
+        duration: Duration::from_secs(options.lease_duration),
+    };
+    let mut told = String::new();
+    let waiting = |holder: &str| {
+        if told != holder {
+            eprintln!("standing by: {holder} leads (Lease {} in namespace {namespace})", leader::NAME);
+            holder.clone_into(&mut told);
+        }
+    };
+    let attempt =
+        || format!("take the Lease {} in namespace {namespace}; --lease-duration 0 does without", leader::NAME);
+    let leader = candidate.lead(client, waiting).await.with_context(attempt)?;
+    eprintln!("this process leads (Lease {} in namespace {namespace})", leader::NAME);
+    Ok(Some(leader))
 }
 
 /// Waits for the end: an ordered one, or that of a part without which the rest is of no use. Whoever supervises the process starts it again.
@@ -169,8 +236,15 @@ impl AllInOne {
         let text = api.admin_kubeconfig();
         let client = client::connect_text(&text).await?;
         client::apply_policies(&client).await?;
-        let running =
-            Running::start(client.clone(), None, OWN_NAMESPACE, &options.endpoints, &options.behaviour).await?;
+        let running = Running::start(
+            client.clone(),
+            None,
+            OWN_NAMESPACE,
+            &options.endpoints,
+            &options.behaviour,
+            Arc::new(|| true),
+        )
+        .await?;
         Ok(Self { api_url: format!("https://{}", api.local_addr()), api, kubeconfig, client, running })
     }
 
@@ -219,6 +293,7 @@ impl Running {
         own_namespace: &str,
         endpoints: &Endpoints,
         behaviour: &Behaviour,
+        may_act: MayAct,
     ) -> anyhow::Result<Self> {
         let identity = Identity::load(&client, own_namespace).await?;
         let media = bind(endpoints.media_listen, "boot media")?;
@@ -256,6 +331,7 @@ impl Running {
             lifecycle: lifecycle(behaviour),
             clock: Arc::new(SystemClock),
             deprovisioning_limit: behaviour.deprovisioning_limit,
+            may_act,
         };
         let controller = HostController::new(client, registry, settings);
         let controller = tokio::spawn(controller.run(until(stopped)));
@@ -317,6 +393,7 @@ fn timing(behaviour: &Behaviour) -> Timing {
 
 fn lifecycle(behaviour: &Behaviour) -> host_lifecycle::Settings {
     host_lifecycle::Settings {
+        served: webhook::served(),
         max_provisioning_retries: behaviour.max_provisioning_retries,
         backoff_unit: Duration::try_from_secs_f64(behaviour.retry_after).unwrap_or(Duration::from_secs(60)),
         steady_state_poll: Duration::from_secs(behaviour.power_poll.max(1)),
@@ -385,12 +462,12 @@ async fn serve(
     let secured = axum_server::from_tcp_rustls(agents, tls).context("serve agents")?.handle(handle.clone());
     let agent_router = provisioner.agent_router();
     let mut parts = JoinSet::new();
-    parts.spawn(async move { ended("the media endpoint", plain.serve(media_router.into_make_service()).await) });
-    parts.spawn(async move { ended("the agent endpoint", secured.serve(agent_router.into_make_service()).await) });
+    parts.spawn(async move { ended_part("the media endpoint", plain.serve(media_router.into_make_service()).await) });
+    parts.spawn(async move { ended_part("the agent endpoint", secured.serve(agent_router.into_make_service()).await) });
     Ok((handle, parts))
 }
 
-fn ended(what: &str, how: std::io::Result<()>) -> anyhow::Error {
+fn ended_part(what: &str, how: std::io::Result<()>) -> anyhow::Error {
     match how {
         Ok(()) => anyhow!("{what} ended"),
         Err(error) => anyhow!(error).context(format!("{what} ended")),

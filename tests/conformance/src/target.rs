@@ -67,6 +67,7 @@ impl Target {
             listen: "127.0.0.1:0".parse()?,
             extra_sans: vec![],
             audit_log: None,
+            reviewers: vec![],
         };
         let server = Server::start(config).await.context("start the embedded server")?;
         let kubeconfig = dir.path().join("kubeconfig");

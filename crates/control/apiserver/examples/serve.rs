@@ -13,7 +13,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let data_dir = PathBuf::from(arguments.next().ok_or("usage: serve FOLDER [ADDRESS]")?);
     let listen: SocketAddr = arguments.next().unwrap_or_else(|| "127.0.0.1:0".to_owned()).parse()?;
     let audit_log = std::env::var_os("AUDIT_LOG").map(PathBuf::from);
-    let config = Config { data_dir: data_dir.clone(), listen, extra_sans: vec![], audit_log };
+    let config = Config { data_dir: data_dir.clone(), listen, extra_sans: vec![], audit_log, reviewers: vec![] };
     let server = Server::start(config).await?;
     std::fs::write(data_dir.join("kubeconfig"), server.admin_kubeconfig())?;
     {

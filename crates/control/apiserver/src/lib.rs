@@ -48,6 +48,7 @@ mod table;
 mod verbs;
 mod webhook;
 
+pub use admission::Reviewer;
 pub use archive::{RestoreError, backup, restore};
 pub use pki::PkiError;
 pub use start::{ApplyError, Config, Server, StartError};

@@ -12,7 +12,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::admission::Admission;
+use crate::admission::{Admission, Reviewer};
 use crate::archive::STORE;
 use crate::audit::Audit;
 use crate::auth::{self, Auth};
@@ -39,6 +39,8 @@ pub struct Config {
     pub extra_sans: Vec<String>,
     /// File for one JSON line per request.
     pub audit_log: Option<PathBuf>,
+    /// What the program that embeds the server says to changes.
+    pub reviewers: Vec<Reviewer>,
 }
 
 /// The server did not start.
@@ -151,7 +153,8 @@ impl Server {
         let address = listener.local_addr().map_err(listening)?;
         let store = Store::open(&config.data_dir.join(STORE))?;
         let (registry, stop, auth) = (Registry::new(), CancellationToken::new(), Auth::new(&pki)?);
-        let backend = Arc::new(Backend { store, registry, stop, auth, admission: Admission::default() });
+        let backend =
+            Arc::new(Backend { store, registry, stop, auth, admission: Admission::with(config.reviewers.clone()) });
         let failed = |e: ApiError| StartError::Bootstrap(e.message);
         controllers::load_definitions(&backend).await.map_err(failed)?;
         controllers::ensure_namespaces(&backend).await.map_err(failed)?;

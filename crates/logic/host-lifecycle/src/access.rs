@@ -13,6 +13,7 @@ use api::metal3::{
 use crate::annotations;
 use crate::draft::{Draft, idle};
 use crate::retry::wait_left;
+use crate::served;
 use crate::step::{Action, Change, Next, Outcome, Step};
 use crate::validate;
 use crate::view::{Credentials, View};
@@ -23,19 +24,22 @@ pub(crate) fn decide(view: &View<'_>) -> Option<Step> {
     if matches!(state, State::None | State::Unmanaged | State::MatchProfile | State::Deleting) {
         return None;
     }
-    let Some(current) = current(view) else {
-        // A deletion goes on without credentials, as far as it gets.
-        return (!view.host.is_deleting()).then(|| without_credentials(view));
-    };
     let kinds: &[ErrorType] = match state {
         State::Registering => &[ErrorType::Registration, ErrorType::Inspection],
         _ => &[],
     };
-    if let Some(violation) = validate::first(view.host, kinds) {
+    // What can never be served is said now, not after a boot of real hardware.
+    let never = || served::unserved(view.host, &view.settings.served).into_iter().next();
+    let fault = validate::first(view.host, kinds).or_else(|| never().filter(|_| state == State::Registering));
+    if let Some(violation) = fault {
         let mut draft = Draft::new(view);
         draft.fault(violation.error_type.unwrap_or(ErrorType::Registration), &violation.message);
         return Some(draft.step(Next::Wait));
     }
+    let Some(current) = current(view) else {
+        // A deletion goes on without credentials, as far as it gets.
+        return (!view.host.is_deleting()).then(|| without_credentials(view));
+    };
     let status = view.status();
     if status.tried_credentials == current {
         if let Some(left) = wait_left(view, ErrorType::Registration) {

@@ -4,7 +4,7 @@ use api::metal3::{BareMetalHost, InspectionMode, annotation};
 use serde::Deserialize;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 /// Longest annotation value that is parsed, in bytes (Kubernetes allows 256 KiB for all annotations together).
 const MAX_VALUE: usize = 256 * 1024;
@@ -21,33 +21,21 @@ pub(crate) struct Reboot {
 }
 
 /// Value of a reboot annotation (baremetal-operator `docs/api.md`, «Reboot annotation»).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct RebootValue {
-    #[serde(default)]
-    mode: RebootMode,
-    #[serde(default)]
+    hard: bool,
     force: bool,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-enum RebootMode {
-    #[default]
-    #[serde(rename = "")]
-    Unset,
-    #[serde(rename = "soft")]
-    Soft,
-    #[serde(rename = "hard")]
-    Hard,
+    /// Fields that say nothing to anybody.
+    unknown: Vec<String>,
 }
 
 /// The reboot annotations of a host; with `forced_only` those that insist.
 ///
-/// A value that cannot be read counts as an empty one, as upstream does: the soft way, not forced.
+/// One that cannot be read asks for nothing: it is dropped with a word (upstream reboots the host the soft way).
 pub(crate) fn reboot(host: &BareMetalHost, forced_only: bool) -> Reboot {
     let mut wish = Reboot::default();
     for (key, value) in reboot_annotations(host) {
-        let parsed = reboot_value(value).unwrap_or_default();
+        let Ok(parsed) = reboot_value(value) else { continue };
         if forced_only && !parsed.force {
             continue;
         }
@@ -56,15 +44,27 @@ pub(crate) fn reboot(host: &BareMetalHost, forced_only: bool) -> Reboot {
         } else {
             wish.held_off = true;
         }
-        wish.hard |= parsed.mode == RebootMode::Hard;
+        wish.hard |= parsed.hard;
     }
     wish
 }
 
-/// Faults of the reboot annotations, a sentence each.
-pub(crate) fn reboot_faults(host: &BareMetalHost) -> Vec<String> {
+/// Reboot annotations that cannot be read: the key, and what is wrong, a sentence.
+pub(crate) fn reboot_faults(host: &BareMetalHost) -> Vec<(String, String)> {
     reboot_annotations(host)
-        .filter_map(|(key, value)| reboot_value(value).err().map(|what| format!("annotation {key}: {what}")))
+        .filter_map(|(key, value)| {
+            reboot_value(value).err().map(|what| (key.to_owned(), format!("annotation {key}: {what}")))
+        })
+        .collect()
+}
+
+/// Fields in reboot annotations that say nothing, a sentence each.
+pub(crate) fn reboot_surplus(host: &BareMetalHost) -> Vec<String> {
+    let read = reboot_annotations(host).filter_map(|(key, value)| Some((key, reboot_value(value).ok()?)));
+    read.filter(|(_, value)| !value.unknown.is_empty())
+        .map(|(key, value)| {
+            format!("annotation {key}: {} says nothing here; known are mode and force", value.unknown.join(", "))
+        })
         .collect()
 }
 
@@ -75,13 +75,33 @@ fn reboot_annotations(host: &BareMetalHost) -> impl Iterator<Item = (&str, &str)
     })
 }
 
+/// Reads a value as Go's decoder does: names of fields in any case, null says nothing, other fields are left.
 fn reboot_value(text: &str) -> Result<RebootValue, String> {
     if text.is_empty() {
         return Ok(RebootValue::default());
     }
     bounded(text)?;
-    serde_json::from_str(text)
-        .map_err(|e| format!("{e}; allowed is {{\"mode\":\"hard\" or \"soft\",\"force\":true or false}}"))
+    let allowed = "allowed is {\"mode\":\"hard\" or \"soft\",\"force\":true or false}";
+    let given: Value = serde_json::from_str(text).map_err(|e| format!("not JSON ({e}); {allowed}"))?;
+    let fields = match given {
+        Value::Null => return Ok(RebootValue::default()),
+        Value::Object(fields) => fields,
+        _ => return Err(format!("no JSON object; {allowed}")),
+    };
+    let mut read = RebootValue::default();
+    for (name, value) in fields {
+        match (name.to_ascii_lowercase().as_str(), value) {
+            ("mode" | "force", Value::Null) => {}
+            ("mode", Value::String(mode)) if matches!(mode.as_str(), "" | "soft" | "hard") => {
+                read.hard = mode == "hard";
+            }
+            ("mode", other) => return Err(format!("its mode is {other}; {allowed}")),
+            ("force", Value::Bool(force)) => read.force = force,
+            ("force", other) => return Err(format!("its force is {other}; {allowed}")),
+            _ => read.unknown.push(name.chars().take(64).collect()),
+        }
+    }
+    Ok(read)
 }
 
 /// A wish to let go of a host.
@@ -126,7 +146,12 @@ pub(crate) fn inspection_requested(host: &BareMetalHost) -> bool {
 /// What is wrong, a clause.
 pub(crate) fn strict<T: DeserializeOwned + Serialize>(text: &str) -> Result<T, String> {
     bounded(text)?;
-    let given: Value = serde_json::from_str(text).map_err(|e| format!("not JSON: {e}"))?;
+    let given = match serde_json::from_str(text).map_err(|e| format!("not JSON: {e}"))? {
+        given @ Value::Object(_) => given,
+        // As Go's decoder: null says nothing.
+        Value::Null => Value::Object(Map::new()),
+        _ => return Err("no JSON object".to_owned()),
+    };
     let typed: T = serde_json::from_value(given.clone()).map_err(|e| e.to_string())?;
     let known = serde_json::to_value(&typed).map_err(|e| e.to_string())?;
     match unknown(&given, &known) {

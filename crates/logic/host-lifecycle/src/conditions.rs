@@ -1,17 +1,23 @@
 //! The six conditions of a BareMetalHost (baremetal-operator `apis/metal3.io/v1alpha1`, `internal/controller/metal3.io`).
+//!
+//! Types, statuses and reasons are upstream's; the messages are ours: what is going on, and what went wrong. While failed work is tried
+//! again the status shows no error, and the message still does.
 
 use api::Time;
-use api::metal3::{BareMetalHostStatus, ErrorType, OperationalStatus, ProvisioningState as State};
+use api::metal3::{BareMetalHostStatus, ErrorType, OperationalStatus, ProvisioningState as State, annotation};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use crate::view::View;
 
-/// A condition's type, status and reason.
-type Fact = (&'static str, &'static str, &'static str);
+/// Words before the error of an earlier attempt.
+const BEFORE: &str = "the last attempt failed: ";
+
+/// A condition's type, status, reason and message.
+struct Fact(&'static str, &'static str, &'static str, String);
 
 /// Brings the conditions up to date; a transition time moves only when its status does.
 pub(crate) fn update(view: &View<'_>, status: &mut BareMetalHostStatus) {
-    for (kind, value, reason) in facts(status) {
+    for Fact(kind, value, reason, message) in facts(status) {
         let generation = view.host.metadata.generation;
         match status.conditions.iter_mut().find(|c| c.type_ == kind) {
             Some(old) => {
@@ -20,12 +26,12 @@ pub(crate) fn update(view: &View<'_>, status: &mut BareMetalHostStatus) {
                 }
                 value.clone_into(&mut old.status);
                 reason.clone_into(&mut old.reason);
-                old.message.clear();
+                old.message = message;
                 old.observed_generation = generation;
             }
             None => status.conditions.push(Condition {
                 last_transition_time: Time(view.now),
-                message: String::new(),
+                message,
                 observed_generation: generation,
                 reason: reason.to_owned(),
                 status: value.to_owned(),
@@ -39,61 +45,116 @@ fn facts(status: &BareMetalHostStatus) -> [Fact; 6] {
     [manageable(status), available(status), provisioned(status), ready(status), progressing(status), healthy()]
 }
 
+/// The error, or that there is none.
+fn error(status: &BareMetalHostStatus) -> Option<&str> {
+    status.error_type.map(|_| status.error_message.as_str()).filter(|message| !message.is_empty())
+}
+
+/// What the condition of this type said of an earlier attempt.
+fn earlier<'a>(status: &'a BareMetalHostStatus, kind: &str) -> Option<&'a str> {
+    let said = status.conditions.iter().find(|c| c.type_ == kind)?;
+    said.message.split_once(BEFORE).map(|(_, error)| error)
+}
+
 fn manageable(status: &BareMetalHostStatus) -> Fact {
-    let (value, reason) = match (status.provisioning.state, status.error_type) {
-        (State::None | State::Unmanaged, _) => ("False", "NotManaged"),
-        _ if status.operational_status == OperationalStatus::Detached => ("False", "NotManaged"),
-        (_, Some(ErrorType::Registration | ErrorType::ProvisionedRegistration)) => ("False", "RegistrationFailed"),
-        (_, Some(ErrorType::PowerManagement)) => ("False", "PowerFailure"),
-        (State::Registering, _) => ("False", "Registering"),
-        _ if status.provisioning.id.is_empty() => ("False", "NotManaged"),
-        _ => ("True", "Managed"),
+    let failed = || error(status).unwrap_or_default().to_owned();
+    let (value, reason, message) = match (status.provisioning.state, status.error_type) {
+        (State::None | State::Unmanaged, _) => {
+            ("False", "NotManaged", "The host has no BMC details — set spec.bmc to have it managed".to_owned())
+        }
+        _ if status.operational_status == OperationalStatus::Detached => {
+            ("False", "NotManaged", format!("The host is detached (annotation {})", annotation::DETACHED))
+        }
+        (_, Some(ErrorType::Registration | ErrorType::ProvisionedRegistration)) => {
+            ("False", "RegistrationFailed", failed())
+        }
+        (_, Some(ErrorType::PowerManagement)) => ("False", "PowerFailure", failed()),
+        (State::Registering, _) => {
+            ("False", "Registering", again(status, "Manageable", "Access to the BMC is being checked"))
+        }
+        _ if status.provisioning.id.is_empty() => ("False", "NotManaged", "The host is not registered".to_owned()),
+        _ => ("True", "Managed", "The BMC is under control".to_owned()),
     };
-    ("Manageable", value, reason)
+    Fact("Manageable", value, reason, message)
 }
 
 fn available(status: &BareMetalHostStatus) -> Fact {
     match status.provisioning.state {
-        State::Available | State::Ready => ("AvailableForProvisioning", "True", "Available"),
-        _ => ("AvailableForProvisioning", "False", "NotAvailable"),
+        State::Available | State::Ready => {
+            Fact("AvailableForProvisioning", "True", "Available", "The host can be given an image".to_owned())
+        }
+        state => Fact("AvailableForProvisioning", "False", "NotAvailable", is(state)),
     }
 }
 
 fn provisioned(status: &BareMetalHostStatus) -> Fact {
+    let image = &status.provisioning.image.url;
     match status.provisioning.state {
-        State::Provisioned | State::ExternallyProvisioned => ("Provisioned", "True", "Provisioned"),
-        _ => ("Provisioned", "False", "NotProvisioned"),
+        State::ExternallyProvisioned => {
+            Fact("Provisioned", "True", "Provisioned", "The host is provisioned by somebody else".to_owned())
+        }
+        State::Provisioned if image.is_empty() => {
+            Fact("Provisioned", "True", "Provisioned", "The host is provisioned".to_owned())
+        }
+        State::Provisioned => {
+            Fact("Provisioned", "True", "Provisioned", format!("The host is provisioned with {image}"))
+        }
+        state => Fact("Provisioned", "False", "NotProvisioned", not_provisioned(status, state)),
+    }
+}
+
+/// Attempts at the same image that failed are told until one succeeds or another image is wished.
+fn not_provisioned(status: &BareMetalHostStatus, state: State) -> String {
+    let count = status.provisioning_fail_count;
+    let own = error(status).filter(|_| status.error_type == Some(ErrorType::Provisioning));
+    match own.or_else(|| earlier(status, "Provisioned")) {
+        Some(last) if count > 0 => format!("{}; failed attempts: {count}; {BEFORE}{last}", is(state)),
+        _ => is(state),
     }
 }
 
 fn ready(status: &BareMetalHostStatus) -> Fact {
     let settled = matches!(status.provisioning.state, State::Provisioned | State::ExternallyProvisioned);
-    let (value, reason) = match status.operational_status {
-        _ if !settled => ("False", "NotProvisioned"),
-        OperationalStatus::Error => ("False", "Error"),
-        OperationalStatus::Servicing => ("False", "Servicing"),
-        OperationalStatus::Detached => ("False", "Detached"),
-        _ => ("True", "Ready"),
+    let (value, reason, message) = match status.operational_status {
+        _ if !settled => ("False", "NotProvisioned", is(status.provisioning.state)),
+        OperationalStatus::Error => ("False", "Error", error(status).unwrap_or_default().to_owned()),
+        OperationalStatus::Servicing => ("False", "Servicing", "The host is being serviced".to_owned()),
+        OperationalStatus::Detached => ("False", "Detached", "The host is detached".to_owned()),
+        _ => ("True", "Ready", "The host is provisioned and without error".to_owned()),
     };
-    ("Ready", value, reason)
+    Fact("Ready", value, reason, message)
 }
 
 fn progressing(status: &BareMetalHostStatus) -> Fact {
-    let (value, reason) = match status.provisioning.state {
-        State::Registering => ("True", "Registering"),
-        State::Inspecting => ("True", "Inspecting"),
-        State::MatchProfile | State::Preparing => ("True", "Preparing"),
-        State::Provisioning => ("True", "Provisioning"),
-        State::Deprovisioning => ("True", "Deprovisioning"),
-        State::PoweringOffBeforeDelete => ("True", "PoweringOff"),
-        State::Deleting => ("True", "Deleting"),
-        _ if status.operational_status == OperationalStatus::Detached => ("False", "Detached"),
-        _ => ("False", "NotProgressing"),
+    let (value, reason, work) = match status.provisioning.state {
+        State::Registering => ("True", "Registering", "Access to the BMC is being checked"),
+        State::Inspecting => ("True", "Inspecting", "The hardware is being inspected"),
+        State::MatchProfile | State::Preparing => ("True", "Preparing", "The host is being prepared"),
+        State::Provisioning => ("True", "Provisioning", "The image is being written"),
+        State::Deprovisioning => ("True", "Deprovisioning", "What was provisioned is being removed"),
+        State::PoweringOffBeforeDelete => ("True", "PoweringOff", "The host is being powered off before it is deleted"),
+        State::Deleting => ("True", "Deleting", "The host is being let go"),
+        _ if status.operational_status == OperationalStatus::Detached => ("False", "Detached", "The host is detached"),
+        _ => ("False", "NotProgressing", "Nothing is under way"),
     };
-    ("Progressing", value, reason)
+    Fact("Progressing", value, reason, again(status, "Progressing", work))
+}
+
+/// The work, and the error of its last attempt, which is waited out or being tried again.
+fn again(status: &BareMetalHostStatus, kind: &str, work: &str) -> String {
+    let last = error(status).or_else(|| earlier(status, kind).filter(|_| status.error_count > 0));
+    last.map_or_else(|| work.to_owned(), |last| format!("{work}; {BEFORE}{last}"))
+}
+
+/// The state as a sentence.
+fn is(state: State) -> String {
+    match state {
+        State::None => "The host is new".to_owned(),
+        state => format!("The host is {}", state.as_str()),
+    }
 }
 
 /// Nobody reports a machine's health yet: unknown, as upstream says of a provisioner that does not.
 fn healthy() -> Fact {
-    ("Healthy", "Unknown", "HealthUnknown")
+    Fact("Healthy", "Unknown", "HealthUnknown", "No provisioner reports the machine's health".to_owned())
 }

@@ -13,6 +13,7 @@
 //! ```
 
 mod access;
+mod admission;
 mod annotations;
 mod conditions;
 mod decide;
@@ -21,6 +22,7 @@ mod draft;
 mod power;
 mod prelude;
 mod retry;
+mod served;
 mod states;
 mod step;
 mod table;
@@ -28,8 +30,10 @@ mod validate;
 mod view;
 mod wishes;
 
+pub use admission::{Review, review};
 pub use decide::{conclude, decide};
 pub use retry::back_off;
+pub use served::Served;
 pub use step::{Action, Change, HostEvent, Next, Outcome, PowerWish, RetryClass, Step};
 pub use table::diagram;
 pub use validate::{Violation, validate};

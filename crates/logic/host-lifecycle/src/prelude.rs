@@ -17,7 +17,8 @@ pub(crate) fn decide(view: &View<'_>) -> Option<Step> {
         let ours = host.has_finalizer(finalizer::HOST);
         return (!ours).then(|| untouched(Draft::new(view), Next::Gone));
     }
-    restore(view).or_else(|| external_details(view)).or_else(|| architecture(view)).or_else(|| {
+    let annotated = restore(view).or_else(|| external_details(view)).or_else(|| malformed_reboot(view));
+    annotated.or_else(|| architecture(view)).or_else(|| {
         if host.has_finalizer(finalizer::HOST) {
             return None;
         }
@@ -53,6 +54,20 @@ fn restore(view: &View<'_>) -> Option<Step> {
             Some(untouched(draft, Next::Now))
         }
     }
+}
+
+/// Reboot annotations that cannot be read: nobody knows what was wished, so nothing is done, and the wish goes with a word.
+fn malformed_reboot(view: &View<'_>) -> Option<Step> {
+    let faults = annotations::reboot_faults(view.host);
+    let mut draft = Draft::new(view);
+    for (key, what) in &faults {
+        draft.remove_annotation(key);
+        draft.warn(
+            "InvalidAnnotationValue",
+            &format!("The host is not rebooted, and the annotation was dropped: {what}"),
+        );
+    }
+    (!faults.is_empty()).then(|| untouched(draft, Next::Now))
 }
 
 /// A restored status, made to fit a host that is not being deleted.

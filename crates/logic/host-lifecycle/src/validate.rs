@@ -1,12 +1,13 @@
 //! Rules that an object's schema cannot express (baremetal-operator `internal/webhooks/metal3.io/v1alpha1`).
 //!
-//! The controller turns a violation into an error of the class it names; an admission webhook refuses the object.
+//! The controller turns a violation into an error of the class it names; admission refuses the object, or warns of what upstream
+//! lets in.
 
 use std::collections::BTreeSet;
 
 use api::metal3::{
     BareMetalHost, BareMetalHostStatus, DiskFormat, ErrorType, Image, InspectionMode, Raid, annotation,
-    profile_root_hints,
+    profile_root_hints, request_scheme,
 };
 use inventory::HardwareDetails;
 use url::Url;
@@ -21,6 +22,8 @@ pub struct Violation {
     pub error_type: Option<ErrorType>,
     /// The field, what was found, what is allowed.
     pub message: String,
+    /// Whether upstream's webhook refuses it, too.
+    pub denied: bool,
 }
 
 impl std::fmt::Display for Violation {
@@ -55,17 +58,23 @@ struct Findings(Vec<Violation>);
 
 impl Findings {
     fn add(&mut self, error_type: ErrorType, message: impl Into<String>) {
-        self.0.push(Violation { error_type: Some(error_type), message: message.into() });
+        self.0.push(Violation { error_type: Some(error_type), message: message.into(), denied: true });
+    }
+
+    /// What upstream's webhook lets in.
+    fn ours(&mut self, error_type: ErrorType, message: impl Into<String>) {
+        self.0.push(Violation { error_type: Some(error_type), message: message.into(), denied: false });
     }
 
     fn admission(&mut self, message: impl Into<String>) {
-        self.0.push(Violation { error_type: None, message: message.into() });
+        self.0.push(Violation { error_type: None, message: message.into(), denied: true });
     }
 }
 
 fn bmc(host: &BareMetalHost, found: &mut Findings) {
     let no_mac = host.spec.boot_mac_address.as_ref().is_none_or(String::is_empty);
-    if host.spec.bmc.is_some() && no_mac && annotations::inspection_disabled(host) {
+    let has_address = host.spec.bmc.as_ref().is_some_and(|bmc| !bmc.address.is_empty());
+    if has_address && no_mac && annotations::inspection_disabled(host) {
         found.add(
             ErrorType::Registration,
             "spec.bootMACAddress is not set, which a host that is not inspected needs — set it, or let the host be inspected",
@@ -75,14 +84,17 @@ fn bmc(host: &BareMetalHost, found: &mut Findings) {
 
 fn image(host: &BareMetalHost, found: &mut Findings) {
     let Some(image) = host.spec.image.as_ref().filter(|i| !i.url.is_empty()) else { return };
-    match Url::parse(&image.url) {
-        Ok(url) if matches!(url.scheme(), "http" | "https" | "ftp" | "gopher" | "oci") => {}
-        Ok(url) => found.add(
+    match request_scheme(&image.url) {
+        Some(scheme) if !matches!(scheme.as_str(), "http" | "https" | "ftp" | "gopher" | "oci") => found.add(
             ErrorType::Provisioning,
-            format!("spec.image.url has the scheme {}; allowed are http, https, ftp, gopher and oci", url.scheme()),
+            format!("spec.image.url has the scheme {scheme}; allowed are http, https, ftp, gopher and oci"),
         ),
-        Err(error) => {
-            found.add(ErrorType::Provisioning, format!("spec.image.url is not a URL ({error}): {}", image.url))
+        None => found.add(ErrorType::Provisioning, format!("spec.image.url is not a URL: {}", image.url)),
+        Some(_) => {
+            // What Go takes for a URL although nothing can be read there.
+            if let Err(error) = Url::parse(&image.url) {
+                found.ours(ErrorType::Provisioning, format!("spec.image.url is not a URL ({error}): {}", image.url));
+            }
         }
     }
     checksum(image, found);
@@ -90,7 +102,7 @@ fn image(host: &BareMetalHost, found: &mut Findings) {
 
 fn checksum(image: &Image, found: &mut Findings) {
     let given = image.checksum.as_ref().is_some_and(|c| !c.is_empty());
-    let oci = image.url.to_ascii_lowercase().starts_with("oci:");
+    let oci = image.url.to_ascii_lowercase().starts_with("oci://");
     if oci && given {
         found.add(
             ErrorType::Provisioning,
@@ -128,24 +140,28 @@ fn disks(host: &BareMetalHost, found: &mut Findings) {
         found.add(ErrorType::Preparation, "spec.firmware is no longer served — remove it");
     }
     if let Some(profile) = spec.hardware_profile.as_deref().filter(|p| profile_root_hints(p).is_none()) {
-        found.add(
+        found.ours(
             ErrorType::Preparation,
             format!(
                 "spec.hardwareProfile {profile} is not known — use spec.rootDeviceHints to say which disk is meant"
             ),
         );
     }
-    if let Some(name) = spec.root_device_hints.as_ref().and_then(|h| h.device_name.as_deref())
+    if let Some(name) = spec.root_device_hints.as_ref().and_then(|h| h.device_name.as_deref()).filter(|n| !n.is_empty())
         && !is_device_name(name)
     {
-        found.add(
-            ErrorType::Preparation,
-            format!("spec.rootDeviceHints.deviceName is {name}; allowed are /dev/<name> and /dev/disk/by-path/<name>"),
-        );
+        let message =
+            format!("spec.rootDeviceHints.deviceName is {name}; allowed are /dev/<name> and /dev/disk/by-path/<name>");
+        // Upstream takes a folder for a device.
+        if matches!(name, "/dev/" | "/dev/disk/by-path/") {
+            found.ours(ErrorType::Preparation, message);
+        } else {
+            found.add(ErrorType::Preparation, message);
+        }
     }
     if let Some(raid) = &spec.raid {
         hardware_raid(raid, found);
-        software_raid(raid, spec.root_device_hints.as_ref().is_some_and(|h| !h.is_empty()), found);
+        software_raid(raid, spec.root_device_hints.is_some(), found);
     }
 }
 
@@ -190,12 +206,8 @@ fn software_raid(raid: &Raid, hinted: bool, found: &mut Findings) {
             "spec.raid.softwareRAIDVolumes has a rootVolume, and spec.rootDeviceHints names a disk",
         );
     }
-    let first_level = volumes.first().filter(|v| v.level != "1");
-    if first_level.is_some() || roots.clone().any(|v| v.level != "1") {
-        found.add(
-            ErrorType::Preparation,
-            "spec.raid.softwareRAIDVolumes: the first volume and a rootVolume must have level 1",
-        );
+    if roots.clone().any(|v| v.level != "1") {
+        found.add(ErrorType::Preparation, "spec.raid.softwareRAIDVolumes: a rootVolume must have level 1");
     }
 }
 
@@ -225,7 +237,7 @@ fn power(host: &BareMetalHost, found: &mut Findings) {
 }
 
 fn annotations_of(host: &BareMetalHost, found: &mut Findings) {
-    for fault in annotations::reboot_faults(host) {
+    for (_, fault) in annotations::reboot_faults(host) {
         found.admission(fault);
     }
     if let Some(value) = host.annotation(annotation::INSPECT) {
@@ -243,12 +255,12 @@ fn annotations_of(host: &BareMetalHost, found: &mut Findings) {
             ));
         }
     }
-    if let Some(text) = host.annotation(annotation::STATUS)
+    if let Some(text) = host.annotation(annotation::STATUS).filter(|text| !text.is_empty())
         && let Err(what) = annotations::strict::<BareMetalHostStatus>(text)
     {
         found.admission(format!("annotation {}: {what}", annotation::STATUS));
     }
-    if let Some(text) = host.annotation(annotation::HARDWARE_DETAILS) {
+    if let Some(text) = host.annotation(annotation::HARDWARE_DETAILS).filter(|text| !text.is_empty()) {
         if !annotations::inspection_disabled(host) {
             found.admission(format!("annotation {} needs inspection to be disabled", annotation::HARDWARE_DETAILS));
         }

@@ -6,6 +6,8 @@ use api::metal3::{BareMetalHost, BareMetalHostStatus};
 use inventory::HardwareDetails;
 use jiff::Timestamp;
 
+use crate::served::Served;
+
 /// Everything a decision may depend on.
 #[derive(Clone, Debug)]
 pub struct View<'a> {
@@ -67,8 +69,8 @@ pub struct Settings {
     pub secret_poll: Duration,
     /// Unit of the back-off: the n-th failure in a row is retried after this times 2 to the power of min(n, 9), less up to half.
     pub backoff_unit: Duration,
-    /// Whether the provisioner serves `spec.customDeploy`.
-    pub custom_deploy: bool,
+    /// What the provisioner serves.
+    pub served: Served,
 }
 
 impl Default for Settings {
@@ -80,7 +82,7 @@ impl Default for Settings {
             unmanaged_poll: Duration::from_secs(600),
             secret_poll: Duration::from_secs(10),
             backoff_unit: Duration::from_secs(60),
-            custom_deploy: false,
+            served: Served::default(),
         }
     }
 }

@@ -48,6 +48,9 @@ impl NativeHost {
     /// The connected BMC, when the machine behind it is the one that this host is known to be; with what it shows.
     pub async fn proven(&self, effect: Effect) -> Result<(Arc<dyn BmcControl>, Sight), Failure> {
         let recorded = self.context.machine.recorded().await.map_err(|e| of_journal(&e))?;
+        if !(self.context.may_act)() {
+            return Err(Failure::new(Cause::JournalUnavailable, "use the machine: another process leads"));
+        }
         let Some(mut record) = recorded else {
             let (bmc, sight) = match self.sight(&BmcPin::default()).await {
                 // The connection is to the BMC of a record that has gone: without one, the next BMC is trusted.

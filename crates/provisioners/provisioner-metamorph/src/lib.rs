@@ -31,6 +31,6 @@ mod redfish_control;
 mod settings;
 
 pub use control::{BmcControl, Connect, ControlError, ControlErrorKind, PowerAction, Sight};
-pub use provisioner_impl::NativeProvisioner;
+pub use provisioner_impl::{NativeProvisioner, address_fault, capabilities};
 pub use redfish_control::RedfishConnect;
 pub use settings::{Settings, Timing};

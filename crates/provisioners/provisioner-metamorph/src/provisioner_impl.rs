@@ -53,6 +53,19 @@ impl NativeProvisioner {
     }
 }
 
+/// What this provisioner can do beside the basics, whatever its settings. The agent's image is made for one architecture (boot-media,
+/// `agent_image`).
+#[must_use]
+pub fn capabilities() -> Capabilities {
+    Capabilities { architectures: vec!["x86_64".to_owned()], ..Capabilities::default() }
+}
+
+/// What keeps a host with this BMC address from being registered, a sentence; `None` if nothing does that can be read off the address.
+#[must_use]
+pub fn address_fault(address: &str) -> Option<String> {
+    bmc::Address::parse(address).err().map(|error| error.to_string())
+}
+
 #[async_trait]
 impl Provisioner for NativeProvisioner {
     fn name(&self) -> &'static str {
@@ -60,7 +73,7 @@ impl Provisioner for NativeProvisioner {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities::default()
+        capabilities()
     }
 
     fn machine_key(&self, address: &str) -> Option<String> {

@@ -36,6 +36,9 @@ pub struct BmcAccess {
     pub disable_certificate_verification: bool,
 }
 
+/// Whether this process may still act on machines. Another may have taken its place since it was last asked: it is asked before each effect.
+pub type MayAct = Arc<dyn Fn() -> bool + Send + Sync>;
+
 /// Everything a provisioner is told of a host when a reconcile begins.
 #[derive(Clone)]
 pub struct HostContext {
@@ -61,6 +64,8 @@ pub struct HostContext {
     pub journal: Arc<dyn Journal>,
     /// Which machine the host is.
     pub machine: Arc<dyn Machine>,
+    /// Asked before each call to the machine.
+    pub may_act: MayAct,
 }
 
 /// Answer of a call that did not fail.
@@ -96,7 +101,7 @@ pub type Outcome<T> = Result<Verdict<T>, Failure>;
 pub type WakeUps = UnboundedReceiver<HostKey>;
 
 /// What a provisioner can do beside the basics.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Capabilities {
     /// Boots live ISOs.
     pub live_iso: bool,
@@ -106,6 +111,10 @@ pub struct Capabilities {
     pub fast_inspection: bool,
     /// Serves custom deploy methods.
     pub custom_deploy: bool,
+    /// Boots machines by BIOS.
+    pub legacy_boot: bool,
+    /// Architectures, by the kernel's name, of machines that it can boot; empty for any.
+    pub architectures: Vec<String>,
 }
 
 /// A way to provision machines. One object for all hosts of a server.

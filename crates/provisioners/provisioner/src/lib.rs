@@ -16,7 +16,7 @@ mod registry;
 
 pub use contract::{
     BmcAccess, Capabilities, CleaningRequest, Deploy, Host, HostContext, HostKey, Inspect, InspectRequest, Manage,
-    Outcome, Power, PowerRequest, ProvisionRequest, Provisioner, RegisterRequest, Registered, Verdict, WakeUps,
+    MayAct, Outcome, Power, PowerRequest, ProvisionRequest, Provisioner, RegisterRequest, Registered, Verdict, WakeUps,
     Working,
 };
 pub use failure::{Cause, Failure, Retry};

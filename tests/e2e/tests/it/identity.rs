@@ -55,6 +55,12 @@ async fn event(world: &World, reason: &str) -> String {
     found.unwrap_or_else(|| panic!("no Event {reason}: {all}"))["note"].as_str().unwrap().to_owned()
 }
 
+async fn detached_by_status(world: &World, status: &str) {
+    let patch = json!({ "status": { "operationalStatus": status } }).to_string();
+    let arguments = ["patch", "bmh", "node-0", "--subresource=status", "--type=merge", "-p", &patch];
+    world.kubectl(&arguments, "").await.unwrap();
+}
+
 /// Edited past the door to another machine's BMC, a provisioned host touches neither that machine nor sends it a password.
 #[tokio::test]
 async fn a_bmc_address_that_becomes_another_machines_leads_nowhere() {
@@ -69,9 +75,12 @@ async fn a_bmc_address_that_becomes_another_machines_leads_nowhere() {
     let refused = world.patch("node-0", mac).await.unwrap_err().to_string();
     assert!(refused.contains("cannot be changed once it is set"), "{refused}");
 
-    let binding = ["delete", "validatingadmissionpolicybinding", "baremetalhosts.metamorph.metal3.io"];
-    world.kubectl(&binding, "").await.unwrap();
+    // A detached host's address may be changed, and who may write the status says that it is detached.
+    world.annotate("node-0", &format!("{}=", annotation::PAUSED)).await.unwrap();
+    detached_by_status(&world, "detached").await;
     world.patch("node-0", elsewhere).await.unwrap();
+    detached_by_status(&world, "OK").await;
+    world.annotate("node-0", &format!("{}-", annotation::PAUSED)).await.unwrap();
     let says = ["another BMC answers there", "it has been sent no credentials", "accept-machine"];
     world.expect_error("node-0", "registration error", &says).await.unwrap();
     // Nor does what is wished of the host from now on.
@@ -85,7 +94,11 @@ async fn a_bmc_address_that_becomes_another_machines_leads_nowhere() {
     assert_eq!((&other["power"], &other["boots"]), (&json!("Off"), &json!(0)), "{other}");
 
     let back = json!({ "spec": { "bmc": { "address": world.sim.address("node-0"), "credentialsName": "node-0-bmc-secret" } } });
+    world.annotate("node-0", &format!("{}=", annotation::PAUSED)).await.unwrap();
+    detached_by_status(&world, "detached").await;
     world.patch("node-0", back).await.unwrap();
+    detached_by_status(&world, "OK").await;
+    world.annotate("node-0", &format!("{}-", annotation::PAUSED)).await.unwrap();
     world.wait_state("node-0", 60, ProvisioningState::Available).await.unwrap();
     let table = bytes_at(&world.sim.disk("node-0", 0), 512, 8).unwrap();
     assert!(table != GPT, "its own machine is cleaned");
@@ -212,7 +225,8 @@ async fn hosts_that_exchange_their_names_are_new_wishes() {
     }
     for (id, other) in [("node-0", "node-1"), ("node-1", "node-0")] {
         let bmc = json!({ "address": world.sim.address(other), "credentialsName": format!("{id}-bmc-secret") });
-        world.apply_host(id, json!({ "online": false, "bmc": bmc })).await.unwrap();
+        let mac = world.sim.machine(other)["mac"].clone();
+        world.apply_host(id, json!({ "online": false, "bmc": bmc, "bootMACAddress": mac })).await.unwrap();
     }
     for id in ["node-0", "node-1"] {
         world.wait_state(id, 60, ProvisioningState::Available).await.unwrap();

@@ -61,6 +61,8 @@ impl Launch {
         command.arg("--kubeconfig").arg(&self.kubeconfig).arg("--agent-image").arg(agent_image()?);
         command.args(["--media-listen", &self.media, "--agent-listen", &self.agents]);
         command.args(["--agent-host", &self.agents_known_as, "--agent-reconnect", "3", "--retry-after", "1"]);
+        // One process at a time, and its successor need not wait.
+        command.args(["--lease-duration", "0"]);
         Running::start(command, &self.log)
     }
 }
@@ -103,6 +105,7 @@ impl Stage {
             listen: "127.0.0.1:0".parse()?,
             extra_sans: Vec::new(),
             audit_log: None,
+            reviewers: vec![],
         })
         .await?;
         for crd in api::crds::all()? {

@@ -9,9 +9,11 @@
 
 mod bad_input;
 mod contract;
+mod door;
 mod identity;
 mod kill;
 mod life;
 mod network;
+mod operator;
 mod qemu;
 mod wishes;

@@ -11,6 +11,7 @@ use tokio::sync::Mutex;
 
 use super::GROUP;
 use super::conditions::Conditions;
+use super::own::Reviewer;
 use super::policy::InForce;
 use super::policy::definition::{Binding, Policy};
 use super::rules::{LabelSelector, Rule};
@@ -96,6 +97,8 @@ struct Sources {
 /// The index, kept up to date.
 #[derive(Default)]
 pub struct Admission {
+    /// Reviewers in this process.
+    pub reviewers: Vec<Reviewer>,
     /// Revision that `index` is of.
     fresh: AtomicU64,
     index: RwLock<Arc<Index>>,
@@ -103,6 +106,11 @@ pub struct Admission {
 }
 
 impl Admission {
+    /// With reviewers in this process.
+    pub fn with(reviewers: Vec<Reviewer>) -> Self {
+        Self { reviewers, ..Self::default() }
+    }
+
     /// The configurations as of the newest revision.
     pub async fn now(&self, backend: &Backend) -> ApiResult<Arc<Index>> {
         let newest = backend.store.revision();

@@ -2,7 +2,7 @@
 //!
 //! [`index`] knows the configurations by following the store's events; without any, a change costs no read.
 //! [`rules`] decides whom a change concerns, [`conditions`] whether its expressions let it through, [`review`] speaks the
-//! AdmissionReview, [`mutate`] and [`validate`] run the webhooks, [`policy`] the policies; [`expressions`] compiles and
+//! AdmissionReview, [`mutate`] and [`validate`] run the webhooks, [`own`] asks who embeds the server, [`policy`] runs the policies; [`expressions`] compiles and
 //! runs what is written in CEL. Order as upstream: mutating webhooks see what the client sent (after defaults), one after
 //! another; then policies see what would be stored, then validating webhooks, all at once. Webhooks do not see changes of
 //! the configurations themselves, policies not those of policies.
@@ -13,6 +13,7 @@ pub mod expressions;
 mod index;
 pub mod kinds;
 mod mutate;
+mod own;
 pub mod policy;
 mod review;
 pub mod rules;
@@ -26,6 +27,7 @@ use crate::status::ApiResult;
 use crate::verbs::{Backend, Change};
 
 pub use index::Admission;
+pub use own::Reviewer;
 
 /// API group of the configurations.
 pub const GROUP: &str = "admissionregistration.k8s.io";
@@ -187,6 +189,6 @@ impl Backend {
         if !index.validating.is_empty() && !about.hides_from_webhooks() {
             validate::run(self, &index.validating, about, object).await?;
         }
-        Ok(())
+        own::run(&self.admission.reviewers, about, object)
     }
 }

@@ -16,10 +16,12 @@ use api::metamorph::{
 use async_trait::async_trait;
 use kube::api::{Api, DeleteParams, ListParams, PostParams};
 use kube::{Client, Resource, ResourceExt};
-use provisioner::{Failure, Journal, JournalError, Newest, Operation, StepProgress};
+use provisioner::{Failure, Journal, JournalError, MayAct, Newest, Operation, StepProgress};
 use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
+use super::HostSettings;
+use super::trouble::told;
 use crate::Clock;
 
 /// Operations kept a host; older ones that have ended are deleted.
@@ -59,7 +61,7 @@ impl Journals {
         &self,
         client: &Client,
         host: &BareMetalHost,
-        clock: Arc<dyn Clock>,
+        settings: &HostSettings,
     ) -> Result<KubeJournal, kube::Error> {
         let uid = host.uid().unwrap_or_default();
         let api: Api<HostOperation> = Api::namespaced(client.clone(), &host.namespace().unwrap_or_default());
@@ -78,7 +80,8 @@ impl Journals {
             }
         };
         let hosts = Api::namespaced(client.clone(), &host.namespace().unwrap_or_default());
-        Ok(KubeJournal { api, hosts, host: Arc::new(host.clone()), cache, clock })
+        let (clock, may_act) = (Arc::clone(&settings.clock), Arc::clone(&settings.may_act));
+        Ok(KubeJournal { api, hosts, host: Arc::new(host.clone()), cache, clock, may_act })
     }
 
     /// Forgets what was read of the host.
@@ -122,6 +125,7 @@ pub struct KubeJournal {
     host: Arc<BareMetalHost>,
     cache: Cache,
     clock: Arc<dyn Clock>,
+    may_act: MayAct,
 }
 
 impl KubeJournal {
@@ -171,6 +175,7 @@ impl KubeJournal {
         KubeOperation {
             api: self.api.clone(),
             hosts: self.hosts.clone(),
+            may_act: Arc::clone(&self.may_act),
             host: Arc::clone(&self.host),
             cache: Arc::clone(&self.cache),
             clock: Arc::clone(&self.clock),
@@ -300,6 +305,7 @@ struct KubeOperation {
     host: Arc<BareMetalHost>,
     cache: Cache,
     clock: Arc<dyn Clock>,
+    may_act: MayAct,
     name: String,
     /// Has a uid once it has been created.
     object: HostOperation,
@@ -382,7 +388,7 @@ impl KubeOperation {
                 Err(_) => lock(&self.cache).void = true,
             }
         }
-        result.map_err(|error| JournalError { what: format!("operation {}", self.name), why: error.to_string() })
+        result.map_err(|error| JournalError { what: format!("operation {}", self.name), why: told(&error) })
     }
 
     async fn try_write(&mut self) -> Result<(), kube::Error> {
@@ -406,12 +412,16 @@ impl KubeOperation {
 
     /// The host is still as it was when the step was decided: read anew, for what this process has seen of it may be old.
     async fn still_wanted(&self) -> Result<(), JournalError> {
-        let failed = |why: String| JournalError { what: format!("operation {}", self.name), why };
-        let found = self.hosts.get_opt(&self.host.name_any()).await.map_err(|e| failed(e.to_string()))?;
+        let failed = |why: String| self.unwanted(why);
+        let found = self.hosts.get_opt(&self.host.name_any()).await.map_err(|e| failed(told(&e)))?;
         match changed(&self.host, found.as_ref()) {
             None => Ok(()),
             Some(what) => Err(failed(format!("{what} since this was decided: it is decided again"))),
         }
+    }
+
+    fn unwanted(&self, why: String) -> JournalError {
+        JournalError { what: format!("operation {}", self.name), why }
     }
 
     fn created(&self) -> bool {
@@ -483,7 +493,9 @@ impl Operation for KubeOperation {
         }
         status.message = None;
         self.summarise();
-        self.write().await
+        self.write().await?;
+        // Both calls took their time.
+        if (self.may_act)() { Ok(()) } else { Err(self.unwanted("another process leads".to_owned())) }
     }
 
     fn done(&mut self, step: &str, message: &str) {

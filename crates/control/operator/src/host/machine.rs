@@ -19,6 +19,7 @@ use provisioner::{JournalError, Machine, OtherMachine, Provisioner};
 use serde_json::json;
 
 use super::Context;
+use super::trouble::told;
 use crate::Clock;
 
 /// Longest text of an Event, in bytes.
@@ -63,7 +64,7 @@ impl KubeMachine {
     }
 
     async fn found(&self) -> Result<Option<MachineRecord>, JournalError> {
-        self.api.get_opt(&self.name()).await.map_err(|e| self.failed("read", e))
+        self.api.get_opt(&self.name()).await.map_err(|e| self.failed("read", told(&e)))
     }
 
     /// Whether two addresses are of one machine at one BMC, however they are written.
@@ -107,7 +108,7 @@ impl KubeMachine {
         self.hosts
             .patch_metadata(&self.name(), &PatchParams::default(), &Patch::Merge(patch))
             .await
-            .map_err(|e| self.failed("use up the consent for", e))?;
+            .map_err(|e| self.failed("use up the consent for", told(&e)))?;
         let note = format!(
             "The machine {fingerprint} was accepted in this host's place by the annotation {}; nothing on it is wiped unless it carries this host's mark",
             annotation::ACCEPT_MACHINE
@@ -185,12 +186,12 @@ impl KubeMachine {
                 self.api
                     .replace(&self.name(), &PostParams::default(), &old)
                     .await
-                    .map_err(|e| self.failed("replace", e))?;
+                    .map_err(|e| self.failed("replace", told(&e)))?;
             }
             None => {
                 let mut new = MachineRecord::new(&self.name(), record);
                 new.metadata.namespace = self.host.namespace();
-                self.api.create(&PostParams::default(), &new).await.map_err(|e| self.failed("create", e))?;
+                self.api.create(&PostParams::default(), &new).await.map_err(|e| self.failed("create", told(&e)))?;
             }
         }
         if let Some(fingerprint) = accepted {

@@ -9,6 +9,7 @@ mod journal;
 mod machine;
 mod reconcile;
 mod secrets;
+mod trouble;
 mod work;
 mod write;
 
@@ -26,8 +27,9 @@ use kube::runtime::events::{Recorder, Reporter};
 use kube::runtime::reflector::{ObjectRef, store};
 use kube::runtime::{Controller, Predicate, WatchStreamExt, predicates, reflector, watcher};
 use kube::{Api, Client, ResourceExt};
-use provisioner::{HostKey, Registry};
+use provisioner::{HostKey, MayAct, Registry};
 use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 
 use crate::Clock;
 use journal::Journals;
@@ -50,6 +52,8 @@ pub struct HostSettings {
     pub clock: Arc<dyn Clock>,
     /// Hosts that may begin to be deprovisioned within ten minutes; 0 for any number.
     pub deprovisioning_limit: usize,
+    /// Whether this process, of several, is the one that acts.
+    pub may_act: MayAct,
 }
 
 /// The controller.
@@ -86,6 +90,9 @@ pub(crate) enum ReconcileError {
         #[source]
         source: Box<kube::Error>,
     },
+    /// Another process acts.
+    #[error("another process leads: nothing is done")]
+    NotLeading,
     /// An answer of the journal.
     #[error(transparent)]
     Journal(#[from] provisioner::JournalError),
@@ -140,12 +147,14 @@ impl HostController {
         let (all_records, records_writer) = store();
         let _ = context.records.set(all_records);
         let record_events = watcher(records, watcher::Config::default()).default_backoff().reflect(records_writer);
-        let watching = tokio::spawn(record_events.for_each(|event| {
+        let mut beside = JoinSet::new();
+        beside.spawn(record_events.for_each(|event| {
             if let Err(error) = event {
                 tracing::warn!(%error, "watch the MachineRecords");
             }
             std::future::ready(())
         }));
+        beside.spawn(crate::unserved::tell(client.clone(), context.settings.namespace.clone()));
         let secret_events = watcher(secrets, watcher::Config::default()).default_backoff().touched_objects();
         let config = Config::default().concurrency(0);
         Controller::for_stream(stream, reader)
@@ -162,7 +171,7 @@ impl HostController {
                 }
             })
             .await;
-        watching.abort();
+        drop(beside);
     }
 }
 

@@ -10,7 +10,7 @@ use kube::{Api, ResourceExt};
 
 use super::secrets::{FoundCredentials, HostSecrets};
 use super::write::Applied;
-use super::{Context, ReconcileError, work, write};
+use super::{Context, ReconcileError, trouble, work, write};
 
 /// Most steps in one reconcile; more means that a decision does not lead anywhere, and other hosts must have their turn.
 const MAX_STEPS: usize = 24;
@@ -75,9 +75,21 @@ impl Fetched {
 
 /// Reconciles the host that `object` names; its content is read afresh.
 pub async fn reconcile(object: Arc<BareMetalHost>, context: Arc<Context>) -> Result<Action, ReconcileError> {
-    let action = go_on(&object, &context).await?;
-    context.stumbles.lock().unwrap_or_else(PoisonError::into_inner).remove(&object.uid().unwrap_or_default());
-    Ok(action)
+    let uid = object.uid().unwrap_or_default();
+    match go_on(&object, &context).await {
+        Ok(action) => {
+            context.stumbles.lock().unwrap_or_else(PoisonError::into_inner).remove(&uid);
+            Ok(action)
+        }
+        Err(error) => {
+            let again = context.stumbles.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&uid);
+            if again {
+                // Once may be an accident. Twice, and whoever waits for the host must see why.
+                trouble::report(&context, &object, &error).await;
+            }
+            Err(error)
+        }
+    }
 }
 
 /// Step by step, until there is nothing to do but wait.

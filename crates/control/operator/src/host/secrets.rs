@@ -48,10 +48,25 @@ pub struct Credentials {
     pub password: SecretString,
 }
 
-/// A Secret cannot be used for the config drive.
-#[derive(Clone, Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct HostDataError(pub String);
+/// A Secret cannot be used for the config drive or for the agent's network.
+#[derive(Debug, thiserror::Error)]
+pub enum HostDataError {
+    /// It is not there, or does not hold what it should.
+    #[error("{0} — create or correct that Secret; the host goes on as soon as it is there")]
+    Unusable(String),
+    /// The server may not read it.
+    #[error("{0}, which the server may not read — allow it to get Secrets in this namespace")]
+    Forbidden(String),
+    /// The Kubernetes API failed: nothing is known of the Secret.
+    #[error("{what} (Kubernetes API)")]
+    Api {
+        /// What was attempted.
+        what: String,
+        /// Why it failed.
+        #[source]
+        source: Box<kube::Error>,
+    },
+}
 
 /// Secrets in the host's namespace.
 pub struct HostSecrets<'a> {
@@ -162,17 +177,17 @@ impl<'a> HostSecrets<'a> {
     ) -> Result<Option<String>, HostDataError> {
         let Some(name) = reference.name.as_deref().filter(|n| !n.is_empty()) else { return Ok(None) };
         if reference.namespace.as_deref().is_some_and(|n| !n.is_empty() && n != self.namespace) {
-            return Err(HostDataError(format!(
+            return Err(HostDataError::Unusable(format!(
                 "read spec.{field}: it names another namespace than the host's, which is not allowed"
             )));
         }
-        let secret = self
-            .api()
-            .get_opt(name)
-            .await
-            .map_err(|e| HostDataError(format!("read spec.{field}: Secret {name}: {e}")))?;
+        let what = || format!("read spec.{field}: Secret {name}");
+        let secret = self.api().get_opt(name).await.map_err(|error| match error {
+            kube::Error::Api(refused) if refused.code == 403 => HostDataError::Forbidden(what()),
+            error => HostDataError::Api { what: what(), source: Box::new(error) },
+        })?;
         let Some(secret) = secret else {
-            return Err(HostDataError(format!(
+            return Err(HostDataError::Unusable(format!(
                 "read spec.{field}: there is no Secret {name} in namespace {}",
                 self.namespace
             )));
@@ -180,11 +195,11 @@ impl<'a> HostSecrets<'a> {
         let found = keys.iter().find_map(|key| text_of(&secret, key));
         match found {
             Some(text) if text.len() <= MAX_DATA => Ok(Some(text)),
-            Some(text) => Err(HostDataError(format!(
+            Some(text) => Err(HostDataError::Unusable(format!(
                 "read spec.{field}: {} bytes in Secret {name}, {MAX_DATA} are accepted",
                 text.len()
             ))),
-            None => Err(HostDataError(format!(
+            None => Err(HostDataError::Unusable(format!(
                 "read spec.{field}: the Secret {name} has none of the keys {}",
                 keys.join(", ")
             ))),
@@ -198,7 +213,7 @@ impl<'a> HostSecrets<'a> {
     pub async fn agent_network(&self) -> Result<Option<NetworkData>, HostDataError> {
         let Some(text) = self.preprovisioning_network().await? else { return Ok(None) };
         let (data, _) = NetworkData::from_json(&as_json(&text, "preprovisioningNetworkDataName")?.to_string())
-            .map_err(|e| HostDataError(format!("spec.preprovisioningNetworkDataName: {e}")))?;
+            .map_err(|e| HostDataError::Unusable(format!("spec.preprovisioningNetworkDataName: {e}")))?;
         Ok(Some(data))
     }
 
@@ -229,7 +244,7 @@ impl<'a> HostSecrets<'a> {
         let mut meta_data = self.default_meta_data();
         if let Some(text) = extra {
             let Value::Object(fields) = as_json(&text, "metaData")? else {
-                return Err(HostDataError("spec.metaData: the document is no mapping".to_owned()));
+                return Err(HostDataError::Unusable("spec.metaData: the document is no mapping".to_owned()));
             };
             meta_data.extend(fields);
         }
@@ -269,6 +284,9 @@ fn as_json(text: &str, field: &str) -> Result<Value, HostDataError> {
     serde_saphyr::from_str(text).map_err(|error| {
         // The error's own text quotes the document, which is a Secret's.
         let place = error.location().map(|l| format!(" (line {}, column {})", l.line(), l.column()));
-        HostDataError(format!("spec.{field}: the document is neither YAML nor JSON{}", place.unwrap_or_default()))
+        HostDataError::Unusable(format!(
+            "spec.{field}: the document is neither YAML nor JSON{}",
+            place.unwrap_or_default()
+        ))
     })
 }

@@ -17,10 +17,12 @@ use super::{Context, ReconcileError};
 
 /// Asks the host's provisioner.
 pub async fn act(context: &Context, fetched: &Fetched, action: &Action) -> Result<Outcome, ReconcileError> {
-    let clock = Arc::clone(&context.settings.clock);
+    if !(context.settings.may_act)() {
+        return Err(ReconcileError::NotLeading);
+    }
     let journal = context
         .journals
-        .of(&context.client, &fetched.host, clock)
+        .of(&context.client, &fetched.host, &context.settings)
         .await
         .map_err(ReconcileError::api("list the host's operations"))?;
     if matches!(action, Action::Release) {
@@ -33,6 +35,9 @@ pub async fn act(context: &Context, fetched: &Fetched, action: &Action) -> Resul
     let failure = match result {
         Ok(outcome) => return Ok(outcome),
         Err(NotDone::Blocked(message)) => return Ok(Outcome::Blocked { message }),
+        Err(NotDone::Unread(source)) => {
+            return Err(ReconcileError::Api { attempt: "read a Secret that the host refers to", source });
+        }
         Err(NotDone::Failed(failure)) => failure,
     };
     // A host that is being deleted may never be able to record anything again (its namespace goes): that is a failure like others, so that the
@@ -53,6 +58,8 @@ pub async fn act(context: &Context, fetched: &Fetched, action: &Action) -> Resul
 enum NotDone {
     /// The provisioner could not be asked: something that the host refers to is missing.
     Blocked(String),
+    /// The Kubernetes API failed: whether it is missing is not known.
+    Unread(Box<kube::Error>),
     /// The provisioner failed.
     Failed(Failure),
 }
@@ -65,7 +72,10 @@ impl From<Failure> for NotDone {
 
 impl From<HostDataError> for NotDone {
     fn from(error: HostDataError) -> Self {
-        Self::Blocked(format!("{error} — create or correct that Secret; the host goes on as soon as it is there"))
+        match error {
+            HostDataError::Api { source, .. } => Self::Unread(source),
+            error => Self::Blocked(error.to_string()),
+        }
     }
 }
 
@@ -101,7 +111,7 @@ async fn prepare(
         // The agent is not booted for these: a host that is settled does without.
         Action::Adopt | Action::ReadPower | Action::SetPower(_) | Action::Release => None,
         _ if host.is_deleting() => secrets.agent_network().await.unwrap_or_else(|error| {
-            // A deletion goes on without what is gone already.
+            // A deletion goes on without what is gone already, or cannot be read.
             tracing::warn!(host = %host.name_any(), "{error}; the agent will use DHCP");
             None
         }),
@@ -124,6 +134,7 @@ async fn prepare(
         accept_machine: host.annotation(annotation::ACCEPT_MACHINE).map(ToOwned::to_owned),
         journal,
         machine: Arc::new(KubeMachine::new(context, host, Arc::clone(provisioner))),
+        may_act: Arc::clone(&context.settings.may_act),
     })?)
 }
 

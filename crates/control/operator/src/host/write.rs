@@ -125,16 +125,7 @@ impl Writer<'_> {
 
     /// Events are for people: one that cannot be published is logged and not missed.
     async fn event(&self, event: &HostEvent) {
-        let published = Event {
-            type_: if event.warning { EventType::Warning } else { EventType::Normal },
-            reason: event.reason.to_owned(),
-            note: Some(event.message.clone()),
-            action: event.reason.to_owned(),
-            secondary: None,
-        };
-        if let Err(error) = self.context.recorder.publish(&published, &self.host.object_ref(&())).await {
-            tracing::warn!(host = %self.host.name_any(), reason = event.reason, %error, "publish an Event");
-        }
+        publish(self.context, self.host, event).await;
     }
 
     /// Secrets, HardwareData, host: the finalizers go, the host last.
@@ -156,6 +147,20 @@ impl Writer<'_> {
         let patch = json!({ "metadata": { "finalizers": rest, "resourceVersion": fresh.metadata.resource_version } });
         gone_is_fine(self.api.patch(&fresh.name_any(), &PatchParams::default(), &Patch::Merge(&patch)).await)
             .map_err(ReconcileError::api("release the host"))
+    }
+}
+
+/// Publishes an Event about a host.
+pub async fn publish(context: &Context, host: &BareMetalHost, event: &HostEvent) {
+    let published = Event {
+        type_: if event.warning { EventType::Warning } else { EventType::Normal },
+        reason: event.reason.to_owned(),
+        note: Some(event.message.clone()),
+        action: event.reason.to_owned(),
+        secondary: None,
+    };
+    if let Err(error) = context.recorder.publish(&published, &host.object_ref(&())).await {
+        tracing::warn!(host = %host.name_any(), reason = event.reason, %error, "publish an Event");
     }
 }
 

@@ -7,6 +7,7 @@ use crate::annotations;
 use crate::decide::ignore;
 use crate::draft::{Draft, through};
 use crate::power;
+use crate::served;
 use crate::step::{Next, Step};
 use crate::table::{Edge, Room};
 use crate::validate;
@@ -71,11 +72,8 @@ fn obstacle(view: &View<'_>, status: &BareMetalHostStatus) -> Option<String> {
     if let Some(violation) = validate::first(view.host, &[ErrorType::Provisioning]) {
         return Some(violation.message);
     }
-    let method = wishes::method(view.host);
-    if !method.is_empty() && !view.settings.custom_deploy {
-        return Some(format!(
-            "spec.customDeploy asks for method {method}, which the provisioner of this host does not have — remove it"
-        ));
+    if let Some(violation) = served::unserved(view.host, &view.settings.served).into_iter().next() {
+        return Some(violation.message);
     }
     let (failed, limit) = (status.provisioning_fail_count, i64::from(view.settings.max_provisioning_retries));
     let same = status.last_attempted_image.as_ref() == wishes::image(view.host);

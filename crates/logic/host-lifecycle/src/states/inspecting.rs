@@ -7,6 +7,7 @@ use super::{LET_GO, edge};
 use crate::annotations;
 use crate::draft::{Draft, idle};
 use crate::retry::wait_left;
+use crate::served;
 use crate::step::{Action, Change, Next, Outcome, Step};
 use crate::table::Room;
 use crate::view::View;
@@ -30,6 +31,12 @@ fn decide(view: &View<'_>) -> Step {
         draft.event("InspectionSkipped", "Inspection is disabled");
         draft.go(State::Preparing);
         return draft.step(Next::Now);
+    }
+    let kinds = &[ErrorType::Registration, ErrorType::Inspection];
+    if let Some(violation) = served::first(view.host, &view.settings.served, kinds) {
+        let mut draft = Draft::new(view);
+        draft.fault(ErrorType::Inspection, &violation.message);
+        return draft.step(Next::Wait);
     }
     if let Some(left) = wait_left(view, ErrorType::Inspection) {
         return idle(view, Next::After(left));

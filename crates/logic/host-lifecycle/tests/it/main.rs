@@ -7,6 +7,8 @@
     reason = "tests fail by panicking and may say what they did"
 )]
 
+mod admission;
+mod early;
 mod golden;
 mod kit;
 mod properties;

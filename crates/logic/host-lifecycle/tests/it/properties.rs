@@ -129,7 +129,7 @@ fn world() -> impl Strategy<Value = World> {
     (past, facts, wishes, secret(), annotations()).prop_map(|(past, facts, wishes, secret, annotations)| {
         let mut world = World::new();
         world.secret = secret;
-        world.settings.custom_deploy = wishes.1[9];
+        world.settings.served.custom_deploy = wishes.1[9];
         give_past(&mut world, past);
         give_facts(&mut world, facts);
         give_wishes(&mut world, wishes);

@@ -312,7 +312,7 @@ fn a_custom_deploy_that_nobody_serves_is_an_error_and_one_that_is_served_is_done
     world.edit(|spec| spec.custom_deploy = Some(CustomDeploy { method: "burn".into() }));
     world.settle();
     assert!(world.status().error_message.contains("burn"));
-    world.settings.custom_deploy = true;
+    world.settings.served.custom_deploy = true;
     world.settle();
     assert_eq!((world.state(), world.in_error()), (State::Provisioned, false));
     world.edit(|spec| spec.custom_deploy = None);

@@ -79,10 +79,10 @@ fn secrets_of_other_namespaces() {
 #[test]
 fn device_names() {
     let named = |n: &str| Some(RootDeviceHints { device_name: Some(n.into()), ..RootDeviceHints::default() });
-    for name in ["/dev/sda", "/dev/disk/by-path/pci-0000:00:01.0"] {
+    for name in ["/dev/sda", "/dev/disk/by-path/pci-0000:00:01.0", ""] {
         assert_eq!(violations(|s| s.root_device_hints = named(name)), "", "{name}");
     }
-    for name in ["sda", "/dev/", "/dev/disk/by-id/x", "/dev/disk/by-path/", "/dev/../etc/x", ""] {
+    for name in ["sda", "/dev/", "/dev/disk/by-id/x", "/dev/disk/by-path/", "/dev/../etc/x"] {
         broken(&violations(|s| s.root_device_hints = named(name)), "deviceName");
     }
 }
@@ -102,7 +102,7 @@ fn raid() {
     let count = HardwareRaidVolume { controller: Some("c".into()), number_of_physical_disks: Some(3), ..disks };
     broken(&violations(|s| s.raid = of(&[count], &[])), "2 disks are named");
     broken(&violations(|s| s.raid = of(&[], &[root.clone(), root.clone()])), "more than one rootVolume");
-    let zero = SoftwareRaidVolume { level: "0".into(), ..soft };
+    let zero = SoftwareRaidVolume { level: "0".into(), ..root.clone() };
     broken(&violations(|s| s.raid = of(&[], &[zero])), "level 1");
     broken(
         &violations(|s| {
@@ -161,7 +161,7 @@ fn annotations() {
     for value in ["", "{}", r#"{"mode":"soft"}"#, r#"{"mode":"","force":true}"#] {
         assert_eq!(annotated(annotation::REBOOT, value, None), "", "{value}");
     }
-    for value in ["now", r#"{"mode":"gentle"}"#, r#"{"speed":1}"#, &"[".repeat(100_000)] {
+    for value in ["now", r#"{"mode":"gentle"}"#, r#"{"force":1}"#, &"[".repeat(100_000)] {
         broken(&annotated("reboot.metal3.io/key", value, None), "allowed is");
     }
     assert_eq!(annotated("reboot.metal3.iou", "whatever", None), "");

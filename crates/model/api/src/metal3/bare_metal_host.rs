@@ -1,8 +1,84 @@
 //! BareMetalHost: the machine. Type, annotations, labels, finalizers and the deprecated profiles.
 
-use inventory::RootDeviceHints;
+use std::borrow::Cow;
 
-pub use super::host_spec::BareMetalHost;
+use inventory::RootDeviceHints;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::core::NamespaceResourceScope;
+use serde::ser::SerializeStruct;
+use serde::{Deserialize, Serialize, Serializer};
+
+use super::{BareMetalHostSpec, BareMetalHostStatus};
+
+/// A machine: what a person wants of it, and how it is.
+///
+/// Upstream's schema does not ask for a `spec`: a host without one is known and not managed. One such object must not keep a
+/// watch from being read, so that this type is not derived with one that does.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+pub struct BareMetalHost {
+    /// Name, namespace and the rest that all objects have.
+    #[serde(default)]
+    pub metadata: ObjectMeta,
+    /// What is wanted.
+    #[serde(default)]
+    pub spec: BareMetalHostSpec,
+    /// How it is; absent until a controller has seen it.
+    #[serde(default)]
+    pub status: Option<BareMetalHostStatus>,
+}
+
+impl BareMetalHost {
+    /// A host of this name.
+    #[must_use]
+    pub fn new(name: &str, spec: BareMetalHostSpec) -> Self {
+        let metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
+        Self { metadata, spec, status: None }
+    }
+}
+
+impl Serialize for BareMetalHost {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        use kube::Resource;
+        let mut object = serializer.serialize_struct("BareMetalHost", 5)?;
+        object.serialize_field("apiVersion", &Self::api_version(&()))?;
+        object.serialize_field("kind", &Self::kind(&()))?;
+        object.serialize_field("metadata", &self.metadata)?;
+        object.serialize_field("spec", &self.spec)?;
+        if let Some(status) = &self.status {
+            object.serialize_field("status", status)?;
+        }
+        object.end()
+    }
+}
+
+impl kube::Resource for BareMetalHost {
+    type DynamicType = ();
+    type Scope = NamespaceResourceScope;
+
+    fn kind((): &()) -> Cow<'_, str> {
+        "BareMetalHost".into()
+    }
+
+    fn group((): &()) -> Cow<'_, str> {
+        "metal3.io".into()
+    }
+
+    fn version((): &()) -> Cow<'_, str> {
+        "v1alpha1".into()
+    }
+
+    fn plural((): &()) -> Cow<'_, str> {
+        "baremetalhosts".into()
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.metadata
+    }
+}
 
 /// Annotation keys (baremetal-operator `apis/metal3.io/v1alpha1/baremetalhost_types.go`; ours in `metamorph.metal3.io`).
 pub mod annotation {

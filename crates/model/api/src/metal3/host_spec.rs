@@ -7,17 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::Time;
 
 /// What a person wants of a host.
-#[derive(kube::CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[kube(
-    group = "metal3.io",
-    version = "v1alpha1",
-    kind = "BareMetalHost",
-    plural = "baremetalhosts",
-    namespaced,
-    status = "crate::metal3::BareMetalHostStatus",
-    derive = "PartialEq",
-    schema = "disabled"
-)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BareMetalHostSpec {
     /// CPU architecture; filled in from inspection when empty.
@@ -72,6 +62,7 @@ pub struct BareMetalHostSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub network_interfaces: Vec<NetworkInterface>,
     /// Whether the host should run.
+    #[serde(default)]
     pub online: bool,
     /// Secret with the agent's network data.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -1,12 +1,16 @@
 //! `metal3.io/v1alpha1`.
 
 mod bare_metal_host;
+mod bmc_scheme;
+mod go_url;
 mod hardware_data;
 mod host_spec;
 mod host_status;
 mod provisioning_state;
 
 pub use bare_metal_host::{BareMetalHost, annotation, finalizer, label, profile_root_hints};
+pub use bmc_scheme::{BmcDriver, bmc_driver};
+pub use go_url::request_scheme;
 pub use hardware_data::{HardwareData, HardwareDataSpec};
 pub use host_spec::{
     BareMetalHostSpec, Bmc, BootMode, ChecksumType, CleaningMode, CustomDeploy, DiskFormat, FirmwareConfig,

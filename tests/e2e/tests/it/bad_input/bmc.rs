@@ -17,11 +17,23 @@ async fn a_wrong_address_is_named_and_a_corrected_one_is_tried_at_once() {
 }
 
 #[tokio::test]
-async fn an_unknown_scheme_is_named_with_those_that_are_served() {
+async fn an_unknown_scheme_is_refused_with_those_that_there_are() {
     let world = World::start(Options::one_fake()).await.unwrap();
     let address = "carrier-pigeon://127.0.0.1:1/redfish/v1/Systems/node-0";
-    world.apply_host("node-0", json!({ "bmc": { "address": address } })).await.unwrap();
-    let says = ["carrier-pigeon", "redfish-virtualmedia", "spec.bmc.address"];
+    let refused = world.apply_host("node-0", json!({ "bmc": { "address": address } })).await.unwrap_err().to_string();
+    for part in ["carrier-pigeon", "redfish-virtualmedia", "spec.bmc.address"] {
+        assert!(refused.contains(part), "{refused}");
+    }
+    world.apply_host("node-0", json!({})).await.unwrap();
+    world.expect_well("node-0", ProvisioningState::Available).await.unwrap();
+}
+
+/// Admitted, for upstream knows it, and an error that says what is served in its place.
+#[tokio::test]
+async fn a_scheme_that_is_not_served_is_named_with_those_that_are() {
+    let world = World::start(Options::one_fake()).await.unwrap();
+    world.apply_host("node-0", json!({ "bmc": { "address": "ipmi://127.0.0.1:1" } })).await.unwrap();
+    let says = ["ipmi", "redfish-virtualmedia", "spec.bmc.address"];
     world.expect_error("node-0", REGISTRATION, &says).await.unwrap();
     world.patch("node-0", json!({ "spec": { "bmc": { "address": world.sim.address("node-0") } } })).await.unwrap();
     world.expect_well("node-0", ProvisioningState::Available).await.unwrap();

@@ -50,6 +50,7 @@ pub fn config(dir: &std::path::Path) -> Config {
         listen: "127.0.0.1:0".parse().unwrap(),
         extra_sans: vec![],
         audit_log: Some(dir.join("audit.log")),
+        reviewers: vec![],
     }
 }
 

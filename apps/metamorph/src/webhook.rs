@@ -1,0 +1,238 @@
+//! Admission of BareMetalHosts at the door of the Kubernetes API: in the process for the embedded one, by HTTPS for any other.
+
+use std::collections::BTreeMap;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+
+use anyhow::{Context, anyhow};
+use axum::extract::{DefaultBodyLimit, State};
+use axum::routing::post;
+use axum::{Json, Router};
+use axum_server::Handle;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use host_lifecycle::Served;
+use k8s_openapi::ByteString;
+use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
+use k8s_openapi::api::core::v1::Secret;
+use kube::Client;
+use kube::api::{Api, ObjectMeta, Patch, PatchParams, PostParams};
+use operator::{HostAdmission, admission};
+use rcgen::{CertificateParams, DnType, KeyPair};
+use serde_json::{Value, json};
+use url::Url;
+
+use crate::cli::Webhook;
+
+/// The Secret with the webhook's certificate and key, and the configuration's name.
+const NAME: &str = "metamorph-webhook";
+const CERTIFICATE: &str = "tls.crt";
+const KEY: &str = "tls.key";
+/// Host name for which the certificate was made.
+const HOST: &str = "host";
+/// Largest review, bytes: two objects of the largest size that Kubernetes stores, and what is around them.
+const MAX_REVIEW: usize = 8 << 20;
+
+/// What this program's provisioners serve.
+pub fn served() -> Served {
+    let can = provisioner_metamorph::capabilities();
+    Served {
+        live_iso: can.live_iso,
+        raid: can.raid,
+        fast_inspection: can.fast_inspection,
+        custom_deploy: can.custom_deploy,
+        legacy_boot: can.legacy_boot,
+        architectures: can.architectures,
+    }
+}
+
+fn hosts() -> HostAdmission {
+    HostAdmission::new(served(), vec!["metamorph".to_owned()], provisioner_metamorph::address_fault)
+}
+
+/// The reviewer for the embedded API.
+pub fn in_process() -> apiserver::Reviewer {
+    let hosts = hosts();
+    apiserver::Reviewer {
+        name: admission::NAME.to_owned(),
+        group: "metal3.io".to_owned(),
+        version: "v1alpha1".to_owned(),
+        resource: "baremetalhosts".to_owned(),
+        review: Arc::new(move |question| hosts.answer(question)),
+    }
+}
+
+/// Where the API server finds the webhook.
+enum Place {
+    Url(Url),
+    Service { namespace: String, name: String, port: u16 },
+}
+
+impl Place {
+    fn of(options: &Webhook) -> anyhow::Result<Option<Self>> {
+        if let Some(url) = &options.webhook_url {
+            let attempt = || format!("use --webhook-url {url}");
+            let url = Url::parse(url).with_context(attempt)?;
+            if url.scheme() != "https" || url.host_str().is_none() || url.query().is_some() || url.fragment().is_some()
+            {
+                return Err(anyhow!("it is no https://HOST[:PORT][/PATH]")).with_context(attempt);
+            }
+            return Ok(Some(Self::Url(url)));
+        }
+        let Some(text) = &options.webhook_service else { return Ok(None) };
+        let attempt = || format!("use --webhook-service {text}");
+        let (namespace, rest) =
+            text.split_once('/').ok_or_else(|| anyhow!("it is no NAMESPACE/NAME[:PORT]")).with_context(attempt)?;
+        let (name, port) = match rest.split_once(':') {
+            Some((name, port)) => {
+                (name, port.parse().context("the port is no number from 1 to 65535").with_context(attempt)?)
+            }
+            None => (rest, 443),
+        };
+        if namespace.is_empty() || name.is_empty() || port == 0 {
+            return Err(anyhow!("it is no NAMESPACE/NAME[:PORT]")).with_context(attempt);
+        }
+        Ok(Some(Self::Service { namespace: namespace.to_owned(), name: name.to_owned(), port }))
+    }
+
+    /// The name that the certificate must have.
+    fn host(&self) -> String {
+        match self {
+            Self::Url(url) => url.host_str().unwrap_or_default().trim_matches(['[', ']']).to_owned(),
+            Self::Service { namespace, name, .. } => format!("{name}.{namespace}.svc"),
+        }
+    }
+
+    fn client_config(&self, certificate: &str) -> Value {
+        let bundle = STANDARD.encode(certificate);
+        match self {
+            Self::Url(url) => {
+                let url = format!("{}{}", url.as_str().trim_end_matches('/'), admission::PATH);
+                json!({ "url": url, "caBundle": bundle })
+            }
+            Self::Service { namespace, name, port } => json!({
+                "service": { "namespace": namespace, "name": name, "port": port, "path": admission::PATH },
+                "caBundle": bundle,
+            }),
+        }
+    }
+}
+
+/// Serves the webhook and tells the API server of it, if that is asked for. Resolves when it no longer serves.
+pub async fn serve(
+    client: &Client,
+    namespace: &str,
+    options: &Webhook,
+    handle: Handle<SocketAddr>,
+) -> anyhow::Result<Option<impl Future<Output = std::io::Result<()>> + Send + use<>>> {
+    let Some(place) = Place::of(options)? else {
+        tracing::warn!(
+            "BareMetalHosts are not checked before they are stored, but by the admission policies of `metamorph crds`: give --webhook-service or \
+             --webhook-url for that"
+        );
+        return Ok(None);
+    };
+    let keys = Keys::load(client, namespace, &place.host()).await?;
+    let attempt = || format!("listen for the API server on {}", options.webhook_listen);
+    let listener = TcpListener::bind(options.webhook_listen).with_context(attempt)?;
+    listener.set_nonblocking(true).with_context(attempt)?;
+    let tls = axum_server::tls_rustls::RustlsConfig::from_pem(keys.certificate.clone().into(), keys.key.into())
+        .await
+        .map_err(|error| anyhow!("use the webhook's certificate: {error}"))?;
+    let router = Router::new()
+        .route(admission::PATH, post(answer))
+        .layer(DefaultBodyLimit::max(MAX_REVIEW))
+        .with_state(Arc::new(hosts()));
+    let server = axum_server::from_tcp_rustls(listener, tls).context("serve the webhook")?.handle(handle);
+    // It answers before the API server is told to ask it.
+    let serving = tokio::spawn(server.serve(router.into_make_service()));
+    configure(client, &place, &keys.certificate).await?;
+    Ok(Some(async move { serving.await.unwrap_or_else(|error| Err(std::io::Error::other(error))) }))
+}
+
+async fn answer(State(hosts): State<Arc<HostAdmission>>, Json(question): Json<Value>) -> Json<Value> {
+    Json(hosts.answer(&question))
+}
+
+async fn configure(client: &Client, place: &Place, certificate: &str) -> anyhow::Result<()> {
+    let configuration = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingWebhookConfiguration",
+        "metadata": { "name": NAME },
+        "webhooks": [{
+            "name": admission::NAME,
+            "clientConfig": place.client_config(certificate),
+            "rules": [{
+                "apiGroups": ["metal3.io"],
+                "apiVersions": ["v1alpha1"],
+                "operations": ["CREATE", "UPDATE"],
+                "resources": ["baremetalhosts"],
+            }],
+            "failurePolicy": "Fail",
+            "sideEffects": "None",
+            "admissionReviewVersions": ["v1"],
+        }],
+    });
+    let api: Api<ValidatingWebhookConfiguration> = Api::all(client.clone());
+    api.patch(NAME, &PatchParams::apply("metamorph").force(), &Patch::Apply(&configuration))
+        .await
+        .map(|_| ())
+        .with_context(|| format!("tell the API server of the webhook (ValidatingWebhookConfiguration {NAME})"))
+}
+
+/// The webhook's certificate, which signs itself, and its key.
+struct Keys {
+    certificate: String,
+    key: String,
+}
+
+impl Keys {
+    /// Those in the Secret if they are for this host, otherwise new ones.
+    async fn load(client: &Client, namespace: &str, host: &str) -> anyhow::Result<Self> {
+        let api: Api<Secret> = Api::namespaced(client.clone(), namespace);
+        let attempt = || format!("keep the webhook's key in Secret {NAME} of namespace {namespace}");
+        // Another process may write it at the same time: what it wrote is read.
+        for _ in 0..3 {
+            let found = api.get_opt(NAME).await.with_context(attempt)?;
+            if let Some(keys) = found.as_ref().and_then(|secret| Self::of(secret, host)) {
+                return Ok(keys);
+            }
+            let made = Self::make(host)?;
+            let data = [(CERTIFICATE, &made.certificate), (KEY, &made.key), (HOST, &host.to_owned())];
+            let data: BTreeMap<_, _> =
+                data.into_iter().map(|(key, text)| (key.to_owned(), ByteString(text.clone().into_bytes()))).collect();
+            let written = match found {
+                Some(mut secret) => {
+                    secret.data = Some(data);
+                    api.replace(NAME, &PostParams::default(), &secret).await
+                }
+                None => {
+                    let metadata = ObjectMeta { name: Some(NAME.to_owned()), ..ObjectMeta::default() };
+                    api.create(&PostParams::default(), &Secret { metadata, data: Some(data), ..Secret::default() })
+                        .await
+                }
+            };
+            match written {
+                Ok(_) => return Ok(made),
+                Err(kube::Error::Api(error)) if error.code == 409 => {}
+                Err(error) => return Err(error).with_context(attempt),
+            }
+        }
+        Err(anyhow!("others kept writing it").context(attempt()))
+    }
+
+    fn of(secret: &Secret, host: &str) -> Option<Self> {
+        let field = |key: &str| String::from_utf8(secret.data.as_ref()?.get(key)?.0.clone()).ok();
+        (field(HOST)? == host).then_some(Self { certificate: field(CERTIFICATE)?, key: field(KEY)? })
+    }
+
+    fn make(host: &str) -> anyhow::Result<Self> {
+        let key = KeyPair::generate().context("make a key")?;
+        let mut params = CertificateParams::new(vec![host.to_owned()]).context("make a certificate")?;
+        params.distinguished_name.push(DnType::CommonName, "Metamorph webhook");
+        params.not_before = rcgen::date_time_ymd(2020, 1, 1);
+        params.not_after = rcgen::date_time_ymd(2120, 1, 1);
+        let certificate = params.self_signed(&key).context("make a certificate")?;
+        Ok(Self { certificate: certificate.pem(), key: key.serialize_pem() })
+    }
+}

@@ -1,0 +1,87 @@
+//! Admission of BareMetalHosts: an AdmissionReview in, an AdmissionReview out.
+//!
+//! The embedded API asks in the process, any other by HTTPS (`admission.k8s.io/v1`). What is refused and what is warned of is decided by
+//! `host-lifecycle`; this adds what the host's provisioner says of its BMC's address.
+
+use api::metal3::{BareMetalHost, annotation};
+use host_lifecycle::{Review, Served, review};
+use serde_json::{Value, json};
+
+/// Path at which upstream's webhook is asked (baremetal-operator `internal/webhooks/metal3.io/v1alpha1/baremetalhost_webhook.go`).
+pub const PATH: &str = "/validate-metal3-io-v1alpha1-baremetalhost";
+/// Name of the webhook, upstream's.
+pub const NAME: &str = "baremetalhost.metal3.io";
+/// Warnings that a client is told at once.
+const MAX_WARNINGS: usize = 16;
+
+/// Answers reviews of BareMetalHosts.
+#[derive(Clone)]
+pub struct HostAdmission {
+    served: Served,
+    provisioners: Vec<String>,
+    address_fault: fn(&str) -> Option<String>,
+}
+
+impl HostAdmission {
+    /// For a server with provisioners of these names, the default first, that serves this; `address_fault` is what the default has against
+    /// an address, a sentence.
+    #[must_use]
+    pub fn new(served: Served, provisioners: Vec<String>, address_fault: fn(&str) -> Option<String>) -> Self {
+        Self { served, provisioners, address_fault }
+    }
+
+    /// The answer to a review. It echoes the question's uid; a question that cannot be read is refused, with what is wrong.
+    #[must_use]
+    pub fn answer(&self, question: &Value) -> Value {
+        let request = question.get("request").unwrap_or(&Value::Null);
+        let found = match read(request) {
+            Ok((new, old)) => self.review(&new, old.as_ref()),
+            Err(what) => Review { denials: vec![what], warnings: Vec::new() },
+        };
+        let mut response = json!({
+            "uid": request.get("uid").and_then(Value::as_str).unwrap_or_default(),
+            "allowed": found.denials.is_empty(),
+        });
+        if !found.denials.is_empty() {
+            // Reason and code as controller-runtime gives them, which upstream's webhook is made with.
+            response["status"] = json!({
+                "status": "Failure", "reason": "Forbidden", "code": 403, "message": found.denials.join("; "),
+            });
+        }
+        if !found.warnings.is_empty() {
+            let told: Vec<&String> = found.warnings.iter().take(MAX_WARNINGS).collect();
+            response["warnings"] = json!(told);
+        }
+        json!({ "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response })
+    }
+
+    fn review(&self, new: &BareMetalHost, old: Option<&BareMetalHost>) -> Review {
+        let address = new.spec.bmc.as_ref().map(|bmc| bmc.address.as_str()).filter(|address| !address.is_empty());
+        let fault = address.and_then(self.address_fault);
+        let mut found = review(new, old, &self.served, fault.as_deref());
+        if let Some(wanted) = new.annotation(annotation::PROVISIONER)
+            && !self.provisioners.iter().any(|known| known == wanted)
+        {
+            let known = self.provisioners.join(", ");
+            found.warnings.push(format!(
+                "annotation {}: there is no such provisioner; this server has {known}",
+                annotation::PROVISIONER
+            ));
+        }
+        found
+    }
+}
+
+/// The new and the old object of a request.
+fn read(request: &Value) -> Result<(BareMetalHost, Option<BareMetalHost>), String> {
+    let object = |field: &str| {
+        let found = request.get(field).filter(|object| object.is_object());
+        found
+            .map(|object| serde_json::from_value::<BareMetalHost>(object.clone()))
+            .transpose()
+            .map_err(|error| format!("read the BareMetalHost in request.{field}: {error}"))
+    };
+    let new = object("object")?.ok_or("read the AdmissionReview: it has no request.object")?;
+    // What is stored is what it is: one that cannot be read is no reason to refuse its correction.
+    Ok((new, object("oldObject").unwrap_or_default()))
+}

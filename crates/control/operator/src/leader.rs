@@ -1,0 +1,325 @@
+//! Leader election: of several processes on one API, one works.
+//!
+//! A Lease (`coordination.k8s.io/v1`) says who. Its holder renews it; who waits watches whether it still changes, by a clock of its own, and takes
+//! it when it has not for as long as it says (client-go `tools/leaderelection` does so). The holder counts from before its last renewal was
+//! sent: it stops believing in itself before anybody else may take over, and whatever it does asks [`Leadership::holds`] first.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
+use kube::Client;
+use kube::api::{Api, PostParams};
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+/// Name of the Lease.
+pub const NAME: &str = "metamorph";
+/// Part of the Lease's time, in tenths, for which its holder believes in itself after a renewal was sent.
+const TRUSTED: u32 = 8;
+/// Renewals, and looks of those who wait, within that time.
+const LOOKS: u32 = 5;
+/// The longest time between two of them.
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+
+/// Who wants to lead.
+#[derive(Clone, Debug)]
+pub struct Candidate {
+    /// Namespace of the Lease.
+    pub namespace: String,
+    /// Name of this process, which no other has.
+    pub identity: String,
+    /// After how long without a renewal another may take over.
+    pub duration: Duration,
+}
+
+/// What is known of a Lease that another holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Seen {
+    holder: String,
+    renewed: Option<Timestamp>,
+    since: Instant,
+}
+
+/// What to do about the Lease that was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Judgement {
+    /// Take it.
+    Take,
+    /// Wait: it is held, and was renewed not long ago as far as this process has seen.
+    Wait(Seen),
+}
+
+/// Whether a Lease may be taken. What its holder writes as the time is compared with nothing but what it wrote before: clocks differ.
+fn judge(spec: &LeaseSpec, seen: Option<Seen>, own: &str, longest: Duration, now: Instant) -> Judgement {
+    let holder = spec.holder_identity.clone().unwrap_or_default();
+    if holder.is_empty() || holder == own {
+        return Judgement::Take;
+    }
+    let renewed = spec.renew_time.as_ref().map(|time| time.0);
+    let seen = seen.filter(|seen| seen.holder == holder && seen.renewed == renewed).unwrap_or(Seen {
+        holder,
+        renewed,
+        since: now,
+    });
+    let seconds = spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
+    // A Lease that claims a century is nobody's.
+    let duration = seconds.map_or(longest, Duration::from_secs).min(longest.saturating_mul(4));
+    if now.duration_since(seen.since) >= duration { Judgement::Take } else { Judgement::Wait(seen) }
+}
+
+/// The right to work, for as long as it lasts.
+#[derive(Clone, Debug)]
+pub struct Leadership {
+    until: watch::Receiver<Option<Instant>>,
+}
+
+impl Leadership {
+    /// Whether this process leads now.
+    #[must_use]
+    pub fn holds(&self) -> bool {
+        self.until.borrow().is_some_and(|until| Instant::now() < until)
+    }
+
+    /// Resolves when this process no longer leads.
+    pub async fn lost(&mut self) {
+        loop {
+            let until = *self.until.borrow_and_update();
+            let Some(until) = until.filter(|until| Instant::now() < *until) else { return };
+            tokio::select! {
+                () = tokio::time::sleep_until(until) => {}
+                changed = self.until.changed() => if changed.is_err() { return },
+            }
+        }
+    }
+}
+
+/// The holder of the Lease.
+pub struct Leader {
+    candidate: Candidate,
+    api: Api<Lease>,
+    lease: Lease,
+    until: watch::Sender<Option<Instant>>,
+}
+
+impl Candidate {
+    fn pause(&self) -> Duration {
+        (self.trusted() / LOOKS).min(LONGEST_PAUSE)
+    }
+
+    fn trusted(&self) -> Duration {
+        self.duration * TRUSTED / 10
+    }
+
+    fn spec(&self, before: Option<&LeaseSpec>) -> LeaseSpec {
+        let now = MicroTime(Timestamp::now());
+        let mine = before.filter(|spec| spec.holder_identity.as_deref() == Some(&self.identity));
+        let transitions = before.and_then(|spec| spec.lease_transitions).unwrap_or(0);
+        LeaseSpec {
+            holder_identity: Some(self.identity.clone()),
+            // Rounded up: nobody may take over before the holder has given up.
+            lease_duration_seconds: i32::try_from(self.duration.as_millis().div_ceil(1000)).ok(),
+            acquire_time: mine.and_then(|spec| spec.acquire_time.clone()).or_else(|| Some(now.clone())),
+            renew_time: Some(now),
+            lease_transitions: Some(if mine.is_some() { transitions } else { transitions.saturating_add(1) }),
+            ..LeaseSpec::default()
+        }
+    }
+
+    /// Waits until this process leads. `waiting` is told, once for each, who leads in its stead.
+    ///
+    /// # Errors
+    /// When the Lease can neither be read nor written, for a reason that waiting does not mend (rights, no such namespace).
+    pub async fn lead(self, client: &Client, mut waiting: impl FnMut(&str)) -> Result<Leader, kube::Error> {
+        let api: Api<Lease> = Api::namespaced(client.clone(), &self.namespace);
+        let mut seen: Option<Seen> = None;
+        loop {
+            let sent = Instant::now();
+            match self.attempt(&api, &mut seen, &mut waiting).await {
+                Ok(Some(lease)) => {
+                    let (until, _) = watch::channel(Some(sent + self.trusted()));
+                    return Ok(Leader { candidate: self, api, lease, until });
+                }
+                // Somebody was faster.
+                Err(kube::Error::Api(e)) if e.code == 409 => {}
+                Err(error @ kube::Error::Api(_)) if is_final(&error) => return Err(error),
+                Err(error) => tracing::warn!(%error, "take the Lease"),
+                Ok(None) => {}
+            }
+            tokio::time::sleep(self.pause()).await;
+        }
+    }
+
+    async fn attempt(
+        &self,
+        api: &Api<Lease>,
+        seen: &mut Option<Seen>,
+        waiting: &mut impl FnMut(&str),
+    ) -> Result<Option<Lease>, kube::Error> {
+        let Some(mut lease) = api.get_opt(NAME).await? else {
+            let metadata = ObjectMeta { name: Some(NAME.to_owned()), ..ObjectMeta::default() };
+            let lease = Lease { metadata, spec: Some(self.spec(None)) };
+            return api.create(&PostParams::default(), &lease).await.map(Some);
+        };
+        let spec = lease.spec.clone().unwrap_or_default();
+        match judge(&spec, seen.take(), &self.identity, self.duration, Instant::now()) {
+            Judgement::Wait(held) => {
+                waiting(&held.holder);
+                *seen = Some(held);
+                Ok(None)
+            }
+            Judgement::Take => {
+                lease.spec = Some(self.spec(Some(&spec)));
+                api.replace(NAME, &PostParams::default(), &lease).await.map(Some)
+            }
+        }
+    }
+}
+
+fn is_final(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(e) if matches!(e.code, 401 | 403 | 404 | 422))
+}
+
+impl Leader {
+    /// What the rest of the process asks.
+    #[must_use]
+    pub fn leadership(&self) -> Leadership {
+        Leadership { until: self.until.subscribe() }
+    }
+
+    /// Renews the Lease until `stop` resolves, and lets go of it then; or until it is lost. Whether it was lost.
+    pub async fn keep(mut self, stop: impl Future<Output = ()>) -> bool {
+        let mut stop = std::pin::pin!(stop);
+        loop {
+            tokio::select! {
+                () = tokio::time::sleep(self.candidate.pause()) => {}
+                () = &mut stop => {
+                    self.release().await;
+                    return false;
+                }
+            }
+            if !self.renew().await {
+                self.until.send_replace(None);
+                return true;
+            }
+        }
+    }
+
+    /// One renewal. Whether this process still leads.
+    async fn renew(&mut self) -> bool {
+        let until = (*self.until.borrow()).unwrap_or_else(Instant::now);
+        let sent = Instant::now();
+        let mut lease = self.lease.clone();
+        lease.spec = Some(self.candidate.spec(lease.spec.as_ref()));
+        let how = PostParams::default();
+        let renewing = self.api.replace(NAME, &how, &lease);
+        match tokio::time::timeout_at(until, renewing).await {
+            Ok(Ok(renewed)) => {
+                self.lease = renewed;
+                self.until.send_replace(Some(sent + self.candidate.trusted()));
+                true
+            }
+            Ok(Err(kube::Error::Api(e))) if e.code == 409 => self.read_again().await,
+            Ok(Err(error)) => {
+                tracing::warn!(%error, "renew the Lease");
+                Instant::now() < until
+            }
+            Err(_) => false,
+        }
+    }
+
+    /// Somebody wrote the Lease: was it somebody who took it?
+    async fn read_again(&mut self) -> bool {
+        match self.api.get(NAME).await {
+            Ok(found) => {
+                let holder = found.spec.as_ref().and_then(|spec| spec.holder_identity.clone());
+                let ours = holder.as_deref() == Some(&self.candidate.identity);
+                if ours {
+                    self.lease = found;
+                } else {
+                    tracing::error!(holder = holder.unwrap_or_default(), "another process has taken the Lease");
+                }
+                ours
+            }
+            Err(error) => {
+                tracing::warn!(%error, "read the Lease");
+                self.until.borrow().is_some_and(|until| Instant::now() < until)
+            }
+        }
+    }
+
+    /// Lets go, so that the next need not wait.
+    async fn release(&mut self) {
+        self.until.send_replace(None);
+        let mut lease = self.lease.clone();
+        if let Some(spec) = lease.spec.as_mut() {
+            spec.holder_identity = Some(String::new());
+            spec.lease_duration_seconds = Some(1);
+            spec.renew_time = Some(MicroTime(Timestamp::now()));
+        }
+        let how = PostParams::default();
+        let releasing = self.api.replace(NAME, &how, &lease);
+        match tokio::time::timeout(self.candidate.pause(), releasing).await {
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) => tracing::warn!(%error, "let go of the Lease"),
+            Err(_) => tracing::warn!("let go of the Lease: no answer in time"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec(holder: &str, renewed: i64, seconds: i32) -> LeaseSpec {
+        LeaseSpec {
+            holder_identity: Some(holder.to_owned()),
+            renew_time: Timestamp::from_second(renewed).ok().map(MicroTime),
+            lease_duration_seconds: Some(seconds),
+            ..LeaseSpec::default()
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_is_taken_when_it_is_free_or_has_not_changed_for_its_time() {
+        let fifteen = Duration::from_secs(15);
+        let begin = Instant::now();
+        let at = |seconds| begin + Duration::from_secs(seconds);
+        let judged = |spec: &LeaseSpec, seen, now| judge(spec, seen, "me", fifteen, now);
+        assert_eq!(judged(&LeaseSpec::default(), None, begin), Judgement::Take);
+        assert_eq!(judged(&spec("", 0, 1), None, begin), Judgement::Take);
+        assert_eq!(judged(&spec("me", 0, 15), None, begin), Judgement::Take);
+        // However old it says it is: the first look begins the time.
+        let Judgement::Wait(seen) = judged(&spec("other", 0, 15), None, begin) else { panic!("taken at once") };
+        let Judgement::Wait(seen) = judged(&spec("other", 0, 15), Some(seen), at(14)) else { panic!("taken early") };
+        assert_eq!(judged(&spec("other", 0, 15), Some(seen.clone()), at(15)), Judgement::Take);
+        // A renewal, or another holder, begins it anew.
+        for changed in [spec("other", 1, 15), spec("third", 0, 15)] {
+            let Judgement::Wait(again) = judged(&changed, Some(seen.clone()), at(15)) else { panic!("taken") };
+            assert_eq!(again.since, at(15));
+        }
+        // A nonsense duration does not hold it for ever.
+        assert_eq!(judged(&spec("other", 0, i32::MAX), Some(seen), at(60)), Judgement::Take);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_holder_stops_believing_before_another_may_take_over() {
+        let candidate =
+            Candidate { namespace: "n".into(), identity: "me".into(), duration: Duration::from_millis(14_200) };
+        let written = candidate.spec(None);
+        assert_eq!(written.lease_duration_seconds, Some(15));
+        assert!(candidate.trusted() < candidate.duration && candidate.pause() * 3 < candidate.trusted());
+        let (sender, until) = watch::channel(Some(Instant::now() + candidate.trusted()));
+        let mut leadership = Leadership { until };
+        assert!(leadership.holds());
+        let begin = Instant::now();
+        leadership.lost().await;
+        assert_eq!(Instant::now() - begin, candidate.trusted());
+        assert!(!leadership.holds());
+        sender.send_replace(Some(Instant::now() + Duration::from_secs(1)));
+        assert!(leadership.holds());
+        drop(sender);
+        leadership.lost().await;
+    }
+}

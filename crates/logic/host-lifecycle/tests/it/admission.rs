@@ -1,0 +1,113 @@
+//! What is refused and what is warned of before a host is stored.
+
+use crate::kit::new_host;
+use api::metal3::{
+    BareMetalHost, BareMetalHostSpec, BootMode, CustomDeploy, DiskFormat, HardwareRaidVolume, Image, InspectionMode,
+    NetworkInterface, Raid, Taint, annotation,
+};
+use host_lifecycle::{Served, review};
+use serde_json::{Value, json};
+
+fn object(case: &Value, field: &str) -> Option<BareMetalHost> {
+    let mut object = case.get(field)?.clone();
+    let metadata = object.as_object_mut().unwrap().entry("metadata").or_insert_with(|| json!({}));
+    let metadata = metadata.as_object_mut().unwrap();
+    metadata.entry("name").or_insert_with(|| json!("worker-0"));
+    metadata.entry("namespace").or_insert_with(|| json!("metal"));
+    Some(serde_json::from_value(object).unwrap())
+}
+
+#[test]
+fn the_same_is_refused_as_upstream_refuses() {
+    let cases: Vec<Value> = serde_json::from_str(include_str!("../data/admission.json")).unwrap();
+    assert!(cases.len() > 700);
+    let mut differ = Vec::new();
+    for case in &cases {
+        let name = case["name"].as_str().unwrap();
+        let (new, old) = (object(case, "new").unwrap(), object(case, "old"));
+        let found = review(&new, old.as_ref(), &Served::default(), None);
+        let denied = !found.denials.is_empty();
+        if denied != case["denied"].as_bool().unwrap() {
+            differ.push(format!("{name}: {:?}", found.denials));
+        }
+    }
+    assert!(differ.is_empty(), "{} differ:\n{}", differ.len(), differ.join("\n"));
+}
+
+fn warnings(edit: impl FnOnce(&mut BareMetalHostSpec), served: &Served) -> Vec<String> {
+    let mut host = new_host();
+    edit(&mut host.spec);
+    let found = review(&host, None, served, None);
+    assert_eq!(found.denials, [""; 0]);
+    found.warnings
+}
+
+#[test]
+fn what_nobody_serves_is_warned_of() {
+    type Edit = fn(&mut BareMetalHostSpec);
+    let all = Served {
+        live_iso: true,
+        raid: true,
+        fast_inspection: true,
+        custom_deploy: true,
+        legacy_boot: true,
+        architectures: Vec::new(),
+    };
+    let none = Served { architectures: vec!["x86_64".into()], ..Served::default() };
+    let cases: [(&str, Edit); 6] = [
+        ("bootMode", |s| s.boot_mode = Some(BootMode::Legacy)),
+        ("inspectionMode", |s| s.inspection_mode = Some(InspectionMode::Fast)),
+        ("raid", |s| {
+            let volume = HardwareRaidVolume { level: "1".into(), ..HardwareRaidVolume::default() };
+            s.raid = Some(Raid { hardware_raid_volumes: Some(vec![volume]), ..Raid::default() });
+        }),
+        ("format", |s| {
+            s.image = Some(Image { url: "http://a/b".into(), format: Some(DiskFormat::LiveIso), ..Image::default() });
+        }),
+        ("customDeploy", |s| s.custom_deploy = Some(CustomDeploy { method: "x".into() })),
+        ("architecture", |s| s.architecture = Some("aarch64".into())),
+    ];
+    for (word, edit) in cases {
+        let found = warnings(edit, &none);
+        assert!(found.len() == 1 && found[0].contains(word), "{word}: {found:?}");
+        assert_eq!(warnings(edit, &all), [""; 0], "{word} is served");
+    }
+    for same in ["amd64", "x86_64", "AMD64"] {
+        assert_eq!(warnings(|s| s.architecture = Some(same.into()), &none), [""; 0]);
+    }
+    let ignored = |s: &mut BareMetalHostSpec| {
+        s.taints = vec![Taint { effect: "NoSchedule".into(), key: "a".into(), time_added: None, value: None }];
+        s.network_interfaces = vec![NetworkInterface { name: Some("a".into()), ..NetworkInterface::default() }];
+    };
+    let found = warnings(ignored, &all);
+    assert!(found.len() == 2 && found[0].contains("taints") && found[1].contains("networkInterfaces"), "{found:?}");
+}
+
+#[test]
+fn an_address_that_is_not_served_is_warned_of_and_a_wrong_one_refused_once() {
+    let mut host = new_host();
+    let found = review(&host, None, &Served::default(), Some("not served here"));
+    assert_eq!((found.denials.len(), found.warnings), (0, vec!["not served here".to_owned()]));
+    host.spec.bmc.as_mut().unwrap().address = "nonsense://x".into();
+    let found = review(&host, None, &Served::default(), Some("unknown"));
+    assert_eq!((found.denials.len(), found.warnings.len()), (1, 0), "{found:?}");
+}
+
+#[test]
+fn a_host_on_its_way_out_is_not_held_up() {
+    let mut host = new_host();
+    host.metadata.name = Some("6f1f3f0e-4e5e-4d7e-9a55-000000000001".into());
+    assert_eq!(review(&host, Some(&host), &Served::default(), None).denials.len(), 1);
+    host.metadata.deletion_timestamp = Some(api::Time("2026-01-01T00:00:00Z".parse().unwrap()));
+    assert_eq!(review(&host, Some(&host), &Served::default(), None), host_lifecycle::Review::default());
+}
+
+#[test]
+fn fields_of_a_reboot_annotation_that_nobody_knows_are_warned_of() {
+    let mut host = new_host();
+    host.metadata.annotations =
+        Some([(annotation::REBOOT.to_owned(), r#"{"mode":"hard","forced":true}"#.to_owned())].into());
+    let found = review(&host, None, &Served::default(), None);
+    assert_eq!((found.denials.len(), found.warnings.len()), (0, 1), "{found:?}");
+    assert!(found.warnings[0].contains("forced"));
+}

@@ -1,0 +1,169 @@
+//! `metamorph operator` on an API that is there already: one of several works, and the API server asks it about hosts.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Context;
+use api::metal3::{BareMetalHost, ProvisioningState};
+use e2e::{Running, Sim, agent_image, program};
+use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::api::{Api, Patch, PatchParams, PostParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
+use rustix::process::{Signal, kill_process};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::process::Command;
+
+const HOST: &str = "node-0";
+
+struct Stage {
+    folder: TempDir,
+    _api: apiserver::Server,
+    sim: Sim,
+    client: Client,
+    kubeconfig: PathBuf,
+}
+
+impl Stage {
+    async fn start() -> anyhow::Result<Self> {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let folder = tempfile::tempdir().context("make a folder")?;
+        let api = apiserver::Server::start(apiserver::Config {
+            data_dir: folder.path().join("api"),
+            listen: "127.0.0.1:0".parse()?,
+            extra_sans: Vec::new(),
+            audit_log: None,
+            reviewers: vec![],
+        })
+        .await?;
+        for crd in api::crds::all()? {
+            api.apply_crd_yaml(&crd).await?;
+        }
+        let config = Kubeconfig::from_yaml(&api.admin_kubeconfig())?;
+        let client = Client::try_from(Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await?)?;
+        let kubeconfig = folder.path().join("kubeconfig");
+        std::fs::write(&kubeconfig, api.admin_kubeconfig())?;
+        let sim = Sim::start(folder.path(), &[e2e::machine(HOST)], false).await?;
+        Ok(Self { folder, _api: api, sim, client, kubeconfig })
+    }
+
+    fn operator(&self, name: &str, arguments: &[&str]) -> anyhow::Result<Running> {
+        let mut command = Command::new(program("metamorph")?);
+        command.arg("operator").arg("--kubeconfig").arg(&self.kubeconfig).arg("--agent-image").arg(agent_image()?);
+        command.args(["--media-listen", "127.0.0.1:0", "--agent-listen", "127.0.0.1:0", "--power-poll", "1"]);
+        command.args(arguments);
+        Running::start(command, &self.folder.path().join(format!("{name}.log")))
+    }
+
+    fn hosts(&self) -> Api<BareMetalHost> {
+        Api::default_namespaced(self.client.clone())
+    }
+
+    async fn create_host(&self) -> anyhow::Result<()> {
+        let machine = self.sim.machine(HOST);
+        let secret = serde_json::from_value(json!({ "metadata": { "name": "bmc" },
+            "stringData": { "username": machine["username"], "password": machine["password"] } }))?;
+        let secrets: Api<k8s_openapi::api::core::v1::Secret> = Api::default_namespaced(self.client.clone());
+        secrets.create(&PostParams::default(), &secret).await?;
+        let host = serde_json::from_value(json!({ "metadata": { "name": HOST }, "spec": {
+            "online": false, "inspectionMode": "disabled", "bootMACAddress": machine["mac"],
+            "bmc": { "address": self.sim.address(HOST), "credentialsName": "bmc" } } }))?;
+        self.hosts().create(&PostParams::default(), &host).await?;
+        Ok(())
+    }
+
+    async fn wait_available(&self) -> anyhow::Result<()> {
+        let available = |host: Option<&BareMetalHost>| host.is_some_and(|h| h.state() == ProvisioningState::Available);
+        let waited = kube::runtime::wait::await_condition(self.hosts(), HOST, available);
+        tokio::time::timeout(Duration::from_secs(60), waited).await.context("the host is not available")??;
+        Ok(())
+    }
+
+    /// Switches the host and waits until its machine is.
+    async fn switch(&self, online: bool, seconds: u64) -> anyhow::Result<()> {
+        let patch = Patch::Merge(json!({ "spec": { "online": online } }));
+        self.hosts().patch(HOST, &PatchParams::default(), &patch).await?;
+        let wanted = if online { "On" } else { "Off" };
+        self.sim.wait(HOST, seconds, wanted, |m| m["power"] == wanted).await.map(|_| ())
+    }
+
+    async fn holder(&self) -> anyhow::Result<String> {
+        let leases: Api<Lease> = Api::namespaced(self.client.clone(), "metamorph-system");
+        let lease = leases.get("metamorph").await?;
+        Ok(lease.spec.and_then(|spec| spec.holder_identity).unwrap_or_default())
+    }
+}
+
+/// One works while the other stands by; the other takes over when the first is gone without a word, and at once when it says so.
+#[tokio::test]
+async fn of_two_processes_one_works_and_the_other_takes_over() {
+    let stage = Stage::start().await.unwrap();
+    let mut first = stage.operator("first", &["--lease-duration", "3"]).unwrap();
+    first.wait_logged("this process leads", 30).await.unwrap();
+    let mut second = stage.operator("second", &["--lease-duration", "60"]).unwrap();
+    second.wait_logged("standing by", 30).await.unwrap();
+    stage.create_host().await.unwrap();
+    stage.wait_available().await.unwrap();
+    assert!(!second.logged().contains("this process leads"), "{}", second.tail());
+    let holder = stage.holder().await.unwrap();
+    first.kill().await.unwrap();
+    second.wait_logged("this process leads", 15).await.unwrap();
+    assert_ne!(stage.holder().await.unwrap(), holder);
+    stage.switch(true, 30).await.unwrap();
+    // The second would be waited for for a minute, if it did not let go.
+    let third = stage.operator("third", &["--lease-duration", "60"]).unwrap();
+    third.wait_logged("standing by", 30).await.unwrap();
+    second.stop().await.unwrap();
+    third.wait_logged("this process leads", 15).await.unwrap();
+    stage.switch(false, 30).await.unwrap();
+}
+
+/// A process that slept through the end of its Lease finds another in its place: it ends, and touches no machine.
+#[tokio::test]
+async fn a_process_that_overslept_does_nothing_more() {
+    let stage = Stage::start().await.unwrap();
+    let mut first = stage.operator("first", &["--lease-duration", "3"]).unwrap();
+    first.wait_logged("this process leads", 30).await.unwrap();
+    stage.create_host().await.unwrap();
+    stage.wait_available().await.unwrap();
+    let second = stage.operator("second", &["--lease-duration", "3"]).unwrap();
+    second.wait_logged("standing by", 30).await.unwrap();
+    let pid = first.pid().unwrap();
+    kill_process(pid, Signal::STOP).unwrap();
+    second.wait_logged("this process leads", 20).await.unwrap();
+    kill_process(pid, Signal::CONT).unwrap();
+    first.wait_logged("was lost", 20).await.unwrap();
+    let ended = async {
+        while first.is_running() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), ended).await.expect("it still runs");
+    stage.switch(true, 30).await.unwrap();
+}
+
+/// The API server asks the operator about hosts, by HTTPS.
+#[tokio::test]
+async fn the_operator_is_asked_about_hosts_before_they_are_stored() {
+    let stage = Stage::start().await.unwrap();
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let address = format!("127.0.0.1:{port}");
+    let url = format!("https://{address}");
+    let operator = stage.operator("operator", &["--webhook-listen", &address, "--webhook-url", &url]).unwrap();
+    let configurations: Api<ValidatingWebhookConfiguration> = Api::all(stage.client.clone());
+    let there =
+        kube::runtime::wait::await_condition(configurations, "metamorph-webhook", |found: Option<&_>| found.is_some());
+    tokio::time::timeout(Duration::from_secs(60), there)
+        .await
+        .unwrap_or_else(|_| panic!("{}", operator.tail()))
+        .unwrap();
+    let host = |spec: Value| {
+        serde_json::from_value::<BareMetalHost>(json!({ "metadata": { "name": "x" }, "spec": spec })).unwrap()
+    };
+    let wrong = host(json!({ "online": false, "disablePowerOff": true }));
+    let refused = stage.hosts().create(&PostParams::default(), &wrong).await.unwrap_err().to_string();
+    assert!(refused.contains("baremetalhost.metal3.io") && refused.contains("disablePowerOff"), "{refused}");
+    stage.hosts().create(&PostParams::default(), &host(json!({ "online": true }))).await.unwrap();
+}
