@@ -67,6 +67,7 @@ test: setup lint generated test-agent-image demo-os ## lints, all tests in proce
 .PHONY: test-system
 test-system: setup binaries test-agent-image demo-os ## the programs killed, among hostile peers, and all of QEMU; SHARDS=all for all of it
 	tests/kubernetes/clients/build python
+	tests/redfish/validator/build
 	METAMORPH_SHARD=$$(deploy/shard $(SHARDS)) $(NEXTEST) --profile system $(AS_ROOT)
 
 .PHONY: test-clock

@@ -42,7 +42,7 @@ pub async fn answer(bmc: &Arc<Bmc>, request: &Request, settings: &Settings) -> A
         };
     }
     let Some(current) = tree::resource(bmc, path) else { return Answer::not_found(path) };
-    let changeable = path == system || path == format!("{system}/SecureBoot") || path == "/redfish/v1/SessionService";
+    let changeable = changeable(bmc, path);
     if !changeable || request.method != "PATCH" {
         return Answer::not_allowed(&request.method, if changeable { "GET, HEAD, PATCH" } else { "GET, HEAD" });
     }
@@ -64,6 +64,16 @@ pub async fn answer(bmc: &Arc<Bmc>, request: &Request, settings: &Settings) -> A
         }
         None => Answer::empty(204),
     })
+}
+
+/// Whether PATCH changes anything of a resource.
+pub(super) fn changeable(bmc: &Bmc, path: &str) -> bool {
+    let system = tree::system_path(&bmc.config.id);
+    let settings = bmc.settings.borrow().clone();
+    path == system
+        || path == format!("{system}/SecureBoot")
+        || path == "/redfish/v1/SessionService"
+        || drive(path, &system, &settings) == Some("")
 }
 
 /// What follows the CD drive in a path, under the system or the manager.

@@ -16,19 +16,27 @@ pub struct Answer {
     pub headers: Vec<(HeaderName, String)>,
     /// JSON body.
     pub body: Option<Value>,
+    /// A body that is not JSON, in place of the other, with its type.
+    pub document: Option<Box<(&'static str, String)>>,
 }
 
 impl Answer {
     /// 200 with a resource.
     #[must_use]
     pub fn resource(body: Value) -> Self {
-        Self { status: 200, headers: Vec::new(), body: Some(body) }
+        Self { status: 200, headers: Vec::new(), body: Some(body), document: None }
+    }
+
+    /// 200 with a document that is not JSON, of this type.
+    #[must_use]
+    pub fn document(kind: &'static str, text: String) -> Self {
+        Self { status: 200, headers: Vec::new(), body: None, document: Some(Box::new((kind, text))) }
     }
 
     /// A status without body.
     #[must_use]
     pub fn empty(status: u16) -> Self {
-        Self { status, headers: Vec::new(), body: None }
+        Self { status, headers: Vec::new(), body: None, document: None }
     }
 
     /// The same with one more header.
@@ -59,7 +67,7 @@ impl Answer {
                 }],
             }
         });
-        Self { status, headers: Vec::new(), body: Some(body) }
+        Self { status, headers: Vec::new(), body: Some(body), document: None }
     }
 
     /// 404 for a path.
@@ -85,15 +93,24 @@ impl Answer {
     #[must_use]
     pub fn into_response(self, head: bool) -> Response {
         let mut builder = Response::builder().status(self.status).header("OData-Version", "4.0");
+        if !self.headers.iter().any(|(name, _)| name == header::CACHE_CONTROL) {
+            builder = builder.header(header::CACHE_CONTROL, "no-cache");
+        }
         for (name, value) in self.headers {
             if let Ok(value) = HeaderValue::from_str(&value) {
                 builder = builder.header(name, value);
             }
         }
+        let text = match (self.document, self.body) {
+            (Some(document), _) => Some(*document),
+            (None, Some(value)) => {
+                Some(("application/json;charset=utf-8", serde_json::to_string_pretty(&value).unwrap_or_default()))
+            }
+            (None, None) => None,
+        };
         let mut body = Body::empty();
-        if let Some(value) = self.body {
-            builder = builder.header(header::CONTENT_TYPE, "application/json;charset=utf-8");
-            let text = serde_json::to_string_pretty(&value).unwrap_or_default();
+        if let Some((kind, text)) = text {
+            builder = builder.header(header::CONTENT_TYPE, kind);
             if head {
                 builder = builder.header(header::CONTENT_LENGTH, text.len());
             } else {

@@ -2,6 +2,8 @@
 
 pub mod actions;
 pub mod answer;
+pub mod recorded;
+pub mod services;
 pub mod sessions;
 pub mod tasks;
 pub mod tree;
@@ -110,11 +112,14 @@ pub async fn answer(bmc: &Arc<Bmc>, request: &Request, identity: Identity) -> An
     if settings.sessions && method == "POST" && matches!(path.strip_prefix(sessions), Some("" | "/Members")) {
         return open_session(bmc, request, &settings);
     }
-    let open = reading && matches!(path, "/redfish/v1" | "/redfish/v1/odata");
+    let open = reading && matches!(path, "/redfish/v1" | "/redfish/v1/odata" | "/redfish/v1/$metadata");
     if !open && !matches!(identity, Identity::Session(_) | Identity::Basic) {
         let message = "The request needs a valid session token or user name and password.";
         let challenge = "Basic realm=\"Redfish\"";
         return Answer::error(401, "NoValidSession", message, &[]).with(header::WWW_AUTHENTICATE, challenge);
+    }
+    if reading && path == "/redfish/v1/$metadata" {
+        return Answer::document("application/xml", services::metadata());
     }
     if let Some(answer) = task_answer(bmc, path, reading) {
         return answer;
@@ -125,7 +130,7 @@ pub async fn answer(bmc: &Arc<Bmc>, request: &Request, identity: Identity) -> An
             |body| {
                 let tag = tree::etag(&body);
                 let body = if expands(&request.query) { expanded(bmc, body) } else { body };
-                Answer::resource(body).with(header::ETAG, tag)
+                Answer::resource(body).with(header::ETAG, tag).with(header::ALLOW, allowed(bmc, path))
             },
         );
     }
@@ -140,6 +145,16 @@ pub async fn answer(bmc: &Arc<Bmc>, request: &Request, identity: Identity) -> An
         return Answer::empty(204);
     }
     actions::answer(bmc, request, &settings).await
+}
+
+/// The methods that a resource takes, as `Allow` names them.
+fn allowed(bmc: &Bmc, path: &str) -> &'static str {
+    match path.strip_prefix("/redfish/v1/SessionService/Sessions") {
+        Some("") => "GET, HEAD, POST",
+        Some(_) => "GET, HEAD, DELETE",
+        None if actions::changeable(bmc, path) => "GET, HEAD, PATCH",
+        None => "GET, HEAD",
+    }
 }
 
 /// Whether a query asks for subordinate resources in place of links (`$expand` with `.` or `*`, DSP0266).

@@ -10,6 +10,9 @@ use uuid::Uuid;
 /// Longest context that a session keeps, in bytes.
 const MAX_CONTEXT: usize = 256;
 
+/// Type of a session's resource.
+pub const SESSION_TYPE: &str = "#Session.v1_7_1.Session";
+
 /// One login.
 #[derive(Clone, Debug)]
 pub struct Session {
@@ -30,7 +33,7 @@ impl Session {
     #[must_use]
     pub fn resource(&self) -> Value {
         let mut body = json!({
-            "@odata.type": "#Session.v1_7_1.Session",
+            "@odata.type": SESSION_TYPE,
             "@odata.id": format!("/redfish/v1/SessionService/Sessions/{}", self.id),
             "Id": self.id.to_string(),
             "Name": "User Session",

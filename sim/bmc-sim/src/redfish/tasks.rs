@@ -8,6 +8,8 @@ use super::answer::Answer;
 
 /// Most tasks kept; the oldest go first.
 const MAX_TASKS: usize = 256;
+/// Type of a task's resource.
+pub const TASK_TYPE: &str = "#Task.v1_7_4.Task";
 
 struct Task {
     id: u64,
@@ -19,7 +21,7 @@ struct Task {
 impl Task {
     fn resource(&self) -> Value {
         let mut body = json!({
-            "@odata.type": "#Task.v1_7_4.Task",
+            "@odata.type": TASK_TYPE,
             "@odata.id": format!("/redfish/v1/TaskService/Tasks/{}", self.id),
             "Id": self.id.to_string(),
             "Name": self.name,
@@ -85,18 +87,9 @@ impl Tasks {
     /// The collection.
     #[must_use]
     pub fn collection(&self) -> Value {
-        let members: Vec<Value> = self
-            .tasks
-            .iter()
-            .map(|task| json!({ "@odata.id": format!("/redfish/v1/TaskService/Tasks/{}", task.id) }))
-            .collect();
-        json!({
-            "@odata.type": "#TaskCollection.TaskCollection",
-            "@odata.id": "/redfish/v1/TaskService/Tasks",
-            "Name": "Task Collection",
-            "Members@odata.count": members.len(),
-            "Members": members,
-        })
+        let path = "/redfish/v1/TaskService/Tasks";
+        let members = self.tasks.iter().map(|task| format!("{path}/{}", task.id));
+        super::services::collection(path, "TaskCollection", "Task Collection", members)
     }
 
     /// A task's resource.

@@ -7,15 +7,15 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use crate::{
-    bmc::{Bmc, PowerView},
+    bmc::{Bmc, PowerView, lock},
     machine::Running,
+    redfish::{
+        recorded::{RECORDED_ID, served},
+        services,
+    },
     settings::{MediaPlace, Settings},
 };
 
-include!(concat!(env!("OUT_DIR"), "/recorded.rs"));
-
-/// The system's id in the recorded tree, which each machine replaces by its own.
-const RECORDED_ID: &str = "437XR1138R2";
 /// The manager's resource.
 pub const MANAGER: &str = "/redfish/v1/Managers/BMC";
 /// Id of the drive that takes CD images.
@@ -25,11 +25,6 @@ const RECORDED_NICS: [&str; 2] = ["12446A3B0411", "12446A3B8890"];
 /// Boot override targets that the firmware knows.
 pub const BOOT_TARGETS: [&str; 10] =
     ["None", "Pxe", "Cd", "Usb", "Hdd", "BiosSetup", "Utilities", "Diags", "SDCard", "UefiTarget"];
-
-/// Paths of the recorded resources, with the recorded system id.
-pub fn recorded_paths() -> impl Iterator<Item = (&'static str, &'static str)> {
-    RECORDED.iter().copied()
-}
 
 /// The path of a machine's system.
 #[must_use]
@@ -46,9 +41,7 @@ fn recorded(bmc: &Bmc, path: &str) -> Option<Value> {
         _ if path.starts_with(&recorded_system) => return None,
         _ => path.to_owned(),
     };
-    let at = RECORDED.binary_search_by(|(known, _)| (*known).cmp(&recorded_path)).ok();
-    let at = at.or_else(|| RECORDED.iter().position(|(known, _)| *known == recorded_path))?;
-    let text = RECORDED.get(at)?.1.replace(&recorded_system, &system);
+    let text = served(&recorded_path)?.replace(&recorded_system, &system);
     serde_json::from_str(&text).ok()
 }
 
@@ -56,7 +49,7 @@ fn recorded(bmc: &Bmc, path: &str) -> Option<Value> {
 #[must_use]
 pub fn resource(bmc: &Bmc, path: &str) -> Option<Value> {
     let settings = bmc.settings.borrow().clone();
-    if let Some(body) = service_resource(bmc, path, &settings) {
+    if let Some(body) = services::resource(bmc, path, &settings) {
         return Some(body);
     }
     let system = system_path(&bmc.config.id);
@@ -79,6 +72,7 @@ pub fn resource(bmc: &Bmc, path: &str) -> Option<Value> {
         body["UUID"] = json!(derived(bmc, "service"));
         body["Product"] = json!("Virtual BMC");
         body["Vendor"] = json!(bmc.config.manufacturer);
+        body["JsonSchemas"] = json!({ "@odata.id": "/redfish/v1/JsonSchemas" });
         if !settings.sessions
             && let Some(fields) = body.as_object_mut()
         {
@@ -99,6 +93,8 @@ pub fn resource(bmc: &Bmc, path: &str) -> Option<Value> {
         if settings.media_at != MediaPlace::System {
             body["VirtualMedia"] = json!({ "@odata.id": format!("{MANAGER}/VirtualMedia") });
         }
+    } else if path == "/redfish/v1/AccountService/Accounts/1" {
+        body["UserName"] = json!(lock(&bmc.account).0);
     } else if path == "/redfish/v1/Chassis/1U" {
         body["SerialNumber"] = json!(bmc.config.system_serial());
         body["PowerState"] = json!(power_state(&bmc.power()));
@@ -201,73 +197,6 @@ fn media_resource(bmc: &Bmc, rest: &str, base: &str) -> Option<Value> {
         });
     }
     Some(body)
-}
-
-/// Resources of the services that the recorded tree links to and does not hold.
-fn service_resource(bmc: &Bmc, path: &str, settings: &Settings) -> Option<Value> {
-    let rest = path.strip_prefix("/redfish/v1/")?;
-    Some(match rest {
-        "odata" => json!({
-            "@odata.context": "/redfish/v1/$metadata",
-            "value": [
-                { "name": "Service", "kind": "Singleton", "url": "/redfish/v1/" },
-                { "name": "Systems", "kind": "Singleton", "url": "/redfish/v1/Systems" },
-                { "name": "Managers", "kind": "Singleton", "url": "/redfish/v1/Managers" },
-                { "name": "Chassis", "kind": "Singleton", "url": "/redfish/v1/Chassis" },
-            ],
-        }),
-        "SessionService" if settings.sessions => json!({
-            "@odata.type": "#SessionService.v1_1_9.SessionService",
-            "@odata.id": path,
-            "Id": "SessionService",
-            "Name": "Session Service",
-            "Status": { "State": "Enabled", "Health": "OK" },
-            "ServiceEnabled": true,
-            "SessionTimeout": settings.session_idle_seconds,
-            "Sessions": { "@odata.id": "/redfish/v1/SessionService/Sessions" },
-        }),
-        "SessionService/Sessions" if settings.sessions => {
-            let mut sessions = crate::bmc::lock(&bmc.sessions);
-            let open = sessions.list(tokio::time::Instant::now(), super::idle(settings));
-            let members: Vec<Value> = open
-                .iter()
-                .map(|session| json!({ "@odata.id": format!("/redfish/v1/SessionService/Sessions/{}", session.id) }))
-                .collect();
-            json!({
-                "@odata.type": "#SessionCollection.SessionCollection",
-                "@odata.id": path,
-                "Name": "Session Collection",
-                "Members@odata.count": members.len(),
-                "Members": members,
-            })
-        }
-        "TaskService" => json!({
-            "@odata.type": "#TaskService.v1_2_1.TaskService",
-            "@odata.id": path,
-            "Id": "TaskService",
-            "Name": "Task Service",
-            "DateTime": Timestamp::now().to_string(),
-            "CompletedTaskOverWritePolicy": "Oldest",
-            "LifeCycleEventOnTaskStateChange": false,
-            "Status": { "State": "Enabled", "Health": "OK" },
-            "ServiceEnabled": true,
-            "Tasks": { "@odata.id": "/redfish/v1/TaskService/Tasks" },
-        }),
-        "TaskService/Tasks" => crate::bmc::lock(&bmc.tasks).collection(),
-        "EventService/Subscriptions" => json!({
-            "@odata.type": "#EventDestinationCollection.EventDestinationCollection",
-            "@odata.id": path,
-            "Name": "Event Subscriptions Collection",
-            "Members@odata.count": 0,
-            "Members": [],
-        }),
-        _ => {
-            let id = rest.strip_prefix("SessionService/Sessions/").filter(|_| settings.sessions)?;
-            let mut sessions = crate::bmc::lock(&bmc.sessions);
-            let open = sessions.list(tokio::time::Instant::now(), super::idle(settings));
-            open.iter().find(|session| session.id.to_string() == id)?.resource()
-        }
-    })
 }
 
 /// An entity tag over what clients can change: reading the power or the time does not make it stale.

@@ -16,4 +16,5 @@ mod life;
 mod network;
 mod operator;
 mod qemu;
+mod redfish;
 mod wishes;
