@@ -97,6 +97,9 @@ pub struct PowerView {
     pub detail: Value,
     /// How the last run ended by itself, if it did not end well, or why the last start failed.
     pub failure: Option<String>,
+    /// When it was last switched on or off, or started anew.
+    #[serde(skip)]
+    pub since: tokio::time::Instant,
 }
 
 struct Power {
@@ -179,6 +182,7 @@ impl Bmc {
             pid: None,
             detail: Value::Null,
             failure: None,
+            since: tokio::time::Instant::now(),
         };
         Arc::new(Self {
             settings: watch::Sender::new(config.settings.clone()),
@@ -320,7 +324,8 @@ impl Bmc {
             system.secure_boot_now = system.secure_boot;
             secure_boot = system.secure_boot;
         });
-        let medium = if wanted.as_deref() == Some("Cd") { self.medium() } else { None };
+        let from_drive = matches!(wanted.as_deref(), Some("Cd" | "UsbCd"));
+        let medium = if from_drive { self.medium() } else { None };
         BootPlan { medium, secure_boot, number }
     }
 
@@ -401,7 +406,8 @@ impl Bmc {
                 let pid = started.process.as_ref().map(|process| process.pid);
                 self.view.send_modify(|view| {
                     let (running, detail) = (started.running, started.detail.clone());
-                    *view = PowerView { on: true, running, boots: number, pid, detail, failure: None };
+                    let since = tokio::time::Instant::now();
+                    *view = PowerView { on: true, running, boots: number, pid, detail, failure: None, since };
                 });
                 self.keep();
                 if !was_on {
@@ -445,6 +451,7 @@ impl Bmc {
         let was_on = self.view.borrow().on;
         self.view.send_modify(|view| {
             (view.on, view.running, view.pid) = (false, Running::Off, None);
+            view.since = tokio::time::Instant::now();
         });
         if was_on {
             self.event("power", json!({ "state": "Off", "why": why }));

@@ -11,7 +11,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::settings::Settings;
+use crate::{faults::Rule, settings::Settings};
 
 /// Most machines one simulator holds.
 pub const MAX_MACHINES: usize = 4096;
@@ -255,6 +255,9 @@ pub struct MachineConfig {
     /// The BMC's behaviour at the start; the control API changes it at run time.
     #[serde(default)]
     pub settings: Settings,
+    /// Faults that are set from the start, in this order.
+    #[serde(default)]
+    pub faults: Vec<Rule>,
 }
 
 impl MachineConfig {
@@ -278,6 +281,7 @@ impl MachineConfig {
             disks: one_disk(),
             cd_bus: CdBus::default(),
             settings: Settings::default(),
+            faults: Vec::new(),
         }
     }
 

@@ -1,13 +1,18 @@
-//! Faults of single requests: rules that pick requests by method and path, and gates that hold requests until stepped.
+//! Faults of single requests: rules that pick requests by what they are and by what the machine is doing, and gates that hold requests
+//! until stepped. A BMC that deviates from the standard, or lies, is a list of such rules and nothing else.
 
 use std::{
-    collections::VecDeque,
+    collections::{BTreeMap, VecDeque},
     sync::{Mutex, PoisonError},
     time::Duration,
 };
 
+use axum::http::{HeaderName, HeaderValue};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use tokio::sync::oneshot;
+
+use crate::scene::{Condition, Scene};
 
 /// Most rules one BMC keeps.
 const MAX_RULES: usize = 256;
@@ -23,9 +28,40 @@ pub enum When {
     After,
 }
 
+/// Something that happens to the machine or its BMC beside what is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Effect {
+    /// All sessions end.
+    EndSessions,
+    /// The medium leaves the drive.
+    Eject,
+    /// The boot override is forgotten.
+    ForgetOverride,
+    /// The machine is switched on.
+    PowerOn,
+    /// The machine loses power.
+    PowerOff,
+}
+
+/// How a text is put into bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Encoding {
+    /// UTF-8.
+    #[default]
+    Utf8,
+    /// UTF-16, little-endian, with its mark.
+    Utf16,
+    /// ISO 8859-1; what it cannot hold becomes a question mark.
+    Latin1,
+    /// UTF-8 in gzip, whether the client wants it or not.
+    Gzip,
+}
+
 /// What a fault does to a request.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(tag = "type", rename_all = "camelCase", deny_unknown_fields)]
+#[serde(tag = "type", rename_all = "camelCase", rename_all_fields = "camelCase", deny_unknown_fields)]
 pub enum Action {
     /// Answers with this status and a Redfish error body; nothing is done.
     Status {
@@ -54,8 +90,117 @@ pub enum Action {
     /// Does what is asked, then answers with these fields in place of its own, null among them.
     Edit {
         /// The fields.
-        fields: serde_json::Value,
+        fields: Value,
     },
+    /// Does what is asked, then answers without these fields.
+    Remove {
+        /// JSON pointers (RFC 6901).
+        fields: Vec<String>,
+    },
+    /// Answers this: with `before` nothing is done, with `after` what is asked for is done first.
+    Answer {
+        /// HTTP status.
+        status: u16,
+        /// Further headers.
+        #[serde(default)]
+        headers: BTreeMap<String, String>,
+        /// Id of a message for an error body, with registry and version where it is not of the Base registry.
+        #[serde(default)]
+        message_id: Option<String>,
+        /// Its text.
+        #[serde(default)]
+        message: String,
+        /// Its arguments.
+        #[serde(default)]
+        arguments: Vec<String>,
+        /// The whole body, in place of an error body.
+        #[serde(default)]
+        body: Option<Value>,
+        /// Before or after the effect.
+        #[serde(default)]
+        when: When,
+    },
+    /// Changes headers of the answer; those that every answer has can be changed and removed, too.
+    Headers {
+        /// Headers and their values.
+        #[serde(default)]
+        set: BTreeMap<String, String>,
+        /// Headers to leave out.
+        #[serde(default)]
+        remove: Vec<String>,
+    },
+    /// Changes the answer's text (indented JSON, a blank after each colon).
+    Text {
+        /// Pairs of what is replaced, wherever it stands, and by what.
+        #[serde(default)]
+        replace: Vec<(String, String)>,
+        /// What is put before it.
+        #[serde(default)]
+        prefix: String,
+        /// What is put behind it.
+        #[serde(default)]
+        suffix: String,
+        /// Only so many characters are sent, and pass for the whole.
+        #[serde(default)]
+        keep: Option<usize>,
+        /// How it is put into bytes.
+        #[serde(default)]
+        encoding: Encoding,
+    },
+    /// Sends the answer's body in pieces, without its length.
+    Pieces {
+        /// Bytes of a piece.
+        bytes: usize,
+        /// Milliseconds between them.
+        #[serde(default)]
+        pause_ms: u64,
+        /// The connection is cut after so many bytes.
+        #[serde(default)]
+        cut_after: Option<usize>,
+    },
+    /// Closes the connection after the answer, without having said so.
+    Close {
+        /// How long after it, in milliseconds.
+        after_ms: u64,
+    },
+    /// Does what would be done at another path.
+    Route {
+        /// That path.
+        to: String,
+    },
+    /// Something else happens as well.
+    Also {
+        /// What.
+        effect: Effect,
+        /// Before or after what is asked for.
+        #[serde(default)]
+        when: When,
+    },
+}
+
+/// Whether these can be a header's name and value.
+fn header_fits(name: &str, value: &str) -> bool {
+    name.parse::<HeaderName>().is_ok() && value.parse::<HeaderValue>().is_ok()
+}
+
+impl Action {
+    /// # Errors
+    /// A status or header is none.
+    fn check(&self) -> Result<(), RuleError> {
+        let (status, headers) = match self {
+            Self::Status { status } => (Some(*status), None),
+            Self::Answer { status, headers, .. } => (Some(*status), Some(headers)),
+            Self::Headers { set, .. } => (None, Some(set)),
+            _ => (None, None),
+        };
+        if let Some(status) = status.filter(|status| !(200..=599).contains(status)) {
+            return Err(RuleError::Status(status));
+        }
+        match headers.into_iter().flatten().find(|(name, value)| !header_fits(name, value)) {
+            Some((name, _)) => Err(RuleError::Header(name.clone())),
+            None => Ok(()),
+        }
+    }
 }
 
 /// One rule: which requests it strikes, how often, and what it does.
@@ -68,6 +213,9 @@ pub struct Rule {
     /// Path pattern in which `*` stands for any text; any path when absent.
     #[serde(default)]
     pub path: Option<String>,
+    /// What else must hold of the request and the machine.
+    #[serde(default, rename = "if")]
+    pub condition: Condition,
     /// So many matching requests pass first.
     #[serde(default)]
     pub skip: u32,
@@ -82,12 +230,13 @@ impl Rule {
     /// A rule that strikes every request.
     #[must_use]
     pub fn all(action: Action) -> Self {
-        Self { method: None, path: None, skip: 0, count: None, action }
+        Self { method: None, path: None, condition: Condition::default(), skip: 0, count: None, action }
     }
 
-    fn matches(&self, method: &str, path: &str) -> bool {
-        self.method.as_deref().is_none_or(|wanted| wanted.eq_ignore_ascii_case(method))
-            && self.path.as_deref().is_none_or(|pattern| glob(pattern, path))
+    fn matches(&self, scene: &Scene<'_>) -> bool {
+        self.method.as_deref().is_none_or(|wanted| wanted.eq_ignore_ascii_case(scene.method))
+            && self.path.as_deref().is_none_or(|pattern| glob(pattern, scene.path))
+            && self.condition.holds(scene)
     }
 }
 
@@ -136,6 +285,18 @@ pub enum RuleError {
     /// Not a status of an HTTP answer.
     #[error("{0} is not the status of an HTTP answer (200 to 599)")]
     Status(u16),
+    /// Not a header of an HTTP answer.
+    #[error("{0:?} and its value are no header of an HTTP answer")]
+    Header(String),
+}
+
+/// What strikes a request.
+#[derive(Clone, Debug, Default)]
+pub struct Struck {
+    /// Numbers of the rules.
+    pub rules: Vec<u64>,
+    /// What they do.
+    pub actions: Vec<Action>,
 }
 
 /// A request that is held.
@@ -174,13 +335,9 @@ impl Faults {
     /// Adds a rule and gives its number. Rules are tried in the order they were added; all that match act.
     ///
     /// # Errors
-    /// There are too many, or the status is none.
+    /// There are too many, or its status or a header is none.
     pub fn add(&self, rule: Rule) -> Result<u64, RuleError> {
-        if let Action::Status { status } = rule.action
-            && !(200..=599).contains(&status)
-        {
-            return Err(RuleError::Status(status));
-        }
+        rule.action.check()?;
         let mut inner = self.lock();
         if inner.rules.len() >= MAX_RULES {
             return Err(RuleError::TooMany);
@@ -211,11 +368,11 @@ impl Faults {
     }
 
     /// What strikes this request, used up by one where a rule counts.
-    pub fn strike(&self, method: &str, path: &str) -> Vec<Action> {
+    pub fn strike(&self, scene: &Scene<'_>) -> Struck {
         let mut inner = self.lock();
-        let mut actions = Vec::new();
+        let mut struck = Struck::default();
         for active in &mut inner.rules {
-            if active.rule.count == Some(0) || !active.rule.matches(method, path) {
+            if active.rule.count == Some(0) || !active.rule.matches(scene) {
                 continue;
             }
             if active.rule.skip > 0 {
@@ -224,12 +381,13 @@ impl Faults {
             }
             active.rule.count = active.rule.count.map(|left| left - 1);
             active.struck += 1;
-            actions.push(active.rule.action.clone());
+            struck.rules.push(active.id);
+            struck.actions.push(active.rule.action.clone());
         }
         if let Some(when) = inner.paused {
-            actions.push(Action::Hold { when });
+            struck.actions.push(Action::Hold { when });
         }
-        actions
+        struck
     }
 
     /// Holds every request from now on, before or after its effect, until `resume`.
@@ -311,12 +469,16 @@ mod tests {
         let action = Action::Status { status: 503 };
         let rule = Rule { method: Some("POST".to_owned()), skip: 1, count: Some(2), ..Rule::all(action.clone()) };
         let id = faults.add(rule).unwrap();
-        assert!(faults.strike("GET", "/a").is_empty());
-        let struck: Vec<usize> = (0..4).map(|_| faults.strike("POST", "/a").len()).collect();
+        let headers = axum::http::HeaderMap::new();
+        let scene = |method| Scene { method, ..Scene::of("/a", &headers) };
+        assert!(faults.strike(&scene("GET")).actions.is_empty());
+        let struck: Vec<usize> = (0..4).map(|_| faults.strike(&scene("POST")).rules.len()).collect();
         assert_eq!(struck, [0, 1, 1, 0]);
         assert_eq!(faults.list()[0].struck, 2);
         assert!(faults.remove(id) && !faults.remove(id));
         assert!(faults.add(Rule::all(Action::Status { status: 99 })).is_err());
+        let set = BTreeMap::from([("a b".to_owned(), "c".to_owned())]);
+        assert!(faults.add(Rule::all(Action::Headers { set, remove: Vec::new() })).is_err());
     }
 
     #[tokio::test]

@@ -1,10 +1,18 @@
 //! A BMC on the wire: its listener, which can stop listening, and the way of a request through log and faults.
 
-use std::{io, net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    io,
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU32, Ordering},
+    },
+    time::Duration,
+};
 
 use axum::{
     Router,
-    body::{Body, to_bytes},
+    body::to_bytes,
     extract::{Request as HttpRequest, State},
     http::{StatusCode, header, request::Parts},
     response::{IntoResponse, Response},
@@ -25,11 +33,13 @@ use tokio::{
 use tokio_rustls::TlsAcceptor;
 
 use crate::{
-    bmc::Bmc,
-    faults::{self, Action, Held, When},
+    bmc::{Bmc, BootOverride, lock},
+    faults::{self, Action, Effect, Held, Struck, When},
     journal::{RequestRecord, redacted},
     redfish::{self, Identity, Request, answer::Answer},
-    settings::{self, Settings},
+    scene::Scene,
+    settings::Settings,
+    wire,
 };
 
 /// Longest request body.
@@ -37,9 +47,16 @@ const MAX_BODY: usize = 1 << 20;
 /// Longest TLS handshake.
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
 
-/// By which a request cuts the connection that it came on.
-#[derive(Clone, Default)]
-struct Cut(Arc<Notify>);
+/// The connection that a request came on.
+#[derive(Default)]
+struct Line {
+    /// Cuts it.
+    cut: Notify,
+    /// Requests that it has carried.
+    requests: AtomicU32,
+    /// The BMC reads nothing more from it.
+    closing: AtomicBool,
+}
 
 /// The BMC as a service to be mounted in process, without a listener: what would cut the connection answers 502.
 pub fn router(bmc: Arc<Bmc>) -> Router {
@@ -148,8 +165,8 @@ async fn listen(
 }
 
 async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(stream: S, router: Router) {
-    let cut = Cut::default();
-    let service = TowerToHyperService::new(router.layer(axum::Extension(cut.clone())));
+    let line = Arc::<Line>::default();
+    let service = TowerToHyperService::new(router.layer(axum::Extension(line.clone())));
     let builder = auto::Builder::new(TokioExecutor::new()).http1_only();
     tokio::select! {
         result = builder.serve_connection(TokioIo::new(stream), service) => {
@@ -157,14 +174,14 @@ async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(stream: S, ro
                 tracing::debug!(%error, "a connection ended");
             }
         }
-        () = cut.0.notified() => {}
+        () = line.cut.notified() => {}
     }
 }
 
 /// Never returns if there is a connection to cut.
 async fn cut(parts: &Parts) -> Response {
-    if let Some(Cut(notify)) = parts.extensions.get::<Cut>() {
-        notify.notify_one();
+    if let Some(line) = parts.extensions.get::<Arc<Line>>() {
+        line.cut.notify_one();
         std::future::pending::<()>().await;
     }
     (StatusCode::BAD_GATEWAY, "the connection was cut").into_response()
@@ -180,40 +197,99 @@ async fn handle(State(bmc): State<Arc<Bmc>>, request: HttpRequest) -> Response {
         return Answer::error(413, "PayloadTooLarge", "The request is larger than 1 MiB, or broke off.", &[])
             .into_response(head);
     };
+    if parts.extensions.get::<Arc<Line>>().is_some_and(|line| line.closing.load(Ordering::Relaxed)) {
+        return cut(&parts).await;
+    }
     let request = read(&parts, &body);
     let seq = bmc.next_request();
-    bmc.requests.begin(record(&bmc, seq, &parts, &request));
-    let actions = bmc.faults.strike(&request.method, &request.path);
+    let Struck { rules, actions } = strike(&bmc, &parts, &request);
+    bmc.requests.begin(RequestRecord { faults: rules, ..record(&bmc, seq, &parts, &request) });
     let wait = faults::delay(&actions);
     if !wait.is_zero() {
         tokio::time::sleep(wait).await;
     }
+    also(&bmc, &actions, When::Before).await;
     hold(&bmc, &actions, When::Before, seq, &request).await;
     if actions.contains(&Action::Drop { when: When::Before }) {
         return cut(&parts).await;
     }
-    let forced =
-        actions.iter().find_map(|action| if let Action::Status { status } = action { Some(*status) } else { None });
-    let mut answer = match forced {
-        Some(status) => Answer::error(status, "InternalError", "The service is unwell: a fault was set.", &[]),
-        None => perform(&bmc, seq, request.clone()).await,
+    let mut answer = match wire::forced(&actions, When::Before) {
+        Some(answer) => answer,
+        None => perform(&bmc, seq, wire::routed(&request, &actions)).await,
     };
-    for action in &actions {
-        if let (Action::Edit { fields }, Some(body)) = (action, &mut answer.body) {
-            settings::merge(body, fields, 0);
-        }
+    if let Some(forced) = wire::forced(&actions, When::After) {
+        answer = forced;
     }
+    wire::edit(&mut answer, &actions);
+    also(&bmc, &actions, When::After).await;
     hold(&bmc, &actions, When::After, seq, &request).await;
     if actions.contains(&Action::Drop { when: When::After }) {
         return cut(&parts).await;
     }
     if actions.contains(&Action::Garbage) {
-        bmc.requests.update(seq, |record| record.status = Some(200));
-        let html = [(header::CONTENT_TYPE, "text/html")];
-        return (html, Body::from("<html><body>Please wait, the page is loading.")).into_response();
+        answer = Answer::empty(200);
     }
-    bmc.requests.update(seq, |record| record.status = Some(answer.status));
-    answer.into_response(head)
+    let whole = !actions.iter().any(|action| matches!(action, Action::Pieces { cut_after: Some(_), .. }));
+    bmc.requests.update(seq, |record| record.status = whole.then_some(answer.status));
+    close_after(&parts, &actions);
+    wire::shaped(answer.into_response(head), &actions).await
+}
+
+/// What strikes a request.
+fn strike(bmc: &Bmc, parts: &Parts, request: &Request) -> Struck {
+    let line = parts.extensions.get::<Arc<Line>>();
+    let power = bmc.power();
+    bmc.faults.strike(&Scene {
+        method: &request.method,
+        path: &request.path,
+        headers: &request.headers,
+        body: request.body.as_ref().ok().and_then(Option::as_ref),
+        reused: line.is_some_and(|line| line.requests.fetch_add(1, Ordering::Relaxed) > 0),
+        power: power.on,
+        since_power: power.since.elapsed(),
+        medium: bmc.medium().is_some(),
+    })
+}
+
+/// What happens beside what is asked for.
+async fn also(bmc: &Arc<Bmc>, actions: &[Action], at: When) {
+    for action in actions {
+        let Action::Also { effect, when } = action else { continue };
+        if *when != at {
+            continue;
+        }
+        let done = match effect {
+            Effect::EndSessions => {
+                lock(&bmc.sessions).clear();
+                Ok(())
+            }
+            Effect::Eject => {
+                bmc.eject();
+                Ok(())
+            }
+            Effect::ForgetOverride => {
+                bmc.change_system(|system| system.boot = BootOverride::default());
+                Ok(())
+            }
+            Effect::PowerOn => bmc.power_on().await,
+            Effect::PowerOff => bmc.force_off().await,
+        };
+        if let Err(error) = done {
+            tracing::debug!(%error, "a fault's effect had nothing to do");
+        }
+    }
+}
+
+/// Has the connection closed some time after the answer.
+fn close_after(parts: &Parts, actions: &[Action]) {
+    let after =
+        actions.iter().find_map(|action| if let Action::Close { after_ms } = action { Some(*after_ms) } else { None });
+    let Some((after, line)) = after.zip(parts.extensions.get::<Arc<Line>>().cloned()) else { return };
+    line.closing.store(true, Ordering::Relaxed);
+    tokio::spawn(async move {
+        tokio::time::sleep(Duration::from_millis(after)).await;
+        line.cut.notify_one();
+    });
 }
 
 /// Does what is asked, to its end even if the client goes away: so do real BMCs.
@@ -267,5 +343,6 @@ fn record(bmc: &Bmc, seq: u64, parts: &Parts, request: &Request) -> RequestRecor
         body: request.body.as_ref().ok().and_then(|body| body.as_ref().map(redacted)),
         at_ms: u64::try_from(bmc.shared.started.elapsed().as_millis()).unwrap_or(u64::MAX),
         performed: false,
+        faults: Vec::new(),
     }
 }

@@ -42,6 +42,8 @@ pub struct RequestRecord {
     pub at_ms: u64,
     /// Whether its effect took place (for GET: whether it was answered by the tree).
     pub performed: bool,
+    /// Numbers of the fault rules that struck it.
+    pub faults: Vec<u64>,
 }
 
 /// One change of state.

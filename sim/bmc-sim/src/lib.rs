@@ -28,9 +28,11 @@ pub mod machine;
 pub mod media;
 pub mod nbd;
 pub mod redfish;
+pub mod scene;
 pub mod settings;
 pub mod simulator;
 pub mod tls;
+pub mod wire;
 
 pub use config::{Config, DiskBus, DiskConfig, DiskFormat, MachineConfig, MachineKind, NicConfig};
 pub use settings::Settings;

@@ -18,6 +18,7 @@ use crate::{
     bmc::{Bmc, Shared},
     config::{Config, ConfigError, MachineConfig, MachineKind},
     control,
+    faults::RuleError,
     http::{self, Listener},
     journal::EventLog,
     machine::{Machine, MachineError, fake::FakeMachine, media_server::MediaServer, qemu::QemuMachine},
@@ -39,6 +40,14 @@ pub enum StartError {
         id: String,
         /// Why not.
         source: MachineError,
+    },
+    /// A fault that is to be set from the start.
+    #[error("setting the faults of machine {id:?}")]
+    Fault {
+        /// Which machine's.
+        id: String,
+        /// Why not.
+        source: RuleError,
     },
     /// Certificates.
     #[error("preparing https")]
@@ -272,7 +281,12 @@ impl Maker<'_> {
         let username = config.username.clone().unwrap_or_else(|| self.config.username.clone());
         let password = config.password.clone().unwrap_or_else(|| self.config.password.clone());
         let kept = folder.join("bmc.json");
-        Ok(Bmc::new(config.clone(), self.shared.clone(), (username, password), machine, kept))
+        let bmc = Bmc::new(config.clone(), self.shared.clone(), (username, password), machine, kept);
+        for rule in &config.faults {
+            let refused = |source| StartError::Fault { id: config.id.clone(), source };
+            bmc.faults.add(rule.clone()).map_err(refused)?;
+        }
+        Ok(bmc)
     }
 }
 

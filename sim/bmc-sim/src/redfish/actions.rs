@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use super::{
     Request,
     answer::Answer,
-    tree::{self, BOOT_TARGETS, DRIVE, MANAGER},
+    tree::{self, DRIVE, MANAGER, TAKEN_TARGETS},
 };
 use crate::{
     bmc::{Bmc, PowerError, describe, lock},
@@ -135,7 +135,7 @@ fn patch_system(bmc: &Bmc, patch: &Map<String, Value>) -> Result<(), Answer> {
                         "BootSourceOverrideEnabled" => {
                             next.boot.enabled = choice(name, value, &["Disabled", "Once", "Continuous"])?;
                         }
-                        "BootSourceOverrideTarget" => next.boot.target = choice(name, value, &BOOT_TARGETS)?,
+                        "BootSourceOverrideTarget" => next.boot.target = choice(name, value, &TAKEN_TARGETS)?,
                         "BootSourceOverrideMode" => next.boot.mode = choice(name, value, &["UEFI", "Legacy"])?,
                         other => return Err(unknown(other)),
                     }

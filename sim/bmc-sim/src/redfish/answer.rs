@@ -48,10 +48,12 @@ impl Answer {
 
     /// An error with one message of the Base registry.
     ///
-    /// `id` is the message's name there, `arguments` what it is about; the sentence is the simulator's own.
+    /// `id` is the message's name there (another registry's message is named with registry and version), `arguments` what it is about; the
+    /// sentence is the simulator's own.
     #[must_use]
     pub fn error(status: u16, id: &str, message: impl Into<String>, arguments: &[&str]) -> Self {
-        let (id, message) = (format!("Base.1.18.{id}"), message.into());
+        let id = if id.contains('.') { id.to_owned() } else { format!("Base.1.18.{id}") };
+        let message = message.into();
         let severity = if status >= 500 { "Critical" } else { "Warning" };
         let body = json!({
             "error": {

@@ -26,6 +26,10 @@ const RECORDED_NICS: [&str; 2] = ["12446A3B0411", "12446A3B8890"];
 pub const BOOT_TARGETS: [&str; 10] =
     ["None", "Pxe", "Cd", "Usb", "Hdd", "BiosSetup", "Utilities", "Diags", "SDCard", "UefiTarget"];
 
+/// Boot override targets that the firmware takes: those that it shows, and a drive's name on boards that present it by USB.
+pub const TAKEN_TARGETS: [&str; 11] =
+    ["None", "Pxe", "Cd", "Usb", "Hdd", "BiosSetup", "Utilities", "Diags", "SDCard", "UefiTarget", "UsbCd"];
+
 /// The path of a machine's system.
 #[must_use]
 pub fn system_path(id: &str) -> String {
@@ -133,6 +137,10 @@ fn lay_system(bmc: &Bmc, body: &mut Value, settings: &Settings) {
         ("PowerState", json!(power_state(&power))),
     ] {
         body[name] = value;
+    }
+    // Dell's service tag, which the machine's firmware calls its serial number, is the SKU at the BMC.
+    if config.manufacturer.starts_with("Dell") {
+        body["SKU"] = json!(config.system_serial());
     }
     body["Boot"] = json!({
         "BootSourceOverrideEnabled": state.boot.enabled,

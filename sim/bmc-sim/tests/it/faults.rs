@@ -155,3 +155,75 @@ async fn the_control_api_refuses_what_it_does_not_know() {
     assert_eq!(answer.status(), 400);
     assert!(client.get(format!("{base}/")).send().await.unwrap().text().await.unwrap().contains("/events"));
 }
+
+#[tokio::test]
+async fn rules_depend_on_what_the_machine_does_and_what_the_request_carries() {
+    let lab = Lab::fake("exec sleep 1000").await;
+    let conflict = json!({ "type": "answer", "status": 409, "messageId": "IDRAC.2.8.SYS403", "message": "busy" });
+    fault(&lab, json!({ "method": "PATCH", "if": { "power": true, "lacks": ["/Boot/Mode"] }, "action": conflict }))
+        .await;
+    let boot = json!({ "Boot": { "BootSourceOverrideTarget": "Cd", "BootSourceOverrideEnabled": "Once" } });
+    assert_eq!(lab.patch(SYSTEM, boot.clone()).await.status, 200);
+    assert_eq!(lab.reset("On").await.status, 204);
+    let refused = lab.patch(SYSTEM, boot).await;
+    assert_eq!((refused.status, &refused.body["error"]["code"]), (409, &json!("IDRAC.2.8.SYS403")));
+    assert_ne!(lab.patch(SYSTEM, json!({ "Boot": { "Mode": 1 } })).await.status, 409);
+    let requests = lab.control(Method::GET, "/machines/m/requests", Value::Null).await;
+    let struck: Vec<&Value> = requests["requests"].as_array().unwrap().iter().map(|one| &one["faults"]).collect();
+    assert_eq!(struck, [&json!([]), &json!([]), &json!([1]), &json!([])]);
+}
+
+#[tokio::test]
+async fn answers_are_put_on_the_wire_as_faults_want_them() {
+    let lab = Lab::fake("exit 0").await;
+    let client = kit::client();
+    let url = format!("{}{SYSTEM}", lab.simulator.redfish_url("m").unwrap());
+    let get = || async { client.get(&url).basic_auth("admin", Some("password")).send().await.unwrap() };
+    for (action, first) in [
+        (json!({ "type": "text", "prefix": "\u{feff}" }), &b"\xef\xbb\xbf{"[..]),
+        (json!({ "type": "text", "encoding": "utf16" }), b"\xff\xfe{\0"),
+        (json!({ "type": "text", "encoding": "gzip" }), b"\x1f\x8b\x08"),
+        (json!({ "type": "text", "keep": 1 }), b"{"),
+        (json!({ "type": "pieces", "bytes": 7 }), b"{\n"),
+    ] {
+        fault(&lab, json!({ "count": 1, "action": action })).await;
+        let bytes = get().await.bytes().await.unwrap();
+        assert!(bytes.starts_with(first), "{action}: {bytes:?}");
+    }
+    let headers = json!({ "type": "headers", "set": { "etag": "W/\"1\"" }, "remove": ["odata-version"] });
+    fault(&lab, json!({ "count": 1, "action": headers })).await;
+    let answer = get().await;
+    assert_eq!((&answer.headers()["etag"], answer.headers().get("odata-version")), (&"W/\"1\"".parse().unwrap(), None));
+    fault(&lab, json!({ "count": 1, "action": { "type": "pieces", "bytes": 9, "cutAfter": 20 } })).await;
+    let broken = client.get(&url).basic_auth("admin", Some("password")).send().await;
+    assert!(broken.is_err() || broken.unwrap().bytes().await.is_err(), "the answer breaks off");
+    fault(&lab, json!({ "count": 1, "action": { "type": "remove", "fields": ["/PowerState"] } })).await;
+    assert!(lab.get(SYSTEM).await.body.get("PowerState").is_none());
+
+    // A connection is used once, whether the BMC drops the second request or reads nothing after an answer.
+    for rule in [
+        json!({ "if": { "reused": true }, "action": { "type": "drop" } }),
+        json!({ "action": { "type": "close", "afterMs": 200 } }),
+    ] {
+        lab.control(Method::DELETE, "/machines/m/faults", Value::Null).await;
+        fault(&lab, rule).await;
+        let fresh = kit::client();
+        assert_eq!(fresh.get(&url).send().await.unwrap().status(), 401);
+        assert!(fresh.post(&url).send().await.is_err(), "the connection was used again");
+    }
+}
+
+#[tokio::test]
+async fn things_happen_beside_what_is_asked_for() {
+    let lab = Lab::fake("exit 0").await;
+    let images = Images::serve(kit::pattern(1 << 20)).await;
+    lab.boot_cd_once().await;
+    for (effect, when) in [("eject", "after"), ("forgetOverride", "before"), ("powerOn", "before")] {
+        let rule = json!({ "method": "POST", "action": { "type": "also", "effect": effect, "when": when } });
+        fault(&lab, rule).await;
+    }
+    assert_eq!(lab.insert(&images.url("a.iso")).await.status, 204);
+    let machine = lab.machine().await;
+    assert_eq!((&machine["medium"], &machine["power"]), (&Value::Null, &json!("On")));
+    assert_eq!(machine["bootOverride"]["enabled"], "Disabled");
+}

@@ -17,4 +17,5 @@ mod network;
 mod operator;
 mod qemu;
 mod redfish;
+mod variants;
 mod wishes;
