@@ -1,6 +1,6 @@
 //! Images over HTTP and HTTPS: resumed by range after a dropped connection, and only if they are still the same.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use reqwest::header::{
     ACCEPT_ENCODING, ACCEPT_RANGES, CONTENT_RANGE, ETAG, HeaderMap, HeaderValue, IF_RANGE, LAST_MODIFIED, RANGE,
@@ -28,10 +28,14 @@ pub struct RetryPolicy {
     pub max_pause: Duration,
     /// Longest wait for an answer, or for the next bytes.
     pub stall: Duration,
+    /// Before the server has given its first good answer, no attempt begins later than this after the first one: an address that is wrong, or
+    /// a server that is not there, is a matter for a person, who is to hear of it soon.
+    pub first_answer: Duration,
 }
 
 impl Default for RetryPolicy {
-    /// 8 attempts, 1 s to 20 s apart, 60 s of silence each: a server that restarts is waited for.
+    /// 8 attempts, 1 s to 20 s apart, 60 s of silence each: a server that restarts during a download is waited for. One that has not answered
+    /// yet is given up after 15 s.
     fn default() -> Self {
         Self {
             attempts: 8,
@@ -39,6 +43,7 @@ impl Default for RetryPolicy {
             pause: Duration::from_secs(1),
             max_pause: Duration::from_secs(20),
             stall: Duration::from_secs(60),
+            first_answer: Duration::from_secs(15),
         }
     }
 }
@@ -78,6 +83,10 @@ pub struct HttpSource {
     ended: bool,
     failures: u32,
     connections: u32,
+    /// When the first attempt began.
+    begun: Instant,
+    /// The server has given a good answer.
+    answered: bool,
 }
 
 /// What is left of the last piece of a body.
@@ -157,6 +166,8 @@ impl HttpSource {
             ended: false,
             failures: 0,
             connections: 0,
+            begun: Instant::now(),
+            answered: false,
         };
         source.connect()?;
         Ok(source)
@@ -207,7 +218,10 @@ impl HttpSource {
             return Err(error);
         }
         self.failures += 1;
-        if self.failures >= self.policy.attempts || self.connections >= self.policy.connections {
+        let doubled = self.policy.pause.saturating_mul(1 << (self.failures - 1).min(16));
+        let pause = doubled.min(self.policy.max_pause);
+        let too_late = !self.answered && self.begun.elapsed() + pause > self.policy.first_answer;
+        if too_late || self.failures >= self.policy.attempts || self.connections >= self.policy.connections {
             return Err(match failure {
                 Failure::Final(error) => error,
                 Failure::Busy(status) => Error::SourceStatus { url: self.name.clone(), status },
@@ -224,8 +238,6 @@ impl HttpSource {
                 },
             });
         }
-        let doubled = self.policy.pause.saturating_mul(1 << (self.failures - 1).min(16));
-        let pause = doubled.min(self.policy.max_pause);
         // The timer must be made inside the runtime.
         self.handle.block_on(async { tokio::time::sleep(pause).await });
         Ok(())
@@ -277,6 +289,7 @@ impl HttpSource {
         let length = response.content_length();
         let headers = response.headers();
         self.same(headers, length)?;
+        self.answered = true;
         if self.length.is_none() {
             self.length = length;
         }

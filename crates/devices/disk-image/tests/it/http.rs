@@ -316,3 +316,25 @@ fn a_cancel_is_heard_while_the_server_is_silent() {
     // The threads that still wait for the server end with the program.
     runtime.shutdown_background();
 }
+
+#[test]
+fn a_server_that_never_answered_is_given_up_soon_and_one_that_did_is_waited_for() {
+    let runtime = runtime();
+    let moment = Duration::from_millis(20);
+    let first_answer = Duration::from_millis(100);
+    let patient = RetryPolicy { attempts: 100, pause: moment, max_pause: moment, first_answer, ..policy() };
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let url = format!("http://{closed}/image.raw");
+    let error = HttpSource::open(client(), runtime.handle().clone(), &url, patient.clone()).unwrap_err();
+    assert!(matches!(error, Error::SourceUnreachable { attempts: 1..=6, offset: 0, .. }), "{error}");
+
+    let data = noise(1 << 20, 7);
+    let manners =
+        Manners { data: data.clone(), ranges: true, length: true, drop_after: Some(1 << 19), ..Manners::default() };
+    let server = Server::start(manners);
+    let url = format!("{}/image.raw", server.address);
+    let mut source = HttpSource::open(client(), runtime.handle().clone(), &url, patient).unwrap();
+    // Twice as long as a server that has never answered would be waited for.
+    server.manners.lock().unwrap().refuse = Some((503, 10));
+    assert!(read_all(&mut source).unwrap() == data);
+}

@@ -48,6 +48,23 @@ async fn an_image_that_is_not_there_is_fetched_once_it_is() {
 }
 
 #[tokio::test]
+async fn a_server_of_images_that_is_not_there_is_an_error_within_twenty_seconds() {
+    let world = World::start(Options::one_fake()).await.unwrap();
+    world.apply_host("node-0", json!({})).await.unwrap();
+    world.expect_well("node-0", ProvisioningState::Available).await.unwrap();
+    let good = DiskImage::small().unwrap();
+    let mut image = world.image("disk.raw", good);
+    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    image["url"] = json!(format!("http://{closed}/disk.raw"));
+    let asked = std::time::Instant::now();
+    world.patch("node-0", json!({ "spec": { "image": image } })).await.unwrap();
+    world.expect_error("node-0", PROVISIONING, &[&closed.to_string(), "image's server runs"]).await.unwrap();
+    let heard = asked.elapsed();
+    assert!(heard < std::time::Duration::from_secs(20), "the error was to be seen after {heard:?}");
+    world.expect_cause("node-0", "Provision", "ImageUnavailable").await.unwrap();
+}
+
+#[tokio::test]
 async fn a_wrong_image_is_found_by_its_checksum_and_leaves_no_partition_table() {
     let (world, _folder) = world_with_used_disk(64).await;
     let good = DiskImage::small().unwrap();
