@@ -4,9 +4,9 @@ use anyhow::Context;
 use boot_media::agent_image::{BuildOptions, build as build_image};
 
 use crate::cli::AgentImageBuild;
+use crate::say;
 
 /// Builds the agent's system and says what came of it.
-#[allow(clippy::print_stdout)] // The command's result.
 pub async fn build(options: AgentImageBuild) -> anyhow::Result<()> {
     let out = options.out.clone();
     let build_options = BuildOptions {
@@ -20,14 +20,13 @@ pub async fn build(options: AgentImageBuild) -> anyhow::Result<()> {
         .await
         .context("the build was stopped")?
         .context("build the agent image")?;
-    println!(
-        "{}: kernel {}, {} modules, {:.1} MB in all",
+    say::out(&format!(
+        "{}: kernel {}, {} modules, {:.1} MB in all\n",
         out.display(),
         manifest.kernel_version,
         manifest.modules,
         bytes_as_mb(manifest.total_bytes)
-    );
-    Ok(())
+    ))
 }
 
 /// Bytes as megabytes, for people.

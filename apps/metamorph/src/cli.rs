@@ -6,6 +6,9 @@ use std::path::PathBuf;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 
+use crate::flags::{self, HostPort};
+use crate::{logging, say};
+
 /// Turns bare metal into Kubernetes nodes.
 ///
 /// Declare a machine as a Metal³ BareMetalHost and get it inspected, provisioned and watched over. One program: with `up` it
@@ -13,8 +16,9 @@ use clap_complete::Shell;
 #[derive(Debug, Parser)]
 #[command(name = "metamorph", version, max_term_width = 110, arg_required_else_help = true)]
 pub struct Cli {
-    /// What to log: a level (error, warn, info, debug) or filters such as `info,media=debug`.
-    #[arg(long, global = true, env = "METAMORPH_LOG", default_value = "info", value_name = "FILTER")]
+    /// What to log: a level (error, warn, info, debug, trace), which is about this program and leaves libraries at info, and perhaps
+    /// parts of it: `info,redfish=debug`.
+    #[arg(long, global = true, env = "METAMORPH_LOG", default_value = "info", value_name = "FILTER", value_parser = logging::filter)]
     pub log: String,
     #[command(subcommand)]
     pub command: Command,
@@ -73,10 +77,10 @@ pub struct Operator {
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
     /// Look after this namespace only.
-    #[arg(long, value_name = "NAMESPACE")]
+    #[arg(long, value_name = "NAMESPACE", value_parser = flags::namespace)]
     pub namespace: Option<String>,
     /// Namespace of the Secret with this server's keys.
-    #[arg(long, default_value = "metamorph-system", value_name = "NAMESPACE")]
+    #[arg(long, default_value = "metamorph-system", value_name = "NAMESPACE", value_parser = flags::namespace)]
     pub own_namespace: String,
     /// Seconds after which another process takes over from one that is gone; 0 for no leader election, where there is one process only.
     #[arg(long, default_value_t = 12, value_parser = clap::value_parser!(u64).range(..=3600), value_name = "SECONDS")]
@@ -108,7 +112,7 @@ pub struct Webhook {
 #[derive(Clone, Debug, Args)]
 pub struct Endpoints {
     /// Folder made by `metamorph agent-image build`.
-    #[arg(long, env = "METAMORPH_AGENT_IMAGE", default_value = "agent-image", value_name = "FOLDER")]
+    #[arg(long, env = "METAMORPH_AGENT_IMAGE", default_value = "agent-image", value_name = "FOLDER", value_parser = flags::path)]
     pub agent_image: PathBuf,
     /// Where BMCs read boot media (HTTP).
     #[arg(long, default_value = "0.0.0.0:6180", value_name = "ADDRESS:PORT")]
@@ -116,24 +120,28 @@ pub struct Endpoints {
     /// Where agents report (HTTPS).
     #[arg(long, default_value = "0.0.0.0:6385", value_name = "ADDRESS:PORT")]
     pub agent_listen: SocketAddr,
+    /// Where /livez, /readyz and /metrics are served (HTTP, without authentication; names of hosts are told, no secrets). A probe from
+    /// elsewhere, such as the kubelet's, needs 0.0.0.0:9440.
+    #[arg(long, default_value = "127.0.0.1:9440", value_name = "ADDRESS:PORT")]
+    pub health_listen: SocketAddr,
     /// Host name or address under which BMCs reach the media endpoint; without a port, the one of --media-listen is meant.
     #[arg(long, value_name = "HOST[:PORT]")]
-    pub media_host: Option<String>,
+    pub media_host: Option<HostPort>,
     /// Host name or address under which servers reach the agent endpoint; without a port, the one of --agent-listen is meant. May be
     /// given several times, they are tried in order.
     #[arg(long, value_name = "HOST[:PORT]")]
-    pub agent_host: Vec<String>,
+    pub agent_host: Vec<HostPort>,
     /// Serve the files of this folder at /images/ of the media endpoint, for operating system images.
-    #[arg(long, value_name = "FOLDER")]
+    #[arg(long, value_name = "FOLDER", value_parser = flags::path)]
     pub images: Option<PathBuf>,
     /// PEM file with CA certificates that BMCs' certificates may be signed by, beside the public ones.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = flags::path)]
     pub bmc_ca: Option<PathBuf>,
     /// PEM file with CA certificates that agents trust when they download images, beside the public ones.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = flags::path)]
     pub image_ca: Option<PathBuf>,
     /// Words for the kernel command line of the agent's system.
-    #[arg(long, default_value = "", value_name = "WORDS")]
+    #[arg(long, default_value = "", value_name = "WORDS", value_parser = flags::kernel_arguments)]
     pub agent_kernel_arguments: String,
 }
 
@@ -144,25 +152,25 @@ pub struct Behaviour {
     #[arg(long, default_value_t = 5, value_name = "COUNT")]
     pub max_provisioning_retries: u32,
     /// Unit of the back-off after failures, in seconds (it doubles with each failure in a row).
-    #[arg(long, default_value_t = 60.0, value_name = "SECONDS")]
+    #[arg(long, default_value_t = 60.0, value_name = "SECONDS", value_parser = flags::fraction)]
     pub retry_after: f64,
     /// How often the power of a settled host is looked at, in seconds.
-    #[arg(long, default_value_t = 60, value_name = "SECONDS")]
+    #[arg(long, default_value_t = 60, value_name = "SECONDS", value_parser = flags::seconds)]
     pub power_poll: u64,
     /// How many hosts may begin to be deprovisioned within ten minutes; the others wait. 0 lets any number.
     #[arg(long, default_value_t = 20, value_name = "N")]
     pub deprovisioning_limit: usize,
     /// How long a machine may take from reset to the agent's first report, in seconds.
-    #[arg(long, default_value_t = 1200, value_name = "SECONDS")]
+    #[arg(long, default_value_t = 1200, value_name = "SECONDS", value_parser = flags::seconds)]
     pub agent_boot_timeout: u64,
     /// How long an agent may be silent before it is taken for dead, in seconds.
-    #[arg(long, default_value_t = 90, value_name = "SECONDS")]
+    #[arg(long, default_value_t = 90, value_name = "SECONDS", value_parser = flags::seconds)]
     pub agent_silence: u64,
     /// How long an agent may take to report again after this server was restarted, in seconds.
-    #[arg(long, default_value_t = 60, value_name = "SECONDS")]
+    #[arg(long, default_value_t = 60, value_name = "SECONDS", value_parser = flags::seconds)]
     pub agent_reconnect: u64,
     /// How long an agent's work may go without any progress before it is taken for stuck, in seconds.
-    #[arg(long, default_value_t = 900, value_name = "SECONDS")]
+    #[arg(long, default_value_t = 900, value_name = "SECONDS", value_parser = flags::seconds)]
     pub agent_stall_timeout: u64,
 }
 
@@ -170,13 +178,13 @@ pub struct Behaviour {
 #[derive(Debug, Args)]
 pub struct Demo {
     /// How many machines.
-    #[arg(long, default_value_t = 1, value_name = "COUNT")]
-    pub machines: usize,
+    #[arg(long, default_value_t = 1, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub machines: u16,
     /// Folder for everything the demo makes; a new temporary one, removed at the end, if it is not given.
     #[arg(long, value_name = "FOLDER")]
     pub data: Option<PathBuf>,
     /// Folder made by `metamorph agent-image build`.
-    #[arg(long, env = "METAMORPH_AGENT_IMAGE", default_value = "agent-image", value_name = "FOLDER")]
+    #[arg(long, env = "METAMORPH_AGENT_IMAGE", default_value = "agent-image", value_name = "FOLDER", value_parser = flags::path)]
     pub agent_image: PathBuf,
     /// Operating system image (raw, perhaps compressed) with a SHA256SUMS beside it, or the folder that `make demo-os` fills.
     #[arg(long, env = "METAMORPH_DEMO_OS", default_value = ".cache/demo-os/current", value_name = "FILE")]
@@ -188,7 +196,7 @@ pub struct Demo {
     #[arg(long)]
     pub secure_boot: bool,
     /// Give up when the machines have not reported in after this many seconds.
-    #[arg(long, default_value_t = 900, value_name = "SECONDS")]
+    #[arg(long, default_value_t = 900, value_name = "SECONDS", value_parser = flags::seconds)]
     pub timeout: u64,
     /// End once the machines have reported in, even at a terminal.
     #[arg(long)]
@@ -216,16 +224,16 @@ pub enum ApiCommand {
 #[derive(Debug, Args)]
 pub struct ApiServe {
     /// Folder for objects, keys and the kubeconfig. Made if it is not there.
-    #[arg(long, default_value = "metamorph-data", value_name = "FOLDER")]
+    #[arg(long, default_value = "metamorph-data", value_name = "FOLDER", value_parser = flags::path)]
     pub data: PathBuf,
     /// Address of the Kubernetes API.
     #[arg(long, default_value = "127.0.0.1:6443", value_name = "ADDRESS:PORT")]
     pub api_listen: SocketAddr,
     /// Further host names or addresses for the API's certificate.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = flags::host_name)]
     pub api_name: Vec<String>,
     /// Write each API request as a line of JSON to this file.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = flags::path)]
     pub api_audit_log: Option<PathBuf>,
 }
 
@@ -233,7 +241,7 @@ pub struct ApiServe {
 #[derive(Debug, Args)]
 pub struct ApiFile {
     /// Folder given to `metamorph up`.
-    #[arg(long, default_value = "metamorph-data", value_name = "FOLDER")]
+    #[arg(long, default_value = "metamorph-data", value_name = "FOLDER", value_parser = flags::path)]
     pub data: PathBuf,
     /// The backup.
     #[arg(value_name = "FILE")]
@@ -275,7 +283,7 @@ pub enum HostCommand {
 pub struct HostAdd {
     /// Name of the host.
     pub name: String,
-    /// BMC address: `redfish-virtualmedia+https://192.0.2.7/redfish/v1/Systems/1`, or just `192.0.2.7`.
+    /// BMC address: `192.0.2.7`, or with the system where a BMC has several: `redfish-virtualmedia+https://192.0.2.7/redfish/v1/Systems/1`.
     #[arg(long, value_name = "ADDRESS")]
     pub address: String,
     /// BMC user.
@@ -288,7 +296,7 @@ pub struct HostAdd {
     #[arg(long, value_name = "FILE", conflicts_with = "password")]
     pub password_file: Option<PathBuf>,
     /// Namespace.
-    #[arg(long, short, value_name = "NAMESPACE")]
+    #[arg(long, short, value_name = "NAMESPACE", value_parser = flags::namespace)]
     pub namespace: Option<String>,
     /// Hardware address of the interface that the server boots from.
     #[arg(long, value_name = "MAC")]
@@ -322,34 +330,36 @@ pub struct HostWatch {
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
     /// Namespace; all if not given.
-    #[arg(long, short, value_name = "NAMESPACE")]
+    #[arg(long, short, value_name = "NAMESPACE", value_parser = flags::namespace)]
     pub namespace: Option<String>,
 }
 
-/// Prints completions to standard output.
-pub fn completions(shell: Shell) {
-    clap_complete::generate(shell, &mut Cli::command(), "metamorph", &mut std::io::stdout());
+/// The shell's completions.
+pub fn completions(shell: Shell) -> String {
+    let mut text = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "metamorph", &mut text);
+    String::from_utf8_lossy(&text).into_owned()
 }
 
 /// Prints the reference of all commands as Markdown.
-#[allow(clippy::print_stdout)] // The command's purpose.
-pub fn reference() {
-    println!("# Commands\n\nGenerated by `cargo xtask generate` from the program's own help.");
+pub fn reference() -> anyhow::Result<()> {
+    say::out("# Commands\n\nGenerated by `cargo xtask generate` from the program's own help.\n")?;
     let mut root = Cli::command();
     root.build();
     let mut todo = vec![(String::from("metamorph"), root)];
     while let Some((path, mut command)) = todo.pop() {
-        println!("\n## `{path}`\n\n```text\n{}\n```", command.render_long_help().to_string().trim_end());
+        let help = command.render_long_help().to_string();
+        say::out(&format!("\n## `{path}`\n\n```text\n{}\n```\n", help.trim_end()))?;
         let subcommands: Vec<_> =
             command.get_subcommands().filter(|c| !c.is_hide_set() && c.get_name() != "help").cloned().collect();
         for sub in subcommands.into_iter().rev() {
             todo.push((format!("{path} {}", sub.get_name()), sub));
         }
     }
+    Ok(())
 }
 
-/// Prints the life cycle's diagram.
-#[allow(clippy::print_stdout)] // The command's purpose.
-pub fn state_diagram() {
-    println!("{}", host_lifecycle::diagram().trim_end());
+/// The life cycle's diagram.
+pub fn state_diagram() -> String {
+    format!("{}\n", host_lifecycle::diagram().trim_end())
 }

@@ -8,6 +8,8 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use serde_json::Value;
 
+use crate::say;
+
 /// A client for this kubeconfig, or for what the environment says.
 pub async fn connect(kubeconfig: Option<&Path>) -> anyhow::Result<Client> {
     let config = match kubeconfig {
@@ -50,20 +52,9 @@ pub async fn apply_policies(client: &Client) -> anyhow::Result<()> {
 }
 
 /// Prints the custom resource definitions and admission policies.
-#[allow(clippy::print_stdout)] // The command's purpose.
 pub fn print_crds() -> anyhow::Result<()> {
     for crd in api::crds::all()? {
-        println!("---\n{}", crd.trim_start_matches("---\n").trim_end());
+        say::out(&format!("---\n{}\n", crd.trim_start_matches("---\n").trim_end()))?;
     }
-    println!("---\n{}", api::crds::POLICIES.trim_end());
-    Ok(())
-}
-
-/// An error and its causes, one a line, to standard error.
-#[allow(clippy::print_stderr)] // Meant for the person at the terminal.
-pub fn say_error(error: &anyhow::Error) {
-    eprintln!("error: {error}");
-    for cause in error.chain().skip(1) {
-        eprintln!("  because: {cause}");
-    }
+    say::out(&format!("---\n{}\n", api::crds::POLICIES.trim_end()))
 }

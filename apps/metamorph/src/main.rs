@@ -4,10 +4,14 @@ mod agent_image;
 mod cli;
 mod client;
 mod demo;
+mod flags;
 mod host_add;
 mod host_watch;
 mod identity;
+mod lead;
 mod logging;
+mod observe;
+mod say;
 mod server;
 mod webhook;
 
@@ -35,7 +39,7 @@ async fn start() -> ExitCode {
     match run(cli).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            client::say_error(&error);
+            say::error(&error);
             ExitCode::FAILURE
         }
     }
@@ -65,17 +69,8 @@ async fn run(cli: Cli) -> anyhow::Result<()> {
         }
         Command::Host(HostCommand::Add(add)) => host_add::print(&add),
         Command::Host(HostCommand::Watch(watch)) => host_watch::run(watch).await,
-        Command::Completions { shell } => {
-            cli::completions(shell);
-            Ok(())
-        }
-        Command::Reference => {
-            cli::reference();
-            Ok(())
-        }
-        Command::StateDiagram => {
-            cli::state_diagram();
-            Ok(())
-        }
+        Command::Completions { shell } => say::out(&cli::completions(shell)),
+        Command::Reference => cli::reference(),
+        Command::StateDiagram => say::out(&cli::state_diagram()),
     }
 }

@@ -3,6 +3,7 @@
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
@@ -10,7 +11,7 @@ use axum::Router;
 use axum_server::Handle;
 use boot_media::Assets;
 use kube::Client;
-use operator::{Candidate, HostController, HostSettings, SystemClock, leader};
+use operator::{HostController, HostSettings, SystemClock, leader};
 use provisioner::{MayAct, Provisioner, Registry};
 use provisioner_metamorph::{NativeProvisioner, RedfishConnect, Settings, Timing};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -19,9 +20,11 @@ use tokio::task::{JoinHandle, JoinSet};
 use tower_http::services::ServeDir;
 
 use crate::cli::{ApiServe, Behaviour, Endpoints, Operator, Up};
-use crate::client;
-use crate::identity::{self, Identity};
-use crate::webhook;
+use crate::flags::{self, Authorities, HostPort};
+use crate::identity::Identity;
+use crate::lead::lead;
+use crate::observe::{self, Seen};
+use crate::{client, say, webhook};
 
 /// Namespace of the server's own objects in the embedded API.
 const OWN_NAMESPACE: &str = "metamorph-system";
@@ -31,7 +34,6 @@ const FINISH: Duration = Duration::from_secs(5);
 const GRACE: Duration = Duration::from_secs(3);
 
 /// `up`: runs until it is told to stop.
-#[allow(clippy::print_stderr)] // For the person at the terminal.
 pub async fn up(options: Up) -> anyhow::Result<()> {
     let mut stop = StopSignal::listen()?;
     // Told to stop while it starts, it leaves what a crash would leave, which the next start takes up.
@@ -39,40 +41,41 @@ pub async fn up(options: Up) -> anyhow::Result<()> {
         started = AllInOne::start(&options) => started?,
         () = stop.told() => return Ok(()),
     };
-    eprintln!(
-        "Metamorph is up.\n  Kubernetes API   {}\n  boot media       {}\n  agent endpoint   {}\nTry: kubectl --kubeconfig {} get bmh,hostoperations -A",
+    let text = format!(
+        "Metamorph is up.\n  Kubernetes API   {}\n{}\nTry: kubectl --kubeconfig {} get bmh,hostoperations -A",
         all.api_url,
-        all.running.media_base,
-        all.running.agent_bases.join(", "),
+        all.running.addresses(),
         all.kubeconfig.display(),
     );
-    let outcome = told_or_broken(&mut stop, &mut all.running).await;
-    eprintln!("stopping");
+    let outcome = told_or_broken(&mut stop, &mut all.running, text).await;
+    say::note("stopping");
     all.stop().await;
     outcome
 }
 
 /// `api serve`: the Kubernetes API alone, until it is told to stop.
-#[allow(clippy::print_stderr)] // For the person at the terminal.
 pub async fn serve_api(options: ApiServe) -> anyhow::Result<()> {
     let mut stop = StopSignal::listen()?;
     let (api, kubeconfig) = tokio::select! {
         started = start_api(&options) => started?,
         () = stop.told() => return Ok(()),
     };
-    eprintln!(
+    say::note(&format!(
         "The Kubernetes API is up at https://{}.\nTry: kubectl --kubeconfig {} api-resources",
         api.local_addr(),
         kubeconfig.display()
-    );
+    ));
+    observe::notify("READY=1");
     stop.told().await;
-    eprintln!("stopping");
+    observe::notify("STOPPING=1");
+    say::note("stopping");
     api.shutdown().await;
     Ok(())
 }
 
 /// Starts the embedded API with all definitions and writes its kubeconfig; gives the kubeconfig's path, too.
 async fn start_api(options: &ApiServe) -> anyhow::Result<(apiserver::Server, PathBuf)> {
+    flags::check_api(options)?;
     std::fs::create_dir_all(&options.data)
         .with_context(|| format!("make the data folder {}", options.data.display()))?;
     let api = apiserver::Server::start(apiserver::Config {
@@ -93,12 +96,13 @@ async fn start_api(options: &ApiServe) -> anyhow::Result<(apiserver::Server, Pat
 }
 
 /// `operator`: the controllers on somebody else's API.
-#[allow(clippy::print_stderr)] // For the person at the terminal.
 pub async fn operator(options: Operator) -> anyhow::Result<()> {
     let mut stop = StopSignal::listen()?;
+    let authorities = flags::check(&options.endpoints)?;
     let starting = async {
         let client = client::connect(options.kubeconfig.as_deref()).await?;
-        let leader = lead(&client, &options).await?;
+        let health = observe::bind(options.endpoints.health_listen)?;
+        let leader = lead(&client, &options, &health).await?;
         let leadership = leader.as_ref().map(operator::Leader::leadership);
         // The Lease is kept from now on: what follows may take its time.
         let (over, ended) = watch::channel(false);
@@ -107,15 +111,10 @@ pub async fn operator(options: Operator) -> anyhow::Result<()> {
             Some(leadership) => Arc::new(move || leadership.holds()),
             None => Arc::new(|| true),
         };
-        let running = Running::start(
-            client.clone(),
-            options.namespace.clone(),
-            &options.own_namespace,
-            &options.endpoints,
-            &options.behaviour,
-            may_act,
-        );
-        let mut running = running.await?;
+        let own = Own { namespace: &options.own_namespace, authorities, may_act, health };
+        let namespace = options.namespace.clone();
+        let mut running =
+            Running::start(client.clone(), namespace, own, &options.endpoints, &options.behaviour).await?;
         let handle = running.endpoints.clone();
         if let Some(serving) = webhook::serve(&client, &options.own_namespace, &options.webhook, handle).await? {
             running.parts.spawn(async move { ended_part("the webhook", serving.await) });
@@ -126,6 +125,7 @@ pub async fn operator(options: Operator) -> anyhow::Result<()> {
         started = starting => started?,
         () = stop.told() => return Ok(()),
     };
+    let text = format!("Metamorph is ready and looks after the hosts.\n{}", running.addresses());
     let lost = async {
         match leadership {
             Some(mut leadership) => leadership.lost().await,
@@ -133,10 +133,11 @@ pub async fn operator(options: Operator) -> anyhow::Result<()> {
         }
     };
     let outcome = tokio::select! {
-        outcome = told_or_broken(&mut stop, &mut running) => outcome,
+        outcome = told_or_broken(&mut stop, &mut running, text) => outcome,
         // Nothing is put in order: machines are another's now, and whatever is under way here must end at once.
         () = lost => bail!("the Lease {} was lost: another process leads, or the Kubernetes API cannot be reached", leader::NAME),
     };
+    say::note("stopping");
     running.stop().await;
     let _ = over.send(true);
     if let Some(keeping) = keeping {
@@ -145,40 +146,22 @@ pub async fn operator(options: Operator) -> anyhow::Result<()> {
     outcome
 }
 
-/// Waits until this process leads; `None` where there is no election.
-#[allow(clippy::print_stderr)] // For the person at the terminal.
-async fn lead(client: &Client, options: &Operator) -> anyhow::Result<Option<operator::Leader>> {
-    if options.lease_duration == 0 {
-        return Ok(None);
-    }
-    let namespace = &options.own_namespace;
-    identity::ensure_namespace(client, namespace).await?;
-    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    let candidate = Candidate {
-        namespace: namespace.clone(),
-        identity: format!("{}_{}", host.trim(), uuid::Uuid::new_v4()),
-        duration: Duration::from_secs(options.lease_duration),
-    };
-    let mut told = String::new();
-    let waiting = |holder: &str| {
-        if told != holder {
-            eprintln!("standing by: {holder} leads (Lease {} in namespace {namespace})", leader::NAME);
-            holder.clone_into(&mut told);
-        }
-    };
-    let attempt =
-        || format!("take the Lease {} in namespace {namespace}; --lease-duration 0 does without", leader::NAME);
-    let leader = candidate.lead(client, waiting).await.with_context(attempt)?;
-    eprintln!("this process leads (Lease {} in namespace {namespace})", leader::NAME);
-    Ok(Some(leader))
-}
-
 /// Waits for the end: an ordered one, or that of a part without which the rest is of no use. Whoever supervises the process starts it again.
-async fn told_or_broken(stop: &mut StopSignal, running: &mut Running) -> anyhow::Result<()> {
-    tokio::select! {
+/// Meanwhile, once the hosts are watched, the ready line is said, to the person and to the service manager.
+async fn told_or_broken(stop: &mut StopSignal, running: &mut Running, ready: String) -> anyhow::Result<()> {
+    let seen = Arc::clone(&running.seen);
+    let ready = tokio::spawn(async move {
+        seen.observer.at_work().await;
+        say::note(&ready);
+        observe::notify("READY=1");
+    });
+    let outcome = tokio::select! {
         () = stop.told() => Ok(()),
         broken = running.broken() => Err(broken),
-    }
+    };
+    ready.abort();
+    observe::notify("STOPPING=1");
+    outcome
 }
 
 /// Hears SIGTERM and Ctrl-C from the moment it is made: one that comes while the server starts is no crash.
@@ -232,19 +215,21 @@ pub struct AllInOne {
 impl AllInOne {
     /// Starts everything; when this returns, kubectl works.
     pub async fn start(options: &Up) -> anyhow::Result<Self> {
+        let authorities = flags::check(&options.endpoints)?;
+        let endpoints = &options.endpoints;
+        flags::apart(&[
+            ("--api-listen", options.api.api_listen),
+            ("--media-listen", endpoints.media_listen),
+            ("--agent-listen", endpoints.agent_listen),
+            ("--health-listen", endpoints.health_listen),
+        ])?;
         let (api, kubeconfig) = start_api(&options.api).await?;
         let text = api.admin_kubeconfig();
         let client = client::connect_text(&text).await?;
         client::apply_policies(&client).await?;
-        let running = Running::start(
-            client.clone(),
-            None,
-            OWN_NAMESPACE,
-            &options.endpoints,
-            &options.behaviour,
-            Arc::new(|| true),
-        )
-        .await?;
+        let health = observe::bind(endpoints.health_listen)?;
+        let own = Own { namespace: OWN_NAMESPACE, authorities, may_act: Arc::new(|| true), health };
+        let running = Running::start(client.clone(), None, own, endpoints, &options.behaviour).await?;
         Ok(Self { api_url: format!("https://{}", api.local_addr()), api, kubeconfig, client, running })
     }
 
@@ -273,12 +258,26 @@ fn write_private(path: &Path, text: &str) -> anyhow::Result<()> {
     std::fs::rename(&temporary, path).with_context(attempt)
 }
 
+/// What belongs to this server alone.
+struct Own<'a> {
+    /// Namespace of its keys.
+    namespace: &'a str,
+    /// Certificates that it was given.
+    authorities: Authorities,
+    /// Whether it is the one that acts.
+    may_act: MayAct,
+    /// Where probes and metrics are served.
+    health: TcpListener,
+}
+
 /// Controllers, provisioner and its endpoints.
 pub struct Running {
     /// Base address of media and images.
     pub media_base: String,
     /// Base addresses of the agent endpoint.
     pub agent_bases: Vec<String>,
+    health_base: String,
+    seen: Arc<Seen>,
     provisioner: Arc<NativeProvisioner>,
     endpoints: Handle<SocketAddr>,
     stop: watch::Sender<bool>,
@@ -290,15 +289,16 @@ impl Running {
     async fn start(
         client: Client,
         namespace: Option<String>,
-        own_namespace: &str,
+        own: Own<'_>,
         endpoints: &Endpoints,
         behaviour: &Behaviour,
-        may_act: MayAct,
     ) -> anyhow::Result<Self> {
-        let identity = Identity::load(&client, own_namespace).await?;
+        let identity = Identity::load(&client, own.namespace).await?;
+        let (health, may_act) = (own.health, own.may_act);
+        let health_base = format!("http://{}", reached_at(None, &health)?);
         let media = bind(endpoints.media_listen, "boot media")?;
         let agents = bind(endpoints.agent_listen, "agents")?;
-        let media_base = format!("http://{}", reached_at(endpoints.media_host.as_deref(), &media)?);
+        let media_base = format!("http://{}", reached_at(endpoints.media_host.as_ref(), &media)?);
         let agent_hosts = &endpoints.agent_host;
         let agent_bases = if agent_hosts.is_empty() {
             vec![format!("https://{}", reached_at(None, &agents)?)]
@@ -313,7 +313,7 @@ impl Running {
             agent_bases: agent_bases.clone(),
             secret: identity.secret,
             certificate_sha256: identity.certificate_sha256.clone(),
-            image_ca_pem: read_optional(endpoints.image_ca.as_deref())?,
+            image_ca_pem: own.authorities.image,
             kernel_arguments: endpoints.agent_kernel_arguments.clone(),
             timing: timing(behaviour),
         };
@@ -321,9 +321,10 @@ impl Running {
         let assets = tokio::task::spawn_blocking(move || Assets::open(&folder)).await?.with_context(|| {
             format!("open the agent image {}; `metamorph agent-image build` makes one", endpoints.agent_image.display())
         })?;
-        let connect = RedfishConnect::new(&settings.secret, &read_optional(endpoints.bmc_ca.as_deref())?);
+        let connect = RedfishConnect::new(&settings.secret, &own.authorities.bmc);
+        let calls = connect.totals();
         let provisioner = Arc::new(NativeProvisioner::new(settings, assets, Box::new(connect)));
-        let (handle, parts) = serve(&provisioner, media, agents, &identity, endpoints.images.as_deref()).await?;
+        let (handle, mut parts) = serve(&provisioner, media, agents, &identity, endpoints.images.as_deref()).await?;
         let registry = Registry::new(Arc::clone(&provisioner) as Arc<dyn Provisioner>);
         let (stop, stopped) = watch::channel(false);
         let settings = HostSettings {
@@ -333,9 +334,23 @@ impl Running {
             deprovisioning_limit: behaviour.deprovisioning_limit,
             may_act,
         };
-        let controller = HostController::new(client, registry, settings);
+        let controller = HostController::new(client.clone(), registry, settings);
+        let seen = Arc::new(Seen { observer: controller.observer(), calls, client, stopping: AtomicBool::new(false) });
+        let watched = axum_server::from_tcp(health).context("serve probes and metrics")?.handle(handle.clone());
+        let router = observe::router(Arc::clone(&seen)).into_make_service();
+        parts.spawn(async move { ended_part("the health endpoint", watched.serve(router).await) });
         let controller = tokio::spawn(controller.run(until(stopped)));
-        Ok(Self { media_base, agent_bases, provisioner, endpoints: handle, stop, parts, controller })
+        Ok(Self { media_base, agent_bases, health_base, seen, provisioner, endpoints: handle, stop, parts, controller })
+    }
+
+    /// Where it is reached, for people.
+    fn addresses(&self) -> String {
+        format!(
+            "  boot media       {}\n  agent endpoint   {}\n  health, metrics  {}",
+            self.media_base,
+            self.agent_bases.join(", "),
+            self.health_base,
+        )
     }
 
     /// Resolves when a part has ended without having been told to.
@@ -351,6 +366,7 @@ impl Running {
 
     /// Controllers first, then sessions on BMCs, then the endpoints.
     pub async fn stop(self) {
+        self.seen.stopping.store(true, Ordering::Relaxed);
         let _ = self.stop.send(true);
         let mut controller = self.controller;
         if !controller.is_finished() {
@@ -396,7 +412,7 @@ fn lifecycle(behaviour: &Behaviour) -> host_lifecycle::Settings {
         served: webhook::served(),
         max_provisioning_retries: behaviour.max_provisioning_retries,
         backoff_unit: Duration::try_from_secs_f64(behaviour.retry_after).unwrap_or(Duration::from_secs(60)),
-        steady_state_poll: Duration::from_secs(behaviour.power_poll.max(1)),
+        steady_state_poll: Duration::from_secs(behaviour.power_poll),
         ..host_lifecycle::Settings::default()
     }
 }
@@ -408,19 +424,12 @@ fn bind(address: SocketAddr, what: &str) -> anyhow::Result<TcpListener> {
 }
 
 /// `host:port` under which others reach the listener.
-fn reached_at(host: Option<&str>, listener: &TcpListener) -> anyhow::Result<String> {
+fn reached_at(host: Option<&HostPort>, listener: &TcpListener) -> anyhow::Result<String> {
     let local = listener.local_addr().context("ask for the listener's address")?;
-    let host = match host {
-        Some(host) => host.to_owned(),
-        None if local.ip().is_unspecified() => own_address(local.ip())?.to_string(),
-        None => local.ip().to_string(),
-    };
-    let has_port = host.matches(':').count() == 1 || host.contains("]:");
-    let bare_v6 = host.contains(':') && !host.starts_with('[') && !has_port;
-    Ok(match (has_port, bare_v6) {
-        (true, _) => host,
-        (false, true) => format!("[{host}]:{}", local.port()),
-        (false, false) => format!("{host}:{}", local.port()),
+    Ok(match host {
+        Some(host) => host.authority(local.port()),
+        None if local.ip().is_unspecified() => SocketAddr::new(own_address(local.ip())?, local.port()).to_string(),
+        None => local.to_string(),
     })
 }
 
@@ -432,13 +441,6 @@ fn own_address(unspecified: IpAddr) -> anyhow::Result<IpAddr> {
     let there = if unspecified.is_ipv4() { "192.0.2.1:9" } else { "[2001:db8::1]:9" };
     socket.connect(there).context(attempt)?;
     Ok(socket.local_addr().context(attempt)?.ip())
-}
-
-fn read_optional(path: Option<&Path>) -> anyhow::Result<String> {
-    path.map_or_else(
-        || Ok(String::new()),
-        |p| std::fs::read_to_string(p).with_context(|| format!("read {}", p.display())),
-    )
 }
 
 /// Serves the provisioner's endpoints until the handle is told to stop.

@@ -1,6 +1,9 @@
 //! The program `bmc-sim`: virtual BMCs on loopback, until it is told to end.
 
-use std::{io::Write as _, path::PathBuf};
+use std::{
+    io::{IsTerminal as _, Write as _},
+    path::PathBuf,
+};
 
 use anyhow::Context as _;
 use bmc_sim::{Config, MachineConfig, MachineKind, Simulator};
@@ -68,7 +71,13 @@ impl Arguments {
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
     let filter = tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| "warn".into());
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    // Colours are for terminals; and a standard error that nobody reads is no reason to end.
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(std::io::stderr().is_terminal())
+        .log_internal_errors(false)
+        .with_writer(std::io::stderr)
+        .init();
     let config = Arguments::parse().into_config()?;
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;

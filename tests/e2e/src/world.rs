@@ -65,7 +65,7 @@ pub struct World {
     /// Client with all rights.
     pub client: Client,
     options: Options,
-    addresses: [SocketAddr; 3],
+    addresses: [SocketAddr; 4],
 }
 
 impl World {
@@ -116,6 +116,12 @@ impl World {
     #[must_use]
     pub fn agent_endpoint(&self) -> SocketAddr {
         self.addresses[2]
+    }
+
+    /// Where the server serves probes and metrics.
+    #[must_use]
+    pub fn health_endpoint(&self) -> SocketAddr {
+        self.addresses[3]
     }
 
     /// The kubeconfig.
@@ -269,18 +275,18 @@ fn merge(target: &mut Value, patch: Value) {
     }
 }
 
-/// Addresses for the API, media and agents. The IP address is this world's own: nobody else takes a port of it while the server
+/// Addresses for the API, media, agents and probes. The IP address is this world's own: nobody else takes a port of it while the server
 /// is not up, or is down to be started again. QEMU's guests reach no other than 127.0.0.1.
-fn own_addresses(machines: &[Value]) -> anyhow::Result<[SocketAddr; 3]> {
+fn own_addresses(machines: &[Value]) -> anyhow::Result<[SocketAddr; 4]> {
     static NEXT: AtomicU8 = AtomicU8::new(1);
     let [.., high, low] = std::process::id().to_be_bytes();
     let own = Ipv4Addr::new(127, 128 | (high & 0x3f), low, NEXT.fetch_add(1, Ordering::Relaxed));
     let ip = if machines.iter().any(|m| m["kind"] == "qemu") { Ipv4Addr::LOCALHOST } else { own };
     let mut listeners = Vec::new();
-    for _ in 0..3 {
+    for _ in 0..4 {
         listeners.push(TcpListener::bind((ip, 0)).context("find a free port")?);
     }
-    let mut addresses = [SocketAddr::from((ip, 0)); 3];
+    let mut addresses = [SocketAddr::from((ip, 0)); 4];
     for (address, listener) in addresses.iter_mut().zip(&listeners) {
         *address = listener.local_addr()?;
     }
@@ -290,7 +296,7 @@ fn own_addresses(machines: &[Value]) -> anyhow::Result<[SocketAddr; 3]> {
 async fn start_server(
     folder: &TempDir,
     options: &Options,
-    addresses: [SocketAddr; 3],
+    addresses: [SocketAddr; 4],
 ) -> anyhow::Result<(Running, Client)> {
     let data = folder.path().join("data");
     let kubeconfig = data.join("kubeconfig");
@@ -301,7 +307,9 @@ async fn start_server(
         .arg("up")
         .arg("--data")
         .arg(&data);
-    for (flag, address) in ["--api-listen", "--media-listen", "--agent-listen"].into_iter().zip(addresses) {
+    for (flag, address) in
+        ["--api-listen", "--media-listen", "--agent-listen", "--health-listen"].into_iter().zip(addresses)
+    {
         command.arg(flag).arg(address.to_string());
     }
     command.arg("--api-audit-log").arg(folder.path().join("audit.jsonl"));

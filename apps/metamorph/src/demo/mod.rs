@@ -16,6 +16,7 @@ use kube::api::Api;
 use kube::{Client, ResourceExt};
 
 use crate::cli::{ApiServe, Behaviour, Demo, Endpoints, Up};
+use crate::flags::HostPort;
 use crate::host_watch::{self, View};
 use crate::logging;
 use crate::server::{AllInOne, stop_signal};
@@ -59,7 +60,7 @@ async fn provision(
     image: &Image,
     stays: bool,
 ) -> anyhow::Result<()> {
-    let mut view = View::new();
+    let mut view = View::new(false);
     view.say(&format!(
         "{} behind {} of its own; the log is in {}\nWatch with kubectl --kubeconfig {} get bmh,hostoperations -A",
         if options.machines == 1 {
@@ -70,7 +71,7 @@ async fn provision(
         if options.machines == 1 { "a BMC" } else { "BMCs" },
         all.kubeconfig.with_file_name("metamorph.log").display(),
         all.kubeconfig.display(),
-    ));
+    ))?;
     let machines = Machine::all(simulator, options)?;
     for machine in &machines {
         let url = format!("{}/images/{}", base_for_guests(&all.running.media_base)?, image.name);
@@ -94,10 +95,10 @@ async fn provision(
     };
     let console_lasts = stays || options.data.is_some();
     for (machine, report) in machines.iter().zip(&reports) {
-        view.say(&told(machine, report, console_lasts.then(|| simulator.console(&machine.name)).as_deref()));
+        view.say(&told(machine, report, console_lasts.then(|| simulator.console(&machine.name)).as_deref()))?;
     }
     if stays {
-        view.say(&format!("kubectl --kubeconfig {} get bmh -A     (Ctrl-C ends the demo)", all.kubeconfig.display()));
+        view.say(&format!("kubectl --kubeconfig {} get bmh -A     (Ctrl-C ends the demo)", all.kubeconfig.display()))?;
         stop_signal().await?;
     }
     Ok(())
@@ -160,8 +161,9 @@ fn up_options(options: &Demo, folder: &Path, image: &Image) -> Up {
             agent_image: options.agent_image.clone(),
             media_listen: any,
             agent_listen: any,
+            health_listen: any,
             media_host: None,
-            agent_host: vec![HOST_FROM_GUEST.to_owned()],
+            agent_host: vec![HostPort { host: HOST_FROM_GUEST.to_owned(), port: None }],
             images: Some(image.folder.clone()),
             bmc_ca: None,
             image_ca: None,

@@ -56,13 +56,13 @@ impl SimulatorProcess {
             None => std::env::current_exe().context("find this program")?.with_file_name("bmc-sim"),
         };
         let config = folder.join("simulator.json");
-        let machine = |index: usize| {
+        let machine = |index: u16| {
             json!({
                 "id": format!("node-{index}"), "kind": "qemu", "memoryMib": 1024,
                 "disks": [{ "sizeBytes": 8_u64 << 30, "bus": "virtio" }],
             })
         };
-        let machines: Vec<_> = (0..options.machines.max(1)).map(machine).collect();
+        let machines: Vec<_> = (0..options.machines).map(machine).collect();
         let text = json!({ "machines": machines, "stateDir": folder.join("machines") }).to_string();
         std::fs::write(&config, text).with_context(|| format!("write {}", config.display()))?;
         let log = std::fs::File::create(folder.join("bmc-sim.log")).context("make the simulator's log")?;

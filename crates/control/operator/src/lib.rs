@@ -7,9 +7,12 @@ pub mod admission;
 pub mod clock;
 pub mod host;
 pub mod leader;
+mod metrics;
+mod observer;
 mod unserved;
 
 pub use admission::HostAdmission;
 pub use clock::{Clock, SystemClock};
 pub use host::{HostController, HostSettings};
 pub use leader::{Candidate, Leader, Leadership};
+pub use observer::Observer;

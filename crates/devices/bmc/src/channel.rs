@@ -7,12 +7,14 @@ use tokio::time::{Duration, Instant};
 
 use crate::address::Address;
 use crate::ledger::{Call, CallOutcome, Ledger};
+use crate::totals::Totals;
 
 /// All BMCs that this process talks to, by `host:port`.
 #[derive(Debug, Default)]
 pub struct BmcRegistry {
     channels: Mutex<HashMap<String, Weak<Channel>>>,
     tokenless: Arc<Tokenless>,
+    totals: Arc<Totals>,
 }
 
 /// How long a BMC that refused its own tokens is asked without sessions.
@@ -48,9 +50,16 @@ impl BmcRegistry {
         }
         channels.retain(|_, channel| channel.strong_count() > 0);
         let tokenless = Arc::clone(&self.tokenless);
-        let channel = Arc::new(Channel { key: key.clone(), tokenless, ..Channel::default() });
+        let totals = Arc::clone(&self.totals);
+        let channel = Arc::new(Channel { key: key.clone(), tokenless, totals, ..Channel::default() });
         channels.insert(key, Arc::downgrade(&channel));
         channel
+    }
+
+    /// What is counted of all calls.
+    #[must_use]
+    pub fn totals(&self) -> Arc<Totals> {
+        Arc::clone(&self.totals)
     }
 }
 
@@ -62,6 +71,7 @@ pub struct Channel {
     sessions: Mutex<BTreeSet<String>>,
     key: String,
     tokenless: Arc<Tokenless>,
+    totals: Arc<Totals>,
 }
 
 impl Channel {
@@ -78,7 +88,7 @@ impl Channel {
             milliseconds: 0,
             retry,
         };
-        InFlight { ledger: &self.ledger, call: Some(call), started: Instant::now(), _gate: gate }
+        InFlight { ledger: &self.ledger, totals: &self.totals, call: Some(call), started: Instant::now(), _gate: gate }
     }
 
     /// The ledger.
@@ -123,6 +133,7 @@ impl Channel {
 #[derive(Debug)]
 pub struct InFlight<'a> {
     ledger: &'a Ledger,
+    totals: &'a Totals,
     call: Option<Call>,
     started: Instant,
     // Last: the record is written before the next call begins.
@@ -139,6 +150,7 @@ impl InFlight<'_> {
         if let Some(mut call) = self.call.take() {
             call.outcome = outcome;
             call.milliseconds = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
+            self.totals.count(&call);
             self.ledger.record(call);
         }
     }

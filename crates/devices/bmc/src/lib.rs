@@ -10,6 +10,7 @@ pub mod channel;
 pub mod credentials;
 pub mod error;
 pub mod ledger;
+pub mod totals;
 
 pub use address::{Address, AddressError, Family, HostName, Security};
 pub use backoff::{Backoff, Pacer, TokioPacer};
@@ -17,3 +18,4 @@ pub use channel::{BmcRegistry, Channel, InFlight};
 pub use credentials::{Credentials, CredentialsError};
 pub use error::{BmcError, ErrorKind};
 pub use ledger::{Call, CallOutcome, Counters, Ledger, Mark};
+pub use totals::Totals;

@@ -1,7 +1,9 @@
 //! BMCs that speak Redfish.
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
-use bmc::{Address, BmcError, BmcRegistry, Credentials, ErrorKind};
+use bmc::{Address, BmcError, BmcRegistry, Credentials, ErrorKind, Totals};
 use inventory::BmcPin;
 use provisioner::BmcAccess;
 use redfish::{BootMode, BootTarget, Client, ClientOptions, ResetType, Tls};
@@ -27,6 +29,12 @@ impl RedfishConnect {
         let server_id = hex::encode(&hash.finalize()[..8]);
         let extra_ca_pem = (!ca_pem.trim().is_empty()).then(|| ca_pem.to_owned());
         Self { registry: BmcRegistry::new(), server_id, extra_ca_pem }
+    }
+
+    /// What is counted of the calls to all BMCs.
+    #[must_use]
+    pub fn totals(&self) -> Arc<Totals> {
+        self.registry.totals()
     }
 }
 

@@ -1,6 +1,9 @@
 //! What a host costs, counted by those who pay: the BMC's request log and the API's audit log; and that a server that is told to
 //! stop leaves nothing open.
 
+mod commands;
+mod seen;
+
 use api::metal3::ProvisioningState;
 use e2e::{DiskImage, Options, World, machine};
 use serde_json::json;
@@ -34,6 +37,7 @@ async fn a_host_costs_few_bmc_requests_and_few_api_writes() {
         .iter()
         .map(|r| format!("{} {} {}", r["method"], r["path"], r["status"]).replace('"', ""))
         .collect();
+    seen::metrics_tell_of_a_provisioned_host(&world, log["total"].as_u64().unwrap()).await;
     println!("{} BMC requests:\n  {}", requests.len(), requests.join("\n  "));
     assert!(counted.is_sorted() && counted[0].is_some(), "{counted:?}");
     assert!(log["total"].as_u64().unwrap() <= MOST_BMC_REQUESTS, "{}", log["total"]);

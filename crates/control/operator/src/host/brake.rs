@@ -16,6 +16,7 @@ use kube::{Api, ResourceExt};
 
 use super::reconcile::Fetched;
 use super::{Context, ReconcileError};
+use crate::metrics::Delay;
 
 /// The time in which no more than the limit begin.
 const WINDOW: SignedDuration = SignedDuration::from_secs(600);
@@ -72,6 +73,7 @@ pub struct Brake {
 
 /// Why a host does not go on.
 struct Held {
+    delay: Delay,
     /// A sentence for its status; without one it is a matter of seconds.
     why: Option<String>,
     look_again: Duration,
@@ -94,17 +96,18 @@ impl Brake {
             None => self.exceeded(context, host, decided),
         };
         let now = context.settings.clock.now();
+        context.metrics.braked(host, held.as_ref().map(|held| held.delay), now);
         let mut status = host.status.clone().unwrap_or_default();
         let delayed = status.operational_status == OperationalStatus::Delayed;
         let mut events = Vec::new();
         let next = match held {
-            Some(Held { why: None, look_again }) if !delayed => Next::After(look_again),
+            Some(Held { why: None, look_again, .. }) if !delayed => Next::After(look_again),
             Some(Held { why: None, .. }) => {
                 status.operational_status = OperationalStatus::Ok;
                 status.error_message.clear();
                 Next::Now
             }
-            Some(Held { why: Some(why), look_again }) => {
+            Some(Held { why: Some(why), look_again, .. }) => {
                 if !status.error_message.ends_with(&why) {
                     events.push(HostEvent { reason: "Delayed", message: why.clone(), warning: true });
                     // An error stays to be seen; why it is not tried again is said behind it.
@@ -147,7 +150,11 @@ impl Brake {
         let (now, uid) = (context.settings.clock.now(), host.uid().unwrap_or_default());
         if comes_on(host, decided) {
             let admitted = lock(&self.powered).admit(&uid, now, POWER_WINDOW, POWER_ONS);
-            return admitted.err().map(|_| Held { why: None, look_again: Duration::from_secs(1) });
+            return admitted.err().map(|_| Held {
+                delay: Delay::PowerOnStep,
+                why: None,
+                look_again: Duration::from_secs(1),
+            });
         }
         let limit = context.settings.deprovisioning_limit;
         if limit == 0 || !begins(host, decided, State::Deprovisioning) {
@@ -171,7 +178,7 @@ impl Brake {
             WINDOW.as_secs() / 60,
             Timestamp::from_second(free.as_second()).unwrap_or(free)
         );
-        Some(Held { why: Some(why), look_again: LOOK_AGAIN })
+        Some(Held { delay: Delay::DeprovisioningLimit, why: Some(why), look_again: LOOK_AGAIN })
     }
 }
 
@@ -218,7 +225,7 @@ async fn frozen(context: &Context, host: &BareMetalHost, decided: &Step) -> Resu
                 "whether the namespace {name} is frozen (annotation {FREEZE}) cannot be read — let the server get namespaces: {}",
                 error.message
             );
-            return Ok(Some(Held { why: Some(why), look_again: LOOK_AGAIN }));
+            return Ok(Some(Held { delay: Delay::Frozen, why: Some(why), look_again: LOOK_AGAIN }));
         }
         found => found.map_err(ReconcileError::api("read the host's namespace"))?,
     };
@@ -228,7 +235,7 @@ async fn frozen(context: &Context, host: &BareMetalHost, decided: &Step) -> Resu
     let why = format!(
         "the namespace {name} is frozen by its annotation {FREEZE}{said}; nothing is done to its machines until it is removed"
     );
-    Ok(Some(Held { why: Some(why), look_again: LOOK_AGAIN }))
+    Ok(Some(Held { delay: Delay::Frozen, why: Some(why), look_again: LOOK_AGAIN }))
 }
 
 #[cfg(test)]

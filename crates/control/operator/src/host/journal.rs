@@ -23,6 +23,7 @@ use tokio::time::Instant;
 use super::HostSettings;
 use super::trouble::told;
 use crate::Clock;
+use crate::metrics::Metrics;
 
 /// Operations kept a host; older ones that have ended are deleted.
 const KEEP: usize = 20;
@@ -47,12 +48,18 @@ struct Known {
 }
 
 /// The operations of all hosts that this process has read, by host uid.
-#[derive(Default)]
 pub struct Journals {
     hosts: Mutex<HashMap<String, Cache>>,
+    metrics: Arc<Metrics>,
 }
 
 impl Journals {
+    /// Journals of which nothing has been read; operations that end are counted.
+    #[must_use]
+    pub fn new(metrics: Arc<Metrics>) -> Self {
+        Self { hosts: Mutex::default(), metrics }
+    }
+
     /// The host's journal; its operations are listed when this process looks at the host for the first time.
     ///
     /// # Errors
@@ -81,7 +88,15 @@ impl Journals {
         };
         let hosts = Api::namespaced(client.clone(), &host.namespace().unwrap_or_default());
         let (clock, may_act) = (Arc::clone(&settings.clock), Arc::clone(&settings.may_act));
-        Ok(KubeJournal { api, hosts, host: Arc::new(host.clone()), cache, clock, may_act })
+        Ok(KubeJournal {
+            api,
+            hosts,
+            host: Arc::new(host.clone()),
+            cache,
+            clock,
+            may_act,
+            metrics: Arc::clone(&self.metrics),
+        })
     }
 
     /// Forgets what was read of the host.
@@ -126,6 +141,7 @@ pub struct KubeJournal {
     cache: Cache,
     clock: Arc<dyn Clock>,
     may_act: MayAct,
+    metrics: Arc<Metrics>,
 }
 
 impl KubeJournal {
@@ -166,6 +182,7 @@ impl KubeJournal {
             let mut operation = self.operation(open);
             operation.end(OperationPhase::Cancelled, why);
             operation.write().await?;
+            self.metrics.operation_ended(&operation.object);
         }
         Ok(())
     }
@@ -179,6 +196,7 @@ impl KubeJournal {
             host: Arc::clone(&self.host),
             cache: Arc::clone(&self.cache),
             clock: Arc::clone(&self.clock),
+            metrics: Arc::clone(&self.metrics),
             name,
             object: HostOperation { status: Some(object.status.clone().unwrap_or_default()), ..object },
         }
@@ -306,6 +324,7 @@ struct KubeOperation {
     cache: Cache,
     clock: Arc<dyn Clock>,
     may_act: MayAct,
+    metrics: Arc<Metrics>,
     name: String,
     /// Has a uid once it has been created.
     object: HostOperation,
@@ -545,7 +564,9 @@ impl Operation for KubeOperation {
                 self.end(OperationPhase::Failed, &failure.message);
             }
         }
-        self.write().await
+        self.write().await?;
+        self.metrics.operation_ended(&self.object);
+        Ok(())
     }
 }
 

@@ -31,7 +31,9 @@ use provisioner::{HostKey, MayAct, Registry};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use crate::Clock;
+use crate::metrics::Metrics;
+use crate::observer::{Observer, Watch};
+use crate::{Clock, metrics};
 use journal::Journals;
 
 /// Name under which this controller publishes Events.
@@ -73,6 +75,8 @@ pub(crate) struct Context {
     /// Which machines hosts are, once the controller runs.
     pub records: OnceLock<reflector::Store<MachineRecord>>,
     pub brake: brake::Brake,
+    pub metrics: Arc<Metrics>,
+    pub watch: Watch,
     /// How often in a row the reconcile of a host (by its uid) could not be completed.
     pub stumbles: Mutex<HashMap<String, u32>>,
 }
@@ -111,19 +115,28 @@ impl HostController {
     pub fn new(client: Client, registry: Registry, settings: HostSettings) -> Self {
         let reporter = Reporter { controller: REPORTER.into(), instance: None };
         let recorder = Recorder::new(client.clone(), reporter);
+        let metrics = Arc::new(Metrics::default());
         Self {
             context: Arc::new(Context {
                 client,
                 registry,
                 settings,
-                journals: Journals::default(),
+                journals: Journals::new(Arc::clone(&metrics)),
                 recorder,
                 known: OnceLock::new(),
                 records: OnceLock::new(),
                 brake: brake::Brake::default(),
+                metrics,
+                watch: Watch::default(),
                 stumbles: Mutex::default(),
             }),
         }
+    }
+
+    /// What is to be seen of the controller from outside.
+    #[must_use]
+    pub fn observer(&self) -> Observer {
+        Observer { context: Arc::clone(&self.context) }
     }
 
     /// Runs until `shutdown` resolves; reconciles under way are completed.
@@ -138,6 +151,7 @@ impl HostController {
         let stream = watcher(hosts, watcher::Config::default())
             .default_backoff()
             .reflect(writer)
+            .inspect(watched(Arc::clone(&context)))
             .applied_objects()
             .predicate_filter(wanted, Default::default());
         let known = reader.clone();
@@ -229,9 +243,34 @@ fn wake_stream(registry: &Registry) -> impl futures::Stream<Item = ObjectRef<Bar
     })
 }
 
+/// Notes what the watch of hosts brings, and says it when it begins to fail: without it, nothing is done to any host.
+fn watched(context: Arc<Context>) -> impl FnMut(&Result<watcher::Event<BareMetalHost>, watcher::Error>) {
+    move |event| match event {
+        // A list is complete when its last part has come.
+        Ok(watcher::Event::Init | watcher::Event::InitApply(_)) => {}
+        Ok(_) => {
+            if context.watch.works() {
+                tracing::info!("the BareMetalHosts are watched");
+            }
+        }
+        Err(error) => {
+            context.metrics.watch_failed();
+            if context.watch.fails() {
+                let advice = if metrics::is_not_found(error) {
+                    "are the definitions installed (metamorph crds | kubectl apply -f -)?"
+                } else {
+                    "it is tried again; nothing is done to any host meanwhile"
+                };
+                tracing::warn!(error = error as &dyn std::error::Error, "watch the BareMetalHosts — {advice}");
+            }
+        }
+    }
+}
+
 #[allow(clippy::needless_pass_by_value)] // The shape that kube's controller wants.
 fn on_error(host: Arc<BareMetalHost>, error: &ReconcileError, context: Arc<Context>) -> Action {
     tracing::warn!(host = %host.name_any(), error = error as &dyn std::error::Error, "reconcile");
+    context.metrics.stumbled();
     let mut stumbles = context.stumbles.lock().unwrap_or_else(PoisonError::into_inner);
     let count = stumbles.entry(host.uid().unwrap_or_default()).or_default();
     *count = count.saturating_add(1);

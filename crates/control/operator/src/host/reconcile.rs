@@ -75,9 +75,11 @@ impl Fetched {
 
 /// Reconciles the host that `object` names; its content is read afresh.
 pub async fn reconcile(object: Arc<BareMetalHost>, context: Arc<Context>) -> Result<Action, ReconcileError> {
+    context.metrics.reconciling(&object);
     let uid = object.uid().unwrap_or_default();
     match go_on(&object, &context).await {
         Ok(action) => {
+            context.metrics.reconciled(action != Action::await_change());
             context.stumbles.lock().unwrap_or_else(PoisonError::into_inner).remove(&uid);
             Ok(action)
         }
@@ -98,6 +100,7 @@ async fn go_on(object: &BareMetalHost, context: &Context) -> Result<Action, Reco
     for _ in 0..MAX_STEPS {
         let Some(fetched) = Fetched::read(context, &namespace, &name).await? else {
             context.journals.forget(&object.uid().unwrap_or_default());
+            context.metrics.forget(object);
             return Ok(Action::await_change());
         };
         match step(context, fetched).await? {
@@ -106,6 +109,7 @@ async fn go_on(object: &BareMetalHost, context: &Context) -> Result<Action, Reco
             Next::Wait => return Ok(Action::await_change()),
             Next::Gone => {
                 context.journals.forget(&object.uid().unwrap_or_default());
+                context.metrics.forget(object);
                 return Ok(Action::await_change());
             }
         }
@@ -115,7 +119,9 @@ async fn go_on(object: &BareMetalHost, context: &Context) -> Result<Action, Reco
 
 /// One decision, its provisioner call if it needs one, and what follows from the answer.
 async fn step(context: &Context, mut fetched: Fetched) -> Result<Next, ReconcileError> {
-    let decided = decide(&fetched.view(context));
+    let view = fetched.view(context);
+    context.metrics.credentials(&view.credentials);
+    let decided = decide(&view);
     if let Some(change) = context.brake.hold(context, &fetched, &decided).await? {
         return Ok(match write::apply(context, &fetched, change).await? {
             Applied::Written(next) => next,

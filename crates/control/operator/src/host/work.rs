@@ -28,18 +28,23 @@ pub async fn act(context: &Context, fetched: &Fetched, action: &Action) -> Resul
     if matches!(action, Action::Release) {
         journal.cancel_open("the host is let go").await?;
     }
+    context.metrics.asking(action);
     let result = match prepare(context, fetched, action, Arc::new(journal)).await {
         Ok(mut host) => call(context, fetched, action, host.as_mut()).await,
         Err(failure) => Err(failure),
     };
     let failure = match result {
         Ok(outcome) => return Ok(outcome),
-        Err(NotDone::Blocked(message)) => return Ok(Outcome::Blocked { message }),
+        Err(NotDone::Blocked(message)) => {
+            context.metrics.host_data_missing(&message);
+            return Ok(Outcome::Blocked { message });
+        }
         Err(NotDone::Unread(source)) => {
             return Err(ReconcileError::Api { attempt: "read a Secret that the host refers to", source });
         }
         Err(NotDone::Failed(failure)) => failure,
     };
+    context.metrics.failed(action, failure.cause);
     // A host that is being deleted may never be able to record anything again (its namespace goes): that is a failure like others, so that the
     // deletion comes to its end.
     if failure.cause == Cause::JournalUnavailable && !fetched.host.is_deleting() {

@@ -39,6 +39,7 @@ pub async fn apply(context: &Context, fetched: &Fetched, change: Change) -> Resu
         return Ok(Applied::Conflict);
     }
     writer.metadata(&change).await?;
+    context.metrics.written(host, &change);
     for event in &change.events {
         writer.event(event).await;
     }

@@ -111,3 +111,29 @@ fn credentials_are_checked_and_not_shown() {
     assert_eq!(make("x", "y\n").unwrap_err(), CredentialsError::Control);
     assert_eq!(make("x", &"y".repeat(2000)).unwrap_err(), CredentialsError::TooLong);
 }
+
+#[tokio::test(start_paused = true)]
+async fn calls_to_all_bmcs_are_counted_together() {
+    let registry = BmcRegistry::new();
+    for host in ["a", "b"] {
+        let channel = registry.channel(&address(host));
+        let call = channel.begin("GET", "/redfish/v1", 0).await;
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        call.end(CallOutcome::Status(200));
+        channel.begin("POST", "/x", 1).await.end(CallOutcome::Status(503));
+        channel.begin("POST", "/x", 2).await.end(CallOutcome::Failed(ErrorKind::Timeout));
+        drop(channel.begin("BREW", "/x", 0).await);
+    }
+    let text = registry.totals().text();
+    for line in [
+        "metamorph_bmc_calls_total{method=\"GET\",outcome=\"2xx\"} 2\n",
+        "metamorph_bmc_calls_total{method=\"POST\",outcome=\"5xx\"} 2\n",
+        "metamorph_bmc_calls_total{method=\"POST\",outcome=\"timeout\"} 2\n",
+        "metamorph_bmc_calls_total{method=\"other\",outcome=\"abandoned\"} 2\n",
+        "metamorph_bmc_call_retries_total 4\n",
+        "metamorph_bmc_call_duration_seconds_bucket{method=\"GET\",le=\"0.25\"} 0\n",
+        "metamorph_bmc_call_duration_seconds_bucket{method=\"GET\",le=\"0.5\"} 2\n",
+    ] {
+        assert!(text.contains(line), "{line}{text}");
+    }
+}

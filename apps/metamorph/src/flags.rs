@@ -1,0 +1,368 @@
+//! What flags may say. A value that could only fail later, or would silently do nothing, is refused before anything is started.
+//!
+//! Values that can be judged alone are judged while the command line is read; files, folders and values beside each other in [`check`].
+
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail, ensure};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+
+use crate::cli::{ApiServe, Endpoints};
+
+/// Longest file with certificates that is read, bytes.
+const MAX_CERTIFICATES: u64 = 4 << 20;
+/// A week, in seconds: longer waits are slips of the pen.
+const LONGEST: u64 = 7 * 24 * 3600;
+
+/// A host by name or address, and a port if one was written: `192.0.2.1`, `server.example:8443`, `[2001:db8::1]:6385`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostPort {
+    /// Name or address; IPv6 without brackets.
+    pub host: String,
+    /// Port.
+    pub port: Option<u16>,
+}
+
+impl HostPort {
+    /// `host:port` for an address line; `default` where none was written.
+    #[must_use]
+    pub fn authority(&self, default: u16) -> String {
+        let port = self.port.unwrap_or(default);
+        if self.host.contains(':') { format!("[{}]:{port}", self.host) } else { format!("{}:{port}", self.host) }
+    }
+}
+
+impl std::str::FromStr for HostPort {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if let Some((scheme, rest)) = text.split_once("://") {
+            let host = rest.split('/').next().unwrap_or_default();
+            return Err(format!("a host is wanted and this is a URL; leave out «{scheme}://»: {host}"));
+        }
+        if let Some((host, _)) = text.split_once('/') {
+            return Err(format!("a host is wanted and this has a path; write {host}"));
+        }
+        let port = |text: &str| match text.parse::<u16>() {
+            Ok(port) if port > 0 => Ok(port),
+            _ => Err(format!("the port «{text}» is no number from 1 to 65535")),
+        };
+        let (host, port) = if let Some(rest) = text.strip_prefix('[') {
+            let (inside, behind) = rest.split_once(']').ok_or("a bracket is not closed")?;
+            inside.parse::<Ipv6Addr>().map_err(|_| format!("«{inside}» is no IPv6 address"))?;
+            let port = match behind.strip_prefix(':') {
+                Some(text) => Some(port(text)?),
+                None if behind.is_empty() => None,
+                None => return Err(format!("«{behind}» stands behind the bracket")),
+            };
+            (inside.to_owned(), port)
+        } else if text.parse::<Ipv6Addr>().is_ok() {
+            (text.to_owned(), None)
+        } else {
+            match text.split_once(':') {
+                Some((host, text)) => (host.to_owned(), Some(port(text)?)),
+                None => (text.to_owned(), None),
+            }
+        };
+        host_name(&host)?;
+        if host.parse::<IpAddr>().is_ok_and(|ip| ip.is_unspecified() || ip.is_multicast()) {
+            return Err(format!("nobody can be reached at {host}; write the address that others use"));
+        }
+        Ok(Self { host, port })
+    }
+}
+
+/// A DNS name or an IP address.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn host_name(text: &str) -> Result<String, String> {
+    if text.parse::<IpAddr>().is_ok() {
+        return Ok(text.to_owned());
+    }
+    if text.contains("://") {
+        return Err("a host is wanted and this is a URL".to_owned());
+    }
+    // Certificates may be for all names of a domain; a name's end may be written as a dot.
+    let plain = text.strip_prefix("*.").unwrap_or(text);
+    let plain = plain.strip_suffix('.').unwrap_or(plain).to_ascii_lowercase();
+    // Four numbers with dots between are an address that is none, not a name.
+    let numbers = plain.split('.').all(|part| part.bytes().all(|b| b.is_ascii_digit()));
+    if numbers || !names::dns_1123_subdomain(&plain).is_empty() {
+        return Err(format!("«{text}» is neither a DNS name nor an IP address"));
+    }
+    Ok(text.to_owned())
+}
+
+/// As [`host_name`], of a name without a wildcard and without a port.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn namespace(text: &str) -> Result<String, String> {
+    match names::dns_1123_label(text).first() {
+        None => Ok(text.to_owned()),
+        Some(wrong) => Err(format!("«{text}» cannot be a namespace: {wrong}")),
+    }
+}
+
+/// A time in whole seconds, from one to a week.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn seconds(text: &str) -> Result<u64, String> {
+    match text.parse::<u64>() {
+        Ok(seconds) if (1..=LONGEST).contains(&seconds) => Ok(seconds),
+        _ => Err(format!("whole seconds are wanted, from 1 to {LONGEST}")),
+    }
+}
+
+/// A time in seconds, perhaps with a fraction.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn fraction(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) if (0.001..=LONGEST as f64).contains(&seconds) => Ok(seconds),
+        _ => Err(format!("seconds are wanted, from 0.001 to {LONGEST}")),
+    }
+}
+
+/// A path that is not empty.
+///
+/// # Errors
+/// When it is.
+pub fn path(text: &str) -> Result<PathBuf, String> {
+    if text.is_empty() { Err("a path is wanted and this is empty".to_owned()) } else { Ok(PathBuf::from(text)) }
+}
+
+/// Words for a kernel command line, which stands in the boot loader's script.
+///
+/// # Errors
+/// Characters that would end the line there.
+pub fn kernel_arguments(text: &str) -> Result<String, String> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "._-=:,/@+%[] ".contains(c);
+    match text.chars().find(|c| !plain(*c)) {
+        None if text.len() <= 1024 => Ok(text.to_owned()),
+        None => Err(format!("it has {} characters, of which a kernel takes 1024 at most", text.len())),
+        Some(c) => Err(format!("{c:?} cannot stand in it; letters, digits, blanks and ._-=:,/@+%[] can")),
+    }
+}
+
+/// Certificates that were read from a file given by a flag.
+#[derive(Debug, Default)]
+pub struct Authorities {
+    /// `--bmc-ca`, PEM.
+    pub bmc: String,
+    /// `--image-ca`, PEM.
+    pub image: String,
+}
+
+/// Looks at the files and folders that the endpoints' flags name.
+///
+/// # Errors
+/// The first flag that cannot be served, what was found and what to do.
+pub fn check(endpoints: &Endpoints) -> anyhow::Result<Authorities> {
+    let image = &endpoints.agent_image;
+    folder(image, "--agent-image").context("`metamorph agent-image build` makes one")?;
+    ensure!(
+        image.join(boot_media::assets::MANIFEST).is_file(),
+        "--agent-image: {} holds no agent image (there is no {} in it); `metamorph agent-image build --out {}` makes one",
+        image.display(),
+        boot_media::assets::MANIFEST,
+        image.display(),
+    );
+    if let Some(images) = &endpoints.images {
+        folder(images, "--images")?;
+    }
+    let listeners = [
+        ("--media-listen", endpoints.media_listen),
+        ("--agent-listen", endpoints.agent_listen),
+        ("--health-listen", endpoints.health_listen),
+    ];
+    apart(&listeners)?;
+    Ok(Authorities {
+        bmc: certificates(endpoints.bmc_ca.as_deref(), "--bmc-ca")?,
+        image: certificates(endpoints.image_ca.as_deref(), "--image-ca")?,
+    })
+}
+
+/// Looks at what the embedded API is told.
+///
+/// # Errors
+/// As [`check`].
+pub fn check_api(api: &ApiServe) -> anyhow::Result<()> {
+    if api.data.exists() {
+        folder(&api.data, "--data")?;
+    }
+    if let Some(log) = &api.api_audit_log {
+        ensure!(!log.is_dir(), "--api-audit-log: {} is a folder; name a file", log.display());
+        let parent = log.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        folder(parent, "--api-audit-log")?;
+    }
+    Ok(())
+}
+
+/// Two listeners cannot have one port.
+///
+/// # Errors
+/// When two have.
+pub fn apart(listeners: &[(&str, SocketAddr)]) -> anyhow::Result<()> {
+    for (index, (flag, address)) in listeners.iter().enumerate() {
+        for (other_flag, other) in &listeners[..index] {
+            let meet = address.ip() == other.ip() || address.ip().is_unspecified() || other.ip().is_unspecified();
+            let same = address.port() == other.port() && address.port() != 0 && meet;
+            ensure!(!same, "{other_flag} {other} and {flag} {address} are the same port; give one of them another");
+        }
+    }
+    Ok(())
+}
+
+fn folder(path: &Path, flag: &str) -> anyhow::Result<()> {
+    let found = std::fs::metadata(path).with_context(|| format!("{flag}: look at the folder {}", path.display()))?;
+    ensure!(found.is_dir(), "{flag}: {} is a file; a folder is wanted", path.display());
+    std::fs::read_dir(path).with_context(|| format!("{flag}: read the folder {}", path.display()))?;
+    Ok(())
+}
+
+/// The file's text, if it holds certificates and nothing that should stay secret.
+fn certificates(path: Option<&Path>, flag: &str) -> anyhow::Result<String> {
+    let Some(path) = path else { return Ok(String::new()) };
+    let attempt = || format!("{flag}: read {}", path.display());
+    let found = std::fs::metadata(path).with_context(attempt)?;
+    ensure!(found.is_file(), "{flag}: {} is no file", path.display());
+    ensure!(
+        found.len() <= MAX_CERTIFICATES,
+        "{flag}: {} has {} bytes, which no file of certificates has",
+        path.display(),
+        found.len()
+    );
+    let text = std::fs::read_to_string(path).with_context(attempt)?;
+    let name = path.display();
+    if text.contains("PRIVATE KEY-----") {
+        bail!("{flag}: {name} holds a private key, which it would give away; leave the certificates alone in it");
+    }
+    let mut count = 0;
+    for certificate in CertificateDer::pem_slice_iter(text.as_bytes()) {
+        let der = certificate.map_err(|e| anyhow::anyhow!("{flag}: {name} is no PEM: {e}"))?;
+        let mut roots = rustls::RootCertStore::empty();
+        roots.add(der).with_context(|| format!("{flag}: use certificate {} of {name}", count + 1))?;
+        count += 1;
+    }
+    ensure!(count > 0, "{flag}: {name} holds no certificate («-----BEGIN CERTIFICATE-----»)");
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    fn refused(arguments: &[&str]) -> String {
+        let line = ["metamorph", "up"].iter().chain(arguments);
+        crate::cli::Cli::try_parse_from(line).map_err(|e| e.to_string()).expect_err(&format!("{arguments:?}"))
+    }
+
+    #[test]
+    fn hosts_are_told_from_urls() {
+        let good = [("192.0.2.1", "192.0.2.1:9"), ("a.example:80", "a.example:80"), ("2001:db8::1", "[2001:db8::1]:9")];
+        for (text, authority) in good.into_iter().chain([("[2001:db8::1]:7", "[2001:db8::1]:7"), ("[::1]", "[::1]:9")])
+        {
+            assert_eq!(text.parse::<HostPort>().unwrap().authority(9), authority);
+        }
+        for text in [
+            "",
+            "http://192.0.2.1",
+            "https://a.example:6180/x",
+            "a.example/",
+            "a b",
+            "a:0",
+            "a:99999",
+            "a:",
+            "[::1",
+            "[::1]x",
+            "0.0.0.0",
+            "::",
+            "[::]:80",
+            "192.0.2.256",
+            "1.2.3",
+            "224.0.0.1",
+            "-a",
+            "a_b",
+        ] {
+            assert!(text.parse::<HostPort>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn values_that_mean_nothing_are_refused_while_the_line_is_read() {
+        for (arguments, says) in [
+            (["--media-host", "http://192.0.2.1:6180"], "leave out «http://»: 192.0.2.1:6180"),
+            (["--agent-host", "https://a.example/"], "URL"),
+            (["--agent-host", ""], "DNS name"),
+            (["--retry-after", "0"], "seconds are wanted"),
+            (["--retry-after", "NaN"], "seconds are wanted"),
+            (["--power-poll", "0"], "from 1"),
+            (["--agent-boot-timeout", "0"], "from 1"),
+            (["--agent-silence", "0"], "from 1"),
+            (["--agent-reconnect", "99999999"], "from 1"),
+            (["--agent-stall-timeout", "0"], "from 1"),
+            (["--agent-kernel-arguments", "x;reboot"], "';'"),
+            (["--agent-kernel-arguments", "a\nb"], "cannot stand"),
+            (["--api-name", "https://kube.example"], "URL"),
+            (["--media-listen", "localhost:80"], "media-listen"),
+            (["--data", ""], "empty"),
+            (["--bmc-ca", ""], "empty"),
+            (["--images", ""], "empty"),
+            (["--log", "inof"], "no level"),
+        ] {
+            let error = refused(&arguments);
+            assert!(error.contains(says), "{arguments:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn one_port_is_not_listened_on_twice() {
+        let at = |text: &str| text.parse::<SocketAddr>().unwrap();
+        assert!(apart(&[("a", at("0.0.0.0:6180")), ("b", at("127.0.0.1:6180"))]).is_err());
+        assert!(apart(&[("a", at("127.0.0.1:0")), ("b", at("127.0.0.1:0"))]).is_ok());
+        assert!(apart(&[("a", at("127.0.0.1:1")), ("b", at("127.0.0.2:1"))]).is_ok());
+    }
+
+    #[test]
+    fn files_of_certificates_hold_certificates_and_no_keys() {
+        let folder = tempfile::tempdir().unwrap();
+        let key = rcgen::KeyPair::generate().unwrap();
+        let made = rcgen::CertificateParams::new(vec!["ca.example".to_owned()]).unwrap().self_signed(&key).unwrap();
+        let file = |name: &str, text: &str| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, text).unwrap();
+            path
+        };
+        let good = file("good", &made.pem());
+        assert_eq!(certificates(Some(&good), "--bmc-ca").unwrap(), made.pem());
+        let broken = made.pem().replace("MII", "AAA");
+        for (name, text, says) in [
+            ("empty", String::new(), "holds no certificate"),
+            ("words", "not a certificate".to_owned(), "holds no certificate"),
+            ("key", format!("{}{}", made.pem(), key.serialize_pem()), "private key"),
+            ("broken", broken, "use certificate 1"),
+        ] {
+            let error = format!("{:#}", certificates(Some(&file(name, &text)), "--bmc-ca").unwrap_err());
+            assert!(error.contains(says) && error.contains("--bmc-ca"), "{name}: {error}");
+        }
+        assert!(certificates(Some(folder.path()), "--bmc-ca").is_err());
+        assert!(certificates(Some(&folder.path().join("missing")), "--bmc-ca").is_err());
+    }
+
+    #[test]
+    fn folders_are_there_and_are_folders() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("file");
+        std::fs::write(&file, "x").unwrap();
+        assert!(super::folder(folder.path(), "--images").is_ok());
+        assert!(super::folder(&file, "--images").is_err());
+        assert!(super::folder(&folder.path().join("missing"), "--images").is_err());
+    }
+}

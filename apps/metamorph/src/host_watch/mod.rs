@@ -1,0 +1,257 @@
+//! `host watch`: what is being done to hosts, live, from BareMetalHosts and HostOperations alone.
+
+mod row;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::IsTerminal;
+use std::time::Duration;
+
+use api::metal3::BareMetalHost;
+use api::metamorph::HostOperation;
+use futures::{Stream, StreamExt};
+use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, Client, ResourceExt};
+
+use crate::cli::HostWatch;
+use crate::{client, say};
+use row::Row;
+
+/// Columns of a terminal that does not tell its width.
+const COLUMNS: usize = 80;
+
+/// Watches until it is told to stop.
+pub async fn run(options: HostWatch) -> anyhow::Result<()> {
+    let client = client::connect(options.kubeconfig.as_deref()).await?;
+    let mut view = View::new(options.namespace.is_none());
+    tokio::select! {
+        result = follow(&client, options.namespace.as_deref(), options.name.as_deref(), &mut view) => result,
+        signal = crate::server::stop_signal() => signal,
+    }
+}
+
+/// Feeds the view with every change, until nobody reads it any more.
+pub async fn follow(
+    client: &Client,
+    namespace: Option<&str>,
+    name: Option<&str>,
+    view: &mut View,
+) -> anyhow::Result<()> {
+    let of_name = match name {
+        Some(name) => watcher::Config::default().fields(&format!("metadata.name={name}")),
+        None => watcher::Config::default(),
+    };
+    let hosts = changes::<BareMetalHost>(client, namespace, of_name);
+    let operations = changes::<HostOperation>(client, namespace, watcher::Config::default());
+    let mut hosts = std::pin::pin!(hosts);
+    let mut operations = std::pin::pin!(operations);
+    let mut tick = tokio::time::interval(Duration::from_secs(1));
+    loop {
+        let goes_on = tokio::select! {
+            Some(event) = hosts.next() => match view.noted(event) {
+                Some(event) => view.host(event)?,
+                None => true,
+            },
+            Some(event) = operations.next() => match view.noted(event) {
+                Some(event) => view.operation(event, name)?,
+                None => true,
+            },
+            _ = tick.tick() => {
+                view.refresh();
+                true
+            }
+        };
+        if !goes_on {
+            return Ok(());
+        }
+    }
+}
+
+fn changes<K>(
+    client: &Client,
+    namespace: Option<&str>,
+    config: watcher::Config,
+) -> impl Stream<Item = watcher::Result<watcher::Event<K>>> + Send + use<K>
+where
+    K: kube::Resource<Scope = kube::core::NamespaceResourceScope, DynamicType = ()>
+        + Clone
+        + std::fmt::Debug
+        + serde::de::DeserializeOwned
+        + Send
+        + 'static,
+{
+    let api: Api<K> = namespace.map_or_else(|| Api::all(client.clone()), |n| Api::namespaced(client.clone(), n));
+    watcher(api, config).default_backoff()
+}
+
+/// Lines that change at a terminal, a log elsewhere.
+pub struct View {
+    terminal: Option<MultiProgress>,
+    zone: TimeZone,
+    /// Names are shown with their namespaces.
+    namespaces: bool,
+    rows: BTreeMap<String, Shown>,
+    /// Hosts seen since the list began, while it is being listed.
+    listed: Option<BTreeSet<String>>,
+    failing: bool,
+}
+
+#[derive(Default)]
+struct Shown {
+    row: Row,
+    bar: Option<ProgressBar>,
+    /// What the last line of the log was about.
+    last: String,
+}
+
+impl View {
+    /// A view for what standard output is; `namespaces` shows those of the hosts.
+    pub fn new(namespaces: bool) -> Self {
+        let terminal =
+            std::io::stdout().is_terminal().then(|| MultiProgress::with_draw_target(ProgressDrawTarget::stdout()));
+        let zone = TimeZone::try_system().unwrap_or(TimeZone::UTC);
+        Self { terminal, zone, namespaces, rows: BTreeMap::new(), listed: None, failing: false }
+    }
+
+    /// The event, or nothing for a failure, which is said when it begins and when it is over.
+    fn noted<K>(&mut self, event: watcher::Result<watcher::Event<K>>) -> Option<watcher::Event<K>> {
+        match event {
+            Ok(event) => {
+                if self.failing && !matches!(event, watcher::Event::Init) {
+                    self.failing = false;
+                    say::note("the Kubernetes API answers again");
+                }
+                Some(event)
+            }
+            Err(error) => {
+                if !std::mem::replace(&mut self.failing, true) {
+                    say::error(&anyhow::Error::new(error).context("watch the hosts; it is tried again"));
+                }
+                None
+            }
+        }
+    }
+
+    /// Takes a change of hosts in; false if nobody reads any more.
+    fn host(&mut self, event: watcher::Event<BareMetalHost>) -> anyhow::Result<bool> {
+        match event {
+            watcher::Event::Init => {
+                self.listed = Some(BTreeSet::new());
+                Ok(true)
+            }
+            watcher::Event::Apply(host) | watcher::Event::InitApply(host) => {
+                let key = key(&host.namespace().unwrap_or_default(), &host.name_any());
+                if let Some(listed) = &mut self.listed {
+                    listed.insert(key.clone());
+                }
+                self.rows.entry(key.clone()).or_default().row.see_host(Box::new(host));
+                self.show(&key)
+            }
+            watcher::Event::Delete(host) => self.gone(&key(&host.namespace().unwrap_or_default(), &host.name_any())),
+            watcher::Event::InitDone => {
+                let listed = self.listed.take().unwrap_or_default();
+                let missing = self.rows.iter().filter(|(key, shown)| shown.row.is_known() && !listed.contains(*key));
+                let missing: Vec<String> = missing.map(|(key, _)| key.clone()).collect();
+                let mut read = true;
+                for key in missing {
+                    read &= self.gone(&key)?;
+                }
+                Ok(read)
+            }
+        }
+    }
+
+    /// Takes a change of operations in; false if nobody reads any more.
+    fn operation(&mut self, event: watcher::Event<HostOperation>, wanted: Option<&str>) -> anyhow::Result<bool> {
+        let (watcher::Event::Apply(operation) | watcher::Event::InitApply(operation)) = event else { return Ok(true) };
+        let host = operation.spec.host.name.clone();
+        if wanted.is_some_and(|name| name != host) {
+            return Ok(true);
+        }
+        let key = key(&operation.namespace().unwrap_or_default(), &host);
+        self.rows.entry(key.clone()).or_default().row.see_operation(Box::new(operation));
+        self.show(&key)
+    }
+
+    fn name<'a>(&self, key: &'a str) -> &'a str {
+        if self.namespaces { key } else { key.split_once('/').map_or(key, |(_, name)| name) }
+    }
+
+    fn gone(&mut self, key: &str) -> anyhow::Result<bool> {
+        let Some(shown) = self.rows.remove(key) else { return Ok(true) };
+        if let Some(bar) = shown.bar {
+            bar.finish_and_clear();
+        }
+        let now = Timestamp::now().to_zoned(self.zone.clone());
+        self.say(&format!("{} {}  deleted", now.strftime("%H:%M:%S"), self.name(key)))
+    }
+
+    fn show(&mut self, key: &str) -> anyhow::Result<bool> {
+        let name = self.name(key).to_owned();
+        let Some(shown) = self.rows.get_mut(key).filter(|shown| shown.row.is_known()) else { return Ok(true) };
+        let Some(terminal) = &self.terminal else {
+            let (about, line) = shown.row.logged(&name, &self.zone, Timestamp::now());
+            if about == shown.last {
+                return Ok(true);
+            }
+            shown.last = about;
+            return say::still_read(&format!("{line}\n"));
+        };
+        let bar = shown.bar.get_or_insert_with(|| {
+            let bar = terminal.add(ProgressBar::new(0));
+            if let Ok(style) = ProgressStyle::with_template("{msg}") {
+                bar.set_style(style);
+            }
+            bar
+        });
+        // The last column is left free: some terminals begin a new line when it is written to.
+        bar.set_message(shown.row.lines(&name, columns() - 1, Timestamp::now()).join("\n"));
+        Ok(true)
+    }
+
+    /// Times go on while nothing happens.
+    fn refresh(&mut self) {
+        if self.terminal.is_some() {
+            for key in self.rows.keys().cloned().collect::<Vec<_>>() {
+                // At a terminal it cannot fail.
+                let _ = self.show(&key);
+            }
+        }
+    }
+
+    /// Prints a line above the others; false if nobody reads any more.
+    ///
+    /// # Errors
+    /// When standard output fails otherwise.
+    pub fn say(&self, line: &str) -> anyhow::Result<bool> {
+        match &self.terminal {
+            Some(terminal) => {
+                // A terminal that is gone needs no line.
+                let _ = terminal.println(line);
+                Ok(true)
+            }
+            None => say::still_read(&format!("{line}\n")),
+        }
+    }
+
+    /// Leaves the lines as they are.
+    pub fn finish(&self) {
+        for shown in self.rows.values() {
+            if let Some(bar) = &shown.bar {
+                bar.abandon();
+            }
+        }
+    }
+}
+
+fn key(namespace: &str, name: &str) -> String {
+    format!("{namespace}/{name}")
+}
+
+/// Columns of the terminal.
+fn columns() -> usize {
+    let size = rustix::termios::tcgetwinsize(std::io::stdout());
+    size.map(|size| usize::from(size.ws_col)).ok().filter(|columns| *columns > 1).unwrap_or(COLUMNS)
+}

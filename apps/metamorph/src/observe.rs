@@ -1,0 +1,198 @@
+//! How the server is seen from outside: `/metrics`, `/healthz`, `/livez`, `/readyz`, and what its service manager is told.
+//!
+//! The endpoint speaks HTTP without authentication, as probes do; it tells names of hosts and namespaces, and no secrets. Paths and answers
+//! are Kubernetes' (kubernetes.io/docs/reference/using-api/health-checks).
+
+use std::fmt::Write as _;
+use std::net::TcpListener;
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::Context;
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use bmc::Totals;
+use exposition::{Family, gauges};
+use kube::Client;
+use operator::Observer;
+
+/// How long the Kubernetes API may take to say that it is well.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// Clock ticks a second in `/proc`: `USER_HZ`, 100 on Linux.
+const TICKS: f64 = 100.0;
+/// Bytes of a page in `/proc`, on the machines that this is built for.
+const PAGE: u64 = 4096;
+
+/// Everything that can be seen.
+pub struct Seen {
+    /// The controller.
+    pub observer: Observer,
+    /// Calls to BMCs.
+    pub calls: Arc<Totals>,
+    /// The Kubernetes API.
+    pub client: Client,
+    /// The server has been told to stop.
+    pub stopping: AtomicBool,
+}
+
+/// The routes.
+pub fn router(seen: Arc<Seen>) -> Router {
+    Router::new()
+        .route("/metrics", get(metrics))
+        .route("/healthz", get(alive))
+        .route("/livez", get(alive))
+        .route("/readyz", get(ready))
+        .with_state(seen)
+}
+
+/// The routes of a process that stands by: alive, and not ready.
+pub fn standby_router() -> Router {
+    let ready = |request: Request| async move {
+        let other = Some("another process leads; this one stands by".to_owned());
+        answer(&request, &[("ping", None), ("leader", other)])
+    };
+    Router::new().route("/healthz", get(alive)).route("/livez", get(alive)).route("/readyz", get(ready))
+}
+
+/// One check: its name, and what is wrong.
+type Check = (&'static str, Option<String>);
+
+/// That this is answered is the proof: a part that ends takes the process with it.
+async fn alive(request: Request) -> Response {
+    answer(&request, &[("ping", None)])
+}
+
+async fn ready(State(seen): State<Arc<Seen>>, request: Request) -> Response {
+    let stopping = seen.stopping.load(Ordering::Relaxed).then(|| "the server is being stopped".to_owned());
+    let hosts = seen.observer.not_at_work().map(ToOwned::to_owned);
+    let api = if stopping.is_some() { None } else { api_trouble(&seen.client).await };
+    answer(&request, &[("ping", None), ("kubernetes", api), ("hosts", hosts), ("shutdown", stopping)])
+}
+
+/// What is wrong with the Kubernetes API, if something is.
+async fn api_trouble(client: &Client) -> Option<String> {
+    let request = axum::http::Request::get("/readyz").body(Vec::new()).ok()?;
+    match tokio::time::timeout(PATIENCE, client.request_text(request)).await {
+        Ok(Ok(_)) => None,
+        // Who may not ask has been answered.
+        Ok(Err(kube::Error::Api(status))) if matches!(status.code, 401 | 403 | 404) => None,
+        Ok(Err(error)) => Some(format!("the Kubernetes API is not ready: {error}")),
+        Err(_) => Some(format!("the Kubernetes API has not answered within {} s", PATIENCE.as_secs())),
+    }
+}
+
+/// `ok`, or all checks line by line where one fails or where they are asked for.
+fn answer(request: &Request, checks: &[Check]) -> Response {
+    let name = request.uri().path().trim_start_matches('/');
+    let failed = checks.iter().any(|(_, wrong)| wrong.is_some());
+    let verbose = request.uri().query().is_some_and(|query| query.split('&').any(|part| part.starts_with("verbose")));
+    let mut text = String::new();
+    for (check, wrong) in checks {
+        // A String takes everything.
+        let _ = match wrong {
+            None => writeln!(text, "[+]{check} ok"),
+            Some(wrong) => writeln!(text, "[-]{check} failed: {wrong}"),
+        };
+    }
+    let (code, text) = match (failed, verbose) {
+        (true, _) => (StatusCode::SERVICE_UNAVAILABLE, format!("{text}{name} check failed\n")),
+        (false, true) => (StatusCode::OK, format!("{text}{name} check passed\n")),
+        (false, false) => (StatusCode::OK, "ok".to_owned()),
+    };
+    let plain = [(header::CONTENT_TYPE, "text/plain; charset=utf-8"), (header::X_CONTENT_TYPE_OPTIONS, "nosniff")];
+    (code, plain, text).into_response()
+}
+
+async fn metrics(State(seen): State<Arc<Seen>>) -> Response {
+    let mut text = seen.observer.metrics();
+    text.push_str(&seen.calls.text());
+    process(&mut text);
+    ([(header::CONTENT_TYPE, exposition::CONTENT_TYPE)], text).into_response()
+}
+
+/// What the system says of this process; what it does not say is left out.
+fn process(out: &mut String) {
+    let mut gauge = |name, help, value: f64| {
+        gauges(out, Family { name, help, labels: &[] }, [(Vec::new(), value)]);
+    };
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // After the program's name in parentheses, which may hold anything: field 3 of proc_pid_stat(5) is the first.
+    let fields: Vec<&str> =
+        stat.rsplit_once(')').map(|(_, rest)| rest.split_whitespace().collect()).unwrap_or_default();
+    let field = |number: usize| fields.get(number - 3).and_then(|f| f.parse::<u64>().ok());
+    if let Some(pages) = field(24) {
+        let bytes = pages.saturating_mul(PAGE);
+        gauge("process_resident_memory_bytes", "Resident memory.", bytes as f64);
+    }
+    if let Some(bytes) = field(23) {
+        gauge("process_virtual_memory_bytes", "Virtual memory.", bytes as f64);
+    }
+    if let Ok(open) = std::fs::read_dir("/proc/self/fd") {
+        gauge("process_open_fds", "Open file descriptors.", open.count() as f64);
+    }
+    if let (Some(user), Some(system)) = (field(14), field(15)) {
+        let name = "process_cpu_seconds_total";
+        let seconds = (user + system) as f64 / TICKS;
+        let _ = writeln!(out, "# HELP {name} Processor time used.\n# TYPE {name} counter\n{name} {seconds}");
+    }
+    let family = Family { name: "metamorph_build_info", help: "The version of this program.", labels: &["version"] };
+    gauges(out, family, [(vec![env!("CARGO_PKG_VERSION").to_owned()], 1.0)]);
+}
+
+/// Listens where `--health-listen` says.
+pub fn bind(address: std::net::SocketAddr) -> anyhow::Result<TcpListener> {
+    let attempt = || format!("listen for probes and metrics on {address}; choose another place with --health-listen");
+    let listener = TcpListener::bind(address).with_context(attempt)?;
+    listener.set_nonblocking(true).with_context(attempt)?;
+    Ok(listener)
+}
+
+/// Tells the service manager something (sd_notify(3)): a datagram to the socket that `NOTIFY_SOCKET` names. Without one, or with one that
+/// does not take it, nothing is lost.
+pub fn notify(state: &str) {
+    let Some(name) = std::env::var_os("NOTIFY_SOCKET") else { return };
+    let sent = (|| {
+        let socket = UnixDatagram::unbound()?;
+        let text = name.to_string_lossy();
+        // A name that begins with @ is not in the file system (unix(7)).
+        match text.strip_prefix('@') {
+            Some(rest) => socket.send_to_addr(state.as_bytes(), &SocketAddr::from_abstract_name(rest)?),
+            None => socket.send_to(state.as_bytes(), &name),
+        }
+    })();
+    if let Err(error) = sent {
+        tracing::warn!(%error, "the service manager cannot be told that the server is «{state}»");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(path: &str, checks: &[Check]) -> StatusCode {
+        answer(&Request::get(path).body(axum::body::Body::empty()).unwrap(), checks).status()
+    }
+
+    #[test]
+    fn one_check_that_fails_is_a_server_that_is_not_ready() {
+        assert_eq!(asked("/readyz", &[("ping", None), ("hosts", None)]), StatusCode::OK);
+        let bad = [("ping", None), ("hosts", Some("they cannot be watched".to_owned()))];
+        assert_eq!(asked("/readyz?verbose", &bad), StatusCode::SERVICE_UNAVAILABLE);
+    }
+
+    #[test]
+    fn the_process_is_described() {
+        let mut text = String::new();
+        process(&mut text);
+        for name in ["process_resident_memory_bytes", "process_open_fds", "process_cpu_seconds_total"] {
+            assert!(text.contains(&format!("\n{name} ")), "{text}");
+        }
+    }
+}

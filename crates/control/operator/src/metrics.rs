@@ -1,0 +1,695 @@
+//! What is counted about hosts, in Prometheus' terms.
+//!
+//! Names and labels that begin with `metal3_` are baremetal-operator's (`internal/controller/metal3.io/metrics.go`), and mean the same, so
+//! that its dashboards and alerts go on; `controller_runtime_` are those of its framework; `metamorph_` are our own. Everything is counted
+//! after it has been written to the Kubernetes API. A host's series go when the host does.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use api::metal3::{
+    BareMetalHost, BareMetalHostStatus, OperationMetric, OperationalStatus, ProvisioningState as State, annotation,
+};
+use api::metamorph::{HostOperation, OperationPhase};
+use exposition::{Counter, Family, Histogram, gauges};
+use host_lifecycle::{Action, Change};
+use jiff::Timestamp;
+use kube::runtime::watcher;
+use kube::{Resource, ResourceExt};
+
+/// Upstream's `slowOperationBuckets`, seconds.
+const SLOW: &[f64] = &[30.0, 90.0, 180.0, 360.0, 720.0, 1440.0];
+/// The buckets that Go's client has by default, seconds: upstream's for registrations.
+const DEFAULT: &[f64] = &[0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
+/// For how long hosts are held by the brake, seconds.
+const DELAYS: &[f64] = &[1.0, 10.0, 60.0, 300.0, 600.0, 1800.0, 3600.0, 14400.0];
+/// The name that upstream's controller of hosts has in the metrics of its framework.
+const CONTROLLER: &str = "baremetalhost";
+
+const HOST: &[&str] = &["namespace", "host"];
+
+/// Why the brake holds a host: the label `reason`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Delay {
+    /// Too many hosts have begun to be deprovisioned.
+    DeprovisioningLimit,
+    /// Machines are switched on in steps.
+    PowerOnStep,
+    /// The namespace is frozen, or whether it is cannot be read.
+    Frozen,
+}
+
+impl Delay {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::DeprovisioningLimit => "deprovisioning-limit",
+            Self::PowerOnStep => "power-on-step",
+            Self::Frozen => "frozen",
+        }
+    }
+}
+
+/// Everything that is counted about hosts since this process began.
+#[derive(Default)]
+pub struct Metrics {
+    reconciles: Reconciles,
+    access: Access,
+    work: Work,
+    own: Own,
+    held: Mutex<HashMap<String, (Delay, Timestamp)>>,
+}
+
+const fn plain(name: &'static str, help: &'static str) -> Counter {
+    Counter::new(name, help, &[])
+}
+
+const fn of_host(name: &'static str, help: &'static str) -> Counter {
+    Counter::new(name, help, HOST)
+}
+
+const fn seconds(
+    name: &'static str,
+    help: &'static str,
+    labels: &'static [&'static str],
+    bounds: &'static [f64],
+) -> Histogram {
+    Histogram::new(Family { name, help, labels }, bounds)
+}
+
+/// Rounds of the controller.
+struct Reconciles {
+    all: Counter,
+    errors: Counter,
+    results: Counter,
+    result_errors: Counter,
+}
+
+impl Default for Reconciles {
+    fn default() -> Self {
+        Self {
+            all: of_host("metal3_reconcile_total", "Times that hosts have been reconciled."),
+            errors: plain("metal3_reconcile_error_total", "Reconciles that could not be completed."),
+            results: Counter::new(
+                "controller_runtime_reconcile_total",
+                "Reconciles by what came of them.",
+                &["controller", "result"],
+            ),
+            result_errors: Counter::new(
+                "controller_runtime_reconcile_errors_total",
+                "Reconciles that could not be completed, by controller.",
+                &["controller"],
+            ),
+        }
+    }
+}
+
+/// What stands between a host and its BMC or its data.
+struct Access {
+    missing: Counter,
+    invalid: Counter,
+    unhandled: Counter,
+    updated: Counter,
+    refused: Counter,
+    host_data: Counter,
+    registrations: Counter,
+    not_ready: Counter,
+}
+
+impl Default for Access {
+    fn default() -> Self {
+        Self {
+            missing: plain("metal3_credentials_missing_total", "Times that a BMC's Secret was not there."),
+            invalid: plain("metal3_credentials_invalid_total", "Times that a BMC's Secret was not usable."),
+            unhandled: plain(
+                "metal3_credentials_unhandled_error_total",
+                "Times that a BMC's Secret could not be read.",
+            ),
+            updated: plain("metal3_credentials_updated_total", "Times that other credentials worked than before."),
+            refused: plain(
+                "metal3_credentials_no_management_access_total",
+                "Times that a host's BMC could not be used when it was registered.",
+            ),
+            host_data: Counter::new(
+                "metal3_host_config_data_error_total",
+                "Times that user data, network data or metadata could not be had.",
+                &["host_data_type"],
+            ),
+            registrations: plain("metal3_host_registration_required_total", "Times that a host had to be registered."),
+            not_ready: plain(
+                "metal3_provisioner_not_ready_total",
+                "Times that a provisioner could do nothing because nothing could be recorded.",
+            ),
+        }
+    }
+}
+
+/// What hosts go through.
+struct Work {
+    errors: Counter,
+    power_changes: Counter,
+    delayed_provisioning: Counter,
+    delayed_deprovisioning: Counter,
+    durations: [(State, Histogram); 4],
+    state_changes: Counter,
+    unmanaged: Counter,
+    deleted_unwiped: Counter,
+    detached_deletions: Counter,
+}
+
+impl Default for Work {
+    fn default() -> Self {
+        let register =
+            seconds("metal3_operation_register_duration_seconds", "Time that registrations took.", HOST, DEFAULT);
+        let inspect = seconds("metal3_operation_inspect_duration_seconds", "Time that inspections took.", HOST, SLOW);
+        let provision =
+            seconds("metal3_operation_provision_duration_seconds", "Time that provisionings took.", HOST, SLOW);
+        let deprovision =
+            seconds("metal3_operation_deprovision_duration_seconds", "Time that deprovisionings took.", HOST, SLOW);
+        Self {
+            errors: Counter::new("metal3_host_error_total", "Failures of hosts.", &["error_type"]),
+            power_changes: Counter::new(
+                "metal3_operation_power_change_total",
+                "Times that a host was switched on or off.",
+                &["namespace", "host", "on_off"],
+            ),
+            delayed_provisioning: of_host(
+                "metal3_delayed__provisioning_total",
+                "Times that a host was held before other work than deprovisioning.",
+            ),
+            delayed_deprovisioning: of_host(
+                "metal3_delayed__deprovisioning_total",
+                "Times that a host was held before it was deprovisioned.",
+            ),
+            durations: [
+                (State::Registering, register),
+                (State::Inspecting, inspect),
+                (State::Provisioning, provision),
+                (State::Deprovisioning, deprovision),
+            ],
+            state_changes: Counter::new(
+                "metal3_provisioning_state_change_total",
+                "Times that hosts went from one state to another.",
+                &["prev_state", "new_state"],
+            ),
+            unmanaged: plain("metal3_host_unmanaged_total", "Times that a host without a BMC was found."),
+            deleted_unwiped: plain(
+                "metal3_delete_without_deprovisioning_total",
+                "Hosts deleted though they could not be deprovisioned.",
+            ),
+            detached_deletions: plain(
+                "metal3_delete_delayed_for_detached_total",
+                "Times that a deletion was delayed by the annotation detached.",
+            ),
+        }
+    }
+}
+
+/// What upstream has no name for.
+struct Own {
+    operations: Counter,
+    operation_seconds: Histogram,
+    failures: Counter,
+    delays: Counter,
+    delay_seconds: Histogram,
+    watch_errors: Counter,
+}
+
+impl Default for Own {
+    fn default() -> Self {
+        Self {
+            operations: Counter::new(
+                "metamorph_operations_total",
+                "HostOperations that have ended, by type, end and cause of failure.",
+                &["type", "phase", "cause"],
+            ),
+            operation_seconds: seconds(
+                "metamorph_operation_duration_seconds",
+                "Time that HostOperations took, by type and end.",
+                &["type", "phase"],
+                SLOW,
+            ),
+            failures: Counter::new(
+                "metamorph_host_failures_total",
+                "Calls of a provisioner that failed, by what was attempted and cause.",
+                &["action", "cause"],
+            ),
+            delays: Counter::new(
+                "metamorph_brake_delays_total",
+                "Times that the brake began to hold a host.",
+                &["reason"],
+            ),
+            delay_seconds: seconds(
+                "metamorph_brake_delay_seconds",
+                "For how long the brake held hosts that went on.",
+                &["reason"],
+                DELAYS,
+            ),
+            watch_errors: plain("metamorph_watch_errors_total", "Errors of the watch of BareMetalHosts."),
+        }
+    }
+}
+
+impl Metrics {
+    fn held(&self) -> MutexGuard<'_, HashMap<String, (Delay, Timestamp)>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A reconcile has begun.
+    pub(crate) fn reconciling(&self, host: &BareMetalHost) {
+        self.reconciles.all.count(&[&host.namespace().unwrap_or_default(), &host.name_any()]);
+    }
+
+    /// A reconcile has been completed; `requeued` if the host is looked at again at a known time.
+    pub(crate) fn reconciled(&self, requeued: bool) {
+        self.reconciles.results.count(&[CONTROLLER, if requeued { "requeue_after" } else { "success" }]);
+    }
+
+    /// A reconcile could not be completed.
+    pub(crate) fn stumbled(&self) {
+        self.reconciles.errors.count(&[]);
+        self.reconciles.results.count(&[CONTROLLER, "error"]);
+        self.reconciles.result_errors.count(&[CONTROLLER]);
+    }
+
+    /// The BMC's Secret was looked at.
+    pub(crate) fn credentials(&self, found: &host_lifecycle::Credentials<'_>) {
+        match found {
+            host_lifecycle::Credentials::Missing { .. } => self.access.missing.count(&[]),
+            host_lifecycle::Credentials::Invalid { .. } => self.access.invalid.count(&[]),
+            host_lifecycle::Credentials::Forbidden { .. } => self.access.unhandled.count(&[]),
+            host_lifecycle::Credentials::NotNeeded | host_lifecycle::Credentials::Present { .. } => {}
+        }
+    }
+
+    /// A provisioner is about to be asked.
+    pub(crate) fn asking(&self, action: &Action) {
+        if matches!(action, Action::Register { .. }) {
+            self.access.registrations.count(&[]);
+        }
+    }
+
+    /// A provisioner failed.
+    pub(crate) fn failed(&self, action: &Action, cause: provisioner::Cause) {
+        self.own.failures.count(&[name_of(action), cause.as_str()]);
+        if matches!(action, Action::Register { .. }) {
+            self.access.refused.count(&[]);
+        }
+        if cause == provisioner::Cause::JournalUnavailable {
+            self.access.not_ready.count(&[]);
+        }
+    }
+
+    /// What a field of the host refers to could not be had; the message names the field as `spec.<field>`.
+    pub(crate) fn host_data_missing(&self, message: &str) {
+        let named = |field: &&&str| message.contains(&format!("spec.{field}"));
+        let field = ["userData", "networkData", "metaData"].iter().find(named).copied();
+        // Upstream's name for the network of the agent's system.
+        self.access.host_data.count(&[field.unwrap_or("networkData")]);
+    }
+
+    /// A change of the host has been written.
+    pub(crate) fn written(&self, host: &BareMetalHost, change: &Change) {
+        let before = host.status.clone().unwrap_or_default();
+        let after = &change.status;
+        let (namespace, name) = (host.namespace().unwrap_or_default(), host.name_any());
+        self.moved(&before, after, &[&namespace, &name]);
+        if let Some(kind) = after.error_type
+            && (after.error_count > before.error_count || before.error_type != Some(kind))
+        {
+            self.work.errors.count(&[kind.event_reason()]);
+        }
+        let good = |status: &BareMetalHostStatus| status.good_credentials.credentials_version.clone();
+        if let (Some(old), Some(new)) = (good(&before), good(after))
+            && old != new
+        {
+            self.access.updated.count(&[]);
+        }
+        if before.provisioning.state == after.provisioning.state && deletion_waits(host) {
+            self.work.detached_deletions.count(&[]);
+        }
+        for event in &change.events {
+            match event.reason {
+                "PowerOn" => self.work.power_changes.count(&[&namespace, &name, "on"]),
+                "PowerOff" => self.work.power_changes.count(&[&namespace, &name, "off"]),
+                "DeletionGaveUp" if before.provisioning.state == State::Deprovisioning => {
+                    self.work.deleted_unwiped.count(&[]);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn moved(&self, before: &BareMetalHostStatus, after: &BareMetalHostStatus, host: &[&str]) {
+        let (from, to) = (before.provisioning.state, after.provisioning.state);
+        if from != to {
+            self.work.state_changes.count(&[from.as_str(), to.as_str()]);
+            if to == State::Unmanaged {
+                self.work.unmanaged.count(&[]);
+            }
+        }
+        for (state, seconds) in &self.work.durations {
+            let (old, new) = (history(before, *state), history(after, *state));
+            if let (Some(start), Some(end)) = (&new.start, &new.end)
+                && old.end != new.end
+            {
+                seconds.observe(host, end.0.duration_since(start.0).as_secs_f64().max(0.0));
+            }
+        }
+    }
+
+    /// A HostOperation has ended, and that is recorded.
+    pub(crate) fn operation_ended(&self, operation: &HostOperation) {
+        let Some(status) = &operation.status else { return };
+        let kind = operation.spec.operation.as_str();
+        let phase = match status.phase {
+            OperationPhase::Succeeded => "Succeeded",
+            OperationPhase::Failed => "Failed",
+            OperationPhase::Cancelled => "Cancelled",
+            OperationPhase::Pending | OperationPhase::Running => return,
+        };
+        let cause = status.error.as_ref().map(|error| error.cause.as_str()).unwrap_or_default();
+        self.own.operations.count(&[kind, phase, cause]);
+        if let (Some(start), Some(end)) = (&status.start_time, &status.end_time) {
+            self.own.operation_seconds.observe(&[kind, phase], end.0.duration_since(start.0).as_secs_f64().max(0.0));
+        }
+    }
+
+    /// The brake holds the host for this reason, or lets it go on (`None`).
+    pub(crate) fn braked(&self, host: &BareMetalHost, why: Option<Delay>, now: Timestamp) {
+        let uid = host.uid().unwrap_or_default();
+        let mut held = self.held();
+        let before = held.get(&uid).copied();
+        if before.map(|(delay, _)| delay) == why {
+            return;
+        }
+        if let Some((delay, since)) = before {
+            self.own.delay_seconds.observe(&[delay.as_str()], now.duration_since(since).as_secs_f64().max(0.0));
+            held.remove(&uid);
+        }
+        let Some(delay) = why else { return };
+        held.insert(uid, (delay, now));
+        self.own.delays.count(&[delay.as_str()]);
+        let (namespace, name) = (host.namespace().unwrap_or_default(), host.name_any());
+        let family = match delay {
+            Delay::DeprovisioningLimit => &self.work.delayed_deprovisioning,
+            Delay::PowerOnStep | Delay::Frozen => &self.work.delayed_provisioning,
+        };
+        family.count(&[&namespace, &name]);
+    }
+
+    /// The watch of hosts failed.
+    pub(crate) fn watch_failed(&self) {
+        self.own.watch_errors.count(&[]);
+    }
+
+    /// The host is gone.
+    pub(crate) fn forget(&self, host: &BareMetalHost) {
+        let (namespace, name) = (host.namespace().unwrap_or_default(), host.name_any());
+        let labels = [namespace.as_str(), name.as_str()];
+        let work = &self.work;
+        for family in
+            [&self.reconciles.all, &work.power_changes, &work.delayed_provisioning, &work.delayed_deprovisioning]
+        {
+            family.forget(&labels);
+        }
+        self.work.durations.iter().for_each(|(_, seconds)| seconds.forget(&labels));
+        self.held().remove(&host.uid().unwrap_or_default());
+    }
+
+    /// The whole text, with the hosts as they are known now.
+    pub(crate) fn text<'a>(&self, hosts: impl Iterator<Item = &'a BareMetalHost>) -> String {
+        let mut out = String::new();
+        let (reconciles, access, work, own) = (&self.reconciles, &self.access, &self.work, &self.own);
+        let counters = [
+            &reconciles.all,
+            &reconciles.errors,
+            &reconciles.results,
+            &reconciles.result_errors,
+            &access.missing,
+            &access.invalid,
+            &access.unhandled,
+            &access.updated,
+            &access.refused,
+            &access.host_data,
+            &access.registrations,
+            &access.not_ready,
+            &work.errors,
+            &work.power_changes,
+            &work.delayed_provisioning,
+            &work.delayed_deprovisioning,
+            &work.state_changes,
+            &work.unmanaged,
+            &work.deleted_unwiped,
+            &work.detached_deletions,
+            &own.operations,
+            &own.failures,
+            &own.delays,
+            &own.watch_errors,
+        ];
+        counters.into_iter().for_each(|family| family.write(&mut out));
+        self.work.durations.iter().for_each(|(_, seconds)| seconds.write(&mut out));
+        self.own.operation_seconds.write(&mut out);
+        self.own.delay_seconds.write(&mut out);
+        self.held_text(&mut out);
+        hosts_text(&mut out, hosts);
+        out
+    }
+
+    fn held_text(&self, out: &mut String) {
+        let all = [Delay::DeprovisioningLimit, Delay::PowerOnStep, Delay::Frozen];
+        let held = self.held();
+        let count = |wanted: Delay| held.values().filter(|(delay, _)| *delay == wanted).count();
+        let samples: Vec<_> = all.map(|delay| (vec![delay.as_str().to_owned()], count(delay) as f64)).into();
+        let help = "Hosts that the brake holds now.";
+        gauges(out, Family { name: "metamorph_brake_held_hosts", help, labels: &["reason"] }, samples);
+    }
+}
+
+/// Its deletion has been asked for, and the annotation `detached` says that it is to be delayed.
+fn deletion_waits(host: &BareMetalHost) -> bool {
+    let value = host.annotation(annotation::DETACHED).filter(|_| host.meta().deletion_timestamp.is_some());
+    let value: Option<serde_json::Value> = value.and_then(|text| serde_json::from_str(text).ok());
+    value.is_some_and(|value| value["deleteAction"] == "delay")
+}
+
+/// Whether the watch failed because the API does not know the kind.
+pub(crate) fn is_not_found(error: &watcher::Error) -> bool {
+    let source = match error {
+        watcher::Error::InitialListFailed(source)
+        | watcher::Error::WatchStartFailed(source)
+        | watcher::Error::WatchFailed(source) => source,
+        watcher::Error::WatchError(status) => return status.code == 404,
+        _ => return false,
+    };
+    matches!(source, kube::Error::Api(status) if status.code == 404)
+}
+
+/// How many hosts are in which state, and with which error.
+fn hosts_text<'a>(out: &mut String, hosts: impl Iterator<Item = &'a BareMetalHost>) {
+    let mut states: std::collections::BTreeMap<Vec<String>, f64> = std::collections::BTreeMap::new();
+    let mut errors = states.clone();
+    for host in hosts {
+        let state = match host.state() {
+            State::None => "none",
+            other => other.as_str(),
+        };
+        let status = host.status.as_ref();
+        let operational = match status.map(|s| s.operational_status).unwrap_or_default() {
+            OperationalStatus::Unknown => "",
+            OperationalStatus::Ok => "OK",
+            OperationalStatus::Discovered => "discovered",
+            OperationalStatus::Error => "error",
+            OperationalStatus::Delayed => "delayed",
+            OperationalStatus::Detached => "detached",
+            OperationalStatus::Servicing => "servicing",
+        };
+        *states.entry(vec![state.to_owned(), operational.to_owned()]).or_default() += 1.0;
+        if let Some(kind) = status.and_then(|s| s.error_type) {
+            *errors.entry(vec![kind.event_reason().to_owned()]).or_default() += 1.0;
+        }
+    }
+    let help = "Hosts by state and operational status.";
+    gauges(out, Family { name: "metamorph_hosts", help, labels: &["state", "operational_status"] }, states);
+    let help = "Hosts that show an error, by its type.";
+    gauges(out, Family { name: "metamorph_hosts_in_error", help, labels: &["error_type"] }, errors);
+}
+
+fn history(status: &BareMetalHostStatus, state: State) -> OperationMetric {
+    let history = &status.operation_history;
+    match state {
+        State::Inspecting => history.inspect.clone(),
+        State::Provisioning => history.provision.clone(),
+        State::Deprovisioning => history.deprovision.clone(),
+        _ => history.register.clone(),
+    }
+}
+
+/// The label `action`.
+const fn name_of(action: &Action) -> &'static str {
+    match action {
+        Action::Register { .. } => "register",
+        Action::Adopt => "adopt",
+        Action::Inspect { .. } => "inspect",
+        Action::ReadPower => "read-power",
+        Action::SetPower(_) => "set-power",
+        Action::Provision => "provision",
+        Action::Deprovision { .. } => "deprovision",
+        Action::Release => "release",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use api::metal3::{BareMetalHostSpec, ErrorType};
+    use host_lifecycle::{HostEvent, Next};
+    use serde_json::json;
+
+    /// Metrics of upstream that it registers (metrics.go), all of them.
+    const UPSTREAM: [&str; 22] = [
+        "metal3_reconcile_total",
+        "metal3_reconcile_error_total",
+        "metal3_host_error_total",
+        "metal3_operation_power_change_total",
+        "metal3_delayed__provisioning_total",
+        "metal3_delayed__deprovisioning_total",
+        "metal3_operation_register_duration_seconds",
+        "metal3_operation_inspect_duration_seconds",
+        "metal3_operation_provision_duration_seconds",
+        "metal3_operation_deprovision_duration_seconds",
+        "metal3_credentials_missing_total",
+        "metal3_credentials_invalid_total",
+        "metal3_credentials_unhandled_error_total",
+        "metal3_credentials_updated_total",
+        "metal3_credentials_no_management_access_total",
+        "metal3_host_config_data_error_total",
+        "metal3_provisioning_state_change_total",
+        "metal3_host_registration_required_total",
+        "metal3_host_unmanaged_total",
+        "metal3_delete_without_deprovisioning_total",
+        "metal3_provisioner_not_ready_total",
+        "metal3_delete_delayed_for_detached_total",
+    ];
+
+    fn host(status: serde_json::Value) -> BareMetalHost {
+        let mut host = BareMetalHost::new("h", BareMetalHostSpec::default());
+        host.metadata.namespace = Some("n".to_owned());
+        host.metadata.uid = Some("u".to_owned());
+        host.status = Some(serde_json::from_value(status).unwrap());
+        host
+    }
+
+    fn change(status: serde_json::Value, events: Vec<HostEvent>) -> Change {
+        Change {
+            status: serde_json::from_value(status).unwrap(),
+            add_finalizer: false,
+            remove_annotations: Vec::new(),
+            set_architecture: None,
+            hardware_data: None,
+            events,
+            next: Next::Now,
+        }
+    }
+
+    fn has(metrics: &Metrics, lines: &[&str]) {
+        let text = metrics.text(std::iter::empty());
+        for line in lines {
+            assert!(text.lines().any(|l| l == *line), "{line} is not in\n{text}");
+        }
+    }
+
+    #[test]
+    fn upstreams_metrics_are_all_there() {
+        let text = Metrics::default().text(std::iter::empty());
+        for name in UPSTREAM {
+            assert!(text.contains(&format!("# TYPE {name} ")), "{name}");
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_counted() {
+        let metrics = Metrics::default();
+        let times = |end: serde_json::Value| json!({ "inspect": { "start": "2026-01-01T00:00:00Z", "end": end } });
+        let before = host(json!({
+            "provisioning": { "ID": "x", "state": "inspecting" }, "operationHistory": times(json!(null)),
+            "goodCredentials": { "credentialsVersion": "1" },
+        }));
+        let after = json!({
+            "provisioning": { "ID": "x", "state": "preparing" },
+            "operationHistory": times(json!("2026-01-01T00:01:40Z")),
+            "goodCredentials": { "credentialsVersion": "2" },
+        });
+        let event = HostEvent { reason: "PowerOn", message: String::new(), warning: false };
+        metrics.written(&before, &change(after.clone(), vec![event]));
+        has(
+            &metrics,
+            &[
+                "metal3_provisioning_state_change_total{prev_state=\"inspecting\",new_state=\"preparing\"} 1",
+                "metal3_operation_inspect_duration_seconds_bucket{namespace=\"n\",host=\"h\",le=\"90\"} 0",
+                "metal3_operation_inspect_duration_seconds_bucket{namespace=\"n\",host=\"h\",le=\"180\"} 1",
+                "metal3_operation_power_change_total{namespace=\"n\",host=\"h\",on_off=\"on\"} 1",
+                "metal3_credentials_updated_total 1",
+            ],
+        );
+        // Written again with the same end, it is not another inspection.
+        metrics.written(&host(after.clone()), &change(after, Vec::new()));
+        assert_eq!(metrics.work.durations[1].1.observations(&["n", "h"]), 1);
+        metrics.forget(&before);
+        assert!(!metrics.text(std::iter::empty()).contains("host=\"h\""));
+    }
+
+    #[test]
+    fn each_failure_in_a_row_is_one_and_its_repetition_none() {
+        let metrics = Metrics::default();
+        let failed = |count: u32| json!({ "errorType": ErrorType::Inspection.as_str(), "errorCount": count, "errorMessage": "x" });
+        metrics.written(&host(json!({})), &change(failed(1), Vec::new()));
+        metrics.written(&host(failed(1)), &change(failed(2), Vec::new()));
+        metrics.written(&host(failed(2)), &change(failed(2), Vec::new()));
+        assert_eq!(metrics.work.errors.value(&["InspectionError"]), 2);
+    }
+
+    #[test]
+    fn a_delay_is_counted_when_it_begins_and_measured_when_it_ends() {
+        let metrics = Metrics::default();
+        let host = host(json!({}));
+        let at = |second| Timestamp::from_second(second).unwrap();
+        metrics.braked(&host, Some(Delay::DeprovisioningLimit), at(0));
+        metrics.braked(&host, Some(Delay::DeprovisioningLimit), at(10));
+        has(
+            &metrics,
+            &[
+                "metamorph_brake_delays_total{reason=\"deprovisioning-limit\"} 1",
+                "metamorph_brake_held_hosts{reason=\"deprovisioning-limit\"} 1",
+                "metal3_delayed__deprovisioning_total{namespace=\"n\",host=\"h\"} 1",
+            ],
+        );
+        metrics.braked(&host, None, at(45));
+        has(
+            &metrics,
+            &[
+                "metamorph_brake_held_hosts{reason=\"deprovisioning-limit\"} 0",
+                "metamorph_brake_delay_seconds_sum{reason=\"deprovisioning-limit\"} 45",
+            ],
+        );
+    }
+
+    #[test]
+    fn hosts_are_shown_by_state_and_error() {
+        let hosts = [
+            host(json!({ "provisioning": { "ID": "", "state": "available" }, "operationalStatus": "OK" })),
+            host(json!({ "errorType": "registration error", "operationalStatus": "error" })),
+        ];
+        let text = Metrics::default().text(hosts.iter());
+        assert!(text.contains("metamorph_hosts{state=\"available\",operational_status=\"OK\"} 1\n"), "{text}");
+        assert!(text.contains("metamorph_hosts_in_error{error_type=\"RegistrationError\"} 1\n"), "{text}");
+    }
+
+    #[test]
+    fn a_missing_secret_is_told_by_the_field_that_names_it() {
+        let metrics = Metrics::default();
+        metrics.host_data_missing("read spec.userData: there is no Secret x in namespace n");
+        metrics.host_data_missing("spec.preprovisioningNetworkDataName: x");
+        assert_eq!(metrics.access.host_data.value(&["userData"]), 1);
+        assert_eq!(metrics.access.host_data.value(&["networkData"]), 1);
+    }
+}
