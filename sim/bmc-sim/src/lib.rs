@@ -8,16 +8,17 @@
 //! The simulator never uses the types of the client that it serves: they would hide the client's mistakes.
 //!
 //! ```no_run
-//! # async fn example() -> Result<(), bmc_sim::StartError> {
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 //! use bmc_sim::{Config, MachineConfig, MachineKind, Simulator};
 //! let machines = vec![MachineConfig::new("node-0", MachineKind::Fake)];
-//! let config = Config { machines, agent: Some("target/debug/metamorph-agent".into()), ..Config::default() };
+//! let config = Config { machines, agent: Some(bmc_sim::agent::find(None)?), ..Config::default() };
 //! let simulator = Simulator::start(config).await?;
 //! println!("{}", simulator.ready());
 //! # Ok(())
 //! # }
 //! ```
 
+pub mod agent;
 pub mod bmc;
 pub mod config;
 pub mod control;

@@ -6,14 +6,18 @@ use std::{
 };
 
 use anyhow::Context as _;
-use bmc_sim::{Config, MachineConfig, MachineKind, Simulator};
+use bmc_sim::{Config, MachineConfig, MachineKind, Simulator, agent};
 use clap::Parser;
 use tokio::signal::unix::{SignalKind, signal};
 
 /// Virtual BMCs: Redfish services with virtual media, in front of QEMU machines or fake ones.
 ///
+/// `bmc-sim --fake 2` is a small site without hardware: fake machines boot the real agent and have files as disks. `--qemu 1` is a
+/// whole machine under software emulation.
+///
 /// Prints one line of JSON when ready: the control API's address, and of each machine the address, the credentials and
-/// the hardware. Ends, with all its machines, on SIGTERM or SIGINT.
+/// the hardware; at a terminal also the commands that declare the machines to Metamorph. Ends, with all its machines, on
+/// SIGTERM or SIGINT.
 #[derive(Parser)]
 #[command(version)]
 struct Arguments {
@@ -26,7 +30,8 @@ struct Arguments {
     /// Add N QEMU machines, qemu-0 and on.
     #[arg(long, value_name = "N", default_value_t = 0)]
     qemu: usize,
-    /// The agent program that fake machines boot.
+    /// The agent program that fake machines boot; without it that of METAMORPH_AGENT, beside this program, where `make
+    /// agent` puts it, or in PATH.
     #[arg(long, value_name = "PATH")]
     agent: Option<PathBuf>,
     /// Folder that keeps disks, firmware variables and consoles between runs.
@@ -64,8 +69,30 @@ impl Arguments {
         config.password = self.password.unwrap_or(config.password);
         config.control_port = self.control_port.unwrap_or(config.control_port);
         anyhow::ensure!(!config.machines.is_empty(), "no machine was asked for; give --config, --fake or --qemu");
+        if config.machines.iter().any(|machine| machine.kind == MachineKind::Fake) {
+            config.agent = Some(agent::find(config.agent.as_deref())?);
+        }
         Ok(config)
     }
+}
+
+/// The commands that declare the machines.
+fn hint(ready: &serde_json::Value) -> String {
+    let mut text = String::from("\nDeclare them to Metamorph (docs/without-hardware.md):");
+    for machine in ready["machines"].as_array().into_iter().flatten() {
+        let field = |name: &str| machine[name].as_str().unwrap_or_default();
+        // The certificates of --tls are by an authority of the simulator's own.
+        let trust = if field("redfish").starts_with("https") { " --disable-certificate-verification" } else { "" };
+        text.push_str(&format!(
+            "\n  metamorph host add {} --address redfish-virtualmedia+{} --user {} --password {} --boot-mac {}{trust} | kubectl apply -f -",
+            field("id"),
+            field("redfish"),
+            field("username"),
+            field("password"),
+            field("mac"),
+        ));
+    }
+    text
 }
 
 #[tokio::main]
@@ -86,6 +113,10 @@ async fn main() -> anyhow::Result<()> {
     writeln!(out, "{}", simulator.ready())?;
     out.flush()?;
     drop(out);
+    if std::io::stderr().is_terminal() {
+        // Whoever closes the terminal now needs no hint.
+        let _ = writeln!(std::io::stderr(), "{}", hint(&simulator.ready()));
+    }
     tokio::select! {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}

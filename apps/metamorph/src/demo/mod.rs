@@ -3,6 +3,7 @@
 
 mod call_home;
 mod manifests;
+mod remains;
 mod simulator;
 
 use std::io::IsTerminal;
@@ -16,10 +17,10 @@ use kube::api::Api;
 use kube::{Client, ResourceExt};
 
 use crate::cli::{ApiServe, Behaviour, Demo, Endpoints, Up};
-use crate::flags::HostPort;
+use crate::flags::{self, HostPort};
 use crate::host_watch::{self, View};
-use crate::logging;
 use crate::server::{AllInOne, stop_signal};
+use crate::{logging, say};
 use call_home::{CallHome, Report};
 use manifests::Machine;
 use simulator::SimulatorProcess;
@@ -35,7 +36,8 @@ pub async fn run(options: Demo, log: &str) -> anyhow::Result<()> {
     logging::start(log, logging::Target::File(folder.path.join("metamorph.log")))?;
     let stays = std::io::stdout().is_terminal() && !options.once;
     let result = Box::pin(in_folder(&options, &folder.path, stays)).await;
-    if result.is_err() {
+    if let Err(error) = &result {
+        tracing::error!(error = error.as_ref() as &dyn std::error::Error, "the demo failed");
         folder.keep();
     }
     result
@@ -43,10 +45,17 @@ pub async fn run(options: Demo, log: &str) -> anyhow::Result<()> {
 
 async fn in_folder(options: &Demo, folder: &Path, stays: bool) -> anyhow::Result<()> {
     let image = Image::find(&options.image)?;
+    let up = up_options(options, folder, &image);
+    flags::check(&up.endpoints)?;
     let mut simulator = SimulatorProcess::start(options, folder).await?;
     let call_home = CallHome::start().await?;
-    let all = AllInOne::start(&up_options(options, folder, &image)).await?;
+    let all = AllInOne::start(&up).await?;
     let result = provision(options, &simulator, &call_home, &all, &image, stays).await;
+    if result.is_err()
+        && let Err(error) = remains::write_objects(&all.client, folder).await
+    {
+        tracing::warn!(error = error.as_ref() as &dyn std::error::Error, "keep the hosts as they were");
+    }
     all.stop().await;
     simulator.stop().await;
     result
@@ -224,11 +233,11 @@ impl Folder {
         Ok(Self { path, temporary: std::cell::Cell::new(given.is_none()) })
     }
 
-    /// Something failed: what is in the folder tells what.
-    #[allow(clippy::print_stderr)] // For the person at the terminal.
+    /// Something failed: what is in the folder tells what, if there is something.
     fn keep(&self) {
-        if self.temporary.replace(false) {
-            eprintln!("what the demo made is kept in {} (metamorph.log, consoles, disks)", self.path.display());
+        if let Some(text) = remains::told(&self.path) {
+            self.temporary.set(false);
+            say::note(&text);
         }
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! Messages come from BMCs, agents and image servers: control characters in them never reach the terminal.
 
-use api::metal3::{BareMetalHost, OperationalStatus, annotation};
-use api::metamorph::{HostOperation, OperationPhase, StepPhase};
+use api::metal3::{BareMetalHost, OperationalStatus, ProvisioningState as State, annotation};
+use api::metamorph::{HostOperation, OperationPhase, OperationType, StepPhase};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use kube::ResourceExt;
@@ -88,10 +88,20 @@ impl Row {
             return String::new();
         };
         match (status.phase, &status.start_time, &status.end_time) {
-            (OperationPhase::Succeeded, Some(start), Some(end)) => {
+            (OperationPhase::Succeeded, Some(start), Some(end)) if self.is_outcome_of(operation) => {
                 format!("{} took {}", operation.spec.operation.as_str(), time_between(start.0, end.0))
             }
             _ => String::new(),
+        }
+    }
+
+    /// Whether the host's state is what the operation has brought it to, not yet something later.
+    fn is_outcome_of(&self, operation: &HostOperation) -> bool {
+        let state = self.host.as_ref().map(|host| host.state()).unwrap_or_default();
+        match operation.spec.operation {
+            OperationType::Inspect => matches!(state, State::Preparing | State::Available | State::Ready),
+            OperationType::Provision => state == State::Provisioned,
+            OperationType::Deprovision => matches!(state, State::Available | State::Ready),
         }
     }
 
@@ -133,7 +143,9 @@ impl Row {
         let error = self.host.as_ref().and_then(|h| h.status.as_ref()).map(|s| s.error_message.as_str());
         let key = format!("{} {:?} {tens:?} {error:?} {}", self.state(), step.map(|s| &s.name), status.is_none());
         // What is under way was so at this moment; what has been written before this was watched has its own time.
-        let at = if status.is_some() { now } else { self.since().unwrap_or(now).min(now) };
+        let ended = self.operation.as_ref().and_then(|o| o.status.as_ref()?.end_time.as_ref()).map(|time| time.0);
+        let last = self.since().max(ended);
+        let at = if status.is_some() { now } else { last.unwrap_or(now).min(now) };
         let shown = at.to_zoned(zone.clone());
         let old = now.duration_since(at).as_hours() >= 24;
         let clock = shown.strftime(if old { "%Y-%m-%d %H:%M:%S" } else { "%H:%M:%S" });

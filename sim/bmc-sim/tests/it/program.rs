@@ -111,7 +111,12 @@ async fn killed_it_takes_the_agent_along() {
 
 #[test]
 fn it_explains_what_is_missing() {
-    for (args, said) in [(vec![], "no machine"), (vec!["--fake", "1"], "agent"), (vec!["--config", "/none"], "/none")] {
+    let cases = [
+        (vec![], "no machine"),
+        (vec!["--fake", "1", "--agent", "/none"], "/none is no file"),
+        (vec!["--config", "/none"], "/none"),
+    ];
+    for (args, said) in cases {
         let output = Command::new(env!("CARGO_BIN_EXE_bmc-sim")).args(&args).output().unwrap();
         let error = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success() && error.contains(said), "{args:?}: {error}");

@@ -2,6 +2,7 @@
 //! stop leaves nothing open.
 
 mod commands;
+mod newcomer;
 mod seen;
 
 use api::metal3::ProvisioningState;
