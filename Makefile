@@ -134,6 +134,10 @@ release: ## the programs, optimised
 .PHONY: agent
 agent: $(AGENT) ## the agent as one static program
 
+.PHONY: oci
+oci: setup release agent-image ## an OCI archive of the program and the agent image: .cache/metamorph.oci.tar
+	deploy/oci/build --program $(METAMORPH) --agent-image $(AGENT_IMAGE) --out $(CACHE)/metamorph.oci.tar
+
 .PHONY: agent-image
 agent-image: $(AGENT_IMAGE)/manifest.json ## kernel, ramdisk and boot loader that servers boot over virtual media
 

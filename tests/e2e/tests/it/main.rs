@@ -15,6 +15,7 @@ mod kill;
 mod life;
 mod network;
 mod operator;
+mod package;
 mod qemu;
 mod redfish;
 mod variants;
