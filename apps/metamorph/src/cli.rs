@@ -37,6 +37,8 @@ pub enum Command {
     Demo(Demo),
     /// Print the custom resource definitions: `metamorph crds | kubectl apply -f -`
     Crds,
+    /// Print the rights that `operator` needs, with namespace and service account: `metamorph rbac | kubectl apply -f -`
+    Rbac(Rbac),
     /// The embedded Kubernetes API alone, and its data.
     #[command(subcommand)]
     Api(ApiCommand),
@@ -106,6 +108,20 @@ pub struct Webhook {
     /// Address by which the API server reaches it, outside of a cluster.
     #[arg(long, conflicts_with = "webhook_service", value_name = "URL")]
     pub webhook_url: Option<String>,
+}
+
+/// `rbac`.
+#[derive(Debug, Args)]
+pub struct Rbac {
+    /// The namespace given to `operator`; without it, hosts of all namespaces are looked after.
+    #[arg(long, value_name = "NAMESPACE", value_parser = flags::namespace)]
+    pub namespace: Option<String>,
+    /// Namespace of the service account and of the Secret with the server's keys, as given to `operator`.
+    #[arg(long, default_value = "metamorph-system", value_name = "NAMESPACE", value_parser = flags::namespace)]
+    pub own_namespace: String,
+    /// With what --webhook-service and --webhook-url need.
+    #[arg(long)]
+    pub webhook: bool,
 }
 
 /// Where servers and BMCs reach this process.

@@ -39,8 +39,13 @@ impl Identity {
         if let Some(found) = api.get_opt(NAME).await.with_context(attempt)? {
             return Self::of(&found).with_context(attempt);
         }
-        ensure_namespace(client, namespace).await?;
-        match api.create(&PostParams::default(), &new_secret()?).await {
+        let new = new_secret()?;
+        let mut made = api.create(&PostParams::default(), &new).await;
+        if matches!(&made, Err(kube::Error::Api(e)) if e.code == 404) {
+            make_namespace(client, namespace).await?;
+            made = api.create(&PostParams::default(), &new).await;
+        }
+        match made {
             Ok(made) => Self::of(&made).with_context(attempt),
             Err(kube::Error::Api(e)) if e.code == 409 => {
                 Self::of(&api.get(NAME).await.with_context(attempt)?).with_context(attempt)
@@ -66,16 +71,13 @@ impl Identity {
     }
 }
 
-/// Makes the namespace of the server's own objects, if it is not there and may be made.
-pub async fn ensure_namespace(client: &Client, namespace: &str) -> anyhow::Result<()> {
+/// Makes the namespace; another process may do so at the same time.
+pub async fn make_namespace(client: &Client, name: &str) -> anyhow::Result<()> {
     let namespaces: Api<Namespace> = Api::all(client.clone());
-    let metadata = ObjectMeta { name: Some(namespace.to_owned()), ..ObjectMeta::default() };
-    let made = namespaces.create(&PostParams::default(), &Namespace { metadata, ..Namespace::default() }).await;
-    match made {
-        Err(error) if !matches!(&error, kube::Error::Api(e) if e.code == 409 || e.code == 403) => {
-            Err(error).with_context(|| format!("make the namespace {namespace}"))
-        }
-        _ => Ok(()),
+    let metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
+    match namespaces.create(&PostParams::default(), &Namespace { metadata, ..Namespace::default() }).await {
+        Err(kube::Error::Api(e)) if e.code == 409 => Ok(()),
+        made => made.map(|_| ()).with_context(|| format!("make the namespace {name}; `metamorph rbac` prints it")),
     }
 }
 

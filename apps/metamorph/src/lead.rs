@@ -17,7 +17,6 @@ pub async fn lead(client: &Client, options: &Operator, health: &TcpListener) -> 
         return Ok(None);
     }
     let namespace = &options.own_namespace;
-    identity::ensure_namespace(client, namespace).await?;
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let candidate = Candidate {
         namespace: namespace.clone(),
@@ -37,7 +36,12 @@ pub async fn lead(client: &Client, options: &Operator, health: &TcpListener) -> 
     };
     let attempt =
         || format!("take the Lease {} in namespace {namespace}; --lease-duration 0 does without", leader::NAME);
-    let leader = candidate.lead(client, waiting).await.with_context(attempt);
+    let mut leader = candidate.clone().lead(client, waiting).await;
+    if matches!(&leader, Err(kube::Error::Api(error)) if error.code == 404) {
+        identity::make_namespace(client, namespace).await?;
+        leader = candidate.lead(client, |_| ()).await;
+    }
+    let leader = leader.with_context(attempt);
     // From now on the listener is the working server's.
     handle.shutdown();
     let _ = standby.await;

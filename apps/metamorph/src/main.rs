@@ -11,6 +11,7 @@ mod identity;
 mod lead;
 mod logging;
 mod observe;
+mod rights;
 mod say;
 mod server;
 mod webhook;
@@ -63,6 +64,7 @@ async fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Api(ApiCommand::Backup(at)) => Ok(apiserver::backup(&server::api_folder(&at.data), &at.file)?),
         Command::Api(ApiCommand::Restore(at)) => Ok(apiserver::restore(&server::api_folder(&at.data), &at.file)?),
         Command::Crds => client::print_crds(),
+        Command::Rbac(options) => rights::print(&options),
         Command::AgentImage(AgentImageCommand::Build(build)) => {
             logging::start(&cli.log, logging::Target::Stderr)?;
             agent_image::build(build).await

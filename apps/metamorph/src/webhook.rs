@@ -20,16 +20,15 @@ use kube::api::{Api, ObjectMeta, Patch, PatchParams, PostParams};
 use operator::{HostAdmission, admission};
 use rcgen::{CertificateParams, DnType, KeyPair};
 use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
 use url::Url;
 
 use crate::cli::Webhook;
 
-/// The Secret with the webhook's certificate and key, and the configuration's name.
+/// Name of the configuration, and beginning of that of the Secret with certificate and key.
 const NAME: &str = "metamorph-webhook";
 const CERTIFICATE: &str = "tls.crt";
 const KEY: &str = "tls.key";
-/// Host name for which the certificate was made.
-const HOST: &str = "host";
 /// Largest review, bytes: two objects of the largest size that Kubernetes stores, and what is around them.
 const MAX_REVIEW: usize = 8 << 20;
 
@@ -187,43 +186,38 @@ struct Keys {
 }
 
 impl Keys {
-    /// Those in the Secret if they are for this host, otherwise new ones.
+    /// Those in the Secret for this host, or new ones.
     async fn load(client: &Client, namespace: &str, host: &str) -> anyhow::Result<Self> {
+        let digest = hex::encode(Sha256::digest(host));
+        let name = format!("{NAME}-{}", digest.get(..16).unwrap_or_default());
         let api: Api<Secret> = Api::namespaced(client.clone(), namespace);
-        let attempt = || format!("keep the webhook's key in Secret {NAME} of namespace {namespace}");
-        // Another process may write it at the same time: what it wrote is read.
-        for _ in 0..3 {
-            let found = api.get_opt(NAME).await.with_context(attempt)?;
-            if let Some(keys) = found.as_ref().and_then(|secret| Self::of(secret, host)) {
-                return Ok(keys);
-            }
-            let made = Self::make(host)?;
-            let data = [(CERTIFICATE, &made.certificate), (KEY, &made.key), (HOST, &host.to_owned())];
-            let data: BTreeMap<_, _> =
-                data.into_iter().map(|(key, text)| (key.to_owned(), ByteString(text.clone().into_bytes()))).collect();
-            let written = match found {
-                Some(mut secret) => {
-                    secret.data = Some(data);
-                    api.replace(NAME, &PostParams::default(), &secret).await
-                }
-                None => {
-                    let metadata = ObjectMeta { name: Some(NAME.to_owned()), ..ObjectMeta::default() };
-                    api.create(&PostParams::default(), &Secret { metadata, data: Some(data), ..Secret::default() })
-                        .await
-                }
-            };
-            match written {
-                Ok(_) => return Ok(made),
-                Err(kube::Error::Api(error)) if error.code == 409 => {}
-                Err(error) => return Err(error).with_context(attempt),
-            }
+        let attempt = || format!("keep the webhook's key in Secret {name} of namespace {namespace}");
+        if let Some(found) = api.get_opt(&name).await.with_context(attempt)? {
+            return Self::of(&found).with_context(attempt);
         }
-        Err(anyhow!("others kept writing it").context(attempt()))
+        let made = Self::make(host)?;
+        let data = [(CERTIFICATE, &made.certificate), (KEY, &made.key)];
+        let data = data.map(|(key, text)| (key.to_owned(), ByteString(text.clone().into_bytes())));
+        let metadata = ObjectMeta { name: Some(name.clone()), ..ObjectMeta::default() };
+        let secret = Secret { metadata, data: Some(BTreeMap::from(data)), ..Secret::default() };
+        match api.create(&PostParams::default(), &secret).await {
+            Ok(_) => Ok(made),
+            // Another process was faster: its key is used.
+            Err(kube::Error::Api(error)) if error.code == 409 => {
+                Self::of(&api.get(&name).await.with_context(attempt)?).with_context(attempt)
+            }
+            Err(error) => Err(error).with_context(attempt),
+        }
     }
 
-    fn of(secret: &Secret, host: &str) -> Option<Self> {
-        let field = |key: &str| String::from_utf8(secret.data.as_ref()?.get(key)?.0.clone()).ok();
-        (field(HOST)? == host).then_some(Self { certificate: field(CERTIFICATE)?, key: field(KEY)? })
+    fn of(secret: &Secret) -> anyhow::Result<Self> {
+        let field = |key: &str| {
+            let bytes = secret.data.as_ref().and_then(|data| data.get(key)).map(|bytes| bytes.0.clone());
+            bytes
+                .and_then(|bytes| String::from_utf8(bytes).ok())
+                .ok_or_else(|| anyhow!("it has no {key}; delete it, and it is made anew"))
+        };
+        Ok(Self { certificate: field(CERTIFICATE)?, key: field(KEY)? })
     }
 
     fn make(host: &str) -> anyhow::Result<Self> {

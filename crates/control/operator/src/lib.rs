@@ -16,3 +16,4 @@ pub use clock::{Clock, SystemClock};
 pub use host::{HostController, HostSettings};
 pub use leader::{Candidate, Leader, Leadership};
 pub use observer::Observer;
+pub use unserved::KINDS as UNSERVED;

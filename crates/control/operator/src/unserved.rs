@@ -14,7 +14,7 @@ use kube::{Client, ResourceExt};
 use sha2::{Digest, Sha256};
 
 /// Kinds of `metal3.io/v1alpha1`, with their plurals.
-const KINDS: [(&str, &str); 11] = [
+pub const KINDS: [(&str, &str); 11] = [
     ("BMCEventSubscription", "bmceventsubscriptions"),
     ("BareMetalSwitch", "baremetalswitches"),
     ("DataImage", "dataimages"),

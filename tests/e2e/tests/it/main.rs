@@ -18,5 +18,6 @@ mod operator;
 mod package;
 mod qemu;
 mod redfish;
+mod rights;
 mod variants;
 mod wishes;

@@ -4,12 +4,11 @@
 //! It is said in the condition `Progressing` and in an Event; the next change of the status takes it back.
 
 use api::Time;
-use api::metal3::BareMetalHost;
+use api::metal3::{BareMetalHost, BareMetalHostStatus};
 use host_lifecycle::HostEvent;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use kube::api::{Api, Patch, PatchParams};
+use kube::api::{Api, PostParams};
 use kube::{Client, ResourceExt};
-use serde_json::json;
 
 use super::write::publish;
 use super::{Context, ReconcileError};
@@ -62,11 +61,9 @@ async fn say(client: &Client, host: &BareMetalHost, message: &str, now: jiff::Ti
         }
         None => conditions.push(said),
     }
-    let patch = json!({
-        "metadata": { "uid": found.metadata.uid, "resourceVersion": found.metadata.resource_version },
-        "status": { "conditions": conditions },
-    });
-    match api.patch_status(&found.name_any(), &PatchParams::default(), &Patch::Merge(&patch)).await {
+    let mut object = found.clone();
+    object.status = Some(BareMetalHostStatus { conditions, ..status.clone() });
+    match api.replace_status(&found.name_any(), &PostParams::default(), &object).await {
         // Whoever has changed it meanwhile knows more.
         Err(kube::Error::Api(e)) if matches!(e.code, 404 | 409) => Ok(()),
         other => other.map(|_| ()),

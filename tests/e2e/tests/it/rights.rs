@@ -1,0 +1,216 @@
+//! The rights that `metamorph rbac` prints: an operator does a host's whole life under them, is refused nothing, and uses each.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use api::metal3::{BareMetalHost, ProvisioningState};
+use e2e::{DiskImage, ImageServer, Running, Sim, agent_image, machine, program};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Api, Client, Config, ResourceExt};
+use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt;
+use tokio::process::Command;
+
+const ACCOUNT: &str = "system:serviceaccount:metamorph-system:metamorph";
+
+/// An API without controllers, and what is said to it by its administrator.
+struct Cluster {
+    folder: tempfile::TempDir,
+    _api: Running,
+}
+
+impl Cluster {
+    async fn start() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let mut serve = Command::new(program("metamorph").unwrap());
+        serve.args(["api", "serve", "--api-listen", "127.0.0.1:0", "--data"]).arg(folder.path().join("data"));
+        serve.arg("--api-audit-log").arg(folder.path().join("audit"));
+        let api = Running::start(serve, &folder.path().join("api.log")).unwrap();
+        api.wait_logged("is up at", 30).await.unwrap();
+        Self { folder, _api: api }
+    }
+
+    fn kubeconfig(&self) -> PathBuf {
+        self.folder.path().join("data/kubeconfig")
+    }
+
+    async fn kubectl(&self, arguments: &[&str], input: &str) -> String {
+        let mut command = Command::new("kubectl");
+        command.arg("--kubeconfig").arg(self.kubeconfig()).args(arguments).env("HOME", self.folder.path());
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        child.stdin.take().unwrap().write_all(input.as_bytes()).await.unwrap();
+        let output = child.wait_with_output().await.unwrap();
+        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    async fn apply(&self, object: &Value) {
+        self.kubectl(&["apply", "-f", "-"], &object.to_string()).await;
+    }
+
+    /// A kubeconfig of the operator's service account.
+    async fn kubeconfig_of_account(&self) -> PathBuf {
+        let path = "/api/v1/namespaces/metamorph-system/serviceaccounts/metamorph/token";
+        let asked = json!({ "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": { "expirationSeconds": 3600 } });
+        let answer = self.kubectl(&["create", "--raw", path, "-f", "-"], &asked.to_string()).await;
+        let token = serde_json::from_str::<Value>(&answer).unwrap()["status"]["token"].as_str().unwrap().to_owned();
+        let mut config: Value = serde_saphyr::from_str(&std::fs::read_to_string(self.kubeconfig()).unwrap()).unwrap();
+        config["users"][0]["user"] = json!({ "token": token });
+        let file = self.folder.path().join("account");
+        std::fs::write(&file, config.to_string()).unwrap();
+        file
+    }
+
+    async fn client(&self) -> Client {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let file = Kubeconfig::read_from(self.kubeconfig()).unwrap();
+        Client::try_from(Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.unwrap()).unwrap()
+    }
+
+    /// What the account has asked for: group, resource and verb; and what it was refused.
+    fn asked(&self) -> (BTreeSet<String>, BTreeSet<String>) {
+        let (mut asked, mut refused) = (BTreeSet::new(), BTreeSet::new());
+        for line in std::fs::read_to_string(self.folder.path().join("audit")).unwrap().lines() {
+            let Ok(event) = serde_json::from_str::<Value>(line) else { continue };
+            let object = &event["objectRef"];
+            if event["user"]["username"] != ACCOUNT || object["resource"].is_null() {
+                continue;
+            }
+            let text = |field: &str| object[field].as_str().unwrap_or_default().to_owned();
+            let resource =
+                [text("resource"), text("subresource")].iter().filter(|t| !t.is_empty()).cloned().collect::<Vec<_>>();
+            let own = if text("namespace") == "metamorph-system" { "own " } else { "" };
+            let right = format!("{own}{}/{} {}", text("apiGroup"), resource.join("/"), event["verb"].as_str().unwrap());
+            if event["responseStatus"]["code"] == 403 {
+                refused.insert(right.clone());
+            }
+            asked.insert(right);
+        }
+        (asked, refused)
+    }
+}
+
+/// The rights of the manifests, written as [`Cluster::asked`] writes them.
+fn given(manifests: &str) -> BTreeSet<String> {
+    let mut given = BTreeSet::new();
+    for document in manifests.split("---\n").filter(|text| !text.trim().is_empty()) {
+        let object: Value = serde_saphyr::from_str(document).unwrap();
+        let own = if object["kind"] == "Role" { "own " } else { "" };
+        for rule in object["rules"].as_array().into_iter().flatten() {
+            for verb in rule["verbs"].as_array().unwrap() {
+                let (group, resource) =
+                    (rule["apiGroups"][0].as_str().unwrap(), rule["resources"][0].as_str().unwrap());
+                given.insert(format!("{own}{group}/{resource} {}", verb.as_str().unwrap()));
+            }
+        }
+    }
+    given
+}
+
+async fn wait(api: &Api<BareMetalHost>, name: &str, what: impl Fn(&BareMetalHost) -> bool + Send, log: &Running) {
+    let condition = |host: Option<&BareMetalHost>| host.is_some_and(&what);
+    let waited = kube::runtime::wait::await_condition(api.clone(), name, condition);
+    let waited = tokio::time::timeout(std::time::Duration::from_secs(60), waited).await;
+    assert!(matches!(waited, Ok(Ok(_))), "{name}: {}", log.tail());
+}
+
+fn operator(kubeconfig: &Path, folder: &Path) -> Running {
+    let mut command = Command::new(program("metamorph").unwrap());
+    command.arg("operator").arg("--kubeconfig").arg(kubeconfig).args(["--retry-after", "1", "--power-poll", "1"]);
+    command.args(["--media-listen", "127.0.0.1:0", "--agent-listen", "127.0.0.1:0", "--health-listen", "127.0.0.1:0"]);
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    command.args([
+        "--webhook-listen",
+        &format!("127.0.0.1:{port}"),
+        "--webhook-url",
+        &format!("https://127.0.0.1:{port}"),
+    ]);
+    command.arg("--agent-image").arg(agent_image().unwrap());
+    Running::start(command, &folder.join("operator.log")).unwrap()
+}
+
+/// A host with its Secret, and what only some hosts meet: HardwareData of its name, operations that are too many, one of somebody else.
+async fn declare(cluster: &Cluster, sim: &Sim, hosts: &Api<BareMetalHost>) {
+    let machine = sim.machine("node-0");
+    let secret = json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "bmc" },
+        "stringData": { "username": machine["username"], "password": machine["password"] } });
+    cluster.apply(&secret).await;
+    let host = json!({ "apiVersion": "metal3.io/v1alpha1", "kind": "BareMetalHost", "metadata": { "name": "node-0" },
+        "spec": { "online": true, "bootMACAddress": machine["mac"],
+            "bmc": { "address": sim.address("node-0"), "credentialsName": "bmc" } } });
+    cluster.apply(&host).await;
+    let uid = hosts.get("node-0").await.unwrap().uid().unwrap();
+    let owner = json!([{ "apiVersion": "metal3.io/v1alpha1", "kind": "BareMetalHost", "name": "node-0", "uid": uid, "controller": true }]);
+    let operation = |number: usize, owner: &Value| {
+        json!({ "apiVersion": "metamorph.metal3.io/v1alpha1", "kind": "HostOperation",
+            "metadata": { "name": format!("node-0-{number:03}-inspect"), "ownerReferences": owner,
+                "labels": { api::metal3::label::HOST: "node-0" } },
+            "spec": { "type": "Inspect", "host": { "name": "node-0", "uid": uid } } })
+    };
+    for number in 1..=21 {
+        cluster.apply(&operation(number, &owner)).await;
+        let name = format!("node-0-{number:03}-inspect");
+        let status = json!({ "status": { "phase": "Cancelled" } }).to_string();
+        cluster
+            .kubectl(&["patch", "hostoperation", &name, "--subresource=status", "--type=merge", "-p", &status], "")
+            .await;
+    }
+    cluster.apply(&operation(22, &json!([]))).await;
+}
+
+#[tokio::test]
+async fn an_operator_is_refused_nothing_and_uses_each_of_its_rights() {
+    let cluster = Cluster::start().await;
+    let printed = Command::new(program("metamorph").unwrap()).args(["rbac", "--webhook"]).output().await.unwrap();
+    let manifests = String::from_utf8(printed.stdout).unwrap();
+    cluster.kubectl(&["apply", "-f", "-"], &manifests).await;
+    let sim = Sim::start(cluster.folder.path(), &[machine("node-0")], false).await.unwrap();
+    let images = ImageServer::start().await.unwrap();
+    let hosts: Api<BareMetalHost> = Api::default_namespaced(cluster.client().await);
+    declare(&cluster, &sim, &hosts).await;
+
+    // Kinds that are not there are asked for as well, but not watched.
+    let upstream = concat!(env!("CARGO_MANIFEST_DIR"), "/../../crates/model/api/crds/upstream");
+    cluster.kubectl(&["apply", "-f", upstream], "").await;
+    cluster.kubectl(&["wait", "--for=condition=established", "crd", "--all"], "").await;
+    let mut server = operator(&cluster.kubeconfig_of_account().await, cluster.folder.path());
+    let state = |wanted| move |host: &BareMetalHost| host.state() == wanted;
+    wait(&hosts, "node-0", state(ProvisioningState::Available), &server).await;
+    // HardwareData is made by the first inspection and replaced by one that finds something else.
+    cluster
+        .kubectl(
+            &["patch", "hardwaredata", "node-0", "--type=merge", "-p", r#"{"spec":{"hardware":{"hostname":"x"}}}"#],
+            "",
+        )
+        .await;
+    cluster.kubectl(&["annotate", "bmh", "node-0", "inspect.metal3.io="], "").await;
+    wait(&hosts, "node-0", state(ProvisioningState::Inspecting), &server).await;
+    wait(&hosts, "node-0", state(ProvisioningState::Available), &server).await;
+    let good = DiskImage::small().unwrap();
+    let url = images.put("disk.raw", good.bytes.clone());
+    let image = json!({ "spec": { "image": { "url": url, "checksum": good.sha256, "checksumType": "sha256", "format": "raw" } } });
+    cluster.kubectl(&["patch", "bmh", "node-0", "--type=merge", "-p", &image.to_string()], "").await;
+    wait(&hosts, "node-0", state(ProvisioningState::Provisioned), &server).await;
+    // The same Event a second time is counted up, not made anew.
+    for _ in 0..2 {
+        for online in [false, true] {
+            let wish = json!({ "spec": { "online": online } }).to_string();
+            cluster.kubectl(&["patch", "bmh", "node-0", "--type=merge", "-p", &wish], "").await;
+            let is = move |host: &BareMetalHost| host.status.as_ref().is_some_and(|s| s.powered_on == online);
+            wait(&hosts, "node-0", is, &server).await;
+        }
+    }
+    cluster.kubectl(&["delete", "bmh", "node-0", "--timeout=60s"], "").await;
+    server.stop().await.unwrap();
+
+    let (asked, refused) = cluster.asked();
+    assert!(refused.is_empty(), "refused: {refused:?}");
+    let given = given(&manifests);
+    let missing: Vec<_> = asked.difference(&given).collect();
+    assert!(missing.is_empty(), "asked for and not given: {missing:?}");
+    // An apply that makes an object is asked for as a patch, and checked as a creation, too.
+    let by_apply = "admissionregistration.k8s.io/validatingwebhookconfigurations create".to_owned();
+    let superfluous: Vec<_> = given.difference(&asked).filter(|right| **right != by_apply).collect();
+    assert!(superfluous.is_empty(), "given and never used: {superfluous:?}");
+}
