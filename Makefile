@@ -136,7 +136,8 @@ agent: $(AGENT) ## the agent as one static program
 
 .PHONY: oci
 oci: setup release agent-image ## an OCI archive of the program and the agent image: .cache/metamorph.oci.tar
-	deploy/oci/build --program $(METAMORPH) --agent-image $(AGENT_IMAGE) --out $(CACHE)/metamorph.oci.tar
+	SOURCE_DATE_EPOCH=$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct 2>/dev/null || echo 0)} \
+		deploy/oci/build --program $(METAMORPH) --agent-image $(AGENT_IMAGE) --out $(CACHE)/metamorph.oci.tar
 
 .PHONY: agent-image
 agent-image: $(AGENT_IMAGE)/manifest.json ## kernel, ramdisk and boot loader that servers boot over virtual media
