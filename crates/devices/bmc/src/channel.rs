@@ -15,6 +15,7 @@ pub struct BmcRegistry {
     channels: Mutex<HashMap<String, Weak<Channel>>>,
     tokenless: Arc<Tokenless>,
     totals: Arc<Totals>,
+    reuse: Arc<Reuses>,
 }
 
 /// How long a BMC that refused its own tokens is asked without sessions.
@@ -29,6 +30,33 @@ impl Tokenless {
     fn known(&self) -> MutexGuard<'_, HashMap<String, Instant>> {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         known.retain(|_, since| since.elapsed() < TOKENLESS);
+        known
+    }
+}
+
+/// How long a BMC that lost a request on a connection used before is given a new one for each.
+const FORGOTTEN: Duration = Duration::from_secs(600);
+
+/// Whether a request may go over a connection to this BMC that has answered others before.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Reuse {
+    /// It has not been tried yet, or not lately: only what may be sent twice.
+    #[default]
+    Untried,
+    /// It has worked.
+    Works,
+    /// A request was lost that way lately: not at all.
+    Loses,
+}
+
+/// What is known of BMCs' connections, and since when. Outlives the channels.
+#[derive(Debug, Default)]
+struct Reuses(Mutex<HashMap<String, (Reuse, Instant)>>);
+
+impl Reuses {
+    fn known(&self) -> MutexGuard<'_, HashMap<String, (Reuse, Instant)>> {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.retain(|_, (_, since)| since.elapsed() < FORGOTTEN);
         known
     }
 }
@@ -50,8 +78,8 @@ impl BmcRegistry {
         }
         channels.retain(|_, channel| channel.strong_count() > 0);
         let tokenless = Arc::clone(&self.tokenless);
-        let totals = Arc::clone(&self.totals);
-        let channel = Arc::new(Channel { key: key.clone(), tokenless, totals, ..Channel::default() });
+        let (totals, reuse) = (Arc::clone(&self.totals), Arc::clone(&self.reuse));
+        let channel = Arc::new(Channel { key: key.clone(), tokenless, totals, reuse, ..Channel::default() });
         channels.insert(key, Arc::downgrade(&channel));
         channel
     }
@@ -72,6 +100,7 @@ pub struct Channel {
     key: String,
     tokenless: Arc<Tokenless>,
     totals: Arc<Totals>,
+    reuse: Arc<Reuses>,
 }
 
 impl Channel {
@@ -120,6 +149,27 @@ impl Channel {
     #[must_use]
     pub fn is_tokenless(&self) -> bool {
         self.tokenless.known().contains_key(&self.key)
+    }
+
+    /// Whether connections may be used again.
+    #[must_use]
+    pub fn reuse(&self) -> Reuse {
+        self.reuse.known().get(&self.key).map(|(reuse, _)| *reuse).unwrap_or_default()
+    }
+
+    /// Notes how a request fared that went over a connection used before: answered, or lost before any answer. One that was lost counts
+    /// for ten minutes, whatever others do meanwhile.
+    pub fn note_reuse(&self, answered: bool) {
+        let mut known = self.reuse.known();
+        let now = Instant::now();
+        if answered {
+            let entry = known.entry(self.key.clone()).or_insert((Reuse::Works, now));
+            if entry.0 != Reuse::Loses {
+                *entry = (Reuse::Works, now);
+            }
+        } else {
+            known.insert(self.key.clone(), (Reuse::Loses, now));
+        }
     }
 
     /// Whether a client of this process uses the session at this path.

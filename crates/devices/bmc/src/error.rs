@@ -9,6 +9,8 @@ pub enum ErrorKind {
     Unreachable,
     /// The BMC's certificate is not trusted.
     TlsNotTrusted,
+    /// The BMC and this server have no version or cipher suite of TLS in common.
+    NoCommonTls,
     /// User or password refused, or the account lacks the right.
     Unauthorized,
     /// The system or another resource is not there.
@@ -22,6 +24,13 @@ pub enum ErrorKind {
         /// Status code.
         status: u16,
     },
+    /// The BMC, or the firmware of its machine, puts the request off: overloaded, starting, in the self-test. It has been waited for.
+    Busy {
+        /// Status code.
+        status: u16,
+    },
+    /// The request may have been carried out or not: its answer was lost, and nothing that the BMC shows tells which.
+    Unanswered,
     /// No answer, or no end of a task, in time.
     Timeout,
     /// The answer cannot be understood, or is too large.
@@ -36,9 +45,19 @@ impl ErrorKind {
     pub const fn is_transient(self) -> bool {
         match self {
             // A BMC that restarts serves half pages and errors of its web server for a while.
-            Self::Unreachable | Self::SessionLimit | Self::Timeout | Self::Protocol => true,
+            Self::Unreachable
+            | Self::SessionLimit
+            | Self::Busy { .. }
+            | Self::Unanswered
+            | Self::Timeout
+            | Self::Protocol => true,
             Self::Rejected { status } => status >= 500 || matches!(status, 408 | 409 | 423 | 425 | 429),
-            Self::TlsNotTrusted | Self::Unauthorized | Self::AnotherBmc | Self::NotFound | Self::Unsupported => false,
+            Self::TlsNotTrusted
+            | Self::NoCommonTls
+            | Self::Unauthorized
+            | Self::AnotherBmc
+            | Self::NotFound
+            | Self::Unsupported => false,
         }
     }
 
@@ -48,11 +67,14 @@ impl ErrorKind {
         match self {
             Self::Unreachable => "unreachable",
             Self::TlsNotTrusted => "tls-not-trusted",
+            Self::NoCommonTls => "no-common-tls",
             Self::Unauthorized => "unauthorized",
             Self::NotFound => "not-found",
             Self::SessionLimit => "session-limit",
             Self::AnotherBmc => "another-bmc",
             Self::Rejected { .. } => "rejected",
+            Self::Busy { .. } => "busy",
+            Self::Unanswered => "unanswered",
             Self::Timeout => "timeout",
             Self::Protocol => "protocol",
             Self::Unsupported => "unsupported",
@@ -63,7 +85,10 @@ impl ErrorKind {
         match self {
             Self::Unreachable => "check that the BMC runs, and that spec.bmc.address is right and reachable from here",
             Self::TlsNotTrusted => {
-                "have the server trust the CA that signed the BMC's certificate (--bmc-ca), or set spec.bmc.disableCertificateVerification"
+                "have the server trust the CA that signed the BMC's certificate, or a self-signed certificate itself (--bmc-ca), or set spec.bmc.disableCertificateVerification"
+            }
+            Self::NoCommonTls => {
+                "update the BMC's firmware, or switch TLS 1.2 with ECDHE and AES-GCM on in its settings; a BMC that has neither can be addressed with +http in a network where nobody else listens"
             }
             Self::Unauthorized => {
                 "correct user and password in the Secret that spec.bmc.credentialsName names, and check the account's role"
@@ -72,6 +97,10 @@ impl ErrorKind {
             Self::AnotherBmc => "check spec.bmc.address, and whether addresses or cables of BMCs have been exchanged",
             Self::SessionLimit => "end sessions on the BMC that are no longer used, or wait until they expire",
             Self::Rejected { .. } => "see the BMC's own log",
+            Self::Busy { .. } => {
+                "it is tried again; if it lasts, look at the machine's console and the BMC's job list, and restart the BMC"
+            }
+            Self::Unanswered => "it is looked at again; if that repeats, look at the BMC's load and network",
             Self::Timeout => "check the BMC's load and network; restart the BMC if it stays silent",
             Self::Protocol => "check that the address is a BMC's Redfish service, and the BMC's firmware for updates",
             Self::Unsupported => "check the BMC's licence and firmware",
@@ -129,7 +158,7 @@ impl BmcError {
         self.kind.is_transient()
     }
 
-    /// Status code of a rejection.
+    /// Status code of a rejection, for now or for good.
     #[must_use]
     pub const fn status(&self) -> Option<u16> {
         match self.kind {

@@ -14,7 +14,7 @@ pub mod totals;
 
 pub use address::{Address, AddressError, Family, HostName, Security};
 pub use backoff::{Backoff, Pacer, TokioPacer};
-pub use channel::{BmcRegistry, Channel, InFlight};
+pub use channel::{BmcRegistry, Channel, InFlight, Reuse};
 pub use credentials::{Credentials, CredentialsError};
 pub use error::{BmcError, ErrorKind};
 pub use ledger::{Call, CallOutcome, Counters, Ledger, Mark};

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use base64::Engine;
-use bmc::{Address, BmcError, CallOutcome, Channel, Credentials, ErrorKind};
+use bmc::{Address, BmcError, CallOutcome, Channel, Credentials, ErrorKind, Reuse};
 use http::header::{AUTHORIZATION, HeaderName, HeaderValue, IF_MATCH};
 use http::{Method, StatusCode};
 use secrecy::ExposeSecret;
@@ -287,10 +287,22 @@ impl Core {
     async fn once(&self, what: &str, request: &Request, retry: u32) -> Result<Response, (BmcError, TransportError)> {
         let turn = self.channel.begin(request.method.as_str(), &request.path, retry).await;
         self.calls.fetch_add(1, Ordering::Relaxed);
-        let answer = match self.transport.send(request).await {
+        // Nobody knows what became of a request that a BMC lost with the connection: what must not be sent twice is given none that this BMC
+        // may just be ending.
+        let fresh = match self.channel.reuse() {
+            Reuse::Works => false,
+            Reuse::Untried => request.method == Method::POST,
+            Reuse::Loses => true,
+        };
+        let answer = match self.transport.send(&Request { fresh, ..request.clone() }).await {
             Ok(response) if response.body.len() > MAX_BODY => Err(TransportError::TooLarge),
             other => other,
         };
+        match &answer {
+            Ok(response) if response.reused => self.channel.note_reuse(true),
+            Err(TransportError::Dropped { reused: true, .. }) => self.channel.note_reuse(false),
+            _ => {}
+        }
         match answer {
             Ok(response) => {
                 turn.end(CallOutcome::Status(response.status));
@@ -310,13 +322,23 @@ impl Core {
                 ErrorKind::Unreachable
             }
             TransportError::Certificate { .. } => ErrorKind::TlsNotTrusted,
+            TransportError::NoCommonTls { .. } => ErrorKind::NoCommonTls,
             TransportError::Timeout { .. } => ErrorKind::Timeout,
             TransportError::TooLarge | TransportError::Protocol { .. } => ErrorKind::Protocol,
         };
-        let error = self.error(kind, what, clean(&source.to_string(), 400));
+        let error = self.error(kind, what, clean(&source.to_string(), 700));
         match source {
             TransportError::Tls { .. } => {
                 error.advise("check the port; a BMC without TLS is addressed with redfish-virtualmedia+http")
+            }
+            TransportError::Certificate { .. } => {
+                let origin = self.address.origin();
+                let authority = origin.trim_start_matches("https://");
+                let port = if self.address.port() == 443 { ":443" } else { "" };
+                error.advise(format!(
+                    "give the server the certificate of the CA that signed the BMC's, or a self-signed one itself (--bmc-ca; «openssl \
+                     s_client -connect {authority}{port} -showcerts» shows it), or set spec.bmc.disableCertificateVerification"
+                ))
             }
             _ => error,
         }
@@ -383,6 +405,11 @@ impl Core {
             }
         }
     }
+}
+
+/// Why there was no answer, where there was none.
+pub(crate) fn transport_error(error: &BmcError) -> Option<&TransportError> {
+    error.source.as_deref()?.downcast_ref()
 }
 
 /// A body as bytes. A `Value` has text keys only: it always serialises.

@@ -1,59 +1,93 @@
 //! HTTP/1.1 to a BMC, over TLS unless the address says otherwise.
+//!
+//! One connection is kept for the next request. Many BMCs end theirs without a word, at any moment: whether one has is looked at right
+//! before a request is written to it, so that a request which could not have arrived is sent over another one. What has been written and
+//! is lost is reported as [`TransportError::Dropped`]; whether it may be sent again is not known here.
 
-use std::error::Error;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use bmc::Address;
-use reqwest::Certificate;
-use reqwest::tls::TlsInfo;
+use bmc::{Address, HostName, Security};
+use http::header::{CONNECTION, HOST, HeaderValue, USER_AGENT};
+use http_body_util::{BodyExt, Full};
+use hyper::body::{Bytes, Incoming};
+use hyper::client::conn::http1::{SendRequest, handshake};
+use hyper_util::rt::TokioIo;
+use rustls::pki_types::ServerName;
 use sha2::{Digest, Sha256};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, timeout};
+use tokio_rustls::TlsConnector;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use crate::text::clean;
+use crate::tls::{self, TlsFault};
+use crate::tls_probe;
 use crate::transport::{MAX_BODY, Request, Response, Transport, TransportError};
 
-/// Time for a connection.
+pub use crate::tls::{Tls, TlsError};
+
+/// Time for a TCP connection, all of a name's addresses together.
 const CONNECT: Duration = Duration::from_secs(10);
+/// Time for a TLS handshake: small processors need seconds for it.
+const HANDSHAKE: Duration = Duration::from_secs(20);
 /// Time for a whole exchange.
 const OVERALL: Duration = Duration::from_secs(60);
-/// Idle connections are closed after this time: many BMCs close theirs sooner or later without a word.
+/// A connection is kept for so long after an answer: BMCs have few.
 const IDLE: Duration = Duration::from_secs(20);
+/// What must not be lost goes over a connection that was in use so lately, or over a new one: the shortest time after which servers
+/// commonly end an idle connection is 5 s.
+const LATELY: Duration = Duration::from_secs(2);
+/// Most addresses of a name that are tried.
+const MAX_ADDRESSES: usize = 8;
 
-/// What certificates are accepted.
-#[derive(Clone, Debug, Default)]
-pub struct Tls {
-    /// Any (`spec.bmc.disableCertificateVerification`).
-    pub accept_any_certificate: bool,
-    /// CA certificates trusted besides the system's, PEM.
-    pub extra_ca_pem: Option<String>,
-}
-
-/// Why the TLS settings cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum TlsError {
-    /// The CA file is not a list of PEM certificates.
-    #[error("read the CA certificates for BMCs: not a list of PEM certificates; correct the file")]
-    CaPem(#[source] reqwest::Error),
-    /// The HTTP client cannot be set up, mostly for want of any CA certificates.
-    #[error("set up HTTPS to BMCs: {detail}; install the system's CA certificates or name a CA file")]
-    Setup {
-        /// What was found.
-        detail: String,
-        /// Cause.
-        #[source]
-        source: reqwest::Error,
-    },
-}
+type Body = Full<Bytes>;
 
 /// The network transport to one BMC.
-#[derive(Clone, Debug)]
 pub struct HttpTransport {
-    client: reqwest::Client,
-    origin: String,
-    overall: Duration,
-    key: Arc<Mutex<Option<String>>>,
+    host: HostName,
+    port: u16,
+    /// `Host` of each request.
+    authority: HeaderValue,
+    tls: Option<(Arc<rustls::ClientConfig>, ServerName<'static>)>,
+    idle: Slot,
+    key: Mutex<Option<String>>,
+}
+
+type Slot = Arc<Mutex<Option<Connection>>>;
+
+/// A connection between two requests.
+struct Connection {
+    sender: SendRequest<Body>,
+    /// The same socket, to see whether the other side has ended it.
+    socket: std::net::TcpStream,
+    key: Option<String>,
+    answered: Instant,
+}
+
+impl Connection {
+    /// Nothing has come since the last answer: neither an end nor anything else.
+    fn is_quiet(&self) -> bool {
+        let seen = self.socket.peek(&mut [0]);
+        !self.sender.is_closed() && matches!(seen, Err(error) if error.kind() == std::io::ErrorKind::WouldBlock)
+    }
+}
+
+impl std::fmt::Debug for HttpTransport {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("HttpTransport").field("host", &self.host).field("port", &self.port).finish_non_exhaustive()
+    }
+}
+
+/// How a request went that was given to a connection.
+enum Sent {
+    /// There is an answer, or none will come.
+    Over(Result<Response, TransportError>),
+    /// The connection had ended before: nothing was written.
+    Not(http::Request<Body>),
 }
 
 impl HttpTransport {
@@ -62,80 +96,171 @@ impl HttpTransport {
     /// # Errors
     /// When the TLS settings cannot be used.
     pub fn new(address: &Address, tls: &Tls) -> Result<Self, TlsError> {
-        if rustls::crypto::CryptoProvider::get_default().is_none() {
-            // Err means that another thread was quicker: fine.
-            let _ = rustls::crypto::ring::default_provider().install_default();
-        }
-        let extra = match &tls.extra_ca_pem {
-            Some(pem) => Certificate::from_pem_bundle(pem.as_bytes()).map_err(TlsError::CaPem)?,
-            None => Vec::new(),
+        let origin = address.origin();
+        let authority = origin.split_once("://").map_or(origin.as_str(), |(_, rest)| rest);
+        let authority = HeaderValue::from_str(authority).map_err(|_| TlsError::Name(address.host().to_string()))?;
+        let tls = match address.security() {
+            Security::Http => None,
+            Security::Https => Some((tls::config(tls)?, name_of(address.host())?)),
         };
-        let client = match Self::builder(tls).tls_certs_merge(extra.clone()).build() {
-            Ok(client) => client,
-            // A machine without a CA bundle: the extra ones alone, if there are any, are all that is trusted.
-            Err(_) if !extra.is_empty() => Self::builder(tls).tls_certs_only(extra).build().map_err(setup)?,
-            Err(source) => return Err(setup(source)),
+        let (host, port) = (address.host().clone(), address.port());
+        Ok(Self { host, port, authority, tls, idle: Slot::default(), key: Mutex::default() })
+    }
+
+    async fn exchange(&self, request: &Request) -> Result<Response, TransportError> {
+        let mut built = self.built(request)?;
+        if let Some(connection) = self.kept(request).await {
+            match self.over(connection, built, true).await {
+                Sent::Over(result) => return result,
+                Sent::Not(back) => built = back,
+            }
+        }
+        let connection = self.connect().await?;
+        match self.over(connection, built, false).await {
+            Sent::Over(result) => result,
+            Sent::Not(_) => Err(TransportError::Connect { detail: "it was ended at once".to_owned() }),
+        }
+    }
+
+    fn built(&self, request: &Request) -> Result<http::Request<Body>, TransportError> {
+        let body = Full::new(Bytes::from(request.body.clone().unwrap_or_default()));
+        let mut built = http::Request::new(body);
+        *built.method_mut() = request.method.clone();
+        let path = request.path.parse();
+        *built.uri_mut() = path.map_err(|_| TransportError::Protocol {
+            detail: format!("{:?} is no path of a request", clean(&request.path, 200)),
+        })?;
+        *built.headers_mut() = request.headers.clone();
+        built.headers_mut().insert(HOST, self.authority.clone());
+        let agent = HeaderValue::from_static(concat!("metamorph/", env!("CARGO_PKG_VERSION")));
+        built.headers_mut().insert(USER_AGENT, agent);
+        if request.fresh {
+            // Whoever is not asked again need not keep the connection.
+            built.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        Ok(built)
+    }
+
+    /// The kept connection, if this request may go over it and the other side has not ended it.
+    async fn kept(&self, request: &Request) -> Option<Connection> {
+        let mut connection = locked(&self.idle).take()?;
+        let limit = if request.method == http::Method::POST { LATELY } else { IDLE };
+        if request.fresh || connection.answered.elapsed() >= limit || !connection.is_quiet() {
+            return None;
+        }
+        connection.sender.ready().await.ok()?;
+        connection.is_quiet().then_some(connection)
+    }
+
+    /// Sends over this connection and reads the answer; then the connection is kept, if it can be.
+    async fn over(&self, mut connection: Connection, request: http::Request<Body>, reused: bool) -> Sent {
+        let keep = !request.headers().contains_key(CONNECTION);
+        let answer = match connection.sender.try_send_request(request).await {
+            Ok(answer) => answer,
+            Err(mut error) => {
+                return match error.take_message() {
+                    Some(request) => Sent::Not(request),
+                    None => Sent::Over(Err(lost(&error.into_error(), reused))),
+                };
+            }
         };
-        Ok(Self { client, origin: address.origin(), overall: OVERALL, key: Arc::default() })
-    }
-
-    fn builder(tls: &Tls) -> reqwest::ClientBuilder {
-        reqwest::Client::builder()
-            .user_agent(concat!("metamorph/", env!("CARGO_PKG_VERSION")))
-            .tls_danger_accept_invalid_certs(tls.accept_any_certificate)
-            .tls_info(true)
-            .redirect(reqwest::redirect::Policy::none())
-            .no_proxy()
-            .http1_only()
-            .connect_timeout(CONNECT)
-            .timeout(OVERALL)
-            .pool_idle_timeout(IDLE)
-            .pool_max_idle_per_host(1)
-    }
-
-    fn failed(&self, error: &reqwest::Error) -> TransportError {
-        if error.is_timeout() {
-            let seconds = if error.is_connect() { CONNECT } else { self.overall }.as_secs();
-            return TransportError::Timeout { seconds };
+        self.key.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&connection.key);
+        let response = read(answer, reused).await;
+        if keep && response.is_ok() && !connection.sender.is_closed() {
+            self.keep(connection);
         }
-        let detail = innermost(error);
-        match tls_fault(error) {
-            Some(TlsFault::Certificate(detail)) => TransportError::Certificate { detail },
-            Some(TlsFault::Other(detail)) => TransportError::Tls { detail },
-            None if error.is_connect() => TransportError::Connect { detail },
-            None if is_parse(error) => TransportError::Protocol { detail },
-            None => TransportError::Dropped { detail },
+        Sent::Over(response)
+    }
+
+    fn keep(&self, mut connection: Connection) {
+        let answered = Instant::now();
+        connection.answered = answered;
+        *locked(&self.idle) = Some(connection);
+        let slot: Weak<_> = Arc::downgrade(&self.idle);
+        tokio::spawn(async move {
+            tokio::time::sleep(IDLE).await;
+            if let Some(slot) = slot.upgrade() {
+                let mut slot = locked(&slot);
+                if slot.as_ref().is_some_and(|kept| kept.answered == answered) {
+                    *slot = None;
+                }
+            }
+        });
+    }
+
+    async fn connect(&self) -> Result<Connection, TransportError> {
+        let stream = self.tcp().await?;
+        let socket = |stream: TcpStream| -> std::io::Result<(TcpStream, std::net::TcpStream)> {
+            stream.set_nodelay(true)?;
+            let stream = stream.into_std()?;
+            let second = stream.try_clone()?;
+            Ok((TcpStream::from_std(stream)?, second))
+        };
+        let (stream, second) = socket(stream).map_err(|error| refused(&error))?;
+        let Some((config, name)) = &self.tls else {
+            return begun(stream, second, None).await;
+        };
+        let connector = TlsConnector::from(Arc::clone(config));
+        let stream = match timeout(HANDSHAKE, connector.connect(name.clone(), stream)).await {
+            Ok(Ok(stream)) => stream,
+            Ok(Err(error)) => return Err(self.no_tls(&error).await),
+            Err(_) => return Err(TransportError::Timeout { seconds: HANDSHAKE.as_secs() }),
+        };
+        let key = stream.get_ref().1.peer_certificates().and_then(|chain| key_of(chain.first()?));
+        begun(stream, second, key).await
+    }
+
+    /// Why there is no TLS; where both sides found nothing in common, the other one is asked what it has.
+    async fn no_tls(&self, error: &std::io::Error) -> TransportError {
+        match tls::fault_of(error) {
+            TlsFault::Certificate(detail) => TransportError::Certificate { detail },
+            TlsFault::Other(detail) => TransportError::Tls { detail },
+            TlsFault::NothingInCommon(detail) => {
+                let theirs = match self.tcp().await {
+                    Ok(stream) => tls_probe::ask(stream, &self.host).await,
+                    Err(_) => None,
+                };
+                match theirs {
+                    Some(theirs) => TransportError::NoCommonTls {
+                        detail: format!("the BMC offers {theirs}; this server offers {}", tls::offered()),
+                    },
+                    None => TransportError::Tls { detail: format!("{detail}; this server offers {}", tls::offered()) },
+                }
+            }
         }
     }
-}
 
-fn setup(source: reqwest::Error) -> TlsError {
-    TlsError::Setup { detail: innermost(&source), source }
+    /// A connection to the first of the host's addresses that takes one.
+    async fn tcp(&self) -> Result<TcpStream, TransportError> {
+        let found: Vec<SocketAddr> = match &self.host {
+            HostName::V4(address) => vec![(IpAddr::V4(*address), self.port).into()],
+            HostName::V6(address) => vec![(IpAddr::V6(*address), self.port).into()],
+            HostName::Dns(name) => match timeout(CONNECT, tokio::net::lookup_host((name.as_str(), self.port))).await {
+                Ok(Ok(found)) => found.take(MAX_ADDRESSES).collect(),
+                Ok(Err(error)) => return Err(refused(&error)),
+                Err(_) => return Err(TransportError::Timeout { seconds: CONNECT.as_secs() }),
+            },
+        };
+        let share = CONNECT / u32::try_from(found.len().max(1)).unwrap_or(1);
+        let mut last = TransportError::Connect { detail: "the name has no address".to_owned() };
+        for address in found {
+            last = match timeout(share, TcpStream::connect(address)).await {
+                Ok(Ok(stream)) => return Ok(stream),
+                Ok(Err(error)) => refused(&error),
+                Err(_) => TransportError::Timeout { seconds: CONNECT.as_secs() },
+            };
+        }
+        Err(last)
+    }
 }
 
 #[async_trait]
 impl Transport for HttpTransport {
     async fn send(&self, request: &Request) -> Result<Response, TransportError> {
-        let url = format!("{}{}", self.origin, request.path);
-        let mut builder = self.client.request(request.method.clone(), url).headers(request.headers.clone());
-        if let Some(body) = &request.body {
-            builder = builder.body(body.clone());
+        match timeout(OVERALL, self.exchange(request)).await {
+            Ok(result) => result,
+            Err(_) => Err(TransportError::Timeout { seconds: OVERALL.as_secs() }),
         }
-        let mut answer = builder.send().await.map_err(|error| self.failed(&error))?;
-        *self.key.lock().unwrap_or_else(PoisonError::into_inner) = key_of(&answer);
-        let status = answer.status().as_u16();
-        let headers = answer.headers().clone();
-        if answer.content_length().is_some_and(|length| length > MAX_BODY as u64) {
-            return Err(TransportError::TooLarge);
-        }
-        let mut body = Vec::new();
-        while let Some(chunk) = answer.chunk().await.map_err(|error| self.failed(&error))? {
-            if body.len() + chunk.len() > MAX_BODY {
-                return Err(TransportError::TooLarge);
-            }
-            body.extend_from_slice(&chunk);
-        }
-        Ok(Response { status, headers, body })
     }
 
     fn key_sha256(&self) -> Option<String> {
@@ -143,59 +268,71 @@ impl Transport for HttpTransport {
     }
 }
 
-/// Digest of the public key in the certificate that the other side showed.
-fn key_of(answer: &reqwest::Response) -> Option<String> {
-    let certificate = answer.extensions().get::<TlsInfo>()?.peer_certificate()?;
+fn locked(slot: &Mutex<Option<Connection>>) -> MutexGuard<'_, Option<Connection>> {
+    slot.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn name_of(host: &HostName) -> Result<ServerName<'static>, TlsError> {
+    match host {
+        HostName::V4(address) => Ok(IpAddr::V4(*address).into()),
+        HostName::V6(address) => Ok(IpAddr::V6(*address).into()),
+        HostName::Dns(name) => ServerName::try_from(name.clone()).map_err(|_| TlsError::Name(name.clone())),
+    }
+}
+
+/// Begins HTTP on a stream.
+async fn begun<S>(stream: S, socket: std::net::TcpStream, key: Option<String>) -> Result<Connection, TransportError>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let (sender, driver) = handshake(TokioIo::new(stream))
+        .await
+        .map_err(|error| TransportError::Connect { detail: clean(&innermost(&error), 300) })?;
+    tokio::spawn(async move {
+        if let Err(error) = driver.await {
+            tracing::trace!(%error, "a connection to a BMC ended");
+        }
+    });
+    Ok(Connection { sender, socket, key, answered: Instant::now() })
+}
+
+async fn read(answer: http::Response<Incoming>, reused: bool) -> Result<Response, TransportError> {
+    let (parts, mut incoming) = answer.into_parts();
+    let declared =
+        parts.headers.get(http::header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
+    if declared.is_some_and(|length: u64| length > MAX_BODY as u64) {
+        return Err(TransportError::TooLarge);
+    }
+    let mut body = Vec::new();
+    while let Some(frame) = incoming.frame().await {
+        let frame = frame.map_err(|error| lost(&error, false))?;
+        let Some(data) = frame.data_ref() else { continue };
+        if body.len() + data.len() > MAX_BODY {
+            return Err(TransportError::TooLarge);
+        }
+        body.extend_from_slice(data);
+    }
+    Ok(Response { status: parts.status.as_u16(), headers: parts.headers, body, reused })
+}
+
+/// Digest of the public key in a certificate.
+fn key_of(certificate: &rustls::pki_types::CertificateDer<'_>) -> Option<String> {
     let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
     Some(hex::encode(Sha256::digest(certificate.public_key().raw)))
 }
 
-enum TlsFault {
-    Certificate(String),
-    Other(String),
+fn refused(error: &std::io::Error) -> TransportError {
+    TransportError::Connect { detail: clean(&error.to_string(), 300) }
 }
 
-/// The chain of causes, with what `io::Error` hides inside itself.
-fn chain(error: &reqwest::Error) -> impl Iterator<Item = &(dyn Error + 'static)> {
-    let first: Option<&(dyn Error + 'static)> = Some(error);
-    std::iter::successors(first, |current| {
-        let current: &(dyn Error + 'static) = *current;
-        if let Some(io) = current.downcast_ref::<std::io::Error>()
-            && let Some(inner) = io.get_ref()
-        {
-            return Some(inner as &(dyn Error + 'static));
-        }
-        current.source()
-    })
-    .take(16)
+fn lost(error: &hyper::Error, reused: bool) -> TransportError {
+    let detail = clean(&innermost(error), 300);
+    if error.is_parse() { TransportError::Protocol { detail } } else { TransportError::Dropped { detail, reused } }
 }
 
-fn tls_fault(error: &reqwest::Error) -> Option<TlsFault> {
-    let fault = chain(error).find_map(|cause| cause.downcast_ref::<rustls::Error>())?;
-    Some(match fault {
-        rustls::Error::InvalidCertificate(reason) => TlsFault::Certificate(clean(&certificate_text(reason), 300)),
-        other => TlsFault::Other(clean(&other.to_string(), 300)),
-    })
-}
-
-fn certificate_text(reason: &rustls::CertificateError) -> String {
-    use rustls::CertificateError as E;
-    match reason {
-        E::UnknownIssuer => "it is signed by an unknown issuer, or by itself".into(),
-        E::Expired | E::ExpiredContext { .. } => "it has expired".into(),
-        E::NotValidYet | E::NotValidYetContext { .. } => {
-            "it is not valid yet; check the clocks of BMC and server".into()
-        }
-        E::NotValidForName | E::NotValidForNameContext { .. } => "it is not made out for this address".into(),
-        other => other.to_string(),
-    }
-}
-
-fn is_parse(error: &reqwest::Error) -> bool {
-    // hyper's own type is not reachable here; its words are stable.
-    chain(error).any(|cause| cause.to_string().contains("invalid HTTP"))
-}
-
-fn innermost(error: &reqwest::Error) -> String {
-    chain(error).last().map_or_else(String::new, |cause| clean(&cause.to_string(), 300))
+/// What the last of the causes says.
+fn innermost(error: &hyper::Error) -> String {
+    let first: &(dyn std::error::Error + 'static) = error;
+    let last = std::iter::successors(Some(first), |cause| cause.source()).take(16).last();
+    last.map_or_else(String::new, ToString::to_string)
 }

@@ -21,6 +21,8 @@ pub mod resources;
 mod session;
 mod task;
 mod text;
+mod tls;
+mod tls_probe;
 pub mod transport;
 
 pub use boot::{BootMode, BootTarget};

@@ -7,11 +7,11 @@ use secrecy::ExposeSecret;
 use serde_json::{Value, json};
 
 use crate::client::{Auth, Client, Reply};
-use crate::exchange::{Core, Fault};
+use crate::exchange::{Core, Fault, transport_error};
 use crate::json::{link, path_only, same_path, word};
 use crate::message::ErrorBody;
 use crate::resources::Root;
-use crate::transport::Request;
+use crate::transport::{Request, TransportError};
 
 /// The service root (DSP0266, 6.2).
 const ROOT: &str = "/redfish/v1/";
@@ -272,7 +272,11 @@ impl Core {
         // In doubt until there is a definite answer, even if the caller goes away in between.
         let before = std::mem::replace(&mut self.state().doubtful, true);
         let answer = self.call_as(what, &request, None).await;
-        if matches!(answer, Ok(_) | Err(Fault::Refused(_))) {
+        let definite = match &answer {
+            Ok(_) | Err(Fault::Refused(_)) => true,
+            Err(Fault::Other(error)) => transport_error(error).is_some_and(TransportError::never_sent),
+        };
+        if definite {
             self.state().doubtful = before;
         }
         answer

@@ -20,6 +20,8 @@ pub struct Request {
     pub headers: HeaderMap,
     /// JSON.
     pub body: Option<Vec<u8>>,
+    /// Not over a connection that has answered a request before.
+    pub fresh: bool,
 }
 
 impl fmt::Debug for Request {
@@ -30,6 +32,7 @@ impl fmt::Debug for Request {
             .field("path", &self.path)
             .field("headers", &self.headers)
             .field("body", &self.body.as_ref().map(Vec::len))
+            .field("fresh", &self.fresh)
             .finish()
     }
 }
@@ -44,7 +47,7 @@ impl Request {
         if body.is_some() {
             headers.insert(http::header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         }
-        Self { method, path: path.to_owned(), headers, body }
+        Self { method, path: path.to_owned(), headers, body, fresh: false }
     }
 }
 
@@ -57,6 +60,8 @@ pub struct Response {
     pub headers: HeaderMap,
     /// Body, at most [`MAX_BODY`] bytes.
     pub body: Vec<u8>,
+    /// It came over a connection that had answered a request before.
+    pub reused: bool,
 }
 
 impl Response {
@@ -88,17 +93,25 @@ pub enum TransportError {
         /// What is wrong with it.
         detail: String,
     },
-    /// The other side does not speak TLS, or none that is accepted here.
+    /// The other side does not speak TLS.
     #[error("no TLS connection: {detail}")]
     Tls {
         /// What was found.
         detail: String,
     },
-    /// The connection was lost before the answer was complete.
+    /// Both sides speak TLS, and have no version or cipher suite in common.
+    #[error("no TLS connection: {detail}")]
+    NoCommonTls {
+        /// What both sides offer.
+        detail: String,
+    },
+    /// The connection was lost after the request had been sent and before the answer was complete.
     #[error("the connection was lost before the answer: {detail}")]
     Dropped {
         /// What the network said.
         detail: String,
+        /// Nothing of an answer came, on a connection that had answered a request before: many BMCs end such connections when they please.
+        reused: bool,
     },
     /// Nothing came in time.
     #[error("no answer within {seconds} s")]
@@ -117,10 +130,19 @@ pub enum TransportError {
     },
 }
 
+impl TransportError {
+    /// Whether the BMC has certainly not seen the request.
+    #[must_use]
+    pub const fn never_sent(&self) -> bool {
+        matches!(self, Self::Connect { .. } | Self::Certificate { .. } | Self::Tls { .. } | Self::NoCommonTls { .. })
+    }
+}
+
 /// Sends requests to one BMC.
 #[async_trait]
 pub trait Transport: Send + Sync {
-    /// Sends and waits for the whole answer. Does not follow redirects and does not repeat a request that may have arrived.
+    /// Sends and waits for the whole answer. Does not follow redirects, and sends again only what has certainly not left: when the connection
+    /// turns out to have been ended before.
     ///
     /// # Errors
     /// [`TransportError`] when there is no answer; an answer of any status is no error.

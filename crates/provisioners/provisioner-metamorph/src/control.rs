@@ -46,6 +46,10 @@ pub enum ControlErrorKind {
         /// What it shows.
         pin: BmcPin,
     },
+    /// The answer was lost, and nothing shows whether the BMC has done what was asked.
+    Unanswered,
+    /// The BMC puts it off, for longer than it is waited for.
+    Busy,
     /// The BMC said no, or lacks something.
     Refused,
 }

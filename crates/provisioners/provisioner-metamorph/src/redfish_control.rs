@@ -69,7 +69,9 @@ struct RedfishControl {
 impl From<BmcError> for ControlError {
     fn from(error: BmcError) -> Self {
         let kind = match error.kind {
-            ErrorKind::Unreachable | ErrorKind::Timeout => ControlErrorKind::Unreachable,
+            ErrorKind::Unreachable | ErrorKind::Timeout | ErrorKind::NoCommonTls => ControlErrorKind::Unreachable,
+            ErrorKind::Unanswered => ControlErrorKind::Unanswered,
+            ErrorKind::Busy { .. } => ControlErrorKind::Busy,
             ErrorKind::TlsNotTrusted => ControlErrorKind::Certificate,
             ErrorKind::Unauthorized => ControlErrorKind::Credentials,
             // Whoever holds the client adds what the BMC shows.

@@ -15,6 +15,8 @@ pub enum Cause {
     BmcCertificateUntrusted,
     /// The BMC refuses user or password.
     BmcCredentialsRefused,
+    /// The BMC, or the firmware of its machine, puts requests off: overloaded, starting, in the self-test.
+    BmcBusy,
     /// The BMC answered with an error, or lacks something needed.
     BmcRefused,
     /// The agent did not report in time.
@@ -48,6 +50,7 @@ impl Cause {
             Self::BmcUnreachable => "BmcUnreachable",
             Self::BmcCertificateUntrusted => "BmcCertificateUntrusted",
             Self::BmcCredentialsRefused => "BmcCredentialsRefused",
+            Self::BmcBusy => "BmcBusy",
             Self::BmcRefused => "BmcRefused",
             Self::AgentSilent => "AgentSilent",
             Self::ImageUnavailable => "ImageUnavailable",

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use bmc::{Address, Backoff, BmcRegistry, CallOutcome, Credentials, CredentialsError, ErrorKind};
+use bmc::{Address, Backoff, BmcRegistry, CallOutcome, Credentials, CredentialsError, ErrorKind, Reuse};
 
 fn address(host: &str) -> Address {
     Address::parse(&format!("redfish-virtualmedia://{host}/redfish/v1/Systems/1")).unwrap()
@@ -136,4 +136,20 @@ async fn calls_to_all_bmcs_are_counted_together() {
     ] {
         assert!(text.contains(line), "{line}{text}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_lost_a_request_is_remembered_beyond_the_channel_and_for_ten_minutes() {
+    let registry = BmcRegistry::new();
+    assert_eq!(registry.channel(&address("a")).reuse(), Reuse::Untried);
+    registry.channel(&address("a")).note_reuse(true);
+    registry.channel(&address("b")).note_reuse(true);
+    assert_eq!(registry.channel(&address("a")).reuse(), Reuse::Works);
+    registry.channel(&address("a")).note_reuse(false);
+    // Another client had a request under way that went well.
+    registry.channel(&address("a")).note_reuse(true);
+    assert_eq!(registry.channel(&address("a")).reuse(), Reuse::Loses);
+    assert_eq!(registry.channel(&address("b")).reuse(), Reuse::Works);
+    tokio::time::advance(Duration::from_secs(601)).await;
+    assert_eq!(registry.channel(&address("a")).reuse(), Reuse::Untried);
 }

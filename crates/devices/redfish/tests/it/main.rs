@@ -7,10 +7,12 @@
     reason = "tests fail by panicking and may say what they did"
 )]
 
+mod connections;
 mod economy;
 mod faults;
 mod identity;
 mod kit;
 mod network;
 mod sessions;
+mod trust;
 mod vendors;

@@ -13,7 +13,7 @@ use redfish::{Client, ClientOptions, HttpTransport, MAX_BODY, Request, Tls, Tran
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 /// The BMC in memory behind a router, as a network service.
-fn router(bmc: Arc<Bmc>) -> Router {
+pub fn router(bmc: Arc<Bmc>) -> Router {
     Router::new().fallback(move |request: HttpRequest| {
         let bmc = Arc::clone(&bmc);
         async move {
@@ -39,21 +39,27 @@ async fn serve(router: Router) -> SocketAddr {
 
 /// Serves with a certificate of its own for 127.0.0.1; gives the certificate as PEM.
 async fn serve_tls(router: Router) -> (SocketAddr, String) {
-    let _ = rustls::crypto::ring::default_provider().install_default();
     let pair = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
     let pem = pair.cert.pem();
-    let config = axum_server::tls_rustls::RustlsConfig::from_pem(
-        pem.clone().into_bytes(),
-        pair.signing_key.serialize_pem().into_bytes(),
-    )
-    .await
-    .unwrap();
+    (serve_with(router, &pem, &pair.signing_key).await, pem)
+}
+
+/// Serves with this certificate.
+pub async fn serve_with(router: Router, pem: &str, key: &rcgen::KeyPair) -> SocketAddr {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let key = key.serialize_pem().into_bytes();
+    let config = axum_server::tls_rustls::RustlsConfig::from_pem(pem.to_owned().into_bytes(), key).await.unwrap();
+    serve_config(router, config).await
+}
+
+/// Serves with this side of TLS.
+pub async fn serve_config(router: Router, config: axum_server::tls_rustls::RustlsConfig) -> SocketAddr {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     listener.set_nonblocking(true).unwrap();
     let address = listener.local_addr().unwrap();
     let server = axum_server::from_tcp_rustls(listener, config).unwrap();
     tokio::spawn(async move { server.serve(router.into_make_service()).await.unwrap() });
-    (address, pem)
+    address
 }
 
 fn parsed(scheme: &str, at: SocketAddr) -> Address {

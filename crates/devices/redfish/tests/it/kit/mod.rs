@@ -168,7 +168,7 @@ pub const CD: &str = "/redfish/v1/Systems/437XR1138R2/VirtualMedia/CD1";
 
 fn answer(status: u16, body: Value) -> Response {
     let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
-    Response { status, headers: HeaderMap::new(), body }
+    Response { status, headers: HeaderMap::new(), body, reused: false }
 }
 
 pub fn error_body(key: &str, text: &str) -> Value {
@@ -363,14 +363,14 @@ impl Transport for Bmc {
             Some(Odd::Fail(error)) => Err(error),
             Some(Odd::DropAfter) => {
                 inner.serve(request);
-                Err(TransportError::Dropped { detail: "connection reset by peer".into() })
+                Err(TransportError::Dropped { detail: "connection reset by peer".into(), reused: false })
             }
             Some(Odd::Answer(status, headers, body)) => {
                 let mut map = HeaderMap::new();
                 for (name, value) in headers {
                     map.insert(HeaderName::from_static(name), HeaderValue::from_str(&value).unwrap());
                 }
-                Ok(Response { status, headers: map, body })
+                Ok(Response { status, headers: map, body, reused: false })
             }
         }
     }
@@ -392,7 +392,7 @@ pub fn odd(status: u16, body: Value) -> Odd {
 }
 
 pub fn dropped() -> Odd {
-    Odd::Fail(TransportError::Dropped { detail: "connection closed".into() })
+    Odd::Fail(TransportError::Dropped { detail: "connection closed".into(), reused: false })
 }
 
 /// A client of the BMC, with the waits that it made.
