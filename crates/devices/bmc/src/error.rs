@@ -162,7 +162,7 @@ impl BmcError {
     #[must_use]
     pub const fn status(&self) -> Option<u16> {
         match self.kind {
-            ErrorKind::Rejected { status } => Some(status),
+            ErrorKind::Rejected { status } | ErrorKind::Busy { status } => Some(status),
             _ => None,
         }
     }

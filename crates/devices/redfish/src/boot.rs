@@ -100,7 +100,7 @@ impl Client {
         loop {
             match self.core.patch(what, path, &body).await {
                 Err(Fault::Refused(refusal)) if Quirks::busy_with_self_test(&refusal.body) => {
-                    let wait = self.core.options.settle.wait_at_least(attempt, refusal.retry_after);
+                    let wait = self.core.options.ready.wait(attempt);
                     let Some(wait) = wait else { return Err(Fault::Refused(refusal)) };
                     self.core.options.pacer.wait(wait).await;
                     attempt += 1;

@@ -24,9 +24,15 @@ const MAX_INTERFACES: usize = 32;
 pub struct ClientOptions {
     /// `Context` of the sessions: `metamorph/<server id>`. By it, a later life of the same server finds what it left behind.
     pub context: String,
-    /// Waits before a request that can be repeated is repeated, when the BMC is busy (503, 429).
+    /// Waits before a request is repeated that the BMC puts off (503, 429) without saying for how long.
     pub busy: Backoff,
-    /// Waits before an insertion is repeated while the eject before it still runs (Dell: 3 × 3 s), or the self-test (HPE) does.
+    /// Waits before a request is repeated while the BMC starts, the machine's self-test runs, or a machine that has just been off may not
+    /// come on yet (iDRAC: up to a minute).
+    pub ready: Backoff,
+    /// The longest that one request is waited for because the BMC says so: then it is an error that says for how long the BMC wants to be
+    /// left alone.
+    pub patience: Duration,
+    /// Waits before an insertion is repeated while the eject before it still runs (Dell: 3 × 3 s).
     pub settle: Backoff,
     /// Waits between looks at a task; then it counts as stuck.
     pub task: Backoff,
@@ -46,6 +52,8 @@ impl ClientOptions {
         Self {
             context: format!("metamorph/{server_id}"),
             busy: Backoff { first: seconds(1), factor: 3, most: seconds(5), attempts: 2 },
+            ready: Backoff { first: seconds(5), factor: 2, most: seconds(10), attempts: 6 },
+            patience: seconds(60),
             settle: Backoff { first: seconds(3), factor: 2, most: seconds(12), attempts: 4 },
             task: Backoff { first: Duration::from_millis(500), factor: 2, most: seconds(5), attempts: 26 },
             power: Backoff { first: seconds(1), factor: 2, most: seconds(5), attempts: 12 },
@@ -176,17 +184,17 @@ impl Client {
     pub(crate) async fn read_system(&self, what: &str) -> Result<System, BmcError> {
         self.core.prove_bmc_before_a_password(what).await?;
         let path = self.system_path(what).await?;
-        let value = match self.core.get(what, &path).await {
-            Ok(reply) => reply.value,
+        let reply = match self.core.get(what, &path).await {
+            Ok(reply) => reply,
             Err(Fault::Refused(refusal)) if refusal.error.kind == ErrorKind::NotFound => {
                 return Err(self.no_such_system(what, &path, refusal.error).await);
             }
             Err(fault) => return Err(fault.into()),
         };
-        if !value.is_object() {
+        if !reply.value.is_object() {
             return Err(self.core.error(ErrorKind::Protocol, what, format!("{path} is not a JSON object")));
         }
-        let system = System::read(&path, &value);
+        let system = System::read(&path, &reply.value, &reply.response.body);
         let mut state = self.core.state();
         let (vendor, product) =
             state.root.as_ref().map(|root| (root.vendor.clone(), root.product.clone())).unwrap_or_default();

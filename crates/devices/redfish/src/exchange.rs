@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use base64::Engine;
 use bmc::{Address, BmcError, CallOutcome, Channel, Credentials, ErrorKind, Reuse};
@@ -13,11 +14,14 @@ use serde_json::Value;
 use crate::client::{Auth, ClientOptions, Reply, State};
 use crate::json::path_only;
 use crate::message::ErrorBody;
+use crate::quirks::Quirks;
 use crate::text::{clean, redact};
 use crate::transport::{MAX_BODY, Request, Response, Transport, TransportError};
 
 /// Most entity tags that are kept.
 const MAX_ETAGS: usize = 16;
+/// Most times that one request is put off.
+const MAX_PUT_OFF: u32 = 12;
 /// Most redirects that are followed.
 const MAX_REDIRECTS: u32 = 2;
 
@@ -43,7 +47,6 @@ pub(crate) struct Refusal {
     pub status: u16,
     pub body: ErrorBody,
     pub error: BmcError,
-    pub retry_after: Option<std::time::Duration>,
 }
 
 /// Why a request failed.
@@ -204,11 +207,12 @@ impl Core {
     }
 
     /// Sends with these credentials, or none; repeats what can be repeated while the BMC is busy.
+    /// A request that is put off has not been carried out, whatever its method. The turn at the BMC is given up while it is waited for.
     pub async fn call_as(&self, what: &str, request: &Request, auth: Option<&Auth>) -> Result<Reply, Fault> {
         let mut request = request.clone();
         self.sign(&mut request, auth);
         let repeatable = request.method != Method::POST;
-        let mut retry = 0;
+        let (mut retry, mut waits, mut waited) = (0, 0, Duration::ZERO);
         let mut dropped = false;
         loop {
             let answer = self.followed(what, &request, retry).await;
@@ -219,20 +223,42 @@ impl Core {
                     dropped = true;
                     Some(std::time::Duration::ZERO)
                 }
-                Ok(response) if repeatable && matches!(response.status, 429 | 503) => {
-                    self.options.busy.wait_at_least(retry, response.retry_after())
-                }
-                _ => None,
+                Ok(response) => self.put_off(response, waits, waited),
+                Err(_) => None,
             };
             let Some(wait) = wait else {
                 let response = answer.map_err(|(error, source)| error.caused_by(source))?;
-                return self.judge(what, &request, response);
+                return self.judge(what, &request, response, waited);
             };
-            if !wait.is_zero() {
+            if let Ok(response) = &answer {
+                let (origin, status, seconds) = (self.address.origin(), response.status, wait.as_secs());
+                tracing::info!(bmc = %origin, status, seconds, "the BMC puts off a request: {what}");
                 self.options.pacer.wait(wait).await;
+                (waits, waited) = (waits + 1, waited + wait);
             }
             retry += 1;
         }
+    }
+
+    /// How long a request that was answered so is to wait before it is made again; `None` if it is not.
+    fn put_off(&self, response: &Response, waits: u32, waited: Duration) -> Option<Duration> {
+        if response.status < 400 {
+            return None;
+        }
+        let body = ErrorBody::parse(&response.body);
+        let series = match response.status {
+            _ if body.is_session_limit() => return None,
+            _ if Quirks::is_not_ready(&body) => &self.options.ready,
+            429 | 503 => &self.options.busy,
+            _ => return None,
+        };
+        let asked = response.retry_after().or_else(|| body.asked_again_after()).filter(|asked| !asked.is_zero());
+        let wait = match asked {
+            Some(asked) if waits < MAX_PUT_OFF => asked.max(series.wait(waits).unwrap_or(asked)),
+            Some(_) => return None,
+            None => series.wait(waits)?,
+        };
+        (waited.saturating_add(wait) <= self.options.patience).then_some(wait)
     }
 
     fn sign(&self, request: &mut Request, auth: Option<&Auth>) {
@@ -345,7 +371,7 @@ impl Core {
     }
 
     /// An answer as what it means.
-    fn judge(&self, what: &str, request: &Request, response: Response) -> Result<Reply, Fault> {
+    fn judge(&self, what: &str, request: &Request, response: Response, waited: Duration) -> Result<Reply, Fault> {
         if (200..300).contains(&response.status) {
             return self.understood(what, request, response);
         }
@@ -363,23 +389,28 @@ impl Core {
         if let Some(sentence) = body.sentence() {
             found = format!("{found}: {sentence}");
         }
+        if !waited.is_zero() {
+            found = format!("{found} (still so after {} s)", waited.as_secs());
+        }
+        if let (ErrorKind::Busy { .. }, Some(asked)) =
+            (kind, response.retry_after().or_else(|| body.asked_again_after()))
+        {
+            found = format!("{found}; it asks to be left alone for {} s", asked.as_secs());
+        }
         let mut error = self.error(kind, what, found);
         if (300..400).contains(&response.status) {
             error = error
                 .advise("write the address that it redirects to into spec.bmc.address, with +http or +https to match");
         }
-        Err(Fault::Refused(Box::new(Refusal {
-            status: response.status,
-            body,
-            error,
-            retry_after: response.retry_after(),
-        })))
+        Err(Fault::Refused(Box::new(Refusal { status: response.status, body, error })))
     }
 
     fn kind_of(&self, request: &Request, response: &Response, body: &ErrorBody) -> ErrorKind {
         let password_due = body.has("PasswordChangeRequired");
         match response.status {
             _ if body.has("SessionLimitExceeded") => ErrorKind::SessionLimit,
+            status @ (429 | 503) => ErrorKind::Busy { status },
+            status if Quirks::is_not_ready(body) || Quirks::busy_with_self_test(body) => ErrorKind::Busy { status },
             401 => ErrorKind::Unauthorized,
             403 if password_due || request.method == Method::GET || body.has("InsufficientPrivilege") => {
                 ErrorKind::Unauthorized
@@ -405,6 +436,12 @@ impl Core {
             }
         }
     }
+}
+
+/// Whether the BMC may have carried out what it was asked, its answer being lost.
+pub(crate) fn answer_lost(fault: &Fault) -> bool {
+    let Fault::Other(error) = fault else { return false };
+    transport_error(error).is_some_and(|error| !error.never_sent())
 }
 
 /// Why there was no answer, where there was none.

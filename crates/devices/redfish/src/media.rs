@@ -4,7 +4,7 @@ use bmc::{BmcError, ErrorKind};
 use serde_json::{Value, json};
 
 use crate::client::Client;
-use crate::exchange::{Fault, Refusal};
+use crate::exchange::{Fault, Refusal, answer_lost};
 use crate::json::{link_at, links};
 use crate::quirks::Quirks;
 use crate::resources::{MediaState, Slot, System, cd_rank};
@@ -226,16 +226,25 @@ impl Client {
         if !stale && slot.state.is_occupied() && slot.state.image.as_deref() == Some(url) {
             return Ok(Inserted::Already);
         }
-        let ejected = stale || slot.state.is_occupied();
+        let mut ejected = stale || slot.state.is_occupied();
         if ejected {
             self.eject_from(what, slot).await?;
         }
         let mut form = Form { flags: !quirks.insert_takes_only_the_image(), transfer: false, login: false };
-        let (mut forms, mut waits) = (0, 0);
+        let (mut forms, mut waits, mut lost) = (0, 0, false);
         loop {
             let refusal = match self.try_insert(what, slot, form, url).await {
                 Ok(()) => return Ok(Inserted::Now),
                 Err(Fault::Refused(refusal)) => refusal,
+                Err(fault) if answer_lost(&fault) && !lost => {
+                    let now = self.state_of(what, slot).await?;
+                    // Some do not show what is in. Before, nothing was.
+                    if now.is_occupied() && now.image.as_deref().is_none_or(|image| image == url) {
+                        return Ok(Inserted::Now);
+                    }
+                    lost = true;
+                    continue;
+                }
                 Err(fault) => return Err(fault),
             };
             if let Some(next) = form.after(&refusal).filter(|_| forms < MAX_FORMS) {
@@ -243,11 +252,20 @@ impl Client {
                 forms += 1;
                 continue;
             }
+            let failed = refusal.status >= 500 && !matches!(refusal.error.kind, ErrorKind::Busy { .. });
+            // Something may be in that the drive does not show.
+            if failed && !ejected {
+                ejected = true;
+                if self.eject_from(what, slot).await.is_ok() {
+                    continue;
+                }
+            }
             // Dell answers 5xx while the eject before still runs; HPE refuses during the self-test.
-            let passing = (ejected && refusal.status >= 500)
-                || refusal.status == 503
-                || Quirks::busy_with_self_test(&refusal.body);
-            let wait = self.core.options.settle.wait_at_least(waits, refusal.retry_after).filter(|_| passing);
+            let wait = match () {
+                () if Quirks::busy_with_self_test(&refusal.body) => self.core.options.ready.wait(waits),
+                () if failed => self.core.options.settle.wait(waits),
+                () => None,
+            };
             let Some(wait) = wait else { return Err(Fault::Refused(refusal)) };
             self.core.options.pacer.wait(wait).await;
             waits += 1;
@@ -264,29 +282,43 @@ impl Client {
     }
 
     async fn eject_from(&self, what: &str, slot: &Slot) -> Result<(), Fault> {
-        let sent = match &slot.eject {
-            // HPE refuses a request without body; the others ignore an empty object.
-            Some(action) => self.core.post(what, action, &json!({})).await,
-            None => self.core.patch(what, &slot.path, &json!({ "Image": null, "Inserted": false })).await,
-        };
-        let fault = match sent {
-            Ok(reply) => return self.core.finish(what, reply).await,
-            Err(fault) => fault,
-        };
-        if fault.status().is_none_or(|status| status == 401 || status == 403) {
-            return Err(fault);
+        let mut again = true;
+        loop {
+            let sent = match &slot.eject {
+                // HPE refuses a request without body; the others ignore an empty object.
+                Some(action) => self.core.post(what, action, &json!({})).await,
+                None => self.core.patch(what, &slot.path, &json!({ "Image": null, "Inserted": false })).await,
+            };
+            let fault = match sent {
+                Ok(reply) => return self.core.finish(what, reply).await,
+                Err(fault) => fault,
+            };
+            let lost = answer_lost(&fault);
+            if !lost && fault.status().is_none_or(|status| status == 401 || status == 403) {
+                return Err(fault);
+            }
+            // Nothing in it? Then there was nothing to do, or it has been done, whatever the answer was.
+            let now = self.state_of(what, slot).await?;
+            if !now.is_occupied() && now.inserted.is_some() {
+                return Ok(());
+            }
+            if !(lost && again) {
+                return Err(fault);
+            }
+            again = false;
         }
-        // Nothing in it? Then there was nothing to do, whatever the answer was.
+    }
+
+    async fn state_of(&self, what: &str, slot: &Slot) -> Result<MediaState, Fault> {
         let now = self.core.get(what, &slot.path).await?;
-        let now = Slot::read(&slot.path, &now.value).state;
-        if now.is_occupied() || now.inserted.is_none() { Err(fault) } else { Ok(()) }
+        Ok(Slot::read(&slot.path, &now.value).state)
     }
 }
 
 /// Some drives of a list take no images: Cisco's internal ones and Lenovo's RDOC and Remote ones answer 400, others that there is no
 /// such action. What every drive refuses is told after the last one.
 fn other_slot_may_help(refusal: &Refusal) -> bool {
-    matches!(refusal.status, 400 | 404 | 405 | 501)
+    matches!(refusal.status, 400 | 404 | 405 | 501) && !matches!(refusal.error.kind, ErrorKind::Busy { .. })
 }
 
 /// The address of a medium is a secret: whoever knows it reads the host's configuration.

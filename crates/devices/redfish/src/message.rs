@@ -87,13 +87,45 @@ impl ErrorBody {
         })
     }
 
+    /// Whether an entry's text, arguments or advice contain these words, in any case.
+    #[must_use]
+    pub fn says(&self, words: &str) -> bool {
+        let has = |text: &str| text.to_ascii_lowercase().contains(words);
+        self.messages
+            .iter()
+            .any(|message| has(&message.text) || has(&message.resolution) || message.args.iter().any(|arg| has(arg)))
+    }
+
+    /// Whether the BMC has no free session. Dell: RAC0218.
+    #[must_use]
+    pub fn is_session_limit(&self) -> bool {
+        self.has("CreateLimitReachedForResource")
+            || self.has("SessionLimitExceeded")
+            || self.key_contains("RAC0218")
+            || self.key_contains("MaxSession")
+    }
+
+    /// Seconds after which a service that is away for now wants to be asked again (Base registry: `ServiceTemporarilyUnavailable`).
+    #[must_use]
+    pub fn asked_again_after(&self) -> Option<std::time::Duration> {
+        let away = |message: &&Message| message.key.eq_ignore_ascii_case("ServiceTemporarilyUnavailable");
+        let seconds = self.messages.iter().find(away)?.args.first()?.trim().parse().ok()?;
+        Some(std::time::Duration::from_secs(seconds))
+    }
+
     /// One sentence for people, or `None` when the body says nothing.
     #[must_use]
     pub fn sentence(&self) -> Option<String> {
         let telling = self.messages.iter().any(|message| message.key != "GeneralError");
         let mut parts: Vec<String> = Vec::new();
         for message in self.messages.iter().filter(|message| !telling || message.key != "GeneralError") {
-            let text = if message.text.is_empty() { &message.key } else { &message.text };
+            let text = match message {
+                Message { text, key, args, .. } if text.is_empty() && !args.is_empty() => {
+                    format!("{key} ({})", args.join(", "))
+                }
+                Message { text, key, .. } if text.is_empty() => key.clone(),
+                Message { text, .. } => text.clone(),
+            };
             let text = text.trim_end_matches('.').to_owned();
             if !text.is_empty() && !parts.contains(&text) {
                 parts.push(text);
@@ -166,7 +198,7 @@ mod tests {
         let bare = json!({"error": {"code": "X.1.Y", "message": "Bad\nthing"}});
         assert_eq!(ErrorBody::read(&bare).sentence().unwrap(), "Bad thing");
         let iris = json!({"error": {"@Message.ExtendedInfo": [{"MessageID": "iLO.0.10.Busy", "MessageArgs": "x"}]}});
-        assert_eq!(ErrorBody::read(&iris).sentence().unwrap(), "Busy");
+        assert_eq!(ErrorBody::read(&iris).sentence().unwrap(), "Busy (x)");
     }
 
     #[test]

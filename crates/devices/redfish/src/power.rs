@@ -6,12 +6,26 @@ use bmc::{BmcError, ErrorKind};
 use serde_json::{Value, json};
 
 use crate::client::Client;
-use crate::exchange::Fault;
+use crate::exchange::{Fault, answer_lost};
 use crate::json::words;
+use crate::quirks::Quirks;
 use crate::resources::{PowerState, System};
 
 /// A power state read so recently need not be read again before a restart.
 const FRESH: Duration = Duration::from_secs(10);
+
+/// The reset that only toggles.
+const BUTTON: &str = "PushPowerButton";
+
+/// What a machine shows of a reset whose answer was lost.
+enum Lost {
+    /// It was carried out.
+    Done,
+    /// It was not.
+    Not,
+    /// It does not show it.
+    Untold,
+}
 
 /// `ResetType` of `ComputerSystem.Reset`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,31 +101,97 @@ impl Client {
             Some(target) => target.clone(),
             None => format!("{}/Actions/ComputerSystem.Reset", system.path.trim_end_matches('/')),
         };
-        let mut attempt = 0;
+        let (mut waits, mut lost) = (0, false);
         loop {
+            let seen = self.core.state().power_seen;
             // A button only toggles: it must not be pushed at a machine that is there already.
-            if name == "PushPowerButton" && Some(self.read_system(what).await?.power_state) == kind.goal() {
+            if name == BUTTON && Some(self.read_system(what).await?.power_state) == kind.goal() {
                 return Ok(());
             }
             let fault = match self.send_reset(what, &target, &name).await {
                 Ok(()) => return Ok(()),
                 Err(fault) => fault,
             };
-            if !matches!(fault.status(), Some(400 | 409)) {
-                return Err(fault.into());
+            if answer_lost(&fault) && !lost {
+                let before = system.last_reset.as_ref().filter(|_| seen.is_some());
+                match self.after_a_lost_answer(what, kind, before, name == BUTTON).await? {
+                    Lost::Done => return Ok(()),
+                    Lost::Not => lost = true,
+                    Lost::Untold => return Err(self.unanswered(what, fault)),
+                }
+                continue;
             }
-            let Some(goal) = kind.goal() else { return Err(fault.into()) };
-            if self.read_system(what).await?.power_state == goal {
-                return Ok(());
-            }
-            let conflicts = kind == ResetType::On
-                && fault.status() == Some(409)
-                && self.core.state().quirks.power_on_conflicts_for_a_while();
-            let wait = self.core.options.settle.wait(attempt).filter(|_| conflicts);
-            let Some(wait) = wait else { return Err(fault.into()) };
+            let Some(wait) = self.refused_for_now(what, kind, &fault, waits).await? else { return Err(fault.into()) };
+            let Some(wait) = wait else { return Ok(()) };
             self.core.options.pacer.wait(wait).await;
-            attempt += 1;
+            waits += 1;
         }
+    }
+
+    /// What a refused reset means: `Some(None)` that nothing was left to do, `Some(wait)` that it may be taken after this time, `None` that it
+    /// was refused.
+    async fn refused_for_now(
+        &self,
+        what: &str,
+        kind: ResetType,
+        fault: &Fault,
+        waits: u32,
+    ) -> Result<Option<Option<Duration>>, BmcError> {
+        let (Some(status @ (400 | 409)), Some(body)) = (fault.status(), fault.body()) else { return Ok(None) };
+        let self_test = Quirks::busy_with_self_test(body);
+        if kind.goal().is_none() && !self_test {
+            return Ok(None);
+        }
+        let seen = self.read_system(what).await?.power_state;
+        match kind.goal() {
+            Some(goal) if seen == goal => return Ok(Some(None)),
+            // It does not say. That the state conflicts with switching off can only mean that it is off.
+            Some(PowerState::Off) if seen == PowerState::Unknown && (status == 409 || Quirks::is_off(body)) => {
+                return Ok(Some(None));
+            }
+            Some(_) if seen == PowerState::Unknown && Quirks::is_there_already(body) => return Ok(Some(None)),
+            // A machine that is off is switched on, not restarted.
+            None if seen == PowerState::Off => return Ok(None),
+            _ => {}
+        }
+        let conflicts =
+            kind == ResetType::On && status == 409 && self.core.state().quirks.power_on_conflicts_for_a_while();
+        Ok(self.core.options.ready.wait(waits).filter(|_| self_test || conflicts).map(Some))
+    }
+
+    /// What the machine shows of a reset whose answer was lost.
+    async fn after_a_lost_answer(
+        &self,
+        what: &str,
+        kind: ResetType,
+        last_reset: Option<&String>,
+        toggles: bool,
+    ) -> Result<Lost, BmcError> {
+        let now = self.read_system(what).await?;
+        Ok(match (kind.goal(), now.power_state) {
+            (Some(goal), seen) if seen == goal => Lost::Done,
+            (Some(PowerState::On), PowerState::PoweringOn) | (Some(PowerState::Off), PowerState::PoweringOff) => {
+                Lost::Done
+            }
+            (Some(_), PowerState::Unknown) => Lost::Untold,
+            // It may be on its way: pushed twice, a button undoes what it did.
+            (Some(_), _) if toggles => Lost::Untold,
+            (Some(_), _) => Lost::Not,
+            // A machine that has gone off is not restarted but switched on, see `restart`.
+            (None, PowerState::Off) => Lost::Untold,
+            // Since 1.12 of 2020, and with few: when it was last reset.
+            (None, _) => match (last_reset, &now.last_reset) {
+                (Some(before), Some(after)) if before == after => Lost::Not,
+                (Some(_), Some(_)) => Lost::Done,
+                _ => Lost::Untold,
+            },
+        })
+    }
+
+    fn unanswered(&self, what: &str, fault: Fault) -> BmcError {
+        let error = BmcError::from(fault);
+        let found = format!("the answer was lost, and the BMC does not show whether it was done: {}", error.found);
+        self.core.error(ErrorKind::Unanswered, what, found).caused_by(error)
     }
 
     /// Makes the machine start anew, whether it is on or off: one request if its power was read within the last ten seconds, two
@@ -129,19 +209,23 @@ impl Client {
         if state == PowerState::Off {
             return self.reset(ResetType::On).await;
         }
-        match self.reset(ResetType::ForceRestart).await {
-            Err(error) if error.kind == ErrorKind::Unsupported => self.off_and_on(what).await,
+        let error = match self.reset(ResetType::ForceRestart).await {
+            Err(error) if error.kind == ErrorKind::Unsupported => return self.off_and_on(what).await,
+            Err(error) if error.kind == ErrorKind::Unanswered || matches!(error.status(), Some(400 | 409)) => error,
+            other => return other,
+        };
+        let off = error.found.to_ascii_lowercase();
+        let off = ["is off", "powered off", "off already", "already off"].iter().any(|words| off.contains(words));
+        match self.read_system(what).await?.power_state {
             // It went off in between.
-            Err(error) if matches!(error.status(), Some(400 | 409)) => {
-                match self.read_system(what).await?.power_state {
-                    PowerState::Off => self.reset(ResetType::On).await,
-                    // It does not say (null, empty, twice): refused because the machine is off, most likely. A machine that is on
-                    // takes no harm from being switched on, and what was refused first is the better word if this fails, too.
-                    PowerState::Unknown => self.reset(ResetType::On).await.map_err(|_| error),
-                    _ => Err(error),
-                }
+            PowerState::Off => self.reset(ResetType::On).await,
+            // It does not say (null, empty, twice), or what it says is old: refused because the machine is off, most likely. A machine that is
+            // on takes no harm from being switched on, and what was refused first is the better word if this fails, too.
+            PowerState::Unknown if error.kind != ErrorKind::Unanswered => {
+                self.reset(ResetType::On).await.map_err(|_| error)
             }
-            other => other,
+            _ if off => self.reset(ResetType::On).await.map_err(|_| error),
+            _ => Err(error),
         }
     }
 

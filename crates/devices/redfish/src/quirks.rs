@@ -3,6 +3,8 @@
 //! Faults that show in an error answer (a parameter refused, a field that is missing) are met where they occur, for every maker; here
 //! stand those that must be known beforehand.
 
+use crate::message::ErrorBody;
+
 /// Who made the BMC and the machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Quirks {
@@ -86,10 +88,31 @@ impl Quirks {
     }
 
     /// HPE iLO: a change answers 400 UnableToModifyDuringSystemPOST while the machine starts; it works some seconds later. Other makers'
-    /// answers with the same key mean the same.
+    /// answers with the same key mean the same. InvalidOperationForSystemState is also said of a machine that is there already (argument
+    /// «Power is off»), which does not pass.
     #[must_use]
-    pub fn busy_with_self_test(body: &crate::message::ErrorBody) -> bool {
-        body.has("UnableToModifyDuringSystemPOST") || body.has("InvalidOperationForSystemState")
+    pub fn busy_with_self_test(body: &ErrorBody) -> bool {
+        body.has("UnableToModifyDuringSystemPOST")
+            || (body.has("InvalidOperationForSystemState") && !Self::is_there_already(body) && !Self::is_off(body))
+    }
+
+    /// Dell iDRAC while it starts: 400 with SWC0700 («iDRAC is not ready»), or 503 with SYS518 and the Base registry's
+    /// ServiceTemporarilyUnavailable, to reads as to changes. Others have words of their own for it.
+    #[must_use]
+    pub fn is_not_ready(body: &ErrorBody) -> bool {
+        ["SWC0700", "SYS518", "ServiceTemporarilyUnavailable"].iter().any(|key| body.has(key)) || body.says("not ready")
+    }
+
+    /// A change of power is refused because nothing is left to do.
+    #[must_use]
+    pub fn is_there_already(body: &ErrorBody) -> bool {
+        body.says("already")
+    }
+
+    /// A restart is refused because the machine is off, whatever the BMC tells of its power.
+    #[must_use]
+    pub fn is_off(body: &ErrorBody) -> bool {
+        ["power is off", "is off", "powered off", "off already", "already off"].iter().any(|words| body.says(words))
     }
 }
 

@@ -20,9 +20,48 @@ pub enum PowerState {
     Unknown,
 }
 
+/// All that an object says of `PowerState`: with some firmware it stands there twice, and says two things.
+struct Told(Vec<Value>);
+
+impl<'de> serde::Deserialize<'de> for Told {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Fields;
+        impl<'de> serde::de::Visitor<'de> for Fields {
+            type Value = Told;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: serde::de::MapAccess<'de>>(self, mut map: A) -> Result<Told, A::Error> {
+                let mut told = Vec::new();
+                while let Some(name) = map.next_key::<String>()? {
+                    if name == "PowerState" {
+                        told.push(map.next_value()?);
+                    } else {
+                        map.next_value::<serde::de::IgnoredAny>()?;
+                    }
+                }
+                Ok(Told(told))
+            }
+        }
+        deserializer.deserialize_map(Fields)
+    }
+}
+
 impl PowerState {
-    pub(crate) fn read(value: &Value) -> Self {
-        match word(value, "PowerState").unwrap_or_default().to_ascii_lowercase().as_str() {
+    /// From a system as it was sent. One that contradicts itself says nothing.
+    pub(crate) fn of(body: &[u8]) -> Self {
+        match serde_json::from_slice::<Told>(body) {
+            Ok(Told(told)) if told.windows(2).all(|pair| pair[0] == pair[1]) => {
+                told.first().map_or(Self::Unknown, Self::named)
+            }
+            _ => Self::Unknown,
+        }
+    }
+
+    fn named(value: &Value) -> Self {
+        match value.as_str().unwrap_or_default().to_ascii_lowercase().as_str() {
             "on" => Self::On,
             "off" => Self::Off,
             "poweringon" => Self::PoweringOn,
@@ -76,6 +115,8 @@ pub struct System {
     pub bios_version: Option<String>,
     /// Stock-keeping unit.
     pub sku: Option<String>,
+    /// `LastResetTime` as written: when it was last reset, where the BMC says so.
+    pub(crate) last_reset: Option<String>,
     pub(crate) reset: ResetAction,
     pub(crate) virtual_media: Option<String>,
     pub(crate) secure_boot: Option<String>,
@@ -93,14 +134,14 @@ pub(crate) struct ResetAction {
 }
 
 impl System {
-    pub(crate) fn read(path: &str, value: &Value) -> Self {
+    pub(crate) fn read(path: &str, value: &Value, body: &[u8]) -> Self {
         let empty = Value::Null;
         let boot = value.get("Boot").unwrap_or(&empty);
         let reset = value.get("Actions").and_then(|actions| actions.get("#ComputerSystem.Reset")).unwrap_or(&empty);
         let managers = value.get("Links").and_then(|links| links.get("ManagedBy"));
         Self {
             path: path.to_owned(),
-            power_state: PowerState::read(value),
+            power_state: PowerState::of(body),
             boot: BootOverride {
                 enabled: text(boot, "BootSourceOverrideEnabled"),
                 target: text(boot, "BootSourceOverrideTarget"),
@@ -113,6 +154,7 @@ impl System {
             uuid: text(value, "UUID"),
             bios_version: text(value, "BiosVersion"),
             sku: text(value, "SKU"),
+            last_reset: text(value, "LastResetTime"),
             reset: ResetAction {
                 target: action(value, "#ComputerSystem.Reset"),
                 allowed: words(reset.get("ResetType@Redfish.AllowableValues")),

@@ -308,10 +308,7 @@ impl Core {
     }
 
     fn sign_in_error(&self, what: &str, refusal: crate::exchange::Refusal) -> BmcError {
-        let limit = refusal.body.has("CreateLimitReachedForResource")
-            || refusal.body.has("SessionLimitExceeded")
-            || refusal.body.key_contains("RAC0218")
-            || refusal.body.key_contains("MaxSession");
+        let limit = refusal.body.is_session_limit();
         let credentials = refusal.body.key_contains("Unauthorized") || refusal.body.has("AuthenticationFailed");
         let kind = match refusal.error.kind {
             _ if limit => ErrorKind::SessionLimit,

@@ -57,11 +57,14 @@ pub(crate) fn delay(view: &View<'_>, status: &BareMetalHostStatus) -> Duration {
 
 /// How long work of the class `kind` must still wait; `None` if it may be done now.
 ///
-/// It need not wait if its last attempt did not fail, if the wait is over, or if the host's spec was edited after the failure was
-/// recorded (the conditions tell which generation that was).
+/// It need not wait if its last attempt did not fail, if the wait is over, if the host's spec was edited after the failure was
+/// recorded (the conditions tell which generation that was), or if it is work on the machine itself and the machine has shown that it lives.
 pub(crate) fn wait_left(view: &View<'_>, kind: ErrorType) -> Option<Duration> {
     let status = view.host.status.as_ref()?;
     if status.error_type != Some(kind) || edited_since(view.host, status) {
+        return None;
+    }
+    if view.news && matches!(kind, ErrorType::Inspection | ErrorType::Provisioning) {
         return None;
     }
     let full = delay(view, status);

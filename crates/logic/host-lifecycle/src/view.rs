@@ -17,6 +17,8 @@ pub struct View<'a> {
     pub hardware_data: Option<&'a HardwareDetails>,
     /// What became of reading the Secret that `spec.bmc.credentialsName` names.
     pub credentials: Credentials<'a>,
+    /// The machine has shown a sign of life that failed work may have been waiting for.
+    pub news: bool,
     /// Settings of the server.
     pub settings: &'a Settings,
     /// The time.

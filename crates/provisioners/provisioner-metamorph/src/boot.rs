@@ -118,7 +118,8 @@ impl NativeHost {
             self.live.timers().booted = None;
             return Err(self.silent(served, limit.as_secs()));
         }
-        let message = format!("waiting for the agent; the BMC has read {} of the medium", amount(served));
+        let unanswered = if self.live.timers().unanswered { " (its answer to the reset was lost)" } else { "" };
+        let message = format!("waiting for the agent; the BMC{unanswered} has read {} of the medium", amount(served));
         let left = (limit - since.elapsed()).as_secs() + 1;
         operation.progress(BOOT_AGENT, StepProgress { message: message.clone(), ..StepProgress::default() }).await;
         Ok(Verdict::working(message, left.min(15)))
@@ -168,8 +169,18 @@ impl NativeHost {
         }
         bmc.boot_once_from_medium().await?;
         self.live.timers().read_before = shared.media.served(self.uid()).unwrap_or(0);
-        bmc.power(PowerAction::Restart).await?;
-        self.live.timers().booted = Some((generation, Instant::now()));
+        let unanswered = match bmc.power(PowerAction::Restart).await {
+            // Whether the machine boots is seen soon, and a second reset would undo it.
+            Err(error) if error.kind == ControlErrorKind::Unanswered => {
+                tracing::warn!(host = %self.context.key.name, "{error}; waiting for the agent all the same");
+                true
+            }
+            other => other.map(|()| false)?,
+        };
+        let mut timers = self.live.timers();
+        timers.booted = Some((generation, Instant::now()));
+        timers.power = Some(true);
+        timers.unanswered = unanswered;
         Ok(())
     }
 

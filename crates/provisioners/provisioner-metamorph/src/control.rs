@@ -73,10 +73,6 @@ pub trait BmcControl: Send + Sync {
     async fn register(&self, stale: &[String]) -> Result<Sight, ControlError>;
     /// Looks at the machine. One call.
     async fn look(&self) -> Result<Sight, ControlError>;
-    /// Whether the machine is on. One call; a BMC that does not say is taken for on, which is the safe side.
-    async fn powered_on(&self) -> Result<bool, ControlError> {
-        Ok(self.look().await?.powered_on.unwrap_or(true))
-    }
     /// Permanent MACs of the machine, as far as the BMC shows them. A call an interface.
     async fn macs(&self) -> Result<Vec<String>, ControlError>;
     /// By what the BMC itself is known.

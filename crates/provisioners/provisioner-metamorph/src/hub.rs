@@ -20,6 +20,10 @@ struct Slot {
     agent: Option<Agent>,
     /// Newest generation of which an agent has reported to this process.
     seen: Option<u64>,
+    /// The agent of a new boot has reported, and its host's work has not been tried since.
+    arrived: bool,
+    /// When such news was last used up.
+    heard: Option<Instant>,
     command: Option<Command>,
     acknowledged: Vec<CommandId>,
     /// Boots that another boot has followed: one machine runs one kernel, what they say comes late.
@@ -114,6 +118,8 @@ pub enum Refusal {
     Stale,
 }
 
+/// How often news end a back-off, at most.
+const NEWS: Duration = Duration::from_secs(60);
 /// How many acknowledged commands are remembered a host.
 const MAX_ACKNOWLEDGED: usize = 16;
 /// Most hosts whose agents report without this server having asked for them (after a restart): memory is bounded.
@@ -189,6 +195,23 @@ impl Hub {
         self.lock().get(uid).and_then(|slot| slot.seen).is_some_and(|seen| seen >= generation)
     }
 
+    /// Whether an agent has reported of a boot that the host's work has not been tried with. Such news counts once a minute at most: whoever
+    /// reports boot after boot does not take the back-off away.
+    pub fn has_news(&self, uid: &str) -> bool {
+        let slots = self.lock();
+        let slot = slots.get(uid).filter(|slot| slot.arrived && slot.agent.is_some());
+        slot.is_some_and(|slot| slot.heard.is_none_or(|heard| heard.elapsed() >= NEWS))
+    }
+
+    /// The host's work is tried.
+    pub fn heard(&self, uid: &str) {
+        if let Some(slot) = self.lock().get_mut(uid)
+            && std::mem::take(&mut slot.arrived)
+        {
+            slot.heard = Some(Instant::now());
+        }
+    }
+
     /// Whether any agent of the host lives.
     pub fn any_agent(&self, uid: &str) -> Option<Agent> {
         let generation = self.lock().get(uid)?.agent.as_ref()?.generation;
@@ -262,8 +285,10 @@ impl Hub {
         }
         let before = slot.agent.as_ref().map(|a| (a.boot_id.clone(), a.state.clone(), a.holding));
         let news = before.as_ref().is_none_or(|(boot, state, _)| *boot != report.boot_id || *state != report.state);
-        let holding = before.filter(|(boot, ..)| *boot == report.boot_id).map_or(0, |(_, _, h)| h);
+        let holding = before.as_ref().filter(|(boot, ..)| *boot == report.boot_id).map_or(0, |(_, _, h)| *h);
+        let before = before.map(|(boot, ..)| boot);
         slot.seen = slot.seen.max(Some(report.generation));
+        slot.arrived |= before.is_none_or(|boot| boot != report.boot_id);
         slot.agent = Some(Agent {
             generation: report.generation,
             boot_id: report.boot_id.clone(),
@@ -390,6 +415,25 @@ mod tests {
 
     fn leave(boot: &str) -> Command {
         Command { id: id(boot), action: Action::Leave { how: Leave::Reboot } }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_new_boot_is_news_until_the_work_is_tried_and_once_a_minute() {
+        let (wake, _woken) = mpsc::unbounded_channel();
+        let hub = Hub::new(wake, Duration::from_secs(90));
+        hub.expect(&key(), Some(1));
+        assert!(!hub.has_news("u"));
+        hub.take(&report("b1", 1, 1, AgentState::Idle)).unwrap();
+        assert!(hub.has_news("u"));
+        hub.heard("u");
+        hub.take(&report("b1", 1, 2, AgentState::Idle)).unwrap();
+        assert!(!hub.has_news("u"), "the same boot");
+        hub.take(&report("b2", 1, 1, AgentState::Idle)).unwrap();
+        assert!(!hub.has_news("u"), "too soon");
+        tokio::time::advance(NEWS).await;
+        assert!(hub.has_news("u"));
+        hub.forget_agent("u");
+        assert!(!hub.has_news("u"), "it is gone");
     }
 
     #[tokio::test(start_paused = true)]

@@ -44,6 +44,10 @@ pub struct Timers {
     pub soft_off: Option<Instant>,
     /// When a hard power change was asked for.
     pub power_change: Option<Instant>,
+    /// The power that was seen last, or for which the BMC last took an order: what counts while it does not tell the machine's.
+    pub power: Option<bool>,
+    /// The answer to the reset was lost: whether it was done is seen by the agent's report.
+    pub unanswered: bool,
     /// The medium is out, as far as this process knows.
     pub ejected: bool,
     /// What last differed about the machine without being decisive.

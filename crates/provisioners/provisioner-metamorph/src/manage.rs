@@ -9,6 +9,7 @@ use tokio::time::{Duration, Instant};
 use crate::control::{ControlErrorKind, PowerAction};
 use crate::host::NativeHost;
 use crate::identity::Effect;
+use crate::live::Timers;
 
 #[async_trait]
 impl Manage for NativeHost {
@@ -85,15 +86,19 @@ impl Power for NativeHost {
         self.settle_with_journal();
         self.came_back()?;
         let (_, sight) = self.proven(Effect::Look).await?;
-        Ok(Verdict::Done(sight.powered_on.unwrap_or(true)))
+        let mut timers = self.live.timers();
+        timers.power = sight.powered_on.or(timers.power);
+        Ok(Verdict::Done(timers.power.unwrap_or(true)))
     }
 
     async fn set_power(&mut self, request: PowerRequest) -> Outcome<bool> {
         self.settle_with_journal();
         let (bmc, sight) = self.proven(Effect::Power).await?;
         let wanted = request == PowerRequest::On;
-        if sight.powered_on.unwrap_or(true) == wanted {
-            *self.live.timers() = Default::default();
+        // One of which nothing is known gets its order.
+        let power = sight.powered_on.or(self.live.timers().power);
+        if power == Some(wanted) {
+            *self.live.timers() = Timers { power, ..Timers::default() };
             if !wanted {
                 self.shared.hub.forget_agent(self.uid());
             }
@@ -130,9 +135,17 @@ impl Power for NativeHost {
             None => {
                 self.live.timers().power_change = Some(now);
                 bmc.power(if wanted { PowerAction::On } else { PowerAction::HardOff }).await?;
+                if sight.powered_on.is_none() {
+                    // There is nothing to wait for: it will not be seen.
+                    let mut timers = self.live.timers();
+                    (timers.power, timers.power_change, timers.soft_off) = (Some(wanted), None, None);
+                }
                 if !wanted {
                     // Whether the BMC can be asked again or not: the agent is gone, or it reports once more.
                     self.shared.hub.forget_agent(self.uid());
+                }
+                if sight.powered_on.is_none() {
+                    return Ok(Verdict::Done(wanted));
                 }
             }
         }
@@ -155,7 +168,8 @@ impl NativeHost {
 
     /// Cuts the power; true once it is seen gone.
     pub async fn hard_off(&self, bmc: &dyn crate::BmcControl) -> Result<bool, Failure> {
-        if !bmc.powered_on().await? {
+        let seen = bmc.look().await?.powered_on;
+        if seen == Some(false) {
             self.live.timers().power_change = None;
             return Ok(true);
         }
@@ -170,7 +184,13 @@ impl NativeHost {
             None => {
                 self.live.timers().power_change = Some(Instant::now());
                 bmc.power(PowerAction::HardOff).await?;
-                Ok(false)
+                let mut timers = self.live.timers();
+                timers.power = Some(false);
+                if seen.is_none() {
+                    timers.power_change = None;
+                }
+                // What a BMC does not show cannot be waited for.
+                Ok(seen.is_none())
             }
         }
     }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use async_trait::async_trait;
 use axum::Router;
 use boot_media::Assets;
-use provisioner::{Capabilities, Failure, Host, HostContext, Provisioner, WakeUps};
+use provisioner::{Capabilities, Failure, Host, HostContext, HostKey, Provisioner, WakeUps};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Duration;
@@ -83,6 +83,14 @@ impl Provisioner for NativeProvisioner {
 
     fn host(&self, context: HostContext) -> Result<Box<dyn Host>, Failure> {
         Ok(Box::new(NativeHost::new(Arc::clone(&self.shared), context)))
+    }
+
+    fn has_news(&self, key: &HostKey) -> bool {
+        self.shared.hub.has_news(&key.uid)
+    }
+
+    fn heard(&self, key: &HostKey) {
+        self.shared.hub.heard(&key.uid);
     }
 
     fn wake_ups(&self) -> Option<WakeUps> {

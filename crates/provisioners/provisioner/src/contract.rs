@@ -135,6 +135,13 @@ pub trait Provisioner: Send + Sync + 'static {
     /// When the host's access data cannot be used (address, certificate store).
     fn host(&self, context: HostContext) -> Result<Box<dyn Host>, Failure>;
 
+    /// Whether the host's machine has shown a sign of life that failed work may have been waiting for, since [`Provisioner::heard`] was last called: the
+    /// work is tried again then, however long its back-off still is.
+    fn has_news(&self, key: &HostKey) -> bool;
+
+    /// The host's work is about to be tried: what has been new is not any more.
+    fn heard(&self, key: &HostKey);
+
     /// The stream of wake-ups; it can be taken once, later calls get `None`.
     fn wake_ups(&self) -> Option<WakeUps>;
 

@@ -162,10 +162,12 @@ fn lay_system(bmc: &Bmc, body: &mut Value, settings: &Settings) {
     body["ProcessorSummary"]["CoreCount"] = json!(config.cpus);
     body["ProcessorSummary"]["LogicalProcessorCount"] = json!(config.cpus);
     body["MemorySummary"]["TotalSystemMemoryGiB"] = json!(f64::from(config.memory_mib) / 1024.0);
-    if settings.media_at == MediaPlace::Manager
-        && let Some(fields) = body.as_object_mut()
-    {
-        fields.shift_remove("VirtualMedia");
+    if let Some(fields) = body.as_object_mut() {
+        // As recorded, it would say of each reset that it was not done.
+        fields.shift_remove("LastResetTime");
+        if settings.media_at == MediaPlace::Manager {
+            fields.shift_remove("VirtualMedia");
+        }
     }
 }
 

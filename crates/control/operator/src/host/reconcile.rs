@@ -3,10 +3,11 @@
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use api::metal3::{BareMetalHost, HardwareData};
+use api::metal3::{BareMetalHost, HardwareData, annotation};
 use host_lifecycle::{Action as Act, Next, Step, View, conclude, decide};
 use kube::runtime::controller::Action;
 use kube::{Api, ResourceExt};
+use provisioner::{HostKey, Provisioner};
 
 use super::secrets::{FoundCredentials, HostSecrets};
 use super::write::Applied;
@@ -48,6 +49,18 @@ impl Fetched {
         self.host.spec.bmc == other.host.spec.bmc && secret(self) == secret(other)
     }
 
+    fn key(&self) -> HostKey {
+        HostKey {
+            namespace: self.host.namespace().unwrap_or_default(),
+            name: self.host.name_any(),
+            uid: self.host.uid().unwrap_or_default(),
+        }
+    }
+
+    fn provisioner<'a>(&self, context: &'a Context) -> Option<&'a Arc<dyn Provisioner>> {
+        context.registry.choose(self.host.annotation(annotation::PROVISIONER)).ok()
+    }
+
     /// The view that decisions are made from.
     fn view<'a>(&'a self, context: &'a Context) -> View<'a> {
         let credentials = match &self.credentials {
@@ -67,6 +80,7 @@ impl Fetched {
             host: &self.host,
             hardware_data: self.hardware_data.as_ref().and_then(|d| d.spec.hardware.as_ref()),
             credentials,
+            news: self.provisioner(context).is_some_and(|provisioner| provisioner.has_news(&self.key())),
             settings: &context.settings.lifecycle,
             now: context.settings.clock.now(),
         }
@@ -140,6 +154,11 @@ async fn step(context: &Context, mut fetched: Fetched) -> Result<Next, Reconcile
     if claims(context, &mut fetched, &action).await? {
         // The claim has changed the Secret's resourceVersion, which the decision depends on.
         return Ok(Next::Now);
+    }
+    if matches!(action, Act::Inspect { .. } | Act::Provision | Act::Deprovision { .. })
+        && let Some(provisioner) = fetched.provisioner(context)
+    {
+        provisioner.heard(&fetched.key());
     }
     let outcome = work::act(context, &fetched, &action).await?;
     let (namespace, name, uid) = (fetched.host.namespace(), fetched.host.name_any(), fetched.host.uid());

@@ -24,19 +24,12 @@ async fn a_lost_connection_is_made_again_once_where_nothing_can_happen_twice() {
     assert!(error.is_transient());
     assert!(error.to_string().contains("connection was lost"), "{error}");
     // A reset may have arrived: it is not sent again.
+    bmc.edit(SYSTEM, |system| system["LastResetTime"] = Value::Null);
+    rig.client.power_state().await.unwrap();
     bmc.take_log();
     bmc.script("POST", "ComputerSystem.Reset", Odd::DropAfter);
     assert!(rig.client.reset(ResetType::ForceRestart).await.is_err());
-    assert_eq!(bmc.take_log().len(), 1);
-}
-
-#[tokio::test]
-async fn an_insertion_whose_answer_was_lost_is_found_done() {
-    let bmc = Bmc::generic();
-    let rig = rig(&bmc, SYSTEM);
-    bmc.script("POST", "VirtualMedia.InsertMedia", Odd::DropAfter);
-    assert!(rig.client.insert_media(URL).await.is_err());
-    assert_eq!(rig.client.insert_media(URL).await.unwrap(), Inserted::Already);
+    assert_eq!(bmc.take_log().iter().filter(|line| line.starts_with("POST")).count(), 1);
 }
 
 #[tokio::test]
@@ -72,15 +65,15 @@ async fn a_busy_bmc_is_given_time_within_limits() {
     rig.client.power_state().await.unwrap();
     let busy = |after: &str| Odd::Answer(503, vec![("retry-after", after.to_owned())], Vec::new());
     bmc.script("GET", SYSTEM, busy("4"));
-    bmc.script("GET", SYSTEM, busy("86400"));
+    bmc.script("GET", SYSTEM, busy("soon"));
     rig.client.power_state().await.unwrap();
-    assert_eq!(rig.waits.0.lock().unwrap().iter().map(|wait| wait.as_secs()).collect::<Vec<_>>(), [4, 5]);
+    assert_eq!(rig.waits.0.lock().unwrap().iter().map(|wait| wait.as_secs()).collect::<Vec<_>>(), [4, 3]);
     for _ in 0..3 {
         bmc.script("GET", SYSTEM, busy("x"));
     }
     let error = rig.client.power_state().await.unwrap_err();
-    assert_eq!(error.kind, ErrorKind::Rejected { status: 503 });
-    assert!(error.to_string().contains("503 Service Unavailable"), "{error}");
+    assert_eq!((error.kind, error.status()), (ErrorKind::Busy { status: 503 }, Some(503)));
+    assert!(error.to_string().contains("503 Service Unavailable (still so after 4 s)"), "{error}");
 }
 
 #[tokio::test]

@@ -13,6 +13,7 @@ mod faults;
 mod identity;
 mod kit;
 mod network;
+mod patience;
 mod sessions;
 mod trust;
 mod vendors;

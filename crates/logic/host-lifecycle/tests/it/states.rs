@@ -197,6 +197,21 @@ fn details_with_an_unknown_field_are_an_inspection_error() {
 }
 
 #[test]
+fn a_machine_that_shows_itself_ends_the_wait_of_the_work_on_it_and_of_no_other() {
+    let mut world = World::new();
+    world.until(|a| matches!(a, Action::Inspect { .. }));
+    world.fail("The BMC did not answer the reset");
+    assert!(matches!(world.decide(), Step::Change(_)), "it waits");
+    world.news = true;
+    assert_eq!(world.decide(), Step::Act(Action::Inspect { restart: true }));
+    let mut world = World::new();
+    world.until(|a| matches!(a, Action::Register { .. }));
+    world.fail("The BMC is not reached");
+    world.news = true;
+    assert!(matches!(world.decide(), Step::Change(_)), "an agent says nothing of the BMC");
+}
+
+#[test]
 fn a_failed_inspection_begins_anew_once_and_may_be_switched_off() {
     let mut world = World::new();
     world.until(|a| matches!(a, Action::Inspect { .. }));

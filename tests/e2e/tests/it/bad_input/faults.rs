@@ -138,3 +138,45 @@ async fn a_bmc_that_is_gone_when_provisioning_needs_it_is_an_error_until_it_answ
     world.expect_recovery(&before, ProvisioningState::Provisioned).await.unwrap();
     runs_from_disk(&world).await;
 }
+
+#[tokio::test]
+async fn a_reset_whose_answer_is_lost_is_no_error_when_the_agent_reports() {
+    // A wait that the test would not outlive.
+    let world = World::start(Options::one_fake().with(&["--retry-after", "600"])).await.unwrap();
+    fault(&world, "POST", "*ComputerSystem.Reset", 1, json!({ "type": "drop", "when": "after" })).await;
+    world.apply_host("node-0", json!({})).await.unwrap();
+    world.expect_well("node-0", ProvisioningState::Available).await.unwrap();
+    let operations = world.operations("node-0").await.unwrap();
+    assert_eq!(operations.len(), 1, "nothing was begun anew");
+    let resets = world.sim.get("/machines/node-0/faults").await.unwrap();
+    assert_eq!(resets["faults"][0]["struck"], 1);
+}
+
+#[tokio::test]
+async fn an_agent_that_reports_ends_the_wait_after_a_failed_boot() {
+    let world = World::start(Options::one_fake().with(&["--retry-after", "600"])).await.unwrap();
+    // The machine starts, and the BMC says nothing any more: neither that it has done so nor anything else, until the agent is up.
+    fault(&world, "POST", "*ComputerSystem.Reset", 1, json!({ "type": "hold", "when": "after" })).await;
+    world.apply_host("node-0", json!({})).await.unwrap();
+    world.sim.wait_held("node-0", 60).await.unwrap();
+    world.sim.settings("node-0", json!({ "refuse": true })).await.unwrap();
+    world.shown("node-0", "inspected", |h| h["status"]["hardware"].is_object()).await.unwrap();
+    world.expect_cause("node-0", "Inspect", "BmcUnreachable").await.unwrap();
+    world.sim.clear_faults("node-0").await.unwrap();
+    world.sim.settings("node-0", json!({ "refuse": false })).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_machine_whose_power_is_not_told_follows_its_host_all_the_same() {
+    let world = World::start(Options::one_fake()).await.unwrap();
+    let rule = json!({ "method": "GET", "path": "*/Systems/node-0", "action": { "type": "edit", "fields": { "PowerState": null } } });
+    world.sim.post("/machines/node-0/faults", rule).await.unwrap();
+    world.apply_host("node-0", json!({})).await.unwrap();
+    world.expect_well("node-0", ProvisioningState::Available).await.unwrap();
+    for (online, power) in [(false, "Off"), (true, "On")] {
+        world.patch("node-0", json!({ "spec": { "online": online } })).await.unwrap();
+        world.sim.wait("node-0", 30, power, |m| m["power"] == power).await.unwrap();
+        let agrees = |h: &Value| h["status"]["poweredOn"] == online && h["status"]["errorMessage"] == "";
+        world.shown("node-0", power, agrees).await.unwrap();
+    }
+}

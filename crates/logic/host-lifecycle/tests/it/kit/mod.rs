@@ -32,6 +32,8 @@ pub struct World {
     pub settings: Settings,
     pub now: Timestamp,
     pub machine_on: bool,
+    /// The machine has shown that it lives.
+    pub news: bool,
     pub gone: bool,
     /// Writes of the host's status.
     pub status_writes: u32,
@@ -99,6 +101,7 @@ impl World {
             settings: Settings::default(),
             now: BEGIN.parse().unwrap(),
             machine_on: false,
+            news: false,
             gone: false,
             status_writes: 0,
             calls: Vec::new(),
@@ -145,6 +148,7 @@ impl World {
             host: &self.host,
             hardware_data: self.hardware_data.as_ref(),
             credentials,
+            news: self.news,
             settings: &self.settings,
             now: self.now,
         }
