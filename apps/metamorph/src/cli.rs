@@ -150,7 +150,7 @@ pub struct Endpoints {
     /// Serve the files of this folder at /images/ of the media endpoint, for operating system images.
     #[arg(long, value_name = "FOLDER", value_parser = flags::path)]
     pub images: Option<PathBuf>,
-    /// PEM file with CA certificates that BMCs' certificates may be signed by, beside the public ones.
+    /// PEM file with certificates that BMCs are trusted by, beside the public authorities: of CAs, or self-signed ones of BMCs themselves.
     #[arg(long, value_name = "FILE", value_parser = flags::path)]
     pub bmc_ca: Option<PathBuf>,
     /// PEM file with CA certificates that agents trust when they download images, beside the public ones.

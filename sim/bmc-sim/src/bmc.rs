@@ -100,6 +100,9 @@ pub struct PowerView {
     /// When it was last switched on or off, or started anew.
     #[serde(skip)]
     pub since: tokio::time::Instant,
+    /// When it was last started or reset, in this life of the simulator.
+    #[serde(skip)]
+    pub last_reset: Option<jiff::Timestamp>,
 }
 
 struct Power {
@@ -183,6 +186,7 @@ impl Bmc {
             detail: Value::Null,
             failure: None,
             since: tokio::time::Instant::now(),
+            last_reset: None,
         };
         Arc::new(Self {
             settings: watch::Sender::new(config.settings.clone()),
@@ -407,7 +411,8 @@ impl Bmc {
                 self.view.send_modify(|view| {
                     let (running, detail) = (started.running, started.detail.clone());
                     let since = tokio::time::Instant::now();
-                    *view = PowerView { on: true, running, boots: number, pid, detail, failure: None, since };
+                    let last_reset = Some(jiff::Timestamp::now());
+                    *view = PowerView { on: true, running, boots: number, pid, detail, failure: None, since, last_reset };
                 });
                 self.keep();
                 if !was_on {

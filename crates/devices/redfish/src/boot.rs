@@ -3,10 +3,14 @@
 use bmc::{BmcError, ErrorKind};
 use serde_json::{Value, json};
 
-use crate::client::{Client, Reply};
+use crate::client::Client;
 use crate::exchange::Fault;
+use crate::json::{flag, text, word};
 use crate::quirks::Quirks;
 use crate::resources::{SecureBoot, System};
+
+/// Most boot options of the firmware that are looked at.
+const MAX_OPTIONS: usize = 32;
 
 /// What the next boot is from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +54,9 @@ impl Client {
             "BootSourceOverrideTarget": target_name(target, &system, &quirks),
             "BootSourceOverrideEnabled": "Once",
         });
+        if target == BootTarget::Cd && !is_offered(&system, &boot) {
+            self.name_the_medium(what, &system, &mut boot).await?;
+        }
         // Where the mode is as wished it is not sent: to some, naming it means a change of BIOS settings. HPE Gen9 has no such property.
         let differs = system.boot.mode.as_deref().is_some_and(|now| !now.eq_ignore_ascii_case(mode.as_str()));
         let with_mode = differs || quirks.boot_change_needs_all_fields();
@@ -65,7 +72,50 @@ impl Client {
             }
             other => other,
         };
-        Ok(result?)
+        result.map_err(|fault| match fault {
+            Fault::Refused(mut refusal) if refusal.status == 400 && !is_offered(&system, &boot) => {
+                let offered = crate::text::clean(&system.boot.targets.join(", "), 300);
+                refusal.error.found = format!("{}; it offers {offered}", refusal.error.found);
+                let advice = "switch virtual media on as a boot source in the BMC's and the firmware's settings, and check the BMC's licence and firmware";
+                refusal.error.advise(advice)
+            }
+            fault => fault.into(),
+        })
+    }
+
+    /// Where neither a CD nor a USB drive is offered: the medium as one of the firmware's boot options, by its device path or by its number (schema
+    /// ComputerSystem, `UefiTargetBootSourceOverride` and `BootNext`). Left as it is where no such option is found.
+    async fn name_the_medium(&self, what: &str, system: &System, boot: &mut Value) -> Result<(), Fault> {
+        let offers = |name: &str| system.boot.targets.iter().any(|offered| offered.eq_ignore_ascii_case(name));
+        let (by_path, by_number) = (offers("UefiTarget"), offers("UefiBootNext"));
+        let Some(options) = system.boot.options.as_ref().filter(|_| by_path || by_number) else { return Ok(()) };
+        let paths = match self.core.members(what, options).await {
+            Ok(paths) => paths,
+            Err(fault) if fault.status().is_some() => return Ok(()),
+            Err(fault) => return Err(fault),
+        };
+        let mut best: Option<(u8, Value)> = None;
+        for path in paths.iter().take(MAX_OPTIONS) {
+            let option = match self.core.get(what, path).await {
+                Ok(reply) => reply.value,
+                Err(fault) if fault.status().is_some() => continue,
+                Err(fault) => return Err(fault),
+            };
+            if let Some(rank) = medium_rank(&option)
+                && best.as_ref().is_none_or(|(least, _)| rank < *least)
+            {
+                best = Some((rank, option));
+            }
+        }
+        let Some((_, option)) = best else { return Ok(()) };
+        if let Some(device) = text(&option, "UefiDevicePath").filter(|_| by_path) {
+            boot["BootSourceOverrideTarget"] = "UefiTarget".into();
+            boot["UefiTargetBootSourceOverride"] = device.into();
+        } else if let Some(number) = text(&option, "BootOptionReference").filter(|_| by_number) {
+            boot["BootSourceOverrideTarget"] = "UefiBootNext".into();
+            boot["BootNext"] = number.into();
+        }
+        Ok(())
     }
 
     /// Leaves the next boot to the firmware: one request.
@@ -95,10 +145,14 @@ impl Client {
             Some(settings) if system.boot.target.is_none() => settings,
             _ => &system.path,
         };
-        let body = json!({ "Boot": boot });
+        self.change(what, path, &json!({ "Boot": boot })).await
+    }
+
+    /// Changes a resource; waits, within limits, while the machine's self-test runs.
+    async fn change(&self, what: &str, path: &str, body: &Value) -> Result<(), Fault> {
         let mut attempt = 0;
         loop {
-            match self.core.patch(what, path, &body).await {
+            match self.core.patch(what, path, body).await {
                 Err(Fault::Refused(refusal)) if Quirks::busy_with_self_test(&refusal.body) => {
                     let wait = self.core.options.ready.wait(attempt);
                     let Some(wait) = wait else { return Err(Fault::Refused(refusal)) };
@@ -133,8 +187,7 @@ impl Client {
         if found.enable == Some(on) {
             return Ok(false);
         }
-        let reply: Reply = self.core.patch(what, &path, &json!({ "SecureBootEnable": on })).await?;
-        self.core.finish(what, reply).await?;
+        self.change(what, &path, &json!({ "SecureBootEnable": on })).await?;
         Ok(true)
     }
 
@@ -150,6 +203,33 @@ fn names(fault: &Fault, property: &str) -> bool {
     fault.status() == Some(400) && fault.body().is_some_and(|body| body.mentions(property))
 }
 
+/// Whether the BMC says that it takes this boot source, or says nothing of which it takes.
+fn is_offered(system: &System, boot: &Value) -> bool {
+    let name = boot["BootSourceOverrideTarget"].as_str().unwrap_or_default();
+    let targets = &system.boot.targets;
+    targets.is_empty() || targets.iter().any(|offered| offered.eq_ignore_ascii_case(name))
+}
+
+/// How likely a boot option of the firmware is the virtual CD, the likeliest first; `None` for others.
+fn medium_rank(option: &Value) -> Option<u8> {
+    if flag(option, "BootOptionEnabled") == Some(false) {
+        return None;
+    }
+    let named = |field: &str| word(option, field).unwrap_or_default().to_ascii_lowercase();
+    if matches!(named("Alias").as_str(), "cd" | "usbcd") {
+        return Some(0);
+    }
+    let names = [named("DisplayName"), named("Name"), named("Description")];
+    let says = |words: &[&str]| names.iter().any(|name| words.iter().any(|word| name.contains(word)));
+    let (virtual_one, cd) = (says(&["virtual"]), says(&["cd", "dvd", "optical"]));
+    match (virtual_one, cd) {
+        (true, true) => Some(1),
+        (false, true) => Some(2),
+        (true, false) => Some(3),
+        (false, false) => None,
+    }
+}
+
 /// The target's name at this BMC.
 fn target_name(target: BootTarget, system: &System, quirks: &Quirks) -> String {
     let offered = |name: &str| system.boot.targets.iter().find(|offered| offered.eq_ignore_ascii_case(name)).cloned();
@@ -160,6 +240,8 @@ fn target_name(target: BootTarget, system: &System, quirks: &Quirks) -> String {
             usb.or_else(|| offered("Cd"))
                 .or_else(|| offered("CD/DVD"))
                 .or_else(|| offered("UsbCd"))
+                // Some show their virtual CD as a drive like any at USB.
+                .or_else(|| offered("Usb"))
                 .unwrap_or_else(|| "Cd".into())
         }
         BootTarget::Hdd => offered("Hdd").unwrap_or_else(|| "Hdd".into()),

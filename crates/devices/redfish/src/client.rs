@@ -11,7 +11,6 @@ use tokio::time::Instant;
 
 use crate::exchange::{Core, Fault};
 use crate::http_transport::{HttpTransport, Tls, TlsError};
-use crate::json::links;
 use crate::quirks::Quirks;
 use crate::resources::{PowerState, Root, Slot, System, permanent_mac};
 use crate::transport::Transport;
@@ -32,6 +31,9 @@ pub struct ClientOptions {
     /// The longest that one request is waited for because the BMC says so: then it is an error that says for how long the BMC wants to be
     /// left alone.
     pub patience: Duration,
+    /// The longest that a BMC is waited for so in ten minutes, all requests together: one that puts off each would keep its host in work for
+    /// hours.
+    pub patience_in_all: Duration,
     /// Waits before an insertion is repeated while the eject before it still runs (Dell: 3 × 3 s).
     pub settle: Backoff,
     /// Waits between looks at a task; then it counts as stuck.
@@ -54,6 +56,7 @@ impl ClientOptions {
             busy: Backoff { first: seconds(1), factor: 3, most: seconds(5), attempts: 2 },
             ready: Backoff { first: seconds(5), factor: 2, most: seconds(10), attempts: 6 },
             patience: seconds(60),
+            patience_in_all: seconds(180),
             settle: Backoff { first: seconds(3), factor: 2, most: seconds(12), attempts: 4 },
             task: Backoff { first: Duration::from_millis(500), factor: 2, most: seconds(5), attempts: 26 },
             power: Backoff { first: seconds(1), factor: 2, most: seconds(5), attempts: 12 },
@@ -147,13 +150,13 @@ impl Client {
         let what = "read the MAC addresses";
         let system = self.known_system(what).await?;
         let Some(path) = system.interfaces else { return Ok(Vec::new()) };
-        let list = match self.core.get(what, &path).await {
-            Ok(reply) => reply.value,
+        let list = match self.core.members(what, &path).await {
+            Ok(list) => list,
             Err(Fault::Refused(_)) => return Ok(Vec::new()),
             Err(fault) => return Err(fault.into()),
         };
         let mut macs = Vec::new();
-        for path in links(list.get("Members")).iter().take(MAX_INTERFACES) {
+        for path in list.iter().take(MAX_INTERFACES) {
             match self.core.get(what, path).await {
                 Ok(reply) => macs.extend(permanent_mac(&reply.value)),
                 // Another system's, or one that has just gone.
@@ -233,8 +236,7 @@ impl Client {
     async fn systems(&self, what: &str) -> Result<Vec<String>, BmcError> {
         let root = self.core.root(what).await?;
         let path = root.systems.unwrap_or_else(|| "/redfish/v1/Systems".into());
-        let reply = self.core.get(what, &path).await?;
-        Ok(links(reply.value.get("Members")))
+        Ok(self.core.members(what, &path).await?)
     }
 
     async fn no_such_system(&self, what: &str, path: &str, error: BmcError) -> BmcError {
@@ -248,15 +250,14 @@ impl Client {
     }
 
     /// Paths of the managers of the system.
-    pub(crate) async fn managers(&self, what: &str, system: &System) -> Result<Vec<String>, BmcError> {
+    pub(crate) async fn managers(&self, what: &str, system: &System) -> Result<Vec<String>, Fault> {
         if !system.managers.is_empty() {
             return Ok(system.managers.clone());
         }
         // Huawei 1288H names no manager at the system: all managers of the BMC, then.
         let root = self.core.root(what).await?;
         let Some(path) = root.managers else { return Ok(Vec::new()) };
-        let reply = self.core.get(what, &path).await?;
-        Ok(links(reply.value.get("Members")))
+        self.core.members(what, &path).await
     }
 }
 
@@ -294,6 +295,8 @@ pub(crate) struct State {
     pub refused_slots: Vec<String>,
     pub reset_allowed: Option<Vec<String>>,
     pub etags: std::collections::HashMap<String, String>,
+    /// Since when the BMC's wishes to be asked later are added up, and how long they have been waited for.
+    pub put_off: Option<(Instant, Duration)>,
     /// The present session's token has been accepted for something; so has any token, ever.
     pub token_served: bool,
     pub tokens_served: bool,

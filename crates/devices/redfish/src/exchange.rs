@@ -6,24 +6,32 @@ use std::time::Duration;
 
 use base64::Engine;
 use bmc::{Address, BmcError, CallOutcome, Channel, Credentials, ErrorKind, Reuse};
-use http::header::{AUTHORIZATION, HeaderName, HeaderValue, IF_MATCH};
+use http::header::{AUTHORIZATION, HeaderName, HeaderValue, IF_MATCH, LOCATION};
 use http::{Method, StatusCode};
 use secrecy::ExposeSecret;
 use serde_json::Value;
+use tokio::time::Instant;
 
 use crate::client::{Auth, ClientOptions, Reply, State};
-use crate::json::path_only;
+use crate::json::{absolute, make_absolute, path_only};
 use crate::message::ErrorBody;
 use crate::quirks::Quirks;
 use crate::text::{clean, redact};
-use crate::transport::{MAX_BODY, Request, Response, Transport, TransportError};
+use crate::transport::{MAX_BODY, Over, Request, Response, Transport, TransportError};
 
 /// Most entity tags that are kept.
 const MAX_ETAGS: usize = 16;
+/// Time for which a BMC's wishes to be asked later are added up.
+const WINDOW: Duration = Duration::from_secs(600);
 /// Most times that one request is put off.
 const MAX_PUT_OFF: u32 = 12;
 /// Most redirects that are followed.
 const MAX_REDIRECTS: u32 = 2;
+
+/// Key of the message that the account's password must be changed first (DSP0266, «Password change required»), and what is to be done then.
+pub(crate) const PASSWORD_DUE: &str = "PasswordChangeRequired";
+pub(crate) const NEW_PASSWORD: &str =
+    "set a new password for the account at the BMC, then write it into the Secret that spec.bmc.credentialsName names";
 
 /// The client's inside.
 pub(crate) struct Core {
@@ -258,7 +266,15 @@ impl Core {
             Some(_) => return None,
             None => series.wait(waits)?,
         };
-        (waited.saturating_add(wait) <= self.options.patience).then_some(wait)
+        let mut state = self.state();
+        let (since, in_all) =
+            state.put_off.filter(|(since, _)| since.elapsed() < WINDOW).unwrap_or((Instant::now(), Duration::ZERO));
+        let in_all = in_all.saturating_add(wait);
+        if waited.saturating_add(wait) > self.options.patience || in_all > self.options.patience_in_all {
+            return None;
+        }
+        state.put_off = Some((since, in_all));
+        Some(wait)
     }
 
     fn sign(&self, request: &mut Request, auth: Option<&Auth>) {
@@ -279,24 +295,37 @@ impl Core {
         }
     }
 
-    /// Follows redirects of reads that stay at the BMC.
+    /// Follows redirects that stay at the BMC, with the same method and body: what is redirected has not been done. Links of the answer are made
+    /// absolute.
     async fn followed(
         &self,
         what: &str,
         request: &Request,
         retry: u32,
     ) -> Result<Response, (BmcError, TransportError)> {
-        let mut response = self.once(what, request, retry).await?;
-        for _ in 0..MAX_REDIRECTS {
-            if request.method != Method::GET || !matches!(response.status, 301 | 302 | 307 | 308) {
-                break;
+        let mut next = request.clone();
+        let mut redirects = 0;
+        loop {
+            let mut response = self.once(what, &next, retry).await?;
+            let location = response.header("location").and_then(|location| absolute(&next.path, location));
+            if let Some(location) = location.and_then(|location| HeaderValue::from_str(&location).ok()) {
+                response.headers.insert(LOCATION, location);
             }
-            let Some(path) = response.header("location").and_then(|location| self.stays(location)) else { break };
-            let mut next = request.clone();
-            next.path = path;
-            response = self.once(what, &next, retry).await?;
+            match self.redirect(&response).filter(|_| redirects < MAX_REDIRECTS) {
+                Some(path) => next.path = path,
+                None => {
+                    response.path = next.path;
+                    return Ok(response);
+                }
+            }
+            redirects += 1;
         }
-        Ok(response)
+    }
+
+    /// Where a redirect leads, if it stays at the BMC.
+    fn redirect(&self, response: &Response) -> Option<String> {
+        let redirects = matches!(response.status, 301 | 302 | 307 | 308);
+        response.header("location").filter(|_| redirects).and_then(|location| self.stays(location))
     }
 
     /// The path of a redirect that does not leave the BMC.
@@ -315,12 +344,12 @@ impl Core {
         self.calls.fetch_add(1, Ordering::Relaxed);
         // Nobody knows what became of a request that a BMC lost with the connection: what must not be sent twice is given none that this BMC
         // may just be ending.
-        let fresh = match self.channel.reuse() {
-            Reuse::Works => false,
-            Reuse::Untried => request.method == Method::POST,
-            Reuse::Loses => true,
+        let over = match self.channel.reuse() {
+            Reuse::Untried if request.method == Method::POST => Over::New,
+            Reuse::Untried | Reuse::Works => Over::Any,
+            Reuse::Loses => Over::Own,
         };
-        let answer = match self.transport.send(&Request { fresh, ..request.clone() }).await {
+        let answer = match self.transport.send(&Request { over, ..request.clone() }).await {
             Ok(response) if response.body.len() > MAX_BODY => Err(TransportError::TooLarge),
             other => other,
         };
@@ -382,9 +411,11 @@ impl Core {
             .and_then(|status| status.canonical_reason())
             .unwrap_or("unknown status");
         let mut found = format!("the BMC answered {} {reason}", response.status);
+        let circle = self.redirect(&response).is_some();
         if (300..400).contains(&response.status) {
             let target = clean(response.header("location").unwrap_or("nowhere"), 200);
-            found = format!("{found}, a redirect to {target}, which is not followed");
+            let why = if circle { "which leads in a circle" } else { "which is not followed" };
+            found = format!("{found}, a redirect to {target}, {why}");
         }
         if let Some(sentence) = body.sentence() {
             found = format!("{found}: {sentence}");
@@ -399,14 +430,20 @@ impl Core {
         }
         let mut error = self.error(kind, what, found);
         if (300..400).contains(&response.status) {
-            error = error
-                .advise("write the address that it redirects to into spec.bmc.address, with +http or +https to match");
+            error = error.advise(if circle {
+                "check the BMC's firmware for updates, and restart the BMC"
+            } else {
+                "write the address that it redirects to into spec.bmc.address, with +http or +https to match"
+            });
+        }
+        if body.has(PASSWORD_DUE) {
+            error = error.advise(NEW_PASSWORD);
         }
         Err(Fault::Refused(Box::new(Refusal { status: response.status, body, error })))
     }
 
     fn kind_of(&self, request: &Request, response: &Response, body: &ErrorBody) -> ErrorKind {
-        let password_due = body.has("PasswordChangeRequired");
+        let password_due = body.has(PASSWORD_DUE);
         match response.status {
             _ if body.has("SessionLimitExceeded") => ErrorKind::SessionLimit,
             status @ (429 | 503) => ErrorKind::Busy { status },
@@ -426,7 +463,10 @@ impl Core {
         let needed = request.method == Method::GET && response.status == 200;
         let value = if blank && !needed { Ok(Value::Null) } else { serde_json::from_slice(&response.body) };
         match value {
-            Ok(value) => Ok(Reply { response, value }),
+            Ok(mut value) => {
+                make_absolute(&response.path, &mut value);
+                Ok(Reply { response, value })
+            }
             Err(_) if !needed => Ok(Reply { response, value: Value::Null }),
             Err(source) => {
                 let start = clean(&String::from_utf8_lossy(&response.body[..response.body.len().min(80)]), 60);

@@ -26,7 +26,7 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 use crate::text::clean;
 use crate::tls::{self, TlsFault};
 use crate::tls_probe;
-use crate::transport::{MAX_BODY, Request, Response, Transport, TransportError};
+use crate::transport::{MAX_BODY, Over, Request, Response, Transport, TransportError};
 
 pub use crate::tls::{Tls, TlsError};
 
@@ -134,7 +134,7 @@ impl HttpTransport {
         built.headers_mut().insert(HOST, self.authority.clone());
         let agent = HeaderValue::from_static(concat!("metamorph/", env!("CARGO_PKG_VERSION")));
         built.headers_mut().insert(USER_AGENT, agent);
-        if request.fresh {
+        if request.over == Over::Own {
             // Whoever is not asked again need not keep the connection.
             built.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
@@ -145,7 +145,7 @@ impl HttpTransport {
     async fn kept(&self, request: &Request) -> Option<Connection> {
         let mut connection = locked(&self.idle).take()?;
         let limit = if request.method == http::Method::POST { LATELY } else { IDLE };
-        if request.fresh || connection.answered.elapsed() >= limit || !connection.is_quiet() {
+        if request.over != Over::Any || connection.answered.elapsed() >= limit || !connection.is_quiet() {
             return None;
         }
         connection.sender.ready().await.ok()?;
@@ -312,7 +312,7 @@ async fn read(answer: http::Response<Incoming>, reused: bool) -> Result<Response
         }
         body.extend_from_slice(data);
     }
-    Ok(Response { status: parts.status.as_u16(), headers: parts.headers, body, reused })
+    Ok(Response { status: parts.status.as_u16(), headers: parts.headers, body, reused, path: String::new() })
 }
 
 /// Digest of the public key in a certificate.

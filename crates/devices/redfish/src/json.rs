@@ -79,6 +79,45 @@ pub fn path_only(text: &str) -> Option<String> {
     clean.then(|| path.to_owned())
 }
 
+/// Fields that hold links.
+const LINKS: [&str; 6] =
+    ["@odata.id", "@odata.Id", "target", "Members@odata.nextLink", "@Redfish.ActionInfo", "TaskMonitor"];
+
+/// The absolute path of a link that is relative to the resource at `base` (RFC 3986, section 5); `None` for one that is absolute already. A
+/// path that only lacks its first slash, `redfish/v1/…`, is meant as it is.
+pub fn absolute(base: &str, link: &str) -> Option<String> {
+    if link.is_empty() || link.starts_with(['/', '#', '?']) || link.len() > MAX_PATH {
+        return None;
+    }
+    if link.starts_with("redfish/") {
+        return path_only(&format!("/{link}"));
+    }
+    let here = url::Url::parse("http://bmc.invalid").ok()?.join(base).ok()?;
+    let there = here.join(link).ok()?;
+    if there.origin() != here.origin() {
+        return None;
+    }
+    let query = there.query().map(|query| format!("?{query}")).unwrap_or_default();
+    path_only(&format!("{}{query}", there.path()))
+}
+
+/// Makes all links of a resource absolute.
+pub fn make_absolute(base: &str, value: &mut Value) {
+    match value {
+        Value::Array(items) => items.iter_mut().for_each(|item| make_absolute(base, item)),
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                let relative = value.as_str().filter(|_| LINKS.contains(&name.as_str()));
+                match relative.and_then(|link| absolute(base, link)) {
+                    Some(path) => *value = path.into(),
+                    None => make_absolute(base, value),
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
 /// Whether two paths name the same resource: a slash at the end does not count.
 pub fn same_path(a: &str, b: &str) -> bool {
     a.trim_end_matches('/') == b.trim_end_matches('/')
@@ -101,5 +140,24 @@ mod tests {
             assert_eq!(path_only(bad), None, "{bad:?}");
         }
         assert_eq!(path_only(&format!("/{}", "a".repeat(2000))), None);
+    }
+
+    #[test]
+    fn relative_links_are_relative_to_their_resource() {
+        let base = "/redfish/v1/Systems/1";
+        for (link, path) in [
+            ("2", Some("/redfish/v1/Systems/2")),
+            ("1/Bios?x=y#z", Some("/redfish/v1/Systems/1/Bios?x=y")),
+            ("../Managers", Some("/redfish/v1/Managers")),
+            ("../../../../../etc", Some("/etc")),
+            ("redfish/v1/Chassis", Some("/redfish/v1/Chassis")),
+            ("/redfish/v1", None),
+            ("//evil/x", None),
+            ("https://evil/x", None),
+            ("mailto:x", None),
+            ("", None),
+        ] {
+            assert_eq!(absolute(base, link).as_deref(), path, "{link:?}");
+        }
     }
 }

@@ -10,6 +10,7 @@
 
 mod boot;
 pub mod client;
+mod collection;
 mod exchange;
 pub mod http_transport;
 mod json;
@@ -32,4 +33,4 @@ pub use media::Inserted;
 pub use power::ResetType;
 pub use resources::{BootOverride, MediaState, PowerState, SecureBoot, System};
 pub use session::Swept;
-pub use transport::{MAX_BODY, Request, Response, Transport, TransportError};
+pub use transport::{MAX_BODY, Over, Request, Response, Transport, TransportError};

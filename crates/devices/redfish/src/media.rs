@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::client::Client;
 use crate::exchange::{Fault, Refusal, answer_lost};
-use crate::json::{link_at, links};
+use crate::json::link_at;
 use crate::quirks::Quirks;
 use crate::resources::{MediaState, Slot, System, cd_rank};
 use crate::text::redact;
@@ -168,29 +168,45 @@ impl Client {
     /// The system's drives first (since VirtualMedia 1.4 of 2020), then those of its managers.
     async fn find_slot(&self, what: &str) -> Result<Slot, Fault> {
         let system: System = self.known_system(what).await?;
-        if let Some(collection) = &system.virtual_media
-            && let Some(slot) = self.slot_in(what, collection).await?
+        let mut forbidden = None;
+        if let Some(collection) = system.virtual_media.clone()
+            && let Some(slot) = self.slot_at(what, Place::Drives(collection), &mut forbidden).await?
         {
             return Ok(slot);
         }
-        for manager in self.managers(what, &system).await?.iter().take(MAX_MANAGERS) {
-            let reply = match self.core.get(what, manager).await {
-                Ok(reply) => reply,
-                Err(fault) if fault.status() == Some(404) => continue,
-                Err(fault) => return Err(fault),
-            };
-            if let Some(collection) = link_at(&reply.value, "VirtualMedia")
-                && let Some(slot) = self.slot_in(what, &collection).await?
-            {
+        for manager in self.managers(what, &system).await?.into_iter().take(MAX_MANAGERS) {
+            if let Some(slot) = self.slot_at(what, Place::Manager(manager), &mut forbidden).await? {
                 return Ok(slot);
             }
         }
-        Err(self.no_drive(what).into())
+        Err(forbidden.unwrap_or_else(|| self.no_drive(what).into()))
+    }
+
+    /// A drive at this place, if there is one. What the account may not see hides nothing elsewhere; it is told if nothing else is found.
+    async fn slot_at(&self, what: &str, place: Place, forbidden: &mut Option<Fault>) -> Result<Option<Slot>, Fault> {
+        let found = match place {
+            Place::Drives(collection) => self.slot_in(what, &collection).await,
+            Place::Manager(path) => match self.core.get(what, &path).await {
+                Ok(reply) => match link_at(&reply.value, "VirtualMedia") {
+                    Some(collection) => self.slot_in(what, &collection).await,
+                    None => Ok(None),
+                },
+                Err(fault) => Err(fault),
+            },
+        };
+        match found {
+            Err(fault) if fault.status() == Some(404) => Ok(None),
+            Err(fault) if fault.status() == Some(403) => {
+                forbidden.get_or_insert(fault);
+                Ok(None)
+            }
+            other => other,
+        }
     }
 
     async fn slot_in(&self, what: &str, collection: &str) -> Result<Option<Slot>, Fault> {
-        let mut paths = match self.core.get(what, collection).await {
-            Ok(reply) => links(reply.value.get("Members")),
+        let mut paths = match self.core.members(what, collection).await {
+            Ok(paths) => paths,
             Err(fault) if matches!(fault.status(), Some(404 | 405 | 501)) => return Ok(None),
             Err(fault) => return Err(fault),
         };
@@ -313,6 +329,14 @@ impl Client {
         let now = self.core.get(what, &slot.path).await?;
         Ok(Slot::read(&slot.path, &now.value).state)
     }
+}
+
+/// Where drives are.
+enum Place {
+    /// In this collection.
+    Drives(String),
+    /// In the collection of this manager.
+    Manager(String),
 }
 
 /// Some drives of a list take no images: Cisco's internal ones and Lenovo's RDOC and Remote ones answer 400, others that there is no

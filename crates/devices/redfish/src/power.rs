@@ -17,6 +17,16 @@ const FRESH: Duration = Duration::from_secs(10);
 /// The reset that only toggles.
 const BUTTON: &str = "PushPowerButton";
 
+/// What a refused reset means.
+enum Refused {
+    /// Nothing was left to do.
+    Moot,
+    /// It may be taken after this time.
+    ForNow(Duration),
+    /// It is refused.
+    ForGood,
+}
+
 /// What a machine shows of a reset whose answer was lost.
 enum Lost {
     /// It was carried out.
@@ -121,42 +131,40 @@ impl Client {
                 }
                 continue;
             }
-            let Some(wait) = self.refused_for_now(what, kind, &fault, waits).await? else { return Err(fault.into()) };
-            let Some(wait) = wait else { return Ok(()) };
-            self.core.options.pacer.wait(wait).await;
+            match self.refused(what, kind, &fault, waits).await? {
+                Refused::Moot => return Ok(()),
+                Refused::ForGood => return Err(fault.into()),
+                Refused::ForNow(wait) => self.core.options.pacer.wait(wait).await,
+            }
             waits += 1;
         }
     }
 
-    /// What a refused reset means: `Some(None)` that nothing was left to do, `Some(wait)` that it may be taken after this time, `None` that it
-    /// was refused.
-    async fn refused_for_now(
-        &self,
-        what: &str,
-        kind: ResetType,
-        fault: &Fault,
-        waits: u32,
-    ) -> Result<Option<Option<Duration>>, BmcError> {
-        let (Some(status @ (400 | 409)), Some(body)) = (fault.status(), fault.body()) else { return Ok(None) };
+    /// What a refused reset means.
+    async fn refused(&self, what: &str, kind: ResetType, fault: &Fault, waits: u32) -> Result<Refused, BmcError> {
+        let (Some(status @ (400 | 409)), Some(body)) = (fault.status(), fault.body()) else {
+            return Ok(Refused::ForGood);
+        };
         let self_test = Quirks::busy_with_self_test(body);
         if kind.goal().is_none() && !self_test {
-            return Ok(None);
+            return Ok(Refused::ForGood);
         }
         let seen = self.read_system(what).await?.power_state;
         match kind.goal() {
-            Some(goal) if seen == goal => return Ok(Some(None)),
+            Some(goal) if seen == goal => return Ok(Refused::Moot),
             // It does not say. That the state conflicts with switching off can only mean that it is off.
             Some(PowerState::Off) if seen == PowerState::Unknown && (status == 409 || Quirks::is_off(body)) => {
-                return Ok(Some(None));
+                return Ok(Refused::Moot);
             }
-            Some(_) if seen == PowerState::Unknown && Quirks::is_there_already(body) => return Ok(Some(None)),
+            Some(_) if seen == PowerState::Unknown && Quirks::is_there_already(body) => return Ok(Refused::Moot),
             // A machine that is off is switched on, not restarted.
-            None if seen == PowerState::Off => return Ok(None),
+            None if seen == PowerState::Off => return Ok(Refused::ForGood),
             _ => {}
         }
-        let conflicts =
-            kind == ResetType::On && status == 409 && self.core.state().quirks.power_on_conflicts_for_a_while();
-        Ok(self.core.options.ready.wait(waits).filter(|_| self_test || conflicts).map(Some))
+        let quirks = self.core.state().quirks.clone();
+        let conflicts = kind == ResetType::On && status == 409 && quirks.power_on_conflicts_for_a_while();
+        let wait = self.core.options.ready.wait(waits).filter(|_| self_test || conflicts);
+        Ok(wait.map_or(Refused::ForGood, Refused::ForNow))
     }
 
     /// What the machine shows of a reset whose answer was lost.

@@ -100,7 +100,8 @@ impl Quirks {
     /// ServiceTemporarilyUnavailable, to reads as to changes. Others have words of their own for it.
     #[must_use]
     pub fn is_not_ready(body: &ErrorBody) -> bool {
-        ["SWC0700", "SYS518", "ServiceTemporarilyUnavailable"].iter().any(|key| body.has(key)) || body.says("not ready")
+        ["SWC0700", "SYS518", "ServiceTemporarilyUnavailable"].iter().any(|key| body.has(key))
+            || ["idrac", "bmc", "controller", "service"].iter().any(|who| body.says(&format!("{who} is not ready")))
     }
 
     /// A change of power is refused because nothing is left to do.

@@ -92,6 +92,8 @@ pub struct BootOverride {
     pub mode: Option<String>,
     /// Targets that the BMC says it takes; empty when it does not say.
     pub targets: Vec<String>,
+    /// Collection of the firmware's boot options.
+    pub(crate) options: Option<String>,
 }
 
 /// A system, read leniently.
@@ -147,6 +149,7 @@ impl System {
                 target: text(boot, "BootSourceOverrideTarget"),
                 mode: text(boot, "BootSourceOverrideMode"),
                 targets: words(boot.get("BootSourceOverrideTarget@Redfish.AllowableValues")),
+                options: link_at(boot, "BootOptions"),
             },
             manufacturer: text(value, "Manufacturer"),
             model: text(value, "Model"),

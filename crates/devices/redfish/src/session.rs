@@ -7,7 +7,7 @@ use secrecy::ExposeSecret;
 use serde_json::{Value, json};
 
 use crate::client::{Auth, Client, Reply};
-use crate::exchange::{Core, Fault, transport_error};
+use crate::exchange::{Core, Fault, NEW_PASSWORD, PASSWORD_DUE, transport_error};
 use crate::json::{link, path_only, same_path, word};
 use crate::message::ErrorBody;
 use crate::resources::Root;
@@ -271,11 +271,19 @@ impl Core {
         let request = Request::new(Method::POST, collection, Some(body.to_string().into_bytes()));
         // In doubt until there is a definite answer, even if the caller goes away in between.
         let before = std::mem::replace(&mut self.state().doubtful, true);
-        let answer = self.call_as(what, &request, None).await;
-        let definite = match &answer {
-            Ok(_) | Err(Fault::Refused(_)) => true,
-            Err(Fault::Other(error)) => transport_error(error).is_some_and(TransportError::never_sent),
-        };
+        let mut answer = self.call_as(what, &request, None).await;
+        // The BMC was just ending the connection. If it opened a session all the same, the doubt remains, and it is looked for.
+        let ended =
+            |error: &BmcError| matches!(transport_error(error), Some(TransportError::Dropped { reused: true, .. }));
+        let again = matches!(&answer, Err(Fault::Other(error)) if ended(error));
+        if again {
+            answer = self.call_as(what, &request, None).await;
+        }
+        let definite = !again
+            && match &answer {
+                Ok(_) | Err(Fault::Refused(_)) => true,
+                Err(Fault::Other(error)) => transport_error(error).is_some_and(TransportError::never_sent),
+            };
         if definite {
             self.state().doubtful = before;
         }
@@ -301,6 +309,18 @@ impl Core {
         };
         let mut token = token.clone();
         token.set_sensitive(true);
+        let said = ErrorBody::read(&reply.value);
+        if said.has(PASSWORD_DUE) {
+            // Good for nothing but setting another one, which is not ours to choose.
+            let auth = Auth::Session { token, path };
+            if let Auth::Session { path: Some(path), .. } = &auth {
+                let ended = self.call_as(what, &Request::new(Method::DELETE, path, None), Some(&auth)).await;
+                tracing::debug!(session = %path, left = ended.is_err(), "a session for a password change was ended");
+            }
+            let found = said.sentence().unwrap_or_else(|| "the account's password must be changed".to_owned());
+            let error = self.error(ErrorKind::Unauthorized, &format!("sign in to {what}"), found);
+            return Err(error.advise(NEW_PASSWORD).into());
+        }
         if let Some(path) = &path {
             self.channel.add_session(path);
         }
@@ -317,8 +337,8 @@ impl Core {
             kind => kind,
         };
         let mut error = self.error(kind, &format!("sign in to {what}"), &refusal.error.found);
-        if refusal.body.has("PasswordChangeRequired") {
-            error = error.advise("set a new password for the account at the BMC, then write it into the Secret");
+        if refusal.body.has(PASSWORD_DUE) {
+            error = error.advise(NEW_PASSWORD);
         }
         error
     }
@@ -385,7 +405,7 @@ impl Core {
         }
     }
 
-    async fn send(&self, what: &str, method: Method, path: &str, auth: Option<&Auth>) -> Result<Reply, Fault> {
+    pub async fn send(&self, what: &str, method: Method, path: &str, auth: Option<&Auth>) -> Result<Reply, Fault> {
         let request = Request::new(method, path, None);
         match auth {
             Some(auth) => self.call_as(what, &request, Some(auth)).await,
@@ -399,20 +419,13 @@ impl Core {
         let Some(collection) = root.sessions.first() else { return Ok(Vec::new()) };
         let usable = !self.state().expand_broken;
         if let Some(query) = root.expand.filter(|_| usable) {
-            match self.send(what, Method::GET, &format!("{collection}{query}"), auth).await {
-                Ok(reply) => return Ok(members(&reply.value)),
+            match self.pages(what, &format!("{collection}{query}"), auth).await {
                 Err(fault) if fault.status().is_some_and(|status| status != 401) => self.state().expand_broken = true,
-                Err(fault) => return Err(fault),
+                other => return other,
             }
         }
-        Ok(members(&self.send(what, Method::GET, collection, auth).await?.value))
+        self.pages(what, collection, auth).await
     }
-}
-
-/// Members of a collection, inlined or as links.
-fn members(value: &Value) -> Vec<(String, Value)> {
-    let Some(Value::Array(items)) = value.get("Members") else { return Vec::new() };
-    items.iter().take(crate::json::MAX_MEMBERS).filter_map(|item| Some((link(item)?, item.clone()))).collect()
 }
 
 /// `Context` came with Session 1.5.0; older BMCs may refuse the whole request for it. Wrong credentials are never meant.

@@ -20,8 +20,20 @@ pub struct Request {
     pub headers: HeaderMap,
     /// JSON.
     pub body: Option<Vec<u8>>,
-    /// Not over a connection that has answered a request before.
-    pub fresh: bool,
+    /// Over what it may go.
+    pub over: Over,
+}
+
+/// Over what connection a request may go.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Over {
+    /// Any.
+    #[default]
+    Any,
+    /// One that has not answered a request before; it may answer others later.
+    New,
+    /// One of its own.
+    Own,
 }
 
 impl fmt::Debug for Request {
@@ -32,7 +44,7 @@ impl fmt::Debug for Request {
             .field("path", &self.path)
             .field("headers", &self.headers)
             .field("body", &self.body.as_ref().map(Vec::len))
-            .field("fresh", &self.fresh)
+            .field("over", &self.over)
             .finish()
     }
 }
@@ -47,7 +59,7 @@ impl Request {
         if body.is_some() {
             headers.insert(http::header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         }
-        Self { method, path: path.to_owned(), headers, body, fresh: false }
+        Self { method, path: path.to_owned(), headers, body, over: Over::Any }
     }
 }
 
@@ -62,6 +74,8 @@ pub struct Response {
     pub body: Vec<u8>,
     /// It came over a connection that had answered a request before.
     pub reused: bool,
+    /// Path that it is the answer of, after redirects; left empty by transports.
+    pub path: String,
 }
 
 impl Response {

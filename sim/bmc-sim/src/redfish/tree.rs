@@ -162,12 +162,13 @@ fn lay_system(bmc: &Bmc, body: &mut Value, settings: &Settings) {
     body["ProcessorSummary"]["CoreCount"] = json!(config.cpus);
     body["ProcessorSummary"]["LogicalProcessorCount"] = json!(config.cpus);
     body["MemorySummary"]["TotalSystemMemoryGiB"] = json!(f64::from(config.memory_mib) / 1024.0);
-    if let Some(fields) = body.as_object_mut() {
-        // As recorded, it would say of each reset that it was not done.
-        fields.shift_remove("LastResetTime");
-        if settings.media_at == MediaPlace::Manager {
-            fields.shift_remove("VirtualMedia");
-        }
+    if let Some(last_reset) = power.last_reset {
+        body["LastResetTime"] = json!(last_reset.to_string());
+    }
+    if settings.media_at == MediaPlace::Manager
+        && let Some(fields) = body.as_object_mut()
+    {
+        fields.shift_remove("VirtualMedia");
     }
 }
 
@@ -214,7 +215,7 @@ fn media_resource(bmc: &Bmc, rest: &str, base: &str) -> Option<Value> {
 pub fn etag(body: &Value) -> String {
     let mut body = body.clone();
     if let Some(fields) = body.as_object_mut() {
-        for volatile in ["PowerState", "BootProgress", "DateTime", "SecureBootCurrentBoot"] {
+        for volatile in ["PowerState", "LastResetTime", "BootProgress", "DateTime", "SecureBootCurrentBoot"] {
             fields.shift_remove(volatile);
         }
     }

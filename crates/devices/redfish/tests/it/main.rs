@@ -10,6 +10,7 @@
 mod connections;
 mod economy;
 mod faults;
+mod habits;
 mod identity;
 mod kit;
 mod network;

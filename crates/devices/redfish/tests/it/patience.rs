@@ -77,6 +77,24 @@ async fn a_bmc_that_wants_to_be_left_alone_for_long_is_and_it_is_told() {
     assert_eq!(waits(&rig), [40]);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_bmc_that_puts_off_each_request_is_not_waited_for_for_hours() {
+    let bmc = Bmc::generic();
+    let rig = rig(&bmc, SYSTEM);
+    rig.client.power_state().await.unwrap();
+    let mut failed = 0;
+    for _ in 0..20 {
+        bmc.script("GET", SYSTEM, later(503, "40"));
+        failed += u32::from(rig.client.power_state().await.is_err());
+    }
+    assert_eq!((waits(&rig).as_slice(), failed), (&[40, 40, 40, 40][..], 16));
+    // Later it is given time again.
+    tokio::time::advance(std::time::Duration::from_secs(601)).await;
+    bmc.script("GET", SYSTEM, later(503, "40"));
+    rig.client.power_state().await.unwrap();
+    assert_eq!(waits(&rig), [40]);
+}
+
 #[tokio::test]
 async fn a_full_bmc_is_not_waited_for() {
     let bmc = Bmc::generic();
@@ -111,6 +129,19 @@ async fn a_bmc_that_is_not_ready_is_given_a_minute() {
         assert_eq!(error.kind.as_str(), "busy", "{error:?}");
         assert!(error.is_transient() && error.advice.contains("tried again"), "{error:?}");
     }
+}
+
+#[tokio::test]
+async fn changes_of_settings_wait_for_the_self_test() {
+    let bmc = Bmc::generic();
+    let rig = rig(&bmc, SYSTEM);
+    let found = rig.client.secure_boot().await.unwrap().unwrap();
+    let on = !found.enable.unwrap();
+    bmc.script("PATCH", "/SecureBoot", in_self_test("System is in POST"));
+    bmc.script("PATCH", SYSTEM, in_self_test("System is in POST"));
+    assert!(rig.client.set_secure_boot(on).await.unwrap());
+    rig.client.clear_boot_override().await.unwrap();
+    assert_eq!(waits(&rig), [5, 5]);
 }
 
 /// Even reads are refused so by an iDRAC that starts.

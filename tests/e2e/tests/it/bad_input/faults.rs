@@ -144,6 +144,9 @@ async fn a_reset_whose_answer_is_lost_is_no_error_when_the_agent_reports() {
     // A wait that the test would not outlive.
     let world = World::start(Options::one_fake().with(&["--retry-after", "600"])).await.unwrap();
     fault(&world, "POST", "*ComputerSystem.Reset", 1, json!({ "type": "drop", "when": "after" })).await;
+    // Nor does the BMC say when its machine was last reset.
+    fault(&world, "GET", "*/Systems/node-0", 1000, json!({ "type": "edit", "fields": { "LastResetTime": null } }))
+        .await;
     world.apply_host("node-0", json!({})).await.unwrap();
     world.expect_well("node-0", ProvisioningState::Available).await.unwrap();
     let operations = world.operations("node-0").await.unwrap();

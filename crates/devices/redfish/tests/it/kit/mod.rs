@@ -168,7 +168,7 @@ pub const CD: &str = "/redfish/v1/Systems/437XR1138R2/VirtualMedia/CD1";
 
 fn answer(status: u16, body: Value) -> Response {
     let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
-    Response { status, headers: HeaderMap::new(), body, reused: false }
+    Response { status, headers: HeaderMap::new(), body, reused: false, path: String::new() }
 }
 
 pub fn error_body(key: &str, text: &str) -> Value {
@@ -370,7 +370,7 @@ impl Transport for Bmc {
                 for (name, value) in headers {
                     map.insert(HeaderName::from_static(name), HeaderValue::from_str(&value).unwrap());
                 }
-                Ok(Response { status, headers: map, body, reused: false })
+                Ok(Response { status, headers: map, body, reused: false, path: String::new() })
             }
         }
     }
