@@ -25,8 +25,8 @@ pub struct ClientOptions {
     pub context: String,
     /// Waits before a request is repeated that the BMC puts off (503, 429) without saying for how long.
     pub busy: Backoff,
-    /// Waits before a request is repeated while the BMC starts, the machine's self-test runs, or a machine that has just been off may not
-    /// come on yet (iDRAC: up to a minute).
+    /// Waits before a request is repeated, or what came of it is looked at again, while the BMC starts or is slow, the machine's self-test
+    /// runs, or a machine that has just been off may not come on yet (iDRAC: up to a minute).
     pub ready: Backoff,
     /// The longest that one request is waited for because the BMC says so: then it is an error that says for how long the BMC wants to be
     /// left alone.

@@ -253,10 +253,13 @@ impl Client {
                 Ok(()) => return Ok(Inserted::Now),
                 Err(Fault::Refused(refusal)) => refusal,
                 Err(fault) if answer_lost(&fault) && !lost => {
-                    let now = self.state_of(what, slot).await?;
-                    // Some do not show what is in. Before, nothing was.
-                    if now.is_occupied() && now.image.as_deref().is_none_or(|image| image == url) {
+                    let slow = matches!(&fault, Fault::Other(error) if error.kind == ErrorKind::Timeout);
+                    if self.has_arrived(what, slot, url, slow).await? {
                         return Ok(Inserted::Now);
+                    }
+                    if slow {
+                        // It may still be at it: asked again, it would begin anew, and never come to an end.
+                        return Err(fault);
                     }
                     lost = true;
                     continue;
@@ -286,6 +289,20 @@ impl Client {
             self.core.options.pacer.wait(wait).await;
             waits += 1;
         }
+    }
+
+    /// Whether the medium is in after an insertion whose answer was lost; a BMC that is slow is given a minute more.
+    async fn has_arrived(&self, what: &str, slot: &Slot, url: &str, slow: bool) -> Result<bool, Fault> {
+        for attempt in 0.. {
+            let now = self.state_of(what, slot).await?;
+            // Some do not show what is in. Before, nothing was.
+            if now.is_occupied() && now.image.as_deref().is_none_or(|image| image == url) {
+                return Ok(true);
+            }
+            let Some(wait) = self.core.options.ready.wait(attempt).filter(|_| slow) else { break };
+            self.core.options.pacer.wait(wait).await;
+        }
+        Ok(false)
     }
 
     async fn try_insert(&self, what: &str, slot: &Slot, form: Form, url: &str) -> Result<(), Fault> {

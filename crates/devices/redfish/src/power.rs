@@ -115,8 +115,12 @@ impl Client {
         loop {
             let seen = self.core.state().power_seen;
             // A button only toggles: it must not be pushed at a machine that is there already.
-            if name == BUTTON && Some(self.read_system(what).await?.power_state) == kind.goal() {
-                return Ok(());
+            if name == BUTTON {
+                match self.read_system(what).await?.power_state {
+                    state if Some(state) == kind.goal() => return Ok(()),
+                    PowerState::Unknown => return Err(self.only_a_button(what)),
+                    _ => {}
+                }
             }
             let fault = match self.send_reset(what, &target, &name).await {
                 Ok(()) => return Ok(()),
@@ -194,6 +198,13 @@ impl Client {
                 _ => Lost::Untold,
             },
         })
+    }
+
+    fn only_a_button(&self, what: &str) -> BmcError {
+        let found = "the BMC offers only the power button, which toggles, and does not tell whether the machine is on";
+        self.core
+            .error(ErrorKind::Unsupported, what, found)
+            .advise("switch the machine by hand, or update the BMC's firmware")
     }
 
     fn unanswered(&self, what: &str, fault: Fault) -> BmcError {

@@ -2,7 +2,7 @@
 
 use crate::kit::{Bmc, CD, Odd, Rig, SESSIONS, SYSTEM, dropped, error_body, odd, rig};
 use bmc::ErrorKind;
-use redfish::{Inserted, PowerState, ResetType};
+use redfish::{Inserted, PowerState, ResetType, TransportError};
 use serde_json::{Value, json};
 
 const URL: &str = "http://192.0.2.1/media/0123456789.iso";
@@ -216,6 +216,45 @@ async fn an_insertion_whose_answer_was_lost_is_looked_after() {
         rig.client.eject_media().await.unwrap();
         assert_eq!(bmc.resource(CD)["Inserted"], false);
     }
+}
+
+/// It reads the whole medium before it answers, for instance.
+#[tokio::test]
+async fn an_insertion_that_takes_longer_than_an_answer_may_is_waited_for() {
+    let empty = json!({"@odata.id": CD, "MediaTypes": ["CD"], "Inserted": false, "Image": null,
+        "Actions": {"#VirtualMedia.InsertMedia": {"target": format!("{CD}/Actions/VirtualMedia.InsertMedia")}}});
+    for done in [true, false] {
+        let bmc = Bmc::generic();
+        bmc.edit(CD, |cd| (cd["Inserted"], cd["Image"]) = (done.into(), URL.into()));
+        let rig = rig(&bmc, SYSTEM);
+        for _ in 0..3 {
+            bmc.script("GET", CD, odd(200, empty.clone()));
+        }
+        bmc.script("POST", INSERT, Odd::Fail(TransportError::Timeout { seconds: 60 }));
+        let result = rig.client.insert_media(URL).await;
+        let posts = bmc.take_log().iter().filter(|line| line.ends_with(INSERT)).count();
+        assert_eq!(posts, 1, "asked twice, it would begin anew");
+        if done {
+            assert_eq!((result.unwrap(), waits(&rig)), (Inserted::Now, vec![5, 10]));
+        } else {
+            assert_eq!(result.unwrap_err().kind, ErrorKind::Timeout);
+            assert_eq!(waits(&rig).iter().sum::<u64>(), 55);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_button_is_not_pushed_at_a_machine_of_which_nothing_is_known() {
+    let bmc = Bmc::generic();
+    bmc.edit(SYSTEM, |system| {
+        system["PowerState"] = Value::Null;
+        system["Actions"]["#ComputerSystem.Reset"]["ResetType@Redfish.AllowableValues"] = json!(["PushPowerButton"]);
+    });
+    let rig = rig(&bmc, SYSTEM);
+    let error = rig.client.reset(ResetType::On).await.unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Unsupported, "{error}");
+    assert!(error.to_string().contains("toggles") && error.advice.contains("by hand"), "{error:?}");
+    assert!(bmc.take_log().iter().all(|line| !line.ends_with(RESET)));
 }
 
 #[tokio::test]
