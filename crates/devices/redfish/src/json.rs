@@ -1,6 +1,7 @@
 //! Lenient reading of JSON that somebody else wrote.
 
 use serde_json::Value;
+use url::Url;
 
 use crate::text::clean;
 
@@ -79,6 +80,9 @@ pub fn path_only(text: &str) -> Option<String> {
     clean.then(|| path.to_owned())
 }
 
+/// Most relative links of an answer that are made absolute.
+const MAX_LINKS: usize = 4096;
+
 /// Fields that hold links.
 const LINKS: [&str; 6] =
     ["@odata.id", "@odata.Id", "target", "Members@odata.nextLink", "@Redfish.ActionInfo", "TaskMonitor"];
@@ -86,13 +90,22 @@ const LINKS: [&str; 6] =
 /// The absolute path of a link that is relative to the resource at `base` (RFC 3986, section 5); `None` for one that is absolute already. A
 /// path that only lacks its first slash, `redfish/v1/…`, is meant as it is.
 pub fn absolute(base: &str, link: &str) -> Option<String> {
-    if link.is_empty() || link.starts_with(['/', '#', '?']) || link.len() > MAX_PATH {
-        return None;
-    }
+    if is_relative(link) { joined(&here(base)?, link) } else { None }
+}
+
+fn is_relative(link: &str) -> bool {
+    !link.is_empty() && !link.starts_with(['/', '#', '?']) && link.len() <= MAX_PATH
+}
+
+/// The resource as a whole address, as joining wants it.
+fn here(base: &str) -> Option<Url> {
+    Url::parse("http://bmc.invalid").ok()?.join(base).ok()
+}
+
+fn joined(here: &Url, link: &str) -> Option<String> {
     if link.starts_with("redfish/") {
         return path_only(&format!("/{link}"));
     }
-    let here = url::Url::parse("http://bmc.invalid").ok()?.join(base).ok()?;
     let there = here.join(link).ok()?;
     if there.origin() != here.origin() {
         return None;
@@ -101,16 +114,26 @@ pub fn absolute(base: &str, link: &str) -> Option<String> {
     path_only(&format!("{}{query}", there.path()))
 }
 
-/// Makes all links of a resource absolute.
+/// Makes the links of a resource absolute, as many as a resource of a sound BMC can have.
 pub fn make_absolute(base: &str, value: &mut Value) {
+    let Some(here) = here(base) else { return };
+    let mut left = MAX_LINKS;
+    walk(&here, value, &mut left);
+}
+
+fn walk(here: &Url, value: &mut Value, left: &mut usize) {
     match value {
-        Value::Array(items) => items.iter_mut().for_each(|item| make_absolute(base, item)),
+        Value::Array(items) => items.iter_mut().for_each(|item| walk(here, item, left)),
         Value::Object(fields) => {
             for (name, value) in fields {
-                let relative = value.as_str().filter(|_| LINKS.contains(&name.as_str()));
-                match relative.and_then(|link| absolute(base, link)) {
-                    Some(path) => *value = path.into(),
-                    None => make_absolute(base, value),
+                let relative = value.as_str().filter(|link| LINKS.contains(&name.as_str()) && is_relative(link));
+                let Some(link) = relative.filter(|_| *left > 0) else {
+                    walk(here, value, left);
+                    continue;
+                };
+                *left -= 1;
+                if let Some(path) = joined(here, link) {
+                    *value = path.into();
                 }
             }
         }
