@@ -64,7 +64,8 @@ pub enum AddressError {
 /// Families of address schemes that are served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Family {
-    /// Redfish, booting by virtual media: `redfish-virtualmedia`, and upstream's alias for it `ilo5-virtualmedia`.
+    /// Redfish, booting by virtual media, whatever else the scheme would boot from: `redfish-virtualmedia`, `ilo5-virtualmedia`,
+    /// `idrac-virtualmedia`; and `redfish`, `ilo5-redfish` and `idrac-redfish`, by which Metal³ boots over the network.
     RedfishVirtualMedia,
 }
 
@@ -216,8 +217,6 @@ impl fmt::Display for Address {
 
 const IPMI_INSTEAD: &str =
     "IPMI cannot insert virtual media: if the BMC speaks Redfish, use redfish-virtualmedia://host/redfish/v1/Systems/…";
-const PXE_INSTEAD: &str =
-    "it boots over the network, which is not served: use redfish-virtualmedia with the same host and path";
 
 /// The family that a lower-case scheme belongs to.
 fn classify(scheme: &str) -> Result<(Family, Security), AddressError> {
@@ -233,14 +232,12 @@ fn classify(scheme: &str) -> Result<(Family, Security), AddressError> {
         return Err(AddressError::UnknownScheme(named()));
     };
     match base {
-        "redfish-virtualmedia" | "ilo5-virtualmedia" => Ok((Family::RedfishVirtualMedia, security)),
-        "redfish" | "ilo5-redfish" | "idrac-redfish" => {
-            Err(AddressError::NotServed { scheme: named(), instead: PXE_INSTEAD })
-        }
-        "idrac-virtualmedia" => Err(AddressError::NotServed {
-            scheme: named(),
-            instead: "it needs Dell's own driver: an iDRAC 9 with firmware 6 or later works with redfish-virtualmedia",
-        }),
+        "redfish-virtualmedia"
+        | "ilo5-virtualmedia"
+        | "idrac-virtualmedia"
+        | "redfish"
+        | "ilo5-redfish"
+        | "idrac-redfish" => Ok((Family::RedfishVirtualMedia, security)),
         "redfish-uefihttp" => Err(AddressError::NotServed {
             scheme: named(),
             instead: "booting by UEFI HTTP needs DHCP: use redfish-virtualmedia with the same host and path",
