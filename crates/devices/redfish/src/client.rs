@@ -293,6 +293,8 @@ pub(crate) struct State {
     pub power_seen: Option<(PowerState, Instant)>,
     pub slot: Option<Slot>,
     pub refused_slots: Vec<String>,
+    /// Why a drive that was passed over takes no image.
+    pub unfit_media: Option<&'static str>,
     pub reset_allowed: Option<Vec<String>>,
     pub etags: std::collections::HashMap<String, String>,
     /// Since when the BMC's wishes to be asked later are added up, and how long they have been waited for.

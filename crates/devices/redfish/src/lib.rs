@@ -16,6 +16,7 @@ pub mod http_transport;
 mod json;
 mod media;
 pub mod message;
+mod oem_media;
 mod power;
 pub mod quirks;
 pub mod resources;

@@ -6,14 +6,17 @@ use serde_json::{Value, json};
 use crate::client::Client;
 use crate::exchange::{Fault, Refusal, answer_lost};
 use crate::json::link_at;
+use crate::oem_media::{iso_config, unfit_drive};
 use crate::quirks::Quirks;
-use crate::resources::{MediaState, Slot, System, cd_rank};
+use crate::resources::{MediaState, Slot, System, cd_rank, drive_name};
 use crate::text::redact;
 
 /// Most drives that are looked at.
 const MAX_SLOTS: usize = 16;
 /// Most managers that are looked at.
 const MAX_MANAGERS: usize = 8;
+/// Lenovo's drives that are passed over.
+const LENOVO: &str = "its drives RDOC and Remote take no image by address, and it shows no drive EXT that does";
 /// Most forms in which an insertion is tried.
 const MAX_FORMS: u32 = 5;
 
@@ -147,8 +150,14 @@ impl Client {
 
     /// The drive as it is now; found first if it is not known.
     async fn cd_slot(&self, what: &str) -> Result<Slot, Fault> {
-        let known = self.core.state().slot.as_ref().map(|slot| slot.path.clone());
-        if let Some(path) = known {
+        let known = self.core.state().slot.clone();
+        if let Some(Slot { path, iso_config, .. }) = known {
+            if let Some(config) = iso_config {
+                let list = path.rsplit_once('/').map_or("", |(list, _)| list);
+                let slot = self.iso_config_slot(what, list, config).await?;
+                self.core.state().slot = Some(slot.clone());
+                return Ok(slot);
+            }
             match self.core.get(what, &path).await {
                 Ok(reply) => {
                     let slot = Slot::read(&path, &reply.value);
@@ -211,6 +220,12 @@ impl Client {
             Err(fault) => return Err(fault),
         };
         let refused = self.core.state().refused_slots.clone();
+        let quirks = self.core.state().quirks.clone();
+        let before = paths.len();
+        paths.retain(|path| !quirks.takes_no_image_by_address(&drive_name(path)));
+        if paths.len() < before {
+            self.core.state().unfit_media = Some(LENOVO);
+        }
         paths.sort_by_key(|path| cd_rank(path));
         paths.truncate(MAX_SLOTS);
         paths.retain(|path| !refused.contains(path));
@@ -218,7 +233,10 @@ impl Client {
             match self.core.get(what, &path).await {
                 Ok(reply) => {
                     let slot = Slot::read(&path, &reply.value);
-                    if slot.takes_cd {
+                    let unfit = if slot.insert.is_none() { unfit_drive(&reply.value) } else { None };
+                    if unfit.is_some() {
+                        self.core.state().unfit_media = unfit;
+                    } else if slot.takes_cd {
                         return Ok(Some(slot));
                     }
                 }
@@ -227,13 +245,26 @@ impl Client {
                 Err(fault) => return Err(fault),
             }
         }
-        Ok(None)
+        // Supermicro's own is beside the drives.
+        match iso_config(&self.core.get(what, collection).await?.value) {
+            Some(config) => Ok(Some(self.iso_config_slot(what, collection, config).await?)),
+            None => Ok(None),
+        }
     }
 
     fn no_drive(&self, what: &str) -> BmcError {
         let found = "the BMC has no virtual drive for CDs that can be used";
-        let advice = "check that virtual media are licensed and switched on at the BMC";
-        self.core.error(ErrorKind::Unsupported, what, found).advise(advice)
+        let unfit = {
+            let state = self.core.state();
+            state.unfit_media.or_else(|| state.system.as_ref().and_then(|system| system.unfit_media))
+        };
+        let Some(unfit) = unfit else {
+            let advice = "check that virtual media are licensed and switched on at the BMC";
+            return self.core.error(ErrorKind::Unsupported, what, found).advise(advice);
+        };
+        let advice =
+            "media are served by HTTP: look for a firmware or licence of the BMC that mounts from a web server";
+        self.core.error(ErrorKind::Unsupported, what, format!("{found}: {unfit}")).advise(advice)
     }
 
     async fn insert_into(&self, what: &str, slot: &Slot, url: &str) -> Result<Inserted, Fault> {
@@ -246,7 +277,8 @@ impl Client {
         if ejected {
             self.eject_from(what, slot).await?;
         }
-        let mut form = Form { flags: !quirks.insert_takes_only_the_image(), transfer: false, login: false };
+        let flags = !quirks.insert_takes_only_the_image() && !slot.bare;
+        let mut form = Form { flags, transfer: false, login: false };
         let (mut forms, mut waits, mut lost) = (0, 0, false);
         loop {
             let refusal = match self.try_insert(what, slot, form, url).await {
@@ -306,6 +338,9 @@ impl Client {
     }
 
     async fn try_insert(&self, what: &str, slot: &Slot, form: Form, url: &str) -> Result<(), Fault> {
+        if let Some(config) = &slot.iso_config {
+            return self.mount_iso_config(what, slot, config, url).await;
+        }
         let reply = match &slot.insert {
             Some(action) => self.core.post(what, action, &form.body(url)).await?,
             // Lenovo SD530 and others have no action: the resource itself is changed, and Inserted has to be named.
@@ -315,6 +350,9 @@ impl Client {
     }
 
     async fn eject_from(&self, what: &str, slot: &Slot) -> Result<(), Fault> {
+        if let Some(config) = &slot.iso_config {
+            return self.unmount_iso_config(what, config).await;
+        }
         let mut again = true;
         loop {
             let sent = match &slot.eject {
@@ -356,8 +394,7 @@ enum Place {
     Manager(String),
 }
 
-/// Some drives of a list take no images: Cisco's internal ones and Lenovo's RDOC and Remote ones answer 400, others that there is no
-/// such action. What every drive refuses is told after the last one.
+/// Some drives of a list take no images: Cisco's internal ones answer 400, others that there is no such action. What every drive refuses is told after the last one.
 fn other_slot_may_help(refusal: &Refusal) -> bool {
     matches!(refusal.status, 400 | 404 | 405 | 501) && !matches!(refusal.error.kind, ErrorKind::Busy { .. })
 }

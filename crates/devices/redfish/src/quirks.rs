@@ -87,6 +87,14 @@ impl Quirks {
         self.is(&[Maker::Lenovo])
     }
 
+    /// Lenovo XClarity Controller: of the drives in the list, those named RDOC hold uploads and those named Remote what a console maps. They
+    /// take no image by address; those named EXT do («XClarity Controller REST API guide», virtual media).
+    #[must_use]
+    pub fn takes_no_image_by_address(&self, drive: &str) -> bool {
+        let name = drive.to_ascii_lowercase();
+        self.is(&[Maker::Lenovo]) && (name.starts_with("rdoc") || name.starts_with("remote"))
+    }
+
     /// HPE iLO: a change answers 400 UnableToModifyDuringSystemPOST while the machine starts; it works some seconds later. Other makers'
     /// answers with the same key mean the same. InvalidOperationForSystemState is also said of a machine that is there already (argument
     /// «Power is off»), which does not pass.
@@ -130,5 +138,8 @@ mod tests {
         );
         assert!(!Quirks::of("", "", "Supermicro", "ARS-111GL-NHR").virtual_cd_is_usb_cd());
         assert_eq!(Quirks::of("", "", "Contoso", "3500").maker, None);
+        let lenovo = Quirks::of("Lenovo", "", "", "");
+        assert!(lenovo.takes_no_image_by_address("RDOC1") && lenovo.takes_no_image_by_address("Remote4"));
+        assert!(!lenovo.takes_no_image_by_address("EXT1") && !Quirks::default().takes_no_image_by_address("Remote1"));
     }
 }

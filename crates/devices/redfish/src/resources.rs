@@ -119,6 +119,10 @@ pub struct System {
     pub sku: Option<String>,
     /// `LastResetTime` as written: when it was last reset, where the BMC says so.
     pub(crate) last_reset: Option<String>,
+    /// How far its boot is: `BootProgress.LastState`.
+    pub boot_progress: Option<String>,
+    /// Why images cannot be put in by an action of the maker's own, where it has one that mounts none from a web server.
+    pub(crate) unfit_media: Option<&'static str>,
     pub(crate) reset: ResetAction,
     pub(crate) virtual_media: Option<String>,
     pub(crate) secure_boot: Option<String>,
@@ -158,6 +162,8 @@ impl System {
             bios_version: text(value, "BiosVersion"),
             sku: text(value, "SKU"),
             last_reset: text(value, "LastResetTime"),
+            boot_progress: value.get("BootProgress").and_then(|progress| text(progress, "LastState")),
+            unfit_media: crate::oem_media::unfit_system(value),
             reset: ResetAction {
                 target: action(value, "#ComputerSystem.Reset"),
                 allowed: words(reset.get("ResetType@Redfish.AllowableValues")),
@@ -229,6 +235,10 @@ pub(crate) struct Slot {
     pub takes_cd: bool,
     pub insert: Option<String>,
     pub eject: Option<String>,
+    /// The actions are the maker's own and take the image alone.
+    pub bare: bool,
+    /// Configuration by which older Supermicro BMCs mount.
+    pub iso_config: Option<String>,
     pub state: MediaState,
 }
 
@@ -237,11 +247,17 @@ impl Slot {
         let types = words(value.get("MediaTypes"));
         let takes_cd = types.iter().any(|kind| kind.eq_ignore_ascii_case("CD") || kind.eq_ignore_ascii_case("DVD"));
         let named = types.is_empty() && cd_rank(path) == 0;
+        let insert = action(value, "#VirtualMedia.InsertMedia");
+        let own = if insert.is_none() { crate::oem_media::bare_actions(value) } else { None };
+        let bare = own.is_some();
+        let (own_insert, own_eject) = own.unzip();
         Self {
             path: path.to_owned(),
             takes_cd: takes_cd || named,
-            insert: action(value, "#VirtualMedia.InsertMedia"),
-            eject: action(value, "#VirtualMedia.EjectMedia"),
+            insert: insert.or(own_insert),
+            eject: action(value, "#VirtualMedia.EjectMedia").or(own_eject),
+            bare,
+            iso_config: None,
             state: MediaState { inserted: flag(value, "Inserted"), image: image(value) },
         }
     }
@@ -253,10 +269,17 @@ fn image(value: &Value) -> Option<String> {
     (!image.is_empty() && image.len() <= 4096).then(|| image.to_owned())
 }
 
-/// Order in which drives are looked at, by their path's last part: those named for a CD first, those named for something else last.
+/// Last part of a drive's path, in lower case.
+pub(crate) fn drive_name(path: &str) -> String {
+    path.trim_end_matches('/').rsplit('/').next().unwrap_or(path).to_ascii_lowercase()
+}
+
+/// Order in which drives are looked at, by their path's last part: those named for a CD first (Lenovo's `EXT1` and so on are those that
+/// take images by address), those named for something else last.
 pub(crate) fn cd_rank(path: &str) -> u8 {
-    let name = path.trim_end_matches('/').rsplit('/').next().unwrap_or(path).to_ascii_lowercase();
-    if name.contains("cd") || name.contains("dvd") {
+    let name = drive_name(path);
+    let external = name.strip_prefix("ext").is_some_and(|rest| rest.bytes().all(|byte| byte.is_ascii_digit()));
+    if name.contains("cd") || name.contains("dvd") || external {
         0
     } else if name.contains("floppy") || name.contains("removable") || name.contains("usb") {
         2

@@ -15,6 +15,7 @@ mod identity;
 mod kit;
 mod network;
 mod patience;
+mod oem_media;
 mod sessions;
 mod trust;
 mod vendors;

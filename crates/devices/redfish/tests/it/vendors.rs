@@ -76,14 +76,15 @@ async fn hpe_has_its_drives_at_the_manager_and_wants_a_body_for_eject() {
 }
 
 #[tokio::test]
-async fn supermicro_x10_has_no_standard_drive_and_says_so() {
+async fn supermicro_x10_mounts_from_smb_alone_and_says_so() {
     let bmc = Bmc::new("supermicro-x10");
     let rig = rig(&bmc, "/redfish/v1/Systems/1");
     let system = rig.client.system().await.unwrap();
     assert_eq!(system.serial_number, None, "blanks are no serial number");
+    bmc.set(|inner| drop(inner.resources.insert("/redfish/v1/Managers/1/VM1/CfgCD".into(), json!({}))));
     let error = rig.client.insert_media(URL).await.unwrap_err();
     assert_eq!(error.kind, ErrorKind::Unsupported);
-    assert!(error.advice.contains("licensed"), "{}", error.advice);
+    assert!(error.found.contains("SMB") && error.advice.contains("firmware"), "{error} {}", error.advice);
     rig.client.eject_media().await.unwrap();
     bmc.take_log();
     rig.client.set_boot_once(BootTarget::Cd, BootMode::Uefi).await.unwrap();

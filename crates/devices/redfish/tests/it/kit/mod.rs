@@ -49,6 +49,8 @@ pub struct Inner {
     pub script: VecDeque<Step>,
     pub session_limit: usize,
     pub refuse_context: bool,
+    /// What Supermicro's IsoConfig mounts is in the drive afterwards.
+    pub iso_config_mounts: bool,
     pub no_sessions: bool,
     /// No token is accepted.
     pub refuse_tokens: bool,
@@ -283,17 +285,36 @@ impl Inner {
         }
     }
 
+    /// Supermicro: the drive is there while something is in it.
+    fn iso_config(&mut self, list: &str, action: &str) -> Response {
+        let drive = format!("{list}/CD1");
+        if action == "IsoConfig.UnMount" {
+            self.resources.remove(&drive);
+        } else if self.iso_config_mounts {
+            let value =
+                json!({"@odata.id": drive, "MediaTypes": ["CD", "DVD"], "Inserted": true, "ConnectedVia": "URI"});
+            self.resources.insert(drive, value);
+        }
+        answer(200, json!({"Success": {"code": "Base.1.0.0.Success"}}))
+    }
+
     fn act(&mut self, owner: &str, action: &str, body: &Value) -> Response {
+        if let Some(list) = owner.strip_suffix("/CfgCD") {
+            return self.iso_config(list, action);
+        }
         let Some(resource) = self.resources.get_mut(owner) else { return answer(404, Value::Null) };
+        if action.starts_with("Oem/") && body.as_object().unwrap().keys().any(|name| name != "Image") {
+            return answer(400, error_body("ActionParameterUnknown", "Unknown parameter."));
+        }
         match action {
-            "VirtualMedia.InsertMedia" => {
+            "VirtualMedia.InsertMedia" | "Oem/Hp/HpiLOVirtualMedia.InsertVirtualMedia" => {
                 if resource["Inserted"] == true {
                     return answer(409, error_body("ResourceInUse", "A medium is in."));
                 }
                 resource["Inserted"] = true.into();
                 resource["Image"] = body["Image"].clone();
             }
-            "VirtualMedia.EjectMedia" => {
+            "VirtualMedia.EjectMedia" | "Oem/Hp/HpiLOVirtualMedia.EjectVirtualMedia" => {
                 if resource["Inserted"] != true {
                     return answer(400, error_body("NoMedia", "No medium."));
                 }

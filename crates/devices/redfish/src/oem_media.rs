@@ -1,0 +1,95 @@
+//! Virtual media by makers' own actions: done where they mount from a web server, named where they do not.
+
+use bmc::ErrorKind;
+use serde_json::{Value, json};
+
+use crate::client::Client;
+use crate::exchange::Fault;
+use crate::json::{link_at, path_only};
+use crate::resources::{MediaState, Slot};
+
+/// Insertion and ejection by HPE iLO 4 (`Hp`), whose drives have no standard actions; the names that iLO 5 has kept for them are known,
+/// too. They take the image alone (iLO 4 refuses `Inserted` and `WriteProtected`).
+const BARE: [(&str, &str, &str); 2] = [
+    ("Hp", "#HpiLOVirtualMedia.InsertVirtualMedia", "#HpiLOVirtualMedia.EjectVirtualMedia"),
+    ("Hpe", "#HpeiLOVirtualMedia.InsertVirtualMedia", "#HpeiLOVirtualMedia.EjectVirtualMedia"),
+];
+
+/// Huawei, xFusion and H3C: answers an `http://` image with FileTransferProtocolMismatch.
+const VMM_CONTROL: &str = "its drive is mounted by VirtualMedia.VmmControl alone, which takes NFS and CIFS shares";
+/// Fujitsu iRMC S4 and S5.
+const FTS: &str = "its drive is mounted by FTSComputerSystem.VirtualMedia alone, which takes NFS and SMB shares";
+/// Supermicro before standard virtual media.
+const ISO_CONFIG: &str = "its drive is mounted by IsoConfig.Mount alone, which on this firmware takes SMB shares only";
+
+/// The maker's own actions of a drive: insertion and ejection.
+pub(crate) fn bare_actions(drive: &Value) -> Option<(String, String)> {
+    BARE.iter().find_map(|(maker, insert, eject)| {
+        let actions = drive.get("Oem")?.get(maker)?.get("Actions")?;
+        let target = |name: &str| path_only(actions.get(name)?.get("target")?.as_str()?);
+        Some((target(insert)?, target(eject)?))
+    })
+}
+
+/// Why a drive without standard actions can be given no image from a web server, if its maker's own action says so.
+pub(crate) fn unfit_drive(drive: &Value) -> Option<&'static str> {
+    let makers = drive.get("Oem")?.as_object()?;
+    let has = |maker: &Value| maker.get("Actions").is_some_and(|a| a.get("#VirtualMedia.VmmControl").is_some());
+    makers.values().any(has).then_some(VMM_CONTROL)
+}
+
+/// The same of a system that has no drives to look at.
+pub(crate) fn unfit_system(system: &Value) -> Option<&'static str> {
+    system.get("Actions")?.get("Oem")?.get("#FTSComputerSystem.VirtualMedia").map(|_| FTS)
+}
+
+/// The configuration of the one drive that older Supermicro BMCs have, in a list without members.
+pub(crate) fn iso_config(list: &Value) -> Option<String> {
+    link_at(list.get("Oem")?.get("Supermicro")?, "VirtualMediaConfig")
+}
+
+impl Client {
+    /// The drive behind a configuration of Supermicro's: `CD1` of the list, which is there only while something is in it.
+    pub(crate) async fn iso_config_slot(&self, what: &str, list: &str, config: String) -> Result<Slot, Fault> {
+        let path = format!("{}/CD1", list.trim_end_matches('/'));
+        let state = match self.core.get(what, &path).await {
+            Ok(reply) => Slot::read(&path, &reply.value).state,
+            Err(fault) if matches!(fault.status(), Some(400 | 404)) => {
+                MediaState { inserted: Some(false), image: None }
+            }
+            Err(fault) => return Err(fault),
+        };
+        Ok(Slot { path, takes_cd: true, insert: None, eject: None, bare: true, iso_config: Some(config), state })
+    }
+
+    /// Server and path are written down, then mounted; whether it worked shows in the drive alone.
+    pub(crate) async fn mount_iso_config(&self, what: &str, slot: &Slot, config: &str, url: &str) -> Result<(), Fault> {
+        let start = url.find("://").map_or(0, |at| at + 3);
+        let split = url[start..].find('/').map_or(url.len(), |at| start + at);
+        let (host, path) = url.split_at(split);
+        let mounted = async {
+            let body = json!({ "Host": host, "Path": path, "Username": "", "Password": "" });
+            let reply = self.core.patch(what, config, &body).await?;
+            self.core.finish(what, reply).await?;
+            let reply = self.core.post(what, &format!("{config}/Actions/IsoConfig.Mount"), &json!({})).await?;
+            self.core.finish(what, reply).await?;
+            let drive = self.core.get(what, &slot.path).await?;
+            Ok(Slot::read(&slot.path, &drive.value).state.is_occupied())
+        };
+        match mounted.await {
+            Ok(true) => Ok(()),
+            Err(fault @ Fault::Other(_)) => Err(fault),
+            Err(fault) if matches!(fault.status(), Some(401 | 403 | 429 | 503)) => Err(fault),
+            Ok(false) | Err(_) => {
+                let error = self.core.error(ErrorKind::Unsupported, what, ISO_CONFIG);
+                Err(error.advise("update the BMC's firmware to one with standard virtual media").into())
+            }
+        }
+    }
+
+    /// Takes out what a configuration of Supermicro's has mounted.
+    pub(crate) async fn unmount_iso_config(&self, what: &str, config: &str) -> Result<(), Fault> {
+        let reply = self.core.post(what, &format!("{config}/Actions/IsoConfig.UnMount"), &json!({})).await?;
+        self.core.finish(what, reply).await
+    }
+}
