@@ -173,5 +173,5 @@ $(TEST_AGENT): binaries ;
 
 .PHONY: clean
 clean: ## removes what was built, downloads and images included
-	rm -rf $(CACHE)/agent-image $(CACHE)/agent-image-test $(CACHE)/demo-os
+	rm -rf $(CACHE)/agent-image $(CACHE)/agent-image.earlier $(CACHE)/agent-image-test $(CACHE)/agent-image-test.earlier $(CACHE)/demo-os
 	$(CARGO) clean

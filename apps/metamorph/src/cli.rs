@@ -130,6 +130,10 @@ pub struct Endpoints {
     /// Folder made by `metamorph agent-image build`.
     #[arg(long, env = "METAMORPH_AGENT_IMAGE", default_value = "agent-image", value_name = "FOLDER", value_parser = flags::path)]
     pub agent_image: PathBuf,
+    /// Folder with an agent image of before an upgrade: boots that began with it read it to their end. May be given several times; the
+    /// image that `agent-image build` has replaced stands beside the new one, as FOLDER.earlier, and is found there.
+    #[arg(long, value_name = "FOLDER")]
+    pub earlier_agent_image: Vec<PathBuf>,
     /// Where BMCs read boot media (HTTP).
     #[arg(long, default_value = "0.0.0.0:6180", value_name = "ADDRESS:PORT")]
     pub media_listen: SocketAddr,

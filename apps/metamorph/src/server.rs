@@ -317,13 +317,10 @@ impl Running {
             kernel_arguments: endpoints.agent_kernel_arguments.clone(),
             timing: timing(behaviour),
         };
-        let folder = endpoints.agent_image.clone();
-        let assets = tokio::task::spawn_blocking(move || Assets::open(&folder)).await?.with_context(|| {
-            format!("open the agent image {}; `metamorph agent-image build` makes one", endpoints.agent_image.display())
-        })?;
+        let (image, earlier) = agent_images(endpoints).await?;
         let connect = RedfishConnect::new(&settings.secret, &own.authorities.bmc);
         let calls = connect.totals();
-        let provisioner = Arc::new(NativeProvisioner::new(settings, assets, Box::new(connect)));
+        let provisioner = Arc::new(NativeProvisioner::new(settings, image, earlier, Box::new(connect)));
         let (handle, mut parts) = serve(&provisioner, media, agents, &identity, endpoints.images.as_deref()).await?;
         let registry = Registry::new(Arc::clone(&provisioner) as Arc<dyn Provisioner>);
         let (stop, stopped) = watch::channel(false);
@@ -390,6 +387,32 @@ impl Running {
             }
         }
     }
+}
+
+/// The agent image, and those that boots may have begun with: the ones named, and the one that the last build has put aside.
+async fn agent_images(endpoints: &Endpoints) -> anyhow::Result<(Assets, Vec<Assets>)> {
+    let (folder, named) = (endpoints.agent_image.clone(), endpoints.earlier_agent_image.clone());
+    tokio::task::spawn_blocking(move || {
+        let attempt = |folder: &Path| {
+            format!("open the agent image {}; `metamorph agent-image build` makes one", folder.display())
+        };
+        let image = Assets::open(&folder).with_context(|| attempt(&folder))?;
+        let mut earlier = Vec::new();
+        for folder in &named {
+            earlier.push(Assets::open(folder).with_context(|| attempt(folder))?);
+        }
+        if let Some(aside) = boot_media::assets::earlier(&folder).filter(|aside| aside.exists()) {
+            match Assets::open(&aside) {
+                Ok(assets) => earlier.push(assets),
+                Err(error) => {
+                    let folder = aside.display();
+                    tracing::warn!(%folder, %error, "the earlier agent image cannot be read: boots that began with it are made anew");
+                }
+            }
+        }
+        Ok((image, earlier))
+    })
+    .await?
 }
 
 async fn until(mut stopped: watch::Receiver<bool>) {

@@ -412,7 +412,8 @@ impl Bmc {
                     let (running, detail) = (started.running, started.detail.clone());
                     let since = tokio::time::Instant::now();
                     let last_reset = Some(jiff::Timestamp::now());
-                    *view = PowerView { on: true, running, boots: number, pid, detail, failure: None, since, last_reset };
+                    *view =
+                        PowerView { on: true, running, boots: number, pid, detail, failure: None, since, last_reset };
                 });
                 self.keep();
                 if !was_on {

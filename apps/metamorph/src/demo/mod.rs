@@ -168,6 +168,7 @@ fn up_options(options: &Demo, folder: &Path, image: &Image) -> Up {
         api: ApiServe { data: folder.to_owned(), api_listen: any, api_name: Vec::new(), api_audit_log: None },
         endpoints: Endpoints {
             agent_image: options.agent_image.clone(),
+            earlier_agent_image: Vec::new(),
             media_listen: any,
             agent_listen: any,
             health_listen: any,

@@ -223,6 +223,14 @@ impl Assets {
     }
 }
 
+/// Where [`crate::agent_image::build`] keeps the image that it replaces: beside it, with `.earlier` at the end of its name. Boots that have
+/// begun with it read it to their end. `None` for a path without a name of its own, such as `/`.
+pub fn earlier(folder: &Path) -> Option<PathBuf> {
+    let mut name = folder.file_name()?.to_owned();
+    name.push(".earlier");
+    Some(folder.with_file_name(name))
+}
+
 fn read_small(path: &Path, limit: u64) -> Result<Vec<u8>, AssetsError> {
     let failed = |source| AssetsError::Read { path: path.to_owned(), source };
     let file = FileAt::new(File::open(path).map_err(failed)?).map_err(failed)?;

@@ -1,7 +1,7 @@
 //! Secrets derived from one: the token and the address of a medium, the same after every restart of the server.
 //!
-//! HMAC-SHA256 (RFC 2104) over a domain, the host's uid and its boot generation, in base64url without padding
-//! (RFC 4648 5): 43 characters. Who knows one derived value learns neither the secret nor another value.
+//! HMAC-SHA256 (RFC 2104) over a domain, the host's uid, its boot generation and, of an address, the medium's digest, in base64url
+//! without padding (RFC 4648 5): 43 characters. Who knows one derived value learns neither the secret nor another value.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -22,11 +22,11 @@ pub const PATH_SUFFIX: &str = ".iso";
 const MAX_UID: usize = 256;
 
 const TOKEN: &str = "metamorph/agent-token/v1";
-const PATH: &str = "metamorph/media-path/v1";
+const PATH: &str = "metamorph/media-path/v2";
 
 /// The token with which the agent of this host and boot generation shows who it is.
 pub fn token(secret: &[u8; 32], host_uid: &str, generation: u64) -> String {
-    derive(secret, TOKEN, host_uid, generation)
+    derive(secret, TOKEN, &[host_uid.as_bytes(), &generation.to_be_bytes()])
 }
 
 /// What an agent shows: its token behind the host and generation for which it holds, so that it can be judged before a word of the
@@ -44,9 +44,11 @@ pub fn holder<'a>(secret: &[u8; 32], credential: &'a str) -> Option<(&'a str, u6
     genuine.then_some((host_uid, generation))
 }
 
-/// Path of the medium on the media server: `/media/<43 characters>.iso`. It changes with the boot generation.
-pub fn path(secret: &[u8; 32], host_uid: &str, generation: u64) -> String {
-    format!("{PATH_PREFIX}{}{PATH_SUFFIX}", derive(secret, PATH, host_uid, generation))
+/// Path of the medium on the media server: `/media/<43 characters>.iso`. It changes with the boot generation and with everything that
+/// the medium's bytes depend on (`digest`: [`crate::Medium::digest`]), so that an address never has other bytes than it had before.
+pub fn path(secret: &[u8; 32], host_uid: &str, generation: u64, digest: &[u8; 32]) -> String {
+    let own = derive(secret, PATH, &[host_uid.as_bytes(), &generation.to_be_bytes(), digest]);
+    format!("{PATH_PREFIX}{own}{PATH_SUFFIX}")
 }
 
 /// The derived part of a medium's path, when it has the right shape; it says nothing about whether it is known.
@@ -61,12 +63,12 @@ pub fn equal(a: &str, b: &str) -> bool {
     a.as_bytes().ct_eq(b.as_bytes()).into()
 }
 
-fn derive(secret: &[u8; 32], domain: &str, host_uid: &str, generation: u64) -> String {
+fn derive(secret: &[u8; 32], domain: &str, fields: &[&[u8]]) -> String {
     // a key shorter than the hash's block is filled with zeros (RFC 2104, 2)
     let mut key = [0; 64];
     key[..32].copy_from_slice(secret);
     let mut mac = Hmac::<Sha256>::new(&key.into());
-    for field in [domain.as_bytes(), host_uid.as_bytes(), &generation.to_be_bytes()] {
+    for field in [domain.as_bytes()].iter().chain(fields) {
         mac.update(&(field.len() as u64).to_be_bytes());
         mac.update(field);
     }
@@ -86,7 +88,9 @@ mod tests {
             for uid in ["a", "b", ""] {
                 for generation in [0, 1, u64::MAX] {
                     assert!(seen.insert(token(&secret, uid, generation)));
-                    assert!(seen.insert(path_id(&path(&secret, uid, generation)).unwrap().to_owned()));
+                    for digest in [[0; 32], [1; 32]] {
+                        assert!(seen.insert(path_id(&path(&secret, uid, generation, &digest)).unwrap().to_owned()));
+                    }
                 }
             }
         }
@@ -117,7 +121,7 @@ mod tests {
 
     #[test]
     fn only_the_right_shape_is_a_path() {
-        let good = path(&SECRET, "uid", 1);
+        let good = path(&SECRET, "uid", 1, &[0; 32]);
         assert!(path_id(&good).is_some());
         for bad in ["/media/.iso", "/media/x.iso", &good[1..], &good[..good.len() - 1], &format!("{good}x")] {
             assert!(path_id(bad).is_none(), "{bad}");

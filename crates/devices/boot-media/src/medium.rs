@@ -49,6 +49,7 @@ struct Segment {
 pub struct Medium {
     segments: Arc<[Segment]>,
     len: u64,
+    digest: [u8; 32],
     etag: Arc<str>,
 }
 
@@ -89,8 +90,9 @@ impl Medium {
             end = start + len;
         }
         fill(&mut segments, &mut end, layout.len);
-        let etag = format!("\"{}\"", hex::encode(hash.finalize()));
-        Ok(Self { segments: segments.into(), len: layout.len, etag: etag.into() })
+        let digest: [u8; 32] = hash.finalize().into();
+        let etag = format!("\"{}\"", hex::encode(digest));
+        Ok(Self { segments: segments.into(), len: layout.len, digest, etag: etag.into() })
     }
 
     /// Length in bytes.
@@ -103,7 +105,12 @@ impl Medium {
         self.len == 0
     }
 
-    /// Strong entity tag with its quotes (RFC 9110 8.8.3): SHA-256 over everything the bytes depend on.
+    /// SHA-256 over everything that the bytes depend on.
+    pub fn digest(&self) -> &[u8; 32] {
+        &self.digest
+    }
+
+    /// Strong entity tag with its quotes (RFC 9110 8.8.3): the digest, in hexadecimal.
     pub fn etag(&self) -> &str {
         &self.etag
     }

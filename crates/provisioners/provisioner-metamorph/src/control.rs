@@ -35,8 +35,10 @@ pub enum PowerAction {
 pub enum ControlErrorKind {
     /// Address or scheme.
     Address,
-    /// Nothing answers, or in time.
+    /// Nothing answers.
     Unreachable,
+    /// What was asked for has not been answered in time; it may still be done.
+    TimedOut,
     /// Certificate.
     Certificate,
     /// User or password.
@@ -66,6 +68,32 @@ pub struct ControlError {
     pub advice: String,
 }
 
+/// What is in the virtual drive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Drive {
+    /// The medium in question.
+    Medium,
+    /// Another one.
+    Another,
+    /// None.
+    Empty,
+    /// Something, or nothing: the BMC does not say.
+    Unknown,
+}
+
+/// What the BMC says of a boot that was asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BootSight {
+    /// Whether the machine is on; `None` where the BMC does not say.
+    pub powered_on: Option<bool>,
+    /// Whether a boot from the medium is still ahead: the override has been set and not been used. `None` where the BMC does not say.
+    pub override_ahead: Option<bool>,
+    /// How far the machine's boot is, in the BMC's word (`BootProgress.LastState`).
+    pub progress: Option<String>,
+    /// The virtual drive.
+    pub drive: Drive,
+}
+
 /// A connected BMC.
 #[async_trait]
 pub trait BmcControl: Send + Sync {
@@ -79,6 +107,10 @@ pub trait BmcControl: Send + Sync {
     fn pin(&self) -> BmcPin;
     /// Puts the medium in, whatever is in now.
     async fn insert(&self, url: &str) -> Result<(), ControlError>;
+    /// What is in the drive, asked with the address that was put in. One call, once the drive is known.
+    async fn drive(&self, url: &str) -> Result<Drive, ControlError>;
+    /// How a boot from the medium of this address stands. Two calls.
+    async fn boot_sight(&self, url: &str) -> Result<BootSight, ControlError>;
     /// Takes the medium out; fine if there is none.
     async fn eject(&self) -> Result<(), ControlError>;
     /// The next boot, and only that, is from the medium.

@@ -83,6 +83,7 @@ async fn media(State(shared): State<Arc<Shared>>, method: Method, uri: Uri, head
     let Some(offer) = shared.media.find(uri.path()).await else {
         return (StatusCode::NOT_FOUND, "no such medium\n").into_response();
     };
+    offer.asked.fetch_add(1, Ordering::Relaxed);
     let counted = Arc::clone(&offer);
     serve::respond(&offer.medium, &method, &headers, move |start, length| {
         counted.served.fetch_add(length, Ordering::Relaxed);

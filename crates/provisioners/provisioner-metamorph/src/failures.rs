@@ -9,7 +9,9 @@ impl From<ControlError> for Failure {
     fn from(error: ControlError) -> Self {
         let cause = match error.kind {
             ControlErrorKind::Address => Cause::BmcAddressInvalid,
-            ControlErrorKind::Unreachable | ControlErrorKind::Unanswered => Cause::BmcUnreachable,
+            ControlErrorKind::Unreachable | ControlErrorKind::TimedOut | ControlErrorKind::Unanswered => {
+                Cause::BmcUnreachable
+            }
             ControlErrorKind::Busy => Cause::BmcBusy,
             ControlErrorKind::Certificate => Cause::BmcCertificateUntrusted,
             ControlErrorKind::Credentials => Cause::BmcCredentialsRefused,

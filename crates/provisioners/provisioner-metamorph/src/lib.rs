@@ -14,6 +14,7 @@
 //! is there another attempt. The agent leaves the machine when the end of the operation has been recorded, not before.
 
 mod boot;
+mod bring_up;
 mod commands;
 mod control;
 mod deploy;
@@ -29,8 +30,9 @@ mod media;
 mod provisioner_impl;
 mod redfish_control;
 mod settings;
+mod silence;
 
-pub use control::{BmcControl, Connect, ControlError, ControlErrorKind, PowerAction, Sight};
+pub use control::{BmcControl, BootSight, Connect, ControlError, ControlErrorKind, Drive, PowerAction, Sight};
 pub use provisioner_impl::{NativeProvisioner, address_fault, capabilities};
 pub use redfish_control::RedfishConnect;
 pub use settings::{Settings, Timing};

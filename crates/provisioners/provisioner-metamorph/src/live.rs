@@ -11,6 +11,7 @@ use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
 use crate::control::{BmcControl, Connect, ControlError, Sight};
+use crate::media::Reads;
 
 /// A host's live side.
 pub struct LiveHost {
@@ -39,7 +40,13 @@ pub struct Timers {
     /// Generation that the machine was last reset for, and when.
     pub booted: Option<(u64, Instant)>,
     /// How much of the medium had been read before that reset.
-    pub read_before: u64,
+    pub read_before: Reads,
+    /// Generation whose medium the BMC was asked to put in without an answer in time, and when.
+    pub inserting: Option<(u64, Instant)>,
+    /// Generation that was booted once more after the agent had been silent.
+    pub again: Option<u64>,
+    /// The BMC took the boot override for that and did not show it afterwards.
+    pub override_forgotten: bool,
     /// When a polite power-off was asked for.
     pub soft_off: Option<Instant>,
     /// When a hard power change was asked for.

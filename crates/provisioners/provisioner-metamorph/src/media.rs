@@ -1,7 +1,9 @@
 //! Media on offer: composed for a host and a boot generation, found by their derived address, served by range.
 //!
-//! After a restart of the server the host controller offers the medium again as soon as it has looked at the host; a BMC that
-//! asks before that is kept waiting, not turned away.
+//! The address is derived from a digest of all that goes into the medium, and the digest is recorded with the boot. After a restart of the
+//! server the host controller offers the recorded medium again as soon as it has looked at the host, from the agent image of which it is
+//! made, be it an earlier one; a BMC that asks before that is kept waiting, not turned away. A medium that can no longer be made (other
+//! network data, endpoints, certificates) is gone: its address answers nothing, never other bytes.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -30,11 +32,34 @@ pub struct Offer {
     pub medium: Medium,
     /// Bytes served so far.
     pub served: AtomicU64,
+    /// Requests so far.
+    pub asked: AtomicU64,
+}
+
+/// Where a medium is, and what it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Offered {
+    /// Its address for BMCs.
+    pub url: String,
+    /// SHA-256 of all that its bytes depend on, lower-case hex.
+    pub digest: String,
+}
+
+/// How much of a medium has been read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reads {
+    /// Requests.
+    pub requests: u64,
+    /// Bytes.
+    pub bytes: u64,
 }
 
 /// All media on offer.
 pub struct MediaStore {
-    assets: Assets,
+    /// The agent image of new boots.
+    image: Assets,
+    /// Images that boots may have begun with.
+    earlier: Vec<Assets>,
     offers: Mutex<Offers>,
     changed: Notify,
     waiting: Semaphore,
@@ -47,32 +72,63 @@ struct Offers {
 }
 
 impl MediaStore {
-    /// A store over the shared files.
-    pub fn new(assets: Assets) -> Self {
-        Self { assets, offers: Mutex::default(), changed: Notify::new(), waiting: Semaphore::new(MAX_WAITING) }
+    /// A store over an agent image, and earlier ones that boots may have begun with.
+    pub fn new(image: Assets, earlier: Vec<Assets>) -> Self {
+        Self { image, earlier, offers: Mutex::default(), changed: Notify::new(), waiting: Semaphore::new(MAX_WAITING) }
     }
 
     fn lock(&self) -> MutexGuard<'_, Offers> {
         self.offers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Offers the host's medium of this generation and gives its address. Offering it again changes nothing; another generation
-    /// replaces the one before.
+    /// Offers the host's medium of a new generation; it replaces the one before.
     pub fn offer(
         &self,
         settings: &Settings,
         key: &HostKey,
         generation: u64,
         network: Option<&NetworkData>,
-    ) -> Result<String, MediumError> {
-        let path = derive::path(&settings.secret, &key.uid, generation);
-        let url = format!("{}{path}", settings.media_base.trim_end_matches('/'));
-        let Some(id) = derive::path_id(&path).map(ToOwned::to_owned) else { return Ok(url) };
-        let known = self.lock().by_id.contains_key(&id);
-        if !known {
-            let medium = Medium::compose(&self.assets, &host_files(settings, key, generation, network))?;
-            let offer = Arc::new(Offer { key: key.clone(), generation, medium, served: AtomicU64::new(0) });
-            let mut offers = self.lock();
+    ) -> Result<Offered, MediumError> {
+        let files = host_files(settings, key, generation, network);
+        let medium = Medium::compose(&self.image, &files)?;
+        Ok(self.put(settings, key, generation, medium))
+    }
+
+    /// Offers the medium of a generation that has been recorded with this digest, if it can still be made: what is on offer already stays
+    /// as it is, whatever has changed since.
+    pub fn offer_again(
+        &self,
+        settings: &Settings,
+        key: &HostKey,
+        generation: u64,
+        digest: &str,
+        network: Option<&NetworkData>,
+    ) -> Result<Option<Offered>, MediumError> {
+        let mut bytes = [0; 32];
+        if hex::decode_to_slice(digest, &mut bytes).is_err() {
+            return Ok(None);
+        }
+        let offered = offered(settings, key, generation, &bytes);
+        if derive::path_id(offered.path()).is_some_and(|id| self.lock().by_id.contains_key(id)) {
+            return Ok(Some(offered));
+        }
+        let files = host_files(settings, key, generation, network);
+        for image in std::iter::once(&self.image).chain(&self.earlier) {
+            let medium = Medium::compose(image, &files)?;
+            if *medium.digest() == bytes {
+                return Ok(Some(self.put(settings, key, generation, medium)));
+            }
+        }
+        Ok(None)
+    }
+
+    fn put(&self, settings: &Settings, key: &HostKey, generation: u64, medium: Medium) -> Offered {
+        let offered = offered(settings, key, generation, medium.digest());
+        let Some(id) = derive::path_id(offered.path()).map(ToOwned::to_owned) else { return offered };
+        let mut offers = self.lock();
+        if !offers.by_id.contains_key(&id) {
+            let (served, asked) = (AtomicU64::new(0), AtomicU64::new(0));
+            let offer = Arc::new(Offer { key: key.clone(), generation, medium, served, asked });
             if let Some(old) = offers.by_host.insert(key.uid.clone(), id.clone()) {
                 offers.by_id.remove(&old);
             }
@@ -80,7 +136,7 @@ impl MediaStore {
             drop(offers);
             self.changed.notify_waiters();
         }
-        Ok(url)
+        offered
     }
 
     /// Takes the host's medium off.
@@ -91,11 +147,14 @@ impl MediaStore {
         }
     }
 
-    /// Bytes of the host's medium that have been read.
-    pub fn served(&self, uid: &str) -> Option<u64> {
+    /// What has been read of the host's medium.
+    pub fn reads(&self, uid: &str) -> Reads {
         let offers = self.lock();
-        let offer = offers.by_id.get(offers.by_host.get(uid)?)?;
-        Some(offer.served.load(Ordering::Relaxed))
+        let offer = offers.by_host.get(uid).and_then(|id| offers.by_id.get(id));
+        offer.map_or_else(Reads::default, |offer| Reads {
+            requests: offer.asked.load(Ordering::Relaxed),
+            bytes: offer.served.load(Ordering::Relaxed),
+        })
     }
 
     /// The medium at this path, waited for if need be.
@@ -115,6 +174,19 @@ impl MediaStore {
             }
         }
     }
+}
+
+impl Offered {
+    /// The path of the address.
+    fn path(&self) -> &str {
+        let start = self.url.len().saturating_sub(derive::PATH_PREFIX.len() + derive::LEN + derive::PATH_SUFFIX.len());
+        self.url.get(start..).unwrap_or_default()
+    }
+}
+
+fn offered(settings: &Settings, key: &HostKey, generation: u64, digest: &[u8; 32]) -> Offered {
+    let path = derive::path(&settings.secret, &key.uid, generation, digest);
+    Offered { url: format!("{}{path}", settings.media_base.trim_end_matches('/')), digest: hex::encode(digest) }
 }
 
 /// The few kilobytes that are a host's own: a pure function of what is recorded.

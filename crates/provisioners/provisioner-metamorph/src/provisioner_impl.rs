@@ -28,13 +28,14 @@ pub struct NativeProvisioner {
 }
 
 impl NativeProvisioner {
-    /// A provisioner over the agent image's files, reaching BMCs through `connect`.
+    /// A provisioner over an agent image's files, reaching BMCs through `connect`. Boots that began with one of the `earlier` images read
+    /// that to their end.
     #[must_use]
-    pub fn new(settings: Settings, assets: Assets, connect: Box<dyn Connect>) -> Self {
+    pub fn new(settings: Settings, image: Assets, earlier: Vec<Assets>, connect: Box<dyn Connect>) -> Self {
         let (wake, wake_ups) = mpsc::unbounded_channel();
         let shared = Shared {
             hub: Hub::new(wake, settings.timing.agent_silence),
-            media: MediaStore::new(assets),
+            media: MediaStore::new(image, earlier),
             connect,
             live: Live::default(),
             settings,

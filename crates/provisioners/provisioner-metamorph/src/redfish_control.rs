@@ -9,7 +9,7 @@ use provisioner::BmcAccess;
 use redfish::{BootMode, BootTarget, Client, ClientOptions, ResetType, Tls};
 use sha2::{Digest, Sha256};
 
-use crate::control::{BmcControl, Connect, ControlError, ControlErrorKind, PowerAction, Sight};
+use crate::control::{BmcControl, BootSight, Connect, ControlError, ControlErrorKind, Drive, PowerAction, Sight};
 
 /// Makes Redfish connections.
 pub struct RedfishConnect {
@@ -69,7 +69,8 @@ struct RedfishControl {
 impl From<BmcError> for ControlError {
     fn from(error: BmcError) -> Self {
         let kind = match error.kind {
-            ErrorKind::Unreachable | ErrorKind::Timeout | ErrorKind::NoCommonTls => ControlErrorKind::Unreachable,
+            ErrorKind::Unreachable | ErrorKind::NoCommonTls => ControlErrorKind::Unreachable,
+            ErrorKind::Timeout => ControlErrorKind::TimedOut,
             ErrorKind::Unanswered => ControlErrorKind::Unanswered,
             ErrorKind::Busy { .. } => ControlErrorKind::Busy,
             ErrorKind::TlsNotTrusted => ControlErrorKind::Certificate,
@@ -126,6 +127,29 @@ impl BmcControl for RedfishControl {
         Ok(())
     }
 
+    async fn drive(&self, url: &str) -> Result<Drive, ControlError> {
+        let state = self.client.media_state().await?;
+        Ok(match (state.is_occupied(), state.image.as_deref()) {
+            (true, Some(image)) if is_image_of(image, url) => Drive::Medium,
+            (true, Some(_)) => Drive::Another,
+            (false, _) if state.inserted.is_some() => Drive::Empty,
+            _ => Drive::Unknown,
+        })
+    }
+
+    async fn boot_sight(&self, url: &str) -> Result<BootSight, ControlError> {
+        let system = self.client.system().await.map_err(|error| self.told(error))?;
+        let drive = self.drive(url).await?;
+        let boot = &system.boot;
+        let override_ahead = match (boot.enabled.as_deref(), boot.target.as_deref()) {
+            (Some(enabled), _) if enabled.eq_ignore_ascii_case("Disabled") => Some(false),
+            (_, Some(target)) if target.eq_ignore_ascii_case("None") => Some(false),
+            (Some(_), Some(_)) => Some(true),
+            _ => None,
+        };
+        Ok(BootSight { powered_on: system.power_state.is_on(), override_ahead, progress: system.boot_progress, drive })
+    }
+
     async fn eject(&self) -> Result<(), ControlError> {
         Ok(self.client.eject_media().await?)
     }
@@ -165,6 +189,30 @@ impl BmcControl for RedfishControl {
     async fn close(&self) {
         if let Err(error) = self.client.close().await {
             tracing::warn!(%error, "the session on the BMC stays open");
+        }
+    }
+}
+
+/// Whether what a BMC shows as the image is the medium at this address. Some show its last part alone, or cut it; it is unguessable.
+fn is_image_of(image: &str, url: &str) -> bool {
+    const TELLING: usize = 16;
+    let last = |text: &str| text.trim_end_matches('/').rsplit('/').next().unwrap_or_default().to_owned();
+    let (shown, own) = (last(image), last(url));
+    shown == own || (shown.len() >= TELLING && own.starts_with(&shown))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_image_of;
+
+    #[test]
+    fn a_medium_is_known_by_the_last_part_of_its_address() {
+        let url = "http://192.0.2.1:6180/media/Nhpx-UbyTyvLTiEHC9a0qsDCl88aSvwYxDY63WlfCQA.iso";
+        for shown in [url, "Nhpx-UbyTyvLTiEHC9a0qsDCl88aSvwYxDY63WlfCQA.iso", "/media/Nhpx-UbyTyvLTiEHC9a0qs"] {
+            assert!(is_image_of(shown, url), "{shown}");
+        }
+        for other in ["", "Nhpx", "http://192.0.2.1:6180/media/fIBazqwgLjoo6QApi1IK6czEm5hyPwjG5PmR0Nl9yC8.iso"] {
+            assert!(!is_image_of(other, url), "{other}");
         }
     }
 }

@@ -49,6 +49,8 @@ pub struct Timing {
     pub eject: Duration,
     /// How long a command may go without any progress.
     pub stall: Duration,
+    /// How long a BMC that has not answered in time may take to put a medium in.
+    pub insertion: Duration,
 }
 
 impl Default for Timing {
@@ -61,6 +63,7 @@ impl Default for Timing {
             power_change: Duration::from_secs(120),
             eject: Duration::from_secs(300),
             stall: Duration::from_secs(900),
+            insertion: Duration::from_secs(600),
         }
     }
 }

@@ -581,7 +581,7 @@ mod tests {
         operation.status = Some(HostOperationStatus {
             phase: OperationPhase::Succeeded,
             bmc_session: Some(format!("https://192.0.2.1/redfish/v1/SessionService/Sessions/{number}")),
-            boot: Some(AgentBoot { generation: boot, boot_id: None }),
+            boot: Some(AgentBoot { generation: boot, ..AgentBoot::default() }),
             ..HostOperationStatus::default()
         });
         operation

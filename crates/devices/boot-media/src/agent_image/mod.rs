@@ -21,7 +21,7 @@ use thiserror::Error;
 pub use packages::DebFiles;
 
 use crate::assets::{
-    FileEntry, GRUB, INITRAMFS, KERNEL, MANIFEST, MANIFEST_FORMAT, MOK_MANAGER, Manifest, PackageEntry, SHIM,
+    self, FileEntry, GRUB, INITRAMFS, KERNEL, MANIFEST, MANIFEST_FORMAT, MOK_MANAGER, Manifest, PackageEntry, SHIM,
 };
 use deb::{Deb, DebError};
 use index::ModuleIndex;
@@ -193,6 +193,7 @@ fn write_folder(
     licences: &BTreeMap<String, Vec<u8>>,
     manifest: &Manifest,
 ) -> Result<(), BuildError> {
+    keep_earlier(folder, manifest);
     let texts = folder.join(LICENCES);
     fs::create_dir_all(&texts).map_err(BuildError::file("creating", &texts))?;
     let path = folder.join(MANIFEST);
@@ -211,6 +212,24 @@ fn write_folder(
     // the manifest comes last: a folder with one is complete
     let text = manifest.to_json().map_err(|error| BuildError::file("writing", &path)(error.into()))?;
     replace(&path, &text)
+}
+
+/// Puts a complete image with other files aside, for the boots that have begun with it; what was aside before goes. Where that cannot be
+/// done (a mount point cannot be renamed), the image is replaced in its place.
+fn keep_earlier(folder: &Path, manifest: &Manifest) {
+    let there: Option<Manifest> =
+        fs::read(folder.join(MANIFEST)).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
+    let Some(aside) = assets::earlier(folder).filter(|_| there.is_some_and(|there| there.files != manifest.files))
+    else {
+        return;
+    };
+    let moved = match fs::remove_dir_all(&aside) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => fs::rename(folder, &aside),
+    };
+    if let Err(error) = moved {
+        tracing::warn!(%error, "the earlier agent image is not kept: boots under way with it end when the server is restarted");
+    }
 }
 
 /// Writes beside and renames, so that a server that has the older file open keeps it.
@@ -332,4 +351,37 @@ fn check_by_name(index: &ModuleIndex) -> Result<(), BuildError> {
             .map_err(|error| BuildError::Module { module: (*name).to_owned(), what: error.to_string() })?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn manifest(agent: &str) -> Manifest {
+        let entry = FileEntry::new(agent.as_bytes(), "test");
+        let mut manifest = Manifest::describe(Path::new("/nonexistent"), "test", "test").unwrap();
+        manifest.files.insert(INITRAMFS.to_owned(), entry);
+        manifest
+    }
+
+    fn write(folder: &Path, agent: &str) {
+        let files = [(INITRAMFS, agent.as_bytes().to_vec(), String::new())];
+        write_folder(folder, &files, &BTreeMap::new(), &manifest(agent)).unwrap();
+    }
+
+    #[test]
+    fn the_image_before_is_kept_beside_the_new_one() {
+        let place = tempfile::tempdir().unwrap();
+        let folder = place.path().join("agent-image");
+        let aside = assets::earlier(&folder).unwrap();
+        let read = |folder: &Path| fs::read_to_string(folder.join(INITRAMFS)).ok();
+        write(&folder, "one");
+        write(&folder, "one");
+        assert_eq!(read(&aside), None, "the same image again replaces nothing");
+        for (new, before) in [("two", "one"), ("three", "two")] {
+            write(&folder, new);
+            assert_eq!((read(&folder).as_deref(), read(&aside).as_deref()), (Some(new), Some(before)));
+            assert!(aside.join(MANIFEST).exists());
+        }
+    }
 }

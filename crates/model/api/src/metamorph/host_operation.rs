@@ -205,6 +205,10 @@ pub struct AgentBoot {
     /// Kernel boot id, once the agent has reported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub boot_id: Option<String>,
+    /// SHA-256, lower-case hex, of all that the medium's bytes depend on; its address is derived from it, too. A server that cannot make
+    /// this very medium any more makes another one, at another address.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub medium: Option<String>,
 }
 
 /// A typed failure.

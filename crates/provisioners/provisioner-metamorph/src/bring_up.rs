@@ -1,0 +1,166 @@
+//! Bringing a machine up from its medium: medium in, boot override, reset. A BMC that does not answer the insertion in time is waited
+//! for: it gets the same address until the medium is in, not another one that would begin everything anew.
+
+use std::sync::Arc;
+
+use api::metamorph::AgentBoot;
+use provisioner::{Cause, Failure, Operation, Outcome, StepProgress, Verdict};
+use tokio::time::Instant;
+
+use crate::BmcControl;
+use crate::boot::{BOOT_AGENT, amount, step_of};
+use crate::control::{ControlError, ControlErrorKind, Drive, PowerAction};
+use crate::failures::of_journal;
+use crate::host::NativeHost;
+use crate::identity::Effect;
+use crate::media::{Offered, Reads};
+
+/// How often a BMC that is putting a medium in is looked at, in seconds.
+const LOOK_AGAIN: u64 = 10;
+
+impl NativeHost {
+    /// Medium in, boot from it once, reset.
+    pub async fn bring_up(
+        &self,
+        operation: &mut dyn Operation,
+        boot: &AgentBoot,
+        medium: &Offered,
+        bmc: Arc<dyn BmcControl>,
+    ) -> Outcome<String> {
+        self.shared.hub.expect(&self.context.key, Some(boot.generation));
+        let calls = bmc.calls();
+        let read = self.shared.media.reads(self.uid());
+        self.live.timers().ejected = false;
+        let inserted = bmc.insert(&medium.url).await;
+        Self::account(operation, bmc.as_ref(), calls);
+        match inserted {
+            Ok(()) => self.boot_from(operation, boot, medium, bmc).await,
+            Err(error) if error.kind == ControlErrorKind::TimedOut => {
+                tracing::info!(host = %self.context.key.name, %error, "the medium is waited for");
+                let since = Instant::now();
+                self.live.timers().inserting = Some((boot.generation, since));
+                Ok(self.still_inserting(operation, since).await)
+            }
+            Err(error) => Err(self.not_inserted(error, read)),
+        }
+    }
+
+    /// Looks whether the medium is in that the BMC was asked to put in at `since`, and goes on from there.
+    pub async fn go_on_inserting(
+        &self,
+        operation: &mut dyn Operation,
+        boot: &AgentBoot,
+        since: Instant,
+    ) -> Outcome<String> {
+        let over = since.elapsed() >= self.shared.settings.timing.insertion;
+        let looked = self.look_at_drive(boot).await;
+        let ended = match &looked {
+            Ok((_, _, drive)) => over || matches!(drive, Drive::Medium | Drive::Unknown),
+            // Some BMCs answer nothing at all while they read a medium.
+            Err(failure) => over || failure.cause != Cause::BmcUnreachable,
+        };
+        if !ended {
+            return Ok(self.still_inserting(operation, since).await);
+        }
+        self.live.timers().inserting = None;
+        let (bmc, medium, drive) = looked?;
+        if matches!(drive, Drive::Medium | Drive::Unknown) {
+            self.intend_again(operation).await?;
+            return self.boot_from(operation, boot, &medium, bmc).await;
+        }
+        let (seconds, read) = (since.elapsed().as_secs(), self.shared.media.reads(self.uid()));
+        let text = format!(
+            "insert the medium: {seconds} s after the BMC was asked, the medium is not in its drive; it has read {} of it",
+            amount(read.bytes)
+        );
+        Err(Failure::new(Cause::BmcRefused, text)
+            .advise("look at the BMC's log and restart the BMC; it is tried again"))
+    }
+
+    /// Records the same intent once more, after a wait: the machine is reset only if the host is still what this was decided on.
+    pub async fn intend_again(&self, operation: &mut dyn Operation) -> Result<(), Failure> {
+        let attempt = step_of(operation, BOOT_AGENT).attempt.unwrap_or(1);
+        operation.intent(BOOT_AGENT, attempt, None).await.map_err(|e| of_journal(&e))
+    }
+
+    async fn look_at_drive(&self, boot: &AgentBoot) -> Result<(Arc<dyn BmcControl>, Offered, Drive), Failure> {
+        let Some(medium) = self.medium_of(boot)? else {
+            return Err(Failure::new(Cause::Internal, "insert the medium: it is no longer on offer"));
+        };
+        let (bmc, _) = self.proven(Effect::Boot).await?;
+        let drive = bmc.drive(&medium.url).await?;
+        Ok((bmc, medium, drive))
+    }
+
+    async fn still_inserting(&self, operation: &mut dyn Operation, since: Instant) -> Verdict<String> {
+        let seconds = since.elapsed().as_secs();
+        let read = amount(self.shared.media.reads(self.uid()).bytes);
+        let message =
+            format!("the BMC has not answered that the medium is in; waiting for {seconds} s, it has read {read}");
+        operation.progress(BOOT_AGENT, StepProgress { message: message.clone(), ..StepProgress::default() }).await;
+        Verdict::working(message, LOOK_AGAIN)
+    }
+
+    /// The medium is in: boot from it once, reset.
+    async fn boot_from(
+        &self,
+        operation: &mut dyn Operation,
+        boot: &AgentBoot,
+        medium: &Offered,
+        bmc: Arc<dyn BmcControl>,
+    ) -> Outcome<String> {
+        let calls = bmc.calls();
+        let result = self.boot_from_calls(boot, medium, bmc.as_ref()).await;
+        Self::account(operation, bmc.as_ref(), calls);
+        result?;
+        Ok(Verdict::working("booting the agent", 30))
+    }
+
+    async fn boot_from_calls(&self, boot: &AgentBoot, medium: &Offered, bmc: &dyn BmcControl) -> Result<(), Failure> {
+        if self.context.boot_mode == api::metal3::BootMode::UefiSecureBoot {
+            bmc.set_secure_boot(true).await?;
+        }
+        bmc.boot_once_from_medium().await?;
+        // After a boot that came to nothing it is worth a look whether the BMC has kept the override.
+        let again = self.live.timers().again == Some(boot.generation);
+        let kept = if again { bmc.boot_sight(&medium.url).await?.override_ahead } else { None };
+        {
+            let mut timers = self.live.timers();
+            timers.override_forgotten = kept == Some(false);
+            timers.read_before = self.shared.media.reads(self.uid());
+        }
+        let unanswered = match bmc.power(PowerAction::Restart).await {
+            // Whether the machine boots is seen soon, and a second reset would undo it.
+            Err(error) if error.kind == ControlErrorKind::Unanswered => {
+                tracing::warn!(host = %self.context.key.name, "{error}; waiting for the agent all the same");
+                true
+            }
+            other => other.map(|()| false)?,
+        };
+        let mut timers = self.live.timers();
+        timers.booted = Some((boot.generation, Instant::now()));
+        timers.power = Some(true);
+        timers.unanswered = unanswered;
+        Ok(())
+    }
+
+    /// A BMC that refuses a medium has often tried to read it first; `before` is what had been read until it was asked.
+    fn not_inserted(&self, error: ControlError, before: Reads) -> Failure {
+        let refused = error.kind == ControlErrorKind::Refused;
+        let mut failure = Failure::from(error);
+        if !refused {
+            return failure;
+        }
+        let base = &self.shared.settings.media_base;
+        let now = self.shared.media.reads(self.uid());
+        if now.requests > before.requests {
+            let read = amount(now.bytes.saturating_sub(before.bytes));
+            failure.message =
+                format!("{}; it reaches {base} and has read {read} of the medium from there", failure.message);
+            return failure;
+        }
+        let reach = format!("check that the BMC reaches {base}");
+        let advice = failure.advice.as_ref().map_or_else(|| reach.clone(), |advice| format!("{reach}; {advice}"));
+        failure.advise(advice)
+    }
+}

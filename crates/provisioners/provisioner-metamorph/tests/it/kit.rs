@@ -1,0 +1,440 @@
+//! A provisioner with a BMC, a journal and a machine record in memory; time is tokio's, which the tests pause.
+
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use agent_protocol::NetworkData;
+use api::metamorph::{
+    AgentBoot, HostOperationStatus, MachineRecordSpec, OperationPhase, OperationStep, OperationType, StepPhase,
+};
+use async_trait::async_trait;
+use axum::body::Body;
+use axum::http::{Request, StatusCode};
+use boot_media::assets::{GRUB, INITRAMFS, KERNEL, MANIFEST, SHIM};
+use boot_media::{Assets, Manifest};
+use http_body_util::BodyExt;
+use inventory::{BmcPin, MachineEvidence};
+use provisioner::{
+    BmcAccess, Failure, HostContext, HostKey, InspectRequest, Journal, JournalError, Machine, Newest, Operation,
+    OtherMachine, Provisioner, StepProgress, Verdict,
+};
+use provisioner_metamorph::{
+    BmcControl, BootSight, Connect, ControlError, ControlErrorKind, Drive, NativeProvisioner, PowerAction, Settings,
+    Sight, Timing,
+};
+use tokio::time::Instant;
+use tower::ServiceExt;
+
+pub const UID: &str = "5d0c1a1e-0000-4000-8000-000000000001";
+
+/// An agent image folder that no machine could boot; its bytes depend on `seed`.
+pub fn image(seed: u8) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, len) in [(KERNEL, 90_001), (INITRAMFS, 150_003), (SHIM, 10_000), (GRUB, 40_007)] {
+        std::fs::write(folder.path().join(name), vec![seed; len]).unwrap();
+    }
+    let manifest = Manifest::describe(folder.path(), "test", "test").unwrap();
+    std::fs::write(folder.path().join(MANIFEST), manifest.to_json().unwrap()).unwrap();
+    folder
+}
+
+pub fn assets(folder: &tempfile::TempDir) -> Assets {
+    Assets::open(folder.path()).unwrap()
+}
+
+/// What the BMC does, and what has been asked of it.
+pub struct BmcState {
+    pub log: Vec<String>,
+    pub medium: Option<String>,
+    loading: Option<(String, Instant)>,
+    /// How long the BMC reads a medium before it is in.
+    pub insertion: Duration,
+    /// Whether it looks into a medium and refuses it then.
+    pub refuses: bool,
+    /// The boot override that it shows.
+    pub override_ahead: Option<bool>,
+    /// What it makes of a boot override.
+    pub keeps_override: bool,
+    pub powered_on: bool,
+    /// Who asks the media endpoint in the BMC's name.
+    pub reader: Option<axum::Router>,
+}
+
+pub struct FakeBmc {
+    state: Mutex<BmcState>,
+}
+
+/// After how long a client gives a request up.
+const CLIENT_PATIENCE: Duration = Duration::from_secs(60);
+
+impl FakeBmc {
+    pub fn new() -> Arc<Self> {
+        let state = BmcState {
+            log: vec![],
+            medium: None,
+            loading: None,
+            insertion: Duration::ZERO,
+            refuses: false,
+            override_ahead: Some(false),
+            keeps_override: true,
+            powered_on: true,
+            reader: None,
+        };
+        Arc::new(Self { state: Mutex::new(state) })
+    }
+
+    pub fn state(&self) -> MutexGuard<'_, BmcState> {
+        let mut state = self.state.lock().unwrap();
+        let insertion = state.insertion;
+        if let Some((url, _)) = state.loading.take_if(|(_, since)| since.elapsed() >= insertion) {
+            state.medium = Some(url);
+        }
+        state
+    }
+
+    /// Addresses that were to be inserted, in their order.
+    pub fn inserted(&self) -> Vec<String> {
+        self.state().log.iter().filter_map(|line| line.strip_prefix("insert ")).map(ToOwned::to_owned).collect()
+    }
+
+    /// How often the machine was reset.
+    pub fn resets(&self) -> usize {
+        self.state().log.iter().filter(|line| *line == "Restart").count()
+    }
+
+    fn note(&self, what: &str) {
+        self.state().log.push(what.to_owned());
+    }
+}
+
+struct Handle(Arc<FakeBmc>);
+
+impl Connect for Handle {
+    fn connect(&self, _access: &BmcAccess, _pin: &BmcPin) -> Result<Box<dyn BmcControl>, ControlError> {
+        Ok(Box::new(Self(Arc::clone(&self.0))))
+    }
+}
+
+#[async_trait]
+impl BmcControl for Handle {
+    async fn register(&self, _stale: &[String]) -> Result<Sight, ControlError> {
+        self.look().await
+    }
+    async fn look(&self) -> Result<Sight, ControlError> {
+        let evidence = MachineEvidence { serial_number: Some("SN-1".into()), ..MachineEvidence::default() };
+        let powered_on = Some(self.0.state().powered_on);
+        Ok(Sight { powered_on, model: "fake".into(), evidence })
+    }
+    async fn macs(&self) -> Result<Vec<String>, ControlError> {
+        Ok(vec![])
+    }
+    fn pin(&self) -> BmcPin {
+        BmcPin::default()
+    }
+    async fn insert(&self, url: &str) -> Result<(), ControlError> {
+        let insertion = {
+            let mut state = self.0.state();
+            if state.medium.as_deref() == Some(url) {
+                return Ok(());
+            }
+            state.log.push(format!("insert {url}"));
+            state.medium = None;
+            state.loading = Some((url.to_owned(), Instant::now()));
+            state.insertion
+        };
+        let (reader, refuses) = {
+            let state = self.0.state();
+            (state.reader.clone(), state.refuses)
+        };
+        if let Some(reader) = reader {
+            read_from(reader, url).await.unwrap();
+        }
+        let error =
+            |kind, message: &str| Err(ControlError { kind, message: message.to_owned(), advice: String::new() });
+        if refuses {
+            self.0.state().loading = None;
+            return error(ControlErrorKind::Refused, "insert the medium: 400 Bad Request");
+        }
+        tokio::time::sleep(insertion.min(CLIENT_PATIENCE)).await;
+        if insertion >= CLIENT_PATIENCE {
+            return error(ControlErrorKind::TimedOut, "insert the medium: no answer within 60 s");
+        }
+        Ok(())
+    }
+    async fn drive(&self, url: &str) -> Result<Drive, ControlError> {
+        Ok(match self.0.state().medium.as_deref() {
+            Some(there) if there == url => Drive::Medium,
+            Some(_) => Drive::Another,
+            None => Drive::Empty,
+        })
+    }
+    async fn boot_sight(&self, url: &str) -> Result<BootSight, ControlError> {
+        self.0.note("look at the boot");
+        let drive = self.drive(url).await?;
+        let state = self.0.state();
+        let (powered_on, override_ahead) = (Some(state.powered_on), state.override_ahead);
+        Ok(BootSight { powered_on, override_ahead, progress: Some("OSRunning".into()), drive })
+    }
+    async fn eject(&self) -> Result<(), ControlError> {
+        let mut state = self.0.state();
+        (state.medium, state.loading) = (None, None);
+        state.log.push("eject".into());
+        Ok(())
+    }
+    async fn boot_once_from_medium(&self) -> Result<(), ControlError> {
+        self.0.note("boot once");
+        let mut state = self.0.state();
+        state.override_ahead = Some(state.keeps_override);
+        Ok(())
+    }
+    async fn boot_normally(&self) -> Result<(), ControlError> {
+        self.0.note("boot normally");
+        Ok(())
+    }
+    async fn set_secure_boot(&self, _on: bool) -> Result<(), ControlError> {
+        Ok(())
+    }
+    async fn power(&self, action: PowerAction) -> Result<(), ControlError> {
+        self.0.note(&format!("{action:?}"));
+        Ok(())
+    }
+    fn calls(&self) -> u32 {
+        0
+    }
+    fn session(&self) -> Option<String> {
+        None
+    }
+    async fn close(&self) {}
+}
+
+/// A record of what is done, as durable as the test.
+#[derive(Clone, Default)]
+pub struct MemoryJournal(Arc<Mutex<Vec<(OperationType, HostOperationStatus)>>>);
+
+impl MemoryJournal {
+    pub fn all(&self) -> Vec<(OperationType, HostOperationStatus)> {
+        self.0.lock().unwrap().clone()
+    }
+}
+
+#[async_trait]
+impl Journal for MemoryJournal {
+    async fn open(&self, kind: OperationType, plan: &[&str]) -> Result<Box<dyn Operation>, JournalError> {
+        let mut all = self.0.lock().unwrap();
+        let open = all.iter().position(|(k, status)| *k == kind && !status.phase.is_final());
+        let index = open.unwrap_or_else(|| {
+            let step = |name: &&str| OperationStep { name: (*name).to_owned(), ..OperationStep::default() };
+            let steps = plan.iter().map(step).collect();
+            all.push((kind, HostOperationStatus { steps, ..HostOperationStatus::default() }));
+            all.len() - 1
+        });
+        let status = all[index].1.clone();
+        Ok(Box::new(MemoryOperation { journal: self.clone(), index, name: format!("op-{index}"), status }))
+    }
+    fn latest_boot(&self) -> Option<AgentBoot> {
+        self.all().into_iter().filter_map(|(_, s)| s.boot).max_by_key(|b| (b.generation, b.boot_id.is_some()))
+    }
+    fn newest(&self) -> Option<Newest> {
+        let all = self.all();
+        let (operation, status) = all.last()?;
+        let id = format!("op-{}", all.len() - 1);
+        Some(Newest { id, operation: *operation, phase: status.phase, is_current: true })
+    }
+    fn recorded_sessions(&self) -> Vec<String> {
+        vec![]
+    }
+}
+
+struct MemoryOperation {
+    journal: MemoryJournal,
+    index: usize,
+    name: String,
+    status: HostOperationStatus,
+}
+
+impl MemoryOperation {
+    fn step(&mut self, name: &str) -> &mut OperationStep {
+        self.status.steps.iter_mut().find(|s| s.name == name).unwrap()
+    }
+    fn write(&self) {
+        self.journal.0.lock().unwrap()[self.index].1 = self.status.clone();
+    }
+}
+
+#[async_trait]
+impl Operation for MemoryOperation {
+    fn name(&self) -> &str {
+        &self.name
+    }
+    fn id(&self) -> String {
+        self.name.clone()
+    }
+    fn status(&self) -> &HostOperationStatus {
+        &self.status
+    }
+    fn set_boot(&mut self, boot: AgentBoot) {
+        self.status.boot = Some(boot);
+        self.write();
+    }
+    fn set_bmc(&mut self, calls: u32, _session: Option<String>) {
+        self.status.bmc_calls = calls;
+    }
+    async fn intent(&mut self, step: &str, attempt: u32, boot_id: Option<&str>) -> Result<(), JournalError> {
+        let record = self.step(step);
+        record.phase = StepPhase::Running;
+        record.attempt = Some(attempt);
+        record.boot_id = boot_id.map(ToOwned::to_owned);
+        self.status.phase = OperationPhase::Running;
+        self.write();
+        Ok(())
+    }
+    fn done(&mut self, step: &str, message: &str) {
+        let message = message.to_owned();
+        let record = self.step(step);
+        record.phase = StepPhase::Done;
+        record.message = Some(message);
+        self.write();
+    }
+    async fn progress(&mut self, step: &str, progress: StepProgress) {
+        self.step(step).message = Some(progress.message);
+        self.write();
+    }
+    async fn finish(&mut self, result: Result<&str, &Failure>) -> Result<(), JournalError> {
+        self.status.phase = if result.is_ok() { OperationPhase::Succeeded } else { OperationPhase::Failed };
+        self.write();
+        Ok(())
+    }
+}
+
+#[derive(Clone, Default)]
+struct MemoryMachine(Arc<Mutex<Option<MachineRecordSpec>>>);
+
+#[async_trait]
+impl Machine for MemoryMachine {
+    async fn recorded(&self) -> Result<Option<MachineRecordSpec>, JournalError> {
+        Ok(self.0.lock().unwrap().clone())
+    }
+    async fn others(&self) -> Result<Vec<OtherMachine>, JournalError> {
+        Ok(vec![])
+    }
+    async fn record(&self, record: MachineRecordSpec) -> Result<MachineRecordSpec, JournalError> {
+        *self.0.lock().unwrap() = Some(record.clone());
+        Ok(record)
+    }
+    async fn note(&self, _text: &str) {}
+}
+
+/// One host, and the server that looks after it; the server can be replaced, everything else outlives it.
+pub struct Lab {
+    pub bmc: Arc<FakeBmc>,
+    pub journal: MemoryJournal,
+    machine: MemoryMachine,
+    pub network: Option<NetworkData>,
+    server: NativeProvisioner,
+}
+
+pub fn settings() -> Settings {
+    Settings {
+        media_base: "http://192.0.2.1:6180".into(),
+        agent_bases: vec!["https://192.0.2.1:6385".into()],
+        secret: [7; 32],
+        certificate_sha256: "00".repeat(32),
+        image_ca_pem: String::new(),
+        kernel_arguments: String::new(),
+        timing: Timing::default(),
+    }
+}
+
+impl Lab {
+    pub fn new(image: &tempfile::TempDir) -> Self {
+        let bmc = FakeBmc::new();
+        Self {
+            server: server(&bmc, settings(), image),
+            bmc,
+            journal: MemoryJournal::default(),
+            machine: MemoryMachine::default(),
+            network: None,
+        }
+    }
+
+    /// Another server takes the place of the one that there is.
+    pub fn restart(&mut self, settings: Settings, image: &tempfile::TempDir) {
+        self.server = server(&self.bmc, settings, image);
+    }
+
+    /// The same, with the image that was there before beside the new one.
+    pub fn upgrade(&mut self, image: &tempfile::TempDir, earlier: &tempfile::TempDir) {
+        let connect = Box::new(Handle(Arc::clone(&self.bmc)));
+        self.server = NativeProvisioner::new(settings(), assets(image), vec![assets(earlier)], connect);
+    }
+
+    /// The BMC reads the whole of a medium when it is inserted.
+    pub fn bmc_reads_when_inserting(&self) {
+        self.bmc.state().reader = Some(self.server.media_router());
+    }
+
+    /// One look at the host, as its controller takes it: an inspection is wanted.
+    pub async fn inspect(&self) -> Result<Duration, Failure> {
+        let context = HostContext {
+            key: HostKey { namespace: "metal".into(), name: "node-0".into(), uid: UID.into() },
+            bmc: Some(BmcAccess {
+                address: "redfish-virtualmedia://192.0.2.7".into(),
+                username: "root".into(),
+                password: "calvin".to_owned().into(),
+                disable_certificate_verification: false,
+            }),
+            provisioning_id: UID.into(),
+            boot_mode: api::metal3::BootMode::Uefi,
+            agent_network: self.network.clone(),
+            disable_power_off: false,
+            deleting: false,
+            hardware: None,
+            accept_machine: None,
+            journal: Arc::new(self.journal.clone()),
+            machine: Arc::new(self.machine.clone()),
+        };
+        let mut host = self.server.host(context)?;
+        match host.inspect(InspectRequest::default()).await? {
+            Verdict::Working(working) => Ok(working.look_again),
+            Verdict::Done(_) => panic!("no agent has reported"),
+        }
+    }
+
+    /// Looks at the host again and again for so long, as its controller does; the failures on the way.
+    pub async fn look_for(&self, time: Duration) -> Vec<Failure> {
+        let end = Instant::now() + time;
+        let mut failures = Vec::new();
+        while Instant::now() < end {
+            let pause = match self.inspect().await {
+                Ok(pause) => pause,
+                Err(failure) => {
+                    failures.push(failure);
+                    Duration::from_secs(60)
+                }
+            };
+            tokio::time::sleep(pause.max(Duration::from_millis(100))).await;
+        }
+        failures
+    }
+
+    /// What the media endpoint answers for a whole address, entity tag and bytes, if it has it.
+    pub async fn read(&self, url: &str) -> Option<(String, Vec<u8>)> {
+        read_from(self.server.media_router(), url).await
+    }
+}
+
+async fn read_from(router: axum::Router, url: &str) -> Option<(String, Vec<u8>)> {
+    let path = url.splitn(4, '/').nth(3).unwrap();
+    let request = Request::get(format!("/{path}")).body(Body::empty()).unwrap();
+    let answer = router.oneshot(request).await.unwrap();
+    if answer.status() == StatusCode::NOT_FOUND {
+        return None;
+    }
+    assert_eq!(answer.status(), StatusCode::OK);
+    let tag = answer.headers()["etag"].to_str().unwrap().to_owned();
+    Some((tag, answer.into_body().collect().await.unwrap().to_bytes().to_vec()))
+}
+
+fn server(bmc: &Arc<FakeBmc>, settings: Settings, image: &tempfile::TempDir) -> NativeProvisioner {
+    NativeProvisioner::new(settings, assets(image), vec![], Box::new(Handle(Arc::clone(bmc))))
+}

@@ -1,0 +1,12 @@
+//! The integration tests of `provisioner-metamorph`, one binary.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "tests fail by panicking and may say what they did"
+)]
+
+mod kit;
+mod media;
+mod silence;

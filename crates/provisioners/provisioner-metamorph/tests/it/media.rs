@@ -1,0 +1,116 @@
+//! A medium's address names its bytes, and a boot keeps its address.
+
+use std::time::Duration;
+
+use agent_protocol::NetworkData;
+use serde_json::json;
+
+use crate::kit::{Lab, image, settings};
+
+fn network(address: &str) -> NetworkData {
+    serde_json::from_value(json!({
+        "links": [{ "id": "a", "type": "phy", "ethernet_mac_address": "52:54:00:00:00:01" }],
+        "networks": [{ "id": "n", "type": "ipv4", "link": "a", "ip_address": address, "netmask": "255.255.255.0" }],
+    }))
+    .unwrap()
+}
+
+/// The server is replaced while the machine reads its medium, and something that goes into media is another than before.
+async fn in_mid_boot(change: impl FnOnce(&mut Lab, &tempfile::TempDir)) {
+    let (one, two) = (image(1), image(2));
+    let mut lab = Lab::new(&one);
+    lab.network = Some(network("192.0.2.20"));
+    lab.inspect().await.unwrap();
+    let first = lab.bmc.inserted().remove(0);
+    let before = lab.read(&first).await.unwrap();
+    change(&mut lab, &two);
+    lab.inspect().await.unwrap();
+    // The BMC goes on reading. It gets the bytes that it has begun with, or none.
+    let after = lab.read(&first).await;
+    assert!(after.as_ref().is_none_or(|after| *after == before), "other bytes at the same address");
+    // What cannot be served any more is booted anew, at another address.
+    lab.look_for(Duration::from_secs(120)).await;
+    if after.is_none() {
+        let last = lab.bmc.inserted().pop().unwrap();
+        assert_ne!(last, first);
+        assert_ne!(lab.read(&last).await.unwrap(), before);
+        assert_eq!(lab.bmc.resets(), 2);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn network_data_that_change_in_mid_boot_do_not_mix_two_media() {
+    in_mid_boot(|lab, _| {
+        lab.network = Some(network("192.0.2.21"));
+        lab.restart(settings(), &image(1));
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_upgrade_in_mid_boot_does_not_mix_two_kernels() {
+    in_mid_boot(|lab, two| lab.restart(settings(), two)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn new_endpoints_and_certificates_do_not_change_a_medium_under_way() {
+    in_mid_boot(|lab, _| {
+        let mut new = settings();
+        new.agent_bases = vec!["https://192.0.2.9:6385".into()];
+        new.certificate_sha256 = "11".repeat(32);
+        lab.restart(new, &image(1));
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_earlier_agent_image_stays_readable_until_its_boot_is_over() {
+    let (one, two) = (image(1), image(2));
+    let mut lab = Lab::new(&one);
+    lab.inspect().await.unwrap();
+    let first = lab.bmc.inserted().remove(0);
+    let before = lab.read(&first).await.unwrap();
+    lab.upgrade(&two, &one);
+    lab.inspect().await.unwrap();
+    assert_eq!(lab.read(&first).await, Some(before));
+    // It was read, so the boot goes on: nothing is inserted or reset for as long as a machine may take.
+    assert_eq!(lab.look_for(Duration::from_secs(1100)).await, []);
+    assert_eq!((lab.bmc.inserted().len(), lab.bmc.resets()), (1, 1));
+    // The next boot is from the new image.
+    lab.look_for(Duration::from_secs(3600)).await;
+    let last = lab.bmc.inserted().pop().unwrap();
+    assert!(lab.read(&last).await.unwrap().1.windows(64).any(|bytes| bytes == [2; 64]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_an_operation_does_again_it_does_at_the_same_address() {
+    let mut lab = Lab::new(&image(1));
+    lab.inspect().await.unwrap();
+    let recorded = lab.journal.all().pop().unwrap().1.boot.unwrap();
+    assert_eq!(recorded.medium.unwrap().len(), 64);
+    // Killed after the reset, and the BMC has lost the medium: put in again by the next server, when nothing shows itself.
+    lab.bmc.state().medium = None;
+    lab.restart(settings(), &image(1));
+    lab.look_for(Duration::from_secs(120)).await;
+    let inserted = lab.bmc.inserted();
+    assert_eq!((inserted.len(), &inserted[0]), (2, &inserted[1]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bmc_that_never_ends_putting_a_medium_in_is_given_up() {
+    let lab = Lab::new(&image(1));
+    lab.bmc.state().insertion = Duration::from_secs(86_400);
+    let failures = lab.look_for(Duration::from_secs(800)).await;
+    assert_eq!((failures.len(), lab.bmc.resets()), (1, 0), "{failures:?}");
+    assert!(failures[0].message.contains("the medium is not in its drive"), "{failures:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bmc_that_takes_minutes_to_put_a_medium_in_converges() {
+    let lab = Lab::new(&image(1));
+    lab.bmc.state().insertion = Duration::from_secs(170);
+    let failures = lab.look_for(Duration::from_secs(600)).await;
+    let inserted = lab.bmc.inserted();
+    assert_eq!(inserted.len(), 1, "{inserted:?} {failures:?}");
+    assert_eq!((lab.bmc.resets(), failures.len()), (1, 0), "{failures:?}");
+}

@@ -1,0 +1,95 @@
+//! The agent is silent: what the BMC shows tells why, and the obvious is tried once more.
+
+use std::time::Duration;
+
+use provisioner::{Cause, Failure};
+
+use crate::kit::{BmcState, Lab, image};
+
+/// A boot whose agent never reports, on a BMC that `disturb` makes odd after each reset; the first failure, if there is one in time.
+async fn silent(lab: &Lab, disturb: impl Fn(&mut BmcState)) -> Failure {
+    let mut resets = 0;
+    for _ in 0..400 {
+        match lab.inspect().await {
+            Ok(pause) => {
+                if lab.bmc.resets() > resets {
+                    resets = lab.bmc.resets();
+                    disturb(&mut lab.bmc.state());
+                }
+                tokio::time::sleep(pause).await;
+            }
+            Err(failure) => return failure,
+        }
+    }
+    panic!("no failure")
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_cause_of_a_silence_is_told_after_one_more_attempt_at_the_same_address() {
+    type Disturb = fn(&mut BmcState);
+    let cases: [(Disturb, &str, &str); 4] = [
+        (|bmc| bmc.medium = None, "the medium is no longer in the BMC's drive", "who took it out"),
+        (|bmc| bmc.powered_on = false, "the machine is off", "front panel"),
+        (|_| {}, "the machine has not restarted", "reset the machine by hand"),
+        (|bmc| bmc.override_ahead = Some(false), "nothing has booted from the medium", "check that the BMC reaches"),
+    ];
+    for (disturb, found, advice) in cases {
+        let lab = Lab::new(&image(1));
+        let failure = silent(&lab, disturb).await;
+        assert_eq!(failure.cause, Cause::AgentSilent);
+        assert!(failure.message.contains(found) && failure.message.contains("a second time"), "{failure}");
+        assert!(failure.message.contains("OSRunning"), "{failure}");
+        assert!(failure.advice.as_deref().is_some_and(|a| a.contains(advice)), "{failure}");
+        assert_eq!(lab.bmc.resets(), 2, "{found}");
+        let (inserted, journal) = (lab.bmc.inserted(), lab.journal.all());
+        assert!(inserted.iter().all(|url| *url == inserted[0]), "{inserted:?}");
+        assert_eq!((journal.len(), journal[0].1.boot.as_ref().unwrap().generation), (1, 1));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bmc_that_forgets_the_override_is_found_out_by_reading_it_back() {
+    let lab = Lab::new(&image(1));
+    lab.bmc.state().keeps_override = false;
+    let failure = silent(&lab, |_| {}).await;
+    assert!(failure.message.contains("accepted the boot override and did not keep it"), "{failure}");
+    let looks = lab.bmc.state().log.iter().filter(|line| *line == "look at the boot").count();
+    assert_eq!(looks, 3, "at each silence, and after the second override");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bmc_that_has_read_a_medium_is_not_told_to_reach_it() {
+    // It looked into the medium when it was inserted, and the machine booted something else.
+    let lab = Lab::new(&image(1));
+    lab.bmc_reads_when_inserting();
+    let failure = silent(&lab, |bmc| bmc.override_ahead = Some(false)).await;
+    let advice = failure.advice.unwrap();
+    assert!(advice.contains("the BMC reaches http://192.0.2.1:6180; check that the firmware's boot order"), "{advice}");
+    // It read the medium and refused it.
+    let lab = Lab::new(&image(1));
+    lab.bmc_reads_when_inserting();
+    lab.bmc.state().refuses = true;
+    let failure = lab.inspect().await.unwrap_err();
+    assert!(failure.message.contains("it reaches http://192.0.2.1:6180 and has read"), "{failure}");
+    assert!(!failure.text().contains("check that the BMC reaches"), "{failure}");
+    // It refused it without a look.
+    let lab = Lab::new(&image(1));
+    lab.bmc.state().refuses = true;
+    let failure = lab.inspect().await.unwrap_err();
+    assert!(failure.text().contains("check that the BMC reaches http://192.0.2.1:6180"), "{failure}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_has_read_its_system_is_not_reset_under_it() {
+    let lab = Lab::new(&image(1));
+    lab.inspect().await.unwrap();
+    let url = lab.bmc.inserted().remove(0);
+    // The test's image is small: it is read again and again, as firmware does.
+    for _ in 0..8 {
+        lab.read(&url).await.unwrap();
+    }
+    let failures = lab.look_for(Duration::from_secs(1230)).await;
+    assert_eq!((failures.len(), lab.bmc.resets()), (1, 1), "{failures:?}");
+    assert!(failures[0].message.contains("has read its system"), "{failures:?}");
+    assert!(failures[0].text().contains("its network must reach https://192.0.2.1:6385"), "{failures:?}");
+}
