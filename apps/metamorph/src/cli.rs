@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
+use provisioner_metamorph::NetworkRule;
 
 use crate::flags::{self, HostPort};
 use crate::{logging, say};
@@ -144,13 +145,30 @@ pub struct Endpoints {
     /// elsewhere, such as the kubelet's, needs 0.0.0.0:9440.
     #[arg(long, default_value = "127.0.0.1:9440", value_name = "ADDRESS:PORT")]
     pub health_listen: SocketAddr,
-    /// Host name or address under which BMCs reach the media endpoint; without a port, the one of --media-listen is meant.
+    /// Where BMCs read boot media over HTTPS as well, for those that take no other. A BMC gets the address whose protocol its drive
+    /// declares; if it declares none, HTTP and, when that is refused, HTTPS.
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub media_tls_listen: Option<SocketAddr>,
+    /// PEM file with the certificate of the media endpoint over HTTPS, and its chain. Without it the server makes one of its own for all
+    /// --media-host, keeps it in a Secret, and gives it to BMCs that keep certificates of media servers.
+    #[arg(long, value_name = "FILE", requires = "media_tls_listen", requires = "media_key", value_parser = flags::path)]
+    pub media_certificate: Option<PathBuf>,
+    /// PEM file with the key of --media-certificate.
+    #[arg(long, value_name = "FILE", requires = "media_certificate", value_parser = flags::path)]
+    pub media_key: Option<PathBuf>,
+    /// Host name or address under which BMCs reach the media endpoint; without a port, the one of --media-listen is meant. May be given
+    /// several times, for IPv4 and IPv6: a BMC gets the one of its own address's family.
     #[arg(long, value_name = "HOST[:PORT]")]
-    pub media_host: Option<HostPort>,
+    pub media_host: Vec<HostPort>,
     /// Host name or address under which servers reach the agent endpoint; without a port, the one of --agent-listen is meant. May be
     /// given several times, they are tried in order.
     #[arg(long, value_name = "HOST[:PORT]")]
     pub agent_host: Vec<HostPort>,
+    /// Other addresses for some hosts, chosen by namespace or BMC: `bmc=10.1.0.0/16,media=10.1.0.5,agent=10.1.0.5`. Keys: namespace, bmc (a
+    /// range of addresses, or a domain), media and agent (as --media-host and --agent-host, or whole base addresses) and images (a base
+    /// address in place of this server's own /images). May be given several times; the first rule that fits a host counts.
+    #[arg(long = "network", value_name = "RULE")]
+    pub networks: Vec<NetworkRule>,
     /// Serve the files of this folder at /images/ of the media endpoint, for operating system images.
     #[arg(long, value_name = "FOLDER", value_parser = flags::path)]
     pub images: Option<PathBuf>,

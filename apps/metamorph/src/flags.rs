@@ -34,6 +34,15 @@ impl HostPort {
     }
 }
 
+impl std::fmt::Display for HostPort {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.port {
+            Some(port) => f.write_str(&self.authority(port)),
+            None => f.write_str(&self.host),
+        }
+    }
+}
+
 impl std::str::FromStr for HostPort {
     type Err = String;
 
@@ -182,6 +191,11 @@ pub fn check(endpoints: &Endpoints) -> anyhow::Result<Authorities> {
         ("--health-listen", endpoints.health_listen),
     ];
     apart(&listeners)?;
+    if let Some(tls) = endpoints.media_tls_listen {
+        for (flag, address) in listeners {
+            apart(&[(flag, address), ("--media-tls-listen", tls)])?;
+        }
+    }
     Ok(Authorities {
         bmc: certificates(endpoints.bmc_ca.as_deref(), "--bmc-ca")?,
         image: certificates(endpoints.image_ca.as_deref(), "--image-ca")?,

@@ -1,5 +1,6 @@
 //! The server and command-line program: arguments and wiring only.
 
+mod addresses;
 mod agent_image;
 mod cli;
 mod client;
@@ -10,6 +11,7 @@ mod host_watch;
 mod identity;
 mod lead;
 mod logging;
+mod media_tls;
 mod observe;
 mod rights;
 mod say;

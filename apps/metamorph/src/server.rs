@@ -1,6 +1,6 @@
 //! Wiring: the embedded API, the provisioner's endpoints, the controllers; started together, stopped in the right order.
 
-use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,20 +9,23 @@ use std::time::Duration;
 use anyhow::{Context, anyhow, bail};
 use axum::Router;
 use axum_server::Handle;
+use axum_server::tls_rustls::RustlsConfig;
 use boot_media::Assets;
 use kube::Client;
 use operator::{HostController, HostSettings, SystemClock, leader};
 use provisioner::{MayAct, Provisioner, Registry};
-use provisioner_metamorph::{NativeProvisioner, RedfishConnect, Settings, Timing};
+use provisioner_metamorph::{Bases, NativeProvisioner, RedfishConnect, Settings, Timing};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 use tower_http::services::ServeDir;
 
+use crate::addresses::{Addresses, Listeners, reached_at};
 use crate::cli::{ApiServe, Behaviour, Endpoints, Operator, Up};
-use crate::flags::{self, Authorities, HostPort};
+use crate::flags::{self, Authorities};
 use crate::identity::Identity;
 use crate::lead::lead;
+use crate::media_tls::{MediaTls, first_certificate};
 use crate::observe::{self, Seen};
 use crate::{client, say, webhook};
 
@@ -223,6 +226,9 @@ impl AllInOne {
             ("--agent-listen", endpoints.agent_listen),
             ("--health-listen", endpoints.health_listen),
         ])?;
+        if let Some(tls) = endpoints.media_tls_listen {
+            flags::apart(&[("--api-listen", options.api.api_listen), ("--media-tls-listen", tls)])?;
+        }
         let (api, kubeconfig) = start_api(&options.api).await?;
         let text = api.admin_kubeconfig();
         let client = client::connect_text(&text).await?;
@@ -272,10 +278,8 @@ struct Own<'a> {
 
 /// Controllers, provisioner and its endpoints.
 pub struct Running {
-    /// Base address of media and images.
-    pub media_base: String,
-    /// Base addresses of the agent endpoint.
-    pub agent_bases: Vec<String>,
+    /// Where most BMCs and servers reach the endpoints.
+    pub bases: Bases,
     health_base: String,
     seen: Arc<Seen>,
     provisioner: Arc<NativeProvisioner>,
@@ -296,21 +300,17 @@ impl Running {
         let identity = Identity::load(&client, own.namespace).await?;
         let (health, may_act) = (own.health, own.may_act);
         let health_base = format!("http://{}", reached_at(None, &health)?);
-        let media = bind(endpoints.media_listen, "boot media")?;
-        let agents = bind(endpoints.agent_listen, "agents")?;
-        let media_base = format!("http://{}", reached_at(endpoints.media_host.as_ref(), &media)?);
-        let agent_hosts = &endpoints.agent_host;
-        let agent_bases = if agent_hosts.is_empty() {
-            vec![format!("https://{}", reached_at(None, &agents)?)]
-        } else {
-            agent_hosts
-                .iter()
-                .map(|h| Ok(format!("https://{}", reached_at(Some(h), &agents)?)))
-                .collect::<anyhow::Result<_>>()?
+        let listeners = Listeners::bind(endpoints)?;
+        let addresses = Addresses::of(endpoints, &listeners)?;
+        let media_tls = match (&listeners.media_tls, &endpoints.media_certificate, &endpoints.media_key) {
+            (None, ..) => None,
+            (Some(_), Some(certificate), Some(key)) => Some(MediaTls::given(certificate, key)?),
+            _ => Some(MediaTls::own(&client, own.namespace, &addresses.tls_hosts()).await?),
         };
         let settings = Settings {
-            media_base: media_base.clone(),
-            agent_bases: agent_bases.clone(),
+            bases: addresses.bases.clone(),
+            networks: addresses.networks,
+            media_certificate_pem: media_tls.as_ref().map(|tls| first_certificate(&tls.certificate_pem)),
             secret: identity.secret,
             certificate_sha256: identity.certificate_sha256.clone(),
             image_ca_pem: own.authorities.image,
@@ -321,7 +321,8 @@ impl Running {
         let connect = RedfishConnect::new(&settings.secret, &own.authorities.bmc);
         let calls = connect.totals();
         let provisioner = Arc::new(NativeProvisioner::new(settings, image, earlier, Box::new(connect)));
-        let (handle, mut parts) = serve(&provisioner, media, agents, &identity, endpoints.images.as_deref()).await?;
+        let images = endpoints.images.as_deref();
+        let (handle, mut parts) = serve(&provisioner, listeners, &identity, media_tls, images).await?;
         let registry = Registry::new(Arc::clone(&provisioner) as Arc<dyn Provisioner>);
         let (stop, stopped) = watch::channel(false);
         let settings = HostSettings {
@@ -337,15 +338,15 @@ impl Running {
         let router = observe::router(Arc::clone(&seen)).into_make_service();
         parts.spawn(async move { ended_part("the health endpoint", watched.serve(router).await) });
         let controller = tokio::spawn(controller.run(until(stopped)));
-        Ok(Self { media_base, agent_bases, health_base, seen, provisioner, endpoints: handle, stop, parts, controller })
+        Ok(Self { bases: addresses.bases, health_base, seen, provisioner, endpoints: handle, stop, parts, controller })
     }
 
     /// Where it is reached, for people.
     fn addresses(&self) -> String {
         format!(
             "  boot media       {}\n  agent endpoint   {}\n  health, metrics  {}",
-            self.media_base,
-            self.agent_bases.join(", "),
+            self.bases.media.join(", "),
+            self.bases.agents.join(", "),
             self.health_base,
         )
     }
@@ -440,56 +441,40 @@ fn lifecycle(behaviour: &Behaviour) -> host_lifecycle::Settings {
     }
 }
 
-fn bind(address: SocketAddr, what: &str) -> anyhow::Result<TcpListener> {
-    let listener = TcpListener::bind(address).with_context(|| format!("listen for {what} on {address}"))?;
-    listener.set_nonblocking(true).with_context(|| format!("listen for {what} on {address}"))?;
-    Ok(listener)
-}
-
-/// `host:port` under which others reach the listener.
-fn reached_at(host: Option<&HostPort>, listener: &TcpListener) -> anyhow::Result<String> {
-    let local = listener.local_addr().context("ask for the listener's address")?;
-    Ok(match host {
-        Some(host) => host.authority(local.port()),
-        None if local.ip().is_unspecified() => SocketAddr::new(own_address(local.ip())?, local.port()).to_string(),
-        None => local.to_string(),
-    })
-}
-
-/// The address that this machine would use towards others: the one of the default route. Nothing is sent.
-fn own_address(unspecified: IpAddr) -> anyhow::Result<IpAddr> {
-    let attempt = "find this machine's own address; name it with --media-host and --agent-host";
-    let socket = std::net::UdpSocket::bind((unspecified, 0)).context(attempt)?;
-    // Addresses for documentation (RFC 5737, RFC 3849): a route is chosen, no packet leaves.
-    let there = if unspecified.is_ipv4() { "192.0.2.1:9" } else { "[2001:db8::1]:9" };
-    socket.connect(there).context(attempt)?;
-    Ok(socket.local_addr().context(attempt)?.ip())
-}
-
 /// Serves the provisioner's endpoints until the handle is told to stop.
 async fn serve(
     provisioner: &NativeProvisioner,
-    media: TcpListener,
-    agents: TcpListener,
+    listeners: Listeners,
     identity: &Identity,
+    media_tls: Option<MediaTls>,
     images: Option<&Path>,
 ) -> anyhow::Result<(Handle<SocketAddr>, JoinSet<anyhow::Error>)> {
     let mut media_router: Router = provisioner.media_router();
     if let Some(folder) = images {
         media_router = media_router.nest_service("/images", ServeDir::new(folder));
     }
-    let (certificate, key) = (identity.certificate_pem.clone().into_bytes(), identity.key_pem.clone().into_bytes());
-    let tls = axum_server::tls_rustls::RustlsConfig::from_pem(certificate, key)
-        .await
-        .map_err(|e| anyhow!("use the agent endpoint's certificate: {e}"))?;
+    let tls = tls_of("agent endpoint", &identity.certificate_pem, &identity.key_pem).await?;
     let handle = Handle::new();
-    let plain = axum_server::from_tcp(media).context("serve boot media")?.handle(handle.clone());
-    let secured = axum_server::from_tcp_rustls(agents, tls).context("serve agents")?.handle(handle.clone());
+    let plain = axum_server::from_tcp(listeners.media).context("serve boot media")?.handle(handle.clone());
+    let secured = axum_server::from_tcp_rustls(listeners.agents, tls).context("serve agents")?.handle(handle.clone());
     let agent_router = provisioner.agent_router();
     let mut parts = JoinSet::new();
+    if let (Some(listener), Some(own)) = (listeners.media_tls, media_tls) {
+        let tls = tls_of("media endpoint", &own.certificate_pem, &own.key_pem).await?;
+        let secured = axum_server::from_tcp_rustls(listener, tls).context("serve boot media over HTTPS")?;
+        let (secured, router) = (secured.handle(handle.clone()), media_router.clone());
+        parts.spawn(async move {
+            ended_part("the media endpoint over HTTPS", secured.serve(router.into_make_service()).await)
+        });
+    }
     parts.spawn(async move { ended_part("the media endpoint", plain.serve(media_router.into_make_service()).await) });
     parts.spawn(async move { ended_part("the agent endpoint", secured.serve(agent_router.into_make_service()).await) });
     Ok((handle, parts))
+}
+
+async fn tls_of(what: &str, certificate: &str, key: &str) -> anyhow::Result<RustlsConfig> {
+    let (certificate, key) = (certificate.as_bytes().to_vec(), key.as_bytes().to_vec());
+    RustlsConfig::from_pem(certificate, key).await.map_err(|e| anyhow!("use the {what}'s certificate and key: {e}"))
 }
 
 fn ended_part(what: &str, how: std::io::Result<()>) -> anyhow::Error {

@@ -82,8 +82,9 @@ async fn provision(
         all.kubeconfig.display(),
     ))?;
     let machines = Machine::all(simulator, options)?;
+    let base = all.running.bases.media.first().context("the server offers no media")?;
     for machine in &machines {
-        let url = format!("{}/images/{}", base_for_guests(&all.running.media_base)?, image.name);
+        let url = format!("{}/images/{}", base_for_guests(base)?, image.name);
         machine.apply(&all.client, &url, &image.sha256, &call_home.url_for(&machine.name)).await?;
     }
     let limit = Duration::from_secs(options.timeout);
@@ -172,7 +173,11 @@ fn up_options(options: &Demo, folder: &Path, image: &Image) -> Up {
             media_listen: any,
             agent_listen: any,
             health_listen: any,
-            media_host: None,
+            media_tls_listen: None,
+            media_certificate: None,
+            media_key: None,
+            media_host: Vec::new(),
+            networks: Vec::new(),
             agent_host: vec![HostPort { host: HOST_FROM_GUEST.to_owned(), port: None }],
             images: Some(image.folder.clone()),
             bmc_ca: None,

@@ -295,6 +295,10 @@ pub(crate) struct State {
     pub refused_slots: Vec<String>,
     /// Why a drive that was passed over takes no image.
     pub unfit_media: Option<&'static str>,
+    /// Scheme of the address that a medium was last put in from.
+    pub media_scheme: Option<String>,
+    /// Certificates that the BMC has been given for media servers, by collection.
+    pub given_certificates: Vec<(String, String)>,
     pub reset_allowed: Option<Vec<String>>,
     pub etags: std::collections::HashMap<String, String>,
     /// Since when the BMC's wishes to be asked later are added up, and how long they have been waited for.

@@ -5,16 +5,18 @@ use serde_json::{Value, json};
 
 use crate::client::Client;
 use crate::exchange::{Fault, Refusal, answer_lost};
-use crate::json::link_at;
+use crate::json::{link_at, links, word};
 use crate::oem_media::{iso_config, unfit_drive};
 use crate::quirks::Quirks;
 use crate::resources::{MediaState, Slot, System, cd_rank, drive_name};
-use crate::text::redact;
+use crate::text::{clean, redact};
 
 /// Most drives that are looked at.
 const MAX_SLOTS: usize = 16;
 /// Most managers that are looked at.
 const MAX_MANAGERS: usize = 8;
+/// Most certificates that are compared with the one to be given.
+const MAX_CERTIFICATES: usize = 16;
 /// Lenovo's drives that are passed over.
 const LENOVO: &str = "its drives RDOC and Remote take no image by address, and it shows no drive EXT that does";
 /// Most forms in which an insertion is tried.
@@ -89,12 +91,22 @@ impl Client {
     /// # Errors
     /// [`BmcError`]; `Unsupported` when there is no virtual drive for CDs.
     pub async fn insert_media(&self, url: &str) -> Result<Inserted, BmcError> {
+        self.insert_media_from(&[url.to_owned()], None).await
+    }
+
+    /// The same for a medium that several addresses have, in the order in which they are to be tried: those of protocols that the drive
+    /// declares, the next one when the BMC refuses one. A BMC that keeps certificates of media servers is given `certificate` (PEM) before
+    /// it is to read over HTTPS.
+    ///
+    /// # Errors
+    /// As [`Self::insert_media`]; also when the drive takes none of the protocols.
+    pub async fn insert_media_from(&self, urls: &[String], certificate: Option<&str>) -> Result<Inserted, BmcError> {
         let what = "insert the medium";
-        let mut slot = self.cd_slot(what).await.map_err(|fault| hide(fault.into(), url))?;
+        let mut slot = self.cd_slot(what).await.map_err(|fault| hide(fault.into(), urls))?;
         for _ in 0..MAX_SLOTS {
-            let refusal = match self.insert_into(what, &slot, url).await {
+            let refusal = match self.insert_into(what, &slot, urls, certificate).await {
                 Err(Fault::Refused(refusal)) if other_slot_may_help(&refusal) => refusal,
-                other => return other.map_err(|fault| hide(fault.into(), url)),
+                other => return other.map_err(|fault| hide(fault.into(), urls)),
             };
             tracing::debug!(slot = %slot.path, error = %refusal.error.found, "this drive takes no medium");
             self.refuse_slot(&slot.path);
@@ -102,7 +114,7 @@ impl Client {
                 Ok(next) => next,
                 Err(_) => {
                     self.core.state().refused_slots.clear();
-                    return Err(hide(refusal.error, url));
+                    return Err(hide(refusal.error, urls));
                 }
             };
         }
@@ -267,27 +279,103 @@ impl Client {
         self.core.error(ErrorKind::Unsupported, what, format!("{found}: {unfit}")).advise(advice)
     }
 
-    async fn insert_into(&self, what: &str, slot: &Slot, url: &str) -> Result<Inserted, Fault> {
-        let quirks = self.core.state().quirks.clone();
-        let stale = quirks.inserted_is_stale();
-        if !stale && slot.state.is_occupied() && slot.state.image.as_deref() == Some(url) {
+    async fn insert_into(
+        &self,
+        what: &str,
+        slot: &Slot,
+        urls: &[String],
+        certificate: Option<&str>,
+    ) -> Result<Inserted, Fault> {
+        let urls = self.in_order(what, slot, urls)?;
+        let stale = self.core.state().quirks.inserted_is_stale();
+        let is_in = |url: &&String| slot.state.image.as_deref() == Some(url.as_str());
+        if !stale && slot.state.is_occupied() && urls.iter().any(is_in) {
             return Ok(Inserted::Already);
         }
-        let mut ejected = stale || slot.state.is_occupied();
+        let ejected = stale || slot.state.is_occupied();
         if ejected {
             self.eject_from(what, slot).await?;
         }
+        let mut first = None;
+        for url in urls {
+            if let (Some(list), Some(pem), "https") = (&slot.certificates, certificate, scheme(url)) {
+                self.give_certificate(what, list, pem).await;
+            }
+            match self.insert_one(what, slot, url, ejected).await {
+                Ok(()) => {
+                    self.core.state().media_scheme = Some(scheme(url).to_owned());
+                    return Ok(Inserted::Now);
+                }
+                Err(Fault::Refused(refusal)) if matches!(refusal.status, 400 | 415 | 422 | 501) => {
+                    tracing::debug!(scheme = scheme(url), error = %refusal.error.found, "not from this address");
+                    first.get_or_insert(refusal);
+                }
+                Err(fault) => return Err(fault),
+            }
+        }
+        // What is told is what the BMC says of the address that should have served it.
+        Err(first.map_or_else(|| self.no_drive(what).into(), Fault::Refused))
+    }
+
+    /// The addresses of protocols that the drive takes, the protocol that served before first.
+    fn in_order<'a>(&self, what: &str, slot: &Slot, urls: &'a [String]) -> Result<Vec<&'a String>, Fault> {
+        let takes = |url: &&String| {
+            slot.protocols.is_empty() || slot.protocols.iter().any(|name| name.eq_ignore_ascii_case(scheme(url)))
+        };
+        let mut fit: Vec<&String> = urls.iter().filter(takes).collect();
+        if fit.is_empty() {
+            let offered: Vec<&str> = urls.iter().map(|url| scheme(url)).collect();
+            let protocols = clean(&slot.protocols.join(", "), 200);
+            let found =
+                format!("the drive mounts by {protocols} alone, and media are served by {}", offered.join(", "));
+            let advice =
+                "serve media by one of these protocols as well: --media-tls-listen for HTTPS, --media-listen for HTTP";
+            return Err(self.core.error(ErrorKind::Unsupported, what, found).advise(advice).into());
+        }
+        let served = self.core.state().media_scheme.clone();
+        fit.sort_by_key(|url| served.as_deref() != Some(scheme(url)));
+        Ok(fit)
+    }
+
+    /// Sees to it that the BMC has this certificate among those of media servers. One that does not take it may do without, or refuses the
+    /// medium then in its own words.
+    async fn give_certificate(&self, what: &str, list: &str, pem: &str) {
+        let given = (list.to_owned(), pem.to_owned());
+        if self.core.state().given_certificates.contains(&given) {
+            return;
+        }
+        let done = async {
+            let members = links(self.core.get(what, list).await?.value.get("Members"));
+            for member in members.iter().take(MAX_CERTIFICATES) {
+                let known = self.core.get(what, member).await?;
+                if word(&known.value, "CertificateString").is_some_and(|there| same_pem(there, pem)) {
+                    return Ok(());
+                }
+            }
+            let body = json!({ "CertificateString": pem, "CertificateType": "PEM" });
+            let reply = self.core.post(what, list, &body).await?;
+            self.core.finish(what, reply).await
+        };
+        let done: Result<(), Fault> = done.await;
+        match done.map_err(BmcError::from) {
+            Ok(()) => self.core.state().given_certificates.push(given),
+            Err(error) => tracing::warn!(%error, "the BMC does not take the media server's certificate"),
+        }
+    }
+
+    async fn insert_one(&self, what: &str, slot: &Slot, url: &str, mut ejected: bool) -> Result<(), Fault> {
+        let quirks = self.core.state().quirks.clone();
         let flags = !quirks.insert_takes_only_the_image() && !slot.bare;
         let mut form = Form { flags, transfer: false, login: false };
         let (mut forms, mut waits, mut lost) = (0, 0, false);
         loop {
             let refusal = match self.try_insert(what, slot, form, url).await {
-                Ok(()) => return Ok(Inserted::Now),
+                Ok(()) => return Ok(()),
                 Err(Fault::Refused(refusal)) => refusal,
                 Err(fault) if answer_lost(&fault) && !lost => {
                     let slow = matches!(&fault, Fault::Other(error) if error.kind == ErrorKind::Timeout);
                     if self.has_arrived(what, slot, url, slow).await? {
-                        return Ok(Inserted::Now);
+                        return Ok(());
                     }
                     if slow {
                         // It may still be at it: asked again, it would begin anew, and never come to an end.
@@ -400,9 +488,22 @@ fn other_slot_may_help(refusal: &Refusal) -> bool {
 }
 
 /// The address of a medium is a secret: whoever knows it reads the host's configuration.
-fn hide(mut error: BmcError, url: &str) -> BmcError {
-    let path = url.splitn(4, '/').nth(3).unwrap_or(url);
-    error.found = redact(&error.found, &[url, path]);
+fn hide(mut error: BmcError, urls: &[String]) -> BmcError {
+    for url in urls {
+        let path = url.splitn(4, '/').nth(3).unwrap_or(url);
+        error.found = redact(&error.found, &[url, path]);
+    }
     error.source = None;
     error
+}
+
+/// Scheme of an address.
+fn scheme(url: &str) -> &str {
+    url.split_once("://").map_or("", |(scheme, _)| scheme)
+}
+
+/// Whether two certificates in PEM are the same: blanks and line breaks do not count.
+fn same_pem(a: &str, b: &str) -> bool {
+    let bare = |text: &str| text.chars().filter(|c| !c.is_whitespace()).collect::<String>();
+    bare(a) == bare(b)
 }

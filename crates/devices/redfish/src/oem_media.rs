@@ -59,7 +59,7 @@ impl Client {
             }
             Err(fault) => return Err(fault),
         };
-        Ok(Slot { path, takes_cd: true, insert: None, eject: None, bare: true, iso_config: Some(config), state })
+        Ok(Slot { takes_cd: true, bare: true, iso_config: Some(config), state, ..Slot::read(&path, &Value::Null) })
     }
 
     /// Server and path are written down, then mounted; whether it worked shows in the drive alone.

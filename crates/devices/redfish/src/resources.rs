@@ -239,6 +239,10 @@ pub(crate) struct Slot {
     pub bare: bool,
     /// Configuration by which older Supermicro BMCs mount.
     pub iso_config: Option<String>,
+    /// Protocols that the insertion says it takes (`TransferProtocolType`); empty when it does not say.
+    pub protocols: Vec<String>,
+    /// Collection of the certificates of servers that images are mounted from (since VirtualMedia 1.4).
+    pub certificates: Option<String>,
     pub state: MediaState,
 }
 
@@ -258,6 +262,13 @@ impl Slot {
             eject: action(value, "#VirtualMedia.EjectMedia").or(own_eject),
             bare,
             iso_config: None,
+            protocols: words(
+                value
+                    .get("Actions")
+                    .and_then(|actions| actions.get("#VirtualMedia.InsertMedia"))
+                    .and_then(|insert| insert.get("TransferProtocolType@Redfish.AllowableValues")),
+            ),
+            certificates: link_at(value, "Certificates"),
             state: MediaState { inserted: flag(value, "Inserted"), image: image(value) },
         }
     }

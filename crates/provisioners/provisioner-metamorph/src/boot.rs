@@ -93,12 +93,8 @@ impl NativeHost {
         // Reached before the intent is recorded, so that the session's address is recorded with it.
         let (bmc, _) = self.proven(Effect::Boot).await?;
         Self::account(operation, bmc.as_ref(), bmc.calls());
-        let shared = &self.shared;
         let network = self.context.agent_network.as_ref();
-        let medium = shared
-            .media
-            .offer(&shared.settings, &self.context.key, generation, network)
-            .map_err(|e| not_composed(&e))?;
+        let medium = self.shared.media.offer(&self.place(), generation, network).map_err(|e| not_composed(&e))?;
         let boot = AgentBoot { generation, boot_id: None, medium: Some(medium.digest.clone()) };
         operation.set_boot(boot.clone());
         operation.intent(BOOT_AGENT, attempt, None).await.map_err(|e| of_journal(&e))?;
@@ -109,11 +105,9 @@ impl NativeHost {
     /// another than it was, or the record is from before media were recorded.
     pub fn medium_of(&self, boot: &AgentBoot) -> Result<Option<Offered>, Failure> {
         let Some(digest) = &boot.medium else { return Ok(None) };
-        let (shared, network) = (&self.shared, self.context.agent_network.as_ref());
-        shared
-            .media
-            .offer_again(&shared.settings, &self.context.key, boot.generation, digest, network)
-            .map_err(|e| not_composed(&e))
+        let network = self.context.agent_network.as_ref();
+        let again = self.shared.media.offer_again(&self.place(), boot.generation, digest, network);
+        again.map_err(|e| not_composed(&e))
     }
 
     /// An agent with nothing to do counts when it says on which machine it runs (those of earlier versions do not), and has not failed to prove

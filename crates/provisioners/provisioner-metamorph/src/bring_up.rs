@@ -31,7 +31,7 @@ impl NativeHost {
         let calls = bmc.calls();
         let read = self.shared.media.reads(self.uid());
         self.live.timers().ejected = false;
-        let inserted = bmc.insert(&medium.url).await;
+        let inserted = bmc.insert(&medium.urls, self.shared.settings.media_certificate_pem.as_deref()).await;
         Self::account(operation, bmc.as_ref(), calls);
         match inserted {
             Ok(()) => self.boot_from(operation, boot, medium, bmc).await,
@@ -88,7 +88,7 @@ impl NativeHost {
             return Err(Failure::new(Cause::Internal, "insert the medium: it is no longer on offer"));
         };
         let (bmc, _) = self.proven(Effect::Boot).await?;
-        let drive = bmc.drive(&medium.url).await?;
+        let drive = bmc.drive(&medium.urls).await?;
         Ok((bmc, medium, drive))
     }
 
@@ -123,7 +123,7 @@ impl NativeHost {
         bmc.boot_once_from_medium().await?;
         // After a boot that came to nothing it is worth a look whether the BMC has kept the override.
         let again = self.live.timers().again == Some(boot.generation);
-        let kept = if again { bmc.boot_sight(&medium.url).await?.override_ahead } else { None };
+        let kept = if again { bmc.boot_sight(&medium.urls).await?.override_ahead } else { None };
         {
             let mut timers = self.live.timers();
             timers.override_forgotten = kept == Some(false);
@@ -151,7 +151,7 @@ impl NativeHost {
         if !refused {
             return failure;
         }
-        let base = &self.shared.settings.media_base;
+        let base = self.media_bases();
         let now = self.shared.media.reads(self.uid());
         if now.requests > before.requests {
             let read = amount(now.bytes.saturating_sub(before.bytes));

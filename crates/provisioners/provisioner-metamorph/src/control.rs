@@ -105,12 +105,13 @@ pub trait BmcControl: Send + Sync {
     async fn macs(&self) -> Result<Vec<String>, ControlError>;
     /// By what the BMC itself is known.
     fn pin(&self) -> BmcPin;
-    /// Puts the medium in, whatever is in now.
-    async fn insert(&self, url: &str) -> Result<(), ControlError>;
-    /// What is in the drive, asked with the address that was put in. One call, once the drive is known.
-    async fn drive(&self, url: &str) -> Result<Drive, ControlError>;
-    /// How a boot from the medium of this address stands. Two calls.
-    async fn boot_sight(&self, url: &str) -> Result<BootSight, ControlError>;
+    /// Puts the medium in that these addresses have, whatever is in now: by the first that the BMC takes. One that wants to know the media
+    /// server's certificate (PEM) is given it.
+    async fn insert(&self, urls: &[String], certificate: Option<&str>) -> Result<(), ControlError>;
+    /// What is in the drive, compared with the medium that these addresses have. One call, once the drive is known.
+    async fn drive(&self, urls: &[String]) -> Result<Drive, ControlError>;
+    /// How a boot from this medium stands. Two calls.
+    async fn boot_sight(&self, urls: &[String]) -> Result<BootSight, ControlError>;
     /// Takes the medium out; fine if there is none.
     async fn eject(&self) -> Result<(), ControlError>;
     /// The next boot, and only that, is from the medium.

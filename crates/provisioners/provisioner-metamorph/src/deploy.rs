@@ -108,8 +108,9 @@ impl NativeHost {
             Some(ChecksumType::Sha256) => ChecksumKind::Sha256,
             Some(ChecksumType::Sha512) => ChecksumKind::Sha512,
         };
+        let url = self.bases.image_url(&self.shared.settings.bases, &request.image.url);
         Ok(WriteImage {
-            image: ImageSource { url: request.image.url.clone(), format, checksum, checksum_type },
+            image: ImageSource { url, format, checksum, checksum_type },
             root_device_hints: request.root_device_hints.clone(),
             mark: self.mark(request.overwrite_owner.as_ref()),
             config_drive: request.config_drive.clone(),

@@ -10,7 +10,8 @@ use provisioner::{BmcAccess, HostContext, Operation};
 use crate::control::{BmcControl, Connect, ControlError, ControlErrorKind};
 use crate::hub::Hub;
 use crate::live::{Connected, Live, LiveHost};
-use crate::media::MediaStore;
+use crate::media::{MediaStore, Place};
+use crate::networks::{Bases, bases_for};
 use crate::settings::Settings;
 
 /// What all hosts share.
@@ -27,13 +28,27 @@ pub struct NativeHost {
     pub shared: Arc<Shared>,
     pub context: HostContext,
     pub live: Arc<LiveHost>,
+    /// Where this host's BMC and machine reach the server.
+    pub bases: Bases,
 }
 
 impl NativeHost {
     pub fn new(shared: Arc<Shared>, context: HostContext) -> Self {
         let live = shared.live.host(&context.key.uid);
         shared.hub.expect(&context.key, context.journal.latest_boot().map(|b| b.generation));
-        Self { shared, context, live }
+        let (settings, address) = (&shared.settings, context.bmc.as_ref().map(|bmc| bmc.address.as_str()));
+        let bases = bases_for(&settings.bases, &settings.networks, &context.key.namespace, address);
+        Self { shared, context, live, bases }
+    }
+
+    /// For whom media are made, and where they are offered.
+    pub fn place(&self) -> Place<'_> {
+        Place { settings: &self.shared.settings, key: &self.context.key, bases: &self.bases }
+    }
+
+    /// The media endpoint's addresses for messages.
+    pub fn media_bases(&self) -> String {
+        self.bases.media.join(" or ")
     }
 
     pub fn uid(&self) -> &str {

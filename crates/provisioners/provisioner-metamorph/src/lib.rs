@@ -27,12 +27,14 @@ mod inspect;
 mod live;
 mod manage;
 mod media;
+mod networks;
 mod provisioner_impl;
 mod redfish_control;
 mod settings;
 mod silence;
 
 pub use control::{BmcControl, BootSight, Connect, ControlError, ControlErrorKind, Drive, PowerAction, Sight};
+pub use networks::{Bases, BmcRange, NetworkRule, RuleError};
 pub use provisioner_impl::{NativeProvisioner, address_fault, capabilities};
 pub use redfish_control::RedfishConnect;
 pub use settings::{Settings, Timing};

@@ -45,6 +45,8 @@ pub struct Timers {
     pub inserting: Option<(u64, Instant)>,
     /// Generation that was booted once more after the agent had been silent.
     pub again: Option<u64>,
+    /// How much of the medium had been read in the boot before that, bytes.
+    pub read_first: u64,
     /// The BMC took the boot override for that and did not show it afterwards.
     pub override_forgotten: bool,
     /// When a polite power-off was asked for.

@@ -15,6 +15,7 @@ use provisioner::HostKey;
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::{Duration, Instant};
 
+use crate::networks::Bases;
 use crate::settings::Settings;
 
 /// How long a BMC waits for a medium that is not on offer yet.
@@ -39,10 +40,20 @@ pub struct Offer {
 /// Where a medium is, and what it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Offered {
-    /// Its address for BMCs.
-    pub url: String,
+    /// Its addresses for BMCs, in the order in which they are to be tried.
+    pub urls: Vec<String>,
     /// SHA-256 of all that its bytes depend on, lower-case hex.
     pub digest: String,
+}
+
+/// For which host a medium is, and at which addresses.
+pub struct Place<'a> {
+    /// Settings.
+    pub settings: &'a Settings,
+    /// Host.
+    pub key: &'a HostKey,
+    /// Where it reaches this server.
+    pub bases: &'a Bases,
 }
 
 /// How much of a medium has been read.
@@ -84,22 +95,20 @@ impl MediaStore {
     /// Offers the host's medium of a new generation; it replaces the one before.
     pub fn offer(
         &self,
-        settings: &Settings,
-        key: &HostKey,
+        place: &Place<'_>,
         generation: u64,
         network: Option<&NetworkData>,
     ) -> Result<Offered, MediumError> {
-        let files = host_files(settings, key, generation, network);
+        let files = host_files(place, generation, network);
         let medium = Medium::compose(&self.image, &files)?;
-        Ok(self.put(settings, key, generation, medium))
+        Ok(self.put(place, generation, medium))
     }
 
     /// Offers the medium of a generation that has been recorded with this digest, if it can still be made: what is on offer already stays
     /// as it is, whatever has changed since.
     pub fn offer_again(
         &self,
-        settings: &Settings,
-        key: &HostKey,
+        place: &Place<'_>,
         generation: u64,
         digest: &str,
         network: Option<&NetworkData>,
@@ -108,23 +117,24 @@ impl MediaStore {
         if hex::decode_to_slice(digest, &mut bytes).is_err() {
             return Ok(None);
         }
-        let offered = offered(settings, key, generation, &bytes);
-        if derive::path_id(offered.path()).is_some_and(|id| self.lock().by_id.contains_key(id)) {
-            return Ok(Some(offered));
+        let path = path_of(place, generation, &bytes);
+        if derive::path_id(&path).is_some_and(|id| self.lock().by_id.contains_key(id)) {
+            return Ok(Some(offered(place, &path, &bytes)));
         }
-        let files = host_files(settings, key, generation, network);
+        let files = host_files(place, generation, network);
         for image in std::iter::once(&self.image).chain(&self.earlier) {
             let medium = Medium::compose(image, &files)?;
             if *medium.digest() == bytes {
-                return Ok(Some(self.put(settings, key, generation, medium)));
+                return Ok(Some(self.put(place, generation, medium)));
             }
         }
         Ok(None)
     }
 
-    fn put(&self, settings: &Settings, key: &HostKey, generation: u64, medium: Medium) -> Offered {
-        let offered = offered(settings, key, generation, medium.digest());
-        let Some(id) = derive::path_id(offered.path()).map(ToOwned::to_owned) else { return offered };
+    fn put(&self, place: &Place<'_>, generation: u64, medium: Medium) -> Offered {
+        let (key, path) = (place.key, path_of(place, generation, medium.digest()));
+        let offered = offered(place, &path, medium.digest());
+        let Some(id) = derive::path_id(&path).map(ToOwned::to_owned) else { return offered };
         let mut offers = self.lock();
         if !offers.by_id.contains_key(&id) {
             let (served, asked) = (AtomicU64::new(0), AtomicU64::new(0));
@@ -176,28 +186,25 @@ impl MediaStore {
     }
 }
 
-impl Offered {
-    /// The path of the address.
-    fn path(&self) -> &str {
-        let start = self.url.len().saturating_sub(derive::PATH_PREFIX.len() + derive::LEN + derive::PATH_SUFFIX.len());
-        self.url.get(start..).unwrap_or_default()
-    }
+fn path_of(place: &Place<'_>, generation: u64, digest: &[u8; 32]) -> String {
+    derive::path(&place.settings.secret, &place.key.uid, generation, digest)
 }
 
-fn offered(settings: &Settings, key: &HostKey, generation: u64, digest: &[u8; 32]) -> Offered {
-    let path = derive::path(&settings.secret, &key.uid, generation, digest);
-    Offered { url: format!("{}{path}", settings.media_base.trim_end_matches('/')), digest: hex::encode(digest) }
+fn offered(place: &Place<'_>, path: &str, digest: &[u8; 32]) -> Offered {
+    let urls = place.bases.media.iter().map(|base| format!("{}{path}", base.trim_end_matches('/'))).collect();
+    Offered { urls, digest: hex::encode(digest) }
 }
 
 /// The few kilobytes that are a host's own: a pure function of what is recorded.
-fn host_files(settings: &Settings, key: &HostKey, generation: u64, network: Option<&NetworkData>) -> HostFiles {
+fn host_files(place: &Place<'_>, generation: u64, network: Option<&NetworkData>) -> HostFiles {
+    let Place { settings, key, bases } = place;
     let config = HostConfig {
         protocol: PROTOCOL_VERSION,
         host: key.uid.clone(),
         host_name: format!("{}/{}", key.namespace, key.name),
         generation,
         token: derive::credential(&settings.secret, &key.uid, generation),
-        endpoints: settings.agent_bases.clone(),
+        endpoints: bases.agents.clone(),
         server_certificate_sha256: settings.certificate_sha256.clone(),
         image_ca_pem: settings.image_ca_pem.clone(),
         network: network.map_or(AgentNetwork::Dhcp, |data| AgentNetwork::Static { data: data.clone() }),

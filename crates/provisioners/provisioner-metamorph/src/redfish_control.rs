@@ -122,24 +122,24 @@ impl BmcControl for RedfishControl {
         self.client.pin()
     }
 
-    async fn insert(&self, url: &str) -> Result<(), ControlError> {
-        self.client.insert_media(url).await?;
+    async fn insert(&self, urls: &[String], certificate: Option<&str>) -> Result<(), ControlError> {
+        self.client.insert_media_from(urls, certificate).await?;
         Ok(())
     }
 
-    async fn drive(&self, url: &str) -> Result<Drive, ControlError> {
+    async fn drive(&self, urls: &[String]) -> Result<Drive, ControlError> {
         let state = self.client.media_state().await?;
         Ok(match (state.is_occupied(), state.image.as_deref()) {
-            (true, Some(image)) if is_image_of(image, url) => Drive::Medium,
+            (true, Some(image)) if urls.iter().any(|url| is_image_of(image, url)) => Drive::Medium,
             (true, Some(_)) => Drive::Another,
             (false, _) if state.inserted.is_some() => Drive::Empty,
             _ => Drive::Unknown,
         })
     }
 
-    async fn boot_sight(&self, url: &str) -> Result<BootSight, ControlError> {
+    async fn boot_sight(&self, urls: &[String]) -> Result<BootSight, ControlError> {
         let system = self.client.system().await.map_err(|error| self.told(error))?;
-        let drive = self.drive(url).await?;
+        let drive = self.drive(urls).await?;
         let boot = &system.boot;
         let override_ahead = match (boot.enabled.as_deref(), boot.target.as_deref()) {
             (Some(enabled), _) if enabled.eq_ignore_ascii_case("Disabled") => Some(false),

@@ -2,13 +2,17 @@
 
 use std::time::Duration;
 
+use crate::networks::{Bases, NetworkRule};
+
 /// Addresses, keys and patience.
 #[derive(Clone)]
 pub struct Settings {
-    /// Base address of the media endpoint as BMCs reach it: `http://192.0.2.1:6180`.
-    pub media_base: String,
-    /// Base addresses of the agent endpoint as servers reach it, tried in order: `https://192.0.2.1:6385`.
-    pub agent_bases: Vec<String>,
+    /// Where BMCs and servers reach this server.
+    pub bases: Bases,
+    /// Where some reach it elsewhere; the first rule that fits a host counts.
+    pub networks: Vec<NetworkRule>,
+    /// The media endpoint's certificates (PEM), for BMCs that want to know it before they read over HTTPS.
+    pub media_certificate_pem: Option<String>,
     /// Secret that media addresses and agents' tokens are derived from. Kept as long as hosts are.
     pub secret: [u8; 32],
     /// SHA-256 of the agent endpoint's certificate (DER), lower-case hex.
@@ -24,8 +28,8 @@ pub struct Settings {
 impl std::fmt::Debug for Settings {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Settings")
-            .field("media_base", &self.media_base)
-            .field("agent_bases", &self.agent_bases)
+            .field("bases", &self.bases)
+            .field("networks", &self.networks)
             .field("timing", &self.timing)
             .finish_non_exhaustive()
     }

@@ -28,6 +28,8 @@ enum Silence {
     OverrideForgotten,
     /// The machine started from something else.
     NeverRead,
+    /// The medium has been looked into since, which need not have been a boot.
+    LookedInto,
     /// The machine has read its system, and it does not report.
     ReadAndSilent,
 }
@@ -38,7 +40,8 @@ impl Silence {
         if read >= LOOKED_INTO {
             return Self::ReadAndSilent;
         }
-        let Some(sight) = sight else { return Self::NeverRead };
+        let unseen = if read > 0 { Self::LookedInto } else { Self::NeverRead };
+        let Some(sight) = sight else { return unseen };
         if matches!(sight.drive, Drive::Empty | Drive::Another) {
             Self::Ejected
         } else if sight.powered_on == Some(false) {
@@ -48,7 +51,7 @@ impl Silence {
         } else if override_forgotten {
             Self::OverrideForgotten
         } else {
-            Self::NeverRead
+            unseen
         }
     }
 
@@ -63,7 +66,8 @@ impl Silence {
             Self::OverrideForgotten => {
                 "nothing has booted from the medium: the BMC accepted the boot override and did not keep it"
             }
-            Self::NeverRead => "nothing has booted from the medium, though the machine has restarted",
+            Self::NeverRead => "nothing has read the medium since, though the machine should have restarted",
+            Self::LookedInto => "the firmware has looked into the medium, or the machine stopped early in its boot",
             Self::ReadAndSilent => "the machine has read its system from the medium",
         }
     }
@@ -73,7 +77,10 @@ impl NativeHost {
     /// The agent of this boot has not reported for `limit` since the reset.
     pub async fn silent(&self, operation: &mut dyn Operation, boot: &AgentBoot, limit: Duration) -> Outcome<String> {
         let (before, now) = (self.live.timers().read_before, self.shared.media.reads(self.uid()));
-        let read = now.bytes.saturating_sub(before.bytes);
+        let again = self.live.timers().again == Some(boot.generation);
+        // A BMC that keeps what it has read reads nothing the second time.
+        let earlier = if again { self.live.timers().read_first } else { 0 };
+        let read = now.bytes.saturating_sub(before.bytes).max(earlier);
         self.live.timers().booted = None;
         let mut sight = None;
         let mut tried = String::new();
@@ -82,7 +89,7 @@ impl NativeHost {
             let calls = bmc.calls();
             let medium = self.medium_of(boot)?;
             if let Some(medium) = &medium {
-                sight = match bmc.boot_sight(&medium.url).await {
+                sight = match bmc.boot_sight(&medium.urls).await {
                     Ok(sight) => Some(sight),
                     Err(error) => {
                         tracing::info!(host = %self.context.key.name, %error, "how the boot stands cannot be read");
@@ -91,7 +98,6 @@ impl NativeHost {
                 };
             }
             Self::account(operation, bmc.as_ref(), calls);
-            let again = self.live.timers().again == Some(boot.generation);
             // A boot that another operation asked for is that one's.
             let own = operation.status().boot.as_ref().is_some_and(|own| own.generation == boot.generation);
             if let Some(medium) = medium.filter(|_| own && !again) {
@@ -100,7 +106,10 @@ impl NativeHost {
                 let message = format!("{}; the boot is asked for once more", silence.found());
                 operation.progress(BOOT_AGENT, StepProgress { message, ..StepProgress::default() }).await;
                 self.intend_again(operation).await?;
-                self.live.timers().again = Some(boot.generation);
+                {
+                    let mut timers = self.live.timers();
+                    (timers.again, timers.read_first) = (Some(boot.generation), read);
+                }
                 return self.bring_up(operation, boot, &medium, bmc).await;
             }
             tried = if again { ", a second time".to_owned() } else { String::new() };
@@ -111,15 +120,14 @@ impl NativeHost {
     }
 
     fn told(&self, silence: Silence, when: &str, reads: Reads, sight: Option<&BootSight>) -> Failure {
-        let settings = &self.shared.settings;
         let mut text = format!("boot the agent: {when} it has not reported; {}", silence.found());
-        if silence == Silence::ReadAndSilent {
-            text = format!("{text} ({})", amount(reads.bytes));
+        if reads.bytes > 0 {
+            text = format!("{text} ({} of the medium have been read)", amount(reads.bytes));
         }
         if let Some(progress) = sight.and_then(|sight| sight.progress.as_ref()) {
             text = format!("{text}; the BMC says of its boot: {progress}");
         }
-        let base = &settings.media_base;
+        let base = self.media_bases();
         let advice = match silence {
             Silence::Ejected => {
                 "look in the BMC's log for who took it out: a person at its console, or a restart of the BMC".to_owned()
@@ -136,9 +144,9 @@ impl NativeHost {
             Silence::NeverRead => format!(
                 "check that the BMC reaches {base}: it has not asked for the medium at all; and that the firmware's boot order allows virtual media"
             ),
-            Silence::ReadAndSilent => format!(
-                "look at the machine's console; its network must reach {} (spec.preprovisioningNetworkDataName, or DHCP)",
-                settings.agent_bases.join(" or ")
+            Silence::LookedInto | Silence::ReadAndSilent => format!(
+                "look at the machine's console; its boot order must allow virtual media, and its network reach {} (spec.preprovisioningNetworkDataName, or DHCP)",
+                self.bases.agents.join(" or ")
             ),
         };
         Failure::new(Cause::AgentSilent, text).advise(format!("{advice}; it is tried again"))
@@ -163,7 +171,9 @@ mod tests {
             (Some(sight(Drive::Medium, on, Some(true))), 64 << 10, false, Silence::ResetIgnored),
             (Some(sight(Drive::Unknown, None, Some(true))), 0, false, Silence::ResetIgnored),
             (Some(sight(Drive::Medium, on, used)), 0, true, Silence::OverrideForgotten),
-            (Some(sight(Drive::Medium, on, used)), 64 << 10, false, Silence::NeverRead),
+            (Some(sight(Drive::Medium, on, used)), 64 << 10, false, Silence::LookedInto),
+            (None, 64 << 10, false, Silence::LookedInto),
+            (Some(sight(Drive::Medium, on, used)), 0, false, Silence::NeverRead),
             (Some(sight(Drive::Unknown, None, None)), 0, false, Silence::NeverRead),
             (None, 0, false, Silence::NeverRead),
         ] {

@@ -13,6 +13,7 @@ mod door;
 mod identity;
 mod kill;
 mod life;
+mod media;
 mod network;
 mod operator;
 mod package;

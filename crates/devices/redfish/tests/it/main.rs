@@ -11,6 +11,7 @@ mod connections;
 mod economy;
 mod faults;
 mod habits;
+mod https_media;
 mod identity;
 mod kit;
 mod network;

@@ -19,8 +19,8 @@ use provisioner::{
     OtherMachine, Provisioner, StepProgress, Verdict,
 };
 use provisioner_metamorph::{
-    BmcControl, BootSight, Connect, ControlError, ControlErrorKind, Drive, NativeProvisioner, PowerAction, Settings,
-    Sight, Timing,
+    Bases, BmcControl, BootSight, Connect, ControlError, ControlErrorKind, Drive, NativeProvisioner, PowerAction,
+    Settings, Sight, Timing,
 };
 use tokio::time::Instant;
 use tower::ServiceExt;
@@ -131,7 +131,8 @@ impl BmcControl for Handle {
     fn pin(&self) -> BmcPin {
         BmcPin::default()
     }
-    async fn insert(&self, url: &str) -> Result<(), ControlError> {
+    async fn insert(&self, urls: &[String], _certificate: Option<&str>) -> Result<(), ControlError> {
+        let url = urls[0].as_str();
         let insertion = {
             let mut state = self.0.state();
             if state.medium.as_deref() == Some(url) {
@@ -161,16 +162,16 @@ impl BmcControl for Handle {
         }
         Ok(())
     }
-    async fn drive(&self, url: &str) -> Result<Drive, ControlError> {
+    async fn drive(&self, urls: &[String]) -> Result<Drive, ControlError> {
         Ok(match self.0.state().medium.as_deref() {
-            Some(there) if there == url => Drive::Medium,
+            Some(there) if urls[0] == there => Drive::Medium,
             Some(_) => Drive::Another,
             None => Drive::Empty,
         })
     }
-    async fn boot_sight(&self, url: &str) -> Result<BootSight, ControlError> {
+    async fn boot_sight(&self, urls: &[String]) -> Result<BootSight, ControlError> {
         self.0.note("look at the boot");
-        let drive = self.drive(url).await?;
+        let drive = self.drive(urls).await?;
         let state = self.0.state();
         let (powered_on, override_ahead) = (Some(state.powered_on), state.override_ahead);
         Ok(BootSight { powered_on, override_ahead, progress: Some("OSRunning".into()), drive })
@@ -335,8 +336,13 @@ pub struct Lab {
 
 pub fn settings() -> Settings {
     Settings {
-        media_base: "http://192.0.2.1:6180".into(),
-        agent_bases: vec!["https://192.0.2.1:6385".into()],
+        bases: Bases {
+            media: vec!["http://192.0.2.1:6180".into()],
+            agents: vec!["https://192.0.2.1:6385".into()],
+            images: Some("http://192.0.2.1:6180/images".into()),
+        },
+        networks: vec![],
+        media_certificate_pem: None,
         secret: [7; 32],
         certificate_sha256: "00".repeat(32),
         image_ca_pem: String::new(),

@@ -56,7 +56,7 @@ async fn an_upgrade_in_mid_boot_does_not_mix_two_kernels() {
 async fn new_endpoints_and_certificates_do_not_change_a_medium_under_way() {
     in_mid_boot(|lab, _| {
         let mut new = settings();
-        new.agent_bases = vec!["https://192.0.2.9:6385".into()];
+        new.bases.agents = vec!["https://192.0.2.9:6385".into()];
         new.certificate_sha256 = "11".repeat(32);
         lab.restart(new, &image(1));
     })
@@ -113,4 +113,20 @@ async fn a_bmc_that_takes_minutes_to_put_a_medium_in_converges() {
     let inserted = lab.bmc.inserted();
     assert_eq!(inserted.len(), 1, "{inserted:?} {failures:?}");
     assert_eq!((lab.bmc.resets(), failures.len()), (1, 0), "{failures:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_host_is_told_the_addresses_of_its_network() {
+    let mut lab = Lab::new(&image(1));
+    let mut new = settings();
+    let rule = "namespace=metal,bmc=192.0.2.0/24,media=http://[2001:db8::5]:6180,media=http://10.1.0.5:6180,agent=https://10.1.0.5:6385";
+    new.networks = vec![rule.parse().unwrap()];
+    lab.restart(new, &image(1));
+    lab.inspect().await.unwrap();
+    let url = lab.bmc.inserted().remove(0);
+    assert!(url.starts_with("http://10.1.0.5:6180/media/"), "an IPv4 BMC reads over IPv4: {url}");
+    let (_, bytes) = lab.read(&url).await.unwrap();
+    let files = boot_media::read_host_files(&bytes).unwrap();
+    let config: serde_json::Value = serde_json::from_slice(&files[0].bytes).unwrap();
+    assert_eq!(config["endpoints"], json!(["https://10.1.0.5:6385"]));
 }

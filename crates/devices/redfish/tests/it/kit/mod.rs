@@ -206,6 +206,13 @@ impl Inner {
         if let Some((owner, action)) = path.split_once("/Actions/") {
             return self.act(owner, action, &body);
         }
+        if method == "POST" && path.ends_with("/Certificates") && self.resources.contains_key(&path) {
+            let member = format!("{path}/{}", self.resources.len());
+            self.resources.insert(member.clone(), body);
+            let list = self.resources.get_mut(&path).unwrap()["Members"].as_array_mut().unwrap();
+            list.push(json!({"@odata.id": member}));
+            return answer(201, Value::Null);
+        }
         let Some(resource) = self.resources.get_mut(&path) else {
             return answer(404, error_body("ResourceMissingAtURI", "The resource was not found."));
         };
