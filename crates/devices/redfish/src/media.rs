@@ -15,7 +15,7 @@ use crate::text::{clean, redact};
 const MAX_SLOTS: usize = 16;
 /// Most managers that are looked at.
 const MAX_MANAGERS: usize = 8;
-/// Most certificates that are compared with the one to be given.
+/// Most certificates of media servers that a BMC is left with: one that has so many is given no other.
 const MAX_CERTIFICATES: usize = 16;
 /// Lenovo's drives that are passed over.
 const LENOVO: &str = "its drives RDOC and Remote take no image by address, and it shows no drive EXT that does";
@@ -351,6 +351,10 @@ impl Client {
                 if word(&known.value, "CertificateString").is_some_and(|there| same_pem(there, pem)) {
                     return Ok(());
                 }
+            }
+            if members.len() >= MAX_CERTIFICATES {
+                let found = format!("the BMC keeps {} certificates of media servers already", members.len());
+                return Err(self.core.error(ErrorKind::Unsupported, what, found).into());
             }
             let body = json!({ "CertificateString": pem, "CertificateType": "PEM" });
             let reply = self.core.post(what, list, &body).await?;

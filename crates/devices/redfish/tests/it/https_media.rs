@@ -112,6 +112,11 @@ async fn a_bmc_that_keeps_certificates_of_media_servers_is_given_ours_once() {
     let there = rig(&bmc, SYSTEM);
     insert(&there).await.unwrap();
     assert_eq!(posts(&bmc).len(), 0);
+    // One that keeps many already is not filled up.
+    let bmc = with_list(&["-----BEGIN CERTIFICATE-----other"; 16]);
+    let full = rig(&bmc, SYSTEM);
+    insert(&full).await.unwrap();
+    assert_eq!(posts(&bmc).len(), 0);
     // One that does not take it is given the medium all the same.
     let bmc = with_list(&[]);
     bmc.script("POST", "/Certificates", odd(405, error_body("OperationNotAllowed", "Not allowed.")));
