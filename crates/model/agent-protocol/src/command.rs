@@ -1,6 +1,6 @@
 //! What the server may ask of the agent.
 
-use inventory::RootDeviceHints;
+use inventory::{RootDeviceHints, Storage};
 use serde::{Deserialize, Serialize};
 
 /// One piece of work. The agent runs a given [`CommandId`] once, however often it is sent.
@@ -36,7 +36,7 @@ pub enum Action {
     /// Write an operating system to a disk. Outcome: [`crate::Outcome::Written`].
     WriteImage(Box<WriteImage>),
     /// Remove partition tables, signatures, marks and boot entries. Outcome: [`crate::Outcome::Wiped`].
-    WipeDisks(WipeDisks),
+    WipeDisks(Box<WipeDisks>),
     /// Leave the machine. Outcome: [`crate::Outcome::Leaving`], sent before it happens; done once acknowledged.
     Leave {
         /// How.
@@ -143,7 +143,7 @@ impl std::fmt::Debug for ConfigDrive {
 }
 
 /// Metadata cleaning.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct WipeDisks {
     /// Marks that may go: only disks with this owner's mark, with the consented mark, or with none are wiped.
@@ -151,4 +151,11 @@ pub struct WipeDisks {
     /// Nothing is wiped unless one disk at least carries this owner's mark.
     #[serde(default)]
     pub requires_mark: bool,
+    /// Disks that an inspection found: nothing is wiped if one of them is absent. Empty: the machine had none; `None`: nobody knows, and a
+    /// machine that shows no disk fails.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expected: Option<Vec<Storage>>,
+    /// Hints that may name a disk which is left otherwise: one that a network carries, or one with a cluster file system.
+    #[serde(default)]
+    pub named: RootDeviceHints,
 }

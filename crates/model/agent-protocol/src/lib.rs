@@ -7,7 +7,8 @@
 //!
 //! **Identity.** The agent proves itself by `Authorization: Bearer <token>`; the token, which [`HostConfig`] carries on the boot
 //! medium, is derived by the server from its secret, the host's uid and the boot generation, and names the latter two, so that a report
-//! is judged before its body is read. To the agent it is opaque. The agent trusts exactly
+//! is judged before its body is read. To the agent it is opaque. Whoever reads the medium learns it: so each boot of the agent makes a key of its own
+//! ([`BOOT_KEY_HEADER`]), and the first report binds the generation to it. The agent trusts exactly
 //! one server certificate, whose SHA-256 the medium names, and looks at no clock of its own: the time at which it judges the
 //! certificates of image servers is that of the server's last answer (the `Date` field of HTTP).
 //!
@@ -32,12 +33,20 @@ pub use network::{
     RawRoute, RawService, Route, VlanLink,
 };
 pub use report::{
-    AgentState, CommandError, Directive, DiskMarkFound, ErrorCode, LogLine, Outcome, Phase, Progress, Report,
-    WriteSummary,
+    AgentState, CommandError, Directive, DiskMarkFound, ErrorCode, FirmwareState, LeftDisk, LogLine, Outcome, Phase,
+    Progress, Report, WriteSummary,
 };
 
-/// Version of this protocol; the server refuses an agent of another major version with a clear error.
-pub const PROTOCOL_VERSION: u32 = 1;
+/// Version of this protocol. 2 adds the boot's key, disks that a wipe expects and those that it leaves, and what the firmware says of Secure Boot.
+pub const PROTOCOL_VERSION: u32 = 2;
+
+/// Oldest version that is served, so that an upgrade of the server orphans no agent. An agent of that version is heard, and brings the work that
+/// it has begun to its end; it is given none that it would do otherwise than it is meant.
+pub const OLDEST_PROTOCOL: u32 = 1;
+
+/// Header of a report with the key of the agent's boot: 32 random bytes in base64url without padding, made by the agent and never on a medium. The
+/// first report of a boot generation binds it to that boot and its key.
+pub const BOOT_KEY_HEADER: &str = "metamorph-boot-key";
 
 /// Path of the one endpoint, below the agent base address.
 pub const REPORT_PATH: &str = "/agent/v1/report";

@@ -26,11 +26,26 @@ pub struct Report {
     /// On which machine it runs, by what it finds there. Nothing is written or wiped for an agent that does not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine: Option<MachineEvidence>,
+    /// How the firmware has started the machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub firmware: Option<FirmwareState>,
     /// How long the server may hold the answer, in seconds.
     pub wait_seconds: u64,
     /// Log lines since the last acknowledged report.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub logs: Vec<LogLine>,
+}
+
+/// What the firmware's variables say (UEFI specification 2.10, 3.3 and 32.3).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct FirmwareState {
+    /// The machine was started by UEFI.
+    pub uefi: bool,
+    /// `SecureBoot` is 1: what started was verified.
+    pub secure_boot: bool,
+    /// `SetupMode` is 1: there is no platform key, so that nothing is verified.
+    pub setup_mode: bool,
 }
 
 /// One line of the agent's log.
@@ -126,6 +141,9 @@ pub enum Outcome {
     Wiped {
         /// Names of the disks wiped.
         disks: Vec<String>,
+        /// Disks left as they are, because others may use them too.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        left: Vec<LeftDisk>,
     },
     /// About to leave; happens when the server has acknowledged this.
     Leaving,
@@ -151,6 +169,16 @@ pub struct WriteSummary {
     /// Things a person should know (no room for the mark, no ESP, …).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
+}
+
+/// A disk that was not wiped.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LeftDisk {
+    /// Its name.
+    pub disk: String,
+    /// Why: `it is reached by Fibre Channel`.
+    pub why: String,
 }
 
 /// An owner's mark.

@@ -5,7 +5,9 @@
 mod details;
 mod evidence;
 mod hints;
+mod presence;
 
 pub use details::{Bios, Cpu, DiskType, Firmware, HardwareDetails, Lldp, Nic, Storage, SystemVendor, Vlan};
 pub use evidence::{BmcPin, MachineEvidence};
 pub use hints::{HintMismatch, RootDeviceHints, choose_root_disk};
+pub use presence::absent;

@@ -1,7 +1,8 @@
 //! Provisioning and deprovisioning.
 
 use agent_protocol::{
-    Action, ChecksumKind, DiskMark, ImageFormat, ImageSource, Leave, Outcome as AgentOutcome, WipeDisks, WriteImage,
+    Action, ChecksumKind, DiskMark, ImageFormat, ImageSource, Leave, LeftDisk, Outcome as AgentOutcome, WipeDisks,
+    WriteImage,
 };
 use api::metal3::{ChecksumType, DiskFormat};
 use api::metamorph::{OperationType, StepPhase};
@@ -20,7 +21,8 @@ use crate::identity::Effect;
 
 const WRITE: &str = "write-image";
 const BOOT_DISK: &str = "boot-disk";
-const WIPE: &str = "wipe-disks";
+/// Name of the step that wipes.
+pub const WIPE: &str = "wipe-disks";
 const POWER_OFF: &str = "power-off";
 
 #[async_trait]
@@ -221,12 +223,23 @@ impl NativeHost {
             Some(self.agent_proof(&boot_id, true).await?)
         };
         let requires_mark = record.and_then(|r| r.accepted).is_some_and(|a| a.requires_mark);
-        match self.run(operation, WIPE, &boot_id, Action::WipeDisks(WipeDisks { mark, requires_mark })).await? {
+        let expected = self.context.hardware.as_ref().map(|hardware| hardware.storage.clone());
+        let knew_disks = expected.as_ref().is_some_and(|disks| !disks.is_empty());
+        let wipe = Box::new(WipeDisks { mark, requires_mark, expected, named: request.root_device_hints });
+        match self.run(operation, WIPE, &boot_id, Action::WipeDisks(wipe)).await? {
             Ran::Working(working) => Ok(Verdict::Working(working)),
-            Ran::Finished(id, AgentOutcome::Wiped { disks }) => {
+            // An agent of an earlier version does not hold what it finds against the inspection.
+            Ran::Finished(_, AgentOutcome::Wiped { disks, left })
+                if knew_disks && disks.is_empty() && left.is_empty() =>
+            {
+                let text = "wipe the disks: the agent found none, though the inspection knew some";
+                Err(Failure::new(Cause::HardwareFailed, text).advise(ABSENT))
+            }
+            Ran::Finished(id, AgentOutcome::Wiped { disks, left }) => {
                 self.record_own_disks().await?;
-                operation.done(WIPE, &format!("wiped {}", disks.join(", ")));
-                operation.finish(Ok("deprovisioned")).await.map_err(|e| of_journal(&e))?;
+                let text = wiped(&disks, &left);
+                operation.done(WIPE, &text);
+                operation.finish(Ok(&format!("deprovisioned: {text}"))).await.map_err(|e| of_journal(&e))?;
                 self.shared.hub.acknowledge(self.uid(), &id);
                 Ok(Verdict::Done(()))
             }
@@ -256,6 +269,23 @@ impl NativeHost {
         self.shared.hub.forget_agent(self.uid());
         Ok(Verdict::Done(()))
     }
+}
+
+/// What to do when a disk that the inspection knew is not there to be wiped.
+pub const ABSENT: &str = "look at the disks, their controller, and its driver in the agent image; a disk that has been taken out for good is to be taken out of the host's HardwareData (spec.hardware.storage), too; to let the machine go unwiped, set spec.automatedCleaningMode to disabled";
+
+/// What was wiped and what was left, in words.
+fn wiped(disks: &[String], left: &[LeftDisk]) -> String {
+    let done = match (disks, left) {
+        ([], []) => return "no disk was wiped: the machine has none".to_owned(),
+        ([], _) => "no disk was wiped".to_owned(),
+        _ => format!("wiped {}", disks.join(", ")),
+    };
+    if left.is_empty() {
+        return done;
+    }
+    let left: Vec<String> = left.iter().map(|left| format!("{} ({})", left.disk, left.why)).collect();
+    format!("{done}; left as they are, unless spec.rootDeviceHints name them: {}", left.join(", "))
 }
 
 /// The step has been given to the agent of this boot: its machine has proved itself before.

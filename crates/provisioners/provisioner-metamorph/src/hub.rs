@@ -404,6 +404,7 @@ mod tests {
             sequence,
             state,
             machine: None,
+            firmware: None,
             wait_seconds: 30,
             logs: vec![],
         }
@@ -473,7 +474,8 @@ mod tests {
         let hub = Hub::new(wake, Duration::from_secs(90));
         hub.expect(&key(), Some(1));
         let before = CommandId { step: "before".into(), ..id("b1") };
-        let finished = AgentState::Finished { command: before.clone(), outcome: Outcome::Wiped { disks: vec![] } };
+        let finished =
+            AgentState::Finished { command: before.clone(), outcome: Outcome::Wiped { disks: vec![], left: vec![] } };
         let waiting = tokio::spawn({
             let hub = Arc::clone(&hub);
             async move { hub.report(report("b1", 1, 1, finished)).await }
@@ -534,7 +536,7 @@ mod tests {
         let (wake, _woken) = mpsc::unbounded_channel();
         let hub = Hub::new(wake, Duration::from_secs(90));
         hub.expect(&key(), Some(1));
-        let wiped = AgentState::Finished { command: id("b1"), outcome: Outcome::Wiped { disks: vec![] } };
+        let wiped = AgentState::Finished { command: id("b1"), outcome: Outcome::Wiped { disks: vec![], left: vec![] } };
         hub.report(report("b1", 1, 1, wiped.clone())).await.unwrap();
         let again = Command { id: CommandId { attempt: 2, ..id("b1") }, ..leave("b1") };
         assert_eq!(hub.command("u", again), CommandState::Given);

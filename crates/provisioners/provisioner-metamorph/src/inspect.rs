@@ -1,6 +1,6 @@
 //! Inspection in band: boot the agent, ask it.
 
-use agent_protocol::{Action, Outcome as AgentOutcome};
+use agent_protocol::{Action, ErrorCode, Outcome as AgentOutcome};
 use api::metamorph::OperationType;
 use async_trait::async_trait;
 use inventory::HardwareDetails;
@@ -8,6 +8,7 @@ use provisioner::{Cause, Failure, Inspect, InspectRequest, Operation, Outcome, V
 
 use crate::boot::BOOT_AGENT;
 use crate::commands::Ran;
+use crate::deploy::{ABSENT, WIPE};
 use crate::failures::{of_command, of_journal};
 use crate::host::NativeHost;
 
@@ -67,6 +68,9 @@ impl NativeHost {
     /// before: [`Self::closing`].
     pub fn unexpected(&self, id: &agent_protocol::CommandId, outcome: &AgentOutcome) -> Failure {
         match outcome {
+            AgentOutcome::Failed(error) if id.step == WIPE && error.code == ErrorCode::NoDisk => {
+                Failure::new(Cause::HardwareFailed, error.message.clone()).advise(ABSENT)
+            }
             AgentOutcome::Failed(error) => of_command(error),
             _ => Failure::new(
                 Cause::Internal,

@@ -237,6 +237,8 @@ pub struct CleaningRequest {
     pub clean: bool,
     /// Owner whose mark may be removed.
     pub overwrite_owner: Option<String>,
+    /// Hints that the image was written by: they may name a disk that is left otherwise.
+    pub root_device_hints: RootDeviceHints,
     /// The last attempt failed: begin anew.
     pub restart: bool,
 }

@@ -298,7 +298,10 @@ impl Journal for KubeJournal {
     }
 
     fn latest_boot(&self) -> Option<AgentBoot> {
-        self.known().into_iter().filter_map(|o| o.status?.boot).max_by_key(|b| (b.generation, b.boot_id.is_some()))
+        self.known()
+            .into_iter()
+            .filter_map(|o| o.status?.boot)
+            .max_by_key(|b| (b.generation, b.boot_id.is_some(), b.retired))
     }
 
     fn newest(&self) -> Option<Newest> {

@@ -195,7 +195,14 @@ async fn call(context: &Context, fetched: &Fetched, action: &Action, host: &mut 
             outcome(host.provision(request).await?, |()| Outcome::Done)
         }
         Action::Deprovision { clean, restart } => {
-            let request = CleaningRequest { clean: *clean, overwrite_owner, restart: *restart };
+            let status = fetched.host.status.as_ref();
+            let root_device_hints = status.and_then(|status| status.provisioning.root_device_hints.clone());
+            let request = CleaningRequest {
+                clean: *clean,
+                overwrite_owner,
+                root_device_hints: root_device_hints.unwrap_or_default(),
+                restart: *restart,
+            };
             outcome(host.deprovision(request).await?, |()| Outcome::Done)
         }
         Action::Release => outcome(host.release().await?, |()| Outcome::Done),

@@ -3,12 +3,14 @@
 mod failure;
 mod inspect;
 mod marks;
+mod shared;
 mod wipe;
 mod write;
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use agent_protocol::{Action, Outcome, Phase, Progress};
+use agent_protocol::{Action, FirmwareState, Outcome, Phase, Progress};
 use tokio::runtime::Handle;
 
 use crate::machine::Machine;
@@ -24,7 +26,12 @@ pub struct Runner {
     image_ca_pem: String,
     /// The time that certificates of image servers are held against.
     clock: Arc<ServerClock>,
+    /// How long disks that must be there are waited for.
+    patience: Duration,
 }
+
+/// How long disks may take to appear: controllers are reset, cabinets spin up, drivers are loaded late.
+const LATE_DISKS: Duration = Duration::from_secs(60);
 
 impl std::fmt::Debug for Runner {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -41,7 +48,13 @@ impl Runner {
         image_ca_pem: impl Into<String>,
         clock: Arc<ServerClock>,
     ) -> Self {
-        Self { machine, handle, image_ca_pem: image_ca_pem.into(), clock }
+        Self { machine, handle, image_ca_pem: image_ca_pem.into(), clock, patience: LATE_DISKS }
+    }
+
+    /// Waits for disks that must be there for this long instead of a minute.
+    #[must_use]
+    pub fn with_patience(self, patience: Duration) -> Self {
+        Self { patience, ..self }
     }
 
     /// The kernel's id of this boot; `unknown` where the kernel tells none.
@@ -56,6 +69,17 @@ impl Runner {
         crate::facts::evidence(self.machine.tree())
     }
 
+    /// How the firmware has started the machine.
+    #[must_use]
+    pub fn firmware(&self) -> FirmwareState {
+        let variables = self.machine.variables();
+        FirmwareState {
+            uefi: crate::facts::is_uefi(self.machine.tree()),
+            secure_boot: variables.secure_boot(),
+            setup_mode: variables.setup_mode(),
+        }
+    }
+
     /// Runs an action to its end and tells how far it is. Blocks: not to be called on a thread of the runtime.
     pub fn run(&self, action: Action, report: &dyn Fn(Progress)) -> Outcome {
         let result = match action {
@@ -64,7 +88,7 @@ impl Runner {
                 inspect::inspect(self.machine.as_ref())
             }
             Action::WriteImage(command) => write::write(self, &command, report),
-            Action::WipeDisks(command) => wipe::wipe(self.machine.as_ref(), &command, report),
+            Action::WipeDisks(command) => wipe::wipe(self, &command, report),
             // the session leaves by itself
             Action::Leave { .. } => Ok(Outcome::Leaving),
         };

@@ -1,10 +1,14 @@
 //! Metadata cleaning: signatures, partition tables, marks, boot entries.
 
-use agent_protocol::{DiskMark, ErrorCode, Outcome, Phase, Progress, WipeDisks};
-use disk_image::{read_partitions, wipe_metadata};
+use std::time::{Duration, Instant};
 
-use super::Failure;
+use agent_protocol::{DiskMark, ErrorCode, LeftDisk, Outcome, Phase, Progress, WipeDisks};
+use disk_image::{read_partitions, wipe_metadata};
+use inventory::Storage;
+
 use super::marks::{OpenDisk, check_disk, check_firmware};
+use super::shared::{left_alone, reached_by};
+use super::{Failure, Runner};
 use crate::efi::boot::{self, LABEL_PREFIX};
 use crate::efi::{device_path, owner};
 use crate::facts;
@@ -12,12 +16,21 @@ use crate::machine::Machine;
 
 const ACTION: &str = "wiping the disks";
 
-/// Wipes every disk, or none: all are opened and looked at before the first is touched.
-pub(super) fn wipe(machine: &dyn Machine, command: &WipeDisks, report: &dyn Fn(Progress)) -> Result<Outcome, Failure> {
+/// Most disks that a message names.
+const MAX_NAMED: usize = 12;
+
+/// How often disks that are not there yet are looked for.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+/// Wipes every disk of the machine's own, or none: all are opened and looked at before the first is touched.
+pub(super) fn wipe(runner: &Runner, command: &WipeDisks, report: &dyn Fn(Progress)) -> Result<Outcome, Failure> {
+    let machine = runner.machine.as_ref();
     let variables = machine.variables();
     check_firmware(&variables, &command.mark, ACTION)?;
-    let found = facts::disks(machine.tree()).into_iter();
-    let disks: Vec<OpenDisk> = found.map(|facts| OpenDisk::open(machine, facts)).collect::<Result<_, _>>()?;
+    let (disks, left) = sort(machine, present(runner, command)?, command)?;
+    for disk in &left {
+        tracing::warn!("leaves {} as it is: {}", disk.disk, disk.why);
+    }
     disks.iter().try_for_each(|disk| check_disk(disk, &command.mark, ACTION))?;
     let marked = owned(&disks, &command.mark)?;
     if command.requires_mark && !marked.contains(&true) {
@@ -53,7 +66,73 @@ pub(super) fn wipe(machine: &dyn Machine, command: &WipeDisks, report: &dyn Fn(P
         }
         owner::remove(&variables).map_err(|error| Failure::of_firmware(&error))?;
     }
-    Ok(Outcome::Wiped { disks: names })
+    Ok(Outcome::Wiped { disks: names, left })
+}
+
+/// The machine's disks, when those that must be there are: they may come late.
+fn present(runner: &Runner, command: &WipeDisks) -> Result<Vec<facts::Disk>, Failure> {
+    let begun = Instant::now();
+    loop {
+        let disks = facts::disks(runner.machine.tree());
+        let storage: Vec<Storage> = disks.iter().map(|disk| disk.storage.clone()).collect();
+        match missing(command, &storage) {
+            None => return Ok(disks),
+            Some(what) if begun.elapsed() >= runner.patience => {
+                let text = format!("{ACTION} was refused: {what}; nothing was changed");
+                return Err(Failure::new(ErrorCode::NoDisk, text));
+            }
+            Some(_) => std::thread::sleep(LOOK_AGAIN.min(runner.patience)),
+        }
+    }
+}
+
+/// What is missing, in words.
+fn missing(command: &WipeDisks, present: &[Storage]) -> Option<String> {
+    let Some(expected) = &command.expected else {
+        let text = "no disk was found, and no inspection says that the machine has none";
+        return present.is_empty().then(|| text.to_owned());
+    };
+    let absent = inventory::absent(expected, present, &command.named);
+    if absent.is_empty() {
+        return None;
+    }
+    let found = if present.is_empty() { "none".to_owned() } else { list(present.iter()) };
+    let (count, all) = (absent.len(), expected.len());
+    let absent = list(absent.into_iter());
+    Some(format!("{count} of the {all} disks that the inspection found are absent: {absent}; present: {found}"))
+}
+
+/// The disks' names, not too many of them.
+fn list<'a>(disks: impl ExactSizeIterator<Item = &'a Storage>) -> String {
+    let more = disks.len().saturating_sub(MAX_NAMED);
+    let names: Vec<String> = disks.take(MAX_NAMED).map(Storage::told).collect();
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    format!("{}{more}", names.join(", "))
+}
+
+/// The disks to be wiped, opened, and those that are left because other machines may use them, and nobody names them.
+fn sort(
+    machine: &dyn Machine,
+    found: Vec<facts::Disk>,
+    command: &WipeDisks,
+) -> Result<(Vec<OpenDisk>, Vec<LeftDisk>), Failure> {
+    let (mut disks, mut left) = (Vec::new(), Vec::new());
+    for facts in found {
+        let (name, network) = (facts.name(), facts.network);
+        let named = command.named.names(&facts.storage);
+        let looked = OpenDisk::open(machine, facts).and_then(|disk| {
+            let why = if named { None } else { left_alone(&disk, &command.mark.owner)? };
+            Ok((disk, why))
+        });
+        match (looked, network) {
+            (Ok((disk, None)), _) => disks.push(disk),
+            (Ok((_, Some(why))), _) => left.push(LeftDisk { disk: name, why }),
+            // what is not the machine's own need not answer
+            (Err(_), Some(network)) if !named => left.push(LeftDisk { disk: name, why: reached_by(network) }),
+            (Err(failure), _) => return Err(failure),
+        }
+    }
+    Ok((disks, left))
 }
 
 /// Which disks carry the owner's mark.

@@ -13,6 +13,7 @@ use inventory::choose_root_disk;
 use url::Url;
 
 use super::marks::{OpenDisk, check_disk, check_firmware};
+use super::shared::left_alone;
 use super::wipe::partition_guids;
 use super::{Failure, Runner};
 use crate::efi::device_path::{FilePath, HardDrive};
@@ -27,10 +28,9 @@ pub(super) fn write(runner: &Runner, command: &WriteImage, report: &dyn Fn(Progr
     report(Progress { phase: Phase::Starting, ..Progress::default() });
     let machine = runner.machine.as_ref();
     let drive = command.config_drive.as_ref().map(config_drive).transpose()?;
-    let (target, others) = choose(runner, command)?;
     let variables = machine.variables();
     check_firmware(&variables, &command.mark, ACTION)?;
-    let disk = OpenDisk::open(machine, target)?;
+    let (disk, others) = choose(runner, command)?;
     check_disk(&disk, &command.mark, ACTION)?;
     let download = Download::new(runner, command)?;
     let (request, source) = download.open()?;
@@ -72,16 +72,31 @@ pub(super) fn write(runner: &Runner, command: &WriteImage, report: &dyn Fn(Progr
     }))
 }
 
-/// The disk that the hints choose, and the others.
-fn choose(runner: &Runner, command: &WriteImage) -> Result<(facts::Disk, Vec<facts::Disk>), Failure> {
+/// The disk that the hints choose, and the others. One that other machines may use is chosen only if the hints name that very disk.
+fn choose(runner: &Runner, command: &WriteImage) -> Result<(OpenDisk, Vec<facts::Disk>), Failure> {
+    let hints = &command.root_device_hints;
     let mut disks = facts::disks(runner.machine.tree());
-    let storage: Vec<_> = disks.iter().map(|disk| disk.storage.clone()).collect();
-    let chosen = choose_root_disk(&command.root_device_hints, &storage);
-    let chosen = chosen.map_err(|error| Failure::new(ErrorCode::NoDisk, format!("{ACTION}: {error}")))?;
-    let index = storage.iter().position(|disk| std::ptr::eq(disk, chosen));
-    let index = index.ok_or_else(|| Failure::new(ErrorCode::NoDisk, format!("{ACTION}: the chosen disk is gone")))?;
-    let target = disks.remove(index);
-    Ok((target, disks))
+    let (mut others, mut left) = (Vec::new(), String::new());
+    loop {
+        let storage: Vec<_> = disks.iter().map(|disk| disk.storage.clone()).collect();
+        let chosen = choose_root_disk(hints, &storage)
+            .map_err(|error| Failure::new(ErrorCode::NoDisk, format!("{ACTION}: {error}{left}")))?;
+        let index = storage.iter().position(|disk| std::ptr::eq(disk, chosen));
+        let index =
+            index.ok_or_else(|| Failure::new(ErrorCode::NoDisk, format!("{ACTION}: the chosen disk is gone")))?;
+        let named = hints.names(chosen);
+        let disk = OpenDisk::open(runner.machine.as_ref(), disks.remove(index))?;
+        let why = if named { None } else { left_alone(&disk, &command.mark.owner)? };
+        let Some(why) = why else {
+            others.append(&mut disks);
+            return Ok((disk, others));
+        };
+        if left.is_empty() {
+            left.push_str("; left out, unless a hint names it by serial number, WWN, address or name:");
+        }
+        left.push_str(&format!(" {} ({why})", disk.facts.name()));
+        others.push(disk.facts);
+    }
 }
 
 /// The config drive's files, decoded.
@@ -234,6 +249,10 @@ fn clean_others(runner: &Runner, others: &[facts::Disk], mark: &DiskMark, needed
                 return Ok(());
             }
             check_disk(&disk, mark, &attempt)?;
+            if let Some(why) = left_alone(&disk, &mark.owner)? {
+                let text = format!("{name} has an old config drive, which is left as it is: {why}");
+                return Err(Failure::new(ErrorCode::Refused, text));
+            }
             for volume in &volumes {
                 neutralise_config_volume(disk.disk.as_ref(), volume).map_err(failed)?;
             }

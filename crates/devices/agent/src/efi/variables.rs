@@ -113,7 +113,18 @@ impl EfiVariables {
     /// Whether Secure Boot is on.
     #[must_use]
     pub fn secure_boot(&self) -> bool {
-        matches!(self.read(&format!("SecureBoot-{GLOBAL}")), Ok(Some(value)) if value.first() == Some(&1))
+        self.is_one("SecureBoot")
+    }
+
+    /// Whether the firmware has no platform key yet: nothing is verified then.
+    #[must_use]
+    pub fn setup_mode(&self) -> bool {
+        self.is_one("SetupMode")
+    }
+
+    /// A variable of one byte that is 1.
+    fn is_one(&self, name: &str) -> bool {
+        matches!(self.read(&format!("{name}-{GLOBAL}")), Ok(Some(value)) if value.first() == Some(&1))
     }
 
     fn is_efivarfs(&self) -> bool {
@@ -176,7 +187,9 @@ mod tests {
         let variables = EfiVariables::new(folder.path());
         assert!(!variables.secure_boot());
         fs::write(folder.path().join(format!("SecureBoot-{GLOBAL}")), [6, 0, 0, 0, 1]).unwrap();
-        assert!(variables.secure_boot());
+        assert!(variables.secure_boot() && !variables.setup_mode());
+        fs::write(folder.path().join(format!("SetupMode-{GLOBAL}")), [6, 0, 0, 0, 1]).unwrap();
+        assert!(variables.setup_mode());
         assert!(!EfiVariables::new(folder.path().join("none")).available());
     }
 }

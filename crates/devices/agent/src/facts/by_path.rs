@@ -26,6 +26,9 @@ impl Attributes for crate::tree::Tree {
 #[must_use]
 pub fn by_path(path: &str, attributes: &dyn Attributes) -> Vec<String> {
     let parts: Vec<&str> = path.split('/').collect();
+    if let Some(session) = parts.iter().rposition(|part| is_numbered(part, "session")) {
+        return Place { parts: &parts, attributes }.iscsi(session).into_iter().collect();
+    }
     let Some(pci) = parts.iter().rposition(|part| is_pci_address(part)) else { return Vec::new() };
     let place = Place { parts: &parts, attributes };
     let prefix = format!("pci-{}", parts[pci]);
@@ -50,7 +53,7 @@ pub(crate) fn is_pci_address(part: &str) -> bool {
 }
 
 /// `host7` for the prefix `host`.
-fn is_numbered(part: &str, prefix: &str) -> bool {
+pub(crate) fn is_numbered(part: &str, prefix: &str) -> bool {
     part.strip_prefix(prefix).is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
@@ -144,6 +147,20 @@ impl Place<'_> {
         let path = format!("{}/fc_transport/{}/port_name", self.upto(target), self.parts[target]);
         Some(format!("fc-{}-{}", self.attributes.text(&path)?, lun_text(lun)))
     }
+
+    /// By portal, target and unit, whichever card it goes through.
+    fn iscsi(&self, session: usize) -> Option<String> {
+        let [.., lun] = self.parts.iter().rev().find_map(|part| hctl(part))?;
+        let path = self.upto(session);
+        let number = self.parts[session].strip_prefix("session")?;
+        let target = self.attributes.text(&format!("{path}/iscsi_session/session{number}/targetname"))?;
+        let connection = format!("{path}/connection{number}:0/iscsi_connection/connection{number}:0");
+        let address = self.attributes.text(&format!("{connection}/persistent_address"))?;
+        let port = self.attributes.text(&format!("{connection}/persistent_port"))?;
+        // a name is one part of a path
+        let name = format!("ip-{address}:{port}-iscsi-{target}-{}", lun_text(lun));
+        (!name.contains('/')).then_some(name)
+    }
 }
 
 /// Small logical units are decimal, others are in the hexadecimal of their eight-byte address.
@@ -181,6 +198,7 @@ mod tests {
         let sas = "sys/devices/pci0000:80/0000:80:01.0/0000:81:00.0/host0/port-0:0/end_device-0:0";
         let exp = "sys/devices/pci0000:80/0000:81:00.0/host0/port-0:0/expander-0:0/port-0:0:3/end_device-0:0:3";
         let fc = "sys/devices/pci0000:00/0000:08:00.1/host7/rport-7:0-1/target7:0:1";
+        let iscsi = "sys/devices/platform/host3/session1";
         let leak = |text: String| -> &'static str { Box::leak(text.into_boxed_str()) };
         let attributes = Fixed(BTreeMap::from([
             ("sys/devices/pci0000:00/0000:00:1f.2/ata3/ata_port/ata3/port_no", "3"),
@@ -195,6 +213,9 @@ mod tests {
                 "0x500056b3",
             ),
             (leak(format!("{fc}/fc_transport/target7:0:1/port_name")), "0x5006016"),
+            (leak(format!("{iscsi}/iscsi_session/session1/targetname")), "iqn.2001-04.example:x"),
+            (leak(format!("{iscsi}/connection1:0/iscsi_connection/connection1:0/persistent_address")), "192.0.2.9"),
+            (leak(format!("{iscsi}/connection1:0/iscsi_connection/connection1:0/persistent_port")), "3260"),
         ]));
         let cases: &[(&str, &[&str])] = &[
             ("sys/devices/pci0000:00/0000:00:04.0/virtio1/block/vda", &["pci-0000:00:04.0"]),
@@ -218,6 +239,10 @@ mod tests {
             (leak(format!("{sas}/target0:0:0/0:0:0:0/block/sda")), &["pci-0000:81:00.0-sas-phy4-lun-0"]),
             (leak(format!("{exp}/target0:0:3/0:0:3:0/block/sdd")), &["pci-0000:81:00.0-sas-exp0x500056b3-phy7-lun-0"]),
             (leak(format!("{fc}/7:0:1:2/block/sdc")), &["pci-0000:08:00.1-fc-0x5006016-lun-2"]),
+            (
+                leak(format!("{iscsi}/target3:0:0/3:0:0:1/block/sde")),
+                &["ip-192.0.2.9:3260-iscsi-iqn.2001-04.example:x-lun-1"],
+            ),
             ("sys/devices/virtual/block/loop0", &[]),
         ];
         for (path, want) in cases {

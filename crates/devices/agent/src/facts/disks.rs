@@ -21,6 +21,8 @@ pub struct Disk {
     pub device: String,
     /// Its facts.
     pub storage: Storage,
+    /// The network that it is reached through, which other machines may be on; `None` for the machine's own disks.
+    pub network: Option<&'static str>,
 }
 
 impl Disk {
@@ -85,7 +87,32 @@ fn disk(tree: &Tree, device: String) -> Option<Disk> {
         wwn_vendor_extension: wwn.extension,
         wwn_with_extension: wwn.whole,
     };
-    Some(Disk { device, storage })
+    let network = network(tree, &base, &place);
+    Some(Disk { device, storage, network })
+}
+
+/// The network between the machine and the disk, by its place and by what its drivers say of it.
+fn network(tree: &Tree, base: &str, place: &str) -> Option<&'static str> {
+    let parts: Vec<&str> = place.split('/').collect();
+    if parts.iter().any(|part| part.starts_with("rport-")) {
+        return Some("Fibre Channel");
+    }
+    if parts.iter().any(|part| by_path::is_numbered(part, "session")) {
+        return Some("iSCSI");
+    }
+    if let Some(host) = parts.iter().rposition(|part| by_path::is_numbered(part, "host")) {
+        let path = format!("{}/scsi_host/{}/proc_name", parts[..=host].join("/"), parts[host]);
+        return (tree.text(&path).as_deref() == Some("ib_srp")).then_some("SRP");
+    }
+    // the controller, or, of a disk with several of them, its subsystem, in which they are
+    let device = format!("{base}/device");
+    let controllers = tree.names(&device).into_iter().filter(|name| by_path::is_numbered(name, "nvme"));
+    let mut controllers = controllers.map(|name| format!("{device}/{name}")).chain([device.clone()]);
+    let fabric = |controller: String| {
+        let transport = tree.text(&format!("{controller}/transport"));
+        transport.is_some_and(|transport| matches!(transport.as_str(), "fc" | "rdma" | "tcp" | "loop"))
+    };
+    controllers.any(fabric).then_some("NVMe over Fabrics")
 }
 
 /// SCSI address, the name of the device's folder.
@@ -226,6 +253,46 @@ mod tests {
         assert_eq!(vda.name.as_deref(), Some("/dev/disk/by-path/pci-0000:00:04.0"));
         assert_eq!((nvme.disk_type, nvme.wwn.as_deref()), (Some(DiskType::NVME), Some("eui.0025385b71b00c3f")));
         assert_eq!(nvme.serial_number.as_deref(), Some("NS"));
+    }
+
+    #[test]
+    fn what_a_network_carries_is_told_from_the_machines_own() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = &folder.path().canonicalize().unwrap();
+        let pci = "sys/devices/pci0000:00";
+        let fabrics = "sys/devices/virtual/nvme-fabrics/ctl/nvme1";
+        let subsystem = "sys/devices/virtual/nvme-subsystem/nvme-subsys2";
+        let own = format!("{pci}/0000:00:05.0/nvme/nvme0");
+        plant(
+            root,
+            &[
+                (&format!("{own}/transport"), "pcie\n"),
+                (&format!("{fabrics}/transport"), "tcp\n"),
+                (&format!("{subsystem}/nvme2/transport"), "rdma\n"),
+                (&format!("{subsystem}/nvme3/transport"), "rdma\n"),
+                (&format!("{pci}/0000:00:09.0/host9/scsi_host/host9/proc_name"), "ib_srp\n"),
+                (&format!("{pci}/0000:00:0a.0/host10/scsi_host/host10/proc_name"), "megaraid_sas\n"),
+            ],
+        );
+        block(root, "sda", &format!("{pci}/0000:08:00.1/host7/rport-7:0-1/target7:0:1/7:0:1:2"), "block/", &[]);
+        block(root, "sdb", "sys/devices/platform/host3/session1/target3:0:0/3:0:0:1", "block/", &[]);
+        block(root, "sdc", &format!("{pci}/0000:00:09.0/host9/target9:0:0/9:0:0:0"), "block/", &[]);
+        block(root, "sdd", &format!("{pci}/0000:00:0a.0/host10/target10:0:0/10:0:0:0"), "block/", &[]);
+        block(root, "nvme0n1", &own, "", &[]);
+        block(root, "nvme1n1", fabrics, "", &[]);
+        block(root, "nvme2n1", subsystem, "", &[]);
+        let found = disks(&Tree::new(root));
+        let found: Vec<(&str, Option<&str>)> = found.iter().map(|d| (d.device.as_str(), d.network)).collect();
+        let want = [
+            ("nvme0n1", None),
+            ("nvme1n1", Some("NVMe over Fabrics")),
+            ("nvme2n1", Some("NVMe over Fabrics")),
+            ("sda", Some("Fibre Channel")),
+            ("sdb", Some("iSCSI")),
+            ("sdc", Some("SRP")),
+            ("sdd", None),
+        ];
+        assert_eq!(found, want);
     }
 
     #[test]

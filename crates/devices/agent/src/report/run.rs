@@ -114,6 +114,7 @@ impl Agent<'_> {
             sequence: self.sequence,
             state: self.session.state().clone(),
             machine: Some(self.machine.clone()),
+            firmware: Some(self.runner.firmware()),
             wait_seconds: if self.work.is_some() { 0 } else { MAX_WAIT_SECONDS },
             logs,
         };

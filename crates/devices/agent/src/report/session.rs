@@ -142,7 +142,7 @@ mod tests {
         assert!(matches!(session.receive(order("a", Action::Inspect)), Next::Start(_)));
         assert_eq!(session.receive(order("a", Action::Inspect)), Next::Nothing);
         assert_eq!(session.receive(order("b", Action::Inspect)), Next::Nothing, "one at a time");
-        session.finish(Outcome::Wiped { disks: vec![] });
+        session.finish(Outcome::Wiped { disks: vec![], left: vec![] });
         assert_eq!(session.receive(order("a", Action::Inspect)), Next::Nothing);
         assert_eq!(session.receive(acknowledge("b")), Next::Nothing);
         assert!(matches!(session.state(), AgentState::Finished { .. }), "another's acknowledgement does not count");
@@ -166,7 +166,7 @@ mod tests {
         let mut session = Session::new("boot");
         session.receive(leave("l"));
         assert!(matches!(session.receive(order("a", Action::Inspect)), Next::Start(_)));
-        session.finish(Outcome::Wiped { disks: vec![] });
+        session.finish(Outcome::Wiped { disks: vec![], left: vec![] });
         assert_eq!(session.receive(acknowledge("a")), Next::Nothing, "it stays");
     }
 
@@ -174,7 +174,7 @@ mod tests {
     fn an_acknowledgement_and_a_new_command_come_together() {
         let mut session = Session::new("boot");
         session.receive(order("a", Action::Inspect));
-        session.finish(Outcome::Wiped { disks: vec![] });
+        session.finish(Outcome::Wiped { disks: vec![], left: vec![] });
         let both = Directive { acknowledged: Some(id("a")), ..order("b", Action::Inspect) };
         assert!(matches!(session.receive(both), Next::Start(command) if command.id == id("b")));
     }

@@ -170,7 +170,7 @@ async fn an_image_is_written_marked_and_bootable_and_wiped_again() {
 
     // another owner is refused, both for writing and for wiping, and nothing is changed
     let before = Sha256::digest(std::fs::read(&vdb).unwrap());
-    let wipe = |mark: DiskMark| Action::WipeDisks(WipeDisks { mark, requires_mark: false });
+    let wipe = |mark: DiskMark| Action::WipeDisks(Box::new(WipeDisks { mark, ..WipeDisks::default() }));
     std::fs::remove_dir_all(root.join("run")).unwrap();
     let found =
         outcomes(root, vec![write(images.order("image.raw", "owner-2")), wipe(mark("owner-2")), Action::Inspect]).await;
@@ -188,7 +188,7 @@ async fn an_image_is_written_marked_and_bootable_and_wiped_again() {
     std::fs::remove_dir_all(root.join("run")).unwrap();
     let consent = DiskMark { consent: Some("owner-1".into()), ..mark("owner-2") };
     let found = outcomes(root, vec![wipe(consent)]).await;
-    let Outcome::Wiped { disks } = &found[0] else { panic!("{found:?}") };
+    let Outcome::Wiped { disks, .. } = &found[0] else { panic!("{found:?}") };
     assert_eq!(disks.len(), 2);
     assert!(read_partitions(&open(root, "vdb")).unwrap().is_none());
     assert_eq!(efivars(root).len(), 1, "only the order is left: {:?}", efivars(root));
@@ -202,7 +202,8 @@ async fn where_its_own_mark_is_required_a_blank_machine_is_left_alone() {
     let images = serve().await;
     let folder = machine();
     let root = folder.path();
-    let wipe = |mark: DiskMark| Action::WipeDisks(WipeDisks { mark, requires_mark: true });
+    let wipe =
+        |mark: DiskMark| Action::WipeDisks(Box::new(WipeDisks { mark, requires_mark: true, ..WipeDisks::default() }));
     let before = Sha256::digest(std::fs::read(device(root, "vdb")).unwrap());
     let found = outcomes(root, vec![wipe(mark("owner-1"))]).await;
     let (code, message) = failed(&found[0]);
@@ -214,7 +215,7 @@ async fn where_its_own_mark_is_required_a_blank_machine_is_left_alone() {
     std::fs::remove_dir_all(root.join("run")).unwrap();
     let found = outcomes(root, vec![write(images.order("image.raw", "owner-1")), wipe(mark("owner-1"))]).await;
     written(&found[0]);
-    assert!(matches!(&found[1], Outcome::Wiped { disks } if disks.len() == 2), "{found:?}");
+    assert!(matches!(&found[1], Outcome::Wiped { disks, .. } if disks.len() == 2), "{found:?}");
 
     // Half-written, only the firmware has the mark; blank, there is nothing to lose.
     for witness in [true, false] {
@@ -299,6 +300,46 @@ async fn bad_input_ends_as_its_class_and_leaves_no_partition_table() {
     let list = format!("http://{}/SHA256SUMS", images.address);
     let found = outcomes(root, vec![with(&|order| order.image.checksum.clone_from(&list))]).await;
     written(&found[0]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_disk_that_others_may_use_is_not_chosen_unless_it_is_named() {
+    let images = serve().await;
+    let folder = machine_root();
+    let root = folder.path();
+    for (name, slot, gib) in [("vda", 4, 5_u64), ("vdb", 5, 6)] {
+        add_disk(root, name, slot, gib << 30);
+    }
+    // The smaller one, which is chosen without hints, has a GFS2.
+    let shared = OpenOptions::new().write(true).open(device(root, "vda")).unwrap();
+    shared.write_all_at(&[1, 0x16, 0x19, 0x70, 0, 0, 0, 1], 64 << 10).unwrap();
+    let with = |hints: RootDeviceHints| {
+        write(WriteImage { root_device_hints: hints, config_drive: None, ..images.order("image.raw", "owner-1") })
+    };
+    let broad = RootDeviceHints { min_size_gigabytes: Some(1), ..RootDeviceHints::default() };
+    let found = outcomes(root, vec![with(RootDeviceHints::default()), with(broad)]).await;
+    for outcome in &found {
+        assert_eq!(written(outcome).disk, "/dev/disk/by-path/pci-0000:00:05.0");
+    }
+    std::fs::remove_dir_all(root.join("run")).unwrap();
+    let named = RootDeviceHints { serial_number: Some("SN-vda".into()), ..RootDeviceHints::default() };
+    let found = outcomes(root, vec![with(named)]).await;
+    assert_eq!(written(&found[0]).disk, "/dev/disk/by-path/pci-0000:00:04.0");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn where_all_disks_are_others_too_the_write_says_what_was_left_out() {
+    let images = serve().await;
+    let folder = machine_root();
+    let root = folder.path();
+    add_disk(root, "vda", 4, 5 << 30);
+    let shared = OpenOptions::new().write(true).open(device(root, "vda")).unwrap();
+    shared.write_all_at(b"OCFSV2", 4 << 10).unwrap();
+    let order = WriteImage { root_device_hints: RootDeviceHints::default(), ..images.order("image.raw", "owner-1") };
+    let found = outcomes(root, vec![write(order)]).await;
+    let (code, message) = failed(&found[0]);
+    assert_eq!(code, ErrorCode::NoDisk);
+    assert!(message.contains("OCFS2") && message.contains("serial number"), "{message}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -11,3 +11,4 @@ mod common;
 mod conversation;
 mod disks;
 mod medium;
+mod wiping;

@@ -10,8 +10,9 @@ use crate::common::{
 };
 use disk_image::{
     BootArch, CONFIG_LABEL, Cause, ConfigDriveFiles, Disk, ESP_TYPE, Error, FileDisk, Format, MARK_TYPE, Mark,
-    MarkFound, MarkPlaced, PartitionType, TableKind, VolumeKind, find_config_volumes, neutralise_config_volume,
-    read_boot_info, read_mark, read_partitions, wipe_metadata, write_config_drive, write_image_then, write_mark,
+    MarkFound, MarkPlaced, PartitionType, TableKind, VolumeKind, cluster_file_system, find_config_volumes,
+    neutralise_config_volume, read_boot_info, read_mark, read_partitions, wipe_metadata, write_config_drive,
+    write_image_then, write_mark,
 };
 use proptest::prelude::*;
 
@@ -523,5 +524,50 @@ proptest! {
         let out = dir.path().join("out");
         run("mcopy", &["-i", volume.to_str().unwrap(), "::/openstack/latest/vendor_data.json", out.to_str().unwrap()]);
         prop_assert!(std::fs::read(out).unwrap() == data);
+    }
+}
+
+/// What is planted is what blkid knows as well.
+#[test]
+fn cluster_file_systems_are_known_on_disks_and_on_partitions() {
+    let be = |words: [u32; 2]| words.map(u32::to_be_bytes).concat();
+    let gfs2 = [(0x10000, be([0x0116_1970, 1])), (0x10018, be([1801, 1900]))];
+    let vmfs = [(2 << 20, vec![0x5e, 0xf1, 0xab, 0x2f])];
+    let member = [(1 << 20, vec![0x0d, 0xd0, 0x01, 0xc0])];
+    let ocfs2 = [(2048, b"OCFSV2".to_vec())];
+    type Planted<'a> = &'a [(u64, Vec<u8>)];
+    let cases: [(&str, &str, Planted); 4] = [
+        ("gfs2", "GFS2", &gfs2),
+        ("VMFS", "VMFS", &vmfs),
+        ("VMFS_volume_member", "VMFS", &member),
+        ("ocfs2", "OCFS2", &ocfs2),
+    ];
+    let folder = tempfile::tempdir().unwrap();
+    for (known, kind, bytes) in cases {
+        let path = folder.path().join(known);
+        let file = File::create(&path).unwrap();
+        file.set_len(64 * MIB).unwrap();
+        for (at, bytes) in bytes {
+            file.write_all_at(bytes, *at).unwrap();
+        }
+        assert!(blkid(&path, 0).contains(&format!("TYPE=\"{known}\"")), "{}", blkid(&path, 0));
+        assert_eq!(cluster_file_system(&FileDisk::open(&path, 512).unwrap()).unwrap(), Some(kind));
+        // on a partition
+        let path = gpt_image(folder.path(), &format!("{known}.gpt"), 64 * MIB);
+        let disk = FileDisk::open(&path, 512).unwrap();
+        assert_eq!(cluster_file_system(&disk).unwrap(), None);
+        let partition = read_partitions(&disk).unwrap().unwrap().partitions.pop().unwrap();
+        for (at, bytes) in bytes {
+            disk.write_at(partition.offset + at, bytes).unwrap();
+        }
+        assert_eq!(cluster_file_system(&disk).unwrap(), Some(kind));
+    }
+    // GPFS and VMFS by the type of a partition
+    for (kind, guid) in
+        [("GPFS", "37affc90-ef7d-4e96-91c3-2d7ae055b174"), ("VMFS", "aa31e02a-400f-11db-9590-000c2911d1b8")]
+    {
+        let path = gpt_image(folder.path(), kind, 64 * MIB);
+        run("sgdisk", &["-t", &format!("1:{guid}"), path.to_str().unwrap()]);
+        assert_eq!(cluster_file_system(&FileDisk::open(&path, 512).unwrap()).unwrap(), Some(kind));
     }
 }

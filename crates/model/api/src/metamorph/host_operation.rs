@@ -209,6 +209,12 @@ pub struct AgentBoot {
     /// this very medium any more makes another one, at another address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub medium: Option<String>,
+    /// SHA-256 of the key that this boot's agent has made, in hexadecimal: no other may report for the generation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key_digest: Option<String>,
+    /// The boot's work has ended: nothing is given to its agent any more.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub retired: bool,
 }
 
 /// A typed failure.

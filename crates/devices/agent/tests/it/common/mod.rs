@@ -200,14 +200,18 @@ fn plant(root: &Path, path: &str, content: &str) {
 
 /// A disk of a bus that needs no more than a PCI address: its serial number is `SN-<name>`.
 pub fn add_disk(root: &Path, name: &str, slot: u8, size: u64) {
-    let device = format!("sys/devices/pci0000:00/0000:00:{slot:02x}.0/virtio{slot}");
+    add_disk_at(root, name, &format!("sys/devices/pci0000:00/0000:00:{slot:02x}.0/virtio{slot}"), size);
+}
+
+/// A disk below the device at this place in sysfs: its serial number is `SN-<name>`.
+pub fn add_disk_at(root: &Path, name: &str, device: &str, size: u64) {
     let block = format!("{device}/block/{name}");
     plant(root, &format!("{block}/size"), &format!("{}\n", size / 512));
     plant(root, &format!("{block}/serial"), &format!("SN-{name}\n"));
     plant(root, &format!("{block}/queue/rotational"), "0\n");
     plant(root, &format!("{block}/queue/logical_block_size"), "512\n");
     let link = |target: String, at: String| std::os::unix::fs::symlink(root.join(target), root.join(at)).unwrap();
-    link(device, format!("{block}/device"));
+    link(device.to_owned(), format!("{block}/device"));
     std::fs::create_dir_all(root.join("sys/block")).unwrap();
     link(block, format!("sys/block/{name}"));
     plant(root, &format!("dev/{name}"), "");
@@ -237,7 +241,8 @@ pub fn agent(root: &Path, config: HostConfig) -> tokio::task::JoinHandle<Leave> 
     let ledger = Ledger::open(root.join("run/ledger.json"), BOOT).unwrap();
     let client = Client::new(&config).unwrap();
     let handle = tokio::runtime::Handle::current();
-    let runner = Arc::new(Runner::new(machine, handle, config.image_ca_pem.clone(), client.clock()));
+    let runner = Runner::new(machine, handle, config.image_ca_pem.clone(), client.clock());
+    let runner = Arc::new(runner.with_patience(Duration::ZERO));
     tokio::spawn(async move { run(&config, client, runner, LogRing::new(), ledger).await })
 }
 

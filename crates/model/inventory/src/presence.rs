@@ -1,0 +1,147 @@
+//! Which of the disks that an inspection knew are still there.
+
+use crate::{DiskType, RootDeviceHints, Storage};
+
+/// Folder of names that tell a disk's place.
+const BY_PATH: &str = "/dev/disk/by-path/";
+
+impl RootDeviceHints {
+    /// Whether the hints name one very disk, by its name, its address or what only it has, and this is the one. Hints that many disks may fit
+    /// (a size, a model) name none.
+    #[must_use]
+    pub fn names(&self, disk: &Storage) -> bool {
+        let own = [&self.device_name, &self.hctl, &self.serial_number, &self.wwn, &self.wwn_with_extension];
+        own.iter().any(|hint| hint.is_some()) && self.mismatch(disk).is_none()
+    }
+}
+
+impl Storage {
+    /// The name that people are told.
+    #[must_use]
+    pub fn told(&self) -> String {
+        let name = self.name.as_deref().unwrap_or("(unnamed disk)");
+        match self.serial_number.as_deref().map(str::trim).filter(|serial| !serial.is_empty()) {
+            Some(serial) => format!("{name} (serial number {serial})"),
+            None => name.to_owned(),
+        }
+    }
+
+    /// Whether its names say that it is reached through a network: they are udev's for Fibre Channel and iSCSI. An NVMe disk of the machine's own has a
+    /// name by its place, one of a fabric has none.
+    #[must_use]
+    pub fn seems_remote(&self) -> bool {
+        let mut places = self.places().peekable();
+        if places.peek().is_none() {
+            return self.disk_type == Some(DiskType::NVME);
+        }
+        places.any(|place| place.contains("-fc-") || place.contains("-iscsi-"))
+    }
+
+    /// Names by place.
+    fn places(&self) -> impl Iterator<Item = &str> {
+        let names = self.name.iter().chain(&self.alternate_names).map(String::as_str);
+        names.filter(|name| name.starts_with(BY_PATH))
+    }
+
+    /// World wide name, the whole of it where it is known.
+    fn unique(&self) -> Option<String> {
+        plain(self.wwn_with_extension.as_ref()).or_else(|| plain(self.wwn.as_ref()))
+    }
+
+    /// Whether it is this disk, or the one that has taken its place.
+    fn is_there(&self, found: &Self) -> bool {
+        match (self.unique(), found.unique()) {
+            (Some(own), Some(other)) if own == other => return true,
+            // Units of one controller share its serial number.
+            (Some(_), Some(_)) => {}
+            _ => {
+                let serials = (plain(self.serial_number.as_ref()), plain(found.serial_number.as_ref()));
+                if serials.0.is_some() && serials.0 == serials.1 {
+                    return true;
+                }
+            }
+        }
+        if self.places().any(|place| found.places().any(|other| other == place)) {
+            return true;
+        }
+        let nameless = self.unique().is_none() && plain(self.serial_number.as_ref()).is_none();
+        nameless && self.places().next().is_none() && self.name.is_some() && self.name == found.name
+    }
+}
+
+/// Without what makes no difference; nothing if nothing is left.
+fn plain(text: Option<&String>) -> Option<String> {
+    text.map(|text| text.trim().to_ascii_lowercase()).filter(|text| !text.is_empty())
+}
+
+/// Disks that an inspection knew and that are not there: neither they nor others in their places (a disk that was exchanged is no disk that is
+/// missing). What is reached through a network may be gone, unless the hints name it.
+#[must_use]
+pub fn absent<'a>(expected: &'a [Storage], found: &[Storage], named: &RootDeviceHints) -> Vec<&'a Storage> {
+    let needed = expected.iter().filter(|disk| !disk.seems_remote() || named.names(disk));
+    needed.filter(|disk| !found.iter().any(|other| disk.is_there(other))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn disk(place: &str, serial: &str, wwn: &str) -> Storage {
+        let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+        Storage {
+            name: some(place),
+            serial_number: some(serial),
+            wwn: some(wwn),
+            disk_type: Some(DiskType::SSD),
+            ..Storage::default()
+        }
+    }
+
+    fn place(name: &str) -> String {
+        format!("{BY_PATH}{name}")
+    }
+
+    #[test]
+    fn a_disk_is_there_by_its_name_its_number_or_its_place() {
+        let (one, two) = (place("pci-0000:00:1f.2-ata-1"), place("pci-0000:00:1f.2-ata-2"));
+        let none = RootDeviceHints::default();
+        let cases = [
+            ("the same", disk(&one, "S1", "0x5000c500a1b2c3d4"), disk(&one, "S1", "0x5000c500a1b2c3d4"), true),
+            ("moved", disk(&one, "S1", "0x5000C500A1B2C3D4"), disk(&two, "", "0x5000c500a1b2c3d4 "), true),
+            ("moved, by serial number", disk(&one, "s1", ""), disk(&two, " S1", ""), true),
+            ("exchanged in its place", disk(&one, "S1", "0x5000c500a1b2c3d4"), disk(&one, "S2", "0x5"), true),
+            ("another elsewhere", disk(&one, "S1", "0x5000c500a1b2c3d4"), disk(&two, "S2", "0x5"), false),
+            ("another unit of its controller", disk(&one, "RAID", "0x6001"), disk(&two, "RAID", "0x6002"), false),
+            ("nameless", disk("/dev/vda", "", ""), disk("/dev/vda", "", ""), true),
+            ("nameless and gone", disk("/dev/vda", "", ""), disk("/dev/vdb", "", ""), false),
+            (
+                "a name that moves says nothing of one with a number",
+                disk("/dev/sda", "S1", ""),
+                disk("/dev/sda", "S2", ""),
+                false,
+            ),
+        ];
+        for (why, expected, found, is_there) in cases {
+            assert_eq!(absent(&[expected], &[found], &none).is_empty(), is_there, "{why}");
+        }
+        assert_eq!(absent(&[disk(&one, "S1", "")], &[], &none).len(), 1);
+        assert!(absent(&[], &[], &none).is_empty());
+    }
+
+    #[test]
+    fn what_a_network_carries_may_be_gone_unless_it_is_named() {
+        let fc = disk(&place("pci-0000:08:00.1-fc-0x5006016-lun-2"), "L2", "");
+        let iscsi = disk(&place("ip-192.0.2.1:3260-iscsi-iqn.2001-04.example:x-lun-1"), "I1", "");
+        let fabric = Storage { disk_type: Some(DiskType::NVME), ..disk("/dev/nvme1n1", "N1", "") };
+        let local = Storage { disk_type: Some(DiskType::NVME), ..disk(&place("pci-0000:01:00.0-nvme-1"), "N2", "") };
+        let expected = [fc, iscsi, fabric, local];
+        let gone = |named: &RootDeviceHints| -> Vec<String> {
+            absent(&expected, &[], named).iter().filter_map(|disk| disk.serial_number.clone()).collect()
+        };
+        assert_eq!(gone(&RootDeviceHints::default()), ["N2"]);
+        let named = RootDeviceHints { serial_number: Some("l2".into()), ..RootDeviceHints::default() };
+        assert_eq!(gone(&named), ["L2", "N2"]);
+        let broad = RootDeviceHints { rotational: Some(false), ..RootDeviceHints::default() };
+        assert!(!broad.names(&expected[0]), "what fits many names none");
+    }
+}
