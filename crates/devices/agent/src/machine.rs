@@ -85,7 +85,7 @@ pub enum MediumError {
     Malformed(#[from] serde_json::Error),
     /// Another version of the protocol.
     #[error(
-        "the boot medium speaks agent protocol {found}, this agent {own}: use an agent image of the server's version"
+        "the boot medium is for agents from protocol {found} on, this agent speaks {own}: use an agent image of the server's version"
     )]
     Version {
         /// On the medium.
@@ -128,7 +128,7 @@ pub enum NetworkError {
 pub fn parse_host_config(bytes: &[u8]) -> Result<HostConfig, MediumError> {
     let config: HostConfig = serde_json::from_slice(bytes)?;
     let own = agent_protocol::PROTOCOL_VERSION;
-    if config.protocol != own {
+    if !(agent_protocol::OLDEST_PROTOCOL..=own).contains(&config.protocol) {
         return Err(MediumError::Version { found: config.protocol, own });
     }
     Ok(config)

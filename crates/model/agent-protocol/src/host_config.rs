@@ -8,7 +8,7 @@ use crate::NetworkData;
 #[derive(Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HostConfig {
-    /// Protocol version the server speaks.
+    /// Oldest version of the protocol that the server serves: [`crate::OLDEST_PROTOCOL`].
     pub protocol: u32,
     /// uid of the BareMetalHost.
     pub host: String,

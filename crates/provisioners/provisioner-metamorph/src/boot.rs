@@ -1,6 +1,6 @@
 //! Bringing the agent up on a machine: one boot from the medium, recorded before it happens.
 
-use agent_protocol::AgentState;
+use agent_protocol::{AgentState, PROTOCOL_VERSION};
 use api::metamorph::{AgentBoot, OperationStep, OperationType, StepPhase};
 use boot_media::MediumError;
 use provisioner::{Cause, Failure, Operation, Outcome, StepProgress, Verdict};
@@ -8,6 +8,7 @@ use tokio::time::Instant;
 
 use crate::failures::of_journal;
 use crate::host::NativeHost;
+use crate::hub::IN_WORK;
 use crate::identity::Effect;
 use crate::media::Offered;
 
@@ -39,15 +40,24 @@ impl NativeHost {
             && self.may_be_asked(&agent)
         {
             self.live.timers().booted = None;
-            if own.as_ref().and_then(|b| b.boot_id.as_ref()) != Some(&agent.boot_id) {
-                let boot = AgentBoot { boot_id: Some(agent.boot_id.clone()), ..boot.clone() };
-                operation.set_boot(boot);
+            // It runs from memory: what brought it up is no longer needed, and names its token.
+            self.shared.media.withdraw(self.uid());
+            let bound = AgentBoot {
+                generation: boot.generation,
+                boot_id: Some(agent.boot_id.clone()),
+                medium: boot.medium.clone(),
+                key_digest: agent.key_digest.clone(),
+                retired: false,
+            };
+            if own.as_ref() != Some(&bound) {
+                operation.set_boot(bound);
             }
             if step_of(operation, BOOT_AGENT).phase != StepPhase::Done {
                 operation.done(BOOT_AGENT, "the agent has reported in");
             }
             return Ok(Verdict::Done(agent.boot_id));
         }
+        self.refuse_old_image(own.as_ref())?;
         let step = step_of(operation, BOOT_AGENT);
         let begun = step.phase == StepPhase::Running && own.as_ref().is_some_and(|b| b.boot_id.is_none());
         let inserting = self.live.timers().inserting;
@@ -61,15 +71,17 @@ impl NativeHost {
         // One that wrote a system has left for it.
         let left =
             own.is_none() && self.context.journal.newest().is_some_and(|n| n.succeeded(OperationType::Provision));
-        let reconnecting = !lost && !left && self.live.since.elapsed() < self.shared.settings.timing.reconnect;
         let booted = self.live.timers().booted;
         if let (Some(boot), Some((generation, at))) = (&recorded, booted)
             && boot.generation == generation
         {
             return self.wait_for_agent(operation, boot, at).await;
         }
-        if let Some(boot) = recorded.as_ref().filter(|b| reconnecting && (begun || b.boot_id.is_some())) {
-            return self.wait_for_evidence(boot);
+        let may_return = |boot: &&AgentBoot| !lost && !left && !boot.retired && (begun || boot.boot_id.is_some());
+        if let Some(boot) = recorded.as_ref().filter(may_return)
+            && let Some(waiting) = self.reconnecting(operation, boot).await?
+        {
+            return Ok(waiting);
         }
         if let Some(boot) = own.filter(|_| begun)
             && let Some(medium) = self.medium_of(&boot)?
@@ -78,7 +90,9 @@ impl NativeHost {
             let (bmc, _) = self.proven(Effect::Boot).await?;
             return self.bring_up(operation, &boot, &medium, bmc).await;
         }
-        self.boot_anew(operation, step.attempt.unwrap_or(0) + 1, recorded.map_or(0, |b| b.generation) + 1).await
+        let known = self.shared.hub.newest_generation(self.uid());
+        let generation = recorded.map_or(0, |b| b.generation).max(known) + 1;
+        self.boot_anew(operation, step.attempt.unwrap_or(0) + 1, generation).await
     }
 
     /// A boot of a new generation, recorded with its medium before anything happens.
@@ -95,7 +109,7 @@ impl NativeHost {
         Self::account(operation, bmc.as_ref(), bmc.calls());
         let network = self.context.agent_network.as_ref();
         let medium = self.shared.media.offer(&self.place(), generation, network).map_err(|e| not_composed(&e))?;
-        let boot = AgentBoot { generation, boot_id: None, medium: Some(medium.digest.clone()) };
+        let boot = AgentBoot { generation, medium: Some(medium.digest.clone()), ..AgentBoot::default() };
         operation.set_boot(boot.clone());
         operation.intent(BOOT_AGENT, attempt, None).await.map_err(|e| of_journal(&e))?;
         self.bring_up(operation, &boot, &medium, bmc).await
@@ -110,20 +124,62 @@ impl NativeHost {
         again.map_err(|e| not_composed(&e))
     }
 
-    /// An agent with nothing to do counts when it says on which machine it runs (those of earlier versions do not), and has not failed to prove
-    /// that it is this host's.
+    /// An agent with nothing to do counts when it is of this version (an older one brings its work to its end, and gets no new one), says on which
+    /// machine it runs, and has not failed to prove that it is this host's.
     fn may_be_asked(&self, agent: &crate::hub::Agent) -> bool {
         let idle = agent.state == AgentState::Idle;
         let disproved = self.live.timers().disproved.as_ref() == Some(&agent.boot_id);
-        !idle || (agent.machine.is_some() && !disproved)
+        !idle || (agent.machine.is_some() && agent.protocol == PROTOCOL_VERSION && !disproved)
+    }
+
+    /// An agent that was booted for this operation and is older than this server comes from an old image: booting it again changes nothing.
+    fn refuse_old_image(&self, own: Option<&AgentBoot>) -> Result<(), Failure> {
+        let Some(boot) = own.filter(|boot| boot.boot_id.is_none()) else { return Ok(()) };
+        match self.shared.hub.agent(self.uid(), boot.generation) {
+            Some(agent) if agent.protocol < PROTOCOL_VERSION => Err(Failure::new(
+                Cause::Internal,
+                format!(
+                    "give the agent work: the one that was booted speaks protocol {}, this server gives work to those of {PROTOCOL_VERSION}",
+                    agent.protocol
+                ),
+            )
+            .advise("build the agent image with this version's `metamorph agent-image build`, and start the server with it (--agent-image)")),
+            _ => Ok(()),
+        }
+    }
+
+    /// After a restart of this process: whether there is still hope for the agent of this boot. One that had work gets as long as it would have got
+    /// from a process that knew it, unless the machine is seen to be off: a reset in the middle of its work costs more than waiting.
+    async fn reconnecting(
+        &self,
+        operation: &mut dyn Operation,
+        boot: &AgentBoot,
+    ) -> Result<Option<Verdict<String>>, Failure> {
+        let timing = self.shared.settings.timing;
+        let waited = self.live.since.elapsed();
+        if waited < timing.reconnect {
+            return self.wait_for_evidence(boot).map(Some);
+        }
+        let given = |step: &OperationStep| {
+            step.phase == StepPhase::Running && step.boot_id.is_some() && step.boot_id == boot.boot_id
+        };
+        let in_work = operation.status().steps.iter().any(given);
+        if !in_work || waited >= timing.agent_silence * IN_WORK {
+            return Ok(None);
+        }
+        // A BMC that cannot be asked says nothing against it.
+        let off = matches!(self.proven(Effect::Look).await, Ok((_, sight)) if sight.powered_on == Some(false));
+        let waiting = "waiting for the agent that was at work before this server started";
+        Ok((!off).then(|| Verdict::working(waiting, 10)))
     }
 
     /// After a restart of this process: an agent that was there, or a boot under way, shows itself soon, by a report or by
     /// reading the medium.
-    fn wait_for_evidence(&self, boot: &AgentBoot) -> Outcome<String> {
-        self.shared.hub.expect(&self.context.key, Some(boot.generation));
-        // Without its medium the machine may still have read enough of it: only the agent can tell.
-        if self.medium_of(boot)?.is_some() && self.shared.media.reads(self.uid()).bytes > 0 {
+    fn wait_for_evidence(&self, boot: &AgentBoot) -> Result<Verdict<String>, Failure> {
+        self.shared.hub.expect(&self.context.key, Some(boot));
+        // An agent that has reported needs no medium. Without its medium the machine may still have read enough of it: only the agent can tell.
+        let offered = boot.boot_id.is_none() && self.medium_of(boot)?.is_some();
+        if offered && self.shared.media.reads(self.uid()).bytes > 0 {
             self.live.timers().booted = Some((boot.generation, Instant::now()));
         }
         Ok(Verdict::working("waiting for the agent that was there before this server started", 1))

@@ -27,7 +27,7 @@ impl NativeHost {
         medium: &Offered,
         bmc: Arc<dyn BmcControl>,
     ) -> Outcome<String> {
-        self.shared.hub.expect(&self.context.key, Some(boot.generation));
+        self.shared.hub.expect(&self.context.key, Some(boot));
         let calls = bmc.calls();
         let read = self.shared.media.reads(self.uid());
         self.live.timers().ejected = false;

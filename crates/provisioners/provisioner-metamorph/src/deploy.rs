@@ -5,7 +5,7 @@ use agent_protocol::{
     WriteImage,
 };
 use api::metal3::{ChecksumType, DiskFormat};
-use api::metamorph::{OperationType, StepPhase};
+use api::metamorph::{AgentBoot, OperationType, StepPhase};
 use async_trait::async_trait;
 use provisioner::{
     Cause, CleaningRequest, Deploy, Failure, Operation, Outcome, ProvisionRequest, Retry, StepProgress, Verdict,
@@ -18,12 +18,17 @@ use crate::control::PowerAction;
 use crate::failures::of_journal;
 use crate::host::NativeHost;
 use crate::identity::Effect;
+use crate::manage::stuck;
 
 const WRITE: &str = "write-image";
 const BOOT_DISK: &str = "boot-disk";
 /// Name of the step that wipes.
 pub const WIPE: &str = "wipe-disks";
 const POWER_OFF: &str = "power-off";
+// Instead of the agent's own restart, if it is gone.
+const SWITCH_OFF: &str = "switch-off-for-disk";
+const SWITCH_ON: &str = "switch-on-to-disk";
+const RESET: &str = "reset-to-disk";
 
 #[async_trait]
 impl Deploy for NativeHost {
@@ -171,13 +176,7 @@ impl NativeHost {
                 return Ok(Verdict::working("waiting for the agent to leave for the disk", 1));
             }
             // The agent is dead, the image is on the disk: the BMC does what the agent would have done.
-            let (bmc, _) = self.proven(Effect::Destroy).await?;
-            let before = bmc.calls();
-            self.record_own_disks().await?;
-            bmc.boot_normally().await?;
-            bmc.power(PowerAction::Restart).await?;
-            Self::account(operation, bmc.as_ref(), before);
-            return self.provisioned(operation, "booting from the disk (reset by the BMC)").await;
+            return self.boot_disk_by_bmc(operation).await;
         }
         match self.run(operation, BOOT_DISK, &boot_id, Action::Leave { how: Leave::Reboot }).await? {
             Ran::Working(working) => Ok(Verdict::Working(working)),
@@ -189,6 +188,67 @@ impl NativeHost {
             }
             Ran::Finished(id, outcome) => Err(self.unexpected(&id, &outcome)),
         }
+    }
+
+    /// Into the new system without an agent, in two steps that can be told apart afterwards: the power is seen gone before the intent to switch it on is
+    /// recorded, so that a machine that is found on after that runs the new system, and is left alone.
+    async fn boot_disk_by_bmc(&self, operation: &mut dyn Operation) -> Outcome<()> {
+        let (bmc, sight) = self.proven(Effect::Destroy).await?;
+        let bmc = bmc.as_ref();
+        let before = bmc.calls();
+        let Some(on) = sight.powered_on.filter(|_| !self.context.disable_power_off) else {
+            return self.reset_into_disk(operation, bmc).await;
+        };
+        if step_of(operation, SWITCH_ON).phase == StepPhase::Pending {
+            if step_of(operation, SWITCH_OFF).phase == StepPhase::Pending {
+                self.record_own_disks().await?;
+                bmc.boot_normally().await?;
+                operation.intent(SWITCH_OFF, 1, None).await.map_err(|e| of_journal(&e))?;
+            }
+            let off = self.hard_off(bmc).await;
+            Self::account(operation, bmc, before);
+            if !off? {
+                return Ok(Verdict::working("waiting for the power to go, so that the disk is booted", 1));
+            }
+            operation.done(SWITCH_OFF, "the agent is gone: the machine was switched off");
+            operation.intent(SWITCH_ON, 1, None).await.map_err(|e| of_journal(&e))?;
+        } else if on {
+            self.live.timers().power_change = None;
+            operation.done(SWITCH_ON, "the machine was switched on");
+            return self.provisioned(operation, "booting from the disk (switched on by the BMC)").await;
+        }
+        let asked = self.live.timers().power_change;
+        match asked {
+            Some(since) if since.elapsed() >= self.shared.settings.timing.power_change => {
+                self.live.timers().power_change = None;
+                return Err(stuck(true, self.shared.settings.timing.power_change));
+            }
+            Some(_) => {}
+            None => {
+                bmc.power(PowerAction::On).await?;
+                self.live.timers().power_change = Some(Instant::now());
+            }
+        }
+        Self::account(operation, bmc, before);
+        Ok(Verdict::working("waiting for the machine to power on from its disk", 1))
+    }
+
+    /// The same where the power must not be cut, or cannot be seen: one reset, asked for at most once. A process that finds it recorded cannot
+    /// tell whether it has happened, and a tenant may be booting.
+    async fn reset_into_disk(&self, operation: &mut dyn Operation, bmc: &dyn crate::BmcControl) -> Outcome<()> {
+        if step_of(operation, RESET).phase != StepPhase::Pending {
+            let text = "the BMC was to reset the machine when this server stopped, which is not repeated; if the machine does not run its system, restart it";
+            tracing::warn!(host = %self.context.key.name, "{text}");
+            return self.provisioned(operation, text).await;
+        }
+        let before = bmc.calls();
+        self.record_own_disks().await?;
+        bmc.boot_normally().await?;
+        operation.intent(RESET, 1, None).await.map_err(|e| of_journal(&e))?;
+        bmc.power(PowerAction::Restart).await?;
+        Self::account(operation, bmc, before);
+        operation.done(RESET, "the agent is gone: the machine was reset");
+        self.provisioned(operation, "booting from the disk (reset by the BMC)").await
     }
 
     async fn medium_out(&self, operation: &mut dyn Operation) -> Result<(), Failure> {
@@ -204,9 +264,19 @@ impl NativeHost {
 
     async fn provisioned(&self, operation: &mut dyn Operation, text: &str) -> Outcome<()> {
         operation.done(BOOT_DISK, text);
+        self.boot_ends(operation);
         operation.finish(Ok("provisioned")).await.map_err(|e| of_journal(&e))?;
+        self.shared.hub.retire(self.uid());
         self.shared.media.withdraw(self.uid());
         Ok(Verdict::Done(()))
+    }
+
+    /// Notes that the newest boot of the agent has no more to do: durable with the operation's next write.
+    fn boot_ends(&self, operation: &mut dyn Operation) {
+        let boot = operation.status().boot.clone().or_else(|| self.context.journal.latest_boot());
+        if let Some(boot) = boot {
+            operation.set_boot(AgentBoot { retired: true, ..boot });
+        }
     }
 
     async fn wipe_steps(&self, operation: &mut dyn Operation, request: CleaningRequest) -> Outcome<()> {
@@ -265,6 +335,9 @@ impl NativeHost {
             "the machine is off; its disks are untouched"
         };
         operation.done(POWER_OFF, text);
+        if !self.context.disable_power_off {
+            self.boot_ends(operation);
+        }
         operation.finish(Ok("deprovisioned without cleaning")).await.map_err(|e| of_journal(&e))?;
         self.shared.hub.forget_agent(self.uid());
         Ok(Verdict::Done(()))

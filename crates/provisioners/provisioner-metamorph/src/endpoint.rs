@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use agent_protocol::{LogLine, MAX_LOG_LINES, MAX_REPORT_BYTES, PROTOCOL_VERSION, REPORT_PATH, Report};
+use agent_protocol::{BOOT_KEY_HEADER, MAX_REPORT_BYTES, OLDEST_PROTOCOL, PROTOCOL_VERSION, REPORT_PATH, Report};
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
@@ -12,14 +12,17 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use boot_media::{derive, serve};
+use sha2::{Digest, Sha256};
 
 use crate::host::Shared;
 use crate::hub::Refusal;
 
 /// Time for a report to come in.
 const BODY_TIME: Duration = Duration::from_secs(60);
-/// Longest log line kept, in bytes.
-const MAX_LOG_TEXT: usize = 4096;
+/// Protocol since which every report carries its boot's key.
+const KEY_SINCE: u32 = 2;
+/// Characters of a key: 32 bytes in base64url.
+const KEY_LENGTH: usize = 43;
 
 pub fn agent_router(shared: Arc<Shared>) -> Router {
     Router::new().route(REPORT_PATH, post(report)).with_state(shared)
@@ -36,6 +39,12 @@ async fn report(State(shared): State<Arc<Shared>>, headers: HeaderMap, body: Bod
     let Some((host, generation)) = given.and_then(|given| derive::holder(&shared.settings.secret, given)) else {
         return (StatusCode::UNAUTHORIZED, "the token is not this host's and generation's\n").into_response();
     };
+    let Ok(key) = key_digest(&headers) else {
+        return (StatusCode::BAD_REQUEST, "the key of the boot is malformed\n").into_response();
+    };
+    if let Err(refusal) = shared.hub.admit(host, generation, key.as_deref()) {
+        return refused(&refusal);
+    }
     let body = match tokio::time::timeout(BODY_TIME, axum::body::to_bytes(body, MAX_REPORT_BYTES)).await {
         Ok(Ok(body)) => body,
         Ok(Err(_)) => {
@@ -47,36 +56,47 @@ async fn report(State(shared): State<Arc<Shared>>, headers: HeaderMap, body: Bod
     let Ok(report) = serde_json::from_slice::<Report>(&body) else {
         return (StatusCode::BAD_REQUEST, "this is no report of a Metamorph agent\n").into_response();
     };
-    if report.protocol != PROTOCOL_VERSION {
-        let text = format!("this server speaks agent protocol {PROTOCOL_VERSION}, the agent {}\n", report.protocol);
+    if !(OLDEST_PROTOCOL..=PROTOCOL_VERSION).contains(&report.protocol) {
+        let text = format!(
+            "this server speaks agent protocols {OLDEST_PROTOCOL} to {PROTOCOL_VERSION}, the agent {}\n",
+            report.protocol
+        );
         return (StatusCode::BAD_REQUEST, text).into_response();
     }
     if (report.host.as_str(), report.generation) != (host, generation) {
         return (StatusCode::UNAUTHORIZED, "the token is not this host's and generation's\n").into_response();
     }
-    log_lines(&report);
-    match shared.hub.report(report).await {
+    if report.protocol >= KEY_SINCE && key.is_none() {
+        return (StatusCode::BAD_REQUEST, "the report lacks the key of its boot\n").into_response();
+    }
+    match shared.hub.report(report, key).await {
         Ok(directive) => Json(directive).into_response(),
-        Err(Refusal::Superseded) => {
-            (StatusCode::FORBIDDEN, "the host has been booted again since: this boot has no say\n").into_response()
-        }
-        Err(Refusal::Stale) => (StatusCode::CONFLICT, "a later report has been seen\n").into_response(),
+        Err(refusal) => refused(&refusal),
     }
 }
 
-fn log_lines(report: &Report) {
-    for LogLine { uptime_ms, level, text } in report.logs.iter().take(MAX_LOG_LINES) {
-        let mut end = text.len().min(MAX_LOG_TEXT);
-        while !text.is_char_boundary(end) {
-            end -= 1;
+/// SHA-256 of the boot's key, in hexadecimal; `None` without a key.
+fn key_digest(headers: &HeaderMap) -> Result<Option<String>, ()> {
+    let Some(key) = headers.get(BOOT_KEY_HEADER) else { return Ok(None) };
+    let plain = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+    let good = key.len() == KEY_LENGTH && key.as_bytes().iter().all(plain);
+    if good { Ok(Some(hex::encode(Sha256::digest(key.as_bytes())))) } else { Err(()) }
+}
+
+fn refused(refusal: &Refusal) -> Response {
+    let (status, text) = match refusal {
+        Refusal::Superseded => (
+            StatusCode::FORBIDDEN,
+            "the host has been booted again since, or this boot's work has ended: it has no say\n",
+        ),
+        Refusal::Contested => {
+            (StatusCode::FORBIDDEN, "another boot has reported first for this generation: this one has no say\n")
         }
-        let text: String = text[..end].chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-        match level.as_str() {
-            "error" | "warn" => tracing::warn!(target: "agent", host = %report.host, uptime_ms, "{text}"),
-            "info" => tracing::info!(target: "agent", host = %report.host, uptime_ms, "{text}"),
-            _ => tracing::debug!(target: "agent", host = %report.host, uptime_ms, "{text}"),
-        }
-    }
+        Refusal::Stale => (StatusCode::CONFLICT, "a later report has been seen\n"),
+        Refusal::Unknown => (StatusCode::SERVICE_UNAVAILABLE, "this host has not been looked at yet\n"),
+        Refusal::TooMany => (StatusCode::TOO_MANY_REQUESTS, "too many reports\n"),
+    };
+    (status, text).into_response()
 }
 
 async fn media(State(shared): State<Arc<Shared>>, method: Method, uri: Uri, headers: HeaderMap) -> Response {

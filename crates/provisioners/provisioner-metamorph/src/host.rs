@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use agent_protocol::{AgentState, Outcome as AgentOutcome};
+use agent_protocol::Outcome as AgentOutcome;
 use api::metamorph::OperationPhase;
 use inventory::BmcPin;
 use provisioner::{BmcAccess, HostContext, Operation};
@@ -35,7 +35,7 @@ pub struct NativeHost {
 impl NativeHost {
     pub fn new(shared: Arc<Shared>, context: HostContext) -> Self {
         let live = shared.live.host(&context.key.uid);
-        shared.hub.expect(&context.key, context.journal.latest_boot().map(|b| b.generation));
+        shared.hub.expect(&context.key, context.journal.latest_boot().as_ref());
         let (settings, address) = (&shared.settings, context.bmc.as_ref().map(|bmc| bmc.address.as_str()));
         let bases = bases_for(&settings.bases, &settings.networks, &context.key.namespace, address);
         Self { shared, context, live, bases }
@@ -79,12 +79,11 @@ impl NativeHost {
     /// What the agent has to say about work that is over is of no use any more, and it waits to be told so: an agent that has said
     /// that it leaves, when this process died between recording that and telling it; one whose work was given up meanwhile.
     pub fn settle(&self, newest: Option<(&str, OperationPhase)>) {
-        let Some(agent) = self.shared.hub.any_agent(self.uid()) else { return };
-        let AgentState::Finished { command, outcome } = &agent.state else { return };
+        let Some((command, outcome)) = self.shared.hub.told(self.uid()) else { return };
         let over = newest.is_none_or(|(name, phase)| command.operation != name || phase.is_final());
         if over {
-            self.shared.hub.acknowledge(self.uid(), command);
-            if *outcome == AgentOutcome::Leaving {
+            self.shared.hub.acknowledge(self.uid(), &command);
+            if outcome == AgentOutcome::Leaving {
                 self.shared.media.withdraw(self.uid());
             }
         }

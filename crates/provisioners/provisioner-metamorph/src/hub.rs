@@ -1,15 +1,19 @@
 //! The agents as this process knows them: last report, the command they should have, the outcomes they may forget.
 //!
-//! Everything here can be lost: an agent says everything again with its next report.
+//! Everything here can be lost: an agent says everything again with its next report. To which boot a generation is bound stands in the
+//! journal, too, so that a restart opens it to nobody else; until the journal has been read, a host's reports wait.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use agent_protocol::{AgentState, Command, CommandId, Directive, Outcome, Progress, Report};
+use api::metamorph::AgentBoot;
 use inventory::MachineEvidence;
 use provisioner::HostKey;
 use tokio::sync::{Notify, mpsc};
 use tokio::time::{Duration, Instant};
+
+use crate::limits::{self, Budget, bounded};
 
 /// What is known of one host's agent.
 #[derive(Default)]
@@ -26,8 +30,16 @@ struct Slot {
     heard: Option<Instant>,
     command: Option<Command>,
     acknowledged: Vec<CommandId>,
-    /// Boots that another boot has followed: one machine runs one kernel, what they say comes late.
-    retired: Vec<String>,
+    /// The boot that has reported first for the newest generation: no other may.
+    bound: Option<Bound>,
+    /// The work of the generation has ended: its agent is told that it may leave, and nothing else.
+    retired: bool,
+    /// When another boot, or somebody with another key, last reported for the generation.
+    contested: Option<Instant>,
+    /// Since when an agent in work has been silent for too long.
+    overdue: Option<Instant>,
+    /// What is left of what the host's agent may say in a time.
+    budget: Budget,
     /// Wakes the reports that this host's agent is having held open.
     changed: Arc<Notify>,
 }
@@ -39,13 +51,6 @@ impl Slot {
             Some(AgentState::Finished { command, outcome: Outcome::Leaving }) => self.acknowledged.contains(command),
             _ => false,
         }
-    }
-
-    fn retire(&mut self, boot_id: String) {
-        if self.retired.len() >= MAX_ACKNOWLEDGED {
-            self.retired.remove(0);
-        }
-        self.retired.push(boot_id);
     }
 
     fn acknowledge(&mut self, id: &CommandId) {
@@ -62,6 +67,14 @@ impl Slot {
     }
 }
 
+/// A boot of the agent: by the kernel's id, and by the key that it has made (its digest; agents of protocol 1 make none).
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Bound {
+    generation: u64,
+    boot_id: String,
+    key: Option<String>,
+}
+
 /// The last report.
 #[derive(Clone, Debug)]
 pub struct Agent {
@@ -69,6 +82,10 @@ pub struct Agent {
     pub generation: u64,
     /// Kernel boot id.
     pub boot_id: String,
+    /// SHA-256 of its key.
+    pub key_digest: Option<String>,
+    /// Version of the protocol that it speaks.
+    pub protocol: u32,
     /// State.
     pub state: AgentState,
     /// On which machine it runs, as far as it says.
@@ -78,24 +95,6 @@ pub struct Agent {
     /// Reports being held open now.
     holding: u32,
     sequence: u64,
-}
-
-/// Most MACs and disks that are taken from an agent, and the longest text of each, in characters.
-const MAX_EVIDENCE: usize = 512;
-const MAX_TEXT: usize = 128;
-
-/// An agent says what it likes.
-fn bounded(mut machine: MachineEvidence) -> MachineEvidence {
-    let short = |text: &mut String| *text = text.chars().filter(|c| !c.is_control()).take(MAX_TEXT).collect();
-    [&mut machine.manufacturer, &mut machine.system_uuid, &mut machine.serial_number]
-        .into_iter()
-        .flatten()
-        .for_each(short);
-    for list in [&mut machine.macs, &mut machine.disks] {
-        list.truncate(MAX_EVIDENCE);
-        list.iter_mut().for_each(short);
-    }
-    machine
 }
 
 /// What became of a command.
@@ -112,8 +111,14 @@ pub enum CommandState {
 /// Why a report is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// The host has been booted again since.
+    /// The host has been booted again since, or the boot's work has ended.
     Superseded,
+    /// The generation is another boot's.
+    Contested,
+    /// The host is not known, or not yet.
+    Unknown,
+    /// More reports than an agent has to make.
+    TooMany,
     /// An older report than one already seen.
     Stale,
 }
@@ -130,20 +135,29 @@ pub struct Hub {
     slots: Mutex<HashMap<String, Slot>>,
     wake: mpsc::UnboundedSender<HostKey>,
     silence: Duration,
+    grace: Duration,
 }
 
+/// How much longer than an idle agent one that is in work may be silent: a network that is away for minutes does not stop a write.
+pub const IN_WORK: u32 = 6;
+
+/// How long a report may wait for the first look at its host.
+const FIRST_LOOK: Duration = Duration::from_secs(5);
+
 impl Hub {
-    /// An empty hub that wakes hosts through `wake`; an agent silent for `silence` is taken for dead.
-    pub fn new(wake: mpsc::UnboundedSender<HostKey>, silence: Duration) -> Arc<Self> {
-        Arc::new(Self { slots: Mutex::default(), wake, silence })
+    /// An empty hub that wakes hosts through `wake`; an agent silent for `silence` is taken for dead. One in work gets `grace` from the moment
+    /// at which that is noticed: if it was this server that was away, the agent reports at once.
+    pub fn new(wake: mpsc::UnboundedSender<HostKey>, silence: Duration, grace: Duration) -> Arc<Self> {
+        Arc::new(Self { slots: Mutex::default(), wake, silence, grace })
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<String, Slot>> {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The host exists, and this generation counts (`None`: none has been recorded yet).
-    pub fn expect(&self, key: &HostKey, generation: Option<u64>) {
+    /// The host exists, and this is its newest boot (`None`: none has been recorded yet).
+    pub fn expect(&self, key: &HostKey, boot: Option<&AgentBoot>) {
+        let generation = boot.map(|b| b.generation);
         let mut slots = self.lock();
         let slot = slots.entry(key.uid.clone()).or_default();
         let news = slot.key.as_ref() != Some(key) || generation > slot.generation;
@@ -151,8 +165,22 @@ impl Hub {
         if generation > slot.generation {
             slot.generation = generation;
             slot.command = None;
+            slot.retired = false;
             if slot.agent.as_ref().is_some_and(|a| Some(a.generation) < generation) {
                 slot.agent = None;
+            }
+        }
+        if let Some(boot) = boot.filter(|boot| Some(boot.generation) == slot.generation) {
+            slot.retired |= boot.retired;
+            let recorded = boot.boot_id.clone().map(|boot_id| Bound {
+                generation: boot.generation,
+                boot_id,
+                key: boot.key_digest.clone(),
+            });
+            if recorded.is_some() && recorded != slot.bound {
+                // Whoever has reported before the record was read is not the one that is recorded.
+                slot.agent = None;
+                slot.bound = recorded;
             }
         }
         if news {
@@ -160,9 +188,18 @@ impl Hub {
         }
     }
 
+    /// The work of the host's newest boot has ended: what its agent says from now on changes nothing, but it may be told to leave.
+    pub fn retire(&self, uid: &str) {
+        if let Some(slot) = self.lock().get_mut(uid) {
+            slot.retired = true;
+        }
+    }
+
     /// Forgets the host's agent: its machine was switched off or leaves.
     pub fn forget_agent(&self, uid: &str) {
         if let Some(slot) = self.lock().get_mut(uid) {
+            // A boot that has reported ends with the power. One that has not may be under way.
+            slot.retired |= slot.bound.as_ref().is_some_and(|bound| Some(bound.generation) == slot.generation);
             slot.agent = None;
             slot.command = None;
             slot.changed.notify_waiters();
@@ -178,16 +215,41 @@ impl Hub {
 
     /// The living agent of this generation; one that may leave its machine no longer counts.
     pub fn agent(&self, uid: &str, generation: u64) -> Option<Agent> {
-        let slots = self.lock();
-        let slot = slots.get(uid)?;
+        let mut slots = self.lock();
+        let slot = slots.get_mut(uid)?;
         let agent = slot.agent.as_ref()?;
-        // One that writes is given more time: a network that is away for minutes does not stop the write.
+        let in_work = agent.state != AgentState::Idle;
+        // Another boot's report tells that this one may be over: it gets no more time than others.
+        let contested = slot.contested.is_some_and(|at| at > agent.seen);
         let patience = match agent.state {
-            AgentState::Running { .. } => self.silence * 6,
+            AgentState::Running { .. } if !contested => self.silence * IN_WORK,
             _ => self.silence,
         };
-        let alive = agent.holding > 0 || agent.seen.elapsed() < patience;
-        (alive && agent.generation == generation && !slot.leaves()).then(|| agent.clone())
+        let heard = agent.holding > 0 || agent.seen.elapsed() < patience;
+        let alive = match (heard, in_work) {
+            (true, _) => {
+                slot.overdue = None;
+                true
+            }
+            (false, true) => slot.overdue.get_or_insert_with(Instant::now).elapsed() < self.grace,
+            (false, false) => false,
+        };
+        (alive && agent.generation == generation && !slot.retired && !slot.leaves()).then(|| agent.clone())
+    }
+
+    /// The outcome that the host's agent, living or not, has last told.
+    pub fn told(&self, uid: &str) -> Option<(CommandId, Outcome)> {
+        match &self.lock().get(uid)?.agent.as_ref()?.state {
+            AgentState::Finished { command, outcome } => Some((command.clone(), outcome.clone())),
+            _ => None,
+        }
+    }
+
+    /// The newest generation that this process knows of: a journal that was lost must not give its token out again.
+    pub fn newest_generation(&self, uid: &str) -> u64 {
+        let slots = self.lock();
+        let Some(slot) = slots.get(uid) else { return 0 };
+        slot.generation.max(slot.bound.as_ref().map(|bound| bound.generation)).unwrap_or(0)
     }
 
     /// Whether an agent of this generation, or of a later one, has ever reported to this process.
@@ -261,17 +323,73 @@ impl Hub {
         }
     }
 
-    /// Takes a report in.
-    fn take(&self, report: &Report) -> Result<(), Refusal> {
+    /// Whether a report for this host and generation, by whoever holds this key, is to be read at all.
+    ///
+    /// # Errors
+    /// [`Refusal::Contested`] when the generation is bound to another key, [`Refusal::TooMany`].
+    pub fn admit(&self, host: &str, generation: u64, key: Option<&str>) -> Result<(), Refusal> {
         let mut slots = self.lock();
-        if slots.len() >= MAX_SLOTS && !slots.contains_key(&report.host) {
-            return Err(Refusal::Stale);
+        if slots.len() >= MAX_SLOTS && !slots.contains_key(host) {
+            return Err(Refusal::Unknown);
         }
-        let slot = slots.entry(report.host.clone()).or_default();
+        let slot = slots.entry(host.to_owned()).or_default();
+        if slot.bound.as_ref().is_some_and(|b| b.generation == generation && b.key.as_deref() != key) {
+            return Err(contest(slot, host));
+        }
+        if slot.budget.report() { Ok(()) } else { Err(Refusal::TooMany) }
+    }
+
+    /// How many of the report's log lines, from the first, are to be kept, and how many were dropped since the last that was.
+    fn log_lines(&self, report: &Report) -> (usize, u64) {
+        let mut slots = self.lock();
+        let Some(slot) = slots.get_mut(&report.host) else { return (0, 0) };
+        slot.budget.lines(&report.logs)
+    }
+
+    /// Waits for the first look at the host: before that it is not known which boot may report.
+    async fn known(&self, host: &str) -> Result<(), Refusal> {
+        let deadline = Instant::now() + FIRST_LOOK;
+        loop {
+            let changed = {
+                let mut slots = self.lock();
+                let slot = slots.entry(host.to_owned()).or_default();
+                if slot.key.is_some() {
+                    return Ok(());
+                }
+                Arc::clone(&slot.changed)
+            };
+            let changed = changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            if self.lock().get(host).is_some_and(|slot| slot.key.is_some()) {
+                return Ok(());
+            }
+            if tokio::time::timeout_at(deadline, changed).await.is_err() {
+                let mut slots = self.lock();
+                if slots.get(host).is_some_and(|slot| slot.key.is_none()) {
+                    slots.remove(host);
+                }
+                return Err(Refusal::Unknown);
+            }
+        }
+    }
+
+    /// Takes a report in.
+    fn take(&self, report: &Report, key: Option<String>) -> Result<(), Refusal> {
+        let mut slots = self.lock();
+        let slot = slots.get_mut(&report.host).ok_or(Refusal::Unknown)?;
         if slot.generation.is_some_and(|g| report.generation < g) {
             return Err(Refusal::Superseded);
         }
-        if slot.retired.contains(&report.boot_id) {
+        let boot = Bound { generation: report.generation, boot_id: report.boot_id.clone(), key };
+        match &slot.bound {
+            Some(bound) if *bound == boot => {}
+            Some(bound) if bound.generation == boot.generation => return Err(contest(slot, &report.host)),
+            Some(bound) if bound.generation > boot.generation => return Err(Refusal::Superseded),
+            _ => slot.bound = Some(boot.clone()),
+        }
+        let leaves = matches!(report.state, AgentState::Finished { outcome: Outcome::Leaving, .. });
+        if slot.retired && slot.generation == Some(report.generation) && !leaves {
             return Err(Refusal::Superseded);
         }
         if let Some(agent) = &slot.agent
@@ -280,20 +398,20 @@ impl Hub {
         {
             return Err(Refusal::Stale);
         }
-        if let Some(old) = slot.agent.as_ref().map(|a| a.boot_id.clone()).filter(|old| *old != report.boot_id) {
-            slot.retire(old);
-        }
         let before = slot.agent.as_ref().map(|a| (a.boot_id.clone(), a.state.clone(), a.holding));
         let news = before.as_ref().is_none_or(|(boot, state, _)| *boot != report.boot_id || *state != report.state);
         let holding = before.as_ref().filter(|(boot, ..)| *boot == report.boot_id).map_or(0, |(_, _, h)| *h);
         let before = before.map(|(boot, ..)| boot);
         slot.seen = slot.seen.max(Some(report.generation));
         slot.arrived |= before.is_none_or(|boot| boot != report.boot_id);
+        slot.overdue = None;
         slot.agent = Some(Agent {
             generation: report.generation,
             boot_id: report.boot_id.clone(),
+            key_digest: boot.key,
+            protocol: report.protocol,
             state: report.state.clone(),
-            machine: report.machine.clone().map(bounded),
+            machine: report.machine.clone(),
             seen: Instant::now(),
             holding,
             sequence: report.sequence,
@@ -342,12 +460,16 @@ impl Hub {
         }
     }
 
-    /// Takes a report and answers it, at the latest after the time the agent grants.
+    /// Takes the report of whoever holds this key (its digest) and answers it, at the latest after the time the agent grants.
     ///
     /// # Errors
-    /// [`Refusal`] when the agent no longer counts.
-    pub async fn report(self: &Arc<Self>, report: Report) -> Result<Directive, Refusal> {
-        self.take(&report)?;
+    /// [`Refusal`] when the agent does not count.
+    pub async fn report(self: &Arc<Self>, report: Report, key: Option<String>) -> Result<Directive, Refusal> {
+        let report = bounded(report);
+        self.known(&report.host).await?;
+        self.take(&report, key)?;
+        let (kept, dropped) = self.log_lines(&report);
+        let report = limits::log(report, kept, dropped);
         let wait = report.wait_seconds.min(agent_protocol::MAX_WAIT_SECONDS);
         let deadline = Instant::now() + Duration::from_secs(wait);
         let held = Held::new(Arc::clone(self), report);
@@ -364,6 +486,20 @@ impl Hub {
             }
         }
     }
+}
+
+/// Somebody else than the boot that the generation is bound to has shown its token: the same machine after a reset of its own, or whoever has read
+/// the medium.
+fn contest(slot: &mut Slot, host: &str) -> Refusal {
+    let quiet = slot.contested.is_some_and(|at| at.elapsed() < Duration::from_secs(60));
+    slot.contested = Some(Instant::now());
+    if !quiet {
+        tracing::warn!(
+            host,
+            "refused a report of another boot than the one that this boot generation is bound to: the machine was reset, or somebody else has read its boot medium"
+        );
+    }
+    Refusal::Contested
 }
 
 /// A report that is held open; dropping it (answer sent, connection lost) is seen.
@@ -410,6 +546,16 @@ mod tests {
         }
     }
 
+    fn boot(generation: u64) -> AgentBoot {
+        AgentBoot { generation, ..AgentBoot::default() }
+    }
+
+    /// With the key of that boot.
+    async fn say(hub: &Arc<Hub>, report: Report) -> Result<Directive, Refusal> {
+        let key = format!("key of {}", report.boot_id);
+        hub.report(report, Some(key)).await
+    }
+
     fn id(boot: &str) -> CommandId {
         CommandId { operation: "op".into(), step: "s".into(), attempt: 1, boot_id: boot.into() }
     }
@@ -440,11 +586,11 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_command_reaches_an_idle_agent_at_once_and_only_the_boot_it_is_for() {
         let (wake, mut woken) = mpsc::unbounded_channel();
-        let hub = Hub::new(wake, Duration::from_secs(90));
-        hub.expect(&key(), Some(1));
+        let hub = Hub::new(wake, Duration::from_secs(90), Duration::from_secs(60));
+        hub.expect(&key(), Some(&boot(1)));
         let waiting = tokio::spawn({
             let hub = Arc::clone(&hub);
-            async move { hub.report(report("b1", 1, 1, AgentState::Idle)).await }
+            async move { say(&hub, report("b1", 1, 1, AgentState::Idle)).await }
         });
         assert_eq!(woken.recv().await, Some(key()));
         assert_eq!(hub.command("u", leave("b0")), CommandState::Given);
@@ -457,53 +603,53 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_outcome_is_held_until_it_is_acknowledged() {
         let (wake, _woken) = mpsc::unbounded_channel();
-        let hub = Hub::new(wake, Duration::from_secs(90));
-        hub.expect(&key(), Some(1));
+        let hub = Hub::new(wake, Duration::from_secs(90), Duration::from_secs(60));
+        hub.expect(&key(), Some(&boot(1)));
         let finished = AgentState::Finished { command: id("b1"), outcome: Outcome::Leaving };
-        let quiet = hub.report(report("b1", 1, 1, finished.clone())).await.unwrap();
+        let quiet = say(&hub, report("b1", 1, 1, finished.clone())).await.unwrap();
         assert_eq!(quiet, Directive::default());
         assert_eq!(hub.command("u", leave("b1")), CommandState::Finished(Outcome::Leaving));
         hub.acknowledge("u", &id("b1"));
-        let answer = hub.report(report("b1", 1, 2, finished)).await.unwrap();
+        let answer = say(&hub, report("b1", 1, 2, finished)).await.unwrap();
         assert_eq!(answer.acknowledged, Some(id("b1")));
     }
 
     #[tokio::test(start_paused = true)]
     async fn an_outcome_recorded_by_an_earlier_process_gives_way_to_the_next_command() {
         let (wake, _woken) = mpsc::unbounded_channel();
-        let hub = Hub::new(wake, Duration::from_secs(90));
-        hub.expect(&key(), Some(1));
+        let hub = Hub::new(wake, Duration::from_secs(90), Duration::from_secs(60));
+        hub.expect(&key(), Some(&boot(1)));
         let before = CommandId { step: "before".into(), ..id("b1") };
         let finished =
             AgentState::Finished { command: before.clone(), outcome: Outcome::Wiped { disks: vec![], left: vec![] } };
         let waiting = tokio::spawn({
             let hub = Arc::clone(&hub);
-            async move { hub.report(report("b1", 1, 1, finished)).await }
+            async move { say(&hub, report("b1", 1, 1, finished)).await }
         });
         tokio::task::yield_now().await;
         assert_eq!(hub.command("u", leave("b1")), CommandState::Given);
         assert_eq!(waiting.await.unwrap().unwrap(), Directive { acknowledged: Some(before), command: None });
-        let answer = hub.report(report("b1", 1, 2, AgentState::Idle)).await.unwrap();
+        let answer = say(&hub, report("b1", 1, 2, AgentState::Idle)).await.unwrap();
         assert_eq!(answer.command, Some(leave("b1")));
     }
 
     #[tokio::test(start_paused = true)]
     async fn an_older_generation_and_a_repeated_report_are_refused() {
         let (wake, _woken) = mpsc::unbounded_channel();
-        let hub = Hub::new(wake, Duration::from_secs(90));
-        hub.expect(&key(), Some(2));
-        assert_eq!(hub.report(report("b1", 1, 1, AgentState::Idle)).await, Err(Refusal::Superseded));
-        assert!(hub.report(report("b2", 2, 5, AgentState::Idle)).await.is_ok());
-        assert_eq!(hub.report(report("b2", 2, 5, AgentState::Idle)).await, Err(Refusal::Stale));
+        let hub = Hub::new(wake, Duration::from_secs(90), Duration::from_secs(60));
+        hub.expect(&key(), Some(&boot(2)));
+        assert_eq!(say(&hub, report("b1", 1, 1, AgentState::Idle)).await, Err(Refusal::Superseded));
+        assert!(say(&hub, report("b2", 2, 5, AgentState::Idle)).await.is_ok());
+        assert_eq!(say(&hub, report("b2", 2, 5, AgentState::Idle)).await, Err(Refusal::Stale));
     }
 
     #[tokio::test(start_paused = true)]
     async fn an_agent_that_was_seen_is_remembered_when_it_is_forgotten() {
         let (wake, _woken) = mpsc::unbounded_channel();
-        let hub = Hub::new(wake, Duration::from_secs(90));
-        hub.expect(&key(), Some(2));
+        let hub = Hub::new(wake, Duration::from_secs(90), Duration::from_secs(60));
+        hub.expect(&key(), Some(&boot(2)));
         assert!(!hub.has_seen("u", 2));
-        hub.report(report("b1", 2, 1, AgentState::Idle)).await.unwrap();
+        say(&hub, report("b1", 2, 1, AgentState::Idle)).await.unwrap();
         hub.forget_agent("u");
         assert!(hub.agent("u", 2).is_none());
         assert!(hub.has_seen("u", 2) && !hub.has_seen("u", 3));
@@ -512,53 +658,123 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_silent_agent_is_taken_for_dead() {
         let (wake, _woken) = mpsc::unbounded_channel();
-        let hub = Hub::new(wake, Duration::from_secs(90));
-        hub.expect(&key(), Some(1));
-        hub.report(report("b1", 1, 1, AgentState::Idle)).await.unwrap();
+        let hub = Hub::new(wake, Duration::from_secs(90), Duration::from_secs(60));
+        hub.expect(&key(), Some(&boot(1)));
+        say(&hub, report("b1", 1, 1, AgentState::Idle)).await.unwrap();
         assert!(hub.agent("u", 1).is_some());
         tokio::time::advance(Duration::from_secs(91)).await;
         assert!(hub.agent("u", 1).is_none());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_boot_that_another_has_followed_has_no_say_any_more() {
+    async fn a_generation_is_the_first_boots_and_its_keys() {
         let (wake, _woken) = mpsc::unbounded_channel();
-        let hub = Hub::new(wake, Duration::from_secs(90));
-        hub.expect(&key(), Some(1));
-        hub.report(report("b1", 1, 1, AgentState::Idle)).await.unwrap();
-        hub.report(report("b2", 1, 1, AgentState::Idle)).await.unwrap();
-        assert_eq!(hub.report(report("b1", 1, 9, AgentState::Idle)).await, Err(Refusal::Superseded));
-        assert_eq!(hub.any_agent("u").unwrap().boot_id, "b2");
+        let hub = Hub::new(wake, Duration::from_secs(90), Duration::from_secs(60));
+        hub.expect(&key(), Some(&boot(1)));
+        say(&hub, report("b1", 1, 1, AgentState::Idle)).await.unwrap();
+        // Another boot, the same boot with another key, and with none.
+        assert_eq!(say(&hub, report("b2", 1, 1, AgentState::Idle)).await, Err(Refusal::Contested));
+        for other in [Some("another".to_owned()), None] {
+            assert_eq!(hub.report(report("b1", 1, 9, AgentState::Idle), other.clone()).await, Err(Refusal::Contested));
+            assert_eq!(hub.admit("u", 1, other.as_deref()), Err(Refusal::Contested));
+        }
+        assert_eq!(hub.any_agent("u").unwrap().boot_id, "b1");
+        assert!(say(&hub, report("b1", 1, 10, AgentState::Idle)).await.is_ok());
+        // The next generation is open again, the one before is not.
+        hub.expect(&key(), Some(&boot(2)));
+        assert!(say(&hub, report("b3", 2, 1, AgentState::Idle)).await.is_ok());
+        assert_eq!(say(&hub, report("b1", 1, 11, AgentState::Idle)).await, Err(Refusal::Superseded));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_restart_opens_a_generation_to_nobody() {
+        let (wake, _woken) = mpsc::unbounded_channel();
+        let hub = Hub::new(wake, Duration::from_secs(90), Duration::from_secs(60));
+        // Before the journal has been read, nobody is heard.
+        assert_eq!(say(&hub, report("thief", 3, 1, AgentState::Idle)).await, Err(Refusal::Unknown));
+        let waiting = tokio::spawn({
+            let hub = Arc::clone(&hub);
+            async move { say(&hub, report("b1", 3, 7, AgentState::Idle)).await }
+        });
+        tokio::task::yield_now().await;
+        let recorded = AgentBoot { boot_id: Some("b1".into()), key_digest: Some("key of b1".into()), ..boot(3) };
+        hub.expect(&key(), Some(&recorded));
+        assert!(waiting.await.unwrap().is_ok(), "who reports before the first look waits for it");
+        assert_eq!(say(&hub, report("thief", 3, 2, AgentState::Idle)).await, Err(Refusal::Contested));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_boot_whose_work_has_ended_may_leave_and_nothing_else() {
+        let (wake, _woken) = mpsc::unbounded_channel();
+        let hub = Hub::new(wake, Duration::from_secs(90), Duration::from_secs(60));
+        let recorded = AgentBoot { boot_id: Some("b1".into()), key_digest: Some("key of b1".into()), ..boot(1) };
+        hub.expect(&key(), Some(&recorded));
+        say(&hub, report("b1", 1, 1, AgentState::Idle)).await.unwrap();
+        hub.expect(&key(), Some(&AgentBoot { retired: true, ..recorded }));
+        assert!(hub.any_agent("u").is_none());
+        assert_eq!(say(&hub, report("b1", 1, 2, AgentState::Idle)).await, Err(Refusal::Superseded));
+        let wiped = AgentState::Finished { command: id("b1"), outcome: Outcome::Wiped { disks: vec![], left: vec![] } };
+        assert_eq!(say(&hub, report("b1", 1, 3, wiped)).await, Err(Refusal::Superseded));
+        // The server died before it could say so.
+        let leaving = AgentState::Finished { command: id("b1"), outcome: Outcome::Leaving };
+        hub.acknowledge("u", &id("b1"));
+        let answer = say(&hub, report("b1", 1, 4, leaving)).await.unwrap();
+        assert_eq!(answer.acknowledged, Some(id("b1")));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_agent_in_work_may_report_first_when_it_was_the_server_that_was_away() {
+        let (wake, _woken) = mpsc::unbounded_channel();
+        let hub = Hub::new(wake, Duration::from_secs(90), Duration::from_secs(60));
+        hub.expect(&key(), Some(&boot(1)));
+        let running = AgentState::Running { command: id("b1"), progress: Progress::default() };
+        for (round, state) in
+            [running, AgentState::Finished { command: id("b1"), outcome: Outcome::Leaving }].into_iter().enumerate()
+        {
+            let say =
+                |sequence| hub.report(Report { wait_seconds: 0, ..report("b1", 1, sequence, state.clone()) }, None);
+            say(2 * round as u64 + 1).await.unwrap();
+            // The process stood still: whoever looks first after it sees an agent that is silent for an hour.
+            tokio::time::advance(Duration::from_secs(3600)).await;
+            assert!(hub.agent("u", 1).is_some(), "{state:?}");
+            tokio::time::advance(Duration::from_secs(59)).await;
+            assert!(hub.agent("u", 1).is_some());
+            say(2 * round as u64 + 2).await.unwrap();
+            tokio::time::advance(Duration::from_secs(3600)).await;
+            assert!(hub.agent("u", 1).is_some(), "it is heard again: another silence is another one");
+            tokio::time::advance(Duration::from_secs(61)).await;
+            assert!(hub.agent("u", 1).is_none());
+        }
     }
 
     #[tokio::test(start_paused = true)]
     async fn another_attempt_of_the_same_step_and_a_leave_are_never_acknowledged_by_the_way() {
         let (wake, _woken) = mpsc::unbounded_channel();
-        let hub = Hub::new(wake, Duration::from_secs(90));
-        hub.expect(&key(), Some(1));
+        let hub = Hub::new(wake, Duration::from_secs(90), Duration::from_secs(60));
+        hub.expect(&key(), Some(&boot(1)));
         let wiped = AgentState::Finished { command: id("b1"), outcome: Outcome::Wiped { disks: vec![], left: vec![] } };
-        hub.report(report("b1", 1, 1, wiped.clone())).await.unwrap();
+        say(&hub, report("b1", 1, 1, wiped.clone())).await.unwrap();
         let again = Command { id: CommandId { attempt: 2, ..id("b1") }, ..leave("b1") };
         assert_eq!(hub.command("u", again), CommandState::Given);
-        assert_eq!(hub.report(report("b1", 1, 2, wiped)).await.unwrap(), Directive::default());
+        assert_eq!(say(&hub, report("b1", 1, 2, wiped)).await.unwrap(), Directive::default());
 
         let leaving = AgentState::Finished { command: id("b1"), outcome: Outcome::Leaving };
-        hub.report(report("b1", 1, 3, leaving.clone())).await.unwrap();
+        say(&hub, report("b1", 1, 3, leaving.clone())).await.unwrap();
         let other = Command { id: CommandId { step: "wipe".into(), ..id("b1") }, ..leave("b1") };
         assert_eq!(hub.command("u", other), CommandState::Given);
-        assert_eq!(hub.report(report("b1", 1, 4, leaving)).await.unwrap(), Directive::default());
+        assert_eq!(say(&hub, report("b1", 1, 4, leaving)).await.unwrap(), Directive::default());
     }
 
     #[tokio::test(start_paused = true)]
     async fn an_agent_that_writes_may_be_silent_for_longer() {
         let (wake, _woken) = mpsc::unbounded_channel();
-        let hub = Hub::new(wake, Duration::from_secs(90));
-        hub.expect(&key(), Some(1));
+        let hub = Hub::new(wake, Duration::from_secs(90), Duration::from_secs(60));
+        hub.expect(&key(), Some(&boot(1)));
         let running = AgentState::Running { command: id("b1"), progress: Progress::default() };
-        hub.report(report("b1", 1, 1, running)).await.unwrap();
-        tokio::time::advance(Duration::from_secs(500)).await;
-        assert!(hub.agent("u", 1).is_some());
-        tokio::time::advance(Duration::from_secs(41)).await;
+        say(&hub, report("b1", 1, 1, running)).await.unwrap();
+        tokio::time::advance(Duration::from_secs(541)).await;
+        assert!(hub.agent("u", 1).is_some(), "it is told late: its time begins now");
+        tokio::time::advance(Duration::from_secs(61)).await;
         assert!(hub.agent("u", 1).is_none());
     }
 }

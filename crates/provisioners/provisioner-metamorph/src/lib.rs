@@ -12,6 +12,10 @@
 //! **Fencing.** A command names operation, step, attempt and the kernel boot id of the agent it is for. The same attempt is only ever
 //! given to the same boot, which runs it once; another boot id proves the older boot dead (one machine, one kernel), and only then
 //! is there another attempt. The agent leaves the machine when the end of the operation has been recorded, not before.
+//!
+//! **Tokens.** A boot generation's token stands on its medium, which a BMC fetches: it is taken for known to others. The first report binds the
+//! generation to its boot and to the key that the boot's agent has made; who shows another one is not heard. The medium is withdrawn when the agent
+//! reports, the generation is retired when its work ends.
 
 mod boot;
 mod bring_up;
@@ -24,6 +28,7 @@ mod host;
 mod hub;
 mod identity;
 mod inspect;
+mod limits;
 mod live;
 mod manage;
 mod media;

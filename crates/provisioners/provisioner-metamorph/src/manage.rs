@@ -1,7 +1,5 @@
 //! Registration, adoption, release and power.
 
-use agent_protocol::AgentState;
-use api::metamorph::OperationType;
 use async_trait::async_trait;
 use provisioner::{Cause, Failure, Manage, Outcome, Power, PowerRequest, RegisterRequest, Registered, Verdict};
 use tokio::time::{Duration, Instant};
@@ -59,20 +57,6 @@ impl Manage for NativeHost {
 }
 
 impl NativeHost {
-    /// A machine whose newest work is a finished provisioning must run what was written, not the agent.
-    fn came_back(&self) -> Result<(), Failure> {
-        let provisioned = self.context.journal.newest().is_some_and(|n| n.succeeded(OperationType::Provision));
-        let idle = self.shared.hub.any_agent(self.uid()).filter(|a| a.state == AgentState::Idle);
-        match idle {
-            Some(agent) if provisioned => Err(Failure::new(
-                Cause::HardwareFailed,
-                format!("boot the disk: after provisioning the machine runs the agent (boot {})", agent.boot_id),
-            )
-            .advise("look at the boot order in the firmware's settings, and that no boot medium is left in; reset the machine")),
-            _ => Ok(()),
-        }
-    }
-
     /// Acknowledges an agent's leave whose operation is recorded as ended.
     pub fn settle_with_journal(&self) {
         let newest = self.context.journal.newest();
@@ -84,7 +68,6 @@ impl NativeHost {
 impl Power for NativeHost {
     async fn power_state(&mut self) -> Outcome<bool> {
         self.settle_with_journal();
-        self.came_back()?;
         let (_, sight) = self.proven(Effect::Look).await?;
         let mut timers = self.live.timers();
         timers.power = sight.powered_on.or(timers.power);
@@ -196,7 +179,8 @@ impl NativeHost {
     }
 }
 
-fn stuck(wanted: bool, waited: Duration) -> Failure {
+/// A power change that the BMC has accepted and that does not come.
+pub fn stuck(wanted: bool, waited: Duration) -> Failure {
     let word = if wanted { "on" } else { "off" };
     Failure::new(
         Cause::BmcRefused,

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use agent_protocol::{AgentNetwork, HOST_CONFIG_PATH, HostConfig, NetworkData, PROTOCOL_VERSION};
+use agent_protocol::{AgentNetwork, HOST_CONFIG_PATH, HostConfig, NetworkData, OLDEST_PROTOCOL};
 use boot_media::{Assets, HostFile, HostFiles, Medium, MediumError, derive};
 use provisioner::HostKey;
 use tokio::sync::{Notify, Semaphore};
@@ -199,7 +199,7 @@ fn offered(place: &Place<'_>, path: &str, digest: &[u8; 32]) -> Offered {
 fn host_files(place: &Place<'_>, generation: u64, network: Option<&NetworkData>) -> HostFiles {
     let Place { settings, key, bases } = place;
     let config = HostConfig {
-        protocol: PROTOCOL_VERSION,
+        protocol: OLDEST_PROTOCOL,
         host: key.uid.clone(),
         host_name: format!("{}/{}", key.namespace, key.name),
         generation,

@@ -34,7 +34,7 @@ impl NativeProvisioner {
     pub fn new(settings: Settings, image: Assets, earlier: Vec<Assets>, connect: Box<dyn Connect>) -> Self {
         let (wake, wake_ups) = mpsc::unbounded_channel();
         let shared = Shared {
-            hub: Hub::new(wake, settings.timing.agent_silence),
+            hub: Hub::new(wake, settings.timing.agent_silence, settings.timing.reconnect),
             media: MediaStore::new(image, earlier),
             connect,
             live: Live::default(),

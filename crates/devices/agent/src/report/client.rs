@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use agent_protocol::{
-    AgentState, CommandError, Directive, ErrorCode, HostConfig, MAX_DIRECTIVE_BYTES, MAX_REPORT_BYTES,
+    AgentState, BOOT_KEY_HEADER, CommandError, Directive, ErrorCode, HostConfig, MAX_DIRECTIVE_BYTES, MAX_REPORT_BYTES,
 };
 use agent_protocol::{Outcome, REPORT_PATH, Report};
 use thiserror::Error;
@@ -142,17 +142,17 @@ impl Client {
         Arc::clone(&self.clock)
     }
 
-    /// Sends the report to the first endpoint that answers, the one that answered last before the others.
+    /// Sends the report, with the boot's key, to the first endpoint that answers, the one that answered last before the others.
     ///
     /// # Errors
     /// The last endpoint's [`ExchangeError`]; a refusal goes before others, as it says more.
-    pub async fn exchange(&self, report: &Report) -> Result<Directive, ExchangeError> {
+    pub async fn exchange(&self, report: &Report, key: &str) -> Result<Directive, ExchangeError> {
         let body = encode(report)?;
         let preferred = self.preferred.load(Ordering::Relaxed);
         let count = self.endpoints.len();
         let mut worst: Option<ExchangeError> = None;
         for index in (0..count).map(|step| (preferred + step) % count) {
-            match self.post(&self.endpoints[index], body.clone(), report.wait_seconds).await {
+            match self.post(&self.endpoints[index], key, body.clone(), report.wait_seconds).await {
                 Ok(directive) => {
                     self.preferred.store(index, Ordering::Relaxed);
                     return Ok(directive);
@@ -166,12 +166,13 @@ impl Client {
         Err(worst.unwrap_or_else(|| ExchangeError::TooLarge { endpoint: String::new() }))
     }
 
-    async fn post(&self, endpoint: &str, body: Vec<u8>, wait: u64) -> Result<Directive, ExchangeError> {
+    async fn post(&self, endpoint: &str, key: &str, body: Vec<u8>, wait: u64) -> Result<Directive, ExchangeError> {
         let unreachable = |source| ExchangeError::Unreachable { endpoint: endpoint.to_owned(), source };
         let request = self
             .http
             .post(format!("{endpoint}{REPORT_PATH}"))
             .bearer_auth(&self.token)
+            .header(BOOT_KEY_HEADER, key)
             .header("content-type", "application/json")
             .timeout(Duration::from_secs(wait) + ANSWER)
             .body(body);

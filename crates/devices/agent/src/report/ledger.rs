@@ -1,29 +1,41 @@
-//! What outlives the agent's process, but not the machine's boot: which commands were begun.
+//! What outlives the agent's process, but not the machine's boot: which commands were begun, and the boot's key.
 //!
 //! Should the agent be started anew on the same boot, it must not run a command a second time; and its reports must not count from
 //! 1 again, or the server takes them for old ones.
 
-use std::io;
+use std::fs::OpenOptions;
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 
 use agent_protocol::CommandId;
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::{Deserialize, Serialize};
 
 /// Most commands remembered: the server has one at a time, and never comes back to an old attempt.
 const MAX_STARTED: usize = 1024;
 
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Default, Serialize, Deserialize)]
 struct Content {
     boot_id: String,
     starts: u64,
     started: Vec<CommandId>,
+    /// What shows the server that it is still this boot: nobody else has it.
+    #[serde(default)]
+    key: String,
 }
 
 /// A small file below `/run`.
-#[derive(Debug)]
 pub struct Ledger {
     path: PathBuf,
     content: Content,
+}
+
+impl std::fmt::Debug for Ledger {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Ledger").field("path", &self.path).finish_non_exhaustive()
+    }
 }
 
 impl Ledger {
@@ -36,6 +48,9 @@ impl Ledger {
         let mut content = old.filter(|content| content.boot_id == boot_id).unwrap_or_default();
         content.boot_id = boot_id.to_owned();
         content.starts = content.starts.saturating_add(1);
+        if content.key.is_empty() {
+            content.key = URL_SAFE_NO_PAD.encode(rand::random::<[u8; 32]>());
+        }
         let ledger = Self { path, content };
         ledger.write()?;
         Ok(ledger)
@@ -45,6 +60,12 @@ impl Ledger {
     #[must_use]
     pub fn sequence_base(&self) -> u64 {
         (self.content.starts - 1).min(1 << 20) << 32
+    }
+
+    /// The key of this boot: 32 random bytes, in base64url.
+    #[must_use]
+    pub fn key(&self) -> &str {
+        &self.content.key
     }
 
     /// Whether the command was begun by an earlier process of this boot.
@@ -70,7 +91,13 @@ impl Ledger {
             std::fs::create_dir_all(folder)?;
         }
         let beside = self.path.with_extension("new");
-        std::fs::write(&beside, serde_json::to_vec(&self.content)?)?;
+        // For the agent's own eyes. One that an earlier process left half-written is not opened, but made anew.
+        match std::fs::remove_file(&beside) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside)?;
+        file.write_all(&serde_json::to_vec(&self.content)?)?;
         std::fs::rename(&beside, &self.path)
     }
 }
@@ -89,8 +116,12 @@ mod tests {
         first.start(&id).unwrap();
         let second = Ledger::open(path.clone(), "b").unwrap();
         assert_eq!((second.sequence_base(), second.was_started(&id)), (1 << 32, true));
+        assert_eq!((second.key(), second.key().len()), (first.key(), 43));
+        let mode = std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&path).unwrap().permissions());
+        assert_eq!(mode & 0o077, 0, "nobody else reads it");
         let other = Ledger::open(path.clone(), "c").unwrap();
         assert_eq!((other.sequence_base(), other.was_started(&id)), (0, false));
+        assert_ne!(other.key(), first.key());
         std::fs::write(&path, "{").unwrap();
         assert_eq!(Ledger::open(path, "c").unwrap().sequence_base(), 0);
     }

@@ -69,7 +69,7 @@ impl Agent<'_> {
     async fn live(mut self) -> Leave {
         loop {
             let (report, mark) = self.report();
-            match self.client.exchange(&report).await {
+            match self.client.exchange(&report, self.ledger.key()).await {
                 Ok(directive) => {
                     self.logs.acknowledge(mark);
                     let unheard = matches!(report.state, AgentState::Finished { .. });

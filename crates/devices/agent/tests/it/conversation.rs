@@ -40,6 +40,9 @@ async fn lost_answers_and_a_restarted_server_lose_nothing() {
     let record = server.record.lock().unwrap();
     let numbers: Vec<u64> = record.reports.iter().map(|report| report.sequence).collect();
     assert!(numbers.is_sorted() && numbers[0] == 1, "{numbers:?}");
+    let key = record.keys[0].clone();
+    assert!(key.len() == 43 && record.keys.iter().all(|other| *other == key), "one key a boot: {:?}", record.keys);
+    assert!(!serde_json::to_string(&server.config()).unwrap().contains(&key), "which no medium names");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,4 +1,4 @@
-//! The integration tests of `provisioner-metamorph`, one binary.
+//! The integration tests of `provisioner-metamorph`, one binary: the provisioner among a BMC, a journal and agents that are made up.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -7,6 +7,9 @@
     reason = "tests fail by panicking and may say what they did"
 )]
 
+mod boots;
+mod common;
+mod deploys;
 mod kit;
 mod media;
 mod silence;

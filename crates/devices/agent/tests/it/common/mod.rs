@@ -30,6 +30,8 @@ pub struct Record {
     pub commands: VecDeque<Command>,
     /// All reports, answered or not.
     pub reports: Vec<Report>,
+    /// Keys that came with them.
+    pub keys: Vec<String>,
     /// Outcomes by command, in the order in which they were acknowledged.
     pub outcomes: Vec<(CommandId, Outcome)>,
     /// Answer this many reports with an error after having taken them in: lost answers.
@@ -67,6 +69,8 @@ async fn report(State(shared): State<Shared>, headers: HeaderMap, body: Bytes) -
     {
         let mut record = shared.record.lock().unwrap();
         record.reports.push(report.clone());
+        let key = headers.get(agent_protocol::BOOT_KEY_HEADER).and_then(|key| key.to_str().ok());
+        record.keys.push(key.unwrap_or_default().to_owned());
         shared.changed.notify_waiters();
         if record.refuse > 0 {
             record.refuse -= 1;

@@ -1,0 +1,266 @@
+//! What one agent may say: how often, how much, and how long its words may be. Whoever holds a token, or has taken a machine over, is heard within
+//! these limits and costs no other host anything.
+
+use agent_protocol::{AgentState, CommandId, LogLine, MAX_LOG_LINES, Outcome, Report};
+use inventory::MachineEvidence;
+use tokio::time::{Duration, Instant};
+
+/// Reports a second that are taken for long, and at once. An agent in work makes one a second, and one more for each change of its state.
+const REPORTS: (u32, u32) = (4, 40);
+/// Log lines a second for long, and at once.
+const LINES: (u32, u32) = (20, 2 * MAX_LOG_LINES as u32);
+/// Bytes of log lines a second for long, and at once.
+const LOG_BYTES: (u32, u32) = (4 << 10, 256 << 10);
+/// Longest log line kept, in bytes.
+const MAX_LOG_TEXT: usize = 4096;
+
+/// Most MACs and disks that are taken as evidence, and the longest text of each, in characters.
+const MAX_EVIDENCE: usize = 512;
+const MAX_TEXT: usize = 128;
+/// Most marks, disks and warnings of an outcome.
+const MAX_ITEMS: usize = 512;
+const MAX_WARNINGS: usize = 32;
+/// Longest sentence of an agent, in characters.
+const MAX_SENTENCE: usize = 2000;
+/// Longest name of an operation or a step that a server can have given.
+const MAX_NAME: usize = 400;
+/// Longest name of a disk, of an owner or of a boot entry, and longest reason.
+const MAX_LABEL: usize = 200;
+
+/// A quantity that fills up with time.
+#[derive(Clone, Copy, Debug)]
+struct Bucket {
+    /// What it is filled with in a second.
+    rate: u32,
+    /// What it holds.
+    most: u32,
+    left: f64,
+    at: Option<Instant>,
+}
+
+impl Bucket {
+    fn new((rate, most): (u32, u32)) -> Self {
+        Self { rate, most, left: f64::from(most), at: None }
+    }
+
+    /// Takes so much out, if there is so much.
+    fn take(&mut self, amount: u32) -> bool {
+        let now = Instant::now();
+        let passed = self.at.map_or(Duration::ZERO, |at| now.duration_since(at));
+        self.at = Some(now);
+        self.left = (self.left + passed.as_secs_f64() * f64::from(self.rate)).min(f64::from(self.most));
+        let enough = self.left >= f64::from(amount);
+        if enough {
+            self.left -= f64::from(amount);
+        }
+        enough
+    }
+}
+
+/// What one host's agent may still say.
+#[derive(Clone, Copy, Debug)]
+pub struct Budget {
+    reports: Bucket,
+    lines: Bucket,
+    bytes: Bucket,
+    dropped: u64,
+}
+
+impl Default for Budget {
+    fn default() -> Self {
+        let [reports, lines, bytes] = [REPORTS, LINES, LOG_BYTES].map(Bucket::new);
+        Self { reports, lines, bytes, dropped: 0 }
+    }
+}
+
+impl Budget {
+    /// Whether one more report is taken.
+    pub fn report(&mut self) -> bool {
+        self.reports.take(1)
+    }
+
+    /// How many of these lines, from the first, are kept, and how many were dropped between the last one that was and the first of these.
+    pub fn lines(&mut self, lines: &[LogLine]) -> (usize, u64) {
+        let fits = |line: &&LogLine| {
+            let bytes = u32::try_from(line.text.len().min(MAX_LOG_TEXT)).unwrap_or(u32::MAX);
+            self.lines.take(1) && self.bytes.take(bytes)
+        };
+        let kept = lines.iter().take(MAX_LOG_LINES).take_while(fits).count();
+        let missing = if kept > 0 { std::mem::take(&mut self.dropped) } else { 0 };
+        self.dropped += (lines.len() - kept) as u64;
+        (kept, missing)
+    }
+}
+
+/// Prints the report's first `kept` log lines, and gives the report without its lines.
+pub fn log(mut report: Report, kept: usize, dropped: u64) -> Report {
+    let lines = std::mem::take(&mut report.logs);
+    if dropped > 0 && kept > 0 {
+        tracing::warn!(target: "agent", host = %report.host, "{dropped} log lines of the agent were dropped: it says too much");
+    }
+    for LogLine { uptime_ms, level, mut text } in lines.into_iter().take(kept) {
+        text.truncate(text.floor_char_boundary(MAX_LOG_TEXT));
+        let text: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+        match level.as_str() {
+            "error" | "warn" => tracing::warn!(target: "agent", host = %report.host, uptime_ms, "{text}"),
+            "info" => tracing::info!(target: "agent", host = %report.host, uptime_ms, "{text}"),
+            _ => tracing::debug!(target: "agent", host = %report.host, uptime_ms, "{text}"),
+        }
+    }
+    report
+}
+
+/// Printable and not longer than this many characters.
+fn short(text: &mut String, most: usize) {
+    if text.len() > most || text.chars().any(char::is_control) {
+        *text = text.chars().filter(|c| !c.is_control()).take(most).collect();
+    }
+}
+
+/// The report with everything cut to a sane length; log lines apart, which have their own limits.
+pub fn bounded(mut report: Report) -> Report {
+    for text in [&mut report.version, &mut report.boot_id] {
+        short(text, MAX_TEXT);
+    }
+    report.machine = report.machine.map(evidence);
+    match &mut report.state {
+        AgentState::Idle => {}
+        AgentState::Running { command, .. } => name(command),
+        AgentState::Finished { command, outcome } => {
+            name(command);
+            bound_outcome(outcome);
+        }
+    }
+    report
+}
+
+fn name(command: &mut CommandId) {
+    for text in [&mut command.operation, &mut command.step, &mut command.boot_id] {
+        short(text, MAX_NAME);
+    }
+}
+
+/// An agent says what it likes.
+fn evidence(mut machine: MachineEvidence) -> MachineEvidence {
+    [&mut machine.manufacturer, &mut machine.system_uuid, &mut machine.serial_number]
+        .into_iter()
+        .flatten()
+        .for_each(|text| short(text, MAX_TEXT));
+    for list in [&mut machine.macs, &mut machine.disks] {
+        list.truncate(MAX_EVIDENCE);
+        list.iter_mut().for_each(|text| short(text, MAX_TEXT));
+    }
+    machine
+}
+
+fn bound_outcome(outcome: &mut Outcome) {
+    match outcome {
+        Outcome::Inspected { marks, .. } => {
+            marks.truncate(MAX_ITEMS);
+            for mark in marks {
+                [&mut mark.place, &mut mark.owner, &mut mark.host].into_iter().for_each(|text| short(text, MAX_LABEL));
+            }
+        }
+        Outcome::Written(summary) => {
+            summary.warnings.truncate(MAX_WARNINGS);
+            summary.warnings.iter_mut().for_each(|text| short(text, MAX_SENTENCE));
+            [&mut summary.disk, &mut summary.digest].into_iter().for_each(|text| short(text, MAX_LABEL));
+            summary.boot_entry.iter_mut().for_each(|text| short(text, MAX_LABEL));
+        }
+        Outcome::Wiped { disks, left } => {
+            disks.truncate(MAX_ITEMS);
+            disks.iter_mut().for_each(|text| short(text, MAX_LABEL));
+            left.truncate(MAX_ITEMS);
+            left.iter_mut().for_each(|disk| {
+                short(&mut disk.disk, MAX_LABEL);
+                short(&mut disk.why, MAX_LABEL);
+            });
+        }
+        Outcome::Leaving => {}
+        Outcome::Failed(error) => short(&mut error.message, MAX_SENTENCE),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use agent_protocol::{CommandError, DiskMarkFound, ErrorCode, LeftDisk, WriteSummary};
+
+    fn line(bytes: usize) -> LogLine {
+        LogLine { uptime_ms: 1, level: "info".into(), text: "x".repeat(bytes) }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn reports_are_as_many_as_an_agent_makes() {
+        let mut budget = Budget::default();
+        let at_once = (0..1000).filter(|_| budget.report()).count();
+        assert_eq!(at_once, 40);
+        let mut taken = 0;
+        for _ in 0..100 {
+            tokio::time::advance(Duration::from_millis(100)).await;
+            taken += (0..10).filter(|_| budget.report()).count();
+        }
+        assert!((39..=41).contains(&taken), "{taken} in ten seconds");
+        // An agent at work, for an hour.
+        let mut honest = Budget::default();
+        for _ in 0..3600 {
+            tokio::time::advance(Duration::from_secs(1)).await;
+            assert!(honest.report());
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn log_lines_and_their_bytes_are_counted_and_what_is_dropped_is_told() {
+        let mut budget = Budget::default();
+        let long: Vec<LogLine> = (0..500).map(|_| line(1 << 20)).collect();
+        assert_eq!(budget.lines(&long), (64, 0), "256 KiB of what is kept of them");
+        assert_eq!(budget.lines(&long), (0, 0));
+        tokio::time::advance(Duration::from_secs(3600)).await;
+        assert_eq!(budget.lines(&[line(10)]), (1, 936));
+        assert_eq!(budget.lines(&[line(10)]), (1, 0));
+        let many: Vec<LogLine> = (0..500).map(|_| line(1)).collect();
+        let kept: usize = (0..10).map(|_| budget.lines(&many).0).sum();
+        assert!(kept <= 1000, "{kept}");
+    }
+
+    #[test]
+    fn every_word_of_an_agent_has_an_end() {
+        let long = "\u{1b}[31mlong ".repeat(1 << 10);
+        let id = CommandId { operation: long.clone(), step: long.clone(), attempt: 1, boot_id: long.clone() };
+        let mark = DiskMarkFound { place: long.clone(), owner: long.clone(), host: long.clone() };
+        let left = LeftDisk { disk: long.clone(), why: long.clone() };
+        let many = vec![long.clone(); 2000];
+        let outcomes = [
+            Outcome::Inspected { hardware: Box::default(), marks: vec![mark; 2000], uefi: true, secure_boot: false },
+            Outcome::Written(WriteSummary {
+                warnings: many.clone(),
+                boot_entry: Some(long.clone()),
+                ..WriteSummary::default()
+            }),
+            Outcome::Wiped { disks: many.clone(), left: vec![left; 2000] },
+            Outcome::Failed(CommandError { code: ErrorCode::Internal, message: long.clone() }),
+        ];
+        for outcome in outcomes {
+            let report = Report {
+                protocol: 2,
+                version: long.clone(),
+                host: "u".into(),
+                generation: 1,
+                boot_id: long.clone(),
+                sequence: 1,
+                state: AgentState::Finished { command: id.clone(), outcome },
+                machine: Some(MachineEvidence {
+                    macs: many.clone(),
+                    system_uuid: Some(long.clone()),
+                    ..MachineEvidence::default()
+                }),
+                firmware: None,
+                wait_seconds: 1,
+                logs: vec![],
+            };
+            let text = serde_json::to_string(&bounded(report)).unwrap();
+            assert!(text.len() < 400_000, "{} bytes", text.len());
+            assert!(!text.contains("\\u001b"), "no escape sequences");
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! Who may report for a boot generation, until when, and what its token is worth alone.
+
+use agent_protocol::{Action, AgentState, Outcome};
+use axum::http::StatusCode;
+use provisioner::{Cause, CleaningRequest, Verdict};
+
+use crate::common::{Agent, World, image, pass};
+
+/// Everything that somebody can try who has read the boot medium.
+fn thieves(generation: u64, boot_id: &str) -> Vec<Agent> {
+    let other_key = Agent { key: Some("x".repeat(43)), ..Agent::new(generation, boot_id) };
+    let no_key = Agent { key: None, protocol: 1, ..Agent::new(generation, boot_id) };
+    vec![Agent::new(generation, "another-boot"), other_key, no_key]
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_token_alone_neither_reports_nor_gets_user_data() {
+    let world = World::new();
+    let agent = world.booted().await;
+    for thief in thieves(agent.generation, &agent.boot_id) {
+        let (status, directive) = thief.say(&world).await;
+        assert_eq!((status, directive.command), (StatusCode::FORBIDDEN, None));
+    }
+    world.host().provision(image()).await.unwrap();
+    for thief in thieves(agent.generation, &agent.boot_id) {
+        let (status, directive) = thief.say(&world).await;
+        assert_eq!((status, directive.command), (StatusCode::FORBIDDEN, None));
+    }
+    let command = agent.given(&world).await;
+    assert!(matches!(command.action, Action::WriteImage(_)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_else_answers_that_it_is_wiped_not_even_after_a_restart() {
+    let mut world = World::new();
+    let clean = || CleaningRequest { clean: true, ..CleaningRequest::default() };
+    world.host().deprovision(clean()).await.unwrap();
+    let agent = Agent::new(1, "boot-1");
+    agent.say(&world).await;
+    world.host().deprovision(clean()).await.unwrap();
+    let command = agent.given(&world).await;
+    for restarted in [false, true] {
+        if restarted {
+            world.restart();
+        }
+        for thief in thieves(1, "boot-1") {
+            thief.finished(&command, Outcome::Wiped { disks: vec!["/dev/vda".into()], left: vec![] });
+            // After the restart nobody is heard before the journal has been read.
+            assert_ne!(thief.say(&world).await.0, StatusCode::OK);
+            assert!(matches!(world.host().deprovision(clean()).await.unwrap(), Verdict::Working(_)));
+            assert_eq!(thief.say(&world).await.0, StatusCode::FORBIDDEN);
+        }
+    }
+    agent.finished(&command, Outcome::Wiped { disks: vec!["/dev/vda".into()], left: vec![] });
+    assert_eq!(agent.say(&world).await.0, StatusCode::OK);
+    assert_eq!(world.host().deprovision(clean()).await.unwrap(), Verdict::Done(()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_medium_is_withdrawn_when_the_agent_has_reported() {
+    let mut world = World::new();
+    world.host().provision(image()).await.unwrap();
+    assert_eq!(world.medium().await, StatusCode::PARTIAL_CONTENT);
+    let agent = Agent::new(1, "boot-1");
+    agent.say(&world).await;
+    world.host().provision(image()).await.unwrap();
+    assert_eq!(world.medium().await, StatusCode::NOT_FOUND);
+    world.restart();
+    world.host().provision(image()).await.unwrap();
+    assert_eq!(world.medium().await, StatusCode::NOT_FOUND, "nor does a restart put it on offer again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_generation_is_retired_when_its_machine_leaves_for_its_disk() {
+    let mut world = World::new();
+    let agent = world.written().await;
+    let leave = agent.given(&world).await;
+    agent.finished(&leave, Outcome::Leaving);
+    agent.say(&world).await;
+    assert_eq!(world.host().provision(image()).await.unwrap(), Verdict::Done(()));
+    assert!(world.journal.last().1.boot.unwrap().retired);
+    for restarted in [false, true] {
+        if restarted {
+            world.restart();
+        }
+        world.host().power_state().await.unwrap();
+        *agent.state.lock().unwrap() = AgentState::Idle;
+        assert_eq!(agent.say(&world).await.0, StatusCode::FORBIDDEN);
+        // An agent that has not heard that it may go is told so.
+        agent.finished(&leave, Outcome::Leaving);
+        world.host().power_state().await.unwrap();
+        let (status, _) = agent.say(&world).await;
+        assert_eq!(status, StatusCode::OK);
+        world.host().power_state().await.unwrap();
+        let (_, directive) = agent.say(&world).await;
+        assert_eq!(directive.acknowledged.as_ref(), Some(&leave.id), "restarted: {restarted}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_agent_of_the_version_before_is_heard_but_gets_no_new_work() {
+    let mut world = World::new();
+    let agent = world.booted().await;
+    world.host().provision(image()).await.unwrap();
+    let command = agent.given(&world).await;
+    // An upgrade, as if the agent were of the version before: it made no key, and none is recorded.
+    let old = Agent { key: None, protocol: 1, ..Agent::new(1, "boot-0") };
+    let mut older = World::new();
+    older.host().provision(image()).await.unwrap();
+    assert_eq!(old.say(&older).await.0, StatusCode::OK, "it is heard");
+    let refused = older.host().provision(image()).await.unwrap_err();
+    assert_eq!(refused.cause, Cause::Internal);
+    assert!(refused.advice.unwrap().contains("agent-image build"));
+    // One that is in the middle of its work brings it to its end.
+    older.restart();
+    let (_, mut status) = world.journal.last();
+    status.boot =
+        status.boot.map(|boot| api::metamorph::AgentBoot { key_digest: None, boot_id: Some("boot-0".into()), ..boot });
+    status.steps.iter_mut().for_each(|step| step.boot_id = step.boot_id.as_ref().map(|_| "boot-0".to_owned()));
+    older.journal = crate::common::Memory::with(status);
+    let mut command = command;
+    command.id.boot_id = "boot-0".into();
+    let progress = agent_protocol::Progress::default();
+    *old.state.lock().unwrap() = AgentState::Running { command: command.id.clone(), progress };
+    older.host().provision(image()).await.unwrap();
+    assert_eq!(old.say(&older).await.0, StatusCode::OK);
+    older.told();
+    assert!(matches!(older.host().provision(image()).await.unwrap(), Verdict::Working(_)));
+    old.finished(&command, Outcome::Written(agent_protocol::WriteSummary::default()));
+    old.say(&older).await;
+    older.host().provision(image()).await.unwrap();
+    assert_eq!(older.told(), ["eject"], "it was not booted anew");
+    let (_, next) = old.say(&older).await;
+    assert!(next.acknowledged.is_some());
+    // A version that is not served any more, or not yet, is told so.
+    for protocol in [0, 3] {
+        let other = Agent { protocol, ..Agent::new(9, "b") };
+        assert_eq!(other.say(&older).await.0, StatusCode::BAD_REQUEST);
+    }
+    let keyless = Agent { key: None, ..Agent::new(9, "b") };
+    assert_eq!(keyless.say(&older).await.0, StatusCode::BAD_REQUEST);
+    world.restart();
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_agent_reports_no_more_often_than_an_agent_does() {
+    let world = World::new();
+    let agent = world.booted().await;
+    let mut refused = 0;
+    for _ in 0..200 {
+        refused += u32::from(agent.say(&world).await.0 == StatusCode::TOO_MANY_REQUESTS);
+    }
+    assert!(refused >= 150, "{refused} of 200 at once were refused");
+    pass(60).await;
+    assert_eq!(agent.say(&world).await.0, StatusCode::OK);
+    // Whoever has the token alone takes nothing of the agent's share.
+    for _ in 0..200 {
+        assert_eq!(thieves(1, "boot-1")[1].say(&world).await.0, StatusCode::FORBIDDEN);
+    }
+    assert_eq!(agent.say(&world).await.0, StatusCode::OK);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_journal_that_was_lost_opens_no_old_generation() {
+    let mut world = World::new();
+    let agent = world.booted().await;
+    world.journal = crate::common::Memory::default();
+    world.host().provision(image()).await.unwrap();
+    let boot = world.journal.last().1.boot.unwrap();
+    assert_eq!(boot.generation, agent.generation + 1);
+    assert_eq!(Agent::new(boot.generation, "boot-2").say(&world).await.0, StatusCode::OK);
+    assert_eq!(agent.say(&world).await.0, StatusCode::FORBIDDEN);
+}

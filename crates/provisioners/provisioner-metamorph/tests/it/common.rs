@@ -1,0 +1,497 @@
+//! A BMC, a journal and a machine's record in memory, agents that report as they are told, and the provisioner among them. Killing it is
+//! making another one over the same journal.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use agent_protocol::{
+    AgentState, BOOT_KEY_HEADER, Command, Directive, FirmwareState, Outcome as AgentOutcome, PROTOCOL_VERSION,
+    REPORT_PATH, Report, WriteSummary,
+};
+use api::metal3::{BootMode, Image};
+use api::metamorph::{
+    AgentBoot, HostOperationStatus, MachineRecordSpec, OperationPhase, OperationStep, OperationType, StepPhase,
+};
+use async_trait::async_trait;
+use axum::body::Body;
+use axum::http::{Request, StatusCode};
+use boot_media::{Assets, Manifest, derive};
+use inventory::{BmcPin, HardwareDetails, MachineEvidence};
+use provisioner::{
+    BmcAccess, Failure, Host, HostContext, HostKey, Journal, JournalError, Machine, Newest, Operation, OtherMachine,
+    ProvisionRequest, Provisioner, StepProgress,
+};
+use provisioner_metamorph::{
+    BmcControl, Connect, ControlError, NativeProvisioner, PowerAction, Settings, Sight, Timing,
+};
+use tempfile::TempDir;
+use tower::ServiceExt;
+
+pub const UID: &str = "uid-0";
+const SECRET: [u8; 32] = [7; 32];
+
+/// What the BMC has been told, and what it says.
+#[derive(Default)]
+pub struct Bmc {
+    pub on: bool,
+    /// It does not say whether the machine is on.
+    pub hides_power: bool,
+    pub medium: Option<String>,
+    /// Everything that it was told to do.
+    pub log: Vec<String>,
+}
+
+#[derive(Clone)]
+struct Control(Arc<Mutex<Bmc>>);
+
+impl Control {
+    fn told(&self, what: impl Into<String>) {
+        self.0.lock().unwrap().log.push(what.into());
+    }
+}
+
+#[async_trait]
+impl BmcControl for Control {
+    async fn register(&self, _stale: &[String]) -> Result<Sight, ControlError> {
+        self.look().await
+    }
+    async fn look(&self) -> Result<Sight, ControlError> {
+        let bmc = self.0.lock().unwrap();
+        let powered_on = (!bmc.hides_power).then_some(bmc.on);
+        Ok(Sight { powered_on, model: "Maker M".into(), evidence: evidence() })
+    }
+    async fn macs(&self) -> Result<Vec<String>, ControlError> {
+        Ok(evidence().macs)
+    }
+    fn pin(&self) -> BmcPin {
+        BmcPin { service_uuid: None, key_sha256: Some("ab".repeat(32)) }
+    }
+    async fn insert(&self, url: &str) -> Result<(), ControlError> {
+        self.told("insert");
+        self.0.lock().unwrap().medium = Some(url.to_owned());
+        Ok(())
+    }
+    async fn eject(&self) -> Result<(), ControlError> {
+        self.told("eject");
+        self.0.lock().unwrap().medium = None;
+        Ok(())
+    }
+    async fn boot_once_from_medium(&self) -> Result<(), ControlError> {
+        self.told("boot once");
+        Ok(())
+    }
+    async fn boot_normally(&self) -> Result<(), ControlError> {
+        self.told("boot normally");
+        Ok(())
+    }
+    async fn set_secure_boot(&self, on: bool) -> Result<(), ControlError> {
+        self.told(format!("secure boot {on}"));
+        Ok(())
+    }
+    async fn power(&self, action: PowerAction) -> Result<(), ControlError> {
+        self.told(format!("{action:?}"));
+        self.0.lock().unwrap().on = !matches!(action, PowerAction::HardOff | PowerAction::SoftOff);
+        Ok(())
+    }
+    fn calls(&self) -> u32 {
+        0
+    }
+    fn session(&self) -> Option<String> {
+        None
+    }
+    async fn close(&self) {}
+}
+
+struct Wire(Arc<Mutex<Bmc>>);
+
+impl Connect for Wire {
+    fn connect(&self, _access: &BmcAccess, _pin: &BmcPin) -> Result<Box<dyn BmcControl>, ControlError> {
+        Ok(Box::new(Control(Arc::clone(&self.0))))
+    }
+}
+
+/// What tells the machine from others.
+pub fn evidence() -> MachineEvidence {
+    MachineEvidence {
+        manufacturer: Some("Maker".into()),
+        system_uuid: Some("4c4c4544-0047-3710-8051-b4c04f4a3132".into()),
+        serial_number: Some("S-100".into()),
+        macs: vec!["00:1b:21:aa:bb:01".into()],
+        disks: vec!["DISK-1".into()],
+    }
+}
+
+#[derive(Default)]
+struct Record(Mutex<Option<MachineRecordSpec>>);
+
+#[async_trait]
+impl Machine for Record {
+    async fn recorded(&self) -> Result<Option<MachineRecordSpec>, JournalError> {
+        Ok(self.0.lock().unwrap().clone())
+    }
+    async fn others(&self) -> Result<Vec<OtherMachine>, JournalError> {
+        Ok(Vec::new())
+    }
+    async fn record(&self, record: MachineRecordSpec) -> Result<MachineRecordSpec, JournalError> {
+        *self.0.lock().unwrap() = Some(record.clone());
+        Ok(record)
+    }
+    async fn note(&self, _text: &str) {}
+}
+
+#[derive(Default)]
+struct Written {
+    operations: Vec<(OperationType, HostOperationStatus)>,
+    /// The next write of this is not made: the process has died before it.
+    dies_before: Option<String>,
+}
+
+/// The journal. Clones share it.
+#[derive(Clone, Default)]
+pub struct Memory(Arc<Mutex<Written>>);
+
+impl Memory {
+    /// The next recording of `what` (`finish`, or a step's intent) fails, as if the process died before it.
+    pub fn die_before(&self, what: &str) {
+        self.0.lock().unwrap().dies_before = Some(what.to_owned());
+    }
+
+    /// A journal with one provisioning under way.
+    pub fn with(status: HostOperationStatus) -> Self {
+        let memory = Self::default();
+        memory.0.lock().unwrap().operations.push((OperationType::Provision, status));
+        memory
+    }
+
+    /// The newest operation.
+    pub fn last(&self) -> (OperationType, HostOperationStatus) {
+        self.0.lock().unwrap().operations.last().cloned().expect("an operation was begun")
+    }
+
+    fn lives(&self, what: &str) -> Result<(), JournalError> {
+        let mut written = self.0.lock().unwrap();
+        if written.dies_before.as_deref() == Some(what) {
+            written.dies_before = None;
+            return Err(JournalError { what: what.to_owned(), why: "the process dies here".into() });
+        }
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Journal for Memory {
+    async fn open(&self, operation: OperationType, plan: &[&str]) -> Result<Box<dyn Operation>, JournalError> {
+        let mut written = self.0.lock().unwrap();
+        let open = written.operations.iter().position(|(kind, s)| *kind == operation && !s.phase.is_final());
+        for (_, other) in written.operations.iter_mut().filter(|(kind, s)| *kind != operation && !s.phase.is_final()) {
+            other.phase = OperationPhase::Cancelled;
+        }
+        let step = |name: &&str| OperationStep { name: (*name).to_owned(), ..OperationStep::default() };
+        let status = open.map_or_else(
+            || HostOperationStatus { steps: plan.iter().map(step).collect(), ..HostOperationStatus::default() },
+            |index| written.operations[index].1.clone(),
+        );
+        let index = open.unwrap_or(written.operations.len());
+        let name = format!("op-{index}");
+        Ok(Box::new(Working { memory: self.clone(), index, name, kind: operation, status }))
+    }
+    fn latest_boot(&self) -> Option<AgentBoot> {
+        let written = self.0.lock().unwrap();
+        let boots = written.operations.iter().filter_map(|(_, status)| status.boot.clone());
+        boots.max_by_key(|b| (b.generation, b.boot_id.is_some(), b.retired))
+    }
+    fn newest(&self) -> Option<Newest> {
+        let written = self.0.lock().unwrap();
+        let (kind, status) = written.operations.last()?;
+        let id = format!("op-{}/uid", written.operations.len() - 1);
+        Some(Newest { id, operation: *kind, phase: status.phase, is_current: true })
+    }
+    fn recorded_sessions(&self) -> Vec<String> {
+        Vec::new()
+    }
+}
+
+struct Working {
+    memory: Memory,
+    index: usize,
+    name: String,
+    kind: OperationType,
+    status: HostOperationStatus,
+}
+
+impl Working {
+    fn step(&mut self, name: &str) -> &mut OperationStep {
+        let steps = &mut self.status.steps;
+        let index = steps.iter().position(|s| s.name == name).unwrap_or_else(|| {
+            steps.push(OperationStep { name: name.to_owned(), ..OperationStep::default() });
+            steps.len() - 1
+        });
+        &mut steps[index]
+    }
+
+    fn write(&self) {
+        let mut written = self.memory.0.lock().unwrap();
+        if written.operations.len() == self.index {
+            written.operations.push((self.kind, HostOperationStatus::default()));
+        }
+        written.operations[self.index].1 = self.status.clone();
+    }
+}
+
+#[async_trait]
+impl Operation for Working {
+    fn name(&self) -> &str {
+        &self.name
+    }
+    fn id(&self) -> String {
+        format!("{}/uid", self.name)
+    }
+    fn status(&self) -> &HostOperationStatus {
+        &self.status
+    }
+    fn set_boot(&mut self, boot: AgentBoot) {
+        self.status.boot = Some(boot);
+    }
+    fn set_bmc(&mut self, _calls: u32, _session: Option<String>) {}
+    async fn intent(&mut self, step: &str, attempt: u32, boot_id: Option<&str>) -> Result<(), JournalError> {
+        self.memory.lives(step)?;
+        self.status.phase = OperationPhase::Running;
+        let step = self.step(step);
+        step.phase = StepPhase::Running;
+        step.attempt = Some(attempt);
+        step.boot_id = boot_id.map(ToOwned::to_owned);
+        self.write();
+        Ok(())
+    }
+    fn done(&mut self, step: &str, message: &str) {
+        let step = self.step(step);
+        step.phase = StepPhase::Done;
+        step.message = Some(message.to_owned());
+    }
+    async fn progress(&mut self, _step: &str, _progress: StepProgress) {}
+    async fn finish(&mut self, result: Result<&str, &Failure>) -> Result<(), JournalError> {
+        self.memory.lives("finish")?;
+        self.status.phase = if result.is_ok() { OperationPhase::Succeeded } else { OperationPhase::Failed };
+        self.status.message = Some(result.map_or_else(|failure| failure.message.clone(), ToOwned::to_owned));
+        self.write();
+        Ok(())
+    }
+}
+
+/// One host, its BMC and the provisioner.
+pub struct World {
+    pub bmc: Arc<Mutex<Bmc>>,
+    pub journal: Memory,
+    pub hardware: Option<HardwareDetails>,
+    pub disable_power_off: bool,
+    pub boot_mode: BootMode,
+    record: Arc<Record>,
+    provisioner: NativeProvisioner,
+    folder: TempDir,
+}
+
+fn provisioner(folder: &TempDir, bmc: &Arc<Mutex<Bmc>>) -> NativeProvisioner {
+    let settings = Settings {
+        media_base: "http://192.0.2.1:6180".into(),
+        agent_bases: vec!["https://192.0.2.1:6385".into()],
+        secret: SECRET,
+        certificate_sha256: "00".repeat(32),
+        image_ca_pem: String::new(),
+        kernel_arguments: String::new(),
+        timing: Timing::default(),
+    };
+    let assets = Assets::open(folder.path()).unwrap();
+    NativeProvisioner::new(settings, assets, Box::new(Wire(Arc::clone(bmc))))
+}
+
+impl World {
+    /// A machine that is on, and a server that knows nothing of it.
+    pub fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["vmlinuz", "initramfs", "shimx64.efi", "gcdx64.efi"] {
+            std::fs::write(folder.path().join(name), vec![1; 5000]).unwrap();
+        }
+        let manifest = Manifest::describe(folder.path(), "6.1.0", "0.1.0").unwrap();
+        std::fs::write(folder.path().join("manifest.json"), manifest.to_json().unwrap()).unwrap();
+        let bmc = Arc::new(Mutex::new(Bmc { on: true, ..Bmc::default() }));
+        Self {
+            provisioner: provisioner(&folder, &bmc),
+            bmc,
+            journal: Memory::default(),
+            hardware: None,
+            disable_power_off: false,
+            boot_mode: BootMode::Uefi,
+            record: Arc::default(),
+            folder,
+        }
+    }
+
+    /// The server is killed and started again.
+    pub fn restart(&mut self) {
+        self.provisioner = provisioner(&self.folder, &self.bmc);
+    }
+
+    /// The host, for one reconcile.
+    pub fn host(&self) -> Box<dyn Host> {
+        let context = HostContext {
+            key: HostKey { namespace: "ns".into(), name: "node-0".into(), uid: UID.into() },
+            bmc: Some(BmcAccess {
+                address: "redfish-virtualmedia://192.0.2.7/redfish/v1/Systems/1".into(),
+                username: "u".into(),
+                password: "p".to_owned().into(),
+                disable_certificate_verification: true,
+            }),
+            provisioning_id: "owner-1".into(),
+            boot_mode: self.boot_mode,
+            agent_network: None,
+            disable_power_off: self.disable_power_off,
+            deleting: false,
+            hardware: self.hardware.clone(),
+            accept_machine: None,
+            journal: Arc::new(self.journal.clone()),
+            machine: Arc::clone(&self.record) as Arc<dyn Machine>,
+        };
+        self.provisioner.host(context).unwrap_or_else(|failure| panic!("{failure:?}"))
+    }
+
+    /// What the BMC has been told so far; it forgets it.
+    pub fn told(&self) -> Vec<String> {
+        std::mem::take(&mut self.bmc.lock().unwrap().log)
+    }
+
+    /// The answer of the endpoint for agents.
+    pub async fn post(&self, request: Request<Body>) -> (StatusCode, Vec<u8>) {
+        let response = self.provisioner.agent_router().oneshot(request).await.unwrap();
+        let status = response.status();
+        let body = axum::body::to_bytes(response.into_body(), 1 << 20).await.unwrap();
+        (status, body.to_vec())
+    }
+
+    /// The answer to the beginning of the medium that the BMC was last given.
+    pub async fn medium(&self) -> StatusCode {
+        let url = self.bmc.lock().unwrap().medium.clone().expect("a medium was inserted");
+        let path = url.trim_start_matches("http://192.0.2.1:6180").to_owned();
+        let request = Request::get(path).header("range", "bytes=0-99").body(Body::empty()).unwrap();
+        self.provisioner.media_router().oneshot(request).await.unwrap().status()
+    }
+
+    /// Provisions until it waits for the agent, which reports; gives it.
+    pub async fn booted(&self) -> Agent {
+        self.host().provision(image()).await.unwrap();
+        let agent = Agent::new(self.journal.latest_boot().unwrap().generation, "boot-1");
+        assert_eq!(agent.say(self).await.0, StatusCode::OK);
+        agent
+    }
+
+    /// Provisions until the agent has said that the image is written, and has been told to leave.
+    pub async fn written(&self) -> Agent {
+        let agent = self.booted().await;
+        self.host().provision(image()).await.unwrap();
+        let command = agent.given(self).await;
+        let summary = WriteSummary { disk: "/dev/vda".into(), ..WriteSummary::default() };
+        agent.finished(&command, AgentOutcome::Written(summary));
+        assert_eq!(agent.say(self).await.0, StatusCode::OK);
+        self.host().provision(image()).await.unwrap();
+        agent
+    }
+}
+
+/// What is to be provisioned.
+pub fn image() -> ProvisionRequest {
+    ProvisionRequest {
+        image: Image {
+            url: "http://192.0.2.9/disk.raw".into(),
+            checksum: Some("00".repeat(32)),
+            format: Some(api::metal3::DiskFormat::Raw),
+            ..Image::default()
+        },
+        root_device_hints: inventory::RootDeviceHints::default(),
+        config_drive: None,
+        overwrite_owner: None,
+    }
+}
+
+/// An agent: what it says, and how it shows who it is.
+pub struct Agent {
+    pub generation: u64,
+    pub boot_id: String,
+    pub key: Option<String>,
+    pub protocol: u32,
+    pub state: Mutex<AgentState>,
+    pub firmware: Mutex<Option<FirmwareState>>,
+    pub sequence: Mutex<u64>,
+}
+
+impl Agent {
+    pub fn new(generation: u64, boot_id: &str) -> Self {
+        Self {
+            generation,
+            boot_id: boot_id.into(),
+            key: Some(format!("{boot_id:k<43}")),
+            protocol: PROTOCOL_VERSION,
+            state: Mutex::new(AgentState::Idle),
+            firmware: Mutex::new(Some(FirmwareState { uefi: true, secure_boot: false, setup_mode: false })),
+            sequence: Mutex::new(0),
+        }
+    }
+
+    pub fn report(&self) -> Report {
+        let mut sequence = self.sequence.lock().unwrap();
+        *sequence += 1;
+        Report {
+            protocol: self.protocol,
+            version: "0.1.0".into(),
+            host: UID.into(),
+            generation: self.generation,
+            boot_id: self.boot_id.clone(),
+            sequence: *sequence,
+            state: self.state.lock().unwrap().clone(),
+            machine: Some(evidence()),
+            firmware: *self.firmware.lock().unwrap(),
+            wait_seconds: 0,
+            logs: Vec::new(),
+        }
+    }
+
+    pub fn request(&self, body: Vec<u8>) -> Request<Body> {
+        let token = derive::credential(&SECRET, UID, self.generation);
+        let request = Request::post(REPORT_PATH).header("authorization", format!("Bearer {token}"));
+        let request = match &self.key {
+            Some(key) => request.header(BOOT_KEY_HEADER, key),
+            None => request,
+        };
+        request.body(Body::from(body)).unwrap()
+    }
+
+    /// Reports, and gives what it is answered.
+    pub async fn say(&self, world: &World) -> (StatusCode, Directive) {
+        let body = serde_json::to_vec(&self.report()).unwrap();
+        let (status, answer) = world.post(self.request(body)).await;
+        (status, serde_json::from_slice(&answer).unwrap_or_default())
+    }
+
+    /// The command that it is given with its next report; it begins it.
+    pub async fn given(&self, world: &World) -> Command {
+        let (status, mut directive) = self.say(world).await;
+        assert_eq!(status, StatusCode::OK);
+        if directive.acknowledged.is_some() {
+            *self.state.lock().unwrap() = AgentState::Idle;
+            directive = self.say(world).await.1;
+        }
+        let command = directive.command.expect("a command is given");
+        let progress = agent_protocol::Progress::default();
+        *self.state.lock().unwrap() = AgentState::Running { command: command.id.clone(), progress };
+        assert_eq!(self.say(world).await.0, StatusCode::OK);
+        command
+    }
+
+    /// It has done what it was told.
+    pub fn finished(&self, command: &Command, outcome: AgentOutcome) {
+        *self.state.lock().unwrap() = AgentState::Finished { command: command.id.clone(), outcome };
+    }
+}
+
+/// Lets time pass.
+pub async fn pass(seconds: u64) {
+    tokio::time::advance(Duration::from_secs(seconds)).await;
+}

@@ -1,0 +1,206 @@
+//! The way from the written image into it when agents and servers die, and what a wipe is told.
+
+use agent_protocol::{Action, AgentState, CommandError, ErrorCode, LeftDisk, Outcome, Progress};
+use api::metamorph::StepPhase;
+use axum::http::StatusCode;
+use inventory::{HardwareDetails, RootDeviceHints, Storage};
+use provisioner::{Cause, CleaningRequest, Verdict};
+
+use crate::common::{Agent, World, image, pass};
+
+/// How often the BMC was told to switch, reset or cut the power.
+fn power_changes(told: &[String]) -> Vec<&str> {
+    let words = ["On", "HardOff", "SoftOff", "SoftRestart", "Restart"];
+    told.iter().map(String::as_str).filter(|what| words.contains(what)).collect()
+}
+
+/// Provisions until it is done; gives what the BMC was told.
+async fn to_the_end(world: &World) -> Vec<String> {
+    for _ in 0..20 {
+        if world.host().provision(image()).await.unwrap() == Verdict::Done(()) {
+            return world.told();
+        }
+        pass(1).await;
+    }
+    panic!("it does not come to its end: {:?}", world.told());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_without_its_agent_is_brought_into_its_disk_once_wherever_the_server_dies() {
+    for place in ["switch-off-for-disk", "switch-on-to-disk", "finish"] {
+        let mut world = World::new();
+        world.written().await;
+        world.restart();
+        pass(61).await;
+        world.host().provision(image()).await.unwrap();
+        world.told();
+        pass(61).await;
+        world.journal.die_before(place);
+        let mut died = false;
+        for _ in 0..10 {
+            died |= world.host().provision(image()).await.is_err_and(|f| f.cause == Cause::JournalUnavailable);
+            if died {
+                break;
+            }
+            pass(1).await;
+        }
+        assert!(died, "{place}");
+        let before = world.told();
+        world.restart();
+        world.host().provision(image()).await.unwrap();
+        pass(61).await;
+        let after = to_the_end(&world).await;
+        let all: Vec<String> = [before, after.clone()].concat();
+        assert_eq!(power_changes(&all), ["HardOff", "On"], "{place}: {all:?}");
+        if place == "finish" {
+            assert_eq!(power_changes(&after), Vec::<&str>::new(), "a tenant that boots is left alone: {after:?}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_the_power_may_not_be_cut_the_reset_is_asked_for_at_most_once() {
+    for hides_power in [false, true] {
+        let mut world = World::new();
+        world.disable_power_off = !hides_power;
+        world.bmc.lock().unwrap().hides_power = hides_power;
+        world.written().await;
+        world.restart();
+        world.host().provision(image()).await.unwrap();
+        world.told();
+        pass(61).await;
+        world.journal.die_before("finish");
+        let failure = world.host().provision(image()).await.unwrap_err();
+        assert_eq!(failure.cause, Cause::JournalUnavailable);
+        assert_eq!(power_changes(&world.told()), ["Restart"]);
+        world.restart();
+        world.host().provision(image()).await.unwrap();
+        pass(61).await;
+        assert_eq!(power_changes(&to_the_end(&world).await), Vec::<&str>::new());
+    }
+}
+
+/// An agent that writes, given its command by the server before this one.
+async fn writing(world: &World) -> Agent {
+    let agent = world.booted().await;
+    world.host().provision(image()).await.unwrap();
+    let command = agent.given(world).await;
+    assert!(matches!(command.action, Action::WriteImage(_)));
+    agent
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_agent_in_the_middle_of_its_work_is_waited_for_longer_than_an_idle_one() {
+    let mut world = World::new();
+    let agent = writing(&world).await;
+    world.restart();
+    world.told();
+    for _ in 0..8 {
+        assert!(matches!(world.host().provision(image()).await.unwrap(), Verdict::Working(_)));
+        pass(60).await;
+    }
+    assert_eq!(world.told(), Vec::<String>::new(), "nothing is reset after eight minutes");
+    assert_eq!(agent.say(&world).await.0, StatusCode::OK);
+    world.host().provision(image()).await.unwrap();
+    assert_eq!(world.told(), Vec::<String>::new());
+    let (_, status) = world.journal.last();
+    assert_eq!(status.steps[1].attempt, Some(1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_is_off_is_not_waited_for_and_one_that_stays_silent_is_booted_at_last() {
+    for (off, minutes) in [(true, 2), (false, 10)] {
+        let mut world = World::new();
+        writing(&world).await;
+        world.restart();
+        world.told();
+        world.bmc.lock().unwrap().on = !off;
+        for _ in 0..minutes {
+            world.host().provision(image()).await.unwrap();
+            pass(60).await;
+        }
+        world.host().provision(image()).await.unwrap();
+        assert_eq!(power_changes(&world.told()), ["Restart"], "off: {off}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_stood_still_hears_the_agent_before_it_resets_the_machine() {
+    let world = World::new();
+    let agent = writing(&world).await;
+    world.told();
+    // The process stops for two hours, and looks at its host before anything else.
+    pass(7200).await;
+    world.host().provision(image()).await.unwrap_or(Verdict::working("stalled", 1));
+    assert_eq!(world.told(), Vec::<String>::new());
+    let AgentState::Running { command, .. } = agent.state.lock().unwrap().clone() else { panic!() };
+    let progress = Progress { percent: 50, ..Progress::default() };
+    *agent.state.lock().unwrap() = AgentState::Running { command, progress };
+    assert_eq!(agent.say(&world).await.0, StatusCode::OK);
+    world.host().provision(image()).await.unwrap();
+    assert_eq!(world.told(), Vec::<String>::new());
+}
+
+/// A wipe that has come as far as the agent's command.
+async fn wiping(world: &World, request: &CleaningRequest) -> (Agent, agent_protocol::Command) {
+    world.host().deprovision(request.clone()).await.unwrap();
+    let agent = Agent::new(1, "boot-1");
+    agent.say(world).await;
+    world.host().deprovision(request.clone()).await.unwrap();
+    let command = agent.given(world).await;
+    (agent, command)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wipe_is_told_what_the_inspection_knew_and_tells_what_it_left() {
+    let disk = Storage { name: Some("/dev/vda".into()), serial_number: Some("DISK-1".into()), ..Storage::default() };
+    let hints = RootDeviceHints { serial_number: Some("DISK-1".into()), ..RootDeviceHints::default() };
+    let request = CleaningRequest { clean: true, root_device_hints: hints.clone(), ..CleaningRequest::default() };
+    let known = |storage: Vec<Storage>| Some(HardwareDetails { storage, ..HardwareDetails::default() });
+    for (hardware, expected) in
+        [(None, None), (known(vec![]), Some(vec![])), (known(vec![disk.clone()]), Some(vec![disk.clone()]))]
+    {
+        let mut world = World::new();
+        world.hardware = hardware;
+        let (_, command) = wiping(&world, &request).await;
+        let Action::WipeDisks(wipe) = command.action else { panic!() };
+        assert_eq!((wipe.expected, wipe.named), (expected, hints.clone()));
+    }
+    // What was left is said; that nothing was there, too.
+    let left = LeftDisk { disk: "/dev/sda".into(), why: "it is reached by iSCSI".into() };
+    for (disks, left, says) in [
+        (
+            vec!["/dev/vda".to_owned()],
+            vec![left],
+            "wiped /dev/vda; left as they are, unless spec.rootDeviceHints name them: /dev/sda (it is reached by iSCSI)",
+        ),
+        (vec![], vec![], "the machine has none"),
+    ] {
+        let mut world = World::new();
+        world.hardware = known(vec![]);
+        let (agent, command) = wiping(&world, &request).await;
+        agent.finished(&command, Outcome::Wiped { disks, left });
+        agent.say(&world).await;
+        assert_eq!(world.host().deprovision(request.clone()).await.unwrap(), Verdict::Done(()));
+        let (_, status) = world.journal.last();
+        assert!(status.message.as_ref().unwrap().contains(says), "{:?}", status.message);
+        assert_eq!(status.steps[1].phase, StepPhase::Done);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wipe_that_finds_no_disk_fails_with_what_to_do_even_where_the_agent_thinks_otherwise() {
+    let disk = Storage { name: Some("/dev/vda".into()), ..Storage::default() };
+    let request = CleaningRequest { clean: true, ..CleaningRequest::default() };
+    let error = CommandError { code: ErrorCode::NoDisk, message: "1 of the 1 disks are absent".into() };
+    for outcome in [Outcome::Wiped { disks: vec![], left: vec![] }, Outcome::Failed(error)] {
+        let mut world = World::new();
+        world.hardware = Some(HardwareDetails { storage: vec![disk.clone()], ..HardwareDetails::default() });
+        let (agent, command) = wiping(&world, &request).await;
+        agent.finished(&command, outcome);
+        agent.say(&world).await;
+        let failure = world.host().deprovision(request.clone()).await.unwrap_err();
+        assert_eq!(failure.cause, Cause::HardwareFailed);
+        assert!(failure.advice.unwrap().contains("HardwareData"), "{}", failure.message);
+    }
+}
