@@ -4,6 +4,7 @@ mod addresses;
 mod agent_image;
 mod cli;
 mod client;
+mod connections;
 mod demo;
 mod flags;
 mod host_add;

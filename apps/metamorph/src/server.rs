@@ -334,7 +334,8 @@ impl Running {
         };
         let controller = HostController::new(client.clone(), registry, settings);
         let seen = Arc::new(Seen { observer: controller.observer(), calls, client, stopping: AtomicBool::new(false) });
-        let watched = axum_server::from_tcp(health).context("serve probes and metrics")?.handle(handle.clone());
+        let watched = axum_server::from_tcp(health).context("serve probes and metrics")?;
+        let watched = connections::limited(watched, "probes and metrics", handle.clone());
         let router = observe::router(Arc::clone(&seen)).into_make_service();
         parts.spawn(async move { ended_part("the health endpoint", watched.serve(router).await) });
         let controller = tokio::spawn(controller.run(until(stopped)));
@@ -455,14 +456,17 @@ async fn serve(
     }
     let tls = tls_of("agent endpoint", &identity.certificate_pem, &identity.key_pem).await?;
     let handle = Handle::new();
-    let plain = axum_server::from_tcp(listeners.media).context("serve boot media")?.handle(handle.clone());
-    let secured = axum_server::from_tcp_rustls(listeners.agents, tls).context("serve agents")?.handle(handle.clone());
+    let plain = axum_server::from_tcp(listeners.media).context("serve boot media")?;
+    let plain = connections::limited(plain, "boot media", handle.clone());
+    let secured = axum_server::from_tcp_rustls(listeners.agents, tls).context("serve agents")?;
+    let secured = connections::limited(secured, "agents", handle.clone());
     let agent_router = provisioner.agent_router();
     let mut parts = JoinSet::new();
     if let (Some(listener), Some(own)) = (listeners.media_tls, media_tls) {
         let tls = tls_of("media endpoint", &own.certificate_pem, &own.key_pem).await?;
         let secured = axum_server::from_tcp_rustls(listener, tls).context("serve boot media over HTTPS")?;
-        let (secured, router) = (secured.handle(handle.clone()), media_router.clone());
+        let secured = connections::limited(secured, "boot media over HTTPS", handle.clone());
+        let router = media_router.clone();
         parts.spawn(async move {
             ended_part("the media endpoint over HTTPS", secured.serve(router.into_make_service()).await)
         });
@@ -474,7 +478,13 @@ async fn serve(
 
 async fn tls_of(what: &str, certificate: &str, key: &str) -> anyhow::Result<RustlsConfig> {
     let (certificate, key) = (certificate.as_bytes().to_vec(), key.as_bytes().to_vec());
-    RustlsConfig::from_pem(certificate, key).await.map_err(|e| anyhow!("use the {what}'s certificate and key: {e}"))
+    let config = RustlsConfig::from_pem(certificate, key)
+        .await
+        .map_err(|e| anyhow!("use the {what}'s certificate and key: {e}"))?;
+    // What is served is HTTP/1, and nothing else is to be agreed on.
+    let mut inner = rustls::ServerConfig::clone(&config.get_inner());
+    inner.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(RustlsConfig::from_config(Arc::new(inner)))
 }
 
 fn ended_part(what: &str, how: std::io::Result<()>) -> anyhow::Error {
