@@ -306,6 +306,9 @@ pub struct SecureBoot {
     pub enable: Option<bool>,
     /// `SecureBootCurrentBoot` is `Enabled`: in force now.
     pub current: Option<bool>,
+    /// `SecureBootMode` is `SetupMode` or `AuditMode`: there is no platform key, or what fails to be verified is run all the same (UEFI
+    /// specification 2.10, 32.3).
+    pub setup_mode: bool,
 }
 
 impl SecureBoot {
@@ -313,6 +316,9 @@ impl SecureBoot {
         Self {
             enable: flag(value, "SecureBootEnable"),
             current: word(value, "SecureBootCurrentBoot").map(|state| state.eq_ignore_ascii_case("enabled")),
+            setup_mode: word(value, "SecureBootMode").is_some_and(|mode| {
+                ["setupmode", "auditmode"].iter().any(|unsafe_mode| mode.eq_ignore_ascii_case(unsafe_mode))
+            }),
         }
     }
 }

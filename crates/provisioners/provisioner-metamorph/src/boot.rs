@@ -38,6 +38,7 @@ impl NativeHost {
             && let Some(agent) = self.shared.hub.agent(self.uid(), boot.generation)
             && !busy_with_other_work(&agent.state, &operation.id())
             && self.may_be_asked(&agent)
+            && self.proves_secure_boot(operation, &agent, own.is_some())?
         {
             self.live.timers().booted = None;
             // It runs from memory: what brought it up is no longer needed, and names its token.
@@ -107,6 +108,9 @@ impl NativeHost {
         // Reached before the intent is recorded, so that the session's address is recorded with it.
         let (bmc, _) = self.proven(Effect::Boot).await?;
         Self::account(operation, bmc.as_ref(), bmc.calls());
+        if let Some(waiting) = self.switch_secure_boot(operation, bmc.as_ref()).await? {
+            return Ok(waiting);
+        }
         let network = self.context.agent_network.as_ref();
         let medium = self.shared.media.offer(&self.place(), generation, network).map_err(|e| not_composed(&e))?;
         let boot = AgentBoot { generation, medium: Some(medium.digest.clone()), ..AgentBoot::default() };

@@ -117,9 +117,6 @@ impl NativeHost {
     }
 
     async fn boot_from_calls(&self, boot: &AgentBoot, medium: &Offered, bmc: &dyn BmcControl) -> Result<(), Failure> {
-        if self.context.boot_mode == api::metal3::BootMode::UefiSecureBoot {
-            bmc.set_secure_boot(true).await?;
-        }
         bmc.boot_once_from_medium().await?;
         // After a boot that came to nothing it is worth a look whether the BMC has kept the override.
         let again = self.live.timers().again == Some(boot.generation);

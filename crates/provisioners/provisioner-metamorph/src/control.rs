@@ -15,6 +15,17 @@ pub struct Sight {
     pub evidence: MachineEvidence,
 }
 
+/// Secure Boot as the BMC shows it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SecureBootSeen {
+    /// The setting, in force from a later boot on.
+    pub enable: Option<bool>,
+    /// In force since the last boot.
+    pub current: Option<bool>,
+    /// There is no platform key, or what fails to be verified is only noted: the setting means nothing.
+    pub setup_mode: bool,
+}
+
 /// A change of power.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PowerAction {
@@ -118,7 +129,9 @@ pub trait BmcControl: Send + Sync {
     async fn boot_once_from_medium(&self) -> Result<(), ControlError>;
     /// The next boot is the firmware's own choice.
     async fn boot_normally(&self) -> Result<(), ControlError>;
-    /// Secure Boot as wished, where it differs.
+    /// Secure Boot as it is; `None` when the BMC does not show it. One call.
+    async fn secure_boot(&self) -> Result<Option<SecureBootSeen>, ControlError>;
+    /// Sets Secure Boot; it may take a restart of the machine to be in force.
     async fn set_secure_boot(&self, on: bool) -> Result<(), ControlError>;
     /// Changes the power; a machine that is there already is fine.
     async fn power(&self, action: PowerAction) -> Result<(), ControlError>;

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use agent_protocol::{AgentState, Command, CommandId, Directive, Outcome, Progress, Report};
+use agent_protocol::{AgentState, Command, CommandId, Directive, FirmwareState, Outcome, Progress, Report};
 use api::metamorph::AgentBoot;
 use inventory::MachineEvidence;
 use provisioner::HostKey;
@@ -86,6 +86,8 @@ pub struct Agent {
     pub key_digest: Option<String>,
     /// Version of the protocol that it speaks.
     pub protocol: u32,
+    /// How the firmware has started it.
+    pub firmware: Option<FirmwareState>,
     /// State.
     pub state: AgentState,
     /// On which machine it runs, as far as it says.
@@ -410,6 +412,7 @@ impl Hub {
             boot_id: report.boot_id.clone(),
             key_digest: boot.key,
             protocol: report.protocol,
+            firmware: report.firmware,
             state: report.state.clone(),
             machine: report.machine.clone(),
             seen: Instant::now(),

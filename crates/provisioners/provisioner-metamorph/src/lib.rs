@@ -35,10 +35,13 @@ mod media;
 mod networks;
 mod provisioner_impl;
 mod redfish_control;
+mod secure_boot;
 mod settings;
 mod silence;
 
-pub use control::{BmcControl, BootSight, Connect, ControlError, ControlErrorKind, Drive, PowerAction, Sight};
+pub use control::{
+    BmcControl, BootSight, Connect, ControlError, ControlErrorKind, Drive, PowerAction, SecureBootSeen, Sight,
+};
 pub use networks::{Bases, BmcRange, NetworkRule, RuleError};
 pub use provisioner_impl::{NativeProvisioner, address_fault, capabilities};
 pub use redfish_control::RedfishConnect;

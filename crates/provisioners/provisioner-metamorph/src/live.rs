@@ -57,6 +57,10 @@ pub struct Timers {
     pub power: Option<bool>,
     /// The answer to the reset was lost: whether it was done is seen by the agent's report.
     pub unanswered: bool,
+    /// Since when the firmware is waited for to switch Secure Boot, and whether this process has asked for it.
+    pub secure_boot: Option<(Instant, bool)>,
+    /// The BMC has shown Secure Boot.
+    pub shows_secure_boot: bool,
     /// The medium is out, as far as this process knows.
     pub ejected: bool,
     /// What last differed about the machine without being decisive.

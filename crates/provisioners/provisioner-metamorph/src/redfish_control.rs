@@ -9,7 +9,9 @@ use provisioner::BmcAccess;
 use redfish::{BootMode, BootTarget, Client, ClientOptions, ResetType, Tls};
 use sha2::{Digest, Sha256};
 
-use crate::control::{BmcControl, BootSight, Connect, ControlError, ControlErrorKind, Drive, PowerAction, Sight};
+use crate::control::{
+    BmcControl, BootSight, Connect, ControlError, ControlErrorKind, Drive, PowerAction, SecureBootSeen, Sight,
+};
 
 /// Makes Redfish connections.
 pub struct RedfishConnect {
@@ -160,6 +162,11 @@ impl BmcControl for RedfishControl {
 
     async fn boot_normally(&self) -> Result<(), ControlError> {
         Ok(self.client.clear_boot_override().await?)
+    }
+
+    async fn secure_boot(&self) -> Result<Option<SecureBootSeen>, ControlError> {
+        let found = self.client.secure_boot().await?;
+        Ok(found.map(|f| SecureBootSeen { enable: f.enable, current: f.current, setup_mode: f.setup_mode }))
     }
 
     async fn set_secure_boot(&self, on: bool) -> Result<(), ControlError> {

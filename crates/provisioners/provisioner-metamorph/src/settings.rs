@@ -51,6 +51,8 @@ pub struct Timing {
     pub power_change: Duration,
     /// How long a BMC that does not let go of the medium is asked again.
     pub eject: Duration,
+    /// How long the firmware may take to switch Secure Boot: a job of its setup with a restart.
+    pub secure_boot: Duration,
     /// How long a command may go without any progress.
     pub stall: Duration,
     /// How long a BMC that has not answered in time may take to put a medium in.
@@ -66,6 +68,7 @@ impl Default for Timing {
             soft_power_off: Duration::from_secs(180),
             power_change: Duration::from_secs(120),
             eject: Duration::from_secs(300),
+            secure_boot: Duration::from_secs(900),
             stall: Duration::from_secs(900),
             insertion: Duration::from_secs(600),
         }

@@ -22,7 +22,7 @@ use provisioner::{
     ProvisionRequest, Provisioner, StepProgress,
 };
 use provisioner_metamorph::{
-    BmcControl, Connect, ControlError, NativeProvisioner, PowerAction, Settings, Sight, Timing,
+    BmcControl, Connect, ControlError, NativeProvisioner, PowerAction, SecureBootSeen, Settings, Sight, Timing,
 };
 use tempfile::TempDir;
 use tower::ServiceExt;
@@ -37,6 +37,12 @@ pub struct Bmc {
     /// It does not say whether the machine is on.
     pub hides_power: bool,
     pub medium: Option<String>,
+    /// What it shows of Secure Boot.
+    pub secure_boot: Option<SecureBootSeen>,
+    /// What is set is shown, and in force, after the next restart; else it never is.
+    pub takes_secure_boot: bool,
+    /// What was set last.
+    pub asked_secure_boot: Option<bool>,
     /// Everything that it was told to do.
     pub log: Vec<String>,
 }
@@ -84,13 +90,22 @@ impl BmcControl for Control {
         self.told("boot normally");
         Ok(())
     }
+    async fn secure_boot(&self) -> Result<Option<SecureBootSeen>, ControlError> {
+        Ok(self.0.lock().unwrap().secure_boot)
+    }
     async fn set_secure_boot(&self, on: bool) -> Result<(), ControlError> {
         self.told(format!("secure boot {on}"));
+        self.0.lock().unwrap().asked_secure_boot = Some(on);
         Ok(())
     }
     async fn power(&self, action: PowerAction) -> Result<(), ControlError> {
         self.told(format!("{action:?}"));
-        self.0.lock().unwrap().on = !matches!(action, PowerAction::HardOff | PowerAction::SoftOff);
+        let mut bmc = self.0.lock().unwrap();
+        bmc.on = !matches!(action, PowerAction::HardOff | PowerAction::SoftOff);
+        if bmc.on && bmc.takes_secure_boot && bmc.asked_secure_boot.is_some() {
+            let on = bmc.asked_secure_boot;
+            bmc.secure_boot = Some(SecureBootSeen { enable: on, current: on, setup_mode: false });
+        }
         Ok(())
     }
     fn calls(&self) -> u32 {

@@ -12,4 +12,5 @@ mod common;
 mod deploys;
 mod kit;
 mod media;
+mod secure_boot;
 mod silence;
