@@ -199,6 +199,18 @@ async fn secure_boot_is_changed_where_it_differs() {
     assert_eq!(bmc.resource(&format!("{SYSTEM}/SecureBoot"))["SecureBootEnable"], !on);
 }
 
+#[tokio::test]
+async fn a_firmware_without_keys_verifies_nothing() {
+    let bmc = Bmc::generic();
+    let rig = rig(&bmc, SYSTEM);
+    for (mode, verifies_nothing) in
+        [("UserMode", false), ("DeployedMode", false), ("SetupMode", true), ("AuditMode", true), ("", false)]
+    {
+        bmc.edit(&format!("{SYSTEM}/SecureBoot"), |resource| resource["SecureBootMode"] = json!(mode));
+        assert_eq!(rig.client.secure_boot().await.unwrap().unwrap().setup_mode, verifies_nothing, "{mode}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn clients_of_one_bmc_take_turns() {
     let bmc = Bmc::generic();
