@@ -27,7 +27,7 @@ use crate::identity::Identity;
 use crate::lead::lead;
 use crate::media_tls::{MediaTls, first_certificate};
 use crate::observe::{self, Seen};
-use crate::{client, say, webhook};
+use crate::{client, connections, say, webhook};
 
 /// Namespace of the server's own objects in the embedded API.
 const OWN_NAMESPACE: &str = "metamorph-system";
