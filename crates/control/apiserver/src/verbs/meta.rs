@@ -55,6 +55,9 @@ fn wrong_name(resource: &Resource, object: &Object, name: &str, prefix: bool) ->
             errors
         }
         ("rbac.authorization.k8s.io", _) => names::path_segment(name),
+        // Those of events.k8s.io are stricter, though they are the same objects.
+        ("", "events") if prefix => names::path_segment_prefix(name),
+        ("", "events") => names::path_segment(name),
         _ => names::dns_1123_subdomain(&seen),
     }
 }
@@ -71,6 +74,14 @@ pub fn validate_meta(meta: &Object, errors: &mut Vec<FieldError>) {
     }
     common(meta, "metadata", errors);
     finalizer_names(meta, "metadata", errors);
+}
+
+/// Checks a changed core Event's metadata, of which upstream asks less often.
+pub fn validate_changed_event(object: &Object, old: &Object, errors: &mut Vec<FieldError>) {
+    common(metadata(object), "metadata", errors);
+    finalizer_names(metadata(object), "metadata", errors);
+    new_finalizers(object, old, errors);
+    common(metadata(object), "metadata", errors);
 }
 
 /// Checks a changed object's metadata. Upstream asks the same several times, and so tells some causes as often: `again`

@@ -336,8 +336,15 @@ pub fn warn(resource: &Resource, object: &Object, old: Option<&Object>, change: 
 pub fn validate(resource: &Resource, object: &Object, old: Option<&Object>, change: &Change) -> ApiResult<()> {
     let sub = change.sub.as_str();
     let mut errors = Vec::new();
+    let core_event = resource.is("", "events");
+    if core_event && old.is_none() {
+        // Upstream looks at the rest first, and at the metadata only if that is good.
+        errors = own::validate(resource, object, old, sub);
+    }
     match old {
+        _ if !errors.is_empty() => {}
         None => meta::validate(resource, object, &mut errors),
+        Some(old) if core_event => meta::validate_changed_event(object, old, &mut errors),
         Some(old) => {
             meta::validate_update(object, old, checks_again(resource), &mut errors);
         }
@@ -347,8 +354,9 @@ pub fn validate(resource: &Resource, object: &Object, old: Option<&Object>, chan
         Flavor::Builtin(_) if resource.group == "apiextensions.k8s.io" && sub == "status" => {
             crd::definition::validate_status(object, &mut errors);
         }
+        Flavor::Builtin(_) if core_event && old.is_none() => {}
         Flavor::Builtin(_) => {
-            if resource.group != "apiextensions.k8s.io" {
+            if resource.group != "apiextensions.k8s.io" && !core_event {
                 meta::core_finalizers(object, &mut errors);
             }
             errors.extend(own::validate(resource, object, old, sub));
