@@ -14,7 +14,7 @@ macro_rules! pattern {
 }
 
 pattern!(UID, r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}");
-pattern!(NUMBERED, r"<(uid|version)-\d+>");
+pattern!(NUMBERED, r"<(uid|version|cluster-ip|node-port)-\d+>");
 pattern!(MICRO, r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z");
 pattern!(TIME, r"2(0(2[4-9]|[3-9]\d)|[1-9]\d\d)-\d\d-\d\dT\d\d:\d\d:\d\dZ");
 pattern!(JWT, r"eyJ[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+");
@@ -25,7 +25,13 @@ pattern!(PRECONDITION, r"(ResourceVersion in (?:the precondition|record) \()[1-9
 pattern!(AGE, r"^(\d+[smhdy])+$");
 // `cells` themselves, or the pointer by which a step's `only` names them or one of them.
 pattern!(CELLS, r"(^|/)cells(/\d+)?$");
+// Addresses and ports of Services that a server chose: each chooses from beyond a part that only those who name one get.
+pattern!(CLUSTER_IP, r"\b10\.96\.[1-9]\d{0,2}\.\d{1,3}\b");
+pattern!(NODE_PORT, r":(3\d{4})/(TCP|UDP|SCTP)\b");
 pattern!(SECONDS, r"\d+(\.\d+)?m?s\b");
+
+/// Node ports that a server chooses; those below are for who names one.
+const CHOSEN_PORTS: std::ops::RangeInclusive<i64> = 30_086..=32_767;
 
 /// The placeholders of one case.
 #[derive(Debug, Default)]
@@ -33,6 +39,8 @@ pub struct Masks {
     uids: BTreeMap<String, String>,
     versions: BTreeMap<String, String>,
     names: BTreeMap<String, String>,
+    addresses: BTreeMap<String, String>,
+    ports: BTreeMap<i64, String>,
     /// Texts that are always replaced: addresses, certificates.
     pub fixed: Vec<(String, String)>,
 }
@@ -83,6 +91,11 @@ impl Masks {
                         ("continue", Value::String(s)) if !s.is_empty() => *s = "<continue>".into(),
                         ("metadata", Value::Object(_)) => self.walk(inner, is_list),
                         ("serverAddress", Value::String(s)) => *s = "<address>".into(),
+                        ("nodePort" | "healthCheckNodePort", Value::Number(n)) => {
+                            if let Some(port) = n.as_i64().filter(|n| CHOSEN_PORTS.contains(n)) {
+                                *inner = json!(self.port(port));
+                            }
+                        }
                         (key, Value::Array(cells)) if CELLS.is_match(key) => {
                             cells.iter_mut().for_each(|cell| self.cell(cell));
                         }
@@ -117,6 +130,11 @@ impl Masks {
         self.versions.entry(s.to_owned()).or_insert_with(|| format!("<version-{next}>")).clone()
     }
 
+    fn port(&mut self, port: i64) -> String {
+        let next = self.ports.len() + 1;
+        self.ports.entry(port).or_insert_with(|| format!("<node-port-{next}>")).clone()
+    }
+
     /// Masks one text.
     pub fn string(&mut self, s: &str) -> String {
         let mut out = s.to_owned();
@@ -139,6 +157,19 @@ impl Masks {
             uids.entry(found[0].to_owned()).or_insert_with(|| format!("<uid-{next}>")).clone()
         };
         out = UID.replace_all(&out, uid).into_owned();
+        if out.contains("10.96.") {
+            let addresses = &mut self.addresses;
+            let address = |found: &Captures<'_>| {
+                let next = addresses.len() + 1;
+                addresses.entry(found[0].to_owned()).or_insert_with(|| format!("<cluster-ip-{next}>")).clone()
+            };
+            out = CLUSTER_IP.replace_all(&out, address).into_owned();
+        }
+        let port = |found: &Captures<'_>| match found[1].parse::<i64>().ok().filter(|n| CHOSEN_PORTS.contains(n)) {
+            Some(port) => format!(":{}/{}", self.port(port), &found[2]),
+            None => found[0].to_owned(),
+        };
+        out = NODE_PORT.replace_all(&out, port).into_owned();
         out = MICRO.replace_all(&out, "<microtime>").into_owned();
         out = TIME.replace_all(&out, "<time>").into_owned();
         out = JWT.replace_all(&out, "<token>").into_owned();
@@ -288,6 +319,17 @@ mod tests {
         let expected = json!({"metadata": {"uid": "<uid-1>", "resourceVersion": "<version-1>", "generateName": "a-",
             "name": "a-<generated-1>", "creationTimestamp": "<time>"}, "owner": "<uid-1>",
             "other": {"resourceVersion": "<version-2>"}, "note": "a-<generated-1> is new"});
+        assert_eq!(value, expected);
+    }
+
+    #[test]
+    fn chosen_addresses_and_ports_are_masked_and_named_ones_are_not() {
+        let mut value = json!({"clusterIP": "10.96.3.4", "clusterIPs": ["10.96.3.4"], "given": "10.96.0.7 and 10.97.1.1",
+            "ports": [{"nodePort": 31000, "port": 31000}, {"nodePort": 30001}], "cells": ["80:31000/TCP,81:30001/UDP"]});
+        Masks::default().apply(&mut value);
+        let expected = json!({"clusterIP": "<cluster-ip-1>", "clusterIPs": ["<cluster-ip-1>"],
+            "given": "10.96.0.7 and 10.97.1.1", "ports": [{"nodePort": "<node-port-1>", "port": 31000}, {"nodePort": 30001}],
+            "cells": ["80:<node-port-1>/TCP,81:30001/UDP"]});
         assert_eq!(value, expected);
     }
 

@@ -16,6 +16,7 @@ use crate::admission::{Admission, Reviewer};
 use crate::archive::STORE;
 use crate::audit::Audit;
 use crate::auth::{self, Auth};
+use crate::builtin::allocation::Allocator;
 use crate::limits::Limits;
 use crate::metrics::Metrics;
 use crate::object::{self, Object};
@@ -153,11 +154,18 @@ impl Server {
         let address = listener.local_addr().map_err(listening)?;
         let store = Store::open(&config.data_dir.join(STORE))?;
         let (registry, stop, auth) = (Registry::new(), CancellationToken::new(), Auth::new(&pki)?);
-        let backend =
-            Arc::new(Backend { store, registry, stop, auth, admission: Admission::with(config.reviewers.clone()) });
+        let backend = Arc::new(Backend {
+            store,
+            registry,
+            stop,
+            auth,
+            admission: Admission::with(config.reviewers.clone()),
+            allocator: Allocator::default(),
+        });
         let failed = |e: ApiError| StartError::Bootstrap(e.message);
         controllers::load_definitions(&backend).await.map_err(failed)?;
         controllers::ensure_namespaces(&backend).await.map_err(failed)?;
+        controllers::services::ensure(&backend).await.map_err(failed)?;
         let reachable = controllers::kubernetes::reachable(address, &config.extra_sans);
         controllers::kubernetes::ensure(&backend, reachable).await.map_err(failed)?;
         auth::bootstrap::ensure(&backend).await.map_err(failed)?;

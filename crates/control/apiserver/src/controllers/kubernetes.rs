@@ -143,6 +143,7 @@ mod tests {
             stop: CancellationToken::new(),
             auth,
             admission: Default::default(),
+            allocator: Default::default(),
         };
         super::super::ensure_namespaces(&backend).await.unwrap();
         let catalog = backend.registry.catalog();

@@ -11,6 +11,7 @@ pub mod gc;
 pub mod identity;
 pub mod kubernetes;
 pub mod policies;
+pub mod services;
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -73,6 +73,7 @@ impl Backend {
             }
             let guard = self.namespace_guard(resource, ns, object::name(&object)).await?;
             strategy::prepare_create(resource, &mut object);
+            let _claim = self.allocator.claim(resource, &mut object, None, change.dry)?;
             strategy::validate(resource, &object, None, change)?;
             strategy::warn(resource, &object, None, change);
             rights::check(self, change, resource, &object, None).await?;

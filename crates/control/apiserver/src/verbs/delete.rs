@@ -244,7 +244,7 @@ impl Backend {
         if resource.group == "apiextensions.k8s.io" {
             self.definition_changed(&key.name, &stored, true);
         }
-        self.auth.index.see(&key.resource, &key.ns, &key.name, rev, None);
+        self.seen(key, rev, None);
         Ok(stored)
     }
 }

@@ -25,6 +25,7 @@ use tokio_util::sync::CancellationToken;
 use crate::admission::Admission;
 use crate::audit::Annotations;
 use crate::auth::{Auth, User};
+use crate::builtin::allocation::Allocator;
 use crate::fields::options::manager_of;
 use crate::media::Accept;
 use crate::object::Object;
@@ -48,6 +49,8 @@ pub struct Backend {
     pub auth: Auth,
     /// Webhooks that have a say in changes.
     pub admission: Admission,
+    /// Addresses and node ports of Services.
+    pub allocator: Allocator,
 }
 
 /// A decoded request for a resource.
@@ -280,7 +283,7 @@ impl Backend {
         if resource.group == "apiextensions.k8s.io" {
             self.definition_changed(&key.name, &stored, gone);
         }
-        self.auth.index.see(&key.resource, &key.ns, &key.name, rev, (!gone).then_some(&stored.tail));
+        self.seen(&key, rev, (!gone).then_some(&stored.tail));
         // What is gone has no new version: clients see the one it had.
         Ok(Stored { rev: old.filter(|_| gone).map_or(rev, |o| o.rev), ..stored })
     }
@@ -290,7 +293,14 @@ impl Backend {
         let dir = tempfile::tempdir().unwrap_or_else(|e| unreachable!("a folder for tests: {e}"));
         let store = Store::open(&dir.path().join("s.db")).unwrap_or_else(|e| unreachable!("a store for tests: {e}"));
         let (registry, stop, auth) = (Registry::new(), CancellationToken::new(), Auth::for_tests());
-        (Self { store, registry, stop, auth, admission: Admission::default() }, dir)
+        let (admission, allocator) = (Admission::default(), Allocator::default());
+        (Self { store, registry, stop, auth, admission, allocator }, dir)
+    }
+
+    /// Notes a committed write where requests are answered from memory.
+    pub fn seen(&self, key: &Key, rev: u64, tail: Option<&Bytes>) {
+        self.auth.index.see(&key.resource, &key.ns, &key.name, rev, tail.map(|tail| &tail[..]));
+        self.allocator.see(&key.resource, &key.ns, &key.name, rev, tail.map(|tail| &tail[..]));
     }
 
     /// Serves a definition as it now is.

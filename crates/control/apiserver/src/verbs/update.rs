@@ -145,6 +145,10 @@ impl Backend {
             strategy::same_identity(resource, &wanted, &before, &change.sub)?;
             escalation::check(&self.auth.index, &change.user, resource, ns, &wanted, Some(&before))?;
             strategy::prepare_update(resource, &mut wanted, &before, &change.sub);
+            let _claim = match change.sub.as_str() {
+                "" => Some(self.allocator.claim(resource, &mut wanted, Some(&before), change.dry)?),
+                _ => None,
+            };
             strategy::validate(resource, &wanted, Some(&before), change)?;
             strategy::warn(resource, &wanted, Some(&before), change);
             fields::keep_times(&mut wanted, &before);

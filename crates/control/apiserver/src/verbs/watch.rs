@@ -363,6 +363,7 @@ mod tests {
             stop: CancellationToken::new(),
             auth,
             admission: Default::default(),
+            allocator: Default::default(),
         };
         crate::controllers::ensure_namespaces(&backend).await.unwrap();
         backend.store.compact(3).await.unwrap();
@@ -375,6 +376,7 @@ mod tests {
                 stop: CancellationToken::new(),
                 auth: crate::auth::Auth::for_tests(),
                 admission: Default::default(),
+                allocator: Default::default(),
             };
             let watch = Watch {
                 resource: Arc::clone(catalog.find("", "v1", "namespaces").unwrap()),

@@ -1,7 +1,5 @@
-//! Services, as plain data: nothing allocates addresses or ports for them, and nothing serves them.
-//!
-//! So, unlike with kube-apiserver, a Service without `clusterIP` gets none, `nodePort` and `healthCheckNodePort` stay
-//! absent when they are not given, and nothing checks that given ones are free.
+//! Services: what is filled in and what must hold. Their addresses and ports come from [`crate::builtin::allocation`];
+//! nothing serves them.
 
 mod update;
 
@@ -13,7 +11,7 @@ use super::{all_invalid, annotation, formats, labels, list, member, text};
 use crate::object::{Object, child};
 use crate::status::{FieldError, FieldErrorKind};
 
-pub use update::prepare_update;
+pub use update::{needs_health_check, needs_node_port, node_port, prepare_update};
 
 const PROTOCOLS: [&str; 3] = ["SCTP", "TCP", "UDP"];
 const HINTS: &str = "service.kubernetes.io/topology-aware-hints";
@@ -101,7 +99,9 @@ fn families(spec: &mut Object) {
     let free = spec_text(spec, "clusterIP") == "None" && selectorless;
     let first = spec.get("clusterIPs").and_then(|c| c.get(0)).and_then(Value::as_str).and_then(formats::sloppy_ip);
     let family = if first.is_some_and(|ip| !formats::is_ipv4(&ip)) { "IPv6" } else { "IPv4" };
-    if spec.get("ipFamilies").and_then(Value::as_array).is_none_or(Vec::is_empty) {
+    // A family that the cluster does not have is not concluded from an address: that is told of the address.
+    let unnamed = spec.get("ipFamilies").and_then(Value::as_array).is_none_or(Vec::is_empty);
+    if unnamed && family == "IPv4" {
         spec.insert("ipFamilies".into(), json!([family]));
     }
     if spec_text(spec, "ipFamilyPolicy").is_empty() {
@@ -135,7 +135,9 @@ pub fn service(object: &Object, old: Option<&Object>, sub: &str, errors: &mut Ve
         balancer_status(object, errors);
         return;
     }
-    if unconfigured(spec, errors) {
+    // Upstream's allocator looks first, and what it finds is all that is told.
+    errors.extend(before_allocation(spec));
+    if !errors.is_empty() {
         return;
     }
     if let Some(old) = old {
@@ -155,9 +157,6 @@ pub fn service(object: &Object, old: Option<&Object>, sub: &str, errors: &mut Ve
     ports(spec, errors);
     labels("spec.selector", spec.get("selector").unwrap_or(&Value::Null), errors);
     affinity(spec, errors);
-    if kind != "ExternalName" {
-        addresses(spec, errors);
-    }
     for (at, ip) in list(spec, "externalIPs").iter().enumerate() {
         let (field, ip) = (format!("spec.externalIPs[{at}]"), ip.as_str().unwrap_or_default());
         if formats::legacy_ip(&field, ip, errors).is_some() {
@@ -174,22 +173,47 @@ pub fn service(object: &Object, old: Option<&Object>, sub: &str, errors: &mut Ve
     traffic(spec, kind, errors);
 }
 
-/// What needs the second family of a cluster that has one. Upstream's allocator says so before anything else is checked.
-fn unconfigured(spec: &Value, errors: &mut Vec<FieldError>) -> bool {
+/// What is wrong with a Service before it can be given addresses.
+pub fn before_allocation(spec: &Value) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    if text(spec, "type") == "ExternalName" {
+        return errors;
+    }
+    addresses(spec, &mut errors);
+    if errors.is_empty() {
+        unconfigured(spec, &mut errors);
+    }
+    errors
+}
+
+/// What needs the second family of a cluster that has one.
+fn unconfigured(spec: &Value, errors: &mut Vec<FieldError>) {
+    let (all, families) = (list(spec, "clusterIPs"), list(spec, "ipFamilies"));
+    if text(spec, "ipFamilyPolicy") == "SingleStack" {
+        for what in [(all.len() > 1).then_some("cluster IPs"), (families.len() > 1).then_some("IP families")] {
+            let Some(what) = what else { continue };
+            let detail = format!("must be 'RequireDualStack' or 'PreferDualStack' when multiple {what} are specified");
+            errors.push(FieldError::invalid("spec.ipFamilyPolicy", &json!("SingleStack"), detail));
+        }
+    }
+    let other = |ip: &Value| ip.as_str().and_then(formats::sloppy_ip).is_some_and(|ip| !formats::is_ipv4(&ip));
+    for (at, _) in all.iter().enumerate().skip(families.len()).filter(|(_, ip)| other(ip)) {
+        let detail = "IPv6 is not configured on this cluster";
+        let value = spec.get("clusterIPs").unwrap_or(&Value::Null);
+        errors.push(FieldError::invalid(format!("spec.clusterIPs[{at}]"), value, detail));
+    }
     let selectorless = spec.get("selector").and_then(Value::as_object).is_none_or(Object::is_empty);
-    if text(spec, "type") == "ExternalName" || text(spec, "clusterIP") == "None" && selectorless {
-        return false;
+    if !errors.is_empty() || text(spec, "clusterIP") == "None" && selectorless {
+        return;
     }
-    if text(spec, "ipFamilyPolicy") != "RequireDualStack" {
-        return false;
+    if text(spec, "ipFamilyPolicy") == "RequireDualStack" {
+        let detail = "this cluster is not configured for dual-stack services";
+        errors.push(FieldError::invalid("spec.ipFamilyPolicy", &json!("RequireDualStack"), detail));
     }
-    let detail = "this cluster is not configured for dual-stack services";
-    errors.push(FieldError::invalid("spec.ipFamilyPolicy", &json!("RequireDualStack"), detail));
-    for (at, family) in list(spec, "ipFamilies").iter().enumerate().filter(|(_, f)| **f != json!("IPv4")) {
+    for (at, family) in families.iter().enumerate().filter(|(_, f)| **f != json!("IPv4")) {
         let detail = "not configured on this cluster";
         errors.push(FieldError::invalid(format!("spec.ipFamilies[{at}]"), family, detail));
     }
-    true
 }
 
 fn by_type(spec: &Value, kind: &str, errors: &mut Vec<FieldError>) {

@@ -10,12 +10,14 @@ fn needs_ip(spec: &Value) -> bool {
     matches!(text(spec, "type"), "ClusterIP" | "NodePort" | "LoadBalancer")
 }
 
-fn needs_node_port(spec: &Value) -> bool {
+/// Whether its ports have node ports without asking for them.
+pub fn needs_node_port(spec: &Value) -> bool {
     text(spec, "type") == "NodePort"
         || text(spec, "type") == "LoadBalancer" && spec.get("allocateLoadBalancerNodePorts") != Some(&json!(false))
 }
 
-fn needs_health_check(spec: &Value) -> bool {
+/// Whether it has a port for health checks.
+pub fn needs_health_check(spec: &Value) -> bool {
     text(spec, "type") == "LoadBalancer" && text(spec, "externalTrafficPolicy") == "Local"
 }
 
@@ -25,6 +27,14 @@ pub fn prepare_update(object: &mut Object, old: &Object) {
     let spec = child(object, "spec");
     let after = Value::Object(spec.clone());
     keep_addresses(spec, &before);
+    if needs_node_port(&before) && needs_node_port(&after) {
+        keep_node_ports(spec, &before);
+    }
+    let checked = spec.get("healthCheckNodePort").is_some_and(|port| *port != json!(0));
+    if needs_health_check(&before) && needs_health_check(&after) && !checked {
+        let port = before.get("healthCheckNodePort").cloned().unwrap_or_else(|| json!(0));
+        spec.insert("healthCheckNodePort".into(), port);
+    }
     if needs_ip(&before) && !needs_ip(&after) {
         if after.get("clusterIP") == before.get("clusterIP") || text(&after, "clusterIP").is_empty() {
             spec.shift_remove("clusterIP");
@@ -64,6 +74,28 @@ fn drop_same(spec: &mut Object, before: &Value, keys: &[&str]) {
     }
 }
 
+/// The node port of a Service's port, 0 if it has none.
+pub fn node_port(port: &Value) -> i64 {
+    port.get("nodePort").and_then(Value::as_i64).unwrap_or_default()
+}
+
+/// Ports keep by name the node ports that they had, where the client names none and no other port has taken them.
+fn keep_node_ports(spec: &mut Object, before: &Value) {
+    let after: Vec<i64> = list(&Value::Object(spec.clone()), "ports").iter().map(node_port).collect();
+    let old = list(before, "ports");
+    let mut used: Vec<i64> = old.iter().map(node_port).filter(|port| after.contains(port)).collect();
+    for port in spec.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten() {
+        if node_port(port) != 0 {
+            continue;
+        }
+        let former = old.iter().rfind(|o| text(o, "name") == text(port, "name")).map_or(0, node_port);
+        if former != 0 && !used.contains(&former) {
+            port["nodePort"] = json!(former);
+            used.push(former);
+        }
+    }
+}
+
 /// `clusterIP` and `clusterIPs` follow each other, and a client that names none keeps those that are.
 fn keep_addresses(spec: &mut Object, before: &Value) {
     let after = Value::Object(spec.clone());
@@ -94,6 +126,12 @@ fn keep_addresses(spec: &mut Object, before: &Value) {
         && let Some(first) = spec.get_mut("clusterIPs").and_then(|c| c.get_mut(0))
     {
         *first = json!(one);
+    }
+    for key in ["clusterIPs", "ipFamilies"] {
+        // Who asks for one family, and says no more, gives up the second.
+        if spec_text(spec, "ipFamilyPolicy") == "SingleStack" && spec.get(key) == before.get(key) {
+            spec.get_mut(key).and_then(Value::as_array_mut).into_iter().for_each(|all| all.truncate(1));
+        }
     }
     for key in ["ipFamilies", "ipFamilyPolicy"] {
         if spec.get(key).is_none_or(Value::is_null)
