@@ -15,6 +15,8 @@ fn checks(backend: &Backend, root: &str) -> Vec<Check> {
     let storage = (!backend.store.takes_writes()).then_some("the store takes no more writes");
     let mut all = vec![("ping", None), ("log", None), ("storage", storage)];
     if root == "readyz" {
+        // Whoever asks whether it lives would start it again, which frees nothing.
+        all.push(("storage-room", backend.store.lacks_room()));
         all.push(("shutdown", backend.stop.is_cancelled().then_some("process is shutting down")));
     }
     all

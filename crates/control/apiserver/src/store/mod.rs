@@ -5,13 +5,14 @@
 //! all of them with one sync and only then acknowledges and publishes them. Readers use connections of their own and see
 //! committed revisions only. What watchers missed in memory they read from the rows, until compaction.
 //!
-//! A full disk or a full file refuses writes and nothing else; a failed sync ends writing until the next start, because
+//! A full disk or a full file refuses writes but those that end objects, and nothing else; a failed sync ends writing until the next start, because
 //! nobody knows then what is on the disk.
 
 mod backup;
 mod labels;
 mod news;
 mod recent;
+mod reserve;
 mod sqlite;
 mod watch;
 mod writer;
@@ -88,6 +89,8 @@ pub enum Expect {
 pub enum Op {
     /// Store this body.
     Put(Bytes),
+    /// Store this body of an object on its way out: also if there is no room for others.
+    Ending(Bytes),
     /// Remove the key; watchers get this last body.
     Delete(Bytes),
 }
@@ -124,7 +127,7 @@ pub enum WriteError {
     #[error("a condition of the write does not hold any more")]
     Guard,
     /// The disk is full.
-    #[error("the disk of the data folder is full: free space and try again")]
+    #[error("the disk of the data folder is full: free space, or delete objects, and try again")]
     Full,
     /// The file has reached its limit.
     #[error(
@@ -186,6 +189,10 @@ struct Shared {
     published: latest::Sender<u64>,
     /// Set for good when a sync failed.
     broken: AtomicBool,
+    /// The disk was full when it was written to last.
+    tight: AtomicBool,
+    /// The file has reached its limit.
+    over: AtomicBool,
     /// Size from which on nothing is stored any more, in bytes.
     limit: u64,
     file: PathBuf,
@@ -217,6 +224,8 @@ impl Store {
             reading: tokio::sync::Semaphore::new(READERS),
             published,
             broken: AtomicBool::new(false),
+            tight: AtomicBool::new(false),
+            over: AtomicBool::new(false),
             limit,
             file: file.to_owned(),
         });
@@ -232,6 +241,18 @@ impl Store {
     /// Whether writes can succeed: false once a sync failed, or after the end.
     pub fn takes_writes(&self) -> bool {
         !self.shared.broken.load(Ordering::Acquire) && !self.queue.is_closed()
+    }
+
+    /// Why no new objects are stored although the store takes writes, if there is a reason.
+    pub fn lacks_room(&self) -> Option<&'static str> {
+        let found = |flag: &AtomicBool| flag.load(Ordering::Acquire);
+        if found(&self.shared.tight) {
+            Some("the disk of the data folder is full: only deletions are stored")
+        } else if found(&self.shared.over) {
+            Some("the store has reached its size limit: only deletions are stored")
+        } else {
+            None
+        }
     }
 
     /// Size of the file in bytes, without what is not yet moved into it from its log.

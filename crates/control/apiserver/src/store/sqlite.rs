@@ -114,7 +114,10 @@ pub(super) fn open_writer(file: &Path) -> Result<(Connection, Opened), StoreErro
         );
     }
     upgrade.push_str(&format!("PRAGMA user_version={FORMAT}; COMMIT;"));
-    connection.execute_batch(&upgrade).map_err(failed("set-up"))?;
+    // A start on a full disk writes nothing.
+    if format < FORMAT {
+        connection.execute_batch(&upgrade).map_err(failed("set-up"))?;
+    }
     let newest: i64 = connection
         .query_row("SELECT coalesce(max(rev), 0) FROM rows", [], |r| r.get(0))
         .map_err(failed("read of the newest revision"))?;

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use rusqlite::{Connection, ErrorCode, OptionalExtension, Transaction, TransactionBehavior, params};
 use tokio::sync::{mpsc, oneshot};
 
+use super::reserve::Reserve;
 use super::sqlite::{sql, stored_ns, unsql};
 use super::watch::Frames;
 use super::{Event, Expect, Guard, Key, Op, Shared, Write, WriteError};
@@ -37,13 +38,20 @@ struct Writer<'a> {
     shared: &'a Shared,
     /// Bytes written since the log was moved into the file, about.
     logged: usize,
+    /// Room for deletions.
+    reserve: Reserve,
 }
 
-type Waiting = (oneshot::Sender<Result<u64, WriteError>>, Result<u64, WriteError>);
+type Reply = oneshot::Sender<Result<u64, WriteError>>;
+
+/// What became of each write of a group, and the events of those that were done.
+type Outcome = (Vec<Event>, Vec<Result<u64, WriteError>>);
 
 /// Runs until told to stop or until all handles are gone.
 pub(super) fn run(connection: Connection, revision: u64, mut commands: mpsc::Receiver<Command>, shared: &Shared) {
-    let mut writer = Writer { connection, revision, shared, logged: 0 };
+    let reserve = Reserve::new(&shared.file);
+    let mut writer = Writer { connection, revision, shared, logged: 0, reserve };
+    writer.look_for_room();
     let mut next = commands.blocking_recv();
     while let Some(command) = next.take() {
         match command {
@@ -88,8 +96,13 @@ pub(super) fn run(connection: Connection, revision: u64, mut commands: mpsc::Rec
 
 fn size(write: &Write) -> usize {
     match &write.op {
-        Op::Put(body) | Op::Delete(body) => body.len(),
+        Op::Put(body) | Op::Ending(body) | Op::Delete(body) => body.len(),
     }
+}
+
+/// Whether the write is one towards more room.
+fn ends(write: &Write) -> bool {
+    matches!(write.op, Op::Ending(_) | Op::Delete(_))
 }
 
 impl Writer<'_> {
@@ -114,20 +127,40 @@ impl Writer<'_> {
         Ok(used.saturating_mul(number("PRAGMA page_size")?) < self.shared.limit)
     }
 
-    fn commit(&mut self, group: Vec<(Write, oneshot::Sender<Result<u64, WriteError>>)>) {
+    /// Notes whether the disk has room for more than deletions.
+    fn look_for_room(&mut self) -> bool {
+        let room = self.reserve.take();
+        if self.shared.tight.swap(!room, Ordering::AcqRel) == room {
+            match room {
+                true => tracing::info!("the disk of the data folder has room again"),
+                false => {
+                    tracing::warn!("the disk of the data folder is full: only deletions are stored until it has room")
+                }
+            }
+        }
+        room
+    }
+
+    fn commit(&mut self, group: Vec<(Write, Reply)>) {
         if self.broken() {
             for (_, reply) in group {
                 let _ = reply.send(Err(WriteError::Stopped));
             }
             return;
         }
-        let mut waiting: Vec<Waiting> = Vec::with_capacity(group.len());
-        let keys: Vec<Key> = group.iter().map(|(write, _)| write.key.clone()).collect();
-        keys.iter().for_each(|key| self.shared.recent.begin(key));
-        let outcome = self.try_commit(group, &mut waiting);
-        self.remember(&keys, outcome.as_deref().unwrap_or_default());
+        let (writes, replies): (Vec<Write>, Vec<Reply>) = group.into_iter().unzip();
+        writes.iter().for_each(|write| self.shared.recent.begin(&write.key));
+        let tight = self.shared.tight.load(Ordering::Acquire) && !self.look_for_room();
+        let mut outcome = self.try_commit(&writes, tight);
+        if matches!(outcome, Err(WriteError::Full)) {
+            self.shared.tight.store(true, Ordering::Release);
+            if writes.iter().any(ends) && self.reserve.release() {
+                outcome = self.try_commit(&writes, true);
+            }
+        }
+        self.remember(&writes, outcome.as_ref().map(|(events, _)| &events[..]).unwrap_or_default());
         match outcome {
-            Ok(events) => {
+            Ok((events, results)) => {
                 let newest = self.revision;
                 let resources: Vec<Arc<str>> = events.iter().map(|event| Arc::clone(&event.resource)).collect();
                 self.shared.ring.extend(events);
@@ -135,12 +168,12 @@ impl Writer<'_> {
                     self.shared.published.send_replace(newest);
                     self.shared.news.tell(newest, resources.iter());
                 }
-                for (reply, result) in waiting {
+                for (reply, result) in replies.into_iter().zip(results) {
                     let _ = reply.send(result);
                 }
             }
             Err(error) => {
-                for (reply, _) in waiting {
+                for reply in replies {
                     let _ = reply.send(Err(error.clone()));
                 }
             }
@@ -148,9 +181,9 @@ impl Writer<'_> {
     }
 
     /// Puts what was committed where readers look first.
-    fn remember(&self, keys: &[Key], events: &[Event]) {
-        for key in keys {
-            self.shared.recent.end(key, None);
+    fn remember(&self, writes: &[Write], events: &[Event]) {
+        for write in writes {
+            self.shared.recent.end(&write.key, None);
         }
         for event in events {
             let Event { resource, ns, name, .. } = event;
@@ -159,71 +192,44 @@ impl Writer<'_> {
         }
     }
 
-    fn try_commit(
-        &mut self,
-        group: Vec<(Write, oneshot::Sender<Result<u64, WriteError>>)>,
-        waiting: &mut Vec<Waiting>,
-    ) -> Result<Vec<Event>, WriteError> {
-        let mut events = Vec::with_capacity(group.len());
+    /// Commits what can be; the error is that of all. On a `tight` disk only what ends objects is tried.
+    fn try_commit(&mut self, writes: &[Write], tight: bool) -> Result<Outcome, WriteError> {
+        let (mut events, mut results) = (Vec::with_capacity(writes.len()), Vec::with_capacity(writes.len()));
         let mut revision = self.revision;
-        let mut failure = None;
         let room = self.has_room().unwrap_or(true);
-        let mut cause = None;
-        let begun = self.connection.transaction_with_behavior(TransactionBehavior::Immediate);
-        let transaction = match begun {
-            Ok(transaction) => Some(transaction),
-            Err(error) => {
-                failure = Some(translate(&error));
-                cause = Some(error);
-                None
-            }
+        self.shared.over.store(!room, Ordering::Release);
+        let told = |error: &rusqlite::Error, committing: bool| {
+            note(self.shared, error, committing);
+            translate(error)
         };
-        for (write, reply) in group {
-            let result = match (&transaction, &failure) {
-                (_, None) if !room && matches!(write.op, Op::Put(_)) => {
-                    Err(WriteError::Limit { limit: self.shared.limit })
-                }
-                (Some(open), None) => match apply(open, write, revision + 1) {
-                    Ok(Ok(event)) => {
-                        revision += 1;
-                        events.push(event);
-                        Ok(revision)
-                    }
-                    Ok(Err(refused)) => Err(refused),
-                    Err(error) => {
-                        let told = translate(&error);
-                        failure = Some(told.clone());
-                        cause = Some(error);
-                        Err(told)
-                    }
-                },
-                _ => Err(WriteError::Stopped),
-            };
-            waiting.push((reply, result));
+        let open =
+            self.connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(|e| told(&e, false))?;
+        for write in writes {
+            results.push(match ends(write) {
+                false if tight => Err(WriteError::Full),
+                false if !room => Err(WriteError::Limit { limit: self.shared.limit }),
+                _ => apply(&open, write, revision + 1).map_err(|e| told(&e, false))?.map(|event| {
+                    revision += 1;
+                    events.push(event);
+                    revision
+                }),
+            });
         }
-        let committed = match (failure, transaction) {
-            (None, Some(open)) if !events.is_empty() => open.commit(),
-            (None, _) => return Ok(events),
-            (Some(error), transaction) => {
-                drop(transaction);
-                if let Some(cause) = cause {
-                    note(self.shared, &cause, false);
-                }
-                return Err(error);
-            }
-        };
-        if let Err(error) = committed {
-            note(self.shared, &error, true);
-            return Err(translate(&error));
+        if events.is_empty() {
+            return Ok((events, results));
         }
+        open.commit().map_err(|e| told(&e, true))?;
         self.logged += events.iter().map(|event| event.body.len() + ROW_BYTES).sum::<usize>();
         self.revision = revision;
-        Ok(events)
+        Ok((events, results))
     }
 
     fn compact(&mut self, upto: u64) -> Result<bool, WriteError> {
         if self.broken() {
             return Err(WriteError::Stopped);
+        }
+        if self.shared.tight.load(Ordering::Acquire) {
+            self.look_for_room();
         }
         // The newest row stays: it carries the revision over a restart.
         let upto = upto.min(self.revision.saturating_sub(1));
@@ -232,12 +238,20 @@ impl Writer<'_> {
             return Ok(true);
         }
         let step = upto.min(from + STEP);
-        self.compact_step(from, step).map_err(|e| {
+        let mut done = self.compact_step(from, step);
+        let full = |e: &rusqlite::Error| e.sqlite_error_code() == Some(ErrorCode::DiskFull);
+        if done.as_ref().is_err_and(full) && self.reserve.release() {
+            // What is forgotten makes room within the file.
+            self.shared.tight.store(true, Ordering::Release);
+            done = self.compact_step(from, step);
+        }
+        done.map_err(|e| {
             note(self.shared, &e, true);
             translate(&e)
         })?;
         self.logged += ROW_BYTES * usize::try_from(step - from).unwrap_or(usize::MAX);
         self.shared.compacted.store(step, Ordering::Release);
+        self.shared.over.store(!self.has_room().unwrap_or(true), Ordering::Release);
         Ok(step == upto)
     }
 
@@ -274,23 +288,23 @@ fn holds(transaction: &Transaction<'_>, guard: &Guard) -> rusqlite::Result<bool>
     }
 }
 
-fn apply(transaction: &Transaction<'_>, write: Write, rev: u64) -> rusqlite::Result<Result<Event, WriteError>> {
+fn apply(transaction: &Transaction<'_>, write: &Write, rev: u64) -> rusqlite::Result<Result<Event, WriteError>> {
     let Write { key, expect, op, guard } = write;
-    let prev = current(transaction, &key)?;
+    let prev = current(transaction, key)?;
     match (expect, prev) {
         (Expect::Absent, None) => {}
-        (Expect::Rev(wanted), Some(found)) if wanted == found => {}
+        (Expect::Rev(wanted), Some(found)) if *wanted == found => {}
         _ => return Ok(Err(WriteError::Conflict)),
     }
     if let Some(guard) = guard
-        && !holds(transaction, &guard)?
+        && !holds(transaction, guard)?
     {
         return Ok(Err(WriteError::Guard));
     }
     let ns = stored_ns(&key.ns);
     let (deleted, body) = match op {
-        Op::Put(body) => (false, body),
-        Op::Delete(body) => (true, body),
+        Op::Put(body) | Op::Ending(body) => (false, body.clone()),
+        Op::Delete(body) => (true, body.clone()),
     };
     transaction
         .prepare_cached(
@@ -308,7 +322,7 @@ fn apply(transaction: &Transaction<'_>, write: Write, rev: u64) -> rusqlite::Res
             .prepare_cached("INSERT OR REPLACE INTO current (resource, ns, name, rev) VALUES (?1,?2,?3,?4)")?
             .execute(params![&*key.resource, ns, key.name, sql(rev)])?;
     }
-    let Key { resource, ns, name } = key;
+    let Key { resource, ns, name } = key.clone();
     Ok(Ok(Event { rev, prev: prev.unwrap_or(0), resource, ns, name, deleted, body, frames: Frames::default() }))
 }
 

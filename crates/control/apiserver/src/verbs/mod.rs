@@ -263,6 +263,7 @@ impl Backend {
         guard: Option<Guard>,
     ) -> Result<Stored, WriteError> {
         let gone = old.is_some() && strategy::may_go(resource, &object);
+        let ending = crate::object::is_deleting(&object);
         let mut object = object;
         let tail = if let Some(storage) = self.registry.catalog().storage_version(resource) {
             storage.settle(&mut object);
@@ -277,7 +278,11 @@ impl Backend {
             return Ok(old.clone());
         }
         let expect = old.map_or(Expect::Absent, |o| Expect::Rev(o.rev));
-        let op = if gone { Op::Delete(tail.clone()) } else { Op::Put(tail.clone()) };
+        let op = match (gone, ending) {
+            (true, _) => Op::Delete(tail.clone()),
+            (_, true) => Op::Ending(tail.clone()),
+            _ => Op::Put(tail.clone()),
+        };
         let rev = self.store.write(Write { key: key.clone(), expect, op, guard }).await?;
         let stored = Stored { rev, tail };
         if resource.group == "apiextensions.k8s.io" {

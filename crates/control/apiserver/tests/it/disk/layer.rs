@@ -38,7 +38,7 @@ pub enum Step {
 pub struct Disk {
     folder: PathBuf,
     steps: Mutex<Vec<Step>>,
-    /// Writes fail as on a full disk.
+    /// Writes fail as on a disk that is full but for the store's reserve.
     pub full: AtomicBool,
     /// Syncs fail.
     pub broken: AtomicBool,
@@ -191,7 +191,9 @@ unsafe extern "C" fn delete(_: *mut ffi::sqlite3_vfs, name: *const c_char, sync:
 
 unsafe extern "C" fn write(file: *mut ffi::sqlite3_file, data: *const c_void, length: c_int, at: i64) -> c_int {
     let this = opened(file);
-    if this.disk.full.load(Ordering::SeqCst) {
+    // The room that the server keeps is room for SQLite once its file is gone.
+    let kept = this.disk.folder.join("store.reserve").exists();
+    if this.disk.full.load(Ordering::SeqCst) && kept {
         return ffi::SQLITE_FULL;
     }
     // SAFETY: SQLite gives `length` readable bytes at `data`, and a file that its own function knows.

@@ -207,11 +207,15 @@ async fn the_check_catches_a_store_that_syncs_too_late() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_full_disk_refuses_writes_and_nothing_else() {
+async fn a_full_disk_refuses_writes_but_deletions_and_nothing_else() {
     let dir = tempfile::tempdir().unwrap();
     let disk = Disk::watch(dir.path());
     let api = Api::start_in(dir).await;
     api.post(CONFIGMAPS, &configmap("before")).await.expect(201);
+    api.post(CONFIGMAPS, &configmap("unwanted")).await.expect(201);
+    let mut held = configmap("held");
+    held["metadata"]["finalizers"] = json!(["example.com/a"]);
+    api.post(CONFIGMAPS, &held).await.expect(201);
     disk.full.store(true, Ordering::SeqCst);
     for name in ["a", "b"] {
         let refused = api.post(CONFIGMAPS, &configmap(name)).await.expect(507);
@@ -219,9 +223,21 @@ async fn a_full_disk_refuses_writes_and_nothing_else() {
     }
     api.get(&format!("{CONFIGMAPS}/before")).await.expect(200);
     api.get(&format!("{CONFIGMAPS}/a")).await.expect(404);
-    api.get("/readyz").await.expect(200);
+    let told = api.get("/readyz?verbose").await.expect(500).text;
+    assert!(told.contains("[-]storage-room failed: reason withheld"), "{told}");
+    let told = api.get("/readyz/storage-room").await.expect(500).text;
+    assert!(told.contains("the disk of the data folder is full: only deletions are stored"), "{told}");
+    api.get("/livez").await.expect(200);
+    // Room is kept for what makes room: deletions, also those that a finalizer holds up.
+    api.delete(&format!("{CONFIGMAPS}/unwanted")).await.expect(200);
+    api.get(&format!("{CONFIGMAPS}/unwanted")).await.expect(404);
+    api.delete(&format!("{CONFIGMAPS}/held")).await.expect(200);
+    api.merge(&format!("{CONFIGMAPS}/before"), &json!({"data": {"k": "w"}})).await.expect(507);
+    api.merge(&format!("{CONFIGMAPS}/held"), &json!({"metadata": {"finalizers": null}})).await.expect(200);
+    api.get(&format!("{CONFIGMAPS}/held")).await.expect(404);
     disk.full.store(false, Ordering::SeqCst);
     api.post(CONFIGMAPS, &configmap("a")).await.expect(201);
+    api.get("/readyz").await.expect(200);
     let Api { server, dir, .. } = api;
     server.shutdown().await;
     let api = Api::start_in(dir).await;
