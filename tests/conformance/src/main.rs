@@ -9,6 +9,7 @@
 )]
 
 mod case;
+mod certificates;
 mod compare;
 mod defects;
 mod generate;

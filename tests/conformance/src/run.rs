@@ -254,11 +254,17 @@ impl Runner<'_> {
 
     fn request(&self, run: &Run, method: &str, path: &str, step: &Value) -> Result<reqwest::RequestBuilder> {
         let method = reqwest::Method::from_bytes(method.as_bytes())?;
-        let client = if step["token"].is_string() { self.target.stranger()? } else { self.target.client.clone() };
+        let certificate = step["certificate"].as_str();
+        let client = match certificate {
+            Some(what) => self.target.bearing(what)?,
+            None if step["token"].is_string() => self.target.stranger()?,
+            None => self.target.client.clone(),
+        };
         let mut request = client.request(method.clone(), format!("{}{path}", self.target.base));
         match step["token"].as_str() {
-            None => request = request.bearer_auth(&self.target.token),
+            None if certificate.is_some() => {}
             Some("none") => {}
+            None | Some("administrator") => request = request.bearer_auth(&self.target.token),
             Some(token) => request = request.bearer_auth(token),
         }
         if let Some(user) = step["as"].as_str() {

@@ -12,6 +12,7 @@ use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
 };
 
+use crate::certificates::Authority;
 use crate::layer::{self, Defect};
 
 const TOKEN: &str = "conformance-administrator";
@@ -30,6 +31,8 @@ pub struct Target {
     pub client: reqwest::Client,
     /// A kubeconfig of the administrator.
     pub kubeconfig: PathBuf,
+    /// The CA of clients.
+    pub clients: Authority,
     running: Running,
 }
 
@@ -79,6 +82,10 @@ impl Target {
             ca: server.ca_pem().to_owned(),
             client: client(server.ca_pem())?,
             kubeconfig,
+            clients: Authority {
+                name: "embedded-kubernetes-ca".to_owned(),
+                key: std::fs::read_to_string(dir.path().join("pki/ca.key"))?,
+            },
             running: Running::Embedded(server, dir),
         })
     }
@@ -108,7 +115,7 @@ impl Target {
         let dir = tempfile::tempdir()?;
         let at = |name: &str| dir.path().join(name).display().to_string();
         let ports = free_ports::<3>()?;
-        let ca = certificates(dir.path())?;
+        let (ca, clients) = certificates(dir.path())?;
         std::fs::write(at("tokens"), format!("{TOKEN},admin,admin,\"system:masters\"\n"))?;
         let kubeconfig = dir.path().join("kubeconfig");
         let base = format!("https://127.0.0.1:{}", ports[2]);
@@ -129,7 +136,8 @@ impl Target {
         ];
         let client = client(&ca)?;
         let running = Running::Real(processes, dir);
-        let mut target = Self { name: "kube-apiserver", base, token: TOKEN.into(), ca, client, kubeconfig, running };
+        let token = TOKEN.to_owned();
+        let mut target = Self { name: "kube-apiserver", base, token, ca, client, kubeconfig, clients, running };
         target.until("/readyz").await?;
         if let Running::Real(processes, dir) = &mut target.running {
             let child = spawn(bin, "kube-controller-manager", &manager, dir.path())?;
@@ -165,6 +173,11 @@ impl Target {
     /// else is under way on it.
     pub fn stranger(&self) -> Result<reqwest::Client> {
         client(&self.ca)
+    }
+
+    /// A client with a certificate, see [`Authority::client`].
+    pub fn bearing(&self, what: &str) -> Result<reqwest::Client> {
+        self.clients.client(what, &self.ca)
     }
 
     /// Ends it.
@@ -237,8 +250,8 @@ fn free_ports<const N: usize>() -> Result<[u16; N]> {
     Ok(ports)
 }
 
-/// Writes a CA, a server certificate and the key of service accounts; gives the CA.
-fn certificates(dir: &Path) -> Result<String> {
+/// Writes a CA, a server certificate and the key of service accounts; gives the CA, which is the clients' too.
+fn certificates(dir: &Path) -> Result<(String, Authority)> {
     let issued = Issued::new("reference")?;
     std::fs::write(dir.join("ca.crt"), &issued.ca)?;
     std::fs::write(dir.join("server.crt"), &issued.certificate)?;
@@ -246,13 +259,15 @@ fn certificates(dir: &Path) -> Result<String> {
     let accounts = KeyPair::generate()?;
     std::fs::write(dir.join("sa.key"), accounts.serialize_pem())?;
     std::fs::write(dir.join("sa.pub"), accounts.public_key_pem())?;
-    Ok(issued.ca)
+    Ok((issued.ca, Authority { name: "reference CA".to_owned(), key: issued.ca_key }))
 }
 
 /// A CA and a certificate of it for loopback, all PEM.
 pub struct Issued {
     /// The CA's certificate.
     pub ca: String,
+    /// The CA's key.
+    pub ca_key: String,
     /// The server's certificate.
     pub certificate: String,
     /// Its key.
@@ -274,6 +289,6 @@ impl Issued {
         server.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         let key = KeyPair::generate()?;
         let certificate = server.signed_by(&key, &issuer)?.pem();
-        Ok(Self { ca: ca_pem, certificate, key: key.serialize_pem() })
+        Ok(Self { ca: ca_pem, ca_key: ca_key.serialize_pem(), certificate, key: key.serialize_pem() })
     }
 }

@@ -14,6 +14,8 @@ use rcgen::{
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
+use crate::auth::Clients;
+
 /// Years that the CA and what it signs are good for.
 const YEARS: i32 = 20;
 
@@ -100,28 +102,23 @@ impl Pki {
         })
     }
 
-    /// TLS for the listener: asks for a client certificate of this CA, takes connections without one too.
-    pub fn server_config(&self) -> Result<rustls::ServerConfig, PkiError> {
+    /// TLS for the listener: asks for a client certificate, and takes connections without one too. Whose a certificate is
+    /// says the second.
+    pub fn server_config(&self) -> Result<(rustls::ServerConfig, Arc<Clients>), PkiError> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let tls = |e: &dyn std::fmt::Display| PkiError::Tls(e.to_string());
-        let mut roots = rustls::RootCertStore::empty();
         let ca = CertificateDer::from_pem_slice(self.ca.as_bytes()).map_err(|e| tls(&e))?;
-        roots.add(ca).map_err(|e| tls(&e))?;
-        let clients =
-            rustls::server::WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider))
-                .allow_unauthenticated()
-                .build()
-                .map_err(|e| tls(&e))?;
+        let clients = Arc::new(Clients::of(ca, &provider).map_err(PkiError::Tls)?);
         let chain = vec![CertificateDer::from_pem_slice(self.server.certificate.as_bytes()).map_err(|e| tls(&e))?];
         let key = PrivateKeyDer::from_pem_slice(self.server.key.as_bytes()).map_err(|e| tls(&e))?;
         let mut config = rustls::ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .map_err(|e| tls(&e))?
-            .with_client_cert_verifier(clients)
+            .with_client_cert_verifier(Arc::clone(&clients) as _)
             .with_single_cert(chain, key)
             .map_err(|e| tls(&e))?;
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        Ok(config)
+        Ok((config, clients))
     }
 }
 

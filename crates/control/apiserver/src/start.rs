@@ -148,7 +148,8 @@ impl Server {
             None => None,
             Some(path) => Some(Audit::open(path).map_err(|source| StartError::Audit { path: path.clone(), source })?),
         };
-        let tls = TlsAcceptor::from(Arc::new(pki.server_config()?));
+        let (tls, clients) = pki.server_config()?;
+        let tls = TlsAcceptor::from(Arc::new(tls));
         let listening = |source| StartError::Listen { address: config.listen, source };
         let listener = TcpListener::bind(config.listen).await.map_err(listening)?;
         let address = listener.local_addr().map_err(listening)?;
@@ -176,6 +177,7 @@ impl Server {
             _lock: lock,
             openapi: openapi::Cache::default(),
             address: address.to_string(),
+            clients,
             limits: Limits::default(),
             metrics: Metrics::default(),
         });

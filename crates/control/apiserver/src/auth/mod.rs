@@ -7,6 +7,7 @@
 
 pub mod attributes;
 pub mod bootstrap;
+pub mod certificates;
 pub mod escalation;
 pub mod impersonate;
 pub mod index;
@@ -24,8 +25,9 @@ use jiff::Timestamp;
 use subtle::ConstantTimeEq as _;
 
 pub use attributes::Attributes;
+pub use certificates::{Clients, Shown};
 pub use index::Decision;
-pub use user::{User, user_of_certificate};
+pub use user::User;
 
 use crate::pki::{Pki, PkiError};
 use crate::status::{ApiError, ApiResult};
@@ -58,17 +60,17 @@ impl Auth {
         self.index.decide(user, asked)
     }
 
-    /// The user: by certificate, else by token, else anonymous. A wrong token is an error, not anonymous.
-    pub async fn authenticate(
-        &self,
-        backend: &Backend,
-        certificate: Option<&User>,
-        headers: &HeaderMap,
-    ) -> ApiResult<User> {
-        if let Some(user) = certificate {
+    /// The user: by certificate, else by token, else anonymous. A wrong token is an error, not anonymous, and so is a
+    /// certificate that does not count, unless there is a good token too.
+    pub async fn authenticate(&self, backend: &Backend, certificate: &Shown, headers: &HeaderMap) -> ApiResult<User> {
+        if let Shown::User(user) = certificate {
             return Ok(user.clone());
         }
-        let Some(token) = bearer(headers)? else { return Ok(User::anonymous()) };
+        let Some(token) = bearer(headers)? else {
+            let Shown::Refused(why) = certificate else { return Ok(User::anonymous()) };
+            tracing::debug!(why, "a client certificate was refused");
+            return Err(ApiError::unauthorized());
+        };
         match self.user_of_token(backend, token, None).await {
             Ok((user, _)) => Ok(user),
             Err(why) => {
@@ -133,7 +135,7 @@ mod tests {
     #[tokio::test]
     async fn tokens_must_match_and_wrong_ones_are_not_anonymous() {
         let (backend, _dir) = Backend::for_tests();
-        let user = async |value: &str| backend.auth.authenticate(&backend, None, &headers(value)).await;
+        let user = async |value: &str| backend.auth.authenticate(&backend, &Shown::Nothing, &headers(value)).await;
         assert_eq!(user("Bearer secret").await.unwrap().name, "admin");
         assert_eq!(user("Bearer secreT").await.unwrap_err().code, 401);
         assert_eq!(user("Basic secret").await.unwrap(), User::anonymous());

@@ -1,0 +1,180 @@
+//! Client certificates: any is taken in the handshake, as kube-apiserver does it, and looked at afterwards. So one that
+//! does not count costs its client a 401, or nothing if it has a token as well, and not the connection.
+//!
+//! `rustls` and its `webpki` know X.509 of version 3 only; what `openssl x509 -req` makes without more is of version 1, and
+//! kube-apiserver takes it. It has no extensions, so its issuer, signature and time are all there is to look at.
+
+use std::sync::Arc;
+
+use rustls::DigitallySignedStruct;
+use rustls::client::danger::HandshakeSignatureValid;
+use rustls::crypto::{self, CryptoProvider, WebPkiSupportedAlgorithms};
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls_pki_types::{
+    AlgorithmIdentifier, CertificateDer, SignatureVerificationAlgorithm, SubjectPublicKeyInfoDer, UnixTime,
+};
+use x509_parser::prelude::{FromDer, X509Certificate, X509Version};
+
+use super::user::{User, user_of_certificate};
+
+/// What a client showed of itself in the handshake.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Shown {
+    /// Nothing, or a certificate that names nobody.
+    Nothing,
+    /// The certificate of a user.
+    User(User),
+    /// A certificate that does not count, and why.
+    Refused(String),
+}
+
+/// Takes clients' certificates, and says whose they are.
+#[derive(Debug)]
+pub struct Clients {
+    known: Arc<dyn ClientCertVerifier>,
+    ca: CertificateDer<'static>,
+    algorithms: WebPkiSupportedAlgorithms,
+}
+
+impl Clients {
+    /// Those of one CA. The error is the text of TLS's.
+    pub fn of(ca: CertificateDer<'static>, provider: &Arc<CryptoProvider>) -> Result<Self, String> {
+        let mut roots = rustls::RootCertStore::empty();
+        roots.add(ca.clone()).map_err(|e| e.to_string())?;
+        let known = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider))
+            .build()
+            .map_err(|e| e.to_string())?;
+        Ok(Self { known, ca, algorithms: provider.signature_verification_algorithms })
+    }
+
+    /// Whose a chain of certificates is, the client's own first.
+    pub fn judge(&self, chain: &[CertificateDer<'_>], now: UnixTime) -> Shown {
+        let Some((own, others)) = chain.split_first() else { return Shown::Nothing };
+        let judged = self.known.verify_client_cert(own, others, now).map(drop);
+        match judged.or_else(|error| self.old_form(own, now).ok_or(error)) {
+            Ok(()) => user_of_certificate(own).map_or(Shown::Nothing, Shown::User),
+            Err(error) => Shown::Refused(error.to_string()),
+        }
+    }
+
+    /// Whether it is a certificate of version 1 that the CA has signed.
+    fn old_form(&self, own: &[u8], now: UnixTime) -> Option<()> {
+        let (_, certificate) = X509Certificate::from_der(own).ok()?;
+        let (_, ca) = X509Certificate::from_der(&self.ca).ok()?;
+        let now = i64::try_from(now.as_secs()).ok()?;
+        let validity = certificate.validity();
+        let timely = validity.not_before.timestamp() <= now && now <= validity.not_after.timestamp();
+        if certificate.version() != X509Version::V1 || certificate.issuer().as_raw() != ca.subject().as_raw() || !timely
+        {
+            return None;
+        }
+        let (signed, rest) = whole(element(own)?.content)?;
+        let (algorithm, rest) = whole(rest)?;
+        let (signature, _) = whole(rest)?;
+        let algorithm = element(algorithm)?.content;
+        let same = |id: AlgorithmIdentifier| *id == *algorithm;
+        let candidates = self.algorithms.all.iter().filter(|a| same(a.signature_alg_id()));
+        verified(candidates, ca.public_key().raw, signed, bits(signature)?)
+    }
+
+    fn key_of<'a>(&self, certificate: &'a [u8]) -> Option<SubjectPublicKeyInfoDer<'a>> {
+        let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
+        Some(SubjectPublicKeyInfoDer::from(certificate.tbs_certificate.subject_pki.raw))
+    }
+}
+
+/// A value in DER.
+struct Element<'a> {
+    content: &'a [u8],
+    /// Bytes of the whole value, with its head.
+    length: usize,
+}
+
+fn element(bytes: &[u8]) -> Option<Element<'_>> {
+    let first = usize::from(*bytes.get(1)?);
+    let (size, head) = if first < 0x80 {
+        (first, 2)
+    } else {
+        let count = first & 0x7f;
+        let size = bytes.get(2..2 + count).filter(|_| (1..=4).contains(&count))?;
+        (size.iter().fold(0usize, |sum, b| sum << 8 | usize::from(*b)), 2 + count)
+    };
+    let length = head.checked_add(size)?;
+    Some(Element { content: bytes.get(head..length)?, length })
+}
+
+/// The first value with its head, and what follows.
+fn whole(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    Some(bytes.split_at(element(bytes)?.length))
+}
+
+/// The content of a bit string of whole bytes.
+fn bits(value: &[u8]) -> Option<&[u8]> {
+    element(value)?.content.split_first().filter(|(unused, _)| **unused == 0).map(|(_, bits)| bits)
+}
+
+/// Whether one of the algorithms fits the key, and the signature.
+fn verified<'a>(
+    algorithms: impl IntoIterator<Item = &'a &'static dyn SignatureVerificationAlgorithm>,
+    key: &[u8],
+    message: &[u8],
+    signature: &[u8],
+) -> Option<()> {
+    let (kind, key) = whole(element(key)?.content)?;
+    let (kind, key) = (element(kind)?.content, bits(key)?);
+    let fit = algorithms.into_iter().filter(|a| *a.public_key_alg_id() == *kind);
+    fit.into_iter().find_map(|a| a.verify_signature(key, message, signature).ok())
+}
+
+impl ClientCertVerifier for Clients {
+    fn root_hint_subjects(&self) -> &[rustls::DistinguishedName] {
+        self.known.root_hint_subjects()
+    }
+
+    fn client_auth_mandatory(&self) -> bool {
+        false
+    }
+
+    fn verify_client_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        // Judged when the connection is there, see above.
+        Ok(ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        crypto::verify_tls12_signature(message, certificate, signed, &self.algorithms).or_else(|error| {
+            let of_scheme = self.algorithms.mapping.iter().find(|(scheme, _)| *scheme == signed.scheme);
+            let candidates = of_scheme.map_or(&[][..], |(_, algorithms)| algorithms);
+            self.key_of(certificate)
+                .and_then(|key| verified(candidates, &key, message, signed.signature()))
+                .map(|()| HandshakeSignatureValid::assertion())
+                .ok_or(error)
+        })
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        crypto::verify_tls13_signature(message, certificate, signed, &self.algorithms).or_else(|error| {
+            let key = self.key_of(certificate).ok_or(error)?;
+            crypto::verify_tls13_signature_with_raw_key(message, &key, signed, &self.algorithms)
+        })
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<rustls::SignatureScheme> {
+        self.algorithms.supported_schemes()
+    }
+}
