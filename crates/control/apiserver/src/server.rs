@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use http_body_util::BodyExt as _;
-use hyper::body::Incoming;
+use hyper::body::{Body as _, Incoming};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use rustls_pki_types::UnixTime;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
@@ -17,7 +18,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::audit::{Annotations, Audit, Entry};
 use crate::auth::impersonate::{self, Refused};
-use crate::auth::{self, Attributes, User, keys::Keys};
+use crate::auth::{Attributes, Clients, Shown, User, keys::Keys};
 use crate::delivery::{Connections, Deliveries};
 use crate::limits::{self, Limits};
 use crate::media::{self, Forms};
@@ -33,6 +34,9 @@ use crate::{discovery, health, openapi, pretty};
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Connections served at once.
 const MAX_CONNECTIONS: usize = 10_000;
+/// Bytes of a body that nobody wants which are taken all the same: a client that may not send to the end does not see the
+/// answer in HTTP/2.
+const MAX_UNWANTED: usize = 64 << 20;
 /// Time for requests in flight when the server stops.
 const GRACE: Duration = Duration::from_secs(5);
 
@@ -48,6 +52,8 @@ pub struct App {
     pub openapi: openapi::Cache,
     /// Address for discovery.
     pub address: String,
+    /// Whose clients' certificates are.
+    pub clients: Arc<Clients>,
     /// Requests in flight.
     pub limits: Limits,
     /// What is told at `/metrics`.
@@ -113,7 +119,8 @@ pub async fn serve(app: Arc<App>, listener: TcpListener, tls: TlsAcceptor) {
 async fn connection(app: Arc<App>, (stream, from): (TcpStream, IpAddr), tls: TlsAcceptor, deliveries: Arc<Deliveries>) {
     let _ = stream.set_nodelay(true);
     let Ok(Ok(stream)) = tokio::time::timeout(PATIENCE, tls.accept(stream)).await else { return };
-    let certificate = stream.get_ref().1.peer_certificates().and_then(|c| auth::user_of_certificate(c.first()?));
+    let chain = stream.get_ref().1.peer_certificates().unwrap_or_default();
+    let certificate = app.clients.judge(chain, UnixTime::now());
     let peer = Arc::new(Peer { certificate, address: Some(from), deliveries });
     let stop = app.backend.stop.clone();
     let service = hyper::service::service_fn(move |request| {
@@ -142,7 +149,7 @@ async fn connection(app: Arc<App>, (stream, from): (TcpStream, IpAddr), tls: Tls
 
 /// Where a request comes from.
 struct Peer {
-    certificate: Option<User>,
+    certificate: Shown,
     address: Option<IpAddr>,
     /// What is on its way to it.
     deliveries: Arc<Deliveries>,
@@ -151,6 +158,7 @@ struct Peer {
 async fn handle(app: &Arc<App>, peer: &Peer, request: http::Request<Incoming>) -> Response {
     let received = jiff::Timestamp::now();
     let (parts, body) = request.into_parts();
+    let mut body = Upload { body, begun: false };
     let path = parts.uri.path().to_owned();
     let query = Query::parse(parts.uri.query().unwrap_or_default());
     let method = parts.method.clone();
@@ -165,7 +173,7 @@ async fn handle(app: &Arc<App>, peer: &Peer, request: http::Request<Incoming>) -
     let annotations = entry.annotations.clone();
     let outcome = async {
         // Before anything is looked up: who may not ask learns nothing about what is served.
-        let user = match admit(app, peer.certificate.as_ref(), &headers, &mut entry).await {
+        let user = match admit(app, &peer.certificate, &headers, &mut entry).await {
             Ok(user) => user,
             Err(refused) => return refused,
         };
@@ -177,7 +185,7 @@ async fn handle(app: &Arc<App>, peer: &Peer, request: http::Request<Incoming>) -
             Target::Resource(target) => {
                 told.extend(target.resource.deprecation.clone());
                 labels = Labels::of(&target, &headers, &query);
-                on_resource(app, (user, target, entered), (query, annotations), &headers, body).await
+                on_resource(app, (user, target, entered), (query, annotations), &headers, &mut body).await
             }
             Target::Other(parts) => {
                 let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
@@ -196,6 +204,7 @@ async fn handle(app: &Arc<App>, peer: &Peer, request: http::Request<Incoming>) -
             Err(refused)
         }
     };
+    body.pass_over(&headers).await;
     let mut response = outcome.map_err(|error| worded(app, error, &path)).unwrap_or_else(|error| {
         let mut response = reply::error(&error, encoding);
         reply::warn(&mut response, &told);
@@ -257,7 +266,7 @@ fn name_answer(id: &str, answer: &mut HeaderMap) {
 /// The user as whom the request acts, if it may do what it asks; else the error or the answer.
 async fn admit(
     app: &App,
-    certificate: Option<&User>,
+    certificate: &Shown,
     headers: &HeaderMap,
     entry: &mut Entry,
 ) -> Result<User, Result<Response, ApiError>> {
@@ -285,23 +294,52 @@ async fn admit(
     }
 }
 
-async fn read_body(mut body: Incoming) -> ApiResult<Bytes> {
-    let mut out = BytesMut::new();
-    loop {
-        let frame = match tokio::time::timeout(PATIENCE, body.frame()).await {
-            Ok(None) => return Ok(out.freeze()),
-            Ok(Some(Ok(frame))) => frame,
-            Ok(Some(Err(error))) => return Err(ApiError::bad_request(format!("the body could not be read: {error}"))),
-            Err(_) => {
-                return Err(ApiError::new(StatusCode::REQUEST_TIMEOUT, "Timeout", "the body did not come in time"));
+/// The body of a request.
+struct Upload {
+    body: Incoming,
+    begun: bool,
+}
+
+impl Upload {
+    async fn read(&mut self) -> ApiResult<Bytes> {
+        let mut out = BytesMut::new();
+        self.begun = true;
+        loop {
+            let frame = match tokio::time::timeout(PATIENCE, self.body.frame()).await {
+                Ok(None) => return Ok(out.freeze()),
+                Ok(Some(Ok(frame))) => frame,
+                Ok(Some(Err(error))) => {
+                    return Err(ApiError::bad_request(format!("the body could not be read: {error}")));
+                }
+                Err(_) => {
+                    return Err(ApiError::new(StatusCode::REQUEST_TIMEOUT, "Timeout", "the body did not come in time"));
+                }
+            };
+            if let Ok(data) = frame.into_data() {
+                if out.len() + data.len() > media::MAX_BODY {
+                    return Err(ApiError::too_large(media::MAX_BODY));
+                }
+                out.extend_from_slice(&data);
+            }
+        }
+    }
+
+    /// Takes what is left and forgets it, within limits.
+    async fn pass_over(&mut self, headers: &HeaderMap) {
+        // Who waits to be told to go on has sent nothing and shall send nothing.
+        let waits = !self.begun && headers.contains_key(header::EXPECT);
+        if waits || self.body.is_end_stream() {
+            return;
+        }
+        let mut taken = 0;
+        let rest = async {
+            while let Some(Ok(frame)) = self.body.frame().await
+                && taken < MAX_UNWANTED
+            {
+                taken += frame.data_ref().map_or(0, Bytes::len);
             }
         };
-        if let Ok(data) = frame.into_data() {
-            if out.len() + data.len() > media::MAX_BODY {
-                return Err(ApiError::too_large(media::MAX_BODY));
-            }
-            out.extend_from_slice(&data);
-        }
+        let _ = tokio::time::timeout(PATIENCE, rest).await;
     }
 }
 
@@ -310,7 +348,7 @@ async fn on_resource(
     (user, target, place): (User, ResourceTarget, Option<limits::Place>),
     (query, audit): (Query, Annotations),
     headers: &HeaderMap,
-    body: Incoming,
+    body: &mut Upload,
 ) -> ApiResult<Response> {
     let custom = matches!(target.resource.flavor, Flavor::Custom { .. });
     let accept = media::accept_header(headers);
@@ -321,7 +359,7 @@ async fn on_resource(
     let accept = media::negotiate(&accept, forms, target.verb == Verb::Watch)?;
     let body = match target.verb {
         Verb::Get | Verb::List | Verb::Watch => Bytes::new(),
-        _ => read_body(body).await?,
+        _ => body.read().await?,
     };
     let content_type = media::content_type(headers);
     let agent = headers.get(header::USER_AGENT).and_then(|v| v.to_str().ok()).unwrap_or_default().to_owned();

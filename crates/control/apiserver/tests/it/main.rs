@@ -26,4 +26,5 @@ mod operators;
 mod policies;
 mod protobuf;
 mod rules;
+mod uploads;
 mod webhooks;
