@@ -26,11 +26,16 @@ import (
 	authentication "k8s.io/api/authentication/v1"
 	authorization "k8s.io/api/authorization/v1"
 	autoscaling "k8s.io/api/autoscaling/v1"
+	certificates "k8s.io/api/certificates/v1"
 	coordination "k8s.io/api/coordination/v1"
 	core "k8s.io/api/core/v1"
 	discovery "k8s.io/api/discovery/v1"
 	events "k8s.io/api/events/v1"
+	networking "k8s.io/api/networking/v1"
+	node "k8s.io/api/node/v1"
+	policy "k8s.io/api/policy/v1"
 	rbac "k8s.io/api/rbac/v1"
+	scheduling "k8s.io/api/scheduling/v1"
 	extensions "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -73,6 +78,12 @@ var roots = []root{
 	{"admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy", admission.ValidatingAdmissionPolicy{}},
 	{"admissionregistration.k8s.io/v1/ValidatingAdmissionPolicyBinding", admission.ValidatingAdmissionPolicyBinding{}},
 	{"autoscaling/v1/Scale", autoscaling.Scale{}},
+	{"/v1/ResourceQuota", core.ResourceQuota{}}, {"/v1/LimitRange", core.LimitRange{}},
+	{"certificates.k8s.io/v1/CertificateSigningRequest", certificates.CertificateSigningRequest{}},
+	{"networking.k8s.io/v1/Ingress", networking.Ingress{}}, {"networking.k8s.io/v1/IngressClass", networking.IngressClass{}},
+	{"networking.k8s.io/v1/NetworkPolicy", networking.NetworkPolicy{}}, {"node.k8s.io/v1/RuntimeClass", node.RuntimeClass{}},
+	{"policy/v1/PodDisruptionBudget", policy.PodDisruptionBudget{}},
+	{"scheduling.k8s.io/v1/PriorityClass", scheduling.PriorityClass{}},
 	{"apiextensions.k8s.io/v1/CustomResourceDefinition", extensions.CustomResourceDefinition{}},
 	{"", meta.WatchEvent{}}, {"", version.Info{}},
 }

@@ -127,6 +127,9 @@ pub fn subresources(resource: &Resource) -> Vec<&'static str> {
     if resource.is("", "namespaces") {
         out.push("finalize");
     }
+    if resource.is("certificates.k8s.io", "certificatesigningrequests") {
+        out.push("approval");
+    }
     if resource.status {
         out.push("status");
     }

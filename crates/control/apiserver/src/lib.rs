@@ -36,6 +36,7 @@ mod object;
 mod openapi;
 mod pki;
 mod pretty;
+mod quota;
 mod reply;
 mod resource;
 mod route;

@@ -198,6 +198,7 @@ fn resource_at(
         "scale" => resource.scale.is_some(),
         "finalize" => resource.is("", "namespaces"),
         "token" => resource.is("", "serviceaccounts"),
+        "approval" => resource.is("certificates.k8s.io", "certificatesigningrequests"),
         _ => false,
     };
     let custom = matches!(resource.flavor, Flavor::Custom { .. });

@@ -21,6 +21,7 @@ use crate::limits::Limits;
 use crate::metrics::Metrics;
 use crate::object::{self, Object};
 use crate::pki::{Pki, PkiError};
+use crate::quota::Quotas;
 use crate::resource::Registry;
 use crate::route::Verb;
 use crate::server::{self, App};
@@ -162,11 +163,14 @@ impl Server {
             auth,
             admission: Admission::with(config.reviewers.clone()),
             allocator: Allocator::default(),
+            quotas: Quotas::default(),
         });
         let failed = |e: ApiError| StartError::Bootstrap(e.message);
         controllers::load_definitions(&backend).await.map_err(failed)?;
         controllers::ensure_namespaces(&backend).await.map_err(failed)?;
         controllers::services::ensure(&backend).await.map_err(failed)?;
+        controllers::quotas::load(&backend).await.map_err(failed)?;
+        controllers::ensure_priorities(&backend).await.map_err(failed)?;
         let reachable = controllers::kubernetes::reachable(address, &config.extra_sans);
         controllers::kubernetes::ensure(&backend, reachable).await.map_err(failed)?;
         auth::bootstrap::ensure(&backend).await.map_err(failed)?;

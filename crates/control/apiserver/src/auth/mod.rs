@@ -14,6 +14,7 @@ pub mod index;
 pub mod keys;
 pub mod reviews;
 pub mod rules;
+pub mod signers;
 pub mod token_request;
 pub mod tokens;
 pub mod user;

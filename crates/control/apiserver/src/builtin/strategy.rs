@@ -82,6 +82,7 @@ pub fn selectable(group: &str, plural: &str) -> Vec<(String, JsonPath)> {
         ("", "namespaces") => (&["status.phase"], &[""]),
         ("", "nodes") => (&["spec.unschedulable"], &[""]),
         ("", "services") => (&["spec.clusterIP", "spec.type"], &["", ""]),
+        ("certificates.k8s.io", _) => (&["spec.signerName"], &[""]),
         _ => (&[], &[]),
     };
     label
@@ -118,6 +119,10 @@ pub fn defaults(resource: &Resource, object: &mut Object) {
                 child(metadata_mut(object), "labels").insert("kubernetes.io/metadata.name".into(), json!(label));
             }
         }
+        ("", "limitranges") => rules::quota::limit_defaults(object),
+        ("networking.k8s.io", "ingressclasses") => rules::networking::class_defaults(object),
+        ("networking.k8s.io", "networkpolicies") => rules::networking::policy_defaults(object),
+        ("scheduling.k8s.io", _) => rules::scheduling::priority_defaults(object),
         ("apiextensions.k8s.io", _) => crate::crd::lifecycle::defaults(object),
         (crate::auth::index::GROUP, plural) => super::rbac::defaults(plural, object),
         (crate::admission::GROUP, plural) => crate::admission::kinds::defaults(plural, object),
@@ -165,8 +170,16 @@ pub fn prepare_update(resource: &Resource, object: &mut Object, old: &Object) {
         ("", "services") => rules::service::prepare_update(object, old),
         ("discovery.k8s.io", "endpointslices") => rules::endpoints::slice_prepare(object, Some(old)),
         ("coordination.k8s.io", "leases") => rules::lease::prepare(object, Some(old)),
+        ("certificates.k8s.io", _) => rules::signing::prepare_update(object, old),
         ("apiextensions.k8s.io", _) => crate::crd::lifecycle::remember_storage(object),
         _ => {}
+    }
+}
+
+/// Keeps of the status what a write by `sub` may not change.
+pub fn prepare_part(resource: &Resource, object: &mut Object, old: &Object, sub: &str) {
+    if resource.is("certificates.k8s.io", "certificatesigningrequests") {
+        rules::signing::prepare_part(object, old, sub);
     }
 }
 
@@ -191,6 +204,15 @@ pub fn validate(resource: &Resource, object: &Object, old: Option<&Object>, sub:
             rules::event::event(&core(object), old.map(core).as_ref(), true, &mut errors);
         }
         ("coordination.k8s.io", "leases") => rules::lease::lease(object, &mut errors),
+        ("", "resourcequotas") => rules::quota::quota(object, old, sub, &mut errors),
+        ("", "limitranges") => rules::quota::limits(object, &mut errors),
+        ("certificates.k8s.io", _) => rules::signing::request(object, old, sub, &mut errors),
+        ("networking.k8s.io", "ingresses") => rules::networking::ingress(object, old, sub, &mut errors),
+        ("networking.k8s.io", "ingressclasses") => rules::networking::class(object, old, &mut errors),
+        ("networking.k8s.io", "networkpolicies") => rules::networking::policy(object, &mut errors),
+        ("node.k8s.io", _) => rules::scheduling::runtime(object, old, &mut errors),
+        ("policy", _) => rules::scheduling::budget(object, sub, &mut errors),
+        ("scheduling.k8s.io", _) => rules::scheduling::priority(object, old, &mut errors),
         ("apiextensions.k8s.io", _) => errors = crate::crd::definition::validate(object, old),
         (crate::auth::index::GROUP, plural) => errors = super::rbac::validate(plural, object, old),
         (crate::admission::GROUP, plural) => errors = crate::admission::kinds::validate(plural, object, old, sub),

@@ -144,6 +144,7 @@ mod tests {
             auth,
             admission: Default::default(),
             allocator: Default::default(),
+            quotas: Default::default(),
         };
         super::super::ensure_namespaces(&backend).await.unwrap();
         let catalog = backend.registry.catalog();

@@ -11,6 +11,7 @@ pub mod gc;
 pub mod identity;
 pub mod kubernetes;
 pub mod policies;
+pub mod quotas;
 pub mod services;
 
 use std::collections::VecDeque;
@@ -21,12 +22,13 @@ use serde_json::json;
 use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
+use crate::builtin::rules::scheduling::SYSTEM;
 use crate::object::Object;
 use crate::route::Verb;
 use crate::selectors::Selector;
 use crate::status::{ApiError, ApiResult};
 use crate::store::{Event, EventsError, Frames, ListQuery};
-use crate::verbs::{Backend, Change, Stored, store_failed};
+use crate::verbs::{Backend, Change, Stored, store_failed, strategy};
 
 /// Namespaces that are always there.
 const NAMESPACES: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];
@@ -74,6 +76,26 @@ pub async fn ensure_namespaces(backend: &Backend) -> ApiResult<()> {
     Ok(())
 }
 
+/// Makes the PriorityClasses that are always there.
+pub async fn ensure_priorities(backend: &Backend) -> ApiResult<()> {
+    let catalog = backend.registry.catalog();
+    let classes = catalog.find("scheduling.k8s.io", "v1", "priorityclasses").ok_or_else(ApiError::unknown_path)?;
+    let mut change = Change::own(Verb::Create, "system-priorities");
+    SERVER.clone_into(&mut change.manager);
+    for (name, value, description) in SYSTEM {
+        let mut object = Object::new();
+        object.insert("metadata".into(), json!({"name": name}));
+        object.insert("value".into(), json!(value));
+        object.insert("description".into(), json!(description));
+        strategy::fill(classes, &mut object);
+        match backend.insert(&change, classes, object, "").await {
+            Err(error) if error.reason != "AlreadyExists" => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
 /// Gives the first namespaces and roles what their controllers would give them.
 pub async fn settle(backend: &Backend) -> ApiResult<()> {
     identity::settle(backend, &NAMESPACES).await
@@ -86,6 +108,7 @@ pub fn spawn(backend: &Arc<Backend>, tasks: &TaskTracker) {
     tasks.spawn(follow::<ends::Ends>(Arc::clone(backend)));
     tasks.spawn(follow::<identity::Identity>(Arc::clone(backend)));
     tasks.spawn(follow::<policies::Policies>(Arc::clone(backend)));
+    tasks.spawn(follow::<quotas::Quotas>(Arc::clone(backend)));
     tasks.spawn(expire(Arc::clone(backend)));
 }
 
@@ -121,6 +144,7 @@ macro_rules! follower {
 follower!(gc::Collector, |me, backend, event| gc::Collector::see(me, backend, event));
 follower!(ends::Ends, |me, _backend, event| ends::Ends::see(me, event));
 follower!(identity::Identity, |me, _backend, event| identity::Identity::see(me, event));
+follower!(quotas::Quotas, |me, backend, event| quotas::Quotas::see(me, backend, event));
 follower!(policies::Policies, |me, _backend, event| policies::Policies::see(me, event));
 
 async fn follow<F: Follower>(backend: Arc<Backend>) {

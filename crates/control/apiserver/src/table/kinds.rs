@@ -9,9 +9,9 @@ use crate::resource::Resource;
 /// Heading, type, priority, and how the cell is made.
 pub type Own = (&'static str, &'static str, i64, fn(&Object) -> Value);
 
-const NAME: Own = ("Name", "string", 0, |o| json!(meta_str(o, "name")));
-const AGE: Own = ("Age", "string", 0, |o| json!(age(meta_str(o, "creationTimestamp"))));
-const CREATED: Own = ("Created At", "date", 0, |o| json!(meta_str(o, "creationTimestamp")));
+pub(super) const NAME: Own = ("Name", "string", 0, |o| json!(meta_str(o, "name")));
+pub(super) const AGE: Own = ("Age", "string", 0, |o| json!(age(meta_str(o, "creationTimestamp"))));
+pub(super) const CREATED: Own = ("Created At", "date", 0, |o| json!(meta_str(o, "creationTimestamp")));
 /// Most endpoints that a cell names.
 const FEW: usize = 3;
 
@@ -55,7 +55,7 @@ pub fn columns(resource: &Resource) -> &'static [Own] {
         ],
         ("admissionregistration.k8s.io", _) => &[NAME, ("Webhooks", "integer", 0, |o| count(o, &["webhooks"])), AGE],
         (_, "events") => EVENT,
-        _ => &[NAME, CREATED],
+        (group, plural) => super::stored::columns(group, plural).unwrap_or(&[NAME, CREATED]),
     }
 }
 
@@ -104,7 +104,7 @@ const EVENT: &[Own] = &[
     ("Name", "string", 1, |o| json!(meta_str(o, "name"))),
 ];
 
-fn at<'a>(object: &'a Object, path: &str) -> Option<&'a Value> {
+pub(super) fn at<'a>(object: &'a Object, path: &str) -> Option<&'a Value> {
     let mut parts = path.split('/').skip(1);
     parts.by_ref().next().and_then(|first| object.get(first)).and_then(|v| {
         let mut here = v;
@@ -115,7 +115,7 @@ fn at<'a>(object: &'a Object, path: &str) -> Option<&'a Value> {
     })
 }
 
-fn text(object: &Object, path: &str) -> String {
+pub(super) fn text(object: &Object, path: &str) -> String {
     match at(object, path) {
         Some(Value::String(text)) => text.clone(),
         None | Some(Value::Null) => String::new(),
@@ -123,11 +123,11 @@ fn text(object: &Object, path: &str) -> String {
     }
 }
 
-fn list<'a>(object: &'a Object, path: &str) -> &'a [Value] {
+pub(super) fn list<'a>(object: &'a Object, path: &str) -> &'a [Value] {
     at(object, path).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-fn of(value: &Value, key: &str) -> String {
+pub(super) fn of(value: &Value, key: &str) -> String {
     match value.get(key) {
         Some(Value::String(text)) => text.clone(),
         None | Some(Value::Null) => String::new(),
@@ -135,7 +135,7 @@ fn of(value: &Value, key: &str) -> String {
     }
 }
 
-fn or<'a>(text: &'a str, other: &'a str) -> &'a str {
+pub(super) fn or<'a>(text: &'a str, other: &'a str) -> &'a str {
     if text.is_empty() { other } else { text }
 }
 

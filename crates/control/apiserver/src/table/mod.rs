@@ -1,6 +1,7 @@
 //! Tables (`meta.k8s.io` Table): columns and rows for `kubectl get`.
 
 mod kinds;
+mod stored;
 
 use serde_json::{Value, json};
 

@@ -7,6 +7,7 @@ use super::{ATTEMPTS, Backend, Change, Request, Stored, body, meta, strategy, wr
 use crate::admission::Subject;
 use crate::admission::policy::rights;
 use crate::auth::{escalation, reviews, token_request};
+use crate::builtin::rules;
 use crate::fields::options::Options;
 use crate::object::{self, Object, metadata_mut};
 use crate::reply::{self, Response};
@@ -73,11 +74,13 @@ impl Backend {
             }
             let guard = self.namespace_guard(resource, ns, object::name(&object)).await?;
             strategy::prepare_create(resource, &mut object);
+            rules::signing::of_requester(resource, &mut object, &change.user);
             let _claim = self.allocator.claim(resource, &mut object, None, change.dry)?;
             strategy::validate(resource, &object, None, change)?;
             strategy::warn(resource, &object, None, change);
             rights::check(self, change, resource, &object, None).await?;
             self.admit_final(change, Subject::of(resource, ns, object::name(&object)), &object, None).await?;
+            let _turn = self.within_quota(resource, ns, &object, None).await?;
             let name = object::name(&object).to_owned();
             let key = resource.key(ns, &name);
             if change.dry {

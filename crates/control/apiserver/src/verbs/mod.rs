@@ -29,6 +29,7 @@ use crate::builtin::allocation::Allocator;
 use crate::fields::options::manager_of;
 use crate::media::Accept;
 use crate::object::Object;
+use crate::quota::Quotas;
 use crate::resource::{Registry, Resource};
 use crate::route::{Query, ResourceTarget, Verb};
 use crate::status::{ApiError, ApiResult, FieldError};
@@ -51,6 +52,8 @@ pub struct Backend {
     pub admission: Admission,
     /// Addresses and node ports of Services.
     pub allocator: Allocator,
+    /// Quotas of namespaces.
+    pub quotas: Quotas,
 }
 
 /// A decoded request for a resource.
@@ -298,13 +301,14 @@ impl Backend {
         let dir = tempfile::tempdir().unwrap_or_else(|e| unreachable!("a folder for tests: {e}"));
         let store = Store::open(&dir.path().join("s.db")).unwrap_or_else(|e| unreachable!("a store for tests: {e}"));
         let (registry, stop, auth) = (Registry::new(), CancellationToken::new(), Auth::for_tests());
-        let (admission, allocator) = (Admission::default(), Allocator::default());
-        (Self { store, registry, stop, auth, admission, allocator }, dir)
+        let (admission, allocator, quotas) = Default::default();
+        (Self { store, registry, stop, auth, admission, allocator, quotas }, dir)
     }
 
     /// Notes a committed write where requests are answered from memory.
     pub fn seen(&self, key: &Key, rev: u64, tail: Option<&Bytes>) {
         self.auth.index.see(&key.resource, &key.ns, &key.name, rev, tail.map(|tail| &tail[..]));
+        self.quotas.see(key, rev, tail.map(|tail| &tail[..]));
         self.allocator.see(&key.resource, &key.ns, &key.name, rev, tail.map(|tail| &tail[..]));
     }
 

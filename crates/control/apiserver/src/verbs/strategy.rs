@@ -168,7 +168,8 @@ pub fn prepare_create(resource: &Resource, object: &mut Object) {
     meta.shift_remove("resourceVersion");
     meta.insert("uid".into(), json!(uuid::Uuid::new_v4().to_string()));
     meta.insert("creationTimestamp".into(), json!(object::now()));
-    if counts_generations(resource) {
+    // Upstream gives PriorityClasses one and never counts on.
+    if counts_generations(resource) || resource.group == "scheduling.k8s.io" {
         meta.insert("generation".into(), json!(1));
     }
     if resource.status && !resource.is("", "nodes") {
@@ -192,7 +193,10 @@ pub fn default_status(resource: &Resource, object: &mut Object) {
 /// Whether the kind counts changes of its desired state.
 pub fn counts_generations(resource: &Resource) -> bool {
     matches!(resource.flavor, Flavor::Custom { .. })
-        || matches!(resource.group.as_str(), "apiextensions.k8s.io" | "discovery.k8s.io" | crate::admission::GROUP)
+        || matches!(
+            resource.group.as_str(),
+            "apiextensions.k8s.io" | "discovery.k8s.io" | "networking.k8s.io" | "policy" | crate::admission::GROUP
+        )
 }
 
 /// Makes `new` what an update by `sub` may make of `old`.
@@ -204,13 +208,14 @@ pub fn prepare_update(resource: &Resource, new: &mut Object, old: &Object, sub: 
             set_or_remove(new, other, old.get(other).cloned());
             own::defaults(resource, new);
         }
-        "status" => {
+        "status" | "approval" => {
             let status = new.shift_remove("status");
             let owners = metadata_mut(new).shift_remove("managedFields");
             // All but the status, which is most of many an object.
             *new = old.iter().filter(|(key, _)| *key != "status").map(|(k, v)| (k.clone(), v.clone())).collect();
             set_or_remove(metadata_mut(new), "managedFields", owners);
             set_or_remove(new, "status", status);
+            own::prepare_part(resource, new, old, sub);
         }
         _ => {
             keep_metadata(new, old);

@@ -8,7 +8,7 @@ use serde_json::json;
 use super::{ATTEMPTS, Backend, Change, Request, Stored, body, strategy, write_failed};
 use crate::admission::Subject;
 use crate::admission::policy::rights;
-use crate::auth::escalation;
+use crate::auth::{escalation, signers};
 use crate::fields;
 use crate::fields::options::Options;
 use crate::object::{self, Object};
@@ -144,6 +144,7 @@ impl Backend {
             strategy::fit_namespace(resource, &mut wanted, ns)?;
             strategy::same_identity(resource, &wanted, &before, &change.sub)?;
             escalation::check(&self.auth.index, &change.user, resource, ns, &wanted, Some(&before))?;
+            signers::check(&self.auth, change, resource, &wanted, &before)?;
             strategy::prepare_update(resource, &mut wanted, &before, &change.sub);
             let _claim = match change.sub.as_str() {
                 "" => Some(self.allocator.claim(resource, &mut wanted, Some(&before), change.dry)?),
@@ -157,6 +158,7 @@ impl Backend {
                 versioned(&mut wanted, old.rev);
                 self.admit_final(change, subject, &wanted, Some(&before)).await?;
             }
+            let _turn = self.within_quota(resource, ns, &wanted, Some(&before)).await?;
             if change.dry {
                 let tail = resource.tail(wanted);
                 return Ok(Stored { rev: old.rev, tail });

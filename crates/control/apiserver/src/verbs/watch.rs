@@ -364,6 +364,7 @@ mod tests {
             auth,
             admission: Default::default(),
             allocator: Default::default(),
+            quotas: Default::default(),
         };
         crate::controllers::ensure_namespaces(&backend).await.unwrap();
         backend.store.compact(3).await.unwrap();
@@ -377,6 +378,7 @@ mod tests {
                 auth: crate::auth::Auth::for_tests(),
                 admission: Default::default(),
                 allocator: Default::default(),
+                quotas: Default::default(),
             };
             let watch = Watch {
                 resource: Arc::clone(catalog.find("", "v1", "namespaces").unwrap()),

@@ -51,9 +51,9 @@ async fn services_are_filled_in_and_checked() {
         let refused = api.post(&path, &named("v1", "Service", "bad", json!({"spec": spec}))).await.expect(422);
         assert!(refused.message().contains(text), "{}", refused.message());
     }
-    let fixed = named("v1", "Service", "ip", json!({"spec": {"clusterIP": "10.0.0.1", "ports": [{"port": 1}]}}));
+    let fixed = named("v1", "Service", "ip", json!({"spec": {"clusterIP": "10.96.0.9", "ports": [{"port": 1}]}}));
     api.post(&path, &fixed).await.expect(201);
-    let other = json!({"spec": {"clusterIP": "10.0.0.2", "clusterIPs": ["10.0.0.2"]}});
+    let other = json!({"spec": {"clusterIP": "10.96.0.8", "clusterIPs": ["10.96.0.8"]}});
     let moved = api.merge(&format!("{path}/ip"), &other).await.expect(422);
     assert!(moved.message().contains("may not change once set"));
     let headless = json!({"spec": {"externalName": "x.y"}});

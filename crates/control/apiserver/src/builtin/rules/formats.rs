@@ -9,6 +9,10 @@ use serde_json::json;
 const CONFIG_KEY: &str = "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or \
     'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')";
 
+const WILDCARD: &str = "a wildcard DNS-1123 subdomain must start with '*.', followed by a valid DNS subdomain, which must \
+    consist of lower case alphanumeric characters, '-' or '.' and end with an alphanumeric character (e.g. '*.example.com', \
+    regex used for validation is '\\*\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
+
 /// Key of a Secret's or ConfigMap's data.
 pub fn config_key(text: &str) -> Vec<String> {
     let good = !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b));
@@ -82,6 +86,26 @@ pub fn legacy_cidr(field: &str, text: &str, errors: &mut Vec<FieldError>) {
         let detail = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
         errors.push(FieldError::invalid(field, &json!(text), detail));
     }
+}
+
+/// A name of hosts that begins with a wildcard.
+pub fn wildcard(text: &str) -> Vec<String> {
+    let mut errors: Vec<String> = names::too_long(text, names::MAX_SUBDOMAIN).into_iter().collect();
+    if !text.strip_prefix("*.").is_some_and(|rest| names::dns_1123_subdomain(rest).is_empty()) {
+        errors.push(WILDCARD.to_owned());
+    }
+    errors
+}
+
+/// Whether an address is in a range.
+pub fn contains((range, length): (IpAddr, u8), address: IpAddr) -> bool {
+    let bits = |ip: IpAddr| match ip {
+        IpAddr::V4(ip) => (u128::from(u32::from(ip)) << 96, 32),
+        IpAddr::V6(ip) => (u128::from(ip), 128),
+    };
+    let ((range, size), (address, other)) = (bits(range), bits(address));
+    let mask = u128::MAX.checked_shl(128 - u32::from(length)).unwrap_or(0);
+    size == other && range & mask == address & mask
 }
 
 /// Address and length of a range.

@@ -7,9 +7,13 @@ pub mod event;
 pub mod formats;
 pub mod lease;
 pub mod namespace;
+pub mod networking;
 pub mod node;
+pub mod quota;
+pub mod scheduling;
 pub mod selector;
 pub mod service;
+pub mod signing;
 
 use serde_json::{Value, json};
 

@@ -1,0 +1,37 @@
+//! Who may approve and sign CertificateSigningRequests: beside the subresource, rights to the signer are needed (upstream's
+//! admission plug-ins CertificateApproval and CertificateSigning).
+
+use serde_json::Value;
+
+use super::{Attributes, Auth};
+use crate::object::{self, Object};
+use crate::resource::Resource;
+use crate::status::{ApiError, ApiResult};
+use crate::verbs::Change;
+
+const GROUP: &str = "certificates.k8s.io";
+
+/// Refuses a change of a request's approval or certificate by somebody who has no rights to its signer.
+pub fn check(auth: &Auth, change: &Change, resource: &Resource, object: &Object, old: &Object) -> ApiResult<()> {
+    if !resource.is(GROUP, "certificatesigningrequests") {
+        return Ok(());
+    }
+    let part = |object: &Object, path: &str| object.get("status").and_then(|s| s.get(path)).cloned();
+    let signed = ["certificate", "conditions"].iter().any(|key| part(object, key) != part(old, key));
+    let verb = match change.sub.as_str() {
+        "approval" => "approve",
+        "status" if signed => "sign",
+        _ => return Ok(()),
+    };
+    let signer = old.get("spec").and_then(|s| s.get("signerName")).and_then(Value::as_str).unwrap_or_default();
+    let domain = signer.split('/').next().unwrap_or_default();
+    let may = |name: &str| {
+        let asked = Attributes { name: name.to_owned(), ..Attributes::of(verb, GROUP, "signers", "") };
+        auth.decide(&change.user, &asked).allowed
+    };
+    if may(signer) || may(&format!("{domain}/*")) {
+        return Ok(());
+    }
+    let why = format!("user not permitted to {verb} requests with signerName {}", gotext::quote(signer));
+    Err(ApiError::forbidden(GROUP, &resource.plural, object::name(old), &why))
+}
