@@ -7,6 +7,8 @@ use crate::store::{self, BackupError};
 
 /// The store's file in a data folder.
 pub const STORE: &str = "store.db";
+/// The file of the keys that its Secrets are encrypted with. It is in no backup.
+pub const KEYS: &str = "pki/secrets.keys";
 
 /// A restore did not happen; the folder is as it was.
 #[derive(Debug, thiserror::Error)]
@@ -19,8 +21,9 @@ pub enum RestoreError {
     Backup(#[from] BackupError),
 }
 
-/// Writes all objects of the data folder `data_dir`, as they are at one moment, to the new file `to` (mode 0600: it holds
-/// Secrets). A server may run on the folder meanwhile. Keys and certificates (`pki/`) are not in it.
+/// Writes all objects of the data folder `data_dir`, as they are at one moment, to the new file `to` (mode 0600). Its
+/// Secrets are encrypted. A server may run on the folder meanwhile. Keys and certificates (`pki/`) are not in it: without
+/// `pki/secrets.keys`, kept elsewhere, no server starts on what is restored from it.
 pub fn backup(data_dir: &Path, to: &Path) -> Result<(), BackupError> {
     store::backup(&data_dir.join(STORE), to)
 }

@@ -53,4 +53,4 @@ pub use admission::Reviewer;
 pub use archive::{RestoreError, backup, restore};
 pub use pki::PkiError;
 pub use start::{ApplyError, Config, Server, StartError};
-pub use store::{BackupError, StoreError};
+pub use store::{BackupError, KeyError, StoreError};

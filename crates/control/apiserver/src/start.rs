@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::admission::{Admission, Reviewer};
-use crate::archive::STORE;
+use crate::archive::{KEYS, STORE};
 use crate::audit::Audit;
 use crate::auth::{self, Auth};
 use crate::builtin::allocation::Allocator;
@@ -154,7 +154,7 @@ impl Server {
         let listening = |source| StartError::Listen { address: config.listen, source };
         let listener = TcpListener::bind(config.listen).await.map_err(listening)?;
         let address = listener.local_addr().map_err(listening)?;
-        let store = Store::open(&config.data_dir.join(STORE))?;
+        let store = Store::open(&config.data_dir.join(STORE), &config.data_dir.join(KEYS))?;
         let (registry, stop, auth) = (Registry::new(), CancellationToken::new(), Auth::new(&pki)?);
         let backend = Arc::new(Backend {
             store,

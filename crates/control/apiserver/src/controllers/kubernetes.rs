@@ -135,7 +135,7 @@ mod tests {
     #[tokio::test]
     async fn the_service_follows_the_address_and_comes_back() {
         let dir = tempfile::tempdir().unwrap();
-        let store = Store::open(&dir.path().join("s.db")).unwrap();
+        let store = Store::open(&dir.path().join("s.db"), &dir.path().join("keys")).unwrap();
         let auth = crate::auth::Auth::for_tests();
         let backend = Backend {
             store,

@@ -13,6 +13,7 @@ mod labels;
 mod news;
 mod recent;
 mod reserve;
+mod seal;
 mod sqlite;
 mod watch;
 mod writer;
@@ -26,6 +27,7 @@ use tokio::sync::{mpsc, oneshot, watch as latest};
 
 pub use backup::{BackupError, backup, restore};
 pub use labels::Pick;
+pub use seal::KeyError;
 pub use sqlite::{Cursor, ListPage, ListQuery};
 pub use watch::{Event, EventsError, Frames};
 
@@ -173,6 +175,9 @@ pub enum StoreError {
         /// Oldest revision that can be read.
         oldest: u64,
     },
+    /// The keys of encrypted Secrets.
+    #[error(transparent)]
+    Keys(#[from] KeyError),
     /// A thread could not be started or died.
     #[error("the store's thread failed: {0}")]
     Thread(String),
@@ -196,6 +201,7 @@ struct Shared {
     /// Size from which on nothing is stored any more, in bytes.
     limit: u64,
     file: PathBuf,
+    keys: Arc<seal::Keyring>,
 }
 
 /// Handle to the store; cheap to clone.
@@ -206,21 +212,22 @@ pub struct Store {
 }
 
 impl Store {
-    /// Opens or creates `file` and starts the writer thread.
-    pub fn open(file: &Path) -> Result<Self, StoreError> {
-        Self::open_limited(file, SIZE_LIMIT)
+    /// Opens or creates `file`, whose Secrets are encrypted with the keys of the file `keys`, which is made if it is not
+    /// there and not needed either, and starts the writer thread.
+    pub fn open(file: &Path, keys: &Path) -> Result<Self, StoreError> {
+        Self::open_limited(file, keys, SIZE_LIMIT)
     }
 
     /// As [`Store::open`], with another limit of the file's size in bytes.
-    pub fn open_limited(file: &Path, limit: u64) -> Result<Self, StoreError> {
-        let (connection, opened) = sqlite::open_writer(file)?;
+    pub fn open_limited(file: &Path, keys: &Path, limit: u64) -> Result<Self, StoreError> {
+        let (connection, opened) = sqlite::open_writer(file, keys)?;
         let (published, _) = latest::channel(opened.revision);
         let shared = Arc::new(Shared {
             ring: Ring::new(opened.revision, RING_BYTES),
             recent: Recent::new(RECENT_BYTES),
             news: News::default(),
             compacted: AtomicU64::new(opened.compacted),
-            readers: Readers::new(file.to_owned(), LABELS_BYTES),
+            readers: Readers::new(file.to_owned(), LABELS_BYTES, Arc::clone(&opened.keys)),
             reading: tokio::sync::Semaphore::new(READERS),
             published,
             broken: AtomicBool::new(false),
@@ -228,6 +235,7 @@ impl Store {
             over: AtomicBool::new(false),
             limit,
             file: file.to_owned(),
+            keys: opened.keys,
         });
         let (queue, commands) = mpsc::channel(QUEUE);
         let for_writer = Arc::clone(&shared);
@@ -386,5 +394,7 @@ impl Store {
     }
 }
 
+#[cfg(test)]
+mod sealed_tests;
 #[cfg(test)]
 mod tests;

@@ -10,11 +10,12 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
 
 use super::labels::{Labels, Pick};
+use super::seal::{self, Keyring, Place};
 use super::watch::{BATCH, Frames};
 use super::{Event, Key, Row, StoreError};
 
-/// Version of the tables below, kept in `user_version`. Format 1 had namespaces without the slash.
-pub(super) const FORMAT: i64 = 2;
+/// Version of the tables below, kept in `user_version`. Format 1 had namespaces without the slash, 2 Secrets in clear text.
+pub(super) const FORMAT: i64 = 3;
 /// Connections kept open for readers.
 const KEPT_READERS: usize = 4;
 /// Bytes of bodies after which a page of a list, or a batch of events, ends early: some of each list and watch that is
@@ -52,6 +53,7 @@ fn gone(transaction: &Connection, rev: u64) -> rusqlite::Result<Option<u64>> {
 pub(super) struct Opened {
     pub(super) revision: u64,
     pub(super) compacted: u64,
+    pub(super) keys: Arc<Keyring>,
 }
 
 /// A namespace as it stands in the file: with a slash, so that keys sort as kube-apiserver's do, where a namespace and
@@ -88,12 +90,13 @@ fn private(file: &Path) -> std::io::Result<()> {
     std::fs::OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(file).map(drop)
 }
 
-pub(super) fn open_writer(file: &Path) -> Result<(Connection, Opened), StoreError> {
+/// Opens the file, brings it to the present format and seals what is to be; the keys are in the file `keys`.
+pub(super) fn open_writer(file: &Path, keys: &Path) -> Result<(Connection, Opened), StoreError> {
     private(file).map_err(|e| {
         let cause = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CANTOPEN);
         StoreError::Sqlite { what: "open", source: rusqlite::Error::SqliteFailure(cause, Some(e.to_string())) }
     })?;
-    let connection = Connection::open(file).map_err(failed("open"))?;
+    let mut connection = Connection::open(file).map_err(failed("open"))?;
     connection.busy_timeout(Duration::from_secs(10)).map_err(failed("open"))?;
     // After a failed sync the log must stay as it is: the next start checks each of its frames.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).map_err(failed("open"))?;
@@ -118,13 +121,27 @@ pub(super) fn open_writer(file: &Path) -> Result<(Connection, Opened), StoreErro
     if format < FORMAT {
         connection.execute_batch(&upgrade).map_err(failed("set-up"))?;
     }
+    let keys = open_keys(&mut connection, keys)?;
     let newest: i64 = connection
         .query_row("SELECT coalesce(max(rev), 0) FROM rows", [], |r| r.get(0))
         .map_err(failed("read of the newest revision"))?;
     let compacted: i64 =
         connection.query_row(COMPACTED, [], |r| r.get(0)).map_err(failed("read of the compaction mark"))?;
-    let opened = Opened { revision: unsql(newest.max(compacted)), compacted: unsql(compacted) };
+    let opened = Opened { revision: unsql(newest.max(compacted)), compacted: unsql(compacted), keys };
     Ok((connection, opened))
+}
+
+/// Reads the keys and seals what is not sealed with the first of them.
+fn open_keys(connection: &mut Connection, path: &Path) -> Result<Arc<Keyring>, StoreError> {
+    let needed = seal::has_sealed(connection).map_err(failed("look for encrypted Secrets"))?;
+    let keys = Keyring::open(path, needed)?;
+    if seal::settle(connection, &keys).map_err(failed("encryption of Secrets"))?? {
+        // What was in clear text is nowhere in the file any more, nor in its log.
+        connection
+            .execute_batch("VACUUM; PRAGMA wal_checkpoint(TRUNCATE);")
+            .map_err(failed("removal of what was in clear text"))?;
+    }
+    Ok(Arc::new(keys))
 }
 
 /// A place in a list: the last `(namespace, name)` seen.
@@ -166,14 +183,15 @@ pub(super) struct Readers {
     file: PathBuf,
     idle: Mutex<Vec<Connection>>,
     labels: Labels,
+    keys: Arc<Keyring>,
     /// How often the file was read.
     uses: AtomicU64,
 }
 
 impl Readers {
     /// Keeps so many bytes of labels.
-    pub(super) fn new(file: PathBuf, labels: usize) -> Self {
-        Self { file, idle: Mutex::new(Vec::new()), labels: Labels::new(labels), uses: AtomicU64::new(0) }
+    pub(super) fn new(file: PathBuf, labels: usize, keys: Arc<Keyring>) -> Self {
+        Self { file, idle: Mutex::new(Vec::new()), labels: Labels::new(labels), keys, uses: AtomicU64::new(0) }
     }
 
     #[cfg(test)]
@@ -210,15 +228,25 @@ impl Readers {
             )?;
             statement
                 .query_row(params![&*key.resource, stored_ns(&key.ns), key.name], |r| {
-                    Ok(Row { ns: key.ns.clone(), name: key.name.clone(), rev: unsql(r.get(0)?), body: blob(r, 1)? })
+                    let (rev, ns) = (unsql(r.get(0)?), stored_ns(&key.ns));
+                    let place = Place { resource: &key.resource, ns: &ns, name: &key.name, rev };
+                    let body = self.keys.unseal(place, r.get_ref(1)?.as_blob()?)?;
+                    Ok(Row { ns: key.ns.clone(), name: key.name.clone(), rev, body })
                 })
                 .optional()
         })
     }
 
     pub(super) fn at_revision(&self, rev: u64) -> rusqlite::Result<Option<Bytes>> {
-        self.with(|c| {
-            c.prepare_cached("SELECT body FROM rows WHERE rev=?1")?.query_row([sql(rev)], |r| blob(r, 0)).optional()
+        self.with(|c| self.body_of(c, rev).optional())
+    }
+
+    fn body_of(&self, connection: &Connection, rev: u64) -> rusqlite::Result<Bytes> {
+        let mut statement = connection.prepare_cached("SELECT resource, ns, name, body FROM rows WHERE rev=?1")?;
+        statement.query_row([sql(rev)], |r| {
+            let (resource, ns, name): (String, String, String) = (r.get(0)?, r.get(1)?, r.get(2)?);
+            let place = Place { resource: &resource, ns: &ns, name: &name, rev };
+            self.keys.unseal(place, r.get_ref(3)?.as_blob()?)
         })
     }
 
@@ -268,7 +296,11 @@ impl Readers {
                 }
                 let at = unsql(row.get(2)?);
                 let body = match &query.pick {
-                    None => Some(blob(row, 3)?),
+                    None => {
+                        let (ns, name): (String, String) = (row.get(0)?, row.get(1)?);
+                        let place = Place { resource: &query.resource, ns: &ns, name: &name, rev: at };
+                        Some(self.keys.unseal(place, row.get_ref(3)?.as_blob()?)?)
+                    }
                     Some(pick) => self.picked(&transaction, at, pick)?,
                 };
                 if let Some(body) = body {
@@ -286,8 +318,7 @@ impl Readers {
         if known == Some(false) {
             return Ok(None);
         }
-        let mut statement = connection.prepare_cached("SELECT body FROM rows WHERE rev=?1")?;
-        let body = statement.query_row([sql(rev)], |r| blob(r, 0))?;
+        let body = self.body_of(connection, rev)?;
         let wanted = known.unwrap_or_else(|| {
             // What is damaged has no labels that anybody could want.
             let Some(labels) = crate::object::labels(&body) else { return false };
@@ -360,15 +391,17 @@ impl Readers {
             )?;
             let limit = i64::try_from(BATCH).unwrap_or(i64::MAX);
             let found = statement.query_map(params![sql(rev), &**resource, limit], |r| {
-                let name: String = r.get(1)?;
+                let (kind, ns, name): (String, String, String) = (r.get(1)?, r.get(2)?, r.get(3)?);
+                let place = Place { resource: &kind, ns: &ns, name: &name, rev: unsql(r.get(0)?) };
+                let body = self.keys.unseal(place, r.get_ref(6)?.as_blob()?)?;
                 Ok(Arc::new(Event {
-                    rev: unsql(r.get(0)?),
-                    resource: if *name == **resource { Arc::clone(resource) } else { name.into() },
+                    rev: place.rev,
+                    resource: if *kind == **resource { Arc::clone(resource) } else { kind.into() },
                     ns: ns_of(r, 2)?,
-                    name: r.get(3)?,
+                    name,
                     prev: unsql(r.get(4)?),
                     deleted: r.get(5)?,
-                    body: blob(r, 6)?,
+                    body,
                     frames: Frames::default(),
                 }))
             })?;
@@ -388,8 +421,4 @@ impl Readers {
             Ok(Ok((events, upto)))
         })
     }
-}
-
-fn blob(row: &rusqlite::Row<'_>, column: usize) -> rusqlite::Result<Bytes> {
-    Ok(Bytes::copy_from_slice(row.get_ref(column)?.as_blob()?))
 }

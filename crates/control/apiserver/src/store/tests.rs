@@ -16,7 +16,7 @@ fn all(at: Option<u64>) -> ListQuery {
 
 fn open() -> (tempfile::TempDir, Store) {
     let dir = tempfile::tempdir().unwrap();
-    let store = Store::open(&dir.path().join("s.db")).unwrap();
+    let store = Store::open(&dir.path().join("s.db"), &dir.path().join("keys")).unwrap();
     (dir, store)
 }
 
@@ -112,7 +112,7 @@ async fn history_comes_from_memory_and_after_a_restart_from_the_file() {
     let (events, upto) = store.events_after(&resource, 1).await.unwrap();
     assert_eq!((events.len(), events[0].prev, upto), (1, 1, 2));
     store.close().await;
-    let again = Store::open(&dir.path().join("s.db")).unwrap();
+    let again = Store::open(&dir.path().join("s.db"), &dir.path().join("keys")).unwrap();
     assert_eq!(again.revision(), 2);
     let (events, upto) = again.events_after(&resource, 0).await.unwrap();
     assert_eq!((events.len(), upto), (2, 2));
@@ -146,7 +146,7 @@ async fn many_writers_share_commits_and_all_are_kept() {
     revisions.sort_unstable();
     assert_eq!(revisions, (1..=300).collect::<Vec<_>>());
     store.close().await;
-    let again = Store::open(&dir.path().join("s.db")).unwrap();
+    let again = Store::open(&dir.path().join("s.db"), &dir.path().join("keys")).unwrap();
     assert_eq!(again.list(ListQuery { limit: 1000, ..all(None) }).await.unwrap().rows.len(), 300);
 }
 
@@ -163,7 +163,7 @@ async fn a_backup_of_a_running_store_is_restored_beyond_all_revisions() {
     store.write(put("x", Expect::Rev(1), "after")).await.unwrap();
     store.close().await;
     restore(&file, &saved).unwrap();
-    let again = Store::open(&file).unwrap();
+    let again = Store::open(&file, &dir.path().join("keys")).unwrap();
     assert_eq!(again.get(&key("x")).await.unwrap().unwrap().body, "1");
     assert_eq!(again.list(all(None)).await.unwrap().rows.len(), 1);
     assert!(again.revision() > 1_000_000);
@@ -180,7 +180,7 @@ async fn a_backup_of_a_running_store_is_restored_beyond_all_revisions() {
 #[tokio::test]
 async fn a_store_at_its_limit_can_be_read_and_deleted_from() {
     let dir = tempfile::tempdir().unwrap();
-    let store = Store::open_limited(&dir.path().join("s.db"), 400_000).unwrap();
+    let store = Store::open_limited(&dir.path().join("s.db"), &dir.path().join("keys"), 400_000).unwrap();
     let body = Bytes::from(vec![b'x'; 20_000]);
     let mut stored = Vec::new();
     let refused = loop {
@@ -211,12 +211,12 @@ async fn a_file_of_the_first_format_is_brought_up_to_date() {
     let old = rusqlite::Connection::open(&file).unwrap();
     old.execute_batch("UPDATE rows SET ns='a'; UPDATE current SET ns='a'; PRAGMA user_version=1;").unwrap();
     drop(old);
-    let again = Store::open(&file).unwrap();
+    let again = Store::open(&file, &dir.path().join("keys")).unwrap();
     assert_eq!(again.get(&key("x")).await.unwrap().unwrap().body, "1");
     let newer = rusqlite::Connection::open(&file).unwrap();
     newer.execute_batch("PRAGMA user_version=99;").unwrap();
     drop(newer);
-    assert!(matches!(Store::open(&file), Err(StoreError::Format { found: 99, .. })));
+    assert!(matches!(Store::open(&file, &dir.path().join("keys")), Err(StoreError::Format { found: 99, .. })));
 }
 
 #[tokio::test]

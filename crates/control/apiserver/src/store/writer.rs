@@ -7,6 +7,7 @@ use rusqlite::{Connection, ErrorCode, OptionalExtension, Transaction, Transactio
 use tokio::sync::{mpsc, oneshot};
 
 use super::reserve::Reserve;
+use super::seal::{Keyring, Place};
 use super::sqlite::{sql, stored_ns, unsql};
 use super::watch::Frames;
 use super::{Event, Expect, Guard, Key, Op, Shared, Write, WriteError};
@@ -208,7 +209,7 @@ impl Writer<'_> {
             results.push(match ends(write) {
                 false if tight => Err(WriteError::Full),
                 false if !room => Err(WriteError::Limit { limit: self.shared.limit }),
-                _ => apply(&open, write, revision + 1).map_err(|e| told(&e, false))?.map(|event| {
+                _ => apply(&open, &self.shared.keys, write, revision + 1).map_err(|e| told(&e, false))?.map(|event| {
                     revision += 1;
                     events.push(event);
                     revision
@@ -288,7 +289,12 @@ fn holds(transaction: &Transaction<'_>, guard: &Guard) -> rusqlite::Result<bool>
     }
 }
 
-fn apply(transaction: &Transaction<'_>, write: &Write, rev: u64) -> rusqlite::Result<Result<Event, WriteError>> {
+fn apply(
+    transaction: &Transaction<'_>,
+    keys: &Keyring,
+    write: &Write,
+    rev: u64,
+) -> rusqlite::Result<Result<Event, WriteError>> {
     let Write { key, expect, op, guard } = write;
     let prev = current(transaction, key)?;
     match (expect, prev) {
@@ -306,11 +312,12 @@ fn apply(transaction: &Transaction<'_>, write: &Write, rev: u64) -> rusqlite::Re
         Op::Put(body) | Op::Ending(body) => (false, body.clone()),
         Op::Delete(body) => (true, body.clone()),
     };
+    let sealed = keys.seal(Place { resource: &key.resource, ns: &ns, name: &key.name, rev }, &body)?;
     transaction
         .prepare_cached(
             "INSERT INTO rows (rev, resource, ns, name, prev, deleted, body) VALUES (?1,?2,?3,?4,?5,?6,?7)",
         )?
-        .execute(params![sql(rev), &*key.resource, ns, key.name, sql(prev.unwrap_or(0)), deleted, &body[..]])?;
+        .execute(params![sql(rev), &*key.resource, ns, key.name, sql(prev.unwrap_or(0)), deleted, &sealed[..]])?;
     if deleted {
         transaction.prepare_cached("DELETE FROM current WHERE resource=?1 AND ns=?2 AND name=?3")?.execute(params![
             &*key.resource,

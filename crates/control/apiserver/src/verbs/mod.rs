@@ -299,7 +299,8 @@ impl Backend {
     #[cfg(test)]
     pub fn for_tests() -> (Self, tempfile::TempDir) {
         let dir = tempfile::tempdir().unwrap_or_else(|e| unreachable!("a folder for tests: {e}"));
-        let store = Store::open(&dir.path().join("s.db")).unwrap_or_else(|e| unreachable!("a store for tests: {e}"));
+        let store = Store::open(&dir.path().join("s.db"), &dir.path().join("keys"))
+            .unwrap_or_else(|e| unreachable!("a store for tests: {e}"));
         let (registry, stop, auth) = (Registry::new(), CancellationToken::new(), Auth::for_tests());
         let (admission, allocator, quotas) = Default::default();
         (Self { store, registry, stop, auth, admission, allocator, quotas }, dir)

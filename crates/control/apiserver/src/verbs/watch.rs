@@ -355,7 +355,7 @@ mod tests {
     #[tokio::test]
     async fn history_that_is_gone_is_told_within_the_stream() {
         let dir = tempfile::tempdir().unwrap();
-        let store = Store::open(&dir.path().join("s.db")).unwrap();
+        let store = Store::open(&dir.path().join("s.db"), &dir.path().join("keys")).unwrap();
         let auth = crate::auth::Auth::for_tests();
         let backend = Backend {
             store,
@@ -372,7 +372,7 @@ mod tests {
         for (from, told) in [(1, "ERROR"), (3, "ADDED")] {
             // A store opened anew holds no events in memory: they come from the file.
             let backend = Backend {
-                store: Store::open(&dir.path().join("s.db")).unwrap(),
+                store: Store::open(&dir.path().join("s.db"), &dir.path().join("keys")).unwrap(),
                 registry: Registry::new(),
                 stop: CancellationToken::new(),
                 auth: crate::auth::Auth::for_tests(),
