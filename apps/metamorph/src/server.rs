@@ -90,6 +90,7 @@ async fn start_api(options: &ApiServe) -> anyhow::Result<(apiserver::Server, Pat
     })
     .await
     .context("start the embedded Kubernetes API")?;
+    api.audit_annotations(&[api::metal3::annotation::ACCEPT_MACHINE, api::metal3::annotation::OVERWRITE_OWNER]);
     for crd in api::crds::all()? {
         api.apply_crd_yaml(&crd).await.context("install the custom resource definitions")?;
     }

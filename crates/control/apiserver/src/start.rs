@@ -164,6 +164,7 @@ impl Server {
             admission: Admission::with(config.reviewers.clone()),
             allocator: Allocator::default(),
             quotas: Quotas::default(),
+            audited: std::sync::OnceLock::new(),
         });
         let failed = |e: ApiError| StartError::Bootstrap(e.message);
         controllers::load_definitions(&backend).await.map_err(failed)?;
@@ -224,6 +225,12 @@ impl Server {
             data(&self.pki.admin.certificate),
             data(&self.pki.admin.key),
         )
+    }
+
+    /// From now on, changes of these annotations of whatever object are told to the audit log and to the server's own, with
+    /// who made them and what they were and are. Only the first call counts.
+    pub fn audit_annotations(&self, keys: &[&str]) {
+        let _ = self.app.backend.audited.set(keys.iter().map(|key| (*key).to_owned()).collect());
     }
 
     /// Creates or updates the CustomResourceDefinitions of a YAML stream. When this returns they are served.

@@ -145,6 +145,7 @@ mod tests {
             admission: Default::default(),
             allocator: Default::default(),
             quotas: Default::default(),
+            audited: Default::default(),
         };
         super::super::ensure_namespaces(&backend).await.unwrap();
         let catalog = backend.registry.catalog();

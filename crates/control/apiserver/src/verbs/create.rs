@@ -90,9 +90,11 @@ impl Backend {
                 return Ok(Stored { rev: 0, tail: resource.tail(object) });
             }
             strategy::default_status(resource, &mut object);
+            let told = object.clone();
             let (object, kept) = self.to_storage(resource, object).await?;
             match self.put(kept.as_deref().unwrap_or(resource), key, object, None, guard).await {
                 Ok(stored) => {
+                    self.audit_annotations(change, resource, &told, None);
                     self.after_write(resource, &name, &change.sub).await?;
                     return self.converted(resource, stored).await;
                 }

@@ -2,6 +2,7 @@
 //! stand on [`Backend`].
 
 pub mod apply;
+mod audited;
 pub mod body;
 pub mod create;
 pub mod delete;
@@ -54,6 +55,8 @@ pub struct Backend {
     pub allocator: Allocator,
     /// Quotas of namespaces.
     pub quotas: Quotas,
+    /// Annotations whose changes are told to the audit log.
+    pub audited: std::sync::OnceLock<Vec<String>>,
 }
 
 /// A decoded request for a resource.
@@ -302,8 +305,8 @@ impl Backend {
         let store = Store::open(&dir.path().join("s.db"), &dir.path().join("keys"))
             .unwrap_or_else(|e| unreachable!("a store for tests: {e}"));
         let (registry, stop, auth) = (Registry::new(), CancellationToken::new(), Auth::for_tests());
-        let (admission, allocator, quotas) = Default::default();
-        (Self { store, registry, stop, auth, admission, allocator, quotas }, dir)
+        let (admission, allocator, quotas, audited) = Default::default();
+        (Self { store, registry, stop, auth, admission, allocator, quotas, audited }, dir)
     }
 
     /// Notes a committed write where requests are answered from memory.

@@ -163,9 +163,11 @@ impl Backend {
                 let tail = resource.tail(wanted);
                 return Ok(Stored { rev: old.rev, tail });
             }
+            let told = wanted.clone();
             let (wanted, kept) = self.to_storage(resource, wanted).await?;
             match self.put(kept.as_deref().unwrap_or(resource), key, wanted, Some(&old), None).await {
                 Ok(stored) => {
+                    self.audit_annotations(change, resource, &told, Some(&before));
                     self.after_write(resource, name, &change.sub).await?;
                     return self.converted(resource, stored).await;
                 }

@@ -365,6 +365,7 @@ mod tests {
             admission: Default::default(),
             allocator: Default::default(),
             quotas: Default::default(),
+            audited: Default::default(),
         };
         crate::controllers::ensure_namespaces(&backend).await.unwrap();
         backend.store.compact(3).await.unwrap();
@@ -379,6 +380,7 @@ mod tests {
                 admission: Default::default(),
                 allocator: Default::default(),
                 quotas: Default::default(),
+                audited: Default::default(),
             };
             let watch = Watch {
                 resource: Arc::clone(catalog.find("", "v1", "namespaces").unwrap()),

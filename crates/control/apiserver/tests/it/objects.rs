@@ -371,3 +371,32 @@ async fn hostile_documents_are_refused() {
     answer(posted).await.expect(400);
     api.get("/api/v1/namespaces").await.expect(200);
 }
+
+#[tokio::test]
+async fn changes_of_annotations_that_consent_are_told_with_who_and_what() {
+    const KEY: &str = "example.com/consent";
+    let api = Api::start().await;
+    api.server.audit_annotations(&[KEY]);
+    let at = format!("{CONFIGMAPS}/a");
+    let consent = |value: Value| json!({"metadata": {"annotations": {KEY: value, "example.com/other": "x"}}});
+    let mut made = configmap("a");
+    made["metadata"]["annotations"] = json!({KEY: "one"});
+    api.post(CONFIGMAPS, &made).await.expect(201);
+    api.merge(&format!("{at}?dryRun=All"), &consent(json!("tried"))).await.expect(200);
+    for value in [json!("two"), json!("two"), Value::Null] {
+        api.merge(&at, &consent(value)).await.expect(200);
+    }
+    let audit = std::fs::read_to_string(api.dir.path().join("audit.log")).unwrap();
+    let lines = audit.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let told: Vec<(String, String, String)> = lines
+        .filter_map(|line| {
+            let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+            let change = line["annotations"].get(KEY)?;
+            Some((text(&line["user"]["username"]), text(&line["verb"]), text(change)))
+        })
+        .collect();
+    let row = |verb: &str, change: &str| ("admin".to_owned(), verb.to_owned(), change.to_owned());
+    let wanted =
+        [row("create", "nothing -> \"one\""), row("patch", "\"one\" -> \"two\""), row("patch", "\"two\" -> nothing")];
+    assert_eq!(told, wanted);
+}

@@ -1,0 +1,33 @@
+//! Annotations whose changes are told to the audit log and to the server's own, with what they were and are: the program
+//! that embeds the server names those by which somebody consents to something.
+
+use serde_json::Value;
+
+use super::{Backend, Change};
+use crate::object::{self, Object};
+use crate::resource::Resource;
+
+/// Characters of a value that are told.
+const MOST: usize = 256;
+
+/// An annotation's value as it is told.
+fn value(object: Option<&Object>, key: &str) -> String {
+    let found = object.and_then(|o| object::metadata(o).get("annotations")?.get(key)?.as_str());
+    found.map_or_else(|| "nothing".to_owned(), |text| gotext::quote(&text.chars().take(MOST).collect::<String>()))
+}
+
+impl Backend {
+    /// Tells of the audited annotations that a change makes, alters or removes.
+    pub fn audit_annotations(&self, change: &Change, resource: &Resource, object: &Object, old: Option<&Object>) {
+        for key in self.audited.get().into_iter().flatten() {
+            let (before, after) = (value(old, key), value(Some(object), key));
+            if change.dry || before == after {
+                continue;
+            }
+            change.annotate(key.clone(), format!("{before} -> {after}"));
+            let (user, name) = (&change.user.name, object::name(object));
+            let ns = object::metadata(object).get("namespace").and_then(Value::as_str).unwrap_or_default();
+            tracing::info!(user, resource = resource.plural, ns, name, key, before, after, "an annotation was changed");
+        }
+    }
+}
