@@ -1,8 +1,10 @@
 //! The listener and the way of a request: authenticate, route, authorize, decode, do, encode.
 
+use std::collections::HashMap;
 use std::convert::Infallible;
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
@@ -34,6 +36,8 @@ use crate::{discovery, health, openapi, pretty};
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Connections served at once.
 const MAX_CONNECTIONS: usize = 10_000;
+/// Connections of one address at once: no single client takes all.
+const MAX_OF_ADDRESS: usize = MAX_CONNECTIONS / 4;
 /// Bytes of a body that nobody wants which are taken all the same: a client that may not send to the end does not see the
 /// answer in HTTP/2.
 const MAX_UNWANTED: usize = 64 << 20;
@@ -81,6 +85,7 @@ pub async fn serve(app: Arc<App>, listener: TcpListener, tls: TlsAcceptor) {
     let connections = TaskTracker::new();
     let cut = CancellationToken::new();
     let permits = Arc::new(tokio::sync::Semaphore::new(MAX_CONNECTIONS));
+    let addresses = Arc::new(Addresses::default());
     let open = Arc::new(Connections::default());
     let looked_at = Arc::clone(&open);
     let stop = app.backend.stop.clone();
@@ -96,6 +101,7 @@ pub async fn serve(app: Arc<App>, listener: TcpListener, tls: TlsAcceptor) {
             continue;
         };
         let Ok(permit) = Arc::clone(&permits).try_acquire_owned() else { continue };
+        let Some(place) = addresses.enter(from.ip()) else { continue };
         let (app, tls, cut) = (Arc::clone(&app), tls.clone(), cut.clone());
         let deliveries = open.open();
         connections.spawn(async move {
@@ -105,7 +111,7 @@ pub async fn serve(app: Arc<App>, listener: TcpListener, tls: TlsAcceptor) {
                 () = unread.cancelled() => {}
                 () = cut.cancelled() => {}
             }
-            drop(permit);
+            drop((permit, place));
         });
     }
     drop(listener);
@@ -121,7 +127,8 @@ async fn connection(app: Arc<App>, (stream, from): (TcpStream, IpAddr), tls: Tls
     let Ok(Ok(stream)) = tokio::time::timeout(PATIENCE, tls.accept(stream)).await else { return };
     let chain = stream.get_ref().1.peer_certificates().unwrap_or_default();
     let certificate = app.clients.judge(chain, UnixTime::now());
-    let peer = Arc::new(Peer { certificate, address: Some(from), deliveries });
+    let peer = Arc::new(Peer { certificate, address: Some(from), deliveries, heard: AtomicBool::new(false) });
+    let silent = Arc::clone(&peer);
     let stop = app.backend.stop.clone();
     let service = hyper::service::service_fn(move |request| {
         let (app, peer) = (Arc::clone(&app), Arc::clone(&peer));
@@ -140,6 +147,7 @@ async fn connection(app: Arc<App>, (stream, from): (TcpStream, IpAddr), tls: Tls
     tokio::pin!(served);
     tokio::select! {
         _ = served.as_mut() => {}
+        () = stays_silent(&silent.heard) => {}
         () = stop.cancelled() => {
             served.as_mut().graceful_shutdown();
             let _ = served.await;
@@ -153,9 +161,50 @@ struct Peer {
     address: Option<IpAddr>,
     /// What is on its way to it.
     deliveries: Arc<Deliveries>,
+    /// A request has come.
+    heard: AtomicBool,
+}
+
+/// Ends if no request comes in time after the handshake: neither version of HTTP knows a limit for that before its first
+/// bytes are there.
+async fn stays_silent(heard: &AtomicBool) {
+    tokio::time::sleep(PATIENCE).await;
+    if heard.load(Ordering::Acquire) {
+        std::future::pending::<()>().await;
+    }
+}
+
+/// How many connections each address has.
+#[derive(Default)]
+struct Addresses(Mutex<HashMap<IpAddr, usize>>);
+
+/// One connection's place among those of its address.
+struct AddressPlace(Arc<Addresses>, IpAddr);
+
+impl Addresses {
+    /// A place, unless the address has as many as one may have.
+    fn enter(self: &Arc<Self>, address: IpAddr) -> Option<AddressPlace> {
+        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = counts.entry(address).or_default();
+        *count = Some(*count + 1).filter(|count| *count <= MAX_OF_ADDRESS)?;
+        Some(AddressPlace(Arc::clone(self), address))
+    }
+}
+
+impl Drop for AddressPlace {
+    fn drop(&mut self) {
+        let mut counts = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = counts.get_mut(&self.1) {
+            *count -= 1;
+            if *count == 0 {
+                counts.remove(&self.1);
+            }
+        }
+    }
 }
 
 async fn handle(app: &Arc<App>, peer: &Peer, request: http::Request<Incoming>) -> Response {
+    peer.heard.store(true, Ordering::Release);
     let received = jiff::Timestamp::now();
     let (parts, body) = request.into_parts();
     let mut body = Upload { body, begun: false };
@@ -435,4 +484,30 @@ fn cached(mut response: Response) -> Response {
     let value = http::HeaderValue::from_static("public, max-age=3600");
     response.headers_mut().insert(header::CACHE_CONTROL, value);
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn who_says_nothing_is_cut_off_and_who_speaks_is_not() {
+        let (silent, heard) = (AtomicBool::new(false), AtomicBool::new(true));
+        let begun = tokio::time::Instant::now();
+        stays_silent(&silent).await;
+        assert_eq!(begun.elapsed(), PATIENCE);
+        assert!(tokio::time::timeout(PATIENCE * 100, stays_silent(&heard)).await.is_err());
+    }
+
+    #[test]
+    fn no_address_takes_all_connections() {
+        let addresses = Arc::new(Addresses::default());
+        let (one, other): (IpAddr, IpAddr) = ([192, 0, 2, 1].into(), [192, 0, 2, 2].into());
+        let mut places: Vec<_> = (0..MAX_OF_ADDRESS).map(|_| addresses.enter(one).unwrap()).collect();
+        assert!(addresses.enter(one).is_none() && addresses.enter(other).is_some());
+        places.pop();
+        assert!(addresses.enter(one).is_some());
+        drop(places);
+        assert!(addresses.0.lock().unwrap().is_empty());
+    }
 }
