@@ -570,15 +570,16 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_new_boot_is_news_until_the_work_is_tried_and_once_a_minute() {
         let (wake, _woken) = mpsc::unbounded_channel();
-        let hub = Hub::new(wake, Duration::from_secs(90));
-        hub.expect(&key(), Some(1));
+        let hub = Hub::new(wake, Duration::from_secs(90), Duration::from_secs(60));
+        hub.expect(&key(), Some(&boot(1)));
         assert!(!hub.has_news("u"));
-        hub.take(&report("b1", 1, 1, AgentState::Idle)).unwrap();
+        hub.take(&report("b1", 1, 1, AgentState::Idle), None).unwrap();
         assert!(hub.has_news("u"));
         hub.heard("u");
-        hub.take(&report("b1", 1, 2, AgentState::Idle)).unwrap();
+        hub.take(&report("b1", 1, 2, AgentState::Idle), None).unwrap();
         assert!(!hub.has_news("u"), "the same boot");
-        hub.take(&report("b2", 1, 1, AgentState::Idle)).unwrap();
+        hub.expect(&key(), Some(&boot(2)));
+        hub.take(&report("b2", 2, 1, AgentState::Idle), None).unwrap();
         assert!(!hub.has_news("u"), "too soon");
         tokio::time::advance(NEWS).await;
         assert!(hub.has_news("u"));

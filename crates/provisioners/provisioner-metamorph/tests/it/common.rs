@@ -22,7 +22,8 @@ use provisioner::{
     ProvisionRequest, Provisioner, StepProgress,
 };
 use provisioner_metamorph::{
-    BmcControl, Connect, ControlError, NativeProvisioner, PowerAction, SecureBootSeen, Settings, Sight, Timing,
+    Bases, BmcControl, BootSight, Connect, ControlError, Drive, NativeProvisioner, PowerAction, SecureBootSeen,
+    Settings, Sight, Timing,
 };
 use tempfile::TempDir;
 use tower::ServiceExt;
@@ -72,10 +73,21 @@ impl BmcControl for Control {
     fn pin(&self) -> BmcPin {
         BmcPin { service_uuid: None, key_sha256: Some("ab".repeat(32)) }
     }
-    async fn insert(&self, url: &str) -> Result<(), ControlError> {
+    async fn insert(&self, urls: &[String], _certificate: Option<&str>) -> Result<(), ControlError> {
         self.told("insert");
-        self.0.lock().unwrap().medium = Some(url.to_owned());
+        self.0.lock().unwrap().medium = urls.first().cloned();
         Ok(())
+    }
+    async fn drive(&self, urls: &[String]) -> Result<Drive, ControlError> {
+        Ok(match &self.0.lock().unwrap().medium {
+            Some(there) if urls.contains(there) => Drive::Medium,
+            Some(_) => Drive::Another,
+            None => Drive::Empty,
+        })
+    }
+    async fn boot_sight(&self, urls: &[String]) -> Result<BootSight, ControlError> {
+        let (drive, powered_on) = (self.drive(urls).await?, Some(self.0.lock().unwrap().on));
+        Ok(BootSight { powered_on, override_ahead: None, progress: None, drive })
     }
     async fn eject(&self) -> Result<(), ControlError> {
         self.told("eject");
@@ -307,8 +319,13 @@ pub struct World {
 
 fn provisioner(folder: &TempDir, bmc: &Arc<Mutex<Bmc>>) -> NativeProvisioner {
     let settings = Settings {
-        media_base: "http://192.0.2.1:6180".into(),
-        agent_bases: vec!["https://192.0.2.1:6385".into()],
+        bases: Bases {
+            media: vec!["http://192.0.2.1:6180".into()],
+            agents: vec!["https://192.0.2.1:6385".into()],
+            images: None,
+        },
+        networks: Vec::new(),
+        media_certificate_pem: None,
         secret: SECRET,
         certificate_sha256: "00".repeat(32),
         image_ca_pem: String::new(),
@@ -316,7 +333,7 @@ fn provisioner(folder: &TempDir, bmc: &Arc<Mutex<Bmc>>) -> NativeProvisioner {
         timing: Timing::default(),
     };
     let assets = Assets::open(folder.path()).unwrap();
-    NativeProvisioner::new(settings, assets, Box::new(Wire(Arc::clone(bmc))))
+    NativeProvisioner::new(settings, assets, Vec::new(), Box::new(Wire(Arc::clone(bmc))))
 }
 
 impl World {
@@ -365,6 +382,7 @@ impl World {
             accept_machine: None,
             journal: Arc::new(self.journal.clone()),
             machine: Arc::clone(&self.record) as Arc<dyn Machine>,
+            may_act: Arc::new(|| true),
         };
         self.provisioner.host(context).unwrap_or_else(|failure| panic!("{failure:?}"))
     }

@@ -20,7 +20,7 @@ use provisioner::{
 };
 use provisioner_metamorph::{
     Bases, BmcControl, BootSight, Connect, ControlError, ControlErrorKind, Drive, NativeProvisioner, PowerAction,
-    Settings, Sight, Timing,
+    SecureBootSeen, Settings, Sight, Timing,
 };
 use tokio::time::Instant;
 use tower::ServiceExt;
@@ -191,6 +191,9 @@ impl BmcControl for Handle {
     async fn boot_normally(&self) -> Result<(), ControlError> {
         self.0.note("boot normally");
         Ok(())
+    }
+    async fn secure_boot(&self) -> Result<Option<SecureBootSeen>, ControlError> {
+        Ok(None)
     }
     async fn set_secure_boot(&self, _on: bool) -> Result<(), ControlError> {
         Ok(())
@@ -398,6 +401,7 @@ impl Lab {
             accept_machine: None,
             journal: Arc::new(self.journal.clone()),
             machine: Arc::new(self.machine.clone()),
+            may_act: Arc::new(|| true),
         };
         let mut host = self.server.host(context)?;
         match host.inspect(InspectRequest::default()).await? {
