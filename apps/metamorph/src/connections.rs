@@ -10,7 +10,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
+use anyhow::anyhow;
 use axum_server::accept::Accept;
+use axum_server::tls_rustls::RustlsConfig;
 use axum_server::{Handle, Server};
 use hyper_util::rt::TokioTimer;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -41,6 +43,17 @@ pub fn limited<A>(
     server = server.http1_only();
     server.http_builder().http1().timer(TokioTimer::new()).header_read_timeout(HEAD_TIME).max_buf_size(64 << 10);
     server
+}
+
+/// The configuration of an endpoint over TLS. What is served is HTTP/1, and nothing else is to be agreed on.
+pub async fn tls_of(what: &str, certificate: &str, key: &str) -> anyhow::Result<RustlsConfig> {
+    let (certificate, key) = (certificate.as_bytes().to_vec(), key.as_bytes().to_vec());
+    let config = RustlsConfig::from_pem(certificate, key)
+        .await
+        .map_err(|e| anyhow!("use the {what}'s certificate and key: {e}"))?;
+    let mut inner = rustls::ServerConfig::clone(&config.get_inner());
+    inner.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(RustlsConfig::from_config(Arc::new(inner)))
 }
 
 /// As many connections as file descriptors allow: a quarter of them an endpoint. The soft limit is raised to the hard one first, which is what it is

@@ -9,7 +9,7 @@ use kube::Client;
 use operator::{Candidate, Leader, leader};
 
 use crate::cli::Operator;
-use crate::{identity, observe, say};
+use crate::{connections, identity, observe, say};
 
 /// Waits until this process leads; `None` where there is no election. Meanwhile probes on `health` are answered.
 pub async fn lead(client: &Client, options: &Operator, health: &TcpListener) -> anyhow::Result<Option<Leader>> {
@@ -25,7 +25,8 @@ pub async fn lead(client: &Client, options: &Operator, health: &TcpListener) -> 
     };
     let handle = Handle::<SocketAddr>::new();
     let standby = axum_server::from_tcp(health.try_clone().context("serve probes")?).context("serve probes")?;
-    let standby = standby.handle(handle.clone()).serve(observe::standby_router().into_make_service());
+    let standby = connections::limited(standby, "probes", handle.clone());
+    let standby = standby.serve(observe::standby_router().into_make_service());
     let standby = tokio::spawn(standby);
     let mut told = String::new();
     let waiting = |holder: &str| {

@@ -13,8 +13,9 @@ use tracing_subscriber::EnvFilter;
 /// Levels, from few to many words.
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
-/// The crates of this program that log, as their targets are called.
-const OURS: [&str; 12] = [
+/// The parts of this program that log, as their targets are called: crates, the agents' own lines (`agent`), and reads of media (`media`).
+const OURS: [&str; 14] = [
+    "agent",
     "agent_protocol",
     "api",
     "apiserver",
@@ -22,6 +23,7 @@ const OURS: [&str; 12] = [
     "boot_media",
     "disk_image",
     "host_lifecycle",
+    "media",
     "metamorph",
     "operator",
     "provisioner",
@@ -143,7 +145,7 @@ mod tests {
 
     #[test]
     fn what_would_silence_everything_is_refused() {
-        for text in ["inof", "media=debug", "info,operator=loud", "", ",", "debug,nonsense"] {
+        for text in ["inof", "medium=debug", "info,operator=loud", "", ",", "debug,nonsense"] {
             let refused = filter(text);
             assert!(refused.is_err(), "{text}: {refused:?}");
         }

@@ -10,6 +10,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::Client;
 use kube::api::{Api, ObjectMeta, PostParams};
 use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, KeyPair, KeyUsagePurpose};
+use sha2::{Digest, Sha256};
 
 const NAME: &str = "metamorph-media-certificate";
 const CERTIFICATE: &str = "tls.crt";
@@ -28,31 +29,35 @@ impl MediaTls {
     /// The certificate in these files.
     pub fn given(certificate: &Path, key: &Path) -> anyhow::Result<Self> {
         let read = |path: &Path| std::fs::read_to_string(path).with_context(|| format!("read {}", path.display()));
-        Ok(Self { certificate_pem: read(certificate)?, key_pem: read(key)? })
+        let certificate_pem = read(certificate)?;
+        // Certificates are given to BMCs, and files are mixed up.
+        anyhow::ensure!(
+            !certificate_pem.contains("PRIVATE KEY-----"),
+            "--media-certificate: {} holds a private key; put certificates alone into it",
+            certificate.display()
+        );
+        Ok(Self { certificate_pem, key_pem: read(key)? })
     }
 
     /// The server's own certificate for these names and addresses, made anew when they have changed.
     pub async fn own(client: &Client, namespace: &str, hosts: &[String]) -> anyhow::Result<Self> {
         let api: Api<Secret> = Api::namespaced(client.clone(), namespace);
-        let attempt = || format!("read the media endpoint's certificate (Secret {NAME} in namespace {namespace})");
         let mut hosts = hosts.to_vec();
         hosts.sort_unstable();
         hosts.dedup();
-        let found = api.get_opt(NAME).await.with_context(attempt)?;
-        if let Some(own) = found.as_ref().and_then(|found| Self::of(found, &hosts)) {
-            return Ok(own);
+        // Each set of hosts has its own: the server needs no right to change one.
+        let digest = hex::encode(Sha256::digest(hosts.join(",")));
+        let name = format!("{NAME}-{}", digest.get(..16).unwrap_or_default());
+        let attempt = || format!("read the media endpoint's certificate (Secret {name} in namespace {namespace})");
+        if let Some(found) = api.get_opt(&name).await.with_context(attempt)? {
+            return Self::of(&found, &hosts).with_context(|| {
+                format!("use the media endpoint's certificate (Secret {name}): delete it, and it is made anew")
+            });
         }
-        let mut new = new_secret(&hosts)?;
-        let kept = match found {
-            None => api.create(&PostParams::default(), &new).await,
-            Some(old) => {
-                new.metadata.resource_version = old.metadata.resource_version;
-                api.replace(NAME, &PostParams::default(), &new).await
-            }
-        };
+        let kept = api.create(&PostParams::default(), &new_secret(&name, &hosts)?).await;
         let kept = match kept {
             // Another process of this server was quicker.
-            Err(kube::Error::Api(error)) if error.code == 409 => api.get(NAME).await.with_context(attempt)?,
+            Err(kube::Error::Api(error)) if error.code == 409 => api.get(&name).await.with_context(attempt)?,
             other => {
                 other.with_context(|| format!("keep the media endpoint's certificate in namespace {namespace}"))?
             }
@@ -69,7 +74,7 @@ impl MediaTls {
     }
 }
 
-fn new_secret(hosts: &[String]) -> anyhow::Result<Secret> {
+fn new_secret(name: &str, hosts: &[String]) -> anyhow::Result<Secret> {
     let key = KeyPair::generate().context("make a key")?;
     let mut params = CertificateParams::new(hosts.to_vec()).context("make a certificate")?;
     params.distinguished_name.push(DnType::CommonName, "Metamorph boot media");
@@ -85,14 +90,33 @@ fn new_secret(hosts: &[String]) -> anyhow::Result<Secret> {
         (KEY.to_owned(), bytes(key.serialize_pem())),
         (NAMES.to_owned(), bytes(hosts.join(","))),
     ]);
-    let metadata = ObjectMeta { name: Some(NAME.to_owned()), ..ObjectMeta::default() };
+    let metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
     Ok(Secret { metadata, data: Some(data), ..Secret::default() })
 }
 
 /// The first certificate of a chain: the endpoint's own, which is what a BMC compares with.
 pub fn first_certificate(chain: &str) -> String {
+    const BEGIN: &str = "-----BEGIN CERTIFICATE-----";
     const END: &str = "-----END CERTIFICATE-----";
-    let end = chain.find(END).map_or(chain.len(), |at| at + END.len());
-    let start = chain[..end].find("-----BEGIN").unwrap_or(0);
-    format!("{}\n", chain[start..end].trim())
+    let Some(start) = chain.find(BEGIN) else { return String::new() };
+    let from = chain.get(start..).unwrap_or_default();
+    let end = from.find(END).map_or(from.len(), |at| at + END.len());
+    format!("{}\n", from.get(..end).unwrap_or_default().trim())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::first_certificate;
+
+    #[test]
+    fn nothing_but_the_first_certificate_is_given_away() {
+        let certificate = |name: &str| format!("-----BEGIN CERTIFICATE-----\n{name}\n-----END CERTIFICATE-----\n");
+        let key = "-----BEGIN PRIVATE KEY-----\nsecret\n-----END PRIVATE KEY-----\n";
+        let (own, ca) = (certificate("own"), certificate("ca"));
+        for chain in [format!("{own}{ca}"), format!("{key}{own}{ca}"), format!("{own}{key}"), format!(" {key}\n{own}")]
+        {
+            assert_eq!(first_certificate(&chain), own, "{chain}");
+        }
+        assert_eq!(first_certificate(key), "");
+    }
 }

@@ -9,7 +9,6 @@ use std::time::Duration;
 use anyhow::{Context, anyhow, bail};
 use axum::Router;
 use axum_server::Handle;
-use axum_server::tls_rustls::RustlsConfig;
 use boot_media::Assets;
 use kube::Client;
 use operator::{HostController, HostSettings, SystemClock, leader};
@@ -120,7 +119,10 @@ pub async fn operator(options: Operator) -> anyhow::Result<()> {
         let mut running =
             Running::start(client.clone(), namespace, own, &options.endpoints, &options.behaviour).await?;
         let handle = running.endpoints.clone();
-        if let Some(serving) = webhook::serve(&client, &options.own_namespace, &options.webhook, handle).await? {
+        if let Some(serving) =
+            webhook::serve(&client, &options.own_namespace, options.namespace.as_deref(), &options.webhook, handle)
+                .await?
+        {
             running.parts.spawn(async move { ended_part("the webhook", serving.await) });
         }
         anyhow::Ok((running, leadership, over, keeping))
@@ -455,7 +457,7 @@ async fn serve(
     if let Some(folder) = images {
         media_router = media_router.nest_service("/images", ServeDir::new(folder));
     }
-    let tls = tls_of("agent endpoint", &identity.certificate_pem, &identity.key_pem).await?;
+    let tls = connections::tls_of("agent endpoint", &identity.certificate_pem, &identity.key_pem).await?;
     let handle = Handle::new();
     let plain = axum_server::from_tcp(listeners.media).context("serve boot media")?;
     let plain = connections::limited(plain, "boot media", handle.clone());
@@ -464,7 +466,7 @@ async fn serve(
     let agent_router = provisioner.agent_router();
     let mut parts = JoinSet::new();
     if let (Some(listener), Some(own)) = (listeners.media_tls, media_tls) {
-        let tls = tls_of("media endpoint", &own.certificate_pem, &own.key_pem).await?;
+        let tls = connections::tls_of("media endpoint", &own.certificate_pem, &own.key_pem).await?;
         let secured = axum_server::from_tcp_rustls(listener, tls).context("serve boot media over HTTPS")?;
         let secured = connections::limited(secured, "boot media over HTTPS", handle.clone());
         let router = media_router.clone();
@@ -475,17 +477,6 @@ async fn serve(
     parts.spawn(async move { ended_part("the media endpoint", plain.serve(media_router.into_make_service()).await) });
     parts.spawn(async move { ended_part("the agent endpoint", secured.serve(agent_router.into_make_service()).await) });
     Ok((handle, parts))
-}
-
-async fn tls_of(what: &str, certificate: &str, key: &str) -> anyhow::Result<RustlsConfig> {
-    let (certificate, key) = (certificate.as_bytes().to_vec(), key.as_bytes().to_vec());
-    let config = RustlsConfig::from_pem(certificate, key)
-        .await
-        .map_err(|e| anyhow!("use the {what}'s certificate and key: {e}"))?;
-    // What is served is HTTP/1, and nothing else is to be agreed on.
-    let mut inner = rustls::ServerConfig::clone(&config.get_inner());
-    inner.alpn_protocols = vec![b"http/1.1".to_vec()];
-    Ok(RustlsConfig::from_config(Arc::new(inner)))
 }
 
 fn ended_part(what: &str, how: std::io::Result<()>) -> anyhow::Error {

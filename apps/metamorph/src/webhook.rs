@@ -3,9 +3,13 @@
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, anyhow};
-use axum::extract::{DefaultBodyLimit, State};
+use axum::body::{Body, to_bytes};
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use axum::{Json, Router};
 use axum_server::Handle;
@@ -21,9 +25,11 @@ use operator::{HostAdmission, admission};
 use rcgen::{CertificateParams, DnType, KeyPair};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
+use tokio::sync::Semaphore;
 use url::Url;
 
 use crate::cli::Webhook;
+use crate::connections;
 
 /// Name of the configuration, and beginning of that of the Secret with certificate and key.
 const NAME: &str = "metamorph-webhook";
@@ -31,6 +37,10 @@ const CERTIFICATE: &str = "tls.crt";
 const KEY: &str = "tls.key";
 /// Largest review, bytes: two objects of the largest size that Kubernetes stores, and what is around them.
 const MAX_REVIEW: usize = 8 << 20;
+/// Reviews that are read and answered at once: what they may hold of memory is bounded with them.
+const MOST_REVIEWS: usize = 16;
+/// Time for a review's body. Kubernetes waits 30 s at most for the answer.
+const BODY_TIME: Duration = Duration::from_secs(10);
 
 /// What this program's provisioners serve.
 pub fn served() -> Served {
@@ -121,6 +131,7 @@ impl Place {
 pub async fn serve(
     client: &Client,
     namespace: &str,
+    scope: Option<&str>,
     options: &Webhook,
     handle: Handle<SocketAddr>,
 ) -> anyhow::Result<Option<impl Future<Output = std::io::Result<()>> + Send + use<>>> {
@@ -129,35 +140,72 @@ pub async fn serve(
             "BareMetalHosts are not checked before they are stored, but by the admission policies of `metamorph crds`: give --webhook-service or \
              --webhook-url for that"
         );
+        warn_of_stale(client, scope).await;
         return Ok(None);
     };
     let keys = Keys::load(client, namespace, &place.host()).await?;
     let attempt = || format!("listen for the API server on {}", options.webhook_listen);
     let listener = TcpListener::bind(options.webhook_listen).with_context(attempt)?;
     listener.set_nonblocking(true).with_context(attempt)?;
-    let tls = axum_server::tls_rustls::RustlsConfig::from_pem(keys.certificate.clone().into(), keys.key.into())
-        .await
-        .map_err(|error| anyhow!("use the webhook's certificate: {error}"))?;
-    let router = Router::new()
-        .route(admission::PATH, post(answer))
-        .layer(DefaultBodyLimit::max(MAX_REVIEW))
-        .with_state(Arc::new(hosts()));
-    let server = axum_server::from_tcp_rustls(listener, tls).context("serve the webhook")?.handle(handle);
+    let tls = connections::tls_of("webhook", &keys.certificate, &keys.key).await?;
+    let asked = Asked { hosts: hosts(), places: Arc::new(Semaphore::new(MOST_REVIEWS)) };
+    let router = Router::new().route(admission::PATH, post(answer)).with_state(asked);
+    let server = axum_server::from_tcp_rustls(listener, tls).context("serve the webhook")?;
+    let server = connections::limited(server, "the webhook", handle);
     // It answers before the API server is told to ask it.
     let serving = tokio::spawn(server.serve(router.into_make_service()));
-    configure(client, &place, &keys.certificate).await?;
+    configure(client, scope, &place, &keys.certificate).await?;
     Ok(Some(async move { serving.await.unwrap_or_else(|error| Err(std::io::Error::other(error))) }))
 }
 
-async fn answer(State(hosts): State<Arc<HostAdmission>>, Json(question): Json<Value>) -> Json<Value> {
-    Json(hosts.answer(&question))
+#[derive(Clone)]
+struct Asked {
+    hosts: HostAdmission,
+    /// Reviews that are read and answered at once.
+    places: Arc<Semaphore>,
 }
 
-async fn configure(client: &Client, place: &Place, certificate: &str) -> anyhow::Result<()> {
+async fn answer(State(asked): State<Asked>, body: Body) -> Response {
+    let Ok(_place) = asked.places.try_acquire() else {
+        return (StatusCode::SERVICE_UNAVAILABLE, "too many reviews at once").into_response();
+    };
+    match tokio::time::timeout(BODY_TIME, to_bytes(body, MAX_REVIEW)).await {
+        Ok(Ok(bytes)) => match serde_json::from_slice(&bytes) {
+            Ok(question) => Json(asked.hosts.answer(&question)).into_response(),
+            Err(error) => (StatusCode::BAD_REQUEST, format!("read the AdmissionReview: {error}")).into_response(),
+        },
+        Ok(Err(_)) => {
+            (StatusCode::PAYLOAD_TOO_LARGE, "read the AdmissionReview: it is too large, or broke off").into_response()
+        }
+        Err(_) => (StatusCode::REQUEST_TIMEOUT, "read the AdmissionReview: it does not come").into_response(),
+    }
+}
+
+/// Name of the configuration: one for all hosts, or one for those of a namespace.
+fn configuration_name(scope: Option<&str>) -> String {
+    scope.map_or_else(|| NAME.to_owned(), |namespace| format!("{NAME}.{namespace}"))
+}
+
+/// A configuration of an earlier start refuses all changes of hosts when nobody answers any more.
+async fn warn_of_stale(client: &Client, scope: Option<&str>) {
+    let api: Api<ValidatingWebhookConfiguration> = Api::all(client.clone());
+    let name = configuration_name(scope);
+    if matches!(api.get_opt(&name).await, Ok(Some(_))) {
+        tracing::error!(
+            "the API server still asks the webhook of an earlier start about each BareMetalHost, and refuses all changes if nobody answers: give \
+             --webhook-service or --webhook-url again, or: kubectl delete validatingwebhookconfiguration {name}"
+        );
+    }
+}
+
+async fn configure(client: &Client, scope: Option<&str>, place: &Place, certificate: &str) -> anyhow::Result<()> {
+    let name = configuration_name(scope);
+    let selector = scope
+        .map_or_else(|| json!({}), |namespace| json!({ "matchLabels": { "kubernetes.io/metadata.name": namespace } }));
     let configuration = json!({
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": "ValidatingWebhookConfiguration",
-        "metadata": { "name": NAME },
+        "metadata": { "name": name },
         "webhooks": [{
             "name": admission::NAME,
             "clientConfig": place.client_config(certificate),
@@ -167,16 +215,17 @@ async fn configure(client: &Client, place: &Place, certificate: &str) -> anyhow:
                 "operations": ["CREATE", "UPDATE"],
                 "resources": ["baremetalhosts"],
             }],
+            "namespaceSelector": selector,
             "failurePolicy": "Fail",
             "sideEffects": "None",
             "admissionReviewVersions": ["v1"],
         }],
     });
     let api: Api<ValidatingWebhookConfiguration> = Api::all(client.clone());
-    api.patch(NAME, &PatchParams::apply("metamorph").force(), &Patch::Apply(&configuration))
+    api.patch(&name, &PatchParams::apply("metamorph").force(), &Patch::Apply(&configuration))
         .await
         .map(|_| ())
-        .with_context(|| format!("tell the API server of the webhook (ValidatingWebhookConfiguration {NAME})"))
+        .with_context(|| format!("tell the API server of the webhook (ValidatingWebhookConfiguration {name})"))
 }
 
 /// The webhook's certificate, which signs itself, and its key.

@@ -20,6 +20,8 @@ pub const NAME: &str = "metamorph";
 const TRUSTED: u32 = 8;
 /// Renewals, and looks of those who wait, within that time.
 const LOOKS: u32 = 5;
+/// No Lease is waited for longer, whatever it says of itself: the longest that a process of this program takes for itself.
+const LONGEST_LEASE: Duration = Duration::from_secs(3600);
 /// The longest time between two of them.
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
@@ -52,7 +54,7 @@ enum Judgement {
 }
 
 /// Whether a Lease may be taken. What its holder writes as the time is compared with nothing but what it wrote before: clocks differ.
-fn judge(spec: &LeaseSpec, seen: Option<Seen>, own: &str, longest: Duration, now: Instant) -> Judgement {
+fn judge(spec: &LeaseSpec, seen: Option<Seen>, own: &str, usual: Duration, now: Instant) -> Judgement {
     let holder = spec.holder_identity.clone().unwrap_or_default();
     if holder.is_empty() || holder == own {
         return Judgement::Take;
@@ -64,8 +66,8 @@ fn judge(spec: &LeaseSpec, seen: Option<Seen>, own: &str, longest: Duration, now
         since: now,
     });
     let seconds = spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
-    // A Lease that claims a century is nobody's.
-    let duration = seconds.map_or(longest, Duration::from_secs).min(longest.saturating_mul(4));
+    // Its holder believes in itself by its own duration, not by this process's; one that claims a century is nobody's.
+    let duration = seconds.map_or(usual, Duration::from_secs).min(LONGEST_LEASE);
     if now.duration_since(seen.since) >= duration { Judgement::Take } else { Judgement::Wait(seen) }
 }
 
@@ -300,7 +302,9 @@ mod tests {
             assert_eq!(again.since, at(15));
         }
         // A nonsense duration does not hold it for ever.
-        assert_eq!(judged(&spec("other", 0, i32::MAX), Some(seen), at(60)), Judgement::Take);
+        let long = spec("other", 0, i32::MAX);
+        assert!(matches!(judged(&long, Some(seen.clone()), at(3599)), Judgement::Wait(_)));
+        assert_eq!(judged(&long, Some(seen), at(3600)), Judgement::Take);
     }
 
     #[tokio::test(start_paused = true)]

@@ -194,8 +194,12 @@ impl Client {
     async fn read_secure_boot(&self, what: &str) -> Result<Option<(String, SecureBoot)>, BmcError> {
         let system = self.known_system(what).await?;
         let Some(path) = system.secure_boot else { return Ok(None) };
-        let reply = self.core.get(what, &path).await?;
-        Ok(Some((path, SecureBoot::read(&reply.value))))
+        match self.core.get(what, &path).await {
+            Ok(reply) => Ok(Some((path, SecureBoot::read(&reply.value)))),
+            // Linked, and not to be had: by this account, this licence, this firmware.
+            Err(fault) if matches!(fault.status(), Some(403 | 404 | 405 | 410 | 501)) => Ok(None),
+            Err(fault) => Err(fault.into()),
+        }
     }
 }
 

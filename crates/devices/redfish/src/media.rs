@@ -29,6 +29,8 @@ pub enum Inserted {
     Now,
     /// This very medium was in already.
     Already,
+    /// It was asked for, and not answered in time: the BMC may still be at it. Asked again, it would begin anew.
+    Pending,
 }
 
 /// Parameters of an insertion beyond the image, as this BMC wants them.
@@ -108,7 +110,7 @@ impl Client {
                 Err(Fault::Refused(refusal)) if other_slot_may_help(&refusal) => refusal,
                 other => return other.map_err(|fault| hide(fault.into(), urls)),
             };
-            tracing::debug!(slot = %slot.path, error = %refusal.error.found, "this drive takes no medium");
+            tracing::debug!(slot = %slot.path, status = refusal.status, "this drive takes no medium");
             self.refuse_slot(&slot.path);
             slot = match self.cd_slot(what).await {
                 Ok(next) => next,
@@ -302,12 +304,12 @@ impl Client {
                 self.give_certificate(what, list, pem).await;
             }
             match self.insert_one(what, slot, url, ejected).await {
-                Ok(()) => {
+                Ok(inserted) => {
                     self.core.state().media_scheme = Some(scheme(url).to_owned());
-                    return Ok(Inserted::Now);
+                    return Ok(inserted);
                 }
                 Err(Fault::Refused(refusal)) if matches!(refusal.status, 400 | 415 | 422 | 501) => {
-                    tracing::debug!(scheme = scheme(url), error = %refusal.error.found, "not from this address");
+                    tracing::debug!(scheme = scheme(url), status = refusal.status, "not from this address");
                     first.get_or_insert(refusal);
                 }
                 Err(fault) => return Err(fault),
@@ -367,23 +369,23 @@ impl Client {
         }
     }
 
-    async fn insert_one(&self, what: &str, slot: &Slot, url: &str, mut ejected: bool) -> Result<(), Fault> {
+    async fn insert_one(&self, what: &str, slot: &Slot, url: &str, mut ejected: bool) -> Result<Inserted, Fault> {
         let quirks = self.core.state().quirks.clone();
         let flags = !quirks.insert_takes_only_the_image() && !slot.bare;
         let mut form = Form { flags, transfer: false, login: false };
         let (mut forms, mut waits, mut lost) = (0, 0, false);
         loop {
             let refusal = match self.try_insert(what, slot, form, url).await {
-                Ok(()) => return Ok(()),
+                Ok(()) => return Ok(Inserted::Now),
                 Err(Fault::Refused(refusal)) => refusal,
                 Err(fault) if answer_lost(&fault) && !lost => {
                     let slow = matches!(&fault, Fault::Other(error) if error.kind == ErrorKind::Timeout);
-                    if self.has_arrived(what, slot, url, slow).await? {
-                        return Ok(());
-                    }
-                    if slow {
-                        // It may still be at it: asked again, it would begin anew, and never come to an end.
-                        return Err(fault);
+                    match self.has_arrived(what, slot, url, slow).await {
+                        Ok(true) => return Ok(Inserted::Now),
+                        // Some answer nothing at all while they read a medium.
+                        _ if slow => return Ok(Inserted::Pending),
+                        Ok(false) => {}
+                        Err(fault) => return Err(fault),
                     }
                     lost = true;
                     continue;
@@ -495,10 +497,27 @@ fn other_slot_may_help(refusal: &Refusal) -> bool {
 fn hide(mut error: BmcError, urls: &[String]) -> BmcError {
     for url in urls {
         let path = url.splitn(4, '/').nth(3).unwrap_or(url);
-        error.found = redact(&error.found, &[url, path]);
+        let name = path.rsplit('/').next().unwrap_or(path);
+        let id = name.split('.').next().unwrap_or(name);
+        error.found = redact(&error.found, &[url, path, name, id]);
+        error.found = without_addresses(&error.found, url.strip_suffix(path).unwrap_or(url));
     }
     error.source = None;
     error
+}
+
+/// The text without addresses that begin so: a BMC's answer, or what is made of it, may cut them short.
+fn without_addresses(text: &str, base: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find(base) {
+        let (before, found) = rest.split_at(at);
+        let end = found.find(|c: char| c.is_whitespace() || "\"',;()<>«»".contains(c)).unwrap_or(found.len());
+        out.push_str(before);
+        out.push_str("[hidden]");
+        rest = found.get(end..).unwrap_or_default();
+    }
+    out + rest
 }
 
 /// Scheme of an address.

@@ -159,17 +159,44 @@ fn message(value: &Value) -> Option<Message> {
     // Before version 1.0 the field was called MessageID.
     let id = text(["MessageId", "MessageID"], 200);
     let args = crate::json::words(object.get("MessageArgs"));
-    let mut words = text(["Message", "message"], 300);
-    for (index, arg) in args.iter().enumerate().take(9) {
-        words = words.replace(&format!("%{}", index + 1), arg);
-    }
+    let words = filled(&text(["Message", "message"], MAX_TEXT), &args);
     let message = Message {
         key: key_of(&id),
-        text: clean(&words, 300),
+        text: clean(&words, MAX_TEXT),
         args,
         resolution: text(["Resolution", "resolution"], 300),
     };
     (!message.key.is_empty() || !message.text.is_empty()).then_some(message)
+}
+
+/// Longest text of a message, characters.
+const MAX_TEXT: usize = 300;
+
+/// The text with its arguments in place of `%1` to `%9`. What an argument says is not looked at again: otherwise arguments that name each other
+/// would grow without end.
+fn filled(text: &str, args: &[String]) -> String {
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some(at) = rest.find('%') {
+        let (before, after) = rest.split_at(at);
+        out.push_str(before);
+        let digit = after.chars().nth(1).and_then(|c| c.to_digit(10)).and_then(|n| usize::try_from(n).ok());
+        match digit.and_then(|n| args.get(n.checked_sub(1)?)) {
+            Some(arg) => {
+                out.push_str(arg);
+                rest = after.get(2..).unwrap_or_default();
+            }
+            None => {
+                out.push('%');
+                rest = after.get(1..).unwrap_or_default();
+            }
+        }
+        if out.len() > 4 * MAX_TEXT {
+            break;
+        }
+    }
+    out.push_str(rest);
+    out
 }
 
 /// Last part of `Registry.1.2.Key`.
@@ -182,6 +209,15 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn arguments_that_name_each_other_do_not_grow() {
+        let args: Vec<String> = (2..10).map(|n| format!("%{n}").repeat(50)).collect();
+        let text = filled(&"%1".repeat(150), &args);
+        assert!(text.len() < 2000, "{} bytes", text.len());
+        assert_eq!(filled("the %1 of %2 is 5 % and %9", &["a".into(), "%1".into()]), "the a of %1 is 5 % and %9");
+        assert_eq!(filled("%", &[]), "%");
+    }
 
     #[test]
     fn list_single_entry_and_bare_message() {

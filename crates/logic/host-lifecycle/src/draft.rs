@@ -128,8 +128,16 @@ impl<'v> Draft<'v> {
 
     /// Records a failed attempt, and says when to try again.
     pub(crate) fn fail(&mut self, kind: ErrorType, message: &str, class: RetryClass) -> Next {
-        self.record_error(kind, kind.event_reason(), clip(message, MAX_MESSAGE));
         let deleting = self.view.host.is_deleting();
+        let left = GIVE_UP_AFTER.saturating_sub(self.status.error_count.max(0));
+        let until = match left {
+            _ if !deleting => String::new(),
+            ..=0 => String::new(),
+            1 => "; the host is being deleted, which goes on without after another failure".to_owned(),
+            left => format!("; the host is being deleted, which goes on without after {left} more failures"),
+        };
+        let message = format!("{}{until}", clip(message, MAX_MESSAGE - until.len()));
+        self.record_error(kind, kind.event_reason(), message);
         match class {
             // A deletion that has insisted enough goes on without, and it never waits for an edit.
             _ if deleting && self.status.error_count > GIVE_UP_AFTER => Next::Now,

@@ -117,7 +117,8 @@ pub struct DiskMark {
     pub host: String,
     /// HostOperation that writes.
     pub operation: String,
-    /// A foreign owner whose mark may be overwritten: consent is one-shot and names the mark.
+    /// Foreign owners whose marks may be overwritten, by owner or by host, separated by commas or blanks: consent is one-shot and names the
+    /// marks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub consent: Option<String>,
 }

@@ -84,7 +84,8 @@ impl NativeHost {
         {
             return Ok(waiting);
         }
-        if let Some(boot) = own.filter(|_| begun)
+        // One whose agent has been seen is that boot's: another needs a generation of its own.
+        if let Some(boot) = own.filter(|_| begun && !lost)
             && let Some(medium) = self.medium_of(&boot)?
         {
             // Recorded by a process that died before or after the reset: asked for once more, under the same address.

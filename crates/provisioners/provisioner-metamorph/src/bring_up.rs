@@ -120,7 +120,8 @@ impl NativeHost {
         bmc.boot_once_from_medium().await?;
         // After a boot that came to nothing it is worth a look whether the BMC has kept the override.
         let again = self.live.timers().again == Some(boot.generation);
-        let kept = if again { bmc.boot_sight(&medium.urls).await?.override_ahead } else { None };
+        let kept =
+            if again { bmc.boot_sight(&medium.urls).await.ok().and_then(|sight| sight.override_ahead) } else { None };
         {
             let mut timers = self.live.timers();
             timers.override_forgotten = kept == Some(false);

@@ -190,54 +190,87 @@ impl NativeHost {
         }
     }
 
-    /// Into the new system without an agent, in two steps that can be told apart afterwards: the power is seen gone before the intent to switch it on is
-    /// recorded, so that a machine that is found on after that runs the new system, and is left alone.
+    /// Into the new system without an agent. From the recorded order on a tenant may be running: what the BMC answers or does not answer then is
+    /// waited out, and never a reason to write the image again.
     async fn boot_disk_by_bmc(&self, operation: &mut dyn Operation) -> Outcome<()> {
+        let failure = match self.boot_disk_steps(operation).await {
+            Err(failure) if ordered(operation) && of_bmc(failure.cause) => failure,
+            other => return other,
+        };
+        let message = format!("booting the disk: {}", failure.message);
+        tracing::warn!(host = %self.context.key.name, "{message}; the image is on the disk, the BMC is asked again");
+        operation.progress(BOOT_DISK, StepProgress { message: message.clone(), ..StepProgress::default() }).await;
+        Ok(Verdict::working(message, 10))
+    }
+
+    /// In two steps that can be told apart afterwards: the power is seen gone before the intent to switch it on is recorded, so that a machine that
+    /// is found on after that runs the new system, and is left alone. Which way was taken stands in the record, whatever the BMC shows later.
+    async fn boot_disk_steps(&self, operation: &mut dyn Operation) -> Outcome<()> {
         let (bmc, sight) = self.proven(Effect::Destroy).await?;
         let bmc = bmc.as_ref();
-        let before = bmc.calls();
-        let Some(on) = sight.powered_on.filter(|_| !self.context.disable_power_off) else {
+        let [off_begun, on_begun, reset_begun] =
+            [SWITCH_OFF, SWITCH_ON, RESET].map(|name| step_of(operation, name).phase != StepPhase::Pending);
+        if on_begun {
+            return self.switch_on_to_disk(operation, bmc, sight.powered_on).await;
+        }
+        if reset_begun || !off_begun && (sight.powered_on.is_none() || self.context.disable_power_off) {
             return self.reset_into_disk(operation, bmc).await;
-        };
-        if step_of(operation, SWITCH_ON).phase == StepPhase::Pending {
-            if step_of(operation, SWITCH_OFF).phase == StepPhase::Pending {
-                self.record_own_disks().await?;
-                bmc.boot_normally().await?;
-                operation.intent(SWITCH_OFF, 1, None).await.map_err(|e| of_journal(&e))?;
-            }
-            let off = self.hard_off(bmc).await;
-            Self::account(operation, bmc, before);
-            if !off? {
-                return Ok(Verdict::working("waiting for the power to go, so that the disk is booted", 1));
-            }
-            operation.done(SWITCH_OFF, "the agent is gone: the machine was switched off");
-            operation.intent(SWITCH_ON, 1, None).await.map_err(|e| of_journal(&e))?;
-        } else if on {
+        }
+        if sight.powered_on.is_none() {
+            return Ok(Verdict::working("waiting for the BMC to tell the machine's power again", 5));
+        }
+        let before = bmc.calls();
+        if !off_begun {
+            self.record_own_disks().await?;
+            bmc.boot_normally().await?;
+            operation.intent(SWITCH_OFF, 1, None).await.map_err(|e| of_journal(&e))?;
+        }
+        let off = self.hard_off(bmc).await;
+        // Only a machine that is seen off is off.
+        let gone = off? && bmc.look().await?.powered_on == Some(false);
+        Self::account(operation, bmc, before);
+        if !gone {
+            return Ok(Verdict::working("waiting for the power to go, so that the disk is booted", 1));
+        }
+        operation.done(SWITCH_OFF, "the agent is gone: the machine was switched off");
+        operation.intent(SWITCH_ON, 1, None).await.map_err(|e| of_journal(&e))?;
+        self.switch_on_to_disk(operation, bmc, Some(false)).await
+    }
+
+    /// Power on, asked for until the machine is seen on.
+    async fn switch_on_to_disk(
+        &self,
+        operation: &mut dyn Operation,
+        bmc: &dyn crate::BmcControl,
+        on: Option<bool>,
+    ) -> Outcome<()> {
+        if on == Some(true) {
             self.live.timers().power_change = None;
             operation.done(SWITCH_ON, "the machine was switched on");
             return self.provisioned(operation, "booting from the disk (switched on by the BMC)").await;
         }
+        let limit = self.shared.settings.timing.power_change;
         let asked = self.live.timers().power_change;
-        match asked {
-            Some(since) if since.elapsed() >= self.shared.settings.timing.power_change => {
-                self.live.timers().power_change = None;
-                return Err(stuck(true, self.shared.settings.timing.power_change));
-            }
-            Some(_) => {}
-            None => {
-                bmc.power(PowerAction::On).await?;
-                self.live.timers().power_change = Some(Instant::now());
-            }
+        if asked.is_some_and(|since| since.elapsed() >= limit) {
+            self.live.timers().power_change = None;
+            return Err(stuck(true, limit));
         }
-        Self::account(operation, bmc, before);
+        // On is asked of a machine that is seen off: of one that does not tell, nothing is.
+        if asked.is_none() && on == Some(false) {
+            self.live.timers().power_change = Some(Instant::now());
+            let before = bmc.calls();
+            let sent = bmc.power(PowerAction::On).await;
+            Self::account(operation, bmc, before);
+            sent?;
+        }
         Ok(Verdict::working("waiting for the machine to power on from its disk", 1))
     }
 
-    /// The same where the power must not be cut, or cannot be seen: one reset, asked for at most once. A process that finds it recorded cannot
+    /// The same where the power must not be cut, or cannot be seen: one reset, asked for at most once. Whoever finds it recorded cannot
     /// tell whether it has happened, and a tenant may be booting.
     async fn reset_into_disk(&self, operation: &mut dyn Operation, bmc: &dyn crate::BmcControl) -> Outcome<()> {
         if step_of(operation, RESET).phase != StepPhase::Pending {
-            let text = "the BMC was to reset the machine when this server stopped, which is not repeated; if the machine does not run its system, restart it";
+            let text = "the BMC was to reset the machine; whether it did is not known, and it is not repeated: if the machine does not run its system, restart it";
             tracing::warn!(host = %self.context.key.name, "{text}");
             return self.provisioned(operation, text).await;
         }
@@ -365,4 +398,21 @@ fn wiped(disks: &[String], left: &[LeftDisk]) -> String {
 fn given(operation: &dyn Operation, step: &str, boot_id: &str) -> bool {
     let recorded = step_of(operation, step);
     recorded.phase != StepPhase::Pending && recorded.boot_id.as_deref() == Some(boot_id)
+}
+
+/// Whether the machine has been ordered to boot its disk.
+fn ordered(operation: &dyn Operation) -> bool {
+    [SWITCH_ON, RESET].into_iter().any(|name| step_of(operation, name).phase != StepPhase::Pending)
+}
+
+/// Whether it is the BMC's trouble, which may pass.
+fn of_bmc(cause: Cause) -> bool {
+    matches!(
+        cause,
+        Cause::BmcUnreachable
+            | Cause::BmcBusy
+            | Cause::BmcRefused
+            | Cause::BmcCredentialsRefused
+            | Cause::BmcCertificateUntrusted
+    )
 }

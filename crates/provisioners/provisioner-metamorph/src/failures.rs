@@ -56,7 +56,7 @@ pub fn of_command(error: &CommandError) -> Failure {
         ),
         ErrorCode::ForeignOwner => (
             Cause::ForeignOwner,
-            "if that owner's data may be destroyed, set the annotation metamorph.metal3.io/overwrite-owner to that owner; it is used once",
+            "if that owner's data may be destroyed, set the annotation metamorph.metal3.io/overwrite-owner to the owner that the message names (several with commas); it is used once",
         ),
         ErrorCode::NoOwnMark => (
             Cause::AnotherMachine,
@@ -76,6 +76,9 @@ pub fn of_command(error: &CommandError) -> Failure {
 
 /// The journal could not be written.
 pub fn of_journal(error: &JournalError) -> Failure {
+    if error.is_not_leading() {
+        return Failure::new(Cause::NotLeading, error.to_string());
+    }
     Failure::new(Cause::JournalUnavailable, error.to_string())
         .advise("check the Kubernetes API; nothing was done, it is tried again")
 }

@@ -49,7 +49,7 @@ impl NativeHost {
     pub async fn proven(&self, effect: Effect) -> Result<(Arc<dyn BmcControl>, Sight), Failure> {
         let recorded = self.context.machine.recorded().await.map_err(|e| of_journal(&e))?;
         if !(self.context.may_act)() {
-            return Err(Failure::new(Cause::JournalUnavailable, "use the machine: another process leads"));
+            return Err(Failure::new(Cause::NotLeading, "use the machine: another process leads"));
         }
         let Some(mut record) = recorded else {
             let (bmc, sight) = match self.sight(&BmcPin::default()).await {
@@ -401,9 +401,9 @@ impl NativeHost {
 /// No consent settles which of two hosts a machine is.
 fn held(host: &str) -> Failure {
     let text = format!("use the machine: it is the machine of the host {host}; nothing was written or wiped there");
-    Failure::new(Cause::AnotherMachine, text).advise(format!(
-        "delete one of the two hosts; if {host} is another machine now, delete the MachineRecord of that name"
-    ))
+    Failure::new(Cause::AnotherMachine, text).advise(
+        "delete one of the two hosts; if that host is another machine now, delete the MachineRecord of its name",
+    )
 }
 
 fn unknown(why: &str) -> Failure {

@@ -85,7 +85,7 @@ impl NativeHost {
             Ok(verdict) => return Ok(verdict),
             Err(failure) => failure,
         };
-        if failure.cause == Cause::JournalUnavailable {
+        if matches!(failure.cause, Cause::JournalUnavailable | Cause::NotLeading) {
             // What has been done stands recorded or is looked at again: no failure of the host.
             return Err(failure);
         }

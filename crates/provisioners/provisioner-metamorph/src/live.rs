@@ -160,9 +160,9 @@ impl Live {
         Arc::clone(self.lock().entry(uid.to_owned()).or_default())
     }
 
-    /// Forgets the host.
-    pub fn forget(&self, uid: &str) {
-        self.lock().remove(uid);
+    /// Forgets the host; its live side, if there is one.
+    pub fn forget(&self, uid: &str) -> Option<Arc<LiveHost>> {
+        self.lock().remove(uid)
     }
 
     /// All of them.

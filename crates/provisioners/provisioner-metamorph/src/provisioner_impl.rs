@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use api::metamorph::AgentBoot;
 use async_trait::async_trait;
 use axum::Router;
 use boot_media::Assets;
@@ -96,6 +97,20 @@ impl Provisioner for NativeProvisioner {
 
     fn wake_ups(&self) -> Option<WakeUps> {
         self.wake_ups.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    fn expect(&self, key: &HostKey, boot: Option<&AgentBoot>) {
+        self.shared.hub.expect(key, boot);
+    }
+
+    fn forget(&self, key: &HostKey) {
+        let shared = &self.shared;
+        shared.media.withdraw(&key.uid);
+        shared.hub.forget(&key.uid);
+        if let Some(live) = shared.live.forget(&key.uid) {
+            // A BMC that does not answer ends the session by its own time-out.
+            tokio::spawn(async move { live.close().await });
+        }
     }
 
     async fn close(&self) {

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use bmc::{Address, BmcError, BmcRegistry, Credentials, ErrorKind, Totals};
 use inventory::BmcPin;
 use provisioner::BmcAccess;
-use redfish::{BootMode, BootTarget, Client, ClientOptions, ResetType, Tls};
+use redfish::{BootMode, BootTarget, Client, ClientOptions, Inserted, ResetType, Tls};
 use sha2::{Digest, Sha256};
 
 use crate::control::{
@@ -71,8 +71,7 @@ struct RedfishControl {
 impl From<BmcError> for ControlError {
     fn from(error: BmcError) -> Self {
         let kind = match error.kind {
-            ErrorKind::Unreachable | ErrorKind::NoCommonTls => ControlErrorKind::Unreachable,
-            ErrorKind::Timeout => ControlErrorKind::TimedOut,
+            ErrorKind::Unreachable | ErrorKind::Timeout | ErrorKind::NoCommonTls => ControlErrorKind::Unreachable,
             ErrorKind::Unanswered => ControlErrorKind::Unanswered,
             ErrorKind::Busy { .. } => ControlErrorKind::Busy,
             ErrorKind::TlsNotTrusted => ControlErrorKind::Certificate,
@@ -125,7 +124,13 @@ impl BmcControl for RedfishControl {
     }
 
     async fn insert(&self, urls: &[String], certificate: Option<&str>) -> Result<(), ControlError> {
-        self.client.insert_media_from(urls, certificate).await?;
+        if self.client.insert_media_from(urls, certificate).await? == Inserted::Pending {
+            return Err(ControlError {
+                kind: ControlErrorKind::TimedOut,
+                message: "insert the medium: the BMC has not answered in time, and may still be at it".to_owned(),
+                advice: "it is looked at".to_owned(),
+            });
+        }
         Ok(())
     }
 

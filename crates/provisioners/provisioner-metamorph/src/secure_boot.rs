@@ -11,7 +11,7 @@ use provisioner::{Cause, Failure, Operation, StepProgress, Verdict};
 use tokio::time::Instant;
 
 use crate::boot::step_of;
-use crate::control::{BmcControl, PowerAction, SecureBootSeen};
+use crate::control::{BmcControl, ControlErrorKind, PowerAction, SecureBootSeen};
 use crate::deploy::WIPE;
 use crate::failures::of_journal;
 use crate::host::NativeHost;
@@ -84,7 +84,8 @@ impl NativeHost {
             operation.done(SWITCH, &format!("Secure Boot is {}", word(wanted)));
             return Ok(None);
         }
-        if !begun && is_set(seen, wanted) {
+        // What is set and not in force yet is another's work of the firmware: it is brought to its end here.
+        if !begun && is_set(seen, wanted) && seen.current.is_none_or(|current| current == wanted) {
             return Ok(None);
         }
         let limit = self.shared.settings.timing.secure_boot;
@@ -105,10 +106,22 @@ impl NativeHost {
             _ => {
                 operation.intent(SWITCH, step.attempt.unwrap_or(0) + 1, None).await.map_err(|e| of_journal(&e))?;
                 let before = bmc.calls();
-                if !is_set(seen, wanted) {
-                    bmc.set_secure_boot(wanted).await?;
+                let set = if is_set(seen, wanted) { Ok(()) } else { bmc.set_secure_boot(wanted).await };
+                if let Err(error) = set {
+                    if wanted || error.kind != ControlErrorKind::Refused {
+                        return Err(error.into());
+                    }
+                    // Nobody can switch it off from here, and what is signed runs.
+                    tracing::warn!(host = %self.context.key.name, "Secure Boot stays on, though spec.bootMode is UEFI: {error}");
+                    self.live.timers().shows_secure_boot = false;
+                    operation.done(SWITCH, "the BMC does not switch Secure Boot off");
+                    return Ok(None);
                 }
-                bmc.power(PowerAction::Restart).await?;
+                match bmc.power(PowerAction::Restart).await {
+                    // Whether it was done is seen by what is in force.
+                    Err(error) if error.kind == ControlErrorKind::Unanswered => {}
+                    other => other?,
+                }
                 Self::account(operation, bmc, before);
                 self.shared.hub.forget_agent(self.uid());
                 self.live.timers().secure_boot = Some((Instant::now(), true));

@@ -81,7 +81,6 @@ impl NativeHost {
         // A BMC that keeps what it has read reads nothing the second time.
         let earlier = if again { self.live.timers().read_first } else { 0 };
         let read = now.bytes.saturating_sub(before.bytes).max(earlier);
-        self.live.timers().booted = None;
         let mut sight = None;
         let mut tried = String::new();
         if read < LOOKED_INTO {
@@ -100,7 +99,8 @@ impl NativeHost {
             Self::account(operation, bmc.as_ref(), calls);
             // A boot that another operation asked for is that one's.
             let own = operation.status().boot.as_ref().is_some_and(|own| own.generation == boot.generation);
-            if let Some(medium) = medium.filter(|_| own && !again) {
+            let seen = self.shared.hub.has_seen(self.uid(), boot.generation);
+            if let Some(medium) = medium.filter(|_| own && !again && !seen) {
                 let silence = Silence::of(sight.as_ref(), read, false);
                 tracing::warn!(host = %self.context.key.name, "no agent after {} s: {}; it is booted once more", limit.as_secs(), silence.found());
                 let message = format!("{}; the boot is asked for once more", silence.found());
@@ -108,12 +108,13 @@ impl NativeHost {
                 self.intend_again(operation).await?;
                 {
                     let mut timers = self.live.timers();
-                    (timers.again, timers.read_first) = (Some(boot.generation), read);
+                    (timers.booted, timers.again, timers.read_first) = (None, Some(boot.generation), read);
                 }
                 return self.bring_up(operation, boot, &medium, bmc).await;
             }
             tried = if again { ", a second time".to_owned() } else { String::new() };
         }
+        self.live.timers().booted = None;
         let silence = Silence::of(sight.as_ref(), read, self.live.timers().override_forgotten);
         let reads = Reads { bytes: read, requests: now.requests };
         Err(self.told(silence, &format!("{} s after the reset{tried}", limit.as_secs()), reads, sight.as_ref()))

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use agent_protocol::{ConfigDrive, NetworkData};
 use api::metal3::{BootMode, Image};
+use api::metamorph::AgentBoot;
 use async_trait::async_trait;
 use inventory::{HardwareDetails, RootDeviceHints};
 use secrecy::SecretString;
@@ -144,6 +145,12 @@ pub trait Provisioner: Send + Sync + 'static {
 
     /// The stream of wake-ups; it can be taken once, later calls get `None`.
     fn wake_ups(&self) -> Option<WakeUps>;
+
+    /// The host waits, and nothing is asked of it yet in this process: its agent is to be heard all the same. `boot` is the newest that is recorded.
+    fn expect(&self, key: &HostKey, boot: Option<&AgentBoot>);
+
+    /// The host is gone, released or not: what is kept of it in this process goes as well. Nothing is waited for.
+    fn forget(&self, key: &HostKey);
 
     /// Ends what is open on machines (sessions), before the server stops.
     async fn close(&self);

@@ -35,6 +35,8 @@ pub enum Cause {
     InvalidRequest,
     /// The journal could not be written. It is no failure of the host: nothing was done, and the call is made again.
     JournalUnavailable,
+    /// Another process acts on machines. It is no failure of the host: nothing was done, and the other goes on.
+    NotLeading,
     /// A fault of this program.
     Internal,
 }
@@ -60,6 +62,7 @@ impl Cause {
             Self::HardwareFailed => "HardwareFailed",
             Self::InvalidRequest => "InvalidRequest",
             Self::JournalUnavailable => "JournalUnavailable",
+            Self::NotLeading => "NotLeading",
             Self::Internal => "Internal",
         }
     }

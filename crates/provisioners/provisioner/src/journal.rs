@@ -15,6 +15,23 @@ pub struct JournalError {
     pub why: String,
 }
 
+/// [`JournalError::why`] of a process that does not lead any more.
+const NOT_LEADING: &str = "another process leads";
+
+impl JournalError {
+    /// Another process acts on machines.
+    #[must_use]
+    pub fn not_leading(what: String) -> Self {
+        Self { what, why: NOT_LEADING.to_owned() }
+    }
+
+    /// Whether it is [`Self::not_leading`].
+    #[must_use]
+    pub fn is_not_leading(&self) -> bool {
+        self.why == NOT_LEADING
+    }
+}
+
 /// The newest operation of a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Newest {

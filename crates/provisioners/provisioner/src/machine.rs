@@ -8,7 +8,7 @@ use crate::JournalError;
 /// Another host's record.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OtherMachine {
-    /// `namespace/name`.
+    /// `namespace/name`, or `of another namespace`: for messages.
     pub host: String,
     /// The host that it was made for still exists; a record outlives it.
     pub exists: bool,

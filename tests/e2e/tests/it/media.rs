@@ -16,7 +16,7 @@ async fn a_bmc_that_refuses_http_reads_over_https() {
     let machine = world.sim.now("node-0").await.unwrap();
     assert!(machine["medium"]["url"].as_str().unwrap().starts_with("https://127.0.0.1:"), "{machine}");
     // The certificate is the same after a restart: a BMC that was given it goes on trusting it.
-    let secret = ["get", "secret", "-n", "metamorph-system", "metamorph-media-certificate", "-o", "jsonpath={.data}"];
+    let secret = ["get", "secrets", "-n", "metamorph-system", "-o", "jsonpath={.items[*].data}"];
     let before = world.kubectl(&secret, "").await.unwrap();
     assert!(before.contains("tls.crt"), "{before}");
     let mut world = world;

@@ -99,6 +99,11 @@ impl Journals {
         })
     }
 
+    /// Whether the host's operations have been read.
+    pub fn has(&self, uid: &str) -> bool {
+        self.lock().contains_key(uid)
+    }
+
     /// Forgets what was read of the host.
     pub fn forget(&self, uid: &str) {
         self.lock().remove(uid);
@@ -111,6 +116,11 @@ impl Journals {
 
 fn lock(cache: &Cache) -> MutexGuard<'_, Known> {
     cache.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether two statuses are written alike.
+fn same(one: &Option<HostOperationStatus>, other: &Option<HostOperationStatus>) -> bool {
+    matches!((serde_json::to_value(one), serde_json::to_value(other)), (Ok(one), Ok(other)) if one == other)
 }
 
 /// A label's value for the host: its name, or, where that is too long for a label, the end of it.
@@ -396,7 +406,19 @@ impl KubeOperation {
         if result.is_err() {
             // Somebody else wrote, or the answer was lost: what is known is void.
             match self.api.get_opt(&self.name).await {
-                Ok(Some(found)) if found.spec.host.uid == self.object.spec.host.uid => self.remember(found),
+                Ok(Some(found)) if found.spec.host.uid == self.object.spec.host.uid => {
+                    // The answer was lost, and not what was written: it is recorded.
+                    let landed =
+                        found.metadata.uid == self.object.metadata.uid && same(&found.status, &self.object.status);
+                    if landed {
+                        self.object.metadata = found.metadata.clone();
+                    }
+                    self.remember(found);
+                    if landed {
+                        lock(&self.cache).written = Some(Instant::now());
+                        return Ok(());
+                    }
+                }
                 Ok(Some(other)) => {
                     let mut known = lock(&self.cache);
                     known.taken = known.taken.max(number(&other));
@@ -515,9 +537,13 @@ impl Operation for KubeOperation {
         }
         status.message = None;
         self.summarise();
+        let not_leading = |name: &str| JournalError::not_leading(format!("operation {name}"));
+        if !(self.may_act)() {
+            return Err(not_leading(&self.name));
+        }
         self.write().await?;
-        // Both calls took their time.
-        if (self.may_act)() { Ok(()) } else { Err(self.unwanted("another process leads".to_owned())) }
+        // The call took its time.
+        if (self.may_act)() { Ok(()) } else { Err(not_leading(&self.name)) }
     }
 
     fn done(&mut self, step: &str, message: &str) {

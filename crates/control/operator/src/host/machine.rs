@@ -150,7 +150,13 @@ impl Machine for KubeMachine {
                 host.uid() == record.spec.host.uid || self.same_address(&record.spec.bmc_address, address)
             });
             let is_older = own_age.as_ref().is_some_and(|own| age(record) < *own);
-            let host = format!("{}/{}", key.0.unwrap_or_default(), key.1);
+            // Whoever declares a host learns no names of other namespaces by it.
+            let near = key.0 == own.0;
+            let host = if near {
+                format!("{}/{}", key.0.unwrap_or_default(), key.1)
+            } else {
+                "of another namespace".to_owned()
+            };
             OtherMachine { host, exists, is_older, record: record.spec.clone() }
         });
         Ok(with_host.collect())

@@ -3,11 +3,11 @@
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use api::metal3::{BareMetalHost, HardwareData, annotation};
+use api::metal3::{BareMetalHost, HardwareData, ProvisioningState as State, annotation};
 use host_lifecycle::{Action as Act, Next, Step, View, conclude, decide};
 use kube::runtime::controller::Action;
 use kube::{Api, ResourceExt};
-use provisioner::{HostKey, Provisioner};
+use provisioner::{HostKey, Journal, Provisioner};
 
 use super::secrets::{FoundCredentials, HostSecrets};
 use super::write::Applied;
@@ -108,13 +108,21 @@ pub async fn reconcile(object: Arc<BareMetalHost>, context: Arc<Context>) -> Res
     }
 }
 
+/// The host is gone: nothing of it is kept, whether it could be released or not.
+fn forget(context: &Context, object: &BareMetalHost) {
+    let uid = object.uid().unwrap_or_default();
+    context.journals.forget(&uid);
+    context.metrics.forget(object);
+    let key = HostKey { namespace: object.namespace().unwrap_or_default(), name: object.name_any(), uid };
+    context.registry.iter().for_each(|provisioner| provisioner.forget(&key));
+}
+
 /// Step by step, until there is nothing to do but wait.
 async fn go_on(object: &BareMetalHost, context: &Context) -> Result<Action, ReconcileError> {
     let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
     for _ in 0..MAX_STEPS {
         let Some(fetched) = Fetched::read(context, &namespace, &name).await? else {
-            context.journals.forget(&object.uid().unwrap_or_default());
-            context.metrics.forget(object);
+            forget(context, object);
             return Ok(Action::await_change());
         };
         match step(context, fetched).await? {
@@ -122,8 +130,7 @@ async fn go_on(object: &BareMetalHost, context: &Context) -> Result<Action, Reco
             Next::After(time) => return Ok(Action::requeue(time)),
             Next::Wait => return Ok(Action::await_change()),
             Next::Gone => {
-                context.journals.forget(&object.uid().unwrap_or_default());
-                context.metrics.forget(object);
+                forget(context, object);
                 return Ok(Action::await_change());
             }
         }
@@ -144,6 +151,9 @@ async fn step(context: &Context, mut fetched: Fetched) -> Result<Next, Reconcile
     }
     let action = match decided {
         Step::Change(change) => {
+            if change.is_empty(fetched.host.status.as_ref()) {
+                listen(context, &fetched.host).await?;
+            }
             return Ok(match write::apply(context, &fetched, *change).await? {
                 Applied::Written(next) => next,
                 Applied::Conflict => Next::Now,
@@ -174,6 +184,20 @@ async fn step(context: &Context, mut fetched: Fetched) -> Result<Next, Reconcile
         }
     }
     Ok(Next::After(Duration::from_secs(1)))
+}
+
+/// A host that only waits, after a restart of this process perhaps for hours: its agent is heard meanwhile.
+async fn listen(context: &Context, host: &BareMetalHost) -> Result<(), ReconcileError> {
+    let uid = host.uid().unwrap_or_default();
+    if host.state() == State::None || context.journals.has(&uid) {
+        return Ok(());
+    }
+    let journal = context.journals.of(&context.client, host, &context.settings).await;
+    let journal = journal.map_err(ReconcileError::api("list the host's operations"))?;
+    let Ok(provisioner) = context.registry.choose(host.annotation(annotation::PROVISIONER)) else { return Ok(()) };
+    let key = HostKey { namespace: host.namespace().unwrap_or_default(), name: host.name_any(), uid };
+    provisioner.expect(&key, journal.latest_boot().as_ref());
+    Ok(())
 }
 
 /// Claims the BMC's Secret before it is used for the first time. Whether it was written.

@@ -4,7 +4,7 @@
 //! It is said in the condition `Progressing` and in an Event; the next change of the status takes it back.
 
 use api::Time;
-use api::metal3::{BareMetalHost, BareMetalHostStatus};
+use api::metal3::{BareMetalHost, BareMetalHostStatus, annotation};
 use host_lifecycle::HostEvent;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::{Api, PostParams};
@@ -39,12 +39,15 @@ async fn say(client: &Client, host: &BareMetalHost, message: &str, now: jiff::Ti
     if found.uid() != host.uid() {
         return Ok(());
     }
-    let Some(status) = &found.status else { return Ok(()) };
+    let Some(status) = found.status.as_ref().filter(|_| found.annotation(annotation::PAUSED).is_none()) else {
+        return Ok(());
+    };
     let mut conditions = status.conditions.clone();
     let said = Condition {
         last_transition_time: Time(now),
         message: message.to_owned(),
-        observed_generation: found.metadata.generation,
+        // That an edit has been seen is for the life cycle to say.
+        observed_generation: None,
         reason: REASON.to_owned(),
         status: "False".to_owned(),
         type_: CONDITION.to_owned(),
@@ -57,7 +60,7 @@ async fn say(client: &Client, host: &BareMetalHost, message: &str, now: jiff::Ti
             } else {
                 said.last_transition_time.clone()
             };
-            *old = Condition { last_transition_time: since, ..said };
+            *old = Condition { last_transition_time: since, observed_generation: old.observed_generation, ..said };
         }
         None => conditions.push(said),
     }

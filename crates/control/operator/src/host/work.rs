@@ -45,6 +45,9 @@ pub async fn act(context: &Context, fetched: &Fetched, action: &Action) -> Resul
         Err(NotDone::Failed(failure)) => failure,
     };
     context.metrics.failed(action, failure.cause);
+    if failure.cause == Cause::NotLeading {
+        return Err(ReconcileError::NotLeading);
+    }
     // A host that is being deleted may never be able to record anything again (its namespace goes): that is a failure like others, so that the
     // deletion comes to its end.
     if failure.cause == Cause::JournalUnavailable && !fetched.host.is_deleting() {
@@ -143,22 +146,34 @@ async fn prepare(
     })?)
 }
 
-/// Another host that is the same machine and has the older right to it: it is registered, or was declared earlier. A host that is
-/// registered itself, or goes, is not held up.
+/// Another host that is the same machine and has the older right to it: it is registered, or was declared earlier in the same namespace. A host
+/// that has never been registered has shown no right to a BMC: it keeps nobody in another namespace from theirs, and is told no names of there.
+/// A host that is registered itself, or goes, is not held up.
 fn sharing(context: &Context, host: &BareMetalHost, provisioner: &dyn Provisioner) -> Option<String> {
-    let registered = |h: &BareMetalHost| h.status.as_ref().is_some_and(|s| !s.provisioning.id.is_empty());
+    let all = context.known.get()?.state();
     let key = |h: &BareMetalHost| h.spec.bmc.as_ref().and_then(|b| provisioner.machine_key(&b.address));
+    holder(host, all.iter().map(AsRef::as_ref), key)
+}
+
+fn holder<'a>(
+    host: &BareMetalHost,
+    all: impl IntoIterator<Item = &'a BareMetalHost>,
+    key: impl Fn(&BareMetalHost) -> Option<String>,
+) -> Option<String> {
+    let registered = |h: &BareMetalHost| h.status.as_ref().is_some_and(|s| !s.provisioning.id.is_empty());
     if registered(host) || host.is_deleting() {
         return None;
     }
     let mine = key(host)?;
+    let near = |other: &BareMetalHost| other.metadata.namespace == host.metadata.namespace;
     let earlier = |other: &BareMetalHost| {
         registered(other)
-            || (&other.metadata.creation_timestamp, other.uid()) < (&host.metadata.creation_timestamp, host.uid())
+            || near(other)
+                && (&other.metadata.creation_timestamp, other.uid()) < (&host.metadata.creation_timestamp, host.uid())
     };
-    let others = context.known.get()?.state();
-    let found = others.iter().find(|o| o.uid() != host.uid() && key(o).as_ref() == Some(&mine) && earlier(o))?;
-    Some(format!("{}/{}", found.namespace().unwrap_or_default(), found.name_any()))
+    let mut others = all.into_iter().filter(|o| o.uid() != host.uid() && key(o).as_ref() == Some(&mine) && earlier(o));
+    let found = others.next()?;
+    Some(if near(found) { format!("host {}", found.name_any()) } else { "a host in another namespace".to_owned() })
 }
 
 async fn call(context: &Context, fetched: &Fetched, action: &Action, host: &mut dyn Host) -> Result<Outcome, NotDone> {
@@ -213,5 +228,38 @@ fn outcome<T>(verdict: Verdict<T>, done: impl FnOnce(T) -> Outcome) -> Outcome {
     match verdict {
         Verdict::Done(value) => done(value),
         Verdict::Working(working) => Outcome::Working { look_again: working.look_again },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use api::metal3::{BareMetalHostSpec, BareMetalHostStatus, Bmc};
+
+    fn host(namespace: &str, name: &str, second: i64, registered: bool) -> BareMetalHost {
+        let bmc = Bmc { address: "a".into(), ..Bmc::default() };
+        let mut host = BareMetalHost::new(name, BareMetalHostSpec { bmc: Some(bmc), ..BareMetalHostSpec::default() });
+        host.metadata.namespace = Some(namespace.into());
+        host.metadata.uid = Some(format!("{namespace}/{name}"));
+        host.metadata.creation_timestamp = jiff::Timestamp::from_second(second).ok().map(api::Time);
+        if registered {
+            let mut status = BareMetalHostStatus::default();
+            status.provisioning.id = "id".into();
+            host.status = Some(status);
+        }
+        host
+    }
+
+    #[test]
+    fn a_host_that_was_never_registered_blocks_nobody_elsewhere_and_learns_no_names() {
+        let held = |host: &BareMetalHost, other: &BareMetalHost| {
+            holder(host, [host, other], |h| h.spec.bmc.as_ref().map(|b| b.address.clone()))
+        };
+        let mine = host("mine", "n", 10, false);
+        assert_eq!(held(&mine, &host("other", "squatter", 1, false)), None);
+        assert_eq!(held(&mine, &host("other", "secret", 20, true)).as_deref(), Some("a host in another namespace"));
+        assert_eq!(held(&mine, &host("mine", "older", 1, false)).as_deref(), Some("host older"));
+        assert_eq!(held(&mine, &host("mine", "younger", 20, false)), None);
+        assert_eq!(held(&host("mine", "n", 10, true), &host("other", "x", 1, true)), None);
     }
 }

@@ -21,6 +21,9 @@ pub enum Applied {
 
 /// Applies the change to the very object that it was decided on.
 pub async fn apply(context: &Context, fetched: &Fetched, change: Change) -> Result<Applied, ReconcileError> {
+    if !(context.settings.may_act)() {
+        return Err(ReconcileError::NotLeading);
+    }
     let host = &fetched.host;
     let writer =
         Writer { context, host, api: Api::namespaced(context.client.clone(), &host.namespace().unwrap_or_default()) };

@@ -35,34 +35,98 @@ impl OpenDisk {
     }
 }
 
-/// Whether `found` may be overwritten: it is ours, or the one that consent names.
-fn may_go(mark: &DiskMark, found: &str) -> bool {
-    found == mark.owner || mark.consent.as_deref() == Some(found)
+/// A mark that was found.
+pub(super) struct Found {
+    place: String,
+    owner: String,
+    host: String,
 }
 
-fn foreign(place: &str, owner: &str, host: &str, action: &str) -> Failure {
-    let whose = if host.is_empty() { String::new() } else { format!(" (host {host})") };
-    Failure::new(
+/// Most marks that a message names.
+const MAX_NAMED: usize = 12;
+
+impl Found {
+    /// The mark of a disk.
+    pub(super) fn on(disk: &OpenDisk) -> Result<Option<Self>, Failure> {
+        let found = disk.owner()?;
+        Ok(found.map(|(owner, host)| Self { place: disk.facts.name(), owner, host }))
+    }
+
+    /// The mark in the firmware's variable.
+    pub(super) fn in_firmware(variables: &EfiVariables) -> Result<Option<Self>, Failure> {
+        let found = owner::read(variables).map_err(|error| Failure::of_firmware(&error))?;
+        Ok(found.map(|mark| Self { place: "the firmware".to_owned(), owner: mark.owner, host: mark.host }))
+    }
+
+    /// Whether it may be overwritten: it is ours, or consent names it, by its owner or by its host, as messages show both.
+    fn may_go(&self, mark: &DiskMark) -> bool {
+        let named = |name: &str| name == self.owner || (!self.host.is_empty() && name == self.host);
+        self.owner == mark.owner || consents(mark).any(named)
+    }
+}
+
+/// The owners and hosts that consent names, separated by commas or blanks.
+fn consents(mark: &DiskMark) -> impl Iterator<Item = &str> {
+    let given = mark.consent.as_deref().unwrap_or_default();
+    given.split([',', ' ', '\t', '\n']).filter(|name| !name.is_empty())
+}
+
+/// Fails when one of these marks is another owner's without consent; the message names all that are, so that one consent can.
+pub(super) fn all_may_go(found: impl IntoIterator<Item = Found>, mark: &DiskMark, action: &str) -> Result<(), Failure> {
+    let foreign: Vec<Found> = found.into_iter().filter(|found| !found.may_go(mark)).collect();
+    if foreign.is_empty() {
+        return Ok(());
+    }
+    let whose = |found: &Found| {
+        let host = if found.host.is_empty() { String::new() } else { format!(" (host {})", found.host) };
+        format!("{} carries the mark of another owner, {}{host}", found.place, found.owner)
+    };
+    let named = foreign.iter().take(MAX_NAMED).map(whose).collect::<Vec<_>>().join("; ");
+    let mut owners: Vec<&str> = foreign.iter().map(|found| found.owner.as_str()).collect();
+    owners.sort_unstable();
+    owners.dedup();
+    let given = consents(mark).take(MAX_NAMED).collect::<Vec<_>>().join(", ");
+    let given = if given.is_empty() { given } else { format!("; the consent that was given names {given}") };
+    Err(Failure::new(
         ErrorCode::ForeignOwner,
         format!(
-            "{action} was refused: {place} carries the mark of another owner, {owner}{whose}; nothing was changed. \
-             If that machine is no longer in use, give consent that names this owner"
+            "{action} was refused: {named}; nothing was changed{given}. If such a machine is no longer in use, give consent that names this \
+             owner: {}",
+            owners.into_iter().take(MAX_NAMED).collect::<Vec<_>>().join(",")
         ),
-    )
+    ))
 }
 
 /// Fails when the disk carries a foreign mark without consent.
 pub(super) fn check_disk(disk: &OpenDisk, mark: &DiskMark, action: &str) -> Result<(), Failure> {
-    match disk.owner()? {
-        Some((owner, host)) if !may_go(mark, &owner) => Err(foreign(&disk.facts.name(), &owner, &host, action)),
-        _ => Ok(()),
-    }
+    all_may_go(Found::on(disk)?, mark, action)
 }
 
-/// Fails when the firmware's variable carries a foreign mark without consent.
-pub(super) fn check_firmware(variables: &EfiVariables, mark: &DiskMark, action: &str) -> Result<(), Failure> {
-    match owner::read(variables).map_err(|error| Failure::of_firmware(&error))? {
-        Some(found) if !may_go(mark, &found.owner) => Err(foreign("the firmware", &found.owner, &found.host, action)),
-        _ => Ok(()),
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(place: &str, owner: &str, host: &str) -> Found {
+        Found { place: place.into(), owner: owner.into(), host: host.into() }
+    }
+
+    fn judged(consent: Option<&str>) -> Result<(), String> {
+        let mark = DiskMark { owner: "me".into(), consent: consent.map(Into::into), ..DiskMark::default() };
+        let all = [found("sda", "me", "ns/me"), found("sdb", "a", "ns/a"), found("the firmware", "b", "")];
+        all_may_go(all, &mark, "writing").map_err(|failure| failure.to_string())
+    }
+
+    #[test]
+    fn one_consent_names_all_foreign_marks_by_owner_or_host() {
+        for consent in ["a,b", "b a", " ns/a,\tb,", "b,ns/a,c"] {
+            assert_eq!(judged(Some(consent)), Ok(()), "{consent}");
+        }
+        let all = judged(None).unwrap_err();
+        assert!(all.contains("sdb carries") && all.contains("(host ns/a)") && all.ends_with("owner: a,b"), "{all}");
+        assert!(!all.contains("sda"), "{all}");
+        let rest = judged(Some("a")).unwrap_err();
+        assert!(rest.ends_with("owner: b") && rest.contains("consent that was given names a."), "{rest}");
+        let wrong = judged(Some("ns/nobody")).unwrap_err();
+        assert!(wrong.contains("names ns/nobody") && wrong.ends_with("owner: a,b"), "{wrong}");
     }
 }

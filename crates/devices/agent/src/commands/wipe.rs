@@ -6,7 +6,7 @@ use agent_protocol::{DiskMark, ErrorCode, LeftDisk, Outcome, Phase, Progress, Wi
 use disk_image::{read_partitions, wipe_metadata};
 use inventory::Storage;
 
-use super::marks::{OpenDisk, check_disk, check_firmware};
+use super::marks::{Found, OpenDisk, all_may_go};
 use super::shared::{left_alone, reached_by};
 use super::{Failure, Runner};
 use crate::efi::boot::{self, LABEL_PREFIX};
@@ -26,12 +26,13 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 pub(super) fn wipe(runner: &Runner, command: &WipeDisks, report: &dyn Fn(Progress)) -> Result<Outcome, Failure> {
     let machine = runner.machine.as_ref();
     let variables = machine.variables();
-    check_firmware(&variables, &command.mark, ACTION)?;
+    let in_firmware = Found::in_firmware(&variables)?;
     let (disks, left) = sort(machine, present(runner, command)?, command)?;
     for disk in &left {
         tracing::warn!("leaves {} as it is: {}", disk.disk, disk.why);
     }
-    disks.iter().try_for_each(|disk| check_disk(disk, &command.mark, ACTION))?;
+    let on_disks = disks.iter().filter_map(|disk| Found::on(disk).transpose()).collect::<Result<Vec<_>, _>>()?;
+    all_may_go(in_firmware.into_iter().chain(on_disks), &command.mark, ACTION)?;
     let marked = owned(&disks, &command.mark)?;
     if command.requires_mark && !marked.contains(&true) {
         let witness = owner::read(&variables).map_err(|error| Failure::of_firmware(&error))?;

@@ -12,7 +12,7 @@ use disk_image::{
 use inventory::choose_root_disk;
 use url::Url;
 
-use super::marks::{OpenDisk, check_disk, check_firmware};
+use super::marks::{Found, OpenDisk, all_may_go, check_disk};
 use super::shared::left_alone;
 use super::wipe::partition_guids;
 use super::{Failure, Runner};
@@ -29,9 +29,9 @@ pub(super) fn write(runner: &Runner, command: &WriteImage, report: &dyn Fn(Progr
     let machine = runner.machine.as_ref();
     let drive = command.config_drive.as_ref().map(config_drive).transpose()?;
     let variables = machine.variables();
-    check_firmware(&variables, &command.mark, ACTION)?;
+    let in_firmware = Found::in_firmware(&variables)?;
     let (disk, others) = choose(runner, command)?;
-    check_disk(&disk, &command.mark, ACTION)?;
+    all_may_go(in_firmware.into_iter().chain(Found::on(&disk)?), &command.mark, ACTION)?;
     let download = Download::new(runner, command)?;
     let (request, source) = download.open()?;
 

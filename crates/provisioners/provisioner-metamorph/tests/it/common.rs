@@ -22,8 +22,8 @@ use provisioner::{
     ProvisionRequest, Provisioner, StepProgress,
 };
 use provisioner_metamorph::{
-    Bases, BmcControl, BootSight, Connect, ControlError, Drive, NativeProvisioner, PowerAction, SecureBootSeen,
-    Settings, Sight, Timing,
+    Bases, BmcControl, BootSight, Connect, ControlError, ControlErrorKind, Drive, NativeProvisioner, PowerAction,
+    SecureBootSeen, Settings, Sight, Timing,
 };
 use tempfile::TempDir;
 use tower::ServiceExt;
@@ -37,6 +37,10 @@ pub struct Bmc {
     pub on: bool,
     /// It does not say whether the machine is on.
     pub hides_power: bool,
+    /// It does what it is told when it is to switch the machine on, and its answer is lost.
+    pub loses_on: bool,
+    /// So many looks at it fail.
+    pub failing_looks: u32,
     pub medium: Option<String>,
     /// What it shows of Secure Boot.
     pub secure_boot: Option<SecureBootSeen>,
@@ -63,7 +67,11 @@ impl BmcControl for Control {
         self.look().await
     }
     async fn look(&self) -> Result<Sight, ControlError> {
-        let bmc = self.0.lock().unwrap();
+        let mut bmc = self.0.lock().unwrap();
+        if bmc.failing_looks > 0 {
+            bmc.failing_looks -= 1;
+            return Err(lost(ControlErrorKind::Busy));
+        }
         let powered_on = (!bmc.hides_power).then_some(bmc.on);
         Ok(Sight { powered_on, model: "Maker M".into(), evidence: evidence() })
     }
@@ -118,7 +126,7 @@ impl BmcControl for Control {
             let on = bmc.asked_secure_boot;
             bmc.secure_boot = Some(SecureBootSeen { enable: on, current: on, setup_mode: false });
         }
-        Ok(())
+        if bmc.loses_on && action == PowerAction::On { Err(lost(ControlErrorKind::Unanswered)) } else { Ok(()) }
     }
     fn calls(&self) -> u32 {
         0
@@ -127,6 +135,10 @@ impl BmcControl for Control {
         None
     }
     async fn close(&self) {}
+}
+
+fn lost(kind: ControlErrorKind) -> ControlError {
+    ControlError { kind, message: "ask the BMC: nothing came of it".into(), advice: String::new() }
 }
 
 struct Wire(Arc<Mutex<Bmc>>);

@@ -80,6 +80,36 @@ async fn where_the_power_may_not_be_cut_the_reset_is_asked_for_at_most_once() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn once_the_machine_is_ordered_into_its_disk_trouble_with_the_bmc_is_waited_out() {
+    let mut world = World::new();
+    world.written().await;
+    world.restart();
+    world.host().provision(image()).await.unwrap();
+    world.told();
+    pass(61).await;
+    world.bmc.lock().unwrap().loses_on = true;
+    while !world.told().contains(&"On".to_owned()) {
+        // Each look is a success or a wait: a failure would have the image written again.
+        world.host().provision(image()).await.unwrap();
+        pass(1).await;
+    }
+    world.bmc.lock().unwrap().failing_looks = 5;
+    for _ in 0..5 {
+        assert!(matches!(world.host().provision(image()).await.unwrap(), Verdict::Working(_)));
+        pass(10).await;
+    }
+    // The power is not told any more: which way was begun stands in the record.
+    world.bmc.lock().unwrap().hides_power = true;
+    for _ in 0..200 {
+        assert!(matches!(world.host().provision(image()).await.unwrap(), Verdict::Working(_)));
+        pass(1).await;
+    }
+    assert_eq!(power_changes(&world.told()), Vec::<&str>::new(), "a tenant that may be booting is left alone");
+    world.bmc.lock().unwrap().hides_power = false;
+    assert_eq!(power_changes(&to_the_end(&world).await), Vec::<&str>::new());
+}
+
 /// An agent that writes, given its command by the server before this one.
 async fn writing(world: &World) -> Agent {
     let agent = world.booted().await;
