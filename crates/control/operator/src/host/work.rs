@@ -173,7 +173,12 @@ fn holder<'a>(
     };
     let mut others = all.into_iter().filter(|o| o.uid() != host.uid() && key(o).as_ref() == Some(&mine) && earlier(o));
     let found = others.next()?;
-    Some(if near(found) { format!("host {}", found.name_any()) } else { "a host in another namespace".to_owned() })
+    let namespace = found.namespace().unwrap_or_default();
+    Some(if near(found) {
+        format!("{namespace}/{}", found.name_any())
+    } else {
+        "a host in another namespace".to_owned()
+    })
 }
 
 async fn call(context: &Context, fetched: &Fetched, action: &Action, host: &mut dyn Host) -> Result<Outcome, NotDone> {
@@ -258,7 +263,7 @@ mod tests {
         let mine = host("mine", "n", 10, false);
         assert_eq!(held(&mine, &host("other", "squatter", 1, false)), None);
         assert_eq!(held(&mine, &host("other", "secret", 20, true)).as_deref(), Some("a host in another namespace"));
-        assert_eq!(held(&mine, &host("mine", "older", 1, false)).as_deref(), Some("host older"));
+        assert_eq!(held(&mine, &host("mine", "older", 1, false)).as_deref(), Some("mine/older"));
         assert_eq!(held(&mine, &host("mine", "younger", 20, false)), None);
         assert_eq!(held(&host("mine", "n", 10, true), &host("other", "x", 1, true)), None);
     }
