@@ -250,7 +250,7 @@ pub enum ApiCommand {
     Serve(ApiServe),
     /// Write all objects, as they are at one moment, to a new file; also while `metamorph up` runs.
     ///
-    /// The file holds Secrets. Keys and certificates stay in the data folder and are not in it.
+    /// Secrets in it are encrypted. Their keys, and the server's keys and certificates, stay in the data folder and are not in it.
     Backup(ApiFile),
     /// Make the objects of a data folder those of a backup, while no `metamorph up` runs on it.
     ///

@@ -35,6 +35,10 @@ const UNSERVED: &[&str] = &["list", "watch"];
 const OWN: &[(&str, &str, &[&str])] =
     &[("", "secrets", &["get", "create"]), ("coordination.k8s.io", "leases", &["get", "create", "update"])];
 
+/// Whether the API server still asks a webhook of an earlier start.
+const STALE: &[(&str, &str, &[&str])] =
+    &[("admissionregistration.k8s.io", "validatingwebhookconfigurations", &["get"])];
+
 /// Of the cluster, for a webhook.
 const WEBHOOK: &[(&str, &str, &[&str])] =
     &[("admissionregistration.k8s.io", "validatingwebhookconfigurations", &["create", "patch"])];
@@ -52,7 +56,14 @@ pub fn print(options: &Rbac) -> anyhow::Result<()> {
 /// The objects: namespace, account, roles and bindings. Hosts are looked after in one namespace, or in all.
 fn objects(namespace: Option<&str>, own: &str, webhook: bool) -> Vec<Value> {
     let unserved: Vec<_> = operator::UNSERVED.iter().map(|(_, plural)| ("metal3.io", *plural, UNSERVED)).collect();
-    let cluster: &[&[_]] = if webhook { &[NAMESPACES, WEBHOOK] } else { &[NAMESPACES] };
+    let mut cluster = vec![NAMESPACES];
+    if webhook {
+        cluster.push(WEBHOOK);
+    }
+    // With a webhook for all hosts nothing of an earlier start is in the way: it is written over.
+    if !webhook || namespace.is_some() {
+        cluster.push(STALE);
+    }
     let mut objects = vec![
         json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": own } }),
         json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": NAME, "namespace": own } }),
@@ -60,9 +71,9 @@ fn objects(namespace: Option<&str>, own: &str, webhook: bool) -> Vec<Value> {
     match namespace {
         Some(namespace) => {
             objects.extend(role(Some(namespace), NAME, &[HOSTS, &unserved], own));
-            objects.extend(role(None, NAME, cluster, own));
+            objects.extend(role(None, NAME, &cluster, own));
         }
-        None => objects.extend(role(None, NAME, &[&[HOSTS, &unserved], cluster].concat(), own)),
+        None => objects.extend(role(None, NAME, &[&[HOSTS, &unserved], cluster.as_slice()].concat(), own)),
     }
     objects.extend(role(Some(own), "metamorph-keys", &[OWN], own));
     objects
@@ -104,6 +115,8 @@ mod tests {
             of_cluster.map(|role| role["rules"].to_string()).collect::<String>()
         };
         assert!(roles(None).contains("baremetalhosts"));
+        // Who runs without a webhook is told of one that is left.
+        assert!(roles(None).contains("validatingwebhookconfigurations"));
         let some = roles(Some("metal3"));
         assert!(some.contains("namespaces") && !some.contains("baremetalhosts") && !some.contains("secrets"), "{some}");
     }

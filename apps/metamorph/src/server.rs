@@ -12,7 +12,7 @@ use axum_server::Handle;
 use boot_media::Assets;
 use kube::Client;
 use operator::{HostController, HostSettings, SystemClock, leader};
-use provisioner::{MayAct, Provisioner, Registry};
+use provisioner::{Capabilities, MayAct, Provisioner, Registry};
 use provisioner_metamorph::{Bases, NativeProvisioner, RedfishConnect, Settings, Timing};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
@@ -330,7 +330,7 @@ impl Running {
         let (stop, stopped) = watch::channel(false);
         let settings = HostSettings {
             namespace,
-            lifecycle: lifecycle(behaviour),
+            lifecycle: lifecycle(behaviour, provisioner.capabilities()),
             clock: Arc::new(SystemClock),
             deprovisioning_limit: behaviour.deprovisioning_limit,
             may_act,
@@ -435,9 +435,9 @@ fn timing(behaviour: &Behaviour) -> Timing {
     }
 }
 
-fn lifecycle(behaviour: &Behaviour) -> host_lifecycle::Settings {
+fn lifecycle(behaviour: &Behaviour, served: Capabilities) -> host_lifecycle::Settings {
     host_lifecycle::Settings {
-        served: webhook::served(),
+        served,
         max_provisioning_retries: behaviour.max_provisioning_retries,
         backoff_unit: Duration::try_from_secs_f64(behaviour.retry_after).unwrap_or(Duration::from_secs(60)),
         steady_state_poll: Duration::from_secs(behaviour.power_poll),

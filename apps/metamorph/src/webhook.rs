@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
-use axum::body::{Body, to_bytes};
+use axum::body::Body;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
@@ -15,7 +15,7 @@ use axum::{Json, Router};
 use axum_server::Handle;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use host_lifecycle::Served;
+use futures::StreamExt;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use k8s_openapi::api::core::v1::Secret;
@@ -25,7 +25,7 @@ use operator::{HostAdmission, admission};
 use rcgen::{CertificateParams, DnType, KeyPair};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use url::Url;
 
 use crate::cli::Webhook;
@@ -37,26 +37,17 @@ const CERTIFICATE: &str = "tls.crt";
 const KEY: &str = "tls.key";
 /// Largest review, bytes: two objects of the largest size that Kubernetes stores, and what is around them.
 const MAX_REVIEW: usize = 8 << 20;
-/// Reviews that are read and answered at once: what they may hold of memory is bounded with them.
-const MOST_REVIEWS: usize = 16;
+/// Bytes of all reviews that are read and answered at once.
+const ROOM: usize = 128 << 20;
 /// Time for a review's body. Kubernetes waits 30 s at most for the answer.
 const BODY_TIME: Duration = Duration::from_secs(10);
 
-/// What this program's provisioners serve.
-pub fn served() -> Served {
-    let can = provisioner_metamorph::capabilities();
-    Served {
-        live_iso: can.live_iso,
-        raid: can.raid,
-        fast_inspection: can.fast_inspection,
-        custom_deploy: can.custom_deploy,
-        legacy_boot: can.legacy_boot,
-        architectures: can.architectures,
-    }
-}
-
 fn hosts() -> HostAdmission {
-    HostAdmission::new(served(), vec!["metamorph".to_owned()], provisioner_metamorph::address_fault)
+    HostAdmission::new(
+        provisioner_metamorph::capabilities(),
+        vec![provisioner_metamorph::NAME.to_owned()],
+        provisioner_metamorph::address_fault,
+    )
 }
 
 /// The reviewer for the embedded API.
@@ -148,7 +139,7 @@ pub async fn serve(
     let listener = TcpListener::bind(options.webhook_listen).with_context(attempt)?;
     listener.set_nonblocking(true).with_context(attempt)?;
     let tls = connections::tls_of("webhook", &keys.certificate, &keys.key).await?;
-    let asked = Asked { hosts: hosts(), places: Arc::new(Semaphore::new(MOST_REVIEWS)) };
+    let asked = Asked { hosts: hosts(), room: Arc::new(Semaphore::new(ROOM)) };
     let router = Router::new().route(admission::PATH, post(answer)).with_state(asked);
     let server = axum_server::from_tcp_rustls(listener, tls).context("serve the webhook")?;
     let server = connections::limited(server, "the webhook", handle);
@@ -161,24 +152,41 @@ pub async fn serve(
 #[derive(Clone)]
 struct Asked {
     hosts: HostAdmission,
-    /// Reviews that are read and answered at once.
-    places: Arc<Semaphore>,
+    /// Bytes of reviews that are read and answered at once.
+    room: Arc<Semaphore>,
 }
 
 async fn answer(State(asked): State<Asked>, body: Body) -> Response {
-    let Ok(_place) = asked.places.try_acquire() else {
-        return (StatusCode::SERVICE_UNAVAILABLE, "too many reviews at once").into_response();
-    };
-    match tokio::time::timeout(BODY_TIME, to_bytes(body, MAX_REVIEW)).await {
-        Ok(Ok(bytes)) => match serde_json::from_slice(&bytes) {
+    let refuse = |code, what: &str| (code, format!("read the AdmissionReview: {what}")).into_response();
+    match tokio::time::timeout(BODY_TIME, read(body, &asked.room)).await {
+        Ok(Ok((bytes, _room))) => match serde_json::from_slice(&bytes) {
             Ok(question) => Json(asked.hosts.answer(&question)).into_response(),
-            Err(error) => (StatusCode::BAD_REQUEST, format!("read the AdmissionReview: {error}")).into_response(),
+            Err(error) => refuse(StatusCode::BAD_REQUEST, &error.to_string()),
         },
-        Ok(Err(_)) => {
-            (StatusCode::PAYLOAD_TOO_LARGE, "read the AdmissionReview: it is too large, or broke off").into_response()
-        }
-        Err(_) => (StatusCode::REQUEST_TIMEOUT, "read the AdmissionReview: it does not come").into_response(),
+        Ok(Err(what)) => refuse(StatusCode::PAYLOAD_TOO_LARGE, what),
+        Err(_) => refuse(StatusCode::REQUEST_TIMEOUT, "it does not come"),
     }
+}
+
+/// A review's bytes, with room for each as it comes: who sends nothing takes none from others.
+async fn read(body: Body, room: &Arc<Semaphore>) -> Result<(Vec<u8>, Option<OwnedSemaphorePermit>), &'static str> {
+    let mut bytes = Vec::new();
+    let mut held: Option<OwnedSemaphorePermit> = None;
+    let mut parts = body.into_data_stream();
+    while let Some(part) = parts.next().await {
+        let part = part.map_err(|_| "it broke off")?;
+        if bytes.len() + part.len() > MAX_REVIEW {
+            return Err("it is too large");
+        }
+        let wanted = u32::try_from(part.len()).map_err(|_| "it is too large")?;
+        let more = Arc::clone(room).acquire_many_owned(wanted).await.map_err(|_| "the server ends")?;
+        match held.as_mut() {
+            Some(held) => held.merge(more),
+            None => held = Some(more),
+        }
+        bytes.extend_from_slice(&part);
+    }
+    Ok((bytes, held))
 }
 
 /// Name of the configuration: one for all hosts, or one for those of a namespace.
@@ -188,18 +196,34 @@ fn configuration_name(scope: Option<&str>) -> String {
 
 /// A configuration of an earlier start refuses all changes of hosts when nobody answers any more.
 async fn warn_of_stale(client: &Client, scope: Option<&str>) {
-    let api: Api<ValidatingWebhookConfiguration> = Api::all(client.clone());
-    let name = configuration_name(scope);
-    if matches!(api.get_opt(&name).await, Ok(Some(_))) {
-        tracing::error!(
-            "the API server still asks the webhook of an earlier start about each BareMetalHost, and refuses all changes if nobody answers: give \
-             --webhook-service or --webhook-url again, or: kubectl delete validatingwebhookconfiguration {name}"
-        );
+    let mut names = vec![configuration_name(scope), configuration_name(None)];
+    names.dedup();
+    for name in names {
+        match earlier(client, &name).await {
+            Ok(None) => {}
+            Ok(Some(_)) => tracing::error!(
+                "the API server asks a webhook that this process does not serve about each BareMetalHost, and refuses all changes if nobody answers: give \
+                 --webhook-service or --webhook-url again, or: kubectl delete validatingwebhookconfiguration {name}"
+            ),
+            Err(error) => {
+                tracing::warn!(%error, "look for the ValidatingWebhookConfiguration {name} of an earlier start")
+            }
+        }
     }
+}
+
+/// The configuration of this name, of an earlier start.
+async fn earlier(client: &Client, name: &str) -> Result<Option<ValidatingWebhookConfiguration>, kube::Error> {
+    Api::<ValidatingWebhookConfiguration>::all(client.clone()).get_opt(name).await
 }
 
 async fn configure(client: &Client, scope: Option<&str>, place: &Place, certificate: &str) -> anyhow::Result<()> {
     let name = configuration_name(scope);
+    if scope.is_some() && matches!(earlier(client, NAME).await, Ok(Some(_))) {
+        tracing::warn!(
+            "the ValidatingWebhookConfiguration {NAME} of another start is about the hosts of all namespaces: delete it, if nobody serves it any more"
+        );
+    }
     let selector = scope
         .map_or_else(|| json!({}), |namespace| json!({ "matchLabels": { "kubernetes.io/metadata.name": namespace } }));
     let configuration = json!({

@@ -87,10 +87,7 @@ async fn say(client: &Client, kind: &ApiResource, object: &Metadata) {
     let Some(namespace) = object.namespace() else { return };
     let (name, uid) = (object.name_any(), object.uid().unwrap_or_default());
     let digest = hex::encode(Sha256::digest(format!("{}/{uid}", kind.kind)));
-    let mut end = name.len().min(MAX_NAME);
-    while !name.is_char_boundary(end) {
-        end -= 1;
-    }
+    let end = name.floor_char_boundary(MAX_NAME);
     let (short, tail) = (name.get(..end).unwrap_or_default(), digest.get(..16).unwrap_or_default());
     let now = Timestamp::now();
     let event = Event {

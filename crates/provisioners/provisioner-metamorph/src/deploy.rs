@@ -191,16 +191,17 @@ impl NativeHost {
     }
 
     /// Into the new system without an agent. From the recorded order on a tenant may be running: what the BMC answers or does not answer then is
-    /// waited out, and never a reason to write the image again.
+    /// waited out, said on the host, and never a reason to write the image again: nor is a machine that does not show for now which one it is.
     async fn boot_disk_by_bmc(&self, operation: &mut dyn Operation) -> Outcome<()> {
-        let failure = match self.boot_disk_steps(operation).await {
-            Err(failure) if ordered(operation) && of_bmc(failure.cause) => failure,
+        let mut failure = match self.boot_disk_steps(operation).await {
+            Err(failure) if ordered(operation) => failure,
             other => return other,
         };
-        let message = format!("booting the disk: {}", failure.message);
-        tracing::warn!(host = %self.context.key.name, "{message}; the image is on the disk, the BMC is asked again");
-        operation.progress(BOOT_DISK, StepProgress { message: message.clone(), ..StepProgress::default() }).await;
-        Ok(Verdict::working(message, 10))
+        if !matches!(failure.cause, Cause::JournalUnavailable | Cause::NotLeading) {
+            failure.message = format!("boot the disk, on which the image is: {}", failure.message);
+            failure.retry = Retry::Waiting;
+        }
+        Err(failure)
     }
 
     /// In two steps that can be told apart afterwards: the power is seen gone before the intent to switch it on is recorded, so that a machine that
@@ -217,7 +218,7 @@ impl NativeHost {
             return self.reset_into_disk(operation, bmc).await;
         }
         if sight.powered_on.is_none() {
-            return Ok(Verdict::working("waiting for the BMC to tell the machine's power again", 5));
+            return Err(untold());
         }
         let before = bmc.calls();
         if !off_begun {
@@ -255,6 +256,9 @@ impl NativeHost {
             self.live.timers().power_change = None;
             return Err(stuck(true, limit));
         }
+        if on.is_none() && asked.is_none() {
+            return Err(untold());
+        }
         // On is asked of a machine that is seen off: of one that does not tell, nothing is.
         if asked.is_none() && on == Some(false) {
             self.live.timers().power_change = Some(Instant::now());
@@ -269,7 +273,10 @@ impl NativeHost {
     /// The same where the power must not be cut, or cannot be seen: one reset, asked for at most once. Whoever finds it recorded cannot
     /// tell whether it has happened, and a tenant may be booting.
     async fn reset_into_disk(&self, operation: &mut dyn Operation, bmc: &dyn crate::BmcControl) -> Outcome<()> {
-        if step_of(operation, RESET).phase != StepPhase::Pending {
+        let recorded = step_of(operation, RESET);
+        // A refusal is the proof that nothing has happened, for the process that has heard it.
+        let refused = self.live.timers().reset_refused;
+        if recorded.phase != StepPhase::Pending && !refused {
             let text = "the BMC was to reset the machine; whether it did is not known, and it is not repeated: if the machine does not run its system, restart it";
             tracing::warn!(host = %self.context.key.name, "{text}");
             return self.provisioned(operation, text).await;
@@ -277,9 +284,17 @@ impl NativeHost {
         let before = bmc.calls();
         self.record_own_disks().await?;
         bmc.boot_normally().await?;
-        operation.intent(RESET, 1, None).await.map_err(|e| of_journal(&e))?;
-        bmc.power(PowerAction::Restart).await?;
+        let attempt = recorded.attempt.unwrap_or(0) + 1;
+        operation.intent(RESET, attempt, None).await.map_err(|e| of_journal(&e))?;
+        self.live.timers().reset_refused = false;
+        let sent = bmc.power(PowerAction::Restart).await;
         Self::account(operation, bmc, before);
+        if let Err(error) = sent {
+            use crate::control::ControlErrorKind as Kind;
+            let refused = matches!(error.kind, Kind::Refused | Kind::Busy | Kind::Credentials | Kind::Certificate);
+            self.live.timers().reset_refused = refused;
+            return Err(error.into());
+        }
         operation.done(RESET, "the agent is gone: the machine was reset");
         self.provisioned(operation, "booting from the disk (reset by the BMC)").await
     }
@@ -405,14 +420,10 @@ fn ordered(operation: &dyn Operation) -> bool {
     [SWITCH_ON, RESET].into_iter().any(|name| step_of(operation, name).phase != StepPhase::Pending)
 }
 
-/// Whether it is the BMC's trouble, which may pass.
-fn of_bmc(cause: Cause) -> bool {
-    matches!(
-        cause,
-        Cause::BmcUnreachable
-            | Cause::BmcBusy
-            | Cause::BmcRefused
-            | Cause::BmcCredentialsRefused
-            | Cause::BmcCertificateUntrusted
-    )
+/// The way into the disk has begun, and the BMC does not tell how far it is.
+fn untold() -> Failure {
+    let mut failure = Failure::new(Cause::BmcRefused, "the BMC does not tell the machine's power any more")
+        .advise("look at the machine's console, and at the BMC; it is looked at again");
+    failure.retry = Retry::Waiting;
+    failure
 }

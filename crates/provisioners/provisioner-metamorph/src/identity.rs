@@ -115,7 +115,7 @@ impl NativeHost {
     ) -> Result<(), Failure> {
         let Some(recorded) = record.bmc.clone() else { return self.first_sight(bmc, sight).await };
         let weighty = matches!(effect, Effect::Boot | Effect::Destroy);
-        let others = if weighty { self.others().await? } else { Vec::new() };
+        let others = if effect == Effect::Look { Vec::new() } else { self.others().await? };
         let common = common_of(&others, &recorded);
         let mut seen = sight.evidence.clone();
         let mut finding = machine_identity::compare(&recorded, &seen, &common);
@@ -126,7 +126,9 @@ impl NativeHost {
         let pin = bmc.pin();
         match finding {
             Finding::Match { drift } => {
-                if weighty && let Some(host) = held_by(&others, true, |r| r.bmc.as_ref(), &seen, &common) {
+                if effect != Effect::Look
+                    && let Some(host) = held_by(&others, true, |r| r.bmc.as_ref(), &seen, &common)
+                {
                     return Err(held(&host));
                 }
                 self.drifted(&drift).await;

@@ -4,7 +4,7 @@ use agent_protocol::{Action, ErrorCode, Outcome as AgentOutcome};
 use api::metamorph::OperationType;
 use async_trait::async_trait;
 use inventory::HardwareDetails;
-use provisioner::{Cause, Failure, Inspect, InspectRequest, Operation, Outcome, Verdict};
+use provisioner::{Cause, Failure, Inspect, InspectRequest, Operation, Outcome, Retry, Verdict};
 
 use crate::boot::BOOT_AGENT;
 use crate::commands::Ran;
@@ -85,7 +85,7 @@ impl NativeHost {
             Ok(verdict) => return Ok(verdict),
             Err(failure) => failure,
         };
-        if matches!(failure.cause, Cause::JournalUnavailable | Cause::NotLeading) {
+        if matches!(failure.cause, Cause::JournalUnavailable | Cause::NotLeading) || failure.retry == Retry::Waiting {
             // What has been done stands recorded or is looked at again: no failure of the host.
             return Err(failure);
         }

@@ -43,6 +43,6 @@ pub use control::{
     BmcControl, BootSight, Connect, ControlError, ControlErrorKind, Drive, PowerAction, SecureBootSeen, Sight,
 };
 pub use networks::{Bases, BmcRange, NetworkRule, RuleError};
-pub use provisioner_impl::{NativeProvisioner, address_fault, capabilities};
+pub use provisioner_impl::{NAME, NativeProvisioner, address_fault, capabilities};
 pub use redfish_control::RedfishConnect;
 pub use settings::{Settings, Timing};

@@ -55,6 +55,9 @@ impl NativeProvisioner {
     }
 }
 
+/// Its name in annotations and flags.
+pub const NAME: &str = "metamorph";
+
 /// What this provisioner can do beside the basics, whatever its settings. The agent's image is made for one architecture (boot-media,
 /// `agent_image`).
 #[must_use]
@@ -71,7 +74,7 @@ pub fn address_fault(address: &str) -> Option<String> {
 #[async_trait]
 impl Provisioner for NativeProvisioner {
     fn name(&self) -> &'static str {
-        "metamorph"
+        NAME
     }
 
     fn capabilities(&self) -> Capabilities {

@@ -11,7 +11,7 @@ use inventory::{HardwareDetails, RootDeviceHints};
 use secrecy::SecretString;
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use crate::{Failure, Journal, Machine};
+use crate::{Capabilities, Failure, Journal, Machine};
 
 /// A host's identity.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -100,23 +100,6 @@ pub type Outcome<T> = Result<Verdict<T>, Failure>;
 
 /// Wake-ups: hosts about which something happened.
 pub type WakeUps = UnboundedReceiver<HostKey>;
-
-/// What a provisioner can do beside the basics.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Capabilities {
-    /// Boots live ISOs.
-    pub live_iso: bool,
-    /// Configures RAID.
-    pub raid: bool,
-    /// Inspects without booting the machine.
-    pub fast_inspection: bool,
-    /// Serves custom deploy methods.
-    pub custom_deploy: bool,
-    /// Boots machines by BIOS.
-    pub legacy_boot: bool,
-    /// Architectures, by the kernel's name, of machines that it can boot; empty for any.
-    pub architectures: Vec<String>,
-}
 
 /// A way to provision machines. One object for all hosts of a server.
 #[async_trait]

@@ -75,6 +75,8 @@ pub enum Retry {
     Later,
     /// Only after somebody changed something that wakes the host (spec, Secret).
     AfterChange,
+    /// The operation is not over and must not be begun anew: the host says what it waits for, and the same call is made again soon.
+    Waiting,
 }
 
 /// A failure that belongs in the host's status.

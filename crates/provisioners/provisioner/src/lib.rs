@@ -15,10 +15,12 @@ mod machine;
 mod registry;
 
 pub use contract::{
-    BmcAccess, Capabilities, CleaningRequest, Deploy, Host, HostContext, HostKey, Inspect, InspectRequest, Manage,
-    MayAct, Outcome, Power, PowerRequest, ProvisionRequest, Provisioner, RegisterRequest, Registered, Verdict, WakeUps,
-    Working,
+    BmcAccess, CleaningRequest, Deploy, Host, HostContext, HostKey, Inspect, InspectRequest, Manage, MayAct, Outcome,
+    Power, PowerRequest, ProvisionRequest, Provisioner, RegisterRequest, Registered, Verdict, WakeUps, Working,
 };
+/// What a provisioner can do beside the basics.
+pub use host_lifecycle::Served as Capabilities;
+
 pub use failure::{Cause, Failure, Retry};
 pub use journal::{Journal, JournalError, Newest, Operation, StepProgress};
 pub use machine::{Machine, OtherMachine};

@@ -151,8 +151,8 @@ async fn step(context: &Context, mut fetched: Fetched) -> Result<Next, Reconcile
     }
     let action = match decided {
         Step::Change(change) => {
-            if change.is_empty(fetched.host.status.as_ref()) {
-                listen(context, &fetched.host).await?;
+            if change.next != Next::Gone && change.is_empty(fetched.host.status.as_ref()) {
+                listen(context, &fetched.host).await;
             }
             return Ok(match write::apply(context, &fetched, *change).await? {
                 Applied::Written(next) => next,
@@ -187,17 +187,22 @@ async fn step(context: &Context, mut fetched: Fetched) -> Result<Next, Reconcile
 }
 
 /// A host that only waits, after a restart of this process perhaps for hours: its agent is heard meanwhile.
-async fn listen(context: &Context, host: &BareMetalHost) -> Result<(), ReconcileError> {
+async fn listen(context: &Context, host: &BareMetalHost) {
     let uid = host.uid().unwrap_or_default();
     if host.state() == State::None || context.journals.has(&uid) {
-        return Ok(());
+        return;
     }
-    let journal = context.journals.of(&context.client, host, &context.settings).await;
-    let journal = journal.map_err(ReconcileError::api("list the host's operations"))?;
-    let Ok(provisioner) = context.registry.choose(host.annotation(annotation::PROVISIONER)) else { return Ok(()) };
+    let journal = match context.journals.of(&context.client, host, &context.settings).await {
+        Ok(journal) => journal,
+        // It is tried again with the next look; what else the host waits for does not wait for this.
+        Err(error) => {
+            tracing::warn!(host = %host.name_any(), error = %trouble::told(&error), "list the host's operations");
+            return;
+        }
+    };
+    let Ok(provisioner) = context.registry.choose(host.annotation(annotation::PROVISIONER)) else { return };
     let key = HostKey { namespace: host.namespace().unwrap_or_default(), name: host.name_any(), uid };
     provisioner.expect(&key, journal.latest_boot().as_ref());
-    Ok(())
 }
 
 /// Claims the BMC's Secret before it is used for the first time. Whether it was written.

@@ -87,11 +87,7 @@ fn text(error: &ReconcileError) -> String {
         ReconcileError::Api { attempt, source } => format!("{attempt}: {}", told(source)),
         ReconcileError::NotLeading | ReconcileError::Journal(_) => error.to_string(),
     };
-    let mut end = what.len().min(MAX_TEXT);
-    while !what.is_char_boundary(end) {
-        end -= 1;
-    }
-    let shown = what.get(..end).unwrap_or_default();
+    let shown = what.get(..what.floor_char_boundary(MAX_TEXT)).unwrap_or_default();
     format!(
         "The host waits, for the Kubernetes API does not let it go on: {shown} — {}; it is tried again",
         advice(&what)

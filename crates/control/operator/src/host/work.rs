@@ -58,6 +58,7 @@ pub async fn act(context: &Context, fetched: &Fetched, action: &Action) -> Resul
         (Cause::AnotherMachine, _) => RetryClass::AnotherMachine,
         (_, Retry::Later) => RetryClass::Later,
         (_, Retry::AfterChange) => RetryClass::AfterChange,
+        (_, Retry::Waiting) => return Ok(Outcome::Blocked { message: failure.text() }),
     };
     Ok(Outcome::Failed { message: failure.text(), retry })
 }

@@ -46,16 +46,24 @@ pub(super) struct Found {
 const MAX_NAMED: usize = 12;
 
 impl Found {
+    /// Whoever ran on the machine may have written the mark: what is no name counts as unreadable, so that consent can still name it and no message
+    /// says what it likes.
+    fn new(place: String, owner: String, host: String) -> Self {
+        let owner = if is_name(&owner) { owner } else { owner::UNREADABLE.to_owned() };
+        let host = if is_name(&host) { host } else { String::new() };
+        Self { place, owner, host }
+    }
+
     /// The mark of a disk.
     pub(super) fn on(disk: &OpenDisk) -> Result<Option<Self>, Failure> {
         let found = disk.owner()?;
-        Ok(found.map(|(owner, host)| Self { place: disk.facts.name(), owner, host }))
+        Ok(found.map(|(owner, host)| Self::new(disk.facts.name(), owner, host)))
     }
 
     /// The mark in the firmware's variable.
     pub(super) fn in_firmware(variables: &EfiVariables) -> Result<Option<Self>, Failure> {
         let found = owner::read(variables).map_err(|error| Failure::of_firmware(&error))?;
-        Ok(found.map(|mark| Self { place: "the firmware".to_owned(), owner: mark.owner, host: mark.host }))
+        Ok(found.map(|mark| Self::new("the firmware".to_owned(), mark.owner, mark.host)))
     }
 
     /// Whether it may be overwritten: it is ours, or consent names it, by its owner or by its host, as messages show both.
@@ -63,6 +71,15 @@ impl Found {
         let named = |name: &str| name == self.owner || (!self.host.is_empty() && name == self.host);
         self.owner == mark.owner || consents(mark).any(named)
     }
+}
+
+/// Longest name that Kubernetes knows, and a namespace before it.
+const MAX_NAME: usize = 253 + 64;
+
+/// Letters, digits and what stands between them in ids and `namespace/name`.
+fn is_name(text: &str) -> bool {
+    let fits = |c: char| c.is_ascii_alphanumeric() || "-._:/".contains(c);
+    text == owner::UNREADABLE || (1..=MAX_NAME).contains(&text.len()) && text.chars().all(fits)
 }
 
 /// The owners and hosts that consent names, separated by commas or blanks.
@@ -114,6 +131,18 @@ mod tests {
         let mark = DiskMark { owner: "me".into(), consent: consent.map(Into::into), ..DiskMark::default() };
         let all = [found("sda", "me", "ns/me"), found("sdb", "a", "ns/a"), found("the firmware", "b", "")];
         all_may_go(all, &mark, "writing").map_err(|failure| failure.to_string())
+    }
+
+    #[test]
+    fn a_mark_that_is_no_name_is_unreadable_and_consent_can_name_it() {
+        for forged in ["a,b", "x y", "", "ä", "a\nb", &"x".repeat(400)] {
+            let found = Found::new("sda".into(), forged.into(), forged.into());
+            assert_eq!((found.owner.as_str(), found.host.as_str()), (owner::UNREADABLE, ""), "{forged}");
+            let mark = DiskMark { owner: "me".into(), consent: Some(owner::UNREADABLE.into()), ..DiskMark::default() };
+            assert!(all_may_go([found], &mark, "writing").is_ok());
+        }
+        let sound = Found::new("sda".into(), "4c4c4544-0047-3710".into(), "ns/node-0.rack".into());
+        assert_eq!((sound.owner.as_str(), sound.host.as_str()), ("4c4c4544-0047-3710", "ns/node-0.rack"));
     }
 
     #[test]

@@ -43,7 +43,7 @@ fn image() -> &'static Image {
         };
         if fs::read_to_string(&built).ok().as_ref() != Some(&this) {
             let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/init/init.c");
-            run(Command::new("gcc").args(["-static", "-O1", "-Wall", "-Werror", "-o"]).arg(&init).arg(source));
+            run(Command::new("cc").args(["-static", "-O1", "-Wall", "-Werror", "-o"]).arg(&init).arg(source));
             let start = Instant::now();
             build_with_progress(&options, &|step| println!("{:6.1} s {step}", start.elapsed().as_secs_f64())).unwrap();
             println!("{:6.1} s done", start.elapsed().as_secs_f64());

@@ -39,6 +39,10 @@ pub struct Bmc {
     pub hides_power: bool,
     /// It does what it is told when it is to switch the machine on, and its answer is lost.
     pub loses_on: bool,
+    /// It refuses restarts.
+    pub refuses_restart: bool,
+    /// It shows another machine.
+    pub shows_another: bool,
     /// So many looks at it fail.
     pub failing_looks: u32,
     pub medium: Option<String>,
@@ -73,7 +77,12 @@ impl BmcControl for Control {
             return Err(lost(ControlErrorKind::Busy));
         }
         let powered_on = (!bmc.hides_power).then_some(bmc.on);
-        Ok(Sight { powered_on, model: "Maker M".into(), evidence: evidence() })
+        let mut evidence = evidence();
+        if bmc.shows_another {
+            evidence.system_uuid = Some("4c4c4544-0047-3710-8051-b4c04f4a9999".into());
+            evidence.serial_number = Some("S-999".into());
+        }
+        Ok(Sight { powered_on, model: "Maker M".into(), evidence })
     }
     async fn macs(&self) -> Result<Vec<String>, ControlError> {
         Ok(evidence().macs)
@@ -121,6 +130,9 @@ impl BmcControl for Control {
     async fn power(&self, action: PowerAction) -> Result<(), ControlError> {
         self.told(format!("{action:?}"));
         let mut bmc = self.0.lock().unwrap();
+        if bmc.refuses_restart && action == PowerAction::Restart {
+            return Err(lost(ControlErrorKind::Refused));
+        }
         bmc.on = !matches!(action, PowerAction::HardOff | PowerAction::SoftOff);
         if bmc.on && bmc.takes_secure_boot && bmc.asked_secure_boot.is_some() {
             let on = bmc.asked_secure_boot;

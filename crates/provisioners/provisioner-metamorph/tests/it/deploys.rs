@@ -89,25 +89,60 @@ async fn once_the_machine_is_ordered_into_its_disk_trouble_with_the_bmc_is_waite
     world.told();
     pass(61).await;
     world.bmc.lock().unwrap().loses_on = true;
+    // Each look is a success or a wait that is said: a failure would have the image written again.
     while !world.told().contains(&"On".to_owned()) {
-        // Each look is a success or a wait: a failure would have the image written again.
-        world.host().provision(image()).await.unwrap();
+        waits(world.host().provision(image()).await);
         pass(1).await;
     }
     world.bmc.lock().unwrap().failing_looks = 5;
     for _ in 0..5 {
-        assert!(matches!(world.host().provision(image()).await.unwrap(), Verdict::Working(_)));
+        assert!(waits(world.host().provision(image()).await), "said on the host");
         pass(10).await;
     }
-    // The power is not told any more: which way was begun stands in the record.
+    // What the machine shows is another's for now; and its power is not told any more: which way was begun stands in the record.
+    world.bmc.lock().unwrap().shows_another = true;
+    assert!(waits(world.host().provision(image()).await));
+    world.bmc.lock().unwrap().shows_another = false;
     world.bmc.lock().unwrap().hides_power = true;
     for _ in 0..200 {
-        assert!(matches!(world.host().provision(image()).await.unwrap(), Verdict::Working(_)));
+        waits(world.host().provision(image()).await);
         pass(1).await;
     }
     assert_eq!(power_changes(&world.told()), Vec::<&str>::new(), "a tenant that may be booting is left alone");
     world.bmc.lock().unwrap().hides_power = false;
     assert_eq!(power_changes(&to_the_end(&world).await), Vec::<&str>::new());
+}
+
+/// A wait: whether it is one that the host tells of. Anything else is no wait.
+fn waits(outcome: Result<Verdict<()>, provisioner::Failure>) -> bool {
+    match outcome {
+        Ok(Verdict::Working(_)) => false,
+        Err(failure) => {
+            assert_eq!(failure.retry, provisioner::Retry::Waiting, "{failure:?}");
+            true
+        }
+        Ok(Verdict::Done(())) => panic!("it is done"),
+    }
+}
+
+/// A reset that the BMC refuses has not happened: it is asked for again, and the host is not called provisioned.
+#[tokio::test(start_paused = true)]
+async fn a_refused_reset_into_the_disk_is_asked_for_again() {
+    let mut world = World::new();
+    world.disable_power_off = true;
+    world.written().await;
+    world.restart();
+    world.host().provision(image()).await.unwrap();
+    world.told();
+    pass(61).await;
+    world.bmc.lock().unwrap().refuses_restart = true;
+    for _ in 0..3 {
+        assert!(waits(world.host().provision(image()).await));
+        pass(10).await;
+    }
+    world.bmc.lock().unwrap().refuses_restart = false;
+    world.told();
+    assert_eq!(power_changes(&to_the_end(&world).await), ["Restart"]);
 }
 
 /// An agent that writes, given its command by the server before this one.

@@ -8,8 +8,8 @@ use super::{all_invalid, list, member, text, unchanged};
 use crate::object::Object;
 use crate::status::FieldError;
 
-/// Names without a domain that a quota may have.
-const STANDARD: [&str; 19] = [
+/// Names without a domain that a quota may have and whose amounts need not be whole.
+const AMOUNTS: [&str; 10] = [
     "cpu",
     "memory",
     "ephemeral-storage",
@@ -20,16 +20,8 @@ const STANDARD: [&str; 19] = [
     "limits.cpu",
     "limits.memory",
     "limits.ephemeral-storage",
-    "pods",
-    "resourcequotas",
-    "services",
-    "replicationcontrollers",
-    "secrets",
-    "persistentvolumeclaims",
-    "configmaps",
-    "services.nodeports",
-    "services.loadbalancers",
 ];
+/// Those whose amounts are numbers of objects.
 const WHOLE: [&str; 9] = [
     "pods",
     "resourcequotas",
@@ -50,7 +42,10 @@ fn amounts(list: &Value, path: &str, errors: &mut Vec<FieldError>) {
         let wrong = names::qualified_name(name);
         let well_formed = wrong.is_empty();
         all_invalid(&field, &json!(name), wrong, errors);
-        if !name.contains('/') && !STANDARD.contains(&name.as_str()) && !name.starts_with("hugepages-") {
+        if !name.contains('/')
+            && !AMOUNTS.iter().chain(&WHOLE).any(|known| known == name)
+            && !name.starts_with("hugepages-")
+        {
             let general = well_formed.then_some("must be a standard resource type or fully qualified");
             for detail in general.into_iter().chain(["must be a standard resource for quota"]) {
                 errors.push(FieldError::invalid(&field, &json!(name), detail));
