@@ -10,12 +10,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use api::metal3::{
     BareMetalHost, BareMetalHostStatus, OperationMetric, OperationalStatus, ProvisioningState as State, annotation,
 };
-use api::metamorph::{HostOperation, OperationPhase};
+use api::metamorph::OperationPhase;
 use exposition::{Counter, Family, Histogram, gauges};
 use host_lifecycle::{Action, Change};
 use jiff::Timestamp;
 use kube::runtime::watcher;
 use kube::{Resource, ResourceExt};
+use provisioner::HistoryEntry;
 
 /// Upstream's `slowOperationBuckets`, seconds.
 const SLOW: &[f64] = &[30.0, 90.0, 180.0, 360.0, 720.0, 1440.0];
@@ -294,7 +295,7 @@ impl Metrics {
         if matches!(action, Action::Register { .. }) {
             self.access.refused.count(&[]);
         }
-        if cause == provisioner::Cause::JournalUnavailable {
+        if cause == provisioner::Cause::RecordUnavailable {
             self.access.not_ready.count(&[]);
         }
     }
@@ -357,10 +358,10 @@ impl Metrics {
         }
     }
 
-    /// A HostOperation has ended, and that is recorded.
-    pub(crate) fn operation_ended(&self, operation: &HostOperation) {
-        let Some(status) = &operation.status else { return };
-        let kind = operation.spec.operation.as_str();
+    /// A piece of work has ended, and that is recorded.
+    pub(crate) fn operation_ended(&self, entry: &HistoryEntry) {
+        let status = &entry.status;
+        let kind = entry.operation.as_str();
         let phase = match status.phase {
             OperationPhase::Succeeded => "Succeeded",
             OperationPhase::Failed => "Failed",

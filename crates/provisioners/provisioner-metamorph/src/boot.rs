@@ -1,12 +1,12 @@
 //! Bringing the agent up on a machine: one boot from the medium, recorded before it happens.
 
+use crate::journal::{Operation, StepProgress};
 use agent_protocol::{AgentState, PROTOCOL_VERSION};
 use api::metamorph::{AgentBoot, OperationStep, OperationType, StepPhase};
 use boot_media::MediumError;
-use provisioner::{Cause, Failure, Operation, Outcome, StepProgress, Verdict};
+use provisioner::{Cause, Failure, Outcome, Verdict};
 use tokio::time::Instant;
 
-use crate::failures::of_journal;
 use crate::host::NativeHost;
 use crate::hub::IN_WORK;
 use crate::identity::Effect;
@@ -19,7 +19,7 @@ pub const BOOT_AGENT: &str = "boot-agent";
 const MAX_BOOTS: u32 = 3;
 
 /// The recorded step.
-pub fn step_of(operation: &dyn Operation, name: &str) -> OperationStep {
+pub fn step_of(operation: &Operation, name: &str) -> OperationStep {
     operation.status().steps.iter().find(|s| s.name == name).cloned().unwrap_or_default()
 }
 
@@ -31,9 +31,9 @@ fn busy_with_other_work(state: &AgentState, operation: &str) -> bool {
 
 impl NativeHost {
     /// The boot id of the living agent; boots the machine into the agent if there is none.
-    pub async fn ensure_agent(&self, operation: &mut dyn Operation) -> Outcome<String> {
+    pub async fn ensure_agent(&self, operation: &mut Operation) -> Outcome<String> {
         let own = operation.status().boot.clone();
-        let recorded = own.clone().or_else(|| self.context.journal.latest_boot());
+        let recorded = own.clone().or_else(|| self.journal.latest_boot());
         if let Some(boot) = &recorded
             && let Some(agent) = self.shared.hub.agent(self.uid(), boot.generation)
             && !busy_with_other_work(&agent.state, &operation.id())
@@ -70,8 +70,7 @@ impl NativeHost {
         // An agent that this process has seen and that is not there any more will not come back by itself.
         let lost = recorded.as_ref().is_some_and(|b| self.shared.hub.has_seen(self.uid(), b.generation));
         // One that wrote a system has left for it.
-        let left =
-            own.is_none() && self.context.journal.newest().is_some_and(|n| n.succeeded(OperationType::Provision));
+        let left = own.is_none() && self.journal.newest().is_some_and(|n| n.succeeded(OperationType::Provision));
         let booted = self.live.timers().booted;
         if let (Some(boot), Some((generation, at))) = (&recorded, booted)
             && boot.generation == generation
@@ -98,7 +97,7 @@ impl NativeHost {
     }
 
     /// A boot of a new generation, recorded with its medium before anything happens.
-    async fn boot_anew(&self, operation: &mut dyn Operation, attempt: u32, generation: u64) -> Outcome<String> {
+    async fn boot_anew(&self, operation: &mut Operation, attempt: u32, generation: u64) -> Outcome<String> {
         if attempt > MAX_BOOTS {
             return Err(Failure::new(
                 Cause::HardwareFailed,
@@ -112,11 +111,11 @@ impl NativeHost {
         if let Some(waiting) = self.switch_secure_boot(operation, bmc.as_ref()).await? {
             return Ok(waiting);
         }
-        let network = self.context.agent_network.as_ref();
+        let network = self.agent_network.as_ref();
         let medium = self.shared.media.offer(&self.place(), generation, network).map_err(|e| not_composed(&e))?;
         let boot = AgentBoot { generation, medium: Some(medium.digest.clone()), ..AgentBoot::default() };
         operation.set_boot(boot.clone());
-        operation.intent(BOOT_AGENT, attempt, None).await.map_err(|e| of_journal(&e))?;
+        operation.intent(BOOT_AGENT, attempt, None).await?;
         self.bring_up(operation, &boot, &medium, bmc).await
     }
 
@@ -124,7 +123,7 @@ impl NativeHost {
     /// another than it was, or the record is from before media were recorded.
     pub fn medium_of(&self, boot: &AgentBoot) -> Result<Option<Offered>, Failure> {
         let Some(digest) = &boot.medium else { return Ok(None) };
-        let network = self.context.agent_network.as_ref();
+        let network = self.agent_network.as_ref();
         let again = self.shared.media.offer_again(&self.place(), boot.generation, digest, network);
         again.map_err(|e| not_composed(&e))
     }
@@ -157,7 +156,7 @@ impl NativeHost {
     /// from a process that knew it, unless the machine is seen to be off: a reset in the middle of its work costs more than waiting.
     async fn reconnecting(
         &self,
-        operation: &mut dyn Operation,
+        operation: &mut Operation,
         boot: &AgentBoot,
     ) -> Result<Option<Verdict<String>>, Failure> {
         let timing = self.shared.settings.timing;
@@ -181,7 +180,7 @@ impl NativeHost {
     /// After a restart of this process: an agent that was there, or a boot under way, shows itself soon, by a report or by
     /// reading the medium.
     fn wait_for_evidence(&self, boot: &AgentBoot) -> Result<Verdict<String>, Failure> {
-        self.shared.hub.expect(&self.context.key, Some(boot));
+        self.shared.hub.expect(self.key(), Some(boot));
         // An agent that has reported needs no medium. Without its medium the machine may still have read enough of it: only the agent can tell.
         let offered = boot.boot_id.is_none() && self.medium_of(boot)?.is_some();
         if offered && self.shared.media.reads(self.uid()).bytes > 0 {
@@ -190,7 +189,7 @@ impl NativeHost {
         Ok(Verdict::working("waiting for the agent that was there before this server started", 1))
     }
 
-    async fn wait_for_agent(&self, operation: &mut dyn Operation, boot: &AgentBoot, since: Instant) -> Outcome<String> {
+    async fn wait_for_agent(&self, operation: &mut Operation, boot: &AgentBoot, since: Instant) -> Outcome<String> {
         let limit = self.shared.settings.timing.agent_boot;
         if since.elapsed() >= limit {
             return self.silent(operation, boot, limit).await;

@@ -3,14 +3,14 @@
 
 use std::sync::Arc;
 
+use crate::journal::{Operation, StepProgress};
 use api::metamorph::AgentBoot;
-use provisioner::{Cause, Failure, Operation, Outcome, StepProgress, Verdict};
+use provisioner::{Cause, Failure, Outcome, Verdict};
 use tokio::time::Instant;
 
 use crate::BmcControl;
 use crate::boot::{BOOT_AGENT, amount, step_of};
 use crate::control::{ControlError, ControlErrorKind, Drive, PowerAction};
-use crate::failures::of_journal;
 use crate::host::NativeHost;
 use crate::identity::Effect;
 use crate::media::{Offered, Reads};
@@ -22,12 +22,12 @@ impl NativeHost {
     /// Medium in, boot from it once, reset.
     pub async fn bring_up(
         &self,
-        operation: &mut dyn Operation,
+        operation: &mut Operation,
         boot: &AgentBoot,
         medium: &Offered,
         bmc: Arc<dyn BmcControl>,
     ) -> Outcome<String> {
-        self.shared.hub.expect(&self.context.key, Some(boot));
+        self.shared.hub.expect(self.key(), Some(boot));
         let calls = bmc.calls();
         let read = self.shared.media.reads(self.uid());
         self.live.timers().ejected = false;
@@ -48,7 +48,7 @@ impl NativeHost {
     /// Looks whether the medium is in that the BMC was asked to put in at `since`, and goes on from there.
     pub async fn go_on_inserting(
         &self,
-        operation: &mut dyn Operation,
+        operation: &mut Operation,
         boot: &AgentBoot,
         since: Instant,
     ) -> Outcome<String> {
@@ -78,9 +78,9 @@ impl NativeHost {
     }
 
     /// Records the same intent once more, after a wait: the machine is reset only if the host is still what this was decided on.
-    pub async fn intend_again(&self, operation: &mut dyn Operation) -> Result<(), Failure> {
+    pub async fn intend_again(&self, operation: &mut Operation) -> Result<(), Failure> {
         let attempt = step_of(operation, BOOT_AGENT).attempt.unwrap_or(1);
-        operation.intent(BOOT_AGENT, attempt, None).await.map_err(|e| of_journal(&e))
+        operation.intent(BOOT_AGENT, attempt, None).await.map_err(Failure::from)
     }
 
     async fn look_at_drive(&self, boot: &AgentBoot) -> Result<(Arc<dyn BmcControl>, Offered, Drive), Failure> {
@@ -92,7 +92,7 @@ impl NativeHost {
         Ok((bmc, medium, drive))
     }
 
-    async fn still_inserting(&self, operation: &mut dyn Operation, since: Instant) -> Verdict<String> {
+    async fn still_inserting(&self, operation: &mut Operation, since: Instant) -> Verdict<String> {
         let seconds = since.elapsed().as_secs();
         let read = amount(self.shared.media.reads(self.uid()).bytes);
         let message =
@@ -104,7 +104,7 @@ impl NativeHost {
     /// The medium is in: boot from it once, reset.
     async fn boot_from(
         &self,
-        operation: &mut dyn Operation,
+        operation: &mut Operation,
         boot: &AgentBoot,
         medium: &Offered,
         bmc: Arc<dyn BmcControl>,

@@ -1,12 +1,12 @@
 //! Giving the agent a command: intent first, the same attempt only to the same boot.
 
+use crate::journal::{Operation, StepProgress};
 use agent_protocol::{Action, Command, CommandId, Outcome as AgentOutcome, Phase, Progress};
 use api::metamorph::StepPhase;
-use provisioner::{Cause, Failure, Operation, StepProgress, Working};
+use provisioner::{Cause, Failure, Working};
 use tokio::time::{Duration, Instant};
 
 use crate::boot::step_of;
-use crate::failures::of_journal;
 use crate::host::NativeHost;
 use crate::hub::CommandState;
 
@@ -22,7 +22,7 @@ impl NativeHost {
     /// Gives `action` to the agent of this boot as `step` of the operation, or looks what has become of it.
     pub async fn run(
         &self,
-        operation: &mut dyn Operation,
+        operation: &mut Operation,
         step: &str,
         boot_id: &str,
         action: Action,
@@ -35,7 +35,7 @@ impl NativeHost {
             recorded.attempt.unwrap_or(1)
         } else {
             let next = recorded.attempt.unwrap_or(0) + 1;
-            operation.intent(step, next, Some(boot_id)).await.map_err(|e| of_journal(&e))?;
+            operation.intent(step, next, Some(boot_id)).await?;
             next
         };
         let id = CommandId { operation: operation.id(), step: step.to_owned(), attempt, boot_id: boot_id.to_owned() };

@@ -1,5 +1,6 @@
 //! Provisioning and deprovisioning.
 
+use crate::journal::{Operation, StepProgress};
 use agent_protocol::{
     Action, ChecksumKind, DiskMark, ImageFormat, ImageSource, Leave, LeftDisk, Outcome as AgentOutcome, WipeDisks,
     WriteImage,
@@ -7,15 +8,14 @@ use agent_protocol::{
 use api::metal3::{ChecksumType, DiskFormat};
 use api::metamorph::{AgentBoot, OperationType, StepPhase};
 use async_trait::async_trait;
-use provisioner::{
-    Cause, CleaningRequest, Deploy, Failure, Operation, Outcome, ProvisionRequest, Retry, StepProgress, Verdict,
-};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use provisioner::{Cause, CleaningRequest, Deploy, Failure, Outcome, ProvisionRequest, Retry, Verdict};
 use tokio::time::Instant;
 
 use crate::boot::{BOOT_AGENT, step_of};
 use crate::commands::Ran;
 use crate::control::PowerAction;
-use crate::failures::of_journal;
 use crate::host::NativeHost;
 use crate::identity::Effect;
 use crate::manage::stuck;
@@ -33,41 +33,39 @@ const RESET: &str = "reset-to-disk";
 #[async_trait]
 impl Deploy for NativeHost {
     async fn provision(&mut self, request: ProvisionRequest) -> Outcome<()> {
-        if self.already(OperationType::Provision) {
+        if self.already(OperationType::Provision, request.wish.as_deref()).await {
             return Ok(Verdict::Done(()));
         }
         let write = self.write_image(&request)?;
         let plan = [BOOT_AGENT, WRITE, BOOT_DISK];
-        let mut operation =
-            self.context.journal.open(OperationType::Provision, &plan).await.map_err(|e| of_journal(&e))?;
-        let result = self.provision_steps(operation.as_mut(), write).await;
-        self.closing(operation.as_mut(), result).await
+        let mut operation = self.journal.open(OperationType::Provision, request.wish.as_deref(), &plan).await?;
+        let result = self.provision_steps(&mut operation, write).await;
+        self.closing(&mut operation, result).await
     }
 
     async fn deprovision(&mut self, request: CleaningRequest) -> Outcome<()> {
-        if self.already(OperationType::Deprovision) {
+        if self.already(OperationType::Deprovision, request.wish.as_deref()).await {
             return Ok(Verdict::Done(()));
         }
         let plan: &[&str] = if request.clean { &[BOOT_AGENT, WIPE] } else { &[POWER_OFF] };
-        let mut operation =
-            self.context.journal.open(OperationType::Deprovision, plan).await.map_err(|e| of_journal(&e))?;
+        let mut operation = self.journal.open(OperationType::Deprovision, request.wish.as_deref(), plan).await?;
         // Cleaning that has begun is brought to its end, whatever the mode has been changed to meanwhile.
         let cleans = operation.status().steps.iter().any(|s| s.name == WIPE);
         let result = if cleans {
-            self.wipe_steps(operation.as_mut(), request).await
+            self.wipe_steps(&mut operation, request).await
         } else {
-            self.power_off_step(operation.as_mut()).await
+            self.power_off_step(&mut operation).await
         };
-        self.closing(operation.as_mut(), result).await
+        self.closing(&mut operation, result).await
     }
 }
 
 impl NativeHost {
     /// The newest operation is of this type, for this very wish, and has succeeded: a process that died after recording that has done the
     /// work.
-    fn already(&self, kind: OperationType) -> bool {
-        self.settle_with_journal();
-        self.context.journal.newest().is_some_and(|newest| newest.is_current && newest.succeeded(kind))
+    async fn already(&self, kind: OperationType, wish: Option<&str>) -> bool {
+        self.settle_with_journal().await;
+        self.journal.newest().is_some_and(|newest| newest.is_for(wish) && newest.succeeded(kind))
     }
 
     fn mark(&self, overwrite: Option<&String>) -> DiskMark {
@@ -120,11 +118,11 @@ impl NativeHost {
             image: ImageSource { url, format, checksum, checksum_type },
             root_device_hints: request.root_device_hints.clone(),
             mark: self.mark(request.overwrite_owner.as_ref()),
-            config_drive: request.config_drive.clone(),
+            config_drive: request.config_drive.as_ref().map(encoded),
         })
     }
 
-    async fn provision_steps(&self, operation: &mut dyn Operation, mut write: WriteImage) -> Outcome<()> {
+    async fn provision_steps(&self, operation: &mut Operation, mut write: WriteImage) -> Outcome<()> {
         if matches!(step_of(operation, BOOT_DISK).phase, StepPhase::Running | StepPhase::Done) {
             return self.boot_disk(operation).await;
         }
@@ -146,7 +144,7 @@ impl NativeHost {
                 let text = format!("{} bytes on {}, {}", summary.image_bytes, summary.disk, summary.digest);
                 operation.done(WRITE, &text);
                 // One write: that the image is on the disk, and that the machine is about to leave for it.
-                operation.intent(BOOT_DISK, 1, Some(&boot_id)).await.map_err(|e| of_journal(&e))?;
+                operation.intent(BOOT_DISK, 1, Some(&boot_id)).await?;
                 self.shared.hub.acknowledge(self.uid(), &id);
                 self.boot_disk(operation).await
             }
@@ -155,7 +153,7 @@ impl NativeHost {
     }
 
     /// Medium out, the agent leaves, the firmware boots the disk.
-    async fn boot_disk(&self, operation: &mut dyn Operation) -> Outcome<()> {
+    async fn boot_disk(&self, operation: &mut Operation) -> Outcome<()> {
         if !self.live.timers().ejected
             && let Err(failure) = self.medium_out(operation).await
         {
@@ -192,12 +190,12 @@ impl NativeHost {
 
     /// Into the new system without an agent. From the recorded order on a tenant may be running: what the BMC answers or does not answer then is
     /// waited out, said on the host, and never a reason to write the image again: nor is a machine that does not show for now which one it is.
-    async fn boot_disk_by_bmc(&self, operation: &mut dyn Operation) -> Outcome<()> {
+    async fn boot_disk_by_bmc(&self, operation: &mut Operation) -> Outcome<()> {
         let mut failure = match self.boot_disk_steps(operation).await {
             Err(failure) if ordered(operation) => failure,
             other => return other,
         };
-        if !matches!(failure.cause, Cause::JournalUnavailable | Cause::NotLeading) {
+        if !matches!(failure.cause, Cause::RecordUnavailable | Cause::NotLeading) {
             failure.message = format!("boot the disk, on which the image is: {}", failure.message);
             failure.retry = Retry::Waiting;
         }
@@ -206,7 +204,7 @@ impl NativeHost {
 
     /// In two steps that can be told apart afterwards: the power is seen gone before the intent to switch it on is recorded, so that a machine that
     /// is found on after that runs the new system, and is left alone. Which way was taken stands in the record, whatever the BMC shows later.
-    async fn boot_disk_steps(&self, operation: &mut dyn Operation) -> Outcome<()> {
+    async fn boot_disk_steps(&self, operation: &mut Operation) -> Outcome<()> {
         let (bmc, sight) = self.proven(Effect::Destroy).await?;
         let bmc = bmc.as_ref();
         let [off_begun, on_begun, reset_begun] =
@@ -224,7 +222,7 @@ impl NativeHost {
         if !off_begun {
             self.record_own_disks().await?;
             bmc.boot_normally().await?;
-            operation.intent(SWITCH_OFF, 1, None).await.map_err(|e| of_journal(&e))?;
+            operation.intent(SWITCH_OFF, 1, None).await?;
         }
         let off = self.hard_off(bmc).await;
         // Only a machine that is seen off is off.
@@ -234,14 +232,14 @@ impl NativeHost {
             return Ok(Verdict::working("waiting for the power to go, so that the disk is booted", 1));
         }
         operation.done(SWITCH_OFF, "the agent is gone: the machine was switched off");
-        operation.intent(SWITCH_ON, 1, None).await.map_err(|e| of_journal(&e))?;
+        operation.intent(SWITCH_ON, 1, None).await?;
         self.switch_on_to_disk(operation, bmc, Some(false)).await
     }
 
     /// Power on, asked for until the machine is seen on.
     async fn switch_on_to_disk(
         &self,
-        operation: &mut dyn Operation,
+        operation: &mut Operation,
         bmc: &dyn crate::BmcControl,
         on: Option<bool>,
     ) -> Outcome<()> {
@@ -272,7 +270,7 @@ impl NativeHost {
 
     /// The same where the power must not be cut, or cannot be seen: one reset, asked for at most once. Whoever finds it recorded cannot
     /// tell whether it has happened, and a tenant may be booting.
-    async fn reset_into_disk(&self, operation: &mut dyn Operation, bmc: &dyn crate::BmcControl) -> Outcome<()> {
+    async fn reset_into_disk(&self, operation: &mut Operation, bmc: &dyn crate::BmcControl) -> Outcome<()> {
         let recorded = step_of(operation, RESET);
         // A refusal is the proof that nothing has happened, for the process that has heard it.
         let refused = self.live.timers().reset_refused;
@@ -285,7 +283,7 @@ impl NativeHost {
         self.record_own_disks().await?;
         bmc.boot_normally().await?;
         let attempt = recorded.attempt.unwrap_or(0) + 1;
-        operation.intent(RESET, attempt, None).await.map_err(|e| of_journal(&e))?;
+        operation.intent(RESET, attempt, None).await?;
         self.live.timers().reset_refused = false;
         let sent = bmc.power(PowerAction::Restart).await;
         Self::account(operation, bmc, before);
@@ -299,7 +297,7 @@ impl NativeHost {
         self.provisioned(operation, "booting from the disk (reset by the BMC)").await
     }
 
-    async fn medium_out(&self, operation: &mut dyn Operation) -> Result<(), Failure> {
+    async fn medium_out(&self, operation: &mut Operation) -> Result<(), Failure> {
         let (bmc, _) = self.proven(Effect::Boot).await?;
         let before = bmc.calls();
         bmc.eject().await?;
@@ -310,24 +308,24 @@ impl NativeHost {
         Ok(())
     }
 
-    async fn provisioned(&self, operation: &mut dyn Operation, text: &str) -> Outcome<()> {
+    async fn provisioned(&self, operation: &mut Operation, text: &str) -> Outcome<()> {
         operation.done(BOOT_DISK, text);
         self.boot_ends(operation);
-        operation.finish(Ok("provisioned")).await.map_err(|e| of_journal(&e))?;
+        operation.finish(Ok("provisioned")).await?;
         self.shared.hub.retire(self.uid());
         self.shared.media.withdraw(self.uid());
         Ok(Verdict::Done(()))
     }
 
     /// Notes that the newest boot of the agent has no more to do: durable with the operation's next write.
-    fn boot_ends(&self, operation: &mut dyn Operation) {
-        let boot = operation.status().boot.clone().or_else(|| self.context.journal.latest_boot());
+    fn boot_ends(&self, operation: &mut Operation) {
+        let boot = operation.status().boot.clone().or_else(|| self.journal.latest_boot());
         if let Some(boot) = boot {
             operation.set_boot(AgentBoot { retired: true, ..boot });
         }
     }
 
-    async fn wipe_steps(&self, operation: &mut dyn Operation, request: CleaningRequest) -> Outcome<()> {
+    async fn wipe_steps(&self, operation: &mut Operation, request: CleaningRequest) -> Outcome<()> {
         let boot_id = match self.ensure_agent(operation).await? {
             Verdict::Done(boot_id) => boot_id,
             Verdict::Working(working) => return Ok(Verdict::Working(working)),
@@ -335,7 +333,7 @@ impl NativeHost {
         let mut mark = self.mark(request.overwrite_owner.as_ref());
         operation.name().clone_into(&mut mark.operation);
         let record = if given(operation, WIPE, &boot_id) {
-            self.context.machine.recorded().await.map_err(|e| of_journal(&e))?
+            self.context.machine.recorded().await?
         } else {
             self.proven(Effect::Destroy).await?;
             Some(self.agent_proof(&boot_id, true).await?)
@@ -357,7 +355,7 @@ impl NativeHost {
                 self.record_own_disks().await?;
                 let text = wiped(&disks, &left);
                 operation.done(WIPE, &text);
-                operation.finish(Ok(&format!("deprovisioned: {text}"))).await.map_err(|e| of_journal(&e))?;
+                operation.finish(Ok(&format!("deprovisioned: {text}"))).await?;
                 self.shared.hub.acknowledge(self.uid(), &id);
                 Ok(Verdict::Done(()))
             }
@@ -366,10 +364,10 @@ impl NativeHost {
     }
 
     /// Without cleaning the tenant's system must at least not run on.
-    async fn power_off_step(&self, operation: &mut dyn Operation) -> Outcome<()> {
+    async fn power_off_step(&self, operation: &mut Operation) -> Outcome<()> {
         let (bmc, _) = self.proven(Effect::Destroy).await?;
         if step_of(operation, POWER_OFF).phase == StepPhase::Pending {
-            operation.intent(POWER_OFF, 1, None).await.map_err(|e| of_journal(&e))?;
+            operation.intent(POWER_OFF, 1, None).await?;
         }
         let before = bmc.calls();
         let waiting = if self.context.disable_power_off { false } else { !self.hard_off(bmc.as_ref()).await? };
@@ -386,7 +384,7 @@ impl NativeHost {
         if !self.context.disable_power_off {
             self.boot_ends(operation);
         }
-        operation.finish(Ok("deprovisioned without cleaning")).await.map_err(|e| of_journal(&e))?;
+        operation.finish(Ok("deprovisioned without cleaning")).await?;
         self.shared.hub.forget_agent(self.uid());
         Ok(Verdict::Done(()))
     }
@@ -409,14 +407,23 @@ fn wiped(disks: &[String], left: &[LeftDisk]) -> String {
     format!("{done}; left as they are, unless spec.rootDeviceHints name them: {}", left.join(", "))
 }
 
+/// The documents as the agent's protocol carries them.
+fn encoded(given: &provisioner::ConfigDrive) -> agent_protocol::ConfigDrive {
+    agent_protocol::ConfigDrive {
+        meta_data: STANDARD.encode(&given.meta_data),
+        network_data: given.network_data.as_ref().map(|text| STANDARD.encode(text)),
+        user_data: given.user_data.as_ref().map(|text| STANDARD.encode(text)),
+    }
+}
+
 /// The step has been given to the agent of this boot: its machine has proved itself before.
-fn given(operation: &dyn Operation, step: &str, boot_id: &str) -> bool {
+fn given(operation: &Operation, step: &str, boot_id: &str) -> bool {
     let recorded = step_of(operation, step);
     recorded.phase != StepPhase::Pending && recorded.boot_id.as_deref() == Some(boot_id)
 }
 
 /// Whether the machine has been ordered to boot its disk.
-fn ordered(operation: &dyn Operation) -> bool {
+fn ordered(operation: &Operation) -> bool {
     [SWITCH_ON, RESET].into_iter().any(|name| step_of(operation, name).phase != StepPhase::Pending)
 }
 

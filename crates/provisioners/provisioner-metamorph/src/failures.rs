@@ -1,7 +1,7 @@
 //! From what BMCs and agents report to the contract's typed failures, with advice.
 
 use agent_protocol::{CommandError, ErrorCode};
-use provisioner::{Cause, Failure, JournalError, Retry};
+use provisioner::{Cause, Failure, Retry};
 
 use crate::control::{ControlError, ControlErrorKind};
 
@@ -72,13 +72,4 @@ pub fn of_command(error: &CommandError) -> Failure {
         }
     };
     Failure::new(cause, error.message.clone()).advise(advice)
-}
-
-/// The journal could not be written.
-pub fn of_journal(error: &JournalError) -> Failure {
-    if error.is_not_leading() {
-        return Failure::new(Cause::NotLeading, error.to_string());
-    }
-    Failure::new(Cause::JournalUnavailable, error.to_string())
-        .advise("check the Kubernetes API; nothing was done, it is tried again")
 }

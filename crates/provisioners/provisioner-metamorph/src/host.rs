@@ -1,14 +1,16 @@
 //! One host, one reconcile: the object behind the contract's traits.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use agent_protocol::Outcome as AgentOutcome;
+use agent_protocol::{NetworkData, Outcome as AgentOutcome};
 use api::metamorph::OperationPhase;
 use inventory::BmcPin;
-use provisioner::{BmcAccess, HostContext, Operation};
+use provisioner::{BmcAccess, Cause, Failure, HostContext, HostKey, Retry};
 
 use crate::control::{BmcControl, Connect, ControlError, ControlErrorKind};
 use crate::hub::Hub;
+use crate::journal::{Journal, Operation};
 use crate::live::{Connected, Live, LiveHost};
 use crate::media::{MediaStore, Place};
 use crate::networks::{Bases, bases_for};
@@ -21,29 +23,82 @@ pub struct Shared {
     pub media: MediaStore,
     pub connect: Box<dyn Connect>,
     pub live: Live,
+    pub subjects: Subjects,
+}
+
+/// Under which names hosts are known to agents and on media ([`crate::journal::Data::subject`]), by the hosts' uids.
+#[derive(Default)]
+pub struct Subjects(Mutex<HashMap<String, String>>);
+
+impl Subjects {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, String>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The host's key with the name under which it is known. A name that another host has is not given twice: whoever copies a record gets none of
+    /// the other's agents.
+    pub fn of(&self, key: &HostKey, recorded: &str) -> HostKey {
+        let mut all = self.lock();
+        let taken = all.iter().any(|(uid, subject)| *uid != key.uid && subject == recorded);
+        let subject = if taken { key.uid.clone() } else { recorded.to_owned() };
+        all.insert(key.uid.clone(), subject.clone());
+        HostKey { uid: subject, ..key.clone() }
+    }
+
+    /// The same for a host that may not have been looked at yet.
+    pub fn known(&self, uid: &str) -> String {
+        self.lock().get(uid).cloned().unwrap_or_else(|| uid.to_owned())
+    }
+
+    /// The host is gone.
+    pub fn forget(&self, uid: &str) -> String {
+        self.lock().remove(uid).unwrap_or_else(|| uid.to_owned())
+    }
 }
 
 /// One host for one reconcile.
 pub struct NativeHost {
     pub shared: Arc<Shared>,
     pub context: HostContext,
+    /// What is remembered of its work.
+    pub journal: Journal,
+    /// The host as agents and media know it.
+    key: HostKey,
+    /// Network of the agent's system; `None` means DHCP.
+    pub agent_network: Option<NetworkData>,
     pub live: Arc<LiveHost>,
     /// Where this host's BMC and machine reach the server.
     pub bases: Bases,
 }
 
 impl NativeHost {
-    pub fn new(shared: Arc<Shared>, context: HostContext) -> Self {
+    /// # Errors
+    /// When the record, or the network data of the agent's system, cannot be used.
+    pub fn new(shared: Arc<Shared>, context: HostContext) -> Result<Self, Failure> {
         let live = shared.live.host(&context.key.uid);
-        shared.hub.expect(&context.key, context.journal.latest_boot().as_ref());
+        let journal = Journal::of(&context, &live)?;
+        let key = shared.subjects.of(&context.key, &journal.subject());
+        shared.hub.expect(&key, journal.latest_boot().as_ref());
+        let agent_network = match &context.agent_network {
+            None => None,
+            Some(given) => match network(given) {
+                Ok(data) => Some(data),
+                Err(failure) if context.deleting => {
+                    // A deletion goes on without what cannot be used.
+                    tracing::warn!(host = %context.key.name, "{}; the agent will use DHCP", failure.message);
+                    None
+                }
+                Err(failure) => return Err(failure),
+            },
+        };
         let (settings, address) = (&shared.settings, context.bmc.as_ref().map(|bmc| bmc.address.as_str()));
         let bases = bases_for(&settings.bases, &settings.networks, &context.key.namespace, address);
-        Self { shared, context, live, bases }
+        Ok(Self { shared, context, journal, key, agent_network, live, bases })
     }
 
     /// For whom media are made, and where they are offered.
     pub fn place(&self) -> Place<'_> {
-        Place { settings: &self.shared.settings, key: &self.context.key, bases: &self.bases }
+        Place { settings: &self.shared.settings, key: &self.key, bases: &self.bases }
     }
 
     /// The media endpoint's addresses for messages.
@@ -51,8 +106,14 @@ impl NativeHost {
         self.bases.media.join(" or ")
     }
 
+    /// Under which name the host is known to its agents and on its media.
     pub fn uid(&self) -> &str {
-        &self.context.key.uid
+        &self.key.uid
+    }
+
+    /// The host as agents and media know it.
+    pub fn key(&self) -> &HostKey {
+        &self.key
     }
 
     fn access(&self) -> Result<&BmcAccess, ControlError> {
@@ -66,12 +127,12 @@ impl NativeHost {
     /// The connected BMC if it is the one that the pin says, with what it shows if this is the first contact. For [`Self::proven`] alone:
     /// the machine behind it has proved nothing.
     pub async fn connected(&self, pin: &BmcPin) -> Result<Connected, ControlError> {
-        let stale = self.context.journal.recorded_sessions();
+        let stale = self.journal.recorded_sessions();
         self.live.bmc(self.shared.connect.as_ref(), self.access()?, pin, &stale).await
     }
 
     /// Notes the BMC's calls and session in the operation.
-    pub fn account(operation: &mut dyn Operation, bmc: &dyn BmcControl, calls_before: u32) {
+    pub fn account(operation: &mut Operation, bmc: &dyn BmcControl, calls_before: u32) {
         let calls = operation.status().bmc_calls.saturating_add(bmc.calls().saturating_sub(calls_before));
         operation.set_bmc(calls, bmc.session());
     }
@@ -88,4 +149,15 @@ impl NativeHost {
             }
         }
     }
+}
+
+/// Network data that the agent can use.
+fn network(given: &serde_json::Value) -> Result<NetworkData, Failure> {
+    let read = NetworkData::from_json(&given.to_string());
+    read.map(|(data, _)| data).map_err(|error| {
+        let mut failure = Failure::new(Cause::InvalidRequest, format!("spec.preprovisioningNetworkDataName: {error}"))
+            .advise("correct that Secret; the host goes on as soon as it is right");
+        failure.retry = Retry::Waiting;
+        failure
+    })
 }

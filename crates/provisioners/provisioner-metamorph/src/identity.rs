@@ -20,7 +20,6 @@ use std::sync::Arc;
 use tokio::time::{Duration, Instant};
 
 use crate::control::{BmcControl, ControlError, ControlErrorKind, Sight};
-use crate::failures::of_journal;
 use crate::host::NativeHost;
 
 /// What is about to be done.
@@ -47,7 +46,7 @@ const MACS_LAST: Duration = Duration::from_secs(600);
 impl NativeHost {
     /// The connected BMC, when the machine behind it is the one that this host is known to be; with what it shows.
     pub async fn proven(&self, effect: Effect) -> Result<(Arc<dyn BmcControl>, Sight), Failure> {
-        let recorded = self.context.machine.recorded().await.map_err(|e| of_journal(&e))?;
+        let recorded = self.context.machine.recorded().await?;
         if !(self.context.may_act)() {
             return Err(Failure::new(Cause::NotLeading, "use the machine: another process leads"));
         }
@@ -220,7 +219,7 @@ impl NativeHost {
     }
 
     async fn others(&self) -> Result<Vec<OtherMachine>, Failure> {
-        self.context.machine.others().await.map_err(|e| of_journal(&e))
+        self.context.machine.others().await.map_err(Failure::from)
     }
 
     /// The agent of this boot runs on the machine that is recorded. The first one is trusted, unless another host holds its machine.
@@ -243,7 +242,7 @@ impl NativeHost {
             return Err(unknown("its agent has not said on which machine it runs")
                 .advise("it is booted again; if that does not help, the agent image is older than this server"));
         };
-        let record = self.context.machine.recorded().await.map_err(|e| of_journal(&e))?;
+        let record = self.context.machine.recorded().await?;
         let mut record = record.unwrap_or_else(|| self.blank());
         let others = self.others().await?;
         let common = common_of(&others, &seen);
@@ -306,7 +305,7 @@ impl NativeHost {
 
     /// What is on the machine's disks is this host's own from now on, or nothing is: an accepted machine is like any other.
     pub async fn record_own_disks(&self) -> Result<(), Failure> {
-        let record = self.context.machine.recorded().await.map_err(|e| of_journal(&e))?;
+        let record = self.context.machine.recorded().await?;
         match record {
             Some(mut record) if record.accepted.as_ref().is_some_and(|a| a.requires_mark) => {
                 record.accepted = record.accepted.map(|a| AcceptedMachine { requires_mark: false, ..a });
@@ -338,7 +337,7 @@ impl NativeHost {
     }
 
     async fn store(&self, record: MachineRecordSpec) -> Result<MachineRecordSpec, Failure> {
-        self.context.machine.record(record).await.map_err(|e| of_journal(&e))
+        self.context.machine.record(record).await.map_err(Failure::from)
     }
 
     async fn drifted(&self, drift: &[String]) {

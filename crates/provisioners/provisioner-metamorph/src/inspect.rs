@@ -1,15 +1,16 @@
 //! Inspection in band: boot the agent, ask it.
 
+use crate::journal::Operation;
 use agent_protocol::{Action, ErrorCode, Outcome as AgentOutcome};
 use api::metamorph::OperationType;
 use async_trait::async_trait;
 use inventory::HardwareDetails;
-use provisioner::{Cause, Failure, Inspect, InspectRequest, Operation, Outcome, Retry, Verdict};
+use provisioner::{Cause, Failure, Inspect, InspectRequest, Outcome, Retry, Verdict};
 
 use crate::boot::BOOT_AGENT;
 use crate::commands::Ran;
 use crate::deploy::{ABSENT, WIPE};
-use crate::failures::{of_command, of_journal};
+use crate::failures::of_command;
 use crate::host::NativeHost;
 
 /// Largest hardware details that are kept: two copies of them must fit into objects of 1.5 MiB.
@@ -19,21 +20,17 @@ const COLLECT: &str = "collect-inventory";
 
 #[async_trait]
 impl Inspect for NativeHost {
-    async fn inspect(&mut self, _request: InspectRequest) -> Outcome<Box<HardwareDetails>> {
-        self.settle_with_journal();
-        let mut operation = self
-            .context
-            .journal
-            .open(OperationType::Inspect, &[BOOT_AGENT, COLLECT])
-            .await
-            .map_err(|e| of_journal(&e))?;
-        let result = self.inspect_steps(operation.as_mut()).await;
-        self.closing(operation.as_mut(), result).await
+    async fn inspect(&mut self, request: InspectRequest) -> Outcome<Box<HardwareDetails>> {
+        self.settle_with_journal().await;
+        let plan = [BOOT_AGENT, COLLECT];
+        let mut operation = self.journal.open(OperationType::Inspect, request.wish.as_deref(), &plan).await?;
+        let result = self.inspect_steps(&mut operation).await;
+        self.closing(&mut operation, result).await
     }
 }
 
 impl NativeHost {
-    async fn inspect_steps(&self, operation: &mut dyn Operation) -> Outcome<Box<HardwareDetails>> {
+    async fn inspect_steps(&self, operation: &mut Operation) -> Outcome<Box<HardwareDetails>> {
         let boot_id = match self.ensure_agent(operation).await? {
             Verdict::Done(boot_id) => boot_id,
             Verdict::Working(working) => return Ok(Verdict::Working(working)),
@@ -56,7 +53,7 @@ impl NativeHost {
                     COLLECT,
                     &format!("{} disks, {} network interfaces", hardware.storage.len(), hardware.nics.len()),
                 );
-                operation.finish(Ok("inspected")).await.map_err(|e| of_journal(&e))?;
+                operation.finish(Ok("inspected")).await?;
                 self.shared.hub.acknowledge(self.uid(), &id);
                 Ok(Verdict::Done(hardware))
             }
@@ -80,12 +77,12 @@ impl NativeHost {
     }
 
     /// Closes the operation when its work has failed, so that the failure stands in the history; the cause goes on to the host.
-    pub async fn closing<T: Send>(&self, operation: &mut dyn Operation, result: Outcome<T>) -> Outcome<T> {
+    pub async fn closing<T: Send>(&self, operation: &mut Operation, result: Outcome<T>) -> Outcome<T> {
         let failure = match result {
             Ok(verdict) => return Ok(verdict),
             Err(failure) => failure,
         };
-        if matches!(failure.cause, Cause::JournalUnavailable | Cause::NotLeading) || failure.retry == Retry::Waiting {
+        if matches!(failure.cause, Cause::RecordUnavailable | Cause::NotLeading) || failure.retry == Retry::Waiting {
             // What has been done stands recorded or is looked at again: no failure of the host.
             return Err(failure);
         }
@@ -96,9 +93,9 @@ impl NativeHost {
                 tracing::warn!(host = %self.context.key.name, %error, "the failed operation could not be closed");
             }
             // The agent keeps the outcome until it is: the call is made again.
-            Err(error) => return Err(of_journal(&error)),
+            Err(error) => return Err(error.into()),
         }
-        self.settle_with_journal();
+        self.settle_with_journal().await;
         Err(failure)
     }
 }

@@ -6,7 +6,7 @@
 //!
 //! **What is remembered where.** In this process: connections, the agents' last reports, which media are on offer. All of it can
 //! be lost at any instant: agents report their whole state again within seconds, media are a pure function of recorded inputs, and
-//! what was begun stands in the journal. A step's intent is recorded before its effect; a step that finds itself begun first looks
+//! what was begun stands in the host's record ([`journal`]). A step's intent is recorded before its effect; a step that finds itself begun first looks
 //! whether it has happened.
 //!
 //! **Fencing.** A command names operation, step, attempt and the kernel boot id of the agent it is for. The same attempt is only ever
@@ -28,6 +28,7 @@ mod host;
 mod hub;
 mod identity;
 mod inspect;
+mod journal;
 mod limits;
 mod live;
 mod manage;

@@ -11,6 +11,7 @@ use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
 use crate::control::{BmcControl, Connect, ControlError, Sight};
+use crate::journal::Noted;
 use crate::media::Reads;
 
 /// A host's live side.
@@ -19,6 +20,7 @@ pub struct LiveHost {
     pub since: Instant,
     connection: tokio::sync::Mutex<Option<Connection>>,
     timers: Mutex<Timers>,
+    noted: Mutex<Option<Noted>>,
 }
 
 /// A connection, with what it showed if it is new.
@@ -79,7 +81,12 @@ pub struct Timers {
 
 impl Default for LiveHost {
     fn default() -> Self {
-        Self { since: Instant::now(), connection: tokio::sync::Mutex::default(), timers: Mutex::default() }
+        Self {
+            since: Instant::now(),
+            connection: tokio::sync::Mutex::default(),
+            timers: Mutex::default(),
+            noted: Mutex::default(),
+        }
     }
 }
 
@@ -132,6 +139,11 @@ impl LiveHost {
         if let Some(open) = self.connection.lock().await.take() {
             open.control.close().await;
         }
+    }
+
+    /// What the journal has noted and not recorded.
+    pub fn noted(&self) -> MutexGuard<'_, Option<Noted>> {
+        self.noted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The timers.

@@ -27,21 +27,28 @@ impl Manage for NativeHost {
     }
 
     async fn adopt(&mut self) -> Outcome<()> {
-        self.settle_with_journal();
+        self.settle_with_journal().await;
         Ok(Verdict::Done(()))
     }
 
     async fn release(&mut self) -> Outcome<()> {
+        match self.journal.cancel_open("the host is let go").await {
+            // A namespace that goes takes no new objects.
+            Err(error) if self.context.deleting && !error.not_leading => {
+                tracing::warn!(host = %self.context.key.name, %error, "let go");
+            }
+            other => other?,
+        }
         if self.context.bmc.is_some() {
             match self.proven(Effect::Boot).await {
-                Ok((bmc, _)) if self.context.journal.latest_boot().is_some() && !self.live.timers().ejected => {
+                Ok((bmc, _)) if self.journal.latest_boot().is_some() && !self.live.timers().ejected => {
                     bmc.eject().await?;
                 }
                 Ok(_) => {}
                 // What is not this host's machine is let go as it is.
                 Err(failure)
                     if matches!(failure.cause, Cause::AnotherMachine | Cause::MachineUnknown)
-                        || failure.cause == Cause::JournalUnavailable && self.context.deleting =>
+                        || failure.cause == Cause::RecordUnavailable && self.context.deleting =>
                 {
                     tracing::warn!(host = %self.context.key.name, "let go without a call to its BMC: {}", failure.message);
                 }
@@ -51,15 +58,17 @@ impl Manage for NativeHost {
         self.live.close().await;
         self.shared.media.withdraw(self.uid());
         self.shared.hub.forget(self.uid());
-        self.shared.live.forget(self.uid());
+        self.shared.live.forget(&self.context.key.uid);
+        self.shared.subjects.forget(&self.context.key.uid);
         Ok(Verdict::Done(()))
     }
 }
 
 impl NativeHost {
     /// Acknowledges an agent's leave whose operation is recorded as ended.
-    pub fn settle_with_journal(&self) {
-        let newest = self.context.journal.newest();
+    pub async fn settle_with_journal(&self) {
+        self.journal.show().await;
+        let newest = self.journal.newest();
         self.settle(newest.as_ref().map(|newest| (newest.id.as_str(), newest.phase)));
     }
 }
@@ -67,7 +76,7 @@ impl NativeHost {
 #[async_trait]
 impl Power for NativeHost {
     async fn power_state(&mut self) -> Outcome<bool> {
-        self.settle_with_journal();
+        self.settle_with_journal().await;
         let (_, sight) = self.proven(Effect::Look).await?;
         let mut timers = self.live.timers();
         timers.power = sight.powered_on.or(timers.power);
@@ -75,7 +84,7 @@ impl Power for NativeHost {
     }
 
     async fn set_power(&mut self, request: PowerRequest) -> Outcome<bool> {
-        self.settle_with_journal();
+        self.settle_with_journal().await;
         let (bmc, sight) = self.proven(Effect::Power).await?;
         let wanted = request == PowerRequest::On;
         // One of which nothing is known gets its order.

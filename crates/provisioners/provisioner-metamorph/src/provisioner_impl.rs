@@ -2,19 +2,19 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use api::metamorph::AgentBoot;
 use async_trait::async_trait;
 use axum::Router;
 use boot_media::Assets;
-use provisioner::{Capabilities, Failure, Host, HostContext, HostKey, Provisioner, WakeUps};
+use provisioner::{Capabilities, Failure, Host, HostContext, HostKey, Provisioner, Recorded, WakeUps};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Duration;
 
 use crate::control::Connect;
 use crate::endpoint;
-use crate::host::{NativeHost, Shared};
+use crate::host::{NativeHost, Shared, Subjects};
 use crate::hub::Hub;
+use crate::journal::Data;
 use crate::live::Live;
 use crate::media::MediaStore;
 use crate::settings::Settings;
@@ -39,6 +39,7 @@ impl NativeProvisioner {
             media: MediaStore::new(image, earlier),
             connect,
             live: Live::default(),
+            subjects: Subjects::default(),
             settings,
         };
         Self { shared: Arc::new(shared), wake_ups: Mutex::new(Some(wake_ups)) }
@@ -87,29 +88,34 @@ impl Provisioner for NativeProvisioner {
     }
 
     fn host(&self, context: HostContext) -> Result<Box<dyn Host>, Failure> {
-        Ok(Box::new(NativeHost::new(Arc::clone(&self.shared), context)))
+        Ok(Box::new(NativeHost::new(Arc::clone(&self.shared), context)?))
     }
 
     fn has_news(&self, key: &HostKey) -> bool {
-        self.shared.hub.has_news(&key.uid)
+        self.shared.hub.has_news(&self.shared.subjects.known(&key.uid))
     }
 
     fn heard(&self, key: &HostKey) {
-        self.shared.hub.heard(&key.uid);
+        self.shared.hub.heard(&self.shared.subjects.known(&key.uid));
     }
 
     fn wake_ups(&self) -> Option<WakeUps> {
         self.wake_ups.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    fn expect(&self, key: &HostKey, boot: Option<&AgentBoot>) {
-        self.shared.hub.expect(key, boot);
+    fn expect(&self, key: &HostKey, recorded: &Recorded) {
+        // A record that cannot be read is said when something is asked of the host.
+        let Ok(data) = Data::read(recorded) else { return };
+        let subject = if data.subject.is_empty() { &key.uid } else { &data.subject };
+        let key = self.shared.subjects.of(key, subject);
+        self.shared.hub.expect(&key, data.boot.as_ref());
     }
 
     fn forget(&self, key: &HostKey) {
         let shared = &self.shared;
-        shared.media.withdraw(&key.uid);
-        shared.hub.forget(&key.uid);
+        let subject = shared.subjects.forget(&key.uid);
+        shared.media.withdraw(&subject);
+        shared.hub.forget(&subject);
         if let Some(live) = shared.live.forget(&key.uid) {
             // A BMC that does not answer ends the session by its own time-out.
             tokio::spawn(async move { live.close().await });

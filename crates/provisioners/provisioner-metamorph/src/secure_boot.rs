@@ -4,16 +4,16 @@
 //! That the BMC says so is no proof: the agent finds it in the firmware's variables. In Setup Mode there is no platform key and nothing is
 //! verified, whatever the switch says.
 
+use crate::journal::{Operation, StepProgress};
 use agent_protocol::FirmwareState;
 use api::metal3::BootMode;
 use api::metamorph::StepPhase;
-use provisioner::{Cause, Failure, Operation, StepProgress, Verdict};
+use provisioner::{Cause, Failure, Verdict};
 use tokio::time::Instant;
 
 use crate::boot::step_of;
 use crate::control::{BmcControl, ControlErrorKind, PowerAction, SecureBootSeen};
 use crate::deploy::WIPE;
-use crate::failures::of_journal;
 use crate::host::NativeHost;
 use crate::hub::Agent;
 
@@ -46,7 +46,7 @@ fn setup_mode(who: &str) -> Failure {
 
 impl NativeHost {
     /// How Secure Boot is to be for this work; `None` where it makes no difference: a wipe boots nothing but the agent, which is signed.
-    fn wanted_secure_boot(&self, operation: &dyn Operation) -> Option<bool> {
+    fn wanted_secure_boot(&self, operation: &Operation) -> Option<bool> {
         let wipes = operation.status().steps.iter().any(|step| step.name == WIPE);
         match self.context.boot_mode {
             _ if wipes => None,
@@ -59,7 +59,7 @@ impl NativeHost {
     /// Brings Secure Boot where the boot mode wants it, before a boot of the agent; `None` when it is there.
     pub async fn switch_secure_boot(
         &self,
-        operation: &mut dyn Operation,
+        operation: &mut Operation,
         bmc: &dyn BmcControl,
     ) -> Result<Option<Verdict<String>>, Failure> {
         let Some(wanted) = self.wanted_secure_boot(operation) else { return Ok(None) };
@@ -120,7 +120,7 @@ impl NativeHost {
             // Recorded by a process that died: the firmware may be at work on it.
             None if begun => self.live.timers().secure_boot = Some((Instant::now(), false)),
             _ => {
-                operation.intent(SWITCH, step.attempt.unwrap_or(0) + 1, None).await.map_err(|e| of_journal(&e))?;
+                operation.intent(SWITCH, step.attempt.unwrap_or(0) + 1, None).await?;
                 let before = bmc.calls();
                 let set = if is_set(seen, wanted) { Ok(()) } else { bmc.set_secure_boot(wanted).await };
                 if let Err(error) = set {
@@ -152,7 +152,7 @@ impl NativeHost {
     /// for it is the proof.
     pub fn proves_secure_boot(
         &self,
-        operation: &dyn Operation,
+        operation: &Operation,
         agent: &Agent,
         booted_for_this: bool,
     ) -> Result<bool, Failure> {

@@ -3,8 +3,9 @@
 
 use std::time::Duration;
 
+use crate::journal::{Operation, StepProgress};
 use api::metamorph::AgentBoot;
-use provisioner::{Cause, Failure, Operation, Outcome, StepProgress};
+use provisioner::{Cause, Failure, Outcome};
 
 use crate::boot::{BOOT_AGENT, amount};
 use crate::control::{BootSight, Drive};
@@ -75,7 +76,7 @@ impl Silence {
 
 impl NativeHost {
     /// The agent of this boot has not reported for `limit` since the reset.
-    pub async fn silent(&self, operation: &mut dyn Operation, boot: &AgentBoot, limit: Duration) -> Outcome<String> {
+    pub async fn silent(&self, operation: &mut Operation, boot: &AgentBoot, limit: Duration) -> Outcome<String> {
         let (before, now) = (self.live.timers().read_before, self.shared.media.reads(self.uid()));
         let again = self.live.timers().again == Some(boot.generation);
         // A BMC that keeps what it has read reads nothing the second time.

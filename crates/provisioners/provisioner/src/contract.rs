@@ -3,18 +3,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent_protocol::{ConfigDrive, NetworkData};
 use api::metal3::{BootMode, Image};
-use api::metamorph::AgentBoot;
 use async_trait::async_trait;
 use inventory::{HardwareDetails, RootDeviceHints};
 use secrecy::SecretString;
+use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use crate::{Capabilities, Failure, Journal, Machine};
+use crate::{Capabilities, Failure, History, Machine, Record, Recorded};
 
 /// A host's identity.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct HostKey {
     /// Namespace.
     pub namespace: String,
@@ -40,6 +39,9 @@ pub struct BmcAccess {
 /// Whether this process may still act on machines. Another may have taken its place since it was last asked: it is asked before each effect.
 pub type MayAct = Arc<dyn Fn() -> bool + Send + Sync>;
 
+/// The time, given from outside.
+pub type Now = Arc<dyn Fn() -> jiff::Timestamp + Send + Sync>;
+
 /// Everything a provisioner is told of a host when a reconcile begins.
 #[derive(Clone)]
 pub struct HostContext {
@@ -51,8 +53,9 @@ pub struct HostContext {
     pub provisioning_id: String,
     /// Boot mode in force.
     pub boot_mode: BootMode,
-    /// Network of the agent's system, already checked; `None` means DHCP.
-    pub agent_network: Option<NetworkData>,
+    /// Network of the system that the provisioner boots to work on the machine: OpenStack's `network_data.json`, as its owner wrote it (YAML has
+    /// become JSON); `None` means DHCP.
+    pub agent_network: Option<serde_json::Value>,
     /// The host's power must never be cut.
     pub disable_power_off: bool,
     /// The host is being deleted: what can no longer be recorded keeps it from nothing.
@@ -61,16 +64,20 @@ pub struct HostContext {
     pub hardware: Option<HardwareDetails>,
     /// Fingerprint of the machine that may take this host's place (annotation, used once).
     pub accept_machine: Option<String>,
-    /// Where the provisioner writes down what it does.
-    pub journal: Arc<dyn Journal>,
+    /// What the provisioner remembers of the host.
+    pub record: Arc<dyn Record>,
+    /// Where it shows what it does.
+    pub history: Arc<dyn History>,
     /// Which machine the host is.
     pub machine: Arc<dyn Machine>,
+    /// The time.
+    pub now: Now,
     /// Asked before each call to the machine.
     pub may_act: MayAct,
 }
 
 /// Answer of a call that did not fail.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Verdict<T> {
     /// Done.
     Done(T),
@@ -79,7 +86,7 @@ pub enum Verdict<T> {
 }
 
 /// Under way.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Working {
     /// What is being waited for, a sentence.
     pub step: String,
@@ -129,8 +136,8 @@ pub trait Provisioner: Send + Sync + 'static {
     /// The stream of wake-ups; it can be taken once, later calls get `None`.
     fn wake_ups(&self) -> Option<WakeUps>;
 
-    /// The host waits, and nothing is asked of it yet in this process: its agent is to be heard all the same. `boot` is the newest that is recorded.
-    fn expect(&self, key: &HostKey, boot: Option<&AgentBoot>);
+    /// The host waits, and nothing is asked of it yet in this process: whatever its machine has to say is to be heard all the same.
+    fn expect(&self, key: &HostKey, recorded: &Recorded);
 
     /// The host is gone, released or not: what is kept of it in this process goes as well. Nothing is waited for.
     fn forget(&self, key: &HostKey);
@@ -144,14 +151,14 @@ pub trait Host: Manage + Power + Inspect + Deploy + Send {}
 impl<T: Manage + Power + Inspect + Deploy + Send> Host for T {}
 
 /// What registration needs.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RegisterRequest {
     /// Address or credentials differ from those that last worked: check them against the BMC even if a connection is open.
     pub credentials_changed: bool,
 }
 
 /// What registration finds.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Registered {
     /// The provisioner's id of the machine for `status.provisioning.ID`; the one given in the context if there was one.
     pub id: String,
@@ -173,7 +180,7 @@ pub trait Manage {
 }
 
 /// A power wish.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PowerRequest {
     /// On.
     On,
@@ -194,8 +201,10 @@ pub trait Power {
 }
 
 /// What inspection needs.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InspectRequest {
+    /// Identity of the wish; see [`ProvisionRequest::wish`].
+    pub wish: Option<String>,
     /// The last attempt failed: begin anew.
     pub restart: bool,
 }
@@ -207,22 +216,46 @@ pub trait Inspect {
     async fn inspect(&mut self, request: InspectRequest) -> Outcome<Box<HardwareDetails>>;
 }
 
+/// Documents of a config drive, as text; they may be secret.
+#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConfigDrive {
+    /// `openstack/latest/meta_data.json`: a JSON object.
+    pub meta_data: String,
+    /// `openstack/latest/network_data.json`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network_data: Option<String>,
+    /// `openstack/latest/user_data`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user_data: Option<String>,
+}
+
+impl std::fmt::Debug for ConfigDrive {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("ConfigDrive(secret)")
+    }
+}
+
 /// What provisioning needs.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ProvisionRequest {
+    /// Identity of the wish: when the host began with it, and a digest of what was asked for. What has been done for one wish is done for no
+    /// other. `None` where the host does not say when: the wish is taken for the one that the work under way is for.
+    pub wish: Option<String>,
     /// Image.
     pub image: Image,
     /// Which disk.
     pub root_device_hints: RootDeviceHints,
-    /// Config drive, `None` for none.
+    /// What the operating system is told when it boots for the first time, `None` for nothing.
     pub config_drive: Option<ConfigDrive>,
     /// Owner whose mark may be overwritten.
     pub overwrite_owner: Option<String>,
 }
 
 /// What cleaning needs.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CleaningRequest {
+    /// Identity of the wish; see [`ProvisionRequest::wish`].
+    pub wish: Option<String>,
     /// Remove partition tables and signatures; otherwise the disks are left.
     pub clean: bool,
     /// Owner whose mark may be removed.

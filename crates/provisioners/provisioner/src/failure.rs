@@ -1,5 +1,7 @@
 //! Typed failures: a cause that programs can tell apart, a sentence for people, advice, and whether trying again can help.
 
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
 /// What went wrong, by class. The name is what `status.error.cause` of a HostOperation shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Cause {
@@ -33,43 +35,66 @@ pub enum Cause {
     HardwareFailed,
     /// The request itself is wrong (network data, format, missing Secret).
     InvalidRequest,
-    /// The journal could not be written. It is no failure of the host: nothing was done, and the call is made again.
-    JournalUnavailable,
+    /// The host's record could not be written. It is no failure of the host: nothing was done, and the call is made again.
+    RecordUnavailable,
+    /// The host's record is of a version that this program does not read, or is no record: nothing is done to the machine.
+    RecordUnreadable,
     /// Another process acts on machines. It is no failure of the host: nothing was done, and the other goes on.
     NotLeading,
     /// A fault of this program.
     Internal,
+    /// A cause of which this version does not know, named by a provisioner of another.
+    Other,
 }
 
 impl Cause {
+    /// All of them with their CamelCase names.
+    const ALL: [(Self, &'static str); 20] = [
+        (Self::BmcAddressInvalid, "BmcAddressInvalid"),
+        (Self::AnotherMachine, "AnotherMachine"),
+        (Self::MachineUnknown, "MachineUnknown"),
+        (Self::BmcUnreachable, "BmcUnreachable"),
+        (Self::BmcCertificateUntrusted, "BmcCertificateUntrusted"),
+        (Self::BmcCredentialsRefused, "BmcCredentialsRefused"),
+        (Self::BmcBusy, "BmcBusy"),
+        (Self::BmcRefused, "BmcRefused"),
+        (Self::AgentSilent, "AgentSilent"),
+        (Self::ImageUnavailable, "ImageUnavailable"),
+        (Self::ImageInvalid, "ImageInvalid"),
+        (Self::NoSuitableDisk, "NoSuitableDisk"),
+        (Self::ForeignOwner, "ForeignOwner"),
+        (Self::HardwareFailed, "HardwareFailed"),
+        (Self::InvalidRequest, "InvalidRequest"),
+        (Self::RecordUnavailable, "RecordUnavailable"),
+        (Self::RecordUnreadable, "RecordUnreadable"),
+        (Self::NotLeading, "NotLeading"),
+        (Self::Internal, "Internal"),
+        (Self::Other, "Other"),
+    ];
+
     /// CamelCase name.
     #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::BmcAddressInvalid => "BmcAddressInvalid",
-            Self::AnotherMachine => "AnotherMachine",
-            Self::MachineUnknown => "MachineUnknown",
-            Self::BmcUnreachable => "BmcUnreachable",
-            Self::BmcCertificateUntrusted => "BmcCertificateUntrusted",
-            Self::BmcCredentialsRefused => "BmcCredentialsRefused",
-            Self::BmcBusy => "BmcBusy",
-            Self::BmcRefused => "BmcRefused",
-            Self::AgentSilent => "AgentSilent",
-            Self::ImageUnavailable => "ImageUnavailable",
-            Self::ImageInvalid => "ImageInvalid",
-            Self::NoSuitableDisk => "NoSuitableDisk",
-            Self::ForeignOwner => "ForeignOwner",
-            Self::HardwareFailed => "HardwareFailed",
-            Self::InvalidRequest => "InvalidRequest",
-            Self::JournalUnavailable => "JournalUnavailable",
-            Self::NotLeading => "NotLeading",
-            Self::Internal => "Internal",
-        }
+    pub fn as_str(self) -> &'static str {
+        Self::ALL.iter().find(|(cause, _)| *cause == self).map_or("Other", |(_, name)| name)
+    }
+}
+
+impl Serialize for Cause {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
+    }
+}
+
+impl<'de> Deserialize<'de> for Cause {
+    /// A name that is not known is [`Cause::Other`].
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let name = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
+        Ok(Self::ALL.iter().find(|(_, known)| *known == name).map_or(Self::Other, |(cause, _)| *cause))
     }
 }
 
 /// Whether trying again can help.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Retry {
     /// With back-off: the cause may go away by itself.
     Later,
@@ -80,7 +105,7 @@ pub enum Retry {
 }
 
 /// A failure that belongs in the host's status.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
     /// Class.
     pub cause: Cause,
@@ -123,3 +148,27 @@ impl std::fmt::Display for Failure {
 }
 
 impl std::error::Error for Failure {}
+
+impl From<crate::RecordError> for Failure {
+    fn from(error: crate::RecordError) -> Self {
+        if error.not_leading {
+            return Self::new(Cause::NotLeading, error.to_string());
+        }
+        Self::new(Cause::RecordUnavailable, error.to_string())
+            .advise("check the Kubernetes API; nothing was done, it is tried again")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cause_has_one_name_and_one_that_is_not_known_is_another() {
+        for (cause, name) in Cause::ALL {
+            assert_eq!(serde_json::to_value(cause).unwrap(), name);
+            assert_eq!(serde_json::from_value::<Cause>(name.into()).unwrap(), cause);
+        }
+        assert_eq!(serde_json::from_str::<Cause>("\"FluxCapacitor\"").unwrap(), Cause::Other);
+    }
+}

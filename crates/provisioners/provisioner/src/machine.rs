@@ -3,7 +3,7 @@
 use api::metamorph::MachineRecordSpec;
 use async_trait::async_trait;
 
-use crate::JournalError;
+use crate::RecordError;
 
 /// Another host's record.
 #[derive(Clone, Debug, PartialEq)]
@@ -25,13 +25,13 @@ pub trait Machine: Send + Sync {
     ///
     /// # Errors
     /// When it cannot be read: nothing may be done to the machine then.
-    async fn recorded(&self) -> Result<Option<MachineRecordSpec>, JournalError>;
+    async fn recorded(&self) -> Result<Option<MachineRecordSpec>, RecordError>;
 
     /// The records of all other hosts.
     ///
     /// # Errors
     /// When they cannot be read.
-    async fn others(&self) -> Result<Vec<OtherMachine>, JournalError>;
+    async fn others(&self) -> Result<Vec<OtherMachine>, RecordError>;
 
     /// Replaces the record; gives what was recorded. Durable when it returns. A record with a new [`MachineRecordSpec::accepted`], one without a
     /// time, uses up the consent that the host carries, and is made known. For a host that is being deleted it is an attempt: its namespace may
@@ -39,7 +39,7 @@ pub trait Machine: Send + Sync {
     ///
     /// # Errors
     /// When it cannot be written.
-    async fn record(&self, record: MachineRecordSpec) -> Result<MachineRecordSpec, JournalError>;
+    async fn record(&self, record: MachineRecordSpec) -> Result<MachineRecordSpec, RecordError>;
 
     /// Makes known that something differs which does not decide (an Event).
     async fn note(&self, text: &str);

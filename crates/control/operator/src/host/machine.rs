@@ -14,11 +14,12 @@ use async_trait::async_trait;
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use kube::runtime::events::{Event, EventType};
 use kube::runtime::reflector::Store;
-use kube::{Resource, ResourceExt};
-use provisioner::{JournalError, Machine, OtherMachine, Provisioner};
+use kube::{Client, Resource, ResourceExt};
+use provisioner::{Machine, MayAct, OtherMachine, Provisioner, RecordError};
 use serde_json::json;
 
 use super::Context;
+use super::record::{Slot, lock};
 use super::trouble::told;
 use crate::Clock;
 
@@ -29,14 +30,18 @@ const LISTED_WITHIN: Duration = Duration::from_secs(10);
 
 /// One host's record.
 pub struct KubeMachine {
-    api: Api<MachineRecord>,
-    hosts: Api<BareMetalHost>,
-    host: BareMetalHost,
+    pub(super) client: Client,
+    pub(super) api: Api<MachineRecord>,
+    pub(super) hosts: Api<BareMetalHost>,
+    pub(super) host: BareMetalHost,
+    /// What this process knows of the object.
+    pub(super) slot: Slot,
+    pub(super) may_act: MayAct,
     known: Option<Store<BareMetalHost>>,
     records: Option<Store<MachineRecord>>,
     recorder: kube::runtime::events::Recorder,
     clock: Arc<dyn Clock>,
-    provisioner: Arc<dyn Provisioner>,
+    pub(super) provisioner: Arc<dyn Provisioner>,
 }
 
 impl KubeMachine {
@@ -44,8 +49,11 @@ impl KubeMachine {
     pub fn new(context: &Context, host: &BareMetalHost, provisioner: Arc<dyn Provisioner>) -> Self {
         let namespace = host.namespace().unwrap_or_default();
         Self {
+            client: context.client.clone(),
             api: Api::namespaced(context.client.clone(), &namespace),
             hosts: Api::namespaced(context.client.clone(), &namespace),
+            slot: context.machines.slot(&host.uid().unwrap_or_default()),
+            may_act: Arc::clone(&context.settings.may_act),
             host: host.clone(),
             known: context.known.get().cloned(),
             records: context.records.get().cloned(),
@@ -55,16 +63,18 @@ impl KubeMachine {
         }
     }
 
-    fn name(&self) -> String {
+    pub(super) fn name(&self) -> String {
         self.host.name_any()
     }
 
-    fn failed(&self, attempt: &str, why: impl std::fmt::Display) -> JournalError {
-        JournalError { what: format!("{attempt} MachineRecord {}", self.name()), why: why.to_string() }
+    fn failed(&self, attempt: &str, why: impl std::fmt::Display) -> RecordError {
+        RecordError::new(format!("{attempt} MachineRecord {}", self.name()), why.to_string())
     }
 
-    async fn found(&self) -> Result<Option<MachineRecord>, JournalError> {
-        self.api.get_opt(&self.name()).await.map_err(|e| self.failed("read", told(&e)))
+    async fn found(&self) -> Result<Option<MachineRecord>, RecordError> {
+        let found = self.api.get_opt(&self.name()).await.map_err(|e| self.failed("read", told(&e)))?;
+        lock(&self.slot).object.clone_from(&found);
+        Ok(found)
     }
 
     /// Whether two addresses are of one machine at one BMC, however they are written.
@@ -75,10 +85,14 @@ impl KubeMachine {
 
     /// Whether the record is this host's: made for it, for one of the same name at the same BMC, or for one that was restored with its status. A
     /// host that is declared anew under an old name, for another BMC, has none yet.
-    fn is_ours(&self, record: &MachineRecordSpec) -> bool {
+    pub(super) fn is_ours(&self, record: &MachineRecordSpec) -> bool {
         let address = self.host.spec.bmc.as_ref().map(|bmc| bmc.address.as_str()).unwrap_or_default();
-        let registered = self.host.status.as_ref().is_some_and(|status| !status.provisioning.id.is_empty());
-        registered || record.host.uid == self.host.uid() || self.same_address(&record.bmc_address, address)
+        self.is_registered() || record.host.uid == self.host.uid() || self.same_address(&record.bmc_address, address)
+    }
+
+    /// The host has been registered: its provisioner is settled.
+    pub(super) fn is_registered(&self) -> bool {
+        self.host.status.as_ref().is_some_and(|status| !status.provisioning.id.is_empty())
     }
 
     async fn publish(&self, reason: &str, note: String, type_: EventType) {
@@ -95,7 +109,7 @@ impl KubeMachine {
     }
 
     /// The consent is used up, and whatever may be inspected is inspected anew.
-    async fn use_up_consent(&self, fingerprint: &str) -> Result<(), JournalError> {
+    async fn use_up_consent(&self, fingerprint: &str) -> Result<(), RecordError> {
         let inspect = (self.host.spec.externally_provisioned != Some(true)
             && self.host.annotation(annotation::INSPECT).is_none())
         .then_some("");
@@ -120,11 +134,11 @@ impl KubeMachine {
 
 #[async_trait]
 impl Machine for KubeMachine {
-    async fn recorded(&self) -> Result<Option<MachineRecordSpec>, JournalError> {
+    async fn recorded(&self) -> Result<Option<MachineRecordSpec>, RecordError> {
         Ok(self.found().await?.map(|found| found.spec).filter(|spec| self.is_ours(spec)))
     }
 
-    async fn others(&self) -> Result<Vec<OtherMachine>, JournalError> {
+    async fn others(&self) -> Result<Vec<OtherMachine>, RecordError> {
         let Some(records) = &self.records else { return Err(self.failed("compare", "the controller does not run")) };
         let listed = tokio::time::timeout(LISTED_WITHIN, records.wait_until_ready()).await;
         if !matches!(listed, Ok(Ok(()))) {
@@ -162,7 +176,7 @@ impl Machine for KubeMachine {
         Ok(with_host.collect())
     }
 
-    async fn record(&self, record: MachineRecordSpec) -> Result<MachineRecordSpec, JournalError> {
+    async fn record(&self, record: MachineRecordSpec) -> Result<MachineRecordSpec, RecordError> {
         match self.write(record.clone()).await {
             Err(error) if self.host.is_deleting() => {
                 // A namespace that goes takes no new objects: what is to be let go is let go nonetheless.
@@ -179,27 +193,29 @@ impl Machine for KubeMachine {
 }
 
 impl KubeMachine {
-    async fn write(&self, mut record: MachineRecordSpec) -> Result<MachineRecordSpec, JournalError> {
+    async fn write(&self, mut record: MachineRecordSpec) -> Result<MachineRecordSpec, RecordError> {
         let news = record.accepted.as_mut().filter(|accepted| accepted.time.is_none());
         let accepted = news.map(|accepted| {
             accepted.time = jiff::Timestamp::from_second(self.clock.now().as_second()).ok().map(Time);
             accepted.fingerprint.clone()
         });
         let written = record.clone();
-        match self.found().await? {
+        let there = match self.found().await? {
             Some(mut old) => {
-                old.spec = record;
-                self.api
-                    .replace(&self.name(), &PostParams::default(), &old)
-                    .await
-                    .map_err(|e| self.failed("replace", told(&e)))?;
+                // What the provisioner remembers is not this write's matter.
+                let provisioner = if self.is_ours(&old.spec) { old.spec.provisioner.take() } else { None };
+                old.spec = MachineRecordSpec { provisioner, ..record };
+                let replaced = self.api.replace(&self.name(), &PostParams::default(), &old).await;
+                replaced.map_err(|e| self.failed("replace", told(&e)))?
             }
             None => {
-                let mut new = MachineRecord::new(&self.name(), record);
+                let mut new = MachineRecord::new(&self.name(), MachineRecordSpec { provisioner: None, ..record });
                 new.metadata.namespace = self.host.namespace();
-                self.api.create(&PostParams::default(), &new).await.map_err(|e| self.failed("create", told(&e)))?;
+                let created = self.api.create(&PostParams::default(), &new).await;
+                created.map_err(|e| self.failed("create", told(&e)))?
             }
-        }
+        };
+        lock(&self.slot).object = Some(there);
         if let Some(fingerprint) = accepted {
             self.use_up_consent(&fingerprint).await?;
         }

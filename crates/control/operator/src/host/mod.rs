@@ -5,9 +5,10 @@
 //! do but wait, so that a transition costs one write and no round trip through the watch.
 
 mod brake;
-mod journal;
+mod history;
 mod machine;
 mod reconcile;
+mod record;
 mod secrets;
 mod trouble;
 mod work;
@@ -34,7 +35,8 @@ use tokio::task::JoinSet;
 use crate::metrics::Metrics;
 use crate::observer::{Observer, Watch};
 use crate::{Clock, metrics};
-use journal::Journals;
+use history::Histories;
+use record::Records;
 
 /// Name under which this controller publishes Events.
 const REPORTER: &str = "metamorph";
@@ -68,7 +70,8 @@ pub(crate) struct Context {
     pub client: Client,
     pub registry: Registry,
     pub settings: HostSettings,
-    pub journals: Journals,
+    pub histories: Histories,
+    pub machines: Records,
     pub recorder: Recorder,
     /// The hosts as last seen, once the controller runs.
     pub known: OnceLock<reflector::Store<BareMetalHost>>,
@@ -97,9 +100,9 @@ pub(crate) enum ReconcileError {
     /// Another process acts.
     #[error("another process leads: nothing is done")]
     NotLeading,
-    /// An answer of the journal.
+    /// The host's record could not be written.
     #[error(transparent)]
-    Journal(#[from] provisioner::JournalError),
+    Record(#[from] provisioner::RecordError),
 }
 
 impl ReconcileError {
@@ -121,7 +124,8 @@ impl HostController {
                 client,
                 registry,
                 settings,
-                journals: Journals::new(Arc::clone(&metrics)),
+                histories: Histories::new(Arc::clone(&metrics)),
+                machines: Records::default(),
                 recorder,
                 known: OnceLock::new(),
                 records: OnceLock::new(),

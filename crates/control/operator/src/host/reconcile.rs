@@ -7,8 +7,9 @@ use api::metal3::{BareMetalHost, HardwareData, ProvisioningState as State, annot
 use host_lifecycle::{Action as Act, Next, Step, View, conclude, decide};
 use kube::runtime::controller::Action;
 use kube::{Api, ResourceExt};
-use provisioner::{HostKey, Journal, Provisioner};
+use provisioner::{HostKey, Provisioner, Record};
 
+use super::machine::KubeMachine;
 use super::secrets::{FoundCredentials, HostSecrets};
 use super::write::Applied;
 use super::{Context, ReconcileError, trouble, work, write};
@@ -111,7 +112,8 @@ pub async fn reconcile(object: Arc<BareMetalHost>, context: Arc<Context>) -> Res
 /// The host is gone: nothing of it is kept, whether it could be released or not.
 fn forget(context: &Context, object: &BareMetalHost) {
     let uid = object.uid().unwrap_or_default();
-    context.journals.forget(&uid);
+    context.histories.forget(&uid);
+    context.machines.forget(&uid);
     context.metrics.forget(object);
     let key = HostKey { namespace: object.namespace().unwrap_or_default(), name: object.name_any(), uid };
     context.registry.iter().for_each(|provisioner| provisioner.forget(&key));
@@ -189,20 +191,18 @@ async fn step(context: &Context, mut fetched: Fetched) -> Result<Next, Reconcile
 /// A host that only waits, after a restart of this process perhaps for hours: its agent is heard meanwhile.
 async fn listen(context: &Context, host: &BareMetalHost) {
     let uid = host.uid().unwrap_or_default();
-    if host.state() == State::None || context.journals.has(&uid) {
+    if host.state() == State::None || context.machines.has(&uid) {
         return;
     }
-    let journal = match context.journals.of(&context.client, host, &context.settings).await {
-        Ok(journal) => journal,
-        // It is tried again with the next look; what else the host waits for does not wait for this.
-        Err(error) => {
-            tracing::warn!(host = %host.name_any(), error = %trouble::told(&error), "list the host's operations");
-            return;
-        }
-    };
     let Ok(provisioner) = context.registry.choose(host.annotation(annotation::PROVISIONER)) else { return };
+    let machine = KubeMachine::new(context, host, Arc::clone(provisioner));
+    if let Err(error) = machine.load().await {
+        // It is tried again with the next look; what else the host waits for does not wait for this.
+        tracing::warn!(host = %host.name_any(), error = %trouble::told(&error), "read the host's record");
+        return;
+    }
     let key = HostKey { namespace: host.namespace().unwrap_or_default(), name: host.name_any(), uid };
-    provisioner.expect(&key, journal.latest_boot().as_ref());
+    provisioner.expect(&key, &machine.current());
 }
 
 /// Claims the BMC's Secret before it is used for the first time. Whether it was written.

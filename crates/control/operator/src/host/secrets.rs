@@ -1,12 +1,10 @@
 //! Secrets that a host uses: BMC credentials, and the data of the config drive.
 
-use agent_protocol::{ConfigDrive, NetworkData};
 use api::metal3::{BareMetalHost, SecretReference, finalizer, label};
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Api, Patch, PatchParams};
 use kube::{Client, Resource, ResourceExt};
+use provisioner::ConfigDrive;
 use secrecy::SecretString;
 use serde_json::{Map, Value, json};
 
@@ -210,11 +208,9 @@ impl<'a> HostSecrets<'a> {
     ///
     /// # Errors
     /// When the Secret is missing or does not hold usable network data.
-    pub async fn agent_network(&self) -> Result<Option<NetworkData>, HostDataError> {
+    pub async fn agent_network(&self) -> Result<Option<Value>, HostDataError> {
         let Some(text) = self.preprovisioning_network().await? else { return Ok(None) };
-        let (data, _) = NetworkData::from_json(&as_json(&text, "preprovisioningNetworkDataName")?.to_string())
-            .map_err(|e| HostDataError::Unusable(format!("spec.preprovisioningNetworkDataName: {e}")))?;
-        Ok(Some(data))
+        as_json(&text, "preprovisioningNetworkDataName").map(Some)
     }
 
     async fn preprovisioning_network(&self) -> Result<Option<String>, HostDataError> {
@@ -249,9 +245,9 @@ impl<'a> HostSecrets<'a> {
             meta_data.extend(fields);
         }
         Ok(ConfigDrive {
-            meta_data: STANDARD.encode(Value::Object(meta_data).to_string()),
-            network_data: network.map(|n| STANDARD.encode(n.to_string())),
-            user_data: user_data.map(|u| STANDARD.encode(u)),
+            meta_data: Value::Object(meta_data).to_string(),
+            network_data: network.map(|n| n.to_string()),
+            user_data,
         })
     }
 

@@ -85,7 +85,7 @@ pub fn told(error: &kube::Error) -> String {
 fn text(error: &ReconcileError) -> String {
     let what = match error {
         ReconcileError::Api { attempt, source } => format!("{attempt}: {}", told(source)),
-        ReconcileError::NotLeading | ReconcileError::Journal(_) => error.to_string(),
+        ReconcileError::NotLeading | ReconcileError::Record(_) => error.to_string(),
     };
     let shown = what.get(..what.floor_char_boundary(MAX_TEXT)).unwrap_or_default();
     format!(

@@ -3,15 +3,17 @@
 use std::sync::Arc;
 
 use api::metal3::{BareMetalHost, annotation};
+use api::metamorph::OperationType;
 use host_lifecycle::{Action, Outcome, PowerWish, RetryClass};
 use kube::ResourceExt;
 use provisioner::{
-    BmcAccess, Cause, CleaningRequest, Failure, Host, HostContext, HostKey, InspectRequest, JournalError, PowerRequest,
-    ProvisionRequest, Provisioner, RegisterRequest, Retry, Verdict,
+    BmcAccess, Cause, CleaningRequest, Failure, Host, HostContext, HostKey, InspectRequest, PowerRequest,
+    ProvisionRequest, Provisioner, RecordError, RegisterRequest, Retry, Verdict,
 };
 
 use super::machine::KubeMachine;
 use super::reconcile::Fetched;
+use super::record::wish;
 use super::secrets::{FoundCredentials, HostDataError, HostSecrets};
 use super::{Context, ReconcileError};
 
@@ -20,16 +22,8 @@ pub async fn act(context: &Context, fetched: &Fetched, action: &Action) -> Resul
     if !(context.settings.may_act)() {
         return Err(ReconcileError::NotLeading);
     }
-    let journal = context
-        .journals
-        .of(&context.client, &fetched.host, &context.settings)
-        .await
-        .map_err(ReconcileError::api("list the host's operations"))?;
-    if matches!(action, Action::Release) {
-        journal.cancel_open("the host is let go").await?;
-    }
     context.metrics.asking(action);
-    let result = match prepare(context, fetched, action, Arc::new(journal)).await {
+    let result = match prepare(context, fetched, action).await {
         Ok(mut host) => call(context, fetched, action, host.as_mut()).await,
         Err(failure) => Err(failure),
     };
@@ -39,9 +33,7 @@ pub async fn act(context: &Context, fetched: &Fetched, action: &Action) -> Resul
             context.metrics.host_data_missing(&message);
             return Ok(Outcome::Blocked { message });
         }
-        Err(NotDone::Unread(source)) => {
-            return Err(ReconcileError::Api { attempt: "read a Secret that the host refers to", source });
-        }
+        Err(NotDone::Unread(attempt, source)) => return Err(ReconcileError::Api { attempt, source }),
         Err(NotDone::Failed(failure)) => failure,
     };
     context.metrics.failed(action, failure.cause);
@@ -50,8 +42,8 @@ pub async fn act(context: &Context, fetched: &Fetched, action: &Action) -> Resul
     }
     // A host that is being deleted may never be able to record anything again (its namespace goes): that is a failure like others, so that the
     // deletion comes to its end.
-    if failure.cause == Cause::JournalUnavailable && !fetched.host.is_deleting() {
-        return Err(JournalError { what: "the operation".to_owned(), why: failure.message }.into());
+    if failure.cause == Cause::RecordUnavailable && !fetched.host.is_deleting() {
+        return Err(RecordError::new("the operation", failure.message).into());
     }
     tracing::warn!(host = %fetched.host.name_any(), cause = failure.cause.as_str(), "{}", failure.text());
     let retry = match (failure.cause, failure.retry) {
@@ -68,7 +60,7 @@ enum NotDone {
     /// The provisioner could not be asked: something that the host refers to is missing.
     Blocked(String),
     /// The Kubernetes API failed: whether it is missing is not known.
-    Unread(Box<kube::Error>),
+    Unread(&'static str, Box<kube::Error>),
     /// The provisioner failed.
     Failed(Failure),
 }
@@ -82,19 +74,14 @@ impl From<Failure> for NotDone {
 impl From<HostDataError> for NotDone {
     fn from(error: HostDataError) -> Self {
         match error {
-            HostDataError::Api { source, .. } => Self::Unread(source),
+            HostDataError::Api { source, .. } => Self::Unread("read a Secret that the host refers to", source),
             error => Self::Blocked(error.to_string()),
         }
     }
 }
 
 /// The provisioner's object for this host.
-async fn prepare(
-    context: &Context,
-    fetched: &Fetched,
-    action: &Action,
-    journal: Arc<super::journal::KubeJournal>,
-) -> Result<Box<dyn Host>, NotDone> {
+async fn prepare(context: &Context, fetched: &Fetched, action: &Action) -> Result<Box<dyn Host>, NotDone> {
     let host = &fetched.host;
     let provisioner = context.registry.choose(host.annotation(annotation::PROVISIONER)).map_err(|e| {
         Failure::new(Cause::InvalidRequest, e.to_string())
@@ -127,6 +114,9 @@ async fn prepare(
         _ => secrets.agent_network().await?,
     };
     let status = host.status.clone().unwrap_or_default();
+    let machine = Arc::new(KubeMachine::new(context, host, Arc::clone(provisioner)));
+    let unread = |error| NotDone::Unread("read the host's record", Box::new(error));
+    machine.load().await.map_err(unread)?;
     Ok(provisioner.host(HostContext {
         key: HostKey {
             namespace: host.namespace().unwrap_or_default(),
@@ -141,8 +131,13 @@ async fn prepare(
         deleting: host.is_deleting(),
         hardware: fetched.hardware_data.as_ref().and_then(|data| data.spec.hardware.clone()),
         accept_machine: host.annotation(annotation::ACCEPT_MACHINE).map(ToOwned::to_owned),
-        journal,
-        machine: Arc::new(KubeMachine::new(context, host, Arc::clone(provisioner))),
+        record: Arc::clone(&machine) as Arc<dyn provisioner::Record>,
+        history: Arc::new(context.histories.of(&context.client, host)),
+        machine,
+        now: {
+            let clock = Arc::clone(&context.settings.clock);
+            Arc::new(move || clock.now())
+        },
         may_act: Arc::clone(&context.settings.may_act),
     })?)
 }
@@ -190,9 +185,11 @@ async fn call(context: &Context, fetched: &Fetched, action: &Action, host: &mut 
             outcome(host.register(request).await?, |r| Outcome::Registered { id: r.id, powered_on: r.powered_on })
         }
         Action::Adopt => outcome(host.adopt().await?, |()| Outcome::Done),
-        Action::Inspect { restart } => {
-            outcome(host.inspect(InspectRequest { restart: *restart }).await?, Outcome::Inspected)
-        }
+        Action::Inspect { restart } => outcome(
+            host.inspect(InspectRequest { wish: wish(&fetched.host, OperationType::Inspect), restart: *restart })
+                .await?,
+            Outcome::Inspected,
+        ),
         Action::ReadPower => outcome(host.power_state().await?, Outcome::Power),
         Action::SetPower(wish) => {
             let request = match wish {
@@ -207,6 +204,7 @@ async fn call(context: &Context, fetched: &Fetched, action: &Action, host: &mut 
             let config_drive = Some(secrets.config_drive().await?);
             let status = fetched.host.status.clone().unwrap_or_default();
             let request = ProvisionRequest {
+                wish: wish(&fetched.host, OperationType::Provision),
                 // What the attempt began with: an edit of spec.image in the middle makes another attempt.
                 image: status.last_attempted_image.or_else(|| fetched.host.spec.image.clone()).unwrap_or_default(),
                 root_device_hints: status.provisioning.root_device_hints.unwrap_or_default(),
@@ -219,6 +217,7 @@ async fn call(context: &Context, fetched: &Fetched, action: &Action, host: &mut 
             let status = fetched.host.status.as_ref();
             let root_device_hints = status.and_then(|status| status.provisioning.root_device_hints.clone());
             let request = CleaningRequest {
+                wish: wish(&fetched.host, OperationType::Deprovision),
                 clean: *clean,
                 overwrite_owner,
                 root_device_hints: root_device_hints.unwrap_or_default(),

@@ -1,4 +1,4 @@
-//! MachineRecord: which machine a host is, by what the machine itself has shown.
+//! MachineRecord: which machine a host is, by what the machine itself has shown, and what the host's provisioner must remember of its work.
 //!
 //! Everything stands in the spec, so that it survives whatever a status does not: restores, `clusterctl move` (the definition has its
 //! label), and the host itself, which does not own it.
@@ -47,6 +47,31 @@ pub struct MachineRecordSpec {
     /// Another machine was accepted in place of an earlier one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accepted: Option<AcceptedMachine>,
+    /// What the host's provisioner must remember.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub provisioner: Option<ProvisionerRecord>,
+}
+
+/// What a provisioner remembers of a host; nobody else reads or writes it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ProvisionerRecord {
+    /// Name of the provisioner.
+    pub name: String,
+    /// Version of the format of the data.
+    #[serde(default)]
+    pub version: u32,
+    /// Counts the writes.
+    #[serde(default)]
+    pub revision: u64,
+    /// The provisioner's own.
+    #[serde(default)]
+    #[schemars(schema_with = "any_object")]
+    pub data: serde_json::Value,
+}
+
+fn any_object(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+    schemars::json_schema!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true })
 }
 
 /// Consent by annotation.

@@ -7,4 +7,4 @@ pub use host_operation::{
     AgentBoot, HostOperation, HostOperationSpec, HostOperationStatus, HostReference, OperationError, OperationPhase,
     OperationStep, OperationType, StepPhase,
 };
-pub use machine_record::{AcceptedMachine, MachineRecord, MachineRecordSpec};
+pub use machine_record::{AcceptedMachine, MachineRecord, MachineRecordSpec, ProvisionerRecord};

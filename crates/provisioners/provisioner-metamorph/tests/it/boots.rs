@@ -113,11 +113,15 @@ async fn an_agent_of_the_version_before_is_heard_but_gets_no_new_work() {
     assert!(refused.advice.unwrap().contains("agent-image build"));
     // One that is in the middle of its work brings it to its end.
     older.restart();
-    let (_, mut status) = world.journal.last();
-    status.boot =
-        status.boot.map(|boot| api::metamorph::AgentBoot { key_digest: None, boot_id: Some("boot-0".into()), ..boot });
+    let mut left = world.journal.newest();
+    let status = &mut left.status;
+    status.boot = status.boot.take().map(|boot| api::metamorph::AgentBoot {
+        key_digest: None,
+        boot_id: Some("boot-0".into()),
+        ..boot
+    });
     status.steps.iter_mut().for_each(|step| step.boot_id = step.boot_id.as_ref().map(|_| "boot-0".to_owned()));
-    older.journal = crate::common::Memory::with(status);
+    older.journal = crate::memory::Memory::of_history(left);
     let mut command = command;
     command.id.boot_id = "boot-0".into();
     let progress = agent_protocol::Progress::default();
@@ -164,7 +168,7 @@ async fn one_agent_reports_no_more_often_than_an_agent_does() {
 async fn a_journal_that_was_lost_opens_no_old_generation() {
     let mut world = World::new();
     let agent = world.booted().await;
-    world.journal = crate::common::Memory::default();
+    world.journal = crate::memory::Memory::default();
     world.host().provision(image()).await.unwrap();
     let boot = world.journal.last().1.boot.unwrap();
     assert_eq!(boot.generation, agent.generation + 1);

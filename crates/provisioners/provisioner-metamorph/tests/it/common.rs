@@ -1,5 +1,4 @@
-//! A BMC, a journal and a machine's record in memory, agents that report as they are told, and the provisioner among them. Killing it is
-//! making another one over the same journal.
+//! A BMC, agents that report as they are told, and the provisioner among them. Killing it is making another one over the same record.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -9,24 +8,23 @@ use agent_protocol::{
     REPORT_PATH, Report, WriteSummary,
 };
 use api::metal3::{BootMode, Image};
-use api::metamorph::{
-    AgentBoot, HostOperationStatus, MachineRecordSpec, OperationPhase, OperationStep, OperationType, StepPhase,
-};
 use async_trait::async_trait;
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
 use boot_media::{Assets, Manifest, derive};
 use inventory::{BmcPin, HardwareDetails, MachineEvidence};
 use provisioner::{
-    BmcAccess, Failure, Host, HostContext, HostKey, Journal, JournalError, Machine, Newest, Operation, OtherMachine,
-    ProvisionRequest, Provisioner, StepProgress,
+    BmcAccess, History, Host, HostContext, HostKey, Machine, Now, ProvisionRequest, Provisioner, Record,
 };
+use provisioner_kit::{MemoryMachine, paused_clock};
 use provisioner_metamorph::{
     Bases, BmcControl, BootSight, Connect, ControlError, ControlErrorKind, Drive, NativeProvisioner, PowerAction,
     SecureBootSeen, Settings, Sight, Timing,
 };
 use tempfile::TempDir;
 use tower::ServiceExt;
+
+use crate::memory::Memory;
 
 pub const UID: &str = "uid-0";
 const SECRET: [u8; 32] = [7; 32];
@@ -172,163 +170,6 @@ pub fn evidence() -> MachineEvidence {
     }
 }
 
-#[derive(Default)]
-struct Record(Mutex<Option<MachineRecordSpec>>);
-
-#[async_trait]
-impl Machine for Record {
-    async fn recorded(&self) -> Result<Option<MachineRecordSpec>, JournalError> {
-        Ok(self.0.lock().unwrap().clone())
-    }
-    async fn others(&self) -> Result<Vec<OtherMachine>, JournalError> {
-        Ok(Vec::new())
-    }
-    async fn record(&self, record: MachineRecordSpec) -> Result<MachineRecordSpec, JournalError> {
-        *self.0.lock().unwrap() = Some(record.clone());
-        Ok(record)
-    }
-    async fn note(&self, _text: &str) {}
-}
-
-#[derive(Default)]
-struct Written {
-    operations: Vec<(OperationType, HostOperationStatus)>,
-    /// The next write of this is not made: the process has died before it.
-    dies_before: Option<String>,
-}
-
-/// The journal. Clones share it.
-#[derive(Clone, Default)]
-pub struct Memory(Arc<Mutex<Written>>);
-
-impl Memory {
-    /// The next recording of `what` (`finish`, or a step's intent) fails, as if the process died before it.
-    pub fn die_before(&self, what: &str) {
-        self.0.lock().unwrap().dies_before = Some(what.to_owned());
-    }
-
-    /// A journal with one provisioning under way.
-    pub fn with(status: HostOperationStatus) -> Self {
-        let memory = Self::default();
-        memory.0.lock().unwrap().operations.push((OperationType::Provision, status));
-        memory
-    }
-
-    /// The newest operation.
-    pub fn last(&self) -> (OperationType, HostOperationStatus) {
-        self.0.lock().unwrap().operations.last().cloned().expect("an operation was begun")
-    }
-
-    fn lives(&self, what: &str) -> Result<(), JournalError> {
-        let mut written = self.0.lock().unwrap();
-        if written.dies_before.as_deref() == Some(what) {
-            written.dies_before = None;
-            return Err(JournalError { what: what.to_owned(), why: "the process dies here".into() });
-        }
-        Ok(())
-    }
-}
-
-#[async_trait]
-impl Journal for Memory {
-    async fn open(&self, operation: OperationType, plan: &[&str]) -> Result<Box<dyn Operation>, JournalError> {
-        let mut written = self.0.lock().unwrap();
-        let open = written.operations.iter().position(|(kind, s)| *kind == operation && !s.phase.is_final());
-        for (_, other) in written.operations.iter_mut().filter(|(kind, s)| *kind != operation && !s.phase.is_final()) {
-            other.phase = OperationPhase::Cancelled;
-        }
-        let step = |name: &&str| OperationStep { name: (*name).to_owned(), ..OperationStep::default() };
-        let status = open.map_or_else(
-            || HostOperationStatus { steps: plan.iter().map(step).collect(), ..HostOperationStatus::default() },
-            |index| written.operations[index].1.clone(),
-        );
-        let index = open.unwrap_or(written.operations.len());
-        let name = format!("op-{index}");
-        Ok(Box::new(Working { memory: self.clone(), index, name, kind: operation, status }))
-    }
-    fn latest_boot(&self) -> Option<AgentBoot> {
-        let written = self.0.lock().unwrap();
-        let boots = written.operations.iter().filter_map(|(_, status)| status.boot.clone());
-        boots.max_by_key(|b| (b.generation, b.boot_id.is_some(), b.retired))
-    }
-    fn newest(&self) -> Option<Newest> {
-        let written = self.0.lock().unwrap();
-        let (kind, status) = written.operations.last()?;
-        let id = format!("op-{}/uid", written.operations.len() - 1);
-        Some(Newest { id, operation: *kind, phase: status.phase, is_current: true })
-    }
-    fn recorded_sessions(&self) -> Vec<String> {
-        Vec::new()
-    }
-}
-
-struct Working {
-    memory: Memory,
-    index: usize,
-    name: String,
-    kind: OperationType,
-    status: HostOperationStatus,
-}
-
-impl Working {
-    fn step(&mut self, name: &str) -> &mut OperationStep {
-        let steps = &mut self.status.steps;
-        let index = steps.iter().position(|s| s.name == name).unwrap_or_else(|| {
-            steps.push(OperationStep { name: name.to_owned(), ..OperationStep::default() });
-            steps.len() - 1
-        });
-        &mut steps[index]
-    }
-
-    fn write(&self) {
-        let mut written = self.memory.0.lock().unwrap();
-        if written.operations.len() == self.index {
-            written.operations.push((self.kind, HostOperationStatus::default()));
-        }
-        written.operations[self.index].1 = self.status.clone();
-    }
-}
-
-#[async_trait]
-impl Operation for Working {
-    fn name(&self) -> &str {
-        &self.name
-    }
-    fn id(&self) -> String {
-        format!("{}/uid", self.name)
-    }
-    fn status(&self) -> &HostOperationStatus {
-        &self.status
-    }
-    fn set_boot(&mut self, boot: AgentBoot) {
-        self.status.boot = Some(boot);
-    }
-    fn set_bmc(&mut self, _calls: u32, _session: Option<String>) {}
-    async fn intent(&mut self, step: &str, attempt: u32, boot_id: Option<&str>) -> Result<(), JournalError> {
-        self.memory.lives(step)?;
-        self.status.phase = OperationPhase::Running;
-        let step = self.step(step);
-        step.phase = StepPhase::Running;
-        step.attempt = Some(attempt);
-        step.boot_id = boot_id.map(ToOwned::to_owned);
-        self.write();
-        Ok(())
-    }
-    fn done(&mut self, step: &str, message: &str) {
-        let step = self.step(step);
-        step.phase = StepPhase::Done;
-        step.message = Some(message.to_owned());
-    }
-    async fn progress(&mut self, _step: &str, _progress: StepProgress) {}
-    async fn finish(&mut self, result: Result<&str, &Failure>) -> Result<(), JournalError> {
-        self.memory.lives("finish")?;
-        self.status.phase = if result.is_ok() { OperationPhase::Succeeded } else { OperationPhase::Failed };
-        self.status.message = Some(result.map_or_else(|failure| failure.message.clone(), ToOwned::to_owned));
-        self.write();
-        Ok(())
-    }
-}
-
 /// One host, its BMC and the provisioner.
 pub struct World {
     pub bmc: Arc<Mutex<Bmc>>,
@@ -336,7 +177,8 @@ pub struct World {
     pub hardware: Option<HardwareDetails>,
     pub disable_power_off: bool,
     pub boot_mode: BootMode,
-    record: Arc<Record>,
+    machine: Arc<MemoryMachine>,
+    now: Now,
     provisioner: NativeProvisioner,
     folder: TempDir,
 }
@@ -377,7 +219,8 @@ impl World {
             hardware: None,
             disable_power_off: false,
             boot_mode: BootMode::Uefi,
-            record: Arc::default(),
+            machine: Arc::default(),
+            now: paused_clock(),
             folder,
         }
     }
@@ -404,8 +247,10 @@ impl World {
             deleting: false,
             hardware: self.hardware.clone(),
             accept_machine: None,
-            journal: Arc::new(self.journal.clone()),
-            machine: Arc::clone(&self.record) as Arc<dyn Machine>,
+            record: Arc::clone(&self.journal.record) as Arc<dyn Record>,
+            history: Arc::clone(&self.journal.history) as Arc<dyn History>,
+            machine: Arc::clone(&self.machine) as Arc<dyn Machine>,
+            now: Arc::clone(&self.now),
             may_act: Arc::new(|| true),
         };
         self.provisioner.host(context).unwrap_or_else(|failure| panic!("{failure:?}"))
@@ -456,6 +301,7 @@ impl World {
 /// What is to be provisioned.
 pub fn image() -> ProvisionRequest {
     ProvisionRequest {
+        wish: None,
         image: Image {
             url: "http://192.0.2.9/disk.raw".into(),
             checksum: Some("00".repeat(32)),

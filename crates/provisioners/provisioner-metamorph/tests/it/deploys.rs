@@ -38,7 +38,7 @@ async fn a_machine_without_its_agent_is_brought_into_its_disk_once_wherever_the_
         world.journal.die_before(place);
         let mut died = false;
         for _ in 0..10 {
-            died |= world.host().provision(image()).await.is_err_and(|f| f.cause == Cause::JournalUnavailable);
+            died |= world.host().provision(image()).await.is_err_and(|f| f.cause == Cause::RecordUnavailable);
             if died {
                 break;
             }
@@ -71,7 +71,7 @@ async fn where_the_power_may_not_be_cut_the_reset_is_asked_for_at_most_once() {
         pass(61).await;
         world.journal.die_before("finish");
         let failure = world.host().provision(image()).await.unwrap_err();
-        assert_eq!(failure.cause, Cause::JournalUnavailable);
+        assert_eq!(failure.cause, Cause::RecordUnavailable);
         assert_eq!(power_changes(&world.told()), ["Restart"]);
         world.restart();
         world.host().provision(image()).await.unwrap();

@@ -1,12 +1,8 @@
-//! A provisioner with a BMC, a journal and a machine record in memory; time is tokio's, which the tests pause.
+//! A provisioner with a BMC; time is tokio's, which the tests pause.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use agent_protocol::NetworkData;
-use api::metamorph::{
-    AgentBoot, HostOperationStatus, MachineRecordSpec, OperationPhase, OperationStep, OperationType, StepPhase,
-};
 use async_trait::async_trait;
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
@@ -15,15 +11,17 @@ use boot_media::{Assets, Manifest};
 use http_body_util::BodyExt;
 use inventory::{BmcPin, MachineEvidence};
 use provisioner::{
-    BmcAccess, Failure, HostContext, HostKey, InspectRequest, Journal, JournalError, Machine, Newest, Operation,
-    OtherMachine, Provisioner, StepProgress, Verdict,
+    BmcAccess, Failure, History, HostContext, HostKey, InspectRequest, Machine, Now, Provisioner, Record, Verdict,
 };
+use provisioner_kit::{MemoryMachine, paused_clock};
 use provisioner_metamorph::{
     Bases, BmcControl, BootSight, Connect, ControlError, ControlErrorKind, Drive, NativeProvisioner, PowerAction,
     SecureBootSeen, Settings, Sight, Timing,
 };
 use tokio::time::Instant;
 use tower::ServiceExt;
+
+use crate::memory::Memory;
 
 pub const UID: &str = "5d0c1a1e-0000-4000-8000-000000000001";
 
@@ -211,129 +209,13 @@ impl BmcControl for Handle {
     async fn close(&self) {}
 }
 
-/// A record of what is done, as durable as the test.
-#[derive(Clone, Default)]
-pub struct MemoryJournal(Arc<Mutex<Vec<(OperationType, HostOperationStatus)>>>);
-
-impl MemoryJournal {
-    pub fn all(&self) -> Vec<(OperationType, HostOperationStatus)> {
-        self.0.lock().unwrap().clone()
-    }
-}
-
-#[async_trait]
-impl Journal for MemoryJournal {
-    async fn open(&self, kind: OperationType, plan: &[&str]) -> Result<Box<dyn Operation>, JournalError> {
-        let mut all = self.0.lock().unwrap();
-        let open = all.iter().position(|(k, status)| *k == kind && !status.phase.is_final());
-        let index = open.unwrap_or_else(|| {
-            let step = |name: &&str| OperationStep { name: (*name).to_owned(), ..OperationStep::default() };
-            let steps = plan.iter().map(step).collect();
-            all.push((kind, HostOperationStatus { steps, ..HostOperationStatus::default() }));
-            all.len() - 1
-        });
-        let status = all[index].1.clone();
-        Ok(Box::new(MemoryOperation { journal: self.clone(), index, name: format!("op-{index}"), status }))
-    }
-    fn latest_boot(&self) -> Option<AgentBoot> {
-        self.all().into_iter().filter_map(|(_, s)| s.boot).max_by_key(|b| (b.generation, b.boot_id.is_some()))
-    }
-    fn newest(&self) -> Option<Newest> {
-        let all = self.all();
-        let (operation, status) = all.last()?;
-        let id = format!("op-{}", all.len() - 1);
-        Some(Newest { id, operation: *operation, phase: status.phase, is_current: true })
-    }
-    fn recorded_sessions(&self) -> Vec<String> {
-        vec![]
-    }
-}
-
-struct MemoryOperation {
-    journal: MemoryJournal,
-    index: usize,
-    name: String,
-    status: HostOperationStatus,
-}
-
-impl MemoryOperation {
-    fn step(&mut self, name: &str) -> &mut OperationStep {
-        self.status.steps.iter_mut().find(|s| s.name == name).unwrap()
-    }
-    fn write(&self) {
-        self.journal.0.lock().unwrap()[self.index].1 = self.status.clone();
-    }
-}
-
-#[async_trait]
-impl Operation for MemoryOperation {
-    fn name(&self) -> &str {
-        &self.name
-    }
-    fn id(&self) -> String {
-        self.name.clone()
-    }
-    fn status(&self) -> &HostOperationStatus {
-        &self.status
-    }
-    fn set_boot(&mut self, boot: AgentBoot) {
-        self.status.boot = Some(boot);
-        self.write();
-    }
-    fn set_bmc(&mut self, calls: u32, _session: Option<String>) {
-        self.status.bmc_calls = calls;
-    }
-    async fn intent(&mut self, step: &str, attempt: u32, boot_id: Option<&str>) -> Result<(), JournalError> {
-        let record = self.step(step);
-        record.phase = StepPhase::Running;
-        record.attempt = Some(attempt);
-        record.boot_id = boot_id.map(ToOwned::to_owned);
-        self.status.phase = OperationPhase::Running;
-        self.write();
-        Ok(())
-    }
-    fn done(&mut self, step: &str, message: &str) {
-        let message = message.to_owned();
-        let record = self.step(step);
-        record.phase = StepPhase::Done;
-        record.message = Some(message);
-        self.write();
-    }
-    async fn progress(&mut self, step: &str, progress: StepProgress) {
-        self.step(step).message = Some(progress.message);
-        self.write();
-    }
-    async fn finish(&mut self, result: Result<&str, &Failure>) -> Result<(), JournalError> {
-        self.status.phase = if result.is_ok() { OperationPhase::Succeeded } else { OperationPhase::Failed };
-        self.write();
-        Ok(())
-    }
-}
-
-#[derive(Clone, Default)]
-struct MemoryMachine(Arc<Mutex<Option<MachineRecordSpec>>>);
-
-#[async_trait]
-impl Machine for MemoryMachine {
-    async fn recorded(&self) -> Result<Option<MachineRecordSpec>, JournalError> {
-        Ok(self.0.lock().unwrap().clone())
-    }
-    async fn others(&self) -> Result<Vec<OtherMachine>, JournalError> {
-        Ok(vec![])
-    }
-    async fn record(&self, record: MachineRecordSpec) -> Result<MachineRecordSpec, JournalError> {
-        *self.0.lock().unwrap() = Some(record.clone());
-        Ok(record)
-    }
-    async fn note(&self, _text: &str) {}
-}
-
 /// One host, and the server that looks after it; the server can be replaced, everything else outlives it.
 pub struct Lab {
     pub bmc: Arc<FakeBmc>,
-    pub journal: MemoryJournal,
-    machine: MemoryMachine,
-    pub network: Option<NetworkData>,
+    pub journal: Memory,
+    machine: Arc<MemoryMachine>,
+    now: Now,
+    pub network: Option<serde_json::Value>,
     server: NativeProvisioner,
 }
 
@@ -360,8 +242,9 @@ impl Lab {
         Self {
             server: server(&bmc, settings(), image),
             bmc,
-            journal: MemoryJournal::default(),
-            machine: MemoryMachine::default(),
+            journal: Memory::default(),
+            machine: Arc::default(),
+            now: paused_clock(),
             network: None,
         }
     }
@@ -399,8 +282,10 @@ impl Lab {
             deleting: false,
             hardware: None,
             accept_machine: None,
-            journal: Arc::new(self.journal.clone()),
-            machine: Arc::new(self.machine.clone()),
+            record: Arc::clone(&self.journal.record) as Arc<dyn Record>,
+            history: Arc::clone(&self.journal.history) as Arc<dyn History>,
+            machine: Arc::clone(&self.machine) as Arc<dyn Machine>,
+            now: Arc::clone(&self.now),
             may_act: Arc::new(|| true),
         };
         let mut host = self.server.host(context)?;

@@ -12,5 +12,6 @@ mod common;
 mod deploys;
 mod kit;
 mod media;
+mod memory;
 mod secure_boot;
 mod silence;

@@ -2,17 +2,15 @@
 
 use std::time::Duration;
 
-use agent_protocol::NetworkData;
 use serde_json::json;
 
 use crate::kit::{Lab, image, settings};
 
-fn network(address: &str) -> NetworkData {
-    serde_json::from_value(json!({
+fn network(address: &str) -> serde_json::Value {
+    json!({
         "links": [{ "id": "a", "type": "phy", "ethernet_mac_address": "52:54:00:00:00:01" }],
         "networks": [{ "id": "n", "type": "ipv4", "link": "a", "ip_address": address, "netmask": "255.255.255.0" }],
-    }))
-    .unwrap()
+    })
 }
 
 /// The server is replaced while the machine reads its medium, and something that goes into media is another than before.

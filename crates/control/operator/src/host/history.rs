@@ -1,0 +1,222 @@
+//! What people see of a provisioner's work: HostOperations, named `<host>-<number>-<kind>`.
+//!
+//! They are told after the fact and nothing is decided by them: a write that fails is made good with the next one, and whoever deletes them
+//! loses what could be read, no more.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use api::metal3::{BareMetalHost, label};
+use api::metamorph::{HostOperation, HostOperationSpec, HostReference};
+use async_trait::async_trait;
+use kube::api::{Api, DeleteParams, ListParams, PostParams};
+use kube::{Client, Resource, ResourceExt};
+use provisioner::{History, HistoryEntry, Tell, operation_name};
+use tokio::time::Instant;
+
+use super::trouble::told;
+use crate::metrics::Metrics;
+
+/// Operations kept a host; older ones that have ended are deleted.
+const KEEP: usize = 20;
+/// Progress is written at most this often.
+const PROGRESS_EVERY: Duration = Duration::from_secs(5);
+/// Largest number that a name can carry; far more than a host has operations.
+const MAX_NUMBER: u64 = 999_999_999;
+
+/// What has been told of a host's newest piece of work.
+#[derive(Default)]
+struct Told {
+    /// The object as it was read or written last.
+    object: Option<HostOperation>,
+    /// The last that was to be told.
+    entry: Option<HistoryEntry>,
+    /// It could not be written.
+    owing: bool,
+    written: Option<Instant>,
+}
+
+type Cache = Arc<tokio::sync::Mutex<Told>>;
+
+/// What has been told of all hosts, by host uid.
+pub struct Histories {
+    hosts: Mutex<HashMap<String, Cache>>,
+    metrics: Arc<Metrics>,
+}
+
+impl Histories {
+    /// Nothing has been told; pieces of work that end are counted.
+    #[must_use]
+    pub fn new(metrics: Arc<Metrics>) -> Self {
+        Self { hosts: Mutex::default(), metrics }
+    }
+
+    /// The host's history.
+    pub fn of(&self, client: &Client, host: &BareMetalHost) -> KubeHistory {
+        let mut hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
+        KubeHistory {
+            api: Api::namespaced(client.clone(), &host.namespace().unwrap_or_default()),
+            host: host.clone(),
+            cache: Arc::clone(hosts.entry(host.uid().unwrap_or_default()).or_default()),
+            metrics: Arc::clone(&self.metrics),
+        }
+    }
+
+    /// Forgets what was told of the host.
+    pub fn forget(&self, uid: &str) {
+        self.hosts.lock().unwrap_or_else(PoisonError::into_inner).remove(uid);
+    }
+}
+
+/// A label's value for the host: its name, or, where that is too long for a label, the end of it.
+pub fn host_label(name: &str) -> &str {
+    let start = name.len().saturating_sub(63);
+    name.get(start..).unwrap_or(name).trim_start_matches(['.', '-'])
+}
+
+/// The number in an operation's name; names of people's making count as oldest.
+pub fn number(operation: &HostOperation) -> u64 {
+    let number = operation.name_any().rsplit('-').nth(1).and_then(|n| n.parse().ok()).unwrap_or(0);
+    if number <= MAX_NUMBER { number } else { 0 }
+}
+
+/// Made by this controller for the host of this uid: owned by it and named as the controller names.
+pub fn is_ours(operation: &HostOperation, uid: &str) -> bool {
+    number(operation) > 0 && operation.owner_references().iter().any(|o| o.uid == uid && o.controller == Some(true))
+}
+
+fn is_over(operation: &HostOperation) -> bool {
+    operation.status.as_ref().is_some_and(|status| status.phase.is_final())
+}
+
+/// One host's history.
+pub struct KubeHistory {
+    api: Api<HostOperation>,
+    host: BareMetalHost,
+    cache: Cache,
+    metrics: Arc<Metrics>,
+}
+
+impl KubeHistory {
+    fn object(&self, entry: &HistoryEntry) -> HostOperation {
+        let host = self.host.name_any();
+        let spec = HostOperationSpec {
+            operation: entry.operation,
+            host: HostReference { name: host.clone(), uid: self.host.uid() },
+            wish: entry.wish.clone(),
+        };
+        let mut new = HostOperation::new(&operation_name(&host, entry.number, entry.operation), spec);
+        new.metadata.namespace = self.host.namespace();
+        new.metadata.labels = Some([(label::HOST.to_owned(), host_label(&host).to_owned())].into());
+        new.metadata.owner_references = self.host.controller_owner_ref(&()).map(|o| vec![o]);
+        new
+    }
+
+    /// Writes the entry; the object as it is then, `None` if it is not to be shown again.
+    async fn write(
+        &self,
+        known: Option<HostOperation>,
+        entry: &HistoryEntry,
+        when: Tell,
+    ) -> Result<Option<HostOperation>, String> {
+        let name = entry.name(&self.host.name_any());
+        let known = known.filter(|object| object.name_any() == name);
+        let there = match known {
+            Some(object) => Some(object),
+            None => self.api.get_opt(&name).await.map_err(|e| told(&e))?,
+        };
+        let mut object = match there {
+            Some(object) if is_ours(&object, &self.host.uid().unwrap_or_default()) => object,
+            Some(_) => return Err(format!("{name} is there, and not this host's")),
+            // What has ended and is gone has been deleted by somebody.
+            None if entry.status.phase.is_final() && when == Tell::Soon => return Ok(None),
+            None => {
+                let new = self.object(entry);
+                let created = self.api.create(&PostParams::default(), &new).await.map_err(|e| told(&e))?;
+                self.prune().await;
+                created
+            }
+        };
+        if object.status.as_ref() == Some(&entry.status) {
+            return Ok(Some(object));
+        }
+        object.status = Some(entry.status.clone());
+        let written = self.api.replace_status(&name, &PostParams::default(), &object).await;
+        written.map(Some).map_err(|error| told(&error))
+    }
+
+    async fn prune(&self) {
+        let selector = format!("{}={}", label::HOST, host_label(&self.host.name_any()));
+        let listed = self.api.list(&ListParams::default().labels(&selector)).await;
+        let uid = self.host.uid().unwrap_or_default();
+        let mut known = listed.map(|list| list.items).unwrap_or_default();
+        known.retain(|operation| is_ours(operation, &uid));
+        for name in prunable(known) {
+            match self.api.delete(&name, &DeleteParams::default()).await {
+                Ok(_) | Err(kube::Error::Api(_)) => {}
+                Err(error) => tracing::debug!(%error, name, "an old operation stays"),
+            }
+        }
+    }
+}
+
+/// Names of operations that have ended and are too many.
+fn prunable(mut known: Vec<HostOperation>) -> Vec<String> {
+    known.retain(is_over);
+    known.sort_by_key(number);
+    let surplus = known.len().saturating_sub(KEEP);
+    known.iter().take(surplus).map(ResourceExt::name_any).collect()
+}
+
+#[async_trait]
+impl History for KubeHistory {
+    async fn tell(&self, entry: &HistoryEntry, when: Tell) {
+        let mut cache = self.cache.lock().await;
+        let same_work = cache.entry.as_ref().filter(|known| known.number == entry.number);
+        if same_work == Some(entry) && !cache.owing {
+            return;
+        }
+        if entry.status.phase.is_final()
+            && when == Tell::Now
+            && same_work.is_none_or(|known| !known.status.phase.is_final())
+        {
+            self.metrics.operation_ended(entry);
+        }
+        if when == Tell::Soon && cache.written.is_some_and(|at| at.elapsed() < PROGRESS_EVERY) {
+            return;
+        }
+        cache.entry = Some(entry.clone());
+        cache.written = Some(Instant::now());
+        let known = cache.object.take();
+        match self.write(known, entry, when).await {
+            Ok(object) => (cache.object, cache.owing) = (object, false),
+            Err(error) => {
+                cache.owing = true;
+                tracing::warn!(host = %self.host.name_any(), error, "the HostOperation does not show what is done; it is tried again");
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use api::metamorph::{HostOperationStatus, OperationPhase, OperationType};
+
+    #[test]
+    fn old_operations_go() {
+        let ended = |number: u64| {
+            let spec =
+                HostOperationSpec { operation: OperationType::Provision, host: HostReference::default(), wish: None };
+            let mut operation = HostOperation::new(&format!("host-{number:03}-provision"), spec);
+            let phase = if number == 3 { OperationPhase::Running } else { OperationPhase::Succeeded };
+            operation.status = Some(HostOperationStatus { phase, ..HostOperationStatus::default() });
+            operation
+        };
+        let names = prunable((1..=30).rev().map(ended).collect());
+        assert_eq!(names.len(), 9, "{names:?}");
+        assert_eq!(names[2], "host-004-provision", "what is under way stays: {names:?}");
+        assert!(prunable((1..=20).map(ended).collect()).is_empty());
+    }
+}

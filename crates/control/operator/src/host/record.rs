@@ -1,0 +1,326 @@
+//! What a host's provisioner remembers, kept in the host's MachineRecord.
+//!
+//! This process is the only writer while it leads, so what it has read once it knows; a conflict, and whatever [`super::machine`] reads, makes
+//! it look again. The revision that the provisioner names counts the writes of its part alone: what is written of the machine's identity in
+//! between is no conflict.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use api::metal3::{BareMetalHost, annotation, label};
+use api::metamorph::{
+    HostOperation, HostReference, MachineRecord, MachineRecordSpec, OperationType, ProvisionerRecord,
+};
+use async_trait::async_trait;
+use kube::ResourceExt;
+use kube::api::{Api, ListParams, PostParams};
+use provisioner::{HistoryEntry, MAX_RECORD_BYTES, Purpose, Record, RecordContent, RecordError, Recorded};
+use sha2::{Digest, Sha256};
+
+use super::history::{host_label, is_ours, number};
+use super::machine::KubeMachine;
+use super::trouble::told;
+
+/// How often a write is tried again because something else in the object has changed meanwhile.
+const MAX_CONFLICTS: usize = 4;
+
+/// What this process knows of a host's MachineRecord.
+#[derive(Default)]
+pub struct Known {
+    /// It has been read.
+    pub read: bool,
+    /// As it was read or written last.
+    pub object: Option<MachineRecord>,
+    /// What HostOperations tell of a host without a record.
+    earlier: Vec<HistoryEntry>,
+}
+
+/// One host's.
+pub type Slot = Arc<Mutex<Known>>;
+
+/// The records of all hosts that this process has read, by host uid.
+#[derive(Default)]
+pub struct Records(Mutex<HashMap<String, Slot>>);
+
+impl Records {
+    /// The host's slot.
+    pub fn slot(&self, uid: &str) -> Slot {
+        Arc::clone(self.lock().entry(uid.to_owned()).or_default())
+    }
+
+    /// Whether the host's record has been read.
+    pub fn has(&self, uid: &str) -> bool {
+        let slot = self.lock().get(uid).cloned();
+        slot.is_some_and(|slot| lock(&slot).read)
+    }
+
+    /// Forgets what was read of the host.
+    pub fn forget(&self, uid: &str) {
+        self.lock().remove(uid);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Slot>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+pub fn lock(slot: &Slot) -> MutexGuard<'_, Known> {
+    slot.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl KubeMachine {
+    /// Reads the record, if this process has not; of a host without one its history.
+    ///
+    /// # Errors
+    /// When the Kubernetes API fails.
+    pub async fn load(&self) -> Result<(), kube::Error> {
+        let known = {
+            let known = lock(&self.slot);
+            known.read && (known.object.is_some() || !known.earlier.is_empty())
+        };
+        if known {
+            return Ok(());
+        }
+        let object = self.api.get_opt(&self.name()).await?;
+        let has_content = object.as_ref().is_some_and(|object| object.spec.provisioner.is_some());
+        let earlier = if has_content { Vec::new() } else { self.earlier().await? };
+        let mut known = lock(&self.slot);
+        (known.read, known.object, known.earlier) = (true, object, earlier);
+        Ok(())
+    }
+
+    /// What versions without records have kept in HostOperations.
+    async fn earlier(&self) -> Result<Vec<HistoryEntry>, kube::Error> {
+        let api: Api<HostOperation> = Api::namespaced(self.client.clone(), &self.host.namespace().unwrap_or_default());
+        let selector = format!("{}={}", label::HOST, host_label(&self.name()));
+        let mut found = api.list(&ListParams::default().labels(&selector)).await?.items;
+        let uid = self.host.uid().unwrap_or_default();
+        found.retain(|operation| is_ours(operation, &uid));
+        found.sort_by_key(number);
+        let entry = |operation: HostOperation| HistoryEntry {
+            number: number(&operation),
+            id: format!("{}/{}", operation.name_any(), operation.uid().unwrap_or_default()),
+            operation: operation.spec.operation,
+            wish: operation.spec.wish,
+            status: operation.status.unwrap_or_default(),
+        };
+        Ok(found.into_iter().map(entry).collect())
+    }
+
+    /// The provisioner's part of the object, if the object is this host's.
+    fn part<'a>(&self, object: Option<&'a MachineRecord>) -> Option<&'a ProvisionerRecord> {
+        object.filter(|object| self.is_ours(&object.spec)).and_then(|object| object.spec.provisioner.as_ref())
+    }
+
+    /// The host is still as it was when the step was decided: read anew, for what this process has seen of it may be old.
+    async fn still_wanted(&self) -> Result<(), RecordError> {
+        let failed = |why: String| RecordError::new(format!("MachineRecord {}", self.name()), why);
+        let found = self.hosts.get_opt(&self.name()).await.map_err(|e| failed(told(&e)))?;
+        match changed(&self.host, found.as_ref()) {
+            None => Ok(()),
+            Some(what) => Err(failed(format!("{what} since this was decided: it is decided again"))),
+        }
+    }
+
+    /// One attempt to write this part; `None` if another version of the object was found, which is known then.
+    async fn try_write(&self, expected: u64, part: &ProvisionerRecord) -> Result<Option<()>, RecordError> {
+        let failed = |why: String| RecordError::new(format!("MachineRecord {}", self.name()), why);
+        let (object, earlier) = {
+            let known = lock(&self.slot);
+            (known.object.clone(), known.earlier.len())
+        };
+        let found = self.part(object.as_ref()).map_or(0, |part| part.revision);
+        if found != expected {
+            return Err(failed(format!("revision {found} is there, and not {expected}: it is read again")));
+        }
+        let address = self.host.spec.bmc.as_ref().map(|bmc| bmc.address.clone()).unwrap_or_default();
+        let blank = MachineRecordSpec {
+            host: HostReference { name: self.name(), uid: self.host.uid() },
+            bmc_address: address,
+            ..MachineRecordSpec::default()
+        };
+        let written = match object {
+            Some(mut object) => {
+                if !self.is_ours(&object.spec) {
+                    object.spec = blank;
+                }
+                object.spec.provisioner = Some(part.clone());
+                self.api.replace(&self.name(), &PostParams::default(), &object).await
+            }
+            None => {
+                let mut new = MachineRecord::new(&self.name(), blank);
+                new.spec.provisioner = Some(part.clone());
+                new.metadata.namespace = self.host.namespace();
+                self.api.create(&PostParams::default(), &new).await
+            }
+        };
+        let error = match written {
+            Ok(object) => {
+                lock(&self.slot).object = Some(object);
+                return Ok(Some(()));
+            }
+            Err(error) => error,
+        };
+        // Somebody else wrote, or the answer was lost: what is known is void.
+        let conflict = matches!(&error, kube::Error::Api(e) if e.code == 409 || e.code == 404);
+        match self.api.get_opt(&self.name()).await {
+            Ok(there) => {
+                let landed = self.part(there.as_ref()) == Some(part);
+                lock(&self.slot).object = there;
+                match (landed, conflict) {
+                    (true, _) => Ok(Some(())),
+                    (false, true) => Ok(None),
+                    (false, false) => Err(failed(told(&error))),
+                }
+            }
+            Err(_) => {
+                let mut known = lock(&self.slot);
+                (known.read, known.object) = (false, None);
+                tracing::debug!(host = %self.name(), earlier, "the record is read again before it is used");
+                Err(failed(told(&error)))
+            }
+        }
+    }
+}
+
+#[async_trait]
+impl Record for KubeMachine {
+    fn current(&self) -> Recorded {
+        let known = lock(&self.slot);
+        let Some(part) = self.part(known.object.as_ref()) else {
+            return Recorded { revision: 0, content: None, earlier: known.earlier.clone() };
+        };
+        // What another provisioner remembers is nothing to this one; a registered host keeps its provisioner.
+        let content = (part.name == self.provisioner.name() || self.is_registered()).then(|| RecordContent {
+            provisioner: part.name.clone(),
+            version: part.version,
+            data: part.data.clone(),
+        });
+        Recorded { revision: part.revision, content, earlier: Vec::new() }
+    }
+
+    async fn write(&self, expected: u64, content: RecordContent, purpose: Purpose) -> Result<u64, RecordError> {
+        let failed = |why: String| RecordError::new(format!("MachineRecord {}", self.name()), why);
+        let bytes = content.data.to_string().len();
+        if bytes > MAX_RECORD_BYTES {
+            return Err(failed(format!("{bytes} bytes are to be recorded, {MAX_RECORD_BYTES} are accepted")));
+        }
+        let revision = expected.saturating_add(1);
+        let part =
+            ProvisionerRecord { name: content.provisioner, version: content.version, revision, data: content.data };
+        if purpose == Purpose::Intent {
+            self.still_wanted().await?;
+        }
+        if !(self.may_act)() {
+            return Err(RecordError::not_leading(format!("MachineRecord {}", self.name())));
+        }
+        let mut written = None;
+        for _ in 0..MAX_CONFLICTS {
+            written = self.try_write(expected, &part).await?;
+            if written.is_some() {
+                break;
+            }
+        }
+        if written.is_none() {
+            return Err(failed("somebody else writes it all the time".to_owned()));
+        }
+        // The calls took their time.
+        if purpose == Purpose::Intent && !(self.may_act)() {
+            return Err(RecordError::not_leading(format!("MachineRecord {}", self.name())));
+        }
+        Ok(revision)
+    }
+}
+
+/// When the host began with its present work of this kind.
+fn began(host: &BareMetalHost, operation: OperationType) -> Option<api::Time> {
+    let history = &host.status.as_ref()?.operation_history;
+    match operation {
+        OperationType::Inspect => history.inspect.start.clone(),
+        OperationType::Provision => history.provision.start.clone(),
+        OperationType::Deprovision => history.deprovision.start.clone(),
+    }
+}
+
+/// The identity of what the host wishes: when it began with it and, of a provisioning, what is to be written where. `None` if the host does
+/// not say when.
+pub fn wish(host: &BareMetalHost, operation: OperationType) -> Option<String> {
+    let began = jiff::Timestamp::from_second(began(host, operation)?.0.as_second()).ok()?;
+    if operation != OperationType::Provision {
+        return Some(began.to_string());
+    }
+    let status = host.status.as_ref()?;
+    let asked = serde_json::json!([status.last_attempted_image, status.provisioning.root_device_hints]);
+    let digest = Sha256::digest(asked.to_string().as_bytes());
+    Some(format!("{began} {}", hex::encode(&digest[..8])))
+}
+
+/// What has happened to a host that makes an effect unwanted which was decided on `decided`.
+fn changed(decided: &BareMetalHost, now: Option<&BareMetalHost>) -> Option<&'static str> {
+    let Some(now) = now.filter(|now| now.uid() == decided.uid()) else { return Some("the host has gone") };
+    let has = |host: &BareMetalHost, key: &str| host.annotation(key).is_some();
+    if has(now, annotation::PAUSED) {
+        return Some("the host has been paused");
+    }
+    if has(now, annotation::DETACHED) != has(decided, annotation::DETACHED) {
+        return Some("the host has been detached or attached");
+    }
+    if now.is_deleting() != decided.is_deleting() {
+        return Some("the host's deletion has been asked for");
+    }
+    if now.spec.bmc != decided.spec.bmc {
+        return Some("spec.bmc has changed");
+    }
+    (now.spec.image != decided.spec.image).then_some("spec.image has changed")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use api::Time;
+
+    fn host(history: serde_json::Value) -> BareMetalHost {
+        let mut host = BareMetalHost::new("h", api::metal3::BareMetalHostSpec::default());
+        host.status = Some(serde_json::from_value(serde_json::json!({ "operationHistory": history })).unwrap());
+        host
+    }
+
+    #[test]
+    fn a_wish_is_of_its_time_and_of_what_was_asked_for() {
+        let at = |time: &str| host(serde_json::json!({ "provision": { "start": time, "end": null } }));
+        let one = at("2026-01-01T00:00:00Z");
+        let kind = OperationType::Provision;
+        assert_eq!(wish(&one, kind), wish(&at("2026-01-01T00:00:00Z"), kind));
+        assert_ne!(wish(&one, kind), wish(&at("2026-01-01T00:00:01Z"), kind));
+        assert_eq!(wish(&one, OperationType::Deprovision), None);
+        let mut other = one.clone();
+        let image = api::metal3::Image { url: "http://images/other".to_owned(), ..Default::default() };
+        other.status.as_mut().unwrap().last_attempted_image = Some(image);
+        assert_ne!(wish(&one, kind), wish(&other, kind));
+    }
+
+    #[test]
+    fn an_effect_is_unwanted_when_the_host_has_changed() {
+        let mut decided = host(serde_json::json!({}));
+        decided.metadata.uid = Some("u".to_owned());
+        assert_eq!(changed(&decided, Some(&decided)), None);
+        assert!(changed(&decided, None).is_some());
+        let edits: [fn(&mut BareMetalHost); 6] = [
+            |h| h.metadata.uid = Some("v".to_owned()),
+            |h| h.metadata.deletion_timestamp = Some(Time(jiff::Timestamp::UNIX_EPOCH)),
+            |h| h.annotations_mut().insert(annotation::PAUSED.to_owned(), String::new()).map_or((), drop),
+            |h| h.annotations_mut().insert(annotation::DETACHED.to_owned(), String::new()).map_or((), drop),
+            |h| h.spec.image = Some(api::metal3::Image::default()),
+            |h| h.spec.bmc = Some(api::metal3::Bmc { address: "redfish://x".to_owned(), ..Default::default() }),
+        ];
+        for (index, edit) in edits.into_iter().enumerate() {
+            let mut now = decided.clone();
+            edit(&mut now);
+            assert!(changed(&decided, Some(&now)).is_some(), "edit {index}");
+        }
+        let mut now = decided.clone();
+        now.spec.online = !now.spec.online;
+        now.labels_mut().insert("rack".to_owned(), "1".to_owned());
+        assert_eq!(changed(&decided, Some(&now)), None, "what does not matter to it");
+    }
+}

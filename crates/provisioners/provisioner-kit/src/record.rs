@@ -1,0 +1,97 @@
+//! A record in memory that can fail as a real one does.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use async_trait::async_trait;
+use provisioner::{HistoryEntry, MAX_RECORD_BYTES, Purpose, Record, RecordContent, RecordError, Recorded};
+
+/// One write, with what was there before.
+#[derive(Clone, Debug)]
+pub struct Write {
+    /// What was there.
+    pub before: Option<RecordContent>,
+    /// What is written.
+    pub content: RecordContent,
+    /// For what.
+    pub purpose: Purpose,
+}
+
+type Rule = Box<dyn Fn(&Write) -> bool + Send + Sync>;
+
+#[derive(Default)]
+struct State {
+    recorded: Recorded,
+    fails: Option<(Rule, bool)>,
+    writes: Vec<Write>,
+}
+
+/// One host's record.
+#[derive(Default)]
+pub struct MemoryRecord(Mutex<State>);
+
+impl MemoryRecord {
+    /// The record of a host that only has a history, of a version before records.
+    #[must_use]
+    pub fn of_history(earlier: Vec<HistoryEntry>) -> Self {
+        let recorded = Recorded { earlier, ..Recorded::default() };
+        Self(Mutex::new(State { recorded, ..State::default() }))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The next write that the rule fits fails, as if the process died before it.
+    pub fn fail_before(&self, rule: impl Fn(&Write) -> bool + Send + Sync + 'static) {
+        self.lock().fails = Some((Box::new(rule), false));
+    }
+
+    /// The next write that the rule fits is made, and its answer is lost, as if the process died after it.
+    pub fn fail_after(&self, rule: impl Fn(&Write) -> bool + Send + Sync + 'static) {
+        self.lock().fails = Some((Box::new(rule), true));
+    }
+
+    /// All writes that were made, the oldest first.
+    pub fn writes(&self) -> Vec<Write> {
+        self.lock().writes.clone()
+    }
+
+    /// Somebody edits it by hand, or another process writes it.
+    pub fn edit(&self, edit: impl FnOnce(&mut RecordContent)) {
+        let mut state = self.lock();
+        state.recorded.revision += 1;
+        edit(state.recorded.content.get_or_insert_default());
+    }
+
+    /// Somebody deletes it.
+    pub fn delete(&self) {
+        self.lock().recorded = Recorded::default();
+    }
+}
+
+#[async_trait]
+impl Record for MemoryRecord {
+    fn current(&self) -> Recorded {
+        self.lock().recorded.clone()
+    }
+
+    async fn write(&self, expected: u64, content: RecordContent, purpose: Purpose) -> Result<u64, RecordError> {
+        let mut state = self.lock();
+        let failed = |why: &str| Err(RecordError::new("the record", why));
+        if state.recorded.revision != expected {
+            return failed("another revision is there");
+        }
+        if content.data.to_string().len() > MAX_RECORD_BYTES {
+            return failed("it is too large");
+        }
+        let write = Write { before: state.recorded.content.clone(), content: content.clone(), purpose };
+        let fails = state.fails.take_if(|(rule, _)| rule(&write)).map(|(_, after)| after);
+        if fails == Some(false) {
+            return failed("the process dies before it");
+        }
+        let revision = expected + 1;
+        state.recorded = Recorded { revision, content: Some(content), earlier: Vec::new() };
+        state.writes.push(write);
+        if fails == Some(true) { failed("the process dies after it") } else { Ok(revision) }
+    }
+}

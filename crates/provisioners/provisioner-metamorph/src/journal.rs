@@ -1,0 +1,509 @@
+//! What the native provisioner remembers of a host's work: the operation under way or the last one, step by step, the newest boot of the agent,
+//! and the sessions that may be open on the BMC.
+//!
+//! It stands in the host's record ([`provisioner::Record`]): an operation's intent is durable there before its effect. What is noted in between
+//! (steps that are done, progress, the BMC's calls) waits in this process for the next write. The history shows the same to people, and nothing is
+//! read from it but by the first version that has records, of hosts that an earlier one has worked on.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use api::Time;
+use api::metamorph::{
+    AgentBoot, HostOperationStatus, OperationError, OperationPhase, OperationStep, OperationType, StepPhase,
+};
+use provisioner::{
+    Cause, Failure, History, HistoryEntry, HostContext, Now, Purpose, Record, RecordContent, RecordError, Recorded,
+    Retry, Tell, operation_name,
+};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::live::LiveHost;
+use crate::provisioner_impl::NAME;
+
+/// Version of [`Data`].
+const VERSION: u32 = 1;
+/// Longest message kept in an operation, in characters.
+const MAX_MESSAGE: usize = 1024;
+/// Sessions that are remembered: one is open at a time, and what an earlier life left is ended at the first contact.
+const MAX_SESSIONS: usize = 4;
+
+/// The record's content.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Data {
+    /// Under which name the host's media and agents' tokens are derived: the uid of the host that began the record. A host that is declared again,
+    /// or restored, has another uid, and hears the agent that is there all the same.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub subject: String,
+    /// Number of the newest operation.
+    pub number: u64,
+    /// The operation of that number.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub operation: Option<HistoryEntry>,
+    /// The newest boot of the agent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub boot: Option<AgentBoot>,
+    /// Addresses of sessions on the BMC, the newest last.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub sessions: Vec<String>,
+    /// What a later version has written and this one does not know: it is kept.
+    #[serde(flatten)]
+    pub unknown: Map<String, Value>,
+}
+
+impl Data {
+    /// What is recorded; a record that this version must not touch is a failure.
+    pub fn read(recorded: &Recorded) -> Result<Self, Failure> {
+        let Some(content) = &recorded.content else { return Ok(Self::of_history(&recorded.earlier)) };
+        let refuse = |what: String, advice: &str| {
+            let mut failure = Failure::new(Cause::RecordUnreadable, format!("read the host's record: {what}"));
+            failure.retry = Retry::AfterChange;
+            failure.advise(advice)
+        };
+        if content.provisioner != NAME {
+            let what = format!("it is that of the provisioner «{}»", content.provisioner);
+            return Err(refuse(
+                what,
+                "name that provisioner in the host's annotation metamorph.metal3.io/provisioner, or detach the host and delete its MachineRecord",
+            ));
+        }
+        if content.version > VERSION {
+            let what = format!("it has the format {}, this version knows formats up to {VERSION}", content.version);
+            return Err(refuse(what, "run the version of Metamorph that wrote it, or a later one"));
+        }
+        serde_json::from_value(content.data.clone()).map_err(|error| {
+            let what = format!("spec.provisioner.data of its MachineRecord is no record ({error})");
+            refuse(what, "restore the MachineRecord from a backup; or, if nothing is under way on the machine, delete it: the machine is looked at anew")
+        })
+    }
+
+    /// What versions without records remembered.
+    fn of_history(earlier: &[HistoryEntry]) -> Self {
+        let boots = earlier.iter().filter_map(|entry| entry.status.boot.clone());
+        let mut data = Self {
+            number: earlier.iter().map(|entry| entry.number).max().unwrap_or(0),
+            operation: earlier.iter().max_by_key(|entry| entry.number).cloned(),
+            boot: boots.max_by_key(|boot| (boot.generation, boot.boot_id.is_some(), boot.retired)),
+            ..Self::default()
+        };
+        for session in earlier.iter().filter_map(|entry| entry.status.bmc_session.clone()) {
+            data.remember_session(session);
+        }
+        data
+    }
+
+    fn remember_session(&mut self, session: String) {
+        self.sessions.retain(|known| *known != session);
+        self.sessions.push(session);
+        let surplus = self.sessions.len().saturating_sub(MAX_SESSIONS);
+        self.sessions.drain(..surplus);
+    }
+}
+
+/// What is noted and not recorded yet, with the revision of the record that it goes on from.
+#[derive(Clone, Debug)]
+pub struct Noted {
+    revision: u64,
+    data: Data,
+}
+
+/// The newest operation of a host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Newest {
+    /// [`Operation::id`].
+    pub id: String,
+    /// Kind of work.
+    pub operation: OperationType,
+    /// Where it is.
+    pub phase: OperationPhase,
+    wish: Option<String>,
+}
+
+impl Newest {
+    /// It is of this kind and has succeeded.
+    pub fn succeeded(&self, operation: OperationType) -> bool {
+        self.operation == operation && self.phase == OperationPhase::Succeeded
+    }
+
+    /// It is for this wish.
+    pub fn is_for(&self, wish: Option<&str>) -> bool {
+        is_for(self.wish.as_deref(), wish)
+    }
+}
+
+/// A wish that is not told, or an operation that names none, is not told apart from another.
+fn is_for(named: Option<&str>, wish: Option<&str>) -> bool {
+    match (named, wish) {
+        (Some(named), Some(wish)) => named == wish,
+        _ => true,
+    }
+}
+
+/// How far a step is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StepProgress {
+    /// 0 to 100.
+    pub percent: Option<u32>,
+    /// Bytes moved.
+    pub bytes: Option<u64>,
+    /// Bytes to move.
+    pub total_bytes: Option<u64>,
+    /// What is happening.
+    pub message: String,
+}
+
+/// One host's journal, for one reconcile.
+#[derive(Clone)]
+pub struct Journal(Arc<Inner>);
+
+struct Inner {
+    record: Arc<dyn Record>,
+    history: Arc<dyn History>,
+    now: Now,
+    live: Arc<LiveHost>,
+    /// Name of the host.
+    host: String,
+    /// Revision of the record, and what it holds with what has been noted since.
+    state: Mutex<(u64, Data)>,
+}
+
+impl Journal {
+    /// The journal of the context's host.
+    ///
+    /// # Errors
+    /// When the record is not one that this version may touch.
+    pub fn of(context: &HostContext, live: &Arc<LiveHost>) -> Result<Self, Failure> {
+        let recorded = context.record.current();
+        let noted = live.noted().clone().filter(|noted| noted.revision == recorded.revision);
+        let mut data = match noted {
+            Some(noted) => noted.data,
+            None => Data::read(&recorded)?,
+        };
+        if data.subject.is_empty() {
+            data.subject.clone_from(&context.key.uid);
+        }
+        Ok(Self(Arc::new(Inner {
+            record: Arc::clone(&context.record),
+            history: Arc::clone(&context.history),
+            now: Arc::clone(&context.now),
+            live: Arc::clone(live),
+            host: context.key.name.clone(),
+            state: Mutex::new((recorded.revision, data)),
+        })))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, (u64, Data)> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn data(&self) -> Data {
+        self.lock().1.clone()
+    }
+
+    /// Kubernetes' times have whole seconds.
+    fn time(&self) -> Option<Time> {
+        jiff::Timestamp::from_second((self.0.now)().as_second()).ok().map(Time)
+    }
+
+    /// See [`Data::subject`].
+    pub fn subject(&self) -> String {
+        self.lock().1.subject.clone()
+    }
+
+    /// The newest boot of the agent that is recorded, with the generation that media and token are derived from.
+    pub fn latest_boot(&self) -> Option<AgentBoot> {
+        self.lock().1.boot.clone()
+    }
+
+    /// The newest operation, whatever its kind. A work whose newest operation is of its kind, for its wish, and has succeeded is done, even if the
+    /// process that did it could not say so.
+    pub fn newest(&self) -> Option<Newest> {
+        self.data().operation.map(|entry| Newest {
+            id: entry.id,
+            operation: entry.operation,
+            phase: entry.status.phase,
+            wish: entry.wish,
+        })
+    }
+
+    /// Addresses of sessions that may be open on the BMC.
+    pub fn recorded_sessions(&self) -> Vec<String> {
+        self.lock().1.sessions.clone()
+    }
+
+    /// The operation of this kind and for this wish that is under way, opened with this plan if there is none. Opening cancels any other that is
+    /// still open: a host has one at a time. A new one is recorded with its first [`Operation::intent`].
+    pub async fn open(
+        &self,
+        operation: OperationType,
+        wish: Option<&str>,
+        plan: &[&str],
+    ) -> Result<Operation, RecordError> {
+        let open = self.data().operation.filter(|entry| !entry.status.phase.is_final());
+        if let Some(entry) = open {
+            if entry.operation == operation && is_for(entry.wish.as_deref(), wish) {
+                let mut opened = self.operation(entry, true);
+                opened.plan(plan);
+                return Ok(opened);
+            }
+            self.cancel_open("the host goes another way").await?;
+        }
+        let number = self.lock().1.number.saturating_add(1);
+        // Nothing else has happened at that instant to a host of this name.
+        let id = format!("{}/{:x}", operation_name(&self.0.host, number, operation), (self.0.now)().as_nanosecond());
+        let entry = HistoryEntry {
+            number,
+            id,
+            operation,
+            wish: wish.map(ToOwned::to_owned),
+            status: HostOperationStatus::default(),
+        };
+        let mut opened = self.operation(entry, false);
+        opened.plan(plan);
+        Ok(opened)
+    }
+
+    /// Ends whatever is open: the host goes another way.
+    pub async fn cancel_open(&self, why: &str) -> Result<(), RecordError> {
+        let open = self.data().operation.filter(|entry| !entry.status.phase.is_final());
+        let Some(entry) = open else { return Ok(()) };
+        let mut operation = self.operation(entry, true);
+        operation.end(OperationPhase::Cancelled, why);
+        operation.write(Purpose::Note).await?;
+        self.0.history.tell(&operation.entry, Tell::Now).await;
+        Ok(())
+    }
+
+    /// What people see is brought up to date: an earlier process, or an earlier write, may not have been able to.
+    pub async fn show(&self) {
+        if let Some(entry) = self.data().operation {
+            self.0.history.tell(&entry, Tell::Soon).await;
+        }
+    }
+
+    fn operation(&self, entry: HistoryEntry, recorded: bool) -> Operation {
+        let name = entry.name(&self.0.host);
+        Operation { journal: self.clone(), name, entry, recorded }
+    }
+
+    /// Keeps what is noted until the next write.
+    fn note(&self, edit: impl FnOnce(&mut Data)) {
+        let noted = {
+            let mut state = self.lock();
+            edit(&mut state.1);
+            Noted { revision: state.0, data: state.1.clone() }
+        };
+        *self.0.live.noted() = Some(noted);
+    }
+
+    async fn write(&self, data: Data, purpose: Purpose) -> Result<(), RecordError> {
+        let expected = self.lock().0;
+        let value = serde_json::to_value(&data).map_err(|e| RecordError::new("the operation", e.to_string()))?;
+        let content = RecordContent { provisioner: NAME.to_owned(), version: VERSION, data: value };
+        let revision = self.0.record.write(expected, content, purpose).await?;
+        *self.lock() = (revision, data);
+        self.note(|_| ());
+        Ok(())
+    }
+}
+
+/// One operation under way.
+pub struct Operation {
+    journal: Journal,
+    name: String,
+    entry: HistoryEntry,
+    /// It stands in the record.
+    recorded: bool,
+}
+
+impl Operation {
+    /// Name of the operation.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What no other operation ever has: part of every agent command's identity.
+    pub fn id(&self) -> String {
+        self.entry.id.clone()
+    }
+
+    /// Where it is.
+    pub fn status(&self) -> &HostOperationStatus {
+        &self.entry.status
+    }
+
+    /// Notes the agent's boot; durable with the next [`Self::intent`] or [`Self::finish`].
+    pub fn set_boot(&mut self, boot: AgentBoot) {
+        self.entry.status.boot = Some(boot);
+        self.note();
+    }
+
+    /// Notes calls made to the BMC and the address of its session; durable with the next write.
+    pub fn set_bmc(&mut self, calls: u32, session: Option<String>) {
+        self.entry.status.bmc_calls = calls;
+        if session.is_some() {
+            self.entry.status.bmc_session = session;
+        }
+        self.note();
+    }
+
+    /// Records that `step` is about to have its effect (attempt and agent's boot with it). Durable when it returns.
+    pub async fn intent(&mut self, step: &str, attempt: u32, boot_id: Option<&str>) -> Result<(), RecordError> {
+        let now = self.journal.time();
+        let before = self.entry.clone();
+        let record = self.step(step);
+        record.phase = StepPhase::Running;
+        record.attempt = Some(attempt);
+        record.boot_id = boot_id.map(ToOwned::to_owned);
+        record.start_time.clone_from(&now);
+        record.end_time = None;
+        record.error = None;
+        record.message = None;
+        let status = &mut self.entry.status;
+        status.phase = OperationPhase::Running;
+        if status.start_time.is_none() {
+            status.start_time = now;
+        }
+        status.message = None;
+        self.summarise();
+        let first = !self.recorded;
+        if let Err(error) = self.write(Purpose::Intent).await {
+            // It has not been intended.
+            self.entry = before;
+            return Err(error);
+        }
+        self.journal.0.history.tell(&self.entry, if first { Tell::Now } else { Tell::Soon }).await;
+        Ok(())
+    }
+
+    /// Notes that `step` is done; durable with the next write.
+    pub fn done(&mut self, step: &str, message: &str) {
+        let now = self.journal.time();
+        let record = self.step(step);
+        record.phase = StepPhase::Done;
+        record.start_time = record.start_time.clone().or_else(|| now.clone());
+        record.end_time = now;
+        if record.percent.is_some() {
+            record.percent = Some(100);
+        }
+        record.message = Some(message.chars().take(MAX_MESSAGE).collect());
+        self.summarise();
+        self.note();
+    }
+
+    /// Shows progress.
+    pub async fn progress(&mut self, step: &str, progress: StepProgress) {
+        let record = self.step(step);
+        record.percent = progress.percent.or(record.percent);
+        record.bytes = progress.bytes.and_then(|b| i64::try_from(b).ok()).or(record.bytes);
+        record.total_bytes = progress.total_bytes.and_then(|b| i64::try_from(b).ok()).or(record.total_bytes);
+        record.message = Some(progress.message.chars().take(MAX_MESSAGE).collect());
+        self.summarise();
+        self.note();
+        if self.recorded {
+            self.journal.0.history.tell(&self.entry, Tell::Soon).await;
+        }
+    }
+
+    /// Closes the operation, successfully or not. Durable when it returns.
+    pub async fn finish(&mut self, result: Result<&str, &Failure>) -> Result<(), RecordError> {
+        match result {
+            Ok(message) => self.end(OperationPhase::Succeeded, message),
+            Err(failure) => {
+                let error = OperationError {
+                    cause: failure.cause.as_str().to_owned(),
+                    message: failure.message.chars().take(MAX_MESSAGE).collect(),
+                    advice: failure.advice.clone(),
+                };
+                if let Some(step) = self.entry.status.steps.iter_mut().find(|s| s.phase == StepPhase::Running) {
+                    step.error = Some(error.clone());
+                }
+                self.entry.status.error = Some(error);
+                self.end(OperationPhase::Failed, &failure.message);
+            }
+        }
+        self.write(Purpose::Note).await?;
+        self.journal.0.history.tell(&self.entry, Tell::Now).await;
+        Ok(())
+    }
+
+    fn plan(&mut self, plan: &[&str]) {
+        let steps = &mut self.entry.status.steps;
+        if steps.is_empty() {
+            let step = |name: &&str| OperationStep { name: (*name).to_owned(), ..OperationStep::default() };
+            *steps = plan.iter().map(step).collect();
+        }
+    }
+
+    fn step(&mut self, name: &str) -> &mut OperationStep {
+        let steps = &mut self.entry.status.steps;
+        let index = steps.iter().position(|s| s.name == name).unwrap_or_else(|| {
+            steps.push(OperationStep { name: name.to_owned(), ..OperationStep::default() });
+            steps.len() - 1
+        });
+        &mut steps[index]
+    }
+
+    /// Current step, steps done and message, derived from the steps.
+    fn summarise(&mut self) {
+        let status = &mut self.entry.status;
+        let done = status.steps.iter().filter(|s| s.phase == StepPhase::Done).count();
+        let under_way = status.steps.iter().find(|s| s.phase == StepPhase::Running);
+        let percent = under_way.and_then(|s| s.percent).map(|p| format!(" ({p}%)")).unwrap_or_default();
+        let progress = format!("{done}/{}{percent}", status.steps.len());
+        if let Some(step) = under_way {
+            let (name, message) = (step.name.clone(), step.message.clone());
+            status.current_step = Some(name);
+            status.message = message.or_else(|| status.message.clone());
+        }
+        status.progress = Some(progress);
+    }
+
+    fn end(&mut self, phase: OperationPhase, message: &str) {
+        let now = self.journal.time();
+        let status = &mut self.entry.status;
+        status.phase = phase;
+        status.end_time.clone_from(&now);
+        status.message = Some(message.chars().take(MAX_MESSAGE).collect());
+        if phase != OperationPhase::Succeeded {
+            for step in status.steps.iter_mut().filter(|s| s.phase == StepPhase::Running) {
+                step.phase = StepPhase::Failed;
+                step.end_time.clone_from(&now);
+            }
+        }
+        self.summarise();
+    }
+
+    /// Into the data of the record: the operation, its boot and its session.
+    fn put(&self, data: &mut Data) {
+        data.number = self.entry.number;
+        if let Some(boot) = &self.entry.status.boot {
+            let newest = data.boot.as_ref().is_none_or(|known| known.generation <= boot.generation);
+            if newest {
+                data.boot = Some(boot.clone());
+            }
+        }
+        if let Some(session) = &self.entry.status.bmc_session {
+            data.remember_session(session.clone());
+        }
+        data.operation = Some(self.entry.clone());
+    }
+
+    fn note(&self) {
+        if self.recorded {
+            self.journal.note(|data| self.put(data));
+        }
+    }
+
+    async fn write(&mut self, purpose: Purpose) -> Result<(), RecordError> {
+        let mut data = self.journal.data();
+        self.put(&mut data);
+        self.journal.write(data, purpose).await.map_err(|mut error| {
+            error.what = format!("operation {}", self.name);
+            error
+        })?;
+        self.recorded = true;
+        Ok(())
+    }
+}
