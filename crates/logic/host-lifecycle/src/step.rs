@@ -156,6 +156,16 @@ impl Change {
             && self.events.is_empty()
     }
 
+    /// Whether it is nothing but another status, with what is said of it.
+    #[must_use]
+    pub fn is_move(&self) -> bool {
+        !self.add_finalizer
+            && self.remove_annotations.is_empty()
+            && self.set_architecture.is_none()
+            && self.hardware_data.is_none()
+            && self.next != Next::Gone
+    }
+
     /// Whether the status is to be written.
     #[must_use]
     pub fn status_differs(&self, old: Option<&BareMetalHostStatus>) -> bool {

@@ -25,5 +25,9 @@ impl Machine for MemoryMachine {
         Ok(record)
     }
 
+    fn record_with_next(&self, record: MachineRecordSpec) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(record);
+    }
+
     async fn note(&self, _text: &str) {}
 }

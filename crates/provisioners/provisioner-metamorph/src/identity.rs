@@ -236,6 +236,7 @@ impl NativeHost {
         proof
     }
 
+    /// Without `disks_count` an inspection asks, whose end is about to be recorded: what is new about the machine is written with that.
     async fn agent_compared(&self, boot_id: &str, disks_count: bool) -> Result<MachineRecordSpec, Failure> {
         let agent = self.shared.hub.any_agent(self.uid()).filter(|agent| agent.boot_id == boot_id);
         let Some(seen) = agent.and_then(|agent| agent.machine) else {
@@ -280,14 +281,19 @@ impl NativeHost {
                 }
             }
         };
-        if let Some(failure) = refused {
-            if !self.consents(&fingerprint) {
-                return Err(failure);
-            }
-            record.accepted = Some(accepted(fingerprint));
-        }
         record.agent = Some(seen);
-        self.store(record).await
+        match refused {
+            Some(failure) if !self.consents(&fingerprint) => Err(failure),
+            Some(_) => {
+                record.accepted = Some(accepted(fingerprint));
+                self.store(record).await
+            }
+            None if disks_count => self.store(record).await,
+            None => {
+                self.context.machine.record_with_next(record.clone());
+                Ok(record)
+            }
+        }
     }
 
     /// What inspection has seen is what counts from now on: disks and cards come and go.
@@ -297,7 +303,8 @@ impl NativeHost {
         match agent.and_then(|agent| agent.machine) {
             Some(seen) if record.agent.as_ref() != Some(&seen) => {
                 record.agent = Some(seen);
-                self.store(record).await.map(|_| ())
+                self.context.machine.record_with_next(record);
+                Ok(())
             }
             _ => Ok(()),
         }
@@ -321,7 +328,7 @@ impl NativeHost {
         let consented = record.accepted.as_ref().is_some_and(|accepted| self.consents(&accepted.fingerprint));
         let merged = machine_identity::merged(&record.pin, pin);
         let address = self.address();
-        let known = record.bmc_address == address && record.host.uid.as_deref() == Some(self.uid());
+        let known = record.bmc_address == address && record.host.uid.as_ref() == Some(&self.context.key.uid);
         if !consented && (known && merged == record.pin || self.live.timers().kept_up) {
             return Ok(());
         }
@@ -357,7 +364,7 @@ impl NativeHost {
     }
 
     fn reference(&self) -> HostReference {
-        HostReference { name: self.context.key.name.clone(), uid: Some(self.uid().to_owned()) }
+        HostReference { name: self.context.key.name.clone(), uid: Some(self.context.key.uid.clone()) }
     }
 
     fn address(&self) -> String {

@@ -41,6 +41,10 @@ pub trait Machine: Send + Sync {
     /// When it cannot be written.
     async fn record(&self, record: MachineRecordSpec) -> Result<MachineRecordSpec, RecordError>;
 
+    /// The same, with the next write of the host's [`crate::Record`] and as durable as that: for what is seen just before something is recorded
+    /// anyway. It carries no new consent.
+    fn record_with_next(&self, record: MachineRecordSpec);
+
     /// Makes known that something differs which does not decide (an Event).
     async fn note(&self, text: &str);
 }

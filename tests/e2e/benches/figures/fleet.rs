@@ -12,7 +12,7 @@ use serde_json::json;
 
 use crate::process::{Usage, files_open_for_writing, size_below};
 use crate::table::{Limit, Rival, Row, Unit};
-use crate::watching::{Watching, quiet, writes};
+use crate::watching::{Counted, Watching, quiet, writes};
 
 /// Hosts.
 const HOSTS: usize = 100;
@@ -44,7 +44,7 @@ pub async fn measure() -> anyhow::Result<Vec<Row>> {
     let usage = Usage::of(pid)?;
     let cpu = usage.cpu.saturating_sub(idle.cpu);
     quiet(&world).await?;
-    let written = writes(&world)?.split_off(before).iter().filter(|write| !write.own).count();
+    let written = Counted::of(&writes(&world)?.split_off(before));
     let mut requests = 0;
     for name in &names {
         let machine = world.sim.get(&format!("/machines/{name}")).await?;
@@ -54,18 +54,7 @@ pub async fn measure() -> anyhow::Result<Vec<Row>> {
     let stray = stray_files(&world, pid)?;
     ensure!(stray.is_empty(), "the server writes files outside its data folder: {stray:?}");
     let now = Stored::look(&world)?;
-    let progress = watching.progress();
-    Ok(rows(&Fleet {
-        wall,
-        cpu,
-        idle,
-        usage,
-        written: written.saturating_sub(progress),
-        progress,
-        requests,
-        stored,
-        now,
-    }))
+    Ok(rows(&Fleet { wall, cpu, idle, usage, written, requests, stored, now }))
 }
 
 /// What was found.
@@ -74,8 +63,7 @@ struct Fleet {
     cpu: Duration,
     idle: Usage,
     usage: Usage,
-    written: usize,
-    progress: usize,
+    written: Counted,
     requests: u64,
     stored: Stored,
     now: Stored,
@@ -87,10 +75,11 @@ fn rows(fleet: &Fleet) -> Vec<Row> {
     let media = (fleet.now.rest as f64 - fleet.stored.rest as f64) / hosts;
     let database = (fleet.now.database as f64 - fleet.stored.database as f64) / hosts;
     let each = format!(
-        "a host: {:.1} BMC requests, {:.1} API writes and {:.1} of progress",
+        "a host: {:.1} BMC requests, {:.1} API writes, {:.1} of history, {:.1} Events",
         fleet.requests as f64 / hosts,
-        fleet.written as f64 / hosts,
-        fleet.progress as f64 / hosts
+        fleet.written.kept as f64 / hosts,
+        fleet.written.history as f64 / hosts,
+        fleet.written.events as f64 / hosts
     );
     vec![
         Row {

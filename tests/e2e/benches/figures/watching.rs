@@ -8,14 +8,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use api::metal3::{BareMetalHost, ProvisioningState};
-use api::metamorph::HostOperation;
 use e2e::{World, Written};
 use futures::StreamExt;
 use jiff::Timestamp;
 use kube::ResourceExt;
-use kube::api::Api;
 use kube::runtime::{WatchStreamExt, watcher};
-use serde_json::Value;
 use tokio::task::JoinSet;
 
 /// The audit log counts as quiet when nothing has come for so long.
@@ -76,11 +73,29 @@ pub struct Moment {
     pub what: String,
 }
 
+/// How much the server has written, by what it is for.
+pub struct Counted {
+    /// Hosts, records, Secrets, HardwareData.
+    pub kept: usize,
+    /// HostOperations: history and progress.
+    pub history: usize,
+    /// Events.
+    pub events: usize,
+}
+
+impl Counted {
+    /// Of these writes.
+    pub fn of(writes: &[Write]) -> Self {
+        let is_of = |kind: &str| writes.iter().filter(|w| !w.own && w.what.contains(kind)).count();
+        let (history, events) = (is_of("/hostoperations"), is_of("/events"));
+        Self { kept: writes.iter().filter(|w| !w.own).count() - history - events, history, events }
+    }
+}
+
 #[derive(Default)]
 struct Seen {
     states: HashMap<String, Vec<Moment>>,
     errors: HashMap<String, String>,
-    progress: HashMap<String, usize>,
 }
 
 /// Watches all hosts and operations until it is dropped.
@@ -103,20 +118,6 @@ impl Watching {
                 }
             }
         });
-        let own = Arc::clone(&seen);
-        let operations: Api<HostOperation> = Api::default_namespaced(world.client.clone());
-        let mut operations =
-            watcher(operations, watcher::Config::default()).default_backoff().applied_objects().boxed();
-        tasks.spawn(async move {
-            let mut last = HashMap::new();
-            while let Some(event) = operations.next().await {
-                let Ok(operation) = event else { continue };
-                let known = last.insert(operation.name_any(), without_progress(&operation));
-                if known.is_some() && known.as_ref() == last.get(&operation.name_any()) {
-                    *lock(&own).progress.entry(operation.spec.host.name.clone()).or_default() += 1;
-                }
-            }
-        });
         Self { seen, _tasks: tasks }
     }
 
@@ -133,16 +134,6 @@ impl Watching {
     /// Errors that hosts had, by host.
     pub fn errors(&self) -> Vec<String> {
         lock(&self.seen).errors.iter().map(|(host, error)| format!("{host}: {error}")).collect()
-    }
-
-    /// Writes of a host's operations that brought nothing but progress.
-    pub fn progress_of(&self, host: &str) -> usize {
-        lock(&self.seen).progress.get(host).copied().unwrap_or(0)
-    }
-
-    /// The same for all hosts.
-    pub fn progress(&self) -> usize {
-        lock(&self.seen).progress.values().sum()
     }
 }
 
@@ -161,22 +152,6 @@ impl Seen {
             self.errors.insert(name, message.clone());
         }
     }
-}
-
-/// The operation without what progress changes.
-fn without_progress(operation: &HostOperation) -> Value {
-    let mut status = serde_json::to_value(&operation.status).unwrap_or_default();
-    let progress = ["percent", "bytes", "totalBytes", "message", "progress", "bmcCalls"];
-    let strip = |value: &mut Value| {
-        if let Some(fields) = value.as_object_mut() {
-            fields.retain(|name, _| !progress.contains(&name.as_str()));
-        }
-    };
-    for step in status["steps"].as_array_mut().into_iter().flatten() {
-        strip(step);
-    }
-    strip(&mut status);
-    status
 }
 
 /// What the server's log says of agents.

@@ -187,6 +187,10 @@ impl Machine for KubeMachine {
         }
     }
 
+    fn record_with_next(&self, record: MachineRecordSpec) {
+        lock(&self.slot).pending = Some(record);
+    }
+
     async fn note(&self, text: &str) {
         self.publish("MachineDrifted", text.to_owned(), EventType::Warning).await;
     }
@@ -215,7 +219,10 @@ impl KubeMachine {
                 created.map_err(|e| self.failed("create", told(&e)))?
             }
         };
-        lock(&self.slot).object = Some(there);
+        {
+            let mut known = lock(&self.slot);
+            (known.object, known.pending) = (Some(there), None);
+        }
         if let Some(fingerprint) = accepted {
             self.use_up_consent(&fingerprint).await?;
         }

@@ -3,8 +3,8 @@
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use api::metal3::{BareMetalHost, HardwareData, ProvisioningState as State, annotation};
-use host_lifecycle::{Action as Act, Next, Step, View, conclude, decide};
+use api::metal3::{BareMetalHost, HardwareData, HardwareDataSpec, ProvisioningState as State, annotation};
+use host_lifecycle::{Action as Act, Change, Next, Step, View, conclude, decide};
 use kube::runtime::controller::Action;
 use kube::{Api, ResourceExt};
 use provisioner::{HostKey, Provisioner, Record};
@@ -21,6 +21,7 @@ const MAX_STEPS: usize = 24;
 const MAX_CONFLICTS: usize = 8;
 
 /// Everything that was read of a host.
+#[derive(Clone)]
 pub struct Fetched {
     pub host: BareMetalHost,
     pub hardware_data: Option<HardwareData>,
@@ -48,6 +49,21 @@ impl Fetched {
             _ => None,
         };
         self.host.spec.bmc == other.host.spec.bmc && secret(self) == secret(other)
+    }
+
+    /// As it is when the change has been written.
+    fn becomes(&mut self, change: &Change) {
+        self.host.status = Some(change.status.clone());
+        if let Some(architecture) = &change.set_architecture {
+            self.host.spec.architecture = Some(architecture.clone());
+        }
+        for key in &change.remove_annotations {
+            self.host.annotations_mut().remove(key);
+        }
+        if let Some(hardware) = &change.hardware_data {
+            let spec = HardwareDataSpec { hardware: Some((**hardware).clone()) };
+            self.hardware_data = Some(HardwareData::new(&self.host.name_any(), spec));
+        }
     }
 
     fn key(&self) -> HostKey {
@@ -156,7 +172,8 @@ async fn step(context: &Context, mut fetched: Fetched) -> Result<Next, Reconcile
             if change.next != Next::Gone && change.is_empty(fetched.host.status.as_ref()) {
                 listen(context, &fetched.host).await;
             }
-            return Ok(match write::apply(context, &fetched, *change).await? {
+            let change = ahead(context, &fetched, *change).await?;
+            return Ok(match write::apply(context, &fetched, change).await? {
                 Applied::Written(next) => next,
                 Applied::Conflict => Next::Now,
             });
@@ -176,6 +193,14 @@ async fn step(context: &Context, mut fetched: Fetched) -> Result<Next, Reconcile
     let (namespace, name, uid) = (fetched.host.namespace(), fetched.host.name_any(), fetched.host.uid());
     for _ in 0..MAX_CONFLICTS {
         let change = conclude(&fetched.view(context), &action, outcome.clone());
+        if let Some(architecture) = &change.set_architecture
+            && let Some(written) = write::architecture(context, &fetched, architecture).await?
+        {
+            // A change of the spec is a generation of its own: what is said of the host is said of that one.
+            fetched.host = written;
+            continue;
+        }
+        let change = ahead(context, &fetched, change).await?;
         if let Applied::Written(next) = write::apply(context, &fetched, change).await? {
             return Ok(next);
         }
@@ -186,6 +211,30 @@ async fn step(context: &Context, mut fetched: Fetched) -> Result<Next, Reconcile
         }
     }
     Ok(Next::After(Duration::from_secs(1)))
+}
+
+/// The change with the moves that follow from it alone: states through which a host only passes cost no write of their own. Whatever needs a call
+/// to the machine, has to wait, or writes more than the status is decided again, from what is written then.
+async fn ahead(context: &Context, fetched: &Fetched, mut change: Change) -> Result<Change, ReconcileError> {
+    let mut then = fetched.clone();
+    for _ in 0..MAX_STEPS {
+        if change.next != Next::Now || change.add_finalizer {
+            break;
+        }
+        then.becomes(&change);
+        let decided = decide(&then.view(context));
+        if context.brake.hold(context, &then, &decided).await?.is_some() {
+            break;
+        }
+        let Step::Change(next) = decided else { break };
+        if !next.is_move() {
+            break;
+        }
+        change.status = next.status;
+        change.events.extend(next.events);
+        change.next = next.next;
+    }
+    Ok(change)
 }
 
 /// A host that only waits, after a restart of this process perhaps for hours: its agent is heard meanwhile.

@@ -31,6 +31,8 @@ pub struct Known {
     pub read: bool,
     /// As it was read or written last.
     pub object: Option<MachineRecord>,
+    /// What is to be written of the machine's identity with the next write of the provisioner's part.
+    pub pending: Option<MachineRecordSpec>,
     /// What HostOperations tell of a host without a record.
     earlier: Vec<HistoryEntry>,
 }
@@ -125,9 +127,9 @@ impl KubeMachine {
     /// One attempt to write this part; `None` if another version of the object was found, which is known then.
     async fn try_write(&self, expected: u64, part: &ProvisionerRecord) -> Result<Option<()>, RecordError> {
         let failed = |why: String| RecordError::new(format!("MachineRecord {}", self.name()), why);
-        let (object, earlier) = {
+        let (object, pending) = {
             let known = lock(&self.slot);
-            (known.object.clone(), known.earlier.len())
+            (known.object.clone(), known.pending.clone())
         };
         let found = self.part(object.as_ref()).map_or(0, |part| part.revision);
         if found != expected {
@@ -141,14 +143,16 @@ impl KubeMachine {
         };
         let written = match object {
             Some(mut object) => {
-                if !self.is_ours(&object.spec) {
+                if let Some(machine) = pending {
+                    object.spec = machine;
+                } else if !self.is_ours(&object.spec) {
                     object.spec = blank;
                 }
                 object.spec.provisioner = Some(part.clone());
                 self.api.replace(&self.name(), &PostParams::default(), &object).await
             }
             None => {
-                let mut new = MachineRecord::new(&self.name(), blank);
+                let mut new = MachineRecord::new(&self.name(), pending.unwrap_or(blank));
                 new.spec.provisioner = Some(part.clone());
                 new.metadata.namespace = self.host.namespace();
                 self.api.create(&PostParams::default(), &new).await
@@ -156,7 +160,8 @@ impl KubeMachine {
         };
         let error = match written {
             Ok(object) => {
-                lock(&self.slot).object = Some(object);
+                let mut known = lock(&self.slot);
+                (known.object, known.pending) = (Some(object), None);
                 return Ok(Some(()));
             }
             Err(error) => error,
@@ -176,7 +181,6 @@ impl KubeMachine {
             Err(_) => {
                 let mut known = lock(&self.slot);
                 (known.read, known.object) = (false, None);
-                tracing::debug!(host = %self.name(), earlier, "the record is read again before it is used");
                 Err(failed(told(&error)))
             }
         }

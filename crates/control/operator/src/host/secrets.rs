@@ -12,6 +12,7 @@ use serde_json::{Map, Value, json};
 const MAX_DATA: usize = 1 << 20;
 
 /// BMC credentials as found.
+#[derive(Clone)]
 pub enum FoundCredentials {
     /// The host names none.
     NotNeeded,
@@ -37,6 +38,7 @@ pub enum FoundCredentials {
 }
 
 /// Usable BMC credentials.
+#[derive(Clone)]
 pub struct Credentials {
     /// The Secret.
     pub secret: Secret,

@@ -52,6 +52,29 @@ pub async fn apply(context: &Context, fetched: &Fetched, change: Change) -> Resu
     Ok(Applied::Written(change.next))
 }
 
+/// Fills in `spec.architecture` of the very object that was read; the object then, `None` if it has moved on since.
+pub async fn architecture(
+    context: &Context,
+    fetched: &Fetched,
+    architecture: &str,
+) -> Result<Option<BareMetalHost>, ReconcileError> {
+    if !(context.settings.may_act)() {
+        return Err(ReconcileError::NotLeading);
+    }
+    let host = &fetched.host;
+    let api: Api<BareMetalHost> = Api::namespaced(context.client.clone(), &host.namespace().unwrap_or_default());
+    let (uid, version) = (&host.metadata.uid, &host.metadata.resource_version);
+    let patch = Patch::Merge(json!({
+        "metadata": { "uid": uid, "resourceVersion": version },
+        "spec": { "architecture": architecture },
+    }));
+    match api.patch(&host.name_any(), &PatchParams::default(), &patch).await {
+        Ok(written) => Ok(Some(written)),
+        Err(kube::Error::Api(e)) if e.code == 409 || e.code == 404 => Ok(None),
+        Err(error) => Err(ReconcileError::api("fill in the host's architecture")(error)),
+    }
+}
+
 struct Writer<'a> {
     context: &'a Context,
     host: &'a BareMetalHost,
