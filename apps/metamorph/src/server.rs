@@ -9,11 +9,13 @@ use std::time::Duration;
 use anyhow::{Context, anyhow, bail};
 use axum::Router;
 use axum_server::Handle;
+use bmc::{Connectors, Protocol};
 use boot_media::Assets;
 use kube::Client;
 use operator::{HostController, HostSettings, SystemClock, leader};
 use provisioner::{Capabilities, MayAct, Provisioner, Registry};
-use provisioner_metamorph::{Bases, NativeProvisioner, RedfishConnect, Settings, Timing};
+use provisioner_metamorph::{Bases, NativeProvisioner, Settings, Timing};
+use redfish::RedfishConnector;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
@@ -321,9 +323,10 @@ impl Running {
             timing: timing(behaviour),
         };
         let (image, earlier) = agent_images(endpoints).await?;
-        let connect = RedfishConnect::new(&settings.secret, &own.authorities.bmc);
-        let calls = connect.totals();
-        let provisioner = Arc::new(NativeProvisioner::new(settings, image, earlier, Box::new(connect)));
+        let redfish = RedfishConnector::new(&settings.secret, &own.authorities.bmc);
+        let calls = redfish.totals();
+        let connectors = Connectors::new().with(Protocol::Redfish, redfish);
+        let provisioner = Arc::new(NativeProvisioner::new(settings, image, earlier, connectors));
         let images = endpoints.images.as_deref();
         let (handle, mut parts) = serve(&provisioner, listeners, &identity, media_tls, images).await?;
         let registry = Registry::new(Arc::clone(&provisioner) as Arc<dyn Provisioner>);

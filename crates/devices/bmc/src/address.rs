@@ -61,12 +61,20 @@ pub enum AddressError {
     Path(String),
 }
 
-/// Families of address schemes that are served.
+/// Protocols that address schemes name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Family {
+pub enum Protocol {
     /// Redfish, booting by virtual media, whatever else the scheme would boot from: `redfish-virtualmedia`, `ilo5-virtualmedia`,
     /// `idrac-virtualmedia`; and `redfish`, `ilo5-redfish` and `idrac-redfish`, by which Metal³ boots over the network.
-    RedfishVirtualMedia,
+    Redfish,
+}
+
+impl fmt::Display for Protocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Redfish => f.write_str("Redfish"),
+        }
+    }
 }
 
 /// How the connection is protected.
@@ -122,7 +130,7 @@ impl fmt::Display for HostName {
 /// A BMC address that can be used.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Address {
-    family: Family,
+    protocol: Protocol,
     security: Security,
     host: HostName,
     port: u16,
@@ -154,17 +162,17 @@ impl Address {
                 Err(_) => AddressError::NotServed { scheme: "ipmi".into(), instead: IPMI_INSTEAD },
             });
         };
-        let (family, security) = classify(&scheme.to_ascii_lowercase())?;
+        let (protocol, security) = classify(&scheme.to_ascii_lowercase())?;
         let split = rest.find(['/', '?', '#']).unwrap_or(rest.len());
         let (authority, path) = rest.split_at(split);
         let (host, port) = authority_of(authority, security)?;
-        Ok(Self { family, security, host, port, system_path: path_of(path)? })
+        Ok(Self { protocol, security, host, port, system_path: path_of(path)? })
     }
 
-    /// Scheme family.
+    /// Protocol that the scheme names.
     #[must_use]
-    pub const fn family(&self) -> Family {
-        self.family
+    pub const fn protocol(&self) -> Protocol {
+        self.protocol
     }
 
     /// TLS or not.
@@ -218,8 +226,8 @@ impl fmt::Display for Address {
 const IPMI_INSTEAD: &str =
     "IPMI cannot insert virtual media: if the BMC speaks Redfish, use redfish-virtualmedia://host/redfish/v1/Systems/…";
 
-/// The family that a lower-case scheme belongs to.
-fn classify(scheme: &str) -> Result<(Family, Security), AddressError> {
+/// The protocol that a lower-case scheme names.
+fn classify(scheme: &str) -> Result<(Protocol, Security), AddressError> {
     let (base, security) = match scheme.split_once('+') {
         None => (scheme, Some(Security::Https)),
         Some((base, "https")) => (base, Some(Security::Https)),
@@ -237,7 +245,7 @@ fn classify(scheme: &str) -> Result<(Family, Security), AddressError> {
         | "idrac-virtualmedia"
         | "redfish"
         | "ilo5-redfish"
-        | "idrac-redfish" => Ok((Family::RedfishVirtualMedia, security)),
+        | "idrac-redfish" => Ok((Protocol::Redfish, security)),
         "redfish-uefihttp" => Err(AddressError::NotServed {
             scheme: named(),
             instead: "booting by UEFI HTTP needs DHCP: use redfish-virtualmedia with the same host and path",

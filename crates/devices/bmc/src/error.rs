@@ -2,9 +2,13 @@
 
 use std::borrow::Cow;
 
+use inventory::BmcPin;
+
 /// Kinds of failures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ErrorKind {
+    /// The address cannot be used.
+    Address,
     /// Nothing answers at the address, or the connection was lost.
     Unreachable,
     /// The BMC's certificate is not trusted.
@@ -52,7 +56,8 @@ impl ErrorKind {
             | Self::Timeout
             | Self::Protocol => true,
             Self::Rejected { status } => status >= 500 || matches!(status, 408 | 409 | 423 | 425 | 429),
-            Self::TlsNotTrusted
+            Self::Address
+            | Self::TlsNotTrusted
             | Self::NoCommonTls
             | Self::Unauthorized
             | Self::AnotherBmc
@@ -61,10 +66,28 @@ impl ErrorKind {
         }
     }
 
+    /// Whether the BMC has said no, or lacks something: nothing has been done, and it is no matter of who asks or when.
+    #[must_use]
+    pub const fn is_refusal(self) -> bool {
+        match self {
+            Self::NotFound | Self::SessionLimit | Self::Rejected { .. } | Self::Protocol | Self::Unsupported => true,
+            Self::Address
+            | Self::Unreachable
+            | Self::TlsNotTrusted
+            | Self::NoCommonTls
+            | Self::Unauthorized
+            | Self::AnotherBmc
+            | Self::Busy { .. }
+            | Self::Unanswered
+            | Self::Timeout => false,
+        }
+    }
+
     /// One word, for ledgers and logs.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
+            Self::Address => "address",
             Self::Unreachable => "unreachable",
             Self::TlsNotTrusted => "tls-not-trusted",
             Self::NoCommonTls => "no-common-tls",
@@ -83,6 +106,7 @@ impl ErrorKind {
 
     const fn advice(self) -> &'static str {
         match self {
+            Self::Address => "correct spec.bmc.address",
             Self::Unreachable => "check that the BMC runs, and that spec.bmc.address is right and reachable from here",
             Self::TlsNotTrusted => {
                 "have the server trust the CA that signed the BMC's certificate, or a self-signed certificate itself (--bmc-ca), or set spec.bmc.disableCertificateVerification"
@@ -120,6 +144,8 @@ pub struct BmcError {
     pub found: String,
     /// What to do.
     pub advice: Cow<'static, str>,
+    /// What another BMC than the recorded one shows of itself ([`ErrorKind::AnotherBmc`]).
+    pub shown: Option<Box<BmcPin>>,
     /// The cause below, if any.
     #[source]
     pub source: Option<Box<dyn std::error::Error + Send + Sync>>,
@@ -134,6 +160,7 @@ impl BmcError {
             attempted: attempted.into(),
             found: found.into(),
             advice: Cow::Borrowed(kind.advice()),
+            shown: None,
             source: None,
         }
     }
@@ -142,6 +169,13 @@ impl BmcError {
     #[must_use]
     pub fn advise(mut self, advice: impl Into<Cow<'static, str>>) -> Self {
         self.advice = advice.into();
+        self
+    }
+
+    /// Adds what another BMC shows of itself.
+    #[must_use]
+    pub fn showing(mut self, pin: BmcPin) -> Self {
+        self.shown = Some(Box::new(pin));
         self
     }
 

@@ -2,19 +2,27 @@
 //!
 //! What every protocol's client (Redfish now, IPMI later) shares: [`Address`] parses `spec.bmc.address`, [`Credentials`] holds user
 //! and password, [`BmcRegistry`] hands out one [`Channel`] per BMC, through which every call goes: one in flight at a time, each
-//! written to the BMC's [`Ledger`]. Failures are [`BmcError`]s; waiting is done by a [`Pacer`] that tests replace.
+//! written to the BMC's [`Ledger`]. [`Connectors`] chooses the client by the address's scheme; what a connected [`Bmc`] can be asked is a trait a
+//! capability ([`capability`]), so that whoever uses BMCs knows no protocol. Failures are [`BmcError`]s; waiting is done by a [`Pacer`] that tests replace.
 
 pub mod address;
 pub mod backoff;
+pub mod capability;
 pub mod channel;
+pub mod connect;
 pub mod credentials;
 pub mod error;
 pub mod ledger;
 pub mod totals;
 
-pub use address::{Address, AddressError, Family, HostName, Security};
+pub use address::{Address, AddressError, HostName, Protocol, Security};
 pub use backoff::{Backoff, Pacer, TokioPacer};
+pub use capability::{
+    Bmc, BootDevice, BootStanding, Capability, Drive, Insertion, Lacking, Power, PowerAction, SecureBoot,
+    SecureBootSeen, Sight, VirtualMedia, capabilities,
+};
 pub use channel::{BmcRegistry, Channel, InFlight, Reuse};
+pub use connect::{Connector, Connectors, Target};
 pub use credentials::{Credentials, CredentialsError};
 pub use error::{BmcError, ErrorKind};
 pub use ledger::{Call, CallOutcome, Counters, Ledger, Mark};

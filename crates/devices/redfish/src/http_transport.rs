@@ -336,3 +336,27 @@ fn innermost(error: &hyper::Error) -> String {
     let last = std::iter::successors(Some(first), |cause| cause.source()).take(16).last();
     last.map_or_else(String::new, ToString::to_string)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A configuration has the system's authorities and a cache of sessions in it: a thousand BMCs share one for each setting of trust.
+    #[test]
+    fn tls_is_set_up_once_for_all_bmcs_that_are_trusted_alike() {
+        let rcgen::CertifiedKey { cert, .. } = rcgen::generate_simple_self_signed(vec!["bmc".into()]).unwrap();
+        let settings = [
+            Tls { accept_any_certificate: true, extra_ca_pem: None },
+            Tls { accept_any_certificate: false, extra_ca_pem: Some(cert.pem()) },
+        ];
+        let made: Vec<HttpTransport> = (0..200)
+            .map(|n| {
+                let address = Address::parse(&format!("redfish://bmc-{n}.example.org")).unwrap();
+                HttpTransport::new(&address, &settings[n % settings.len()]).unwrap()
+            })
+            .collect();
+        let configs: std::collections::BTreeSet<_> =
+            made.iter().filter_map(|made| made.tls.as_ref()).map(|(config, _)| Arc::as_ptr(config)).collect();
+        assert_eq!((made.len(), configs.len()), (200, settings.len()));
+    }
+}

@@ -1,6 +1,6 @@
 //! Redfish client (DMTF DSP0266): sessions, system, virtual media, boot override, power, Secure Boot, tasks.
 //!
-//! [`Client`] is what others use: one object per system, kept as long as the host is known. It signs in when first needed, keeps what
+//! What the program uses is [`RedfishConnector`], which makes [`bmc::Bmc`]s; behind each is a [`Client`]: one object per system, kept as long as the host is known. It signs in when first needed, keeps what
 //! it has found (service root, paths, actions), so that most operations are one request, and signs out in [`Client::close`]. The core
 //! sends through a [`Transport`]: [`HttpTransport`] in production, a router in the same process in tests. Every request goes through the
 //! BMC's [`bmc::Channel`]: one in flight, each in the ledger.
@@ -9,8 +9,10 @@
 //! [`quirks`], one named predicate per observed fault.
 
 mod boot;
+mod capabilities;
 pub mod client;
 mod collection;
+mod connector;
 mod exchange;
 pub mod http_transport;
 mod json;
@@ -28,7 +30,9 @@ mod tls_probe;
 pub mod transport;
 
 pub use boot::{BootMode, BootTarget};
+pub use capabilities::RedfishBmc;
 pub use client::{Client, ClientOptions};
+pub use connector::RedfishConnector;
 pub use http_transport::{HttpTransport, Tls, TlsError};
 pub use media::Inserted;
 pub use power::ResetType;

@@ -1,6 +1,6 @@
 //! Virtual media: the drive found once, what is in it taken out, the medium put in.
 
-use bmc::{BmcError, ErrorKind};
+use bmc::{BmcError, Capability, ErrorKind, Lacking};
 use serde_json::{Value, json};
 
 use crate::client::Client;
@@ -120,7 +120,18 @@ impl Client {
                 }
             };
         }
-        Err(self.no_drive(what))
+        Err(self.no_drive(what, &[]))
+    }
+
+    /// Finds the drive: two requests or more the first time, none later.
+    ///
+    /// # Errors
+    /// [`BmcError`]; `Unsupported` when there is no virtual drive for CDs.
+    pub async fn find_drive(&self) -> Result<(), BmcError> {
+        if self.core.state().slot.is_none() {
+            self.cd_slot("find the virtual drive").await?;
+        }
+        Ok(())
     }
 
     fn refuse_slot(&self, path: &str) {
@@ -191,18 +202,20 @@ impl Client {
     /// The system's drives first (since VirtualMedia 1.4 of 2020), then those of its managers.
     async fn find_slot(&self, what: &str) -> Result<Slot, Fault> {
         let system: System = self.known_system(what).await?;
-        let mut forbidden = None;
-        if let Some(collection) = system.virtual_media.clone()
-            && let Some(slot) = self.slot_at(what, Place::Drives(collection), &mut forbidden).await?
-        {
-            return Ok(slot);
+        let (mut forbidden, mut places) = (None, Vec::new());
+        if let Some(collection) = system.virtual_media.clone() {
+            places.push(collection.clone());
+            if let Some(slot) = self.slot_at(what, Place::Drives(collection), &mut forbidden).await? {
+                return Ok(slot);
+            }
         }
         for manager in self.managers(what, &system).await?.into_iter().take(MAX_MANAGERS) {
+            places.push(manager.clone());
             if let Some(slot) = self.slot_at(what, Place::Manager(manager), &mut forbidden).await? {
                 return Ok(slot);
             }
         }
-        Err(forbidden.unwrap_or_else(|| self.no_drive(what).into()))
+        Err(forbidden.unwrap_or_else(|| self.no_drive(what, &places).into()))
     }
 
     /// A drive at this place, if there is one. What the account may not see hides nothing elsewhere; it is told if nothing else is found.
@@ -266,19 +279,26 @@ impl Client {
         }
     }
 
-    fn no_drive(&self, what: &str) -> BmcError {
-        let found = "the BMC has no virtual drive for CDs that can be used";
+    /// There is no drive at these places, or none that can be used.
+    fn no_drive(&self, what: &str, places: &[String]) -> BmcError {
         let unfit = {
             let state = self.core.state();
             state.unfit_media.or_else(|| state.system.as_ref().and_then(|system| system.unfit_media))
         };
-        let Some(unfit) = unfit else {
-            let advice = "check that virtual media are licensed and switched on at the BMC";
-            return self.core.error(ErrorKind::Unsupported, what, found).advise(advice);
-        };
-        let advice =
-            "media are served by HTTP: look for a firmware or licence of the BMC that mounts from a web server";
-        self.core.error(ErrorKind::Unsupported, what, format!("{found}: {unfit}")).advise(advice)
+        let mut found = "no virtual drive for CDs can be used".to_owned();
+        if let Some(unfit) = unfit {
+            found = format!("{found}: {unfit}");
+        } else if !places.is_empty() {
+            found = format!("{found}, looked for at {}", clean(&places.join(", "), 400));
+        }
+        let mut lacking = Lacking::new(Capability::VirtualMedia, found);
+        if unfit.is_some() {
+            let advice =
+                "media are served by HTTP: look for a firmware or licence of the BMC that mounts from a web server";
+            lacking.advice = advice.into();
+        }
+        let advice = lacking.advice.clone();
+        self.core.error(ErrorKind::Unsupported, what, lacking.to_string()).advise(advice)
     }
 
     async fn insert_into(
@@ -316,7 +336,7 @@ impl Client {
             }
         }
         // What is told is what the BMC says of the address that should have served it.
-        Err(first.map_or_else(|| self.no_drive(what).into(), Fault::Refused))
+        Err(first.map_or_else(|| self.no_drive(what, &[]).into(), Fault::Refused))
     }
 
     /// The addresses of protocols that the drive takes, the protocol that served before first.

@@ -105,6 +105,8 @@ pub struct System {
     pub power_state: PowerState,
     /// Boot override.
     pub boot: BootOverride,
+    /// Whether it shows a boot override at all.
+    pub(crate) shows_boot: bool,
     /// Maker.
     pub manufacturer: Option<String>,
     /// Model.
@@ -155,6 +157,7 @@ impl System {
                 targets: words(boot.get("BootSourceOverrideTarget@Redfish.AllowableValues")),
                 options: link_at(boot, "BootOptions"),
             },
+            shows_boot: boot.is_object(),
             manufacturer: text(value, "Manufacturer"),
             model: text(value, "Model"),
             serial_number: text(value, "SerialNumber"),

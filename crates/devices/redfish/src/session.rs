@@ -217,7 +217,7 @@ impl Core {
             shown(&seen.key_sha256),
             shown(&recorded.key_sha256),
         );
-        Err(self.error(ErrorKind::AnotherBmc, what, found))
+        Err(self.error(ErrorKind::AnotherBmc, what, found).showing(seen))
     }
 
     async fn make_session(&self, what: &str, collection: &str) -> Result<Auth, Fault> {

@@ -1,6 +1,5 @@
 //! Bringing the agent up on a machine: one boot from the medium, recorded before it happens.
 
-use crate::journal::{Operation, StepProgress};
 use agent_protocol::{AgentState, PROTOCOL_VERSION};
 use api::metamorph::{AgentBoot, OperationStep, OperationType, StepPhase};
 use boot_media::MediumError;
@@ -10,6 +9,7 @@ use tokio::time::Instant;
 use crate::host::NativeHost;
 use crate::hub::IN_WORK;
 use crate::identity::Effect;
+use crate::journal::{Operation, StepProgress};
 use crate::media::Offered;
 
 /// Name of the step.

@@ -3,16 +3,16 @@
 
 use std::sync::Arc;
 
-use crate::journal::{Operation, StepProgress};
 use api::metamorph::AgentBoot;
+use bmc::{Bmc, BmcError, Drive, ErrorKind, Insertion, PowerAction};
 use provisioner::{Cause, Failure, Outcome, Verdict};
 use tokio::time::Instant;
 
-use crate::BmcControl;
 use crate::boot::{BOOT_AGENT, amount, step_of};
-use crate::control::{ControlError, ControlErrorKind, Drive, PowerAction};
+use crate::failures::of_bmc;
 use crate::host::NativeHost;
 use crate::identity::Effect;
+use crate::journal::{Operation, StepProgress};
 use crate::media::{Offered, Reads};
 
 /// How often a BMC that is putting a medium in is looked at, in seconds.
@@ -25,18 +25,22 @@ impl NativeHost {
         operation: &mut Operation,
         boot: &AgentBoot,
         medium: &Offered,
-        bmc: Arc<dyn BmcControl>,
+        bmc: Arc<dyn Bmc>,
     ) -> Outcome<String> {
         self.shared.hub.expect(self.key(), Some(boot));
         let calls = bmc.calls();
         let read = self.shared.media.reads(self.uid());
         self.live.timers().ejected = false;
-        let inserted = bmc.insert(&medium.urls, self.shared.settings.media_certificate_pem.as_deref()).await;
+        let certificate = self.shared.settings.media_certificate_pem.as_deref();
+        let inserted = match bmc.virtual_media() {
+            Ok(media) => media.insert(&medium.urls, certificate).await,
+            Err(lacking) => Err(lacking.keeps_from("insert the medium")),
+        };
         Self::account(operation, bmc.as_ref(), calls);
         match inserted {
-            Ok(()) => self.boot_from(operation, boot, medium, bmc).await,
-            Err(error) if error.kind == ControlErrorKind::TimedOut => {
-                tracing::info!(host = %self.context.key.name, %error, "the medium is waited for");
+            Ok(Insertion::Done) => self.boot_from(operation, boot, bmc).await,
+            Ok(Insertion::Pending) => {
+                tracing::info!(host = %self.context.key.name, "the BMC has not answered in time; the medium is waited for");
                 let since = Instant::now();
                 self.live.timers().inserting = Some((boot.generation, since));
                 Ok(self.still_inserting(operation, since).await)
@@ -55,7 +59,7 @@ impl NativeHost {
         let over = since.elapsed() >= self.shared.settings.timing.insertion;
         let looked = self.look_at_drive(boot).await;
         let ended = match &looked {
-            Ok((_, _, drive)) => over || matches!(drive, Drive::Medium | Drive::Unknown),
+            Ok((_, drive)) => over || matches!(drive, Drive::Medium | Drive::Unknown),
             // Some BMCs answer nothing at all while they read a medium.
             Err(failure) => over || failure.cause != Cause::BmcUnreachable,
         };
@@ -63,10 +67,10 @@ impl NativeHost {
             return Ok(self.still_inserting(operation, since).await);
         }
         self.live.timers().inserting = None;
-        let (bmc, medium, drive) = looked?;
+        let (bmc, drive) = looked?;
         if matches!(drive, Drive::Medium | Drive::Unknown) {
             self.intend_again(operation).await?;
-            return self.boot_from(operation, boot, &medium, bmc).await;
+            return self.boot_from(operation, boot, bmc).await;
         }
         let (seconds, read) = (since.elapsed().as_secs(), self.shared.media.reads(self.uid()));
         let text = format!(
@@ -83,13 +87,14 @@ impl NativeHost {
         operation.intent(BOOT_AGENT, attempt, None).await.map_err(Failure::from)
     }
 
-    async fn look_at_drive(&self, boot: &AgentBoot) -> Result<(Arc<dyn BmcControl>, Offered, Drive), Failure> {
+    async fn look_at_drive(&self, boot: &AgentBoot) -> Result<(Arc<dyn Bmc>, Drive), Failure> {
         let Some(medium) = self.medium_of(boot)? else {
             return Err(Failure::new(Cause::Internal, "insert the medium: it is no longer on offer"));
         };
         let (bmc, _) = self.proven(Effect::Boot).await?;
-        let drive = bmc.drive(&medium.urls).await?;
-        Ok((bmc, medium, drive))
+        let media = bmc.virtual_media().map_err(of_bmc)?;
+        let drive = media.drive(&medium.urls).await.map_err(of_bmc)?;
+        Ok((bmc, drive))
     }
 
     async fn still_inserting(&self, operation: &mut Operation, since: Instant) -> Verdict<String> {
@@ -102,38 +107,32 @@ impl NativeHost {
     }
 
     /// The medium is in: boot from it once, reset.
-    async fn boot_from(
-        &self,
-        operation: &mut Operation,
-        boot: &AgentBoot,
-        medium: &Offered,
-        bmc: Arc<dyn BmcControl>,
-    ) -> Outcome<String> {
+    async fn boot_from(&self, operation: &mut Operation, boot: &AgentBoot, bmc: Arc<dyn Bmc>) -> Outcome<String> {
         let calls = bmc.calls();
-        let result = self.boot_from_calls(boot, medium, bmc.as_ref()).await;
+        let result = self.boot_from_calls(boot, bmc.as_ref()).await;
         Self::account(operation, bmc.as_ref(), calls);
         result?;
         Ok(Verdict::working("booting the agent", 30))
     }
 
-    async fn boot_from_calls(&self, boot: &AgentBoot, medium: &Offered, bmc: &dyn BmcControl) -> Result<(), Failure> {
-        bmc.boot_once_from_medium().await?;
+    async fn boot_from_calls(&self, boot: &AgentBoot, bmc: &dyn Bmc) -> Result<(), Failure> {
+        let device = bmc.boot_device().map_err(of_bmc)?;
+        device.once_from_medium().await.map_err(of_bmc)?;
         // After a boot that came to nothing it is worth a look whether the BMC has kept the override.
         let again = self.live.timers().again == Some(boot.generation);
-        let kept =
-            if again { bmc.boot_sight(&medium.urls).await.ok().and_then(|sight| sight.override_ahead) } else { None };
+        let kept = if again { device.standing().await.ok().and_then(|standing| standing.override_ahead) } else { None };
         {
             let mut timers = self.live.timers();
             timers.override_forgotten = kept == Some(false);
             timers.read_before = self.shared.media.reads(self.uid());
         }
-        let unanswered = match bmc.power(PowerAction::Restart).await {
+        let unanswered = match bmc.power().change(PowerAction::Restart).await {
             // Whether the machine boots is seen soon, and a second reset would undo it.
-            Err(error) if error.kind == ControlErrorKind::Unanswered => {
+            Err(error) if error.kind == ErrorKind::Unanswered => {
                 tracing::warn!(host = %self.context.key.name, "{error}; waiting for the agent all the same");
                 true
             }
-            other => other.map(|()| false)?,
+            other => other.map(|()| false).map_err(of_bmc)?,
         };
         let mut timers = self.live.timers();
         timers.booted = Some((boot.generation, Instant::now()));
@@ -143,9 +142,9 @@ impl NativeHost {
     }
 
     /// A BMC that refuses a medium has often tried to read it first; `before` is what had been read until it was asked.
-    fn not_inserted(&self, error: ControlError, before: Reads) -> Failure {
-        let refused = error.kind == ControlErrorKind::Refused;
-        let mut failure = Failure::from(error);
+    fn not_inserted(&self, error: BmcError, before: Reads) -> Failure {
+        let refused = error.kind.is_refusal();
+        let mut failure = of_bmc(error);
         if !refused {
             return failure;
         }

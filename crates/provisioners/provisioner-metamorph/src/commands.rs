@@ -1,6 +1,5 @@
 //! Giving the agent a command: intent first, the same attempt only to the same boot.
 
-use crate::journal::{Operation, StepProgress};
 use agent_protocol::{Action, Command, CommandId, Outcome as AgentOutcome, Phase, Progress};
 use api::metamorph::StepPhase;
 use provisioner::{Cause, Failure, Working};
@@ -9,6 +8,7 @@ use tokio::time::{Duration, Instant};
 use crate::boot::step_of;
 use crate::host::NativeHost;
 use crate::hub::CommandState;
+use crate::journal::{Operation, StepProgress};
 
 /// Where a command is.
 pub enum Ran {

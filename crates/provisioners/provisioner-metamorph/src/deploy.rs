@@ -1,6 +1,5 @@
 //! Provisioning and deprovisioning.
 
-use crate::journal::{Operation, StepProgress};
 use agent_protocol::{
     Action, ChecksumKind, DiskMark, ImageFormat, ImageSource, Leave, LeftDisk, Outcome as AgentOutcome, WipeDisks,
     WriteImage,
@@ -10,14 +9,16 @@ use api::metamorph::{AgentBoot, OperationType, StepPhase};
 use async_trait::async_trait;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use bmc::{Bmc, ErrorKind, PowerAction};
 use provisioner::{Cause, CleaningRequest, Deploy, Failure, Outcome, ProvisionRequest, Retry, Verdict};
 use tokio::time::Instant;
 
 use crate::boot::{BOOT_AGENT, step_of};
 use crate::commands::Ran;
-use crate::control::PowerAction;
+use crate::failures::of_bmc;
 use crate::host::NativeHost;
 use crate::identity::Effect;
+use crate::journal::{Operation, StepProgress};
 use crate::manage::stuck;
 
 const WRITE: &str = "write-image";
@@ -221,12 +222,12 @@ impl NativeHost {
         let before = bmc.calls();
         if !off_begun {
             self.record_own_disks().await?;
-            bmc.boot_normally().await?;
+            boot_normally(bmc).await?;
             operation.intent(SWITCH_OFF, 1, None).await?;
         }
         let off = self.hard_off(bmc).await;
         // Only a machine that is seen off is off.
-        let gone = off? && bmc.look().await?.powered_on == Some(false);
+        let gone = off? && bmc.look().await.map_err(of_bmc)?.powered_on == Some(false);
         Self::account(operation, bmc, before);
         if !gone {
             return Ok(Verdict::working("waiting for the power to go, so that the disk is booted", 1));
@@ -237,12 +238,7 @@ impl NativeHost {
     }
 
     /// Power on, asked for until the machine is seen on.
-    async fn switch_on_to_disk(
-        &self,
-        operation: &mut Operation,
-        bmc: &dyn crate::BmcControl,
-        on: Option<bool>,
-    ) -> Outcome<()> {
+    async fn switch_on_to_disk(&self, operation: &mut Operation, bmc: &dyn Bmc, on: Option<bool>) -> Outcome<()> {
         if on == Some(true) {
             self.live.timers().power_change = None;
             operation.done(SWITCH_ON, "the machine was switched on");
@@ -261,16 +257,16 @@ impl NativeHost {
         if asked.is_none() && on == Some(false) {
             self.live.timers().power_change = Some(Instant::now());
             let before = bmc.calls();
-            let sent = bmc.power(PowerAction::On).await;
+            let sent = bmc.power().change(PowerAction::On).await;
             Self::account(operation, bmc, before);
-            sent?;
+            sent.map_err(of_bmc)?;
         }
         Ok(Verdict::working("waiting for the machine to power on from its disk", 1))
     }
 
     /// The same where the power must not be cut, or cannot be seen: one reset, asked for at most once. Whoever finds it recorded cannot
     /// tell whether it has happened, and a tenant may be booting.
-    async fn reset_into_disk(&self, operation: &mut Operation, bmc: &dyn crate::BmcControl) -> Outcome<()> {
+    async fn reset_into_disk(&self, operation: &mut Operation, bmc: &dyn Bmc) -> Outcome<()> {
         let recorded = step_of(operation, RESET);
         // A refusal is the proof that nothing has happened, for the process that has heard it.
         let refused = self.live.timers().reset_refused;
@@ -281,17 +277,17 @@ impl NativeHost {
         }
         let before = bmc.calls();
         self.record_own_disks().await?;
-        bmc.boot_normally().await?;
+        boot_normally(bmc).await?;
         let attempt = recorded.attempt.unwrap_or(0) + 1;
         operation.intent(RESET, attempt, None).await?;
         self.live.timers().reset_refused = false;
-        let sent = bmc.power(PowerAction::Restart).await;
+        let sent = bmc.power().change(PowerAction::Restart).await;
         Self::account(operation, bmc, before);
         if let Err(error) = sent {
-            use crate::control::ControlErrorKind as Kind;
-            let refused = matches!(error.kind, Kind::Refused | Kind::Busy | Kind::Credentials | Kind::Certificate);
-            self.live.timers().reset_refused = refused;
-            return Err(error.into());
+            let kept =
+                matches!(error.kind, ErrorKind::Busy { .. } | ErrorKind::Unauthorized | ErrorKind::TlsNotTrusted);
+            self.live.timers().reset_refused = kept || error.kind.is_refusal();
+            return Err(of_bmc(error));
         }
         operation.done(RESET, "the agent is gone: the machine was reset");
         self.provisioned(operation, "booting from the disk (reset by the BMC)").await
@@ -300,7 +296,10 @@ impl NativeHost {
     async fn medium_out(&self, operation: &mut Operation) -> Result<(), Failure> {
         let (bmc, _) = self.proven(Effect::Boot).await?;
         let before = bmc.calls();
-        bmc.eject().await?;
+        // Without a drive there is no medium.
+        if let Ok(media) = bmc.virtual_media() {
+            media.eject().await.map_err(of_bmc)?;
+        }
         Self::account(operation, bmc.as_ref(), before);
         let mut timers = self.live.timers();
         timers.ejected = true;
@@ -392,6 +391,14 @@ impl NativeHost {
 
 /// What to do when a disk that the inspection knew is not there to be wiped.
 pub const ABSENT: &str = "look at the disks, their controller, and its driver in the agent image; a disk that has been taken out for good is to be taken out of the host's HardwareData (spec.hardware.storage), too; to let the machine go unwiped, set spec.automatedCleaningMode to disabled";
+
+/// Leaves the next boot to the firmware. Where there is no boot override, it always is.
+async fn boot_normally(bmc: &dyn Bmc) -> Result<(), Failure> {
+    match bmc.boot_device() {
+        Ok(device) => device.normally().await.map_err(of_bmc),
+        Err(_) => Ok(()),
+    }
+}
 
 /// What was wiped and what was left, in words.
 fn wiped(disks: &[String], left: &[LeftDisk]) -> String {

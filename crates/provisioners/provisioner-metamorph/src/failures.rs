@@ -1,29 +1,32 @@
 //! From what BMCs and agents report to the contract's typed failures, with advice.
 
 use agent_protocol::{CommandError, ErrorCode};
+use bmc::{BmcError, ErrorKind};
 use provisioner::{Cause, Failure, Retry};
 
-use crate::control::{ControlError, ControlErrorKind};
-
-impl From<ControlError> for Failure {
-    fn from(error: ControlError) -> Self {
-        let cause = match error.kind {
-            ControlErrorKind::Address => Cause::BmcAddressInvalid,
-            ControlErrorKind::Unreachable | ControlErrorKind::TimedOut | ControlErrorKind::Unanswered => {
-                Cause::BmcUnreachable
-            }
-            ControlErrorKind::Busy => Cause::BmcBusy,
-            ControlErrorKind::Certificate => Cause::BmcCertificateUntrusted,
-            ControlErrorKind::Credentials => Cause::BmcCredentialsRefused,
-            ControlErrorKind::AnotherBmc { .. } => Cause::AnotherMachine,
-            ControlErrorKind::Refused => Cause::BmcRefused,
-        };
-        let mut failure = Self::new(cause, error.message).advise(error.advice);
-        if matches!(cause, Cause::BmcAddressInvalid) {
-            failure.retry = Retry::AfterChange;
+/// A failed exchange with a BMC, or something that it lacks.
+pub fn of_bmc(error: impl Into<BmcError>) -> Failure {
+    let error = error.into();
+    let cause = match error.kind {
+        ErrorKind::Address => Cause::BmcAddressInvalid,
+        ErrorKind::Unreachable | ErrorKind::NoCommonTls | ErrorKind::Timeout | ErrorKind::Unanswered => {
+            Cause::BmcUnreachable
         }
-        failure
+        ErrorKind::Busy { .. } => Cause::BmcBusy,
+        ErrorKind::TlsNotTrusted => Cause::BmcCertificateUntrusted,
+        ErrorKind::Unauthorized => Cause::BmcCredentialsRefused,
+        ErrorKind::AnotherBmc => Cause::AnotherMachine,
+        ErrorKind::NotFound
+        | ErrorKind::SessionLimit
+        | ErrorKind::Rejected { .. }
+        | ErrorKind::Protocol
+        | ErrorKind::Unsupported => Cause::BmcRefused,
+    };
+    let mut failure = Failure::new(cause, error.to_string()).advise(error.advice);
+    if matches!(cause, Cause::BmcAddressInvalid) {
+        failure.retry = Retry::AfterChange;
     }
+    failure
 }
 
 /// A failure that an agent's command ended with.

@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use agent_protocol::{NetworkData, Outcome as AgentOutcome};
 use api::metamorph::OperationPhase;
+use bmc::{Bmc, BmcError, Connectors, ErrorKind};
 use inventory::BmcPin;
 use provisioner::{BmcAccess, Cause, Failure, HostContext, HostKey, Retry};
 
-use crate::control::{BmcControl, Connect, ControlError, ControlErrorKind};
 use crate::hub::Hub;
 use crate::journal::{Journal, Operation};
 use crate::live::{Connected, Live, LiveHost};
@@ -21,7 +21,7 @@ pub struct Shared {
     pub settings: Settings,
     pub hub: Arc<Hub>,
     pub media: MediaStore,
-    pub connect: Box<dyn Connect>,
+    pub connectors: Connectors,
     pub live: Live,
     pub subjects: Subjects,
 }
@@ -116,23 +116,22 @@ impl NativeHost {
         &self.key
     }
 
-    fn access(&self) -> Result<&BmcAccess, ControlError> {
-        self.context.bmc.as_ref().ok_or_else(|| ControlError {
-            kind: ControlErrorKind::Credentials,
-            message: "reach the BMC: there are no credentials".to_owned(),
-            advice: "restore the Secret".to_owned(),
+    fn access(&self) -> Result<&BmcAccess, BmcError> {
+        self.context.bmc.as_ref().ok_or_else(|| {
+            BmcError::new(ErrorKind::Unauthorized, "reach the BMC", "there are no credentials")
+                .advise("restore the Secret")
         })
     }
 
     /// The connected BMC if it is the one that the pin says, with what it shows if this is the first contact. For [`Self::proven`] alone:
     /// the machine behind it has proved nothing.
-    pub async fn connected(&self, pin: &BmcPin) -> Result<Connected, ControlError> {
+    pub async fn connected(&self, pin: &BmcPin) -> Result<Connected, BmcError> {
         let stale = self.journal.recorded_sessions();
-        self.live.bmc(self.shared.connect.as_ref(), self.access()?, pin, &stale).await
+        self.live.bmc(&self.shared.connectors, self.access()?, pin, &stale).await
     }
 
     /// Notes the BMC's calls and session in the operation.
-    pub fn account(operation: &mut Operation, bmc: &dyn BmcControl, calls_before: u32) {
+    pub fn account(operation: &mut Operation, bmc: &dyn Bmc, calls_before: u32) {
         let calls = operation.status().bmc_calls.saturating_add(bmc.calls().saturating_sub(calls_before));
         operation.set_bmc(calls, bmc.session());
     }

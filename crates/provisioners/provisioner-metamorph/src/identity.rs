@@ -13,13 +13,14 @@
 //! A mismatch is lifted by consent alone, which names the fingerprint that the message shows.
 
 use api::metamorph::{AcceptedMachine, HostReference, MachineRecordSpec};
+use bmc::{Bmc, BmcError, ErrorKind, Sight};
 use inventory::{BmcPin, HardwareDetails, MachineEvidence};
 use machine_identity::{Common, Finding};
 use provisioner::{Cause, Failure, OtherMachine};
 use std::sync::Arc;
 use tokio::time::{Duration, Instant};
 
-use crate::control::{BmcControl, ControlError, ControlErrorKind, Sight};
+use crate::failures::of_bmc;
 use crate::host::NativeHost;
 
 /// What is about to be done.
@@ -45,7 +46,7 @@ const MACS_LAST: Duration = Duration::from_secs(600);
 
 impl NativeHost {
     /// The connected BMC, when the machine behind it is the one that this host is known to be; with what it shows.
-    pub async fn proven(&self, effect: Effect) -> Result<(Arc<dyn BmcControl>, Sight), Failure> {
+    pub async fn proven(&self, effect: Effect) -> Result<(Arc<dyn Bmc>, Sight), Failure> {
         let recorded = self.context.machine.recorded().await?;
         if !(self.context.may_act)() {
             return Err(Failure::new(Cause::NotLeading, "use the machine: another process leads"));
@@ -53,10 +54,10 @@ impl NativeHost {
         let Some(mut record) = recorded else {
             let (bmc, sight) = match self.sight(&BmcPin::default()).await {
                 // The connection is to the BMC of a record that has gone: without one, the next BMC is trusted.
-                Err(error) if matches!(error.kind, ControlErrorKind::AnotherBmc { .. }) => {
-                    self.sight(&BmcPin::default()).await?
+                Err(error) if error.kind == ErrorKind::AnotherBmc => {
+                    self.sight(&BmcPin::default()).await.map_err(of_bmc)?
                 }
-                other => other?,
+                other => other.map_err(of_bmc)?,
             };
             self.first_sight(bmc.as_ref(), &sight).await?;
             return Ok((bmc, sight));
@@ -64,16 +65,16 @@ impl NativeHost {
         let (bmc, sight) = match self.sight(&record.pin).await {
             Ok(seen) => seen,
             Err(error) => {
-                let ControlErrorKind::AnotherBmc { pin: seen } = &error.kind else { return Err(error.into()) };
+                let Some(seen) = error.shown.as_deref() else { return Err(of_bmc(error)) };
                 let fingerprint = machine_identity::fingerprint_of_bmc(seen);
                 if !machine_identity::is_pinned(seen) {
-                    return Err(Failure::new(Cause::AnotherMachine, format!("use the machine: {}", error.message))
+                    return Err(Failure::new(Cause::AnotherMachine, format!("use the machine: {error}"))
                         .advise("correct spec.bmc.address or the cables, or have the BMC show its service root; to begin anew, delete the host's MachineRecord"));
                 }
                 if !self.consents(&fingerprint) {
-                    return Err(self.another(&error.message, &fingerprint));
+                    return Err(self.another(&error.to_string(), &fingerprint));
                 }
-                let (bmc, sight) = self.sight(seen).await?;
+                let (bmc, sight) = self.sight(seen).await.map_err(of_bmc)?;
                 // Another BMC may be asked; whether the machine behind it is another one too is looked at below.
                 let requires_mark = record.accepted.as_ref().is_some_and(|accepted| accepted.requires_mark);
                 record.pin.clone_from(seen);
@@ -87,7 +88,7 @@ impl NativeHost {
     }
 
     /// The BMC, if it is the one of the pin, and what it shows now.
-    async fn sight(&self, pin: &BmcPin) -> Result<(Arc<dyn BmcControl>, Sight), ControlError> {
+    async fn sight(&self, pin: &BmcPin) -> Result<(Arc<dyn Bmc>, Sight), BmcError> {
         let (bmc, first) = self.connected(pin).await?;
         if let Some(sight) = first {
             return Ok((bmc, sight));
@@ -95,7 +96,7 @@ impl NativeHost {
         match bmc.look().await {
             Ok(sight) => Ok((bmc, sight)),
             Err(error) => {
-                if matches!(error.kind, ControlErrorKind::AnotherBmc { .. }) {
+                if error.kind == ErrorKind::AnotherBmc {
                     // Whatever answers there now has no session of ours to be ended.
                     self.live.drop_connection().await;
                 }
@@ -108,7 +109,7 @@ impl NativeHost {
     async fn judge(
         &self,
         record: MachineRecordSpec,
-        bmc: &dyn BmcControl,
+        bmc: &dyn Bmc,
         sight: &Sight,
         effect: Effect,
     ) -> Result<(), Failure> {
@@ -165,7 +166,7 @@ impl NativeHost {
     }
 
     /// Nothing is recorded: the first machine is trusted, unless another host holds it, or it is not the one whose hardware is known.
-    async fn first_sight(&self, bmc: &dyn BmcControl, sight: &Sight) -> Result<(), Failure> {
+    async fn first_sight(&self, bmc: &dyn Bmc, sight: &Sight) -> Result<(), Failure> {
         let mut seen = sight.evidence.clone();
         seen.macs = self.macs(bmc, false).await?;
         let fingerprint = machine_identity::fingerprint(&seen);
@@ -198,7 +199,7 @@ impl NativeHost {
     }
 
     /// Permanent MACs as the BMC shows them. One that fails to shows none, except where all depends on them.
-    async fn macs(&self, bmc: &dyn BmcControl, needed: bool) -> Result<Vec<String>, Failure> {
+    async fn macs(&self, bmc: &dyn Bmc, needed: bool) -> Result<Vec<String>, Failure> {
         let known = self.live.timers().macs.clone();
         if let Some((macs, at)) = known
             && at.elapsed() < MACS_LAST
@@ -210,7 +211,7 @@ impl NativeHost {
                 self.live.timers().macs = Some((macs.clone(), Instant::now()));
                 Ok(macs)
             }
-            Err(error) if needed => Err(error.into()),
+            Err(error) if needed => Err(of_bmc(error)),
             Err(error) => {
                 tracing::debug!(host = %self.context.key.name, %error, "the BMC shows no MAC addresses");
                 Ok(Vec::new())

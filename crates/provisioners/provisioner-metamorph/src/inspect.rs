@@ -1,6 +1,5 @@
 //! Inspection in band: boot the agent, ask it.
 
-use crate::journal::Operation;
 use agent_protocol::{Action, ErrorCode, Outcome as AgentOutcome};
 use api::metamorph::OperationType;
 use async_trait::async_trait;
@@ -12,6 +11,7 @@ use crate::commands::Ran;
 use crate::deploy::{ABSENT, WIPE};
 use crate::failures::of_command;
 use crate::host::NativeHost;
+use crate::journal::Operation;
 
 /// Largest hardware details that are kept: two copies of them must fit into objects of 1.5 MiB.
 const MAX_HARDWARE_BYTES: usize = 256 << 10;

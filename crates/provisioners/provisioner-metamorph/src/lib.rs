@@ -1,4 +1,7 @@
-//! The native provisioner: Redfish virtual media and our own agent. No DHCP, PXE, SQL or bus.
+//! The native provisioner: virtual media and our own agent. No DHCP, PXE, SQL or bus.
+//!
+//! **What it asks of a BMC** is [`bmc::Bmc`]'s capabilities; which protocol that is, it does not know: whoever starts it hands in the
+//! [`bmc::Connectors`].
 //!
 //! **How a host comes to an operating system.** The BMC is given the address of a medium that is composed while it is read
 //! ([`media`]); the machine boots the agent from it, once; the agent asks for work ([`endpoint`], [`hub`]) and gets commands one at a
@@ -20,7 +23,6 @@
 mod boot;
 mod bring_up;
 mod commands;
-mod control;
 mod deploy;
 mod endpoint;
 mod failures;
@@ -35,15 +37,10 @@ mod manage;
 mod media;
 mod networks;
 mod provisioner_impl;
-mod redfish_control;
 mod secure_boot;
 mod settings;
 mod silence;
 
-pub use control::{
-    BmcControl, BootSight, Connect, ControlError, ControlErrorKind, Drive, PowerAction, SecureBootSeen, Sight,
-};
 pub use networks::{Bases, BmcRange, NetworkRule, RuleError};
 pub use provisioner_impl::{NAME, NativeProvisioner, address_fault, capabilities};
-pub use redfish_control::RedfishConnect;
 pub use settings::{Settings, Timing};

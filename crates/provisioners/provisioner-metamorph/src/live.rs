@@ -4,13 +4,13 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use bmc::{Bmc, BmcError, Connectors, Sight, Target};
 use inventory::BmcPin;
 use provisioner::BmcAccess;
 use secrecy::ExposeSecret;
 use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
-use crate::control::{BmcControl, Connect, ControlError, Sight};
 use crate::journal::Noted;
 use crate::media::Reads;
 
@@ -24,12 +24,12 @@ pub struct LiveHost {
 }
 
 /// A connection, with what it showed if it is new.
-pub type Connected = (Arc<dyn BmcControl>, Option<Sight>);
+pub type Connected = (Arc<dyn Bmc>, Option<Sight>);
 
 struct Connection {
     /// Digest of address, user, password and verification: another one means another connection.
     fingerprint: [u8; 32],
-    control: Arc<dyn BmcControl>,
+    bmc: Arc<dyn Bmc>,
 }
 
 /// When slow things were asked for.
@@ -98,32 +98,34 @@ impl LiveHost {
     /// When the address cannot be used, or the BMC cannot be reached or refuses.
     pub async fn bmc(
         &self,
-        connect: &dyn Connect,
+        connectors: &Connectors,
         access: &BmcAccess,
         pin: &BmcPin,
         stale: &[String],
-    ) -> Result<Connected, ControlError> {
+    ) -> Result<Connected, BmcError> {
         let fingerprint = fingerprint(access);
         let mut slot = self.connection.lock().await;
         if let Some(open) = slot.as_ref() {
             if open.fingerprint == fingerprint {
-                return Ok((Arc::clone(&open.control), None));
+                return Ok((Arc::clone(&open.bmc), None));
             }
-            open.control.close().await;
+            open.bmc.close().await;
             *slot = None;
         }
         {
             let mut timers = self.timers();
             (timers.macs, timers.kept_up) = (None, false);
         }
-        let control: Arc<dyn BmcControl> = Arc::from(connect.connect(access, pin)?);
-        match control.register(stale).await {
-            Ok(facts) => {
-                *slot = Some(Connection { fingerprint, control: Arc::clone(&control) });
-                Ok((control, Some(facts)))
+        let target = Target::parse(&access.address, &access.username, access.password.clone())?;
+        let accept_any_certificate = access.disable_certificate_verification;
+        let bmc = connectors.connect(Target { accept_any_certificate, pin: pin.clone(), ..target })?;
+        match bmc.begin(stale).await {
+            Ok(sight) => {
+                *slot = Some(Connection { fingerprint, bmc: Arc::clone(&bmc) });
+                Ok((bmc, Some(sight)))
             }
             Err(error) => {
-                control.close().await;
+                bmc.close().await;
                 Err(error)
             }
         }
@@ -137,7 +139,7 @@ impl LiveHost {
     /// Ends the connection.
     pub async fn close(&self) {
         if let Some(open) = self.connection.lock().await.take() {
-            open.control.close().await;
+            open.bmc.close().await;
         }
     }
 

@@ -1,10 +1,11 @@
 //! Registration, adoption, release and power.
 
 use async_trait::async_trait;
+use bmc::{Bmc, PowerAction};
 use provisioner::{Cause, Failure, Manage, Outcome, Power, PowerRequest, RegisterRequest, Registered, Verdict};
 use tokio::time::{Duration, Instant};
 
-use crate::control::{ControlErrorKind, PowerAction};
+use crate::failures::of_bmc;
 use crate::host::NativeHost;
 use crate::identity::Effect;
 use crate::live::Timers;
@@ -42,7 +43,10 @@ impl Manage for NativeHost {
         if self.context.bmc.is_some() {
             match self.proven(Effect::Boot).await {
                 Ok((bmc, _)) if self.journal.latest_boot().is_some() && !self.live.timers().ejected => {
-                    bmc.eject().await?;
+                    // Without a drive there is no medium.
+                    if let Ok(media) = bmc.virtual_media() {
+                        media.eject().await.map_err(of_bmc)?;
+                    }
                 }
                 Ok(_) => {}
                 // What is not this host's machine is let go as it is.
@@ -107,13 +111,13 @@ impl Power for NativeHost {
         let grace_over = timers.soft_off.is_some_and(|since| now.duration_since(since) >= timing.soft_power_off);
         if soft && !grace_over {
             if timers.soft_off.is_none() {
-                match bmc.power(PowerAction::SoftOff).await {
+                match bmc.power().change(PowerAction::SoftOff).await {
                     Ok(()) => self.live.timers().soft_off = Some(now),
                     // A BMC that cannot ask politely: the grace is over before it began.
-                    Err(error) if error.kind == ControlErrorKind::Refused => {
+                    Err(error) if error.kind.is_refusal() => {
                         self.live.timers().soft_off = now.checked_sub(timing.soft_power_off).or(Some(now));
                     }
-                    Err(error) => return Err(error.into()),
+                    Err(error) => return Err(of_bmc(error)),
                 }
             }
             return Ok(Verdict::working("waiting for the machine to power off", 2));
@@ -126,7 +130,8 @@ impl Power for NativeHost {
             Some(_) => {}
             None => {
                 self.live.timers().power_change = Some(now);
-                bmc.power(if wanted { PowerAction::On } else { PowerAction::HardOff }).await?;
+                let action = if wanted { PowerAction::On } else { PowerAction::HardOff };
+                bmc.power().change(action).await.map_err(of_bmc)?;
                 if sight.powered_on.is_none() {
                     // There is nothing to wait for: it will not be seen.
                     let mut timers = self.live.timers();
@@ -151,16 +156,17 @@ impl Power for NativeHost {
 impl NativeHost {
     /// What a host gets that must not be powered off (`spec.disablePowerOff`): a restart, after which it is on. A resident agent has no
     /// ACPI daemon to ask.
-    async fn restart_instead(&self, bmc: &dyn crate::BmcControl) -> Outcome<bool> {
+    async fn restart_instead(&self, bmc: &dyn Bmc) -> Outcome<bool> {
         let agent = self.shared.hub.any_agent(self.uid()).is_some();
-        bmc.power(if agent { PowerAction::Restart } else { PowerAction::SoftRestart }).await?;
+        let action = if agent { PowerAction::Restart } else { PowerAction::SoftRestart };
+        bmc.power().change(action).await.map_err(of_bmc)?;
         self.shared.hub.forget_agent(self.uid());
         Ok(Verdict::Done(true))
     }
 
     /// Cuts the power; true once it is seen gone.
-    pub async fn hard_off(&self, bmc: &dyn crate::BmcControl) -> Result<bool, Failure> {
-        let seen = bmc.look().await?.powered_on;
+    pub async fn hard_off(&self, bmc: &dyn Bmc) -> Result<bool, Failure> {
+        let seen = bmc.look().await.map_err(of_bmc)?.powered_on;
         if seen == Some(false) {
             self.live.timers().power_change = None;
             return Ok(true);
@@ -175,7 +181,7 @@ impl NativeHost {
             Some(_) => Ok(false),
             None => {
                 self.live.timers().power_change = Some(Instant::now());
-                bmc.power(PowerAction::HardOff).await?;
+                bmc.power().change(PowerAction::HardOff).await.map_err(of_bmc)?;
                 let mut timers = self.live.timers();
                 timers.power = Some(false);
                 if seen.is_none() {

@@ -4,13 +4,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use axum::Router;
+use bmc::Connectors;
 use boot_media::Assets;
 use provisioner::{Capabilities, Failure, Host, HostContext, HostKey, Provisioner, Recorded, WakeUps};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Duration;
 
-use crate::control::Connect;
 use crate::endpoint;
 use crate::host::{NativeHost, Shared, Subjects};
 use crate::hub::Hub;
@@ -29,15 +29,15 @@ pub struct NativeProvisioner {
 }
 
 impl NativeProvisioner {
-    /// A provisioner over an agent image's files, reaching BMCs through `connect`. Boots that began with one of the `earlier` images read
+    /// A provisioner over an agent image's files, reaching BMCs through the `connectors`. Boots that began with one of the `earlier` images read
     /// that to their end.
     #[must_use]
-    pub fn new(settings: Settings, image: Assets, earlier: Vec<Assets>, connect: Box<dyn Connect>) -> Self {
+    pub fn new(settings: Settings, image: Assets, earlier: Vec<Assets>, connectors: Connectors) -> Self {
         let (wake, wake_ups) = mpsc::unbounded_channel();
         let shared = Shared {
             hub: Hub::new(wake, settings.timing.agent_silence, settings.timing.reconnect),
             media: MediaStore::new(image, earlier),
-            connect,
+            connectors,
             live: Live::default(),
             subjects: Subjects::default(),
             settings,

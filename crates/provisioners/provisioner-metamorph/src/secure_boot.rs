@@ -4,21 +4,25 @@
 //! That the BMC says so is no proof: the agent finds it in the firmware's variables. In Setup Mode there is no platform key and nothing is
 //! verified, whatever the switch says.
 
-use crate::journal::{Operation, StepProgress};
 use agent_protocol::FirmwareState;
 use api::metal3::BootMode;
 use api::metamorph::StepPhase;
+use bmc::{Bmc, BmcError, ErrorKind, PowerAction, SecureBootSeen};
 use provisioner::{Cause, Failure, Verdict};
 use tokio::time::Instant;
 
 use crate::boot::step_of;
-use crate::control::{BmcControl, ControlErrorKind, PowerAction, SecureBootSeen};
 use crate::deploy::WIPE;
+use crate::failures::of_bmc;
 use crate::host::NativeHost;
 use crate::hub::Agent;
+use crate::journal::{Operation, StepProgress};
 
 /// Name of the step; it is in no plan, because it is seldom needed.
 const SWITCH: &str = "switch-secure-boot";
+
+/// What is said of a BMC that shows nothing of it.
+const HIDDEN: &str = "the BMC does not show Secure Boot";
 
 /// After a restart of this process: the part of the patience after which a change that is not seen is asked for again.
 const ASK_AGAIN: u32 = 4;
@@ -60,11 +64,15 @@ impl NativeHost {
     pub async fn switch_secure_boot(
         &self,
         operation: &mut Operation,
-        bmc: &dyn BmcControl,
+        bmc: &dyn Bmc,
     ) -> Result<Option<Verdict<String>>, Failure> {
         let Some(wanted) = self.wanted_secure_boot(operation) else { return Ok(None) };
         let attempt = format!("switch Secure Boot {}", word(wanted));
-        let seen = bmc.secure_boot().await?.filter(|seen| seen.enable.or(seen.current).is_some());
+        let (seen, hidden) = match bmc.secure_boot() {
+            Ok(secure_boot) => (secure_boot.seen().await.map_err(of_bmc)?, HIDDEN.to_owned()),
+            Err(lacking) => (None, lacking.to_string()),
+        };
+        let seen = seen.filter(|seen| seen.enable.or(seen.current).is_some());
         self.live.timers().shows_secure_boot = seen.is_some();
         let step = step_of(operation, SWITCH);
         let begun = step.phase == StepPhase::Running;
@@ -82,7 +90,7 @@ impl NativeHost {
             if !wanted {
                 return Ok(None);
             }
-            return Err(Failure::new(Cause::BmcRefused, format!("{attempt}: the BMC does not show Secure Boot")).advise(
+            return Err(Failure::new(Cause::BmcRefused, format!("{attempt}: {hidden}")).advise(
                 "set spec.bootMode to UEFI, or switch Secure Boot on in the firmware's setup and have the BMC's firmware updated; it is tried again",
             ));
         };
@@ -120,32 +128,47 @@ impl NativeHost {
             // Recorded by a process that died: the firmware may be at work on it.
             None if begun => self.live.timers().secure_boot = Some((Instant::now(), false)),
             _ => {
-                operation.intent(SWITCH, step.attempt.unwrap_or(0) + 1, None).await?;
-                let before = bmc.calls();
-                let set = if is_set(seen, wanted) { Ok(()) } else { bmc.set_secure_boot(wanted).await };
-                if let Err(error) = set {
-                    if wanted || error.kind != ControlErrorKind::Refused {
-                        return Err(error.into());
-                    }
-                    // Nobody can switch it off from here, and what is signed runs.
-                    tracing::warn!(host = %self.context.key.name, "Secure Boot stays on, though spec.bootMode is UEFI: {error}");
-                    self.live.timers().shows_secure_boot = false;
-                    operation.done(SWITCH, "the BMC does not switch Secure Boot off");
+                if !self.ask_for_secure_boot(operation, bmc, seen, wanted).await? {
                     return Ok(None);
                 }
-                match bmc.power(PowerAction::Restart).await {
-                    // Whether it was done is seen by what is in force.
-                    Err(error) if error.kind == ControlErrorKind::Unanswered => {}
-                    other => other?,
-                }
-                Self::account(operation, bmc, before);
-                self.shared.hub.forget_agent(self.uid());
-                self.live.timers().secure_boot = Some((Instant::now(), true));
             }
         }
         let message = format!("waiting for the firmware to switch Secure Boot {}", word(wanted));
         operation.progress(SWITCH, StepProgress { message: message.clone(), ..StepProgress::default() }).await;
         Ok(Some(Verdict::working(message, 10)))
+    }
+
+    /// Sets it and restarts the machine, recorded before. False where it cannot be switched off from here.
+    async fn ask_for_secure_boot(
+        &self,
+        operation: &mut Operation,
+        bmc: &dyn Bmc,
+        seen: SecureBootSeen,
+        wanted: bool,
+    ) -> Result<bool, Failure> {
+        let attempt = step_of(operation, SWITCH).attempt.unwrap_or(0) + 1;
+        operation.intent(SWITCH, attempt, None).await?;
+        let before = bmc.calls();
+        let set = if is_set(seen, wanted) { Ok(()) } else { set(bmc, wanted).await };
+        if let Err(error) = set {
+            if wanted || !error.kind.is_refusal() {
+                return Err(of_bmc(error));
+            }
+            // Nobody can switch it off from here, and what is signed runs.
+            tracing::warn!(host = %self.context.key.name, "Secure Boot stays on, though spec.bootMode is UEFI: {error}");
+            self.live.timers().shows_secure_boot = false;
+            operation.done(SWITCH, "the BMC does not switch Secure Boot off");
+            return Ok(false);
+        }
+        match bmc.power().change(PowerAction::Restart).await {
+            // Whether it was done is seen by what is in force.
+            Err(error) if error.kind == ErrorKind::Unanswered => {}
+            other => other.map_err(of_bmc)?,
+        }
+        Self::account(operation, bmc, before);
+        self.shared.hub.forget_agent(self.uid());
+        self.live.timers().secure_boot = Some((Instant::now(), true));
+        Ok(true)
     }
 
     /// Whether the agent finds Secure Boot as the boot mode wants it. One that was there before this work is left for a new boot; one that was booted
@@ -176,6 +199,10 @@ impl NativeHost {
         tracing::warn!(host = %self.context.key.name, "Secure Boot is on, though spec.bootMode is UEFI, and the BMC does not show it");
         Ok(true)
     }
+}
+
+async fn set(bmc: &dyn Bmc, wanted: bool) -> Result<(), BmcError> {
+    bmc.secure_boot()?.set(wanted).await
 }
 
 /// What the agent has found instead of Secure Boot.

@@ -3,18 +3,33 @@
 
 use std::time::Duration;
 
-use crate::journal::{Operation, StepProgress};
 use api::metamorph::AgentBoot;
+use bmc::{Bmc, BmcError, BootStanding, Drive};
 use provisioner::{Cause, Failure, Outcome};
 
 use crate::boot::{BOOT_AGENT, amount};
-use crate::control::{BootSight, Drive};
 use crate::host::NativeHost;
 use crate::identity::Effect;
+use crate::journal::{Operation, StepProgress};
 use crate::media::Reads;
 
 /// Firmware and BMC look into a medium without booting from it; a kernel alone has more bytes than this.
 const LOOKED_INTO: u64 = 1 << 20;
+
+/// What the BMC says of a boot from the medium.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct BootSight {
+    standing: BootStanding,
+    drive: Drive,
+}
+
+impl BootSight {
+    /// Looked at now. Two calls.
+    async fn of(bmc: &dyn Bmc, urls: &[String]) -> Result<Self, BmcError> {
+        let standing = bmc.boot_device()?.standing().await?;
+        Ok(Self { standing, drive: bmc.virtual_media()?.drive(urls).await? })
+    }
+}
 
 /// Why no agent has reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,9 +60,9 @@ impl Silence {
         let Some(sight) = sight else { return unseen };
         if matches!(sight.drive, Drive::Empty | Drive::Another) {
             Self::Ejected
-        } else if sight.powered_on == Some(false) {
+        } else if sight.standing.powered_on == Some(false) {
             Self::Off
-        } else if sight.override_ahead == Some(true) {
+        } else if sight.standing.override_ahead == Some(true) {
             Self::ResetIgnored
         } else if override_forgotten {
             Self::OverrideForgotten
@@ -89,7 +104,7 @@ impl NativeHost {
             let calls = bmc.calls();
             let medium = self.medium_of(boot)?;
             if let Some(medium) = &medium {
-                sight = match bmc.boot_sight(&medium.urls).await {
+                sight = match BootSight::of(bmc.as_ref(), &medium.urls).await {
                     Ok(sight) => Some(sight),
                     Err(error) => {
                         tracing::info!(host = %self.context.key.name, %error, "how the boot stands cannot be read");
@@ -126,7 +141,7 @@ impl NativeHost {
         if reads.bytes > 0 {
             text = format!("{text} ({} of the medium have been read)", amount(reads.bytes));
         }
-        if let Some(progress) = sight.and_then(|sight| sight.progress.as_ref()) {
+        if let Some(progress) = sight.and_then(|sight| sight.standing.progress.as_ref()) {
             text = format!("{text}; the BMC says of its boot: {progress}");
         }
         let base = self.media_bases();
@@ -161,7 +176,10 @@ mod tests {
 
     #[test]
     fn each_silence_has_its_cause() {
-        let sight = |drive, powered_on, override_ahead| BootSight { powered_on, override_ahead, progress: None, drive };
+        let sight = |drive, powered_on, override_ahead| {
+            let standing = BootStanding { powered_on, override_ahead, progress: None };
+            BootSight { standing, drive }
+        };
         let (on, off) = (Some(true), Some(false));
         let used = Some(false);
         for (sight, read, forgotten, expected) in [

@@ -1,6 +1,6 @@
 //! Addresses: what is accepted, what is refused, and in which words.
 
-use bmc::{Address, AddressError, Family, HostName, Security};
+use bmc::{Address, AddressError, HostName, Protocol, Security};
 use proptest::prelude::*;
 
 #[test]
@@ -34,7 +34,7 @@ fn every_scheme_of_redfish_is_served_by_virtual_media() {
     for scheme in schemes {
         for (suffix, security) in [("", Security::Https), ("+https", Security::Https), ("+http", Security::Http)] {
             let address = Address::parse(&format!("{scheme}{suffix}://h/redfish/v1/Systems/1")).unwrap();
-            assert_eq!((address.family(), address.security()), (Family::RedfishVirtualMedia, security), "{scheme}");
+            assert_eq!((address.protocol(), address.security()), (Protocol::Redfish, security), "{scheme}");
             // Whatever the scheme, it is the same machine.
             assert_eq!(
                 (address.host().to_string(), address.system_path()),

@@ -8,4 +8,5 @@
 )]
 
 mod address;
+mod capability;
 mod channel;

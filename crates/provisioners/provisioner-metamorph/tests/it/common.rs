@@ -11,16 +11,17 @@ use api::metal3::{BootMode, Image};
 use async_trait::async_trait;
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
+use bmc::{
+    BmcError, BootDevice, BootStanding, Capability, Connector, Connectors, Drive, ErrorKind, Insertion, Lacking, Power,
+    PowerAction, Protocol, SecureBoot, SecureBootSeen, Sight, Target, VirtualMedia,
+};
 use boot_media::{Assets, Manifest, derive};
 use inventory::{BmcPin, HardwareDetails, MachineEvidence};
 use provisioner::{
     BmcAccess, History, Host, HostContext, HostKey, Machine, Now, ProvisionRequest, Provisioner, Record,
 };
 use provisioner_kit::{MemoryMachine, paused_clock};
-use provisioner_metamorph::{
-    Bases, BmcControl, BootSight, Connect, ControlError, ControlErrorKind, Drive, NativeProvisioner, PowerAction,
-    SecureBootSeen, Settings, Sight, Timing,
-};
+use provisioner_metamorph::{Bases, NativeProvisioner, Settings, Timing};
 use tempfile::TempDir;
 use tower::ServiceExt;
 
@@ -44,6 +45,10 @@ pub struct Bmc {
     /// So many looks at it fail.
     pub failing_looks: u32,
     pub medium: Option<String>,
+    /// What it does not have, as its first look shows.
+    pub lacks: Option<Capability>,
+    /// It has no virtual drive, as looking for one shows.
+    pub has_no_drive: bool,
     /// What it shows of Secure Boot.
     pub secure_boot: Option<SecureBootSeen>,
     /// What is set is shown, and in force, after the next restart; else it never is.
@@ -58,21 +63,31 @@ pub struct Bmc {
 struct Control(Arc<Mutex<Bmc>>);
 
 impl Control {
+    fn has(&self, capability: Capability) -> Result<(), Lacking> {
+        let lacks = self.0.lock().unwrap().lacks == Some(capability);
+        if lacks { Err(Lacking::new(capability, "looked for in vain")) } else { Ok(()) }
+    }
+
+    fn drive_is_there(&self) -> Result<(), BmcError> {
+        let lacks = self.0.lock().unwrap().has_no_drive;
+        if lacks { Err(Lacking::new(Capability::VirtualMedia, "looked for in vain").into()) } else { Ok(()) }
+    }
+
     fn told(&self, what: impl Into<String>) {
         self.0.lock().unwrap().log.push(what.into());
     }
 }
 
 #[async_trait]
-impl BmcControl for Control {
-    async fn register(&self, _stale: &[String]) -> Result<Sight, ControlError> {
+impl bmc::Bmc for Control {
+    async fn begin(&self, _stale: &[String]) -> Result<Sight, BmcError> {
         self.look().await
     }
-    async fn look(&self) -> Result<Sight, ControlError> {
+    async fn look(&self) -> Result<Sight, BmcError> {
         let mut bmc = self.0.lock().unwrap();
         if bmc.failing_looks > 0 {
             bmc.failing_looks -= 1;
-            return Err(lost(ControlErrorKind::Busy));
+            return Err(lost(ErrorKind::Busy { status: 503 }));
         }
         let powered_on = (!bmc.hides_power).then_some(bmc.on);
         let mut evidence = evidence();
@@ -82,61 +97,11 @@ impl BmcControl for Control {
         }
         Ok(Sight { powered_on, model: "Maker M".into(), evidence })
     }
-    async fn macs(&self) -> Result<Vec<String>, ControlError> {
+    async fn macs(&self) -> Result<Vec<String>, BmcError> {
         Ok(evidence().macs)
     }
     fn pin(&self) -> BmcPin {
         BmcPin { service_uuid: None, key_sha256: Some("ab".repeat(32)) }
-    }
-    async fn insert(&self, urls: &[String], _certificate: Option<&str>) -> Result<(), ControlError> {
-        self.told("insert");
-        self.0.lock().unwrap().medium = urls.first().cloned();
-        Ok(())
-    }
-    async fn drive(&self, urls: &[String]) -> Result<Drive, ControlError> {
-        Ok(match &self.0.lock().unwrap().medium {
-            Some(there) if urls.contains(there) => Drive::Medium,
-            Some(_) => Drive::Another,
-            None => Drive::Empty,
-        })
-    }
-    async fn boot_sight(&self, urls: &[String]) -> Result<BootSight, ControlError> {
-        let (drive, powered_on) = (self.drive(urls).await?, Some(self.0.lock().unwrap().on));
-        Ok(BootSight { powered_on, override_ahead: None, progress: None, drive })
-    }
-    async fn eject(&self) -> Result<(), ControlError> {
-        self.told("eject");
-        self.0.lock().unwrap().medium = None;
-        Ok(())
-    }
-    async fn boot_once_from_medium(&self) -> Result<(), ControlError> {
-        self.told("boot once");
-        Ok(())
-    }
-    async fn boot_normally(&self) -> Result<(), ControlError> {
-        self.told("boot normally");
-        Ok(())
-    }
-    async fn secure_boot(&self) -> Result<Option<SecureBootSeen>, ControlError> {
-        Ok(self.0.lock().unwrap().secure_boot)
-    }
-    async fn set_secure_boot(&self, on: bool) -> Result<(), ControlError> {
-        self.told(format!("secure boot {on}"));
-        self.0.lock().unwrap().asked_secure_boot = Some(on);
-        Ok(())
-    }
-    async fn power(&self, action: PowerAction) -> Result<(), ControlError> {
-        self.told(format!("{action:?}"));
-        let mut bmc = self.0.lock().unwrap();
-        if bmc.refuses_restart && action == PowerAction::Restart {
-            return Err(lost(ControlErrorKind::Refused));
-        }
-        bmc.on = !matches!(action, PowerAction::HardOff | PowerAction::SoftOff);
-        if bmc.on && bmc.takes_secure_boot && bmc.asked_secure_boot.is_some() {
-            let on = bmc.asked_secure_boot;
-            bmc.secure_boot = Some(SecureBootSeen { enable: on, current: on, setup_mode: false });
-        }
-        if bmc.loses_on && action == PowerAction::On { Err(lost(ControlErrorKind::Unanswered)) } else { Ok(()) }
     }
     fn calls(&self) -> u32 {
         0
@@ -145,17 +110,100 @@ impl BmcControl for Control {
         None
     }
     async fn close(&self) {}
+    fn power(&self) -> &dyn Power {
+        self
+    }
+    fn boot_device(&self) -> Result<&dyn BootDevice, Lacking> {
+        self.has(Capability::BootDevice)?;
+        Ok(self)
+    }
+    fn virtual_media(&self) -> Result<&dyn VirtualMedia, Lacking> {
+        self.has(Capability::VirtualMedia)?;
+        Ok(self)
+    }
+    fn secure_boot(&self) -> Result<&dyn SecureBoot, Lacking> {
+        Ok(self)
+    }
 }
 
-fn lost(kind: ControlErrorKind) -> ControlError {
-    ControlError { kind, message: "ask the BMC: nothing came of it".into(), advice: String::new() }
+#[async_trait]
+impl VirtualMedia for Control {
+    async fn find(&self) -> Result<(), BmcError> {
+        self.drive_is_there()
+    }
+    async fn insert(&self, urls: &[String], _certificate: Option<&str>) -> Result<Insertion, BmcError> {
+        self.drive_is_there()?;
+        self.told("insert");
+        self.0.lock().unwrap().medium = urls.first().cloned();
+        Ok(Insertion::Done)
+    }
+    async fn drive(&self, urls: &[String]) -> Result<Drive, BmcError> {
+        Ok(match &self.0.lock().unwrap().medium {
+            Some(there) if urls.contains(there) => Drive::Medium,
+            Some(_) => Drive::Another,
+            None => Drive::Empty,
+        })
+    }
+    async fn eject(&self) -> Result<(), BmcError> {
+        self.told("eject");
+        self.0.lock().unwrap().medium = None;
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl BootDevice for Control {
+    async fn standing(&self) -> Result<BootStanding, BmcError> {
+        Ok(BootStanding { powered_on: Some(self.0.lock().unwrap().on), override_ahead: None, progress: None })
+    }
+    async fn once_from_medium(&self) -> Result<(), BmcError> {
+        self.told("boot once");
+        Ok(())
+    }
+    async fn normally(&self) -> Result<(), BmcError> {
+        self.told("boot normally");
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl SecureBoot for Control {
+    async fn seen(&self) -> Result<Option<SecureBootSeen>, BmcError> {
+        Ok(self.0.lock().unwrap().secure_boot)
+    }
+    async fn set(&self, on: bool) -> Result<(), BmcError> {
+        self.told(format!("secure boot {on}"));
+        self.0.lock().unwrap().asked_secure_boot = Some(on);
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Power for Control {
+    async fn change(&self, action: PowerAction) -> Result<(), BmcError> {
+        self.told(format!("{action:?}"));
+        let mut bmc = self.0.lock().unwrap();
+        if bmc.refuses_restart && action == PowerAction::Restart {
+            return Err(lost(ErrorKind::Rejected { status: 400 }));
+        }
+        bmc.on = !matches!(action, PowerAction::HardOff | PowerAction::SoftOff);
+        if bmc.on && bmc.takes_secure_boot && bmc.asked_secure_boot.is_some() {
+            let on = bmc.asked_secure_boot;
+            bmc.secure_boot = Some(SecureBootSeen { enable: on, current: on, setup_mode: false });
+        }
+        if bmc.loses_on && action == PowerAction::On { Err(lost(ErrorKind::Unanswered)) } else { Ok(()) }
+    }
+}
+
+fn lost(kind: ErrorKind) -> BmcError {
+    BmcError::new(kind, "ask the BMC", "nothing came of it").advise("")
 }
 
 struct Wire(Arc<Mutex<Bmc>>);
 
-impl Connect for Wire {
-    fn connect(&self, _access: &BmcAccess, _pin: &BmcPin) -> Result<Box<dyn BmcControl>, ControlError> {
-        Ok(Box::new(Control(Arc::clone(&self.0))))
+impl Connector for Wire {
+    fn connect(&self, _target: Target) -> Result<Arc<dyn bmc::Bmc>, BmcError> {
+        Ok(Arc::new(Control(Arc::clone(&self.0))))
     }
 }
 
@@ -199,7 +247,12 @@ fn provisioner(folder: &TempDir, bmc: &Arc<Mutex<Bmc>>) -> NativeProvisioner {
         timing: Timing::default(),
     };
     let assets = Assets::open(folder.path()).unwrap();
-    NativeProvisioner::new(settings, assets, Vec::new(), Box::new(Wire(Arc::clone(bmc))))
+    NativeProvisioner::new(
+        settings,
+        assets,
+        Vec::new(),
+        Connectors::new().with(Protocol::Redfish, Wire(Arc::clone(bmc))),
+    )
 }
 
 impl World {

@@ -6,6 +6,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
+use bmc::{
+    Bmc, BmcError, BootDevice, BootStanding, Connector, Connectors, Drive, ErrorKind, Insertion, Lacking, Power,
+    PowerAction, Protocol, Sight, Target, VirtualMedia,
+};
 use boot_media::assets::{GRUB, INITRAMFS, KERNEL, MANIFEST, SHIM};
 use boot_media::{Assets, Manifest};
 use http_body_util::BodyExt;
@@ -14,10 +18,7 @@ use provisioner::{
     BmcAccess, Failure, History, HostContext, HostKey, InspectRequest, Machine, Now, Provisioner, Record, Verdict,
 };
 use provisioner_kit::{MemoryMachine, paused_clock};
-use provisioner_metamorph::{
-    Bases, BmcControl, BootSight, Connect, ControlError, ControlErrorKind, Drive, NativeProvisioner, PowerAction,
-    SecureBootSeen, Settings, Sight, Timing,
-};
+use provisioner_metamorph::{Bases, NativeProvisioner, Settings, Timing};
 use tokio::time::Instant;
 use tower::ServiceExt;
 
@@ -107,34 +108,57 @@ impl FakeBmc {
 
 struct Handle(Arc<FakeBmc>);
 
-impl Connect for Handle {
-    fn connect(&self, _access: &BmcAccess, _pin: &BmcPin) -> Result<Box<dyn BmcControl>, ControlError> {
-        Ok(Box::new(Self(Arc::clone(&self.0))))
+impl Connector for Handle {
+    fn connect(&self, _target: Target) -> Result<Arc<dyn Bmc>, BmcError> {
+        Ok(Arc::new(Self(Arc::clone(&self.0))))
     }
 }
 
 #[async_trait]
-impl BmcControl for Handle {
-    async fn register(&self, _stale: &[String]) -> Result<Sight, ControlError> {
+impl Bmc for Handle {
+    async fn begin(&self, _stale: &[String]) -> Result<Sight, BmcError> {
         self.look().await
     }
-    async fn look(&self) -> Result<Sight, ControlError> {
+    async fn look(&self) -> Result<Sight, BmcError> {
         let evidence = MachineEvidence { serial_number: Some("SN-1".into()), ..MachineEvidence::default() };
         let powered_on = Some(self.0.state().powered_on);
         Ok(Sight { powered_on, model: "fake".into(), evidence })
     }
-    async fn macs(&self) -> Result<Vec<String>, ControlError> {
+    async fn macs(&self) -> Result<Vec<String>, BmcError> {
         Ok(vec![])
     }
     fn pin(&self) -> BmcPin {
         BmcPin::default()
     }
-    async fn insert(&self, urls: &[String], _certificate: Option<&str>) -> Result<(), ControlError> {
+    fn calls(&self) -> u32 {
+        0
+    }
+    fn session(&self) -> Option<String> {
+        None
+    }
+    async fn close(&self) {}
+    fn power(&self) -> &dyn Power {
+        self
+    }
+    fn boot_device(&self) -> Result<&dyn BootDevice, Lacking> {
+        Ok(self)
+    }
+    fn virtual_media(&self) -> Result<&dyn VirtualMedia, Lacking> {
+        Ok(self)
+    }
+}
+
+#[async_trait]
+impl VirtualMedia for Handle {
+    async fn find(&self) -> Result<(), BmcError> {
+        Ok(())
+    }
+    async fn insert(&self, urls: &[String], _certificate: Option<&str>) -> Result<Insertion, BmcError> {
         let url = urls[0].as_str();
         let insertion = {
             let mut state = self.0.state();
             if state.medium.as_deref() == Some(url) {
-                return Ok(());
+                return Ok(Insertion::Done);
             }
             state.log.push(format!("insert {url}"));
             state.medium = None;
@@ -148,65 +172,59 @@ impl BmcControl for Handle {
         if let Some(reader) = reader {
             read_from(reader, url).await.unwrap();
         }
-        let error =
-            |kind, message: &str| Err(ControlError { kind, message: message.to_owned(), advice: String::new() });
         if refuses {
             self.0.state().loading = None;
-            return error(ControlErrorKind::Refused, "insert the medium: 400 Bad Request");
+            return Err(
+                BmcError::new(ErrorKind::Rejected { status: 400 }, "insert the medium", "400 Bad Request").advise("")
+            );
         }
         tokio::time::sleep(insertion.min(CLIENT_PATIENCE)).await;
         if insertion >= CLIENT_PATIENCE {
-            return error(ControlErrorKind::TimedOut, "insert the medium: no answer within 60 s");
+            return Ok(Insertion::Pending);
         }
-        Ok(())
+        Ok(Insertion::Done)
     }
-    async fn drive(&self, urls: &[String]) -> Result<Drive, ControlError> {
+    async fn drive(&self, urls: &[String]) -> Result<Drive, BmcError> {
         Ok(match self.0.state().medium.as_deref() {
             Some(there) if urls[0] == there => Drive::Medium,
             Some(_) => Drive::Another,
             None => Drive::Empty,
         })
     }
-    async fn boot_sight(&self, urls: &[String]) -> Result<BootSight, ControlError> {
-        self.0.note("look at the boot");
-        let drive = self.drive(urls).await?;
-        let state = self.0.state();
-        let (powered_on, override_ahead) = (Some(state.powered_on), state.override_ahead);
-        Ok(BootSight { powered_on, override_ahead, progress: Some("OSRunning".into()), drive })
-    }
-    async fn eject(&self) -> Result<(), ControlError> {
+    async fn eject(&self) -> Result<(), BmcError> {
         let mut state = self.0.state();
         (state.medium, state.loading) = (None, None);
         state.log.push("eject".into());
         Ok(())
     }
-    async fn boot_once_from_medium(&self) -> Result<(), ControlError> {
+}
+
+#[async_trait]
+impl BootDevice for Handle {
+    async fn standing(&self) -> Result<BootStanding, BmcError> {
+        self.0.note("look at the boot");
+        let state = self.0.state();
+        let (powered_on, override_ahead) = (Some(state.powered_on), state.override_ahead);
+        Ok(BootStanding { powered_on, override_ahead, progress: Some("OSRunning".into()) })
+    }
+    async fn once_from_medium(&self) -> Result<(), BmcError> {
         self.0.note("boot once");
         let mut state = self.0.state();
         state.override_ahead = Some(state.keeps_override);
         Ok(())
     }
-    async fn boot_normally(&self) -> Result<(), ControlError> {
+    async fn normally(&self) -> Result<(), BmcError> {
         self.0.note("boot normally");
         Ok(())
     }
-    async fn secure_boot(&self) -> Result<Option<SecureBootSeen>, ControlError> {
-        Ok(None)
-    }
-    async fn set_secure_boot(&self, _on: bool) -> Result<(), ControlError> {
-        Ok(())
-    }
-    async fn power(&self, action: PowerAction) -> Result<(), ControlError> {
+}
+
+#[async_trait]
+impl Power for Handle {
+    async fn change(&self, action: PowerAction) -> Result<(), BmcError> {
         self.0.note(&format!("{action:?}"));
         Ok(())
     }
-    fn calls(&self) -> u32 {
-        0
-    }
-    fn session(&self) -> Option<String> {
-        None
-    }
-    async fn close(&self) {}
 }
 
 /// One host, and the server that looks after it; the server can be replaced, everything else outlives it.
@@ -256,7 +274,7 @@ impl Lab {
 
     /// The same, with the image that was there before beside the new one.
     pub fn upgrade(&mut self, image: &tempfile::TempDir, earlier: &tempfile::TempDir) {
-        let connect = Box::new(Handle(Arc::clone(&self.bmc)));
+        let connect = Connectors::new().with(Protocol::Redfish, Handle(Arc::clone(&self.bmc)));
         self.server = NativeProvisioner::new(settings(), assets(image), vec![assets(earlier)], connect);
     }
 
@@ -331,5 +349,10 @@ async fn read_from(router: axum::Router, url: &str) -> Option<(String, Vec<u8>)>
 }
 
 fn server(bmc: &Arc<FakeBmc>, settings: Settings, image: &tempfile::TempDir) -> NativeProvisioner {
-    NativeProvisioner::new(settings, assets(image), vec![], Box::new(Handle(Arc::clone(bmc))))
+    NativeProvisioner::new(
+        settings,
+        assets(image),
+        vec![],
+        Connectors::new().with(Protocol::Redfish, Handle(Arc::clone(bmc))),
+    )
 }

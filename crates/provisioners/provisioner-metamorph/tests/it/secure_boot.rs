@@ -3,8 +3,8 @@
 use agent_protocol::{Action, FirmwareState};
 use api::metal3::BootMode;
 use axum::http::StatusCode;
+use bmc::SecureBootSeen;
 use provisioner::{Cause, CleaningRequest, Failure, Verdict};
-use provisioner_metamorph::SecureBootSeen;
 
 use crate::common::{Agent, World, image, pass};
 

@@ -1,0 +1,180 @@
+//! What a connected BMC can be asked, whatever it speaks: one small trait a capability, and [`Bmc`], which says which of them this BMC has.
+//!
+//! Power is what makes a BMC one: all have it. For each of the others the BMC answers with the capability or with [`Lacking`], which says what was
+//! looked for and what to do. It answers from what it showed when it was last looked at, without a call, so that what is missing is known before
+//! anything is begun that needs it.
+//!
+//! The traits say nothing of a protocol. A protocol that lacks a capability altogether (IPMI has no virtual media) leaves its method as it is here: then
+//! the BMC lacks it.
+//!
+//! | capability | Redfish | IPMI would use |
+//! |---|---|---|
+//! | identity: [`Bmc::look`], [`Bmc::macs`], [`Bmc::pin`] | `ComputerSystem`, its interfaces, service root, certificate | `chassis power status`, `fru`, system GUID |
+//! | [`Power`] | `ComputerSystem.Reset` | `chassis power on`, `off`, `soft`, `reset` |
+//! | [`BootDevice`] | boot override of `ComputerSystem` | `chassis bootdev cdrom options=efiboot`, `bootdev none`, `bootparam get 5` |
+//! | [`VirtualMedia`] | `VirtualMedia`, certificates of media servers among it | – |
+//! | [`SecureBoot`] | `SecureBoot` | – |
+
+mod boot_device;
+mod power;
+mod secure_boot;
+mod virtual_media;
+
+use std::borrow::Cow;
+
+use async_trait::async_trait;
+use inventory::{BmcPin, MachineEvidence};
+
+use crate::error::{BmcError, ErrorKind};
+
+pub use boot_device::{BootDevice, BootStanding};
+pub use power::{Power, PowerAction};
+pub use secure_boot::{SecureBoot, SecureBootSeen};
+pub use virtual_media::{Drive, Insertion, VirtualMedia};
+
+/// What one look at the machine shows.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sight {
+    /// Whether the machine is on; `None` where the BMC does not say.
+    pub powered_on: Option<bool>,
+    /// Maker and model, for logs.
+    pub model: String,
+    /// Which machine it is, without MACs.
+    pub evidence: MachineEvidence,
+}
+
+/// A connected BMC.
+#[async_trait]
+pub trait Bmc: Send + Sync {
+    /// The first contact: checks access, ends sessions that an earlier life of this server left behind (`stale`: their addresses), and looks at the
+    /// machine. From then on the BMC knows what it has.
+    async fn begin(&self, stale: &[String]) -> Result<Sight, BmcError>;
+    /// Looks at the machine. One call.
+    async fn look(&self) -> Result<Sight, BmcError>;
+    /// Permanent MACs of the machine, as far as the BMC shows them. A call an interface.
+    async fn macs(&self) -> Result<Vec<String>, BmcError>;
+    /// By what the BMC itself is known.
+    fn pin(&self) -> BmcPin;
+    /// Calls made since the connection was made.
+    fn calls(&self) -> u32;
+    /// Address of the open session.
+    fn session(&self) -> Option<String>;
+    /// Ends the session.
+    async fn close(&self);
+
+    /// Power.
+    fn power(&self) -> &dyn Power;
+    /// From what the machine boots next.
+    ///
+    /// # Errors
+    /// [`Lacking`] when the BMC does not have it; so for the others.
+    fn boot_device(&self) -> Result<&dyn BootDevice, Lacking> {
+        Err(Lacking::unspoken(Capability::BootDevice))
+    }
+    /// Virtual media.
+    ///
+    /// # Errors
+    /// [`Lacking`].
+    fn virtual_media(&self) -> Result<&dyn VirtualMedia, Lacking> {
+        Err(Lacking::unspoken(Capability::VirtualMedia))
+    }
+    /// Secure Boot.
+    ///
+    /// # Errors
+    /// [`Lacking`].
+    fn secure_boot(&self) -> Result<&dyn SecureBoot, Lacking> {
+        Err(Lacking::unspoken(Capability::SecureBoot))
+    }
+}
+
+/// What a BMC may have or lack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Capability {
+    /// [`BootDevice`].
+    BootDevice,
+    /// [`VirtualMedia`].
+    VirtualMedia,
+    /// [`SecureBoot`].
+    SecureBoot,
+}
+
+impl Capability {
+    /// In words, for messages.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::BootDevice => "boot override",
+            Self::VirtualMedia => "virtual media",
+            Self::SecureBoot => "Secure Boot",
+        }
+    }
+
+    /// What to do about a BMC that lacks it.
+    const fn advice(self) -> &'static str {
+        match self {
+            Self::VirtualMedia => "check that virtual media are licensed and switched on at the BMC",
+            Self::BootDevice | Self::SecureBoot => "look for a newer firmware of the BMC, and check its licence",
+        }
+    }
+}
+
+impl std::fmt::Display for Capability {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// Something that a BMC does not have: what was looked for, and what to do.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the BMC shows no {capability}: {looked_for}")]
+pub struct Lacking {
+    /// What.
+    pub capability: Capability,
+    /// What was looked for, and where.
+    pub looked_for: String,
+    /// What to do.
+    pub advice: Cow<'static, str>,
+}
+
+impl Lacking {
+    /// Looked for in vain.
+    #[must_use]
+    pub fn new(capability: Capability, looked_for: impl Into<String>) -> Self {
+        Self { capability, looked_for: looked_for.into(), advice: Cow::Borrowed(capability.advice()) }
+    }
+
+    /// The protocol has no such thing, or it is not spoken here.
+    #[must_use]
+    pub fn unspoken(capability: Capability) -> Self {
+        let advice = "if the BMC speaks another protocol as well, name that one in spec.bmc.address";
+        Self {
+            advice: Cow::Borrowed(advice),
+            ..Self::new(capability, "there is none in its protocol, as it is spoken here")
+        }
+    }
+
+    /// The failure of what needs it.
+    #[must_use]
+    pub fn keeps_from(self, attempted: impl Into<String>) -> BmcError {
+        BmcError::new(ErrorKind::Unsupported, attempted, self.to_string()).advise(self.advice)
+    }
+}
+
+impl From<Lacking> for BmcError {
+    fn from(lacking: Lacking) -> Self {
+        let attempted = format!("use the BMC's {}", lacking.capability);
+        lacking.keeps_from(attempted)
+    }
+}
+
+/// What this BMC has, and what it lacks.
+#[must_use]
+pub fn capabilities(bmc: &dyn Bmc) -> (Vec<Capability>, Vec<Lacking>) {
+    let asked = [
+        (Capability::BootDevice, bmc.boot_device().err()),
+        (Capability::VirtualMedia, bmc.virtual_media().err()),
+        (Capability::SecureBoot, bmc.secure_boot().err()),
+    ];
+    let has = asked.iter().filter(|(_, lacking)| lacking.is_none()).map(|(capability, _)| *capability).collect();
+    (has, asked.into_iter().filter_map(|(_, lacking)| lacking).collect())
+}

@@ -1,0 +1,205 @@
+//! A BMC that speaks Redfish, as others use it: the capabilities that it has.
+
+use async_trait::async_trait;
+use bmc::{
+    Bmc, BmcError, BootDevice, BootStanding, Capability, Drive, Insertion, Lacking, Power, PowerAction, SecureBoot,
+    SecureBootSeen, Sight, VirtualMedia,
+};
+use inventory::BmcPin;
+
+use crate::boot::{BootMode, BootTarget};
+use crate::client::Client;
+use crate::media::Inserted;
+use crate::power::ResetType;
+use crate::resources::System;
+
+/// A connected BMC.
+pub struct RedfishBmc {
+    client: Client,
+}
+
+impl RedfishBmc {
+    /// Over this client.
+    #[must_use]
+    pub const fn new(client: Client) -> Self {
+        Self { client }
+    }
+
+    /// The capability, unless the system as it was last read shows that it is not there. Nothing read says nothing.
+    fn unless<T>(
+        &self,
+        has: T,
+        capability: Capability,
+        missing: impl FnOnce(&System) -> Option<String>,
+    ) -> Result<T, Lacking> {
+        let looked_for = self.client.core.state().system.as_ref().and_then(missing);
+        looked_for.map_or(Ok(has), |looked_for| Err(Lacking::new(capability, looked_for)))
+    }
+}
+
+#[async_trait]
+impl Bmc for RedfishBmc {
+    async fn begin(&self, stale: &[String]) -> Result<Sight, BmcError> {
+        self.client.sweep(stale).await?;
+        self.look().await
+    }
+
+    async fn look(&self) -> Result<Sight, BmcError> {
+        let system = self.client.system().await?;
+        let evidence = system.evidence();
+        let words = [system.manufacturer, system.model];
+        let model = words.into_iter().flatten().collect::<Vec<_>>().join(" ");
+        Ok(Sight { powered_on: system.power_state.is_on(), model, evidence })
+    }
+
+    async fn macs(&self) -> Result<Vec<String>, BmcError> {
+        self.client.macs().await
+    }
+
+    fn pin(&self) -> BmcPin {
+        self.client.pin()
+    }
+
+    fn calls(&self) -> u32 {
+        self.client.calls()
+    }
+
+    fn session(&self) -> Option<String> {
+        self.client.session_address()
+    }
+
+    async fn close(&self) {
+        if let Err(error) = self.client.close().await {
+            tracing::warn!(%error, "the session on the BMC stays open");
+        }
+    }
+
+    fn power(&self) -> &dyn Power {
+        self
+    }
+
+    fn boot_device(&self) -> Result<&dyn BootDevice, Lacking> {
+        self.unless(self as &dyn BootDevice, Capability::BootDevice, |system| {
+            (!system.shows_boot && system.settings.is_none())
+                .then(|| format!("there is neither Boot nor a settings resource at {}", system.path))
+        })
+    }
+
+    fn virtual_media(&self) -> Result<&dyn VirtualMedia, Lacking> {
+        let managers = self.client.core.state().root.as_ref().is_some_and(|root| root.managers.is_some());
+        self.unless(self as &dyn VirtualMedia, Capability::VirtualMedia, |system| {
+            let elsewhere = managers || !system.managers.is_empty();
+            (system.virtual_media.is_none() && !elsewhere).then(|| {
+                format!("there is no VirtualMedia at {}, and the BMC shows no manager that could have it", system.path)
+            })
+        })
+    }
+
+    fn secure_boot(&self) -> Result<&dyn SecureBoot, Lacking> {
+        self.unless(self as &dyn SecureBoot, Capability::SecureBoot, |system| {
+            system.secure_boot.is_none().then(|| format!("there is no SecureBoot at {}", system.path))
+        })
+    }
+}
+
+#[async_trait]
+impl Power for RedfishBmc {
+    async fn change(&self, action: PowerAction) -> Result<(), BmcError> {
+        let reset = match action {
+            PowerAction::On => ResetType::On,
+            PowerAction::HardOff => ResetType::ForceOff,
+            PowerAction::SoftOff => ResetType::GracefulShutdown,
+            PowerAction::SoftRestart => return self.client.graceful_restart().await,
+            PowerAction::Restart => return self.client.restart().await,
+        };
+        self.client.reset(reset).await
+    }
+}
+
+#[async_trait]
+impl BootDevice for RedfishBmc {
+    async fn once_from_medium(&self) -> Result<(), BmcError> {
+        self.client.set_boot_once(BootTarget::Cd, BootMode::Uefi).await
+    }
+
+    async fn normally(&self) -> Result<(), BmcError> {
+        self.client.clear_boot_override().await
+    }
+
+    async fn standing(&self) -> Result<BootStanding, BmcError> {
+        let system = self.client.system().await?;
+        let boot = &system.boot;
+        let override_ahead = match (boot.enabled.as_deref(), boot.target.as_deref()) {
+            (Some(enabled), _) if enabled.eq_ignore_ascii_case("Disabled") => Some(false),
+            (_, Some(target)) if target.eq_ignore_ascii_case("None") => Some(false),
+            (Some(_), Some(_)) => Some(true),
+            _ => None,
+        };
+        Ok(BootStanding { powered_on: system.power_state.is_on(), override_ahead, progress: system.boot_progress })
+    }
+}
+
+#[async_trait]
+impl VirtualMedia for RedfishBmc {
+    async fn find(&self) -> Result<(), BmcError> {
+        self.client.find_drive().await
+    }
+
+    async fn insert(&self, urls: &[String], certificate: Option<&str>) -> Result<Insertion, BmcError> {
+        Ok(match self.client.insert_media_from(urls, certificate).await? {
+            Inserted::Now | Inserted::Already => Insertion::Done,
+            Inserted::Pending => Insertion::Pending,
+        })
+    }
+
+    async fn drive(&self, urls: &[String]) -> Result<Drive, BmcError> {
+        let state = self.client.media_state().await?;
+        Ok(match (state.is_occupied(), state.image.as_deref()) {
+            (true, Some(image)) if urls.iter().any(|url| is_image_of(image, url)) => Drive::Medium,
+            (true, Some(_)) => Drive::Another,
+            (false, _) if state.inserted.is_some() => Drive::Empty,
+            _ => Drive::Unknown,
+        })
+    }
+
+    async fn eject(&self) -> Result<(), BmcError> {
+        self.client.eject_media().await
+    }
+}
+
+#[async_trait]
+impl SecureBoot for RedfishBmc {
+    async fn seen(&self) -> Result<Option<SecureBootSeen>, BmcError> {
+        let found = self.client.secure_boot().await?;
+        Ok(found.map(|f| SecureBootSeen { enable: f.enable, current: f.current, setup_mode: f.setup_mode }))
+    }
+
+    async fn set(&self, on: bool) -> Result<(), BmcError> {
+        self.client.set_secure_boot(on).await?;
+        Ok(())
+    }
+}
+
+/// Whether what a BMC shows as the image is the medium at this address. Some show its last part alone, or cut it; it is unguessable.
+fn is_image_of(image: &str, url: &str) -> bool {
+    const TELLING: usize = 16;
+    let last = |text: &str| text.trim_end_matches('/').rsplit('/').next().unwrap_or_default().to_owned();
+    let (shown, own) = (last(image), last(url));
+    shown == own || (shown.len() >= TELLING && own.starts_with(&shown))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_image_of;
+
+    #[test]
+    fn a_medium_is_known_by_the_last_part_of_its_address() {
+        let url = "http://192.0.2.1:6180/media/Nhpx-UbyTyvLTiEHC9a0qsDCl88aSvwYxDY63WlfCQA.iso";
+        for shown in [url, "Nhpx-UbyTyvLTiEHC9a0qsDCl88aSvwYxDY63WlfCQA.iso", "/media/Nhpx-UbyTyvLTiEHC9a0qs"] {
+            assert!(is_image_of(shown, url), "{shown}");
+        }
+        for other in ["", "Nhpx", "http://192.0.2.1:6180/media/fIBazqwgLjoo6QApi1IK6czEm5hyPwjG5PmR0Nl9yC8.iso"] {
+            assert!(!is_image_of(other, url), "{other}");
+        }
+    }
+}

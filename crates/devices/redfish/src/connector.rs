@@ -1,0 +1,58 @@
+//! How the program comes to Redfish connections.
+
+use std::sync::Arc;
+
+use bmc::{Bmc, BmcError, BmcRegistry, Connector, ErrorKind, Target, Totals};
+use sha2::{Digest, Sha256};
+
+use crate::capabilities::RedfishBmc;
+use crate::client::{Client, ClientOptions};
+use crate::tls::{Tls, TlsError};
+
+/// Makes Redfish connections.
+pub struct RedfishConnector {
+    registry: BmcRegistry,
+    server_id: String,
+    extra_ca_pem: Option<String>,
+}
+
+impl RedfishConnector {
+    /// Connections of the server with this secret (a digest of it marks the server's sessions on BMCs); `ca_pem` is trusted
+    /// beside the system's certificates, if it is not empty.
+    #[must_use]
+    pub fn new(secret: &[u8; 32], ca_pem: &str) -> Self {
+        let mut hash = Sha256::new();
+        hash.update(b"metamorph/server-id/v1");
+        hash.update(secret);
+        let server_id = hex::encode(&hash.finalize()[..8]);
+        let extra_ca_pem = (!ca_pem.trim().is_empty()).then(|| ca_pem.to_owned());
+        Self { registry: BmcRegistry::new(), server_id, extra_ca_pem }
+    }
+
+    /// What is counted of the calls to all BMCs.
+    #[must_use]
+    pub fn totals(&self) -> Arc<Totals> {
+        self.registry.totals()
+    }
+}
+
+impl Connector for RedfishConnector {
+    fn connect(&self, target: Target) -> Result<Arc<dyn Bmc>, BmcError> {
+        let Target { address, credentials, accept_any_certificate, pin } = target;
+        let tls = Tls { accept_any_certificate, extra_ca_pem: self.extra_ca_pem.clone() };
+        let options = ClientOptions { pin, ..ClientOptions::new(&self.server_id) };
+        let client = Client::connect(address, credentials, &tls, &self.registry, options).map_err(unusable)?;
+        Ok(Arc::new(RedfishBmc::new(client)))
+    }
+}
+
+fn unusable(error: TlsError) -> BmcError {
+    let attempted = "connect to the BMC";
+    match error {
+        TlsError::Name(_) => BmcError::new(ErrorKind::Address, attempted, error.to_string()),
+        TlsError::CaPem(_) | TlsError::Setup(_) => {
+            BmcError::new(ErrorKind::TlsNotTrusted, attempted, error.to_string())
+                .advise("correct the file given as --bmc-ca")
+        }
+    }
+}
