@@ -1,110 +1,152 @@
 //! Bringing the agent up on a machine: one boot from the medium, recorded before it happens.
 
+use std::cmp::Ordering;
+
 use agent_protocol::{AgentState, PROTOCOL_VERSION};
-use api::metamorph::{AgentBoot, OperationStep, OperationType, StepPhase};
+use api::metamorph::{AgentBoot, OperationType, StepPhase};
 use boot_media::MediumError;
 use provisioner::{Cause, Failure, Outcome, Verdict};
+use provisioning_plan::boot::{self, Decision, Fact, Facts, MAX_BOOTS, Patience, Refusal};
+use provisioning_plan::secure_boot::Proof;
+use provisioning_plan::steps::Step;
 use tokio::time::Instant;
 
 use crate::host::NativeHost;
-use crate::hub::IN_WORK;
+use crate::hub::{Agent, IN_WORK};
 use crate::identity::Effect;
 use crate::journal::{Operation, StepProgress};
 use crate::media::Offered;
-
-/// Name of the step.
-pub const BOOT_AGENT: &str = "boot-agent";
-
-/// Most boots for one operation: a machine that loses its agent so often has a fault of its own.
-const MAX_BOOTS: u32 = 3;
-
-/// The recorded step.
-pub fn step_of(operation: &Operation, name: &str) -> OperationStep {
-    operation.status().steps.iter().find(|s| s.name == name).cloned().unwrap_or_default()
-}
-
-/// The agent works on something that is not wanted any more (an image that is being written while the host is deprovisioned). It
-/// cannot be stopped but by a boot, which is the proof that it has stopped.
-fn busy_with_other_work(state: &AgentState, operation: &str) -> bool {
-    matches!(state, AgentState::Running { command, .. } if command.operation != operation)
-}
+use crate::record::{done, intend};
+use crate::secure_boot::disproved;
 
 impl NativeHost {
-    /// The boot id of the living agent; boots the machine into the agent if there is none.
+    /// The boot id of the living agent; boots the machine into the agent if there is none. What is done next is [`boot::decide`]'s word.
     pub async fn ensure_agent(&self, operation: &mut Operation) -> Outcome<String> {
         let own = operation.status().boot.clone();
         let recorded = own.clone().or_else(|| self.journal.latest_boot());
-        if let Some(boot) = &recorded
-            && let Some(agent) = self.shared.hub.agent(self.uid(), boot.generation)
-            && !busy_with_other_work(&agent.state, &operation.id())
-            && self.may_be_asked(&agent)
-            && self.proves_secure_boot(operation, &agent, own.is_some())?
-        {
-            self.live.timers().booted = None;
-            // It runs from memory: what brought it up is no longer needed, and names its token.
-            self.shared.media.withdraw(self.uid());
-            let bound = AgentBoot {
-                generation: boot.generation,
-                boot_id: Some(agent.boot_id.clone()),
-                medium: boot.medium.clone(),
-                key_digest: agent.key_digest.clone(),
-                retired: false,
-            };
-            if own.as_ref() != Some(&bound) {
-                operation.set_boot(bound);
+        let agent = recorded.as_ref().and_then(|boot| self.shared.hub.agent(self.uid(), boot.generation));
+        let (mut facts, mut medium) = (self.boot_facts(operation, recorded.as_ref(), agent.as_ref()), None);
+        let timing = self.shared.settings.timing;
+        let patience = Patience { reconnect: timing.reconnect, in_work: timing.agent_silence * IN_WORK };
+        let decision = loop {
+            match boot::decide(&facts, &patience) {
+                Decision::AskPower => facts.power = Fact::Known(self.power_now().await),
+                Decision::AskMedium => {
+                    medium = own.as_ref().map(|boot| self.medium_of(boot)).transpose()?.flatten();
+                    facts.medium = Fact::Known(medium.is_some());
+                }
+                decision => break decision,
             }
-            if step_of(operation, BOOT_AGENT).phase != StepPhase::Done {
-                operation.done(BOOT_AGENT, "the agent has reported in");
+        };
+        let timers = { self.live.timers().clone() };
+        match (decision, recorded, agent) {
+            (Decision::Use, Some(boot), Some(agent)) => self.use_agent(operation, &boot, &agent, facts.agent),
+            (Decision::GoOnInserting, Some(boot), _) => {
+                let since = timers.inserting.map_or_else(Instant::now, |(_, since)| since);
+                self.go_on_inserting(operation, &boot, since).await
             }
-            return Ok(Verdict::Done(agent.boot_id));
+            (Decision::AwaitBoot, Some(boot), _) => {
+                let since = timers.booted.map_or_else(Instant::now, |(_, since)| since);
+                self.wait_for_agent(operation, &boot, since).await
+            }
+            (Decision::AwaitReport, Some(boot), _) => self.wait_for_evidence(&boot),
+            (Decision::AwaitWorker, ..) => {
+                Ok(Verdict::working("waiting for the agent that was at work before this server started", 10))
+            }
+            (Decision::BootRecorded, Some(boot), _) => match medium {
+                Some(medium) => {
+                    let (bmc, _) = self.proven(Effect::Boot).await?;
+                    self.bring_up(operation, &boot, &medium, bmc).await
+                }
+                None => Err(undecided()),
+            },
+            (Decision::BootAnew { attempt, generation }, ..) => self.boot_anew(operation, attempt, generation).await,
+            (Decision::Refuse(refusal), _, agent) => Err(refused(refusal, agent.as_ref())),
+            (Decision::GiveUp, ..) => Err(given_up()),
+            _ => Err(undecided()),
         }
-        self.refuse_old_image(own.as_ref())?;
-        let step = step_of(operation, BOOT_AGENT);
-        let begun = step.phase == StepPhase::Running && own.as_ref().is_some_and(|b| b.boot_id.is_none());
-        let inserting = self.live.timers().inserting;
-        if let (Some(boot), Some((generation, since))) = (own.as_ref().filter(|_| begun), inserting)
-            && boot.generation == generation
-        {
-            return self.go_on_inserting(operation, boot, since).await;
+    }
+
+    /// What counts for [`boot::decide`], but for what is asked for.
+    fn boot_facts(&self, operation: &Operation, recorded: Option<&AgentBoot>, agent: Option<&Agent>) -> Facts {
+        let status = operation.status();
+        let (hub, journal) = (&self.shared.hub, &self.journal);
+        let step = Step::BootAgent.recorded(status);
+        let (inserting, booted, disproved) = {
+            let timers = self.live.timers();
+            (timers.inserting, timers.booted, timers.disproved.clone())
+        };
+        let agent = agent.map(|agent| boot::Agent {
+            work: match &agent.state {
+                AgentState::Idle => boot::Work::Idle,
+                AgentState::Running { command, .. } if command.operation != operation.id() => boot::Work::Other,
+                AgentState::Running { .. } => boot::Work::Own,
+                AgentState::Finished { .. } => boot::Work::Ended,
+            },
+            protocol: match agent.protocol.cmp(&PROTOCOL_VERSION) {
+                Ordering::Less => boot::Protocol::Older,
+                Ordering::Equal => boot::Protocol::Same,
+                Ordering::Greater => boot::Protocol::Newer,
+            },
+            names_machine: agent.machine.is_some(),
+            disproved: disproved.as_ref() == Some(&agent.boot_id),
+            secure_boot: self.secure_boot_proof(operation, agent, status.boot.is_some()),
+        });
+        Facts {
+            own: status.boot.as_ref().map(boot::Boot::from),
+            latest: journal.latest_boot().as_ref().map(boot::Boot::from),
+            agent,
+            phase: step.phase,
+            attempts: step.attempt.unwrap_or(0),
+            inserting: inserting.map(|(generation, _)| generation),
+            booted: booted.map(|(generation, _)| generation),
+            seen: recorded.is_some_and(|boot| hub.has_seen(self.uid(), boot.generation)),
+            provisioned: journal.newest().is_some_and(|newest| newest.succeeded(OperationType::Provision)),
+            known_generation: hub.newest_generation(self.uid()),
+            waited: self.live.since.elapsed(),
+            in_work: recorded.is_some_and(|boot| boot::in_work(status, boot)),
+            power: Fact::Unasked,
+            medium: Fact::Unasked,
         }
-        // An agent that this process has seen and that is not there any more will not come back by itself.
-        let lost = recorded.as_ref().is_some_and(|b| self.shared.hub.has_seen(self.uid(), b.generation));
-        // One that wrote a system has left for it.
-        let left = own.is_none() && self.journal.newest().is_some_and(|n| n.succeeded(OperationType::Provision));
-        let booted = self.live.timers().booted;
-        if let (Some(boot), Some((generation, at))) = (&recorded, booted)
-            && boot.generation == generation
-        {
-            return self.wait_for_agent(operation, boot, at).await;
+    }
+
+    /// Whether the machine is on, if the BMC tells.
+    async fn power_now(&self) -> Option<bool> {
+        self.proven(Effect::Look).await.ok().and_then(|(_, sight)| sight.powered_on)
+    }
+
+    /// The agent is there, and works for this operation from now on.
+    fn use_agent(
+        &self,
+        operation: &mut Operation,
+        boot: &AgentBoot,
+        agent: &Agent,
+        judged: Option<boot::Agent>,
+    ) -> Outcome<String> {
+        if judged.is_some_and(|judged| judged.secure_boot == Proof::Tolerated) {
+            tracing::warn!(host = %self.context.key.name, "Secure Boot is on, though spec.bootMode is UEFI, and the BMC does not show it");
         }
-        let may_return = |boot: &&AgentBoot| !lost && !left && !boot.retired && (begun || boot.boot_id.is_some());
-        if let Some(boot) = recorded.as_ref().filter(may_return)
-            && let Some(waiting) = self.reconnecting(operation, boot).await?
-        {
-            return Ok(waiting);
+        self.live.timers().booted = None;
+        // It runs from memory: what brought it up is no longer needed, and names its token.
+        self.shared.media.withdraw(self.uid());
+        let bound = AgentBoot {
+            generation: boot.generation,
+            boot_id: Some(agent.boot_id.clone()),
+            medium: boot.medium.clone(),
+            key_digest: agent.key_digest.clone(),
+            retired: false,
+        };
+        if operation.status().boot.as_ref() != Some(&bound) {
+            operation.set_boot(bound);
         }
-        // One whose agent has been seen is that boot's: another needs a generation of its own.
-        if let Some(boot) = own.filter(|_| begun && !lost)
-            && let Some(medium) = self.medium_of(&boot)?
-        {
-            // Recorded by a process that died before or after the reset: asked for once more, under the same address.
-            let (bmc, _) = self.proven(Effect::Boot).await?;
-            return self.bring_up(operation, &boot, &medium, bmc).await;
+        if Step::BootAgent.recorded(operation.status()).phase != StepPhase::Done {
+            done(operation, Step::BootAgent, "the agent has reported in")?;
         }
-        let known = self.shared.hub.newest_generation(self.uid());
-        let generation = recorded.map_or(0, |b| b.generation).max(known) + 1;
-        self.boot_anew(operation, step.attempt.unwrap_or(0) + 1, generation).await
+        Ok(Verdict::Done(agent.boot_id.clone()))
     }
 
     /// A boot of a new generation, recorded with its medium before anything happens.
     async fn boot_anew(&self, operation: &mut Operation, attempt: u32, generation: u64) -> Outcome<String> {
-        if attempt > MAX_BOOTS {
-            return Err(Failure::new(
-                Cause::HardwareFailed,
-                format!("keep the agent running: it was booted {MAX_BOOTS} times for this operation and fell silent each time"),
-            )
-            .advise("look at the machine's console and memory; it is tried again"));
-        }
         // Reached before the intent is recorded, so that the session's address is recorded with it.
         let (bmc, _) = self.proven(Effect::Boot).await?;
         Self::account(operation, bmc.as_ref(), bmc.calls());
@@ -115,7 +157,7 @@ impl NativeHost {
         let medium = self.shared.media.offer(&self.place(), generation, network).map_err(|e| not_composed(&e))?;
         let boot = AgentBoot { generation, medium: Some(medium.digest.clone()), ..AgentBoot::default() };
         operation.set_boot(boot.clone());
-        operation.intent(BOOT_AGENT, attempt, None).await?;
+        intend(operation, Step::BootAgent, attempt, None).await?;
         self.bring_up(operation, &boot, &medium, bmc).await
     }
 
@@ -128,58 +170,9 @@ impl NativeHost {
         again.map_err(|e| not_composed(&e))
     }
 
-    /// An agent with nothing to do counts when it is of this version (an older one brings its work to its end, and gets no new one), says on which
-    /// machine it runs, and has not failed to prove that it is this host's.
-    fn may_be_asked(&self, agent: &crate::hub::Agent) -> bool {
-        let idle = agent.state == AgentState::Idle;
-        let disproved = self.live.timers().disproved.as_ref() == Some(&agent.boot_id);
-        !idle || (agent.machine.is_some() && agent.protocol == PROTOCOL_VERSION && !disproved)
-    }
-
-    /// An agent that was booted for this operation and is older than this server comes from an old image: booting it again changes nothing.
-    fn refuse_old_image(&self, own: Option<&AgentBoot>) -> Result<(), Failure> {
-        let Some(boot) = own.filter(|boot| boot.boot_id.is_none()) else { return Ok(()) };
-        match self.shared.hub.agent(self.uid(), boot.generation) {
-            Some(agent) if agent.protocol < PROTOCOL_VERSION => Err(Failure::new(
-                Cause::Internal,
-                format!(
-                    "give the agent work: the one that was booted speaks protocol {}, this server gives work to those of {PROTOCOL_VERSION}",
-                    agent.protocol
-                ),
-            )
-            .advise("build the agent image with this version's `metamorph agent-image build`, and start the server with it (--agent-image)")),
-            _ => Ok(()),
-        }
-    }
-
-    /// After a restart of this process: whether there is still hope for the agent of this boot. One that had work gets as long as it would have got
-    /// from a process that knew it, unless the machine is seen to be off: a reset in the middle of its work costs more than waiting.
-    async fn reconnecting(
-        &self,
-        operation: &mut Operation,
-        boot: &AgentBoot,
-    ) -> Result<Option<Verdict<String>>, Failure> {
-        let timing = self.shared.settings.timing;
-        let waited = self.live.since.elapsed();
-        if waited < timing.reconnect {
-            return self.wait_for_evidence(boot).map(Some);
-        }
-        let given = |step: &OperationStep| {
-            step.phase == StepPhase::Running && step.boot_id.is_some() && step.boot_id == boot.boot_id
-        };
-        let in_work = operation.status().steps.iter().any(given);
-        if !in_work || waited >= timing.agent_silence * IN_WORK {
-            return Ok(None);
-        }
-        // A BMC that cannot be asked says nothing against it.
-        let off = matches!(self.proven(Effect::Look).await, Ok((_, sight)) if sight.powered_on == Some(false));
-        let waiting = "waiting for the agent that was at work before this server started";
-        Ok((!off).then(|| Verdict::working(waiting, 10)))
-    }
-
     /// After a restart of this process: an agent that was there, or a boot under way, shows itself soon, by a report or by
     /// reading the medium.
-    fn wait_for_evidence(&self, boot: &AgentBoot) -> Result<Verdict<String>, Failure> {
+    fn wait_for_evidence(&self, boot: &AgentBoot) -> Outcome<String> {
         self.shared.hub.expect(self.key(), Some(boot));
         // An agent that has reported needs no medium. Without its medium the machine may still have read enough of it: only the agent can tell.
         let offered = boot.boot_id.is_none() && self.medium_of(boot)?.is_some();
@@ -198,9 +191,44 @@ impl NativeHost {
         let read = self.shared.media.reads(self.uid()).bytes;
         let message = format!("waiting for the agent; the BMC{unanswered} has read {} of the medium", amount(read));
         let left = (limit - since.elapsed()).as_secs() + 1;
-        operation.progress(BOOT_AGENT, StepProgress { message: message.clone(), ..StepProgress::default() }).await;
+        operation
+            .progress(Step::BootAgent.name(), StepProgress { message: message.clone(), ..StepProgress::default() })
+            .await;
         Ok(Verdict::working(message, left.min(15)))
     }
+}
+
+/// Why no work is given, though another boot would not help.
+fn refused(refusal: Refusal, agent: Option<&Agent>) -> Failure {
+    match refusal {
+        Refusal::SecureBoot(proof) => disproved(proof, agent),
+        Refusal::OldImage => Failure::new(
+            Cause::Internal,
+            format!(
+                "give the agent work: the one that was booted speaks protocol {}, this server gives work to those of {PROTOCOL_VERSION}",
+                agent.map_or(0, |agent| agent.protocol)
+            ),
+        )
+        .advise("build the agent image with this version's `metamorph agent-image build`, and start the server with it (--agent-image)"),
+        Refusal::NoGeneration => {
+            Failure::new(Cause::Internal, "boot the agent: its operations record the last boot generation that there is")
+                .advise("somebody has changed a HostOperation of this host: delete those that have ended; it is tried again")
+        }
+    }
+}
+
+fn given_up() -> Failure {
+    Failure::new(
+        Cause::HardwareFailed,
+        format!("keep the agent running: it was booted {MAX_BOOTS} times for this operation and fell silent each time"),
+    )
+    .advise("look at the machine's console and memory; it is tried again")
+}
+
+/// A decision without what it is about: a fault of this program, not of the machine.
+fn undecided() -> Failure {
+    Failure::new(Cause::Internal, "boot the agent: what was decided does not fit what is known")
+        .advise("it is decided again")
 }
 
 fn not_composed(error: &MediumError) -> Failure {

@@ -6,14 +6,16 @@ use std::sync::Arc;
 use api::metamorph::AgentBoot;
 use bmc::{Bmc, BmcError, Drive, ErrorKind, Insertion, PowerAction};
 use provisioner::{Cause, Failure, Outcome, Verdict};
+use provisioning_plan::steps::Step;
 use tokio::time::Instant;
 
-use crate::boot::{BOOT_AGENT, amount, step_of};
+use crate::boot::amount;
 use crate::failures::of_bmc;
 use crate::host::NativeHost;
 use crate::identity::Effect;
 use crate::journal::{Operation, StepProgress};
 use crate::media::{Offered, Reads};
+use crate::record::intend;
 
 /// How often a BMC that is putting a medium in is looked at, in seconds.
 const LOOK_AGAIN: u64 = 10;
@@ -83,8 +85,8 @@ impl NativeHost {
 
     /// Records the same intent once more, after a wait: the machine is reset only if the host is still what this was decided on.
     pub async fn intend_again(&self, operation: &mut Operation) -> Result<(), Failure> {
-        let attempt = step_of(operation, BOOT_AGENT).attempt.unwrap_or(1);
-        operation.intent(BOOT_AGENT, attempt, None).await.map_err(Failure::from)
+        let attempt = Step::BootAgent.recorded(operation.status()).attempt.unwrap_or(1);
+        intend(operation, Step::BootAgent, attempt, None).await
     }
 
     async fn look_at_drive(&self, boot: &AgentBoot) -> Result<(Arc<dyn Bmc>, Drive), Failure> {
@@ -102,7 +104,9 @@ impl NativeHost {
         let read = amount(self.shared.media.reads(self.uid()).bytes);
         let message =
             format!("the BMC has not answered that the medium is in; waiting for {seconds} s, it has read {read}");
-        operation.progress(BOOT_AGENT, StepProgress { message: message.clone(), ..StepProgress::default() }).await;
+        operation
+            .progress(Step::BootAgent.name(), StepProgress { message: message.clone(), ..StepProgress::default() })
+            .await;
         Verdict::working(message, LOOK_AGAIN)
     }
 
@@ -136,7 +140,7 @@ impl NativeHost {
         };
         let mut timers = self.live.timers();
         timers.booted = Some((boot.generation, Instant::now()));
-        timers.power = Some(true);
+        timers.power.restarted();
         timers.unanswered = unanswered;
         Ok(())
     }

@@ -1,14 +1,14 @@
 //! Giving the agent a command: intent first, the same attempt only to the same boot.
 
 use agent_protocol::{Action, Command, CommandId, Outcome as AgentOutcome, Phase, Progress};
-use api::metamorph::StepPhase;
 use provisioner::{Cause, Failure, Working};
+use provisioning_plan::steps::{self, Step};
 use tokio::time::{Duration, Instant};
 
-use crate::boot::step_of;
 use crate::host::NativeHost;
 use crate::hub::CommandState;
 use crate::journal::{Operation, StepProgress};
+use crate::record::intend;
 
 /// Where a command is.
 pub enum Ran {
@@ -23,21 +23,18 @@ impl NativeHost {
     pub async fn run(
         &self,
         operation: &mut Operation,
-        step: &str,
+        step: Step,
         boot_id: &str,
         action: Action,
     ) -> Result<Ran, Failure> {
-        let recorded = step_of(operation, step);
-        // A step that is done but whose end could not be recorded is looked at again, not run again.
-        let begun = matches!(recorded.phase, StepPhase::Running | StepPhase::Done);
-        let same_boot = begun && recorded.boot_id.as_deref() == Some(boot_id);
-        let attempt = if same_boot {
-            recorded.attempt.unwrap_or(1)
-        } else {
-            let next = recorded.attempt.unwrap_or(0) + 1;
-            operation.intent(step, next, Some(boot_id)).await?;
-            next
+        let attempt = match steps::command(&step.recorded(operation.status()), boot_id) {
+            steps::Command::Look(attempt) => attempt,
+            steps::Command::Give(attempt) => {
+                intend(operation, step, attempt, Some(boot_id)).await?;
+                attempt
+            }
         };
+        let step = step.name();
         let id = CommandId { operation: operation.id(), step: step.to_owned(), attempt, boot_id: boot_id.to_owned() };
         let command = Command { id: id.clone(), action };
         let working = |text: String| Ran::Working(Working { step: text, look_again: Duration::from_secs(15) });

@@ -5,31 +5,23 @@ use agent_protocol::{
     WriteImage,
 };
 use api::metal3::{ChecksumType, DiskFormat};
-use api::metamorph::{AgentBoot, OperationType, StepPhase};
+use api::metamorph::{AgentBoot, OperationType};
 use async_trait::async_trait;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bmc::{Bmc, ErrorKind, PowerAction};
 use provisioner::{Cause, CleaningRequest, Deploy, Failure, Outcome, ProvisionRequest, Retry, Verdict};
+use provisioning_plan::power::{Unseen, Wish};
+use provisioning_plan::steps::{self, Next, Step, Way, Work};
 use tokio::time::Instant;
 
-use crate::boot::{BOOT_AGENT, step_of};
 use crate::commands::Ran;
 use crate::failures::of_bmc;
 use crate::host::NativeHost;
 use crate::identity::Effect;
 use crate::journal::{Operation, StepProgress};
-use crate::manage::stuck;
-
-const WRITE: &str = "write-image";
-const BOOT_DISK: &str = "boot-disk";
-/// Name of the step that wipes.
-pub const WIPE: &str = "wipe-disks";
-const POWER_OFF: &str = "power-off";
-// Instead of the agent's own restart, if it is gone.
-const SWITCH_OFF: &str = "switch-off-for-disk";
-const SWITCH_ON: &str = "switch-on-to-disk";
-const RESET: &str = "reset-to-disk";
+use crate::power::{Aim, Brought, untold};
+use crate::record::{done, intend, succeed};
 
 #[async_trait]
 impl Deploy for NativeHost {
@@ -38,8 +30,7 @@ impl Deploy for NativeHost {
             return Ok(Verdict::Done(()));
         }
         let write = self.write_image(&request)?;
-        let plan = [BOOT_AGENT, WRITE, BOOT_DISK];
-        let mut operation = self.journal.open(OperationType::Provision, request.wish.as_deref(), &plan).await?;
+        let mut operation = self.open(Work::Provision, request.wish.as_deref()).await?;
         let result = self.provision_steps(&mut operation, write).await;
         self.closing(&mut operation, result).await
     }
@@ -48,20 +39,22 @@ impl Deploy for NativeHost {
         if self.already(OperationType::Deprovision, request.wish.as_deref()).await {
             return Ok(Verdict::Done(()));
         }
-        let plan: &[&str] = if request.clean { &[BOOT_AGENT, WIPE] } else { &[POWER_OFF] };
-        let mut operation = self.journal.open(OperationType::Deprovision, request.wish.as_deref(), plan).await?;
-        // Cleaning that has begun is brought to its end, whatever the mode has been changed to meanwhile.
-        let cleans = operation.status().steps.iter().any(|s| s.name == WIPE);
-        let result = if cleans {
-            self.wipe_steps(&mut operation, request).await
-        } else {
-            self.power_off_step(&mut operation).await
+        let wished = Work::deprovisioning(request.clean);
+        let mut operation = self.open(wished, request.wish.as_deref()).await?;
+        let result = match wished.recorded(operation.status()) {
+            Work::Clean => self.wipe_steps(&mut operation, request).await,
+            _ => self.power_off_step(&mut operation).await,
         };
         self.closing(&mut operation, result).await
     }
 }
 
 impl NativeHost {
+    /// The operation that records this work.
+    pub async fn open(&self, work: Work, wish: Option<&str>) -> Result<Operation, Failure> {
+        self.journal.open(work.operation(), wish, &work.plan()).await.map_err(Failure::from)
+    }
+
     /// The newest operation is of this type, for this very wish, and has succeeded: a process that died after recording that has done the
     /// work.
     async fn already(&self, kind: OperationType, wish: Option<&str>) -> bool {
@@ -124,28 +117,28 @@ impl NativeHost {
     }
 
     async fn provision_steps(&self, operation: &mut Operation, mut write: WriteImage) -> Outcome<()> {
-        if matches!(step_of(operation, BOOT_DISK).phase, StepPhase::Running | StepPhase::Done) {
+        if let Next::Alone(_) = Work::Provision.next(operation.status()) {
             return self.boot_disk(operation).await;
         }
         let boot_id = match self.ensure_agent(operation).await? {
             Verdict::Done(boot_id) => boot_id,
             Verdict::Working(working) => return Ok(Verdict::Working(working)),
         };
-        if !given(operation, WRITE, &boot_id) {
+        if !steps::given(&Step::WriteImage.recorded(operation.status()), &boot_id) {
             self.proven(Effect::Destroy).await?;
             self.agent_proof(&boot_id, true).await?;
         }
         write.mark.operation = operation.name().to_owned();
-        match self.run(operation, WRITE, &boot_id, Action::WriteImage(Box::new(write))).await? {
+        match self.run(operation, Step::WriteImage, &boot_id, Action::WriteImage(Box::new(write))).await? {
             Ran::Working(working) => Ok(Verdict::Working(working)),
             Ran::Finished(id, AgentOutcome::Written(summary)) => {
                 for warning in &summary.warnings {
                     tracing::warn!(host = %self.context.key.name, warning, "image written");
                 }
                 let text = format!("{} bytes on {}, {}", summary.image_bytes, summary.disk, summary.digest);
-                operation.done(WRITE, &text);
+                done(operation, Step::WriteImage, &text)?;
                 // One write: that the image is on the disk, and that the machine is about to leave for it.
-                operation.intent(BOOT_DISK, 1, Some(&boot_id)).await?;
+                intend(operation, Step::BootDisk, 1, Some(&boot_id)).await?;
                 self.shared.hub.acknowledge(self.uid(), &id);
                 self.boot_disk(operation).await
             }
@@ -163,21 +156,19 @@ impl NativeHost {
             if since.elapsed() < self.shared.settings.timing.eject {
                 let message = format!("taking the medium out: {}", failure.message);
                 let progress = StepProgress { message: message.clone(), ..StepProgress::default() };
-                operation.progress(BOOT_DISK, progress).await;
+                operation.progress(Step::BootDisk.name(), progress).await;
                 return Ok(Verdict::working(message, 10));
             }
             tracing::warn!(host = %self.context.key.name, "the medium stays in: {}", failure.message);
         }
-        let boot_id = step_of(operation, BOOT_DISK).boot_id.unwrap_or_default();
+        let boot_id = Step::BootDisk.recorded(operation.status()).boot_id.unwrap_or_default();
         let agent = self.shared.hub.any_agent(self.uid()).filter(|a| a.boot_id == boot_id);
-        if agent.is_none() {
-            if self.live.since.elapsed() < self.shared.settings.timing.reconnect {
-                return Ok(Verdict::working("waiting for the agent to leave for the disk", 1));
-            }
-            // The agent is dead, the image is on the disk: the BMC does what the agent would have done.
-            return self.boot_disk_by_bmc(operation).await;
+        match steps::leave(agent.is_some(), self.live.since.elapsed(), self.shared.settings.timing.reconnect) {
+            steps::Leave::Wait => return Ok(Verdict::working("waiting for the agent to leave for the disk", 1)),
+            steps::Leave::Bmc => return self.boot_disk_by_bmc(operation).await,
+            steps::Leave::Agent => {}
         }
-        match self.run(operation, BOOT_DISK, &boot_id, Action::Leave { how: Leave::Reboot }).await? {
+        match self.run(operation, Step::BootDisk, &boot_id, Action::Leave { how: Leave::Reboot }).await? {
             Ran::Working(working) => Ok(Verdict::Working(working)),
             Ran::Finished(id, AgentOutcome::Leaving) => {
                 self.record_own_disks().await?;
@@ -193,7 +184,7 @@ impl NativeHost {
     /// waited out, said on the host, and never a reason to write the image again: nor is a machine that does not show for now which one it is.
     async fn boot_disk_by_bmc(&self, operation: &mut Operation) -> Outcome<()> {
         let mut failure = match self.boot_disk_steps(operation).await {
-            Err(failure) if ordered(operation) => failure,
+            Err(failure) if steps::ordered_into_disk(operation.status()) => failure,
             other => return other,
         };
         if !matches!(failure.cause, Cause::RecordUnavailable | Cause::NotLeading) {
@@ -203,83 +194,68 @@ impl NativeHost {
         Err(failure)
     }
 
-    /// In two steps that can be told apart afterwards: the power is seen gone before the intent to switch it on is recorded, so that a machine that
-    /// is found on after that runs the new system, and is left alone. Which way was taken stands in the record, whatever the BMC shows later.
+    /// One step on the way that the plan names, see [`steps::way_into_disk`].
     async fn boot_disk_steps(&self, operation: &mut Operation) -> Outcome<()> {
         let (bmc, sight) = self.proven(Effect::Destroy).await?;
         let bmc = bmc.as_ref();
-        let [off_begun, on_begun, reset_begun] =
-            [SWITCH_OFF, SWITCH_ON, RESET].map(|name| step_of(operation, name).phase != StepPhase::Pending);
-        if on_begun {
-            return self.switch_on_to_disk(operation, bmc, sight.powered_on).await;
+        let refused = self.live.timers().reset_refused;
+        let may_cut = !self.context.disable_power_off;
+        match steps::way_into_disk(operation.status(), sight.powered_on, may_cut, refused) {
+            Way::SwitchOn => self.switch_on_to_disk(operation, bmc, sight.powered_on).await,
+            Way::SwitchOff { begun } => self.switch_off_for_disk(operation, bmc, begun).await,
+            Way::Reset { attempt } => self.reset_into_disk(operation, bmc, attempt).await,
+            Way::Untold => Err(untold()),
+            Way::LeaveAlone => {
+                let text = "the BMC was to reset the machine; whether it did is not known, and it is not repeated: if the machine does not run its system, restart it";
+                tracing::warn!(host = %self.context.key.name, "{text}");
+                self.provisioned(operation, text).await
+            }
         }
-        if reset_begun || !off_begun && (sight.powered_on.is_none() || self.context.disable_power_off) {
-            return self.reset_into_disk(operation, bmc).await;
-        }
-        if sight.powered_on.is_none() {
-            return Err(untold());
-        }
+    }
+
+    async fn switch_off_for_disk(&self, operation: &mut Operation, bmc: &dyn Bmc, begun: bool) -> Outcome<()> {
         let before = bmc.calls();
-        if !off_begun {
+        if !begun {
             self.record_own_disks().await?;
             boot_normally(bmc).await?;
-            operation.intent(SWITCH_OFF, 1, None).await?;
+            intend(operation, Step::SwitchOff, 1, None).await?;
         }
-        let off = self.hard_off(bmc).await;
+        let off = self.hard_off(bmc, &operation.id()).await;
         // Only a machine that is seen off is off.
         let gone = off? && bmc.look().await.map_err(of_bmc)?.powered_on == Some(false);
         Self::account(operation, bmc, before);
         if !gone {
             return Ok(Verdict::working("waiting for the power to go, so that the disk is booted", 1));
         }
-        operation.done(SWITCH_OFF, "the agent is gone: the machine was switched off");
-        operation.intent(SWITCH_ON, 1, None).await?;
+        done(operation, Step::SwitchOff, "the agent is gone: the machine was switched off")?;
+        intend(operation, Step::SwitchOn, 1, None).await?;
         self.switch_on_to_disk(operation, bmc, Some(false)).await
     }
 
-    /// Power on, asked for until the machine is seen on.
+    /// Power on, asked for until the machine is seen on: of a machine that is seen off alone.
     async fn switch_on_to_disk(&self, operation: &mut Operation, bmc: &dyn Bmc, on: Option<bool>) -> Outcome<()> {
-        if on == Some(true) {
-            self.live.timers().power_change = None;
-            operation.done(SWITCH_ON, "the machine was switched on");
-            return self.provisioned(operation, "booting from the disk (switched on by the BMC)").await;
+        let (of, before) = (operation.id(), bmc.calls());
+        let aim = Aim { wish: Wish::On, of: &of, unseen: Unseen::Left, may_cut: true };
+        let brought = self.bring_power(bmc, &aim, on).await;
+        Self::account(operation, bmc, before);
+        match brought? {
+            Brought::There => {
+                done(operation, Step::SwitchOn, "the machine was switched on")?;
+                self.provisioned(operation, "booting from the disk (switched on by the BMC)").await
+            }
+            Brought::Untold => Err(untold()),
+            Brought::Ordered(..) | Brought::Waiting(_) => {
+                Ok(Verdict::working("waiting for the machine to power on from its disk", 1))
+            }
         }
-        let limit = self.shared.settings.timing.power_change;
-        let asked = self.live.timers().power_change;
-        if asked.is_some_and(|since| since.elapsed() >= limit) {
-            self.live.timers().power_change = None;
-            return Err(stuck(true, limit));
-        }
-        if on.is_none() && asked.is_none() {
-            return Err(untold());
-        }
-        // On is asked of a machine that is seen off: of one that does not tell, nothing is.
-        if asked.is_none() && on == Some(false) {
-            self.live.timers().power_change = Some(Instant::now());
-            let before = bmc.calls();
-            let sent = bmc.power().change(PowerAction::On).await;
-            Self::account(operation, bmc, before);
-            sent.map_err(of_bmc)?;
-        }
-        Ok(Verdict::working("waiting for the machine to power on from its disk", 1))
     }
 
-    /// The same where the power must not be cut, or cannot be seen: one reset, asked for at most once. Whoever finds it recorded cannot
-    /// tell whether it has happened, and a tenant may be booting.
-    async fn reset_into_disk(&self, operation: &mut Operation, bmc: &dyn Bmc) -> Outcome<()> {
-        let recorded = step_of(operation, RESET);
-        // A refusal is the proof that nothing has happened, for the process that has heard it.
-        let refused = self.live.timers().reset_refused;
-        if recorded.phase != StepPhase::Pending && !refused {
-            let text = "the BMC was to reset the machine; whether it did is not known, and it is not repeated: if the machine does not run its system, restart it";
-            tracing::warn!(host = %self.context.key.name, "{text}");
-            return self.provisioned(operation, text).await;
-        }
+    /// The same where the power must not be cut, or cannot be seen: one reset.
+    async fn reset_into_disk(&self, operation: &mut Operation, bmc: &dyn Bmc, attempt: u32) -> Outcome<()> {
         let before = bmc.calls();
         self.record_own_disks().await?;
         boot_normally(bmc).await?;
-        let attempt = recorded.attempt.unwrap_or(0) + 1;
-        operation.intent(RESET, attempt, None).await?;
+        intend(operation, Step::Reset, attempt, None).await?;
         self.live.timers().reset_refused = false;
         let sent = bmc.power().change(PowerAction::Restart).await;
         Self::account(operation, bmc, before);
@@ -289,7 +265,8 @@ impl NativeHost {
             self.live.timers().reset_refused = kept || error.kind.is_refusal();
             return Err(of_bmc(error));
         }
-        operation.done(RESET, "the agent is gone: the machine was reset");
+        self.live.timers().power.restarted();
+        done(operation, Step::Reset, "the agent is gone: the machine was reset")?;
         self.provisioned(operation, "booting from the disk (reset by the BMC)").await
     }
 
@@ -308,9 +285,9 @@ impl NativeHost {
     }
 
     async fn provisioned(&self, operation: &mut Operation, text: &str) -> Outcome<()> {
-        operation.done(BOOT_DISK, text);
+        done(operation, Step::BootDisk, text)?;
         self.boot_ends(operation);
-        operation.finish(Ok("provisioned")).await?;
+        succeed(operation, "provisioned").await?;
         self.shared.hub.retire(self.uid());
         self.shared.media.withdraw(self.uid());
         Ok(Verdict::Done(()))
@@ -331,7 +308,7 @@ impl NativeHost {
         };
         let mut mark = self.mark(request.overwrite_owner.as_ref());
         operation.name().clone_into(&mut mark.operation);
-        let record = if given(operation, WIPE, &boot_id) {
+        let record = if steps::given(&Step::WipeDisks.recorded(operation.status()), &boot_id) {
             self.context.machine.recorded().await?
         } else {
             self.proven(Effect::Destroy).await?;
@@ -341,7 +318,7 @@ impl NativeHost {
         let expected = self.context.hardware.as_ref().map(|hardware| hardware.storage.clone());
         let knew_disks = expected.as_ref().is_some_and(|disks| !disks.is_empty());
         let wipe = Box::new(WipeDisks { mark, requires_mark, expected, named: request.root_device_hints });
-        match self.run(operation, WIPE, &boot_id, Action::WipeDisks(wipe)).await? {
+        match self.run(operation, Step::WipeDisks, &boot_id, Action::WipeDisks(wipe)).await? {
             Ran::Working(working) => Ok(Verdict::Working(working)),
             // An agent of an earlier version does not hold what it finds against the inspection.
             Ran::Finished(_, AgentOutcome::Wiped { disks, left })
@@ -353,8 +330,8 @@ impl NativeHost {
             Ran::Finished(id, AgentOutcome::Wiped { disks, left }) => {
                 self.record_own_disks().await?;
                 let text = wiped(&disks, &left);
-                operation.done(WIPE, &text);
-                operation.finish(Ok(&format!("deprovisioned: {text}"))).await?;
+                done(operation, Step::WipeDisks, &text)?;
+                succeed(operation, &format!("deprovisioned: {text}")).await?;
                 self.shared.hub.acknowledge(self.uid(), &id);
                 Ok(Verdict::Done(()))
             }
@@ -365,11 +342,12 @@ impl NativeHost {
     /// Without cleaning the tenant's system must at least not run on.
     async fn power_off_step(&self, operation: &mut Operation) -> Outcome<()> {
         let (bmc, _) = self.proven(Effect::Destroy).await?;
-        if step_of(operation, POWER_OFF).phase == StepPhase::Pending {
-            operation.intent(POWER_OFF, 1, None).await?;
+        if !Step::PowerOff.begun(operation.status()) {
+            intend(operation, Step::PowerOff, 1, None).await?;
         }
         let before = bmc.calls();
-        let waiting = if self.context.disable_power_off { false } else { !self.hard_off(bmc.as_ref()).await? };
+        let of = operation.id();
+        let waiting = if self.context.disable_power_off { false } else { !self.hard_off(bmc.as_ref(), &of).await? };
         Self::account(operation, bmc.as_ref(), before);
         if waiting {
             return Ok(Verdict::working("waiting for the power to go", 1));
@@ -379,11 +357,11 @@ impl NativeHost {
         } else {
             "the machine is off; its disks are untouched"
         };
-        operation.done(POWER_OFF, text);
+        done(operation, Step::PowerOff, text)?;
         if !self.context.disable_power_off {
             self.boot_ends(operation);
         }
-        operation.finish(Ok("deprovisioned without cleaning")).await?;
+        succeed(operation, "deprovisioned without cleaning").await?;
         self.shared.hub.forget_agent(self.uid());
         Ok(Verdict::Done(()))
     }
@@ -421,23 +399,4 @@ fn encoded(given: &provisioner::ConfigDrive) -> agent_protocol::ConfigDrive {
         network_data: given.network_data.as_ref().map(|text| STANDARD.encode(text)),
         user_data: given.user_data.as_ref().map(|text| STANDARD.encode(text)),
     }
-}
-
-/// The step has been given to the agent of this boot: its machine has proved itself before.
-fn given(operation: &Operation, step: &str, boot_id: &str) -> bool {
-    let recorded = step_of(operation, step);
-    recorded.phase != StepPhase::Pending && recorded.boot_id.as_deref() == Some(boot_id)
-}
-
-/// Whether the machine has been ordered to boot its disk.
-fn ordered(operation: &Operation) -> bool {
-    [SWITCH_ON, RESET].into_iter().any(|name| step_of(operation, name).phase != StepPhase::Pending)
-}
-
-/// The way into the disk has begun, and the BMC does not tell how far it is.
-fn untold() -> Failure {
-    let mut failure = Failure::new(Cause::BmcRefused, "the BMC does not tell the machine's power any more")
-        .advise("look at the machine's console, and at the BMC; it is looked at again");
-    failure.retry = Retry::Waiting;
-    failure
 }

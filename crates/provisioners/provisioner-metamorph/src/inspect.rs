@@ -1,29 +1,28 @@
 //! Inspection in band: boot the agent, ask it.
 
 use agent_protocol::{Action, ErrorCode, Outcome as AgentOutcome};
-use api::metamorph::OperationType;
+use api::metamorph::OperationPhase;
 use async_trait::async_trait;
 use inventory::HardwareDetails;
 use provisioner::{Cause, Failure, Inspect, InspectRequest, Outcome, Retry, Verdict};
+use provisioning_plan::record::may_become;
+use provisioning_plan::steps::{Step, Work};
 
-use crate::boot::BOOT_AGENT;
 use crate::commands::Ran;
-use crate::deploy::{ABSENT, WIPE};
+use crate::deploy::ABSENT;
 use crate::failures::of_command;
 use crate::host::NativeHost;
 use crate::journal::Operation;
+use crate::record::{done, succeed};
 
 /// Largest hardware details that are kept: two copies of them must fit into objects of 1.5 MiB.
 const MAX_HARDWARE_BYTES: usize = 256 << 10;
-
-const COLLECT: &str = "collect-inventory";
 
 #[async_trait]
 impl Inspect for NativeHost {
     async fn inspect(&mut self, request: InspectRequest) -> Outcome<Box<HardwareDetails>> {
         self.settle_with_journal().await;
-        let plan = [BOOT_AGENT, COLLECT];
-        let mut operation = self.journal.open(OperationType::Inspect, request.wish.as_deref(), &plan).await?;
+        let mut operation = self.open(Work::Inspect, request.wish.as_deref()).await?;
         let result = self.inspect_steps(&mut operation).await;
         self.closing(&mut operation, result).await
     }
@@ -35,7 +34,7 @@ impl NativeHost {
             Verdict::Done(boot_id) => boot_id,
             Verdict::Working(working) => return Ok(Verdict::Working(working)),
         };
-        match self.run(operation, COLLECT, &boot_id, Action::Inspect).await? {
+        match self.run(operation, Step::CollectInventory, &boot_id, Action::Inspect).await? {
             Ran::Working(working) => Ok(Verdict::Working(working)),
             Ran::Finished(id, AgentOutcome::Inspected { hardware, marks, .. }) => {
                 let bytes = serde_json::to_vec(&hardware).map_or(usize::MAX, |v| v.len());
@@ -49,11 +48,9 @@ impl NativeHost {
                     tracing::info!(host = %self.context.key.name, place = %mark.place, owner = %mark.owner, "owner's mark found");
                 }
                 self.record_agent(&boot_id).await?;
-                operation.done(
-                    COLLECT,
-                    &format!("{} disks, {} network interfaces", hardware.storage.len(), hardware.nics.len()),
-                );
-                operation.finish(Ok("inspected")).await?;
+                let text = format!("{} disks, {} network interfaces", hardware.storage.len(), hardware.nics.len());
+                done(operation, Step::CollectInventory, &text)?;
+                succeed(operation, "inspected").await?;
                 self.shared.hub.acknowledge(self.uid(), &id);
                 Ok(Verdict::Done(hardware))
             }
@@ -65,7 +62,7 @@ impl NativeHost {
     /// before: [`Self::closing`].
     pub fn unexpected(&self, id: &agent_protocol::CommandId, outcome: &AgentOutcome) -> Failure {
         match outcome {
-            AgentOutcome::Failed(error) if id.step == WIPE && error.code == ErrorCode::NoDisk => {
+            AgentOutcome::Failed(error) if id.step == Step::WipeDisks.name() && error.code == ErrorCode::NoDisk => {
                 Failure::new(Cause::HardwareFailed, error.message.clone()).advise(ABSENT)
             }
             AgentOutcome::Failed(error) => of_command(error),
@@ -87,6 +84,9 @@ impl NativeHost {
             return Err(failure);
         }
         self.live.timers().booted = None;
+        if !may_become(operation.status().phase, OperationPhase::Failed) {
+            return Err(failure);
+        }
         match operation.finish(Err(&failure)).await {
             Ok(()) => {}
             Err(error) if self.context.deleting => {

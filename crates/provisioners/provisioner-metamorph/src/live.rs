@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bmc::{Bmc, BmcError, Connectors, Sight, Target};
 use inventory::BmcPin;
 use provisioner::BmcAccess;
+use provisioning_plan::power::Power;
 use secrecy::ExposeSecret;
 use sha2::{Digest, Sha256};
 use tokio::time::Instant;
@@ -51,12 +52,8 @@ pub struct Timers {
     pub read_first: u64,
     /// The BMC took the boot override for that and did not show it afterwards.
     pub override_forgotten: bool,
-    /// When a polite power-off was asked for.
-    pub soft_off: Option<Instant>,
-    /// When a hard power change was asked for.
-    pub power_change: Option<Instant>,
-    /// The power that was seen last, or for which the BMC last took an order: what counts while it does not tell the machine's.
-    pub power: Option<bool>,
+    /// The power that was seen last, and the order that is outstanding.
+    pub power: Power,
     /// The answer to the reset was lost: whether it was done is seen by the agent's report.
     pub unanswered: bool,
     /// The BMC has refused the reset into the disk: it has not happened.

@@ -6,18 +6,16 @@ use std::time::Duration;
 use api::metamorph::AgentBoot;
 use bmc::{Bmc, BmcError, BootStanding, Drive};
 use provisioner::{Cause, Failure, Outcome};
+use provisioning_plan::silence::{self, LOOKED_INTO, Sight, Silence};
+use provisioning_plan::steps::Step;
 
-use crate::boot::{BOOT_AGENT, amount};
+use crate::boot::amount;
 use crate::host::NativeHost;
 use crate::identity::Effect;
 use crate::journal::{Operation, StepProgress};
 use crate::media::Reads;
 
-/// Firmware and BMC look into a medium without booting from it; a kernel alone has more bytes than this.
-const LOOKED_INTO: u64 = 1 << 20;
-
 /// What the BMC says of a boot from the medium.
-#[derive(Clone, Debug, PartialEq, Eq)]
 struct BootSight {
     standing: BootStanding,
     drive: Drive,
@@ -28,64 +26,6 @@ impl BootSight {
     async fn of(bmc: &dyn Bmc, urls: &[String]) -> Result<Self, BmcError> {
         let standing = bmc.boot_device()?.standing().await?;
         Ok(Self { standing, drive: bmc.virtual_media()?.drive(urls).await? })
-    }
-}
-
-/// Why no agent has reported.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Silence {
-    /// The medium is not in the drive any more.
-    Ejected,
-    /// The machine is off.
-    Off,
-    /// The boot from the medium is still ahead: the machine has not restarted.
-    ResetIgnored,
-    /// The BMC took the boot override and did not keep it.
-    OverrideForgotten,
-    /// The machine started from something else.
-    NeverRead,
-    /// The medium has been looked into since, which need not have been a boot.
-    LookedInto,
-    /// The machine has read its system, and it does not report.
-    ReadAndSilent,
-}
-
-impl Silence {
-    /// What the BMC shows, and how much of the medium has been read since the reset.
-    fn of(sight: Option<&BootSight>, read: u64, override_forgotten: bool) -> Self {
-        if read >= LOOKED_INTO {
-            return Self::ReadAndSilent;
-        }
-        let unseen = if read > 0 { Self::LookedInto } else { Self::NeverRead };
-        let Some(sight) = sight else { return unseen };
-        if matches!(sight.drive, Drive::Empty | Drive::Another) {
-            Self::Ejected
-        } else if sight.standing.powered_on == Some(false) {
-            Self::Off
-        } else if sight.standing.override_ahead == Some(true) {
-            Self::ResetIgnored
-        } else if override_forgotten {
-            Self::OverrideForgotten
-        } else {
-            unseen
-        }
-    }
-
-    /// What was found, after «N s after the reset the agent has not reported».
-    fn found(self) -> &'static str {
-        match self {
-            Self::Ejected => "the medium is no longer in the BMC's drive",
-            Self::Off => "the machine is off",
-            Self::ResetIgnored => {
-                "the boot from the medium is still ahead: the BMC accepted the reset, but the machine has not restarted"
-            }
-            Self::OverrideForgotten => {
-                "nothing has booted from the medium: the BMC accepted the boot override and did not keep it"
-            }
-            Self::NeverRead => "nothing has read the medium since, though the machine should have restarted",
-            Self::LookedInto => "the firmware has looked into the medium, or the machine stopped early in its boot",
-            Self::ReadAndSilent => "the machine has read its system from the medium",
-        }
     }
 }
 
@@ -116,11 +56,12 @@ impl NativeHost {
             // A boot that another operation asked for is that one's.
             let own = operation.status().boot.as_ref().is_some_and(|own| own.generation == boot.generation);
             let seen = self.shared.hub.has_seen(self.uid(), boot.generation);
-            if let Some(medium) = medium.filter(|_| own && !again && !seen) {
-                let silence = Silence::of(sight.as_ref(), read, false);
+            let ended = silence::Boot { read, own, again, seen, medium: medium.is_some() };
+            if let Some(medium) = medium.filter(|_| ended.once_more()) {
+                let silence = Silence::of(sight.as_ref().map(shown), read, false);
                 tracing::warn!(host = %self.context.key.name, "no agent after {} s: {}; it is booted once more", limit.as_secs(), silence.found());
                 let message = format!("{}; the boot is asked for once more", silence.found());
-                operation.progress(BOOT_AGENT, StepProgress { message, ..StepProgress::default() }).await;
+                operation.progress(Step::BootAgent.name(), StepProgress { message, ..StepProgress::default() }).await;
                 self.intend_again(operation).await?;
                 {
                     let mut timers = self.live.timers();
@@ -131,7 +72,7 @@ impl NativeHost {
             tried = if again { ", a second time".to_owned() } else { String::new() };
         }
         self.live.timers().booted = None;
-        let silence = Silence::of(sight.as_ref(), read, self.live.timers().override_forgotten);
+        let silence = Silence::of(sight.as_ref().map(shown), read, self.live.timers().override_forgotten);
         let reads = Reads { bytes: read, requests: now.requests };
         Err(self.told(silence, &format!("{} s after the reset{tried}", limit.as_secs()), reads, sight.as_ref()))
     }
@@ -170,34 +111,12 @@ impl NativeHost {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn each_silence_has_its_cause() {
-        let sight = |drive, powered_on, override_ahead| {
-            let standing = BootStanding { powered_on, override_ahead, progress: None };
-            BootSight { standing, drive }
-        };
-        let (on, off) = (Some(true), Some(false));
-        let used = Some(false);
-        for (sight, read, forgotten, expected) in [
-            (Some(sight(Drive::Medium, on, used)), 40 << 20, false, Silence::ReadAndSilent),
-            (Some(sight(Drive::Empty, on, used)), 40 << 20, false, Silence::ReadAndSilent),
-            (Some(sight(Drive::Empty, on, used)), 0, true, Silence::Ejected),
-            (Some(sight(Drive::Another, off, None)), 0, false, Silence::Ejected),
-            (Some(sight(Drive::Medium, off, Some(true))), 0, false, Silence::Off),
-            (Some(sight(Drive::Medium, on, Some(true))), 64 << 10, false, Silence::ResetIgnored),
-            (Some(sight(Drive::Unknown, None, Some(true))), 0, false, Silence::ResetIgnored),
-            (Some(sight(Drive::Medium, on, used)), 0, true, Silence::OverrideForgotten),
-            (Some(sight(Drive::Medium, on, used)), 64 << 10, false, Silence::LookedInto),
-            (None, 64 << 10, false, Silence::LookedInto),
-            (Some(sight(Drive::Medium, on, used)), 0, false, Silence::NeverRead),
-            (Some(sight(Drive::Unknown, None, None)), 0, false, Silence::NeverRead),
-            (None, 0, false, Silence::NeverRead),
-        ] {
-            assert_eq!(Silence::of(sight.as_ref(), read, forgotten), expected, "{sight:?} {read} {forgotten}");
-        }
-    }
+/// What the plan reads off it.
+fn shown(sight: &BootSight) -> Sight {
+    let has_medium = match sight.drive {
+        Drive::Medium => Some(true),
+        Drive::Another | Drive::Empty => Some(false),
+        Drive::Unknown => None,
+    };
+    Sight { has_medium, powered_on: sight.standing.powered_on, override_ahead: sight.standing.override_ahead }
 }

@@ -23,6 +23,7 @@ use provisioner::{
 use provisioner_kit::{MemoryMachine, paused_clock};
 use provisioner_metamorph::{Bases, NativeProvisioner, Settings, Timing};
 use tempfile::TempDir;
+use tokio::time::Instant;
 use tower::ServiceExt;
 
 use crate::memory::Memory;
@@ -40,6 +41,14 @@ pub struct Bmc {
     pub loses_on: bool,
     /// It refuses restarts.
     pub refuses_restart: bool,
+    /// So many orders of power are lost on their way to it.
+    pub drops_orders: u32,
+    /// It takes these orders of power and does nothing.
+    pub ignores: Vec<PowerAction>,
+    /// How long the machine takes to follow an order of power.
+    pub takes: Duration,
+    /// Where the machine is going, and when it is there.
+    pub turning: Option<(bool, Instant)>,
     /// It shows another machine.
     pub shows_another: bool,
     /// So many looks at it fail.
@@ -57,6 +66,16 @@ pub struct Bmc {
     pub asked_secure_boot: Option<bool>,
     /// Everything that it was told to do.
     pub log: Vec<String>,
+}
+
+impl Bmc {
+    /// Whether the machine is on by now.
+    fn settle(&mut self) -> bool {
+        if let Some((on, _)) = self.turning.take_if(|(_, at)| Instant::now() >= *at) {
+            self.on = on;
+        }
+        self.on
+    }
 }
 
 #[derive(Clone)]
@@ -89,7 +108,8 @@ impl bmc::Bmc for Control {
             bmc.failing_looks -= 1;
             return Err(lost(ErrorKind::Busy { status: 503 }));
         }
-        let powered_on = (!bmc.hides_power).then_some(bmc.on);
+        let on = bmc.settle();
+        let powered_on = (!bmc.hides_power).then_some(on);
         let mut evidence = evidence();
         if bmc.shows_another {
             evidence.system_uuid = Some("4c4c4544-0047-3710-8051-b4c04f4a9999".into());
@@ -186,7 +206,16 @@ impl Power for Control {
         if bmc.refuses_restart && action == PowerAction::Restart {
             return Err(lost(ErrorKind::Rejected { status: 400 }));
         }
-        bmc.on = !matches!(action, PowerAction::HardOff | PowerAction::SoftOff);
+        if bmc.drops_orders > 0 {
+            bmc.drops_orders -= 1;
+            return Err(lost(ErrorKind::Unreachable));
+        }
+        if bmc.ignores.contains(&action) {
+            return Ok(());
+        }
+        let on = !matches!(action, PowerAction::HardOff | PowerAction::SoftOff);
+        bmc.turning = Some((on, Instant::now() + bmc.takes));
+        bmc.settle();
         if bmc.on && bmc.takes_secure_boot && bmc.asked_secure_boot.is_some() {
             let on = bmc.asked_secure_boot;
             bmc.secure_boot = Some(SecureBootSeen { enable: on, current: on, setup_mode: false });

@@ -13,5 +13,6 @@ mod deploys;
 mod kit;
 mod media;
 mod memory;
+mod power;
 mod secure_boot;
 mod silence;

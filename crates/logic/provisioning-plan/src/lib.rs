@@ -1,0 +1,18 @@
+//! What the native provisioner does next, decided from what it knows. Pure: no IO, no clock; ages and times are given.
+//!
+//! The provisioner gathers facts, asks one of these functions, and does what the answer names; where a fact is dear (a call to the BMC, a medium
+//! composed), the answer may be the question for it.
+//!
+//! - [`steps`]: the plans of operations, which step is next by what is recorded, and the way into the written disk.
+//! - [`boot`]: whether the agent that is there is used, one is waited for, or the machine is booted.
+//! - [`secure_boot`]: whether it is switched, waited for, or proved.
+//! - [`silence`]: why a booted agent has not reported, and whether the boot is asked for once more.
+//! - [`record`]: the transitions that an operation's record may take.
+//! - [`power`]: what is wished, what is seen, and the order that is outstanding.
+
+pub mod boot;
+pub mod power;
+pub mod record;
+pub mod secure_boot;
+pub mod silence;
+pub mod steps;

@@ -1,0 +1,281 @@
+//! The order of an operation's steps, as a table, and what is next by what is recorded.
+
+use std::time::Duration;
+
+use api::metamorph::{HostOperationStatus, OperationStep, OperationType, StepPhase};
+
+/// A step, by its name in the record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// The agent runs.
+    BootAgent,
+    /// The agent tells the hardware.
+    CollectInventory,
+    /// The agent writes the image.
+    WriteImage,
+    /// The machine leaves for the disk.
+    BootDisk,
+    /// The agent wipes.
+    WipeDisks,
+    /// The power is cut, and nothing else is done.
+    PowerOff,
+    /// The firmware switches Secure Boot; in no plan, because it is seldom needed.
+    SwitchSecureBoot,
+    /// Instead of a lost agent's leave: the power is cut,
+    SwitchOff,
+    /// and comes again.
+    SwitchOn,
+    /// The same where the power must not be cut, or cannot be seen.
+    Reset,
+}
+
+impl Step {
+    /// All.
+    pub const ALL: [Self; 10] = [
+        Self::BootAgent,
+        Self::CollectInventory,
+        Self::WriteImage,
+        Self::BootDisk,
+        Self::WipeDisks,
+        Self::PowerOff,
+        Self::SwitchSecureBoot,
+        Self::SwitchOff,
+        Self::SwitchOn,
+        Self::Reset,
+    ];
+
+    /// Its name in the record.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::BootAgent => "boot-agent",
+            Self::CollectInventory => "collect-inventory",
+            Self::WriteImage => "write-image",
+            Self::BootDisk => "boot-disk",
+            Self::WipeDisks => "wipe-disks",
+            Self::PowerOff => "power-off",
+            Self::SwitchSecureBoot => "switch-secure-boot",
+            Self::SwitchOff => "switch-off-for-disk",
+            Self::SwitchOn => "switch-on-to-disk",
+            Self::Reset => "reset-to-disk",
+        }
+    }
+
+    /// The step of this name.
+    #[must_use]
+    pub fn of(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|step| step.name() == name)
+    }
+
+    /// What is recorded of it.
+    #[must_use]
+    pub fn recorded(self, status: &HostOperationStatus) -> OperationStep {
+        status.steps.iter().find(|step| step.name == self.name()).cloned().unwrap_or_default()
+    }
+
+    /// Its intent has been recorded, or more.
+    #[must_use]
+    pub fn begun(self, status: &HostOperationStatus) -> bool {
+        self.recorded(status).phase != StepPhase::Pending
+    }
+
+    /// It is under way or done.
+    fn holds(self, status: &HostOperationStatus) -> bool {
+        matches!(self.recorded(status).phase, StepPhase::Running | StepPhase::Done)
+    }
+}
+
+/// Who does a planned step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum By {
+    /// Whoever boots the agent.
+    Boot,
+    /// The agent: it has to be there.
+    Agent,
+    /// The BMC, with or without an agent.
+    Bmc,
+}
+
+/// A kind of work, with its plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Work {
+    /// Look at the hardware.
+    Inspect,
+    /// Write an image and boot it.
+    Provision,
+    /// Wipe.
+    Clean,
+    /// Let go as it is, off.
+    SwitchOff,
+}
+
+const INSPECT: &[(Step, By)] = &[(Step::BootAgent, By::Boot), (Step::CollectInventory, By::Agent)];
+const PROVISION: &[(Step, By)] =
+    &[(Step::BootAgent, By::Boot), (Step::WriteImage, By::Agent), (Step::BootDisk, By::Bmc)];
+const CLEAN: &[(Step, By)] = &[(Step::BootAgent, By::Boot), (Step::WipeDisks, By::Agent)];
+const SWITCH_OFF: &[(Step, By)] = &[(Step::PowerOff, By::Bmc)];
+
+/// What is next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// The agent is to be there, and is given this step.
+    WithAgent(Step),
+    /// This step, whether an agent is there or not.
+    Alone(Step),
+}
+
+impl Work {
+    const fn table(self) -> &'static [(Step, By)] {
+        match self {
+            Self::Inspect => INSPECT,
+            Self::Provision => PROVISION,
+            Self::Clean => CLEAN,
+            Self::SwitchOff => SWITCH_OFF,
+        }
+    }
+
+    /// A deprovisioning, as wished.
+    #[must_use]
+    pub const fn deprovisioning(clean: bool) -> Self {
+        if clean { Self::Clean } else { Self::SwitchOff }
+    }
+
+    /// The type of the operation that records it.
+    #[must_use]
+    pub const fn operation(self) -> OperationType {
+        match self {
+            Self::Inspect => OperationType::Inspect,
+            Self::Provision => OperationType::Provision,
+            Self::Clean | Self::SwitchOff => OperationType::Deprovision,
+        }
+    }
+
+    /// The plan, by the steps' names.
+    #[must_use]
+    pub fn plan(self) -> Vec<&'static str> {
+        self.table().iter().map(|(step, _)| step.name()).collect()
+    }
+
+    /// The work that the record is of: cleaning that has begun is brought to its end, whatever the mode has been changed to meanwhile.
+    #[must_use]
+    pub fn recorded(self, status: &HostOperationStatus) -> Self {
+        let has = |step: Step| status.steps.iter().any(|recorded| recorded.name == step.name());
+        match self {
+            Self::Clean | Self::SwitchOff => Self::deprovisioning(has(Step::WipeDisks)),
+            other => other,
+        }
+    }
+
+    /// What is next by what is recorded: the last begun step that needs no agent, or else the step that the agent is for.
+    #[must_use]
+    pub fn next(self, status: &HostOperationStatus) -> Next {
+        let mut next = Next::Alone(Step::PowerOff);
+        for (step, by) in self.table() {
+            match by {
+                By::Agent => next = Next::WithAgent(*step),
+                By::Bmc if step.holds(status) => next = Next::Alone(*step),
+                By::Bmc | By::Boot => {}
+            }
+        }
+        next
+    }
+}
+
+/// A command to the agent of this boot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// It has been given: what has become of this attempt?
+    Look(u32),
+    /// Record this attempt, then give it.
+    Give(u32),
+}
+
+/// The attempt at a step that the agent of this boot is asked for: the same attempt only of the same boot. A step that is done but whose end could
+/// not be recorded is looked at again, not run again.
+#[must_use]
+pub fn command(recorded: &OperationStep, boot_id: &str) -> Command {
+    let attempt = recorded.attempt.unwrap_or(0);
+    let begun = matches!(recorded.phase, StepPhase::Running | StepPhase::Done);
+    if begun && recorded.boot_id.as_deref() == Some(boot_id) {
+        Command::Look(attempt.max(1))
+    } else {
+        Command::Give(attempt.saturating_add(1))
+    }
+}
+
+/// The step has been given to the agent of this boot: its machine has proved itself before.
+#[must_use]
+pub fn given(recorded: &OperationStep, boot_id: &str) -> bool {
+    recorded.phase != StepPhase::Pending && recorded.boot_id.as_deref() == Some(boot_id)
+}
+
+/// How the machine leaves for its disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Leave {
+    /// The agent restarts it.
+    Agent,
+    /// The agent may report yet.
+    Wait,
+    /// The agent is dead, the image is on the disk: the BMC does what the agent would have done.
+    Bmc,
+}
+
+/// Who takes the machine into its disk. `waited`: for how long this process has known the host.
+#[must_use]
+pub fn leave(agent: bool, waited: Duration, reconnect: Duration) -> Leave {
+    match (agent, waited < reconnect) {
+        (true, _) => Leave::Agent,
+        (false, true) => Leave::Wait,
+        (false, false) => Leave::Bmc,
+    }
+}
+
+/// What the BMC does to take a machine into its disk whose agent is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// Cut the power; `begun`: that is recorded already.
+    SwitchOff {
+        /// The intent is recorded.
+        begun: bool,
+    },
+    /// Switch on.
+    SwitchOn,
+    /// Reset: this attempt.
+    Reset {
+        /// Attempt.
+        attempt: u32,
+    },
+    /// A reset was asked for. Whether it has happened is not known, a tenant may be booting: it is not repeated.
+    LeaveAlone,
+    /// The power is to be seen, and the BMC does not tell.
+    Untold,
+}
+
+/// In two steps that can be told apart afterwards: the power is seen gone before the intent to switch it on is recorded, so that a machine that is
+/// found on after that runs the new system, and is left alone. Where the power must not be cut, or is not shown, by one reset. Which way was
+/// taken stands in the record, whatever the BMC shows later. `refused`: this process has heard the BMC refuse the reset, which is the proof that
+/// nothing has happened.
+#[must_use]
+pub fn way_into_disk(status: &HostOperationStatus, powered_on: Option<bool>, may_cut: bool, refused: bool) -> Way {
+    let reset = Step::Reset.recorded(status);
+    let off_begun = Step::SwitchOff.begun(status);
+    if Step::SwitchOn.begun(status) {
+        return Way::SwitchOn;
+    }
+    if reset.phase != StepPhase::Pending && !refused {
+        return Way::LeaveAlone;
+    }
+    if reset.phase != StepPhase::Pending || !off_begun && (powered_on.is_none() || !may_cut) {
+        return Way::Reset { attempt: reset.attempt.unwrap_or(0).saturating_add(1) };
+    }
+    if powered_on.is_none() {
+        return Way::Untold;
+    }
+    Way::SwitchOff { begun: off_begun }
+}
+
+/// Whether the machine has been ordered to boot its disk: from here on a tenant may be running.
+#[must_use]
+pub fn ordered_into_disk(status: &HostOperationStatus) -> bool {
+    Step::SwitchOn.begun(status) || Step::Reset.begun(status)
+}

@@ -1,0 +1,192 @@
+//! Power: the machine is looked at, the plan says what is next ([`provisioning_plan::power`]), and the order that it names is given.
+
+use async_trait::async_trait;
+use bmc::{Bmc, BmcError, ErrorKind, PowerAction};
+use provisioner::{Cause, Failure, Outcome, Power, PowerRequest, Verdict};
+use provisioning_plan::power::{Answer, Decision, Look, Order, Patience, Unseen, Wish};
+use tokio::time::Duration;
+
+use crate::failures::of_bmc;
+use crate::host::NativeHost;
+use crate::identity::Effect;
+use crate::live::Timers;
+
+/// Whose orders those are that no operation gives.
+const STEADY: &str = "";
+
+/// What the power is to be, and for what.
+pub struct Aim<'a> {
+    /// The wish.
+    pub wish: Wish,
+    /// The operation that wishes it.
+    pub of: &'a str,
+    /// What counts where the BMC does not tell.
+    pub unseen: Unseen,
+    /// The power may be cut.
+    pub may_cut: bool,
+}
+
+/// How far the power is.
+pub enum Brought {
+    /// The machine is as wished.
+    There,
+    /// An order has been given, with this answer.
+    Ordered(Order, Answer),
+    /// An order is outstanding, perhaps one for the other direction.
+    Waiting(Order),
+    /// The BMC does not tell, and nothing was ordered.
+    Untold,
+}
+
+#[async_trait]
+impl Power for NativeHost {
+    async fn power_state(&mut self) -> Outcome<bool> {
+        self.settle_with_journal().await;
+        let (_, sight) = self.proven(Effect::Look).await?;
+        let mut timers = self.live.timers();
+        timers.power.saw(sight.powered_on);
+        Ok(Verdict::Done(timers.power.last().unwrap_or(true)))
+    }
+
+    async fn set_power(&mut self, request: PowerRequest) -> Outcome<bool> {
+        self.settle_with_journal().await;
+        let (bmc, sight) = self.proven(Effect::Power).await?;
+        let wish = match request {
+            PowerRequest::On => Wish::On,
+            PowerRequest::SoftOff => Wish::SoftOff,
+            PowerRequest::HardOff => Wish::HardOff,
+        };
+        let may_cut = !self.context.disable_power_off;
+        let aim = Aim { wish, of: STEADY, unseen: Unseen::Remembered, may_cut };
+        let order = match self.bring_power(bmc.as_ref(), &aim, sight.powered_on).await? {
+            Brought::There => {
+                {
+                    let mut timers = self.live.timers();
+                    *timers = Timers { power: timers.power.remembered(), ..Timers::default() };
+                }
+                if !wish.on() {
+                    self.shared.hub.forget_agent(self.uid());
+                }
+                return Ok(Verdict::Done(wish.on()));
+            }
+            Brought::Ordered(order, answer) => {
+                if !matches!(order, Order::On | Order::SoftOff) {
+                    // Whether the BMC can be asked again or not: the agent is gone, or it reports once more.
+                    self.shared.hub.forget_agent(self.uid());
+                }
+                let restarted = matches!(order, Order::Restart | Order::SoftRestart);
+                // What will not be seen cannot be waited for.
+                let unseen = sight.powered_on.is_none() && order != Order::SoftOff && answer == Answer::Taken;
+                if restarted || unseen {
+                    return Ok(Verdict::Done(order.on()));
+                }
+                order
+            }
+            Brought::Waiting(order) => order,
+            Brought::Untold => return Err(untold()),
+        };
+        Ok(Verdict::working(waiting(wish, order), if order == Order::SoftOff { 2 } else { 1 }))
+    }
+}
+
+/// What is waited for, in words.
+const fn waiting(wish: Wish, order: Order) -> &'static str {
+    match (wish.on(), order) {
+        (true, Order::SoftOff | Order::HardOff) => {
+            "waiting for the machine to power off, as it was told before, so that it is powered on"
+        }
+        (true, _) => "waiting for the machine to power on",
+        (false, Order::SoftOff) => "waiting for the machine to power off",
+        (false, Order::HardOff) => "waiting for the power to go",
+        (false, _) => "waiting for the machine to power on, as it was told before, so that it is powered off",
+    }
+}
+
+impl NativeHost {
+    /// Brings the power of a machine that shows `sight` one step on to where it is wished.
+    pub async fn bring_power(&self, bmc: &dyn Bmc, aim: &Aim<'_>, sight: Option<bool>) -> Result<Brought, Failure> {
+        let timing = self.shared.settings.timing;
+        let patience = Patience { soft: timing.soft_power_off, hard: timing.power_change };
+        let look = Look {
+            wish: aim.wish,
+            of: aim.of,
+            sight,
+            unseen: aim.unseen,
+            agent: self.shared.hub.any_agent(self.uid()).is_some(),
+            may_cut: aim.may_cut,
+            now: self.live.since.elapsed(),
+        };
+        let decision = self.live.timers().power.decide(&look, &patience);
+        match decision {
+            Decision::Done => Ok(Brought::There),
+            Decision::Wait { order, .. } => Ok(Brought::Waiting(order)),
+            Decision::Untold => Ok(Brought::Untold),
+            Decision::Failed { answered, after } => Err(stuck(aim.wish.on(), answered, after)),
+            Decision::Ask(order) => self.order_power(bmc, aim.of, order, sight.is_some()).await,
+        }
+    }
+
+    async fn order_power(&self, bmc: &dyn Bmc, of: &str, order: Order, shown: bool) -> Result<Brought, Failure> {
+        let sent = bmc.power().change(action(order)).await;
+        let answer = answer(sent.as_ref().err());
+        self.live.timers().power.answered(order, answer, of, shown, self.live.since.elapsed());
+        match (order, answer, sent) {
+            (_, Answer::Taken, _)
+            // A BMC that cannot ask politely: the power is cut next.
+            | (Order::SoftOff, Answer::Refused, _)
+            // Whether it was done is seen.
+            | (Order::On | Order::SoftOff | Order::HardOff, Answer::Lost, _) => Ok(Brought::Ordered(order, answer)),
+            (_, _, sent) => sent.map(|()| Brought::Ordered(order, answer)).map_err(of_bmc),
+        }
+    }
+
+    /// Cuts the power for this operation; true once it is seen gone, or cut where it is not shown.
+    pub async fn hard_off(&self, bmc: &dyn Bmc, of: &str) -> Result<bool, Failure> {
+        let seen = bmc.look().await.map_err(of_bmc)?.powered_on;
+        let aim = Aim { wish: Wish::HardOff, of, unseen: Unseen::Ordered, may_cut: true };
+        Ok(match self.bring_power(bmc, &aim, seen).await? {
+            Brought::There => true,
+            // What a BMC does not show cannot be waited for.
+            Brought::Ordered(_, Answer::Taken) => seen.is_none(),
+            Brought::Ordered(..) | Brought::Waiting(_) | Brought::Untold => false,
+        })
+    }
+}
+
+const fn action(order: Order) -> PowerAction {
+    match order {
+        Order::On => PowerAction::On,
+        Order::SoftOff => PowerAction::SoftOff,
+        Order::HardOff => PowerAction::HardOff,
+        Order::SoftRestart => PowerAction::SoftRestart,
+        Order::Restart => PowerAction::Restart,
+    }
+}
+
+/// What an exchange that ended like this says of the order.
+fn answer(error: Option<&BmcError>) -> Answer {
+    match error.map(|error| &error.kind) {
+        None => Answer::Taken,
+        Some(ErrorKind::Unanswered | ErrorKind::Timeout) => Answer::Lost,
+        Some(ErrorKind::Unreachable) => Answer::Unclear,
+        Some(kind) if kind.is_refusal() => Answer::Refused,
+        Some(_) => Answer::NotGiven,
+    }
+}
+
+/// A power change that the BMC has accepted, or may have, and that does not come.
+fn stuck(wanted: bool, answered: bool, waited: Duration) -> Failure {
+    let word = if wanted { "on" } else { "off" };
+    let answer = if answered { "the BMC accepted it, but" } else { "the BMC's answer was lost, and" };
+    let text = format!("power the machine {word}: {answer} {} s later the machine is not {word}", waited.as_secs());
+    Failure::new(Cause::BmcRefused, text)
+        .advise("look at the machine's front panel and the BMC's log; it is tried again")
+}
+
+/// The BMC does not tell, where it must.
+pub fn untold() -> Failure {
+    let mut failure = Failure::new(Cause::BmcRefused, "the BMC does not tell the machine's power any more")
+        .advise("look at the machine's console, and at the BMC; it is looked at again");
+    failure.retry = provisioner::Retry::Waiting;
+    failure
+}
