@@ -164,7 +164,10 @@ struct Outstanding {
 /// What is known of a machine's power between looks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Power {
+    /// The order that is looked after.
     outstanding: Option<Outstanding>,
+    /// The last order that may be carried out, whoever gave it, and when that was.
+    acting: Option<(Order, Duration)>,
     last: Option<bool>,
 }
 
@@ -172,7 +175,7 @@ impl Power {
     /// What is left when all else is forgotten: what was last seen or ordered.
     #[must_use]
     pub fn remembered(&self) -> Self {
-        Self { outstanding: None, last: self.last }
+        Self { last: self.last, ..Self::default() }
     }
 
     /// What was last seen, or ordered where nothing is seen.
@@ -186,11 +189,12 @@ impl Power {
         let Some(on) = sight else { return };
         self.last = Some(on);
         self.outstanding.take_if(|outstanding| outstanding.order.on() == on);
+        self.acting.take_if(|(order, _)| order.on() == on);
     }
 
     /// The machine has been restarted by other means: it is on, and what was ordered before is void.
     pub fn restarted(&mut self) {
-        *self = Self { outstanding: None, last: Some(true) };
+        *self = Self { last: Some(true), ..Self::default() };
     }
 
     /// What to do for the wish now.
@@ -202,8 +206,7 @@ impl Power {
             if let Some((order, left)) = self.against(on, look.now, patience) {
                 return Decision::Wait { order, left };
             }
-            self.outstanding = None;
-            self.last = Some(on);
+            *self = Self { last: Some(on), ..Self::default() };
             return Decision::Done;
         }
         if !on && !look.may_cut {
@@ -217,12 +220,9 @@ impl Power {
 
     /// An order for the other direction that may still be carried out, and for how long.
     fn against(&self, on: bool, now: Duration, patience: &Patience) -> Option<(Order, Duration)> {
-        let outstanding = self.outstanding.as_ref()?;
-        if outstanding.order.on() == on || outstanding.answer == Answer::Refused {
-            return None;
-        }
-        let left = (outstanding.at + patience.of(outstanding.order)).checked_sub(now)?;
-        (!left.is_zero()).then_some((outstanding.order, left))
+        let (order, at) = self.acting.filter(|(order, _)| order.on() != on)?;
+        let left = (at + patience.of(order)).saturating_sub(now);
+        (!left.is_zero()).then_some((order, left))
     }
 
     /// The machine is not as wished: looks after this work's order, or has one given.
@@ -253,16 +253,23 @@ impl Power {
 
     /// Notes what became of an order. `shown`: the BMC tells the machine's power, so that it can be waited for.
     pub fn answered(&mut self, order: Order, answer: Answer, of: &str, shown: bool, now: Duration) {
+        if matches!(order, Order::Restart | Order::SoftRestart) {
+            if answer == Answer::Taken {
+                self.restarted();
+            }
+            return;
+        }
+        if matches!(answer, Answer::Taken | Answer::Lost | Answer::Unclear) {
+            self.acting = Some((order, now));
+        }
         let outstanding = Outstanding { order, of: of.to_owned(), answer, at: now, looked: now };
         match (order, answer) {
             (_, Answer::NotGiven) => {}
-            (Order::Restart | Order::SoftRestart, Answer::Taken) => self.restarted(),
-            (Order::Restart | Order::SoftRestart, _) => {}
             // That it cannot be asked politely is worth keeping.
             (Order::SoftOff, _) | (_, Answer::Lost | Answer::Unclear) => self.outstanding = Some(outstanding),
             (_, Answer::Taken) if shown => self.outstanding = Some(outstanding),
             // What a BMC does not show cannot be waited for.
-            (_, Answer::Taken) => *self = Self { outstanding: None, last: Some(order.on()) },
+            (_, Answer::Taken) => *self = Self { last: Some(order.on()), ..Self::default() },
             (_, Answer::Refused) => {}
         }
     }
