@@ -226,8 +226,7 @@ impl ApiError {
             many => format!("[{}]", many.join(", ")),
         };
         if joined.len() > 65_536 {
-            let cut = (0..=65_536).rev().find(|i| joined.is_char_boundary(*i)).unwrap_or(0);
-            joined.truncate(cut);
+            joined.truncate(joined.floor_char_boundary(65_536));
             joined.push('…');
         }
         let text = format!("{} {} is invalid: {joined}", qualified(kind, group), gotext::quote(name));

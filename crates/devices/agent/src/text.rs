@@ -21,11 +21,7 @@ pub(crate) fn chain(error: &dyn Error) -> String {
 
 /// `text` cut to at most `max` bytes at a character's boundary.
 pub(crate) fn cut(text: &str, max: usize) -> &str {
-    if text.len() <= max {
-        return text;
-    }
-    let end = (0..=max).rev().find(|index| text.is_char_boundary(*index)).unwrap_or(0);
-    &text[..end]
+    &text[..text.floor_char_boundary(max)]
 }
 
 #[cfg(test)]

@@ -72,11 +72,8 @@ impl Ledger {
 
     /// Writes a call down; `sequence` is given here.
     pub(crate) fn record(&self, mut call: Call) {
-        let mut cut = call.path.find('?').unwrap_or(call.path.len()).min(MAX_PATH);
-        while !call.path.is_char_boundary(cut) {
-            cut -= 1;
-        }
-        call.path.truncate(cut);
+        let cut = call.path.find('?').unwrap_or(MAX_PATH).min(MAX_PATH);
+        call.path.truncate(call.path.floor_char_boundary(cut));
         let mut inner = self.lock();
         inner.counters.calls += 1;
         inner.counters.retries += u64::from(call.retry > 0);

@@ -273,10 +273,7 @@ fn clip(text: &str, max: usize) -> String {
     if text.len() <= max {
         return text.to_owned();
     }
-    let mut end = max.saturating_sub('…'.len_utf8());
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
+    let end = text.floor_char_boundary(max.saturating_sub('…'.len_utf8()));
     format!("{}…", text.get(..end).unwrap_or_default())
 }
 

@@ -96,11 +96,7 @@ impl KubeMachine {
     }
 
     async fn publish(&self, reason: &str, note: String, type_: EventType) {
-        let mut end = note.len().min(MAX_NOTE);
-        while !note.is_char_boundary(end) {
-            end -= 1;
-        }
-        let note = note.get(..end).unwrap_or_default().to_owned();
+        let note = note.get(..note.floor_char_boundary(MAX_NOTE)).unwrap_or_default().to_owned();
         let event =
             Event { type_, reason: reason.to_owned(), note: Some(note), action: reason.to_owned(), secondary: None };
         if let Err(error) = self.recorder.publish(&event, &self.host.object_ref(&())).await {

@@ -77,8 +77,7 @@ fn last_index_of(text: &str, part: &str, from: i64) -> Outcome {
     if start >= text.chars().count() {
         return Ok(Value::Int(-1));
     }
-    let end = (offset(text, start) + part.len()).min(text.len());
-    let end = (end..=text.len()).find(|e| text.is_char_boundary(*e)).unwrap_or(text.len());
+    let end = text.ceil_char_boundary(offset(text, start) + part.len());
     let searched = text.get(..end).unwrap_or_default();
     let found = searched.rfind(part).and_then(|o| searched.get(..o)).map(|before| before.chars().count());
     Ok(Value::Int(found.filter(|n| *n <= start).map_or(-1, |n| n as i64)))

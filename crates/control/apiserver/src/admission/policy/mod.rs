@@ -243,8 +243,7 @@ impl Run<'_> {
         for annotation in found {
             match annotation {
                 Annotation::Publish(key, mut value) => {
-                    let end = (0..=MAX_ANNOTATION.min(value.len())).rev().find(|at| value.is_char_boundary(*at));
-                    value.truncate(end.unwrap_or(0));
+                    value.truncate(value.floor_char_boundary(MAX_ANNOTATION));
                     let values = collected.entry(key).or_default();
                     if !values.contains(&value) {
                         values.push(value);
