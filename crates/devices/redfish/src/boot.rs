@@ -59,11 +59,15 @@ impl Client {
         }
         // Where the mode is as wished it is not sent: to some, naming it means a change of BIOS settings. HPE Gen9 has no such property.
         let differs = system.boot.mode.as_deref().is_some_and(|now| !now.eq_ignore_ascii_case(mode.as_str()));
-        let with_mode = differs || quirks.boot_change_needs_all_fields();
+        let with_mode = differs || self.boot_change_is_whole();
         if with_mode {
             boot["BootSourceOverrideMode"] = mode.as_str().into();
         }
         let result = match self.change_boot(what, &system, &boot).await {
+            Err(fault) if !with_mode && names(&fault, "BootSourceOverrideMode") => {
+                boot["BootSourceOverrideMode"] = mode.as_str().into();
+                self.change_boot_whole(what, &system, &boot).await
+            }
             Err(fault) if with_mode && !differs && names(&fault, "BootSourceOverrideMode") => {
                 if let Some(object) = boot.as_object_mut() {
                     object.remove("BootSourceOverrideMode");
@@ -126,10 +130,16 @@ impl Client {
         let what = "clear the boot override";
         let system = self.known_system(what).await?;
         let mut boot = json!({ "BootSourceOverrideTarget": "None", "BootSourceOverrideEnabled": "Disabled" });
-        if self.core.state().quirks.boot_change_needs_all_fields() {
-            boot["BootSourceOverrideMode"] = system.boot.mode.as_deref().unwrap_or("UEFI").into();
+        let present = system.boot.mode.as_deref().unwrap_or("UEFI");
+        let with_mode = self.boot_change_is_whole();
+        if with_mode {
+            boot["BootSourceOverrideMode"] = present.into();
         }
         let result = match self.change_boot(what, &system, &boot).await {
+            Err(fault) if !with_mode && names(&fault, "BootSourceOverrideMode") => {
+                boot["BootSourceOverrideMode"] = present.into();
+                self.change_boot_whole(what, &system, &boot).await
+            }
             // Some take «None» only together with «Once», some not at all: switched off is enough.
             Err(fault) if fault.status() == Some(400) => {
                 self.change_boot(what, &system, &json!({ "BootSourceOverrideEnabled": "Disabled" })).await
@@ -137,6 +147,19 @@ impl Client {
             other => other,
         };
         Ok(result?)
+    }
+
+    /// Whether this BMC wants the mode in each boot change: by its maker, or because it has said so.
+    fn boot_change_is_whole(&self) -> bool {
+        let state = self.core.state();
+        state.whole_boot_change || state.quirks.boot_change_needs_all_fields()
+    }
+
+    /// A boot change with the mode that the BMC missed; if that helps, it is sent from now on.
+    async fn change_boot_whole(&self, what: &str, system: &System, boot: &Value) -> Result<(), Fault> {
+        self.change_boot(what, system, boot).await?;
+        self.core.state().whole_boot_change = true;
+        Ok(())
     }
 
     async fn change_boot(&self, what: &str, system: &System, boot: &Value) -> Result<(), Fault> {

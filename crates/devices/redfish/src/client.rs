@@ -299,6 +299,8 @@ pub(crate) struct State {
     pub media_scheme: Option<String>,
     /// Certificates that the BMC has been given for media servers, by collection.
     pub given_certificates: Vec<(String, String)>,
+    /// It has refused a boot change that lacked the mode.
+    pub whole_boot_change: bool,
     pub reset_allowed: Option<Vec<String>>,
     pub etags: std::collections::HashMap<String, String>,
     /// Since when the BMC's wishes to be asked later are added up, and how long they have been waited for.

@@ -13,7 +13,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::client::{Auth, ClientOptions, Reply, State};
-use crate::json::{absolute, make_absolute, path_only};
+use crate::json::{absolute, make_absolute, path_only, plain};
 use crate::message::ErrorBody;
 use crate::quirks::Quirks;
 use crate::text::{clean, redact};
@@ -351,6 +351,7 @@ impl Core {
         };
         let answer = match self.transport.send(&Request { over, ..request.clone() }).await {
             Ok(response) if response.body.len() > MAX_BODY => Err(TransportError::TooLarge),
+            Ok(response) => Ok(Response { body: plain(response.body), ..response }),
             other => other,
         };
         match &answer {

@@ -102,6 +102,14 @@ fn here(base: &str) -> Option<Url> {
     Url::parse("http://bmc.invalid").ok()?.join(base).ok()
 }
 
+/// Whether a link under this field begins below the resource itself, not beside it: `"VirtualMedia"` of the field VirtualMedia, `"Actions/…"`. By
+/// RFC 3986 it would begin with the resource's own last segment; some leave that out.
+fn is_below(here: &Url, field: &str, link: &str) -> bool {
+    let first = link.split(['/', '?', '#']).next().unwrap_or_default();
+    let own = here.path_segments().and_then(|mut segments| segments.next_back()).unwrap_or_default();
+    (first == field || first == "Actions") && first != own
+}
+
 fn joined(here: &Url, link: &str) -> Option<String> {
     if link.starts_with("redfish/") {
         return path_only(&format!("/{link}"));
@@ -117,28 +125,49 @@ fn joined(here: &Url, link: &str) -> Option<String> {
 /// Makes the links of a resource absolute, as many as a resource of a sound BMC can have.
 pub fn make_absolute(base: &str, value: &mut Value) {
     let Some(here) = here(base) else { return };
+    let mut below = here.clone();
+    below.set_path(&format!("{}/", here.path().trim_end_matches('/')));
     let mut left = MAX_LINKS;
-    walk(&here, value, &mut left);
+    walk([&here, &below], "", value, &mut left);
 }
 
-fn walk(here: &Url, value: &mut Value, left: &mut usize) {
+fn walk(bases: [&Url; 2], field: &str, value: &mut Value, left: &mut usize) {
+    let [here, below] = bases;
     match value {
-        Value::Array(items) => items.iter_mut().for_each(|item| walk(here, item, left)),
+        Value::Array(items) => items.iter_mut().for_each(|item| walk(bases, field, item, left)),
         Value::Object(fields) => {
             for (name, value) in fields {
                 let relative = value.as_str().filter(|link| LINKS.contains(&name.as_str()) && is_relative(link));
                 let Some(link) = relative.filter(|_| *left > 0) else {
-                    walk(here, value, left);
+                    walk(bases, name, value, left);
                     continue;
                 };
                 *left -= 1;
-                if let Some(path) = joined(here, link) {
+                let base = if is_below(here, field, link) { below } else { here };
+                if let Some(path) = joined(base, link) {
                     *value = path.into();
                 }
             }
         }
         _ => {}
     }
+}
+
+/// A body as JSON is to be written (RFC 8259, 8.1): UTF-8, without a byte order mark before it or zeros behind it, which some send. A byte that is no
+/// UTF-8 is taken for Latin-1, so that a name that somebody typed in does not hide the rest.
+pub fn plain(body: Vec<u8>) -> Vec<u8> {
+    let marked = body.starts_with(b"\xEF\xBB\xBF");
+    let end = body.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+    if !marked && end == body.len() && std::str::from_utf8(&body).is_ok() {
+        return body;
+    }
+    let text = body.get(if marked { 3 } else { 0 }..end).unwrap_or_default();
+    let mut out = String::with_capacity(text.len());
+    for chunk in text.utf8_chunks() {
+        out.push_str(chunk.valid());
+        out.extend(chunk.invalid().iter().map(|byte| char::from(*byte)));
+    }
+    out.into_bytes()
 }
 
 /// Whether two paths name the same resource: a slash at the end does not count.
@@ -163,6 +192,51 @@ mod tests {
             assert_eq!(path_only(bad), None, "{bad:?}");
         }
         assert_eq!(path_only(&format!("/{}", "a".repeat(2000))), None);
+    }
+
+    #[test]
+    fn links_that_leave_out_their_resource_begin_below_it() {
+        let mut system = serde_json::json!({
+            "VirtualMedia": { "@odata.id": "VirtualMedia" },
+            "Bios": { "@odata.id": "1/Bios" },
+            "Links": { "ManagedBy": [{ "@odata.id": "../Managers/BMC" }], "Chassis": [{ "@odata.id": "2" }] },
+            "Actions": {
+                "#ComputerSystem.Reset": { "target": "Actions/ComputerSystem.Reset" },
+                "Oem": { "#X.Y": { "target": "1/Actions/X.Y" } },
+            },
+        });
+        make_absolute("/redfish/v1/Systems/1", &mut system);
+        for (place, path) in [
+            ("/VirtualMedia/@odata.id", "/redfish/v1/Systems/1/VirtualMedia"),
+            ("/Bios/@odata.id", "/redfish/v1/Systems/1/Bios"),
+            ("/Links/ManagedBy/0/@odata.id", "/redfish/v1/Managers/BMC"),
+            ("/Links/Chassis/0/@odata.id", "/redfish/v1/Systems/2"),
+            ("/Actions/#ComputerSystem.Reset/target", "/redfish/v1/Systems/1/Actions/ComputerSystem.Reset"),
+            ("/Actions/Oem/#X.Y/target", "/redfish/v1/Systems/1/Actions/X.Y"),
+        ] {
+            assert_eq!(system.pointer(place).unwrap(), path, "{place}");
+        }
+        let mut systems = serde_json::json!({ "Systems": { "@odata.id": "Systems" } });
+        make_absolute("/redfish/v1/Systems", &mut systems);
+        assert_eq!(systems["Systems"]["@odata.id"], "/redfish/v1/Systems", "its own last segment is no folder");
+    }
+
+    #[test]
+    fn bodies_become_utf_8_without_marks_and_zeros() {
+        for (body, plain_text) in [
+            (&b"{\"a\":1}"[..], "{\"a\":1}"),
+            (b"\xEF\xBB\xBF{}", "{}"),
+            (b"{}\0\0\0", "{}"),
+            (b"\xEF\xBB\xBF{}\n\0", "{}\n"),
+            (b"\"Schrank f\xFCr T\xC3\xBCren\"", "\"Schrank für Türen\""),
+            (b"\0\0", ""),
+            (b"", ""),
+        ] {
+            assert_eq!(String::from_utf8(plain(body.to_vec())).unwrap(), plain_text);
+        }
+        // UTF-16 stays what no BMC may send.
+        let utf16: Vec<u8> = "{}".encode_utf16().flat_map(u16::to_le_bytes).collect();
+        assert!(serde_json::from_slice::<Value>(&plain(utf16)).is_err());
     }
 
     #[test]

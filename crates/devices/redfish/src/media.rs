@@ -417,9 +417,10 @@ impl Client {
                 forms += 1;
                 continue;
             }
-            let failed = refusal.status >= 500 && !matches!(refusal.error.kind, ErrorKind::Busy { .. });
+            let busy = matches!(refusal.error.kind, ErrorKind::Busy { .. });
+            let failed = refusal.status >= 500 && !busy;
             // Something may be in that the drive does not show.
-            if failed && !ejected {
+            if (failed || refusal.status == 409 && !busy) && !ejected {
                 ejected = true;
                 if self.eject_from(what, slot).await.is_ok() {
                     continue;

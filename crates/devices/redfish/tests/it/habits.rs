@@ -131,6 +131,24 @@ async fn links_that_are_not_absolute_are_followed() {
 }
 
 #[tokio::test]
+async fn answers_that_are_almost_json_are_read() {
+    let text = Bmc::generic().resource(SYSTEM).to_string();
+    let marked = [b"\xEF\xBB\xBF", text.as_bytes()].concat();
+    let padded = [text.as_bytes(), &[0; 4]].concat();
+    let typed = text.replacen('{', "{\"AssetTag\":\"f?r\",", 1).into_bytes();
+    let typed = typed.into_iter().map(|byte| if byte == b'?' { 0xFC } else { byte }).collect();
+    for body in [marked, padded, typed] {
+        let bmc = Bmc::generic();
+        let rig = rig(&bmc, SYSTEM);
+        bmc.script("GET", SYSTEM, Odd::Answer(200, vec![], body));
+        let system = rig.client.system().await.unwrap();
+        // The power is read from the bytes themselves.
+        assert_eq!((system.path.as_str(), system.power_state.is_on()), (SYSTEM, Some(true)), "{system:?}");
+        assert!(bmc.script_is_used_up());
+    }
+}
+
+#[tokio::test]
 async fn changes_follow_redirects_that_stay_at_the_bmc() {
     let to = |status, location: &str| Odd::Answer(status, vec![("location", location.to_owned())], Vec::new());
     let bmc = Bmc::generic();

@@ -1,6 +1,6 @@
 //! Recorded trees of several makers: read leniently, driven as each wants it.
 
-use crate::kit::{Bmc, CD, Odd, SYSTEM, error_body, fixture, odd, rig};
+use crate::kit::{self, Bmc, CD, Odd, SYSTEM, error_body, fixture, odd, rig};
 use bmc::ErrorKind;
 use redfish::message::ErrorBody;
 use redfish::{BootMode, BootTarget, Inserted, PowerState, ResetType};
@@ -140,6 +140,52 @@ async fn ami_gets_every_field_of_a_boot_change() {
     for seen in bmc.take_seen().iter().filter(|seen| seen.method == "PATCH") {
         assert_eq!(seen.body["Boot"].as_object().unwrap().len(), 3);
     }
+}
+
+#[tokio::test]
+async fn a_mode_that_a_bmc_misses_in_a_boot_change_is_added_and_kept() {
+    let bmc = Bmc::generic();
+    let rig = rig(&bmc, SYSTEM);
+    let missing =
+        || odd(400, error_body("PropertyMissing", "The property BootSourceOverrideMode is a required property."));
+    bmc.script("PATCH", SYSTEM, missing());
+    rig.client.set_boot_once(BootTarget::Cd, BootMode::Uefi).await.unwrap();
+    rig.client.clear_boot_override().await.unwrap();
+    rig.client.set_boot_once(BootTarget::Hdd, BootMode::Uefi).await.unwrap();
+    let sent = |bmc: &Bmc| {
+        let changes = bmc.take_seen().into_iter().filter(|seen| seen.method == "PATCH");
+        changes.map(|seen| seen.body["Boot"]["BootSourceOverrideMode"] == "UEFI").collect::<Vec<_>>()
+    };
+    assert_eq!(sent(&bmc), [false, true, true, true], "it is told once");
+    // A BMC that says so of the end of an override.
+    let bmc = Bmc::generic();
+    let rig = kit::rig(&bmc, SYSTEM);
+    bmc.script("PATCH", SYSTEM, missing());
+    rig.client.clear_boot_override().await.unwrap();
+    assert_eq!(sent(&bmc), [false, true]);
+}
+
+#[tokio::test]
+async fn a_conflict_at_a_drive_that_is_shown_empty_is_tried_again_after_an_eject() {
+    let bmc = Bmc::generic();
+    let rig = rig(&bmc, SYSTEM);
+    let conflict = || odd(409, error_body("ResourceInUse", "The resource is in use."));
+    bmc.script("POST", "VirtualMedia.InsertMedia", conflict());
+    rig.client.insert_media(URL).await.unwrap();
+    let posts = |bmc: &Bmc| {
+        let log = bmc.take_log().into_iter().filter(|line| line.starts_with("POST ") && line.contains("VirtualMedia."));
+        log.filter_map(|line| Some(line.rsplit('.').next()?.to_owned())).collect::<Vec<_>>()
+    };
+    assert_eq!(posts(&bmc), ["InsertMedia", "EjectMedia", "InsertMedia"]);
+    // For ever: once is enough, and the BMC's words are told.
+    let rig = kit::rig(&bmc, SYSTEM);
+    rig.client.eject_media().await.unwrap();
+    bmc.take_log();
+    bmc.script("POST", "VirtualMedia.InsertMedia", conflict());
+    bmc.script("POST", "VirtualMedia.InsertMedia", conflict());
+    let error = rig.client.insert_media(URL).await.unwrap_err();
+    assert!(error.to_string().contains("in use") && error.status() == Some(409), "{error}");
+    assert_eq!(posts(&bmc), ["InsertMedia", "EjectMedia", "InsertMedia"]);
 }
 
 #[tokio::test]
