@@ -319,10 +319,8 @@ impl Metrics {
         {
             self.work.errors.count(&[kind.event_reason()]);
         }
-        let good = |status: &BareMetalHostStatus| status.good_credentials.credentials_version.clone();
-        if let (Some(old), Some(new)) = (good(&before), good(after))
-            && old != new
-        {
+        let validated = change.events.iter().any(|event| event.reason == "BMCAccessValidated");
+        if validated && before.good_credentials.credentials_version.is_some() {
             self.access.updated.count(&[]);
         }
         if before.provisioning.state == after.provisioning.state && deletion_waits(host) {
@@ -620,8 +618,8 @@ mod tests {
             "operationHistory": times(json!("2026-01-01T00:01:40Z")),
             "goodCredentials": { "credentialsVersion": "2" },
         });
-        let event = HostEvent { reason: "PowerOn", message: String::new(), warning: false };
-        metrics.written(&before, &change(after.clone(), vec![event]));
+        let event = |reason| HostEvent { reason, message: String::new(), warning: false };
+        metrics.written(&before, &change(after.clone(), vec![event("PowerOn"), event("BMCAccessValidated")]));
         has(
             &metrics,
             &[
@@ -632,6 +630,10 @@ mod tests {
                 "metal3_credentials_updated_total 1",
             ],
         );
+        // Another version of the same credentials is none that was validated.
+        let version = |version: &str| json!({ "goodCredentials": { "credentialsVersion": version } });
+        metrics.written(&host(version("2")), &change(version("3"), Vec::new()));
+        assert_eq!(metrics.access.updated.value(&[]), 1);
         // Written again with the same end, it is not another inspection.
         metrics.written(&host(after.clone()), &change(after, Vec::new()));
         assert_eq!(metrics.work.durations[1].1.observations(&["n", "h"]), 1);

@@ -1,7 +1,7 @@
 //! Access to the BMC: credentials, registration, adoption.
 //!
 //! The Secret's resourceVersion tells whether credentials were tried, and whether they worked. Changed ones are tried at once, in
-//! any managed state and before anything else. Adoption follows a registration of a provisioned host: it is owed while
+//! any managed state and before anything else; where only the version has changed, the status takes it over and no BMC is asked. Adoption follows a registration of a provisioned host: it is owed while
 //! `operationHistory.register` has a start and no end.
 
 use api::Time;
@@ -40,6 +40,9 @@ pub(crate) fn decide(view: &View<'_>) -> Option<Step> {
         // A deletion goes on without credentials, as far as it gets.
         return (!view.host.is_deleting()).then(|| without_credentials(view));
     };
+    if let Some(step) = same_credentials(view, &current) {
+        return Some(step);
+    }
     let status = view.status();
     if status.tried_credentials == current {
         if let Some(left) = wait_left(view, ErrorType::Registration) {
@@ -54,6 +57,23 @@ pub(crate) fn decide(view: &View<'_>) -> Option<Step> {
         }
     }
     Some(Step::Act(Action::Register { credentials_changed: status.good_credentials != current }))
+}
+
+/// The Secret was written to, and its user and password are what they were: what is known of them is known of its new version.
+fn same_credentials(view: &View<'_>, current: &CredentialsStatus) -> Option<Step> {
+    let Credentials::Present { same, .. } = &view.credentials else { return None };
+    let is_old = |known: &CredentialsStatus| {
+        let version = known.credentials_version.as_ref().filter(|version| same.contains(version));
+        known != current && known.credentials == current.credentials && version.is_some()
+    };
+    let mut draft = Draft::new(view);
+    let known = [&mut draft.status.tried_credentials, &mut draft.status.good_credentials];
+    let mut changed = false;
+    for old in known.into_iter().filter(|known| is_old(known)) {
+        old.clone_from(current);
+        changed = true;
+    }
+    changed.then(|| draft.step(Next::Now))
 }
 
 /// Adopts a provisioned host after its registration.
@@ -81,7 +101,7 @@ fn is_provisioned(status: &BareMetalHostStatus) -> bool {
 /// The credentials at hand as the status names them.
 fn current(view: &View<'_>) -> Option<CredentialsStatus> {
     match &view.credentials {
-        Credentials::Present { name, namespace, resource_version } => Some(CredentialsStatus {
+        Credentials::Present { name, namespace, resource_version, .. } => Some(CredentialsStatus {
             credentials: Some(SecretReference {
                 name: Some((*name).to_owned()),
                 namespace: Some((*namespace).to_owned()),

@@ -55,6 +55,8 @@ pub enum Credentials<'a> {
         namespace: &'a str,
         /// Its resourceVersion.
         resource_version: &'a str,
+        /// Others under which this same Secret held the same user and password: each write to it makes a new one, a claim by another host too.
+        same: &'a [String],
     },
 }
 

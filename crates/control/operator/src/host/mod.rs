@@ -11,6 +11,7 @@ mod reconcile;
 mod record;
 mod secrets;
 mod trouble;
+mod versions;
 mod work;
 mod write;
 
@@ -72,6 +73,8 @@ pub(crate) struct Context {
     pub settings: HostSettings,
     pub histories: Histories,
     pub machines: Records,
+    /// Which versions of Secrets hold the same.
+    pub versions: versions::Versions,
     pub recorder: Recorder,
     /// The hosts as last seen, once the controller runs.
     pub known: OnceLock<reflector::Store<BareMetalHost>>,
@@ -126,6 +129,7 @@ impl HostController {
                 settings,
                 histories: Histories::new(Arc::clone(&metrics)),
                 machines: Records::default(),
+                versions: versions::Versions::default(),
                 recorder,
                 known: OnceLock::new(),
                 records: OnceLock::new(),

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use api::metal3::{BareMetalHost, HardwareData, HardwareDataSpec, ProvisioningState as State, annotation};
 use host_lifecycle::{Action as Act, Change, Next, Step, View, conclude, decide};
+use k8s_openapi::api::core::v1::Secret;
 use kube::runtime::controller::Action;
 use kube::{Api, ResourceExt};
 use provisioner::{HostKey, Provisioner, Record};
@@ -26,6 +27,8 @@ pub struct Fetched {
     pub host: BareMetalHost,
     pub hardware_data: Option<HardwareData>,
     pub credentials: FoundCredentials,
+    /// Other versions of the BMC's Secret that held the same user and password.
+    same_versions: Vec<String>,
 }
 
 impl Fetched {
@@ -39,13 +42,21 @@ impl Fetched {
         let hardware_data = data.get_opt(name).await.map_err(ReconcileError::api("read the HardwareData"))?;
         let secrets = HostSecrets::new(&context.client, &host);
         let credentials = secrets.credentials().await.map_err(ReconcileError::api("read the BMC's Secret"))?;
-        Ok(Some(Self { host, hardware_data, credentials }))
+        let same_versions = match &credentials {
+            FoundCredentials::Present(found) => {
+                let Secret { metadata, .. } = &found.secret;
+                let version = metadata.resource_version.as_deref().unwrap_or_default();
+                context.versions.note(metadata.uid.as_deref().unwrap_or_default(), version, &found.content)
+            }
+            _ => Vec::new(),
+        };
+        Ok(Some(Self { host, hardware_data, credentials, same_versions }))
     }
 
     /// Whether an answer that a BMC gave to one is an answer to the other.
     fn asks_the_same_bmc(&self, other: &Self) -> bool {
         let secret = |fetched: &Self| match &fetched.credentials {
-            FoundCredentials::Present(found) => found.secret.metadata.resource_version.clone(),
+            FoundCredentials::Present(found) => Some((found.secret.metadata.uid.clone(), found.content)),
             _ => None,
         };
         self.host.spec.bmc == other.host.spec.bmc && secret(self) == secret(other)
@@ -91,6 +102,7 @@ impl Fetched {
                 name: found.secret.metadata.name.as_deref().unwrap_or_default(),
                 namespace: found.secret.metadata.namespace.as_deref().unwrap_or_default(),
                 resource_version: found.secret.metadata.resource_version.as_deref().unwrap_or_default(),
+                same: &self.same_versions,
             },
         };
         View {

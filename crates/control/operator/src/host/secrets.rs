@@ -5,8 +5,9 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Api, Patch, PatchParams};
 use kube::{Client, Resource, ResourceExt};
 use provisioner::ConfigDrive;
-use secrecy::SecretString;
+use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
 
 /// Largest user data, network data or meta data, in bytes (a Secret holds 1 MiB).
 const MAX_DATA: usize = 1 << 20;
@@ -46,6 +47,17 @@ pub struct Credentials {
     pub username: String,
     /// Password, trimmed.
     pub password: SecretString,
+    /// Digest of both.
+    pub content: [u8; 32],
+}
+
+/// A digest of user and password. It never leaves the process.
+fn content_of(username: &str, password: &SecretString) -> [u8; 32] {
+    let mut hash = Sha256::new();
+    hash.update((username.len() as u64).to_be_bytes());
+    hash.update(username);
+    hash.update(password.expose_secret());
+    hash.finalize().into()
 }
 
 /// A Secret cannot be used for the config drive or for the agent's network.
@@ -112,7 +124,8 @@ impl<'a> HostSecrets<'a> {
             (Ok(username), Ok(password)) => (username, SecretString::from(password)),
             (Err(invalid), _) | (_, Err(invalid)) => return Ok(invalid),
         };
-        Ok(FoundCredentials::Present(Box::new(Credentials { secret, username, password })))
+        let content = content_of(&username, &password);
+        Ok(FoundCredentials::Present(Box::new(Credentials { secret, username, password, content })))
     }
 
     /// Marks the Secret as used by this host: label, owner, finalizer; one write, none if it is so already. Whether

@@ -147,6 +147,47 @@ fn changed_credentials_of_a_provisioned_host_are_checked_and_it_is_adopted() {
 }
 
 #[test]
+fn a_new_version_of_the_same_credentials_asks_no_bmc() {
+    for url in [None, Some(URL)] {
+        let mut world = World::settled(url);
+        let before = world.status();
+        // Another host has claimed the Secret.
+        world.secret = Secret::Version(2);
+        world.same = vec!["1".into()];
+        world.settle();
+        assert_eq!((world.calls.as_slice(), world.events.as_slice()), (&[Action::ReadPower][..], &[][..]));
+        assert_eq!(world.status_writes, 1);
+        let status = world.status();
+        assert_eq!(status.good_credentials.credentials_version.as_deref(), Some("2"));
+        assert_eq!(status.tried_credentials, status.good_credentials);
+        assert_eq!(status.operation_history, before.operation_history);
+        // Another password is another password.
+        world.secret = Secret::Version(3);
+        world.same = vec![];
+        world.settle();
+        assert!(world.calls.contains(&Action::Register { credentials_changed: true }), "{:?}", world.calls);
+    }
+}
+
+#[test]
+fn a_new_version_of_a_wrong_password_is_not_tried_at_once() {
+    let mut world = World::new();
+    world.until(|a| matches!(a, Action::Register { .. }));
+    world.fail("The BMC refused user admin");
+    let Next::After(wait) = world.next else { panic!("no wait") };
+    world.secret = Secret::Version(2);
+    world.same = vec!["1".into()];
+    world.step();
+    assert_eq!(world.status().tried_credentials.credentials_version.as_deref(), Some("2"));
+    assert_eq!(world.status().good_credentials.credentials_version, None);
+    assert_eq!((world.status().error_type, world.status().error_count), (Some(ErrorType::Registration), 1));
+    world.pass(wait / 2);
+    assert!(matches!(world.decide(), Step::Change(_)), "the same password is tried again before its time");
+    world.pass(wait);
+    assert_eq!(world.decide(), Step::Act(Action::Register { credentials_changed: true }));
+}
+
+#[test]
 fn a_failed_adoption_is_a_provisioned_registration_error() {
     let mut world = World::settled(Some(URL));
     world.secret = Secret::Version(2);

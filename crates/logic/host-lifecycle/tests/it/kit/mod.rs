@@ -29,6 +29,8 @@ pub struct World {
     pub host: BareMetalHost,
     pub hardware_data: Option<HardwareDetails>,
     pub secret: Secret,
+    /// Versions under which it holds the same.
+    pub same: Vec<String>,
     pub settings: Settings,
     pub now: Timestamp,
     pub machine_on: bool,
@@ -98,6 +100,7 @@ impl World {
             host: new_host(),
             hardware_data: None,
             secret: Secret::Version(1),
+            same: Vec::new(),
             settings: Settings::default(),
             now: BEGIN.parse().unwrap(),
             machine_on: false,
@@ -141,7 +144,7 @@ impl World {
             Secret::Empty => Credentials::Invalid { name, what: "has no password".into() },
             Secret::Version(version) => {
                 let resource_version = ["0", "1", "2", "3", "4"][*version as usize];
-                Credentials::Present { name, namespace: "metal", resource_version }
+                Credentials::Present { name, namespace: "metal", resource_version, same: &self.same }
             }
         };
         View {
