@@ -1,15 +1,15 @@
-//! What the endpoints for agents and BMCs bear: connections in all and of one peer, and the time until a request's head is there. They are open to
-//! everybody on the machines' networks.
+//! What the endpoints for agents and BMCs bear: connections in all and of one peer, the time until a request's head is there, and the time in which a
+//! peer takes something of its answer. They are open to everybody on the machines' networks.
 
-use std::collections::HashMap;
 use std::future::Future;
 use std::io;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
+use addresses::{PeerPlace, Peers};
 use anyhow::anyhow;
 use axum_server::accept::Accept;
 use axum_server::tls_rustls::RustlsConfig;
@@ -19,9 +19,15 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Sleep, sleep};
 
 /// Time for a request's head, from the beginning of the connection or the end of the request before.
 const HEAD_TIME: Duration = Duration::from_secs(30);
+/// Time in which the other side must take something of what it is sent: twice what common servers give, for BMCs that read a medium when their
+/// machine wants it. A slow one takes a little again and again.
+const TAKE_TIME: Duration = Duration::from_secs(120);
+/// Bytes that wait in the kernel for a slow peer. More would be given to the connection at once, and then nothing for as long as they take.
+const UNSENT: u32 = 128 << 10;
 /// Most connections of one endpoint. An agent has one, a BMC a few.
 const MOST: u64 = 8192;
 /// Most connections of one peer to one endpoint: machines behind a router that translates addresses are one peer.
@@ -74,68 +80,42 @@ struct Limits {
     name: &'static str,
     all: Arc<Semaphore>,
     of_peer: usize,
-    peers: Arc<Mutex<Peers>>,
-}
-
-#[derive(Default)]
-struct Peers {
-    open: HashMap<IpAddr, usize>,
-    logged: Option<Instant>,
+    peers: Arc<Peers>,
+    logged: Arc<Mutex<Option<Instant>>>,
 }
 
 impl Limits {
     fn new(name: &'static str, all: usize, of_peer: usize) -> Self {
-        Self { name, all: Arc::new(Semaphore::new(all)), of_peer, peers: Arc::default() }
+        let all = Arc::new(Semaphore::new(all));
+        Self { name, all, of_peer, peers: Arc::default(), logged: Arc::default() }
     }
 
     /// A place for a connection from there.
     fn enter(&self, from: IpAddr) -> Option<Place> {
-        let peer = peer(from);
-        let mut peers = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
-        let open = peers.open.get(&peer).copied().unwrap_or(0);
         // What runs on this machine, a simulator for instance, is many machines.
-        let few = open < self.of_peer || peer.is_loopback();
-        let permit = few.then(|| Arc::clone(&self.all).try_acquire_owned().ok()).flatten();
-        let Some(permit) = permit else {
-            if peers.logged.is_none_or(|at| at.elapsed() >= LOGGED_EVERY) {
-                peers.logged = Some(Instant::now());
-                tracing::warn!(endpoint = self.name, %from, open, "refused a connection: there are too many");
-            }
-            return None;
-        };
-        *peers.open.entry(peer).or_default() += 1;
-        Some(Place { peer, peers: Arc::clone(&self.peers), _permit: permit })
-    }
-}
-
-/// Who counts as one: an IPv4 address, the network of an IPv6 address.
-fn peer(from: IpAddr) -> IpAddr {
-    match from.to_canonical() {
-        IpAddr::V6(address) if !address.is_loopback() => {
-            let [a, b, c, d, ..] = address.segments();
-            Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0).into()
+        let most = if addresses::peer(from).is_loopback() { usize::MAX } else { self.of_peer };
+        let own = self.peers.enter(from, most);
+        match (own, Arc::clone(&self.all).try_acquire_owned()) {
+            (Ok(own), Ok(permit)) => return Some(Place { _own: own, _permit: permit }),
+            (Err(open), _) => self.refused(from, Some(open)),
+            (Ok(_), Err(_)) => self.refused(from, None),
         }
-        other => other,
+        None
+    }
+
+    fn refused(&self, from: IpAddr, of_peer: Option<usize>) {
+        let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
+        if logged.is_none_or(|at| at.elapsed() >= LOGGED_EVERY) {
+            *logged = Some(Instant::now());
+            tracing::warn!(endpoint = self.name, %from, of_peer, "refused a connection: there are too many");
+        }
     }
 }
 
 /// A connection's place, given back with it.
 struct Place {
-    peer: IpAddr,
-    peers: Arc<Mutex<Peers>>,
+    _own: PeerPlace,
     _permit: OwnedSemaphorePermit,
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let mut peers = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(open) = peers.open.get_mut(&self.peer) {
-            *open -= 1;
-            if *open == 0 {
-                peers.open.remove(&self.peer);
-            }
-        }
-    }
 }
 
 /// Accepts within the limits.
@@ -145,14 +125,15 @@ pub struct Limited<A> {
     limits: Limits,
 }
 
+// Beneath TLS: what counts is what the other side has taken from the network.
 impl<A, S> Accept<TcpStream, S> for Limited<A>
 where
-    A: Accept<TcpStream, S>,
+    A: Accept<Held<TcpStream>, S>,
     A::Future: Send + 'static,
     A::Stream: Send + 'static,
     A::Service: Send + 'static,
 {
-    type Stream = Held<A::Stream>;
+    type Stream = A::Stream;
     type Service = A::Service;
     type Future = Pin<Box<dyn Future<Output = io::Result<(Self::Stream, Self::Service)>> + Send>>;
 
@@ -161,18 +142,36 @@ where
         let Some(place) = place else {
             return Box::pin(std::future::ready(Err(io::Error::other("too many connections"))));
         };
-        let accepted = self.inner.accept(stream, service);
-        Box::pin(async move {
-            let (stream, service) = accepted.await?;
-            Ok((Held { stream, _place: place }, service))
-        })
+        // Where the system does not know it, a slow peer is given more at once.
+        let _ = socket2::SockRef::from(&stream).set_tcp_notsent_lowat(UNSENT);
+        Box::pin(self.inner.accept(Held { stream, untaken: None, _place: Some(place) }, service))
     }
 }
 
-/// A connection in its place.
+/// A connection in its place. It ends if the other side takes nothing of what it is sent: an answer that nobody reads would hold it for ever.
 pub struct Held<I> {
     stream: I,
-    _place: Place,
+    /// Runs while the other side is waited for.
+    untaken: Option<Pin<Box<Sleep>>>,
+    _place: Option<Place>,
+}
+
+impl<I> Held<I> {
+    /// What became of an attempt to write: it fails if none has gone on for too long.
+    fn judged<T>(&mut self, cx: &mut Context<'_>, attempt: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        if attempt.is_ready() {
+            self.untaken = None;
+            return attempt;
+        }
+        let untaken = self.untaken.get_or_insert_with(|| Box::pin(sleep(TAKE_TIME)));
+        match untaken.as_mut().poll(cx) {
+            Poll::Pending => Poll::Pending,
+            Poll::Ready(()) => {
+                let text = format!("the other side has taken nothing for {} s", TAKE_TIME.as_secs());
+                Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, text)))
+            }
+        }
+    }
 }
 
 impl<I: AsyncRead + Unpin> AsyncRead for Held<I> {
@@ -183,7 +182,8 @@ impl<I: AsyncRead + Unpin> AsyncRead for Held<I> {
 
 impl<I: AsyncWrite + Unpin> AsyncWrite for Held<I> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, buf)
+        let attempt = Pin::new(&mut self.stream).poll_write(cx, buf);
+        self.judged(cx, attempt)
     }
 
     fn poll_write_vectored(
@@ -191,7 +191,8 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for Held<I> {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
+        let attempt = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
+        self.judged(cx, attempt)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -199,6 +200,7 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for Held<I> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // A socket has nothing to flush: it is done at once, which is no sign that anything was taken.
         Pin::new(&mut self.stream).poll_flush(cx)
     }
 
@@ -233,23 +235,59 @@ mod tests {
         let own: Vec<Place> = (0..9).filter_map(|_| limits.enter(address("127.0.0.1"))).collect();
         assert_eq!(own.len(), 5, "this machine's own are not counted by peer");
         drop(own);
-        assert!(limits.peers.lock().unwrap().open.is_empty());
+        assert_eq!(limits.peers.count(), 0);
     }
 
-    /// The server's address.
-    fn serve() -> SocketAddr {
+    /// The server's address, and who has a place there.
+    fn serve() -> (SocketAddr, Arc<Peers>) {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
         let address = listener.local_addr().unwrap();
-        let router = Router::new().route("/", get(async || "here"));
+        let router = Router::new().route("/", get(async || "here")).route("/large", get(async || vec![7; 64 << 20]));
         let server = limited(axum_server::from_tcp(listener).unwrap(), "test", Handle::new());
+        let peers = Arc::clone(&server.get_ref().limits.peers);
         tokio::spawn(async move { server.serve(router.into_make_service()).await });
-        address
+        (address, peers)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_that_nobody_reads_does_not_hold_its_place() {
+        let (address, peers) = serve();
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        stream.write_all(b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+        let mut first = [0; 1];
+        stream.read_exact(&mut first).await.unwrap();
+        let begun = tokio::time::Instant::now();
+        while peers.count() > 0 {
+            assert!(begun.elapsed() < 3 * TAKE_TIME, "the connection still has its place");
+            sleep(Duration::from_secs(1)).await;
+        }
+        assert!(begun.elapsed() >= TAKE_TIME, "{:?}", begun.elapsed());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn whoever_takes_a_little_again_and_again_is_served_to_the_end() {
+        let (ours, mut theirs) = tokio::io::duplex(10);
+        let mut held = Held { stream: ours, untaken: None, _place: None };
+        let writing = tokio::spawn(async move { held.write_all(&[7; 100]).await });
+        let mut taken = Vec::new();
+        let mut part = [0; 5];
+        while taken.len() < 100 {
+            sleep(TAKE_TIME - Duration::from_secs(1)).await;
+            let read = theirs.read(&mut part).await.unwrap();
+            taken.extend_from_slice(&part[..read]);
+        }
+        writing.await.unwrap().unwrap();
+        let (ours, _theirs) = tokio::io::duplex(10);
+        let mut held = Held { stream: ours, untaken: None, _place: None };
+        let begun = tokio::time::Instant::now();
+        let error = held.write_all(&[7; 100]).await.unwrap_err();
+        assert_eq!((error.kind(), begun.elapsed().as_secs()), (io::ErrorKind::TimedOut, TAKE_TIME.as_secs()));
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_client_that_does_not_finish_its_head_is_cut_off() {
-        let address = serve();
+        let (address, _) = serve();
         for begun in ["", "GET / HTTP/1.1\r\nHost: x\r\nX-Slow: "] {
             let mut stream = TcpStream::connect(address).await.unwrap();
             stream.write_all(begun.as_bytes()).await.unwrap();
@@ -266,7 +304,7 @@ mod tests {
 
     #[tokio::test]
     async fn requests_are_answered() {
-        let mut stream = TcpStream::connect(serve()).await.unwrap();
+        let mut stream = TcpStream::connect(serve().0).await.unwrap();
         stream.write_all(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await.unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).await.unwrap();

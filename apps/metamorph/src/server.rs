@@ -472,12 +472,11 @@ async fn serve(
         let tls = connections::tls_of("media endpoint", &own.certificate_pem, &own.key_pem).await?;
         let secured = axum_server::from_tcp_rustls(listener, tls).context("serve boot media over HTTPS")?;
         let secured = connections::limited(secured, "boot media over HTTPS", handle.clone());
-        let router = media_router.clone();
-        parts.spawn(async move {
-            ended_part("the media endpoint over HTTPS", secured.serve(router.into_make_service()).await)
-        });
+        let router = media_router.clone().into_make_service_with_connect_info::<SocketAddr>();
+        parts.spawn(async move { ended_part("the media endpoint over HTTPS", secured.serve(router).await) });
     }
-    parts.spawn(async move { ended_part("the media endpoint", plain.serve(media_router.into_make_service()).await) });
+    let router = media_router.into_make_service_with_connect_info::<SocketAddr>();
+    parts.spawn(async move { ended_part("the media endpoint", plain.serve(router).await) });
     parts.spawn(async move { ended_part("the agent endpoint", secured.serve(agent_router.into_make_service()).await) });
     Ok((handle, parts))
 }

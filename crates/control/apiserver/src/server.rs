@@ -1,12 +1,12 @@
 //! The listener and the way of a request: authenticate, route, authorize, decode, do, encode.
 
-use std::collections::HashMap;
 use std::convert::Infallible;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use addresses::Peers;
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use http_body_util::BodyExt as _;
@@ -36,8 +36,8 @@ use crate::{discovery, health, openapi, pretty};
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Connections served at once.
 const MAX_CONNECTIONS: usize = 10_000;
-/// Connections of one address at once: no single client takes all.
-const MAX_OF_ADDRESS: usize = MAX_CONNECTIONS / 4;
+/// Connections of one peer at once, an address or a network of IPv6: no single client takes all.
+const MAX_OF_PEER: usize = MAX_CONNECTIONS / 4;
 /// Bytes of a body that nobody wants which are taken all the same: a client that may not send to the end does not see the
 /// answer in HTTP/2.
 const MAX_UNWANTED: usize = 64 << 20;
@@ -85,7 +85,7 @@ pub async fn serve(app: Arc<App>, listener: TcpListener, tls: TlsAcceptor) {
     let connections = TaskTracker::new();
     let cut = CancellationToken::new();
     let permits = Arc::new(tokio::sync::Semaphore::new(MAX_CONNECTIONS));
-    let addresses = Arc::new(Addresses::default());
+    let peers = Arc::new(Peers::default());
     let open = Arc::new(Connections::default());
     let looked_at = Arc::clone(&open);
     let stop = app.backend.stop.clone();
@@ -101,7 +101,7 @@ pub async fn serve(app: Arc<App>, listener: TcpListener, tls: TlsAcceptor) {
             continue;
         };
         let Ok(permit) = Arc::clone(&permits).try_acquire_owned() else { continue };
-        let Some(place) = addresses.enter(from.ip()) else { continue };
+        let Ok(place) = peers.enter(from.ip(), MAX_OF_PEER) else { continue };
         let (app, tls, cut) = (Arc::clone(&app), tls.clone(), cut.clone());
         let deliveries = open.open();
         connections.spawn(async move {
@@ -171,35 +171,6 @@ async fn stays_silent(heard: &AtomicBool) {
     tokio::time::sleep(PATIENCE).await;
     if heard.load(Ordering::Acquire) {
         std::future::pending::<()>().await;
-    }
-}
-
-/// How many connections each address has.
-#[derive(Default)]
-struct Addresses(Mutex<HashMap<IpAddr, usize>>);
-
-/// One connection's place among those of its address.
-struct AddressPlace(Arc<Addresses>, IpAddr);
-
-impl Addresses {
-    /// A place, unless the address has as many as one may have.
-    fn enter(self: &Arc<Self>, address: IpAddr) -> Option<AddressPlace> {
-        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = counts.entry(address).or_default();
-        *count = Some(*count + 1).filter(|count| *count <= MAX_OF_ADDRESS)?;
-        Some(AddressPlace(Arc::clone(self), address))
-    }
-}
-
-impl Drop for AddressPlace {
-    fn drop(&mut self) {
-        let mut counts = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(count) = counts.get_mut(&self.1) {
-            *count -= 1;
-            if *count == 0 {
-                counts.remove(&self.1);
-            }
-        }
     }
 }
 
@@ -497,17 +468,5 @@ mod tests {
         stays_silent(&silent).await;
         assert_eq!(begun.elapsed(), PATIENCE);
         assert!(tokio::time::timeout(PATIENCE * 100, stays_silent(&heard)).await.is_err());
-    }
-
-    #[test]
-    fn no_address_takes_all_connections() {
-        let addresses = Arc::new(Addresses::default());
-        let (one, other): (IpAddr, IpAddr) = ([192, 0, 2, 1].into(), [192, 0, 2, 2].into());
-        let mut places: Vec<_> = (0..MAX_OF_ADDRESS).map(|_| addresses.enter(one).unwrap()).collect();
-        assert!(addresses.enter(one).is_none() && addresses.enter(other).is_some());
-        places.pop();
-        assert!(addresses.enter(one).is_some());
-        drop(places);
-        assert!(addresses.0.lock().unwrap().is_empty());
     }
 }

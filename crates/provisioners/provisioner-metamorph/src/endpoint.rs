@@ -1,12 +1,13 @@
 //! The two HTTP endpoints: reports of agents, and media for BMCs. Both take hostile input.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use agent_protocol::{BOOT_KEY_HEADER, MAX_REPORT_BYTES, OLDEST_PROTOCOL, PROTOCOL_VERSION, REPORT_PATH, Report};
 use axum::body::Body;
-use axum::extract::State;
+use axum::extract::{ConnectInfo, State};
 use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -99,8 +100,14 @@ fn refused(refusal: &Refusal) -> Response {
     (status, text).into_response()
 }
 
-async fn media(State(shared): State<Arc<Shared>>, method: Method, uri: Uri, headers: HeaderMap) -> Response {
-    let Some(offer) = shared.media.find(uri.path()).await else {
+async fn media(
+    State(shared): State<Arc<Shared>>,
+    ConnectInfo(from): ConnectInfo<SocketAddr>,
+    method: Method,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Response {
+    let Some(offer) = shared.media.find(uri.path(), from.ip()).await else {
         return (StatusCode::NOT_FOUND, "no such medium\n").into_response();
     };
     offer.asked.fetch_add(1, Ordering::Relaxed);

@@ -6,13 +6,15 @@
 //! network data, endpoints, certificates) is gone: its address answers nothing, never other bytes.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use addresses::{PeerPlace, Peers};
 use agent_protocol::{AgentNetwork, HOST_CONFIG_PATH, HostConfig, NetworkData, OLDEST_PROTOCOL};
 use boot_media::{Assets, HostFile, HostFiles, Medium, MediumError, derive};
 use provisioner::HostKey;
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 use tokio::time::{Duration, Instant};
 
 use crate::networks::Bases;
@@ -20,8 +22,11 @@ use crate::settings::Settings;
 
 /// How long a BMC waits for a medium that is not on offer yet.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Most BMCs that wait at once; more are turned away.
-const MAX_WAITING: usize = 256;
+/// Most requests that wait at once; more are turned away.
+const MAX_WAITING: usize = 2048;
+/// Most of one peer, which is a whole network of IPv6, or all BMCs behind a router that translates addresses: whoever asks for invented media
+/// leaves places to others.
+const MAX_WAITING_OF_PEER: usize = 256;
 
 /// A medium on offer.
 pub struct Offer {
@@ -74,6 +79,7 @@ pub struct MediaStore {
     offers: Mutex<Offers>,
     changed: Notify,
     waiting: Semaphore,
+    waiting_peers: Arc<Peers>,
 }
 
 #[derive(Default)]
@@ -85,7 +91,15 @@ struct Offers {
 impl MediaStore {
     /// A store over an agent image, and earlier ones that boots may have begun with.
     pub fn new(image: Assets, earlier: Vec<Assets>) -> Self {
-        Self { image, earlier, offers: Mutex::default(), changed: Notify::new(), waiting: Semaphore::new(MAX_WAITING) }
+        let waiting = Semaphore::new(MAX_WAITING);
+        Self {
+            image,
+            earlier,
+            offers: Mutex::default(),
+            changed: Notify::new(),
+            waiting,
+            waiting_peers: Arc::default(),
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Offers> {
@@ -167,11 +181,18 @@ impl MediaStore {
         })
     }
 
-    /// The medium at this path, waited for if need be.
-    pub async fn find(&self, path: &str) -> Option<Arc<Offer>> {
+    /// A place among those that wait; of this machine's own, a simulator for instance, there may be as many as in all.
+    fn wait_place(&self, from: IpAddr) -> Option<(PeerPlace, SemaphorePermit<'_>)> {
+        let most = if addresses::peer(from).is_loopback() { MAX_WAITING } else { MAX_WAITING_OF_PEER };
+        let own = self.waiting_peers.enter(from, most).ok()?;
+        Some((own, self.waiting.try_acquire().ok()?))
+    }
+
+    /// The medium at this path, waited for if need be; asked for from there.
+    pub async fn find(&self, path: &str, from: IpAddr) -> Option<Arc<Offer>> {
         let id = derive::path_id(path)?;
         let deadline = Instant::now() + PATIENCE;
-        let permit = self.waiting.try_acquire().ok();
+        let place = self.wait_place(from);
         loop {
             let changed = self.changed.notified();
             tokio::pin!(changed);
@@ -179,7 +200,7 @@ impl MediaStore {
             if let Some(offer) = self.lock().by_id.get(id) {
                 return Some(Arc::clone(offer));
             }
-            if permit.is_none() || tokio::time::timeout_at(deadline, changed).await.is_err() {
+            if place.is_none() || tokio::time::timeout_at(deadline, changed).await.is_err() {
                 return None;
             }
         }

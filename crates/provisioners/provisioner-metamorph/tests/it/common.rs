@@ -27,6 +27,7 @@ use tokio::time::Instant;
 use tower::ServiceExt;
 
 use crate::memory::Memory;
+use crate::kit::asked_from;
 
 pub const UID: &str = "uid-0";
 const SECRET: [u8; 32] = [7; 32];
@@ -356,7 +357,7 @@ impl World {
         let url = self.bmc.lock().unwrap().medium.clone().expect("a medium was inserted");
         let path = url.trim_start_matches("http://192.0.2.1:6180").to_owned();
         let request = Request::get(path).header("range", "bytes=0-99").body(Body::empty()).unwrap();
-        self.provisioner.media_router().oneshot(request).await.unwrap().status()
+        asked_from(self.provisioner.media_router(), "192.0.2.7").oneshot(request).await.unwrap().status()
     }
 
     /// Provisions until it waits for the agent, which reports; gives it.

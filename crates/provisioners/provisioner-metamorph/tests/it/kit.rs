@@ -1,10 +1,12 @@
 //! A provisioner with a BMC; time is tokio's, which the tests pause.
 
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use axum::body::Body;
+use axum::extract::connect_info::MockConnectInfo;
 use axum::http::{Request, StatusCode};
 use bmc::{
     Bmc, BmcError, BootDevice, BootStanding, Connector, Connectors, Drive, ErrorKind, Insertion, Lacking, Power,
@@ -234,7 +236,7 @@ pub struct Lab {
     machine: Arc<MemoryMachine>,
     now: Now,
     pub network: Option<serde_json::Value>,
-    server: NativeProvisioner,
+    pub server: NativeProvisioner,
 }
 
 pub fn settings() -> Settings {
@@ -280,7 +282,7 @@ impl Lab {
 
     /// The BMC reads the whole of a medium when it is inserted.
     pub fn bmc_reads_when_inserting(&self) {
-        self.bmc.state().reader = Some(self.server.media_router());
+        self.bmc.state().reader = Some(asked_from(self.server.media_router(), "192.0.2.7"));
     }
 
     /// One look at the host, as its controller takes it: an inspection is wanted.
@@ -332,8 +334,13 @@ impl Lab {
 
     /// What the media endpoint answers for a whole address, entity tag and bytes, if it has it.
     pub async fn read(&self, url: &str) -> Option<(String, Vec<u8>)> {
-        read_from(self.server.media_router(), url).await
+        read_from(asked_from(self.server.media_router(), "192.0.2.7"), url).await
     }
+}
+
+/// The routes as whoever has this address finds them.
+pub fn asked_from(router: axum::Router, address: &str) -> axum::Router {
+    router.layer(MockConnectInfo(SocketAddr::new(address.parse().unwrap(), 40_000)))
 }
 
 async fn read_from(router: axum::Router, url: &str) -> Option<(String, Vec<u8>)> {

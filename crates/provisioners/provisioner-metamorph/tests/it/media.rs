@@ -2,9 +2,13 @@
 
 use std::time::Duration;
 
+use axum::body::Body;
+use axum::http::Request;
 use serde_json::json;
+use tokio::time::Instant;
+use tower::ServiceExt;
 
-use crate::kit::{Lab, image, settings};
+use crate::kit::{Lab, asked_from, image, settings};
 
 fn network(address: &str) -> serde_json::Value {
     json!({
@@ -127,4 +131,31 @@ async fn a_host_is_told_the_addresses_of_its_network() {
     let files = boot_media::read_host_files(&bytes).unwrap();
     let config: serde_json::Value = serde_json::from_slice(&files[0].bytes).unwrap();
     assert_eq!(config["endpoints"], json!(["https://10.1.0.5:6385"]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_asks_for_invented_media_leaves_the_places_that_wait_to_others() {
+    let lab = Lab::new(&image(1));
+    // How long a request for a medium that is not there is kept waiting: the BMC's whole patience, or not at all.
+    let ask = |from: String, n: usize| {
+        let router = asked_from(lab.server.media_router(), &from);
+        tokio::spawn(async move {
+            let begun = Instant::now();
+            let request = Request::get(format!("/media/{n:043}.iso")).body(Body::empty()).unwrap();
+            assert_eq!(router.oneshot(request).await.unwrap().status(), 404);
+            begun.elapsed() >= Duration::from_secs(20)
+        })
+    };
+    for hostile in [|_| "192.0.2.66".to_owned(), |n| format!("2001:db8:6::{n:x}")] {
+        let asked: Vec<_> = (0..3000).map(|n| ask(hostile(n), n)).collect();
+        tokio::task::yield_now().await;
+        for honest in ["192.0.2.7", "2001:db8:7::7", "2001:db8:6:1::7"] {
+            assert!(ask(honest.to_owned(), 0).await.unwrap(), "{honest} was turned away");
+        }
+        let mut waited = 0;
+        for asked in asked {
+            waited += u32::from(asked.await.unwrap());
+        }
+        assert_eq!(waited, 256, "one peer waits as often as it may");
+    }
 }

@@ -1,0 +1,106 @@
+//! Whoever is bounded is bounded as a whole: by its IPv4 address, or by its network of IPv6, in which it has as many addresses as it likes.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Who counts as one: an IPv4 address, however it is written, or the /64 of an IPv6 address.
+#[must_use]
+pub fn peer(from: IpAddr) -> IpAddr {
+    match from.to_canonical() {
+        IpAddr::V6(address) if !address.is_loopback() => {
+            let [a, b, c, d, ..] = address.segments();
+            Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0).into()
+        }
+        other => other,
+    }
+}
+
+/// How many places each peer has.
+#[derive(Debug, Default)]
+pub struct Peers(Mutex<HashMap<IpAddr, usize>>);
+
+impl Peers {
+    fn lock(&self) -> MutexGuard<'_, HashMap<IpAddr, usize>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A place for the peer with this address, unless it has `most` already.
+    ///
+    /// # Errors
+    /// How many it has.
+    pub fn enter(self: &Arc<Self>, from: IpAddr, most: usize) -> Result<PeerPlace, usize> {
+        let peer = peer(from);
+        let mut places = self.lock();
+        let has = places.get(&peer).copied().unwrap_or(0);
+        if has >= most {
+            return Err(has);
+        }
+        places.insert(peer, has + 1);
+        Ok(PeerPlace { peers: Arc::clone(self), peer })
+    }
+
+    /// How many peers have places.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.lock().len()
+    }
+}
+
+/// One place of a peer, given back when it is dropped.
+#[derive(Debug)]
+pub struct PeerPlace {
+    peers: Arc<Peers>,
+    peer: IpAddr,
+}
+
+impl Drop for PeerPlace {
+    fn drop(&mut self) {
+        let mut places = self.peers.lock();
+        if let Some(has) = places.get_mut(&self.peer) {
+            *has -= 1;
+            if *has == 0 {
+                places.remove(&self.peer);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn one_peer_is_one_address_or_one_network() {
+        for (from, expected) in [
+            ("192.0.2.1", "192.0.2.1"),
+            ("::ffff:192.0.2.1", "192.0.2.1"),
+            ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::"),
+            ("2001:db8:1:3::1", "2001:db8:1:3::"),
+            ("fe80::1234", "fe80::"),
+            ("::1", "::1"),
+            ("127.0.0.2", "127.0.0.2"),
+        ] {
+            assert_eq!(peer(ip(from)), ip(expected), "{from}");
+        }
+    }
+
+    #[test]
+    fn places_are_counted_by_peer_and_given_back() {
+        let peers = Arc::new(Peers::default());
+        let mut held: Vec<_> = (1..=3).map(|n| peers.enter(ip(&format!("2001:db8::{n}")), 3).unwrap()).collect();
+        assert_eq!(peers.enter(ip("2001:db8::ffff"), 3).unwrap_err(), 3);
+        let other = peers.enter(ip("2001:db8:0:1::1"), 3).unwrap();
+        assert_eq!(peers.count(), 2);
+        held.pop();
+        held.push(peers.enter(ip("2001:db8::ffff"), 3).unwrap());
+        drop((held, other));
+        assert_eq!(peers.count(), 0);
+        assert_eq!(peers.enter(ip("192.0.2.1"), 0).unwrap_err(), 0);
+        assert_eq!(peers.count(), 0, "who gets no place leaves nothing behind");
+    }
+}
