@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use addresses::Range;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 use provisioner_metamorph::NetworkRule;
@@ -169,6 +170,11 @@ pub struct Endpoints {
     /// address in place of this server's own /images). May be given several times; the first rule that fits a host counts.
     #[arg(long = "network", value_name = "RULE")]
     pub networks: Vec<NetworkRule>,
+    /// Let BMCs and images be at local addresses of this range: `127.0.0.0/8`, `fe80::/10`, one address. Without it loopback, link-local, multicast
+    /// and reserved addresses are not called, whatever a host says and whatever names resolve to. A cloud's metadata service is called only if its
+    /// own address stands here. May be given several times.
+    #[arg(long, value_name = "RANGE", value_parser = flags::range)]
+    pub allow_address: Vec<Range>,
     /// Serve the files of this folder at /images/ of the media endpoint, for operating system images.
     #[arg(long, value_name = "FOLDER", value_parser = flags::path)]
     pub images: Option<PathBuf>,

@@ -5,6 +5,7 @@
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
+use addresses::{MAX_RANGES, Range};
 use anyhow::{Context, bail, ensure};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
@@ -138,6 +139,14 @@ pub fn fraction(text: &str) -> Result<f64, String> {
     }
 }
 
+/// A range of addresses.
+///
+/// # Errors
+/// Anything else.
+pub fn range(text: &str) -> Result<Range, String> {
+    text.parse().map_err(|error| format!("{text:?} {error}"))
+}
+
 /// A path that is not empty.
 ///
 /// # Errors
@@ -185,6 +194,8 @@ pub fn check(endpoints: &Endpoints) -> anyhow::Result<Authorities> {
     if let Some(images) = &endpoints.images {
         folder(images, "--images")?;
     }
+    let ranges = endpoints.allow_address.len();
+    ensure!(ranges <= MAX_RANGES, "--allow-address: {ranges} ranges are more than the {MAX_RANGES} that are taken");
     let listeners = [
         ("--media-listen", endpoints.media_listen),
         ("--agent-listen", endpoints.agent_listen),
@@ -329,6 +340,8 @@ mod tests {
             (["--data", ""], "empty"),
             (["--bmc-ca", ""], "empty"),
             (["--images", ""], "empty"),
+            (["--allow-address", "127.0.0.1/8"], "beyond its prefix"),
+            (["--allow-address", "bmc.example"], "no range"),
             (["--log", "inof"], "no level"),
         ] {
             let error = refused(&arguments);

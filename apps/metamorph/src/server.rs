@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use addresses::Allowed;
 use anyhow::{Context, anyhow, bail};
 use axum::Router;
 use axum_server::Handle;
@@ -312,6 +313,7 @@ impl Running {
             (Some(_), Some(certificate), Some(key)) => Some(MediaTls::given(certificate, key)?),
             _ => Some(MediaTls::own(&client, own.namespace, &addresses.tls_hosts()).await?),
         };
+        let allowed = Allowed::new(endpoints.allow_address.iter().copied());
         let settings = Settings {
             bases: addresses.bases.clone(),
             networks: addresses.networks,
@@ -320,10 +322,11 @@ impl Running {
             certificate_sha256: identity.certificate_sha256.clone(),
             image_ca_pem: own.authorities.image,
             kernel_arguments: endpoints.agent_kernel_arguments.clone(),
+            allowed: allowed.clone(),
             timing: timing(behaviour),
         };
         let (image, earlier) = agent_images(endpoints).await?;
-        let redfish = RedfishConnector::new(&settings.secret, &own.authorities.bmc);
+        let redfish = RedfishConnector::new(&settings.secret, &own.authorities.bmc).allowing(allowed);
         let calls = redfish.totals();
         let connectors = Connectors::new().with(Protocol::Redfish, redfish);
         let provisioner = Arc::new(NativeProvisioner::new(settings, image, earlier, connectors));

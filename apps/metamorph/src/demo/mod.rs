@@ -11,6 +11,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use addresses::Allowed;
 use anyhow::{Context, bail};
 use api::metal3::{BareMetalHost, ProvisioningState};
 use kube::api::Api;
@@ -179,6 +180,7 @@ fn up_options(options: &Demo, folder: &Path, image: &Image) -> Up {
             media_host: Vec::new(),
             networks: Vec::new(),
             agent_host: vec![HostPort { host: HOST_FROM_GUEST.to_owned(), port: None }],
+            allow_address: Allowed::loopback().ranges().to_vec(),
             images: Some(image.folder.clone()),
             bmc_ca: None,
             image_ca: None,

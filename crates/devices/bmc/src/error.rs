@@ -11,6 +11,8 @@ pub enum ErrorKind {
     Address,
     /// Nothing answers at the address, or the connection was lost.
     Unreachable,
+    /// The address is one that this server does not call: it was not called.
+    NotAllowed,
     /// The BMC's certificate is not trusted.
     TlsNotTrusted,
     /// The BMC and this server have no version or cipher suite of TLS in common.
@@ -57,6 +59,7 @@ impl ErrorKind {
             | Self::Protocol => true,
             Self::Rejected { status } => status >= 500 || matches!(status, 408 | 409 | 423 | 425 | 429),
             Self::Address
+            | Self::NotAllowed
             | Self::TlsNotTrusted
             | Self::NoCommonTls
             | Self::Unauthorized
@@ -72,6 +75,7 @@ impl ErrorKind {
         match self {
             Self::NotFound | Self::SessionLimit | Self::Rejected { .. } | Self::Protocol | Self::Unsupported => true,
             Self::Address
+            | Self::NotAllowed
             | Self::Unreachable
             | Self::TlsNotTrusted
             | Self::NoCommonTls
@@ -89,6 +93,7 @@ impl ErrorKind {
         match self {
             Self::Address => "address",
             Self::Unreachable => "unreachable",
+            Self::NotAllowed => "not-allowed",
             Self::TlsNotTrusted => "tls-not-trusted",
             Self::NoCommonTls => "no-common-tls",
             Self::Unauthorized => "unauthorized",
@@ -108,6 +113,7 @@ impl ErrorKind {
         match self {
             Self::Address => "correct spec.bmc.address",
             Self::Unreachable => "check that the BMC runs, and that spec.bmc.address is right and reachable from here",
+            Self::NotAllowed => "correct spec.bmc.address, or start the server with --allow-address for it",
             Self::TlsNotTrusted => {
                 "have the server trust the CA that signed the BMC's certificate, or a self-signed certificate itself (--bmc-ca), or set spec.bmc.disableCertificateVerification"
             }

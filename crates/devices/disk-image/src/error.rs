@@ -2,6 +2,8 @@
 
 use std::io;
 
+use addresses::NotAllowed;
+
 /// Anything this crate fails with. [`Error::cause`] gives the class, for callers that map it to their own codes.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -14,7 +16,7 @@ pub enum Error {
         attempts: u32,
         /// Bytes received before.
         offset: u64,
-        /// What the last attempt failed with.
+        /// What the last attempt failed with; [`NotAllowed`] where it was not made.
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
@@ -143,6 +145,8 @@ pub enum Error {
 pub enum Cause {
     /// Server not reached, or reached and lost.
     SourceUnreachable,
+    /// An address that is not called.
+    SourceNotAllowed,
     /// HTTP status that is not the image: 404 and the like.
     SourceStatus,
     /// Image changed between two reads.
@@ -173,6 +177,7 @@ impl Error {
     /// The class of this error.
     pub fn cause(&self) -> Cause {
         match self {
+            Self::SourceUnreachable { source, .. } if source.is::<NotAllowed>() => Cause::SourceNotAllowed,
             Self::SourceUnreachable { .. } => Cause::SourceUnreachable,
             Self::SourceStatus { .. } => Cause::SourceStatus,
             Self::SourceChanged { .. } => Cause::SourceChanged,

@@ -10,6 +10,7 @@ use tokio::runtime::Handle;
 use url::Url;
 
 use crate::error::Error;
+use crate::reach;
 use crate::source::Source;
 
 /// A forward jump shorter than this reads on instead of asking anew, in bytes.
@@ -256,8 +257,13 @@ impl HttpSource {
         let answer = self.handle.block_on(async { tokio::time::timeout(stall, request.send()).await });
         let response = match answer {
             Ok(Ok(response)) => response,
-            Ok(Err(e)) if e.is_builder() => return Err(Failure::Final(self.refuse(e))),
-            Ok(Err(e)) => return Err(Failure::Lost(Box::new(e.without_url()))),
+            Ok(Err(e)) => {
+                return Err(match reach::refusal(&e) {
+                    Some(refused) => Failure::Final(reach::not_allowed(&self.url, refused)),
+                    None if e.is_builder() => Failure::Final(self.refuse(e)),
+                    None => Failure::Lost(Box::new(e.without_url())),
+                });
+            }
             Err(_) => return Err(Failure::Lost(format!("no answer within {} s", stall.as_secs()).into())),
         };
         let status = response.status();

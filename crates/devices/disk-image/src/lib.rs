@@ -20,6 +20,7 @@ mod mark;
 mod partition;
 mod pipeline;
 mod qcow2;
+pub mod reach;
 mod shared;
 mod source;
 mod volume;

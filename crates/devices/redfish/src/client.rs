@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use addresses::Allowed;
 use bmc::{Address, Backoff, BmcError, BmcRegistry, Channel, Credentials, ErrorKind, Pacer, TokioPacer};
 use inventory::BmcPin;
 use serde_json::Value;
@@ -44,6 +45,8 @@ pub struct ClientOptions {
     pub pacer: Arc<dyn Pacer>,
     /// The BMC that is meant, as far as it is known: another one is sent no password.
     pub pin: BmcPin,
+    /// Local addresses that may be called.
+    pub allowed: Allowed,
 }
 
 impl ClientOptions {
@@ -62,6 +65,7 @@ impl ClientOptions {
             power: Backoff { first: seconds(1), factor: 2, most: seconds(5), attempts: 12 },
             pacer: Arc::new(TokioPacer),
             pin: BmcPin::default(),
+            allowed: Allowed::default(),
         }
     }
 }
@@ -85,7 +89,7 @@ impl Client {
         registry: &BmcRegistry,
         options: ClientOptions,
     ) -> Result<Self, TlsError> {
-        let transport = Arc::new(HttpTransport::new(&address, tls)?);
+        let transport = Arc::new(HttpTransport::new(&address, tls, &options.allowed)?);
         Ok(Self::new(address, credentials, transport, registry, options))
     }
 

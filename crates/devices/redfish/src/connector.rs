@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use addresses::Allowed;
 use bmc::{Bmc, BmcError, BmcRegistry, Connector, ErrorKind, Target, Totals};
 use sha2::{Digest, Sha256};
 
@@ -14,6 +15,7 @@ pub struct RedfishConnector {
     registry: BmcRegistry,
     server_id: String,
     extra_ca_pem: Option<String>,
+    allowed: Allowed,
 }
 
 impl RedfishConnector {
@@ -26,7 +28,13 @@ impl RedfishConnector {
         hash.update(secret);
         let server_id = hex::encode(&hash.finalize()[..8]);
         let extra_ca_pem = (!ca_pem.trim().is_empty()).then(|| ca_pem.to_owned());
-        Self { registry: BmcRegistry::new(), server_id, extra_ca_pem }
+        Self { registry: BmcRegistry::new(), server_id, extra_ca_pem, allowed: Allowed::default() }
+    }
+
+    /// Local addresses at which BMCs may be.
+    #[must_use]
+    pub fn allowing(self, allowed: Allowed) -> Self {
+        Self { allowed, ..self }
     }
 
     /// What is counted of the calls to all BMCs.
@@ -40,7 +48,7 @@ impl Connector for RedfishConnector {
     fn connect(&self, target: Target) -> Result<Arc<dyn Bmc>, BmcError> {
         let Target { address, credentials, accept_any_certificate, pin } = target;
         let tls = Tls { accept_any_certificate, extra_ca_pem: self.extra_ca_pem.clone() };
-        let options = ClientOptions { pin, ..ClientOptions::new(&self.server_id) };
+        let options = ClientOptions { pin, allowed: self.allowed.clone(), ..ClientOptions::new(&self.server_id) };
         let client = Client::connect(address, credentials, &tls, &self.registry, options).map_err(unusable)?;
         Ok(Arc::new(RedfishBmc::new(client)))
     }

@@ -377,6 +377,9 @@ impl Core {
             TransportError::Connect { .. } | TransportError::Dropped { .. } | TransportError::Tls { .. } => {
                 ErrorKind::Unreachable
             }
+            // A name may have another address later.
+            TransportError::NotAllowed { by_name: true, .. } => ErrorKind::Unreachable,
+            TransportError::NotAllowed { .. } => ErrorKind::NotAllowed,
             TransportError::Certificate { .. } => ErrorKind::TlsNotTrusted,
             TransportError::NoCommonTls { .. } => ErrorKind::NoCommonTls,
             TransportError::Timeout { .. } => ErrorKind::Timeout,
@@ -386,6 +389,11 @@ impl Core {
         match source {
             TransportError::Tls { .. } => {
                 error.advise("check the port; a BMC without TLS is addressed with redfish-virtualmedia+http")
+            }
+            TransportError::NotAllowed { refused, by_name } => {
+                let field =
+                    if *by_name { "spec.bmc.address, or what its name resolves to" } else { "spec.bmc.address" };
+                error.advise(refused.advice(field))
             }
             TransportError::Certificate { .. } => {
                 let origin = self.address.origin();

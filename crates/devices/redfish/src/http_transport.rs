@@ -8,6 +8,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
+use addresses::Allowed;
 use async_trait::async_trait;
 use bmc::{Address, HostName, Security};
 use http::header::{CONNECTION, HOST, HeaderValue, USER_AGENT};
@@ -50,6 +51,7 @@ type Body = Full<Bytes>;
 pub struct HttpTransport {
     host: HostName,
     port: u16,
+    allowed: Allowed,
     /// `Host` of each request.
     authority: HeaderValue,
     tls: Option<(Arc<rustls::ClientConfig>, ServerName<'static>)>,
@@ -91,11 +93,11 @@ enum Sent {
 }
 
 impl HttpTransport {
-    /// A transport to this address. No connection is made yet.
+    /// A transport to this address, which connects to local addresses only if they are allowed. No connection is made yet.
     ///
     /// # Errors
     /// When the TLS settings cannot be used.
-    pub fn new(address: &Address, tls: &Tls) -> Result<Self, TlsError> {
+    pub fn new(address: &Address, tls: &Tls, allowed: &Allowed) -> Result<Self, TlsError> {
         let origin = address.origin();
         let authority = origin.split_once("://").map_or(origin.as_str(), |(_, rest)| rest);
         let authority = HeaderValue::from_str(authority).map_err(|_| TlsError::Name(address.host().to_string()))?;
@@ -103,8 +105,8 @@ impl HttpTransport {
             Security::Http => None,
             Security::Https => Some((tls::config(tls)?, name_of(address.host())?)),
         };
-        let (host, port) = (address.host().clone(), address.port());
-        Ok(Self { host, port, authority, tls, idle: Slot::default(), key: Mutex::default() })
+        let (host, port, allowed) = (address.host().clone(), address.port(), allowed.clone());
+        Ok(Self { host, port, allowed, authority, tls, idle: Slot::default(), key: Mutex::default() })
     }
 
     async fn exchange(&self, request: &Request) -> Result<Response, TransportError> {
@@ -230,7 +232,8 @@ impl HttpTransport {
         }
     }
 
-    /// A connection to the first of the host's addresses that takes one.
+    /// A connection to the first of the host's addresses that may be called and takes one. What is looked at is what is connected to: a name that
+    /// had another address before helps nobody.
     async fn tcp(&self) -> Result<TcpStream, TransportError> {
         let found: Vec<SocketAddr> = match &self.host {
             HostName::V4(address) => vec![(IpAddr::V4(*address), self.port).into()],
@@ -241,6 +244,8 @@ impl HttpTransport {
                 Err(_) => return Err(TransportError::Timeout { seconds: CONNECT.as_secs() }),
             },
         };
+        let by_name = matches!(self.host, HostName::Dns(_));
+        let found = self.allowed.among(found).map_err(|refused| TransportError::NotAllowed { refused, by_name })?;
         let share = CONNECT / u32::try_from(found.len().max(1)).unwrap_or(1);
         let mut last = TransportError::Connect { detail: "the name has no address".to_owned() };
         for address in found {

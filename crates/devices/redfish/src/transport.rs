@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use addresses::NotAllowed;
 use async_trait::async_trait;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 
@@ -101,6 +102,14 @@ pub enum TransportError {
         /// What the network said.
         detail: String,
     },
+    /// None of the host's addresses may be called.
+    #[error("no connection: {refused}")]
+    NotAllowed {
+        /// The first of them.
+        refused: NotAllowed,
+        /// They are those of a name.
+        by_name: bool,
+    },
     /// The certificate is not trusted.
     #[error("the certificate is not trusted: {detail}")]
     Certificate {
@@ -148,7 +157,14 @@ impl TransportError {
     /// Whether the BMC has certainly not seen the request.
     #[must_use]
     pub const fn never_sent(&self) -> bool {
-        matches!(self, Self::Connect { .. } | Self::Certificate { .. } | Self::Tls { .. } | Self::NoCommonTls { .. })
+        matches!(
+            self,
+            Self::Connect { .. }
+                | Self::NotAllowed { .. }
+                | Self::Certificate { .. }
+                | Self::Tls { .. }
+                | Self::NoCommonTls { .. }
+        )
     }
 }
 

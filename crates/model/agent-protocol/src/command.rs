@@ -81,6 +81,9 @@ pub struct ImageSource {
     pub checksum: String,
     /// Which digest.
     pub checksum_type: ChecksumKind,
+    /// Ranges of local addresses (loopback, link-local, metadata services) from which image and checksum file may be read all the same.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub allowed_addresses: Vec<String>,
 }
 
 /// Image formats the agent writes.

@@ -209,6 +209,8 @@ pub struct CommandError {
 pub enum ErrorCode {
     /// The image's server could not be reached, or broke off for good.
     ImageUnreachable,
+    /// The image's address is one that is not called.
+    ImageNotAllowed,
     /// The image's server answered 4xx.
     ImageNotFound,
     /// Digest differs.

@@ -1,5 +1,8 @@
 //! Provisioning and deprovisioning.
 
+use std::net::IpAddr;
+
+use addresses::NotAllowed;
 use agent_protocol::{
     Action, ChecksumKind, DiskMark, ImageFormat, ImageSource, Leave, LeftDisk, Outcome as AgentOutcome, WipeDisks,
     WriteImage,
@@ -71,6 +74,16 @@ impl NativeHost {
         }
     }
 
+    /// Why nothing is read from this URL, as far as it says an address itself; names are the agent's matter, which looks at what they resolve to.
+    fn local(&self, url: &str) -> Option<NotAllowed> {
+        let address = match url::Url::parse(url).ok()?.host()? {
+            url::Host::Ipv4(address) => IpAddr::V4(address),
+            url::Host::Ipv6(address) => IpAddr::V6(address),
+            url::Host::Domain(_) => return None,
+        };
+        self.shared.settings.allowed.check(address).err()
+    }
+
     /// The agent's command, or why the request cannot be served.
     fn write_image(&self, request: &ProvisionRequest) -> Result<WriteImage, Failure> {
         let refuse = |text: String, advice: &str| {
@@ -107,9 +120,16 @@ impl NativeHost {
             Some(ChecksumType::Sha256) => ChecksumKind::Sha256,
             Some(ChecksumType::Sha512) => ChecksumKind::Sha512,
         };
-        let url = self.bases.image_url(&self.shared.settings.bases, &request.image.url);
+        let settings = &self.shared.settings;
+        let url = self.bases.image_url(&settings.bases, &request.image.url);
+        let written = [("spec.image.url", &url), ("spec.image.checksum", &checksum)];
+        if let Some((field, refused)) = written.into_iter().find_map(|(field, url)| Some((field, self.local(url)?))) {
+            let advice = refused.advice(field);
+            return Err(refuse(format!("provision the image: {field} leads to {refused}"), &advice));
+        }
+        let allowed_addresses = settings.allowed.ranges().iter().map(ToString::to_string).collect();
         Ok(WriteImage {
-            image: ImageSource { url, format, checksum, checksum_type },
+            image: ImageSource { url, format, checksum, checksum_type, allowed_addresses },
             root_device_hints: request.root_device_hints.clone(),
             mark: self.mark(request.overwrite_owner.as_ref()),
             config_drive: request.config_drive.as_ref().map(encoded),

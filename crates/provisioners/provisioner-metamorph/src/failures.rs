@@ -8,7 +8,7 @@ use provisioner::{Cause, Failure, Retry};
 pub fn of_bmc(error: impl Into<BmcError>) -> Failure {
     let error = error.into();
     let cause = match error.kind {
-        ErrorKind::Address => Cause::BmcAddressInvalid,
+        ErrorKind::Address | ErrorKind::NotAllowed => Cause::BmcAddressInvalid,
         ErrorKind::Unreachable | ErrorKind::NoCommonTls | ErrorKind::Timeout | ErrorKind::Unanswered => {
             Cause::BmcUnreachable
         }
@@ -35,6 +35,10 @@ pub fn of_command(error: &CommandError) -> Failure {
         ErrorCode::ImageUnreachable => (
             Cause::ImageUnavailable,
             "check that the image's server runs and that the machine's network (preprovisioningNetworkDataName) reaches it; it is tried again",
+        ),
+        ErrorCode::ImageNotAllowed => (
+            Cause::InvalidRequest,
+            "correct spec.image, or what its name resolves to; if the address is meant so, the server is to be started with --allow-address for it",
         ),
         ErrorCode::ImageNotFound => (Cause::ImageUnavailable, "correct spec.image.url, or put the image there"),
         ErrorCode::ChecksumMismatch => (

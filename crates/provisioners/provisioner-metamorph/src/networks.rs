@@ -5,6 +5,7 @@
 use std::net::IpAddr;
 use std::str::FromStr;
 
+use addresses::{Range, RangeError};
 use bmc::{Address, HostName};
 
 /// Most entries of one rule.
@@ -39,8 +40,8 @@ impl Bases {
 /// BMCs for which a rule holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BmcRange {
-    /// All addresses with this prefix of so many bits.
-    Net(IpAddr, u8),
+    /// All addresses of this range.
+    Net(Range),
     /// This DNS name, and all below it.
     Domain(String),
 }
@@ -69,24 +70,18 @@ impl FromStr for BmcRange {
     type Err = RuleError;
 
     fn from_str(text: &str) -> Result<Self, RuleError> {
-        let (address, bits) = text.split_once('/').map_or((text, None), |(address, bits)| (address, Some(bits)));
-        let Ok(ip) = address.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>() else {
-            let name = text.trim_start_matches('.').to_ascii_lowercase();
-            let plain = name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'.');
-            let numeric = name.rsplit('.').next().is_none_or(|last| last.bytes().all(|b| b.is_ascii_digit()));
-            if name.is_empty() || !plain || numeric {
-                return wrong(format!("{text:?} is neither a range of addresses nor a DNS name"));
-            }
-            return Ok(Self::Domain(name));
-        };
-        let most = if ip.is_ipv4() { 32 } else { 128 };
-        let Some(bits) = bits.map_or(Some(most), |bits| bits.parse().ok()).filter(|bits| *bits <= most) else {
-            return wrong(format!("{text:?} has a prefix that is no number from 0 to {most}"));
-        };
-        if prefix(ip, bits) != number(ip) {
-            return wrong(format!("{text:?} has an address with bits beyond its prefix"));
+        match text.parse() {
+            Ok(range) => return Ok(Self::Net(range)),
+            Err(RangeError::Address) => {}
+            Err(error) => return wrong(format!("{text:?} {error}")),
         }
-        Ok(Self::Net(ip, bits))
+        let name = text.trim_start_matches('.').to_ascii_lowercase();
+        let plain = name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'.');
+        let numeric = name.rsplit('.').next().is_none_or(|last| last.bytes().all(|b| b.is_ascii_digit()));
+        if name.is_empty() || !plain || numeric {
+            return wrong(format!("{text:?} is neither a range of addresses nor a DNS name"));
+        }
+        Ok(Self::Domain(name))
     }
 }
 
@@ -94,31 +89,15 @@ impl BmcRange {
     /// Whether a BMC at this host is one of them.
     #[must_use]
     pub fn holds(&self, host: &HostName) -> bool {
-        let is_in =
-            |own: &IpAddr, bits: u8, ip: IpAddr| own.is_ipv4() == ip.is_ipv4() && prefix(ip, bits) == number(*own);
         match (self, host) {
-            (Self::Net(own, bits), HostName::V4(ip)) => is_in(own, *bits, IpAddr::V4(*ip)),
-            (Self::Net(own, bits), HostName::V6(ip)) => is_in(own, *bits, IpAddr::V6(*ip)),
+            (Self::Net(own), HostName::V4(ip)) => own.holds(IpAddr::V4(*ip)),
+            (Self::Net(own), HostName::V6(ip)) => own.holds(IpAddr::V6(*ip)),
             (Self::Domain(own), HostName::Dns(name)) => {
                 name.strip_suffix(own.as_str()).is_some_and(|before| before.is_empty() || before.ends_with('.'))
             }
             _ => false,
         }
     }
-}
-
-fn number(ip: IpAddr) -> u128 {
-    match ip {
-        IpAddr::V4(ip) => u128::from(ip.to_bits()),
-        IpAddr::V6(ip) => ip.to_bits(),
-    }
-}
-
-/// The address with all bits beyond the prefix cleared.
-fn prefix(ip: IpAddr, bits: u8) -> u128 {
-    let width = if ip.is_ipv4() { 32 } else { 128 };
-    let shift = width - u32::from(bits).min(width);
-    number(ip).checked_shr(shift).and_then(|high| high.checked_shl(shift)).unwrap_or(0)
 }
 
 impl FromStr for NetworkRule {
@@ -269,7 +248,6 @@ mod tests {
             let error = text.parse::<NetworkRule>().unwrap_err().to_string();
             assert!(error.contains(what), "{text}: {error}");
         }
-        assert_eq!("0.0.0.0/0".parse(), Ok(BmcRange::Net(IpAddr::from([0, 0, 0, 0]), 0)));
         assert!("0.0.0.0/0".parse::<BmcRange>().unwrap().holds(&HostName::V4([10, 1, 2, 3].into())));
         assert!(!"0.0.0.0/0".parse::<BmcRange>().unwrap().holds(&HostName::V6(1.into())));
         assert!("2001:db8::/33".parse::<BmcRange>().unwrap().holds(&HostName::V6("2001:db8:7fff::1".parse().unwrap())));

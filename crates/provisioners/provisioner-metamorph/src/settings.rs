@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use addresses::Allowed;
+
 use crate::networks::{Bases, NetworkRule};
 
 /// Addresses, keys and patience.
@@ -21,6 +23,8 @@ pub struct Settings {
     pub image_ca_pem: String,
     /// Words added to the agent's kernel command line.
     pub kernel_arguments: String,
+    /// Local addresses at which images may be.
+    pub allowed: Allowed,
     /// Patience.
     pub timing: Timing,
 }

@@ -60,7 +60,7 @@ impl Launch {
         command.args(["--log", "info,metamorph=debug,operator=debug,provisioner_metamorph=debug", "operator"]);
         command.arg("--kubeconfig").arg(&self.kubeconfig).arg("--agent-image").arg(agent_image()?);
         command.args(["--media-listen", &self.media, "--agent-listen", &self.agents]);
-        command.args(["--health-listen", "127.0.0.1:0"]);
+        command.args(["--health-listen", "127.0.0.1:0", "--allow-address", "127.0.0.0/8"]);
         command.args(["--agent-host", &self.agents_known_as, "--agent-reconnect", "3", "--retry-after", "1"]);
         // One process at a time, and its successor need not wait.
         command.args(["--lease-duration", "0"]);

@@ -53,7 +53,7 @@ impl Stage {
         let mut command = Command::new(program("metamorph")?);
         command.arg("operator").arg("--kubeconfig").arg(&self.kubeconfig).arg("--agent-image").arg(agent_image()?);
         command.args(["--media-listen", "127.0.0.1:0", "--agent-listen", "127.0.0.1:0", "--power-poll", "1"]);
-        command.args(["--health-listen", "127.0.0.1:0"]);
+        command.args(["--health-listen", "127.0.0.1:0", "--allow-address", "127.0.0.0/8"]);
         command.args(arguments);
         Running::start(command, &self.folder.path().join(format!("{name}.log")))
     }

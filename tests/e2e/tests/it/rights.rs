@@ -119,6 +119,7 @@ fn operator(kubeconfig: &Path, folder: &Path) -> Running {
     let mut command = Command::new(program("metamorph").unwrap());
     command.arg("operator").arg("--kubeconfig").arg(kubeconfig).args(["--retry-after", "1", "--power-poll", "1"]);
     command.args(["--media-listen", "127.0.0.1:0", "--agent-listen", "127.0.0.1:0", "--health-listen", "127.0.0.1:0"]);
+    command.args(["--allow-address", "127.0.0.0/8"]);
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     command.args([
         "--webhook-listen",

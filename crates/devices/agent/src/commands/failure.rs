@@ -54,6 +54,7 @@ fn code(error: &Error) -> ErrorCode {
             Error::SourceStatus { status: 400..=499, .. } => ErrorCode::ImageNotFound,
             _ => ErrorCode::ImageUnreachable,
         },
+        Cause::SourceNotAllowed => ErrorCode::ImageNotAllowed,
         Cause::SourceUnreachable | Cause::SourceChanged => ErrorCode::ImageUnreachable,
         Cause::Truncated => ErrorCode::ImageTruncated,
         Cause::ChecksumMismatch => ErrorCode::ChecksumMismatch,

@@ -1,12 +1,13 @@
 //! Writing an operating system: the disk is chosen and its owner known before anything is changed.
 
+use addresses::Allowed;
 use agent_protocol::{ChecksumKind, ConfigDrive, DiskMark, ErrorCode, ImageFormat, Outcome, Phase, Progress};
 use agent_protocol::{WriteImage, WriteSummary};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use disk_image::{
     BootArch, Checksum, Compression, ConfigDriveFiles, Disk, Flow, Format, HttpSource, MAX_CHECKSUM_FILE, Mark,
-    MarkPlaced, RetryPolicy, WriteRequest, find_config_volumes, neutralise_config_volume, read_boot_info,
+    MarkPlaced, RetryPolicy, WriteRequest, find_config_volumes, neutralise_config_volume, reach, read_boot_info,
     write_config_drive, write_image_then, write_mark,
 };
 use inventory::choose_root_disk;
@@ -125,6 +126,7 @@ fn config_drive(drive: &ConfigDrive) -> Result<DriveFiles, Failure> {
 struct Download<'a> {
     command: &'a WriteImage,
     url: Url,
+    allowed: Allowed,
     client: reqwest::Client,
     handle: tokio::runtime::Handle,
 }
@@ -139,14 +141,16 @@ impl<'a> Download<'a> {
         if unusable > 0 {
             tracing::warn!("{unusable} of the certificate authorities for images cannot be used");
         }
-        let client = reqwest::Client::builder()
+        // What cannot be read as a range was written by a server that knows more than this agent: it allows nothing.
+        let allowed = Allowed::new(command.image.allowed_addresses.iter().filter_map(|range| range.parse().ok()));
+        let client = reach::guarded(reqwest::Client::builder(), &allowed)
             .tls_backend_preconfigured(tls)
             .http1_only()
             .no_proxy()
             .connect_timeout(std::time::Duration::from_secs(15))
             .build()
             .map_err(|error| Failure::internal(format!("setting up HTTP failed: {error}")))?;
-        Ok(Self { command, url, client, handle: runner.handle.clone() })
+        Ok(Self { command, url, allowed, client, handle: runner.handle.clone() })
     }
 
     /// What to write, and its bytes; the server of the image has answered.
@@ -158,7 +162,8 @@ impl<'a> Download<'a> {
         };
         let request = WriteRequest::new(format, Compression::from_url(&image.url), self.checksum()?);
         let (client, handle) = (self.client.clone(), self.handle.clone());
-        let source = HttpSource::open(client, handle, &image.url, RetryPolicy::default())
+        let source = reach::check(&self.url, &self.allowed)
+            .and_then(|()| HttpSource::open(client, handle, &image.url, RetryPolicy::default()))
             .map_err(|error| Failure::of_image("reading the image", &error))?;
         Ok((request, source))
     }
@@ -179,11 +184,17 @@ impl<'a> Download<'a> {
         }
         let name = self.url.path_segments().and_then(|mut parts| parts.next_back()).unwrap_or_default();
         let (client, handle) = (self.client.clone(), self.handle.clone());
-        HttpSource::fetch_text(client, handle, text, RetryPolicy::default(), MAX_CHECKSUM_FILE)
+        let allowed = Url::parse(text).map_or(Ok(()), |url| reach::check(&url, &self.allowed));
+        allowed
+            .and_then(|()| HttpSource::fetch_text(client, handle, text, RetryPolicy::default(), MAX_CHECKSUM_FILE))
             .and_then(|list| Checksum::from_file_text(&list, name, kind))
             .map_err(|error| {
+                let attempt = "reading the image's checksum file";
+                if error.cause() == disk_image::Cause::SourceNotAllowed {
+                    return Failure::of_image(attempt, &error);
+                }
                 let cause = crate::text::chain(&error);
-                Failure::new(ErrorCode::ChecksumUnavailable, format!("reading the image's checksum file: {cause}"))
+                Failure::new(ErrorCode::ChecksumUnavailable, format!("{attempt}: {cause}"))
             })
     }
 }

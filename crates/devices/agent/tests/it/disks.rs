@@ -63,6 +63,7 @@ async fn serve() -> Images {
     let router = Router::new()
         .route("/image.raw", get(async move || bytes.clone()))
         .route("/half.raw", get(async move || half.clone()))
+        .route("/aside", get(async || axum::response::Redirect::temporary("http://169.254.169.254/image.raw")))
         .route("/SHA256SUMS", get(async move || list.clone()))
         .route("/broken.raw", get(async || StatusCode::NOT_FOUND));
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -83,6 +84,7 @@ impl Images {
                 format: ImageFormat::Raw,
                 checksum: self.sha256.clone(),
                 checksum_type: ChecksumKind::Auto,
+                allowed_addresses: vec!["127.0.0.0/8".into()],
             },
             root_device_hints: RootDeviceHints { serial_number: Some("SN-vdb".into()), ..RootDeviceHints::default() },
             mark: mark(owner),
@@ -254,6 +256,43 @@ async fn the_second_witness_alone_refuses() {
         assert!(failed(outcome).1.contains("owner-9"));
     }
     written(&found[2]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn images_of_the_machine_itself_and_of_metadata_services_are_not_read() {
+    let images = serve().await;
+    let folder = machine();
+    let root = folder.path();
+    let order = |url: String, checksum: Option<&str>, allowed: &[&str]| {
+        let mut order = images.order("", "owner-1");
+        order.image.url = url;
+        order.image.checksum = checksum.map_or_else(|| images.sha256.clone(), ToOwned::to_owned);
+        order.image.allowed_addresses = allowed.iter().map(|range| (*range).to_owned()).collect();
+        write(order)
+    };
+    let (port, own) = (images.address.port(), &["127.0.0.0/8"][..]);
+    let here = format!("http://127.0.0.1:{port}/image.raw");
+    let orders = vec![
+        order(here.clone(), None, &[]),
+        // What is decimal, octal or within an IPv6 address is the same.
+        order(format!("http://2130706433:{port}/image.raw"), None, &[]),
+        order(format!("http://0177.1:{port}/image.raw"), None, &[]),
+        order(format!("http://[::ffff:127.0.0.1]:{port}/image.raw"), None, &[]),
+        order(format!("http://0.0.0.0:{port}/image.raw"), None, own),
+        // A name is judged by what it resolves to, a redirect by where it leads.
+        order(format!("http://localhost:{port}/image.raw"), None, &["10.0.0.0/8"]),
+        order(format!("http://127.0.0.1:{port}/aside"), None, own),
+        order(here, Some("http://169.254.169.254/SHA256SUMS"), &["0.0.0.0/0"]),
+        order(format!("http://localhost:{port}/image.raw"), None, own),
+    ];
+    let found = outcomes(root, orders).await;
+    let (allowed, refused) = found.split_last().unwrap();
+    written(allowed);
+    for (number, outcome) in refused.iter().enumerate() {
+        let (code, message) = failed(outcome);
+        assert_eq!(code, ErrorCode::ImageNotAllowed, "{number}: {message}");
+        assert!(message.contains("which is not called"), "{number}: {message}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

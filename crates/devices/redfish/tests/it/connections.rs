@@ -4,9 +4,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
-use crate::kit::{Bmc, PASSWORD, SYSTEM};
+use crate::kit::{Bmc, PASSWORD, SYSTEM, local};
 use bmc::{Address, BmcRegistry, Credentials};
-use redfish::{BootMode, BootTarget, Client, ClientOptions, Inserted, Request, Tls, Transport};
+use redfish::{BootMode, BootTarget, Client, Inserted, Request, Tls, Transport};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -98,7 +98,7 @@ async fn read(stream: &mut TcpStream) -> Option<Request> {
 fn client(at: SocketAddr, registry: &BmcRegistry) -> Client {
     let address = Address::parse(&format!("redfish-virtualmedia+http://{at}{SYSTEM}")).unwrap();
     let credentials = Credentials::new("root", PASSWORD.to_owned().into()).unwrap();
-    Client::connect(address, credentials, &Tls::default(), registry, ClientOptions::new("server-a")).unwrap()
+    Client::connect(address, credentials, &Tls::default(), registry, local()).unwrap()
 }
 
 /// What is done to boot a machine into the agent.

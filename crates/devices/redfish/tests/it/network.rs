@@ -3,7 +3,8 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use crate::kit::{Bmc, PASSWORD, SYSTEM};
+use crate::kit::{Bmc, PASSWORD, SYSTEM, local};
+use addresses::Allowed;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::Request as HttpRequest;
@@ -68,7 +69,7 @@ fn parsed(scheme: &str, at: SocketAddr) -> Address {
 
 fn client(scheme: &str, at: SocketAddr, tls: &Tls) -> Client {
     let credentials = Credentials::new("root", PASSWORD.to_owned().into()).unwrap();
-    Client::connect(parsed(scheme, at), credentials, tls, &BmcRegistry::new(), ClientOptions::new("server-a")).unwrap()
+    Client::connect(parsed(scheme, at), credentials, tls, &BmcRegistry::new(), local()).unwrap()
 }
 
 /// A peer that reads something and writes these bytes.
@@ -117,7 +118,7 @@ async fn a_certificate_for_another_name_is_refused() {
     let (at, pem) = serve_tls(router(Bmc::generic())).await;
     let trusted = Tls { extra_ca_pem: Some(pem), ..Tls::default() };
     let named = Address::parse(&format!("redfish-virtualmedia://localhost:{}{SYSTEM}", at.port())).unwrap();
-    let transport = HttpTransport::new(&named, &trusted).unwrap();
+    let transport = HttpTransport::new(&named, &trusted, &Allowed::loopback()).unwrap();
     let error = transport.send(&Request::new(http::Method::GET, "/redfish/v1/", None)).await.unwrap_err();
     assert!(matches!(&error, TransportError::Certificate { detail } if detail.contains("not made out")), "{error:?}");
 }
@@ -151,6 +152,46 @@ async fn nobody_there_no_tls_and_no_http_are_told_apart() {
 }
 
 #[tokio::test]
+async fn local_addresses_are_not_called_unless_they_are_allowed() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let credentials = || Credentials::new("root", PASSWORD.to_owned().into()).unwrap();
+    let tls = Tls { accept_any_certificate: true, ..Tls::default() };
+    let client = |host: &str, scheme: &str, ranges: &[&str]| {
+        let address = Address::parse(&format!("redfish-virtualmedia+{scheme}://{host}:{port}{SYSTEM}")).unwrap();
+        let allowed = Allowed::new(ranges.iter().map(|range| range.parse().unwrap()));
+        let options = ClientOptions { allowed, ..ClientOptions::new("server-a") };
+        Client::connect(address, credentials(), &tls, &BmcRegistry::new(), options).unwrap()
+    };
+    for (host, kind) in [
+        ("127.0.0.1", ErrorKind::NotAllowed),
+        ("0.0.0.0", ErrorKind::NotAllowed),
+        ("[::ffff:127.0.0.1]", ErrorKind::NotAllowed),
+        ("[::]", ErrorKind::NotAllowed),
+        ("169.254.169.254", ErrorKind::NotAllowed),
+        ("[fd00:ec2::254]", ErrorKind::NotAllowed),
+        // A name may lead elsewhere tomorrow.
+        ("localhost", ErrorKind::Unreachable),
+    ] {
+        for scheme in ["http", "https"] {
+            let error = client(host, scheme, &["10.0.0.0/8"]).system().await.unwrap_err();
+            assert_eq!(error.kind, kind, "{host}: {error}");
+            assert!(error.to_string().contains("which is not called"), "{error}");
+            assert!(error.advice.contains("--allow-address"), "{error:?}");
+            // A metadata service is no link-local address like others.
+            let ranges = ["0.0.0.0/0", "::/0"].map(|range| if host.contains("254") { range } else { "fe80::/10" });
+            assert_eq!(client(host, scheme, &ranges).system().await.unwrap_err().kind, kind, "{host}");
+        }
+    }
+    let nobody = futures::FutureExt::now_or_never(listener.accept());
+    assert!(nobody.is_none(), "somebody has connected");
+    let allowed = client("localhost", "http", &["127.0.0.0/8"]);
+    let calling = tokio::spawn(async move { allowed.system().await });
+    listener.accept().await.unwrap();
+    calling.abort();
+}
+
+#[tokio::test]
 async fn answers_are_read_up_to_the_limit() {
     // Of declared and of undeclared length.
     let big = || vec![b' '; MAX_BODY + 1];
@@ -162,7 +203,7 @@ async fn answers_are_read_up_to_the_limit() {
     });
     let endless = serve(endless).await;
     for at in [declared, endless] {
-        let transport = HttpTransport::new(&parsed("http", at), &Tls::default()).unwrap();
+        let transport = HttpTransport::new(&parsed("http", at), &Tls::default(), &Allowed::loopback()).unwrap();
         let error = transport.send(&Request::new(http::Method::GET, "/redfish/v1/", None)).await.unwrap_err();
         assert!(matches!(error, TransportError::TooLarge), "{error:?}");
     }
@@ -188,7 +229,7 @@ async fn redirects_are_not_followed_by_the_transport() {
     let target = format!("http://{elsewhere}/x");
     let redirecting = Router::new().fallback(move || async move { axum::response::Redirect::temporary(&target) });
     let at = serve(redirecting).await;
-    let transport = HttpTransport::new(&parsed("http", at), &Tls::default()).unwrap();
+    let transport = HttpTransport::new(&parsed("http", at), &Tls::default(), &Allowed::loopback()).unwrap();
     let answer = transport.send(&Request::new(http::Method::GET, "/redfish/v1/", None)).await.unwrap();
     assert_eq!(answer.status, 307);
     let error = client("http", at, &Tls::default()).system().await.unwrap_err();
@@ -200,5 +241,5 @@ fn a_broken_ca_file_is_named() {
     let address = Address::parse("redfish-virtualmedia://h").unwrap();
     let broken = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n".to_owned();
     let tls = Tls { extra_ca_pem: Some(broken), ..Tls::default() };
-    assert!(HttpTransport::new(&address, &tls).is_err());
+    assert!(HttpTransport::new(&address, &tls, &Allowed::default()).is_err());
 }

@@ -2,18 +2,18 @@
 
 use std::net::SocketAddr;
 
-use crate::kit::{Bmc, PASSWORD, SYSTEM};
+use crate::kit::{Bmc, PASSWORD, SYSTEM, local};
 use crate::network::{router, serve_with};
 use bmc::{Address, BmcRegistry, Credentials, ErrorKind};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, KeyPair};
-use redfish::{Client, ClientOptions, Tls};
+use redfish::{Client, Tls};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 fn client(at: SocketAddr, ca: Option<&str>) -> Client {
     let address = Address::parse(&format!("redfish-virtualmedia://{at}{SYSTEM}")).unwrap();
     let credentials = Credentials::new("root", PASSWORD.to_owned().into()).unwrap();
     let tls = Tls { extra_ca_pem: ca.map(ToOwned::to_owned), ..Tls::default() };
-    Client::connect(address, credentials, &tls, &BmcRegistry::new(), ClientOptions::new("server-a")).unwrap()
+    Client::connect(address, credentials, &tls, &BmcRegistry::new(), local()).unwrap()
 }
 
 /// A certificate as `openssl req -x509` makes it: its own authority, and for these names.

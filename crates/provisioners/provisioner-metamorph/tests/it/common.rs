@@ -274,6 +274,7 @@ fn provisioner(folder: &TempDir, bmc: &Arc<Mutex<Bmc>>) -> NativeProvisioner {
         certificate_sha256: "00".repeat(32),
         image_ca_pem: String::new(),
         kernel_arguments: String::new(),
+        allowed: addresses::Allowed::default(),
         timing: Timing::default(),
     };
     let assets = Assets::open(folder.path()).unwrap();

@@ -4,7 +4,7 @@ use agent_protocol::{Action, AgentState, CommandError, ErrorCode, LeftDisk, Outc
 use api::metamorph::StepPhase;
 use axum::http::StatusCode;
 use inventory::{HardwareDetails, RootDeviceHints, Storage};
-use provisioner::{Cause, CleaningRequest, Verdict};
+use provisioner::{Cause, CleaningRequest, Retry, Verdict};
 
 use crate::common::{Agent, World, image, pass};
 
@@ -23,6 +23,28 @@ async fn to_the_end(world: &World) -> Vec<String> {
         pass(1).await;
     }
     panic!("it does not come to its end: {:?}", world.told());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_image_at_a_local_address_is_refused_before_anything_is_done() {
+    let world = World::new();
+    for (url, checksum, field) in [
+        ("http://127.0.0.1/disk.raw", None, "spec.image.url"),
+        ("http://2130706433/disk.raw", None, "spec.image.url"),
+        ("http://0x7f.1/disk.raw", None, "spec.image.url"),
+        ("http://[::ffff:169.254.169.254]/disk.raw", None, "spec.image.url"),
+        ("https://[fd00:ec2::254]/disk.raw", None, "spec.image.url"),
+        ("http://192.0.2.9/disk.raw", Some("http://169.254.169.254/latest"), "spec.image.checksum"),
+    ] {
+        let mut request = image();
+        request.image.url = url.into();
+        request.image.checksum = checksum.map(ToOwned::to_owned).or(request.image.checksum);
+        let failure = world.host().provision(request).await.unwrap_err();
+        assert_eq!((failure.cause, failure.retry), (Cause::InvalidRequest, Retry::AfterChange), "{url}: {failure:?}");
+        let text = failure.text();
+        assert!(text.contains(field) && text.contains("--allow-address"), "{text}");
+    }
+    assert_eq!(world.told(), [""; 0], "the BMC was asked");
 }
 
 #[tokio::test(start_paused = true)]

@@ -252,6 +252,7 @@ pub fn settings() -> Settings {
         certificate_sha256: "00".repeat(32),
         image_ca_pem: String::new(),
         kernel_arguments: String::new(),
+        allowed: addresses::Allowed::default(),
         timing: Timing::default(),
     }
 }

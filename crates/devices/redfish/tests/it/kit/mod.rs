@@ -461,3 +461,8 @@ pub fn client_in(registry: &BmcRegistry, bmc: &Arc<Bmc>, system: &str, password:
     options.pacer = Arc::<Waits>::clone(waits);
     Client::new(address, credentials, Arc::<Bmc>::clone(bmc), registry, options)
 }
+
+/// Options of a client whose BMC is on this machine.
+pub fn local() -> ClientOptions {
+    ClientOptions { allowed: addresses::Allowed::loopback(), ..ClientOptions::new("server-a") }
+}

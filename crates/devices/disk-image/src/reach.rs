@@ -1,0 +1,78 @@
+//! From where an image may be read: not from this machine itself, its link or a cloud's metadata service, unless that is allowed. Looked at is the
+//! address to which a connection is about to be made: of the URL, of each redirect, and of each name once it is resolved.
+
+use std::error::Error as StdError;
+use std::net::IpAddr;
+
+use addresses::{Allowed, NotAllowed};
+use reqwest::ClientBuilder;
+use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+use reqwest::redirect::Policy;
+use url::{Host, Url};
+
+use crate::error::Error;
+use crate::http::without_credentials;
+
+/// Most redirects that are followed.
+const MAX_REDIRECTS: usize = 10;
+/// Most causes of an error that are looked through.
+const MAX_CAUSES: usize = 16;
+
+/// A client that connects to local addresses only if they are allowed. What a URL itself says is checked by [`check`].
+pub fn guarded(builder: ClientBuilder, allowed: &Allowed) -> ClientBuilder {
+    let (names, hops) = (allowed.clone(), allowed.clone());
+    let redirects = Policy::custom(move |attempt| match of_url(attempt.url(), &hops) {
+        Err(refused) => attempt.error(refused),
+        Ok(()) if attempt.previous().len() > MAX_REDIRECTS => attempt.error("it is redirected too often"),
+        Ok(()) => attempt.follow(),
+    });
+    builder.dns_resolver(Guard(names)).redirect(redirects)
+}
+
+/// Whether an image may be read from this URL, as far as that can be told before names are resolved.
+///
+/// # Errors
+/// One of the cause [`crate::Cause::SourceNotAllowed`].
+pub fn check(url: &Url, allowed: &Allowed) -> Result<(), Error> {
+    of_url(url, allowed).map_err(|refused| not_allowed(url, refused))
+}
+
+/// The address of this URL, or one that it leads to, is not called.
+pub(crate) fn not_allowed(url: &Url, refused: NotAllowed) -> Error {
+    Error::SourceUnreachable { url: without_credentials(url), attempts: 1, offset: 0, source: Box::new(refused) }
+}
+
+fn of_url(url: &Url, allowed: &Allowed) -> Result<(), NotAllowed> {
+    match url.host() {
+        Some(Host::Ipv4(address)) => allowed.check(IpAddr::V4(address)),
+        Some(Host::Ipv6(address)) => allowed.check(IpAddr::V6(address)),
+        Some(Host::Domain(_)) | None => Ok(()),
+    }
+}
+
+/// The refusal behind an error of a [`guarded`] client, if there is one.
+pub(crate) fn refusal(error: &reqwest::Error) -> Option<NotAllowed> {
+    let mut cause: Option<&(dyn StdError + 'static)> = Some(error);
+    for _ in 0..MAX_CAUSES {
+        let refused = cause?.downcast_ref::<NotAllowed>();
+        if refused.is_some() {
+            return refused.copied();
+        }
+        cause = cause?.source();
+    }
+    None
+}
+
+/// Resolves names as the system does, and keeps what may be called.
+struct Guard(Allowed);
+
+impl Resolve for Guard {
+    fn resolve(&self, name: Name) -> Resolving {
+        let allowed = self.0.clone();
+        Box::pin(async move {
+            let found: Vec<_> = tokio::net::lookup_host((name.as_str(), 0)).await?.collect();
+            let good: Addrs = Box::new(allowed.among(found)?.into_iter());
+            Ok(good)
+        })
+    }
+}
