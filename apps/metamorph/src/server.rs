@@ -10,7 +10,7 @@ use addresses::Allowed;
 use anyhow::{Context, anyhow, bail};
 use axum::Router;
 use axum_server::Handle;
-use bmc::{Connectors, Protocol};
+use bmc::{Connectors, Lead, Protocol, Term};
 use boot_media::Assets;
 use kube::Client;
 use operator::{HostController, HostSettings, SystemClock, leader};
@@ -117,7 +117,10 @@ pub async fn operator(options: Operator) -> anyhow::Result<()> {
             Some(leadership) => Arc::new(move || leadership.holds()),
             None => Arc::new(|| true),
         };
-        let own = Own { namespace: &options.own_namespace, authorities, may_act, health };
+        let lead = leadership.clone().map_or_else(Lead::default, |leadership| {
+            Lead::new(move || leadership.until().map_or(Term::Over, Term::Until))
+        });
+        let own = Own { namespace: &options.own_namespace, authorities, may_act, lead, health };
         let namespace = options.namespace.clone();
         let mut running =
             Running::start(client.clone(), namespace, own, &options.endpoints, &options.behaviour).await?;
@@ -240,7 +243,8 @@ impl AllInOne {
         let client = client::connect_text(&text).await?;
         client::apply_policies(&client).await?;
         let health = observe::bind(endpoints.health_listen)?;
-        let own = Own { namespace: OWN_NAMESPACE, authorities, may_act: Arc::new(|| true), health };
+        let own =
+            Own { namespace: OWN_NAMESPACE, authorities, may_act: Arc::new(|| true), lead: Lead::default(), health };
         let running = Running::start(client.clone(), None, own, endpoints, &options.behaviour).await?;
         Ok(Self { api_url: format!("https://{}", api.local_addr()), api, kubeconfig, client, running })
     }
@@ -278,6 +282,8 @@ struct Own<'a> {
     authorities: Authorities,
     /// Whether it is the one that acts.
     may_act: MayAct,
+    /// For how long it does.
+    lead: Lead,
     /// Where probes and metrics are served.
     health: TcpListener,
 }
@@ -323,10 +329,11 @@ impl Running {
             image_ca_pem: own.authorities.image,
             kernel_arguments: endpoints.agent_kernel_arguments.clone(),
             allowed: allowed.clone(),
+            may_act: Arc::clone(&may_act),
             timing: timing(behaviour),
         };
         let (image, earlier) = agent_images(endpoints).await?;
-        let redfish = RedfishConnector::new(&settings.secret, &own.authorities.bmc).allowing(allowed);
+        let redfish = RedfishConnector::new(&settings.secret, &own.authorities.bmc).allowing(allowed).led_by(own.lead);
         let calls = redfish.totals();
         let connectors = Connectors::new().with(Protocol::Redfish, redfish);
         let provisioner = Arc::new(NativeProvisioner::new(settings, image, earlier, connectors));

@@ -81,7 +81,13 @@ impl Leadership {
     /// Whether this process leads now.
     #[must_use]
     pub fn holds(&self) -> bool {
-        self.until.borrow().is_some_and(|until| Instant::now() < until)
+        self.until().is_some_and(|until| Instant::now() < until)
+    }
+
+    /// Until when it leads if the Lease is not renewed again; `None` if it leads no longer.
+    #[must_use]
+    pub fn until(&self) -> Option<Instant> {
+        *self.until.borrow()
     }
 
     /// Resolves when this process no longer leads.

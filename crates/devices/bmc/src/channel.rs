@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use tokio::time::{Duration, Instant};
 
 use crate::address::Address;
+use crate::lead::Lead;
 use crate::ledger::{Call, CallOutcome, Ledger};
 use crate::totals::Totals;
 
@@ -16,6 +17,7 @@ pub struct BmcRegistry {
     tokenless: Arc<Tokenless>,
     totals: Arc<Totals>,
     reuse: Arc<Reuses>,
+    lead: Lead,
 }
 
 /// How long a BMC that refused its own tokens is asked without sessions.
@@ -68,6 +70,12 @@ impl BmcRegistry {
         Self::default()
     }
 
+    /// Calls are made only while this says so.
+    #[must_use]
+    pub fn led_by(self, lead: Lead) -> Self {
+        Self { lead, ..self }
+    }
+
     /// The channel to the BMC at this address: the same one for all systems behind it, as long as somebody holds it.
     #[must_use]
     pub fn channel(&self, address: &Address) -> Arc<Channel> {
@@ -79,7 +87,8 @@ impl BmcRegistry {
         channels.retain(|_, channel| channel.strong_count() > 0);
         let tokenless = Arc::clone(&self.tokenless);
         let (totals, reuse) = (Arc::clone(&self.totals), Arc::clone(&self.reuse));
-        let channel = Arc::new(Channel { key: key.clone(), tokenless, totals, reuse, ..Channel::default() });
+        let lead = self.lead.clone();
+        let channel = Arc::new(Channel { key: key.clone(), tokenless, totals, reuse, lead, ..Channel::default() });
         channels.insert(key, Arc::downgrade(&channel));
         channel
     }
@@ -101,6 +110,7 @@ pub struct Channel {
     tokenless: Arc<Tokenless>,
     totals: Arc<Totals>,
     reuse: Arc<Reuses>,
+    lead: Lead,
 }
 
 impl Channel {
@@ -118,6 +128,12 @@ impl Channel {
             retry,
         };
         InFlight { ledger: &self.ledger, totals: &self.totals, call: Some(call), started: Instant::now(), _gate: gate }
+    }
+
+    /// Whether, and for how long, a call may be made: to be asked for each, once it has its turn.
+    #[must_use]
+    pub const fn lead(&self) -> &Lead {
+        &self.lead
     }
 
     /// The ledger.

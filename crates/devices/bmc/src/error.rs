@@ -13,6 +13,8 @@ pub enum ErrorKind {
     Unreachable,
     /// The address is one that this server does not call: it was not called.
     NotAllowed,
+    /// Another process acts on machines: the call was not made, or cut.
+    NotLeading,
     /// The BMC's certificate is not trusted.
     TlsNotTrusted,
     /// The BMC and this server have no version or cipher suite of TLS in common.
@@ -52,6 +54,7 @@ impl ErrorKind {
         match self {
             // A BMC that restarts serves half pages and errors of its web server for a while.
             Self::Unreachable
+            | Self::NotLeading
             | Self::SessionLimit
             | Self::Busy { .. }
             | Self::Unanswered
@@ -76,6 +79,7 @@ impl ErrorKind {
             Self::NotFound | Self::SessionLimit | Self::Rejected { .. } | Self::Protocol | Self::Unsupported => true,
             Self::Address
             | Self::NotAllowed
+            | Self::NotLeading
             | Self::Unreachable
             | Self::TlsNotTrusted
             | Self::NoCommonTls
@@ -94,6 +98,7 @@ impl ErrorKind {
             Self::Address => "address",
             Self::Unreachable => "unreachable",
             Self::NotAllowed => "not-allowed",
+            Self::NotLeading => "not-leading",
             Self::TlsNotTrusted => "tls-not-trusted",
             Self::NoCommonTls => "no-common-tls",
             Self::Unauthorized => "unauthorized",
@@ -114,6 +119,7 @@ impl ErrorKind {
             Self::Address => "correct spec.bmc.address",
             Self::Unreachable => "check that the BMC runs, and that spec.bmc.address is right and reachable from here",
             Self::NotAllowed => "correct spec.bmc.address, or start the server with --allow-address for it",
+            Self::NotLeading => "the process that leads goes on",
             Self::TlsNotTrusted => {
                 "have the server trust the CA that signed the BMC's certificate, or a self-signed certificate itself (--bmc-ca), or set spec.bmc.disableCertificateVerification"
             }

@@ -2,7 +2,7 @@
 //!
 //! What every protocol's client (Redfish now, IPMI later) shares: [`Address`] parses `spec.bmc.address`, [`Credentials`] holds user
 //! and password, [`BmcRegistry`] hands out one [`Channel`] per BMC, through which every call goes: one in flight at a time, each
-//! written to the BMC's [`Ledger`]. [`Connectors`] chooses the client by the address's scheme; what a connected [`Bmc`] can be asked is a trait a
+//! written to the BMC's [`Ledger`], none without the [`Lead`]. [`Connectors`] chooses the client by the address's scheme; what a connected [`Bmc`] can be asked is a trait a
 //! capability ([`capability`]), so that whoever uses BMCs knows no protocol. Failures are [`BmcError`]s; waiting is done by a [`Pacer`] that tests replace.
 
 pub mod address;
@@ -12,6 +12,7 @@ pub mod channel;
 pub mod connect;
 pub mod credentials;
 pub mod error;
+pub mod lead;
 pub mod ledger;
 pub mod totals;
 
@@ -25,5 +26,6 @@ pub use channel::{BmcRegistry, Channel, InFlight, Reuse};
 pub use connect::{Connector, Connectors, Target};
 pub use credentials::{Credentials, CredentialsError};
 pub use error::{BmcError, ErrorKind};
+pub use lead::{Lead, NotLeading, Term};
 pub use ledger::{Call, CallOutcome, Counters, Ledger, Mark};
 pub use totals::Totals;

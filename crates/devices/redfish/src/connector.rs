@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use addresses::Allowed;
-use bmc::{Bmc, BmcError, BmcRegistry, Connector, ErrorKind, Target, Totals};
+use bmc::{Bmc, BmcError, BmcRegistry, Connector, ErrorKind, Lead, Target, Totals};
 use sha2::{Digest, Sha256};
 
 use crate::capabilities::RedfishBmc;
@@ -35,6 +35,12 @@ impl RedfishConnector {
     #[must_use]
     pub fn allowing(self, allowed: Allowed) -> Self {
         Self { allowed, ..self }
+    }
+
+    /// Each call asks whether this process leads, and for how long.
+    #[must_use]
+    pub fn led_by(self, lead: Lead) -> Self {
+        Self { registry: self.registry.led_by(lead), ..self }
     }
 
     /// What is counted of the calls to all BMCs.

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use base64::Engine;
-use bmc::{Address, BmcError, CallOutcome, Channel, Credentials, ErrorKind, Reuse};
+use bmc::{Address, BmcError, CallOutcome, Channel, Credentials, ErrorKind, NotLeading, Reuse};
 use http::header::{AUTHORIZATION, HeaderName, HeaderValue, IF_MATCH, LOCATION};
 use http::{Method, StatusCode};
 use secrecy::ExposeSecret;
@@ -349,7 +349,10 @@ impl Core {
             Reuse::Untried | Reuse::Works => Over::Any,
             Reuse::Loses => Over::Own,
         };
-        let answer = match self.transport.send(&Request { over, ..request.clone() }).await {
+        let request = Request { over, ..request.clone() };
+        // A dialogue is many requests: the Lease may end between two of them, or during one.
+        let answer = self.channel.lead().during(self.transport.send(&request)).await;
+        let answer = match answer.unwrap_or_else(|NotLeading { begun }| Err(TransportError::NotLeading { begun })) {
             Ok(response) if response.body.len() > MAX_BODY => Err(TransportError::TooLarge),
             Ok(response) => Ok(Response { body: plain(response.body), ..response }),
             other => other,
@@ -380,6 +383,7 @@ impl Core {
             // A name may have another address later.
             TransportError::NotAllowed { by_name: true, .. } => ErrorKind::Unreachable,
             TransportError::NotAllowed { .. } => ErrorKind::NotAllowed,
+            TransportError::NotLeading { .. } => ErrorKind::NotLeading,
             TransportError::Certificate { .. } => ErrorKind::TlsNotTrusted,
             TransportError::NoCommonTls { .. } => ErrorKind::NoCommonTls,
             TransportError::Timeout { .. } => ErrorKind::Timeout,

@@ -110,6 +110,12 @@ pub enum TransportError {
         /// They are those of a name.
         by_name: bool,
     },
+    /// Another process acts on machines.
+    #[error("{}", if *.begun { "the call was cut: another process leads" } else { "the call was not made: another process leads" })]
+    NotLeading {
+        /// The call had begun.
+        begun: bool,
+    },
     /// The certificate is not trusted.
     #[error("the certificate is not trusted: {detail}")]
     Certificate {
@@ -161,6 +167,7 @@ impl TransportError {
             self,
             Self::Connect { .. }
                 | Self::NotAllowed { .. }
+                | Self::NotLeading { begun: false }
                 | Self::Certificate { .. }
                 | Self::Tls { .. }
                 | Self::NoCommonTls { .. }

@@ -15,6 +15,7 @@ pub fn of_bmc(error: impl Into<BmcError>) -> Failure {
         ErrorKind::Busy { .. } => Cause::BmcBusy,
         ErrorKind::TlsNotTrusted => Cause::BmcCertificateUntrusted,
         ErrorKind::Unauthorized => Cause::BmcCredentialsRefused,
+        ErrorKind::NotLeading => Cause::NotLeading,
         ErrorKind::AnotherBmc => Cause::AnotherMachine,
         ErrorKind::NotFound
         | ErrorKind::SessionLimit

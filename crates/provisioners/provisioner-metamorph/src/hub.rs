@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use agent_protocol::{AgentState, Command, CommandId, Directive, FirmwareState, Outcome, Progress, Report};
 use api::metamorph::AgentBoot;
 use inventory::MachineEvidence;
-use provisioner::HostKey;
+use provisioner::{HostKey, MayAct};
 use tokio::sync::{Notify, mpsc};
 use tokio::time::{Duration, Instant};
 
@@ -138,6 +138,7 @@ pub struct Hub {
     wake: mpsc::UnboundedSender<HostKey>,
     silence: Duration,
     grace: Duration,
+    may_act: MayAct,
 }
 
 /// How much longer than an idle agent one that is in work may be silent: a network that is away for minutes does not stop a write.
@@ -149,8 +150,8 @@ const FIRST_LOOK: Duration = Duration::from_secs(5);
 impl Hub {
     /// An empty hub that wakes hosts through `wake`; an agent silent for `silence` is taken for dead. One in work gets `grace` from the moment
     /// at which that is noticed: if it was this server that was away, the agent reports at once.
-    pub fn new(wake: mpsc::UnboundedSender<HostKey>, silence: Duration, grace: Duration) -> Arc<Self> {
-        Arc::new(Self { slots: Mutex::default(), wake, silence, grace })
+    pub fn new(wake: mpsc::UnboundedSender<HostKey>, silence: Duration, grace: Duration, may_act: MayAct) -> Arc<Self> {
+        Arc::new(Self { slots: Mutex::default(), wake, silence, grace, may_act })
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<String, Slot>> {
@@ -426,8 +427,11 @@ impl Hub {
         Ok(())
     }
 
-    /// What to answer now, if there is anything.
+    /// What to answer now, if there is anything. An order, or leave to go, is given only by the process that acts: another may have ordered otherwise.
     fn answer(&self, report: &Report) -> Option<Directive> {
+        if !(self.may_act)() {
+            return None;
+        }
         let slots = self.lock();
         let slot = slots.get(&report.host)?;
         if slot.generation.is_some_and(|g| report.generation < g) {
@@ -570,7 +574,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_new_boot_is_news_until_the_work_is_tried_and_once_a_minute() {
         let (wake, _woken) = mpsc::unbounded_channel();
-        let hub = Hub::new(wake, Duration::from_secs(90), Duration::from_secs(60));
+        let hub = Hub::new(wake, Duration::from_secs(90), Duration::from_secs(60), Arc::new(|| true));
         hub.expect(&key(), Some(&boot(1)));
         assert!(!hub.has_news("u"));
         hub.take(&report("b1", 1, 1, AgentState::Idle), None).unwrap();
@@ -590,7 +594,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_command_reaches_an_idle_agent_at_once_and_only_the_boot_it_is_for() {
         let (wake, mut woken) = mpsc::unbounded_channel();
-        let hub = Hub::new(wake, Duration::from_secs(90), Duration::from_secs(60));
+        let hub = Hub::new(wake, Duration::from_secs(90), Duration::from_secs(60), Arc::new(|| true));
         hub.expect(&key(), Some(&boot(1)));
         let waiting = tokio::spawn({
             let hub = Arc::clone(&hub);
@@ -607,7 +611,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_outcome_is_held_until_it_is_acknowledged() {
         let (wake, _woken) = mpsc::unbounded_channel();
-        let hub = Hub::new(wake, Duration::from_secs(90), Duration::from_secs(60));
+        let hub = Hub::new(wake, Duration::from_secs(90), Duration::from_secs(60), Arc::new(|| true));
         hub.expect(&key(), Some(&boot(1)));
         let finished = AgentState::Finished { command: id("b1"), outcome: Outcome::Leaving };
         let quiet = say(&hub, report("b1", 1, 1, finished.clone())).await.unwrap();
@@ -621,7 +625,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_outcome_recorded_by_an_earlier_process_gives_way_to_the_next_command() {
         let (wake, _woken) = mpsc::unbounded_channel();
-        let hub = Hub::new(wake, Duration::from_secs(90), Duration::from_secs(60));
+        let hub = Hub::new(wake, Duration::from_secs(90), Duration::from_secs(60), Arc::new(|| true));
         hub.expect(&key(), Some(&boot(1)));
         let before = CommandId { step: "before".into(), ..id("b1") };
         let finished =
@@ -638,9 +642,35 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn no_order_and_no_leave_are_given_by_a_process_that_does_not_lead() {
+        let (wake, _woken) = mpsc::unbounded_channel();
+        let leads = Arc::new(std::sync::atomic::AtomicBool::new(true));
+        let may_act: MayAct = {
+            let leads = Arc::clone(&leads);
+            Arc::new(move || leads.load(std::sync::atomic::Ordering::Relaxed))
+        };
+        let set = |on| leads.store(on, std::sync::atomic::Ordering::Relaxed);
+        let hub = Hub::new(wake, Duration::from_secs(90), Duration::from_secs(60), may_act);
+        hub.expect(&key(), Some(&boot(1)));
+        assert_eq!(say(&hub, report("b1", 1, 1, AgentState::Idle)).await.unwrap(), Directive::default());
+        // The order was decided on while it led; the Lease ends before the agent asks.
+        assert_eq!(hub.command("u", leave("b1")), CommandState::Given);
+        set(false);
+        assert_eq!(say(&hub, report("b1", 1, 2, AgentState::Idle)).await.unwrap(), Directive::default());
+        set(true);
+        assert_eq!(say(&hub, report("b1", 1, 3, AgentState::Idle)).await.unwrap().command, Some(leave("b1")));
+        let finished = AgentState::Finished { command: id("b1"), outcome: Outcome::Leaving };
+        set(false);
+        hub.acknowledge("u", &id("b1"));
+        assert_eq!(say(&hub, report("b1", 1, 4, finished.clone())).await.unwrap(), Directive::default());
+        set(true);
+        assert_eq!(say(&hub, report("b1", 1, 5, finished)).await.unwrap().acknowledged, Some(id("b1")));
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn an_older_generation_and_a_repeated_report_are_refused() {
         let (wake, _woken) = mpsc::unbounded_channel();
-        let hub = Hub::new(wake, Duration::from_secs(90), Duration::from_secs(60));
+        let hub = Hub::new(wake, Duration::from_secs(90), Duration::from_secs(60), Arc::new(|| true));
         hub.expect(&key(), Some(&boot(2)));
         assert_eq!(say(&hub, report("b1", 1, 1, AgentState::Idle)).await, Err(Refusal::Superseded));
         assert!(say(&hub, report("b2", 2, 5, AgentState::Idle)).await.is_ok());
@@ -650,7 +680,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_agent_that_was_seen_is_remembered_when_it_is_forgotten() {
         let (wake, _woken) = mpsc::unbounded_channel();
-        let hub = Hub::new(wake, Duration::from_secs(90), Duration::from_secs(60));
+        let hub = Hub::new(wake, Duration::from_secs(90), Duration::from_secs(60), Arc::new(|| true));
         hub.expect(&key(), Some(&boot(2)));
         assert!(!hub.has_seen("u", 2));
         say(&hub, report("b1", 2, 1, AgentState::Idle)).await.unwrap();
@@ -662,7 +692,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_silent_agent_is_taken_for_dead() {
         let (wake, _woken) = mpsc::unbounded_channel();
-        let hub = Hub::new(wake, Duration::from_secs(90), Duration::from_secs(60));
+        let hub = Hub::new(wake, Duration::from_secs(90), Duration::from_secs(60), Arc::new(|| true));
         hub.expect(&key(), Some(&boot(1)));
         say(&hub, report("b1", 1, 1, AgentState::Idle)).await.unwrap();
         assert!(hub.agent("u", 1).is_some());
@@ -673,7 +703,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_generation_is_the_first_boots_and_its_keys() {
         let (wake, _woken) = mpsc::unbounded_channel();
-        let hub = Hub::new(wake, Duration::from_secs(90), Duration::from_secs(60));
+        let hub = Hub::new(wake, Duration::from_secs(90), Duration::from_secs(60), Arc::new(|| true));
         hub.expect(&key(), Some(&boot(1)));
         say(&hub, report("b1", 1, 1, AgentState::Idle)).await.unwrap();
         // Another boot, the same boot with another key, and with none.
@@ -693,7 +723,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_restart_opens_a_generation_to_nobody() {
         let (wake, _woken) = mpsc::unbounded_channel();
-        let hub = Hub::new(wake, Duration::from_secs(90), Duration::from_secs(60));
+        let hub = Hub::new(wake, Duration::from_secs(90), Duration::from_secs(60), Arc::new(|| true));
         // Before the journal has been read, nobody is heard.
         assert_eq!(say(&hub, report("thief", 3, 1, AgentState::Idle)).await, Err(Refusal::Unknown));
         let waiting = tokio::spawn({
@@ -710,7 +740,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_boot_whose_work_has_ended_may_leave_and_nothing_else() {
         let (wake, _woken) = mpsc::unbounded_channel();
-        let hub = Hub::new(wake, Duration::from_secs(90), Duration::from_secs(60));
+        let hub = Hub::new(wake, Duration::from_secs(90), Duration::from_secs(60), Arc::new(|| true));
         let recorded = AgentBoot { boot_id: Some("b1".into()), key_digest: Some("key of b1".into()), ..boot(1) };
         hub.expect(&key(), Some(&recorded));
         say(&hub, report("b1", 1, 1, AgentState::Idle)).await.unwrap();
@@ -729,7 +759,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_agent_in_work_may_report_first_when_it_was_the_server_that_was_away() {
         let (wake, _woken) = mpsc::unbounded_channel();
-        let hub = Hub::new(wake, Duration::from_secs(90), Duration::from_secs(60));
+        let hub = Hub::new(wake, Duration::from_secs(90), Duration::from_secs(60), Arc::new(|| true));
         hub.expect(&key(), Some(&boot(1)));
         let running = AgentState::Running { command: id("b1"), progress: Progress::default() };
         for (round, state) in
@@ -754,7 +784,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn another_attempt_of_the_same_step_and_a_leave_are_never_acknowledged_by_the_way() {
         let (wake, _woken) = mpsc::unbounded_channel();
-        let hub = Hub::new(wake, Duration::from_secs(90), Duration::from_secs(60));
+        let hub = Hub::new(wake, Duration::from_secs(90), Duration::from_secs(60), Arc::new(|| true));
         hub.expect(&key(), Some(&boot(1)));
         let wiped = AgentState::Finished { command: id("b1"), outcome: Outcome::Wiped { disks: vec![], left: vec![] } };
         say(&hub, report("b1", 1, 1, wiped.clone())).await.unwrap();
@@ -772,7 +802,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_agent_that_writes_may_be_silent_for_longer() {
         let (wake, _woken) = mpsc::unbounded_channel();
-        let hub = Hub::new(wake, Duration::from_secs(90), Duration::from_secs(60));
+        let hub = Hub::new(wake, Duration::from_secs(90), Duration::from_secs(60), Arc::new(|| true));
         hub.expect(&key(), Some(&boot(1)));
         let running = AgentState::Running { command: id("b1"), progress: Progress::default() };
         say(&hub, report("b1", 1, 1, running)).await.unwrap();

@@ -35,7 +35,12 @@ impl NativeProvisioner {
     pub fn new(settings: Settings, image: Assets, earlier: Vec<Assets>, connectors: Connectors) -> Self {
         let (wake, wake_ups) = mpsc::unbounded_channel();
         let shared = Shared {
-            hub: Hub::new(wake, settings.timing.agent_silence, settings.timing.reconnect),
+            hub: Hub::new(
+                wake,
+                settings.timing.agent_silence,
+                settings.timing.reconnect,
+                Arc::clone(&settings.may_act),
+            ),
             media: MediaStore::new(image, earlier),
             connectors,
             live: Live::default(),

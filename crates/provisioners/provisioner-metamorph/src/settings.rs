@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use addresses::Allowed;
+use provisioner::MayAct;
 
 use crate::networks::{Bases, NetworkRule};
 
@@ -25,6 +26,8 @@ pub struct Settings {
     pub kernel_arguments: String,
     /// Local addresses at which images may be.
     pub allowed: Allowed,
+    /// Whether this process gives orders: of several, one does.
+    pub may_act: MayAct,
     /// Patience.
     pub timing: Timing,
 }

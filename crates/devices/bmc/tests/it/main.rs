@@ -10,3 +10,4 @@
 mod address;
 mod capability;
 mod channel;
+mod lead;

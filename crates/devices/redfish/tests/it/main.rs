@@ -15,6 +15,7 @@ mod habits;
 mod https_media;
 mod identity;
 mod kit;
+mod lead;
 mod network;
 mod oem_media;
 mod patience;

@@ -275,6 +275,7 @@ fn provisioner(folder: &TempDir, bmc: &Arc<Mutex<Bmc>>) -> NativeProvisioner {
         image_ca_pem: String::new(),
         kernel_arguments: String::new(),
         allowed: addresses::Allowed::default(),
+        may_act: Arc::new(|| true),
         timing: Timing::default(),
     };
     let assets = Assets::open(folder.path()).unwrap();

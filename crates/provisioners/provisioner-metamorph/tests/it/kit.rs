@@ -253,6 +253,7 @@ pub fn settings() -> Settings {
         image_ca_pem: String::new(),
         kernel_arguments: String::new(),
         allowed: addresses::Allowed::default(),
+        may_act: Arc::new(|| true),
         timing: Timing::default(),
     }
 }
