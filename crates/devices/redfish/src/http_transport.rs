@@ -357,7 +357,7 @@ mod tests {
         let made: Vec<HttpTransport> = (0..200)
             .map(|n| {
                 let address = Address::parse(&format!("redfish://bmc-{n}.example.org")).unwrap();
-                HttpTransport::new(&address, &settings[n % settings.len()]).unwrap()
+                HttpTransport::new(&address, &settings[n % settings.len()], &Allowed::default()).unwrap()
             })
             .collect();
         let configs: std::collections::BTreeSet<_> =

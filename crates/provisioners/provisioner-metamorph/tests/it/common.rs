@@ -26,8 +26,8 @@ use tempfile::TempDir;
 use tokio::time::Instant;
 use tower::ServiceExt;
 
-use crate::memory::Memory;
 use crate::kit::asked_from;
+use crate::memory::Memory;
 
 pub const UID: &str = "uid-0";
 const SECRET: [u8; 32] = [7; 32];
