@@ -11,6 +11,7 @@ use provisioning_plan::secure_boot::Proof;
 use provisioning_plan::steps::Step;
 use tokio::time::Instant;
 
+use crate::failures::of_bmc;
 use crate::host::NativeHost;
 use crate::hub::{Agent, IN_WORK};
 use crate::identity::Effect;
@@ -150,6 +151,9 @@ impl NativeHost {
         // Reached before the intent is recorded, so that the session's address is recorded with it.
         let (bmc, _) = self.proven(Effect::Boot).await?;
         Self::account(operation, bmc.as_ref(), bmc.calls());
+        // What the BMC lacks is told before anything is done that takes time.
+        bmc.virtual_media().map_err(of_bmc)?;
+        bmc.boot_device().map_err(of_bmc)?;
         if let Some(waiting) = self.switch_secure_boot(operation, bmc.as_ref()).await? {
             return Ok(waiting);
         }

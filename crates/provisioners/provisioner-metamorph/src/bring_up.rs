@@ -147,7 +147,8 @@ impl NativeHost {
 
     /// A BMC that refuses a medium has often tried to read it first; `before` is what had been read until it was asked.
     fn not_inserted(&self, error: BmcError, before: Reads) -> Failure {
-        let refused = error.kind.is_refusal();
+        // One that has no drive for it is not the one that did not reach it.
+        let refused = error.kind.is_refusal() && error.kind != ErrorKind::Unsupported;
         let mut failure = of_bmc(error);
         if !refused {
             return failure;

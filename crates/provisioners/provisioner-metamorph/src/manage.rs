@@ -13,8 +13,13 @@ impl Manage for NativeHost {
         if request.credentials_changed {
             self.live.close().await;
         }
-        let (_, sight) = self.proven(Effect::Look).await?;
-        tracing::info!(host = %self.context.key.name, model = %sight.model, "BMC access checked");
+        let (connected, sight) = self.proven(Effect::Look).await?;
+        let (has, lacks) = bmc::capabilities(connected.as_ref());
+        let has = has.iter().map(|capability| capability.as_str()).collect::<Vec<_>>().join(", ");
+        tracing::info!(host = %self.context.key.name, model = %sight.model, has, "BMC access checked");
+        for lacking in lacks {
+            tracing::info!(host = %self.context.key.name, "{lacking}");
+        }
         let powered_on = sight.powered_on;
         let id = if self.context.provisioning_id.is_empty() {
             self.context.key.uid.clone()

@@ -90,6 +90,8 @@ impl NativeHost {
             Decision::Fail(fault) => return Err(not_switched(wanted, fault, limit, &hidden)),
             Decision::AwaitFirmware => {}
             Decision::Switch { set } => {
+                // The machine is not restarted for a boot that cannot come about.
+                bmc.virtual_media().map_err(of_bmc)?.find().await.map_err(of_bmc)?;
                 let attempt = step.attempt.unwrap_or(0).saturating_add(1);
                 intend(operation, Step::SwitchSecureBoot, attempt, None).await?;
                 if !self.ask_to_switch(operation, bmc, wanted, set).await? {

@@ -3,7 +3,7 @@
 use agent_protocol::{Action, FirmwareState};
 use api::metal3::BootMode;
 use axum::http::StatusCode;
-use bmc::SecureBootSeen;
+use bmc::{Capability, SecureBootSeen};
 use provisioner::{Cause, CleaningRequest, Failure, Verdict};
 
 use crate::common::{Agent, World, image, pass};
@@ -67,6 +67,41 @@ async fn it_is_switched_both_ways_and_finished_before_the_medium_goes_in() {
         provision(&world).await.unwrap();
         assert_eq!(world.told(), ["insert", "boot once", "Restart"]);
     }
+}
+
+/// The firmware takes minutes to switch Secure Boot, and the machine is restarted for it: not where the agent cannot be booted afterwards.
+#[tokio::test(start_paused = true)]
+async fn what_the_boot_needs_is_looked_for_before_the_machine_is_restarted() {
+    for lacks in [Some(Capability::VirtualMedia), Some(Capability::BootDevice), None] {
+        let mut world = machine(false);
+        world.boot_mode = BootMode::UefiSecureBoot;
+        {
+            let mut bmc = world.bmc.lock().unwrap();
+            (bmc.lacks, bmc.has_no_drive) = (lacks, lacks.is_none());
+        }
+        let failure = provision(&world).await.unwrap_err();
+        assert_eq!(failure.cause, Cause::BmcRefused, "{failure}");
+        let word = lacks.unwrap_or(Capability::VirtualMedia).as_str();
+        assert!(failure.message.contains(word) && failure.message.contains("looked for in vain"), "{failure}");
+        assert_eq!(world.told(), [""; 0], "{lacks:?}");
+        // What is there from the next look on is used.
+        {
+            let mut bmc = world.bmc.lock().unwrap();
+            (bmc.lacks, bmc.has_no_drive) = (None, false);
+        }
+        provision(&world).await.unwrap();
+        assert_eq!(world.told(), ["secure boot true", "Restart"]);
+    }
+}
+
+/// Whether it could reach the medium is not the question.
+#[tokio::test(start_paused = true)]
+async fn a_bmc_without_a_drive_is_not_told_to_reach_the_medium() {
+    let world = machine(false);
+    world.bmc.lock().unwrap().has_no_drive = true;
+    let failure = provision(&world).await.unwrap_err();
+    assert!(failure.text().contains("licensed"), "{failure}");
+    assert!(!failure.text().contains("check that the BMC reaches"), "{}", failure.text());
 }
 
 #[tokio::test(start_paused = true)]
