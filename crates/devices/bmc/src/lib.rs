@@ -19,8 +19,8 @@ pub mod totals;
 pub use address::{Address, AddressError, HostName, Protocol, Security};
 pub use backoff::{Backoff, Pacer, TokioPacer};
 pub use capability::{
-    Bmc, BootDevice, BootStanding, Capability, Drive, Insertion, Lacking, Power, PowerAction, SecureBoot,
-    SecureBootSeen, Sight, VirtualMedia, capabilities,
+    Bmc, BootDevice, BootStanding, Capability, Drive, Insertion, Lacking, LogEntry, Logs, MAX_LOG_ENTRIES, Power,
+    PowerAction, SecureBoot, SecureBootSeen, Sight, VirtualMedia, capabilities,
 };
 pub use channel::{BmcRegistry, Channel, InFlight, Reuse};
 pub use connect::{Connector, Connectors, Target};

@@ -2,8 +2,8 @@
 
 use async_trait::async_trait;
 use bmc::{
-    Bmc, BmcError, BootDevice, BootStanding, Capability, Drive, Insertion, Lacking, Power, PowerAction, SecureBoot,
-    SecureBootSeen, Sight, VirtualMedia,
+    Bmc, BmcError, BootDevice, BootStanding, Capability, Drive, Insertion, Lacking, LogEntry, Logs, Power, PowerAction,
+    SecureBoot, SecureBootSeen, Sight, VirtualMedia,
 };
 use inventory::BmcPin;
 
@@ -34,6 +34,12 @@ impl RedfishBmc {
     ) -> Result<T, Lacking> {
         let looked_for = self.client.core.state().system.as_ref().and_then(missing);
         looked_for.map_or(Ok(has), |looked_for| Err(Lacking::new(capability, looked_for)))
+    }
+
+    /// Whether there is a manager, which may have what a system does not.
+    fn shows_managers(&self) -> impl Fn(&System) -> bool + use<> {
+        let listed = self.client.core.state().root.as_ref().is_some_and(|root| root.managers.is_some());
+        move |system| listed || !system.managers.is_empty()
     }
 }
 
@@ -86,10 +92,9 @@ impl Bmc for RedfishBmc {
     }
 
     fn virtual_media(&self) -> Result<&dyn VirtualMedia, Lacking> {
-        let managers = self.client.core.state().root.as_ref().is_some_and(|root| root.managers.is_some());
+        let managers = self.shows_managers();
         self.unless(self as &dyn VirtualMedia, Capability::VirtualMedia, |system| {
-            let elsewhere = managers || !system.managers.is_empty();
-            (system.virtual_media.is_none() && !elsewhere).then(|| {
+            (system.virtual_media.is_none() && !managers(system)).then(|| {
                 format!("there is no VirtualMedia at {}, and the BMC shows no manager that could have it", system.path)
             })
         })
@@ -98,6 +103,15 @@ impl Bmc for RedfishBmc {
     fn secure_boot(&self) -> Result<&dyn SecureBoot, Lacking> {
         self.unless(self as &dyn SecureBoot, Capability::SecureBoot, |system| {
             system.secure_boot.is_none().then(|| format!("there is no SecureBoot at {}", system.path))
+        })
+    }
+
+    fn logs(&self) -> Result<&dyn Logs, Lacking> {
+        let managers = self.shows_managers();
+        self.unless(self as &dyn Logs, Capability::Logs, |system| {
+            (system.logs.is_none() && !managers(system)).then(|| {
+                format!("there is no LogServices at {}, and the BMC shows no manager that could have it", system.path)
+            })
         })
     }
 }
@@ -164,6 +178,13 @@ impl VirtualMedia for RedfishBmc {
 
     async fn eject(&self) -> Result<(), BmcError> {
         self.client.eject_media().await
+    }
+}
+
+#[async_trait]
+impl Logs for RedfishBmc {
+    async fn newest_critical(&self, most: usize) -> Result<Vec<LogEntry>, BmcError> {
+        self.client.critical_entries(most).await
     }
 }
 

@@ -16,6 +16,7 @@ mod connector;
 mod exchange;
 pub mod http_transport;
 mod json;
+mod logs;
 mod media;
 pub mod message;
 mod oem_media;

@@ -130,6 +130,7 @@ pub struct System {
     pub(crate) secure_boot: Option<String>,
     pub(crate) managers: Vec<String>,
     pub(crate) interfaces: Option<String>,
+    pub(crate) logs: Option<String>,
     pub(crate) settings: Option<String>,
 }
 
@@ -176,6 +177,7 @@ impl System {
             secure_boot: link_at(value, "SecureBoot"),
             managers: links(managers),
             interfaces: link_at(value, "EthernetInterfaces"),
+            logs: link_at(value, "LogServices"),
             settings: value.get("@Redfish.Settings").and_then(|settings| link_at(settings, "SettingsObject")),
         }
     }

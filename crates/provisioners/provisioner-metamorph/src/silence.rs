@@ -4,16 +4,20 @@
 use std::time::Duration;
 
 use api::metamorph::AgentBoot;
-use bmc::{Bmc, BmcError, BootStanding, Drive};
+use bmc::{Bmc, BmcError, BootStanding, Drive, LogEntry};
 use provisioner::{Cause, Failure, Outcome};
 use provisioning_plan::silence::{self, LOOKED_INTO, Sight, Silence};
 use provisioning_plan::steps::Step;
+use tokio::time::timeout;
 
 use crate::boot::amount;
 use crate::host::NativeHost;
 use crate::identity::Effect;
 use crate::journal::{Operation, StepProgress};
 use crate::media::Reads;
+
+/// So much of the name of a medium tells which it is.
+const TELLING: usize = 16;
 
 /// What the BMC says of a boot from the medium.
 struct BootSight {
@@ -29,6 +33,40 @@ impl BootSight {
     }
 }
 
+/// Most entries of the BMC's log that are told.
+const TOLD: usize = 2;
+/// Time for reading the log.
+const LOG_TIME: Duration = Duration::from_secs(60);
+/// Longest part of one that is told, characters.
+const MAX_ENTRY: usize = 160;
+
+/// What the BMC's log has of what may be the cause; one that cannot be read tells nothing.
+async fn log_of(bmc: &dyn Bmc) -> Vec<LogEntry> {
+    let Ok(logs) = bmc.logs() else { return Vec::new() };
+    match timeout(LOG_TIME, logs.newest_critical(TOLD)).await {
+        Ok(Ok(entries)) => entries,
+        Ok(Err(error)) => {
+            tracing::info!(%error, "the BMC's log cannot be read");
+            Vec::new()
+        }
+        Err(_) => Vec::new(),
+    }
+}
+
+/// The entries in one sentence, without addresses: that of a medium is secret.
+fn told_of_log(entries: &[LogEntry], urls: &[String]) -> Option<String> {
+    let secrets: Vec<&str> = urls.iter().filter_map(|url| url.rsplit('/').next()?.get(..TELLING)).collect();
+    let is_hidden = |word: &str| word.contains("://") || secrets.iter().any(|secret| word.contains(secret));
+    let entries = entries.iter().take(TOLD).map(|entry| {
+        let words = entry.message.split_whitespace().map(|word| if is_hidden(word) { "[hidden]" } else { word });
+        let text: String = words.collect::<Vec<_>>().join(" ").chars().take(MAX_ENTRY).collect();
+        let time = entry.created.as_deref().map(|time| format!(" ({time})")).unwrap_or_default();
+        format!("«{text}»{time}")
+    });
+    let entries: Vec<String> = entries.collect();
+    (!entries.is_empty()).then(|| format!("the newest critical entries of the BMC's log are {}", entries.join(", ")))
+}
+
 impl NativeHost {
     /// The agent of this boot has not reported for `limit` since the reset.
     pub async fn silent(&self, operation: &mut Operation, boot: &AgentBoot, limit: Duration) -> Outcome<String> {
@@ -38,7 +76,7 @@ impl NativeHost {
         let earlier = if again { self.live.timers().read_first } else { 0 };
         let read = now.bytes.saturating_sub(before.bytes).max(earlier);
         let mut sight = None;
-        let mut tried = String::new();
+        let (mut tried, mut log) = (String::new(), None);
         if read < LOOKED_INTO {
             let (bmc, _) = self.proven(Effect::Boot).await?;
             let calls = bmc.calls();
@@ -53,6 +91,7 @@ impl NativeHost {
                 };
             }
             Self::account(operation, bmc.as_ref(), calls);
+            let urls = medium.as_ref().map(|medium| medium.urls.clone()).unwrap_or_default();
             // A boot that another operation asked for is that one's.
             let own = operation.status().boot.as_ref().is_some_and(|own| own.generation == boot.generation);
             let seen = self.shared.hub.has_seen(self.uid(), boot.generation);
@@ -69,12 +108,20 @@ impl NativeHost {
                 }
                 return self.bring_up(operation, boot, &medium, bmc).await;
             }
+            let calls = bmc.calls();
+            log = told_of_log(&log_of(bmc.as_ref()).await, &urls);
+            Self::account(operation, bmc.as_ref(), calls);
             tried = if again { ", a second time".to_owned() } else { String::new() };
         }
         self.live.timers().booted = None;
         let silence = Silence::of(sight.as_ref().map(shown), read, self.live.timers().override_forgotten);
         let reads = Reads { bytes: read, requests: now.requests };
-        Err(self.told(silence, &format!("{} s after the reset{tried}", limit.as_secs()), reads, sight.as_ref()))
+        let mut failure =
+            self.told(silence, &format!("{} s after the reset{tried}", limit.as_secs()), reads, sight.as_ref());
+        if let Some(log) = log {
+            failure.message = format!("{}; {log}", failure.message);
+        }
+        Err(failure)
     }
 
     fn told(&self, silence: Silence, when: &str, reads: Reads, sight: Option<&BootSight>) -> Failure {

@@ -14,8 +14,10 @@
 //! | [`BootDevice`] | boot override of `ComputerSystem` | `chassis bootdev cdrom options=efiboot`, `bootdev none`, `bootparam get 5` |
 //! | [`VirtualMedia`] | `VirtualMedia`, certificates of media servers among it | – |
 //! | [`SecureBoot`] | `SecureBoot` | – |
+//! | [`Logs`] | `LogServices` of system and manager | `sel elist` |
 
 mod boot_device;
+mod logs;
 mod power;
 mod secure_boot;
 mod virtual_media;
@@ -28,6 +30,7 @@ use inventory::{BmcPin, MachineEvidence};
 use crate::error::{BmcError, ErrorKind};
 
 pub use boot_device::{BootDevice, BootStanding};
+pub use logs::{LogEntry, Logs, MAX_LOG_ENTRIES};
 pub use power::{Power, PowerAction};
 pub use secure_boot::{SecureBoot, SecureBootSeen};
 pub use virtual_media::{Drive, Insertion, VirtualMedia};
@@ -85,6 +88,13 @@ pub trait Bmc: Send + Sync {
     fn secure_boot(&self) -> Result<&dyn SecureBoot, Lacking> {
         Err(Lacking::unspoken(Capability::SecureBoot))
     }
+    /// The BMC's log.
+    ///
+    /// # Errors
+    /// [`Lacking`].
+    fn logs(&self) -> Result<&dyn Logs, Lacking> {
+        Err(Lacking::unspoken(Capability::Logs))
+    }
 }
 
 /// What a BMC may have or lack.
@@ -96,6 +106,8 @@ pub enum Capability {
     VirtualMedia,
     /// [`SecureBoot`].
     SecureBoot,
+    /// [`Logs`].
+    Logs,
 }
 
 impl Capability {
@@ -106,6 +118,7 @@ impl Capability {
             Self::BootDevice => "boot override",
             Self::VirtualMedia => "virtual media",
             Self::SecureBoot => "Secure Boot",
+            Self::Logs => "log",
         }
     }
 
@@ -113,7 +126,9 @@ impl Capability {
     const fn advice(self) -> &'static str {
         match self {
             Self::VirtualMedia => "check that virtual media are licensed and switched on at the BMC",
-            Self::BootDevice | Self::SecureBoot => "look for a newer firmware of the BMC, and check its licence",
+            Self::BootDevice | Self::SecureBoot | Self::Logs => {
+                "look for a newer firmware of the BMC, and check its licence"
+            }
         }
     }
 }
@@ -174,6 +189,7 @@ pub fn capabilities(bmc: &dyn Bmc) -> (Vec<Capability>, Vec<Lacking>) {
         (Capability::BootDevice, bmc.boot_device().err()),
         (Capability::VirtualMedia, bmc.virtual_media().err()),
         (Capability::SecureBoot, bmc.secure_boot().err()),
+        (Capability::Logs, bmc.logs().err()),
     ];
     let has = asked.iter().filter(|(_, lacking)| lacking.is_none()).map(|(capability, _)| *capability).collect();
     (has, asked.into_iter().filter_map(|(_, lacking)| lacking).collect())

@@ -27,12 +27,12 @@ fn remove(bmc: &Bmc, path: &str, fields: &[&str]) {
 
 #[tokio::test]
 async fn recorded_machines_have_what_their_trees_show() {
-    use Capability::{BootDevice, SecureBoot, VirtualMedia};
+    use Capability::{BootDevice, Logs, SecureBoot, VirtualMedia};
     for (set, system, expected) in [
-        ("dell-r750", "/redfish/v1/Systems/System.Embedded.1", vec![BootDevice, VirtualMedia, SecureBoot]),
-        ("hpe", "/redfish/v1/Systems/1", vec![BootDevice, VirtualMedia, SecureBoot]),
-        ("supermicro-x10", "/redfish/v1/Systems/1", vec![BootDevice, VirtualMedia]),
-        ("dmtf-generic", SYSTEM, vec![BootDevice, VirtualMedia, SecureBoot]),
+        ("dell-r750", "/redfish/v1/Systems/System.Embedded.1", vec![BootDevice, VirtualMedia, SecureBoot, Logs]),
+        ("hpe", "/redfish/v1/Systems/1", vec![BootDevice, VirtualMedia, SecureBoot, Logs]),
+        ("supermicro-x10", "/redfish/v1/Systems/1", vec![BootDevice, VirtualMedia, Logs]),
+        ("dmtf-generic", SYSTEM, vec![BootDevice, VirtualMedia, SecureBoot, Logs]),
     ] {
         let bmc = Bmc::new(set);
         let connected = connected(&bmc, system).await;
@@ -46,7 +46,7 @@ async fn recorded_machines_have_what_their_trees_show() {
 #[tokio::test]
 async fn what_is_missing_is_named_with_where_it_was_looked_for() {
     let bmc = Bmc::generic();
-    remove(&bmc, SYSTEM, &["Boot", "@Redfish.Settings", "SecureBoot", "VirtualMedia"]);
+    remove(&bmc, SYSTEM, &["Boot", "@Redfish.Settings", "SecureBoot", "VirtualMedia", "LogServices"]);
     bmc.edit(SYSTEM, |system| system["Links"]["ManagedBy"] = json!([]));
     // The managers may have a drive.
     let with_managers = connected(&bmc, SYSTEM).await;
@@ -55,7 +55,7 @@ async fn what_is_missing_is_named_with_where_it_was_looked_for() {
     let connected = connected(&bmc, SYSTEM).await;
     let (has, lacks) = capabilities(&connected);
     assert!(has.is_empty(), "{has:?}");
-    for (lacking, looked_for) in lacks.iter().zip(["Boot", "VirtualMedia", "SecureBoot"]) {
+    for (lacking, looked_for) in lacks.iter().zip(["Boot", "VirtualMedia", "SecureBoot", "LogServices"]) {
         assert!(lacking.looked_for.contains(looked_for) && lacking.looked_for.contains(SYSTEM), "{lacking}");
     }
     assert!(lacks[1].advice.contains("licensed"), "{}", lacks[1].advice);

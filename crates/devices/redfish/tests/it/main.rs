@@ -16,6 +16,7 @@ mod https_media;
 mod identity;
 mod kit;
 mod lead;
+mod logs;
 mod network;
 mod oem_media;
 mod patience;

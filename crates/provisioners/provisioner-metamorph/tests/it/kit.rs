@@ -9,8 +9,8 @@ use axum::body::Body;
 use axum::extract::connect_info::MockConnectInfo;
 use axum::http::{Request, StatusCode};
 use bmc::{
-    Bmc, BmcError, BootDevice, BootStanding, Connector, Connectors, Drive, ErrorKind, Insertion, Lacking, Power,
-    PowerAction, Protocol, Sight, Target, VirtualMedia,
+    Bmc, BmcError, BootDevice, BootStanding, Connector, Connectors, Drive, ErrorKind, Insertion, Lacking, LogEntry,
+    Logs, Power, PowerAction, Protocol, Sight, Target, VirtualMedia,
 };
 use boot_media::assets::{GRUB, INITRAMFS, KERNEL, MANIFEST, SHIM};
 use boot_media::{Assets, Manifest};
@@ -57,6 +57,8 @@ pub struct BmcState {
     /// What it makes of a boot override.
     pub keeps_override: bool,
     pub powered_on: bool,
+    /// What its log calls critical, the newest first.
+    pub critical: Vec<LogEntry>,
     /// Who asks the media endpoint in the BMC's name.
     pub reader: Option<axum::Router>,
 }
@@ -79,6 +81,7 @@ impl FakeBmc {
             override_ahead: Some(false),
             keeps_override: true,
             powered_on: true,
+            critical: vec![],
             reader: None,
         };
         Arc::new(Self { state: Mutex::new(state) })
@@ -146,6 +149,9 @@ impl Bmc for Handle {
         Ok(self)
     }
     fn virtual_media(&self) -> Result<&dyn VirtualMedia, Lacking> {
+        Ok(self)
+    }
+    fn logs(&self) -> Result<&dyn Logs, Lacking> {
         Ok(self)
     }
 }
@@ -218,6 +224,14 @@ impl BootDevice for Handle {
     async fn normally(&self) -> Result<(), BmcError> {
         self.0.note("boot normally");
         Ok(())
+    }
+}
+
+#[async_trait]
+impl Logs for Handle {
+    async fn newest_critical(&self, most: usize) -> Result<Vec<LogEntry>, BmcError> {
+        self.0.note("read the log");
+        Ok(self.0.state().critical.iter().take(most).cloned().collect())
     }
 }
 

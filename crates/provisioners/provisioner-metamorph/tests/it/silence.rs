@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use provisioner::{Cause, Failure};
 
+use bmc::LogEntry;
+
 use crate::kit::{BmcState, Lab, image};
 
 /// A boot whose agent never reports, on a BMC that `disturb` makes odd after each reset; the first failure, if there is one in time.
@@ -45,6 +47,28 @@ async fn the_cause_of_a_silence_is_told_after_one_more_attempt_at_the_same_addre
         assert!(inserted.iter().all(|url| *url == inserted[0]), "{inserted:?}");
         assert_eq!((journal.len(), journal[0].1.boot.as_ref().unwrap().generation), (1, 1));
     }
+}
+
+/// The BMC often knows why a machine does not start. Where the medium is, it knows as well, and that is nobody else's business.
+#[tokio::test(start_paused = true)]
+async fn the_newest_critical_entries_of_the_bmcs_log_are_told_at_the_end() {
+    let lab = Lab::new(&image(1));
+    lab.inspect().await.unwrap();
+    let url = lab.bmc.inserted().remove(0);
+    let name = url.rsplit('/').next().unwrap().to_owned();
+    let entry = |created: &str, message: &str| LogEntry { created: Some(created.into()), message: message.into() };
+    lab.bmc.state().critical = vec![
+        entry("2026-11-22T10:00:00Z", &format!("Virtual media {url} lost, {} too, {}", name, &name[..20])),
+        entry("2026-11-22T09:00:00Z", &format!("DIMM 4: uncorrectable memory error {}", "x".repeat(400))),
+        entry("2019-01-01T00:00:00Z", "Fan 1 failed"),
+    ];
+    let failure = silent(&lab, |_| {}).await;
+    let text = failure.text();
+    assert!(text.contains("«Virtual media [hidden] lost, [hidden] too, [hidden]» (2026-11-22T10:00:00Z)"), "{text}");
+    assert!(text.contains("DIMM 4: uncorrectable memory error") && !text.contains(&"x".repeat(161)), "{text}");
+    assert!(!text.contains("Fan 1") && !text.contains(&name[..16]), "{text}");
+    let read = lab.bmc.state().log.iter().filter(|line| *line == "read the log").count();
+    assert_eq!(read, 1, "when the failure is told, not at the first silence");
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,0 +1,125 @@
+//! Logs of system and manager (schemas LogService, LogEntry), as far as a diagnosis needs them: what they call critical, the newest first.
+//!
+//! A log has thousands of entries, in either order, in pages or whole: the first page is read, and the last one where the newest stand there.
+
+use bmc::{BmcError, ErrorKind, LogEntry, MAX_LOG_ENTRIES};
+use secrecy::ExposeSecret;
+use serde_json::Value;
+
+use crate::client::Client;
+use crate::exchange::Fault;
+use crate::json::{flag, link, link_at, links, text, word};
+use crate::resources::drive_name;
+use crate::text::redact;
+
+const WHAT: &str = "read the BMC's log";
+/// Most logs that are read.
+const MAX_LOGS: usize = 3;
+/// Most entries of a page that are looked at.
+const MAX_LOOKED_AT: usize = 4096;
+/// Most entries at each end of a list that are read one by one, where the list has their links alone.
+const ONE_BY_ONE: usize = 2;
+/// Entries at the end of a long log.
+const LAST: u64 = 50;
+
+impl Client {
+    /// The newest entries that are called critical, at most `most`.
+    ///
+    /// # Errors
+    /// [`BmcError`] when the BMC cannot be asked; a log that it does not show is left out.
+    pub async fn critical_entries(&self, most: usize) -> Result<Vec<LogEntry>, BmcError> {
+        let mut found = Vec::new();
+        for log in self.logs().await? {
+            let Some(entries) = self.shown(&log).await?.and_then(|log| link_at(&log, "Entries")) else { continue };
+            for entry in self.entries(&entries).await? {
+                found.extend(self.critical(&entry));
+            }
+        }
+        // Times are written alike within one BMC; what has none is taken for old.
+        found.sort_by(|a: &LogEntry, b| b.created.cmp(&a.created));
+        found.dedup();
+        found.truncate(most.min(MAX_LOG_ENTRIES));
+        Ok(found)
+    }
+
+    /// Paths of the logs of the system and its first manager, those about the hardware first.
+    async fn logs(&self) -> Result<Vec<String>, BmcError> {
+        let system = self.known_system(WHAT).await?;
+        let manager = match self.managers(WHAT, &system).await {
+            Ok(managers) => managers.into_iter().next(),
+            Err(fault) if fault.status().is_some() => None,
+            Err(fault) => return Err(fault.into()),
+        };
+        let mut lists: Vec<String> = system.logs.into_iter().collect();
+        if let Some(manager) = manager {
+            lists.extend(self.shown(&manager).await?.and_then(|manager| link_at(&manager, "LogServices")));
+        }
+        let mut logs = Vec::new();
+        for list in lists {
+            logs.extend(self.shown(&list).await?.map(|list| links(list.get("Members"))).unwrap_or_default());
+        }
+        logs.sort_by_key(|path| rank(path));
+        logs.dedup();
+        logs.truncate(MAX_LOGS);
+        Ok(logs)
+    }
+
+    /// The entries of a list that may be the newest.
+    async fn entries(&self, list: &str) -> Result<Vec<Value>, BmcError> {
+        let Some(first) = self.shown(list).await? else { return Ok(Vec::new()) };
+        let mut found = members(&first);
+        if found.iter().all(|entry| word(entry, "Message").is_none()) {
+            let ends = found.len().saturating_sub(ONE_BY_ONE);
+            let mut read = Vec::new();
+            for (at, entry) in found.iter().enumerate() {
+                if let Some(path) = link(entry).filter(|_| at < ONE_BY_ONE || at >= ends) {
+                    read.extend(self.shown(&path).await?);
+                }
+            }
+            return Ok(read);
+        }
+        let count = first.get("Members@odata.count").and_then(Value::as_u64).unwrap_or_default();
+        let rises =
+            found.first().and_then(|entry| word(entry, "Created")) <= found.last().and_then(|e| word(e, "Created"));
+        if rises && first.get("Members@odata.nextLink").is_some() && count > found.len() as u64 {
+            let last = format!("{list}?$skip={}", count.saturating_sub(LAST));
+            found.extend(self.shown(&last).await?.map(|page| members(&page)).unwrap_or_default());
+        }
+        Ok(found)
+    }
+
+    /// The resource, unless the BMC refuses to show it, or shows nothing that can be read: some logs are larger than any answer that is taken.
+    async fn shown(&self, path: &str) -> Result<Option<Value>, BmcError> {
+        match self.core.get(WHAT, path).await {
+            Ok(reply) => Ok(Some(reply.value)),
+            Err(Fault::Refused(_)) => Ok(None),
+            Err(Fault::Other(error)) if error.kind == ErrorKind::Protocol => Ok(None),
+            Err(fault) => Err(fault.into()),
+        }
+    }
+
+    fn critical(&self, entry: &Value) -> Option<LogEntry> {
+        let severity = word(entry, "Severity").or_else(|| word(entry, "MessageSeverity"))?;
+        if !severity.eq_ignore_ascii_case("Critical") || flag(entry, "Resolved") == Some(true) {
+            return None;
+        }
+        let message = redact(&text(entry, "Message")?, &[self.core.credentials.password().expose_secret()]);
+        Some(LogEntry { created: text(entry, "Created"), message })
+    }
+}
+
+fn members(list: &Value) -> Vec<Value> {
+    let Some(Value::Array(items)) = list.get("Members") else { return Vec::new() };
+    items.iter().take(MAX_LOOKED_AT).cloned().collect()
+}
+
+/// What is known to be about the hardware, then what is not known, then who signed in and how the BMC fared.
+fn rank(path: &str) -> u8 {
+    let name = drive_name(path);
+    let is = |words: &[&str]| words.iter().any(|word| name.contains(word));
+    match () {
+        () if is(&["iml", "sel", "event", "fault", "log1"]) => 0,
+        () if is(&["audit", "security", "journal", "dump", "crash"]) || name == "sl" => 2,
+        () => 1,
+    }
+}

@@ -1,0 +1,141 @@
+//! What a BMC's log calls critical: on recorded trees, in the orders and forms that logs have, and within bounds.
+
+use std::sync::Arc;
+
+use bmc::{Bmc as _, LogEntry};
+use redfish::RedfishBmc;
+use serde_json::{Value, json};
+
+use crate::kit::{Bmc, PASSWORD, SYSTEM, dropped, odd, rig};
+
+const LIST: &str = "/redfish/v1/Systems/437XR1138R2/LogServices";
+const LOG: &str = "/redfish/v1/Systems/437XR1138R2/LogServices/SEL";
+const ENTRIES: &str = "/redfish/v1/Systems/437XR1138R2/LogServices/SEL/Entries";
+
+async fn newest(bmc: &Arc<Bmc>, system: &str, most: usize) -> Vec<LogEntry> {
+    let connected = RedfishBmc::new(rig(bmc, system).client);
+    connected.begin(&[]).await.unwrap();
+    bmc.take_log();
+    connected.logs().unwrap().newest_critical(most).await.unwrap()
+}
+
+fn entry(n: usize, severity: &str) -> Value {
+    json!({
+        "@odata.id": format!("{ENTRIES}/{n}"), "Created": format!("2026-01-{:02}T00:00:00Z", n % 28 + 1),
+        "Severity": severity, "Message": format!("entry {n}"),
+    })
+}
+
+/// A BMC whose only log is this.
+fn with_log(entries: Value) -> Arc<Bmc> {
+    let bmc = Bmc::generic();
+    bmc.set(|inner| {
+        inner.resources.insert(LIST.into(), json!({"@odata.id": LIST, "Members": [{"@odata.id": LOG}]}));
+        inner.resources.insert(LOG.into(), json!({"@odata.id": LOG, "Entries": {"@odata.id": ENTRIES}}));
+        inner.resources.insert(ENTRIES.into(), entries);
+    });
+    bmc
+}
+
+fn told(entries: &[LogEntry]) -> Vec<&str> {
+    entries.iter().map(|entry| entry.message.as_str()).collect()
+}
+
+#[tokio::test]
+async fn recorded_logs_are_read_where_they_stand() {
+    // iDRAC keeps them at the manager; two of the three logs that it lists are not in the tree.
+    let dell = newest(&Bmc::new("dell-r750"), "/redfish/v1/Systems/System.Embedded.1", 4).await;
+    assert_eq!(told(&dell), ["The requested SecureBoot Certificate Export operation cannot be completed."]);
+    assert_eq!(dell[0].created.as_deref(), Some("2024-08-08T18:47:42-05:00"));
+    // iLO writes the oldest first.
+    let hpe = newest(&Bmc::new("hpe"), "/redfish/v1/Systems/1", 2).await;
+    assert_eq!(hpe.len(), 2);
+    assert!(hpe.iter().any(|entry| entry.message.starts_with("DIMM Failure")), "{hpe:?}");
+    assert!(hpe.iter().all(|entry| entry.created.as_deref() == Some("2025-05-28T08:01:01Z")), "{hpe:?}");
+    // A link to logs that are not there is no error.
+    assert!(newest(&Bmc::new("supermicro-x10"), "/redfish/v1/Systems/1", 2).await.is_empty());
+}
+
+#[tokio::test]
+async fn only_what_is_critical_and_unresolved_the_newest_first() {
+    let mut resolved = entry(9, "Critical");
+    resolved["Resolved"] = true.into();
+    let mut newer_word = entry(5, "");
+    newer_word["Severity"] = Value::Null;
+    newer_word["MessageSeverity"] = "critical".into();
+    let odd_ones = [json!(7), Value::Null, json!({"Severity": "Critical"}), json!({"Severity": 1, "Message": "x"})];
+    let mut all = vec![entry(3, "Critical"), entry(4, "Warning"), newer_word, resolved, entry(6, "OK")];
+    all.extend(odd_ones);
+    let bmc = with_log(json!({"Members": all}));
+    assert_eq!(told(&newest(&bmc, SYSTEM, 16).await), ["entry 5", "entry 3"]);
+    assert_eq!(told(&newest(&bmc, SYSTEM, 1).await), ["entry 5"]);
+    assert!(newest(&with_log(json!({"Members": "none"})), SYSTEM, 16).await.is_empty());
+}
+
+/// A long log that begins with its oldest entries is not walked through.
+#[tokio::test]
+async fn of_a_long_log_the_end_with_the_newest_is_read() {
+    let page: Vec<Value> = (1..4).map(|n| entry(n, "Critical")).collect();
+    let next = format!("{ENTRIES}?$skip=3");
+    let bmc = with_log(json!({"Members": page, "Members@odata.count": 1000, "Members@odata.nextLink": next}));
+    newest(&bmc, SYSTEM, 16).await;
+    let pages: Vec<String> = bmc.take_log().into_iter().filter(|line| line.contains("$skip")).collect();
+    assert_eq!(pages, [format!("GET {ENTRIES}?$skip=950")]);
+    // The newest first: what follows is older.
+    let page: Vec<Value> = (1..4).rev().map(|n| entry(n, "Critical")).collect();
+    let bmc = with_log(json!({"Members": page, "Members@odata.count": 1000, "Members@odata.nextLink": next}));
+    assert_eq!(told(&newest(&bmc, SYSTEM, 16).await), ["entry 3", "entry 2", "entry 1"]);
+    assert!(bmc.take_log().iter().all(|line| !line.contains("$skip")));
+}
+
+#[tokio::test]
+async fn entries_that_are_listed_as_links_are_read_at_both_ends() {
+    let links: Vec<Value> = (1..100).map(|n| json!({"@odata.id": format!("{ENTRIES}/{n}")})).collect();
+    let bmc = with_log(json!({"Members": links}));
+    bmc.set(|inner| {
+        for n in 1..100 {
+            inner.resources.insert(format!("{ENTRIES}/{n}"), entry(n, "Critical"));
+        }
+    });
+    assert_eq!(newest(&bmc, SYSTEM, 16).await.len(), 4);
+    assert!(bmc.take_log().len() <= 12);
+}
+
+/// However much there is: requests, entries and texts are bounded, and a password that stands there is not told.
+#[tokio::test]
+async fn a_hostile_log_is_bounded() {
+    let long = format!("{PASSWORD} was tried\n{}", "x".repeat(100_000));
+    let many: Vec<Value> = (0..1500)
+        .map(|n| json!({"Severity": "Critical", "Created": format!("{n:05}"), "Message": format!("{n} {long}").get(..2000)}))
+        .collect();
+    let bmc = with_log(json!({"Members": many, "Members@odata.count": u64::MAX, "Members@odata.nextLink": ENTRIES}));
+    let logs: Vec<Value> = (0..500).map(|n| json!({"@odata.id": format!("{LIST}/Log{n}")})).collect();
+    bmc.edit(LIST, |list| list["Members"].as_array_mut().unwrap().extend(logs));
+    let found = newest(&bmc, SYSTEM, usize::MAX).await;
+    assert_eq!(found.len(), bmc::MAX_LOG_ENTRIES);
+    for entry in &found {
+        assert!(entry.message.chars().count() <= 400 && !entry.message.contains(PASSWORD), "{}", entry.message.len());
+        assert!(!entry.message.contains('\n'));
+    }
+    assert!(bmc.take_log().len() <= 12);
+    // One that is too large to be read is left out.
+    let bmc = with_log(json!({"Members": [entry(1, "Critical")]}));
+    let large = format!("{LIST}/Event");
+    bmc.edit(LIST, |list| list["Members"].as_array_mut().unwrap().insert(0, json!({"@odata.id": large})));
+    let padding = "x".repeat(redfish::MAX_BODY);
+    bmc.set(|inner| drop(inner.resources.insert(large.clone(), json!({"@odata.id": large, "Padding": padding}))));
+    assert_eq!(told(&newest(&bmc, SYSTEM, 16).await), ["entry 1"]);
+}
+
+#[tokio::test]
+async fn a_log_that_is_refused_hides_no_other_and_a_lost_bmc_is_an_error() {
+    let bmc = with_log(json!({"Members": [entry(1, "Critical")]}));
+    bmc.script("GET", "/Managers/BMC", odd(403, json!({})));
+    assert_eq!(told(&newest(&bmc, SYSTEM, 16).await), ["entry 1"]);
+    let connected = RedfishBmc::new(rig(&bmc, SYSTEM).client);
+    connected.begin(&[]).await.unwrap();
+    for _ in 0..8 {
+        bmc.script("GET", "/SEL/Entries", dropped());
+    }
+    assert!(connected.logs().unwrap().newest_critical(1).await.is_err());
+}
