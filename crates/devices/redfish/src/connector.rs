@@ -10,6 +10,15 @@ use crate::capabilities::RedfishBmc;
 use crate::client::{Client, ClientOptions};
 use crate::tls::{Tls, TlsError};
 
+/// The id of the server whose first key this is. It stays what it is when keys are rotated: sessions that an earlier life left on BMCs are known by it.
+#[must_use]
+pub fn server_id(secret: &[u8; 32]) -> String {
+    let mut hash = Sha256::new();
+    hash.update(b"metamorph/server-id/v1");
+    hash.update(secret);
+    hex::encode(&hash.finalize()[..8])
+}
+
 /// Makes Redfish connections.
 pub struct RedfishConnector {
     registry: BmcRegistry,
@@ -19,14 +28,10 @@ pub struct RedfishConnector {
 }
 
 impl RedfishConnector {
-    /// Connections of the server with this secret (a digest of it marks the server's sessions on BMCs); `ca_pem` is trusted
-    /// beside the system's certificates, if it is not empty.
+    /// Connections of the server with this id, which marks its sessions on BMCs; `ca_pem` is trusted beside the system's certificates, if it
+    /// is not empty.
     #[must_use]
-    pub fn new(secret: &[u8; 32], ca_pem: &str) -> Self {
-        let mut hash = Sha256::new();
-        hash.update(b"metamorph/server-id/v1");
-        hash.update(secret);
-        let server_id = hex::encode(&hash.finalize()[..8]);
+    pub fn new(server_id: String, ca_pem: &str) -> Self {
         let extra_ca_pem = (!ca_pem.trim().is_empty()).then(|| ca_pem.to_owned());
         Self { registry: BmcRegistry::new(), server_id, extra_ca_pem, allowed: Allowed::default() }
     }

@@ -97,7 +97,7 @@ impl Client {
     }
 
     /// The same for a medium that several addresses have, in the order in which they are to be tried: those of protocols that the drive
-    /// declares, the next one when the BMC refuses one. A BMC that keeps certificates of media servers is given `certificate` (PEM) before
+    /// declares, the next one when the BMC refuses one. A BMC that keeps certificates of media servers is given the certificates of `certificate` (PEM) before
     /// it is to read over HTTPS.
     ///
     /// # Errors
@@ -320,8 +320,10 @@ impl Client {
         }
         let mut first = None;
         for url in urls {
-            if let (Some(list), Some(pem), "https") = (&slot.certificates, certificate, scheme(url)) {
-                self.give_certificate(what, list, pem).await;
+            if let (Some(list), Some(chain), "https") = (&slot.certificates, certificate, scheme(url)) {
+                for pem in certificates_of(chain) {
+                    self.give_certificate(what, list, &format!("{pem}\n")).await;
+                }
             }
             match self.insert_one(what, slot, url, ejected).await {
                 Ok(inserted) => {
@@ -544,6 +546,14 @@ fn without_addresses(text: &str, base: &str) -> String {
 /// Scheme of an address.
 fn scheme(url: &str) -> &str {
     url.split_once("://").map_or("", |(scheme, _)| scheme)
+}
+
+/// The certificates of a text in PEM, each by itself: while one is replaced, the server has two. Nothing else of the text is given away.
+fn certificates_of(text: &str) -> impl Iterator<Item = &str> {
+    const BEGIN: &str = "-----BEGIN CERTIFICATE-----";
+    const END: &str = "-----END CERTIFICATE-----";
+    let beginnings = text.match_indices(BEGIN).map(|(at, _)| text.get(at..).unwrap_or_default());
+    beginnings.filter_map(|rest| rest.get(..rest.find(END)? + END.len()))
 }
 
 /// Whether two certificates in PEM are the same: blanks and line breaks do not count.

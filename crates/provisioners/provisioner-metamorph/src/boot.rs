@@ -16,6 +16,7 @@ use crate::host::NativeHost;
 use crate::hub::{Agent, IN_WORK};
 use crate::identity::Effect;
 use crate::journal::{Operation, StepProgress};
+use crate::keys::FIRST_KEY;
 use crate::media::Offered;
 use crate::record::{done, intend};
 use crate::secure_boot::disproved;
@@ -24,8 +25,11 @@ impl NativeHost {
     /// The boot id of the living agent; boots the machine into the agent if there is none. What is done next is [`boot::decide`]'s word.
     pub async fn ensure_agent(&self, operation: &mut Operation) -> Outcome<String> {
         let own = operation.status().boot.clone();
+        self.refuse_lost_key(own.as_ref())?;
         let recorded = own.clone().or_else(|| self.journal.latest_boot());
-        let agent = recorded.as_ref().and_then(|boot| self.shared.hub.agent(self.uid(), boot.generation));
+        // One that was derived from a key that is gone cannot be heard any more.
+        let heard = recorded.as_ref().filter(|boot| self.shared.settings.keys.of(boot).is_some());
+        let agent = heard.and_then(|boot| self.shared.hub.agent(self.uid(), boot.generation));
         let (mut facts, mut medium) = (self.boot_facts(operation, recorded.as_ref(), agent.as_ref()), None);
         let timing = self.shared.settings.timing;
         let patience = Patience { reconnect: timing.reconnect, in_work: timing.agent_silence * IN_WORK };
@@ -93,6 +97,7 @@ impl NativeHost {
             disproved: disproved.as_ref() == Some(&agent.boot_id),
             secure_boot: self.secure_boot_proof(operation, agent, status.boot.is_some()),
         });
+        let keyless = recorded.is_some_and(|boot| self.shared.settings.keys.of(boot).is_none());
         Facts {
             own: status.boot.as_ref().map(boot::Boot::from),
             latest: journal.latest_boot().as_ref().map(boot::Boot::from),
@@ -100,8 +105,8 @@ impl NativeHost {
             phase: step.phase,
             attempts: step.attempt.unwrap_or(0),
             inserting: inserting.map(|(generation, _)| generation),
-            booted: booted.map(|(generation, _)| generation),
-            seen: recorded.is_some_and(|boot| hub.has_seen(self.uid(), boot.generation)),
+            booted: booted.map(|(generation, _)| generation).filter(|_| !keyless),
+            seen: keyless || recorded.is_some_and(|boot| hub.has_seen(self.uid(), boot.generation)),
             provisioned: journal.newest().is_some_and(|newest| newest.succeeded(OperationType::Provision)),
             known_generation: hub.newest_generation(self.uid()),
             waited: self.live.since.elapsed(),
@@ -136,6 +141,7 @@ impl NativeHost {
             medium: boot.medium.clone(),
             key_digest: agent.key_digest.clone(),
             retired: false,
+            key: boot.key,
         };
         if operation.status().boot.as_ref() != Some(&bound) {
             operation.set_boot(bound);
@@ -158,20 +164,35 @@ impl NativeHost {
             return Ok(waiting);
         }
         let network = self.agent_network.as_ref();
-        let medium = self.shared.media.offer(&self.place(), generation, network).map_err(|e| not_composed(&e))?;
-        let boot = AgentBoot { generation, medium: Some(medium.digest.clone()), ..AgentBoot::default() };
+        let root = self.shared.settings.keys.current();
+        let medium = self.shared.media.offer(&self.place(&root), generation, network).map_err(|e| not_composed(&e))?;
+        let (digest, key) = (Some(medium.digest.clone()), root.recorded());
+        let boot = AgentBoot { generation, medium: digest, key, ..AgentBoot::default() };
         operation.set_boot(boot.clone());
         intend(operation, Step::BootAgent, attempt, None).await?;
         self.bring_up(operation, &boot, &medium, bmc).await
     }
 
     /// The medium that is recorded for this boot, on offer again; `None` if it can no longer be made: something that goes into it is
-    /// another than it was, or the record is from before media were recorded.
+    /// another than it was, its key has been removed, or the record is from before media were recorded.
     pub fn medium_of(&self, boot: &AgentBoot) -> Result<Option<Offered>, Failure> {
-        let Some(digest) = &boot.medium else { return Ok(None) };
+        let root = self.shared.settings.keys.of(boot);
+        let (Some(digest), Some(root)) = (&boot.medium, root) else { return Ok(None) };
         let network = self.agent_network.as_ref();
-        let again = self.shared.media.offer_again(&self.place(), boot.generation, digest, network);
+        let again = self.shared.media.offer_again(&self.place(&root), boot.generation, digest, network);
         again.map_err(|e| not_composed(&e))
+    }
+
+    /// What this operation has booted cannot go on without the key that it was derived from: the operation fails, and the next one boots anew.
+    fn refuse_lost_key(&self, own: Option<&AgentBoot>) -> Result<(), Failure> {
+        let Some(boot) = own.filter(|boot| self.shared.settings.keys.of(boot).is_none()) else { return Ok(()) };
+        self.shared.media.withdraw(self.uid());
+        let (generation, number) = (boot.generation, boot.key.unwrap_or(FIRST_KEY));
+        let text = format!(
+            "go on with boot {generation} of the agent: key {number}, which it was derived from, has been removed"
+        );
+        Err(Failure::new(Cause::KeyRemoved, text)
+            .advise("the machine is booted anew with the present key; to rotate without that, leave earlier keys until the server removes them"))
     }
 
     /// After a restart of this process: an agent that was there, or a boot under way, shows itself soon, by a report or by

@@ -33,9 +33,9 @@ impl NativeHost {
         let calls = bmc.calls();
         let read = self.shared.media.reads(self.uid());
         self.live.timers().ejected = false;
-        let certificate = self.shared.settings.media_certificate_pem.as_deref();
+        let certificates = self.shared.settings.media_certificates.pem();
         let inserted = match bmc.virtual_media() {
-            Ok(media) => media.insert(&medium.urls, certificate).await,
+            Ok(media) => media.insert(&medium.urls, certificates.as_deref()).await,
             Err(lacking) => Err(lacking.keeps_from("insert the medium")),
         };
         Self::account(operation, bmc.as_ref(), calls);

@@ -12,7 +12,7 @@ use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
-use boot_media::{derive, serve};
+use boot_media::serve;
 use sha2::{Digest, Sha256};
 
 use crate::host::Shared;
@@ -37,9 +37,10 @@ async fn report(State(shared): State<Arc<Shared>>, headers: HeaderMap, body: Bod
     let given =
         headers.get(header::AUTHORIZATION).and_then(|v| v.to_str().ok()).and_then(|v| v.strip_prefix("Bearer "));
     // Before the body is read: who is no agent of ours sends us nothing.
-    let Some((host, generation)) = given.and_then(|given| derive::holder(&shared.settings.secret, given)) else {
+    let Some(holder) = given.and_then(|given| shared.settings.keys.holder(given)) else {
         return (StatusCode::UNAUTHORIZED, "the token is not this host's and generation's\n").into_response();
     };
+    let (host, generation) = (holder.host, holder.generation);
     let Ok(key) = key_digest(&headers) else {
         return (StatusCode::BAD_REQUEST, "the key of the boot is malformed\n").into_response();
     };
@@ -70,6 +71,9 @@ async fn report(State(shared): State<Arc<Shared>>, headers: HeaderMap, body: Bod
     if report.protocol >= KEY_SINCE && key.is_none() {
         return (StatusCode::BAD_REQUEST, "the report lacks the key of its boot\n").into_response();
     }
+    if let Err(refusal) = shared.hub.derived_from(&holder).await {
+        return refused(&refusal);
+    }
     match shared.hub.report(report, key).await {
         Ok(directive) => Json(directive).into_response(),
         Err(refusal) => refused(&refusal),
@@ -92,6 +96,9 @@ fn refused(refusal: &Refusal) -> Response {
         ),
         Refusal::Contested => {
             (StatusCode::FORBIDDEN, "another boot has reported first for this generation: this one has no say\n")
+        }
+        Refusal::AnotherKey => {
+            (StatusCode::UNAUTHORIZED, "the token is derived from another key than the host's and generation's\n")
         }
         Refusal::Stale => (StatusCode::CONFLICT, "a later report has been seen\n"),
         Refusal::Unknown => (StatusCode::SERVICE_UNAVAILABLE, "this host has not been looked at yet\n"),

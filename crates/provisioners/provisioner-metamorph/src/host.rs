@@ -11,6 +11,7 @@ use provisioner::{BmcAccess, Cause, Failure, HostContext, HostKey, Retry};
 
 use crate::hub::Hub;
 use crate::journal::{Journal, Operation};
+use crate::keys::Key;
 use crate::live::{Connected, Live, LiveHost};
 use crate::media::{MediaStore, Place};
 use crate::networks::{Bases, bases_for};
@@ -96,9 +97,9 @@ impl NativeHost {
         Ok(Self { shared, context, journal, key, agent_network, live, bases })
     }
 
-    /// For whom media are made, and where they are offered.
-    pub fn place(&self) -> Place<'_> {
-        Place { settings: &self.shared.settings, key: &self.key, bases: &self.bases }
+    /// For whom media are made, where they are offered, and what they are derived from.
+    pub fn place<'a>(&'a self, root: &'a Key) -> Place<'a> {
+        Place { settings: &self.shared.settings, key: &self.key, bases: &self.bases, root }
     }
 
     /// The media endpoint's addresses for messages.

@@ -13,6 +13,7 @@ use provisioner::{HostKey, MayAct};
 use tokio::sync::{Notify, mpsc};
 use tokio::time::{Duration, Instant};
 
+use crate::keys::{FIRST_KEY, Holder};
 use crate::limits::{self, Budget, bounded};
 
 /// What is known of one host's agent.
@@ -21,6 +22,8 @@ struct Slot {
     key: Option<HostKey>,
     /// Generation that counts; reports of an older one are refused.
     generation: Option<u64>,
+    /// Number of the key that it is derived from.
+    root: Option<u32>,
     agent: Option<Agent>,
     /// Newest generation of which an agent has reported to this process.
     seen: Option<u64>,
@@ -117,6 +120,8 @@ pub enum Refusal {
     Superseded,
     /// The generation is another boot's.
     Contested,
+    /// The generation is derived from another key.
+    AnotherKey,
     /// The host is not known, or not yet.
     Unknown,
     /// More reports than an agent has to make.
@@ -174,6 +179,7 @@ impl Hub {
             }
         }
         if let Some(boot) = boot.filter(|boot| Some(boot.generation) == slot.generation) {
+            slot.root = boot.key;
             slot.retired |= boot.retired;
             let recorded = boot.boot_id.clone().map(|boot_id| Bound {
                 generation: boot.generation,
@@ -375,6 +381,24 @@ impl Hub {
                 return Err(Refusal::Unknown);
             }
         }
+    }
+
+    /// Whether a genuine token counts for its host and generation: the generation's record names the key that it is derived from, and of one that
+    /// is not recorded yet it is the current key. An earlier key, be it in wrong hands, opens the boots alone that began with it.
+    ///
+    /// # Errors
+    /// [`Refusal::AnotherKey`], [`Refusal::Unknown`] while the host has not been looked at.
+    pub async fn derived_from(&self, holder: &Holder<'_>) -> Result<(), Refusal> {
+        self.known(holder.host).await?;
+        let slots = self.lock();
+        let slot = slots.get(holder.host).ok_or(Refusal::Unknown)?;
+        let counts = match slot.generation {
+            Some(recorded) if recorded == holder.generation => slot.root.unwrap_or(FIRST_KEY) == holder.key,
+            // It is told what is wrong with it when its report is taken in.
+            Some(recorded) if recorded > holder.generation => true,
+            _ => holder.current,
+        };
+        if counts { Ok(()) } else { Err(Refusal::AnotherKey) }
     }
 
     /// Takes a report in.

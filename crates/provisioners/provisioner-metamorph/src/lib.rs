@@ -19,6 +19,8 @@
 //! **Tokens.** A boot generation's token stands on its medium, which a BMC fetches: it is taken for known to others. The first report binds the
 //! generation to its boot and to the key that the boot's agent has made; who shows another one is not heard. The medium is withdrawn when the agent
 //! reports, the generation is retired when its work ends.
+//!
+//! **Keys.** Tokens and addresses are derived from one of several keys ([`keys`]); a boot's record names its own, and a token of another counts for nothing.
 
 mod boot;
 mod bring_up;
@@ -31,6 +33,7 @@ mod hub;
 mod identity;
 mod inspect;
 mod journal;
+mod keys;
 mod limits;
 mod live;
 mod manage;
@@ -43,6 +46,7 @@ mod secure_boot;
 mod settings;
 mod silence;
 
+pub use keys::{FIRST_KEY, Key, KeyRing};
 pub use networks::{Bases, BmcRange, NetworkRule, RuleError};
 pub use provisioner_impl::{NAME, NativeProvisioner, address_fault, capabilities};
-pub use settings::{Settings, Timing};
+pub use settings::{MediaCertificates, Settings, Timing};

@@ -3,7 +3,7 @@
 //! The address is derived from a digest of all that goes into the medium, and the digest is recorded with the boot. After a restart of the
 //! server the host controller offers the recorded medium again as soon as it has looked at the host, from the agent image of which it is
 //! made, be it an earlier one; a BMC that asks before that is kept waiting, not turned away. A medium that can no longer be made (other
-//! network data, endpoints, certificates) is gone: its address answers nothing, never other bytes.
+//! network data, endpoints, a key that was removed) is gone: its address answers nothing, never other bytes.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -17,6 +17,7 @@ use provisioner::HostKey;
 use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 use tokio::time::{Duration, Instant};
 
+use crate::keys::Key;
 use crate::networks::Bases;
 use crate::settings::Settings;
 
@@ -59,6 +60,8 @@ pub struct Place<'a> {
     pub key: &'a HostKey,
     /// Where it reaches this server.
     pub bases: &'a Bases,
+    /// What the address and the token are derived from.
+    pub root: &'a Key,
 }
 
 /// How much of a medium has been read.
@@ -208,7 +211,7 @@ impl MediaStore {
 }
 
 fn path_of(place: &Place<'_>, generation: u64, digest: &[u8; 32]) -> String {
-    derive::path(&place.settings.secret, &place.key.uid, generation, digest)
+    derive::path(&place.root.secret, &place.key.uid, generation, digest)
 }
 
 fn offered(place: &Place<'_>, path: &str, digest: &[u8; 32]) -> Offered {
@@ -218,15 +221,15 @@ fn offered(place: &Place<'_>, path: &str, digest: &[u8; 32]) -> Offered {
 
 /// The few kilobytes that are a host's own: a pure function of what is recorded.
 fn host_files(place: &Place<'_>, generation: u64, network: Option<&NetworkData>) -> HostFiles {
-    let Place { settings, key, bases } = place;
+    let Place { settings, key, bases, root } = place;
     let config = HostConfig {
         protocol: OLDEST_PROTOCOL,
         host: key.uid.clone(),
         host_name: format!("{}/{}", key.namespace, key.name),
         generation,
-        token: derive::credential(&settings.secret, &key.uid, generation),
+        token: derive::credential(&root.secret, &key.uid, generation),
         endpoints: bases.agents.clone(),
-        server_certificate_sha256: settings.certificate_sha256.clone(),
+        server_certificate_sha256: root.certificate_sha256.clone(),
         image_ca_pem: settings.image_ca_pem.clone(),
         network: network.map_or(AgentNetwork::Dhcp, |data| AgentNetwork::Static { data: data.clone() }),
     };

@@ -1,10 +1,12 @@
 //! What the native provisioner is told once, when the server starts.
 
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use addresses::Allowed;
 use provisioner::MayAct;
 
+use crate::keys::KeyRing;
 use crate::networks::{Bases, NetworkRule};
 
 /// Addresses, keys and patience.
@@ -14,12 +16,10 @@ pub struct Settings {
     pub bases: Bases,
     /// Where some reach it elsewhere; the first rule that fits a host counts.
     pub networks: Vec<NetworkRule>,
-    /// The media endpoint's certificates (PEM), for BMCs that want to know it before they read over HTTPS.
-    pub media_certificate_pem: Option<String>,
-    /// Secret that media addresses and agents' tokens are derived from. Kept as long as hosts are.
-    pub secret: [u8; 32],
-    /// SHA-256 of the agent endpoint's certificate (DER), lower-case hex.
-    pub certificate_sha256: String,
+    /// The media endpoint's certificates, for BMCs that want to know them before they read over HTTPS.
+    pub media_certificates: MediaCertificates,
+    /// What media addresses and agents' tokens are derived from.
+    pub keys: KeyRing,
     /// CA certificates (PEM) that agents trust for image downloads, beside the public ones.
     pub image_ca_pem: String,
     /// Words added to the agent's kernel command line.
@@ -39,6 +39,29 @@ impl std::fmt::Debug for Settings {
             .field("networks", &self.networks)
             .field("timing", &self.timing)
             .finish_non_exhaustive()
+    }
+}
+
+/// Certificates (PEM) by which BMCs know the media endpoint. Clones share them, so that they can be replaced while the server works.
+#[derive(Clone, Default)]
+pub struct MediaCertificates(Arc<RwLock<Option<String>>>);
+
+impl MediaCertificates {
+    /// These certificates.
+    #[must_use]
+    pub fn new(pem: Option<String>) -> Self {
+        Self(Arc::new(RwLock::new(pem)))
+    }
+
+    /// From now on these are given to BMCs.
+    pub fn replace(&self, pem: String) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Some(pem);
+    }
+
+    /// Those that are given to BMCs now.
+    #[must_use]
+    pub fn pem(&self) -> Option<String> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 

@@ -23,6 +23,8 @@ pub enum Cause {
     BmcRefused,
     /// The agent did not report in time.
     AgentSilent,
+    /// The key that the agent's boot was derived from has been removed.
+    KeyRemoved,
     /// The image or its checksum cannot be had.
     ImageUnavailable,
     /// The image is not what was declared (digest, size, format).
@@ -49,7 +51,7 @@ pub enum Cause {
 
 impl Cause {
     /// All of them with their CamelCase names.
-    const ALL: [(Self, &'static str); 20] = [
+    const ALL: [(Self, &'static str); 21] = [
         (Self::BmcAddressInvalid, "BmcAddressInvalid"),
         (Self::AnotherMachine, "AnotherMachine"),
         (Self::MachineUnknown, "MachineUnknown"),
@@ -59,6 +61,7 @@ impl Cause {
         (Self::BmcBusy, "BmcBusy"),
         (Self::BmcRefused, "BmcRefused"),
         (Self::AgentSilent, "AgentSilent"),
+        (Self::KeyRemoved, "KeyRemoved"),
         (Self::ImageUnavailable, "ImageUnavailable"),
         (Self::ImageInvalid, "ImageInvalid"),
         (Self::NoSuitableDisk, "NoSuitableDisk"),

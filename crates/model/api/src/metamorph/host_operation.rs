@@ -212,6 +212,9 @@ pub struct AgentBoot {
     /// SHA-256 of the key that this boot's agent has made, in hexadecimal: no other may report for the generation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key_digest: Option<String>,
+    /// Number of the server's key that address and token are derived from; none is the first key's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<u32>,
     /// The boot's work has ended: nothing is given to its agent any more.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub retired: bool,

@@ -21,7 +21,7 @@ use provisioner::{
     BmcAccess, History, Host, HostContext, HostKey, Machine, Now, ProvisionRequest, Provisioner, Record,
 };
 use provisioner_kit::{MemoryMachine, paused_clock};
-use provisioner_metamorph::{Bases, NativeProvisioner, Settings, Timing};
+use provisioner_metamorph::{Bases, Key, KeyRing, MediaCertificates, NativeProvisioner, Settings, Timing};
 use tempfile::TempDir;
 use tokio::time::Instant;
 use tower::ServiceExt;
@@ -259,9 +259,17 @@ pub struct World {
     now: Now,
     provisioner: NativeProvisioner,
     folder: TempDir,
+    /// The server's keys, which outlive it.
+    pub keys: KeyRing,
 }
 
-fn provisioner(folder: &TempDir, bmc: &Arc<Mutex<Bmc>>) -> NativeProvisioner {
+/// A key of the server; the first is what agents show tokens of, unless they are told otherwise.
+pub fn key(number: u8) -> Key {
+    let secret = if number == 1 { SECRET } else { [number; 32] };
+    Key { number: number.into(), secret, certificate_sha256: hex::encode([number; 32]) }
+}
+
+fn provisioner(folder: &TempDir, bmc: &Arc<Mutex<Bmc>>, keys: &KeyRing) -> NativeProvisioner {
     let settings = Settings {
         bases: Bases {
             media: vec!["http://192.0.2.1:6180".into()],
@@ -269,9 +277,8 @@ fn provisioner(folder: &TempDir, bmc: &Arc<Mutex<Bmc>>) -> NativeProvisioner {
             images: None,
         },
         networks: Vec::new(),
-        media_certificate_pem: None,
-        secret: SECRET,
-        certificate_sha256: "00".repeat(32),
+        media_certificates: MediaCertificates::default(),
+        keys: keys.clone(),
         image_ca_pem: String::new(),
         kernel_arguments: String::new(),
         allowed: addresses::Allowed::default(),
@@ -296,9 +303,11 @@ impl World {
         }
         let manifest = Manifest::describe(folder.path(), "6.1.0", "0.1.0").unwrap();
         std::fs::write(folder.path().join("manifest.json"), manifest.to_json().unwrap()).unwrap();
+        let keys = KeyRing::new(key(1), vec![]);
         let bmc = Arc::new(Mutex::new(Bmc { on: true, ..Bmc::default() }));
         Self {
-            provisioner: provisioner(&folder, &bmc),
+            provisioner: provisioner(&folder, &bmc, &keys),
+            keys,
             bmc,
             journal: Memory::default(),
             hardware: None,
@@ -312,7 +321,7 @@ impl World {
 
     /// The server is killed and started again.
     pub fn restart(&mut self) {
-        self.provisioner = provisioner(&self.folder, &self.bmc);
+        self.provisioner = provisioner(&self.folder, &self.bmc, &self.keys);
     }
 
     /// The host, for one reconcile.
@@ -404,6 +413,8 @@ pub struct Agent {
     pub generation: u64,
     pub boot_id: String,
     pub key: Option<String>,
+    /// The server's key that its token is derived from.
+    pub secret: [u8; 32],
     pub protocol: u32,
     pub state: Mutex<AgentState>,
     pub firmware: Mutex<Option<FirmwareState>>,
@@ -416,6 +427,7 @@ impl Agent {
             generation,
             boot_id: boot_id.into(),
             key: Some(format!("{boot_id:k<43}")),
+            secret: SECRET,
             protocol: PROTOCOL_VERSION,
             state: Mutex::new(AgentState::Idle),
             firmware: Mutex::new(Some(FirmwareState { uefi: true, secure_boot: false, setup_mode: false })),
@@ -442,7 +454,7 @@ impl Agent {
     }
 
     pub fn request(&self, body: Vec<u8>) -> Request<Body> {
-        let token = derive::credential(&SECRET, UID, self.generation);
+        let token = derive::credential(&self.secret, UID, self.generation);
         let request = Request::post(REPORT_PATH).header("authorization", format!("Bearer {token}"));
         let request = match &self.key {
             Some(key) => request.header(BOOT_KEY_HEADER, key),

@@ -20,7 +20,7 @@ use provisioner::{
     BmcAccess, Failure, History, HostContext, HostKey, InspectRequest, Machine, Now, Provisioner, Record, Verdict,
 };
 use provisioner_kit::{MemoryMachine, paused_clock};
-use provisioner_metamorph::{Bases, NativeProvisioner, Settings, Timing};
+use provisioner_metamorph::{Bases, Key, KeyRing, MediaCertificates, NativeProvisioner, Settings, Timing};
 use tokio::time::Instant;
 use tower::ServiceExt;
 
@@ -253,6 +253,11 @@ pub struct Lab {
     pub server: NativeProvisioner,
 }
 
+/// The server's key of this number, with a certificate that has this digest.
+pub fn key(number: u32, digest: &str) -> KeyRing {
+    KeyRing::new(Key { number, secret: [7; 32], certificate_sha256: digest.repeat(32) }, vec![])
+}
+
 pub fn settings() -> Settings {
     Settings {
         bases: Bases {
@@ -261,9 +266,8 @@ pub fn settings() -> Settings {
             images: Some("http://192.0.2.1:6180/images".into()),
         },
         networks: vec![],
-        media_certificate_pem: None,
-        secret: [7; 32],
-        certificate_sha256: "00".repeat(32),
+        media_certificates: MediaCertificates::default(),
+        keys: key(1, "00"),
         image_ca_pem: String::new(),
         kernel_arguments: String::new(),
         allowed: addresses::Allowed::default(),

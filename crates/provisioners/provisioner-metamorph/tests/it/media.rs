@@ -8,7 +8,7 @@ use serde_json::json;
 use tokio::time::Instant;
 use tower::ServiceExt;
 
-use crate::kit::{Lab, asked_from, image, settings};
+use crate::kit::{Lab, asked_from, image, key, settings};
 
 fn network(address: &str) -> serde_json::Value {
     json!({
@@ -59,7 +59,7 @@ async fn new_endpoints_and_certificates_do_not_change_a_medium_under_way() {
     in_mid_boot(|lab, _| {
         let mut new = settings();
         new.bases.agents = vec!["https://192.0.2.9:6385".into()];
-        new.certificate_sha256 = "11".repeat(32);
+        new.keys = key(1, "11");
         lab.restart(new, &image(1));
     })
     .await;

@@ -1,0 +1,151 @@
+//! Keys: what media addresses and agents' tokens are derived from, and which certificate the agents of a boot know the server by.
+//!
+//! A key has a number. New boots are derived from the current one, and their record says so; those before it stay readable until the last boot
+//! that was derived from them is over. A key that is not there any more opens nothing: its media are gone, its agents are not heard.
+
+use std::sync::{Arc, PoisonError, RwLock};
+
+use api::metamorph::AgentBoot;
+use boot_media::derive;
+
+/// Number of the first key: that of boots whose record names none.
+pub const FIRST_KEY: u32 = 1;
+
+/// One key.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Key {
+    /// Its number.
+    pub number: u32,
+    /// What media addresses and agents' tokens are derived from.
+    pub secret: [u8; 32],
+    /// SHA-256 of the certificate (DER, lower-case hex) that the agents of its boots know the server by.
+    pub certificate_sha256: String,
+}
+
+impl std::fmt::Debug for Key {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Key").field("number", &self.number).finish_non_exhaustive()
+    }
+}
+
+impl Key {
+    /// How a boot's record names it.
+    #[must_use]
+    pub fn recorded(&self) -> Option<u32> {
+        (self.number != FIRST_KEY).then_some(self.number)
+    }
+}
+
+/// All keys. Clones share them, so that they can be replaced while the server works.
+#[derive(Clone, Debug)]
+pub struct KeyRing(Arc<RwLock<Keys>>);
+
+#[derive(Debug)]
+struct Keys {
+    current: Arc<Key>,
+    earlier: Vec<Arc<Key>>,
+}
+
+/// Who shows a genuine token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Holder<'a> {
+    /// uid of the host.
+    pub host: &'a str,
+    /// Boot generation.
+    pub generation: u64,
+    /// Number of the key that the token is derived from.
+    pub key: u32,
+    /// Whether that is the current key.
+    pub current: bool,
+}
+
+impl KeyRing {
+    /// A ring of the key of new boots, and of earlier ones.
+    #[must_use]
+    pub fn new(current: Key, earlier: Vec<Key>) -> Self {
+        Self(Arc::new(RwLock::new(Keys::of(current, earlier))))
+    }
+
+    /// From now on these are the keys.
+    pub fn replace(&self, current: Key, earlier: Vec<Key>) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Keys::of(current, earlier);
+    }
+
+    /// The key of new boots.
+    #[must_use]
+    pub fn current(&self) -> Arc<Key> {
+        Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner).current)
+    }
+
+    /// The key that a boot was derived from, if it is still there.
+    #[must_use]
+    pub fn of(&self, boot: &AgentBoot) -> Option<Arc<Key>> {
+        let number = boot.key.unwrap_or(FIRST_KEY);
+        let keys = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        keys.all().find(|key| key.number == number).cloned()
+    }
+
+    /// Who shows this token, if it is derived from one of the keys.
+    #[must_use]
+    pub fn holder<'a>(&self, credential: &'a str) -> Option<Holder<'a>> {
+        let keys = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        keys.all().find_map(|key| {
+            let (host, generation) = derive::holder(&key.secret, credential)?;
+            Some(Holder { host, generation, key: key.number, current: key.number == keys.current.number })
+        })
+    }
+}
+
+impl Keys {
+    fn of(current: Key, earlier: Vec<Key>) -> Self {
+        Self { current: Arc::new(current), earlier: earlier.into_iter().map(Arc::new).collect() }
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Arc<Key>> {
+        std::iter::once(&self.current).chain(&self.earlier)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(number: u32) -> Key {
+        Key { number, secret: [u8::try_from(number).unwrap(); 32], certificate_sha256: String::new() }
+    }
+
+    fn boot(key: Option<u32>) -> AgentBoot {
+        AgentBoot { key, ..AgentBoot::default() }
+    }
+
+    #[test]
+    fn a_boot_whose_record_names_no_key_is_the_first_keys() {
+        let ring = KeyRing::new(key(1), vec![]);
+        assert_eq!(ring.current().recorded(), None);
+        assert_eq!(ring.of(&boot(None)).unwrap().number, 1);
+        ring.clone().replace(key(3), vec![key(1)]);
+        assert_eq!((ring.current().number, ring.current().recorded()), (3, Some(3)));
+        assert_eq!(ring.of(&boot(None)).unwrap().number, 1);
+        assert_eq!(ring.of(&boot(Some(3))).unwrap().number, 3);
+        assert_eq!(ring.of(&boot(Some(2))), None);
+        ring.replace(key(3), vec![]);
+        assert_eq!(ring.of(&boot(None)), None, "a key that was removed does not come back under another's number");
+    }
+
+    #[test]
+    fn a_token_tells_its_key() {
+        let ring = KeyRing::new(key(2), vec![key(1)]);
+        for (number, current) in [(1, false), (2, true)] {
+            let credential = derive::credential(&key(number).secret, "uid", 7);
+            let holder = Holder { host: "uid", generation: 7, key: number, current };
+            assert_eq!(ring.holder(&credential), Some(holder));
+        }
+        assert_eq!(ring.holder(&derive::credential(&key(3).secret, "uid", 7)), None);
+    }
+
+    #[test]
+    fn no_key_is_printed() {
+        let text = format!("{:?}", KeyRing::new(key(77), vec![key(78)]));
+        assert!(text.contains("77") && !text.contains("[77"), "{text}");
+    }
+}
