@@ -44,6 +44,9 @@ pub enum Command {
     /// The embedded Kubernetes API alone, and its data.
     #[command(subcommand)]
     Api(ApiCommand),
+    /// The server's keys, from which boot media's addresses and agents' tokens are derived.
+    #[command(subcommand)]
+    Keys(KeysCommand),
     /// The system that servers boot to be inspected and written.
     #[command(subcommand)]
     AgentImage(AgentImageCommand),
@@ -290,6 +293,29 @@ pub struct ApiFile {
     /// The backup.
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
+}
+
+/// `keys`.
+#[derive(Debug, Subcommand)]
+pub enum KeysCommand {
+    /// List the keys, and how many machines' boots need each.
+    List(Keys),
+    /// Make another key, from which new boots are derived from now on; no restart is needed.
+    ///
+    /// Earlier keys stay until the last boot that began with them is over, and go then by themselves. One that has become known to others is deleted
+    /// (`kubectl delete secret`) after this: boots that need it are made anew.
+    Rotate(Keys),
+}
+
+/// `keys list` and `keys rotate`.
+#[derive(Debug, Args)]
+pub struct Keys {
+    /// Kubeconfig of the API that the server works on. Without it: KUBECONFIG, ~/.kube/config, or the cluster around.
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// Namespace of the server's own objects.
+    #[arg(long, default_value = "metamorph-system", value_name = "NAMESPACE", value_parser = flags::namespace)]
+    pub own_namespace: String,
 }
 
 /// `agent-image`.

@@ -1,84 +1,217 @@
-//! The server's keys: the secret that tokens and media addresses are derived from, and the agent endpoint's certificate.
+//! The server's keys: what tokens and media addresses are derived from, and by which certificate agents know the server.
 //!
-//! They are kept in one Secret of the Kubernetes API, so that a server that is started anew, here or elsewhere, serves the same
-//! bytes at the same addresses and agents that are up recognise it.
+//! They are a series of Secrets of the Kubernetes API ([`crate::kept`]), so that a server that is started anew, here or elsewhere, serves the same
+//! bytes at the same addresses and agents that are up recognise it. The newest is that of new boots. A key is rotated by itself after two
+//! thirds of a year, and by `metamorph keys rotate` at any time; earlier ones go when no boot needs them.
 
-use std::collections::BTreeMap;
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use anyhow::{Context, anyhow};
+use api::metamorph::{AgentBoot, HostOperation};
+use futures::StreamExt;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::ByteString;
-use k8s_openapi::api::core::v1::{Namespace, Secret};
+use k8s_openapi::api::core::v1::Secret;
 use kube::Client;
-use kube::api::{Api, ObjectMeta, PostParams};
+use kube::api::{Api, ListParams};
+use kube::core::PartialObjectMeta;
+use kube::runtime::{WatchStreamExt, watcher};
+use provisioner::MayAct;
+use provisioner_metamorph::{FIRST_KEY, Key, KeyRing, server_id};
 use rand::TryRng;
 use rcgen::{CertificateParams, DnType, KeyPair};
 use sha2::{Digest, Sha256};
 
-const NAME: &str = "metamorph-identity";
-const SECRET: &str = "secret";
-const CERTIFICATE: &str = "tls.crt";
-const KEY: &str = "tls.key";
+use crate::agent_tls::{AgentCertificates, Shown};
+use crate::kept::{self, CERTIFICATE, Data, KEY, Kept, SERIES, Series};
+use crate::renewal;
 
-/// The keys.
+/// Name of the series.
+pub const NAME: &str = "metamorph-identity";
+const SECRET: &str = "secret";
+const SERVER_ID: &str = "server-id";
+/// How long a key is meant to serve: it is replaced after two thirds of that.
+const LIFE: SignedDuration = SignedDuration::from_hours(365 * 24);
+/// Most earlier keys: each is tried with every token.
+const MOST_EARLIER: usize = 16;
+
+/// The series of a server that keeps its keys in this namespace.
+pub fn series(client: &Client, namespace: &str) -> Series {
+    Series::new(client, namespace, NAME.to_owned(), "this server's keys")
+}
+
+/// The keys, as they are now.
 pub struct Identity {
-    /// 32 bytes that everything per host is derived from.
-    pub secret: [u8; 32],
-    /// Agent endpoint's certificate, PEM.
-    pub certificate_pem: String,
-    /// Its key, PEM.
-    pub key_pem: String,
-    /// SHA-256 of the certificate (DER), lower-case hex.
-    pub certificate_sha256: String,
+    series: Series,
+    client: Client,
+    own_namespace: String,
+    /// Whose boots are looked at before a key goes: those of this namespace's hosts, or of all.
+    scope: Option<String>,
+    /// What media addresses and tokens are derived from.
+    pub ring: KeyRing,
+    /// What agents are shown.
+    pub certificates: AgentCertificates,
+    /// What marks this server's sessions on BMCs.
+    pub server_id: String,
+}
+
+/// The keys of a series, in the forms in which they are used.
+struct Read {
+    current: Key,
+    earlier: Vec<Key>,
+    shown: Vec<Shown>,
+    server_id: String,
 }
 
 impl Identity {
-    /// Reads the identity, or makes it when this is the first start.
-    pub async fn load(client: &Client, namespace: &str) -> anyhow::Result<Self> {
-        let api: Api<Secret> = Api::namespaced(client.clone(), namespace);
-        let attempt = || format!("read this server's keys (Secret {NAME} in namespace {namespace})");
-        if let Some(found) = api.get_opt(NAME).await.with_context(attempt)? {
-            return Self::of(&found).with_context(attempt);
-        }
-        let new = new_secret()?;
-        let mut made = api.create(&PostParams::default(), &new).await;
-        if matches!(&made, Err(kube::Error::Api(e)) if e.code == 404) {
-            make_namespace(client, namespace).await?;
-            made = api.create(&PostParams::default(), &new).await;
-        }
-        match made {
-            Ok(made) => Self::of(&made).with_context(attempt),
-            Err(kube::Error::Api(e)) if e.code == 409 => {
-                Self::of(&api.get(NAME).await.with_context(attempt)?).with_context(attempt)
-            }
-            Err(error) => Err(error).with_context(|| format!("keep this server's keys in namespace {namespace}")),
-        }
+    /// Reads the keys, or makes the first when this is the first start.
+    pub async fn load(client: &Client, own_namespace: &str, scope: Option<&str>) -> anyhow::Result<Self> {
+        let series = series(client, own_namespace);
+        let read = read(&series.all_or_first(|| data(None)).await?)?;
+        let certificates = AgentCertificates::default();
+        certificates.replace(read.shown);
+        Ok(Self {
+            series,
+            client: client.clone(),
+            own_namespace: own_namespace.to_owned(),
+            scope: scope.map(ToOwned::to_owned),
+            ring: KeyRing::new(read.current, read.earlier),
+            certificates,
+            server_id: read.server_id,
+        })
     }
 
-    fn of(found: &Secret) -> anyhow::Result<Self> {
-        let field = |name: &str| {
-            found
-                .data
-                .as_ref()
-                .and_then(|d| d.get(name))
-                .map(|b| b.0.clone())
-                .ok_or_else(|| anyhow!("it has no {name}"))
-        };
-        let secret = field(SECRET)?.try_into().map_err(|_| anyhow!("{SECRET} has not 32 bytes"))?;
-        let certificate_pem = String::from_utf8(field(CERTIFICATE)?).context("the certificate is no PEM")?;
-        let key_pem = String::from_utf8(field(KEY)?).context("the key is no PEM")?;
-        let der = pem_certificate(&certificate_pem)?;
-        Ok(Self { secret, certificate_sha256: hex::encode(Sha256::digest(&der)), certificate_pem, key_pem })
+    /// Looks at the keys: those that have been added or removed count from now on, one that has had its time is followed by another, and earlier
+    /// ones that no boot needs are deleted.
+    pub async fn look(&self, now: Timestamp) -> anyhow::Result<()> {
+        let mut all = self.series.all_or_first(|| data(Some(&self.server_id))).await?;
+        if let Some(newest) = all.last().filter(|newest| renewal::due(newest.made, now, LIFE)) {
+            all = self.series.next(newest.number, data(Some(&self.server_id))?).await?;
+            tracing::info!("this server's key has had its time: new boots are derived from another");
+        }
+        let before = self.ring.current().number;
+        self.take(read(&all)?);
+        let current = self.ring.current().number;
+        if current != before {
+            tracing::info!(key = current, before, "boots are derived from another key from now on");
+        }
+        // Nobody begins anything with an earlier key: who had it in hand has recorded the boot when it is let go.
+        let idle: Vec<u32> = all.iter().map(|kept| kept.number).filter(|number| self.ring.idle(*number)).collect();
+        if idle.is_empty() {
+            return Ok(());
+        }
+        let needed = needed(&self.boots().await?);
+        for number in idle.into_iter().filter(|number| !needed.contains(number)) {
+            self.series.delete(number).await?;
+            all.retain(|kept| kept.number != number);
+            tracing::info!(key = number, "deleted a key that no boot needs any more");
+        }
+        self.take(read(&all)?);
+        Ok(())
+    }
+
+    fn take(&self, read: Read) {
+        self.certificates.replace(read.shown);
+        self.ring.replace(read.current, read.earlier);
+    }
+
+    /// The boots of all operations, with their hosts.
+    async fn boots(&self) -> anyhow::Result<Vec<(String, AgentBoot)>> {
+        boots(&self.client, self.scope.as_deref()).await
+    }
+
+    /// Looks at the keys at once, whenever their Secrets change, and every so often. What fails is tried again; a process that does not lead changes
+    /// nothing.
+    pub async fn keep(&self, every: Duration, may_act: MayAct) {
+        let api: Api<PartialObjectMeta<Secret>> = Api::namespaced(self.client.clone(), &self.own_namespace);
+        let selected = watcher::Config::default().labels(&format!("{SERIES}={NAME}"));
+        let events = watcher(api, selected).default_backoff().touched_objects();
+        let mut events = std::pin::pin!(events);
+        loop {
+            if may_act()
+                && let Err(error) = self.look(Timestamp::now()).await
+            {
+                let error = format!("{error:#}");
+                tracing::warn!(error, "look at this server's keys: it is tried again");
+            }
+            tokio::select! {
+                Some(event) = events.next() => if let Err(error) = event {
+                    tracing::debug!(%error, "watch this server's keys");
+                },
+                () = tokio::time::sleep(every) => {}
+            }
+        }
     }
 }
 
-/// Makes the namespace; another process may do so at the same time.
-pub async fn make_namespace(client: &Client, name: &str) -> anyhow::Result<()> {
-    let namespaces: Api<Namespace> = Api::all(client.clone());
-    let metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
-    match namespaces.create(&PostParams::default(), &Namespace { metadata, ..Namespace::default() }).await {
-        Err(kube::Error::Api(e)) if e.code == 409 => Ok(()),
-        made => made.map(|_| ()).with_context(|| format!("make the namespace {name}; `metamorph rbac` prints it")),
+/// The boots that operations record, with their hosts' uids.
+pub async fn boots(client: &Client, scope: Option<&str>) -> anyhow::Result<Vec<(String, AgentBoot)>> {
+    let api: Api<HostOperation> = match scope {
+        Some(namespace) => Api::namespaced(client.clone(), namespace),
+        None => Api::all(client.clone()),
+    };
+    let operations = api.list(&ListParams::default()).await.context("look which keys boots are derived from")?;
+    let boot = |operation: HostOperation| Some((operation.spec.host.uid?, operation.status?.boot?));
+    Ok(operations.items.into_iter().filter_map(boot).collect())
+}
+
+/// The boots whose work may not be over: each host's newest, unless it is retired.
+pub fn open(boots: &[(String, AgentBoot)]) -> Vec<&AgentBoot> {
+    let mut newest: BTreeMap<&str, (&AgentBoot, bool)> = BTreeMap::new();
+    for (host, boot) in boots {
+        let (known, over) = newest.entry(host).or_insert((boot, boot.retired));
+        match boot.generation.cmp(&known.generation) {
+            Ordering::Greater => (*known, *over) = (boot, boot.retired),
+            // Of one generation there may be several records: the last to be written knows that it is over.
+            Ordering::Equal => *over |= boot.retired,
+            Ordering::Less => {}
+        }
     }
+    newest.into_values().filter(|(_, over)| !over).map(|(boot, _)| boot).collect()
+}
+
+/// The keys that these boots need.
+fn needed(boots: &[(String, AgentBoot)]) -> BTreeSet<u32> {
+    open(boots).into_iter().map(|boot| boot.key.unwrap_or(FIRST_KEY)).collect()
+}
+
+fn read(all: &[Kept]) -> anyhow::Result<Read> {
+    let mut keys = Vec::new();
+    let mut shown = Vec::new();
+    for kept in all.iter().rev().take(MOST_EARLIER + 1) {
+        let secret = kept.bytes(SECRET)?.try_into().map_err(|_| anyhow!("{SECRET} has not 32 bytes"))?;
+        let certificate = kept.text(CERTIFICATE)?;
+        let certificate_sha256 = hex::encode(Sha256::digest(pem_certificate(&certificate)?));
+        shown.push(Shown::of(&certificate, &kept.text(KEY)?, &certificate_sha256)?);
+        keys.push(Key { number: kept.number, secret, certificate_sha256 });
+    }
+    if all.len() > keys.len() {
+        tracing::warn!("there are more than {MOST_EARLIER} earlier keys: boots of the oldest are not served");
+    }
+    let newest = all.last().context("there is no key")?;
+    let mut keys = keys.into_iter();
+    let current = keys.next().context("there is no key")?;
+    let server_id = newest.text(SERVER_ID).unwrap_or_else(|_| server_id(&current.secret));
+    Ok(Read { current, earlier: keys.collect(), shown, server_id })
+}
+
+/// A new key follows the newest at once, and is that of new boots as soon as the server has seen it. Gives its number.
+pub async fn rotate(series: &Series) -> anyhow::Result<u32> {
+    let all = series.all().await?;
+    let newest = all.last().context("there is no key yet: the server makes the first when it starts")?;
+    let after = newest.number;
+    anyhow::ensure!(
+        all.len() <= MOST_EARLIER,
+        "rotate the key: {} are kept, as boots still need them; delete Secrets {NAME}-* that are to be given up first",
+        all.len()
+    );
+    let made = series.next(after, data(Some(&read(&all)?.server_id))?).await?;
+    made.last()
+        .map(|newest| newest.number)
+        .filter(|number| *number > after)
+        .context("rotate the key: it was deleted meanwhile")
 }
 
 fn pem_certificate(pem: &str) -> anyhow::Result<Vec<u8>> {
@@ -87,7 +220,8 @@ fn pem_certificate(pem: &str) -> anyhow::Result<Vec<u8>> {
     Ok(CertificateDer::from_pem_slice(pem.as_bytes()).map_err(|e| anyhow!("the certificate is no PEM: {e}"))?.to_vec())
 }
 
-fn new_secret() -> anyhow::Result<Secret> {
+/// A new key: the first, or one of the server with this id.
+fn data(own_id: Option<&str>) -> anyhow::Result<Data> {
     let mut secret = [0; 32];
     rand::rngs::SysRng.try_fill_bytes(&mut secret).context("get random bytes from the system")?;
     let key = KeyPair::generate().context("make a key")?;
@@ -97,11 +231,77 @@ fn new_secret() -> anyhow::Result<Secret> {
     params.not_before = rcgen::date_time_ymd(2020, 1, 1);
     params.not_after = rcgen::date_time_ymd(2120, 1, 1);
     let certificate = params.self_signed(&key).context("make a certificate")?;
-    let data = BTreeMap::from([
-        (SECRET.to_owned(), ByteString(secret.to_vec())),
-        (CERTIFICATE.to_owned(), ByteString(certificate.pem().into_bytes())),
-        (KEY.to_owned(), ByteString(key.serialize_pem().into_bytes())),
-    ]);
-    let metadata = ObjectMeta { name: Some(NAME.to_owned()), ..ObjectMeta::default() };
-    Ok(Secret { metadata, data: Some(data), immutable: Some(true), ..Secret::default() })
+    let mut data = kept::fields(certificate.pem(), key.serialize_pem());
+    data.insert(SECRET.to_owned(), ByteString(secret.to_vec()));
+    let id = own_id.map_or_else(|| server_id(&secret), ToOwned::to_owned);
+    data.insert(SERVER_ID.to_owned(), ByteString(id.into_bytes()));
+    Ok(data)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kept::tests::Secrets;
+    use serde_json::json;
+
+    fn boot(generation: u64, key: Option<u32>, retired: bool) -> AgentBoot {
+        AgentBoot { generation, key, retired, ..AgentBoot::default() }
+    }
+
+    #[test]
+    fn a_key_is_needed_until_the_newest_boot_of_each_host_that_began_with_it_is_over() {
+        let of = |boots: &[(&str, AgentBoot)]| {
+            let boots: Vec<_> = boots.iter().map(|(host, boot)| ((*host).to_owned(), boot.clone())).collect();
+            needed(&boots).into_iter().collect::<Vec<_>>()
+        };
+        assert_eq!(of(&[]), [0; 0]);
+        assert_eq!(of(&[("a", boot(1, None, false))]), [1]);
+        assert_eq!(of(&[("a", boot(1, None, true))]), [0; 0]);
+        assert_eq!(of(&[("a", boot(2, Some(2), false)), ("a", boot(1, None, false))]), [2], "an older boot is over");
+        assert_eq!(of(&[("a", boot(1, None, false)), ("a", boot(2, Some(2), false))]), [2]);
+        assert_eq!(of(&[("a", boot(1, None, false)), ("a", boot(2, Some(2), true))]), [0; 0]);
+        for order in [[false, true], [true, false]] {
+            let records = order.map(|retired| ("a", boot(3, Some(2), retired)));
+            assert_eq!(of(&records), [0; 0], "one of its records says that it is over");
+        }
+        assert_eq!(of(&[("a", boot(1, None, false)), ("b", boot(9, Some(3), false))]), [1, 3]);
+    }
+
+    #[tokio::test]
+    async fn rotation_keeps_what_marks_the_sessions_and_the_certificates_of_earlier_boots() {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let secrets = Secrets::default();
+        let client = secrets.client();
+        // An earlier version's: no label, no id.
+        let mut old = data(None).unwrap();
+        old.remove(SERVER_ID);
+        secrets.put(NAME, Timestamp::now(), json!({}), &old);
+        let first = Identity::load(&client, "own", None).await.unwrap();
+        assert_eq!(first.ring.current().number, 1);
+        assert_eq!(first.server_id, server_id(&first.ring.current().secret));
+        assert_eq!(rotate(&series(&client, "own")).await.unwrap(), 2);
+        first.look(Timestamp::now()).await.unwrap_err();
+        // Operations are not to be had there; the keys count all the same, and none is deleted.
+        assert_eq!(first.ring.current().number, 2);
+        assert_eq!(secrets.names(), [NAME.to_owned(), format!("{NAME}-2")]);
+        let second = Identity::load(&client, "own", None).await.unwrap();
+        assert_eq!(second.server_id, first.server_id);
+        assert_ne!(second.ring.current().secret, second.ring.of(&boot(1, None, false)).unwrap().secret);
+        first.series.delete(1).await.unwrap();
+        let third = Identity::load(&client, "own", None).await.unwrap();
+        assert_eq!((third.server_id, third.ring.of(&boot(1, None, false))), (first.server_id, None));
+    }
+
+    #[tokio::test]
+    async fn a_key_is_rotated_by_itself_after_two_thirds_of_a_year() {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let secrets = Secrets::default();
+        let identity = Identity::load(&secrets.client(), "own", None).await.unwrap();
+        let made = Timestamp::now();
+        let day = SignedDuration::from_hours(24);
+        identity.look(made + day * 243).await.unwrap();
+        assert_eq!(identity.ring.current().number, 1);
+        let _ = identity.look(made + day * 244).await;
+        assert_eq!(identity.ring.current().number, 2);
+    }
 }

@@ -9,7 +9,7 @@ use kube::Client;
 use operator::{Candidate, Leader, leader};
 
 use crate::cli::Operator;
-use crate::{connections, identity, observe, say};
+use crate::{connections, kept, observe, say};
 
 /// Waits until this process leads; `None` where there is no election. Meanwhile probes on `health` are answered.
 pub async fn lead(client: &Client, options: &Operator, health: &TcpListener) -> anyhow::Result<Option<Leader>> {
@@ -39,7 +39,7 @@ pub async fn lead(client: &Client, options: &Operator, health: &TcpListener) -> 
         || format!("take the Lease {} in namespace {namespace}; --lease-duration 0 does without", leader::NAME);
     let mut leader = candidate.clone().lead(client, waiting).await;
     if matches!(&leader, Err(kube::Error::Api(error)) if error.code == 404) {
-        identity::make_namespace(client, namespace).await?;
+        kept::make_namespace(client, namespace).await?;
         leader = candidate.lead(client, |_| ()).await;
     }
     let leader = leader.with_context(attempt);

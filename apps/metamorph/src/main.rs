@@ -2,6 +2,7 @@
 
 mod addresses;
 mod agent_image;
+mod agent_tls;
 mod cli;
 mod client;
 mod connections;
@@ -10,11 +11,15 @@ mod flags;
 mod host_add;
 mod host_watch;
 mod identity;
+mod kept;
+mod keys;
 mod lead;
 mod logging;
 mod media_tls;
 mod observe;
+mod renewal;
 mod rights;
+mod rotated;
 mod say;
 mod server;
 mod webhook;
@@ -67,6 +72,7 @@ async fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Api(ApiCommand::Backup(at)) => Ok(apiserver::backup(&server::api_folder(&at.data), &at.file)?),
         Command::Api(ApiCommand::Restore(at)) => Ok(apiserver::restore(&server::api_folder(&at.data), &at.file)?),
         Command::Crds => client::print_crds(),
+        Command::Keys(command) => keys::run(command).await,
         Command::Rbac(options) => rights::print(&options),
         Command::AgentImage(AgentImageCommand::Build(build)) => {
             logging::start(&cli.log, logging::Target::Stderr)?;

@@ -1,101 +1,130 @@
 //! The certificate of the media endpoint over HTTPS: one that is given, or one of this server's own, kept in the Kubernetes API so that
-//! BMCs to which it was given know it again after a restart.
+//! BMCs to which it was given know it again after a restart. Either is replaced without a restart: a given one when its files change, an own one
+//! after two thirds of its life, when BMCs have been given the next for a day.
 
-use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
-use anyhow::{Context, anyhow};
+use anyhow::Context;
+use axum_server::tls_rustls::RustlsConfig;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::ByteString;
-use k8s_openapi::api::core::v1::Secret;
 use kube::Client;
-use kube::api::{Api, ObjectMeta, PostParams};
+use provisioner_metamorph::MediaCertificates;
 use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, KeyPair, KeyUsagePurpose};
 use sha2::{Digest, Sha256};
 
-const NAME: &str = "metamorph-media-certificate";
-const CERTIFICATE: &str = "tls.crt";
-const KEY: &str = "tls.key";
-const NAMES: &str = "names";
+use crate::connections;
+use crate::kept::{self, Data, Series};
+use crate::renewal::Times;
+use crate::rotated::{Pair, Rotated};
 
-/// Certificate chain and key, PEM.
+const NAME: &str = "metamorph-media-certificate";
+const NAMES: &str = "names";
+/// BMCs are given the next certificate when a medium is put in: after a day there is no boot under way that does not know it.
+const TIMES: Times = Times { life: SignedDuration::from_hours(10 * 365 * 24), lead: SignedDuration::from_hours(24) };
+
+/// Where the certificate comes from.
+enum Source {
+    Given { certificate: PathBuf, key: PathBuf },
+    Own(Rotated),
+}
+
+/// The media endpoint's TLS.
 pub struct MediaTls {
-    /// Chain, the endpoint's own certificate first.
-    pub certificate_pem: String,
-    /// Its key.
-    pub key_pem: String,
+    source: Source,
+    now: Mutex<(Pair, Vec<String>)>,
+    /// What the listener uses.
+    pub config: RustlsConfig,
+    /// What BMCs are given.
+    pub certificates: MediaCertificates,
 }
 
 impl MediaTls {
     /// The certificate in these files.
-    pub fn given(certificate: &Path, key: &Path) -> anyhow::Result<Self> {
-        let read = |path: &Path| std::fs::read_to_string(path).with_context(|| format!("read {}", path.display()));
-        let certificate_pem = read(certificate)?;
-        // Certificates are given to BMCs, and files are mixed up.
-        anyhow::ensure!(
-            !certificate_pem.contains("PRIVATE KEY-----"),
-            "--media-certificate: {} holds a private key; put certificates alone into it",
-            certificate.display()
-        );
-        Ok(Self { certificate_pem, key_pem: read(key)? })
+    pub async fn given(certificate: &Path, key: &Path) -> anyhow::Result<Self> {
+        Self::start(Source::Given { certificate: certificate.to_owned(), key: key.to_owned() }).await
     }
 
-    /// The server's own certificate for these names and addresses, made anew when they have changed.
+    /// The server's own certificate for these names and addresses, another one when they have changed.
     pub async fn own(client: &Client, namespace: &str, hosts: &[String]) -> anyhow::Result<Self> {
-        let api: Api<Secret> = Api::namespaced(client.clone(), namespace);
         let mut hosts = hosts.to_vec();
         hosts.sort_unstable();
         hosts.dedup();
         // Each set of hosts has its own: the server needs no right to change one.
         let digest = hex::encode(Sha256::digest(hosts.join(",")));
         let name = format!("{NAME}-{}", digest.get(..16).unwrap_or_default());
-        let attempt = || format!("read the media endpoint's certificate (Secret {name} in namespace {namespace})");
-        if let Some(found) = api.get_opt(&name).await.with_context(attempt)? {
-            return Self::of(&found, &hosts).with_context(|| {
-                format!("use the media endpoint's certificate (Secret {name}): delete it, and it is made anew")
-            });
-        }
-        let kept = api.create(&PostParams::default(), &new_secret(&name, &hosts)?).await;
-        let kept = match kept {
-            // Another process of this server was quicker.
-            Err(kube::Error::Api(error)) if error.code == 409 => api.get(&name).await.with_context(attempt)?,
-            other => {
-                other.with_context(|| format!("keep the media endpoint's certificate in namespace {namespace}"))?
-            }
-        };
-        Self::of(&kept, &hosts)
-            .ok_or_else(|| anyhow!("another server with other --media-host keeps it"))
-            .with_context(attempt)
+        let series = Series::new(client, namespace, name, "the media endpoint's certificate");
+        Self::start(Source::Own(Rotated::new(series, TIMES, move |now| new(&hosts, now)))).await
     }
 
-    fn of(found: &Secret, hosts: &[String]) -> Option<Self> {
-        let field = |name: &str| String::from_utf8(found.data.as_ref()?.get(name)?.0.clone()).ok();
-        let own = Self { certificate_pem: field(CERTIFICATE)?, key_pem: field(KEY)? };
-        (field(NAMES)? == hosts.join(",")).then_some(own)
+    async fn start(source: Source) -> anyhow::Result<Self> {
+        let (pair, given) = source.read(Timestamp::now()).await?;
+        let config = connections::tls_of("media endpoint", &pair.certificate, &pair.key).await?;
+        let certificates = MediaCertificates::new(Some(given.concat()));
+        Ok(Self { source, now: Mutex::new((pair, given)), config, certificates })
+    }
+
+    /// Looks at the certificate: another one is given to BMCs and served from now on, if there is one to be.
+    pub async fn look(&self, now: Timestamp) -> anyhow::Result<()> {
+        let (pair, given) = self.source.read(now).await?;
+        let before = self.now.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if before == (pair.clone(), given.clone()) {
+            return Ok(());
+        }
+        // Files that do not belong together change nothing, and BMCs are told before it is served.
+        let config = connections::tls_of("media endpoint", &pair.certificate, &pair.key).await?;
+        self.certificates.replace(given.concat());
+        if before.0 != pair {
+            self.config.reload_from_config(config.get_inner());
+            tracing::info!("media are served with another certificate from now on");
+        }
+        *self.now.lock().unwrap_or_else(PoisonError::into_inner) = (pair, given);
+        Ok(())
     }
 }
 
-fn new_secret(name: &str, hosts: &[String]) -> anyhow::Result<Secret> {
+impl Source {
+    /// What is to be served, and what BMCs are to be given.
+    async fn read(&self, now: Timestamp) -> anyhow::Result<(Pair, Vec<String>)> {
+        let (pair, all) = match self {
+            Self::Own(rotated) => rotated.look(now).await?,
+            Self::Given { certificate, key } => {
+                let read = async |path: &Path| {
+                    tokio::fs::read_to_string(path).await.with_context(|| format!("read {}", path.display()))
+                };
+                let pair = Pair { certificate: read(certificate).await?, key: read(key).await? };
+                // Certificates are given to BMCs, and files are mixed up.
+                anyhow::ensure!(
+                    !pair.certificate.contains("PRIVATE KEY-----"),
+                    "--media-certificate: {} holds a private key; put certificates alone into it",
+                    certificate.display()
+                );
+                let all = vec![pair.certificate.clone()];
+                (pair, all)
+            }
+        };
+        Ok((pair, all.iter().map(|chain| first_certificate(chain)).collect()))
+    }
+}
+
+fn new(hosts: &[String], now: Timestamp) -> anyhow::Result<Data> {
     let key = KeyPair::generate().context("make a key")?;
     let mut params = CertificateParams::new(hosts.to_vec()).context("make a certificate")?;
     params.distinguished_name.push(DnType::CommonName, "Metamorph boot media");
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-    // Clocks of BMCs are often wrong; later years do not fit everywhere (RFC 5280, 4.1.2.5.1).
+    kept::valid(&mut params, now, now + TIMES.life);
+    // Clocks of BMCs are often wrong, and then they are behind.
     params.not_before = rcgen::date_time_ymd(2000, 1, 1);
-    params.not_after = rcgen::date_time_ymd(2049, 12, 31);
     let certificate = params.self_signed(&key).context("make a certificate")?;
-    let bytes = |text: String| ByteString(text.into_bytes());
-    let data = BTreeMap::from([
-        (CERTIFICATE.to_owned(), bytes(certificate.pem())),
-        (KEY.to_owned(), bytes(key.serialize_pem())),
-        (NAMES.to_owned(), bytes(hosts.join(","))),
-    ]);
-    let metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
-    Ok(Secret { metadata, data: Some(data), ..Secret::default() })
+    let mut data = kept::fields(certificate.pem(), key.serialize_pem());
+    data.insert(NAMES.to_owned(), ByteString(hosts.join(",").into_bytes()));
+    Ok(data)
 }
 
 /// The first certificate of a chain: the endpoint's own, which is what a BMC compares with.
-pub fn first_certificate(chain: &str) -> String {
+fn first_certificate(chain: &str) -> String {
     const BEGIN: &str = "-----BEGIN CERTIFICATE-----";
     const END: &str = "-----END CERTIFICATE-----";
     let Some(start) = chain.find(BEGIN) else { return String::new() };
@@ -106,7 +135,9 @@ pub fn first_certificate(chain: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::first_certificate;
+    use super::*;
+    use crate::kept::CERTIFICATE;
+    use crate::kept::tests::Secrets;
 
     #[test]
     fn nothing_but_the_first_certificate_is_given_away() {
@@ -118,5 +149,64 @@ mod tests {
             assert_eq!(first_certificate(&chain), own, "{chain}");
         }
         assert_eq!(first_certificate(key), "");
+    }
+
+    fn text(data: &Data, field: &str) -> String {
+        String::from_utf8(data[field].0.clone()).unwrap()
+    }
+
+    #[tokio::test]
+    async fn bmcs_are_given_the_next_certificate_before_it_is_served() {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let secrets = Secrets::default();
+        let tls = MediaTls::own(&secrets.client(), "own", &["192.0.2.1".to_owned()]).await.unwrap();
+        let first = tls.certificates.pem().unwrap();
+        let begun = Timestamp::now();
+        let renewed = begun + TIMES.life / 3 * 2;
+        tls.look(renewed - SignedDuration::from_hours(1)).await.unwrap();
+        assert_eq!((tls.certificates.pem().unwrap(), secrets.names().len()), (first.clone(), 1));
+        *secrets.clock.lock().unwrap() = Some(renewed);
+        tls.look(renewed + SignedDuration::from_hours(1)).await.unwrap();
+        let name = secrets.names().pop().unwrap();
+        let served = || tls.now.lock().unwrap().0.certificate.clone();
+        tls.look(renewed + SignedDuration::from_hours(2)).await.unwrap();
+        let both = tls.certificates.pem().unwrap();
+        assert!(both.starts_with(&first) && both.len() > first.len(), "{both}");
+        assert_eq!(served(), first, "the first is served");
+        tls.look(renewed + SignedDuration::from_hours(25)).await.unwrap();
+        assert_ne!(served(), first, "the second is served");
+        assert_eq!(tls.certificates.pem().unwrap(), both, "and both are given");
+        tls.look(renewed + SignedDuration::from_hours(49)).await.unwrap();
+        assert_eq!(tls.certificates.pem().unwrap(), served());
+        assert_eq!(secrets.names(), [name], "the first is gone");
+    }
+
+    #[tokio::test]
+    async fn given_files_are_read_again_and_bad_ones_change_nothing() {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let folder = tempfile::tempdir().unwrap();
+        let (certificate, key) = (folder.path().join("tls.crt"), folder.path().join("tls.key"));
+        let now = Timestamp::now();
+        let pairs = [(); 2].map(|()| new(&["media.example".to_owned()], now).unwrap());
+        let put = |of_certificate: &str, of_key: &str| {
+            std::fs::write(&certificate, of_certificate).unwrap();
+            std::fs::write(&key, of_key).unwrap();
+        };
+        put(&text(&pairs[0], CERTIFICATE), &text(&pairs[0], kept::KEY));
+        let tls = MediaTls::given(&certificate, &key).await.unwrap();
+        let first = tls.config.get_inner();
+        tls.look(now).await.unwrap();
+        assert!(std::sync::Arc::ptr_eq(&first, &tls.config.get_inner()), "nothing has changed");
+        // Half of a change: what was served is served on.
+        put(&text(&pairs[1], CERTIFICATE), &text(&pairs[0], kept::KEY));
+        tls.look(now).await.unwrap_err();
+        put(&text(&pairs[1], kept::KEY), &text(&pairs[1], kept::KEY));
+        let error = tls.look(now).await.unwrap_err();
+        assert!(error.to_string().contains("holds a private key"), "{error:#}");
+        assert!(std::sync::Arc::ptr_eq(&first, &tls.config.get_inner()));
+        put(&text(&pairs[1], CERTIFICATE), &text(&pairs[1], kept::KEY));
+        tls.look(now).await.unwrap();
+        assert!(!std::sync::Arc::ptr_eq(&first, &tls.config.get_inner()));
+        assert_eq!(tls.certificates.pem().unwrap(), text(&pairs[1], CERTIFICATE));
     }
 }

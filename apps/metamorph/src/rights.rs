@@ -32,8 +32,10 @@ const NAMESPACES: &[(&str, &str, &[&str])] = &[("", "namespaces", &["get"])];
 const UNSERVED: &[&str] = &["list", "watch"];
 
 /// In the server's own namespace: its keys, and who leads.
-const OWN: &[(&str, &str, &[&str])] =
-    &[("", "secrets", &["get", "create"]), ("coordination.k8s.io", "leases", &["get", "create", "update"])];
+const OWN: &[(&str, &str, &[&str])] = &[
+    ("", "secrets", &["get", "create", "list", "watch", "delete"]),
+    ("coordination.k8s.io", "leases", &["get", "create", "update"]),
+];
 
 /// Whether the API server still asks a webhook of an earlier start.
 const STALE: &[(&str, &str, &[&str])] =

@@ -10,6 +10,7 @@ use addresses::Allowed;
 use anyhow::{Context, anyhow, bail};
 use axum::Router;
 use axum_server::Handle;
+use axum_server::tls_rustls::RustlsConfig;
 use bmc::{Connectors, Lead, Protocol, Term};
 use boot_media::Assets;
 use kube::Client;
@@ -27,14 +28,18 @@ use crate::cli::{ApiServe, Behaviour, Endpoints, Operator, Up};
 use crate::flags::{self, Authorities};
 use crate::identity::Identity;
 use crate::lead::lead;
-use crate::media_tls::{MediaTls, first_certificate};
+use crate::media_tls::MediaTls;
 use crate::observe::{self, Seen};
-use crate::{client, connections, say, webhook};
+use crate::{client, connections, rotated, say, webhook};
 
 /// Namespace of the server's own objects in the embedded API.
 const OWN_NAMESPACE: &str = "metamorph-system";
 /// How long reconciles under way may take when the server stops. Kubernetes kills after 30 s.
 const FINISH: Duration = Duration::from_secs(5);
+/// How often the media endpoint's certificate is looked at, a given one in its files.
+const MEDIA_LOOK: Duration = Duration::from_secs(60);
+/// How often keys are looked at, beside when they change.
+const KEYS_LOOK: Duration = Duration::from_secs(600);
 /// How long open connections may take when the server stops.
 const GRACE: Duration = Duration::from_secs(3);
 
@@ -117,6 +122,7 @@ pub async fn operator(options: Operator) -> anyhow::Result<()> {
             Some(leadership) => Arc::new(move || leadership.holds()),
             None => Arc::new(|| true),
         };
+        let guard = Arc::clone(&may_act);
         let lead = leadership.clone().map_or_else(Lead::default, |leadership| {
             Lead::new(move || leadership.until().map_or(Term::Over, Term::Until))
         });
@@ -124,9 +130,9 @@ pub async fn operator(options: Operator) -> anyhow::Result<()> {
         let namespace = options.namespace.clone();
         let mut running =
             Running::start(client.clone(), namespace, own, &options.endpoints, &options.behaviour).await?;
-        let handle = running.endpoints.clone();
+        let part = (running.endpoints.clone(), guard);
         if let Some(serving) =
-            webhook::serve(&client, &options.own_namespace, options.namespace.as_deref(), &options.webhook, handle)
+            webhook::serve(&client, &options.own_namespace, options.namespace.as_deref(), &options.webhook, part)
                 .await?
         {
             running.parts.spawn(async move { ended_part("the webhook", serving.await) });
@@ -309,23 +315,22 @@ impl Running {
         endpoints: &Endpoints,
         behaviour: &Behaviour,
     ) -> anyhow::Result<Self> {
-        let identity = Identity::load(&client, own.namespace).await?;
+        let identity = Identity::load(&client, own.namespace, namespace.as_deref()).await?;
         let (health, may_act) = (own.health, own.may_act);
         let health_base = format!("http://{}", reached_at(None, &health)?);
         let listeners = Listeners::bind(endpoints)?;
         let addresses = Addresses::of(endpoints, &listeners)?;
         let media_tls = match (&listeners.media_tls, &endpoints.media_certificate, &endpoints.media_key) {
             (None, ..) => None,
-            (Some(_), Some(certificate), Some(key)) => Some(MediaTls::given(certificate, key)?),
+            (Some(_), Some(certificate), Some(key)) => Some(MediaTls::given(certificate, key).await?),
             _ => Some(MediaTls::own(&client, own.namespace, &addresses.tls_hosts()).await?),
         };
         let allowed = Allowed::new(endpoints.allow_address.iter().copied());
         let settings = Settings {
             bases: addresses.bases.clone(),
             networks: addresses.networks,
-            media_certificate_pem: media_tls.as_ref().map(|tls| first_certificate(&tls.certificate_pem)),
-            secret: identity.secret,
-            certificate_sha256: identity.certificate_sha256.clone(),
+            media_certificates: media_tls.as_ref().map(|tls| tls.certificates.clone()).unwrap_or_default(),
+            keys: identity.ring.clone(),
             image_ca_pem: own.authorities.image,
             kernel_arguments: endpoints.agent_kernel_arguments.clone(),
             allowed: allowed.clone(),
@@ -333,12 +338,12 @@ impl Running {
             timing: timing(behaviour),
         };
         let (image, earlier) = agent_images(endpoints).await?;
-        let redfish = RedfishConnector::new(&settings.secret, &own.authorities.bmc).allowing(allowed).led_by(own.lead);
+        let redfish = RedfishConnector::new(identity.server_id.clone(), &own.authorities.bmc).allowing(allowed).led_by(own.lead);
         let calls = redfish.totals();
         let connectors = Connectors::new().with(Protocol::Redfish, redfish);
         let provisioner = Arc::new(NativeProvisioner::new(settings, image, earlier, connectors));
         let images = endpoints.images.as_deref();
-        let (handle, mut parts) = serve(&provisioner, listeners, &identity, media_tls, images).await?;
+        let (handle, mut parts) = serve(&provisioner, listeners, (identity, media_tls), images, &may_act)?;
         let registry = Registry::new(Arc::clone(&provisioner) as Arc<dyn Provisioner>);
         let (stop, stopped) = watch::channel(false);
         let settings = HostSettings {
@@ -458,19 +463,19 @@ fn lifecycle(behaviour: &Behaviour, served: Capabilities) -> host_lifecycle::Set
     }
 }
 
-/// Serves the provisioner's endpoints until the handle is told to stop.
-async fn serve(
+/// Serves the provisioner's endpoints until the handle is told to stop, and looks after their keys and certificates.
+fn serve(
     provisioner: &NativeProvisioner,
     listeners: Listeners,
-    identity: &Identity,
-    media_tls: Option<MediaTls>,
+    (identity, media_tls): (Identity, Option<MediaTls>),
     images: Option<&Path>,
+    may_act: &MayAct,
 ) -> anyhow::Result<(Handle<SocketAddr>, JoinSet<anyhow::Error>)> {
     let mut media_router: Router = provisioner.media_router();
     if let Some(folder) = images {
         media_router = media_router.nest_service("/images", ServeDir::new(folder));
     }
-    let tls = connections::tls_of("agent endpoint", &identity.certificate_pem, &identity.key_pem).await?;
+    let tls = RustlsConfig::from_config(Arc::new(identity.certificates.config()));
     let handle = Handle::new();
     let plain = axum_server::from_tcp(listeners.media).context("serve boot media")?;
     let plain = connections::limited(plain, "boot media", handle.clone());
@@ -479,15 +484,25 @@ async fn serve(
     let agent_router = provisioner.agent_router();
     let mut parts = JoinSet::new();
     if let (Some(listener), Some(own)) = (listeners.media_tls, media_tls) {
-        let tls = connections::tls_of("media endpoint", &own.certificate_pem, &own.key_pem).await?;
-        let secured = axum_server::from_tcp_rustls(listener, tls).context("serve boot media over HTTPS")?;
+        let secured =
+            axum_server::from_tcp_rustls(listener, own.config.clone()).context("serve boot media over HTTPS")?;
         let secured = connections::limited(secured, "boot media over HTTPS", handle.clone());
         let router = media_router.clone().into_make_service_with_connect_info::<SocketAddr>();
         parts.spawn(async move { ended_part("the media endpoint over HTTPS", secured.serve(router).await) });
+        let may_act = Arc::clone(may_act);
+        parts.spawn(async move {
+            rotated::keep(MEDIA_LOOK, "the media endpoint's certificate", may_act, |now| own.look(now)).await;
+            anyhow!("nobody looks after the media endpoint's certificate any more")
+        });
     }
     let router = media_router.into_make_service_with_connect_info::<SocketAddr>();
     parts.spawn(async move { ended_part("the media endpoint", plain.serve(router).await) });
     parts.spawn(async move { ended_part("the agent endpoint", secured.serve(agent_router.into_make_service()).await) });
+    let may_act = Arc::clone(may_act);
+    parts.spawn(async move {
+        identity.keep(KEYS_LOOK, may_act).await;
+        anyhow!("nobody looks after this server's keys any more")
+    });
     Ok((handle, parts))
 }
 

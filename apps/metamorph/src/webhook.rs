@@ -1,6 +1,5 @@
 //! Admission of BareMetalHosts at the door of the Kubernetes API: in the process for the embedded one, by HTTPS for any other.
 
-use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,15 +12,16 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use axum::{Json, Router};
 use axum_server::Handle;
+use axum_server::tls_rustls::RustlsConfig;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use futures::StreamExt;
-use k8s_openapi::ByteString;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
-use k8s_openapi::api::core::v1::Secret;
 use kube::Client;
-use kube::api::{Api, ObjectMeta, Patch, PatchParams, PostParams};
+use kube::api::{Api, Patch, PatchParams};
 use operator::{HostAdmission, admission};
+use provisioner::MayAct;
 use rcgen::{CertificateParams, DnType, KeyPair};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -30,11 +30,16 @@ use url::Url;
 
 use crate::cli::Webhook;
 use crate::connections;
+use crate::kept::{self, Data, Series};
+use crate::renewal::Times;
+use crate::rotated::{self, Pair, Rotated};
 
 /// Name of the configuration, and beginning of that of the Secret with certificate and key.
 const NAME: &str = "metamorph-webhook";
-const CERTIFICATE: &str = "tls.crt";
-const KEY: &str = "tls.key";
+/// API servers learn within seconds what they are told; an hour leaves time for one that is away.
+const TIMES: Times = Times { life: SignedDuration::from_hours(365 * 24), lead: SignedDuration::from_hours(1) };
+/// How often its certificate is looked at.
+const LOOK: Duration = Duration::from_secs(300);
 /// Largest review, bytes: two objects of the largest size that Kubernetes stores, and what is around them.
 const MAX_REVIEW: usize = 8 << 20;
 /// Bytes of all reviews that are read and answered at once.
@@ -124,7 +129,7 @@ pub async fn serve(
     namespace: &str,
     scope: Option<&str>,
     options: &Webhook,
-    handle: Handle<SocketAddr>,
+    (handle, may_act): (Handle<SocketAddr>, MayAct),
 ) -> anyhow::Result<Option<impl Future<Output = std::io::Result<()>> + Send + use<>>> {
     let Some(place) = Place::of(options)? else {
         tracing::warn!(
@@ -134,19 +139,25 @@ pub async fn serve(
         warn_of_stale(client, scope).await;
         return Ok(None);
     };
-    let keys = Keys::load(client, namespace, &place.host()).await?;
+    let rotated = certificates(client, namespace, place.host());
+    let tls = WebhookTls::start(client, scope, place, rotated, Timestamp::now()).await?;
     let attempt = || format!("listen for the API server on {}", options.webhook_listen);
     let listener = TcpListener::bind(options.webhook_listen).with_context(attempt)?;
     listener.set_nonblocking(true).with_context(attempt)?;
-    let tls = connections::tls_of("webhook", &keys.certificate, &keys.key).await?;
     let asked = Asked { hosts: hosts(), room: Arc::new(Semaphore::new(ROOM)) };
     let router = Router::new().route(admission::PATH, post(answer)).with_state(asked);
-    let server = axum_server::from_tcp_rustls(listener, tls).context("serve the webhook")?;
+    let server = axum_server::from_tcp_rustls(listener, tls.config.clone()).context("serve the webhook")?;
     let server = connections::limited(server, "the webhook", handle);
     // It answers before the API server is told to ask it.
     let serving = tokio::spawn(server.serve(router.into_make_service()));
-    configure(client, scope, &place, &keys.certificate).await?;
-    Ok(Some(async move { serving.await.unwrap_or_else(|error| Err(std::io::Error::other(error))) }))
+    tls.look(Timestamp::now()).await?;
+    Ok(Some(async move {
+        let looking = rotated::keep(LOOK, "the webhook's certificate", may_act, |now| tls.look(now));
+        tokio::select! {
+            served = serving => served.unwrap_or_else(|error| Err(std::io::Error::other(error))),
+            () = looking => Err(std::io::Error::other("nobody looks after its certificate any more")),
+        }
+    }))
 }
 
 #[derive(Clone)]
@@ -252,54 +263,111 @@ async fn configure(client: &Client, scope: Option<&str>, place: &Place, certific
         .with_context(|| format!("tell the API server of the webhook (ValidatingWebhookConfiguration {name})"))
 }
 
-/// The webhook's certificate, which signs itself, and its key.
-struct Keys {
-    certificate: String,
-    key: String,
+/// The webhook's certificate, and those that follow it: which one is served, and which the API server is told to trust.
+struct WebhookTls {
+    client: Client,
+    scope: Option<String>,
+    place: Place,
+    rotated: Rotated,
+    config: RustlsConfig,
+    now: tokio::sync::Mutex<(Pair, Vec<String>)>,
 }
 
-impl Keys {
-    /// Those in the Secret for this host, or new ones.
-    async fn load(client: &Client, namespace: &str, host: &str) -> anyhow::Result<Self> {
-        let digest = hex::encode(Sha256::digest(host));
-        let name = format!("{NAME}-{}", digest.get(..16).unwrap_or_default());
-        let api: Api<Secret> = Api::namespaced(client.clone(), namespace);
-        let attempt = || format!("keep the webhook's key in Secret {name} of namespace {namespace}");
-        if let Some(found) = api.get_opt(&name).await.with_context(attempt)? {
-            return Self::of(&found).with_context(attempt);
-        }
-        let made = Self::make(host)?;
-        let data = [(CERTIFICATE, &made.certificate), (KEY, &made.key)];
-        let data = data.map(|(key, text)| (key.to_owned(), ByteString(text.clone().into_bytes())));
-        let metadata = ObjectMeta { name: Some(name.clone()), ..ObjectMeta::default() };
-        let secret = Secret { metadata, data: Some(BTreeMap::from(data)), ..Secret::default() };
-        match api.create(&PostParams::default(), &secret).await {
-            Ok(_) => Ok(made),
-            // Another process was faster: its key is used.
-            Err(kube::Error::Api(error)) if error.code == 409 => {
-                Self::of(&api.get(&name).await.with_context(attempt)?).with_context(attempt)
-            }
-            Err(error) => Err(error).with_context(attempt),
-        }
+impl WebhookTls {
+    /// Nothing has been told to the API server yet.
+    async fn start(
+        client: &Client,
+        scope: Option<&str>,
+        place: Place,
+        rotated: Rotated,
+        now: Timestamp,
+    ) -> anyhow::Result<Self> {
+        let (pair, _) = rotated.look(now).await?;
+        let config = connections::tls_of("webhook", &pair.certificate, &pair.key).await?;
+        let now = tokio::sync::Mutex::new((pair, Vec::new()));
+        Ok(Self { client: client.clone(), scope: scope.map(ToOwned::to_owned), place, rotated, config, now })
     }
 
-    fn of(secret: &Secret) -> anyhow::Result<Self> {
-        let field = |key: &str| {
-            let bytes = secret.data.as_ref().and_then(|data| data.get(key)).map(|bytes| bytes.0.clone());
-            bytes
-                .and_then(|bytes| String::from_utf8(bytes).ok())
-                .ok_or_else(|| anyhow!("it has no {key}; delete it, and it is made anew"))
-        };
-        Ok(Self { certificate: field(CERTIFICATE)?, key: field(KEY)? })
+    /// Looks at the certificate: the API server is told of another one before it is served.
+    async fn look(&self, now: Timestamp) -> anyhow::Result<()> {
+        let (pair, given) = self.rotated.look(now).await?;
+        let mut known = self.now.lock().await;
+        if known.1 != given {
+            configure(&self.client, self.scope.as_deref(), &self.place, &given.concat()).await?;
+            known.1 = given;
+        }
+        if known.0 != pair {
+            let config = connections::tls_of("webhook", &pair.certificate, &pair.key).await?;
+            self.config.reload_from_config(config.get_inner());
+            known.0 = pair;
+            tracing::info!("the webhook is served with another certificate from now on");
+        }
+        Ok(())
     }
+}
 
-    fn make(host: &str) -> anyhow::Result<Self> {
-        let key = KeyPair::generate().context("make a key")?;
-        let mut params = CertificateParams::new(vec![host.to_owned()]).context("make a certificate")?;
-        params.distinguished_name.push(DnType::CommonName, "Metamorph webhook");
-        params.not_before = rcgen::date_time_ymd(2020, 1, 1);
-        params.not_after = rcgen::date_time_ymd(2120, 1, 1);
-        let certificate = params.self_signed(&key).context("make a certificate")?;
-        Ok(Self { certificate: certificate.pem(), key: key.serialize_pem() })
+/// The certificates for this host.
+fn certificates(client: &Client, namespace: &str, host: String) -> Rotated {
+    let digest = hex::encode(Sha256::digest(&host));
+    let name = format!("{NAME}-{}", digest.get(..16).unwrap_or_default());
+    let series = Series::new(client, namespace, name, "the webhook's certificate");
+    Rotated::new(series, TIMES, move |now| make(&host, now))
+}
+
+/// A certificate, which signs itself, and its key.
+fn make(host: &str, now: Timestamp) -> anyhow::Result<Data> {
+    let key = KeyPair::generate().context("make a key")?;
+    let mut params = CertificateParams::new(vec![host.to_owned()]).context("make a certificate")?;
+    params.distinguished_name.push(DnType::CommonName, "Metamorph webhook");
+    // Clocks differ.
+    kept::valid(&mut params, now - SignedDuration::from_hours(24), now + TIMES.life + SignedDuration::from_hours(24));
+    let certificate = params.self_signed(&key).context("make a certificate")?;
+    Ok(kept::fields(certificate.pem(), key.serialize_pem()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Mutex;
+
+    use crate::kept::tests::Secrets;
+
+    /// What the API server is told to trust, and with what the webhook is served, in the order in which it happens.
+    #[tokio::test]
+    async fn the_api_server_is_told_of_a_certificate_before_it_is_served_and_trusts_both_meanwhile() {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let secrets = Secrets::default();
+        let told: Arc<Mutex<Vec<String>>> = Arc::default();
+        let heard = Arc::clone(&told);
+        secrets.hear(move |body| {
+            let bundle = body["webhooks"][0]["clientConfig"]["caBundle"].as_str().unwrap();
+            heard.lock().unwrap().push(String::from_utf8(STANDARD.decode(bundle).unwrap()).unwrap());
+        });
+        let client = secrets.client();
+        let place = Place::Url("https://127.0.0.1:9443".parse().unwrap());
+        let rotated = certificates(&client, "own", place.host());
+        let now = Timestamp::now();
+        let tls = WebhookTls::start(&client, None, place, rotated, now).await.unwrap();
+        tls.look(now).await.unwrap();
+        let served = async || tls.now.lock().await.0.certificate.clone();
+        let first = served().await;
+        let told = || told.lock().unwrap().clone();
+        assert_eq!(told(), std::slice::from_ref(&first));
+        let due = now + TIMES.life / 3 * 2 + SignedDuration::from_secs(5);
+        let minutes = |minutes: i64| due + SignedDuration::from_mins(minutes);
+        *secrets.clock.lock().unwrap() = Some(due);
+        tls.look(minutes(0)).await.unwrap();
+        tls.look(minutes(1)).await.unwrap();
+        let both = told().pop().unwrap();
+        assert!(both.starts_with(&first) && both.matches("BEGIN CERTIFICATE").count() == 2, "{both}");
+        assert_eq!(served().await, first);
+        tls.look(minutes(59)).await.unwrap();
+        assert_eq!(served().await, first);
+        tls.look(minutes(60)).await.unwrap();
+        let second = served().await;
+        assert!(second != first && both.ends_with(&second) && told().len() == 2, "nothing new is to be told");
+        tls.look(minutes(120)).await.unwrap();
+        assert_eq!((told().pop().unwrap(), secrets.names().len()), (second, 1));
+        assert_eq!(told().len(), 3);
     }
 }

@@ -42,6 +42,17 @@ impl std::fmt::Debug for HostConfig {
     }
 }
 
+/// What the agent says in its TLS handshake of the certificate that it knows, by the SHA-256 of the boot medium: the name of an authority
+/// (RFC 8446, section 4.2.4) whose common name is that digest. A server with several certificates shows it the right one.
+#[must_use]
+pub fn certificate_hint(sha256: &str) -> Vec<u8> {
+    // Name, one relative name of one attribute: commonName (2.5.4.3), a string of 64 characters.
+    let mut name = vec![0x30, 0x4b, 0x31, 0x49, 0x30, 0x47, 0x06, 0x03, 0x55, 0x04, 0x03, 0x0c, 0x40];
+    let digest: String = sha256.trim().chars().filter(char::is_ascii_hexdigit).take(64).collect();
+    name.extend(format!("{:0>64}", digest.to_ascii_lowercase()).into_bytes());
+    name
+}
+
 /// How the agent's system configures its network.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "method")]

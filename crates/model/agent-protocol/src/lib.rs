@@ -9,7 +9,7 @@
 //! medium, is derived by the server from its secret, the host's uid and the boot generation, and names the latter two, so that a report
 //! is judged before its body is read. To the agent it is opaque. Whoever reads the medium learns it: so each boot of the agent makes a key of its own
 //! ([`BOOT_KEY_HEADER`]), and the first report binds the generation to it. The agent trusts exactly
-//! one server certificate, whose SHA-256 the medium names, and looks at no clock of its own: the time at which it judges the
+//! one server certificate, whose SHA-256 the medium names and which it asks for in the TLS handshake ([`certificate_hint`]), and looks at no clock of its own: the time at which it judges the
 //! certificates of image servers is that of the server's last answer (the `Date` field of HTTP).
 //!
 //! **Fencing.** A command carries operation, attempt and boot id ([`CommandId`]). The agent refuses a command for another boot,
@@ -27,7 +27,7 @@ pub use command::{
     Action, ChecksumKind, Command, CommandId, ConfigDrive, DiskMark, ImageFormat, ImageSource, Leave, WipeDisks,
     WriteImage,
 };
-pub use host_config::{AgentNetwork, HostConfig};
+pub use host_config::{AgentNetwork, HostConfig, certificate_hint};
 pub use network::{
     BondLink, Link, LinkKind, NetworkAddress, NetworkData, NetworkDataError, NetworkPlan, RawLink, RawNetwork,
     RawRoute, RawService, Route, VlanLink,

@@ -170,6 +170,8 @@ impl NativeHost {
         let boot = AgentBoot { generation, medium: digest, key, ..AgentBoot::default() };
         operation.set_boot(boot.clone());
         intend(operation, Step::BootAgent, attempt, None).await?;
+        // Until here the key was in hand: it is not deleted before the boot that is derived from it is recorded.
+        drop(root);
         self.bring_up(operation, &boot, &medium, bmc).await
     }
 

@@ -68,7 +68,18 @@ impl KeyRing {
 
     /// From now on these are the keys.
     pub fn replace(&self, current: Key, earlier: Vec<Key>) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Keys::of(current, earlier);
+        let mut keys = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let new = Keys::of(current, earlier);
+        // Who has one in hand has the same one afterwards.
+        let kept = |key: Arc<Key>| keys.all().find(|old| **old == key).cloned().unwrap_or(key);
+        *keys = Keys { current: kept(new.current), earlier: new.earlier.into_iter().map(kept).collect() };
+    }
+
+    /// Whether it is an earlier key which nobody has in hand: no boot that is not recorded yet is derived from it, and none will be.
+    #[must_use]
+    pub fn idle(&self, number: u32) -> bool {
+        let keys = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        keys.earlier.iter().any(|key| key.number == number && Arc::strong_count(key) == 1)
     }
 
     /// The key of new boots.
@@ -141,6 +152,19 @@ mod tests {
             assert_eq!(ring.holder(&credential), Some(holder));
         }
         assert_eq!(ring.holder(&derive::credential(&key(3).secret, "uid", 7)), None);
+    }
+
+    #[test]
+    fn a_key_is_not_idle_while_a_boot_is_being_derived_from_it() {
+        let ring = KeyRing::new(key(1), vec![]);
+        let in_hand = ring.current();
+        assert!(!ring.idle(1), "it is the current one");
+        ring.replace(key(2), vec![key(1)]);
+        assert!(!ring.idle(1) && !ring.idle(2) && !ring.idle(3));
+        ring.replace(key(2), vec![key(1)]);
+        assert!(!ring.idle(1), "read once more it is still in hand");
+        drop(in_hand);
+        assert!(ring.idle(1));
     }
 
     #[test]

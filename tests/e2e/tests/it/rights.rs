@@ -115,18 +115,20 @@ async fn wait(api: &Api<BareMetalHost>, name: &str, what: impl Fn(&BareMetalHost
     assert!(matches!(waited, Ok(Ok(_))), "{name}: {}", log.tail());
 }
 
-fn operator(kubeconfig: &Path, folder: &Path) -> Running {
+fn operator(kubeconfig: &Path, folder: &Path, webhook: bool) -> Running {
     let mut command = Command::new(program("metamorph").unwrap());
     command.arg("operator").arg("--kubeconfig").arg(kubeconfig).args(["--retry-after", "1", "--power-poll", "1"]);
     command.args(["--media-listen", "127.0.0.1:0", "--agent-listen", "127.0.0.1:0", "--health-listen", "127.0.0.1:0"]);
     command.args(["--allow-address", "127.0.0.0/8"]);
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    command.args([
-        "--webhook-listen",
-        &format!("127.0.0.1:{port}"),
-        "--webhook-url",
-        &format!("https://127.0.0.1:{port}"),
-    ]);
+    if webhook {
+        command.args([
+            "--webhook-listen",
+            &format!("127.0.0.1:{port}"),
+            "--webhook-url",
+            &format!("https://127.0.0.1:{port}"),
+        ]);
+    }
     command.arg("--agent-image").arg(agent_image().unwrap());
     Running::start(command, &folder.join("operator.log")).unwrap()
 }
@@ -162,8 +164,26 @@ async fn declare(cluster: &Cluster, sim: &Sim, hosts: &Api<BareMetalHost>) {
 
 #[tokio::test]
 async fn an_operator_is_refused_nothing_and_uses_each_of_its_rights() {
+    uses_each_right(true).await;
+}
+
+#[tokio::test]
+async fn so_does_one_without_a_webhook() {
+    uses_each_right(false).await;
+}
+
+/// A `metamorph keys` command of the administrator.
+async fn keys(cluster: &Cluster, what: &str) -> String {
+    let mut command = Command::new(program("metamorph").unwrap());
+    let output = command.args(["keys", what, "--kubeconfig"]).arg(cluster.kubeconfig()).output().await.unwrap();
+    assert!(output.status.success(), "{what}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+async fn uses_each_right(webhook: bool) {
     let cluster = Cluster::start().await;
-    let printed = Command::new(program("metamorph").unwrap()).args(["rbac", "--webhook"]).output().await.unwrap();
+    let mut rbac = Command::new(program("metamorph").unwrap());
+    let printed = rbac.arg("rbac").args(webhook.then_some("--webhook")).output().await.unwrap();
     let manifests = String::from_utf8(printed.stdout).unwrap();
     cluster.kubectl(&["apply", "-f", "-"], &manifests).await;
     let sim = Sim::start(cluster.folder.path(), &[machine("node-0")], false).await.unwrap();
@@ -175,7 +195,7 @@ async fn an_operator_is_refused_nothing_and_uses_each_of_its_rights() {
     let upstream = concat!(env!("CARGO_MANIFEST_DIR"), "/../../crates/model/api/crds/upstream");
     cluster.kubectl(&["apply", "-f", upstream], "").await;
     cluster.kubectl(&["wait", "--for=condition=established", "crd", "--all"], "").await;
-    let mut server = operator(&cluster.kubeconfig_of_account().await, cluster.folder.path());
+    let mut server = operator(&cluster.kubeconfig_of_account().await, cluster.folder.path(), webhook);
     let state = |wanted| move |host: &BareMetalHost| host.state() == wanted;
     wait(&hosts, "node-0", state(ProvisioningState::Available), &server).await;
     // HardwareData is made by the first inspection and replaced by one that finds something else.
@@ -202,6 +222,11 @@ async fn an_operator_is_refused_nothing_and_uses_each_of_its_rights() {
             wait(&hosts, "node-0", is, &server).await;
         }
     }
+    // No boot is under way: the earlier key goes as soon as there is another.
+    keys(&cluster, "rotate").await;
+    server.wait_logged("deleted a key that no boot needs any more", 60).await.unwrap();
+    let listed = keys(&cluster, "list").await;
+    assert!(listed.lines().count() == 2 && listed.contains("2    ") && listed.contains("current"), "{listed}");
     cluster.kubectl(&["delete", "bmh", "node-0", "--timeout=60s"], "").await;
     server.stop().await.unwrap();
 

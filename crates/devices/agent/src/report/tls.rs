@@ -12,7 +12,7 @@ use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signat
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::time_provider::TimeProvider;
-use rustls::{ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
+use rustls::{ClientConfig, DigitallySignedStruct, DistinguishedName, Error, RootCertStore, SignatureScheme};
 use sha2::{Digest, Sha256};
 
 /// Most extra certificate authorities.
@@ -22,6 +22,8 @@ const MAX_AUTHORITIES: usize = 64;
 #[derive(Debug)]
 struct Pinned {
     sha256: [u8; 32],
+    /// The same in the handshake: a server that has several certificates, since it changes its keys while machines boot, shows this one.
+    hint: [DistinguishedName; 1],
     provider: Arc<CryptoProvider>,
 }
 
@@ -66,6 +68,10 @@ impl ServerCertVerifier for Pinned {
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.provider.signature_verification_algorithms.supported_schemes()
     }
+
+    fn root_hint_subjects(&self) -> Option<&[DistinguishedName]> {
+        Some(&self.hint)
+    }
 }
 
 fn provider() -> Arc<CryptoProvider> {
@@ -78,7 +84,8 @@ fn provider() -> Arc<CryptoProvider> {
 /// What rustls says when it has no usable protocol version.
 pub fn pinned(sha256: [u8; 32]) -> Result<ClientConfig, Error> {
     let provider = provider();
-    let verifier = Arc::new(Pinned { sha256, provider: provider.clone() });
+    let hint = [DistinguishedName::from(agent_protocol::certificate_hint(&hex::encode(sha256)))];
+    let verifier = Arc::new(Pinned { sha256, hint, provider: provider.clone() });
     Ok(ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?
         .dangerous()
