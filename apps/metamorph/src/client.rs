@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::Context;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams};
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use serde_json::Value;
 
@@ -27,9 +27,12 @@ pub async fn connect(kubeconfig: Option<&Path>) -> anyhow::Result<Client> {
     Client::try_from(config).context("make a Kubernetes client")
 }
 
-/// A client for a kubeconfig given as text.
-pub async fn connect_text(kubeconfig: &str) -> anyhow::Result<Client> {
-    let file = Kubeconfig::from_yaml(kubeconfig).context("read the embedded API's kubeconfig")?;
+/// A client for a kubeconfig given as text, by this token: unlike the kubeconfig's certificate it does not end while the process runs.
+pub async fn connect_text(kubeconfig: &str, token: &str) -> anyhow::Result<Client> {
+    let mut file = Kubeconfig::from_yaml(kubeconfig).context("read the embedded API's kubeconfig")?;
+    for user in &mut file.auth_infos {
+        user.auth_info = Some(AuthInfo { token: Some(token.to_owned().into()), ..AuthInfo::default() });
+    }
     let config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
     Client::try_from(config).context("make a client for the embedded API")
 }

@@ -25,11 +25,6 @@ use operator::Observer;
 /// How long the Kubernetes API may take to say that it is well.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// Clock ticks a second in `/proc`: `USER_HZ`, 100 on Linux.
-const TICKS: f64 = 100.0;
-/// Bytes of a page in `/proc`, on the machines that this is built for.
-const PAGE: u64 = 4096;
-
 /// Everything that can be seen.
 pub struct Seen {
     /// The controller.
@@ -117,31 +112,11 @@ async fn metrics(State(seen): State<Arc<Seen>>) -> Response {
     ([(header::CONTENT_TYPE, exposition::CONTENT_TYPE)], text).into_response()
 }
 
-/// What the system says of this process; what it does not say is left out.
+/// What the system says of this process, and which version it is.
 fn process(out: &mut String) {
-    let mut gauge = |name, help, value: f64| {
-        gauges(out, Family { name, help, labels: &[] }, [(Vec::new(), value)]);
-    };
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    // After the program's name in parentheses, which may hold anything: field 3 of proc_pid_stat(5) is the first.
-    let fields: Vec<&str> =
-        stat.rsplit_once(')').map(|(_, rest)| rest.split_whitespace().collect()).unwrap_or_default();
-    let field = |number: usize| fields.get(number - 3).and_then(|f| f.parse::<u64>().ok());
-    if let Some(pages) = field(24) {
-        let bytes = pages.saturating_mul(PAGE);
-        gauge("process_resident_memory_bytes", "Resident memory.", bytes as f64);
-    }
-    if let Some(bytes) = field(23) {
-        gauge("process_virtual_memory_bytes", "Virtual memory.", bytes as f64);
-    }
-    if let Ok(open) = std::fs::read_dir("/proc/self/fd") {
-        gauge("process_open_fds", "Open file descriptors.", open.count() as f64);
-    }
-    if let (Some(user), Some(system)) = (field(14), field(15)) {
-        let name = "process_cpu_seconds_total";
-        let seconds = (user + system) as f64 / TICKS;
-        let _ = writeln!(out, "# HELP {name} Processor time used.\n# TYPE {name} counter\n{name} {seconds}");
-    }
+    let descriptors = std::fs::read_dir("/proc/self/fd").ok().map(Iterator::count);
+    exposition::process(out, &stat, descriptors);
     let family = Family { name: "metamorph_build_info", help: "The version of this program.", labels: &["version"] };
     gauges(out, family, [(vec![env!("CARGO_PKG_VERSION").to_owned()], 1.0)]);
 }

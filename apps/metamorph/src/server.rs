@@ -102,7 +102,18 @@ async fn start_api(options: &ApiServe) -> anyhow::Result<(apiserver::Server, Pat
         api.apply_crd_yaml(&crd).await.context("install the custom resource definitions")?;
     }
     let kubeconfig = options.data.join("kubeconfig");
-    write_private(&kubeconfig, &api.admin_kubeconfig())?;
+    let mut texts = api.kubeconfigs();
+    write_private(&kubeconfig, &texts.borrow_and_update())?;
+    let path = kubeconfig.clone();
+    // Ends with the API.
+    tokio::spawn(async move {
+        while texts.changed().await.is_ok() {
+            match write_private(&path, &texts.borrow_and_update()) {
+                Ok(()) => tracing::info!(path = %path.display(), "wrote a kubeconfig with another certificate"),
+                Err(error) => tracing::error!(error = format!("{error:#}"), "the new kubeconfig"),
+            }
+        }
+    });
     Ok((api, kubeconfig))
 }
 
@@ -245,8 +256,7 @@ impl AllInOne {
             flags::apart(&[("--api-listen", options.api.api_listen), ("--media-tls-listen", tls)])?;
         }
         let (api, kubeconfig) = start_api(&options.api).await?;
-        let text = api.admin_kubeconfig();
-        let client = client::connect_text(&text).await?;
+        let client = client::connect_text(&api.admin_kubeconfig(), api.admin_token()).await?;
         client::apply_policies(&client).await?;
         let health = observe::bind(endpoints.health_listen)?;
         let own =

@@ -20,11 +20,12 @@ use tokio_util::task::TaskTracker;
 
 use crate::audit::{Annotations, Audit, Entry};
 use crate::auth::impersonate::{self, Refused};
-use crate::auth::{Attributes, Clients, Shown, User, keys::Keys};
+use crate::auth::{Attributes, Shown, User, keys::Keys};
 use crate::delivery::{Connections, Deliveries};
 use crate::limits::{self, Limits};
 use crate::media::{self, Forms};
 use crate::metrics::{Labels, Metrics};
+use crate::pki::{Live, Validity};
 use crate::reply::{self, Response};
 use crate::resource::Flavor;
 use crate::route::{self, Query, ResourceTarget, Target, Verb};
@@ -56,8 +57,8 @@ pub struct App {
     pub openapi: openapi::Cache,
     /// Address for discovery.
     pub address: String,
-    /// Whose clients' certificates are.
-    pub clients: Arc<Clients>,
+    /// Certificates, the server's and whose clients' are.
+    pub live: Arc<Live>,
     /// Requests in flight.
     pub limits: Limits,
     /// What is told at `/metrics`.
@@ -126,8 +127,10 @@ async fn connection(app: Arc<App>, (stream, from): (TcpStream, IpAddr), tls: Tls
     let _ = stream.set_nodelay(true);
     let Ok(Ok(stream)) = tokio::time::timeout(PATIENCE, tls.accept(stream)).await else { return };
     let chain = stream.get_ref().1.peer_certificates().unwrap_or_default();
-    let certificate = app.clients.judge(chain, UnixTime::now());
-    let peer = Arc::new(Peer { certificate, address: Some(from), deliveries, heard: AtomicBool::new(false) });
+    let certificate = app.live.clients().judge(chain, UnixTime::now());
+    let ending = chain.first().filter(|_| matches!(certificate, Shown::User(_)));
+    let ending = ending.and_then(|own| Validity::of_der(own)?.warning(jiff::Timestamp::now()));
+    let peer = Arc::new(Peer { certificate, ending, address: Some(from), deliveries, heard: AtomicBool::new(false) });
     let silent = Arc::clone(&peer);
     let stop = app.backend.stop.clone();
     let service = hyper::service::service_fn(move |request| {
@@ -158,6 +161,8 @@ async fn connection(app: Arc<App>, (stream, from): (TcpStream, IpAddr), tls: Tls
 /// Where a request comes from.
 struct Peer {
     certificate: Shown,
+    /// What is to be told of a certificate that ends soon.
+    ending: Option<String>,
     address: Option<IpAddr>,
     /// What is on its way to it.
     deliveries: Arc<Deliveries>,
@@ -242,6 +247,9 @@ async fn handle(app: &Arc<App>, peer: &Peer, request: http::Request<Incoming>) -
         *response.body_mut() = reply::full(Bytes::new());
     } else if readable {
         response = pretty::form(response).await;
+    }
+    if let Some(ending) = &peer.ending {
+        reply::warn(&mut response, std::slice::from_ref(ending));
     }
     let encoding = headers.get(header::ACCEPT_ENCODING).and_then(|v| v.to_str().ok()).unwrap_or_default();
     peer.deliveries.send(reply::compress(response, encoding).await, place)

@@ -4,10 +4,9 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
+use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -20,7 +19,7 @@ use crate::builtin::allocation::Allocator;
 use crate::limits::Limits;
 use crate::metrics::Metrics;
 use crate::object::{self, Object};
-use crate::pki::{Pki, PkiError};
+use crate::pki::{Live, Pki, PkiError, Place};
 use crate::quota::Quotas;
 use crate::resource::Registry;
 use crate::route::Verb;
@@ -128,7 +127,9 @@ pub enum ApplyError {
 /// A running server. Dropping it begins its end; [`Server::shutdown`] also waits for that.
 pub struct Server {
     app: Arc<App>,
+    /// As it was at the start.
     pki: Pki,
+    live: Arc<Live>,
     address: SocketAddr,
     tasks: TaskTracker,
 }
@@ -144,18 +145,19 @@ impl Server {
     pub async fn start(config: Config) -> Result<Self, StartError> {
         let lock = take_folder(&config.data_dir)?;
         let (names, addresses) = sans(&config);
-        let pki = Pki::open(&config.data_dir.join("pki"), &names, &addresses)?;
+        let (folder, now) = (config.data_dir.join("pki"), jiff::Timestamp::now());
+        let pki = Pki::open(&folder, now)?;
         let audit = match &config.audit_log {
             None => None,
             Some(path) => Some(Audit::open(path).map_err(|source| StartError::Audit { path: path.clone(), source })?),
         };
-        let (tls, clients) = pki.server_config()?;
-        let tls = TlsAcceptor::from(Arc::new(tls));
         let listening = |source| StartError::Listen { address: config.listen, source };
         let listener = TcpListener::bind(config.listen).await.map_err(listening)?;
         let address = listener.local_addr().map_err(listening)?;
+        let live = Arc::new(Live::new(&pki, Place { folder, names, addresses }, address, now)?);
+        let tls = TlsAcceptor::from(Arc::new(live.server_config()?));
         let store = Store::open(&config.data_dir.join(STORE), &config.data_dir.join(KEYS))?;
-        let (registry, stop, auth) = (Registry::new(), CancellationToken::new(), Auth::new(&pki)?);
+        let (registry, stop, auth) = (Registry::new(), CancellationToken::new(), Auth::new(&pki, Arc::clone(&live))?);
         let backend = Arc::new(Backend {
             store,
             registry,
@@ -182,16 +184,17 @@ impl Server {
             _lock: lock,
             openapi: openapi::Cache::default(),
             address: address.to_string(),
-            clients,
+            live: Arc::clone(&live),
             limits: Limits::default(),
             metrics: Metrics::default(),
         });
         let tasks = TaskTracker::new();
         tasks.spawn(server::serve(Arc::clone(&app), listener, tls));
         controllers::spawn(&backend, &tasks);
+        tasks.spawn(Arc::clone(&live).keep(backend.stop.clone()));
         tasks.spawn(controllers::kubernetes::keep(Arc::clone(&backend), reachable));
         tasks.close();
-        Ok(Self { app, pki, address, tasks })
+        Ok(Self { app, pki, live, address, tasks })
     }
 
     /// The address it listens on.
@@ -209,22 +212,14 @@ impl Server {
         &self.pki.admin_token
     }
 
-    /// A kubeconfig (YAML) of the administrator, with the CA and a client certificate embedded.
+    /// A kubeconfig (YAML) of the administrator, with the CAs and a client certificate embedded. The certificate ends: see [`Server::kubeconfigs`].
     pub fn admin_kubeconfig(&self) -> String {
-        let data = |pem: &str| STANDARD.encode(pem);
-        let mut address = self.address;
-        if address.ip().is_unspecified() {
-            address.set_ip(IpAddr::V4(Ipv4Addr::LOCALHOST));
-        }
-        format!(
-            "apiVersion: v1\nkind: Config\nclusters:\n- name: embedded\n  cluster:\n    server: https://{address}\n    \
-             certificate-authority-data: {}\nusers:\n- name: admin\n  user:\n    client-certificate-data: {}\n    \
-             client-key-data: {}\ncontexts:\n- name: embedded\n  context:\n    cluster: embedded\n    user: admin\n    \
-             namespace: default\ncurrent-context: embedded\n",
-            data(&self.pki.ca),
-            data(&self.pki.admin.certificate),
-            data(&self.pki.admin.key),
-        )
+        self.live.kubeconfig().borrow().clone()
+    }
+
+    /// The administrator's kubeconfig, now and whenever its certificates have been followed by others. What was there before is good for months.
+    pub fn kubeconfigs(&self) -> watch::Receiver<String> {
+        self.live.kubeconfig()
     }
 
     /// From now on, changes of these annotations of whatever object are told to the audit log and to the server's own, with

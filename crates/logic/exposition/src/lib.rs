@@ -190,6 +190,43 @@ pub fn gauges(out: &mut String, family: Family, samples: impl IntoIterator<Item 
     }
 }
 
+/// Writes a family of counters that are counted elsewhere.
+pub fn counters(out: &mut String, family: Family, samples: impl IntoIterator<Item = (Vec<String>, f64)>) {
+    family.head(out, "counter");
+    for (values, value) in samples {
+        family.sample(out, "", &values, "", value);
+    }
+}
+
+/// Clock ticks a second in `/proc`: `USER_HZ`, 100 on Linux.
+const TICKS: f64 = 100.0;
+/// Bytes of a page in `/proc`, on the machines that this is built for.
+const PAGE: u64 = 4096;
+
+/// Writes what the system says of a process, with the names that Prometheus' client libraries use: `stat` is its `/proc/<pid>/stat`, `descriptors`
+/// how many files it has open. What the system does not say is left out.
+pub fn process(out: &mut String, stat: &str, descriptors: Option<usize>) {
+    // After the program's name in parentheses, which may hold anything: field 3 of proc_pid_stat(5) is the first.
+    let fields: Vec<&str> =
+        stat.rsplit_once(')').map(|(_, rest)| rest.split_whitespace().collect()).unwrap_or_default();
+    let field = |number: usize| fields.get(number - 3).and_then(|f| f.parse::<u64>().ok());
+    let family = |name, help| Family { name, help, labels: &[] };
+    if let (Some(user), Some(system)) = (field(14), field(15)) {
+        let seconds = user.saturating_add(system) as f64 / TICKS;
+        counters(out, family("process_cpu_seconds_total", "Processor time used, in seconds."), [(vec![], seconds)]);
+    }
+    let bytes = [
+        ("process_resident_memory_bytes", "Resident memory.", field(24).map(|pages| pages.saturating_mul(PAGE))),
+        ("process_virtual_memory_bytes", "Virtual memory.", field(23)),
+        ("process_open_fds", "Open file descriptors.", descriptors.and_then(|count| u64::try_from(count).ok())),
+    ];
+    for (name, help, value) in bytes {
+        if let Some(value) = value {
+            gauges(out, family(name, help), [(vec![], value as f64)]);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -233,6 +270,24 @@ mod tests {
         assert_eq!(counter.value(&[""]), 5);
         counter.count(&["3"]);
         assert_eq!(counter.value(&["3"]), 2, "a known one is told apart for ever");
+    }
+
+    #[test]
+    fn a_process_is_told_by_what_the_system_says_of_it() {
+        let mut fields: Vec<String> = (3..=52).map(|field| field.to_string()).collect();
+        (fields[11], fields[12]) = ("250".into(), "50".into());
+        let stat = format!("7 (a) b (c) {}", fields.join(" "));
+        let found = text(|out| process(out, &stat, Some(9)));
+        for line in [
+            "process_cpu_seconds_total 3",
+            "process_resident_memory_bytes 98304",
+            "process_virtual_memory_bytes 23",
+            "process_open_fds 9",
+        ] {
+            assert!(found.lines().any(|found| found == line), "{line}: {found}");
+        }
+        assert!(found.contains("# TYPE process_cpu_seconds_total counter\n"), "{found}");
+        assert_eq!(text(|out| process(out, "nothing", None)), "");
     }
 
     #[test]

@@ -33,35 +33,38 @@ pub enum Shown {
 #[derive(Debug)]
 pub struct Clients {
     known: Arc<dyn ClientCertVerifier>,
-    ca: CertificateDer<'static>,
+    authorities: Vec<CertificateDer<'static>>,
     algorithms: WebPkiSupportedAlgorithms,
 }
 
 impl Clients {
-    /// Those of one CA. The error is the text of TLS's.
-    pub fn of(ca: CertificateDer<'static>, provider: &Arc<CryptoProvider>) -> Result<Self, String> {
+    /// Those of these CAs. The error is the text of TLS's.
+    pub fn of(authorities: Vec<CertificateDer<'static>>, provider: &Arc<CryptoProvider>) -> Result<Self, String> {
         let mut roots = rustls::RootCertStore::empty();
-        roots.add(ca.clone()).map_err(|e| e.to_string())?;
+        for authority in &authorities {
+            roots.add(authority.clone()).map_err(|e| e.to_string())?;
+        }
         let known = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider))
             .build()
             .map_err(|e| e.to_string())?;
-        Ok(Self { known, ca, algorithms: provider.signature_verification_algorithms })
+        Ok(Self { known, authorities, algorithms: provider.signature_verification_algorithms })
     }
 
     /// Whose a chain of certificates is, the client's own first.
     pub fn judge(&self, chain: &[CertificateDer<'_>], now: UnixTime) -> Shown {
         let Some((own, others)) = chain.split_first() else { return Shown::Nothing };
         let judged = self.known.verify_client_cert(own, others, now).map(drop);
-        match judged.or_else(|error| self.old_form(own, now).ok_or(error)) {
+        let old_form = || self.authorities.iter().find_map(|ca| self.old_form(own, ca, now));
+        match judged.or_else(|error| old_form().ok_or(error)) {
             Ok(()) => user_of_certificate(own).map_or(Shown::Nothing, Shown::User),
             Err(error) => Shown::Refused(error.to_string()),
         }
     }
 
-    /// Whether it is a certificate of version 1 that the CA has signed.
-    fn old_form(&self, own: &[u8], now: UnixTime) -> Option<()> {
+    /// Whether it is a certificate of version 1 that this CA has signed.
+    fn old_form(&self, own: &[u8], ca: &[u8], now: UnixTime) -> Option<()> {
         let (_, certificate) = X509Certificate::from_der(own).ok()?;
-        let (_, ca) = X509Certificate::from_der(&self.ca).ok()?;
+        let (_, ca) = X509Certificate::from_der(ca).ok()?;
         let now = i64::try_from(now.as_secs()).ok()?;
         let validity = certificate.validity();
         let timely = validity.not_before.timestamp() <= now && now <= validity.not_after.timestamp();

@@ -30,7 +30,7 @@ pub use certificates::{Clients, Shown};
 pub use index::Decision;
 pub use user::User;
 
-use crate::pki::{Pki, PkiError};
+use crate::pki::{Live, Pki, PkiError};
 use crate::status::{ApiError, ApiResult};
 use crate::verbs::Backend;
 
@@ -40,20 +40,24 @@ pub struct Auth {
     pub index: Arc<index::Index>,
     /// Signs and checks tokens of service accounts.
     pub keys: keys::Keys,
-    /// The CA's certificate, PEM, for those who get a token.
-    pub ca: String,
+    live: Arc<Live>,
     admin_token: String,
 }
 
 impl Auth {
     /// With the keys and the administrator's token of the data folder.
-    pub fn new(pki: &Pki) -> Result<Self, PkiError> {
+    pub fn new(pki: &Pki, live: Arc<Live>) -> Result<Self, PkiError> {
         Ok(Self {
             index: Arc::default(),
             keys: keys::Keys::from_pem(&pki.account_key)?,
-            ca: pki.ca.clone(),
+            live,
             admin_token: pki.admin_token.clone(),
         })
+    }
+
+    /// Certificates of the CAs, PEM, for those who get a token.
+    pub fn ca(&self) -> String {
+        self.live.ca()
     }
 
     /// Whether `user` may do what is asked. Reads memory only.

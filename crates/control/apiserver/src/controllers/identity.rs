@@ -178,7 +178,7 @@ async fn root_ca(backend: &Backend, ns: &str) -> ApiResult<()> {
     let catalog = backend.registry.catalog();
     let maps = catalog.find("", "v1", "configmaps").ok_or_else(ApiError::unknown_path)?;
     let fresh = |mut map: Object| {
-        map.insert("data".into(), json!({"ca.crt": backend.auth.ca}));
+        map.insert("data".into(), json!({"ca.crt": backend.auth.ca()}));
         map.shift_remove("binaryData");
         child(metadata_mut(&mut map), "annotations").insert(DESCRIPTION.into(), json!(DESCRIBED));
         map
@@ -188,7 +188,7 @@ async fn root_ca(backend: &Backend, ns: &str) -> ApiResult<()> {
         None => made(backend.insert(&publisher(Verb::Create), maps, fresh(named(ns, ROOT_CA)), ns).await),
         Some(stored) => {
             let map = backend.load(maps, &stored)?;
-            let good = map.get("data") == Some(&json!({"ca.crt": backend.auth.ca}));
+            let good = map.get("data") == Some(&json!({"ca.crt": backend.auth.ca()}));
             if good && !annotation(&map, DESCRIPTION).is_empty() {
                 return Ok(());
             }
@@ -237,7 +237,7 @@ async fn fill(backend: &Backend, ns: &str, name: &str) -> ApiResult<()> {
     };
     let mut next = secret.clone();
     let data = child(&mut next, "data");
-    data.insert("ca.crt".into(), json!(STANDARD.encode(&backend.auth.ca)));
+    data.insert("ca.crt".into(), json!(STANDARD.encode(backend.auth.ca())));
     let absent = |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or_default().is_empty();
     if absent(data.get("namespace")) {
         data.insert("namespace".into(), json!(STANDARD.encode(ns)));

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{WebPkiServerVerifier, verify_server_name};
+use rustls::server::ParsedCertificate;
 use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
-use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 /// A configuration that trusts the PEM certificates of `bundle`, or the system's if it is empty.
@@ -84,20 +84,36 @@ impl ServerCertVerifier for Bundle {
 }
 
 /// Whether the certificate is in its time and names the server.
-fn covers(der: &[u8], server: &ServerName<'_>, now: UnixTime) -> bool {
-    let Ok((_, certificate)) = X509Certificate::from_der(der) else { return false };
-    let validity = certificate.validity();
+fn covers(certificate: &CertificateDer<'_>, server: &ServerName<'_>, now: UnixTime) -> bool {
+    let Ok((_, parsed)) = X509Certificate::from_der(certificate) else { return false };
+    let validity = parsed.validity();
     let seconds = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
-    if seconds < validity.not_before.timestamp() || seconds > validity.not_after.timestamp() {
-        return false;
+    let timely = (validity.not_before.timestamp()..=validity.not_after.timestamp()).contains(&seconds);
+    let named = |parsed: ParsedCertificate<'_>| verify_server_name(&parsed, server).is_ok();
+    timely && ParsedCertificate::try_from(certificate).is_ok_and(named)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_listed_certificate_counts_for_its_names_in_its_time() {
+        let names = ["hooks.example.com", "*.svc.example.com", "192.0.2.7", "2001:db8::7"];
+        let mut params = rcgen::CertificateParams::new(names.map(str::to_owned)).unwrap();
+        params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        (params.not_before, params.not_after) = (rcgen::date_time_ymd(2030, 1, 1), rcgen::date_time_ymd(2031, 1, 1));
+        let certificate = params.self_signed(&rcgen::KeyPair::generate().unwrap()).unwrap();
+        let (middle, day) = (1_909_000_000, 24 * 3600);
+        let at = |seconds| UnixTime::since_unix_epoch(std::time::Duration::from_secs(seconds));
+        let of = |name: &'static str, now| covers(certificate.der(), &ServerName::try_from(name).unwrap(), now);
+        for name in ["hooks.example.com", "HOOKS.example.com", "a.svc.example.com", "192.0.2.7", "2001:db8::7"] {
+            assert!(of(name, at(middle)), "{name}");
+            assert!(!of(name, at(middle - 365 * day)) && !of(name, at(middle + 365 * day)), "{name}");
+        }
+        for name in ["example.com", "a.hooks.example.com", "a.b.svc.example.com", "svc.example.com", "192.0.2.8", "::7"]
+        {
+            assert!(!of(name, at(middle)), "{name}");
+        }
     }
-    let Ok(Some(names)) = certificate.subject_alternative_name() else { return false };
-    names.value.general_names.iter().any(|name| match (name, server) {
-        (GeneralName::DNSName(name), ServerName::DnsName(wanted)) => name.eq_ignore_ascii_case(wanted.as_ref()),
-        (GeneralName::IPAddress(bytes), ServerName::IpAddress(wanted)) => match std::net::IpAddr::from(*wanted) {
-            std::net::IpAddr::V4(v4) => v4.octets() == **bytes,
-            std::net::IpAddr::V6(v6) => v6.octets() == **bytes,
-        },
-        _ => false,
-    })
 }

@@ -1,0 +1,147 @@
+//! How long certificates live, and when they are followed by others: pure, of their dates.
+//!
+//! What the CA signs lives a year and is made anew after two thirds of that. The CA lives ten years. The next one is made three years before
+//! its end and told to all who are told of a CA from then on; a year later it is the one that signs, and the one before is trusted to its end.
+
+use jiff::{SignedDuration, Timestamp};
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject as _;
+use x509_parser::prelude::{FromDer as _, X509Certificate};
+
+const DAY: SignedDuration = SignedDuration::from_hours(24);
+const YEAR: SignedDuration = SignedDuration::from_hours(365 * 24);
+/// Life of what the CA signs.
+pub const LEAF: SignedDuration = YEAR;
+/// Life of a CA.
+pub const CA: SignedDuration = SignedDuration::from_hours(10 * 365 * 24);
+/// How long before the end of a CA the next one is made.
+const AHEAD: SignedDuration = SignedDuration::from_hours(3 * 365 * 24);
+/// How long the next CA is told before it signs: longer than any kubeconfig of the server's lives.
+const LEAD: SignedDuration = SignedDuration::from_hours(366 * 24);
+/// How long before its end a client's certificate is warned of.
+const WARNED: SignedDuration = SignedDuration::from_hours(30 * 24);
+
+/// From when to when a certificate is good.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Validity {
+    /// First moment.
+    pub from: Timestamp,
+    /// Last moment.
+    pub to: Timestamp,
+}
+
+impl Validity {
+    /// Of something that is made now and lives for so long. Clocks differ by hours.
+    pub fn of_new(now: Timestamp, life: SignedDuration) -> Self {
+        Self { from: now - DAY, to: now + life }
+    }
+
+    /// Of a certificate; `None` if it cannot be read.
+    pub fn of_der(der: &[u8]) -> Option<Self> {
+        let (_, certificate) = X509Certificate::from_der(der).ok()?;
+        let at = |seconds| Timestamp::from_second(seconds).ok();
+        let validity = certificate.validity();
+        Some(Self { from: at(validity.not_before.timestamp())?, to: at(validity.not_after.timestamp())? })
+    }
+
+    /// Of a certificate in PEM.
+    pub fn of_pem(pem: &str) -> Option<Self> {
+        Self::of_der(&CertificateDer::from_pem_slice(pem.as_bytes()).ok()?)
+    }
+
+    /// Whether another one is to be made: two thirds of the life are over.
+    pub fn due(self, now: Timestamp) -> bool {
+        now >= self.from + self.to.duration_since(self.from) / 3 * 2
+    }
+
+    /// Whether it is over.
+    pub fn over(self, now: Timestamp) -> bool {
+        now > self.to
+    }
+
+    /// What to tell its holder, if it ends soon.
+    pub fn warning(self, now: Timestamp) -> Option<String> {
+        (now >= self.to - WARNED).then(|| {
+            let day = self.to.strftime("%Y-%m-%d");
+            format!(
+                "the client certificate that you use ends on {day}; the server writes a kubeconfig with another one into its data folder: take that one"
+            )
+        })
+    }
+}
+
+/// What is to be done about the CA.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Nothing.
+    Keep,
+    /// The next one is to be there, and to be told.
+    Announce,
+    /// The next one signs from now on.
+    Switch,
+}
+
+/// The step for a CA and the next one, if there is one.
+pub fn step(current: Validity, next: Option<Validity>, now: Timestamp) -> Step {
+    let last = current.to - DAY;
+    let ready = next.map_or(last, |next| last.min(next.from + DAY + LEAD));
+    if now >= ready {
+        Step::Switch
+    } else if now >= current.to - AHEAD {
+        Step::Announce
+    } else {
+        Step::Keep
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(day: i64) -> Timestamp {
+        Timestamp::UNIX_EPOCH + SignedDuration::from_hours(24 * day)
+    }
+
+    fn made(day: i64, life: SignedDuration) -> Validity {
+        Validity::of_new(at(day), life)
+    }
+
+    #[test]
+    fn what_the_ca_signs_is_made_anew_after_two_thirds_of_a_year() {
+        let leaf = made(100, LEAF);
+        for (day, due, over, warned) in [
+            (0, false, false, false),
+            (100, false, false, false),
+            (342, false, false, false),
+            (344, true, false, false),
+            (434, true, false, false),
+            (435, true, false, true),
+            (465, true, false, true),
+            (466, true, true, true),
+        ] {
+            let found = (leaf.due(at(day)), leaf.over(at(day)), leaf.warning(at(day)).is_some());
+            assert_eq!(found, (due, over, warned), "day {day}");
+        }
+    }
+
+    #[test]
+    fn each_step_of_a_ca() {
+        let current = made(0, CA);
+        let end = 3650;
+        for (next, day, wanted) in [
+            (None, 0, Step::Keep),
+            (None, end - 3 * 365 - 1, Step::Keep),
+            (None, end - 3 * 365, Step::Announce),
+            (Some(end - 1095), end - 1095, Step::Announce),
+            (Some(end - 1095), end - 1095 + 365, Step::Announce),
+            (Some(end - 1095), end - 1095 + 366, Step::Switch),
+            // The server was away for years.
+            (None, end - 2, Step::Announce),
+            (Some(end - 2), end - 2, Step::Announce),
+            (Some(end - 2), end - 1, Step::Switch),
+            (None, end + 900, Step::Switch),
+        ] {
+            assert_eq!(step(current, next.map(|day| made(day, CA)), at(day)), wanted, "{next:?} on day {day}");
+        }
+    }
+}
