@@ -86,7 +86,11 @@ impl Identity {
     /// Looks at the keys: those that have been added or removed count from now on, one that has had its time is followed by another, and earlier
     /// ones that no boot needs are deleted.
     pub async fn look(&self, now: Timestamp) -> anyhow::Result<()> {
-        let mut all = self.series.all_or_first(|| data(Some(&self.server_id))).await?;
+        let mut all = self.series.all().await?;
+        if all.is_empty() {
+            // Not under the number of one that boots have been derived from.
+            all = self.series.next(self.ring.current().number, data(Some(&self.server_id))?).await?;
+        }
         if let Some(newest) = all.last().filter(|newest| renewal::due(newest.made, now, LIFE)) {
             all = self.series.next(newest.number, data(Some(&self.server_id))?).await?;
             tracing::info!("this server's key has had its time: new boots are derived from another");
@@ -290,6 +294,16 @@ mod tests {
         first.series.delete(1).await.unwrap();
         let third = Identity::load(&client, "own", None).await.unwrap();
         assert_eq!((third.server_id, third.ring.of(&boot(1, None, false))), (first.server_id, None));
+    }
+
+    #[tokio::test]
+    async fn keys_that_are_lost_do_not_come_back_under_their_number() {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let secrets = Secrets::default();
+        let identity = Identity::load(&secrets.client(), "own", None).await.unwrap();
+        identity.series.delete(1).await.unwrap();
+        identity.look(Timestamp::now()).await.unwrap();
+        assert_eq!((identity.ring.current().number, identity.ring.of(&boot(1, None, false))), (2, None));
     }
 
     #[tokio::test]

@@ -27,7 +27,8 @@ async fn list(options: &Keys) -> anyhow::Result<()> {
     let mut text = format!("{:<5}{:<22}{:<9}{}\n", "KEY", "MADE", "USE", "BOOTS");
     for kept in all.iter().rev() {
         let current = all.last().is_some_and(|newest| newest.number == kept.number);
-        let (made, boots) = (kept.made.strftime("%Y-%m-%dT%H:%M:%SZ"), needing.get(&kept.number).unwrap_or(&0));
+        let made = kept.made.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        let boots = needing.get(&kept.number).unwrap_or(&0);
         // A String takes everything.
         let _ = writeln!(text, "{:<5}{made:<22}{:<9}{boots}", kept.number, if current { "current" } else { "earlier" });
     }

@@ -11,6 +11,7 @@ mod bad_input;
 mod contract;
 mod door;
 mod identity;
+mod keys;
 mod kill;
 mod life;
 mod media;

@@ -12,6 +12,8 @@ use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 
+use crate::keys::keys;
+
 const ACCOUNT: &str = "system:serviceaccount:metamorph-system:metamorph";
 
 /// An API without controllers, and what is said to it by its administrator.
@@ -172,14 +174,6 @@ async fn so_does_one_without_a_webhook() {
     uses_each_right(false).await;
 }
 
-/// A `metamorph keys` command of the administrator.
-async fn keys(cluster: &Cluster, what: &str) -> String {
-    let mut command = Command::new(program("metamorph").unwrap());
-    let output = command.args(["keys", what, "--kubeconfig"]).arg(cluster.kubeconfig()).output().await.unwrap();
-    assert!(output.status.success(), "{what}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
-}
-
 async fn uses_each_right(webhook: bool) {
     let cluster = Cluster::start().await;
     let mut rbac = Command::new(program("metamorph").unwrap());
@@ -223,9 +217,9 @@ async fn uses_each_right(webhook: bool) {
         }
     }
     // No boot is under way: the earlier key goes as soon as there is another.
-    keys(&cluster, "rotate").await;
+    keys(&cluster.kubeconfig(), "rotate").await;
     server.wait_logged("deleted a key that no boot needs any more", 60).await.unwrap();
-    let listed = keys(&cluster, "list").await;
+    let listed = keys(&cluster.kubeconfig(), "list").await;
     assert!(listed.lines().count() == 2 && listed.contains("2    ") && listed.contains("current"), "{listed}");
     cluster.kubectl(&["delete", "bmh", "node-0", "--timeout=60s"], "").await;
     server.stop().await.unwrap();
