@@ -9,19 +9,21 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
-use api::metamorph::{AgentBoot, HostOperation};
+use api::metal3::BareMetalHost;
+use api::metamorph::{AgentBoot, HostOperation, MachineRecord};
 use futures::StreamExt;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
-use kube::Client;
+use kube::{Client, ResourceExt};
 use kube::api::{Api, ListParams};
 use kube::core::PartialObjectMeta;
 use kube::runtime::{WatchStreamExt, watcher};
 use provisioner::MayAct;
-use provisioner_metamorph::{FIRST_KEY, Key, KeyRing, server_id};
+use provisioner_metamorph::{FIRST_KEY, Key, KeyRing};
 use rand::TryRng;
 use rcgen::{CertificateParams, DnType, KeyPair};
+use redfish::server_id;
 use sha2::{Digest, Sha256};
 
 use crate::agent_tls::{AgentCertificates, Shown};
@@ -150,15 +152,34 @@ impl Identity {
     }
 }
 
-/// The boots that operations record, with their hosts' uids.
+/// The boots that are recorded of hosts that exist, with the hosts' uids; of hosts without a record, those that operations tell.
 pub async fn boots(client: &Client, scope: Option<&str>) -> anyhow::Result<Vec<(String, AgentBoot)>> {
-    let api: Api<HostOperation> = match scope {
+    const ATTEMPT: &str = "look which keys boots are derived from";
+    let operations: Api<HostOperation> = scoped(client, scope);
+    let records: Api<MachineRecord> = scoped(client, scope);
+    let hosts: Api<BareMetalHost> = scoped(client, scope);
+    // In this order: a host that is made meanwhile only adds to what is needed.
+    let hosts = hosts.list_metadata(&ListParams::default()).await.context(ATTEMPT)?;
+    let uids: BTreeMap<_, _> =
+        hosts.items.into_iter().map(|host| ((host.namespace(), host.name_any()), host.uid())).collect();
+    let told = operations.list(&ListParams::default()).await.context(ATTEMPT)?;
+    let told = told.items.into_iter().filter_map(|told| Some((told.spec.host.uid?, told.status?.boot?)));
+    let recorded = records.list(&ListParams::default()).await.context(ATTEMPT)?;
+    let recorded = recorded.items.into_iter().filter_map(|record| {
+        let uid = uids.get(&(record.namespace(), record.name_any())).cloned().flatten()?;
+        Some((uid, provisioner_metamorph::recorded_boot(record.spec.provisioner.as_ref()?)?))
+    });
+    Ok(told.chain(recorded).collect())
+}
+
+fn scoped<K>(client: &Client, namespace: Option<&str>) -> Api<K>
+where
+    K: kube::Resource<Scope = kube::core::NamespaceResourceScope, DynamicType = ()>,
+{
+    match namespace {
         Some(namespace) => Api::namespaced(client.clone(), namespace),
         None => Api::all(client.clone()),
-    };
-    let operations = api.list(&ListParams::default()).await.context("look which keys boots are derived from")?;
-    let boot = |operation: HostOperation| Some((operation.spec.host.uid?, operation.status?.boot?));
-    Ok(operations.items.into_iter().filter_map(boot).collect())
+    }
 }
 
 /// The boots whose work may not be over: each host's newest, unless it is retired.

@@ -348,7 +348,8 @@ impl Running {
             timing: timing(behaviour),
         };
         let (image, earlier) = agent_images(endpoints).await?;
-        let redfish = RedfishConnector::new(identity.server_id.clone(), &own.authorities.bmc).allowing(allowed).led_by(own.lead);
+        let redfish =
+            RedfishConnector::new(identity.server_id.clone(), &own.authorities.bmc).allowing(allowed).led_by(own.lead);
         let calls = redfish.totals();
         let connectors = Connectors::new().with(Protocol::Redfish, redfish);
         let provisioner = Arc::new(NativeProvisioner::new(settings, image, earlier, connectors));

@@ -9,7 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use api::Time;
 use api::metamorph::{
-    AgentBoot, HostOperationStatus, OperationError, OperationPhase, OperationStep, OperationType, StepPhase,
+    AgentBoot, HostOperationStatus, OperationError, OperationPhase, OperationStep, OperationType, ProvisionerRecord,
+    StepPhase,
 };
 use provisioner::{
     Cause, Failure, History, HistoryEntry, HostContext, Now, Purpose, Record, RecordContent, RecordError, Recorded,
@@ -99,6 +100,13 @@ impl Data {
         let surplus = self.sessions.len().saturating_sub(MAX_SESSIONS);
         self.sessions.drain(..surplus);
     }
+}
+
+/// The newest boot in a host's record, if the record is this provisioner's and can be read.
+#[must_use]
+pub fn recorded_boot(record: &ProvisionerRecord) -> Option<AgentBoot> {
+    let boot = record.data.get("boot").filter(|_| record.name == NAME && record.version <= VERSION)?;
+    serde_json::from_value(boot.clone()).ok()
 }
 
 /// What is noted and not recorded yet, with the revision of the record that it goes on from.

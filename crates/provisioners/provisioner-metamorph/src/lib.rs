@@ -46,6 +46,7 @@ mod secure_boot;
 mod settings;
 mod silence;
 
+pub use journal::recorded_boot;
 pub use keys::{FIRST_KEY, Key, KeyRing};
 pub use networks::{Bases, BmcRange, NetworkRule, RuleError};
 pub use provisioner_impl::{NAME, NativeProvisioner, address_fault, capabilities};

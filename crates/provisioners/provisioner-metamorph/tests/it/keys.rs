@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use agent_protocol::{AgentState, Outcome, WriteSummary};
 use axum::http::StatusCode;
-use provisioner::{Cause, Journal, Verdict};
+use provisioner::{Cause, Verdict};
 
 use crate::common::{Agent, World, image, key, pass};
 use crate::kit::{self, Lab};
