@@ -73,6 +73,8 @@ struct Arguments {
 enum What {
     /// The embedded server against the recordings.
     Embedded,
+    /// The embedded server, asked in process, against the recordings; without client certificates, which take TLS.
+    InProcess,
     /// The real server against the recordings.
     Real,
     /// Both, each against the recordings, and the number of cases per area.
@@ -122,6 +124,11 @@ async fn start(arguments: Arguments) -> Result<ExitCode> {
         let path = file.path();
         file.cases.retain(|c| format!("{path}/{}", c.name).contains(&arguments.case));
     }
+    if arguments.what == What::InProcess {
+        files
+            .iter_mut()
+            .for_each(|file| file.cases.retain(|case| !case.setup.iter().chain(&case.steps).any(shows_certificate)));
+    }
     files.retain(|f| !f.cases.is_empty());
     let hooks = Hooks::start().await?;
     if arguments.what == What::Defects {
@@ -144,10 +151,19 @@ async fn start(arguments: Arguments) -> Result<ExitCode> {
         let answers = ask_twice(async || Target::embedded().await, &hooks, &all, &known).await?;
         good &= judge("embedded", &arguments, &all, &answers, &known)?;
     }
-    if arguments.area.is_empty() && arguments.case.is_empty() {
+    if arguments.what == What::InProcess {
+        let known = compare::read_known(&folder("differences.yaml"))?;
+        let answers = ask_twice(async || Target::in_process().await, &hooks, &all, &known).await?;
+        good &= judge("in process", &arguments, &all, &answers, &known)?;
+    } else if arguments.area.is_empty() && arguments.case.is_empty() {
         good &= enough(&files)?;
     }
     Ok(exit(good))
+}
+
+/// Whether a step shows who it is in a TLS handshake.
+fn shows_certificate(step: &Value) -> bool {
+    step.get("certificate").is_some()
 }
 
 fn exit(good: bool) -> ExitCode {

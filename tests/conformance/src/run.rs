@@ -240,10 +240,10 @@ impl Runner<'_> {
 
     async fn send(&self, run: &Run, method: &str, path: &str, step: &Value) -> Result<Answer> {
         let request = self.request(run, method, path, step)?;
-        let response = timeout(PATIENCE, request.send()).await;
+        let response = timeout(PATIENCE, self.target.send(request)).await;
         let response = match response {
             Ok(Ok(response)) => response,
-            Ok(Err(e)) => bail!("no answer: {}", if e.is_connect() { "no connection" } else { "cut off" }),
+            Ok(Err(e)) => bail!("no answer: {e}"),
             Err(_) => bail!("no answer within {} s", PATIENCE.as_secs()),
         };
         let (status, headers) = head(&response);
@@ -368,7 +368,7 @@ impl Runner<'_> {
     /// Opens a watch. Its events are read by a later step; an answer that is no stream is the step's own.
     async fn watch(&self, run: &mut Run, path: &str, step: &Value) -> Result<Option<Value>> {
         let request = self.request(run, "GET", path, step)?;
-        let response = timeout(PATIENCE, request.send()).await.context("no answer")?.context("no answer")?;
+        let response = timeout(PATIENCE, self.target.send(request)).await.context("no answer")?.context("no answer")?;
         let (status, headers) = head(&response);
         let name = step["name"].as_str().unwrap_or("w").to_owned();
         if status != 200 {

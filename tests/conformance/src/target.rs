@@ -4,10 +4,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
+use apiserver::in_process::{Caller, Disk, Identity, InProcess, Setup};
 use apiserver::{Config, Server};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use http_body_util::BodyDataStream;
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
 };
@@ -16,6 +18,8 @@ use crate::certificates::Authority;
 use crate::layer::{self, Defect};
 
 const TOKEN: &str = "conformance-administrator";
+/// How the client calls itself: owners of fields are named after it.
+const AGENT: &str = "conformance/1";
 
 /// A server under test.
 pub struct Target {
@@ -37,6 +41,7 @@ pub struct Target {
 }
 
 enum Running {
+    InProcess(Caller, Box<InProcess>),
     Embedded(Server, #[allow(dead_code, reason = "the folder goes with it")] tempfile::TempDir),
     Real(Processes, #[allow(dead_code, reason = "the folder goes with it")] tempfile::TempDir),
 }
@@ -58,7 +63,7 @@ fn client(ca: &str) -> Result<reqwest::Client> {
     let ca = reqwest::Certificate::from_pem(ca.as_bytes())?;
     let builder = reqwest::Client::builder().no_proxy().redirect(reqwest::redirect::Policy::none());
     let builder = builder.connect_timeout(Duration::from_secs(10)).retry(reqwest::retry::never());
-    Ok(builder.tls_certs_only([ca]).user_agent("conformance/1").build()?)
+    Ok(builder.tls_certs_only([ca]).user_agent(AGENT).build()?)
 }
 
 impl Target {
@@ -88,6 +93,38 @@ impl Target {
             },
             running: Running::Embedded(server, dir),
         })
+    }
+
+    /// The embedded server asked in process: no socket, tables in memory, the machine's clock for cases that wait.
+    pub async fn in_process() -> Result<Self> {
+        let clock = std::sync::Arc::new(clock::SystemClock);
+        let setup = Setup { disk: Disk::new()?, clock, seed: 1, reviewers: vec![] };
+        let server = InProcess::start(setup).await.context("start the server in process")?;
+        let ca = server.ca_pem().to_owned();
+        Ok(Self {
+            name: "in-process",
+            base: "https://192.0.2.1:443".to_owned(),
+            token: server.admin_token().to_owned(),
+            client: client(&ca)?,
+            ca,
+            kubeconfig: PathBuf::new(),
+            clients: Authority { name: String::new(), key: String::new() },
+            running: Running::InProcess(server.caller(Identity::by_token()), Box::new(server)),
+        })
+    }
+
+    /// Sends a request the target's way.
+    pub async fn send(&self, request: reqwest::RequestBuilder) -> Result<reqwest::Response> {
+        let Running::InProcess(caller, _) = &self.running else {
+            return request.send().await.map_err(|e| anyhow!(if e.is_connect() { "no connection" } else { "cut off" }));
+        };
+        let mut request: http::Request<reqwest::Body> = request.build()?.try_into()?;
+        let path = request.uri().path_and_query().cloned().context("a request has a path")?;
+        *request.uri_mut() = path.into();
+        // What the client would have put in on its way to the wire.
+        request.headers_mut().insert("user-agent", http::HeaderValue::from_static(AGENT));
+        let answer = tower::ServiceExt::oneshot(caller.clone(), request).await?;
+        Ok(answer.map(|body| reqwest::Body::wrap_stream(BodyDataStream::new(body))).into())
     }
 
     /// The embedded server behind a layer that plays a defect.
@@ -182,8 +219,10 @@ impl Target {
 
     /// Ends it.
     pub async fn shutdown(self) {
-        if let Running::Embedded(server, _dir) = self.running {
-            server.shutdown().await;
+        match self.running {
+            Running::Embedded(server, _dir) => server.shutdown().await,
+            Running::InProcess(_, server) => server.shutdown().await,
+            Running::Real(..) => {}
         }
     }
 }

@@ -68,9 +68,9 @@ impl Audit {
         Ok(Self { file: Mutex::new(file) })
     }
 
-    /// Writes one line.
-    pub fn write(&self, entry: &Entry) {
-        let mut line = entry.to_json().to_string();
+    /// Writes one line: the request is answered now.
+    pub fn write(&self, entry: &Entry, now: Timestamp) {
+        let mut line = entry.to_json(now).to_string();
         line.push('\n');
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         if let Err(error) = file.write_all(line.as_bytes()) {
@@ -80,7 +80,7 @@ impl Audit {
 }
 
 impl Entry {
-    fn to_json(&self) -> Value {
+    fn to_json(&self, now: Timestamp) -> Value {
         let time = |at: Timestamp| at.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string();
         let mut out = Map::new();
         let mut set = |key: &str, value: Value| out.insert(key.to_owned(), value);
@@ -113,7 +113,7 @@ impl Entry {
         status["code"] = json!(self.code);
         set("responseStatus", status);
         set("requestReceivedTimestamp", json!(time(self.received)));
-        set("stageTimestamp", json!(time(Timestamp::now())));
+        set("stageTimestamp", json!(time(now)));
         let mut annotations = self.annotations.take();
         if let Some(decision) = &self.decision {
             let verdict = if decision.allowed { "allow" } else { "forbid" };

@@ -215,7 +215,7 @@ impl Backend {
         let review = webhook.reviews.iter().find(|v| matches!(v.as_str(), "v1" | "v1beta1"));
         let review = review.ok_or_else(|| failed("no supported conversion review versions".to_owned()))?;
         let target = webhook.target.as_ref().map_err(|why| failed(why.clone()))?;
-        let uid = uuid::Uuid::new_v4().to_string();
+        let uid = self.given.uid();
         let question = json!({"kind": "ConversionReview", "apiVersion": format!("apiextensions.k8s.io/{review}"),
             "request": {"uid": uid, "desiredAPIVersion": wanted, "objects": objects},
             "response": {"uid": "", "convertedObjects": null, "result": {"metadata": {}}}});

@@ -163,7 +163,14 @@ pub fn apply(data: &[u8]) {
     let (live, Some(config)) = (object_of(live), object_of(config)) else { return };
     let catalog = registry().catalog();
     let Some(resource) = catalog.find("example.com", "v1", "things") else { return };
-    let scope = Scope { resource, catalog: &catalog, sub: "", manager: "m", views: Views::none() };
+    let scope = Scope {
+        resource,
+        catalog: &catalog,
+        sub: "",
+        manager: "m",
+        views: Views::none(),
+        now: jiff::Timestamp::UNIX_EPOCH,
+    };
     let live = live.map(|mut live| {
         scope.update(None, &mut live);
         live

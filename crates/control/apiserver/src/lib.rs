@@ -26,7 +26,10 @@ mod discovery;
 mod fields;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzz;
+mod given;
 mod health;
+pub mod in_process;
+mod install;
 mod jsonpath;
 mod label_text;
 mod limits;
@@ -51,6 +54,7 @@ mod webhook;
 
 pub use admission::Reviewer;
 pub use archive::{RestoreError, backup, restore};
+pub use install::ApplyError;
 pub use pki::PkiError;
-pub use start::{ApplyError, Config, Server, StartError};
+pub use start::{Config, Server, StartError};
 pub use store::{BackupError, KeyError, StoreError};

@@ -9,6 +9,7 @@ use structural_schema::schema::Schema;
 
 use crate::builtin::strategy;
 use crate::conversion::Versions;
+use crate::crd::compiled::Compiled;
 use crate::jsonpath::JsonPath;
 use crate::object::{self, Object};
 use crate::store::Key;
@@ -263,16 +264,24 @@ pub struct Registry {
     seen: Mutex<HashMap<String, u64>>,
     /// Held while a definition's names are accepted: two at once could both be given the same.
     pub naming: tokio::sync::Mutex<()>,
+    /// What other servers may have compiled already.
+    pub compiled: Compiled,
 }
 
 impl Registry {
     /// With the server's own kinds.
     pub fn new() -> Self {
+        Self::with(Compiled::default())
+    }
+
+    /// As [`Registry::new`]; definitions are compiled with others.
+    pub fn with(compiled: Compiled) -> Self {
         let mut catalog = Catalog { generation: 1, ..Catalog::default() };
         for resource in builtins() {
-            insert(&mut catalog, resource);
+            insert(&mut catalog, Arc::new(resource));
         }
-        Self { now: RwLock::new(Arc::new(catalog)), seen: Mutex::default(), naming: tokio::sync::Mutex::default() }
+        let now = RwLock::new(Arc::new(catalog));
+        Self { now, seen: Mutex::default(), naming: tokio::sync::Mutex::default(), compiled }
     }
 
     /// What is served now.
@@ -282,7 +291,14 @@ impl Registry {
 
     /// Replaces all versions of `plural.group` by these (none removes it), as the definition of revision `rev` has them.
     /// One that was overtaken by a newer revision changes nothing.
-    pub fn replace(&self, group: &str, plural: &str, rev: u64, resources: Vec<Resource>) {
+    pub fn replace<R: Into<Arc<Resource>>>(
+        &self,
+        group: &str,
+        plural: &str,
+        rev: u64,
+        resources: impl IntoIterator<Item = R>,
+    ) {
+        let resources: Vec<Arc<Resource>> = resources.into_iter().map(Into::into).collect();
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let known = seen.entry(format!("{plural}.{group}")).or_default();
         if *known > rev {
@@ -305,9 +321,9 @@ impl Registry {
     }
 }
 
-fn insert(catalog: &mut Catalog, resource: Resource) {
+fn insert(catalog: &mut Catalog, resource: Arc<Resource>) {
     let path = (resource.group.clone(), resource.version.clone(), resource.plural.clone());
-    catalog.by_path.insert(path, Arc::new(resource));
+    catalog.by_path.insert(path, resource);
 }
 
 /// Group, version, kind, plural, short names, namespaced, status.
@@ -470,13 +486,13 @@ mod tests {
         registry.replace("g.example.com", "things", 2, things(2));
         registry.replace("g.example.com", "things", 1, things(1));
         assert_eq!(served(), ["v2"]);
-        registry.replace("g.example.com", "things", 4, Vec::new());
+        registry.replace("g.example.com", "things", 4, Vec::<Resource>::new());
         registry.replace("g.example.com", "things", 3, things(3));
         assert!(served().is_empty(), "what is gone does not come back by a write from before");
         registry.replace("g.example.com", "things", 5, things(5));
         assert_eq!(served(), ["v5"]);
         for rev in 6..20_000 {
-            registry.replace("g.example.com", &format!("x{rev}"), rev * 100, Vec::new());
+            registry.replace("g.example.com", &format!("x{rev}"), rev * 100, Vec::<Resource>::new());
         }
         assert!(registry.seen.lock().unwrap().len() < 2_000);
         assert_eq!(served(), ["v5"]);

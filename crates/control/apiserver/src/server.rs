@@ -10,7 +10,8 @@ use addresses::Peers;
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use http_body_util::BodyExt as _;
-use hyper::body::{Body as _, Incoming};
+use http_body_util::combinators::UnsyncBoxBody;
+use hyper::body::Body as _;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use rustls_pki_types::UnixTime;
 use tokio::net::{TcpListener, TcpStream};
@@ -22,6 +23,7 @@ use crate::audit::{Annotations, Audit, Entry};
 use crate::auth::impersonate::{self, Refused};
 use crate::auth::{Attributes, Shown, User, keys::Keys};
 use crate::delivery::{Connections, Deliveries};
+use crate::given::Given;
 use crate::limits::{self, Limits};
 use crate::media::{self, Forms};
 use crate::metrics::{Labels, Metrics};
@@ -51,14 +53,12 @@ pub struct App {
     pub backend: Arc<Backend>,
     /// Where what was asked is written.
     pub audit: Option<Audit>,
-    /// Held for as long as anything here uses the folder.
-    pub _lock: std::fs::File,
+    /// Held for as long as anything here uses the folder, if there is one.
+    pub _lock: Option<std::fs::File>,
     /// OpenAPI documents as built last.
     pub openapi: openapi::Cache,
     /// Address for discovery.
     pub address: String,
-    /// Certificates, the server's and whose clients' are.
-    pub live: Arc<Live>,
     /// Requests in flight.
     pub limits: Limits,
     /// What is told at `/metrics`.
@@ -82,7 +82,7 @@ impl App {
 }
 
 /// Serves until the backend's token is cancelled, then ends connections gracefully.
-pub async fn serve(app: Arc<App>, listener: TcpListener, tls: TlsAcceptor) {
+pub async fn serve(app: Arc<App>, listener: TcpListener, tls: TlsAcceptor, live: Arc<Live>) {
     let connections = TaskTracker::new();
     let cut = CancellationToken::new();
     let permits = Arc::new(tokio::sync::Semaphore::new(MAX_CONNECTIONS));
@@ -103,12 +103,12 @@ pub async fn serve(app: Arc<App>, listener: TcpListener, tls: TlsAcceptor) {
         };
         let Ok(permit) = Arc::clone(&permits).try_acquire_owned() else { continue };
         let Ok(place) = peers.enter(from.ip(), MAX_OF_PEER) else { continue };
-        let (app, tls, cut) = (Arc::clone(&app), tls.clone(), cut.clone());
+        let (app, tls, cut, live) = (Arc::clone(&app), tls.clone(), cut.clone(), Arc::clone(&live));
         let deliveries = open.open();
         connections.spawn(async move {
             let unread = deliveries.cut.clone();
             tokio::select! {
-                () = connection(app, (stream, from.ip()), tls, deliveries) => {}
+                () = connection(app, (stream, from.ip()), (tls, live), deliveries) => {}
                 () = unread.cancelled() => {}
                 () = cut.cancelled() => {}
             }
@@ -123,19 +123,24 @@ pub async fn serve(app: Arc<App>, listener: TcpListener, tls: TlsAcceptor) {
     }
 }
 
-async fn connection(app: Arc<App>, (stream, from): (TcpStream, IpAddr), tls: TlsAcceptor, deliveries: Arc<Deliveries>) {
+async fn connection(
+    app: Arc<App>,
+    (stream, from): (TcpStream, IpAddr),
+    (tls, live): (TlsAcceptor, Arc<Live>),
+    deliveries: Arc<Deliveries>,
+) {
     let _ = stream.set_nodelay(true);
     let Ok(Ok(stream)) = tokio::time::timeout(PATIENCE, tls.accept(stream)).await else { return };
     let chain = stream.get_ref().1.peer_certificates().unwrap_or_default();
-    let certificate = app.live.clients().judge(chain, UnixTime::now());
+    let certificate = live.clients().judge(chain, UnixTime::now());
     let ending = chain.first().filter(|_| matches!(certificate, Shown::User(_)));
     let ending = ending.and_then(|own| Validity::of_der(own)?.warning(jiff::Timestamp::now()));
-    let peer = Arc::new(Peer { certificate, ending, address: Some(from), deliveries, heard: AtomicBool::new(false) });
+    let peer = Arc::new(Peer { ending, address: Some(from), ..Peer::of(certificate, deliveries) });
     let silent = Arc::clone(&peer);
     let stop = app.backend.stop.clone();
     let service = hyper::service::service_fn(move |request| {
         let (app, peer) = (Arc::clone(&app), Arc::clone(&peer));
-        async move { Ok::<_, Infallible>(handle(&app, &peer, request).await) }
+        async move { Ok::<_, Infallible>(handle(&app, &peer, request.map(unread)).await) }
     });
     let mut builder = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
     builder.http1().timer(TokioTimer::new()).header_read_timeout(PATIENCE).max_buf_size(64 << 10);
@@ -158,8 +163,20 @@ async fn connection(app: Arc<App>, (stream, from): (TcpStream, IpAddr), tls: Tls
     }
 }
 
+/// A request's body that is not read yet.
+pub type Unread = UnsyncBoxBody<Bytes, String>;
+
+/// Any body as that of a request.
+pub fn unread<B>(body: B) -> Unread
+where
+    B: hyper::body::Body<Data = Bytes> + Send + 'static,
+    B::Error: std::fmt::Display,
+{
+    body.map_err(|error| error.to_string()).boxed_unsync()
+}
+
 /// Where a request comes from.
-struct Peer {
+pub struct Peer {
     certificate: Shown,
     /// What is to be told of a certificate that ends soon.
     ending: Option<String>,
@@ -168,6 +185,13 @@ struct Peer {
     deliveries: Arc<Deliveries>,
     /// A request has come.
     heard: AtomicBool,
+}
+
+impl Peer {
+    /// One that showed this of itself.
+    pub fn of(certificate: Shown, deliveries: Arc<Deliveries>) -> Self {
+        Self { certificate, ending: None, address: None, deliveries, heard: AtomicBool::new(false) }
+    }
 }
 
 /// Ends if no request comes in time after the handshake: neither version of HTTP knows a limit for that before its first
@@ -179,9 +203,10 @@ async fn stays_silent(heard: &AtomicBool) {
     }
 }
 
-async fn handle(app: &Arc<App>, peer: &Peer, request: http::Request<Incoming>) -> Response {
+/// Answers a request, whatever way it came.
+pub async fn handle(app: &Arc<App>, peer: &Peer, request: http::Request<Unread>) -> Response {
     peer.heard.store(true, Ordering::Release);
-    let received = jiff::Timestamp::now();
+    let given = &app.backend.given;
     let (parts, body) = request.into_parts();
     let mut body = Upload { body, begun: false };
     let path = parts.uri.path().to_owned();
@@ -194,7 +219,7 @@ async fn handle(app: &Arc<App>, peer: &Peer, request: http::Request<Incoming>) -
     let mut labels = Labels::of_path(method.as_str(), &path);
     let (time, readable) = (limits::time_allowed(&query), pretty::wanted(&query, &headers));
     let asked = Attributes::of_request(&method, &path, &query);
-    let mut entry = noted(received, peer, &parts.uri, &headers, asked);
+    let mut entry = noted(given, peer, &parts.uri, &headers, asked);
     let annotations = entry.annotations.clone();
     let outcome = async {
         // Before anything is looked up: who may not ask learns nothing about what is served.
@@ -240,7 +265,7 @@ async fn handle(app: &Arc<App>, peer: &Peer, request: http::Request<Incoming>) -
     entry.code = response.status().as_u16();
     app.metrics.answered(&labels, entry.code, began.elapsed());
     if let Some(audit) = &app.audit {
-        audit.write(&entry);
+        audit.write(&entry, given.now());
     }
     name_answer(&entry.id, response.headers_mut());
     if method == http::Method::HEAD {
@@ -256,11 +281,11 @@ async fn handle(app: &Arc<App>, peer: &Peer, request: http::Request<Incoming>) -
 }
 
 /// What the audit log says of a request before it is answered.
-fn noted(received: jiff::Timestamp, peer: &Peer, uri: &http::Uri, headers: &HeaderMap, asked: Attributes) -> Entry {
+fn noted(given: &Given, peer: &Peer, uri: &http::Uri, headers: &HeaderMap, asked: Attributes) -> Entry {
     let named = headers.get(AUDIT_ID).and_then(|v| v.to_str().ok()).filter(|id| !id.is_empty());
     Entry {
-        id: named.map_or_else(|| uuid::Uuid::new_v4().to_string(), str::to_owned),
-        received,
+        id: named.map_or_else(|| given.uid(), str::to_owned),
+        received: given.now(),
         source: peer.address,
         uri: uri.path_and_query().map_or_else(|| uri.path().to_owned(), |p| p.as_str().to_owned()),
         agent: headers.get(header::USER_AGENT).and_then(|v| v.to_str().ok()).unwrap_or_default().to_owned(),
@@ -324,7 +349,7 @@ async fn admit(
 
 /// The body of a request.
 struct Upload {
-    body: Incoming,
+    body: Unread,
     begun: bool,
 }
 

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
@@ -16,18 +16,18 @@ use crate::archive::{KEYS, STORE};
 use crate::audit::Audit;
 use crate::auth::{self, Auth};
 use crate::builtin::allocation::Allocator;
+use crate::given::Given;
+use crate::install::ApplyError;
 use crate::limits::Limits;
 use crate::metrics::Metrics;
-use crate::object::{self, Object};
-use crate::pki::{Live, Pki, PkiError, Place};
+use crate::pki::{Ca, Credentials, Live, Pki, PkiError, Place};
 use crate::quota::Quotas;
 use crate::resource::Registry;
-use crate::route::Verb;
 use crate::server::{self, App};
 use crate::status::ApiError;
 use crate::store::{Store, StoreError};
-use crate::verbs::{Backend, Change, strategy};
-use crate::{controllers, crd, openapi};
+use crate::verbs::Backend;
+use crate::{controllers, openapi};
 
 /// How to run the server.
 #[derive(Debug, Clone)]
@@ -92,36 +92,67 @@ pub enum StartError {
     /// The first objects could not be written.
     #[error("the first objects could not be written: {0}")]
     Bootstrap(String),
+    /// Another server in process has the disk.
+    #[error("the disk is in use by another server of this process: shut that one down, or drop it, first")]
+    Taken,
 }
 
-/// An object could not be applied.
-#[derive(Debug, thiserror::Error)]
-pub enum ApplyError {
-    /// The text is no YAML or JSON.
-    #[error("the manifest cannot be read: {0}")]
-    Parse(String),
-    /// The manifest holds something else than definitions.
-    #[error("{kind} {name} is no CustomResourceDefinition")]
-    Kind {
-        /// Kind found.
-        kind: String,
-        /// Name found.
-        name: String,
-    },
-    /// The server refused it.
-    #[error("{name} was refused: {message}")]
-    Refused {
-        /// Name of the definition.
-        name: String,
-        /// The server's text.
-        message: String,
-    },
-    /// The names are taken by another definition.
-    #[error("{name} is not established: its names are in use")]
-    NotEstablished {
-        /// Name of the definition.
-        name: String,
-    },
+/// What a server begins with, however it is reached.
+pub struct Begin {
+    /// What it serves.
+    pub store: Store,
+    /// The catalog without what the store defines.
+    pub registry: Registry,
+    /// Ends it.
+    pub stop: CancellationToken,
+    /// Time and chance.
+    pub given: Arc<Given>,
+    /// What the program says to changes.
+    pub reviewers: Vec<Reviewer>,
+    /// Where what was asked is written.
+    pub audit: Option<Audit>,
+    /// The folder, if there is one.
+    pub lock: Option<std::fs::File>,
+}
+
+impl Begin {
+    /// Loads what is stored, and makes the objects that are always there. `reachable` is where clients find the server.
+    pub async fn app(
+        self,
+        credentials: &Credentials,
+        address: SocketAddr,
+        reachable: SocketAddr,
+    ) -> Result<Arc<App>, StartError> {
+        let backend = Arc::new(Backend {
+            store: self.store,
+            registry: self.registry,
+            stop: self.stop,
+            auth: Auth::new(credentials)?,
+            admission: Admission::with(self.reviewers),
+            allocator: Allocator::new(Arc::clone(&self.given)),
+            quotas: Quotas::default(),
+            audited: std::sync::OnceLock::new(),
+            given: self.given,
+        });
+        let failed = |e: ApiError| StartError::Bootstrap(e.message);
+        controllers::load_definitions(&backend).await.map_err(failed)?;
+        controllers::ensure_namespaces(&backend).await.map_err(failed)?;
+        controllers::services::ensure(&backend).await.map_err(failed)?;
+        controllers::quotas::load(&backend).await.map_err(failed)?;
+        controllers::ensure_priorities(&backend).await.map_err(failed)?;
+        controllers::kubernetes::ensure(&backend, reachable).await.map_err(failed)?;
+        auth::bootstrap::ensure(&backend).await.map_err(failed)?;
+        controllers::settle(&backend).await.map_err(failed)?;
+        Ok(Arc::new(App {
+            backend,
+            audit: self.audit,
+            _lock: self.lock,
+            openapi: openapi::Cache::default(),
+            address: address.to_string(),
+            limits: Limits::default(),
+            metrics: Metrics::default(),
+        }))
+    }
 }
 
 /// A running server. Dropping it begins its end; [`Server::shutdown`] also waits for that.
@@ -157,42 +188,22 @@ impl Server {
         let live = Arc::new(Live::new(&pki, Place { folder, names, addresses }, address, now)?);
         let tls = TlsAcceptor::from(Arc::new(live.server_config()?));
         let store = Store::open(&config.data_dir.join(STORE), &config.data_dir.join(KEYS))?;
-        let (registry, stop, auth) = (Registry::new(), CancellationToken::new(), Auth::new(&pki, Arc::clone(&live))?);
-        let backend = Arc::new(Backend {
-            store,
-            registry,
-            stop,
-            auth,
-            admission: Admission::with(config.reviewers.clone()),
-            allocator: Allocator::default(),
-            quotas: Quotas::default(),
-            audited: std::sync::OnceLock::new(),
-        });
-        let failed = |e: ApiError| StartError::Bootstrap(e.message);
-        controllers::load_definitions(&backend).await.map_err(failed)?;
-        controllers::ensure_namespaces(&backend).await.map_err(failed)?;
-        controllers::services::ensure(&backend).await.map_err(failed)?;
-        controllers::quotas::load(&backend).await.map_err(failed)?;
-        controllers::ensure_priorities(&backend).await.map_err(failed)?;
         let reachable = controllers::kubernetes::reachable(address, &config.extra_sans);
-        controllers::kubernetes::ensure(&backend, reachable).await.map_err(failed)?;
-        auth::bootstrap::ensure(&backend).await.map_err(failed)?;
-        controllers::settle(&backend).await.map_err(failed)?;
-        let app = Arc::new(App {
-            backend: Arc::clone(&backend),
+        let begin = Begin {
+            store,
+            registry: Registry::new(),
+            stop: CancellationToken::new(),
+            given: Arc::default(),
+            reviewers: config.reviewers,
             audit,
-            _lock: lock,
-            openapi: openapi::Cache::default(),
-            address: address.to_string(),
-            live: Arc::clone(&live),
-            limits: Limits::default(),
-            metrics: Metrics::default(),
-        });
+            lock: Some(lock),
+        };
+        let app = begin.app(&pki.credentials(Ca::Live(Arc::clone(&live))), address, reachable).await?;
         let tasks = TaskTracker::new();
-        tasks.spawn(server::serve(Arc::clone(&app), listener, tls));
-        controllers::spawn(&backend, &tasks);
-        tasks.spawn(Arc::clone(&live).keep(backend.stop.clone()));
-        tasks.spawn(controllers::kubernetes::keep(Arc::clone(&backend), reachable));
+        tasks.spawn(server::serve(Arc::clone(&app), listener, tls, Arc::clone(&live)));
+        controllers::spawn(&app.backend, &tasks);
+        tasks.spawn(Arc::clone(&live).keep(app.backend.stop.clone()));
+        tasks.spawn(controllers::kubernetes::keep(Arc::clone(&app.backend), reachable));
         tasks.close();
         Ok(Self { app, pki, live, address, tasks })
     }
@@ -230,45 +241,12 @@ impl Server {
 
     /// Creates or updates the CustomResourceDefinitions of a YAML stream. When this returns they are served.
     pub async fn apply_crd_yaml(&self, yaml: &str) -> Result<(), ApplyError> {
-        for value in gojson::from_yaml_stream(yaml).map_err(ApplyError::Parse)? {
-            self.install(value).await?;
-        }
-        Ok(())
+        self.app.backend.install_all(yaml).await
     }
 
     /// Creates or updates one CustomResourceDefinition. When this returns it is served.
     pub async fn install(&self, definition: Value) -> Result<(), ApplyError> {
-        let Value::Object(mut crd) = definition else {
-            return Err(ApplyError::Parse("a definition is an object".to_owned()));
-        };
-        let name = object::name(&crd).to_owned();
-        let kind = crd.get("kind").and_then(Value::as_str).unwrap_or_default().to_owned();
-        if kind != "CustomResourceDefinition" {
-            return Err(ApplyError::Kind { kind, name });
-        }
-        let refused = |e: ApiError| ApplyError::Refused { name: name.clone(), message: e.message };
-        let backend = &self.app.backend;
-        let catalog = backend.registry.catalog();
-        let resource = catalog
-            .find("apiextensions.k8s.io", "v1", "customresourcedefinitions")
-            .ok_or_else(|| refused(ApiError::unknown_path()))?;
-        strategy::decode(resource, &mut crd, &mut Vec::new()).map_err(refused)?;
-        strategy::fit_namespace(resource, &mut crd, "").map_err(refused)?;
-        object::metadata_mut(&mut crd).shift_remove("resourceVersion");
-        match backend.insert(&Change::own(Verb::Create, "definitions"), resource, crd.clone(), "").await {
-            Err(error) if error.reason == "AlreadyExists" => {
-                let make = |before: &Object| Ok(with_spec(before, &crd));
-                backend
-                    .change(&Change::own(Verb::Update, "definitions"), resource, "", &name, make)
-                    .await
-                    .map_err(refused)?
-            }
-            other => other.map_err(refused)?,
-        };
-        let found = backend.stored(&resource.key("", &name)).await.map_err(refused)?;
-        let stored = found.ok_or_else(|| ApplyError::NotEstablished { name: name.clone() })?;
-        let now = backend.load(resource, &stored).map_err(refused)?;
-        if crd::established(&now) { Ok(()) } else { Err(ApplyError::NotEstablished { name }) }
+        self.app.backend.install(definition).await
     }
 
     /// Compacts all history at once, as happens to it by itself after five minutes. Recent events stay in memory.
@@ -300,23 +278,6 @@ pub fn take_folder(folder: &std::path::Path) -> Result<std::fs::File, StartError
     let file = std::fs::File::create(&path).map_err(|source| StartError::Folder { path: path.clone(), source })?;
     file.try_lock().map_err(|source| StartError::InUse { path: folder.to_owned(), source })?;
     Ok(file)
-}
-
-/// The present object with the wanted one's spec, labels and annotations.
-fn with_spec(before: &Object, wanted: &Object) -> Object {
-    let mut next = before.clone();
-    if let Some(spec) = wanted.get("spec") {
-        next.insert("spec".into(), spec.clone());
-    }
-    for key in ["labels", "annotations"] {
-        if let Some(Value::Object(added)) = object::metadata(wanted).get(key) {
-            let target = object::child(object::metadata_mut(&mut next), key);
-            for (key, value) in added {
-                target.insert(key.clone(), json!(value));
-            }
-        }
-    }
-    next
 }
 
 fn sans(config: &Config) -> (Vec<String>, Vec<IpAddr>) {

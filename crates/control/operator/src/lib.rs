@@ -4,7 +4,6 @@
 //! to machines goes through the contract in `provisioner`; this crate fetches, writes, wakes and waits. It knows no device.
 
 pub mod admission;
-pub mod clock;
 pub mod host;
 pub mod leader;
 mod metrics;

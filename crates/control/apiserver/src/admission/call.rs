@@ -67,7 +67,7 @@ pub async fn ask(
         let text = format!("admission webhook \"{}\" does not support dry run", hook.name);
         return Err(Failure::Final(ApiError::bad_request(text)));
     }
-    let question = Question::new(&hook.versions, about, seen_as, (object, old))
+    let question = Question::new(&hook.versions, about, seen_as, (object, old), backend.given.uid())
         .map_err(|why| Failure::Call(format!("could not create admission objects: {why}")))?;
     let target = hook.target.as_ref().map_err(|why| Failure::Call(format!("could not get REST client: {why}")))?;
     let call = Call { body: question.body.clone(), patience: hook.timeout, tell: true, most: MAX_ANSWER };

@@ -189,6 +189,6 @@ impl Backend {
         if !index.validating.is_empty() && !about.hides_from_webhooks() {
             validate::run(self, &index.validating, about, object).await?;
         }
-        own::run(&self.admission.reviewers, about, object)
+        own::run(&self.admission.reviewers, &self.given, about, object)
     }
 }

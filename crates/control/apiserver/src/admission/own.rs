@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::review::{self, Question};
 use super::{Attributes, Operation};
+use crate::given::Given;
 use crate::object::Object;
 use crate::status::{ApiError, ApiResult};
 
@@ -34,7 +35,7 @@ impl std::fmt::Debug for Reviewer {
 }
 
 /// Asks all that are concerned, one after another.
-pub fn run(reviewers: &[Reviewer], about: &Attributes<'_>, object: Option<&Object>) -> ApiResult<()> {
+pub fn run(reviewers: &[Reviewer], given: &Given, about: &Attributes<'_>, object: Option<&Object>) -> ApiResult<()> {
     for reviewer in reviewers {
         let resource = about.resource;
         let concerned = resource.is(&reviewer.group, &reviewer.resource)
@@ -42,15 +43,16 @@ pub fn run(reviewers: &[Reviewer], about: &Attributes<'_>, object: Option<&Objec
             && about.change.sub.is_empty()
             && about.operation != Operation::Delete;
         if concerned {
-            ask(reviewer, about, object)?;
+            ask(reviewer, given.uid(), about, object)?;
         }
     }
     Ok(())
 }
 
-fn ask(reviewer: &Reviewer, about: &Attributes<'_>, object: Option<&Object>) -> ApiResult<()> {
+fn ask(reviewer: &Reviewer, uid: String, about: &Attributes<'_>, object: Option<&Object>) -> ApiResult<()> {
     let failed = |why: String| ApiError::internal(format!("failed calling webhook \"{}\": {why}", reviewer.name));
-    let question = Question::new(&["v1".to_owned()], about, about.resource, (object, about.old)).map_err(failed)?;
+    let versions = ["v1".to_owned()];
+    let question = Question::new(&versions, about, about.resource, (object, about.old), uid).map_err(failed)?;
     let asked = serde_json::from_slice(&question.body).map_err(|error| failed(error.to_string()))?;
     let verdict = question.verdict(false, &(reviewer.review)(&asked)).map_err(failed)?;
     for warning in verdict.warnings {

@@ -76,12 +76,12 @@ impl Question {
         about: &Attributes<'_>,
         seen_as: &Resource,
         (object, old): (Option<&Object>, Option<&Object>),
+        uid: String,
     ) -> Result<Self, String> {
         let version = versions
             .iter()
             .find(|v| matches!(v.as_str(), "v1" | "v1beta1"))
             .ok_or("webhook does not accept known AdmissionReview versions (v1, v1beta1)")?;
-        let uid = uuid::Uuid::new_v4().to_string();
         let mut request = request(about, seen_as, &uid);
         request.insert("object".into(), json!(object));
         request.insert("oldObject".into(), json!(old));

@@ -22,7 +22,6 @@ pub mod user;
 use std::sync::Arc;
 
 use http::{HeaderMap, header};
-use jiff::Timestamp;
 use subtle::ConstantTimeEq as _;
 
 pub use attributes::Attributes;
@@ -30,7 +29,7 @@ pub use certificates::{Clients, Shown};
 pub use index::Decision;
 pub use user::User;
 
-use crate::pki::{Live, Pki, PkiError};
+use crate::pki::{Ca, Credentials, PkiError};
 use crate::status::{ApiError, ApiResult};
 use crate::verbs::Backend;
 
@@ -40,24 +39,24 @@ pub struct Auth {
     pub index: Arc<index::Index>,
     /// Signs and checks tokens of service accounts.
     pub keys: keys::Keys,
-    live: Arc<Live>,
+    ca: Ca,
     admin_token: String,
 }
 
 impl Auth {
-    /// With the keys and the administrator's token of the data folder.
-    pub fn new(pki: &Pki, live: Arc<Live>) -> Result<Self, PkiError> {
+    /// With these keys and this administrator's token.
+    pub fn new(credentials: &Credentials) -> Result<Self, PkiError> {
         Ok(Self {
             index: Arc::default(),
-            keys: keys::Keys::from_pem(&pki.account_key)?,
-            live,
-            admin_token: pki.admin_token.clone(),
+            keys: keys::Keys::from_pem(&credentials.account_key)?,
+            ca: credentials.ca.clone(),
+            admin_token: credentials.admin_token.clone(),
         })
     }
 
     /// Certificates of the CAs, PEM, for those who get a token.
     pub fn ca(&self) -> String {
-        self.live.ca()
+        self.ca.pem()
     }
 
     /// Whether `user` may do what is asked. Reads memory only.
@@ -97,14 +96,14 @@ impl Auth {
             let audiences = audiences.map_or_else(|| vec![keys::ISSUER.to_owned()], <[String]>::to_vec);
             return Ok((User::administrator(), audiences));
         }
-        tokens::user_of(self, backend, token, audiences, Timestamp::now()).await
+        tokens::user_of(self, backend, token, audiences, backend.given.now()).await
     }
 
     #[cfg(test)]
     pub fn for_tests() -> Self {
         let pem = rcgen::KeyPair::generate().map(|k| k.serialize_pem()).unwrap_or_default();
         let keys = keys::Keys::from_pem(&pem).unwrap_or_else(|e| unreachable!("a fresh key is good: {e}"));
-        Self { index: Arc::default(), keys, ca: "CA".to_owned(), admin_token: "secret".to_owned() }
+        Self { index: Arc::default(), keys, ca: Ca::Given("CA".to_owned()), admin_token: "secret".to_owned() }
     }
 }
 

@@ -33,8 +33,8 @@ pub async fn create(backend: &Backend, request: &mut Request) -> ApiResult<Respo
     strategy::wipe(&mut review);
     object::metadata_mut(&mut review).shift_remove("generation");
     let catalog = backend.registry.catalog();
-    let (manager, views) = (change.manager.as_str(), Views::none());
-    let scope = Scope { resource: &resource, catalog: &catalog, sub: "", manager, views };
+    let (manager, views, now) = (change.manager.as_str(), Views::none(), backend.given.now());
+    let scope = Scope { resource: &resource, catalog: &catalog, sub: "", manager, views, now };
     scope.update(None, &mut review);
     let answered = answer(backend, request, &change, review).await;
     request.warnings.append(&mut change.take_warnings());
@@ -54,7 +54,7 @@ async fn answer(backend: &Backend, request: &Request, change: &Change, mut revie
     sound(&resource.kind, &review)?;
     backend.admit_final(change, subject, &review, None).await?;
     match resource.kind.as_str() {
-        "SelfSubjectReview" => Ok(self_subject(&request.user)),
+        "SelfSubjectReview" => Ok(self_subject(&request.user, backend.given.stamp())),
         "TokenReview" => token(backend, review).await,
         "SelfSubjectRulesReview" => Ok(self_rules(backend, &request.user, &review)),
         kind => Ok(access(backend, request, kind, review)),
@@ -91,9 +91,9 @@ fn review_of(group: &str, kind: &str, metadata: Value, rest: [(&str, Value); 2])
     out
 }
 
-fn self_subject(user: &User) -> Object {
+fn self_subject(user: &User, now: String) -> Object {
     let status = json!({"userInfo": user.to_json()});
-    let metadata = json!({"creationTimestamp": object::now()});
+    let metadata = json!({ "creationTimestamp": now });
     review_of("authentication.k8s.io", "SelfSubjectReview", metadata, [("status", status), ("spec", Value::Null)])
 }
 

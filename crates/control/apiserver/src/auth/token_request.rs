@@ -4,7 +4,7 @@
 
 use core_kinds::{Defs, canonical};
 use http::StatusCode;
-use jiff::{SignedDuration, Timestamp};
+use jiff::SignedDuration;
 use serde_json::{Value, json};
 
 use super::keys::ISSUER;
@@ -13,6 +13,7 @@ use crate::admission::Subject;
 use crate::fields::Scope;
 use crate::fields::options::Options;
 use crate::fields::views::Views;
+use crate::given;
 use crate::object::{self, Object, child, metadata_mut};
 use crate::reply::{self, Response};
 use crate::resource::{Resource, token_request};
@@ -30,8 +31,8 @@ pub async fn create(backend: &Backend, request: &mut Request) -> ApiResult<Respo
     let resource = token_request().ok_or_else(ApiError::unknown_path)?;
     let mut asked = decode(request)?;
     let catalog = backend.registry.catalog();
-    let (manager, views) = (change.manager.as_str(), Views::none());
-    Scope { resource: &resource, catalog: &catalog, sub: "token", manager, views }.update(None, &mut asked);
+    let (manager, views, now) = (change.manager.as_str(), Views::none(), backend.given.now());
+    Scope { resource: &resource, catalog: &catalog, sub: "token", manager, views, now }.update(None, &mut asked);
     let given = give(backend, request, &change, &resource, asked).await;
     request.warnings.append(&mut change.take_warnings());
     reply::value(request, StatusCode::CREATED, Value::Object(given?))
@@ -68,12 +69,12 @@ async fn give(
         );
         return Err(ApiError::conflict(GROUP, KIND, &name, &why));
     }
-    let now = Timestamp::now();
+    let now = backend.given.now();
     let meta = metadata_mut(&mut asked);
     for (key, value) in [("name", &name), ("namespace", &ns), ("uid", &account.uid)] {
         meta.insert(key.to_owned(), json!(value));
     }
-    meta.insert("creationTimestamp".into(), json!(object::now()));
+    meta.insert("creationTimestamp".into(), json!(given::stamp(now)));
     let spec = child(&mut asked, "spec");
     if object::strings(spec.get("audiences")).is_empty() {
         spec.insert("audiences".into(), json!([ISSUER]));

@@ -58,6 +58,15 @@ impl User {
         Self::with("admin", &[MASTERS, AUTHENTICATED])
     }
 
+    /// A user that has shown to be so, with `system:authenticated` besides these groups.
+    pub fn authenticated(name: &str, groups: &[&str]) -> Self {
+        let mut user = Self::with(name, groups);
+        if !user.is_in(AUTHENTICATED) {
+            user.groups.push(AUTHENTICATED.to_owned());
+        }
+        user
+    }
+
     /// A service account.
     pub fn account(ns: &str, name: &str, uid: &str) -> Self {
         let mut user = Self::with(account_name(ns, name), &[]);

@@ -7,12 +7,13 @@
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::net::{IpAddr, Ipv4Addr};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde_json::{Value, json};
 
 use super::rules::service::{before_allocation, needs_health_check, needs_node_port, node_port};
 use super::rules::{formats, list, member, text};
+use crate::given::Given;
 use crate::object::{self, Object, child};
 use crate::resource::Resource;
 use crate::status::{ApiError, ApiResult, FieldError};
@@ -56,7 +57,10 @@ struct Inner {
 
 /// All addresses and node ports.
 #[derive(Default)]
-pub struct Allocator(Mutex<Inner>);
+pub struct Allocator {
+    inner: Mutex<Inner>,
+    given: Arc<Given>,
+}
 
 /// Holds what a Service is given until it is stored, or is not.
 pub struct Claim<'a> {
@@ -83,10 +87,17 @@ fn release<T: Hash + Eq>(taken: &mut HashMap<T, u32>, one: &T) {
 }
 
 /// One of `from..=to` that is not taken, sought from a random place on.
-fn free_of(from: u32, to: u32, taken: impl Fn(u32) -> bool) -> Option<u32> {
+fn free_of((from, to): (u32, u32), given: &Given, taken: impl Fn(u32) -> bool) -> Option<u32> {
     let count = to - from + 1;
-    let start = rand::random::<u32>() % count;
+    let start = u32::try_from(given.below(count.into())).unwrap_or_default();
     (0..count).map(|step| from + (start + step) % count).find(|one| !taken(*one))
+}
+
+impl Allocator {
+    /// With this chance.
+    pub fn new(given: Arc<Given>) -> Self {
+        Self { inner: Mutex::default(), given }
+    }
 }
 
 impl Inner {
@@ -95,14 +106,14 @@ impl Inner {
         address == FIRST_ADDRESS || self.addresses.contains_key(&address)
     }
 
-    fn free_address(&self) -> Option<u32> {
-        free_of(CHOSEN_ADDRESSES, LAST_ADDRESS, |a| self.address_taken(a))
-            .or_else(|| free_of(FIRST_ADDRESS, CHOSEN_ADDRESSES - 1, |a| self.address_taken(a)))
+    fn free_address(&self, given: &Given) -> Option<u32> {
+        let free = |from: u32, to: u32| free_of((from, to), given, |a| self.address_taken(a));
+        free(CHOSEN_ADDRESSES, LAST_ADDRESS).or_else(|| free(FIRST_ADDRESS, CHOSEN_ADDRESSES - 1))
     }
 
-    fn free_port(&self) -> Option<u16> {
+    fn free_port(&self, given: &Given) -> Option<u16> {
         let taken = |port: u32| u16::try_from(port).map_or(true, |port| self.ports.contains_key(&port));
-        let free = |from: u16, to: u16| free_of(from.into(), to.into(), taken);
+        let free = |from: u16, to: u16| free_of((from.into(), to.into()), given, taken);
         let found = free(CHOSEN_PORTS, LAST_PORT).or_else(|| free(FIRST_PORT, CHOSEN_PORTS - 1));
         found.and_then(|port| u16::try_from(port).ok())
     }
@@ -127,7 +138,7 @@ fn health_port(spec: &Value) -> i64 {
 
 impl Allocator {
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Notes a committed write: the object's tail, or `None` if it is gone. Other kinds are passed over, and so are writes
@@ -203,7 +214,7 @@ impl Claim<'_> {
         let mut inner = self.allocator.lock();
         if given.is_empty() {
             let failed = || ApiError::internal("failed to allocate a serviceIP: range is full");
-            let address = inner.free_address().ok_or_else(failed)?;
+            let address = inner.free_address(&self.allocator.given).ok_or_else(failed)?;
             *inner.addresses.entry(address).or_default() += 1;
             drop(inner);
             self.addresses.push(address);
@@ -252,7 +263,7 @@ impl Claim<'_> {
     fn take_any(&mut self) -> ApiResult<i64> {
         let mut inner = self.allocator.lock();
         let failed = || ApiError::internal("failed to allocate a nodePort: range is full");
-        let port = inner.free_port().ok_or_else(failed)?;
+        let port = inner.free_port(&self.allocator.given).ok_or_else(failed)?;
         inner.ports.insert(port, 1);
         drop(inner);
         self.ports.push(port);

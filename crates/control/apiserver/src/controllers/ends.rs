@@ -195,7 +195,7 @@ async fn say_what_is_left(
     "status".clone_into(&mut change.sub);
     let make = |before: &Object| {
         let mut next = unversioned(before);
-        conditions(object::child(&mut next, "status"), &resources, &finalizers, refused);
+        conditions(object::child(&mut next, "status"), (&resources, &finalizers), refused, &backend.given.stamp());
         Ok(next)
     };
     match backend.change(&change, namespaces, "", name, make).await {
@@ -205,9 +205,14 @@ async fn say_what_is_left(
 }
 
 /// The conditions in upstream's order and words; empty texts mean that nothing is left.
-fn conditions(status: &mut Object, resources: &str, finalizers: &str, refused: &BTreeMap<String, String>) {
+fn conditions(
+    status: &mut Object,
+    (resources, finalizers): (&str, &str),
+    refused: &BTreeMap<String, String>,
+    now: &str,
+) {
     let mut set = |ty: &str, good: bool, reason: &str, message: &str| {
-        lifecycle::set_condition(status, ty, good, reason, message);
+        lifecycle::set_condition(status, ty, good, reason, message, now);
     };
     let discovered = "All resources successfully discovered";
     set("NamespaceDeletionDiscoveryFailure", false, "ResourcesDiscovered", discovered);

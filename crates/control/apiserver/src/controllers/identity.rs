@@ -317,7 +317,8 @@ async fn collect(backend: &Backend, roles: &Resource, name: &str, wanted: &[Rule
         config.insert("rules".into(), rules::to_json(wanted));
     }
     let catalog = backend.registry.catalog();
-    let scope = Scope { resource: roles, catalog: &catalog, sub: "", manager, views: Views::none() };
+    let (views, now) = (Views::none(), backend.given.now());
+    let scope = Scope { resource: roles, catalog: &catalog, sub: "", manager, views, now };
     let make = |before: &Object| {
         let mut next = apply::apply(&scope, Some(before), &config, true)?;
         strategy::decode(roles, &mut next, &mut Vec::new())?;

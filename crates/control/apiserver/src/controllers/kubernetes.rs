@@ -46,10 +46,10 @@ pub async fn ensure(backend: &Backend, address: SocketAddr) -> ApiResult<()> {
             }
             wanted = object;
         } else {
-            let (manager, views) = (super::SERVER, Views::none());
-            Scope { resource, catalog: &catalog, sub: "", manager, views }.update(None, &mut wanted);
+            let (manager, views, now) = (super::SERVER, Views::none(), backend.given.now());
+            Scope { resource, catalog: &catalog, sub: "", manager, views, now }.update(None, &mut wanted);
             // Not checked like a client's: upstream's rules take no loopback address in Endpoints.
-            strategy::prepare_create(resource, &mut wanted);
+            strategy::prepare_create(resource, &mut wanted, &backend.given);
         }
         match backend.put(resource, key, wanted, old.as_ref(), None).await {
             // Changed by another at this moment: the next round sees what came of it.
@@ -146,6 +146,7 @@ mod tests {
             allocator: Default::default(),
             quotas: Default::default(),
             audited: Default::default(),
+            given: Default::default(),
         };
         super::super::ensure_namespaces(&backend).await.unwrap();
         let catalog = backend.registry.catalog();

@@ -260,7 +260,7 @@ async fn expire(backend: Arc<Backend>) {
             () = backend.stop.cancelled() => return,
             () = tokio::time::sleep(EXPIRE_EVERY) => {}
         }
-        if let Err(error) = events::expire(&backend, jiff::Timestamp::now()).await {
+        if let Err(error) = events::expire(&backend, backend.given.now()).await {
             tracing::warn!(%error, "old events could not be removed");
         }
     }

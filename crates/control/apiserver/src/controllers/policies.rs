@@ -82,7 +82,8 @@ async fn report(backend: &Backend, name: &str) -> ApiResult<()> {
     let mut change = Change::own(Verb::Patch, MANAGER);
     (change.applied, change.sub) = (true, "status".to_owned());
     MANAGER.clone_into(&mut change.manager);
-    let scope = Scope { resource: policies, catalog: &catalog, sub: "status", manager: MANAGER, views: Views::none() };
+    let (views, now) = (Views::none(), backend.given.now());
+    let scope = Scope { resource: policies, catalog: &catalog, sub: "status", manager: MANAGER, views, now };
     let make = |before: &Object| {
         let mut next = apply::apply(&scope, Some(before), &config, true)?;
         strategy::decode(policies, &mut next, &mut Vec::new())?;

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use super::{definition, names};
-use crate::object::{Object, child, now, strings};
+use crate::object::{Object, child, strings};
 use crate::resource::Resource;
 use crate::route::Verb;
 use crate::selectors::Selector;
@@ -84,12 +84,12 @@ impl Taken {
 }
 
 /// Sets the names and conditions that the definition has now.
-pub fn settle(crd: &mut Object, taken: &Taken) {
+pub fn settle(crd: &mut Object, taken: &Taken, now: &str) {
     let wanted = crd.get("spec").and_then(|s| s.get("names")).cloned().unwrap_or_default();
     if definition::protected(&names(crd).0) {
         let (status, reason, message) = definition::approval_state(crd);
         let conditions = child(crd, "status");
-        set_condition(conditions, "KubernetesAPIApprovalPolicyConformant", status == "True", reason, &message);
+        set_condition(conditions, "KubernetesAPIApprovalPolicyConformant", status == "True", reason, &message, now);
     }
     let status = child(crd, "status");
     if status.get("acceptedNames") == Some(&wanted) {
@@ -99,14 +99,14 @@ pub fn settle(crd: &mut Object, taken: &Taken) {
     let text = |at: usize| {
         conflict.as_ref().map_or(["NoConflicts", "no conflicts found"][at], |c| if at == 0 { c.0 } else { &c.1 })
     };
-    set_condition(status, "NamesAccepted", conflict.is_none(), text(0), text(1));
+    set_condition(status, "NamesAccepted", conflict.is_none(), text(0), text(1), now);
     if super::established_status(status) {
         return;
     }
     if conflict.is_none() {
-        set_condition(status, "Established", true, "InitialNamesAccepted", "the initial names have been accepted");
+        set_condition(status, "Established", true, "InitialNamesAccepted", "the initial names have been accepted", now);
     } else {
-        set_condition(status, "Established", false, "NotAccepted", "not all names are accepted");
+        set_condition(status, "Established", false, "NotAccepted", "not all names are accepted", now);
     }
 }
 
@@ -158,7 +158,7 @@ fn set_list(object: &mut Object, key: &str, list: &[String]) {
 }
 
 /// Sets one condition; the time moves only when the status does.
-pub fn set_condition(status: &mut Object, ty: &str, good: bool, reason: &str, message: &str) {
+pub fn set_condition(status: &mut Object, ty: &str, good: bool, reason: &str, message: &str, now: &str) {
     let wanted = if good { "True" } else { "False" };
     if !status.get("conditions").is_some_and(Value::is_array) {
         status.insert("conditions".into(), json!([]));
@@ -167,9 +167,9 @@ pub fn set_condition(status: &mut Object, ty: &str, good: bool, reason: &str, me
     let found = list.iter().position(|c| c.get("type").and_then(Value::as_str) == Some(ty));
     let time = match found {
         Some(at) if list[at].get("status").and_then(Value::as_str) == Some(wanted) => {
-            list[at].get("lastTransitionTime").cloned().unwrap_or_else(|| json!(now()))
+            list[at].get("lastTransitionTime").cloned().unwrap_or_else(|| json!(now))
         }
-        _ => json!(now()),
+        _ => json!(now),
     };
     let condition =
         json!({"type": ty, "status": wanted, "lastTransitionTime": time, "reason": reason, "message": message});
@@ -195,7 +195,7 @@ impl Backend {
         let make = |before: &Object| {
             let mut next = before.clone();
             crate::object::metadata_mut(&mut next).shift_remove("resourceVersion");
-            settle(&mut next, &taken);
+            settle(&mut next, &taken, &self.given.stamp());
             Ok(next)
         };
         match self.change(&change, crds, "", name, make).await {

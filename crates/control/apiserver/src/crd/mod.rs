@@ -2,6 +2,7 @@
 //! is the crate `structural_schema`.
 
 pub mod check;
+pub mod compiled;
 pub mod definition;
 pub mod embedded;
 pub mod lifecycle;

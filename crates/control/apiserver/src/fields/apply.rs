@@ -158,7 +158,7 @@ fn run(
     if let Some(own) = entries.last_mut() {
         own.fields = Fields::Set(own.set().difference(&unowned()));
         if changed {
-            own.time = Some(jiff::Timestamp::now().as_second());
+            own.time = Some(scope.now.as_second());
         }
     }
     Ok(Merged { object: merged, entries })

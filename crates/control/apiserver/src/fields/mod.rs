@@ -16,6 +16,7 @@ mod types;
 pub mod views;
 
 use core_kinds::canonical;
+use jiff::Timestamp;
 use serde_json::Value;
 use structured_merge::{Comparison, Element, Set, check, compare, equal, fits, reconcile, touches};
 
@@ -51,6 +52,8 @@ pub struct Scope<'a> {
     pub manager: &'a str,
     /// The object in other versions.
     pub views: &'a Views,
+    /// When.
+    pub now: Timestamp,
 }
 
 /// A field that another manager owns with another value.
@@ -131,7 +134,7 @@ impl<'a> Scope<'a> {
         if !gained.is_empty() {
             let mut own = self.entry(manager, Operation::Update);
             // Upstream computes the owners of a scale on an object of another kind, and loses the time on the way.
-            own.time = (self.sub != "scale").then(|| jiff::Timestamp::now().as_second());
+            own.time = (self.sub != "scale").then(|| self.now.as_second());
             let mut set = gained;
             if let Some(at) = entries.iter().position(|e| e.same_manager(&own)) {
                 set = set.union(&entries.remove(at).set());

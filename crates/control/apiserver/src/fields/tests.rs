@@ -60,7 +60,7 @@ impl World {
     fn with<R>(&self, version: &str, sub: &str, manager: &str, act: impl FnOnce(&Scope<'_>) -> R) -> R {
         let catalog = self.registry.catalog();
         let resource = catalog.find("example.com", version, "things").unwrap();
-        act(&Scope { resource, catalog: &catalog, sub, manager, views: Views::none() })
+        act(&Scope { resource, catalog: &catalog, sub, manager, views: Views::none(), now: jiff::Timestamp::now() })
     }
 
     fn store(&mut self, mut object: Object) {

@@ -174,9 +174,9 @@ async fn build(
     let groups: Vec<&str> = abouts.iter().flatten().filter(is_custom).map(|r| r.group.as_str()).collect();
     let custom = if groups.is_empty() { Custom::new() } else { stored(backend, &groups).await? };
     let catalog_of = Arc::clone(catalog);
-    let made = tokio::task::spawn_blocking(move || {
-        wanted.into_iter().map(|name| (encode(&catalog_of, &custom, &name), name)).collect::<Vec<_>>()
-    });
+    let made = backend
+        .store
+        .aside(move || wanted.into_iter().map(|name| (encode(&catalog_of, &custom, &name), name)).collect::<Vec<_>>());
     let known = names(catalog);
     built.retain(|name, _| name.starts_with("v2.") || known.contains_key(bare(name)));
     for (((bytes, tag), name), about) in made.await.map_err(ApiError::internal)?.into_iter().zip(abouts) {

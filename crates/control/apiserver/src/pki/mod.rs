@@ -11,6 +11,7 @@ use std::io::Write as _;
 use std::net::IpAddr;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use rcgen::{
@@ -68,6 +69,47 @@ pub struct Identity {
     pub key: String,
 }
 
+/// Where the certificates of the CAs are found.
+#[derive(Clone)]
+pub enum Ca {
+    /// They stay what they are, PEM.
+    Given(String),
+    /// They are followed by others.
+    Live(Arc<Live>),
+}
+
+impl Ca {
+    /// What is to be trusted now, PEM.
+    pub fn pem(&self) -> String {
+        match self {
+            Self::Given(pem) => pem.clone(),
+            Self::Live(live) => live.ca(),
+        }
+    }
+}
+
+/// What a server shows and checks besides its certificates.
+pub struct Credentials {
+    /// Certificates of the CAs.
+    pub ca: Ca,
+    /// Bearer token of the administrator.
+    pub admin_token: String,
+    /// Key that signs tokens of service accounts (P-256), PEM.
+    pub account_key: String,
+}
+
+impl Credentials {
+    /// New ones that are in no folder. The CA's key is forgotten: a server without TLS has nothing to sign.
+    pub fn new() -> Result<Self, PkiError> {
+        let pem = ca_params().self_signed(&new_key("the CA")?).map_err(making("the CA"))?.pem();
+        Ok(Self {
+            ca: Ca::Given(pem),
+            admin_token: hex_token(),
+            account_key: new_key("service accounts")?.serialize_pem(),
+        })
+    }
+}
+
 /// Everything TLS needs.
 pub struct Pki {
     /// Certificates of the CAs that are to be trusted, PEM, the one that signs first.
@@ -83,6 +125,11 @@ pub struct Pki {
 }
 
 impl Pki {
+    /// What a server needs of it besides TLS.
+    pub fn credentials(&self, ca: Ca) -> Credentials {
+        Credentials { ca, admin_token: self.admin_token.clone(), account_key: self.account_key.clone() }
+    }
+
     /// Reads the folder, making what is missing and what has had its time. Private files have mode 0600, the folder 0700.
     pub fn open(folder: &Path, now: Timestamp) -> Result<Self, PkiError> {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(|source| PkiError::File {

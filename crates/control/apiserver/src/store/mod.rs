@@ -7,9 +7,13 @@
 //!
 //! A full disk or a full file refuses writes but those that end objects, and nothing else; a failed sync ends writing until the next start, because
 //! nobody knows then what is on the disk.
+//!
+//! For servers in process the tables are in [`Memory`], and whoever writes or reads does so on the own thread: an executor
+//! whose clock is paused has nothing to wait for.
 
 mod backup;
 mod labels;
+mod memory;
 mod news;
 mod recent;
 mod reserve;
@@ -19,23 +23,24 @@ mod watch;
 mod writer;
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot, watch as latest};
 
 pub use backup::{BackupError, backup, restore};
 pub use labels::Pick;
+pub use memory::Memory;
 pub use seal::KeyError;
 pub use sqlite::{Cursor, ListPage, ListQuery};
 pub use watch::{Event, EventsError, Frames};
 
 use news::News;
 use recent::Recent;
-use sqlite::Readers;
+use sqlite::{Opened, Readers, Tables};
 use watch::Ring;
-use writer::Command;
+use writer::{Command, Writer};
 
 /// Bytes of recent events kept in memory for watchers; older ones come from the file.
 const RING_BYTES: usize = 4 << 20;
@@ -200,15 +205,26 @@ struct Shared {
     over: AtomicBool,
     /// Size from which on nothing is stored any more, in bytes.
     limit: u64,
-    file: PathBuf,
+    /// `None`: in memory.
+    file: Option<PathBuf>,
     keys: Arc<seal::Keyring>,
+}
+
+/// How writes get to the writer.
+#[derive(Clone)]
+enum Door {
+    /// It has a thread, which others write for as long as it syncs.
+    Thread(mpsc::Sender<Command>),
+    /// Whoever writes does so at once, on the own thread: nothing goes on that its executor does not know of. `None` at
+    /// the end.
+    Here(Arc<Mutex<Option<Writer>>>),
 }
 
 /// Handle to the store; cheap to clone.
 #[derive(Clone)]
 pub struct Store {
     shared: Arc<Shared>,
-    queue: mpsc::Sender<Command>,
+    door: Door,
 }
 
 impl Store {
@@ -221,34 +237,33 @@ impl Store {
     /// As [`Store::open`], with another limit of the file's size in bytes.
     pub fn open_limited(file: &Path, keys: &Path, limit: u64) -> Result<Self, StoreError> {
         let (connection, opened) = sqlite::open_writer(file, keys)?;
-        let (published, _) = latest::channel(opened.revision);
-        let shared = Arc::new(Shared {
-            ring: Ring::new(opened.revision, RING_BYTES),
-            recent: Recent::new(RECENT_BYTES),
-            news: News::default(),
-            compacted: AtomicU64::new(opened.compacted),
-            readers: Readers::new(file.to_owned(), LABELS_BYTES, Arc::clone(&opened.keys)),
-            reading: tokio::sync::Semaphore::new(READERS),
-            published,
-            broken: AtomicBool::new(false),
-            tight: AtomicBool::new(false),
-            over: AtomicBool::new(false),
-            limit,
-            file: file.to_owned(),
-            keys: opened.keys,
-        });
+        let revision = opened.revision;
+        let shared = Shared::new(opened, Tables::File(file.to_owned(), Mutex::default()), Some(file.to_owned()), limit);
         let (queue, commands) = mpsc::channel(QUEUE);
-        let for_writer = Arc::clone(&shared);
+        let writer = Writer::new(Arc::new(Mutex::new(connection)), revision, Arc::clone(&shared));
         std::thread::Builder::new()
             .name("store-writer".to_owned())
-            .spawn(move || writer::run(connection, opened.revision, commands, &for_writer))
+            .spawn(move || writer::run(writer, commands))
             .map_err(|e| StoreError::Thread(e.to_string()))?;
-        Ok(Self { shared, queue })
+        Ok(Self { shared, door: Door::Thread(queue) })
+    }
+
+    /// On tables in memory. It has no thread, and waits for none.
+    pub fn in_memory(memory: &Memory) -> Result<Self, StoreError> {
+        let (connection, opened) = memory.open()?;
+        let revision = opened.revision;
+        let shared = Shared::new(opened, Tables::Memory(Arc::clone(&connection)), None, SIZE_LIMIT);
+        let writer = Writer::new(connection, revision, Arc::clone(&shared));
+        Ok(Self { shared, door: Door::Here(Arc::new(Mutex::new(Some(writer)))) })
     }
 
     /// Whether writes can succeed: false once a sync failed, or after the end.
     pub fn takes_writes(&self) -> bool {
-        !self.shared.broken.load(Ordering::Acquire) && !self.queue.is_closed()
+        let open = match &self.door {
+            Door::Thread(queue) => !queue.is_closed(),
+            Door::Here(writer) => writer.lock().unwrap_or_else(PoisonError::into_inner).is_some(),
+        };
+        open && !self.shared.broken.load(Ordering::Acquire)
     }
 
     /// Why no new objects are stored although the store takes writes, if there is a reason.
@@ -265,7 +280,10 @@ impl Store {
 
     /// Size of the file in bytes, without what is not yet moved into it from its log.
     pub fn file_size(&self) -> u64 {
-        std::fs::metadata(&self.shared.file).map_or(0, |m| m.len())
+        match &self.shared.file {
+            Some(file) => std::fs::metadata(file).map_or(0, |m| m.len()),
+            None => self.shared.readers.bytes().unwrap_or_default(),
+        }
     }
 
     /// Objects by storage name of their resource.
@@ -301,8 +319,12 @@ impl Store {
 
     /// Performs one write and returns its revision once it is on disk.
     pub async fn write(&self, write: Write) -> Result<u64, WriteError> {
+        let queue = match &self.door {
+            Door::Thread(queue) => queue,
+            Door::Here(writer) => return here(writer, |writer| writer.write(write)),
+        };
         let (reply, answer) = oneshot::channel();
-        self.queue.send(Command::Write(write, reply)).await.map_err(|_| WriteError::Stopped)?;
+        queue.send(Command::Write(write, reply)).await.map_err(|_| WriteError::Stopped)?;
         answer.await.map_err(|_| WriteError::Stopped)?
     }
 
@@ -364,9 +386,15 @@ impl Store {
     /// Forgets history up to `upto`: superseded rows go, present objects stay.
     pub async fn compact(&self, upto: u64) -> Result<(), WriteError> {
         loop {
-            let (reply, answer) = oneshot::channel();
-            self.queue.send(Command::Compact(upto, reply)).await.map_err(|_| WriteError::Stopped)?;
-            if answer.await.map_err(|_| WriteError::Stopped)?? {
+            let done = match &self.door {
+                Door::Here(writer) => here(writer, |writer| writer.compact(upto))?,
+                Door::Thread(queue) => {
+                    let (reply, answer) = oneshot::channel();
+                    queue.send(Command::Compact(upto, reply)).await.map_err(|_| WriteError::Stopped)?;
+                    answer.await.map_err(|_| WriteError::Stopped)??
+                }
+            };
+            if done {
                 return Ok(());
             }
         }
@@ -374,9 +402,25 @@ impl Store {
 
     /// Commits what is queued, then ends the writer.
     pub async fn close(&self) {
+        let Door::Thread(queue) = &self.door else { return self.end() };
         let (reply, answer) = oneshot::channel();
-        if self.queue.send(Command::Stop(reply)).await.is_ok() {
+        if queue.send(Command::Stop(reply)).await.is_ok() {
             let _ = answer.await;
+        }
+    }
+
+    /// Ends the writer at once if it is here: nothing is written from now on. One with a thread goes on.
+    pub fn end(&self) {
+        if let Door::Here(writer) = &self.door {
+            writer.lock().unwrap_or_else(PoisonError::into_inner).take();
+        }
+    }
+
+    /// Does what takes long: in a thread, but here if nothing shall go on beside the caller's executor.
+    pub async fn aside<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, StoreError> {
+        match &self.door {
+            Door::Here(_) => Ok(work()),
+            Door::Thread(_) => tokio::task::spawn_blocking(work).await.map_err(|e| StoreError::Thread(e.to_string())),
         }
     }
 
@@ -385,12 +429,44 @@ impl Store {
         what: &'static str,
         work: impl FnOnce(&Readers) -> rusqlite::Result<T> + Send + 'static,
     ) -> Result<T, StoreError> {
+        if self.shared.readers.in_memory() {
+            return work(&self.shared.readers).map_err(|source| StoreError::Sqlite { what, source });
+        }
         let _permit = self.shared.reading.acquire().await.map_err(|e| StoreError::Thread(e.to_string()))?;
         let shared = Arc::clone(&self.shared);
         tokio::task::spawn_blocking(move || work(&shared.readers))
             .await
             .map_err(|e| StoreError::Thread(e.to_string()))?
             .map_err(|source| StoreError::Sqlite { what, source })
+    }
+}
+
+/// Lets the writer do something, unless it has ended.
+fn here<T>(
+    writer: &Mutex<Option<Writer>>,
+    work: impl FnOnce(&mut Writer) -> Result<T, WriteError>,
+) -> Result<T, WriteError> {
+    writer.lock().unwrap_or_else(PoisonError::into_inner).as_mut().map_or(Err(WriteError::Stopped), work)
+}
+
+impl Shared {
+    fn new(opened: Opened, tables: Tables, file: Option<PathBuf>, limit: u64) -> Arc<Self> {
+        let (published, _) = latest::channel(opened.revision);
+        Arc::new(Self {
+            ring: Ring::new(opened.revision, RING_BYTES),
+            recent: Recent::new(RECENT_BYTES),
+            news: News::default(),
+            compacted: AtomicU64::new(opened.compacted),
+            readers: Readers::new(tables, LABELS_BYTES, Arc::clone(&opened.keys)),
+            reading: tokio::sync::Semaphore::new(READERS),
+            published,
+            broken: AtomicBool::new(false),
+            tight: AtomicBool::new(false),
+            over: AtomicBool::new(false),
+            limit,
+            file,
+            keys: opened.keys,
+        })
     }
 }
 

@@ -144,6 +144,14 @@ impl Keyring {
         Ok(Self { path: path.to_owned(), keys })
     }
 
+    /// One key that is in no file, for tables that are in none.
+    pub(super) fn of_memory() -> Result<Self, KeyError> {
+        let path = PathBuf::from("in memory");
+        let wrong = KeyError::Line { path: path.clone(), line: 1, why: "has a key that is not of 32 bytes" };
+        let key = UnboundKey::new(&AES_256_GCM, &rand::random::<[u8; 32]>()).map_err(|_| wrong)?;
+        Ok(Self { path, keys: vec![("memory".to_owned(), LessSafeKey::new(key))] })
+    }
+
     /// The body as it is stored.
     pub(super) fn seal(&self, place: Place<'_>, body: &Bytes) -> rusqlite::Result<Bytes> {
         let failed = || rusqlite::Error::ToSqlConversionFailure(Box::new(Unreadable));

@@ -22,7 +22,7 @@ const KEPT_READERS: usize = 4;
 /// being sent are in memory.
 const PAGE_BYTES: usize = 128 << 10;
 
-const TABLES: &str = "
+pub(super) const TABLES: &str = "
 CREATE TABLE IF NOT EXISTS rows (
     rev INTEGER PRIMARY KEY, resource TEXT NOT NULL, ns TEXT NOT NULL, name TEXT NOT NULL,
     prev INTEGER NOT NULL, deleted INTEGER NOT NULL, body BLOB NOT NULL);
@@ -80,7 +80,7 @@ pub(super) fn unsql(rev: i64) -> u64 {
     u64::try_from(rev).unwrap_or(0)
 }
 
-fn failed(what: &'static str) -> impl Fn(rusqlite::Error) -> StoreError {
+pub(super) fn failed(what: &'static str) -> impl Fn(rusqlite::Error) -> StoreError {
     move |source| StoreError::Sqlite { what, source }
 }
 
@@ -88,6 +88,16 @@ fn failed(what: &'static str) -> impl Fn(rusqlite::Error) -> StoreError {
 fn private(file: &Path) -> std::io::Result<()> {
     use std::os::unix::fs::OpenOptionsExt as _;
     std::fs::OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(file).map(drop)
+}
+
+/// What a store with these tables has handed out, and what is gone of it.
+pub(super) fn opened(connection: &Connection, keys: Arc<Keyring>) -> Result<Opened, StoreError> {
+    let newest: i64 = connection
+        .query_row("SELECT coalesce(max(rev), 0) FROM rows", [], |r| r.get(0))
+        .map_err(failed("read of the newest revision"))?;
+    let compacted: i64 =
+        connection.query_row(COMPACTED, [], |r| r.get(0)).map_err(failed("read of the compaction mark"))?;
+    Ok(Opened { revision: unsql(newest.max(compacted)), compacted: unsql(compacted), keys })
 }
 
 /// Opens the file, brings it to the present format and seals what is to be; the keys are in the file `keys`.
@@ -122,12 +132,7 @@ pub(super) fn open_writer(file: &Path, keys: &Path) -> Result<(Connection, Opene
         connection.execute_batch(&upgrade).map_err(failed("set-up"))?;
     }
     let keys = open_keys(&mut connection, keys)?;
-    let newest: i64 = connection
-        .query_row("SELECT coalesce(max(rev), 0) FROM rows", [], |r| r.get(0))
-        .map_err(failed("read of the newest revision"))?;
-    let compacted: i64 =
-        connection.query_row(COMPACTED, [], |r| r.get(0)).map_err(failed("read of the compaction mark"))?;
-    let opened = Opened { revision: unsql(newest.max(compacted)), compacted: unsql(compacted), keys };
+    let opened = opened(&connection, keys)?;
     Ok((connection, opened))
 }
 
@@ -178,10 +183,17 @@ pub struct ListPage {
 /// Some events, and the revision up to which they are all.
 pub(super) type Batch = (Vec<Arc<Event>>, u64);
 
+/// Where the tables are.
+pub(super) enum Tables {
+    /// In a file, with the connections that are not in use.
+    File(PathBuf, Mutex<Vec<Connection>>),
+    /// In memory, with one connection for all.
+    Memory(Arc<Mutex<Connection>>),
+}
+
 /// Connections for readers.
 pub(super) struct Readers {
-    file: PathBuf,
-    idle: Mutex<Vec<Connection>>,
+    tables: Tables,
     labels: Labels,
     keys: Arc<Keyring>,
     /// How often the file was read.
@@ -190,8 +202,13 @@ pub(super) struct Readers {
 
 impl Readers {
     /// Keeps so many bytes of labels.
-    pub(super) fn new(file: PathBuf, labels: usize, keys: Arc<Keyring>) -> Self {
-        Self { file, idle: Mutex::new(Vec::new()), labels: Labels::new(labels), keys, uses: AtomicU64::new(0) }
+    pub(super) fn new(tables: Tables, labels: usize, keys: Arc<Keyring>) -> Self {
+        Self { tables, labels: Labels::new(labels), keys, uses: AtomicU64::new(0) }
+    }
+
+    /// Whether a read takes no thread: it waits for no disk.
+    pub(super) fn in_memory(&self) -> bool {
+        matches!(self.tables, Tables::Memory(_))
     }
 
     #[cfg(test)]
@@ -201,19 +218,23 @@ impl Readers {
 
     fn with<T>(&self, work: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> rusqlite::Result<T> {
         self.uses.fetch_add(1, Ordering::Relaxed);
-        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let connection = match idle {
+        let (file, idle) = match &self.tables {
+            Tables::File(file, idle) => (file, idle),
+            Tables::Memory(connection) => return work(&connection.lock().unwrap_or_else(PoisonError::into_inner)),
+        };
+        let kept = idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let connection = match kept {
             Some(connection) => connection,
             None => {
                 let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-                let connection = Connection::open_with_flags(&self.file, flags)?;
+                let connection = Connection::open_with_flags(file, flags)?;
                 connection.busy_timeout(Duration::from_secs(10))?;
                 connection.execute_batch("PRAGMA cache_size=-1024; PRAGMA query_only=1;")?;
                 connection
             }
         };
         let result = work(&connection);
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut idle = idle.lock().unwrap_or_else(PoisonError::into_inner);
         if result.is_ok() && idle.len() < KEPT_READERS {
             idle.push(connection);
         }
@@ -367,6 +388,14 @@ impl Readers {
             c.prepare_cached("SELECT DISTINCT resource FROM current WHERE ?1 IS NULL OR ns=?1")?
                 .query_map([ns.map(stored_ns)], |r| r.get(0))?
                 .collect()
+        })
+    }
+
+    /// Bytes of the tables.
+    pub(super) fn bytes(&self) -> rusqlite::Result<u64> {
+        self.with(|c| {
+            let number = |pragma: &str| c.query_row(pragma, [], |r| r.get::<_, i64>(0)).map(unsql);
+            Ok(number("PRAGMA page_count")?.saturating_mul(number("PRAGMA page_size")?))
         })
     }
 

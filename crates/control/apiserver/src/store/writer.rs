@@ -1,7 +1,8 @@
-//! The one writer: group commit, and compaction in small steps between commits.
+//! The one writer: group commit, and compaction in small steps between commits. It has a thread of its own, or works on
+//! that of whoever writes ([`super::Door`]).
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rusqlite::{Connection, ErrorCode, OptionalExtension, Transaction, TransactionBehavior, params};
 use tokio::sync::{mpsc, oneshot};
@@ -33,14 +34,16 @@ pub(super) enum Command {
     Stop(oneshot::Sender<()>),
 }
 
-struct Writer<'a> {
-    connection: Connection,
+/// Whoever holds it writes.
+pub(super) struct Writer {
+    /// Its own, but for tables in memory, which have one connection for all.
+    connection: Arc<Mutex<Connection>>,
     revision: u64,
-    shared: &'a Shared,
+    shared: Arc<Shared>,
     /// Bytes written since the log was moved into the file, about.
     logged: usize,
-    /// Room for deletions.
-    reserve: Reserve,
+    /// Room for deletions; memory has none.
+    reserve: Option<Reserve>,
 }
 
 type Reply = oneshot::Sender<Result<u64, WriteError>>;
@@ -49,9 +52,7 @@ type Reply = oneshot::Sender<Result<u64, WriteError>>;
 type Outcome = (Vec<Event>, Vec<Result<u64, WriteError>>);
 
 /// Runs until told to stop or until all handles are gone.
-pub(super) fn run(connection: Connection, revision: u64, mut commands: mpsc::Receiver<Command>, shared: &Shared) {
-    let reserve = Reserve::new(&shared.file);
-    let mut writer = Writer { connection, revision, shared, logged: 0, reserve };
+pub(super) fn run(mut writer: Writer, mut commands: mpsc::Receiver<Command>) {
     writer.look_for_room();
     let mut next = commands.blocking_recv();
     while let Some(command) = next.take() {
@@ -59,7 +60,7 @@ pub(super) fn run(connection: Connection, revision: u64, mut commands: mpsc::Rec
             Command::Stop(done) => {
                 commands.close();
                 if !writer.broken() {
-                    let _ = writer.connection.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)");
+                    let _ = writer.connection().execute_batch("PRAGMA wal_checkpoint(TRUNCATE)");
                 }
                 let _ = done.send(());
                 return;
@@ -106,7 +107,24 @@ fn ends(write: &Write) -> bool {
     matches!(write.op, Op::Ending(_) | Op::Delete(_))
 }
 
-impl Writer<'_> {
+impl Writer {
+    /// Writes from `revision` on.
+    pub(super) fn new(connection: Arc<Mutex<Connection>>, revision: u64, shared: Arc<Shared>) -> Self {
+        let reserve = shared.file.as_deref().map(Reserve::new);
+        Self { connection, revision, shared, logged: 0, reserve }
+    }
+
+    /// Performs one write here and now.
+    pub(super) fn write(&mut self, write: Write) -> Result<u64, WriteError> {
+        let (reply, mut answer) = oneshot::channel();
+        self.commit(vec![(write, reply)]);
+        answer.try_recv().unwrap_or(Err(WriteError::Stopped))
+    }
+
+    fn connection(&self) -> MutexGuard<'_, Connection> {
+        self.connection.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn broken(&self) -> bool {
         self.shared.broken.load(Ordering::Acquire)
     }
@@ -114,23 +132,24 @@ impl Writer<'_> {
     /// Moves the log into the file. After commits are acknowledged, so that nobody waits for it.
     fn checkpoint(&mut self) {
         self.logged = 0;
-        let moved = self.connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
+        let moved = self.connection().query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
         if let Err(error) = moved {
             // The log still holds everything: with a full disk, the next one tries again.
-            note(self.shared, &error, true);
+            note(&self.shared, &error, true);
         }
     }
 
     /// Whether the file has room for more objects.
     fn has_room(&self) -> rusqlite::Result<bool> {
-        let number = |pragma: &str| self.connection.query_row(pragma, [], |r| r.get::<_, i64>(0)).map(unsql);
+        let connection = self.connection();
+        let number = |pragma: &str| connection.query_row(pragma, [], |r| r.get::<_, i64>(0)).map(unsql);
         let used = number("PRAGMA page_count")?.saturating_sub(number("PRAGMA freelist_count")?);
         Ok(used.saturating_mul(number("PRAGMA page_size")?) < self.shared.limit)
     }
 
     /// Notes whether the disk has room for more than deletions.
     fn look_for_room(&mut self) -> bool {
-        let room = self.reserve.take();
+        let room = self.reserve.as_mut().is_none_or(Reserve::take);
         if self.shared.tight.swap(!room, Ordering::AcqRel) == room {
             match room {
                 true => tracing::info!("the disk of the data folder has room again"),
@@ -155,7 +174,7 @@ impl Writer<'_> {
         let mut outcome = self.try_commit(&writes, tight);
         if matches!(outcome, Err(WriteError::Full)) {
             self.shared.tight.store(true, Ordering::Release);
-            if writes.iter().any(ends) && self.reserve.release() {
+            if writes.iter().any(ends) && self.reserve.as_mut().is_some_and(Reserve::release) {
                 outcome = self.try_commit(&writes, true);
             }
         }
@@ -200,11 +219,12 @@ impl Writer<'_> {
         let room = self.has_room().unwrap_or(true);
         self.shared.over.store(!room, Ordering::Release);
         let told = |error: &rusqlite::Error, committing: bool| {
-            note(self.shared, error, committing);
+            note(&self.shared, error, committing);
             translate(error)
         };
-        let open =
-            self.connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(|e| told(&e, false))?;
+        let connection = Arc::clone(&self.connection);
+        let mut connection = connection.lock().unwrap_or_else(PoisonError::into_inner);
+        let open = connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(|e| told(&e, false))?;
         for write in writes {
             results.push(match ends(write) {
                 false if tight => Err(WriteError::Full),
@@ -225,7 +245,8 @@ impl Writer<'_> {
         Ok((events, results))
     }
 
-    fn compact(&mut self, upto: u64) -> Result<bool, WriteError> {
+    /// Compacts one step; whether it is done.
+    pub(super) fn compact(&mut self, upto: u64) -> Result<bool, WriteError> {
         if self.broken() {
             return Err(WriteError::Stopped);
         }
@@ -241,13 +262,13 @@ impl Writer<'_> {
         let step = upto.min(from + STEP);
         let mut done = self.compact_step(from, step);
         let full = |e: &rusqlite::Error| e.sqlite_error_code() == Some(ErrorCode::DiskFull);
-        if done.as_ref().is_err_and(full) && self.reserve.release() {
+        if done.as_ref().is_err_and(full) && self.reserve.as_mut().is_some_and(Reserve::release) {
             // What is forgotten makes room within the file.
             self.shared.tight.store(true, Ordering::Release);
             done = self.compact_step(from, step);
         }
         done.map_err(|e| {
-            note(self.shared, &e, true);
+            note(&self.shared, &e, true);
             translate(&e)
         })?;
         self.logged += ROW_BYTES * usize::try_from(step - from).unwrap_or(usize::MAX);
@@ -257,7 +278,8 @@ impl Writer<'_> {
     }
 
     fn compact_step(&mut self, from: u64, step: u64) -> rusqlite::Result<()> {
-        let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let mut connection = self.connection();
+        let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let range = params![sql(from), sql(step)];
         transaction.execute(
             "DELETE FROM rows WHERE rev IN (SELECT prev FROM rows WHERE rev > ?1 AND rev <= ?2 AND prev > 0)",

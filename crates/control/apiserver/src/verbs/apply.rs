@@ -46,8 +46,8 @@ async fn write(
         let last = attempts.next().is_none();
         let merge = |before: Option<&Object>| {
             let catalog = backend.registry.catalog();
-            let scope =
-                Scope { resource, catalog: &catalog, sub: &change.sub, manager: &change.manager, views: &views };
+            let (manager, now) = (&change.manager, backend.given.now());
+            let scope = Scope { resource, catalog: &catalog, sub: &change.sub, manager, views: &views, now };
             let merged = server_side::apply(&scope, before, config, force)?;
             finish(resource, target, merged, before.is_some())
         };

@@ -70,10 +70,10 @@ impl Backend {
         for _ in 0..ATTEMPTS {
             let mut object = object.clone();
             if generate && !prefix.is_empty() {
-                metadata_mut(&mut object).insert("name".into(), json!(meta::generate(&prefix)));
+                metadata_mut(&mut object).insert("name".into(), json!(meta::generate(&prefix, &self.given)));
             }
             let guard = self.namespace_guard(resource, ns, object::name(&object)).await?;
-            strategy::prepare_create(resource, &mut object);
+            strategy::prepare_create(resource, &mut object, &self.given);
             rules::signing::of_requester(resource, &mut object, &change.user);
             let _claim = self.allocator.claim(resource, &mut object, None, change.dry)?;
             strategy::validate(resource, &object, None, change)?;

@@ -203,7 +203,7 @@ impl Backend {
             if !change.admitted {
                 self.admit_delete(change, Subject::of(resource, ns, asked_name), &object).await?;
             }
-            mark(resource, &mut object, options);
+            mark(resource, &mut object, options, &self.given.stamp());
             let gone = strategy::may_go(resource, &object);
             if gone && !was_deleting {
                 // What goes at once never shows the marks of a slow deletion.
@@ -282,7 +282,7 @@ fn preconditions(resource: &Resource, object: &Object, rev: u64, options: &Optio
 }
 
 /// Sets what a deletion leaves on the object: time, finalizers of the propagation, phase.
-fn mark(resource: &Resource, object: &mut Object, options: &Options) {
+fn mark(resource: &Resource, object: &mut Object, options: &Options, now: &str) {
     let mut finalizers = object::finalizers(object);
     let before = finalizers.clone();
     if let Some(chosen) = options.propagation {
@@ -304,7 +304,7 @@ fn mark(resource: &Resource, object: &mut Object, options: &Options) {
         return;
     }
     let meta = metadata_mut(object);
-    meta.insert("deletionTimestamp".into(), json!(object::now()));
+    meta.insert("deletionTimestamp".into(), json!(now));
     meta.insert("deletionGracePeriodSeconds".into(), json!(0));
     if strategy::counts_generations(resource) {
         let generation = meta.get("generation").and_then(Value::as_i64).unwrap_or(1);
@@ -322,6 +322,7 @@ fn mark(resource: &Resource, object: &mut Object, options: &Options) {
             true,
             "InstanceDeletionPending",
             "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon",
+            now,
         );
     }
 }

@@ -208,7 +208,7 @@ async fn send(
         let part = match walk.step(&backend, &form.resource, &selector).await {
             Ok(rows) => {
                 let form = Arc::clone(&form);
-                let encoded = tokio::task::spawn_blocking(move || {
+                let encoded = backend.store.aside(move || {
                     let mut part = Vec::with_capacity(rows.iter().map(|r| r.body.len() + 160).sum());
                     form.items(&mut part, &rows, false).map(|()| part)
                 });

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::delete::{FOREGROUND, ORPHAN};
 use crate::builtin::rules::{all_invalid, labels};
+use crate::given::Given;
 use crate::object::{Object, finalizers, is_deleting, meta_str, metadata, name, strings};
 use crate::resource::Resource;
 use crate::status::{FieldError, FieldErrorKind};
@@ -226,12 +227,14 @@ fn as_go(owner: &Value) -> Value {
 }
 
 /// A name from a prefix: five random characters that spell no words.
-pub fn generate(prefix: &str) -> String {
+pub fn generate(prefix: &str, given: &Given) -> String {
     const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
     let mut out: String = prefix.chars().take(58).collect();
+    let mut left = given.below((ALPHABET.len() as u64).pow(5));
     for _ in 0..5 {
-        let at = usize::from(rand::random::<u8>()) % ALPHABET.len();
+        let at = usize::try_from(left % ALPHABET.len() as u64).unwrap_or_default();
         out.push(char::from(ALPHABET[at]));
+        left /= ALPHABET.len() as u64;
     }
     out
 }
@@ -254,8 +257,9 @@ mod tests {
 
     #[test]
     fn made_up_names_are_labels() {
-        let made = generate(&"x-".repeat(40));
+        let made = generate(&"x-".repeat(40), &Given::default());
         assert!(made.starts_with("x-x-") && made.len() == names::MAX_LABEL && names::dns_1123_label(&made).is_empty());
-        assert_ne!(generate("x"), generate("x"));
+        let given = Given::default();
+        assert_ne!(generate("x", &given), generate("x", &given));
     }
 }

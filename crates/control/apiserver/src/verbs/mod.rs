@@ -28,6 +28,7 @@ use crate::audit::Annotations;
 use crate::auth::{Auth, User};
 use crate::builtin::allocation::Allocator;
 use crate::fields::options::manager_of;
+use crate::given::Given;
 use crate::media::Accept;
 use crate::object::Object;
 use crate::quota::Quotas;
@@ -57,6 +58,8 @@ pub struct Backend {
     pub quotas: Quotas,
     /// Annotations whose changes are told to the audit log.
     pub audited: std::sync::OnceLock<Vec<String>>,
+    /// Time and chance.
+    pub given: Arc<Given>,
 }
 
 /// A decoded request for a resource.
@@ -305,8 +308,8 @@ impl Backend {
         let store = Store::open(&dir.path().join("s.db"), &dir.path().join("keys"))
             .unwrap_or_else(|e| unreachable!("a store for tests: {e}"));
         let (registry, stop, auth) = (Registry::new(), CancellationToken::new(), Auth::for_tests());
-        let (admission, allocator, quotas, audited) = Default::default();
-        (Self { store, registry, stop, auth, admission, allocator, quotas, audited }, dir)
+        let (admission, allocator, quotas, audited, given) = Default::default();
+        (Self { store, registry, stop, auth, admission, allocator, quotas, audited, given }, dir)
     }
 
     /// Notes a committed write where requests are answered from memory.
@@ -320,13 +323,15 @@ impl Backend {
     pub fn definition_changed(&self, name: &str, stored: &Stored, gone: bool) {
         let Some((plural, group)) = name.split_once('.') else { return };
         let resources = if gone {
-            Vec::new()
+            Arc::default()
         } else {
-            crate::object::from_tail("", "", stored.rev, &stored.tail)
-                .map(|crd| crate::crd::resources(&crd, stored.rev))
-                .unwrap_or_default()
+            self.registry.compiled.of(name, stored, || {
+                crate::object::from_tail("", "", stored.rev, &stored.tail)
+                    .map(|crd| crate::crd::resources(&crd, stored.rev))
+                    .unwrap_or_default()
+            })
         };
-        self.registry.replace(group, plural, stored.rev, resources);
+        self.registry.replace(group, plural, stored.rev, resources.iter().cloned());
     }
 
     /// Decodes a stored object.

@@ -18,7 +18,8 @@ impl Backend {
     ) -> ApiResult<()> {
         let catalog = self.registry.catalog();
         let views = Views::of(resource);
-        let scope = Scope { resource, catalog: &catalog, sub: &change.sub, manager: &change.manager, views: &views };
+        let (manager, now) = (&change.manager, self.given.now());
+        let scope = Scope { resource, catalog: &catalog, sub: &change.sub, manager, views: &views, now };
         if !views.asks() {
             scope.update(live, wanted);
             return Ok(());

@@ -102,8 +102,8 @@ async fn applied(backend: &Backend, request: &mut Request) -> ApiResult<Response
         Some(found.scale.as_ref().map_or_else(Vec::new, |s| scale_parts(&s.spec)))
     };
     let asked = Change { applied: true, admitted: true, ..request.change()? };
-    let scope =
-        Scope { resource: &as_scale, catalog: &catalog, sub: "scale", manager: &asked.manager, views: Views::none() };
+    let (views, now) = (Views::none(), backend.given.now());
+    let scope = Scope { resource: &as_scale, catalog: &catalog, sub: "scale", manager: &asked.manager, views, now };
     let broken = |why: String| ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "", why);
     let owners = |object: &Object| metadata(object).get("managedFields").cloned();
     let make = |before: &Object, present: &mut Object| {

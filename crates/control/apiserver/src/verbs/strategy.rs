@@ -7,6 +7,7 @@ use super::{Change, meta};
 use crate::builtin::strategy as own;
 use crate::crd;
 use crate::fields::managed;
+use crate::given::Given;
 use crate::object::{self, Object, is_deleting, meta_str, metadata, metadata_mut};
 use crate::resource::{Flavor, Resource};
 use crate::status::{ApiError, ApiResult, FieldError};
@@ -163,11 +164,11 @@ pub fn wipe(object: &mut Object) {
 }
 
 /// Sets what only the server may set on a new object.
-pub fn prepare_create(resource: &Resource, object: &mut Object) {
+pub fn prepare_create(resource: &Resource, object: &mut Object, given: &Given) {
     let meta = metadata_mut(object);
     meta.shift_remove("resourceVersion");
-    meta.insert("uid".into(), json!(uuid::Uuid::new_v4().to_string()));
-    meta.insert("creationTimestamp".into(), json!(object::now()));
+    meta.insert("uid".into(), json!(given.uid()));
+    meta.insert("creationTimestamp".into(), json!(given.stamp()));
     // Upstream gives PriorityClasses one and never counts on.
     if counts_generations(resource) || resource.group == "scheduling.k8s.io" {
         meta.insert("generation".into(), json!(1));

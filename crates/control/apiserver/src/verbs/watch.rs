@@ -68,7 +68,7 @@ pub async fn watch(backend: &Arc<Backend>, request: &Request) -> ApiResult<Respo
     }
     let begin = begin(backend, request, &options).await?;
     let seconds = match options.seconds {
-        0 => rand::random_range(LASTS),
+        0 => LASTS.start + backend.given.below(LASTS.end - LASTS.start),
         seconds => seconds.min(24 * 3600),
     };
     let deadline = Instant::now() + Duration::from_secs(seconds);
@@ -366,6 +366,7 @@ mod tests {
             allocator: Default::default(),
             quotas: Default::default(),
             audited: Default::default(),
+            given: Default::default(),
         };
         crate::controllers::ensure_namespaces(&backend).await.unwrap();
         backend.store.compact(3).await.unwrap();
@@ -381,6 +382,7 @@ mod tests {
                 allocator: Default::default(),
                 quotas: Default::default(),
                 audited: Default::default(),
+                given: Default::default(),
             };
             let watch = Watch {
                 resource: Arc::clone(catalog.find("", "v1", "namespaces").unwrap()),

@@ -17,6 +17,7 @@ mod disk;
 mod flood;
 mod hooks;
 mod identity;
+mod in_process;
 mod kinds;
 mod kubectl;
 mod lifecycle;

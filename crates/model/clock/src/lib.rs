@@ -1,4 +1,5 @@
-//! Time for the controllers, given from outside.
+//! Time, given from outside: whoever stamps objects or judges their age asks a [`Clock`], so that a test can make all of
+//! a program's clocks one.
 
 use jiff::Timestamp;
 

@@ -1,0 +1,322 @@
+//! The server within the caller's process and on its executor: no listener, no TLS, no thread, no file.
+//!
+//! The way of a request is the network's from the first line of [`crate::server::handle`] on; before it there is a
+//! [`Caller`] in place of a connection: a [`tower::Service`] with the identity that a client certificate would have
+//! shown. The store is [`Disk`], tables in memory that are written and read on the thread of whoever asks, so that
+//! nothing goes on that the executor does not know of: with tokio's clock paused, time stands still while the server
+//! works, and goes on when all wait. All its times are the given clock's and tokio's, its uids and names come from the
+//! given seed: a run on one thread can be made again.
+//!
+//! A server ends as a process does: [`InProcess::shutdown`] ends in order, dropping it is `kill -9`. What is on the disk
+//! stays there, and another server goes on with it. What a network does besides (lose, delay, reorder) is for a layer of
+//! the caller's around [`Caller`].
+//!
+//! ```
+//! use std::sync::Arc;
+//! use apiserver::in_process::{Disk, ExecutorClock, Identity, InProcess, Setup};
+//! use k8s_openapi::api::core::v1::ConfigMap;
+//! use kube::api::{Api, ObjectMeta, PostParams};
+//!
+//! # let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+//! # runtime.block_on(async {
+//! let disk = Disk::new().unwrap();
+//! let clock = Arc::new(ExecutorClock::starting_at("2026-01-01T00:00:00Z".parse().unwrap()));
+//! let setup = Setup { disk: disk.clone(), clock: clock.clone(), seed: 7, reviewers: vec![] };
+//! let server = InProcess::start(setup).await.unwrap();
+//! // server.apply_crd_yaml(…) installs definitions. A copy of the disk then is where each test begins.
+//! let client = kube::Client::new(server.caller(Identity::administrator()), "default");
+//! let maps: Api<ConfigMap> = Api::default_namespaced(client);
+//! let metadata = ObjectMeta { name: Some("a".to_owned()), ..ObjectMeta::default() };
+//! maps.create(&PostParams::default(), &ConfigMap { metadata, ..ConfigMap::default() }).await.unwrap();
+//! drop(server); // killed
+//! let setup = Setup { disk, clock, seed: 8, reviewers: vec![] };
+//! let server = InProcess::start(setup).await.unwrap();
+//! let maps: Api<ConfigMap> = Api::default_namespaced(kube::Client::new(server.caller(Identity::administrator()), "default"));
+//! assert_eq!(maps.get("a").await.unwrap().metadata.resource_version.unwrap(), "157");
+//! # });
+//! ```
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use clock::Clock;
+use http_body_util::BodyExt as _;
+use hyper::body::{Frame, SizeHint};
+use jiff::Timestamp;
+use serde_json::Value;
+use tokio::time::Instant;
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+use tokio_util::task::TaskTracker;
+
+pub use crate::reply::{Body, Broken};
+
+use crate::admission::Reviewer;
+use crate::auth::{Shown, User};
+use crate::controllers;
+use crate::crd::compiled::Compiled;
+use crate::delivery::Deliveries;
+use crate::given::Given;
+use crate::install::ApplyError;
+use crate::pki::Credentials;
+use crate::resource::Registry;
+use crate::server::{self, App, Peer};
+use crate::start::{Begin, StartError};
+use crate::store::{Memory, Store};
+
+/// What the Service `default/kubernetes` says of this server: an address for documentation, at which nobody answers.
+const NOWHERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), 443);
+
+/// The time of tokio's clock: it stands still, and jumps, with the executor's.
+#[derive(Debug, Clone, Copy)]
+pub struct ExecutorClock {
+    first: Timestamp,
+    since: Instant,
+}
+
+impl ExecutorClock {
+    /// It is this time now.
+    pub fn starting_at(first: Timestamp) -> Self {
+        Self { first, since: Instant::now() }
+    }
+}
+
+impl Clock for ExecutorClock {
+    fn now(&self) -> Timestamp {
+        let passed = jiff::SignedDuration::try_from(self.since.elapsed()).unwrap_or(jiff::SignedDuration::MAX);
+        self.first.saturating_add(passed).unwrap_or(Timestamp::MAX)
+    }
+}
+
+/// What stays of a server when it ends: its objects and its keys. Clones are of the same disk; one server at a time uses
+/// it.
+#[derive(Clone)]
+pub struct Disk {
+    memory: Memory,
+    credentials: Arc<Credentials>,
+    compiled: Compiled,
+    taken: Arc<AtomicBool>,
+}
+
+impl Disk {
+    /// An empty one, with keys of its own.
+    pub fn new() -> Result<Self, StartError> {
+        Ok(Self {
+            memory: Memory::new()?,
+            credentials: Arc::new(Credentials::new()?),
+            compiled: Compiled::shared(),
+            taken: Arc::default(),
+        })
+    }
+
+    /// Another disk with what this one holds at this moment, also while a server uses it. Definitions that a server of
+    /// either has compiled are not compiled again.
+    pub fn copy(&self) -> Result<Self, StartError> {
+        Ok(Self { memory: self.memory.copy()?, taken: Arc::default(), ..self.clone() })
+    }
+}
+
+/// How to run a server.
+pub struct Setup {
+    /// Its objects.
+    pub disk: Disk,
+    /// Its time; timers are tokio's, whatever this one says.
+    pub clock: Arc<dyn Clock>,
+    /// Where its uids, generated names and other choices come from.
+    pub seed: u64,
+    /// What the program that embeds the server says to changes.
+    pub reviewers: Vec<Reviewer>,
+}
+
+/// Who calls.
+#[derive(Debug, Clone)]
+pub struct Identity(Shown);
+
+impl Identity {
+    /// The administrator, who may do everything.
+    pub fn administrator() -> Self {
+        Self(Shown::User(User::administrator()))
+    }
+
+    /// A user that has proved to be so.
+    pub fn user(name: &str, groups: &[&str]) -> Self {
+        Self(Shown::User(User::authenticated(name, groups)))
+    }
+
+    /// Who the bearer token of each request says; without one, nobody.
+    pub fn by_token() -> Self {
+        Self(Shown::Nothing)
+    }
+}
+
+/// A running server. Dropping it kills it: nothing is written from then on, calls and watches break off.
+pub struct InProcess {
+    app: Arc<App>,
+    disk: Disk,
+    tasks: TaskTracker,
+    cut: CancellationToken,
+    /// Given back after the writer has ended.
+    _lease: Lease,
+}
+
+impl Drop for InProcess {
+    fn drop(&mut self) {
+        // After an orderly end nothing is cut: clients read to the end what they are sent.
+        if !self.app.backend.stop.is_cancelled() {
+            self.cut.cancel();
+        }
+        self.app.backend.store.end();
+    }
+}
+
+/// The use of a disk.
+struct Lease(Arc<AtomicBool>);
+
+impl Lease {
+    fn take(taken: &Arc<AtomicBool>) -> Option<Self> {
+        (!taken.swap(true, Ordering::AcqRel)).then(|| Self(Arc::clone(taken)))
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
+}
+
+impl InProcess {
+    /// Starts on a disk. Its tasks run on the executor that this runs on.
+    pub async fn start(setup: Setup) -> Result<Self, StartError> {
+        let Setup { disk, clock, seed, reviewers } = setup;
+        let lease = Lease::take(&disk.taken).ok_or(StartError::Taken)?;
+        let (app, cut) = Self::begin(&disk, Given::new(clock, Some(seed)), reviewers).await?;
+        let tasks = TaskTracker::new();
+        controllers::spawn(&app.backend, &tasks);
+        tasks.spawn(controllers::kubernetes::keep(Arc::clone(&app.backend), NOWHERE));
+        tasks.close();
+        Ok(Self { app, disk, tasks, cut, _lease: lease })
+    }
+
+    async fn begin(
+        disk: &Disk,
+        given: Given,
+        reviewers: Vec<Reviewer>,
+    ) -> Result<(Arc<App>, CancellationToken), StartError> {
+        let cut = CancellationToken::new();
+        let begin = Begin {
+            store: Store::in_memory(&disk.memory)?,
+            registry: Registry::with(disk.compiled.clone()),
+            stop: cut.child_token(),
+            given: Arc::new(given),
+            reviewers,
+            audit: None,
+            lock: None,
+        };
+        Ok((begin.app(&disk.credentials, NOWHERE, NOWHERE).await?, cut))
+    }
+
+    /// A service by which `identity` asks this server; for `kube::Client::new`, with or without layers around it.
+    pub fn caller(&self, identity: Identity) -> Caller {
+        let peer = Arc::new(Peer::of(identity.0, Arc::new(Deliveries::default())));
+        Caller { app: Arc::clone(&self.app), peer, cut: self.cut.clone(), calls: self.tasks.clone() }
+    }
+
+    /// The CA that clients in containers are told of. Nothing shows a certificate of it.
+    pub fn ca_pem(&self) -> String {
+        self.disk.credentials.ca.pem()
+    }
+
+    /// Bearer token of the administrator.
+    pub fn admin_token(&self) -> &str {
+        &self.disk.credentials.admin_token
+    }
+
+    /// Creates or updates the CustomResourceDefinitions of a YAML stream. When this returns they are served.
+    pub async fn apply_crd_yaml(&self, yaml: &str) -> Result<(), ApplyError> {
+        self.app.backend.install_all(yaml).await
+    }
+
+    /// Creates or updates one CustomResourceDefinition. When this returns it is served.
+    pub async fn install(&self, definition: Value) -> Result<(), ApplyError> {
+        self.app.backend.install(definition).await
+    }
+
+    /// Ends watches, lets calls in flight end, and leaves the disk to the next.
+    pub async fn shutdown(self) {
+        self.app.backend.stop.cancel();
+        self.tasks.wait().await;
+    }
+}
+
+/// The server is not there any more, as if its connection were refused, or broke off before the answer.
+#[derive(Debug, Clone, Copy, thiserror::Error)]
+#[error("the server in process has ended")]
+pub struct Gone;
+
+/// One client's way to the server. Clones are the same client.
+#[derive(Clone)]
+pub struct Caller {
+    app: Arc<App>,
+    peer: Arc<Peer>,
+    cut: CancellationToken,
+    calls: TaskTracker,
+}
+
+impl<B> tower::Service<http::Request<B>> for Caller
+where
+    B: hyper::body::Body<Data = Bytes> + Send + 'static,
+    B::Error: std::fmt::Display,
+{
+    type Response = http::Response<Body>;
+    type Error = Gone;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Gone>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Gone>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<B>) -> Self::Future {
+        let Self { app, peer, cut, calls } = self.clone();
+        Box::pin(async move {
+            let _call = calls.token();
+            if app.backend.stop.is_cancelled() {
+                return Err(Gone);
+            }
+            let answer = tokio::select! {
+                biased;
+                () = cut.cancelled() => return Err(Gone),
+                answer = server::handle(&app, &peer, request.map(server::unread)) => answer,
+            };
+            Ok(answer.map(|inner| Cut { inner, killed: Box::pin(cut.cancelled_owned()) }.boxed_unsync()))
+        })
+    }
+}
+
+/// A body that breaks off when its server is killed.
+struct Cut {
+    inner: Body,
+    killed: Pin<Box<WaitForCancellationFutureOwned>>,
+}
+
+impl hyper::body::Body for Cut {
+    type Data = Bytes;
+    type Error = Broken;
+
+    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
+        if self.killed.as_mut().poll(context).is_ready() {
+            return Poll::Ready(Some(Err(Broken("the server was killed".to_owned()))));
+        }
+        Pin::new(&mut self.inner).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}

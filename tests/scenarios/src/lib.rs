@@ -1,0 +1,178 @@
+//! A host's life in one process on one paused clock.
+//!
+//! A [`Site`] is one run: the embedded Kubernetes API in process on a disk in memory, a clock that jumps when all wait, and a
+//! seed. Its clients go through [`weather`], which delays and loses what the seed says. Controllers are started as tasks and killed
+//! by aborting them; [`Site::restart`] kills the API and starts it on what it had committed. [`machines`] is a provisioner
+//! of few lines for what is about the controller alone.
+//!
+//! ```no_run
+//! scenarios::run(7, async |mut site| {
+//!     let controller = site.controller(scenarios::machines::Machines::default());
+//!     site.create_host("a").await;
+//!     site.wait("a", 3600, |host| host.status.is_some()).await;
+//!     site.restart().await;
+//!     controller.abort();
+//! });
+//! ```
+
+#![allow(clippy::unwrap_used, clippy::panic, clippy::missing_panics_doc, reason = "a test kit: it fails loudly")]
+
+pub mod machines;
+pub mod weather;
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use api::metal3::BareMetalHost;
+use apiserver::in_process::{Caller, Disk, ExecutorClock, Identity, InProcess, Setup};
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::PostParams;
+use kube::{Api, Client};
+use operator::{HostController, HostSettings};
+use provisioner::Registry;
+use serde_json::json;
+use tokio::task::JoinHandle;
+
+use machines::Machines;
+use weather::Weather;
+
+/// When every run begins.
+const BEGIN: &str = "2026-01-01T00:00:00Z";
+
+/// One run.
+pub struct Site {
+    seed: u64,
+    disk: Disk,
+    clock: Arc<ExecutorClock>,
+    server: Option<InProcess>,
+    /// Where clients find the server, which may be another one after a restart.
+    address: weather::Address<Caller>,
+    /// What the network does to clients.
+    pub weather: Weather,
+}
+
+/// Runs a scenario on a runtime of its own, whose clock is paused. A failure names the seed.
+pub fn run<T>(seed: u64, scenario: impl AsyncFnOnce(Site) -> T) -> T {
+    struct Told(u64);
+    impl Drop for Told {
+        fn drop(&mut self) {
+            if std::thread::panicking() {
+                tell(self.0);
+            }
+        }
+    }
+    let _told = Told(seed);
+    let prepared = prepared();
+    paused(async { scenario(Site::start(prepared.copy().unwrap(), seed).await).await })
+}
+
+/// Where a failed test's reader finds the seed.
+#[allow(clippy::print_stderr, reason = "the test harness shows it with the failure")]
+fn tell(seed: u64) {
+    eprintln!("the seed of this run was {seed}");
+}
+
+fn paused<T>(work: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap().block_on(work)
+}
+
+/// A disk with all definitions, made once a process.
+fn prepared() -> &'static Disk {
+    static PREPARED: OnceLock<Disk> = OnceLock::new();
+    PREPARED.get_or_init(|| {
+        let make = || {
+            paused(async {
+                let disk = Disk::new().unwrap();
+                let clock = Arc::new(ExecutorClock::starting_at(BEGIN.parse().unwrap()));
+                let setup = Setup { disk: disk.clone(), clock, seed: 0, reviewers: vec![] };
+                let server = InProcess::start(setup).await.unwrap();
+                for definition in api::crds::all().unwrap() {
+                    server.apply_crd_yaml(&definition).await.unwrap();
+                }
+                server.shutdown().await;
+                disk
+            })
+        };
+        // On a thread of its own: a runtime cannot be started within one.
+        std::thread::scope(|scope| scope.spawn(make).join()).unwrap()
+    })
+}
+
+impl Site {
+    async fn start(disk: Disk, seed: u64) -> Self {
+        let clock = Arc::new(ExecutorClock::starting_at(BEGIN.parse().unwrap()));
+        let mut site =
+            Self { seed, disk, clock, server: None, address: weather::Address::default(), weather: Weather::new(seed) };
+        site.restart().await;
+        site
+    }
+
+    /// The clock of all.
+    pub fn clock(&self) -> Arc<ExecutorClock> {
+        Arc::clone(&self.clock)
+    }
+
+    /// Kills the API, if it runs, and starts it on what it had committed.
+    pub async fn restart(&mut self) {
+        drop(self.server.take());
+        self.seed = self.seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        let setup = Setup { disk: self.disk.clone(), clock: self.clock(), seed: self.seed, reviewers: vec![] };
+        let server = InProcess::start(setup).await.unwrap();
+        self.address.is_now(server.caller(Identity::administrator()));
+        self.server = Some(server);
+    }
+
+    /// A client in the weather.
+    pub fn client(&self) -> Client {
+        Client::new(self.weather.around(self.address.clone()), "default")
+    }
+
+    /// A client that nothing happens to: that of the test itself.
+    pub fn observer(&self) -> Client {
+        Client::new(self.address.clone(), "default")
+    }
+
+    /// The hosts as the test sees them.
+    pub fn hosts(&self) -> Api<BareMetalHost> {
+        Api::default_namespaced(self.observer())
+    }
+
+    /// Starts a host controller; to abort it is to kill it.
+    pub fn controller(&self, machines: Machines) -> JoinHandle<()> {
+        let settings = HostSettings {
+            namespace: None,
+            lifecycle: host_lifecycle::Settings::default(),
+            clock: self.clock(),
+            deprovisioning_limit: 0,
+            may_act: Arc::new(|| true),
+        };
+        let controller = HostController::new(self.client(), Registry::new(Arc::new(machines)), settings);
+        tokio::spawn(controller.run(std::future::pending()))
+    }
+
+    /// Creates a host with its BMC's Secret.
+    pub async fn create_host(&self, name: &str) {
+        let secret =
+            json!({"metadata": {"name": format!("{name}-bmc")}, "stringData": {"username": "u", "password": "p"}});
+        let secrets: Api<Secret> = Api::default_namespaced(self.observer());
+        secrets.create(&PostParams::default(), &serde_json::from_value(secret).unwrap()).await.unwrap();
+        let host = json!({"apiVersion": "metal3.io/v1alpha1", "kind": "BareMetalHost", "metadata": {"name": name},
+            "spec": {"online": true, "bootMACAddress": "00:00:00:00:00:01", "bmc": {
+                "address": format!("redfish-virtualmedia+http://192.0.2.7/redfish/v1/Systems/{name}"),
+                "credentialsName": format!("{name}-bmc")}}});
+        self.hosts().create(&PostParams::default(), &serde_json::from_value(host).unwrap()).await.unwrap();
+    }
+
+    /// The host as soon as it is as wanted; looked at every second for so many of them.
+    pub async fn wait(&self, name: &str, seconds: u32, wanted: impl Fn(&BareMetalHost) -> bool) -> BareMetalHost {
+        let mut last = None;
+        for _ in 0..seconds {
+            match self.hosts().get_opt(name).await {
+                Ok(Some(host)) if wanted(&host) => return host,
+                other => last = Some(other),
+            }
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        panic!("{name} is not as wanted after {seconds} s: {last:?}");
+    }
+}

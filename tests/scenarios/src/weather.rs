@@ -1,0 +1,163 @@
+//! What happens to calls on their way: they are delayed, they get lost, or their answers do. The seed says which.
+
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use rand::rngs::StdRng;
+use rand::{RngExt as _, SeedableRng as _};
+use tower::Service;
+
+/// An error on the way.
+#[derive(Debug, Clone, Copy)]
+pub struct Lost(&'static str);
+
+impl std::fmt::Display for Lost {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.0)
+    }
+}
+
+impl std::error::Error for Lost {}
+
+/// Where a server is found that may be another one later.
+pub struct Address<S>(Arc<Mutex<Option<S>>>);
+
+impl<S> Default for Address<S> {
+    fn default() -> Self {
+        Self(Arc::default())
+    }
+}
+
+impl<S> Clone for Address<S> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<S> Address<S> {
+    /// Calls go to this server from now on.
+    pub fn is_now(&self, server: S) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(server);
+    }
+}
+
+type Answer<T> = Pin<Box<dyn Future<Output = Result<T, Lost>> + Send>>;
+
+impl<R, S> Service<R> for Address<S>
+where
+    R: Send + 'static,
+    S: Service<R> + Clone + Send + 'static,
+    S::Future: Send,
+    S::Error: std::fmt::Display,
+{
+    type Response = S::Response;
+    type Error = Lost;
+    type Future = Answer<S::Response>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Lost>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: R) -> Self::Future {
+        let server = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        Box::pin(async move {
+            let mut server = server.ok_or(Lost("there is no server"))?;
+            server.call(request).await.map_err(|_| Lost("the server went away"))
+        })
+    }
+}
+
+/// What is to be expected.
+#[derive(Clone)]
+pub struct Weather(Arc<Mutex<Sky>>);
+
+struct Sky {
+    chance: StdRng,
+    /// Calls of a thousand that are lost before the server has them, and answers of a thousand that are lost.
+    lost: u32,
+    longest: Duration,
+}
+
+/// What becomes of one call.
+struct Fate {
+    before: Duration,
+    after: Duration,
+    request_lost: bool,
+    answer_lost: bool,
+}
+
+impl Weather {
+    /// Calm.
+    pub fn new(seed: u64) -> Self {
+        Self(Arc::new(Mutex::new(Sky { chance: StdRng::seed_from_u64(seed), lost: 0, longest: Duration::ZERO })))
+    }
+
+    /// From now on, of a thousand requests so many get lost and of a thousand answers too, and each takes up to so long.
+    pub fn rough(&self, lost: u32, longest: Duration) {
+        let mut sky = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        (sky.lost, sky.longest) = (lost, longest);
+    }
+
+    /// A number below `end`.
+    pub fn below(&self, end: u64) -> u64 {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).chance.random_range(0..end)
+    }
+
+    fn fate(&self) -> Fate {
+        let mut sky = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (lost, longest) = (sky.lost, sky.longest);
+        let mut delay = || Duration::from_millis(sky.chance.random_range(0..=longest.as_millis() as u64));
+        let (before, after) = (delay(), delay());
+        let mut hit = || sky.chance.random_range(0..1000) < lost;
+        Fate { before, after, request_lost: hit(), answer_lost: hit() }
+    }
+
+    /// A service in it.
+    pub fn around<S>(&self, inner: S) -> Outside<S> {
+        Outside { weather: self.clone(), inner }
+    }
+}
+
+/// A service in the weather.
+#[derive(Clone)]
+pub struct Outside<S> {
+    weather: Weather,
+    inner: S,
+}
+
+impl<R, S> Service<R> for Outside<S>
+where
+    R: Send + 'static,
+    S: Service<R, Error = Lost> + Clone + Send + 'static,
+    S::Response: Send,
+    S::Future: Send,
+{
+    type Response = S::Response;
+    type Error = Lost;
+    type Future = Answer<S::Response>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Lost>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: R) -> Self::Future {
+        let (fate, mut inner) = (self.weather.fate(), self.inner.clone());
+        Box::pin(async move {
+            pass(fate.before).await;
+            if fate.request_lost {
+                return Err(Lost("the request got lost"));
+            }
+            let answer = inner.call(request).await?;
+            pass(fate.after).await;
+            if fate.answer_lost { Err(Lost("the answer got lost")) } else { Ok(answer) }
+        })
+    }
+}
+
+async fn pass(time: Duration) {
+    if !time.is_zero() {
+        tokio::time::sleep(time).await;
+    }
+}

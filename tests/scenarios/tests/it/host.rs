@@ -1,0 +1,87 @@
+//! A host from its creation to its deletion, whatever happens to the controller, the API and what is between them.
+
+use std::time::Duration;
+
+use api::metal3::{BareMetalHost, ProvisioningState as State};
+use kube::api::{DeleteParams, Patch, PatchParams};
+use scenarios::Site;
+use scenarios::machines::Machines;
+use serde_json::json;
+
+/// Seeds of a run.
+const SEEDS: u64 = 20;
+
+fn is(state: State) -> impl Fn(&BareMetalHost) -> bool {
+    move |host| host.state() == state
+}
+
+/// Creates, provisions, deprovisions and deletes a host; what was done to its machine.
+async fn life(site: &mut Site, machines: &Machines, mut between: impl AsyncFnMut(&mut Site)) -> Vec<String> {
+    site.create_host("a").await;
+    between(site).await;
+    site.wait("a", 7200, is(State::Available)).await;
+    let image = json!({"spec": {"image": {"url": "http://192.0.2.8/i", "checksum": "x", "checksumType": "sha256", "format": "raw"}}});
+    site.hosts().patch("a", &PatchParams::default(), &Patch::Merge(image)).await.unwrap();
+    between(site).await;
+    site.wait("a", 7200, is(State::Provisioned)).await;
+    site.hosts().patch("a", &PatchParams::default(), &Patch::Merge(json!({"spec": {"image": null}}))).await.unwrap();
+    between(site).await;
+    site.wait("a", 7200, is(State::Available)).await;
+    site.hosts().delete("a", &DeleteParams::default()).await.unwrap();
+    between(site).await;
+    for _ in 0..7200 {
+        if site.hosts().get_opt("a").await.unwrap().is_none() {
+            return machines.effects("a");
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    panic!("the host never went: {:?}", site.hosts().get("a").await);
+}
+
+fn count(effects: &[String], what: &str) -> usize {
+    effects.iter().filter(|effect| *effect == what).count()
+}
+
+#[test]
+fn a_life_takes_milliseconds() {
+    let began = std::time::Instant::now();
+    let machines = Machines::default();
+    let effects = scenarios::run(1, async |mut site| {
+        let _controller = site.controller(machines.clone());
+        life(&mut site, &machines, async |_| {}).await
+    });
+    println!("a life: {:.0} ms, {effects:?}", began.elapsed().as_secs_f64() * 1e3);
+    assert_eq!(["inspect", "provision", "deprovision"].map(|what| count(&effects, what)), [1, 1, 1]);
+}
+
+#[test]
+fn whoever_is_killed_whatever_is_lost_nothing_is_done_twice() {
+    let began = std::time::Instant::now();
+    for seed in 0..SEEDS {
+        let machines = Machines::default();
+        let effects = scenarios::run(seed, async |mut site| {
+            site.weather.rough(30, Duration::from_millis(500));
+            let mut controller = site.controller(machines.clone());
+            life(&mut site, &machines, async |site| {
+                tokio::time::sleep(Duration::from_millis(site.weather.below(200_000))).await;
+                match site.weather.below(3) {
+                    0 => site.restart().await,
+                    1 => {
+                        controller.abort();
+                        controller = site.controller(machines.clone());
+                    }
+                    _ => {
+                        controller.abort();
+                        site.restart().await;
+                        controller = site.controller(machines.clone());
+                    }
+                }
+            })
+            .await
+        });
+        // An inspection is made again when its end was not recorded; what destroys is not.
+        let destroyed = ["provision", "deprovision"].map(|what| count(&effects, what));
+        assert!(destroyed == [1, 1] && count(&effects, "inspect") >= 1, "seed {seed}: {effects:?}");
+    }
+    println!("{SEEDS} lives: {:.0} ms each", began.elapsed().as_secs_f64() * 1e3 / SEEDS as f64);
+}

@@ -1,0 +1,9 @@
+//! Scenarios of hosts, one binary.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "tests fail by panicking and may say what they did"
+)]
+
+mod host;
