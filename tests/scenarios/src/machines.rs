@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use api::metamorph::AgentBoot;
 use async_trait::async_trait;
 use inventory::HardwareDetails;
 use provisioner::{
     Capabilities, CleaningRequest, Deploy, Failure, Host, HostContext, HostKey, Inspect, InspectRequest, Manage,
-    Outcome, Power, PowerRequest, ProvisionRequest, Provisioner, RegisterRequest, Registered, Verdict, WakeUps,
+    Outcome, Power, PowerRequest, ProvisionRequest, Provisioner, Recorded, RegisterRequest, Registered, Verdict,
+    WakeUps,
 };
 use tokio::time::Instant;
 
@@ -71,7 +71,7 @@ impl Provisioner for Machines {
         None
     }
 
-    fn expect(&self, _: &HostKey, _: Option<&AgentBoot>) {}
+    fn expect(&self, _: &HostKey, _: &Recorded) {}
 
     fn forget(&self, _: &HostKey) {}
 
