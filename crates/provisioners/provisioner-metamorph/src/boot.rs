@@ -129,6 +129,11 @@ impl NativeHost {
         agent: &Agent,
         judged: Option<boot::Agent>,
     ) -> Outcome<String> {
+        if agent.given.as_ref().is_some_and(|given| given.operation != operation.id()) {
+            // It may have begun with what is not wanted any more: it says so at once, or is silent. If it has not, it shall not.
+            self.shared.hub.withdraw(self.uid(), &operation.id());
+            return Ok(Verdict::working("waiting for the agent to say whether it has begun with other work", 1));
+        }
         if judged.is_some_and(|judged| judged.secure_boot == Proof::Tolerated) {
             tracing::warn!(host = %self.context.key.name, "Secure Boot is on, though spec.bootMode is UEFI, and the BMC does not show it");
         }

@@ -95,6 +95,8 @@ pub struct Agent {
     pub state: AgentState,
     /// On which machine it runs, as far as it says.
     pub machine: Option<MachineEvidence>,
+    /// The command that it was answered with: until it reports again, nobody knows whether it has begun.
+    pub given: Option<CommandId>,
     /// When it came.
     pub seen: Instant,
     /// Reports being held open now.
@@ -324,6 +326,15 @@ impl Hub {
         CommandState::Given
     }
 
+    /// A command of other work than this is not given any more.
+    pub fn withdraw(&self, uid: &str, operation: &str) {
+        if let Some(slot) = self.lock().get_mut(uid)
+            && slot.command.as_ref().is_some_and(|command| command.id.operation != operation)
+        {
+            slot.command = None;
+        }
+    }
+
     /// The agent may forget this outcome: it is persisted, or of no use to anyone.
     pub fn acknowledge(&self, uid: &str, id: &CommandId) {
         if let Some(slot) = self.lock().get_mut(uid) {
@@ -440,6 +451,7 @@ impl Hub {
             firmware: report.firmware,
             state: report.state.clone(),
             machine: report.machine.clone(),
+            given: None,
             seen: Instant::now(),
             holding,
             sequence: report.sequence,
@@ -456,8 +468,8 @@ impl Hub {
         if !(self.may_act)() {
             return None;
         }
-        let slots = self.lock();
-        let slot = slots.get(&report.host)?;
+        let mut slots = self.lock();
+        let slot = slots.get_mut(&report.host)?;
         if slot.generation.is_some_and(|g| report.generation < g) {
             return Some(Directive::default());
         }
@@ -476,7 +488,13 @@ impl Hub {
             .as_ref()
             .filter(|c| c.id.boot_id == report.boot_id && busy != Some(&c.id) && !slot.acknowledged.contains(&c.id));
         match (command, busy) {
-            (Some(command), None) => Some(Directive { acknowledged: None, command: Some(command.clone()) }),
+            (Some(command), None) => {
+                let command = command.clone();
+                if let Some(agent) = slot.agent.as_mut().filter(|agent| agent.boot_id == report.boot_id) {
+                    agent.given = Some(command.id.clone());
+                }
+                Some(Directive { acknowledged: None, command: Some(command) })
+            }
             (_, Some(_)) => Some(Directive::default()),
             (None, None) => None,
         }

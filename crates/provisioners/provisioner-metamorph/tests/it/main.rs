@@ -17,3 +17,4 @@ mod memory;
 mod power;
 mod secure_boot;
 mod silence;
+mod turns;
