@@ -32,6 +32,7 @@ impl Deploy for NativeHost {
         if self.already(OperationType::Provision, request.wish.as_deref()).await {
             return Ok(Verdict::Done(()));
         }
+        self.unheard(OperationType::Provision, request.wish.as_deref())?;
         let write = self.write_image(&request)?;
         let mut operation = self.open(Work::Provision, request.wish.as_deref()).await?;
         let result = self.provision_steps(&mut operation, write).await;
@@ -41,6 +42,9 @@ impl Deploy for NativeHost {
     async fn deprovision(&mut self, request: CleaningRequest) -> Outcome<()> {
         if self.already(OperationType::Deprovision, request.wish.as_deref()).await {
             return Ok(Verdict::Done(()));
+        }
+        if !request.restart {
+            self.unheard(OperationType::Deprovision, request.wish.as_deref())?;
         }
         let wished = Work::deprovisioning(request.clean);
         let mut operation = self.open(wished, request.wish.as_deref()).await?;
@@ -56,6 +60,14 @@ impl NativeHost {
     /// The operation that records this work.
     pub async fn open(&self, work: Work, wish: Option<&str>) -> Result<Operation, Failure> {
         self.journal.open(work.operation(), wish, &work.plan()).await.map_err(Failure::from)
+    }
+
+    /// A failure that is recorded and that the host has not heard of: the process died between the two, or the status could not be written. It
+    /// is told now; the attempt is not made again as if it had not been.
+    pub fn unheard(&self, kind: OperationType, wish: Option<&str>) -> Result<(), Failure> {
+        let Some(failure) = self.journal.failure(kind, wish) else { return Ok(()) };
+        tracing::warn!(host = %self.context.key.name, "this has failed before the host could say so: {}", failure.message);
+        Err(failure)
     }
 
     /// The newest operation is of this type, for this very wish, and has succeeded: a process that died after recording that has done the

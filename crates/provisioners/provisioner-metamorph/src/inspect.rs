@@ -1,7 +1,7 @@
 //! Inspection in band: boot the agent, ask it.
 
 use agent_protocol::{Action, ErrorCode, Outcome as AgentOutcome};
-use api::metamorph::OperationPhase;
+use api::metamorph::{OperationPhase, OperationType};
 use async_trait::async_trait;
 use inventory::HardwareDetails;
 use provisioner::{Cause, Failure, Inspect, InspectRequest, Outcome, Retry, Verdict};
@@ -22,6 +22,9 @@ const MAX_HARDWARE_BYTES: usize = 256 << 10;
 impl Inspect for NativeHost {
     async fn inspect(&mut self, request: InspectRequest) -> Outcome<Box<HardwareDetails>> {
         self.settle_with_journal().await;
+        if !request.restart {
+            self.unheard(OperationType::Inspect, request.wish.as_deref())?;
+        }
         let mut operation = self.open(Work::Inspect, request.wish.as_deref()).await?;
         let result = self.inspect_steps(&mut operation).await;
         self.closing(&mut operation, result).await

@@ -235,6 +235,23 @@ impl Journal {
         })
     }
 
+    /// The failure that the newest operation ended with, if that was of this kind and for this very wish.
+    pub fn failure(&self, operation: OperationType, wish: Option<&str>) -> Option<Failure> {
+        let newest = self.data().operation.filter(|newest| {
+            newest.operation == operation
+                && newest.status.phase == OperationPhase::Failed
+                && newest.wish.is_some()
+                && newest.wish.as_deref() == wish
+        })?;
+        let error = newest.status.error.unwrap_or_default();
+        let mut failure = Failure::new(Cause::named(&error.cause), error.message);
+        failure.advice = error.advice;
+        if failure.cause == Cause::BmcAddressInvalid {
+            failure.retry = Retry::AfterChange;
+        }
+        Some(failure)
+    }
+
     /// Addresses of sessions that may be open on the BMC.
     pub fn recorded_sessions(&self) -> Vec<String> {
         self.lock().1.sessions.clone()

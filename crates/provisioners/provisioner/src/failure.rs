@@ -80,6 +80,12 @@ impl Cause {
     pub fn as_str(self) -> &'static str {
         Self::ALL.iter().find(|(cause, _)| *cause == self).map_or("Other", |(_, name)| name)
     }
+
+    /// The cause of that name, [`Cause::Other`] if it is not known.
+    #[must_use]
+    pub fn named(name: &str) -> Self {
+        Self::ALL.iter().find(|(_, known)| *known == name).map_or(Self::Other, |(cause, _)| *cause)
+    }
 }
 
 impl Serialize for Cause {
@@ -92,7 +98,7 @@ impl<'de> Deserialize<'de> for Cause {
     /// A name that is not known is [`Cause::Other`].
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let name = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
-        Ok(Self::ALL.iter().find(|(_, known)| *known == name).map_or(Self::Other, |(cause, _)| *cause))
+        Ok(Self::named(&name))
     }
 }
 
