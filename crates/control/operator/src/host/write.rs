@@ -1,6 +1,6 @@
 //! Writes what a decision says: HardwareData, status, metadata, Events; each at most once.
 
-use api::metal3::{BareMetalHost, BareMetalHostStatus, HardwareData, HardwareDataSpec, finalizer};
+use api::metal3::{BareMetalHost, BareMetalHostStatus, HardwareData, HardwareDataSpec, annotation, finalizer};
 use host_lifecycle::{Change, HostEvent, Next};
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use kube::runtime::events::{Event, EventType};
@@ -38,7 +38,14 @@ pub async fn apply(context: &Context, fetched: &Fetched, change: Change) -> Resu
             .hardware_data(fetched.hardware_data.as_ref(), HardwareDataSpec { hardware: Some((**hardware).clone()) })
             .await?;
     }
-    if change.status_differs(host.status.as_ref()) && !writer.status(&change.status).await? {
+    let mut version = host.resource_version();
+    if change.remove_annotations.iter().any(|key| key == annotation::OVERWRITE_OWNER) {
+        match writer.use_up_consent().await? {
+            Some(newer) => version = Some(newer),
+            None => return Ok(Applied::Conflict),
+        }
+    }
+    if change.status_differs(host.status.as_ref()) && !writer.status(&change.status, version).await? {
         return Ok(Applied::Conflict);
     }
     writer.metadata(&change).await?;
@@ -110,13 +117,27 @@ impl Writer<'_> {
 
     /// Writes the status onto the version that it was decided on, which also names the uid: a host of the same name made meanwhile is
     /// another. Whether it was written.
-    async fn status(&self, status: &BareMetalHostStatus) -> Result<bool, ReconcileError> {
+    async fn status(&self, status: &BareMetalHostStatus, version: Option<String>) -> Result<bool, ReconcileError> {
         let mut object = self.host.clone();
+        object.metadata.resource_version = version;
         object.status = Some(status.clone());
         match self.api.replace_status(&self.host.name_any(), &PostParams::default(), &object).await {
             Ok(_) => Ok(true),
             Err(kube::Error::Api(e)) if e.code == 409 => Ok(false),
             Err(error) => Err(ReconcileError::api("write the host's status")(error)),
+        }
+    }
+
+    /// Takes consent away before the host says that what it was for is done: what has used it is recorded, so that a process which dies here
+    /// leaves no consent to be used a second time. The host's version after that; `None` if the host is not what was decided on.
+    async fn use_up_consent(&self) -> Result<Option<String>, ReconcileError> {
+        let meta = &self.host.metadata;
+        let annotations = json!({ annotation::OVERWRITE_OWNER: null });
+        let patch = json!({ "metadata": { "uid": meta.uid, "resourceVersion": meta.resource_version, "annotations": annotations } });
+        match self.api.patch_metadata(&self.host.name_any(), &PatchParams::default(), &Patch::Merge(patch)).await {
+            Ok(patched) => Ok(patched.metadata.resource_version),
+            Err(kube::Error::Api(e)) if e.code == 409 => Ok(None),
+            Err(error) => Err(ReconcileError::api("use up the host's consent")(error)),
         }
     }
 
@@ -131,8 +152,11 @@ impl Writer<'_> {
             metadata.insert("resourceVersion".to_owned(), json!(self.host.metadata.resource_version));
         }
         if !change.remove_annotations.is_empty() {
-            let gone: Map<String, Value> = change.remove_annotations.iter().map(|k| (k.clone(), Value::Null)).collect();
-            metadata.insert("annotations".to_owned(), Value::Object(gone));
+            let gone = change.remove_annotations.iter().filter(|key| *key != annotation::OVERWRITE_OWNER);
+            let gone: Map<String, Value> = gone.map(|key| (key.clone(), Value::Null)).collect();
+            if !gone.is_empty() {
+                metadata.insert("annotations".to_owned(), Value::Object(gone));
+            }
         }
         if metadata.is_empty() && change.set_architecture.is_none() {
             return Ok(());
