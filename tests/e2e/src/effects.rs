@@ -50,10 +50,12 @@ struct Log {
     counts: HashMap<String, usize>,
     delivered: HashSet<String>,
     victim: Option<Pid>,
+    /// How many effects were noted when it began to count.
+    armed: Option<usize>,
 }
 
 impl Effects {
-    /// An empty log; the server is killed at `cut`, if there is one.
+    /// An empty log; the server is killed at `cut`, if there is one, once [`Self::arm`] has been called.
     #[must_use]
     pub fn new(cut: Option<Cut>) -> Arc<Self> {
         let (seen, struck, dead) = (watch::Sender::new(0), watch::Sender::new(false), watch::Sender::new(false));
@@ -69,10 +71,23 @@ impl Effects {
         self.lock().victim = pid;
     }
 
+    /// From now on effects count: they are those at which the server can be killed.
+    pub fn arm(&self) {
+        let mut log = self.lock();
+        log.armed = Some(log.labels.len());
+    }
+
     /// Labels so far, in order. The same effect for the second time is another label.
     #[must_use]
     pub fn labels(&self) -> Vec<String> {
         self.lock().labels.clone()
+    }
+
+    /// Those that count.
+    #[must_use]
+    pub fn counted(&self) -> Vec<String> {
+        let log = self.lock();
+        log.armed.and_then(|from| log.labels.get(from..)).unwrap_or_default().to_vec()
     }
 
     /// Whether the server has been killed.
@@ -98,8 +113,15 @@ impl Effects {
         while tokio::time::timeout(time, seen.changed()).await.is_ok() {}
     }
 
+    /// An effect that was seen after it had taken place: the server is killed as soon as that is noticed.
+    pub fn seen(&self, what: &str) {
+        if self.note(what).is_some() {
+            self.shoot();
+        }
+    }
+
     /// Whether this is told for the first time.
-    pub(crate) fn is_new(&self, what: &str) -> bool {
+    pub fn is_new(&self, what: &str) -> bool {
         self.lock().delivered.insert(what.to_owned())
     }
 
@@ -109,7 +131,8 @@ impl Effects {
         let count = log.counts.entry(what.to_owned()).or_default();
         *count += 1;
         let label = if *count == 1 { what.to_owned() } else { format!("{what} #{count}") };
-        let side = self.cut.as_ref().filter(|cut| cut.label == label).map(|cut| cut.side);
+        let armed = log.armed.is_some();
+        let side = self.cut.as_ref().filter(|cut| armed && cut.label == label).map(|cut| cut.side);
         log.labels.push(match side {
             Some(side) => format!("{label}   <== killed {side}"),
             None => label,
@@ -120,12 +143,17 @@ impl Effects {
         side
     }
 
-    /// Kills the server and waits for its end. A process that has ended before is an end too.
-    async fn strike(&self) {
+    /// Kills the server. A process that has ended before is an end too.
+    fn shoot(&self) {
         if let Some(pid) = self.lock().victim {
             let _ = kill_process(pid, Signal::KILL);
         }
         self.struck.send_replace(true);
+    }
+
+    /// Kills the server and waits for its end.
+    async fn strike(&self) {
+        self.shoot();
         let _ = self.dead.subscribe().wait_for(|dead| *dead).await;
     }
 

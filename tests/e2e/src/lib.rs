@@ -3,10 +3,12 @@
 //!
 //! Waiting is done on watches, with a bound; nothing sleeps.
 
+mod addresses;
 mod audit;
 mod call_home;
 mod disks;
 mod effects;
+mod embedded;
 mod files;
 mod hosts;
 mod images;
@@ -16,14 +18,16 @@ mod shard;
 mod sim;
 mod world;
 
+pub use addresses::{free_addresses, own_addresses};
 pub use audit::Written;
 pub use call_home::CallHome;
 pub use disks::{GPT, UsedDisk, bytes_at, partitions, tool};
 pub use effects::{Cut, Effects, Side};
+pub use embedded::EmbeddedApi;
 pub use files::{DiskImage, agent_image, agent_program, demo_os, program};
 pub use images::{Behaviour, ImageServer};
 pub use process::Running;
-pub use proxy::{Certificate, Proxies};
+pub use proxy::{Certificate, Door, Proxies, seen_in_api};
 pub use shard::Shard;
 pub use sim::Sim;
 pub use world::{Options, World, machine};

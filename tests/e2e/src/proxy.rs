@@ -2,7 +2,7 @@
 //! the world outside passes here, is noted in one log, and may be where the server is killed.
 
 use std::future::Future;
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -57,10 +57,29 @@ enum Kind {
 #[derive(Clone)]
 struct Behind {
     kind: Kind,
-    base: String,
+    /// Where requests go: to the first that can be reached.
+    bases: Vec<String>,
     token: Option<String>,
     http: reqwest::Client,
     effects: Arc<Effects>,
+}
+
+/// Where a proxy will stand whose other side is not there yet.
+pub struct Door {
+    listener: TcpListener,
+    /// Its address.
+    pub address: SocketAddr,
+}
+
+impl Door {
+    /// A free port of loopback.
+    ///
+    /// # Errors
+    /// When it cannot listen.
+    pub fn new() -> anyhow::Result<Self> {
+        let (listener, address) = listen()?;
+        Ok(Self { listener, address })
+    }
 }
 
 /// The proxies; they end when this is dropped.
@@ -84,8 +103,11 @@ impl Proxies {
     pub async fn api(&mut self, base: &str, token: &str, ca: &str, own: &Certificate) -> anyhow::Result<String> {
         let ca = reqwest::Certificate::from_pem(ca.as_bytes()).context("read the API's CA")?;
         let http = client()?.tls_certs_only([ca]).build().context("make an HTTP client")?;
-        let behind = self.behind(Kind::Api, base, Some(token), http);
-        self.serve_tls(behind, own).await
+        let behind = self.behind(Kind::Api, &[base], Some(token), http);
+        let door = Door::new()?;
+        let address = door.address;
+        self.serve_tls(door, behind, own).await?;
+        Ok(format!("https://{address}"))
     }
 
     /// In front of the BMC at `base` (plain HTTP). Gives the proxy's address.
@@ -94,7 +116,7 @@ impl Proxies {
     /// When it cannot listen.
     pub fn bmc(&mut self, base: &str) -> anyhow::Result<String> {
         let http = client()?.tls_certs_only([]).build().context("make an HTTP client")?;
-        let router = router(self.behind(Kind::Bmc, base, None, http));
+        let router = router(self.behind(Kind::Bmc, &[base], None, http));
         let (listener, address) = listen()?;
         let listener = tokio::net::TcpListener::from_std(listener).context("listen")?;
         self.tasks.spawn(async move {
@@ -104,32 +126,51 @@ impl Proxies {
         Ok(format!("http://{address}"))
     }
 
-    /// In front of the server's endpoint for agents at `base`, with the certificate that agents expect. Gives the proxy's address.
+    /// In front of servers' endpoints for agents at `bases`, of which the first that can be reached is asked, with the certificate that
+    /// agents expect.
     ///
     /// # Errors
     /// When it cannot listen.
-    pub async fn agents(&mut self, base: &str, own: &Certificate) -> anyhow::Result<String> {
-        // Agents pin the certificate, which has no name: it is known here because the test has made it.
+    pub async fn agents(&mut self, door: Door, bases: &[&str], own: &Certificate) -> anyhow::Result<()> {
+        // Agents pin the certificate, which has no name: it is known here because the test has made or read it.
         let http = client()?.tls_danger_accept_invalid_certs(true).build().context("make an HTTP client")?;
-        let behind = self.behind(Kind::Agent, base, None, http);
-        self.serve_tls(behind, own).await
+        let behind = self.behind(Kind::Agent, bases, None, http);
+        self.serve_tls(door, behind, own).await
     }
 
-    fn behind(&self, kind: Kind, base: &str, token: Option<&str>, http: reqwest::Client) -> Behind {
-        let (base, token) = (base.trim_end_matches('/').to_owned(), token.map(|t| format!("Bearer {t}")));
-        Behind { kind, base, token, http, effects: Arc::clone(&self.effects) }
+    /// In front of servers' endpoints for media: connections go to the first of `servers` that can be reached.
+    pub fn media(&mut self, door: Door, servers: Vec<SocketAddr>) {
+        self.tasks.spawn(async move {
+            let Ok(listener) = tokio::net::TcpListener::from_std(door.listener) else { return };
+            while let Ok((mut client, _)) = listener.accept().await {
+                let servers = servers.clone();
+                tokio::spawn(async move {
+                    for server in servers {
+                        if let Ok(mut server) = tokio::net::TcpStream::connect(server).await {
+                            // An end is an end, whatever brought it about.
+                            let _ = tokio::io::copy_bidirectional(&mut client, &mut server).await;
+                            return;
+                        }
+                    }
+                });
+            }
+        });
     }
 
-    async fn serve_tls(&mut self, behind: Behind, own: &Certificate) -> anyhow::Result<String> {
+    fn behind(&self, kind: Kind, bases: &[&str], token: Option<&str>, http: reqwest::Client) -> Behind {
+        let bases = bases.iter().map(|base| base.trim_end_matches('/').to_owned()).collect();
+        Behind { kind, bases, token: token.map(|t| format!("Bearer {t}")), http, effects: Arc::clone(&self.effects) }
+    }
+
+    async fn serve_tls(&mut self, door: Door, behind: Behind, own: &Certificate) -> anyhow::Result<()> {
         let (certificate, key) = (own.certificate.clone().into_bytes(), own.key.clone().into_bytes());
         let tls = RustlsConfig::from_pem(certificate, key).await.map_err(|e| anyhow!("use the certificate: {e}"))?;
-        let (listener, address) = listen()?;
-        let server = axum_server::from_tcp_rustls(listener, tls).context("listen")?;
+        let server = axum_server::from_tcp_rustls(door.listener, tls).context("listen")?;
         self.tasks.spawn(async move {
             // Ends only with the task.
             let _ = server.serve(router(behind).into_make_service()).await;
         });
-        Ok(format!("https://{address}"))
+        Ok(())
     }
 }
 
@@ -139,7 +180,7 @@ fn client() -> anyhow::Result<reqwest::ClientBuilder> {
     Ok(builder.connect_timeout(Duration::from_secs(5)).retry(reqwest::retry::never()))
 }
 
-fn listen() -> anyhow::Result<(TcpListener, std::net::SocketAddr)> {
+fn listen() -> anyhow::Result<(TcpListener, SocketAddr)> {
     let listener = TcpListener::bind("127.0.0.1:0").context("listen")?;
     listener.set_nonblocking(true).context("listen")?;
     let address = listener.local_addr().context("listen")?;
@@ -169,7 +210,7 @@ impl Behind {
     async fn exchange(self, method: Method, path: String, headers: HeaderMap, body: Bytes) -> Option<Response<Body>> {
         let reading = method == Method::GET || method == Method::HEAD;
         let what = match self.kind {
-            Kind::Api if !reading => Some(api_effect(&method, &path, &body)),
+            Kind::Api if !reading && !is_renewal(&method, &path) => Some(api_effect(&method, &path, &body)),
             Kind::Bmc if !reading => Some(bmc_effect(&method, &path, &body)),
             _ => None,
         };
@@ -194,8 +235,21 @@ impl Behind {
         if let Some(token) = self.token.as_ref().and_then(|t| t.parse().ok()) {
             headers.insert(header::AUTHORIZATION, token);
         }
-        let request = self.http.request(method, format!("{}{path}", self.base)).headers(headers).body(body);
-        async move { request.send().await.ok() }
+        let requests: Vec<_> = self
+            .bases
+            .iter()
+            .map(|base| self.http.request(method.clone(), format!("{base}{path}")))
+            .map(|request| request.headers(headers.clone()).body(body.clone()))
+            .collect();
+        async move {
+            for request in requests {
+                match request.send().await {
+                    Err(error) if error.is_connect() => {}
+                    sent => return sent.ok(),
+                }
+            }
+            None
+        }
     }
 
     /// A directive of the server: what it tells for the first time is an effect.
@@ -241,6 +295,11 @@ async fn whole(response: reqwest::Response) -> Option<(Response<Body>, Bytes)> {
     Some((builder.body(Body::from(bytes.clone())).ok()?, bytes))
 }
 
+/// A Lease that is kept: a matter of time, not of the host.
+fn is_renewal(method: &Method, path: &str) -> bool {
+    *method == Method::PUT && path.contains("/leases/")
+}
+
 /// `api PUT hostoperations/node-0-001-inspect/status Running boot-agent=Running`.
 fn api_effect(method: &Method, path: &str, body: &[u8]) -> String {
     let path = path.split('?').next().unwrap_or_default();
@@ -253,19 +312,10 @@ fn api_effect(method: &Method, path: &str, body: &[u8]) -> String {
         words.truncate(1);
     }
     let resource = words.join("/");
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let detail = match words.first() {
         Some(&"events") => text(&body["reason"]),
-        Some(&"hostoperations") => {
-            let steps = body["status"]["steps"].as_array().cloned().unwrap_or_default();
-            let steps = steps.iter().map(|step| format!("{}={}", text(&step["name"]), text(&step["phase"])));
-            let phase = text(&body["status"]["phase"]);
-            [phase].into_iter().chain(steps.filter(|s| !s.ends_with("Pending"))).collect::<Vec<_>>().join(" ")
-        }
-        _ if words.last() == Some(&"status") => {
-            let status = &body["status"];
-            format!("{} {}", text(&status["provisioning"]["state"]), text(&status["operationalStatus"]))
-        }
+        Some(&"hostoperations") => steps_of(&body),
+        _ if words.last() == Some(&"status") => state_of(&body),
         _ => {
             let keys = ["metadata", "spec"].map(|part| body[part].as_object().cloned().unwrap_or_default());
             let mut keys: Vec<String> = keys.into_iter().flat_map(|o| o.into_iter().map(|(key, _)| key)).collect();
@@ -274,6 +324,35 @@ fn api_effect(method: &Method, path: &str, body: &[u8]) -> String {
         }
     };
     format!("api {method} {resource} {detail}").trim_end().to_owned()
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}
+
+/// How far an operation is.
+fn steps_of(operation: &Value) -> String {
+    let steps = operation["status"]["steps"].as_array().cloned().unwrap_or_default();
+    let steps = steps.iter().map(|step| format!("{}={}", text(&step["name"]), text(&step["phase"])));
+    let phase = text(&operation["status"]["phase"]);
+    [phase].into_iter().chain(steps.filter(|s| !s.ends_with("Pending"))).collect::<Vec<_>>().join(" ")
+}
+
+/// Where a host is.
+fn state_of(host: &Value) -> String {
+    let status = &host["status"];
+    format!("{} {}", text(&status["provisioning"]["state"]), text(&status["operationalStatus"]))
+}
+
+/// `api WATCH hostoperations/node-0-001-inspect Running boot-agent=Running`: what a watch showed of an object.
+#[must_use]
+pub fn seen_in_api(plural: &str, object: &Value) -> String {
+    let detail = match plural {
+        "hostoperations" => steps_of(object),
+        "baremetalhosts" => state_of(object),
+        _ => String::new(),
+    };
+    format!("api WATCH {plural}/{} {detail}", text(&object["metadata"]["name"])).trim_end().to_owned()
 }
 
 /// `bmc POST Systems/node-0/Actions/ComputerSystem.Reset ForceRestart`.
@@ -314,6 +393,7 @@ mod tests {
         for (side, wanted) in [(Side::Before, false), (Side::After, true)] {
             let effects = Effects::new(Some(Cut { label: "a #2".into(), side }));
             effects.set_dead();
+            effects.arm();
             assert_eq!(effects.perform("a", async { 1 }).await, Some(1));
             let mut happened = false;
             assert_eq!(effects.perform("a", async { happened = true }).await, None);

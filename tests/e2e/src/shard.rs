@@ -38,6 +38,13 @@ impl Shard {
         Ok(Self { part, parts })
     }
 
+    /// One of `parts` larger ones, of which this is a piece: for what is so important that each run does more of it. `parts` divides the
+    /// number of parts that there are.
+    #[must_use]
+    pub fn one_of(self, parts: usize) -> Self {
+        if self.parts.is_multiple_of(parts) { Self { part: (self.part - 1) % parts + 1, parts } } else { self }
+    }
+
     /// Whether the item of this name is in it: in the same part in each run, whatever else the enumeration holds.
     #[must_use]
     pub fn has(self, name: &str) -> bool {
@@ -49,6 +56,19 @@ impl Shard {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_larger_part_holds_the_smaller_one() {
+        for part in 1..=8 {
+            let small = Shard::parse(&format!("{part}/8")).unwrap();
+            let large = small.one_of(4);
+            for index in 0..200 {
+                let name = format!("after {index}");
+                assert!(!small.has(&name) || large.has(&name));
+            }
+            assert_eq!((large.parts, Shard::ALL.one_of(4)), (4, Shard::ALL));
+        }
+    }
 
     #[test]
     fn each_item_is_in_one_part() {

@@ -1,9 +1,8 @@
 //! A world: simulator, server, image server, a Kubernetes client and kubectl.
 
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::process::Stdio;
-use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
@@ -17,6 +16,7 @@ use tempfile::TempDir;
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 
+use crate::addresses::{free_addresses, own_addresses};
 use crate::files::{agent_image, program};
 use crate::{ImageServer, Running, Sim};
 
@@ -85,7 +85,7 @@ impl World {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let folder = tempfile::tempdir().context("make a folder")?;
         let sim = Sim::start_with(folder.path(), &options.machines, options.tls, simulator).await?;
-        let addresses = own_addresses(&options.machines)?;
+        let addresses = addresses_for(&options.machines)?;
         let images = ImageServer::start().await?;
         let (server, client) = start_server(&folder, &options, addresses).await?;
         Ok(Self { folder, sim, server, images, client, options, addresses })
@@ -275,22 +275,9 @@ fn merge(target: &mut Value, patch: Value) {
     }
 }
 
-/// Addresses for the API, media, agents and probes. The IP address is this world's own: nobody else takes a port of it while the server
-/// is not up, or is down to be started again. QEMU's guests reach no other than 127.0.0.1.
-fn own_addresses(machines: &[Value]) -> anyhow::Result<[SocketAddr; 4]> {
-    static NEXT: AtomicU8 = AtomicU8::new(1);
-    let [.., high, low] = std::process::id().to_be_bytes();
-    let own = Ipv4Addr::new(127, 128 | (high & 0x3f), low, NEXT.fetch_add(1, Ordering::Relaxed));
-    let ip = if machines.iter().any(|m| m["kind"] == "qemu") { Ipv4Addr::LOCALHOST } else { own };
-    let mut listeners = Vec::new();
-    for _ in 0..4 {
-        listeners.push(TcpListener::bind((ip, 0)).context("find a free port")?);
-    }
-    let mut addresses = [SocketAddr::from((ip, 0)); 4];
-    for (address, listener) in addresses.iter_mut().zip(&listeners) {
-        *address = listener.local_addr()?;
-    }
-    Ok(addresses)
+/// Addresses for the API, media, agents and probes. QEMU's guests reach no other than 127.0.0.1.
+fn addresses_for(machines: &[Value]) -> anyhow::Result<[SocketAddr; 4]> {
+    if machines.iter().any(|m| m["kind"] == "qemu") { free_addresses(Ipv4Addr::LOCALHOST) } else { own_addresses() }
 }
 
 async fn start_server(

@@ -5,12 +5,11 @@ use std::time::Duration;
 
 use anyhow::Context;
 use api::metal3::{BareMetalHost, ProvisioningState};
-use e2e::{Running, Sim, agent_image, program};
+use e2e::{EmbeddedApi, Running, Sim, agent_image, own_addresses, program};
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use k8s_openapi::api::coordination::v1::Lease;
+use kube::Client;
 use kube::api::{Api, Patch, PatchParams, PostParams};
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Client, Config};
 use rustix::process::{Signal, kill_process};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -28,25 +27,12 @@ struct Stage {
 
 impl Stage {
     async fn start() -> anyhow::Result<Self> {
-        let _ = rustls::crypto::ring::default_provider().install_default();
         let folder = tempfile::tempdir().context("make a folder")?;
-        let api = apiserver::Server::start(apiserver::Config {
-            data_dir: folder.path().join("api"),
-            listen: "127.0.0.1:0".parse()?,
-            extra_sans: Vec::new(),
-            audit_log: None,
-            reviewers: vec![],
-        })
-        .await?;
-        for crd in api::crds::all()? {
-            api.apply_crd_yaml(&crd).await?;
-        }
-        let config = Kubeconfig::from_yaml(&api.admin_kubeconfig())?;
-        let client = Client::try_from(Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await?)?;
+        let EmbeddedApi { server, client } = EmbeddedApi::start(folder.path()).await?;
         let kubeconfig = folder.path().join("kubeconfig");
-        std::fs::write(&kubeconfig, api.admin_kubeconfig())?;
+        std::fs::write(&kubeconfig, server.admin_kubeconfig())?;
         let sim = Sim::start(folder.path(), &[e2e::machine(HOST)], false).await?;
-        Ok(Self { folder, _api: api, sim, client, kubeconfig })
+        Ok(Self { folder, _api: server, sim, client, kubeconfig })
     }
 
     fn operator(&self, name: &str, arguments: &[&str]) -> anyhow::Result<Running> {
@@ -149,8 +135,7 @@ async fn a_process_that_overslept_does_nothing_more() {
 #[tokio::test]
 async fn the_operator_is_asked_about_hosts_before_they_are_stored() {
     let stage = Stage::start().await.unwrap();
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let address = format!("127.0.0.1:{port}");
+    let [address] = own_addresses().unwrap().map(|address: std::net::SocketAddr| address.to_string());
     let url = format!("https://{address}");
     let operator = stage.operator("operator", &["--webhook-listen", &address, "--webhook-url", &url]).unwrap();
     let configurations: Api<ValidatingWebhookConfiguration> = Api::all(stage.client.clone());
