@@ -122,7 +122,7 @@ impl Target {
         let path = request.uri().path_and_query().cloned().context("a request has a path")?;
         *request.uri_mut() = path.into();
         // What the client would have put in on its way to the wire.
-        request.headers_mut().insert("user-agent", http::HeaderValue::from_static(AGENT));
+        request.headers_mut().entry("user-agent").or_insert(http::HeaderValue::from_static(AGENT));
         let answer = tower::ServiceExt::oneshot(caller.clone(), request).await?;
         Ok(answer.map(|body| reqwest::Body::wrap_stream(BodyDataStream::new(body))).into())
     }
