@@ -87,7 +87,7 @@ fn adoption(view: &View<'_>, status: &BareMetalHostStatus) -> Option<Step> {
     })
 }
 
-fn owes_adoption(status: &BareMetalHostStatus) -> bool {
+pub(crate) fn owes_adoption(status: &BareMetalHostStatus) -> bool {
     let register = &status.operation_history.register;
     is_provisioned(status)
         && (status.error_type == Some(ErrorType::ProvisionedRegistration)

@@ -3,7 +3,7 @@
 //! While status and wish agree, the power is only read. Where they differ it is set at once: the provisioner looks before it
 //! switches, so a stale status costs nothing.
 
-use api::metal3::{ErrorType, ProvisioningState as State, annotation};
+use api::metal3::{BareMetalHost, BareMetalHostStatus, ErrorType, ProvisioningState as State, annotation};
 
 use crate::annotations::{self, Reboot};
 use crate::draft::{Draft, idle};
@@ -14,9 +14,13 @@ use crate::view::View;
 
 /// The reboot annotations that count: a host that is merely available heeds only those that insist.
 fn reboot(view: &View<'_>) -> Reboot {
-    let forced_only = matches!(view.host.state(), State::Available | State::Ready);
-    let mut wish = annotations::reboot(view.host, forced_only);
-    if view.host.spec.disable_power_off == Some(true) {
+    wish(view.host)
+}
+
+fn wish(host: &BareMetalHost) -> Reboot {
+    let forced_only = matches!(host.state(), State::Available | State::Ready);
+    let mut wish = annotations::reboot(host, forced_only);
+    if host.spec.disable_power_off == Some(true) {
         // Such a host can be restarted, not kept off.
         wish.held_off = false;
     }
@@ -26,6 +30,12 @@ fn reboot(view: &View<'_>) -> Reboot {
 /// Whether the host should run now.
 fn wanted_on(view: &View<'_>, reboot: &Reboot) -> bool {
     view.host.spec.online && !reboot.once && !reboot.held_off
+}
+
+/// Whether the power last seen is the one wished for, and no restart is asked for.
+pub(crate) fn is_as_wished(host: &BareMetalHost, status: &BareMetalHostStatus) -> bool {
+    let reboot = wish(host);
+    !reboot.once && status.powered_on == (host.spec.online && !reboot.held_off)
 }
 
 /// Power management of a settled host.

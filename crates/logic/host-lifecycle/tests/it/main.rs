@@ -12,5 +12,6 @@ mod early;
 mod golden;
 mod kit;
 mod properties;
+mod standing;
 mod states;
 mod validation;

@@ -8,7 +8,9 @@ use api::metal3::{
     CredentialsStatus, CustomDeploy, ErrorType, InspectionMode, OperationMetric, OperationalStatus,
     ProvisioningState as State, SecretReference, annotation, finalizer,
 };
-use host_lifecycle::{Action, Next, Outcome, RetryClass, Settings, Step, back_off, decide, diagram};
+use host_lifecycle::{
+    Action, Next, Outcome, RetryClass, Settings, Standing, Step, back_off, decide, diagram, standing,
+};
 use inventory::RootDeviceHints;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use proptest::prelude::*;
@@ -346,6 +348,47 @@ proptest! {
             let again = world.conclude(action, outcome);
             prop_assert!(!again.status_differs(world.host.status.as_ref()), "{:?}\n{:?}", again.status, world.status());
             prop_assert!(again.events.is_empty() && again.hardware_data.is_none(), "{:?}", again.events);
+        }
+    }
+
+    #[test]
+    fn nothing_is_decided_for_a_host_that_is_as_declared(mut world in world()) {
+        // Credentials are no part of the object.
+        if let (Some(status), Secret::Version(_)) = (world.host.status.as_mut(), &world.secret) {
+            status.good_credentials = status.tried_credentials.clone();
+        }
+        if let Standing::AsDeclared(what) = standing(&world.host) {
+            match world.decide() {
+                Step::Act(Action::ReadPower | Action::Register { .. }) => {}
+                Step::Act(action) => prop_assert!(false, "{what}, and {action:?} is called"),
+                Step::Change(change) => {
+                    let to = change.status.provisioning.state;
+                    prop_assert!(to == world.state() || restores(&world), "{what}, and it goes to {to:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_host_at_rest_is_as_declared(mut world in world()) {
+        world.host.metadata.deletion_timestamp = None;
+        world.unannotate(annotation::PAUSED);
+        for _ in 0..80 {
+            let called = world.step();
+            match world.next {
+                Next::Now => {}
+                Next::Gone | Next::Wait => return Ok(()),
+                Next::After(wait) => {
+                    let rests = |step: &Action| *step == Action::ReadPower;
+                    let again = matches!(world.decide(), Step::Act(step) if rests(&step));
+                    if called.as_ref().is_some_and(rests) && again && !world.in_error() {
+                        let found = standing(&world.host);
+                        prop_assert!(matches!(found, Standing::AsDeclared(_)), "{:?} after {:?}", found, world.calls);
+                        return Ok(());
+                    }
+                    world.pass(wait);
+                }
+            }
         }
     }
 
