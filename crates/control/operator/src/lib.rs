@@ -14,5 +14,5 @@ pub use admission::HostAdmission;
 pub use clock::{Clock, SystemClock};
 pub use host::{HostController, HostSettings};
 pub use leader::{Candidate, Leader, Leadership};
-pub use observer::Observer;
+pub use observer::{Observer, Rest};
 pub use unserved::KINDS as UNSERVED;

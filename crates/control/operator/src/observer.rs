@@ -1,7 +1,9 @@
 //! What is seen of the controller from outside: its metrics, and whether it does its work.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use provisioner::Cause;
 use tokio::sync::watch;
 
 use crate::host::Context;
@@ -40,6 +42,85 @@ impl Watch {
     }
 }
 
+/// Where the controller's last look at a host has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rest {
+    /// Counts the looks that have ended, of all hosts: another number is another look.
+    pub look: u64,
+    /// If the host is in error, somebody has to change something: its object, a Secret of it, or what the error speaks of. Without it the
+    /// work may well be tried again, and would fail again.
+    pub needs_change: bool,
+}
+
+/// Whether a failure of this cause comes again until somebody changes something. The others may go away by themselves.
+const fn needs_change(cause: Cause) -> bool {
+    matches!(
+        cause,
+        Cause::BmcAddressInvalid
+            | Cause::AnotherMachine
+            | Cause::BmcCertificateUntrusted
+            | Cause::BmcCredentialsRefused
+            | Cause::ImageInvalid
+            | Cause::NoSuitableDisk
+            | Cause::ForeignOwner
+            | Cause::InvalidRequest
+    )
+}
+
+/// The hosts, by uid, at which the controller has looked to the end, and is not looking now; and why calls for them failed last.
+#[derive(Debug, Default)]
+pub(crate) struct Rests {
+    known: Mutex<Known>,
+    looks: watch::Sender<u64>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    rests: HashMap<String, Rest>,
+    failures: HashMap<String, Cause>,
+}
+
+impl Rests {
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn of(&self, uid: &str) -> Option<Rest> {
+        self.lock().rests.get(uid).copied()
+    }
+
+    /// A look at the host begins.
+    pub(crate) fn stir(&self, uid: &str) {
+        self.lock().rests.remove(uid);
+        self.looks.send_modify(|looks| *looks += 1);
+    }
+
+    /// The host is gone.
+    pub(crate) fn forget(&self, uid: &str) {
+        self.lock().failures.remove(uid);
+        self.stir(uid);
+    }
+
+    /// A call of the provisioner has been answered, or has failed.
+    pub(crate) fn called(&self, uid: &str, failure: Option<Cause>) {
+        let mut known = self.lock();
+        match failure {
+            Some(cause) => known.failures.insert(uid.to_owned(), cause),
+            None => known.failures.remove(uid),
+        };
+    }
+
+    /// The look has ended; with `waits`, only a change makes another.
+    pub(crate) fn rest(&self, uid: &str, waits: bool) {
+        let mut known = self.lock();
+        let needs_change = waits || known.failures.get(uid).is_some_and(|cause| needs_change(*cause));
+        self.looks.send_modify(|looks| {
+            *looks += 1;
+            known.rests.insert(uid.to_owned(), Rest { look: *looks, needs_change });
+        });
+    }
+}
+
 /// A look at a controller, for as long as the process runs.
 #[derive(Clone)]
 pub struct Observer {
@@ -64,6 +145,18 @@ impl Observer {
         }
     }
 
+    /// Where this process's last look at the host of this uid has ended; `None` before the first, during one, and when the host is gone.
+    #[must_use]
+    pub fn rest(&self, uid: &str) -> Option<Rest> {
+        self.context.rests.of(uid)
+    }
+
+    /// Changes with the beginning and the end of each look.
+    #[must_use]
+    pub fn looks(&self) -> watch::Receiver<u64> {
+        self.context.rests.looks.subscribe()
+    }
+
     /// Resolves when the controller has listed the hosts and watches them.
     pub async fn at_work(&self) {
         let mut state = self.context.watch.0.subscribe();
@@ -75,6 +168,43 @@ impl Observer {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_host_rests_between_its_looks_and_each_look_is_another() {
+        let rests = Rests::default();
+        let mut looks = rests.looks.subscribe();
+        let now = || rests.of("a");
+        assert_eq!(now(), None);
+        rests.rest("a", true);
+        let first = now().unwrap();
+        assert!(first.needs_change && looks.has_changed().unwrap());
+        looks.mark_unchanged();
+        rests.forget("a");
+        assert_eq!(now(), None);
+        assert!(looks.has_changed().unwrap(), "who waits for a host that goes is told");
+        rests.rest("b", false);
+        rests.rest("a", true);
+        assert_ne!(now().unwrap().look, first.look);
+    }
+
+    #[test]
+    fn failures_that_come_again_need_a_change_until_a_call_goes_well() {
+        let rests = Rests::default();
+        for (failure, wanted) in [
+            (Some(Cause::BmcUnreachable), false),
+            (Some(Cause::ForeignOwner), true),
+            (Some(Cause::ImageUnavailable), false),
+            (Some(Cause::BmcCredentialsRefused), true),
+            (None, false),
+        ] {
+            rests.called("a", failure);
+            for _ in 0..2 {
+                rests.stir("a");
+                rests.rest("a", false);
+                assert_eq!(rests.of("a").unwrap().needs_change, wanted, "{failure:?}");
+            }
+        }
+    }
 
     #[test]
     fn changes_are_told_once() {

@@ -34,7 +34,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use crate::metrics::Metrics;
-use crate::observer::{Observer, Watch};
+use crate::observer::{Observer, Rests, Watch};
 use crate::{Clock, metrics};
 use history::Histories;
 use record::Records;
@@ -83,6 +83,7 @@ pub(crate) struct Context {
     pub brake: brake::Brake,
     pub metrics: Arc<Metrics>,
     pub watch: Watch,
+    pub rests: Rests,
     /// How often in a row the reconcile of a host (by its uid) could not be completed.
     pub stumbles: Mutex<HashMap<String, u32>>,
 }
@@ -136,6 +137,7 @@ impl HostController {
                 brake: brake::Brake::default(),
                 metrics,
                 watch: Watch::default(),
+                rests: Rests::default(),
                 stumbles: Mutex::default(),
             }),
         }

@@ -120,10 +120,15 @@ impl Fetched {
 pub async fn reconcile(object: Arc<BareMetalHost>, context: Arc<Context>) -> Result<Action, ReconcileError> {
     context.metrics.reconciling(&object);
     let uid = object.uid().unwrap_or_default();
+    context.rests.stir(&uid);
     match go_on(&object, &context).await {
-        Ok(action) => {
+        Ok(rest) => {
+            let action = rest.clone().unwrap_or_else(Action::await_change);
             context.metrics.reconciled(action != Action::await_change());
             context.stumbles.lock().unwrap_or_else(PoisonError::into_inner).remove(&uid);
+            if rest.is_some() {
+                context.rests.rest(&uid, action == Action::await_change());
+            }
             Ok(action)
         }
         Err(error) => {
@@ -143,29 +148,30 @@ fn forget(context: &Context, object: &BareMetalHost) {
     context.histories.forget(&uid);
     context.machines.forget(&uid);
     context.metrics.forget(object);
+    context.rests.forget(&uid);
     let key = HostKey { namespace: object.namespace().unwrap_or_default(), name: object.name_any(), uid };
     context.registry.iter().for_each(|provisioner| provisioner.forget(&key));
 }
 
-/// Step by step, until there is nothing to do but wait.
-async fn go_on(object: &BareMetalHost, context: &Context) -> Result<Action, ReconcileError> {
+/// Step by step, until there is nothing to do but wait; `None` if the host is gone.
+async fn go_on(object: &BareMetalHost, context: &Context) -> Result<Option<Action>, ReconcileError> {
     let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
     for _ in 0..MAX_STEPS {
         let Some(fetched) = Fetched::read(context, &namespace, &name).await? else {
             forget(context, object);
-            return Ok(Action::await_change());
+            return Ok(None);
         };
         match step(context, fetched).await? {
             Next::Now => {}
-            Next::After(time) => return Ok(Action::requeue(time)),
-            Next::Wait => return Ok(Action::await_change()),
+            Next::After(time) => return Ok(Some(Action::requeue(time))),
+            Next::Wait => return Ok(Some(Action::await_change())),
             Next::Gone => {
                 forget(context, object);
-                return Ok(Action::await_change());
+                return Ok(None);
             }
         }
     }
-    Ok(Action::requeue(Duration::from_secs(1)))
+    Ok(Some(Action::requeue(Duration::from_secs(1))))
 }
 
 /// One decision, its provisioner call if it needs one, and what follows from the answer.

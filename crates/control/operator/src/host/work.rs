@@ -23,12 +23,16 @@ pub async fn act(context: &Context, fetched: &Fetched, action: &Action) -> Resul
         return Err(ReconcileError::NotLeading);
     }
     context.metrics.asking(action);
+    let uid = fetched.host.uid().unwrap_or_default();
     let result = match prepare(context, fetched, action).await {
         Ok(mut host) => call(context, fetched, action, host.as_mut()).await,
         Err(failure) => Err(failure),
     };
     let failure = match result {
-        Ok(outcome) => return Ok(outcome),
+        Ok(outcome) => {
+            context.rests.called(&uid, None);
+            return Ok(outcome);
+        }
         Err(NotDone::Blocked(message)) => {
             context.metrics.host_data_missing(&message);
             return Ok(Outcome::Blocked { message });
@@ -37,6 +41,7 @@ pub async fn act(context: &Context, fetched: &Fetched, action: &Action) -> Resul
         Err(NotDone::Failed(failure)) => failure,
     };
     context.metrics.failed(action, failure.cause);
+    context.rests.called(&uid, Some(failure.cause));
     if failure.cause == Cause::NotLeading {
         return Err(ReconcileError::NotLeading);
     }
