@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use addresses::Range;
-use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use provisioner_metamorph::NetworkRule;
 
@@ -35,6 +35,17 @@ pub enum Command {
     Up(Up),
     /// Run the controllers on a Kubernetes cluster that is there already.
     Operator(Operator),
+    /// Bring the hosts of manifests to what they declare, and end: no service and no cluster are needed.
+    ///
+    /// The same API and controllers as with `up` run in this process, until each host is as declared. It may be stopped at any time:
+    /// `--state` names a folder from which the next run, or `up --data`, goes on.
+    ///
+    /// The exit code is the verdict: 0 all hosts are as declared, 1 a host cannot be without a change (the message says which), 2 the manifests
+    /// or the command line are wrong and nothing was done, 3 the time-out was over, 4 the run itself failed, 130 and 143 it was
+    /// stopped by Ctrl-C or SIGTERM.
+    ///
+    /// `metamorph provision -f host.yaml --state site --agent-image agent-image`
+    Provision(Provision),
     /// See it work: virtual machines behind virtual BMCs are registered, inspected and provisioned, with live progress.
     Demo(Demo),
     /// Print the custom resource definitions: `metamorph crds | kubectl apply -f -`
@@ -98,6 +109,58 @@ pub struct Operator {
     pub endpoints: Endpoints,
     #[command(flatten)]
     pub behaviour: Behaviour,
+}
+
+/// `provision`.
+#[derive(Debug, Args)]
+#[command(mut_arg("health_listen", |arg| arg.default_value("127.0.0.1:0")))]
+pub struct Provision {
+    /// Manifests of BareMetalHosts and what they refer to: a file of YAML or JSON with one document or several, a folder (its *.yaml, *.yml and
+    /// *.json), or `-` for standard input. May be given several times. They are applied as by `kubectl apply --server-side`.
+    #[arg(long = "filename", short = 'f', required = true, value_name = "FILE", value_parser = flags::path)]
+    pub files: Vec<PathBuf>,
+    /// Of a folder, take what is below its folders, too.
+    #[arg(long, short = 'R')]
+    pub recursive: bool,
+    /// Namespace of objects that name none. Namespaces that are not there are made.
+    #[arg(long, short, default_value = "default", value_name = "NAMESPACE", value_parser = flags::namespace)]
+    pub namespace: String,
+    /// Folder of the state: objects, keys, kubeconfig, as `up --data` has them. Made if it is not there. Without it a temporary one, which is
+    /// removed when all hosts are as declared and kept, and named, when not.
+    #[arg(long, value_name = "FOLDER", value_parser = flags::path)]
+    pub state: Option<PathBuf>,
+    /// Stay until the hosts are as declared. `--wait=false` only writes the manifests into the state folder and ends: the next run, or `up`,
+    /// works on them.
+    #[arg(long, num_args = 0..=1, require_equals = true, default_value_t = true, default_missing_value = "true", action = ArgAction::Set, value_name = "BOOL")]
+    pub wait: bool,
+    /// End, with exit code 3, when the hosts are not as declared after this many seconds.
+    #[arg(long, default_value_t = 7200, value_name = "SECONDS", value_parser = flags::seconds)]
+    pub timeout: u64,
+    /// Go on until the time-out even if a host is in error and somebody has to change something, who may do that meanwhile.
+    #[arg(long)]
+    pub keep_trying: bool,
+    /// Take over fields that somebody else has set in the state (with kubectl, while `up` ran on it).
+    #[arg(long)]
+    pub force_conflicts: bool,
+    /// How progress and verdict are told on standard output: for people, or as a line of JSON for each event.
+    #[arg(long, short, default_value = "text", value_name = "FORMAT", value_enum)]
+    pub output: Output,
+    /// Address of the Kubernetes API, for the time of the run.
+    #[arg(long, default_value = "127.0.0.1:0", value_name = "ADDRESS:PORT")]
+    pub api_listen: SocketAddr,
+    #[command(flatten)]
+    pub endpoints: Endpoints,
+    #[command(flatten)]
+    pub behaviour: Behaviour,
+}
+
+/// Who reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Output {
+    /// People.
+    Text,
+    /// Programs.
+    Json,
 }
 
 /// Where the API server has BareMetalHosts checked before it stores them.
@@ -346,6 +409,8 @@ pub enum HostCommand {
     Add(HostAdd),
     /// Watch what is being done to hosts, live.
     Watch(HostWatch),
+    /// List hosts, and what was done to them last: of a cluster, or of a state folder on which nothing needs to run.
+    List(HostList),
 }
 
 /// `host add`.
@@ -402,6 +467,23 @@ pub struct HostWatch {
     /// Namespace; all if not given.
     #[arg(long, short, value_name = "NAMESPACE", value_parser = flags::namespace)]
     pub namespace: Option<String>,
+}
+
+/// `host list`.
+#[derive(Debug, Args)]
+pub struct HostList {
+    /// Kubeconfig; without it `KUBECONFIG` or `~/.kube/config`.
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// Folder given to `provision --state` or `up --data`, whether one of them runs on it or not.
+    #[arg(long, value_name = "FOLDER", value_parser = flags::path, conflicts_with = "kubeconfig")]
+    pub state: Option<PathBuf>,
+    /// Namespace; all if not given.
+    #[arg(long, short, value_name = "NAMESPACE", value_parser = flags::namespace)]
+    pub namespace: Option<String>,
+    /// For people, or the BareMetalHosts as a list in JSON.
+    #[arg(long, short, default_value = "text", value_name = "FORMAT", value_enum)]
+    pub output: Output,
 }
 
 /// The shell's completions.

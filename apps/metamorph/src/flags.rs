@@ -244,7 +244,11 @@ pub fn apart(listeners: &[(&str, SocketAddr)]) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn folder(path: &Path, flag: &str) -> anyhow::Result<()> {
+/// A folder that is there and can be read.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn folder(path: &Path, flag: &str) -> anyhow::Result<()> {
     let found = std::fs::metadata(path).with_context(|| format!("{flag}: look at the folder {}", path.display()))?;
     ensure!(found.is_dir(), "{flag}: {} is a file; a folder is wanted", path.display());
     std::fs::read_dir(path).with_context(|| format!("{flag}: read the folder {}", path.display()))?;

@@ -4,6 +4,7 @@
 
 use std::fs::File;
 use std::io::IsTerminal;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::sync::Mutex;
 
@@ -53,6 +54,8 @@ pub enum Target {
     Stderr,
     /// A file, made anew.
     File(PathBuf),
+    /// A file that goes on where earlier runs ended.
+    Append(PathBuf),
 }
 
 /// Starts logging.
@@ -68,6 +71,12 @@ pub fn start(filter: &str, target: Target) -> anyhow::Result<()> {
         }
         Target::File(path) => {
             let file = File::create(&path).with_context(|| format!("make the log file {}", path.display()))?;
+            builder.with_ansi(false).with_writer(Mutex::new(file)).init();
+        }
+        Target::Append(path) => {
+            let mut how = File::options();
+            how.append(true).create(true).mode(0o600);
+            let file = how.open(&path).with_context(|| format!("open the log file {}", path.display()))?;
             builder.with_ansi(false).with_writer(Mutex::new(file)).init();
         }
     }

@@ -9,6 +9,7 @@ mod connections;
 mod demo;
 mod flags;
 mod host_add;
+mod host_list;
 mod host_watch;
 mod identity;
 mod kept;
@@ -17,6 +18,7 @@ mod lead;
 mod logging;
 mod media_tls;
 mod observe;
+mod provision;
 mod renewal;
 mod rights;
 mod rotated;
@@ -46,7 +48,7 @@ async fn start() -> ExitCode {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let cli = Cli::parse();
     match run(cli).await {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => {
             say::error(&error);
             ExitCode::FAILURE
@@ -54,8 +56,8 @@ async fn start() -> ExitCode {
     }
 }
 
-async fn run(cli: Cli) -> anyhow::Result<()> {
-    match cli.command {
+async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
+    let done = match cli.command {
         Command::Up(up) => {
             logging::start(&cli.log, logging::Target::Stderr)?;
             server::up(up).await
@@ -64,6 +66,8 @@ async fn run(cli: Cli) -> anyhow::Result<()> {
             logging::start(&cli.log, logging::Target::Stderr)?;
             server::operator(operator).await
         }
+        // Its exit code says more than success and failure.
+        Command::Provision(options) => return Ok(provision::run(&options, &cli.log).await),
         Command::Demo(demo) => demo::run(demo, &cli.log).await,
         Command::Api(ApiCommand::Serve(serve)) => {
             logging::start(&cli.log, logging::Target::Stderr)?;
@@ -80,8 +84,10 @@ async fn run(cli: Cli) -> anyhow::Result<()> {
         }
         Command::Host(HostCommand::Add(add)) => host_add::print(&add),
         Command::Host(HostCommand::Watch(watch)) => host_watch::run(watch).await,
+        Command::Host(HostCommand::List(list)) => host_list::run(list).await,
         Command::Completions { shell } => say::out(&cli::completions(shell)),
         Command::Reference => cli::reference(),
         Command::StateDiagram => say::out(&cli::state_diagram()),
-    }
+    };
+    done.map(|()| ExitCode::SUCCESS)
 }

@@ -83,6 +83,18 @@ pub async fn serve_api(options: ApiServe) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// The API on a data folder as it is: nothing is installed in it, and no kubeconfig is written.
+pub async fn open_api(data: &Path) -> Result<apiserver::Server, apiserver::StartError> {
+    apiserver::Server::start(apiserver::Config {
+        data_dir: api_folder(data),
+        listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+        extra_sans: Vec::new(),
+        audit_log: None,
+        reviewers: Vec::new(),
+    })
+    .await
+}
+
 /// Starts the embedded API with all definitions and writes its kubeconfig; gives the kubeconfig's path, too.
 async fn start_api(options: &ApiServe) -> anyhow::Result<(apiserver::Server, PathBuf)> {
     flags::check_api(options)?;
@@ -210,9 +222,14 @@ impl StopSignal {
 
     /// Resolves when the process is asked to stop.
     pub async fn told(&mut self) {
+        self.which().await;
+    }
+
+    /// As [`Self::told`]; says by which signal.
+    pub async fn which(&mut self) -> SignalKind {
         tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => SignalKind::terminate(),
+            _ = self.interrupt.recv() => SignalKind::interrupt(),
         }
     }
 }
@@ -226,6 +243,47 @@ pub async fn stop_signal() -> anyhow::Result<()> {
 /// The embedded API's part of the data folder.
 pub fn api_folder(data: &Path) -> PathBuf {
     data.join("api")
+}
+
+/// The embedded API with all definitions and policies. Nobody works on its objects yet.
+pub struct Embedded {
+    api: apiserver::Server,
+    /// Address of the API.
+    pub api_url: String,
+    /// The kubeconfig written.
+    pub kubeconfig: PathBuf,
+    /// Client with all rights.
+    pub client: Client,
+}
+
+impl Embedded {
+    /// Starts it; when this returns, kubectl works.
+    pub async fn start(options: &ApiServe) -> anyhow::Result<Self> {
+        let (api, kubeconfig) = start_api(options).await?;
+        let client = client::connect_text(&api.admin_kubeconfig(), api.admin_token()).await?;
+        client::apply_policies(&client).await?;
+        Ok(Self { api_url: format!("https://{}", api.local_addr()), api, kubeconfig, client })
+    }
+
+    /// Adds controllers, provisioner and endpoints: from now on machines are worked on.
+    pub async fn work(
+        self,
+        endpoints: &Endpoints,
+        behaviour: &Behaviour,
+        authorities: Authorities,
+    ) -> anyhow::Result<AllInOne> {
+        let Self { api, api_url, kubeconfig, client } = self;
+        let health = observe::bind(endpoints.health_listen)?;
+        let own =
+            Own { namespace: OWN_NAMESPACE, authorities, may_act: Arc::new(|| true), lead: Lead::default(), health };
+        let running = Running::start(client.clone(), None, own, endpoints, behaviour).await?;
+        Ok(AllInOne { api, api_url, kubeconfig, client, running })
+    }
+
+    /// Stops it, when nobody works on it.
+    pub async fn stop(self) {
+        self.api.shutdown().await;
+    }
 }
 
 /// The embedded API and everything on it.
@@ -255,14 +313,7 @@ impl AllInOne {
         if let Some(tls) = endpoints.media_tls_listen {
             flags::apart(&[("--api-listen", options.api.api_listen), ("--media-tls-listen", tls)])?;
         }
-        let (api, kubeconfig) = start_api(&options.api).await?;
-        let client = client::connect_text(&api.admin_kubeconfig(), api.admin_token()).await?;
-        client::apply_policies(&client).await?;
-        let health = observe::bind(endpoints.health_listen)?;
-        let own =
-            Own { namespace: OWN_NAMESPACE, authorities, may_act: Arc::new(|| true), lead: Lead::default(), health };
-        let running = Running::start(client.clone(), None, own, endpoints, &options.behaviour).await?;
-        Ok(Self { api_url: format!("https://{}", api.local_addr()), api, kubeconfig, client, running })
+        Embedded::start(&options.api).await?.work(endpoints, &options.behaviour, authorities).await
     }
 
     /// Stops in the order in which nothing is lost: controllers, sessions on BMCs, endpoints, API.
@@ -374,8 +425,13 @@ impl Running {
         Ok(Self { bases: addresses.bases, health_base, seen, provisioner, endpoints: handle, stop, parts, controller })
     }
 
+    /// A look at the controller.
+    pub fn observer(&self) -> operator::Observer {
+        self.seen.observer.clone()
+    }
+
     /// Where it is reached, for people.
-    fn addresses(&self) -> String {
+    pub fn addresses(&self) -> String {
         format!(
             "  boot media       {}\n  agent endpoint   {}\n  health, metrics  {}",
             self.bases.media.join(", "),

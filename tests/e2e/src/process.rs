@@ -93,6 +93,15 @@ impl Running {
         Ok(())
     }
 
+    /// Waits for its end, however it ends.
+    ///
+    /// # Errors
+    /// When it does not end in time.
+    pub async fn ended(&mut self, time: Duration) -> anyhow::Result<std::process::ExitStatus> {
+        let waited = tokio::time::timeout(time, self.child.wait()).await;
+        waited.with_context(|| format!("it has not ended; {}", self.tail()))?.context("wait for the end")
+    }
+
     /// Whether it still runs.
     pub fn is_running(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))

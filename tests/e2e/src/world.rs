@@ -260,7 +260,7 @@ impl World {
 }
 
 /// JSON merge patch (RFC 7396).
-fn merge(target: &mut Value, patch: Value) {
+pub(crate) fn merge(target: &mut Value, patch: Value) {
     match (target, patch) {
         (Value::Object(target), Value::Object(patch)) => {
             for (key, value) in patch {
@@ -276,7 +276,7 @@ fn merge(target: &mut Value, patch: Value) {
 }
 
 /// Addresses for the API, media, agents and probes. QEMU's guests reach no other than 127.0.0.1.
-fn addresses_for(machines: &[Value]) -> anyhow::Result<[SocketAddr; 4]> {
+pub(crate) fn addresses_for(machines: &[Value]) -> anyhow::Result<[SocketAddr; 4]> {
     if machines.iter().any(|m| m["kind"] == "qemu") { free_addresses(Ipv4Addr::LOCALHOST) } else { own_addresses() }
 }
 

@@ -14,6 +14,7 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, ResourceExt};
+use serde_json::json;
 
 use crate::cli::HostWatch;
 use crate::{client, say};
@@ -86,9 +87,31 @@ where
     watcher(api, config).default_backoff()
 }
 
-/// Lines that change at a terminal, a log elsewhere.
+/// All hosts as they are now, a line or more each.
+pub fn listed(hosts: Vec<BareMetalHost>, operations: Vec<HostOperation>, namespaces: bool) -> String {
+    let mut view = View::plain(namespaces);
+    for host in hosts {
+        let key = key(&host.namespace().unwrap_or_default(), &host.name_any());
+        view.rows.entry(key).or_default().row.see_host(Box::new(host));
+    }
+    for operation in operations {
+        let key = key(&operation.namespace().unwrap_or_default(), &operation.spec.host.name);
+        view.rows.entry(key).or_default().row.see_operation(Box::new(operation));
+    }
+    let mut text = String::new();
+    for (key, shown) in view.rows.iter().filter(|(_, shown)| shown.row.is_known()) {
+        for line in shown.row.lines(view.name(key), columns(), Timestamp::now()) {
+            text.push_str(&line);
+            text.push('\n');
+        }
+    }
+    text
+}
+
+/// Lines that change at a terminal, a log elsewhere, or JSON for programs.
 pub struct View {
     terminal: Option<MultiProgress>,
+    json: bool,
     zone: TimeZone,
     /// Names are shown with their namespaces.
     namespaces: bool,
@@ -111,8 +134,17 @@ impl View {
     pub fn new(namespaces: bool) -> Self {
         let terminal =
             std::io::stdout().is_terminal().then(|| MultiProgress::with_draw_target(ProgressDrawTarget::stdout()));
+        Self { terminal, ..Self::plain(namespaces) }
+    }
+
+    /// A view that writes a line of JSON for each event.
+    pub fn json() -> Self {
+        Self { json: true, ..Self::plain(true) }
+    }
+
+    fn plain(namespaces: bool) -> Self {
         let zone = TimeZone::try_system().unwrap_or(TimeZone::UTC);
-        Self { terminal, zone, namespaces, rows: BTreeMap::new(), listed: None, failing: false }
+        Self { terminal: None, json: false, zone, namespaces, rows: BTreeMap::new(), listed: None, failing: false }
     }
 
     /// The event, or nothing for a failure, which is said when it begins and when it is over.
@@ -184,6 +216,12 @@ impl View {
         if let Some(bar) = shown.bar {
             bar.finish_and_clear();
         }
+        if self.json {
+            let (namespace, name) = key.split_once('/').unwrap_or_default();
+            let event = json!({ "time": Timestamp::now().to_string(), "type": "deleted",
+                "host": { "namespace": namespace, "name": name } });
+            return say::still_read(&format!("{event}\n"));
+        }
         let now = Timestamp::now().to_zoned(self.zone.clone());
         self.say(&format!("{} {}  deleted", now.strftime("%H:%M:%S"), self.name(key)))
     }
@@ -197,6 +235,9 @@ impl View {
                 return Ok(true);
             }
             shown.last = about;
+            if self.json {
+                return say::still_read(&format!("{}\n", shown.row.event(Timestamp::now())));
+            }
             return say::still_read(&format!("{line}\n"));
         };
         let bar = shown.bar.get_or_insert_with(|| {
@@ -233,6 +274,15 @@ impl View {
                 Ok(true)
             }
             None => say::still_read(&format!("{line}\n")),
+        }
+    }
+
+    /// Takes the lines away: what is said next says it all.
+    pub fn clear(&self) {
+        for shown in self.rows.values() {
+            if let Some(bar) = &shown.bar {
+                bar.finish_and_clear();
+            }
         }
     }
 

@@ -7,6 +7,7 @@ use api::metamorph::{HostOperation, OperationPhase, OperationType, StepPhase};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use kube::ResourceExt;
+use serde_json::{Value, json};
 
 /// Columns of the name; a longer one is cut.
 const NAME: usize = 24;
@@ -134,6 +135,37 @@ impl Row {
         lines
     }
 
+    /// The same for programs.
+    pub fn event(&self, now: Timestamp) -> Value {
+        let host = self.host.as_ref();
+        let status = host.and_then(|h| h.status.as_ref());
+        let mut event = json!({
+            "time": now.to_string(), "type": "host",
+            "host": {
+                "namespace": host.and_then(|h| h.namespace()).unwrap_or_default(),
+                "name": host.map(|h| h.name_any()).unwrap_or_default(),
+            },
+            "state": host.map(|h| h.state()).unwrap_or_default().as_str(),
+            "operationalStatus": status.map(|s| s.operational_status).unwrap_or_default(),
+            "poweredOn": status.is_some_and(|s| s.powered_on),
+        });
+        if let Some(error) = status.filter(|s| s.error_type.is_some()) {
+            event["error"] = json!({ "type": error.error_type, "message": plain(&error.error_message) });
+        }
+        if let Some((operation, status)) = self.operation.as_ref().and_then(|o| Some((o, o.status.as_ref()?))) {
+            let step = status.steps.iter().find(|s| s.phase == StepPhase::Running);
+            event["operation"] = json!({
+                "name": operation.name_any(), "type": operation.spec.operation, "phase": status.phase,
+                "step": step.map(|s| s.name.as_str()), "percent": step.and_then(|s| s.percent),
+                "message": plain(&status.message.clone().unwrap_or_default()),
+            });
+            if let Some(error) = &status.error {
+                event["operation"]["cause"] = error.cause.as_str().into();
+            }
+        }
+        event
+    }
+
     /// The line for a log, with the time of day at which it became so; and what of it must differ for another line to be worth
     /// while: percents go by tens.
     pub fn logged(&self, name: &str, zone: &TimeZone, now: Timestamp) -> (String, String) {
@@ -213,7 +245,6 @@ fn time_between(start: Timestamp, end: Timestamp) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::{Value, json};
 
     fn at(text: &str) -> Timestamp {
         text.parse().unwrap()
@@ -260,6 +291,24 @@ mod tests {
             ]
         );
         assert!(lines.iter().all(|line| line.chars().count() <= 80));
+    }
+
+    #[test]
+    fn programs_are_told_the_same() {
+        let event = writing().event(at("2026-01-01T00:02:10Z"));
+        assert_eq!((&event["host"]["name"], &event["state"]), (&json!("node-0"), &json!("provisioning")), "{event}");
+        assert_eq!(event["operation"]["step"], "write-image", "{event}");
+        assert_eq!(event["operation"]["percent"], 42, "{event}");
+        assert!(event["error"].is_null(), "{event}");
+        let mut failed =
+            row(json!({ "operationalStatus": "error", "errorType": "registration error", "errorMessage": "x\u{1b}" }));
+        failed.see_operation(operation(
+            1,
+            json!({ "phase": "Failed", "error": { "cause": "BmcUnreachable", "message": "m" } }),
+        ));
+        let event = failed.event(Timestamp::UNIX_EPOCH);
+        assert_eq!(event["error"], json!({ "type": "registration error", "message": "x " }));
+        assert_eq!(event["operation"]["cause"], "BmcUnreachable", "{event}");
     }
 
     #[test]

@@ -53,7 +53,7 @@ mod verbs;
 mod webhook;
 
 pub use admission::Reviewer;
-pub use archive::{RestoreError, backup, restore};
+pub use archive::{RestoreError, STORE, backup, restore};
 pub use install::ApplyError;
 pub use pki::PkiError;
 pub use start::{Config, Server, StartError};

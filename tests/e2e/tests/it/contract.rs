@@ -3,6 +3,7 @@
 
 mod commands;
 mod newcomer;
+mod provision;
 mod seen;
 
 use api::metal3::ProvisioningState;

@@ -18,6 +18,7 @@ mod media;
 mod network;
 mod operator;
 mod package;
+mod provision;
 mod qemu;
 mod redfish;
 mod rights;

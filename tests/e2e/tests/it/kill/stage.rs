@@ -75,6 +75,8 @@ impl Launch {
             "3",
             "--retry-after",
             "1",
+            "--allow-address",
+            "127.0.0.0/8",
         ];
         Ok(Self { arguments: arguments.map(ToOwned::to_owned).to_vec(), log })
     }

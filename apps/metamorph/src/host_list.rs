@@ -1,0 +1,62 @@
+//! `host list`: hosts as they are, of a cluster or of a state folder. On a folder that nobody works on, the embedded API alone is started for
+//! the time of the answer: nothing is done to a machine.
+
+use std::path::Path;
+
+use anyhow::{Context, bail, ensure};
+use api::metal3::BareMetalHost;
+use api::metamorph::HostOperation;
+use kube::Client;
+use kube::api::{Api, ListParams};
+use serde_json::json;
+
+use crate::cli::{HostList, Output};
+use crate::{client, flags, host_watch, say, server};
+
+/// Prints them.
+pub async fn run(options: HostList) -> anyhow::Result<()> {
+    let Some(state) = &options.state else {
+        return print(&client::connect(options.kubeconfig.as_deref()).await?, &options).await;
+    };
+    flags::folder(state, "--state")?;
+    let store = server::api_folder(state).join(apiserver::STORE);
+    ensure!(store.is_file(), "--state: {} holds no state (there is no {})", state.display(), store.display());
+    let attempt = || format!("open the state {}", state.display());
+    match server::open_api(state).await {
+        Ok(api) => {
+            let client = client::connect_text(&api.admin_kubeconfig(), api.admin_token()).await?;
+            let printed = print(&client, &options).await;
+            api.shutdown().await;
+            printed
+        }
+        Err(apiserver::StartError::InUse { .. }) => print(&running(state).await.with_context(attempt)?, &options).await,
+        Err(error) => Err(error).with_context(attempt),
+    }
+}
+
+/// Whoever works on the folder has written a kubeconfig into it.
+async fn running(state: &Path) -> anyhow::Result<Client> {
+    let kubeconfig = state.join("kubeconfig");
+    if !kubeconfig.is_file() {
+        bail!("it is in use, and whoever uses it has written no {}; try again", kubeconfig.display());
+    }
+    client::connect(Some(&kubeconfig)).await
+}
+
+async fn print(client: &Client, options: &HostList) -> anyhow::Result<()> {
+    let (hosts, operations): (Api<BareMetalHost>, Api<HostOperation>) = match &options.namespace {
+        Some(namespace) => (Api::namespaced(client.clone(), namespace), Api::namespaced(client.clone(), namespace)),
+        None => (Api::all(client.clone()), Api::all(client.clone())),
+    };
+    let hosts = hosts.list(&ListParams::default()).await.context("list the hosts")?.items;
+    if options.output == Output::Json {
+        let list = json!({ "apiVersion": "v1", "kind": "List", "items": hosts });
+        return say::out(&format!("{}\n", serde_json::to_string_pretty(&list).context("write JSON")?));
+    }
+    let operations = operations.list(&ListParams::default()).await.context("list the operations")?.items;
+    if hosts.is_empty() {
+        say::note("there are no hosts");
+        return Ok(());
+    }
+    say::out(&host_watch::listed(hosts, operations, options.namespace.is_none()))
+}

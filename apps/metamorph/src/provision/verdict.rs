@@ -1,0 +1,317 @@
+//! When it is enough: what is known of each host, and what that means for the run.
+
+use std::time::Duration;
+
+use anyhow::Context;
+use api::metal3::BareMetalHost;
+use host_lifecycle::{Standing, standing};
+use jiff::{SignedDuration, Timestamp};
+use kube::api::{Api, Patch, PatchParams};
+use kube::{Client, ResourceExt};
+use operator::Observer;
+use serde_json::{Value, json};
+
+/// How often hosts that are not at rest are looked for: one that was deleted rests no more.
+const LOOK_FOR: Duration = Duration::from_secs(5);
+
+/// How the run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// All hosts are as declared.
+    AsDeclared,
+    /// The manifests are in the state, and nothing more was asked for.
+    Stored,
+    /// A host cannot be without a change.
+    NeedsChange,
+    /// What was given is wrong; nothing was done.
+    WrongInput,
+    /// The time was over.
+    TimedOut,
+    /// The run itself failed.
+    Broken,
+    /// A signal, by its number.
+    Stopped(u8),
+}
+
+impl Verdict {
+    /// The exit code.
+    pub const fn code(self) -> u8 {
+        match self {
+            Self::AsDeclared | Self::Stored => 0,
+            Self::NeedsChange => 1,
+            Self::WrongInput => 2,
+            Self::TimedOut => 3,
+            Self::Broken => 4,
+            // As a shell tells of a process that a signal has ended.
+            Self::Stopped(signal) => signal.saturating_add(128),
+        }
+    }
+
+    /// Its name for programs.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::AsDeclared => "AsDeclared",
+            Self::Stored => "Stored",
+            Self::NeedsChange => "NeedsChange",
+            Self::WrongInput => "WrongInput",
+            Self::TimedOut => "TimedOut",
+            Self::Broken => "Broken",
+            Self::Stopped(_) => "Stopped",
+        }
+    }
+}
+
+/// One host of the manifests.
+pub struct Tracked {
+    /// Namespace.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+    uid: String,
+    /// The controller's look that was judged last.
+    look: u64,
+    /// How it stands.
+    standing: Standing,
+    /// State in words.
+    state: String,
+    powered_on: Option<bool>,
+}
+
+impl Tracked {
+    /// One that nobody has looked at.
+    pub fn new([namespace, name, uid]: [String; 3]) -> Self {
+        let standing = Standing::NotYet(String::new());
+        Self { namespace, name, uid, look: 0, standing, state: "new".to_owned(), powered_on: None }
+    }
+
+    /// Judges it, if the controller has looked at it since, and does not now.
+    async fn judge(&mut self, client: &Client, observer: &Observer) -> anyhow::Result<()> {
+        let Some(rest) = observer.rest(&self.uid) else { return Ok(()) };
+        if rest.look == self.look {
+            return Ok(());
+        }
+        let found = self.read(client).await?;
+        // What the controller writes is written before it rests: this is what it has come to, unless it has begun again.
+        if observer.rest(&self.uid) == Some(rest) {
+            self.look = rest.look;
+            self.see(found.as_ref(), rest.needs_change);
+        }
+        Ok(())
+    }
+
+    /// Looks at it as it is now.
+    ///
+    /// # Errors
+    /// When the API does not answer.
+    pub async fn look(&mut self, client: &Client) -> anyhow::Result<()> {
+        let found = self.read(client).await?;
+        // At the end of a run a verdict stands until the object says otherwise.
+        let stuck = matches!(self.standing, Standing::NeedsChange(_));
+        self.see(found.as_ref(), stuck);
+        Ok(())
+    }
+
+    /// The host that was declared; one of the same name that was made later is another.
+    async fn read(&self, client: &Client) -> anyhow::Result<Option<BareMetalHost>> {
+        let api: Api<BareMetalHost> = Api::namespaced(client.clone(), &self.namespace);
+        let found = api.get_opt(&self.name).await.with_context(|| format!("read {}/{}", self.namespace, self.name))?;
+        Ok(found.filter(|host| host.uid().as_deref() == Some(&self.uid)))
+    }
+
+    fn see(&mut self, host: Option<&BareMetalHost>, needs_change: bool) {
+        let Some(host) = host else {
+            "deleted".clone_into(&mut self.state);
+            self.standing =
+                Standing::NeedsChange("It was deleted while this ran — run again to declare it anew".to_owned());
+            return;
+        };
+        self.state = match host.state().as_str() {
+            "" => "new".to_owned(),
+            state => state.to_owned(),
+        };
+        let status = host.status.as_ref();
+        self.powered_on = status.map(|status| status.powered_on);
+        let error = status.and_then(|status| status.error_type);
+        self.standing = match (standing(host), error) {
+            (Standing::NotYet(message), Some(kind)) => {
+                let message = format!("{}: {message}", kind.as_str());
+                if needs_change { Standing::NeedsChange(message) } else { Standing::NotYet(message) }
+            }
+            (found, _) => found,
+        };
+    }
+
+    /// Whether it is as declared.
+    pub const fn is_as_declared(&self) -> bool {
+        matches!(self.standing, Standing::AsDeclared(_))
+    }
+
+    /// Whether nothing is waited for any more.
+    const fn is_over(&self, keep_trying: bool) -> bool {
+        self.is_as_declared() || (!keep_trying && matches!(self.standing, Standing::NeedsChange(_)))
+    }
+
+    /// Result and words, for people and programs.
+    fn result(&self) -> (&'static str, &str) {
+        match &self.standing {
+            Standing::AsDeclared(what) => ("AsDeclared", what),
+            Standing::NotYet(what) => ("NotYet", what),
+            Standing::NeedsChange(what) => ("NeedsChange", what),
+        }
+    }
+
+    /// For programs.
+    pub fn json(&self) -> Value {
+        let (result, message) = self.result();
+        json!({ "namespace": self.namespace, "name": self.name, "state": self.state, "poweredOn": self.powered_on,
+            "result": result, "message": message })
+    }
+}
+
+/// The hosts as a table for people.
+pub fn table(hosts: &[Tracked]) -> String {
+    let mut rows = vec![["HOST", "STATE", "POWER", "RESULT"].map(ToOwned::to_owned)];
+    for host in hosts {
+        let power = match host.powered_on {
+            Some(true) => "on",
+            Some(false) => "off",
+            None => "?",
+        };
+        let (result, words) = match host.result() {
+            ("AsDeclared", words) => ("as declared", words),
+            ("NeedsChange", words) => ("needs a change", words),
+            (_, words) => ("not yet", words),
+        };
+        // Words come from BMCs, agents and image servers, too.
+        let words: String = words.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+        let result = if words.is_empty() { result.to_owned() } else { format!("{result}: {words}") };
+        rows.push([format!("{}/{}", host.namespace, host.name), host.state.clone(), power.to_owned(), result]);
+    }
+    let mut widths = [0; 3];
+    for row in &rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = cell.chars().count().max(*width);
+        }
+    }
+    let [a, b, c] = widths;
+    rows.iter().map(|[host, state, power, result]| format!("{host:a$}  {state:b$}  {power:c$}  {result}\n")).collect()
+}
+
+/// Waits until nothing is waited for any more: each host is as declared, or cannot be without a change. A host that cannot does not keep the
+/// others from their end.
+///
+/// # Errors
+/// When the API does not answer.
+pub async fn decide(
+    client: &Client,
+    observer: &Observer,
+    hosts: &mut [Tracked],
+    keep_trying: bool,
+) -> anyhow::Result<Verdict> {
+    let mut looks = observer.looks();
+    let mut look_for = tokio::time::interval(LOOK_FOR);
+    loop {
+        looks.mark_unchanged();
+        for host in hosts.iter_mut() {
+            host.judge(client, observer).await?;
+        }
+        if hosts.iter().all(|host| host.is_over(keep_trying)) {
+            let all = hosts.iter().all(Tracked::is_as_declared);
+            return Ok(if all { Verdict::AsDeclared } else { Verdict::NeedsChange });
+        }
+        tokio::select! {
+            changed = looks.changed() => changed.context("watch the controller")?,
+            _ = look_for.tick() => {
+                for host in hosts.iter_mut().filter(|host| observer.rest(&host.uid).is_none()) {
+                    if host.read(client).await?.is_none() {
+                        host.see(None, true);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Who starts a run wants what waits after a failure to be tried now: the wait counts as over. Failures stay counted.
+///
+/// # Errors
+/// When the API does not answer.
+pub async fn try_now(client: &Client, hosts: &[Tracked]) -> anyhow::Result<()> {
+    for host in hosts {
+        let Some(found) = host.read(client).await? else { continue };
+        let failed = found.status.as_ref().filter(|status| status.error_type.is_some());
+        let Some(at) = failed.and_then(|status| status.last_updated.as_ref()) else { continue };
+        // No wait is longer than a day.
+        let past = Timestamp::now().checked_sub(SignedDuration::from_hours(24)).unwrap_or(Timestamp::UNIX_EPOCH);
+        if at.0 <= past {
+            continue;
+        }
+        let api: Api<BareMetalHost> = Api::namespaced(client.clone(), &host.namespace);
+        let patch = json!({ "status": { "lastUpdated": past.to_string() } });
+        let how = PatchParams::default();
+        api.patch_status(&host.name, &how, &Patch::Merge(patch))
+            .await
+            .with_context(|| format!("have {}/{} tried again", host.namespace, host.name))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tracked(status: Value, needs_change: bool) -> Tracked {
+        let host = json!({ "metadata": { "name": "a", "namespace": "n", "uid": "u", "generation": 1 },
+            "spec": { "online": true, "bmc": { "address": "x", "credentialsName": "c" } }, "status": status });
+        let mut tracked = Tracked::new(["n".to_owned(), "a".to_owned(), "u".to_owned()]);
+        tracked.see(Some(&serde_json::from_value(host).unwrap()), needs_change);
+        tracked
+    }
+
+    fn failed(needs_change: bool) -> Tracked {
+        tracked(
+            json!({ "provisioning": { "ID": "", "state": "registering" }, "operationalStatus": "error",
+            "errorType": "registration error", "errorMessage": "reach\u{1b}[2J the BMC" }),
+            needs_change,
+        )
+    }
+
+    #[test]
+    fn codes_are_those_that_are_documented() {
+        let all = [
+            Verdict::AsDeclared,
+            Verdict::NeedsChange,
+            Verdict::WrongInput,
+            Verdict::TimedOut,
+            Verdict::Broken,
+            Verdict::Stopped(2),
+            Verdict::Stopped(15),
+        ];
+        assert_eq!(all.map(Verdict::code), [0, 1, 2, 3, 4, 130, 143]);
+    }
+
+    #[test]
+    fn an_error_ends_the_wait_only_if_somebody_has_to_change_something() {
+        let (waits, stuck) = (failed(false), failed(true));
+        assert!(!waits.is_over(false) && stuck.is_over(false) && !stuck.is_over(true));
+        let condition = json!([{ "type": "Ready", "status": "False", "reason": "X", "message": "", "observedGeneration": 1,
+            "lastTransitionTime": "2026-01-01T00:00:00Z" }]);
+        let mut well = tracked(
+            json!({ "provisioning": { "ID": "x", "state": "available" }, "operationalStatus": "OK", "poweredOn": true,
+            "conditions": condition }),
+            true,
+        );
+        assert!(well.is_as_declared() && well.is_over(true), "{:?}", well.standing);
+        well.see(None, false);
+        assert!(matches!(&well.standing, Standing::NeedsChange(why) if why.contains("deleted")));
+    }
+
+    #[test]
+    fn the_table_is_read_at_a_terminal_and_cannot_write_to_it() {
+        let text = table(&[failed(true)]);
+        assert_eq!(
+            text,
+            "HOST  STATE        POWER  RESULT\nn/a   registering  off    needs a change: registration error: reach [2J the BMC\n"
+        );
+    }
+}
