@@ -61,12 +61,6 @@ impl Step {
         }
     }
 
-    /// The step of this name.
-    #[must_use]
-    pub fn of(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|step| step.name() == name)
-    }
-
     /// What is recorded of it.
     #[must_use]
     pub fn recorded(self, status: &HostOperationStatus) -> OperationStep {
