@@ -3,7 +3,7 @@
 //! A [`Site`] is one run: the embedded Kubernetes API in process on a disk in memory, a clock that jumps when all wait, and a
 //! seed. Its clients go through [`weather`], which delays and loses what the seed says. Controllers are started as tasks and killed
 //! by aborting them; [`Site::restart`] kills the API and starts it on what it had committed. [`machines`] is a provisioner
-//! of few lines for what is about the controller alone.
+//! of few lines for what is about the controller alone; [`plant`] is a machine with a BMC and an agent, scripted, before the native one.
 //!
 //! ```no_run
 //! scenarios::run(7, async |mut site| {
@@ -18,6 +18,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::missing_panics_doc, reason = "a test kit: it fails loudly")]
 
 pub mod machines;
+pub mod plant;
 pub mod weather;
 
 use std::sync::{Arc, OnceLock};

@@ -105,6 +105,13 @@ impl Weather {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).chance.random_range(0..end)
     }
 
+    /// Whether something gets lost now.
+    pub fn loses(&self) -> bool {
+        let mut sky = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let lost = sky.lost;
+        sky.chance.random_range(0..1000) < lost
+    }
+
     fn fate(&self) -> Fate {
         let mut sky = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (lost, longest) = (sky.lost, sky.longest);

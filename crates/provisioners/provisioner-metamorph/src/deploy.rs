@@ -215,8 +215,10 @@ impl NativeHost {
     /// Into the new system without an agent. From the recorded order on a tenant may be running: what the BMC answers or does not answer then is
     /// waited out, said on the host, and never a reason to write the image again: nor is a machine that does not show for now which one it is.
     async fn boot_disk_by_bmc(&self, operation: &mut Operation) -> Outcome<()> {
+        let away = |failure: &Failure| matches!(failure.cause, Cause::BmcUnreachable | Cause::BmcBusy);
         let mut failure = match self.boot_disk_steps(operation).await {
-            Err(failure) if steps::ordered_into_disk(operation.status()) => failure,
+            // Before the order, too, a BMC that does not answer now is no reason to write the image again.
+            Err(failure) if steps::ordered_into_disk(operation.status()) || away(&failure) => failure,
             other => return other,
         };
         if !matches!(failure.cause, Cause::RecordUnavailable | Cause::NotLeading) {

@@ -326,7 +326,14 @@ impl Journal {
         let expected = self.lock().0;
         let value = serde_json::to_value(&data).map_err(|e| RecordError::new("the operation", e.to_string()))?;
         let content = RecordContent { provisioner: NAME.to_owned(), version: VERSION, data: value };
-        let revision = self.0.record.write(expected, content, purpose).await?;
+        let revision = match self.0.record.write(expected, content, purpose).await {
+            Ok(revision) => revision,
+            Err(error) => {
+                // What was noted on the way to this write has not come about either.
+                *self.0.live.noted() = None;
+                return Err(error);
+            }
+        };
         *self.lock() = (revision, data);
         self.note(|_| ());
         Ok(())

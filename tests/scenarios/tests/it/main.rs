@@ -7,3 +7,4 @@
 )]
 
 mod host;
+mod native;

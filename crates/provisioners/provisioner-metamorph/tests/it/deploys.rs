@@ -81,6 +81,42 @@ async fn a_machine_without_its_agent_is_brought_into_its_disk_once_wherever_the_
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_end_that_could_not_be_recorded_is_recorded_by_the_next_call() {
+    let world = World::new();
+    let agent = world.written().await;
+    let command = agent.given(&world).await;
+    agent.finished(&command, Outcome::Leaving);
+    agent.say(&world).await;
+    pass(600).await;
+    agent.say(&world).await;
+    world.told();
+    world.journal.die_before("finish");
+    let failure = world.host().provision(image()).await.unwrap_err();
+    assert_eq!(failure.cause, Cause::RecordUnavailable);
+    world.bmc.lock().unwrap().failing_looks = 5;
+    assert!(matches!(world.host().provision(image()).await.unwrap(), Verdict::Done(())), "the agent is still there");
+    assert_eq!(world.told(), [""; 0], "nothing is asked of the BMC for it");
+    assert_eq!(agent.say(&world).await.1.acknowledged, Some(command.id));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bmc_that_is_away_for_a_moment_is_no_reason_to_write_the_image_again() {
+    let mut world = World::new();
+    world.written().await;
+    world.restart();
+    pass(61).await;
+    world.host().provision(image()).await.unwrap();
+    world.told();
+    pass(61).await;
+    world.bmc.lock().unwrap().failing_looks = 1;
+    let failure = world.host().provision(image()).await.unwrap_err();
+    assert_eq!((failure.cause, failure.retry), (Cause::BmcBusy, Retry::Waiting), "{failure:?}");
+    assert!(failure.message.contains("on which the image is"), "{failure:?}");
+    assert!(!world.journal.newest().status.phase.is_final());
+    to_the_end(&world).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn where_the_power_may_not_be_cut_the_reset_is_asked_for_at_most_once() {
     for hides_power in [false, true] {
         let mut world = World::new();

@@ -1,0 +1,496 @@
+//! A machine with its BMC and its agent, scripted, in front of the native provisioner: what a kill, a lost call or a delay can do to a host is seen
+//! in what was done to the machine.
+//!
+//! The machine reads its agent's configuration from the medium that the BMC was given, as a real one does, and its agent speaks the real protocol to
+//! the provisioner's own routers. What outlives the server is here: the disk, the power, the medium, the agent. What is done is noted in order.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use agent_protocol::{
+    Action, AgentState, BOOT_KEY_HEADER, Command, CommandId, Directive, DiskMark, ErrorCode, FirmwareState, HostConfig,
+    Outcome, PROTOCOL_VERSION, Progress, REPORT_PATH, Report, WriteSummary,
+};
+use async_trait::async_trait;
+use axum::Router;
+use axum::body::Body;
+use axum::extract::connect_info::MockConnectInfo;
+use axum::http::{Request, StatusCode};
+use bmc::{
+    Bmc, BmcError, BootDevice, BootStanding, Connector, Connectors, Drive, ErrorKind, Insertion, Lacking, Power,
+    PowerAction, Protocol, Sight, Target, VirtualMedia,
+};
+use boot_media::{Assets, Manifest};
+use inventory::{BmcPin, HardwareDetails, MachineEvidence, Storage};
+use operator::{HostController, HostSettings};
+use provisioner::Registry;
+use provisioner_metamorph::{Bases, Key, KeyRing, MediaCertificates, NativeProvisioner, Settings, Timing};
+use tempfile::TempDir;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep};
+use tower::ServiceExt as _;
+
+use crate::Site;
+use crate::weather::Weather;
+
+/// From the reset to what is booted.
+const SELF_TEST: Duration = Duration::from_secs(60);
+/// Where the provisioner is told that it is reached.
+const MEDIA: &str = "http://192.0.2.1:6180";
+
+/// What runs on the machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+enum Runs {
+    /// It is off.
+    #[default]
+    Nothing,
+    /// The self-test, or a firmware that finds nothing to boot.
+    Firmware,
+    /// The agent of this boot.
+    Agent(String),
+    /// The disk's system.
+    Disk,
+}
+
+#[derive(Default)]
+struct Machine {
+    runs: Runs,
+    medium: Option<String>,
+    once: bool,
+    boots: u64,
+    /// The image on the disk, and whose mark.
+    disk: Option<(String, String)>,
+    /// Work of the agent, and when it is done.
+    work: Option<(Command, Instant)>,
+    /// What the agent has to say about work that is over.
+    over: Option<(CommandId, Outcome)>,
+    /// Ends what was booted.
+    task: Option<JoinHandle<()>>,
+    effects: Vec<String>,
+}
+
+/// Who answers BMC and agent at the moment.
+#[derive(Clone, Default)]
+struct Server {
+    routers: Option<(Router, Router)>,
+}
+
+/// The machine, and where its server is.
+#[derive(Clone)]
+pub struct Plant {
+    machine: Arc<Mutex<Machine>>,
+    server: watch::Sender<Server>,
+    weather: Weather,
+    assets: Arc<TempDir>,
+}
+
+/// A server that runs; to kill it is to drop everything that it knows.
+pub struct Running {
+    plant: Plant,
+    controller: JoinHandle<()>,
+}
+
+impl Running {
+    /// Nothing that it was about to do is done any more.
+    pub fn kill(self) {
+        self.plant.server.send_replace(Server::default());
+        self.controller.abort();
+    }
+}
+
+impl Plant {
+    /// A machine that is off, with an empty disk.
+    pub fn new(weather: Weather) -> Self {
+        let assets = tempfile::tempdir().unwrap();
+        for name in ["vmlinuz", "initramfs", "shimx64.efi", "gcdx64.efi"] {
+            std::fs::write(assets.path().join(name), vec![1; 5000]).unwrap();
+        }
+        let manifest = Manifest::describe(assets.path(), "6.1.0", "0.1.0").unwrap();
+        std::fs::write(assets.path().join("manifest.json"), manifest.to_json().unwrap()).unwrap();
+        Self { machine: Arc::default(), server: watch::Sender::default(), weather, assets: Arc::new(assets) }
+    }
+
+    /// Starts a server that knows nothing.
+    pub fn serve(&self, site: &Site) -> Running {
+        let settings = Settings {
+            bases: Bases { media: vec![MEDIA.into()], agents: vec!["https://192.0.2.1:6385".into()], images: None },
+            networks: Vec::new(),
+            media_certificates: MediaCertificates::default(),
+            keys: KeyRing::new(Key { number: 1, secret: [7; 32], certificate_sha256: "00".repeat(32) }, vec![]),
+            image_ca_pem: String::new(),
+            kernel_arguments: String::new(),
+            allowed: addresses::Allowed::default(),
+            may_act: Arc::new(|| true),
+            timing: Timing::default(),
+        };
+        let assets = Assets::open(self.assets.path()).unwrap();
+        let connectors = Connectors::new().with(Protocol::Redfish, Wire(self.clone()));
+        let provisioner = Arc::new(NativeProvisioner::new(settings, assets, Vec::new(), connectors));
+        let from = MockConnectInfo(SocketAddr::from((Ipv4Addr::new(192, 0, 2, 7), 40_000)));
+        let routers = Some((provisioner.media_router().layer(from), provisioner.agent_router()));
+        self.server.send_replace(Server { routers });
+        let settings = HostSettings {
+            namespace: None,
+            lifecycle: host_lifecycle::Settings::default(),
+            clock: site.clock(),
+            deprovisioning_limit: 0,
+            may_act: Arc::new(|| true),
+        };
+        let controller = HostController::new(site.client(), Registry::new(provisioner), settings);
+        Running { plant: self.clone(), controller: tokio::spawn(controller.run(std::future::pending())) }
+    }
+
+    /// What was done to the machine, in order.
+    pub fn effects(&self) -> Vec<String> {
+        self.lock().effects.clone()
+    }
+
+    /// The image on the disk.
+    pub fn image(&self) -> Option<String> {
+        self.lock().disk.as_ref().map(|(image, _)| image.clone())
+    }
+
+    /// Whether the disk's system runs.
+    pub fn runs_its_disk(&self) -> bool {
+        self.lock().runs == Runs::Disk
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Machine> {
+        self.machine.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn note(&self, what: impl Into<String>) {
+        self.lock().effects.push(what.into());
+    }
+
+    /// The self-test, and then what the firmware finds.
+    fn boot(&self) {
+        let plant = self.clone();
+        let task = tokio::spawn(async move {
+            sleep(SELF_TEST).await;
+            let medium = {
+                let mut machine = plant.lock();
+                let once = std::mem::take(&mut machine.once);
+                machine.medium.clone().filter(|_| once)
+            };
+            match medium {
+                Some(url) => match plant.read(&url).await {
+                    Some(config) => plant.agent(config).await,
+                    None => plant.note("the medium is not there"),
+                },
+                None => {
+                    let mut machine = plant.lock();
+                    machine.runs = if machine.disk.is_some() { Runs::Disk } else { Runs::Firmware };
+                }
+            }
+        });
+        let mut machine = self.lock();
+        machine.runs = Runs::Firmware;
+        (machine.work, machine.over) = (None, None);
+        machine.boots += 1;
+        if let Some(before) = machine.task.replace(task) {
+            before.abort();
+        }
+    }
+
+    /// One request to the server, tried until one answers; cut off where it dies.
+    async fn ask(&self, agent: bool, request: impl Fn() -> Request<Body>) -> (StatusCode, Vec<u8>) {
+        let mut server = self.server.subscribe();
+        loop {
+            let routers = server.borrow_and_update().routers.clone();
+            if let Some((media, agents)) = routers {
+                let router = if agent { agents } else { media };
+                tokio::select! {
+                    response = router.oneshot(request()) => {
+                        let response = response.unwrap();
+                        let status = response.status();
+                        let body = axum::body::to_bytes(response.into_body(), 16 << 20).await.unwrap();
+                        return (status, body.to_vec());
+                    }
+                    _ = server.changed() => {}
+                }
+            }
+            sleep(Duration::from_secs(2)).await;
+        }
+    }
+
+    /// The agent's configuration on the medium at this address.
+    async fn read(&self, url: &str) -> Option<HostConfig> {
+        let path = url.strip_prefix(MEDIA)?;
+        let (status, bytes) = self.ask(false, || Request::get(path).body(Body::empty()).unwrap()).await;
+        if status != StatusCode::OK {
+            return None;
+        }
+        let start = b"{\n  \"protocol\":";
+        let at = bytes.windows(start.len()).position(|window| window == start)?;
+        serde_json::Deserializer::from_slice(&bytes[at..]).into_iter().next()?.ok()
+    }
+
+    /// The agent's life, from its first report until it leaves.
+    async fn agent(&self, config: HostConfig) {
+        let boot_id = {
+            let mut machine = self.lock();
+            let boot_id = format!("00000000-0000-4000-8000-{:012}", machine.boots);
+            machine.runs = Runs::Agent(boot_id.clone());
+            machine.effects.push(format!("agent of generation {}", config.generation));
+            boot_id
+        };
+        let mut done: Vec<CommandId> = Vec::new();
+        for sequence in 1.. {
+            let (state, left) = self.state();
+            let report = Report {
+                protocol: PROTOCOL_VERSION,
+                version: "0.1.0".into(),
+                host: config.host.clone(),
+                generation: config.generation,
+                boot_id: boot_id.clone(),
+                sequence,
+                state,
+                machine: Some(evidence()),
+                firmware: Some(FirmwareState { uefi: true, ..FirmwareState::default() }),
+                wait_seconds: left.as_secs().clamp(1, 30),
+                logs: Vec::new(),
+            };
+            let body = serde_json::to_vec(&report).unwrap();
+            let request = || {
+                Request::post(REPORT_PATH)
+                    .header("authorization", format!("Bearer {}", config.token))
+                    .header(BOOT_KEY_HEADER, format!("{boot_id:k<43}"))
+                    .body(Body::from(body.clone()))
+                    .unwrap()
+            };
+            let (status, answer) = self.ask(true, request).await;
+            if status != StatusCode::OK {
+                sleep(Duration::from_secs(5)).await;
+                continue;
+            }
+            let directive: Directive = serde_json::from_slice(&answer).unwrap();
+            if let Some(leaves) = self.acknowledge(directive.acknowledged.as_ref())
+                && leaves
+            {
+                self.note("leave");
+                self.boot();
+                return;
+            }
+            match directive.command {
+                Some(command) if command.id.boot_id == boot_id && !done.contains(&command.id) => {
+                    done.push(command.id.clone());
+                    self.begin(command);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// What the agent says now, and how long its work takes yet.
+    fn state(&self) -> (AgentState, Duration) {
+        let idle = Duration::from_secs(30);
+        let mut machine = self.lock();
+        if let Some((command, at)) = machine.work.clone() {
+            let left = at.saturating_duration_since(Instant::now());
+            if !left.is_zero() {
+                let running = AgentState::Running { command: command.id, progress: Progress::default() };
+                return (running, left.min(Duration::from_secs(10)));
+            }
+            machine.work = None;
+            let outcome = finished(&mut machine, &command.action);
+            machine.over = Some((command.id, outcome));
+        }
+        match machine.over.clone() {
+            Some((command, outcome)) => (AgentState::Finished { command, outcome }, idle),
+            None => (AgentState::Idle, idle),
+        }
+    }
+
+    /// Forgets what is recorded; whether that was its leave.
+    fn acknowledge(&self, id: Option<&CommandId>) -> Option<bool> {
+        let mut machine = self.lock();
+        let over = machine.over.take_if(|(command, _)| Some(&*command) == id)?;
+        Some(over.1 == Outcome::Leaving)
+    }
+
+    fn begin(&self, command: Command) {
+        let mut machine = self.lock();
+        let (effect, seconds) = match &command.action {
+            Action::Inspect => ("inspect", 5),
+            Action::WriteImage(_) => ("write", 120),
+            Action::WipeDisks(_) => ("wipe", 30),
+            Action::Leave { .. } => ("ready to leave", 0),
+        };
+        machine.effects.push(format!("{effect} for {}", command.id.operation));
+        machine.work = Some((command, Instant::now() + Duration::from_secs(seconds)));
+    }
+}
+
+/// Work is done: what it leaves, and what is said of it.
+fn finished(machine: &mut Machine, action: &Action) -> Outcome {
+    let foreign = |mark: &DiskMark| machine.disk.as_ref().is_some_and(|(_, owner)| *owner != mark.owner);
+    let refused = || {
+        Outcome::Failed(agent_protocol::CommandError {
+            code: ErrorCode::ForeignOwner,
+            message: "the disk is another owner's".into(),
+        })
+    };
+    match action {
+        Action::Inspect => {
+            let disk =
+                Storage { name: Some("/dev/vda".into()), serial_number: Some("DISK-1".into()), ..Storage::default() };
+            let hardware = HardwareDetails { storage: vec![disk], ..HardwareDetails::default() };
+            Outcome::Inspected { hardware: Box::new(hardware), marks: vec![], uefi: true, secure_boot: false }
+        }
+        Action::WriteImage(write) if foreign(&write.mark) => refused(),
+        Action::WriteImage(write) => {
+            machine.disk = Some((write.image.url.clone(), write.mark.owner.clone()));
+            Outcome::Written(WriteSummary { disk: "/dev/vda".into(), ..WriteSummary::default() })
+        }
+        Action::WipeDisks(wipe) if foreign(&wipe.mark) => refused(),
+        Action::WipeDisks(_) => {
+            machine.disk = None;
+            Outcome::Wiped { disks: vec!["/dev/vda".into()], left: vec![] }
+        }
+        Action::Leave { .. } => Outcome::Leaving,
+    }
+}
+
+fn evidence() -> MachineEvidence {
+    MachineEvidence {
+        manufacturer: Some("Maker".into()),
+        system_uuid: Some("4c4c4544-0047-3710-8051-b4c04f4a3132".into()),
+        serial_number: Some("S-100".into()),
+        macs: vec!["00:1b:21:aa:bb:01".into()],
+        disks: vec!["DISK-1".into()],
+    }
+}
+
+struct Wire(Plant);
+
+impl Connector for Wire {
+    fn connect(&self, _: Target) -> Result<Arc<dyn Bmc>, BmcError> {
+        Ok(Arc::new(Control(self.0.clone())))
+    }
+}
+
+struct Control(Plant);
+
+impl Control {
+    /// A call takes its time, before what it does and after it, and may be lost on either way.
+    async fn call<T>(&self, act: impl FnOnce(&Plant) -> T) -> Result<T, BmcError> {
+        let lost = |kind| BmcError::new(kind, "ask the BMC", "it is lost").advise("");
+        sleep(Duration::from_millis(self.0.weather.below(2000))).await;
+        if self.0.weather.loses() {
+            return Err(lost(ErrorKind::Unreachable));
+        }
+        let done = act(&self.0);
+        sleep(Duration::from_millis(self.0.weather.below(2000))).await;
+        if self.0.weather.loses() { Err(lost(ErrorKind::Unanswered)) } else { Ok(done) }
+    }
+}
+
+#[async_trait]
+impl Bmc for Control {
+    async fn begin(&self, _: &[String]) -> Result<Sight, BmcError> {
+        self.look().await
+    }
+    async fn look(&self) -> Result<Sight, BmcError> {
+        self.call(|plant| {
+            let powered_on = Some(plant.lock().runs != Runs::Nothing);
+            Sight { powered_on, model: "Maker M".into(), evidence: evidence() }
+        })
+        .await
+    }
+    async fn macs(&self) -> Result<Vec<String>, BmcError> {
+        self.call(|_| evidence().macs).await
+    }
+    fn pin(&self) -> BmcPin {
+        BmcPin { service_uuid: None, key_sha256: Some("ab".repeat(32)) }
+    }
+    fn calls(&self) -> u32 {
+        0
+    }
+    fn session(&self) -> Option<String> {
+        None
+    }
+    async fn close(&self) {}
+    fn power(&self) -> &dyn Power {
+        self
+    }
+    fn boot_device(&self) -> Result<&dyn BootDevice, Lacking> {
+        Ok(self)
+    }
+    fn virtual_media(&self) -> Result<&dyn VirtualMedia, Lacking> {
+        Ok(self)
+    }
+}
+
+#[async_trait]
+impl Power for Control {
+    async fn change(&self, action: PowerAction) -> Result<(), BmcError> {
+        self.call(|plant| {
+            let (runs, working) = {
+                let machine = plant.lock();
+                (machine.runs.clone(), machine.work.is_some())
+            };
+            let of = match &runs {
+                Runs::Nothing => "nothing",
+                Runs::Firmware => "the firmware",
+                Runs::Agent(_) if working => "an agent in work",
+                Runs::Agent(_) => "an agent",
+                Runs::Disk => "the disk's system",
+            };
+            plant.note(format!("{action:?} under {of}"));
+            match (action, runs) {
+                (PowerAction::On, Runs::Nothing) | (PowerAction::Restart | PowerAction::SoftRestart, _) => plant.boot(),
+                (PowerAction::On, _) => {}
+                (PowerAction::HardOff | PowerAction::SoftOff, _) => {
+                    let mut machine = plant.lock();
+                    (machine.runs, machine.work, machine.over) = (Runs::Nothing, None, None);
+                    if let Some(task) = machine.task.take() {
+                        task.abort();
+                    }
+                }
+            }
+        })
+        .await
+    }
+}
+
+#[async_trait]
+impl BootDevice for Control {
+    async fn standing(&self) -> Result<BootStanding, BmcError> {
+        self.call(|plant| {
+            let machine = plant.lock();
+            let powered_on = Some(machine.runs != Runs::Nothing);
+            BootStanding { powered_on, override_ahead: Some(machine.once), progress: None }
+        })
+        .await
+    }
+    async fn once_from_medium(&self) -> Result<(), BmcError> {
+        self.call(|plant| plant.lock().once = true).await
+    }
+    async fn normally(&self) -> Result<(), BmcError> {
+        self.call(|plant| plant.lock().once = false).await
+    }
+}
+
+#[async_trait]
+impl VirtualMedia for Control {
+    async fn find(&self) -> Result<(), BmcError> {
+        self.call(|_| ()).await
+    }
+    async fn insert(&self, urls: &[String], _: Option<&str>) -> Result<Insertion, BmcError> {
+        self.call(|plant| plant.lock().medium = urls.first().cloned()).await.map(|()| Insertion::Done)
+    }
+    async fn drive(&self, urls: &[String]) -> Result<Drive, BmcError> {
+        self.call(|plant| match &plant.lock().medium {
+            Some(there) if urls.contains(there) => Drive::Medium,
+            Some(_) => Drive::Another,
+            None => Drive::Empty,
+        })
+        .await
+    }
+    async fn eject(&self) -> Result<(), BmcError> {
+        self.call(|plant| plant.lock().medium = None).await
+    }
+}

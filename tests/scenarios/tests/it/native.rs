@@ -1,0 +1,172 @@
+//! The native provisioner and the controller, a host's whole life: whatever is killed, lost or late, a disk is written once for a wish and emptied
+//! once, an agent in work and a tenant are let alone, and the host arrives.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use api::metal3::{BareMetalHost, ProvisioningState as State};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
+use scenarios::Site;
+use scenarios::plant::{Plant, Running};
+use serde_json::{Value, json};
+
+/// Seeds of a run: `SCENARIO_SEEDS`, or this many.
+const SEEDS: u64 = 30;
+
+fn seeds() -> u64 {
+    std::env::var("SCENARIO_SEEDS").ok().map_or(SEEDS, |count| count.parse().unwrap())
+}
+
+/// Longest way from one state to the next, in seconds.
+const LONGEST: u32 = 4 * 3600;
+
+fn is(state: State) -> impl Fn(&BareMetalHost) -> bool {
+    move |host| host.state() == state
+}
+
+async fn patch(site: &Site, change: Value) {
+    site.hosts().patch("a", &PatchParams::default(), &Patch::Merge(change)).await.unwrap();
+}
+
+fn image() -> Value {
+    let digest = "00".repeat(32);
+    json!({"spec": {"image": {"url": "http://192.0.2.8/i", "checksum": digest, "checksumType": "sha256", "format": "raw"}}})
+}
+
+/// A site with its server and machine, and what happens between a wish and its end.
+struct Life {
+    site: Site,
+    plant: Plant,
+    server: Option<Running>,
+}
+
+impl Life {
+    fn new(site: Site) -> Self {
+        let plant = Plant::new(site.weather.clone());
+        let server = Some(plant.serve(&site));
+        Self { site, plant, server }
+    }
+
+    /// The server is killed; another begins from what is recorded.
+    fn replace(&mut self) {
+        if let Some(server) = self.server.take() {
+            server.kill();
+        }
+        self.server = Some(self.plant.serve(&self.site));
+    }
+
+    async fn gone(&self) {
+        for _ in 0..LONGEST {
+            if self.site.hosts().get_opt("a").await.unwrap().is_none() {
+                return;
+            }
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        panic!("the host never went: {:?}", self.site.hosts().get("a").await);
+    }
+
+    /// Creates, provisions, deprovisions and deletes the host; `between` is done after each wish.
+    async fn live(&mut self, mut between: impl AsyncFnMut(&mut Self)) {
+        self.site.create_host("a").await;
+        between(self).await;
+        self.site.wait("a", LONGEST, is(State::Available)).await;
+        patch(&self.site, image()).await;
+        between(self).await;
+        self.site.wait("a", LONGEST, is(State::Provisioned)).await;
+        // The tenant is let alone, whoever looks after the host.
+        let (before, writes) = (self.plant.effects(), count(&self.plant.effects(), "write"));
+        assert_eq!((self.plant.image().as_deref(), writes), (Some("http://192.0.2.8/i"), 1), "{before:#?}");
+        between(self).await;
+        tokio::time::sleep(Duration::from_secs(3600)).await;
+        assert!(self.plant.runs_its_disk(), "{:#?}", self.plant.effects());
+        let since: Vec<String> = self.plant.effects().split_off(before.len());
+        assert!(since.iter().all(|effect| effect == "leave"), "done to a tenant: {since:?} after {before:#?}");
+        patch(&self.site, json!({"spec": {"image": null}})).await;
+        between(self).await;
+        self.site.wait("a", LONGEST, is(State::Available)).await;
+        assert_eq!(self.plant.image(), None, "{:#?}", self.plant.effects());
+        self.site.hosts().delete("a", &DeleteParams::default()).await.unwrap();
+        between(self).await;
+        self.gone().await;
+    }
+}
+
+fn count(effects: &[String], what: &str) -> usize {
+    effects.iter().filter(|effect| effect.starts_with(&format!("{what} "))).count()
+}
+
+/// What must be true of the effects of a whole life.
+fn is_sound(seed: u64, effects: &[String]) {
+    assert_eq!(count(effects, "write"), 1, "seed {seed}: {effects:#?}");
+    // A provisioning that could not begin is cleaned up after; nothing is done twice for one operation.
+    let wipes: Vec<&String> = effects.iter().filter(|effect| effect.starts_with("wipe ")).collect();
+    let different: BTreeSet<&&String> = wipes.iter().collect();
+    assert!(!wipes.is_empty() && wipes.len() == different.len(), "seed {seed}: {effects:#?}");
+    assert!(!effects.iter().any(|e| e.ends_with("an agent in work")), "seed {seed}: {effects:#?}");
+    let generations: Vec<&String> = effects.iter().filter(|effect| effect.starts_with("agent of")).collect();
+    assert!(
+        generations.windows(2).all(|pair| pair[0] != pair[1]),
+        "a generation for two boots, seed {seed}: {effects:#?}"
+    );
+}
+
+#[test]
+fn a_life_without_trouble() {
+    let began = std::time::Instant::now();
+    let effects = scenarios::run(1, async |site| {
+        let mut life = Life::new(site);
+        life.live(async |_| {}).await;
+        let operations: Api<api::metamorph::HostOperation> = Api::default_namespaced(life.site.observer());
+        assert!(operations.list(&ListParams::default()).await.is_ok());
+        life.plant.effects()
+    });
+    println!("a life: {:.0} ms, {effects:#?}", began.elapsed().as_secs_f64() * 1e3);
+    is_sound(1, &effects);
+    assert_eq!(count(&effects, "agent"), 2, "the agent stays from inspection to deployment");
+}
+
+#[test]
+fn whatever_is_killed_lost_or_late_nothing_is_done_twice() {
+    let began = std::time::Instant::now();
+    for seed in 0..seeds() {
+        let effects = scenarios::run(seed, async |site| {
+            site.weather.rough(20, Duration::from_millis(500));
+            let mut life = Life::new(site);
+            life.live(async |life| {
+                for _ in 0..life.site.weather.below(3) {
+                    tokio::time::sleep(Duration::from_millis(life.site.weather.below(240_000))).await;
+                    match life.site.weather.below(3) {
+                        0 => life.site.restart().await,
+                        1 => life.replace(),
+                        _ => {
+                            life.site.restart().await;
+                            life.replace();
+                        }
+                    }
+                }
+            })
+            .await;
+            life.plant.effects()
+        });
+        is_sound(seed, &effects);
+    }
+    println!("{} lives: {:.0} ms each", seeds(), began.elapsed().as_secs_f64() * 1e3 / seeds() as f64);
+}
+
+#[test]
+fn history_is_deleted_by_anybody_without_harm() {
+    let effects = scenarios::run(3, async |site| {
+        let mut life = Life::new(site);
+        life.live(async |life| {
+            let operations: Api<api::metamorph::HostOperation> = Api::default_namespaced(life.site.observer());
+            for _ in 0..5 {
+                tokio::time::sleep(Duration::from_secs(40)).await;
+                operations.delete_collection(&DeleteParams::default(), &ListParams::default()).await.unwrap();
+                life.replace();
+            }
+        })
+        .await;
+        life.plant.effects()
+    });
+    is_sound(3, &effects);
+}
