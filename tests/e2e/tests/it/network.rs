@@ -229,7 +229,9 @@ fn assert_negotiates(frames: &[Vec<Frame>; 2], ports: [Mac; 2], bond: Mac) {
 
 /// The inventory has both cards, and the address on the second alone.
 fn assert_static(hardware: &Value, cards: [Mac; 2], address: Ipv4Addr) {
-    let nics = hardware["nics"].as_array().unwrap();
+    // QEMU's own router advertises a prefix (fec0::/64): a kernel that was slow to report has an address of it as well.
+    let advertised = |nic: &&Value| nic["ip"].as_str().is_some_and(|ip| ip.starts_with("fec0:"));
+    let nics: Vec<&Value> = hardware["nics"].as_array().unwrap().iter().filter(|nic| !advertised(nic)).collect();
     let found: BTreeMap<String, Option<&str>> = nics
         .iter()
         .map(|nic| (nic["mac"].as_str().unwrap().to_owned(), nic["ip"].as_str().filter(|ip| !ip.is_empty())))

@@ -4,8 +4,10 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use api::metal3::{BareMetalHost, ProvisioningState as State};
-use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
+use api::metal3::{BareMetalHost, OperationalStatus, ProvisioningState as State};
+use api::metamorph::MachineRecord;
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::{Api, DeleteParams, ListParams, ObjectMeta, Patch, PatchParams, PostParams};
 use scenarios::Site;
 use scenarios::plant::{Plant, Running};
 use serde_json::{Value, json};
@@ -169,4 +171,130 @@ fn history_is_deleted_by_anybody_without_harm() {
         life.plant.effects()
     });
     is_sound(3, &effects);
+}
+
+/// The host as somebody declares it again elsewhere: the same spec, its status in the annotation that upstream has for that.
+fn again(host: &BareMetalHost) -> BareMetalHost {
+    let status = serde_json::to_string(host.status.as_ref().unwrap()).unwrap();
+    let metadata = json!({"name": "a", "annotations": {"baremetalhost.metal3.io/status": status}});
+    let object =
+        json!({"apiVersion": "metal3.io/v1alpha1", "kind": "BareMetalHost", "metadata": metadata, "spec": host.spec});
+    serde_json::from_value(object).unwrap()
+}
+
+/// What `clusterctl move` does: objects with its label are made anew in an empty cluster, and no status comes with them.
+async fn moves(life: &mut Life) {
+    let client = life.site.observer();
+    let host = life.site.hosts().get("a").await.unwrap();
+    let secret: Secret = Api::default_namespaced(client.clone()).get("a-bmc").await.unwrap();
+    let record: MachineRecord = Api::default_namespaced(client).get("a").await.unwrap();
+    if let Some(server) = life.server.take() {
+        server.kill();
+    }
+    life.site.empty().await;
+    let client = life.site.observer();
+    let metadata = |name: &str| ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
+    let secret = Secret { metadata: metadata("a-bmc"), data: secret.data, ..Secret::default() };
+    Api::<Secret>::default_namespaced(client.clone()).create(&PostParams::default(), &secret).await.unwrap();
+    let record = MachineRecord { metadata: metadata("a"), spec: record.spec };
+    Api::<MachineRecord>::default_namespaced(client).create(&PostParams::default(), &record).await.unwrap();
+    life.site.hosts().create(&PostParams::default(), &again(&host)).await.unwrap();
+    life.server = Some(life.plant.serve(&life.site));
+}
+
+/// Declares the host with an image, up to `state`.
+async fn provisioned(site: Site, state: State) -> Life {
+    let life = Life::new(site);
+    life.site.create_host("a").await;
+    life.site.wait("a", LONGEST, is(State::Available)).await;
+    patch(&life.site, image()).await;
+    life.site.wait("a", LONGEST, is(state)).await;
+    life
+}
+
+/// The image is taken back, and that is done, once.
+async fn ends(life: &Life) {
+    patch(&life.site, json!({"spec": {"image": null}})).await;
+    life.site.wait("a", LONGEST, is(State::Available)).await;
+    assert_eq!(life.plant.image(), None);
+    is_sound(0, &life.plant.effects());
+}
+
+#[test]
+fn a_host_that_is_detached_deleted_and_declared_again_keeps_its_tenant() {
+    scenarios::run(5, async |site| {
+        let life = provisioned(site, State::Provisioned).await;
+        tokio::time::sleep(Duration::from_secs(300)).await;
+        let before = life.plant.effects();
+        patch(&life.site, json!({"metadata": {"annotations": {"baremetalhost.metal3.io/detached": ""}}})).await;
+        let detached = |host: &BareMetalHost| {
+            host.status.as_ref().is_some_and(|status| status.operational_status == OperationalStatus::Detached)
+        };
+        let host = life.site.wait("a", LONGEST, detached).await;
+        life.site.hosts().delete("a", &DeleteParams::default()).await.unwrap();
+        life.gone().await;
+        life.site.hosts().create(&PostParams::default(), &again(&host)).await.unwrap();
+        let ok = |host: &BareMetalHost| {
+            let status = host.status.as_ref();
+            host.state() == State::Provisioned && status.is_some_and(|s| s.operational_status == OperationalStatus::Ok)
+        };
+        life.site.wait("a", LONGEST, ok).await;
+        tokio::time::sleep(Duration::from_secs(3600)).await;
+        assert_eq!(life.plant.effects(), before, "a tenant was touched");
+        ends(&life).await;
+    });
+}
+
+#[test]
+fn a_host_that_is_moved_keeps_its_tenant() {
+    scenarios::run(6, async |site| {
+        let mut life = provisioned(site, State::Provisioned).await;
+        tokio::time::sleep(Duration::from_secs(300)).await;
+        let before = life.plant.effects();
+        moves(&mut life).await;
+        life.site.wait("a", LONGEST, is(State::Provisioned)).await;
+        tokio::time::sleep(Duration::from_secs(3600)).await;
+        assert_eq!(life.plant.effects(), before, "a tenant was touched");
+        ends(&life).await;
+    });
+}
+
+#[test]
+fn a_host_that_is_moved_in_the_middle_of_a_write_goes_on() {
+    for second in [5, 30, 90, 125] {
+        scenarios::run(7, async |site| {
+            let mut life = provisioned(site, State::Provisioning).await;
+            tokio::time::sleep(Duration::from_secs(second)).await;
+            moves(&mut life).await;
+            life.site.wait("a", LONGEST, is(State::Provisioned)).await;
+            tokio::time::sleep(Duration::from_secs(3600)).await;
+            let effects = life.plant.effects();
+            assert_eq!((count(&effects, "write"), count(&effects, "agent")), (1, 1), "{second} s: {effects:#?}");
+            assert!(life.plant.runs_its_disk(), "{second} s: {effects:#?}");
+            ends(&life).await;
+        });
+    }
+}
+
+#[test]
+fn a_record_that_is_edited_or_of_a_newer_version_stops_the_host_with_a_word() {
+    for (edit, word) in [
+        (json!({"spec": {"provisioner": {"version": 99}}}), "later one"),
+        (json!({"spec": {"provisioner": {"data": {"number": "many"}}}}), "no record"),
+        (json!({"spec": {"provisioner": {"name": "ironic"}}}), "«ironic»"),
+    ] {
+        scenarios::run(8, async |site| {
+            let mut life = provisioned(site, State::Provisioned).await;
+            tokio::time::sleep(Duration::from_secs(300)).await;
+            let before = life.plant.effects();
+            let records: Api<MachineRecord> = Api::default_namespaced(life.site.observer());
+            records.patch("a", &PatchParams::default(), &Patch::Merge(edit.clone())).await.unwrap();
+            life.replace();
+            patch(&life.site, json!({"spec": {"image": null}})).await;
+            let told =
+                |host: &BareMetalHost| host.status.as_ref().is_some_and(|status| status.error_message.contains(word));
+            life.site.wait("a", LONGEST, told).await;
+            assert_eq!(life.plant.effects(), before, "{word}");
+        });
+    }
 }
