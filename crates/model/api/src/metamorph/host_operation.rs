@@ -1,4 +1,4 @@
-//! HostOperation: one piece of work on one host, step by step; the provisioner's journal, and history for a limited time.
+//! HostOperation: one piece of work on one host, step by step, for people; history for a limited time, by which nothing is decided.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
