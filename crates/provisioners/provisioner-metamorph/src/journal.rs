@@ -539,3 +539,53 @@ impl Operation {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn entry(number: u64, generation: u64, session: &str) -> HistoryEntry {
+        serde_json::from_value(json!({
+            "number": number,
+            "id": format!("a-{number:03}-provision/uid-{number}"),
+            "operation": "Provision",
+            "wish": "w",
+            "status": { "phase": "Running", "boot": { "generation": generation, "medium": "aa" }, "bmcSession": session },
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn a_history_of_the_version_before_records_is_gone_on_with() {
+        let earlier = vec![
+            entry(1, 7, "https://192.0.2.1/1"),
+            entry(2, 6, "https://192.0.2.1/2"),
+            entry(3, 6, "https://192.0.2.1/1"),
+        ];
+        let data = Data::read(&Recorded { earlier, ..Recorded::default() }).unwrap();
+        assert_eq!((data.number, data.operation.map(|o| o.id)), (3, Some("a-003-provision/uid-3".into())));
+        assert_eq!(data.boot.map(|boot| boot.generation), Some(7), "no generation is given out again");
+        assert_eq!(data.sessions, ["https://192.0.2.1/2", "https://192.0.2.1/1"]);
+    }
+
+    #[test]
+    fn what_a_later_version_has_added_is_kept() {
+        let written = json!({ "subject": "s", "number": 2, "weather": { "sunny": true } });
+        let content = RecordContent { provisioner: NAME.into(), version: VERSION, data: written.clone() };
+        let data = Data::read(&Recorded { revision: 1, content: Some(content), earlier: vec![] }).unwrap();
+        assert_eq!(serde_json::to_value(&data).unwrap(), written);
+    }
+
+    #[test]
+    fn a_record_is_bounded_however_long_it_is_used() {
+        let mut data = Data::default();
+        for number in 0..100 {
+            data.remember_session(format!("https://192.0.2.1/{number}"));
+        }
+        assert_eq!(
+            (data.sessions.len(), data.sessions.last().unwrap().as_str()),
+            (MAX_SESSIONS, "https://192.0.2.1/99")
+        );
+    }
+}

@@ -112,13 +112,13 @@ async fn kinds_that_are_not_served_are_told_of_once() {
 async fn what_the_kubernetes_api_refuses_is_said_in_a_condition_and_an_event() {
     let world = World::start(Options::one_fake()).await.unwrap();
     let policy = json!({ "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
-        "metadata": { "name": "no-operations" }, "spec": {
+        "metadata": { "name": "no-records" }, "spec": {
             "matchConstraints": { "resourceRules": [{ "apiGroups": ["metamorph.metal3.io"], "apiVersions": ["*"],
-                "operations": ["CREATE"], "resources": ["hostoperations"] }] },
-            "validations": [{ "expression": "false", "message": "exceeded quota: operations" }] } });
+                "operations": ["CREATE"], "resources": ["machinerecords"] }] },
+            "validations": [{ "expression": "false", "message": "exceeded quota: records" }] } });
     let binding = json!({ "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding",
-        "metadata": { "name": "no-operations" },
-        "spec": { "policyName": "no-operations", "validationActions": ["Deny"] } });
+        "metadata": { "name": "no-records" },
+        "spec": { "policyName": "no-records", "validationActions": ["Deny"] } });
     for object in [policy, binding] {
         world.kubectl(&["apply", "-f", "-"], &object.to_string()).await.unwrap();
     }
@@ -137,7 +137,7 @@ async fn what_the_kubernetes_api_refuses_is_said_in_a_condition_and_an_event() {
     world.shown("node-0", "told what the API refuses", says).await.unwrap();
     let told = told_of(&world, "KubernetesAPIFailed").await;
     assert!(told[0].note.as_ref().is_some_and(|note| note.contains("exceeded quota")), "{told:?}");
-    world.kubectl(&["delete", "validatingadmissionpolicybinding", "no-operations"], "").await.unwrap();
+    world.kubectl(&["delete", "validatingadmissionpolicybinding", "no-records"], "").await.unwrap();
     world.wait_state("node-0", 90, ProvisioningState::Available).await.unwrap();
     let host: BareMetalHost = world.hosts().get("node-0").await.unwrap();
     let host = serde_json::to_value(host).unwrap();

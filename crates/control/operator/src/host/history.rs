@@ -25,6 +25,15 @@ const PROGRESS_EVERY: Duration = Duration::from_secs(5);
 /// Largest number that a name can carry; far more than a host has operations.
 const MAX_NUMBER: u64 = 999_999_999;
 
+/// Names in a row that may be somebody else's.
+const MOST_TAKEN: usize = 16;
+
+/// Where a piece of work is, or may be, shown.
+enum Found {
+    Own(Box<HostOperation>),
+    Free(u64),
+}
+
 /// What has been told of a host's newest piece of work.
 #[derive(Default)]
 struct Told {
@@ -99,18 +108,40 @@ pub struct KubeHistory {
 }
 
 impl KubeHistory {
-    fn object(&self, entry: &HistoryEntry) -> HostOperation {
+    fn object(&self, entry: &HistoryEntry, number: u64) -> HostOperation {
         let host = self.host.name_any();
         let spec = HostOperationSpec {
             operation: entry.operation,
             host: HostReference { name: host.clone(), uid: self.host.uid() },
             wish: entry.wish.clone(),
         };
-        let mut new = HostOperation::new(&operation_name(&host, entry.number, entry.operation), spec);
+        let mut new = HostOperation::new(&operation_name(&host, number, entry.operation), spec);
         new.metadata.namespace = self.host.namespace();
         new.metadata.labels = Some([(label::HOST.to_owned(), host_label(&host).to_owned())].into());
         new.metadata.owner_references = self.host.controller_owner_ref(&()).map(|o| vec![o]);
         new
+    }
+
+    /// Whether the object is this host's, and shows this piece of work.
+    fn shows(&self, object: &HostOperation, entry: &HistoryEntry) -> bool {
+        let begun = object.status.as_ref().and_then(|status| status.start_time.as_ref());
+        is_ours(object, &self.host.uid().unwrap_or_default())
+            && (object.spec.operation, &object.spec.wish) == (entry.operation, &entry.wish)
+            && (begun.is_none() || begun == entry.status.start_time.as_ref())
+    }
+
+    /// The object that shows this piece of work, or the number under which it may: a name that somebody else has is left to them.
+    async fn find(&self, entry: &HistoryEntry) -> Result<Found, String> {
+        let host = self.host.name_any();
+        for number in (entry.number..).take(MOST_TAKEN) {
+            let name = operation_name(&host, number, entry.operation);
+            match self.api.get_opt(&name).await.map_err(|e| told(&e))? {
+                None => return Ok(Found::Free(number)),
+                Some(object) if self.shows(&object, entry) => return Ok(Found::Own(Box::new(object))),
+                Some(_) => {}
+            }
+        }
+        Err(format!("{} and the next {MOST_TAKEN} names are taken", entry.name(&host)))
     }
 
     /// Writes the entry; the object as it is then, `None` if it is not to be shown again.
@@ -120,24 +151,22 @@ impl KubeHistory {
         entry: &HistoryEntry,
         when: Tell,
     ) -> Result<Option<HostOperation>, String> {
-        let name = entry.name(&self.host.name_any());
-        let known = known.filter(|object| object.name_any() == name);
-        let there = match known {
-            Some(object) => Some(object),
-            None => self.api.get_opt(&name).await.map_err(|e| told(&e))?,
+        let known = known.filter(|object| self.shows(object, entry));
+        let mut object = match known {
+            Some(object) => object,
+            None => match self.find(entry).await? {
+                Found::Own(object) => *object,
+                // What has ended and is gone has been deleted by somebody.
+                Found::Free(_) if entry.status.phase.is_final() && when == Tell::Soon => return Ok(None),
+                Found::Free(number) => {
+                    let new = self.object(entry, number);
+                    let created = self.api.create(&PostParams::default(), &new).await.map_err(|e| told(&e))?;
+                    self.prune().await;
+                    created
+                }
+            },
         };
-        let mut object = match there {
-            Some(object) if is_ours(&object, &self.host.uid().unwrap_or_default()) => object,
-            Some(_) => return Err(format!("{name} is there, and not this host's")),
-            // What has ended and is gone has been deleted by somebody.
-            None if entry.status.phase.is_final() && when == Tell::Soon => return Ok(None),
-            None => {
-                let new = self.object(entry);
-                let created = self.api.create(&PostParams::default(), &new).await.map_err(|e| told(&e))?;
-                self.prune().await;
-                created
-            }
-        };
+        let name = object.name_any();
         if object.status.as_ref() == Some(&entry.status) {
             return Ok(Some(object));
         }

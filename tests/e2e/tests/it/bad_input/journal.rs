@@ -11,7 +11,7 @@ async fn names(world: &World) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn an_operation_that_is_deleted_while_it_runs_is_begun_anew() {
+async fn an_operation_that_is_deleted_while_it_runs_changes_nothing() {
     let world = World::start(Options::one_fake()).await.unwrap();
     let image = world.image("disk.raw", DiskImage::small().unwrap());
     world.images.set("disk.raw", Behaviour::Stalled);
@@ -22,6 +22,7 @@ async fn an_operation_that_is_deleted_while_it_runs_is_begun_anew() {
     world.kubectl(&["delete", "hostoperation", &running], "").await.unwrap();
     world.images.set("disk.raw", Behaviour::Good);
     world.expect_well("node-0", ProvisioningState::Provisioned).await.unwrap();
+    assert!(names(&world).await.contains(&running), "what goes on is shown again");
 }
 
 #[tokio::test]
@@ -42,21 +43,36 @@ async fn an_operation_of_somebody_else_under_the_next_name_is_left_alone() {
     assert!(own.iter().any(|name| name == "node-0-002-inspect"), "{own:?}");
 }
 
-#[tokio::test]
-async fn without_a_journal_nothing_is_written_to_a_disk_and_no_machine_is_blamed() {
-    let world = World::start(Options::one_fake()).await.unwrap();
-    world.apply_host("node-0", json!({})).await.unwrap();
-    world.expect_well("node-0", ProvisioningState::Available).await.unwrap();
-    let name = "hostoperations.metamorph.metal3.io";
+/// Deletes the definition of a kind; gives it, to be put back.
+async fn without_kind(world: &World, name: &str) -> serde_json::Value {
     let definition = world.kubectl(&["get", "crd", name, "-o", "json"], "").await.unwrap();
     let mut definition: serde_json::Value = serde_json::from_str(&definition).unwrap();
     definition["metadata"] = json!({ "name": name });
     world.kubectl(&["delete", "crd", name], "").await.unwrap();
+    definition
+}
+
+#[tokio::test]
+async fn without_its_history_a_host_is_provisioned_all_the_same() {
+    let world = World::start(Options::one_fake()).await.unwrap();
+    without_kind(&world, "hostoperations.metamorph.metal3.io").await;
+    let image = world.image("disk.raw", DiskImage::small().unwrap());
+    world.apply_host("node-0", json!({ "image": image })).await.unwrap();
+    world.expect_well("node-0", ProvisioningState::Provisioned).await.unwrap();
+    world.server.wait_logged("the HostOperation does not show", 10).await.unwrap();
+}
+
+#[tokio::test]
+async fn without_a_record_nothing_is_written_to_a_disk_and_no_machine_is_blamed() {
+    let world = World::start(Options::one_fake()).await.unwrap();
+    world.apply_host("node-0", json!({})).await.unwrap();
+    world.expect_well("node-0", ProvisioningState::Available).await.unwrap();
+    let definition = without_kind(&world, "machinerecords.metamorph.metal3.io").await;
     let image = world.image("disk.raw", DiskImage::small().unwrap());
     world.patch("node-0", json!({ "spec": { "image": image } })).await.unwrap();
     let provisioning = |host: &serde_json::Value| host["status"]["provisioning"]["state"] == "provisioning";
     world.shown("node-0", "provisioning", provisioning).await.unwrap();
-    world.server.wait_logged("operation", 60).await.unwrap();
+    world.server.wait_logged("MachineRecord", 60).await.unwrap();
     let host = world.hosts().get("node-0").await.unwrap();
     assert_eq!(host.status.unwrap().error_message, "");
     assert_eq!(world.images.requests("disk.raw"), 0, "the image was read without a record of it");
