@@ -9,16 +9,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
-use api::metal3::BareMetalHost;
 use api::metamorph::{AgentBoot, HostOperation, MachineRecord};
 use futures::StreamExt;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
+use kube::Client;
 use kube::api::{Api, ListParams};
 use kube::core::PartialObjectMeta;
 use kube::runtime::{WatchStreamExt, watcher};
-use kube::{Client, ResourceExt};
 use provisioner::MayAct;
 use provisioner_metamorph::{FIRST_KEY, Key, KeyRing};
 use rand::TryRng;
@@ -152,22 +151,16 @@ impl Identity {
     }
 }
 
-/// The boots that are recorded of hosts that exist, with the hosts' uids; of hosts without a record, those that operations tell.
+/// The boots that are recorded, with the hosts' uids, be the host there or about to be declared again; and those that operations tell.
 pub async fn boots(client: &Client, scope: Option<&str>) -> anyhow::Result<Vec<(String, AgentBoot)>> {
     const ATTEMPT: &str = "look which keys boots are derived from";
     let operations: Api<HostOperation> = scoped(client, scope);
     let records: Api<MachineRecord> = scoped(client, scope);
-    let hosts: Api<BareMetalHost> = scoped(client, scope);
-    // In this order: a host that is made meanwhile only adds to what is needed.
-    let hosts = hosts.list_metadata(&ListParams::default()).await.context(ATTEMPT)?;
-    let uids: BTreeMap<_, _> =
-        hosts.items.into_iter().map(|host| ((host.namespace(), host.name_any()), host.uid())).collect();
     let told = operations.list(&ListParams::default()).await.context(ATTEMPT)?;
     let told = told.items.into_iter().filter_map(|told| Some((told.spec.host.uid?, told.status?.boot?)));
     let recorded = records.list(&ListParams::default()).await.context(ATTEMPT)?;
     let recorded = recorded.items.into_iter().filter_map(|record| {
-        let uid = uids.get(&(record.namespace(), record.name_any())).cloned().flatten()?;
-        Some((uid, provisioner_metamorph::recorded_boot(record.spec.provisioner.as_ref()?)?))
+        Some((record.spec.host.uid?, provisioner_metamorph::recorded_boot(record.spec.provisioner.as_ref()?)?))
     });
     Ok(told.chain(recorded).collect())
 }

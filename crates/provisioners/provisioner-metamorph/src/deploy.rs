@@ -32,7 +32,7 @@ impl Deploy for NativeHost {
         if self.already(OperationType::Provision, request.wish.as_deref()).await {
             return Ok(Verdict::Done(()));
         }
-        self.unheard(OperationType::Provision, request.wish.as_deref())?;
+        self.unheard(OperationType::Provision, request.wish.as_deref(), false)?;
         let write = self.write_image(&request)?;
         let mut operation = self.open(Work::Provision, request.wish.as_deref()).await?;
         let result = self.provision_steps(&mut operation, write).await;
@@ -43,9 +43,7 @@ impl Deploy for NativeHost {
         if self.already(OperationType::Deprovision, request.wish.as_deref()).await {
             return Ok(Verdict::Done(()));
         }
-        if !request.restart {
-            self.unheard(OperationType::Deprovision, request.wish.as_deref())?;
-        }
+        self.unheard(OperationType::Deprovision, request.wish.as_deref(), request.restart)?;
         let wished = Work::deprovisioning(request.clean);
         let mut operation = self.open(wished, request.wish.as_deref()).await?;
         let result = match wished.recorded(operation.status()) {
@@ -64,8 +62,14 @@ impl NativeHost {
 
     /// A failure that is recorded and that the host has not heard of: the process died between the two, or the status could not be written. It
     /// is told now; the attempt is not made again as if it had not been.
-    pub fn unheard(&self, kind: OperationType, wish: Option<&str>) -> Result<(), Failure> {
-        let Some(failure) = self.journal.failure(kind, wish) else { return Ok(()) };
+    pub fn unheard(&self, kind: OperationType, wish: Option<&str>, begins_anew: bool) -> Result<(), Failure> {
+        let Some((id, failure)) = self.journal.failure(kind, wish) else { return Ok(()) };
+        if begins_anew || self.live.told().as_ref() == Some(&id) {
+            // The host has heard of it, and tries again.
+            *self.live.told() = Some(id);
+            return Ok(());
+        }
+        *self.live.told() = Some(id);
         tracing::warn!(host = %self.context.key.name, "this has failed before the host could say so: {}", failure.message);
         Err(failure)
     }

@@ -41,7 +41,11 @@ impl Subjects {
     pub fn of(&self, key: &HostKey, recorded: &str) -> HostKey {
         let mut all = self.lock();
         let taken = all.iter().any(|(uid, subject)| *uid != key.uid && subject == recorded);
-        let subject = if taken { key.uid.clone() } else { recorded.to_owned() };
+        let mut subject = if taken { key.uid.clone() } else { recorded.to_owned() };
+        // Nor is the host's own uid, if another goes by that.
+        while all.iter().any(|(uid, known)| *uid != key.uid && *known == subject) {
+            subject.push('+');
+        }
         all.insert(key.uid.clone(), subject.clone());
         HostKey { uid: subject, ..key.clone() }
     }
@@ -51,9 +55,9 @@ impl Subjects {
         self.lock().get(uid).cloned().unwrap_or_else(|| uid.to_owned())
     }
 
-    /// The host is gone.
-    pub fn forget(&self, uid: &str) -> String {
-        self.lock().remove(uid).unwrap_or_else(|| uid.to_owned())
+    /// The host is gone; the name that it went by.
+    pub fn forget(&self, uid: &str) -> Option<String> {
+        self.lock().remove(uid)
     }
 }
 

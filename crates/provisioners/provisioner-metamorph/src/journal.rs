@@ -59,14 +59,14 @@ impl Data {
         let Some(content) = &recorded.content else { return Ok(Self::of_history(&recorded.earlier)) };
         let refuse = |what: String, advice: &str| {
             let mut failure = Failure::new(Cause::RecordUnreadable, format!("read the host's record: {what}"));
-            failure.retry = Retry::AfterChange;
+            failure.retry = Retry::Waiting;
             failure.advise(advice)
         };
         if content.provisioner != NAME {
             let what = format!("it is that of the provisioner «{}»", content.provisioner);
             return Err(refuse(
                 what,
-                "name that provisioner in the host's annotation metamorph.metal3.io/provisioner, or detach the host and delete its MachineRecord",
+                "name that provisioner in the host's annotation metamorph.metal3.io/provisioner; or, if nothing is under way on the machine, delete the MachineRecord",
             ));
         }
         if content.version > VERSION {
@@ -236,7 +236,7 @@ impl Journal {
     }
 
     /// The failure that the newest operation ended with, if that was of this kind and for this very wish.
-    pub fn failure(&self, operation: OperationType, wish: Option<&str>) -> Option<Failure> {
+    pub fn failure(&self, operation: OperationType, wish: Option<&str>) -> Option<(String, Failure)> {
         let newest = self.data().operation.filter(|newest| {
             newest.operation == operation
                 && newest.status.phase == OperationPhase::Failed
@@ -249,7 +249,7 @@ impl Journal {
         if failure.cause == Cause::BmcAddressInvalid {
             failure.retry = Retry::AfterChange;
         }
-        Some(failure)
+        Some((newest.id, failure))
     }
 
     /// Addresses of sessions that may be open on the BMC.

@@ -22,6 +22,7 @@ pub struct LiveHost {
     connection: tokio::sync::Mutex<Option<Connection>>,
     timers: Mutex<Timers>,
     noted: Mutex<Option<Noted>>,
+    told: Mutex<Option<String>>,
 }
 
 /// A connection, with what it showed if it is new.
@@ -83,6 +84,7 @@ impl Default for LiveHost {
             connection: tokio::sync::Mutex::default(),
             timers: Mutex::default(),
             noted: Mutex::default(),
+            told: Mutex::default(),
         }
     }
 }
@@ -143,6 +145,11 @@ impl LiveHost {
     /// What the journal has noted and not recorded.
     pub fn noted(&self) -> MutexGuard<'_, Option<Noted>> {
         self.noted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The operation whose failure the host has heard of.
+    pub fn told(&self) -> MutexGuard<'_, Option<String>> {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The timers.

@@ -135,7 +135,7 @@ impl NativeHost {
             // A BMC that cannot ask politely: the power is cut next.
             | (Order::SoftOff, Answer::Refused, _)
             // Whether it was done is seen.
-            | (Order::On | Order::SoftOff | Order::HardOff, Answer::Lost, _) => Ok(Brought::Ordered(order, answer)),
+            | (_, Answer::Lost, _) => Ok(Brought::Ordered(order, answer)),
             (_, _, sent) => sent.map(|()| Brought::Ordered(order, answer)).map_err(of_bmc),
         }
     }

@@ -118,9 +118,10 @@ impl Provisioner for NativeProvisioner {
 
     fn forget(&self, key: &HostKey) {
         let shared = &self.shared;
-        let subject = shared.subjects.forget(&key.uid);
-        shared.media.withdraw(&subject);
-        shared.hub.forget(&subject);
+        if let Some(subject) = shared.subjects.forget(&key.uid) {
+            shared.media.withdraw(&subject);
+            shared.hub.forget(&subject);
+        }
         if let Some(live) = shared.live.forget(&key.uid) {
             // A BMC that does not answer ends the session by its own time-out.
             tokio::spawn(async move { live.close().await });

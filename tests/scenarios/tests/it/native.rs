@@ -7,6 +7,7 @@ use std::time::Duration;
 use api::metal3::{BareMetalHost, OperationalStatus, ProvisioningState as State};
 use api::metamorph::MachineRecord;
 use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, DeleteParams, ListParams, ObjectMeta, Patch, PatchParams, PostParams};
 use scenarios::Site;
 use scenarios::plant::{Plant, Running};
@@ -288,6 +289,7 @@ fn a_record_that_is_edited_or_of_a_newer_version_stops_the_host_with_a_word() {
             tokio::time::sleep(Duration::from_secs(300)).await;
             let before = life.plant.effects();
             let records: Api<MachineRecord> = Api::default_namespaced(life.site.observer());
+            let good = records.get("a").await.unwrap();
             records.patch("a", &PatchParams::default(), &Patch::Merge(edit.clone())).await.unwrap();
             life.replace();
             patch(&life.site, json!({"spec": {"image": null}})).await;
@@ -295,6 +297,31 @@ fn a_record_that_is_edited_or_of_a_newer_version_stops_the_host_with_a_word() {
                 |host: &BareMetalHost| host.status.as_ref().is_some_and(|status| status.error_message.contains(word));
             life.site.wait("a", LONGEST, told).await;
             assert_eq!(life.plant.effects(), before, "{word}");
+            // Whoever puts it right need do no more.
+            let restored = json!({ "spec": { "provisioner": good.spec.provisioner } });
+            records.patch("a", &PatchParams::default(), &Patch::Merge(restored)).await.unwrap();
+            life.site.wait("a", LONGEST, is(State::Available)).await;
+            is_sound(8, &life.plant.effects());
         });
     }
+}
+
+#[test]
+fn a_definition_that_drops_the_record_lets_nothing_be_done_and_says_so() {
+    scenarios::run(9, async |site| {
+        let life = Life::new(site);
+        let definitions: Api<CustomResourceDefinition> = Api::all(life.site.observer());
+        let name = "machinerecords.metamorph.metal3.io";
+        let mut old = definitions.get(name).await.unwrap();
+        let schema = old.spec.versions[0].schema.as_mut().unwrap().open_api_v3_schema.as_mut().unwrap();
+        let spec = schema.properties.as_mut().unwrap().get_mut("spec").unwrap();
+        spec.properties.as_mut().unwrap().remove("provisioner");
+        definitions.replace(name, &PostParams::default(), &old).await.unwrap();
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        life.site.create_host("a").await;
+        let told = |host: &BareMetalHost| serde_json::to_string(&host.status).unwrap().contains("metamorph crds");
+        life.site.wait("a", LONGEST, told).await;
+        tokio::time::sleep(Duration::from_secs(3600)).await;
+        assert_eq!(life.plant.effects(), Vec::<String>::new(), "an effect without a record");
+    });
 }

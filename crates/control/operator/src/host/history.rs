@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use api::metal3::{BareMetalHost, label};
-use api::metamorph::{HostOperation, HostOperationSpec, HostReference};
+use api::metamorph::{HostOperation, HostOperationSpec, HostReference, OperationPhase};
 use async_trait::async_trait;
 use kube::api::{Api, DeleteParams, ListParams, PostParams};
 use kube::{Client, Resource, ResourceExt};
@@ -161,7 +161,7 @@ impl KubeHistory {
                 Found::Free(number) => {
                     let new = self.object(entry, number);
                     let created = self.api.create(&PostParams::default(), &new).await.map_err(|e| told(&e))?;
-                    self.prune().await;
+                    self.prune(number).await;
                     created
                 }
             },
@@ -171,16 +171,37 @@ impl KubeHistory {
             return Ok(Some(object));
         }
         object.status = Some(entry.status.clone());
-        let written = self.api.replace_status(&name, &PostParams::default(), &object).await;
-        written.map(Some).map_err(|error| told(&error))
+        match self.api.replace_status(&name, &PostParams::default(), &object).await {
+            // Somebody has deleted it: what goes on, or has just ended, is shown again.
+            Err(kube::Error::Api(e)) if e.code == 404 && when == Tell::Now => {
+                let Found::Free(number) = self.find(entry).await? else { return Err(format!("{name} comes and goes")) };
+                let new = self.object(entry, number);
+                let mut created = self.api.create(&PostParams::default(), &new).await.map_err(|e| told(&e))?;
+                created.status = Some(entry.status.clone());
+                let shown = created.name_any();
+                let written = self.api.replace_status(&shown, &PostParams::default(), &created).await;
+                written.map(Some).map_err(|error| told(&error))
+            }
+            written => written.map(Some).map_err(|error| told(&error)),
+        }
     }
 
-    async fn prune(&self) {
+    /// What is too old goes, and what is before `newest` and does not show how it ended is not shown as under way any more.
+    async fn prune(&self, newest: u64) {
         let selector = format!("{}={}", label::HOST, host_label(&self.host.name_any()));
         let listed = self.api.list(&ListParams::default().labels(&selector)).await;
         let uid = self.host.uid().unwrap_or_default();
         let mut known = listed.map(|list| list.items).unwrap_or_default();
         known.retain(|operation| is_ours(operation, &uid));
+        for left in known.iter_mut().filter(|operation| !is_over(operation) && number(operation) < newest) {
+            let status = left.status.get_or_insert_default();
+            status.phase = OperationPhase::Cancelled;
+            status.message = Some("another has followed; how it ended could not be shown".to_owned());
+            let (name, left) = (left.name_any(), &*left);
+            if let Err(error) = self.api.replace_status(&name, &PostParams::default(), left).await {
+                tracing::debug!(%error, name, "an operation still shows as under way");
+            }
+        }
         for name in prunable(known) {
             match self.api.delete(&name, &DeleteParams::default()).await {
                 Ok(_) | Err(kube::Error::Api(_)) => {}

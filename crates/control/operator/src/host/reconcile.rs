@@ -161,6 +161,10 @@ async fn go_on(object: &BareMetalHost, context: &Context) -> Result<Option<Actio
             forget(context, object);
             return Ok(None);
         };
+        if object.uid().is_some() && fetched.host.uid() != object.uid() {
+            // Another host has taken the name before this process saw the first one go.
+            forget(context, object);
+        }
         match step(context, fetched).await? {
             Next::Now => {}
             Next::After(time) => return Ok(Some(Action::requeue(time))),

@@ -24,6 +24,10 @@ use super::trouble::told;
 /// How often a write is tried again because something else in the object has changed meanwhile.
 const MAX_CONFLICTS: usize = 4;
 
+/// What is wrong where a write is answered well and not kept.
+const DROPPED: &str =
+    "the API server took it and did not keep spec.provisioner: apply the definitions that `metamorph crds` prints";
+
 /// What this process knows of a host's MachineRecord.
 #[derive(Default)]
 pub struct Known {
@@ -54,6 +58,11 @@ impl Records {
     pub fn has(&self, uid: &str) -> bool {
         let slot = self.lock().get(uid).cloned();
         slot.is_some_and(|slot| lock(&slot).read)
+    }
+
+    /// What was read cannot be used: it is read again before it is used.
+    pub fn doubt(&self, uid: &str) {
+        *lock(&self.slot(uid)) = Known::default();
     }
 
     /// Forgets what was read of the host.
@@ -95,7 +104,12 @@ impl KubeMachine {
     async fn earlier(&self) -> Result<Vec<HistoryEntry>, kube::Error> {
         let api: Api<HostOperation> = Api::namespaced(self.client.clone(), &self.host.namespace().unwrap_or_default());
         let selector = format!("{}={}", label::HOST, host_label(&self.name()));
-        let mut found = api.list(&ListParams::default().labels(&selector)).await?.items;
+        let mut found = match api.list(&ListParams::default().labels(&selector)).await {
+            Ok(list) => list.items,
+            // There is no such kind: there is nothing to take over.
+            Err(kube::Error::Api(e)) if e.code == 404 => Vec::new(),
+            Err(error) => return Err(error),
+        };
         let uid = self.host.uid().unwrap_or_default();
         found.retain(|operation| is_ours(operation, &uid));
         found.sort_by_key(number);
@@ -160,9 +174,16 @@ impl KubeMachine {
         };
         let error = match written {
             Ok(object) => {
+                let kept = self.part(Some(&object)) == Some(part);
                 let mut known = lock(&self.slot);
                 (known.object, known.pending) = (Some(object), None);
-                return Ok(Some(()));
+                known.earlier.clear();
+                return if kept {
+                    Ok(Some(()))
+                } else {
+                    // A definition of an earlier version drops what it does not know, and says nothing of it.
+                    Err(failed(DROPPED.to_owned()))
+                };
             }
             Err(error) => error,
         };
@@ -171,7 +192,12 @@ impl KubeMachine {
         match self.api.get_opt(&self.name()).await {
             Ok(there) => {
                 let landed = self.part(there.as_ref()) == Some(part);
-                lock(&self.slot).object = there;
+                let mut known = lock(&self.slot);
+                known.object = there;
+                if landed || !conflict {
+                    known.pending = None;
+                }
+                drop(known);
                 match (landed, conflict) {
                     (true, _) => Ok(Some(())),
                     (false, true) => Ok(None),
@@ -180,7 +206,7 @@ impl KubeMachine {
             }
             Err(_) => {
                 let mut known = lock(&self.slot);
-                (known.read, known.object) = (false, None);
+                (known.read, known.object, known.pending) = (false, None, None);
                 Err(failed(told(&error)))
             }
         }

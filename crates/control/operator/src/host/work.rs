@@ -41,6 +41,9 @@ pub async fn act(context: &Context, fetched: &Fetched, action: &Action) -> Resul
         Err(NotDone::Failed(failure)) => failure,
     };
     context.metrics.failed(action, failure.cause);
+    if failure.cause == Cause::RecordUnreadable {
+        context.machines.doubt(&uid);
+    }
     context.rests.called(&uid, Some(failure.cause));
     if failure.cause == Cause::NotLeading {
         return Err(ReconcileError::NotLeading);

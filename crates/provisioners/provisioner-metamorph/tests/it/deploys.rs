@@ -100,6 +100,30 @@ async fn an_end_that_could_not_be_recorded_is_recorded_by_the_next_call() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_failure_is_told_once_and_tried_again_after_a_restart_of_the_server() {
+    let mut world = World::new();
+    let request =
+        |restart| CleaningRequest { wish: Some("w".into()), clean: true, restart, ..CleaningRequest::default() };
+    world.host().deprovision(request(false)).await.unwrap();
+    let agent = Agent::new(world.journal.latest_boot().unwrap().generation, "boot-1");
+    agent.say(&world).await;
+    world.host().deprovision(request(false)).await.unwrap();
+    let command = agent.given(&world).await;
+    let error = CommandError { code: ErrorCode::ForeignOwner, message: "another's".into() };
+    agent.finished(&command, Outcome::Failed(error));
+    agent.say(&world).await;
+    assert_eq!(world.host().deprovision(request(false)).await.unwrap_err().cause, Cause::ForeignOwner);
+    // The process dies before or after it is told; the next one hears that it is tried again, waits for the agent, and goes on.
+    world.restart();
+    assert_eq!(world.host().deprovision(request(false)).await.unwrap_err().cause, Cause::ForeignOwner, "told");
+    assert!(matches!(world.host().deprovision(request(true)).await.unwrap(), Verdict::Working(_)));
+    for _ in 0..3 {
+        pass(1).await;
+        assert!(matches!(world.host().deprovision(request(false)).await.unwrap(), Verdict::Working(_)), "tried");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_bmc_that_is_away_for_a_moment_is_no_reason_to_write_the_image_again() {
     let mut world = World::new();
     world.written().await;
