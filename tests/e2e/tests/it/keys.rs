@@ -36,7 +36,7 @@ async fn a_rotation_is_not_noticed_by_a_machine_that_boots_nor_by_an_agent_that_
     keys(&world.kubeconfig(), "rotate").await;
     world.server.wait_logged("boots are derived from another key from now on key=2", 60).await.unwrap();
     world.sim.clear_faults("node-0").await.unwrap();
-    world.wait_state("node-0", 60, ProvisioningState::Available).await.unwrap();
+    world.wait_state("node-0", 150, ProvisioningState::Available).await.unwrap();
     let boots = async || {
         let operations = world.operations("node-0").await.unwrap();
         let boots = operations.into_iter().filter_map(|operation| operation.status?.boot);

@@ -14,6 +14,8 @@ const YEAR: SignedDuration = SignedDuration::from_hours(365 * 24);
 pub const LEAF: SignedDuration = YEAR;
 /// Life of a CA.
 pub const CA: SignedDuration = SignedDuration::from_hours(10 * 365 * 24);
+/// From when certificates are good: 2000-01-01.
+const LONG_AGO: Timestamp = Timestamp::constant(946_684_800, 0);
 /// How long before the end of a CA the next one is made.
 const AHEAD: SignedDuration = SignedDuration::from_hours(3 * 365 * 24);
 /// How long the next CA is told before it signs: longer than any kubeconfig of the server's lives.
@@ -31,9 +33,10 @@ pub struct Validity {
 }
 
 impl Validity {
-    /// Of something that is made now and lives for so long. Clocks differ by hours.
+    /// Of something that is made now and lives for so long. It is good from long ago: a client whose clock is behind this one's by a day, or by years, is
+    /// served, and nobody else has ever had the key.
     pub fn of_new(now: Timestamp, life: SignedDuration) -> Self {
-        Self { from: now - DAY, to: now + life }
+        Self { from: LONG_AGO.min(now), to: now + life }
     }
 
     /// Of a certificate; `None` if it cannot be read.
@@ -49,9 +52,9 @@ impl Validity {
         Self::of_der(&CertificateDer::from_pem_slice(pem.as_bytes()).ok()?)
     }
 
-    /// Whether another one is to be made: two thirds of the life are over.
+    /// Whether another one is to be made of what the CA signs: two thirds of the life are over.
     pub fn due(self, now: Timestamp) -> bool {
-        now >= self.from + self.to.duration_since(self.from) / 3 * 2
+        now >= self.to - LEAF / 3
     }
 
     /// Whether it is over.
@@ -84,7 +87,7 @@ pub enum Step {
 /// The step for a CA and the next one, if there is one.
 pub fn step(current: Validity, next: Option<Validity>, now: Timestamp) -> Step {
     let last = current.to - DAY;
-    let ready = next.map_or(last, |next| last.min(next.from + DAY + LEAD));
+    let ready = next.map_or(last, |next| last.min(next.to - CA + LEAD));
     if now >= ready {
         Step::Switch
     } else if now >= current.to - AHEAD {
