@@ -33,6 +33,8 @@ use crate::renewal;
 pub const NAME: &str = "metamorph-identity";
 const SECRET: &str = "secret";
 const SERVER_ID: &str = "server-id";
+/// How long an agent is heard whose work has ended: it leaves its machine when it is told, not before.
+const STILL_HEARD: SignedDuration = SignedDuration::from_hours(1);
 /// How long a key is meant to serve: it is replaced after two thirds of that.
 const LIFE: SignedDuration = SignedDuration::from_hours(365 * 24);
 /// Most earlier keys: each is tried with every token.
@@ -107,7 +109,7 @@ impl Identity {
         if idle.is_empty() {
             return Ok(());
         }
-        let needed = needed(&self.boots().await?);
+        let needed = needed(&self.boots(now).await?);
         for number in idle.into_iter().filter(|number| !needed.contains(number)) {
             self.series.delete(number).await?;
             all.retain(|kept| kept.number != number);
@@ -123,8 +125,8 @@ impl Identity {
     }
 
     /// The boots of all operations, with their hosts.
-    async fn boots(&self) -> anyhow::Result<Vec<(String, AgentBoot)>> {
-        boots(&self.client, self.scope.as_deref()).await
+    async fn boots(&self, now: Timestamp) -> anyhow::Result<Vec<(String, AgentBoot)>> {
+        boots(&self.client, self.scope.as_deref(), now).await
     }
 
     /// Looks at the keys at once, whenever their Secrets change, and every so often. What fails is tried again; a process that does not lead changes
@@ -152,17 +154,28 @@ impl Identity {
 }
 
 /// The boots that are recorded, with the hosts' uids, be the host there or about to be declared again; and those that operations tell.
-pub async fn boots(client: &Client, scope: Option<&str>) -> anyhow::Result<Vec<(String, AgentBoot)>> {
+pub async fn boots(client: &Client, scope: Option<&str>, now: Timestamp) -> anyhow::Result<Vec<(String, AgentBoot)>> {
     const ATTEMPT: &str = "look which keys boots are derived from";
     let operations: Api<HostOperation> = scoped(client, scope);
     let records: Api<MachineRecord> = scoped(client, scope);
     let told = operations.list(&ListParams::default()).await.context(ATTEMPT)?;
-    let told = told.items.into_iter().filter_map(|told| Some((told.spec.host.uid?, told.status?.boot?)));
+    let told = told.items.into_iter().filter_map(|told| {
+        let status = told.status?;
+        Some((told.spec.host.uid?, heard_until(status.boot?, status.end_time.map(|end| end.0), now)))
+    });
     let recorded = records.list(&ListParams::default()).await.context(ATTEMPT)?;
     let recorded = recorded.items.into_iter().filter_map(|record| {
-        Some((record.spec.host.uid?, provisioner_metamorph::recorded_boot(record.spec.provisioner.as_ref()?)?))
+        let (boot, ended) = provisioner_metamorph::recorded_boot(record.spec.provisioner.as_ref()?)?;
+        Some((record.spec.host.uid?, heard_until(boot, ended, now)))
     });
     Ok(told.chain(recorded).collect())
+}
+
+/// The boot as it counts for its key: that its work has ended is recorded before the agent is told, who may have to be told so by another process, or
+/// when its network is back.
+fn heard_until(boot: AgentBoot, ended: Option<Timestamp>, now: Timestamp) -> AgentBoot {
+    let over = boot.retired && ended.is_none_or(|ended| now.duration_since(ended) >= STILL_HEARD);
+    AgentBoot { retired: over, ..boot }
 }
 
 fn scoped<K>(client: &Client, namespace: Option<&str>) -> Api<K>
@@ -283,6 +296,17 @@ mod tests {
             assert_eq!(of(&records), [0; 0], "one of its records says that it is over");
         }
         assert_eq!(of(&[("a", boot(1, None, false)), ("b", boot(9, Some(3), false))]), [1, 3]);
+    }
+
+    #[test]
+    fn an_agent_that_has_still_to_be_told_to_leave_needs_its_key() {
+        let ended = Timestamp::UNIX_EPOCH;
+        for (retired, after, over) in [(false, 1000, false), (true, 0, false), (true, 59, false), (true, 60, true)] {
+            let now = ended + SignedDuration::from_mins(after);
+            let counted = heard_until(boot(1, None, retired), Some(ended), now);
+            assert_eq!(counted.retired, over, "{retired} {after}");
+        }
+        assert!(heard_until(boot(1, None, true), None, ended).retired);
     }
 
     #[tokio::test]

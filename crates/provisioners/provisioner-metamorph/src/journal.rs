@@ -12,6 +12,7 @@ use api::metamorph::{
     AgentBoot, HostOperationStatus, OperationError, OperationPhase, OperationStep, OperationType, ProvisionerRecord,
     StepPhase,
 };
+use jiff::Timestamp;
 use provisioner::{
     Cause, Failure, History, HistoryEntry, HostContext, Now, Purpose, Record, RecordContent, RecordError, Recorded,
     Retry, Tell, operation_name,
@@ -102,11 +103,13 @@ impl Data {
     }
 }
 
-/// The newest boot in a host's record, if the record is this provisioner's and can be read.
+/// The newest boot in a host's record, and when the host's last work ended, if it has; `None` if the record is not this provisioner's, or cannot be read.
 #[must_use]
-pub fn recorded_boot(record: &ProvisionerRecord) -> Option<AgentBoot> {
-    let boot = record.data.get("boot").filter(|_| record.name == NAME && record.version <= VERSION)?;
-    serde_json::from_value(boot.clone()).ok()
+pub fn recorded_boot(record: &ProvisionerRecord) -> Option<(AgentBoot, Option<Timestamp>)> {
+    let ours = record.name == NAME && record.version <= VERSION;
+    let data: Data = ours.then(|| serde_json::from_value(record.data.clone()).ok())??;
+    let ended = data.operation.and_then(|operation| operation.status.end_time).map(|end| end.0);
+    Some((data.boot?, ended))
 }
 
 /// What is noted and not recorded yet, with the revision of the record that it goes on from.
@@ -211,7 +214,7 @@ impl Journal {
 
     /// Kubernetes' times have whole seconds.
     fn time(&self) -> Option<Time> {
-        jiff::Timestamp::from_second((self.0.now)().as_second()).ok().map(Time)
+        Timestamp::from_second((self.0.now)().as_second()).ok().map(Time)
     }
 
     /// See [`Data::subject`].

@@ -151,39 +151,36 @@ impl KubeHistory {
         entry: &HistoryEntry,
         when: Tell,
     ) -> Result<Option<HostOperation>, String> {
-        let known = known.filter(|object| self.shows(object, entry));
-        let mut object = match known {
-            Some(object) => object,
-            None => match self.find(entry).await? {
-                Found::Own(object) => *object,
-                // What has ended and is gone has been deleted by somebody.
-                Found::Free(_) if entry.status.phase.is_final() && when == Tell::Soon => return Ok(None),
-                Found::Free(number) => {
-                    let new = self.object(entry, number);
-                    let created = self.api.create(&PostParams::default(), &new).await.map_err(|e| told(&e))?;
-                    self.prune(number).await;
-                    created
-                }
-            },
-        };
-        let name = object.name_any();
-        if object.status.as_ref() == Some(&entry.status) {
-            return Ok(Some(object));
-        }
-        object.status = Some(entry.status.clone());
-        match self.api.replace_status(&name, &PostParams::default(), &object).await {
-            // Somebody has deleted it: what goes on, or has just ended, is shown again.
-            Err(kube::Error::Api(e)) if e.code == 404 && when == Tell::Now => {
-                let Found::Free(number) = self.find(entry).await? else { return Err(format!("{name} comes and goes")) };
-                let new = self.object(entry, number);
-                let mut created = self.api.create(&PostParams::default(), &new).await.map_err(|e| told(&e))?;
-                created.status = Some(entry.status.clone());
-                let shown = created.name_any();
-                let written = self.api.replace_status(&shown, &PostParams::default(), &created).await;
-                written.map(Some).map_err(|error| told(&error))
+        let mut known = known.filter(|object| self.shows(object, entry));
+        // Twice: what was known may have been deleted by somebody, and is shown again.
+        for _ in 0..2 {
+            let mut object = match known.take() {
+                Some(object) => object,
+                None => match self.find(entry).await? {
+                    Found::Own(object) => *object,
+                    // What has ended and is gone is wanted by nobody.
+                    Found::Free(_) if entry.status.phase.is_final() && when == Tell::Soon => return Ok(None),
+                    Found::Free(number) => self.create(entry, number).await?,
+                },
+            };
+            if object.status.as_ref() == Some(&entry.status) {
+                return Ok(Some(object));
             }
-            written => written.map(Some).map_err(|error| told(&error)),
+            object.status = Some(entry.status.clone());
+            let name = object.name_any();
+            match self.api.replace_status(&name, &PostParams::default(), &object).await {
+                Err(kube::Error::Api(e)) if e.code == 404 => {}
+                written => return written.map(Some).map_err(|error| told(&error)),
+            }
         }
+        Err(format!("{} comes and goes", entry.name(&self.host.name_any())))
+    }
+
+    async fn create(&self, entry: &HistoryEntry, number: u64) -> Result<HostOperation, String> {
+        let new = self.object(entry, number);
+        let created = self.api.create(&PostParams::default(), &new).await.map_err(|e| told(&e))?;
+        self.prune(number).await;
+        Ok(created)
     }
 
     /// What is too old goes, and what is before `newest` and does not show how it ended is not shown as under way any more.
