@@ -126,7 +126,7 @@ impl Identity {
 
     /// The boots of all operations, with their hosts.
     async fn boots(&self, now: Timestamp) -> anyhow::Result<Vec<(String, AgentBoot)>> {
-        boots(&self.client, self.scope.as_deref(), now).await
+        boots(&self.client, self.scope.as_deref(), &self.ring, now).await
     }
 
     /// Looks at the keys at once, whenever their Secrets change, and every so often. What fails is tried again; a process that does not lead changes
@@ -153,22 +153,33 @@ impl Identity {
     }
 }
 
-/// The boots that are recorded, with the hosts' uids, be the host there or about to be declared again; and those that operations tell.
-pub async fn boots(client: &Client, scope: Option<&str>, now: Timestamp) -> anyhow::Result<Vec<(String, AgentBoot)>> {
+/// The boots that are recorded with one of these keys, with their hosts (`namespace/name`), be the host there or about to be declared again; of hosts
+/// without such a record, those that operations tell. Nobody speaks for a host of another namespace.
+pub async fn boots(
+    client: &Client,
+    scope: Option<&str>,
+    keys: &KeyRing,
+    now: Timestamp,
+) -> anyhow::Result<Vec<(String, AgentBoot)>> {
     const ATTEMPT: &str = "look which keys boots are derived from";
     let operations: Api<HostOperation> = scoped(client, scope);
     let records: Api<MachineRecord> = scoped(client, scope);
     let told = operations.list(&ListParams::default()).await.context(ATTEMPT)?;
     let told = told.items.into_iter().filter_map(|told| {
+        let host = format!("{}/{}", told.metadata.namespace?, told.spec.host.name);
         let status = told.status?;
-        Some((told.spec.host.uid?, heard_until(status.boot?, status.end_time.map(|end| end.0), now)))
+        Some((host, heard_until(status.boot?, status.end_time.map(|end| end.0), now)))
     });
     let recorded = records.list(&ListParams::default()).await.context(ATTEMPT)?;
     let recorded = recorded.items.into_iter().filter_map(|record| {
-        let (boot, ended) = provisioner_metamorph::recorded_boot(record.spec.provisioner.as_ref()?)?;
-        Some((record.spec.host.uid?, heard_until(boot, ended, now)))
+        let (namespace, name) = (record.metadata.namespace?, record.metadata.name?);
+        let part = record.spec.provisioner.as_ref()?;
+        let (boot, ended) = provisioner_metamorph::recorded_boot((&namespace, &name), part, keys)?;
+        Some((format!("{namespace}/{name}"), heard_until(boot, ended, now)))
     });
-    Ok(told.chain(recorded).collect())
+    let recorded: Vec<(String, AgentBoot)> = recorded.collect();
+    let told: Vec<_> = told.filter(|(host, _)| !recorded.iter().any(|(known, _)| known == host)).collect();
+    Ok(recorded.into_iter().chain(told).collect())
 }
 
 /// The boot as it counts for its key: that its work has ended is recorded before the agent is told, who may have to be told so by another process, or
@@ -206,6 +217,12 @@ pub fn open(boots: &[(String, AgentBoot)]) -> Vec<&AgentBoot> {
 /// The keys that these boots need.
 fn needed(boots: &[(String, AgentBoot)]) -> BTreeSet<u32> {
     open(boots).into_iter().map(|boot| boot.key.unwrap_or(FIRST_KEY)).collect()
+}
+
+/// The keys of a series.
+pub fn ring(all: &[Kept]) -> anyhow::Result<KeyRing> {
+    let read = read(all)?;
+    Ok(KeyRing::new(read.current, read.earlier))
 }
 
 fn read(all: &[Kept]) -> anyhow::Result<Read> {

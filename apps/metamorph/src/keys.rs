@@ -22,7 +22,7 @@ async fn list(options: &Keys) -> anyhow::Result<()> {
     let client = client::connect(options.kubeconfig.as_deref()).await?;
     let all = identity::series(&client, &options.own_namespace).all().await?;
     let mut needing: BTreeMap<u32, usize> = BTreeMap::new();
-    for boot in identity::open(&identity::boots(&client, None, Timestamp::now()).await?) {
+    for boot in identity::open(&identity::boots(&client, None, &identity::ring(&all)?, Timestamp::now()).await?) {
         *needing.entry(boot.key.unwrap_or(FIRST_KEY)).or_default() += 1;
     }
     let mut text = format!("{:<5}{:<22}{:<9}{}\n", "KEY", "MADE", "USE", "BOOTS");

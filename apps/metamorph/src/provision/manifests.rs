@@ -12,6 +12,8 @@ use serde_json::{Map, Value};
 const MAX_BYTES: u64 = 64 << 20;
 /// Most objects.
 const MAX_OBJECTS: usize = 20_000;
+/// Most faults that are told: who has so many reads no further.
+const MAX_PROBLEMS: usize = 100;
 /// Most files of folders.
 const MAX_FILES: usize = 10_000;
 /// Folders within folders.
@@ -100,6 +102,11 @@ impl Manifests {
         all
     }
 
+    /// What follows changes nothing any more.
+    fn is_full(&self) -> bool {
+        self.objects.len() > MAX_OBJECTS || self.problems.len() >= MAX_PROBLEMS
+    }
+
     fn wrong(&mut self, source: &str, message: impl Into<String>) {
         self.problems.push(Problem { source: source.to_owned(), message: message.into() });
     }
@@ -143,6 +150,9 @@ impl Manifests {
         let before = (self.objects.len(), self.problems.len());
         let mut number = 0;
         for (line, piece) in documents(&text) {
+            if self.is_full() {
+                return;
+            }
             match gojson::from_yaml_stream(piece) {
                 Ok(found) => {
                     for value in found {
@@ -177,6 +187,9 @@ impl Manifests {
                 return self.wrong(source, format!("lists stand in lists more than {MAX_LISTS} times"));
             }
             for (index, item) in std::mem::take(items).into_iter().enumerate() {
+                if self.is_full() {
+                    return;
+                }
                 self.document(item, &format!("{source}, item {}", index + 1), namespace, depth + 1);
             }
             return;
@@ -296,8 +309,10 @@ fn files_of(folder: &Path, recursive: bool) -> std::io::Result<Vec<PathBuf>> {
                 continue;
             }
             let is = std::fs::metadata(&path)?;
+            // As kubectl: a link to a file is the file (mounted ConfigMaps have such), one to a folder leads nowhere.
+            let is_link = std::fs::symlink_metadata(&path)?.is_symlink();
             let end = path.extension().and_then(|end| end.to_str()).unwrap_or_default();
-            if is.is_dir() && recursive && depth < MAX_DEPTH {
+            if is.is_dir() && !is_link && recursive && depth < MAX_DEPTH {
                 folders.push((path, depth + 1));
             } else if is.is_file() && ENDS.contains(&end) {
                 found.push(path);
@@ -323,6 +338,21 @@ mod tests {
         let file = folder.path().join("f.yaml");
         std::fs::write(&file, text).unwrap();
         Manifests::read(&[file], false, "default")
+    }
+
+    #[test]
+    fn folders_that_lead_into_themselves_and_endless_faults_come_to_an_end() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("a.yaml"), HOST).unwrap();
+        for link in ["l1", "l2", "l3", "l4"] {
+            std::os::unix::fs::symlink(".", folder.path().join(link)).unwrap();
+        }
+        std::os::unix::fs::symlink("a.yaml", folder.path().join("b.yaml")).unwrap();
+        let found = files_of(folder.path(), true).unwrap();
+        assert_eq!(found, [folder.path().join("a.yaml"), folder.path().join("b.yaml")], "a link to a file is a file");
+        assert_eq!(of(&"a\n---\n".repeat(100_000)).problems.len(), MAX_PROBLEMS);
+        let list = format!("kind: List\napiVersion: v1\nitems: [{}]\n", "1,".repeat(100_000));
+        assert_eq!(of(&list).problems.len(), MAX_PROBLEMS);
     }
 
     #[test]

@@ -23,6 +23,7 @@ const MAX_UID: usize = 256;
 
 const TOKEN: &str = "metamorph/agent-token/v1";
 const PATH: &str = "metamorph/media-path/v2";
+const CLAIM: &str = "metamorph/subject/v1";
 
 /// The token with which the agent of this host and boot generation shows who it is.
 pub fn token(secret: &[u8; 32], host_uid: &str, generation: u64) -> String {
@@ -42,6 +43,11 @@ pub fn holder<'a>(secret: &[u8; 32], credential: &'a str) -> Option<(&'a str, u6
     let generation = generation.parse().ok()?;
     let genuine = host_uid.len() <= MAX_UID && equal(given, &token(secret, host_uid, generation));
     genuine.then_some((host_uid, generation))
+}
+
+/// Proof that the host of this namespace and name goes by `subject`, which may be the uid of an earlier one: only who has the secret can have written it.
+pub fn claim(secret: &[u8; 32], namespace: &str, name: &str, subject: &str) -> String {
+    derive(secret, CLAIM, &[namespace.as_bytes(), name.as_bytes(), subject.as_bytes()])
 }
 
 /// Path of the medium on the media server: `/media/<43 characters>.iso`. It changes with the boot generation and with everything that

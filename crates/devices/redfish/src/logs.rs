@@ -10,7 +10,7 @@ use crate::client::Client;
 use crate::exchange::Fault;
 use crate::json::{flag, link, link_at, links, text, word};
 use crate::resources::drive_name;
-use crate::text::redact;
+use crate::text::{MAX_FIELD, clean, redact};
 
 const WHAT: &str = "read the BMC's log";
 /// Most logs that are read.
@@ -103,9 +103,25 @@ impl Client {
         if !severity.eq_ignore_ascii_case("Critical") || flag(entry, "Resolved") == Some(true) {
             return None;
         }
-        let message = redact(&text(entry, "Message")?, &[self.core.credentials.password().expose_secret()]);
-        Some(LogEntry { created: text(entry, "Created"), message })
+        // Hidden before it is cut: half a password is too much.
+        let whole = word(entry, "Message")?;
+        let whole = whole.get(..whole.floor_char_boundary(MAX_MESSAGE)).unwrap_or_default();
+        let message = clean(&redact(whole, &[self.core.credentials.password().expose_secret()]), MAX_FIELD);
+        if message.is_empty() {
+            return None;
+        }
+        Some(LogEntry { created: text(entry, "Created").filter(|time| is_time(time)), message })
     }
+}
+
+/// Longest message that is looked at, bytes.
+const MAX_MESSAGE: usize = 4096;
+
+/// A date and time (ISO 8601), as Redfish has it, and nothing else that a BMC would have known.
+fn is_time(text: &str) -> bool {
+    text.len() <= 40
+        && text.starts_with(|first: char| first.is_ascii_digit())
+        && text.chars().all(|c| c.is_ascii_digit() || "TZ:+.- ".contains(c))
 }
 
 fn members(list: &Value) -> Vec<Value> {

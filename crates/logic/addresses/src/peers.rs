@@ -20,12 +20,18 @@ pub fn peer(from: IpAddr) -> IpAddr {
 #[derive(Debug, Default)]
 pub struct Peers(Mutex<HashMap<IpAddr, usize>>);
 
+/// The part of a share that each address of an IPv6 network still gets when its network has its share: one machine there does not lock its neighbours
+/// out.
+const OWN: usize = 64;
+/// How many shares a network has in all, with what its addresses still get.
+const SHARES: usize = 4;
+
 impl Peers {
     fn lock(&self) -> MutexGuard<'_, HashMap<IpAddr, usize>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A place for the peer with this address, unless it has `most` already.
+    /// A place for the peer with this address, unless it has `most` already; an address of an IPv6 network that has, a few of its own.
     ///
     /// # Errors
     /// How many it has.
@@ -33,14 +39,20 @@ impl Peers {
         let peer = peer(from);
         let mut places = self.lock();
         let has = places.get(&peer).copied().unwrap_or(0);
-        if has >= most {
+        let own = from.to_canonical();
+        let of_own = places.get(&own).copied().unwrap_or(0);
+        let is_network = peer != own;
+        if has >= most && !(is_network && of_own < (most / OWN).max(1) && has < most.saturating_mul(SHARES)) {
             return Err(has);
         }
         places.insert(peer, has + 1);
-        Ok(PeerPlace { peers: Arc::clone(self), peer })
+        if is_network {
+            places.insert(own, of_own + 1);
+        }
+        Ok(PeerPlace { peers: Arc::clone(self), of: if is_network { vec![peer, own] } else { vec![peer] } })
     }
 
-    /// How many peers have places.
+    /// How many networks and addresses have places.
     #[must_use]
     pub fn count(&self) -> usize {
         self.lock().len()
@@ -51,16 +63,19 @@ impl Peers {
 #[derive(Debug)]
 pub struct PeerPlace {
     peers: Arc<Peers>,
-    peer: IpAddr,
+    /// Its network, and its address in it.
+    of: Vec<IpAddr>,
 }
 
 impl Drop for PeerPlace {
     fn drop(&mut self) {
         let mut places = self.peers.lock();
-        if let Some(has) = places.get_mut(&self.peer) {
-            *has -= 1;
-            if *has == 0 {
-                places.remove(&self.peer);
+        for of in &self.of {
+            if let Some(has) = places.get_mut(of) {
+                *has -= 1;
+                if *has == 0 {
+                    places.remove(of);
+                }
             }
         }
     }
@@ -93,9 +108,13 @@ mod tests {
     fn places_are_counted_by_peer_and_given_back() {
         let peers = Arc::new(Peers::default());
         let mut held: Vec<_> = (1..=3).map(|n| peers.enter(ip(&format!("2001:db8::{n}")), 3).unwrap()).collect();
-        assert_eq!(peers.enter(ip("2001:db8::ffff"), 3).unwrap_err(), 3);
+        assert_eq!(peers.enter(ip("2001:db8::1"), 3).unwrap_err(), 3);
+        // A neighbour is not locked out, and four shares are all that a network has.
+        let more: Vec<_> = (0..20).filter_map(|n| peers.enter(ip(&format!("2001:db8::f{n:02}")), 3).ok()).collect();
+        assert_eq!((more.len(), peers.enter(ip("2001:db8::ffff"), 3).unwrap_err()), (9, 12));
+        drop(more);
         let other = peers.enter(ip("2001:db8:0:1::1"), 3).unwrap();
-        assert_eq!(peers.count(), 2);
+        assert_eq!(peers.count(), 4 + 2, "two networks, and their addresses");
         held.pop();
         held.push(peers.enter(ip("2001:db8::ffff"), 3).unwrap());
         drop((held, other));

@@ -16,6 +16,11 @@ impl MemoryHistory {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
 
+    /// It shows this, and nothing later of that work.
+    pub fn put(&self, entry: HistoryEntry) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(entry.number, entry);
+    }
+
     /// Somebody deletes it.
     pub fn delete(&self) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clear();

@@ -63,6 +63,11 @@ impl MemoryRecord {
         edit(state.recorded.content.get_or_insert_default());
     }
 
+    /// Somebody replaces it by a backup.
+    pub fn restore(&self, revision: u64, content: RecordContent) {
+        self.lock().recorded = Recorded { revision, content: Some(content), earlier: Vec::new() };
+    }
+
     /// Somebody deletes it.
     pub fn delete(&self) {
         self.lock().recorded = Recorded::default();

@@ -81,7 +81,7 @@ impl NativeHost {
     /// When the record, or the network data of the agent's system, cannot be used.
     pub fn new(shared: Arc<Shared>, context: HostContext) -> Result<Self, Failure> {
         let live = shared.live.host(&context.key.uid);
-        let journal = Journal::of(&context, &live)?;
+        let journal = Journal::of(&context, &live, &shared.settings.keys)?;
         let key = shared.subjects.of(&context.key, &journal.subject());
         shared.hub.expect(&key, journal.latest_boot().as_ref());
         let agent_network = match &context.agent_network {

@@ -249,6 +249,10 @@ impl NativeHost {
         let others = self.others().await?;
         let common = common_of(&others, &seen);
         let fingerprint = machine_identity::fingerprint(&seen);
+        // What this host's record says of it is no right to the machine of another that had it first.
+        if let Some(host) = held_by(&others, true, |r| r.agent.as_ref(), &seen, &common) {
+            return Err(held(&host));
+        }
         let recorded = record.agent.clone().filter(|r| machine_identity::tells(r) || !r.disks.is_empty());
         let refused = match &recorded {
             None => {

@@ -14,12 +14,13 @@ use api::metamorph::{
 };
 use jiff::Timestamp;
 use provisioner::{
-    Cause, Failure, History, HistoryEntry, HostContext, Now, Purpose, Record, RecordContent, RecordError, Recorded,
-    Retry, Tell, operation_name,
+    Cause, Failure, History, HistoryEntry, HostContext, HostKey, Now, Purpose, Record, RecordContent, RecordError,
+    Recorded, Retry, Tell, operation_name,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::keys::KeyRing;
 use crate::live::LiveHost;
 use crate::provisioner_impl::NAME;
 
@@ -38,6 +39,9 @@ pub struct Data {
     /// or restored, has another uid, and hears the agent that is there all the same.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub subject: String,
+    /// Proof of that by the server's key ([`KeyRing::claim`]): whoever may write records, and nothing else, takes nobody's agents.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub claim: String,
     /// Number of the newest operation.
     pub number: u64,
     /// The operation of that number.
@@ -95,6 +99,22 @@ impl Data {
         data
     }
 
+    /// The name that the host goes by: the recorded one if it is proved, else its uid.
+    pub fn proved_subject(&self, key: &HostKey, keys: &KeyRing) -> String {
+        let proved = keys.proves(&self.claim, &key.namespace, &key.name, &self.subject);
+        if proved { self.subject.clone() } else { key.uid.clone() }
+    }
+
+    /// It has an operation under way, and the other is an earlier stage of the same work: it knows nothing of that operation, or not its end.
+    fn goes_on_from(&self, other: &Self) -> bool {
+        let Some(ours) = self.operation.as_ref().filter(|entry| !entry.status.phase.is_final()) else { return false };
+        let shown = |entry: &HistoryEntry| (entry.operation, entry.wish.clone(), entry.status.start_time.clone());
+        let theirs = other.operation.as_ref();
+        // The history knows it by another identity.
+        let same = |theirs: &HistoryEntry| theirs.id == ours.id || shown(theirs) == shown(ours);
+        other.number < self.number || theirs.is_some_and(|theirs| !theirs.status.phase.is_final() && same(theirs))
+    }
+
     fn remember_session(&mut self, session: String) {
         self.sessions.retain(|known| *known != session);
         self.sessions.push(session);
@@ -103,11 +123,19 @@ impl Data {
     }
 }
 
-/// The newest boot in a host's record, and when the host's last work ended, if it has; `None` if the record is not this provisioner's, or cannot be read.
+/// The newest boot in the record of the host with this namespace and name, and when the host's last work ended, if it has; `None` if this provisioner
+/// has not written the record with one of these keys.
 #[must_use]
-pub fn recorded_boot(record: &ProvisionerRecord) -> Option<(AgentBoot, Option<Timestamp>)> {
+pub fn recorded_boot(
+    (namespace, name): (&str, &str),
+    record: &ProvisionerRecord,
+    keys: &KeyRing,
+) -> Option<(AgentBoot, Option<Timestamp>)> {
     let ours = record.name == NAME && record.version <= VERSION;
     let data: Data = ours.then(|| serde_json::from_value(record.data.clone()).ok())??;
+    if !keys.proves(&data.claim, namespace, name, &data.subject) {
+        return None;
+    }
     let ended = data.operation.and_then(|operation| operation.status.end_time).map(|end| end.0);
     Some((data.boot?, ended))
 }
@@ -173,8 +201,9 @@ struct Inner {
     history: Arc<dyn History>,
     now: Now,
     live: Arc<LiveHost>,
-    /// Name of the host.
-    host: String,
+    /// The host.
+    host: HostKey,
+    keys: KeyRing,
     /// Revision of the record, and what it holds with what has been noted since.
     state: Mutex<(u64, Data)>,
 }
@@ -184,24 +213,41 @@ impl Journal {
     ///
     /// # Errors
     /// When the record is not one that this version may touch.
-    pub fn of(context: &HostContext, live: &Arc<LiveHost>) -> Result<Self, Failure> {
+    pub fn of(context: &HostContext, live: &Arc<LiveHost>, keys: &KeyRing) -> Result<Self, Failure> {
         let recorded = context.record.current();
         let noted = live.noted().clone().filter(|noted| noted.revision == recorded.revision);
         let mut data = match noted {
             Some(noted) => noted.data,
-            None => Data::read(&recorded)?,
+            None => Self::read(context, live, &recorded)?,
         };
-        if data.subject.is_empty() {
-            data.subject.clone_from(&context.key.uid);
-        }
+        data.subject = data.proved_subject(&context.key, keys);
+        data.claim = keys.claim(&context.key.namespace, &context.key.name, &data.subject);
         Ok(Self(Arc::new(Inner {
             record: Arc::clone(&context.record),
             history: Arc::clone(&context.history),
             now: Arc::clone(&context.now),
             live: Arc::clone(live),
-            host: context.key.name.clone(),
+            host: context.key.clone(),
+            keys: keys.clone(),
             state: Mutex::new((recorded.revision, data)),
         })))
+    }
+
+    /// What is recorded; or, if that was deleted or put back in the middle of work, what this process recorded of the work before.
+    fn read(context: &HostContext, live: &LiveHost, recorded: &Recorded) -> Result<Data, Failure> {
+        let read = Data::read(recorded)?;
+        let mut last = live.recorded();
+        if let Some(ours) =
+            last.as_ref().filter(|ours| recorded.revision < ours.revision && ours.data.goes_on_from(&read))
+        {
+            tracing::warn!(
+                host = %context.key.name,
+                "the record of the work that is under way was deleted, or replaced by an earlier one: it is written anew, and the work goes on"
+            );
+            return Ok(ours.data.clone());
+        }
+        *last = Some(Noted { revision: recorded.revision, data: read.clone() });
+        Ok(read)
     }
 
     fn lock(&self) -> MutexGuard<'_, (u64, Data)> {
@@ -279,7 +325,8 @@ impl Journal {
         }
         let number = self.lock().1.number.saturating_add(1);
         // Nothing else has happened at that instant to a host of this name.
-        let id = format!("{}/{:x}", operation_name(&self.0.host, number, operation), (self.0.now)().as_nanosecond());
+        let id =
+            format!("{}/{:x}", operation_name(&self.0.host.name, number, operation), (self.0.now)().as_nanosecond());
         let entry = HistoryEntry {
             number,
             id,
@@ -295,7 +342,11 @@ impl Journal {
     /// Ends whatever is open: the host goes another way.
     pub async fn cancel_open(&self, why: &str) -> Result<(), RecordError> {
         let open = self.data().operation.filter(|entry| !entry.status.phase.is_final());
-        let Some(entry) = open else { return Ok(()) };
+        let Some(entry) = open else {
+            // Another process may have ended it, and died before it could show that.
+            self.show().await;
+            return Ok(());
+        };
         let mut operation = self.operation(entry, true);
         operation.end(OperationPhase::Cancelled, why);
         operation.write(Purpose::Note).await?;
@@ -311,7 +362,7 @@ impl Journal {
     }
 
     fn operation(&self, entry: HistoryEntry, recorded: bool) -> Operation {
-        let name = entry.name(&self.0.host);
+        let name = entry.name(&self.0.host.name);
         Operation { journal: self.clone(), name, entry, recorded }
     }
 
@@ -325,7 +376,9 @@ impl Journal {
         *self.0.live.noted() = Some(noted);
     }
 
-    async fn write(&self, data: Data, purpose: Purpose) -> Result<(), RecordError> {
+    async fn write(&self, mut data: Data, purpose: Purpose) -> Result<(), RecordError> {
+        // By the present key, so that it is proved for as long as that is kept.
+        data.claim = self.0.keys.claim(&self.0.host.namespace, &self.0.host.name, &data.subject);
         let expected = self.lock().0;
         let value = serde_json::to_value(&data).map_err(|e| RecordError::new("the operation", e.to_string()))?;
         let content = RecordContent { provisioner: NAME.to_owned(), version: VERSION, data: value };
@@ -337,6 +390,7 @@ impl Journal {
                 return Err(error);
             }
         };
+        *self.0.live.recorded() = Some(Noted { revision, data: data.clone() });
         *self.lock() = (revision, data);
         self.note(|_| ());
         Ok(())

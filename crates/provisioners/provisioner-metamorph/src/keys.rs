@@ -96,6 +96,19 @@ impl KeyRing {
         keys.all().find(|key| key.number == number).cloned()
     }
 
+    /// Proof that the host of this namespace and name goes by `subject`.
+    #[must_use]
+    pub fn claim(&self, namespace: &str, name: &str, subject: &str) -> String {
+        derive::claim(&self.current().secret, namespace, name, subject)
+    }
+
+    /// Whether that is such a proof, by whichever key.
+    #[must_use]
+    pub fn proves(&self, claim: &str, namespace: &str, name: &str, subject: &str) -> bool {
+        let genuine = |key: &Arc<Key>| derive::equal(claim, &derive::claim(&key.secret, namespace, name, subject));
+        self.0.read().unwrap_or_else(PoisonError::into_inner).all().any(genuine)
+    }
+
     /// Who shows this token, if it is derived from one of the keys.
     #[must_use]
     pub fn holder<'a>(&self, credential: &'a str) -> Option<Holder<'a>> {

@@ -22,6 +22,7 @@ pub struct LiveHost {
     connection: tokio::sync::Mutex<Option<Connection>>,
     timers: Mutex<Timers>,
     noted: Mutex<Option<Noted>>,
+    recorded: Mutex<Option<Noted>>,
     told: Mutex<Option<String>>,
 }
 
@@ -84,6 +85,7 @@ impl Default for LiveHost {
             connection: tokio::sync::Mutex::default(),
             timers: Mutex::default(),
             noted: Mutex::default(),
+            recorded: Mutex::default(),
             told: Mutex::default(),
         }
     }
@@ -145,6 +147,11 @@ impl LiveHost {
     /// What the journal has noted and not recorded.
     pub fn noted(&self) -> MutexGuard<'_, Option<Noted>> {
         self.noted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What stood in the record when this process read or wrote it last.
+    pub fn recorded(&self) -> MutexGuard<'_, Option<Noted>> {
+        self.recorded.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The operation whose failure the host has heard of.

@@ -111,8 +111,7 @@ impl Provisioner for NativeProvisioner {
     fn expect(&self, key: &HostKey, recorded: &Recorded) {
         // A record that cannot be read is said when something is asked of the host.
         let Ok(data) = Data::read(recorded) else { return };
-        let subject = if data.subject.is_empty() { &key.uid } else { &data.subject };
-        let key = self.shared.subjects.of(key, subject);
+        let key = self.shared.subjects.of(key, &data.proved_subject(key, &self.shared.settings.keys));
         self.shared.hub.expect(&key, data.boot.as_ref());
     }
 

@@ -39,6 +39,8 @@ pub struct Known {
     pub pending: Option<MachineRecordSpec>,
     /// What HostOperations tell of a host without a record.
     earlier: Vec<HistoryEntry>,
+    /// They have been read since the record was.
+    looked: bool,
 }
 
 /// One host's.
@@ -87,7 +89,9 @@ impl KubeMachine {
     pub async fn load(&self) -> Result<(), kube::Error> {
         let known = {
             let known = lock(&self.slot);
-            known.read && (known.object.is_some() || !known.earlier.is_empty())
+            let has_part = known.object.as_ref().is_some_and(|object| object.spec.provisioner.is_some());
+            let is_told = known.looked && (known.object.is_some() || !known.earlier.is_empty());
+            known.read && (has_part || is_told)
         };
         if known {
             return Ok(());
@@ -96,7 +100,7 @@ impl KubeMachine {
         let has_content = object.as_ref().is_some_and(|object| object.spec.provisioner.is_some());
         let earlier = if has_content { Vec::new() } else { self.earlier().await? };
         let mut known = lock(&self.slot);
-        (known.read, known.object, known.earlier) = (true, object, earlier);
+        *known = Known { read: true, object, pending: known.pending.take(), earlier, looked: true };
         Ok(())
     }
 
@@ -193,7 +197,7 @@ impl KubeMachine {
             Ok(there) => {
                 let landed = self.part(there.as_ref()) == Some(part);
                 let mut known = lock(&self.slot);
-                known.object = there;
+                (known.object, known.looked) = (there, false);
                 if landed || !conflict {
                     known.pending = None;
                 }

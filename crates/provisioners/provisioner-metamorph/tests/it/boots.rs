@@ -165,9 +165,38 @@ async fn one_agent_reports_no_more_often_than_an_agent_does() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_journal_that_was_lost_opens_no_old_generation() {
+async fn a_record_that_names_another_host_gets_none_of_its_agents() {
     let mut world = World::new();
     let agent = world.booted().await;
+    let signed = world.journal.content().unwrap().data["claim"].as_str().unwrap().to_owned();
+    for claim in [String::new(), "A".repeat(43), signed] {
+        world.journal.record.edit(|content| {
+            content.data["subject"] = "the-uid-of-another-host".into();
+            content.data["claim"] = claim.clone().into();
+        });
+        world.restart();
+        world.host().provision(image()).await.unwrap();
+        // It goes by its own uid, as before, and its own agent is heard.
+        assert_eq!(agent.say(&world).await.0, StatusCode::OK, "{claim}");
+        let other = boot_media::derive::credential(&[7; 32], "the-uid-of-another-host", agent.generation);
+        let mut report = agent.report();
+        report.host = "the-uid-of-another-host".into();
+        let request = axum::http::Request::post(agent_protocol::REPORT_PATH)
+            .header("authorization", format!("Bearer {other}"))
+            .header(agent_protocol::BOOT_KEY_HEADER, "k".repeat(43))
+            .body(axum::body::Body::from(serde_json::to_vec(&report).unwrap()))
+            .unwrap();
+        assert_ne!(world.post(request).await.0, StatusCode::OK, "the other's agent is no business of this host");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_journal_that_was_lost_opens_no_old_generation() {
+    let mut world = World::new();
+    let agent = world.written().await;
+    while world.host().provision(image()).await.unwrap() != Verdict::Done(()) {
+        pass(61).await;
+    }
     world.journal = crate::memory::Memory::default();
     world.host().provision(image()).await.unwrap();
     let boot = world.journal.last().1.boot.unwrap();

@@ -1,6 +1,6 @@
 //! The way from the written image into it when agents and servers die, and what a wipe is told.
 
-use agent_protocol::{Action, AgentState, CommandError, ErrorCode, LeftDisk, Outcome, Progress};
+use agent_protocol::{Action, AgentState, CommandError, ErrorCode, LeftDisk, Outcome, Progress, WriteSummary};
 use api::metamorph::StepPhase;
 use axum::http::StatusCode;
 use inventory::{HardwareDetails, RootDeviceHints, Storage};
@@ -350,4 +350,58 @@ async fn a_wipe_that_finds_no_disk_fails_with_what_to_do_even_where_the_agent_th
         assert_eq!(failure.cause, Cause::HardwareFailed);
         assert!(failure.advice.unwrap().contains("HardwareData"), "{}", failure.message);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_record_that_is_lost_in_the_middle_of_a_write_is_written_anew() {
+    let lose: [fn(&World); 3] = [
+        |world| world.journal.record.delete(),
+        // Put back to one of before the work, and to one from its midst.
+        |world| {
+            let first = world.journal.record.writes().first().unwrap().content.clone();
+            world.journal.record.restore(1, first);
+        },
+        |world| {
+            let writes = world.journal.record.writes();
+            world.journal.record.restore(writes.len() as u64 - 1, writes[writes.len() - 2].content.clone());
+        },
+    ];
+    for (case, lose) in lose.into_iter().enumerate() {
+        let world = World::new();
+        let agent = world.booted().await;
+        world.host().provision(image()).await.unwrap();
+        let written = agent.given(&world).await;
+        let summary = WriteSummary { disk: "/dev/vda".into(), ..WriteSummary::default() };
+        agent.finished(&written, Outcome::Written(summary));
+        lose(&world);
+        agent.say(&world).await;
+        // The record that the step was decided on is gone: it is decided again.
+        let _ = world.host().provision(image()).await;
+        world.host().provision(image()).await.unwrap();
+        let command = agent.given(&world).await;
+        assert!(matches!(command.action, Action::Leave { .. }), "case {case}: {command:?}");
+        agent.finished(&command, Outcome::Leaving);
+        agent.say(&world).await;
+        while world.host().provision(image()).await.unwrap() != Verdict::Done(()) {
+            pass(61).await;
+        }
+        let newest = world.journal.newest();
+        let step = newest.status.steps.iter().find(|step| step.name == "write-image").unwrap();
+        assert_eq!((step.attempt, newest.number, newest.id), (Some(1), 1, written.id.operation.clone()), "case {case}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_that_another_process_has_ended_is_shown_as_ended() {
+    let mut world = World::new();
+    world.booted().await;
+    world.host().provision(image()).await.unwrap();
+    let mut shown = world.journal.history.all();
+    world.host().release().await.unwrap();
+    // It died before it could show that.
+    world.journal.history.put(shown.pop().unwrap());
+    world.restart();
+    assert!(!world.journal.all().last().unwrap().1.phase.is_final());
+    world.host().release().await.unwrap();
+    assert!(world.journal.all().last().unwrap().1.phase.is_final());
 }

@@ -146,7 +146,14 @@ async fn whoever_asks_for_invented_media_leaves_the_places_that_wait_to_others()
             begun.elapsed() >= Duration::from_secs(20)
         })
     };
-    for hostile in [|_| "192.0.2.66".to_owned(), |n| format!("2001:db8:6::{n:x}")] {
+    type From = fn(usize) -> String;
+    let hostiles: [(From, u32); 3] = [
+        (|_| "192.0.2.66".to_owned(), 256),
+        (|_| "2001:db8:6::66".to_owned(), 256),
+        // Each address of a network waits at times, so that a neighbour does not keep it out; all of them four times as often as one peer.
+        (|n| format!("2001:db8:6::{n:x}"), 4 * 256),
+    ];
+    for (hostile, most) in hostiles {
         let asked: Vec<_> = (0..3000).map(|n| ask(hostile(n), n)).collect();
         tokio::task::yield_now().await;
         for honest in ["192.0.2.7", "2001:db8:7::7", "2001:db8:6:1::7"] {
@@ -156,6 +163,6 @@ async fn whoever_asks_for_invented_media_leaves_the_places_that_wait_to_others()
         for asked in asked {
             waited += u32::from(asked.await.unwrap());
         }
-        assert_eq!(waited, 256, "one peer waits as often as it may");
+        assert_eq!(waited, most, "one peer waits as often as it may");
     }
 }

@@ -45,7 +45,8 @@ impl Memory {
         Self { record: Arc::new(MemoryRecord::of_history(vec![entry])), history: Arc::default() }
     }
 
-    fn content(&self) -> Option<RecordContent> {
+    /// What is recorded.
+    pub fn content(&self) -> Option<RecordContent> {
         provisioner::Record::current(self.record.as_ref()).content
     }
 

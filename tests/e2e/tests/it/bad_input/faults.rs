@@ -160,13 +160,15 @@ async fn a_reset_whose_answer_is_lost_is_no_error_when_the_agent_reports() {
 #[tokio::test]
 async fn an_agent_that_reports_ends_the_wait_after_a_failed_boot() {
     let world = World::start(Options::one_fake().with(&["--retry-after", "600"])).await.unwrap();
-    // The machine starts, and the BMC says nothing any more: neither that it has done so nor anything else, until the agent is up.
-    fault(&world, "POST", "*ComputerSystem.Reset", 1, json!({ "type": "hold", "when": "after" })).await;
+    // The BMC is gone before it has reset the machine, which then is switched on by hand.
+    fault(&world, "POST", "*ComputerSystem.Reset", 1, json!({ "type": "hold", "when": "before" })).await;
     world.apply_host("node-0", json!({})).await.unwrap();
     world.sim.wait_held("node-0", 60).await.unwrap();
     world.sim.settings("node-0", json!({ "refuse": true })).await.unwrap();
-    world.shown("node-0", "inspected", |h| h["status"]["hardware"].is_object()).await.unwrap();
+    world.expect_error("node-0", "inspection error", &["BMC"]).await.unwrap();
     world.expect_cause("node-0", "Inspect", "BmcUnreachable").await.unwrap();
+    world.sim.post("/machines/node-0/power", json!({ "action": "On" })).await.unwrap();
+    world.shown("node-0", "inspected", |h| h["status"]["hardware"].is_object()).await.unwrap();
     world.sim.clear_faults("node-0").await.unwrap();
     world.sim.settings("node-0", json!({ "refuse": false })).await.unwrap();
 }
