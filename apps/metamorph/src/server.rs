@@ -410,7 +410,7 @@ impl Running {
         let (stop, stopped) = watch::channel(false);
         let settings = HostSettings {
             namespace,
-            lifecycle: lifecycle(behaviour, provisioner.capabilities()),
+            lifecycle: lifecycle(behaviour, provisioner_metamorph::capabilities()),
             clock: Arc::new(SystemClock),
             deprovisioning_limit: behaviour.deprovisioning_limit,
             may_act,

@@ -8,9 +8,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use inventory::HardwareDetails;
 use provisioner::{
-    Capabilities, CleaningRequest, Deploy, Failure, Host, HostContext, HostKey, Inspect, InspectRequest, Manage,
-    Outcome, Power, PowerRequest, ProvisionRequest, Provisioner, Recorded, RegisterRequest, Registered, Verdict,
-    WakeUps,
+    AdoptRequest, Capabilities, CleaningRequest, Deploy, Failure, Host, HostContext, HostFacts, HostKey, Inspect,
+    InspectRequest, Manage, Named, Outcome, Power, PowerRequest, ProvisionRequest, Provisioner, Recorded,
+    RegisterRequest, Registered, ReleaseRequest, Verdict, WakeUps, Waker,
 };
 use tokio::time::Instant;
 
@@ -29,7 +29,10 @@ struct Machine {
 
 /// All machines, by address. Clones are of the same machines.
 #[derive(Clone, Default)]
-pub struct Machines(Arc<Mutex<BTreeMap<String, Machine>>>);
+pub struct Machines {
+    all: Arc<Mutex<BTreeMap<String, Machine>>>,
+    waker: Arc<Waker>,
+}
 
 impl Machines {
     /// What was done to the machine whose address ends so, in order.
@@ -39,17 +42,19 @@ impl Machines {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Machine>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Named for Machines {
+    fn name(&self) -> &'static str {
+        "machines"
     }
 }
 
 #[async_trait]
 impl Provisioner for Machines {
-    fn name(&self) -> &'static str {
-        "machines"
-    }
-
-    fn capabilities(&self) -> Capabilities {
+    fn capabilities(&self, _: &HostFacts) -> Capabilities {
         Capabilities::default()
     }
 
@@ -67,8 +72,8 @@ impl Provisioner for Machines {
 
     fn heard(&self, _: &HostKey) {}
 
-    fn wake_ups(&self) -> Option<WakeUps> {
-        None
+    fn subscribe(&self) -> WakeUps {
+        self.waker.subscribe()
     }
 
     fn expect(&self, _: &HostKey, _: &Recorded) {}
@@ -77,6 +82,8 @@ impl Provisioner for Machines {
 
     async fn close(&self) {}
 }
+
+impl Host for OneHost {}
 
 struct OneHost {
     machines: Machines,
@@ -114,11 +121,11 @@ impl Manage for OneHost {
         Ok(Verdict::Done(Registered { id, powered_on: Some(self.with(|m| m.on)) }))
     }
 
-    async fn adopt(&mut self) -> Outcome<()> {
+    async fn adopt(&mut self, _: AdoptRequest) -> Outcome<()> {
         Ok(Verdict::Done(()))
     }
 
-    async fn release(&mut self) -> Outcome<()> {
+    async fn release(&mut self, _: ReleaseRequest) -> Outcome<()> {
         Ok(Verdict::Done(()))
     }
 }

@@ -129,6 +129,12 @@ pub(crate) fn detached(host: &BareMetalHost) -> Option<Detached> {
     Some(Detached { delay_deletion: value.delete_action == "delay", force: value.force })
 }
 
+/// Whether the host is to be let go even in the middle of work, and though its machine does not answer.
+#[must_use]
+pub fn detached_by_force(host: &BareMetalHost) -> bool {
+    detached(host).is_some_and(|wish| wish.force)
+}
+
 /// Whether the host is not to be inspected.
 pub(crate) fn inspection_disabled(host: &BareMetalHost) -> bool {
     host.spec.inspection_mode == Some(InspectionMode::Disabled)

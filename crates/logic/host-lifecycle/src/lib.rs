@@ -32,6 +32,7 @@ mod view;
 mod wishes;
 
 pub use admission::{Review, review};
+pub use annotations::detached_by_force;
 pub use decide::{conclude, decide};
 pub use retry::back_off;
 pub use served::Served;

@@ -5,21 +5,42 @@
 
 use api::metal3::{BareMetalHost, BootMode, DiskFormat, ErrorType, InspectionMode};
 
+use serde::{Deserialize, Serialize};
+
 use crate::validate::Violation;
 
-/// What a provisioner serves beside the basics.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// What a provisioner serves for a host beside the basics.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
 pub struct Served {
     /// Boots live ISOs (`spec.image.format`).
     pub live_iso: bool,
     /// Makes RAID volumes (`spec.raid`).
     pub raid: bool,
+    /// Changes settings of the firmware (HostFirmwareSettings).
+    pub firmware_settings: bool,
+    /// Installs firmware (HostFirmwareComponents).
+    pub firmware_updates: bool,
+    /// Does both on a machine in use (HostUpdatePolicy).
+    pub service: bool,
     /// Inspects without booting the machine (`spec.inspectionMode`).
     pub fast_inspection: bool,
     /// Has custom deploy methods (`spec.customDeploy`).
     pub custom_deploy: bool,
+    /// Puts media in beside the running system (DataImage).
+    pub data_images: bool,
+    /// Has BMCs send their events (BMCEventSubscription).
+    pub events: bool,
+    /// Says how the machine is.
+    pub health: bool,
+    /// Finds out why a machine does not do what it should.
+    pub diagnose: bool,
     /// Boots by BIOS (`spec.bootMode`).
     pub legacy_boot: bool,
+    /// Holds each machine against what it has shown before, and refuses another.
+    pub proves_identity: bool,
+    /// Marks the disks that it has written, and refuses those with another's mark.
+    pub marks_disks: bool,
     /// Architectures whose machines it can boot, by Go's or the kernel's name; empty for any.
     pub architectures: Vec<String>,
 }

@@ -9,6 +9,7 @@ use crate::annotations;
 use crate::detach;
 use crate::power;
 use crate::retry::edited_since;
+use crate::validate;
 use crate::wishes;
 
 /// How a host stands to its spec and annotations.
@@ -82,7 +83,8 @@ fn reached(host: &BareMetalHost, status: &BareMetalHostStatus) -> Option<String>
             if !external
                 && !annotations::inspection_requested(host)
                 && !wishes::hints_differ(host, status)
-                && !wishes::deployment(host, status) =>
+                && !wishes::deployment(host, status)
+                && validate::first(host, &[ErrorType::Preparation]).is_none() =>
         {
             Some(match wishes::image(host) {
                 Some(_) => "available; the image is written when spec.online is true".to_owned(),

@@ -37,7 +37,9 @@ impl NativeHost {
         let step = step.name();
         let id = CommandId { operation: operation.id(), step: step.to_owned(), attempt, boot_id: boot_id.to_owned() };
         let command = Command { id: id.clone(), action };
-        let working = |text: String| Ran::Working(Working { step: text, look_again: Duration::from_secs(15) });
+        let working = |text: String| {
+            Ran::Working(Working { step: text, look_again: Duration::from_secs(15), ..Working::default() })
+        };
         let state = self.shared.hub.command(self.uid(), command);
         self.watch_for_stall(step, &state)?;
         match state {

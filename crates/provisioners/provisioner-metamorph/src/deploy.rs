@@ -156,9 +156,9 @@ impl NativeHost {
         if let Next::Alone(_) = Work::Provision.next(operation.status()) {
             return self.boot_disk(operation).await;
         }
-        let boot_id = match self.ensure_agent(operation).await? {
-            Verdict::Done(boot_id) => boot_id,
-            Verdict::Working(working) => return Ok(Verdict::Working(working)),
+        let boot_id = match self.ensure_agent(operation).await?.done() {
+            Ok(boot_id) => boot_id,
+            Err(not_yet) => return Ok(not_yet),
         };
         if !steps::given(&Step::WriteImage.recorded(operation.status()), &boot_id) {
             self.proven(Effect::Destroy).await?;
@@ -340,9 +340,9 @@ impl NativeHost {
     }
 
     async fn wipe_steps(&self, operation: &mut Operation, request: CleaningRequest) -> Outcome<()> {
-        let boot_id = match self.ensure_agent(operation).await? {
-            Verdict::Done(boot_id) => boot_id,
-            Verdict::Working(working) => return Ok(Verdict::Working(working)),
+        let boot_id = match self.ensure_agent(operation).await?.done() {
+            Ok(boot_id) => boot_id,
+            Err(not_yet) => return Ok(not_yet),
         };
         let mut mark = self.mark(request.overwrite_owner.as_ref());
         operation.name().clone_into(&mut mark.operation);

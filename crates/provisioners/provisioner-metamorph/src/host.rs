@@ -7,7 +7,7 @@ use agent_protocol::{NetworkData, Outcome as AgentOutcome};
 use api::metamorph::OperationPhase;
 use bmc::{Bmc, BmcError, Connectors, ErrorKind};
 use inventory::BmcPin;
-use provisioner::{BmcAccess, Cause, Failure, HostContext, HostKey, Retry};
+use provisioner::{BmcAccess, Cause, Failure, Host, HostContext, HostKey, Retry};
 
 use crate::hub::Hub;
 use crate::journal::{Journal, Operation};
@@ -75,6 +75,8 @@ pub struct NativeHost {
     /// Where this host's BMC and machine reach the server.
     pub bases: Bases,
 }
+
+impl Host for NativeHost {}
 
 impl NativeHost {
     /// # Errors

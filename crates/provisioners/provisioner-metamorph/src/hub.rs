@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use agent_protocol::{AgentState, Command, CommandId, Directive, FirmwareState, Outcome, Progress, Report};
 use api::metamorph::AgentBoot;
 use inventory::MachineEvidence;
-use provisioner::{HostKey, MayAct};
-use tokio::sync::{Notify, mpsc};
+use provisioner::{HostKey, MayAct, Waker};
+use tokio::sync::Notify;
 use tokio::time::{Duration, Instant};
 
 use crate::keys::{FIRST_KEY, Holder};
@@ -142,7 +142,7 @@ const MAX_SLOTS: usize = 100_000;
 /// All agents.
 pub struct Hub {
     slots: Mutex<HashMap<String, Slot>>,
-    wake: mpsc::UnboundedSender<HostKey>,
+    waker: Arc<Waker>,
     silence: Duration,
     grace: Duration,
     may_act: MayAct,
@@ -155,10 +155,10 @@ pub const IN_WORK: u32 = 6;
 const FIRST_LOOK: Duration = Duration::from_secs(5);
 
 impl Hub {
-    /// An empty hub that wakes hosts through `wake`; an agent silent for `silence` is taken for dead. One in work gets `grace` from the moment
+    /// An empty hub that wakes hosts through `waker`; an agent silent for `silence` is taken for dead. One in work gets `grace` from the moment
     /// at which that is noticed: if it was this server that was away, the agent reports at once.
-    pub fn new(wake: mpsc::UnboundedSender<HostKey>, silence: Duration, grace: Duration, may_act: MayAct) -> Arc<Self> {
-        Arc::new(Self { slots: Mutex::default(), wake, silence, grace, may_act })
+    pub fn new(waker: Arc<Waker>, silence: Duration, grace: Duration, may_act: MayAct) -> Arc<Self> {
+        Arc::new(Self { slots: Mutex::default(), waker, silence, grace, may_act })
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<String, Slot>> {
@@ -458,7 +458,7 @@ impl Hub {
         });
         if news && let Some(key) = &slot.key {
             // The receiver is gone only when the server stops.
-            let _ = self.wake.send(key.clone());
+            self.waker.wake(key);
         }
         Ok(())
     }
@@ -615,8 +615,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_new_boot_is_news_until_the_work_is_tried_and_once_a_minute() {
-        let (wake, _woken) = mpsc::unbounded_channel();
-        let hub = Hub::new(wake, Duration::from_secs(90), Duration::from_secs(60), Arc::new(|| true));
+        let waker = Arc::new(Waker::default());
+        let hub = Hub::new(waker, Duration::from_secs(90), Duration::from_secs(60), Arc::new(|| true));
         hub.expect(&key(), Some(&boot(1)));
         assert!(!hub.has_news("u"));
         hub.take(&report("b1", 1, 1, AgentState::Idle), None).unwrap();
@@ -635,14 +635,15 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_command_reaches_an_idle_agent_at_once_and_only_the_boot_it_is_for() {
-        let (wake, mut woken) = mpsc::unbounded_channel();
-        let hub = Hub::new(wake, Duration::from_secs(90), Duration::from_secs(60), Arc::new(|| true));
+        let waker = Arc::new(Waker::default());
+        let mut woken = waker.subscribe();
+        let hub = Hub::new(waker, Duration::from_secs(90), Duration::from_secs(60), Arc::new(|| true));
         hub.expect(&key(), Some(&boot(1)));
         let waiting = tokio::spawn({
             let hub = Arc::clone(&hub);
             async move { say(&hub, report("b1", 1, 1, AgentState::Idle)).await }
         });
-        assert_eq!(woken.recv().await, Some(key()));
+        assert_eq!(woken.recv().await, Some(provisioner::WakeUp { key: key() }));
         assert_eq!(hub.command("u", leave("b0")), CommandState::Given);
         tokio::task::yield_now().await;
         assert!(!waiting.is_finished());
@@ -652,8 +653,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_outcome_is_held_until_it_is_acknowledged() {
-        let (wake, _woken) = mpsc::unbounded_channel();
-        let hub = Hub::new(wake, Duration::from_secs(90), Duration::from_secs(60), Arc::new(|| true));
+        let waker = Arc::new(Waker::default());
+        let hub = Hub::new(waker, Duration::from_secs(90), Duration::from_secs(60), Arc::new(|| true));
         hub.expect(&key(), Some(&boot(1)));
         let finished = AgentState::Finished { command: id("b1"), outcome: Outcome::Leaving };
         let quiet = say(&hub, report("b1", 1, 1, finished.clone())).await.unwrap();
@@ -666,8 +667,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_outcome_recorded_by_an_earlier_process_gives_way_to_the_next_command() {
-        let (wake, _woken) = mpsc::unbounded_channel();
-        let hub = Hub::new(wake, Duration::from_secs(90), Duration::from_secs(60), Arc::new(|| true));
+        let waker = Arc::new(Waker::default());
+        let hub = Hub::new(waker, Duration::from_secs(90), Duration::from_secs(60), Arc::new(|| true));
         hub.expect(&key(), Some(&boot(1)));
         let before = CommandId { step: "before".into(), ..id("b1") };
         let finished =
@@ -685,14 +686,14 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn no_order_and_no_leave_are_given_by_a_process_that_does_not_lead() {
-        let (wake, _woken) = mpsc::unbounded_channel();
+        let waker = Arc::new(Waker::default());
         let leads = Arc::new(std::sync::atomic::AtomicBool::new(true));
         let may_act: MayAct = {
             let leads = Arc::clone(&leads);
             Arc::new(move || leads.load(std::sync::atomic::Ordering::Relaxed))
         };
         let set = |on| leads.store(on, std::sync::atomic::Ordering::Relaxed);
-        let hub = Hub::new(wake, Duration::from_secs(90), Duration::from_secs(60), may_act);
+        let hub = Hub::new(waker, Duration::from_secs(90), Duration::from_secs(60), may_act);
         hub.expect(&key(), Some(&boot(1)));
         assert_eq!(say(&hub, report("b1", 1, 1, AgentState::Idle)).await.unwrap(), Directive::default());
         // The order was decided on while it led; the Lease ends before the agent asks.
@@ -711,8 +712,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_older_generation_and_a_repeated_report_are_refused() {
-        let (wake, _woken) = mpsc::unbounded_channel();
-        let hub = Hub::new(wake, Duration::from_secs(90), Duration::from_secs(60), Arc::new(|| true));
+        let waker = Arc::new(Waker::default());
+        let hub = Hub::new(waker, Duration::from_secs(90), Duration::from_secs(60), Arc::new(|| true));
         hub.expect(&key(), Some(&boot(2)));
         assert_eq!(say(&hub, report("b1", 1, 1, AgentState::Idle)).await, Err(Refusal::Superseded));
         assert!(say(&hub, report("b2", 2, 5, AgentState::Idle)).await.is_ok());
@@ -721,8 +722,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_agent_that_was_seen_is_remembered_when_it_is_forgotten() {
-        let (wake, _woken) = mpsc::unbounded_channel();
-        let hub = Hub::new(wake, Duration::from_secs(90), Duration::from_secs(60), Arc::new(|| true));
+        let waker = Arc::new(Waker::default());
+        let hub = Hub::new(waker, Duration::from_secs(90), Duration::from_secs(60), Arc::new(|| true));
         hub.expect(&key(), Some(&boot(2)));
         assert!(!hub.has_seen("u", 2));
         say(&hub, report("b1", 2, 1, AgentState::Idle)).await.unwrap();
@@ -733,8 +734,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_silent_agent_is_taken_for_dead() {
-        let (wake, _woken) = mpsc::unbounded_channel();
-        let hub = Hub::new(wake, Duration::from_secs(90), Duration::from_secs(60), Arc::new(|| true));
+        let waker = Arc::new(Waker::default());
+        let hub = Hub::new(waker, Duration::from_secs(90), Duration::from_secs(60), Arc::new(|| true));
         hub.expect(&key(), Some(&boot(1)));
         say(&hub, report("b1", 1, 1, AgentState::Idle)).await.unwrap();
         assert!(hub.agent("u", 1).is_some());
@@ -744,8 +745,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_generation_is_the_first_boots_and_its_keys() {
-        let (wake, _woken) = mpsc::unbounded_channel();
-        let hub = Hub::new(wake, Duration::from_secs(90), Duration::from_secs(60), Arc::new(|| true));
+        let waker = Arc::new(Waker::default());
+        let hub = Hub::new(waker, Duration::from_secs(90), Duration::from_secs(60), Arc::new(|| true));
         hub.expect(&key(), Some(&boot(1)));
         say(&hub, report("b1", 1, 1, AgentState::Idle)).await.unwrap();
         // Another boot, the same boot with another key, and with none.
@@ -764,8 +765,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_restart_opens_a_generation_to_nobody() {
-        let (wake, _woken) = mpsc::unbounded_channel();
-        let hub = Hub::new(wake, Duration::from_secs(90), Duration::from_secs(60), Arc::new(|| true));
+        let waker = Arc::new(Waker::default());
+        let hub = Hub::new(waker, Duration::from_secs(90), Duration::from_secs(60), Arc::new(|| true));
         // Before the journal has been read, nobody is heard.
         assert_eq!(say(&hub, report("thief", 3, 1, AgentState::Idle)).await, Err(Refusal::Unknown));
         let waiting = tokio::spawn({
@@ -781,8 +782,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_boot_whose_work_has_ended_may_leave_and_nothing_else() {
-        let (wake, _woken) = mpsc::unbounded_channel();
-        let hub = Hub::new(wake, Duration::from_secs(90), Duration::from_secs(60), Arc::new(|| true));
+        let waker = Arc::new(Waker::default());
+        let hub = Hub::new(waker, Duration::from_secs(90), Duration::from_secs(60), Arc::new(|| true));
         let recorded = AgentBoot { boot_id: Some("b1".into()), key_digest: Some("key of b1".into()), ..boot(1) };
         hub.expect(&key(), Some(&recorded));
         say(&hub, report("b1", 1, 1, AgentState::Idle)).await.unwrap();
@@ -800,8 +801,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_agent_in_work_may_report_first_when_it_was_the_server_that_was_away() {
-        let (wake, _woken) = mpsc::unbounded_channel();
-        let hub = Hub::new(wake, Duration::from_secs(90), Duration::from_secs(60), Arc::new(|| true));
+        let waker = Arc::new(Waker::default());
+        let hub = Hub::new(waker, Duration::from_secs(90), Duration::from_secs(60), Arc::new(|| true));
         hub.expect(&key(), Some(&boot(1)));
         let running = AgentState::Running { command: id("b1"), progress: Progress::default() };
         for (round, state) in
@@ -825,8 +826,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn another_attempt_of_the_same_step_and_a_leave_are_never_acknowledged_by_the_way() {
-        let (wake, _woken) = mpsc::unbounded_channel();
-        let hub = Hub::new(wake, Duration::from_secs(90), Duration::from_secs(60), Arc::new(|| true));
+        let waker = Arc::new(Waker::default());
+        let hub = Hub::new(waker, Duration::from_secs(90), Duration::from_secs(60), Arc::new(|| true));
         hub.expect(&key(), Some(&boot(1)));
         let wiped = AgentState::Finished { command: id("b1"), outcome: Outcome::Wiped { disks: vec![], left: vec![] } };
         say(&hub, report("b1", 1, 1, wiped.clone())).await.unwrap();
@@ -843,8 +844,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_agent_that_writes_may_be_silent_for_longer() {
-        let (wake, _woken) = mpsc::unbounded_channel();
-        let hub = Hub::new(wake, Duration::from_secs(90), Duration::from_secs(60), Arc::new(|| true));
+        let waker = Arc::new(Waker::default());
+        let hub = Hub::new(waker, Duration::from_secs(90), Duration::from_secs(60), Arc::new(|| true));
         hub.expect(&key(), Some(&boot(1)));
         let running = AgentState::Running { command: id("b1"), progress: Progress::default() };
         say(&hub, report("b1", 1, 1, running)).await.unwrap();

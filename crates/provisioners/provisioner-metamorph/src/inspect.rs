@@ -31,9 +31,9 @@ impl Inspect for NativeHost {
 
 impl NativeHost {
     async fn inspect_steps(&self, operation: &mut Operation) -> Outcome<Box<HardwareDetails>> {
-        let boot_id = match self.ensure_agent(operation).await? {
-            Verdict::Done(boot_id) => boot_id,
-            Verdict::Working(working) => return Ok(Verdict::Working(working)),
+        let boot_id = match self.ensure_agent(operation).await?.done() {
+            Ok(boot_id) => boot_id,
+            Err(not_yet) => return Ok(not_yet),
         };
         match self.run(operation, Step::CollectInventory, &boot_id, Action::Inspect).await? {
             Ran::Working(working) => Ok(Verdict::Working(working)),

@@ -1,7 +1,7 @@
 //! Registration, adoption and release.
 
 use async_trait::async_trait;
-use provisioner::{Cause, Manage, Outcome, RegisterRequest, Registered, Verdict};
+use provisioner::{AdoptRequest, Cause, Manage, Outcome, RegisterRequest, Registered, ReleaseRequest, Verdict};
 
 use crate::failures::of_bmc;
 use crate::host::NativeHost;
@@ -29,12 +29,12 @@ impl Manage for NativeHost {
         Ok(Verdict::Done(Registered { id, powered_on }))
     }
 
-    async fn adopt(&mut self) -> Outcome<()> {
+    async fn adopt(&mut self, _: AdoptRequest) -> Outcome<()> {
         self.settle_with_journal().await;
         Ok(Verdict::Done(()))
     }
 
-    async fn release(&mut self) -> Outcome<()> {
+    async fn release(&mut self, request: ReleaseRequest) -> Outcome<()> {
         match self.journal.cancel_open("the host is let go").await {
             // A namespace that goes takes no new objects.
             Err(error) if self.context.deleting && !error.not_leading => {
@@ -47,7 +47,12 @@ impl Manage for NativeHost {
                 Ok((bmc, _)) if self.journal.latest_boot().is_some() && !self.live.timers().ejected => {
                     // Without a drive there is no medium.
                     if let Ok(media) = bmc.virtual_media() {
-                        media.eject().await.map_err(of_bmc)?;
+                        match media.eject().await.map_err(of_bmc) {
+                            Err(failure) if request.force => {
+                                tracing::warn!(host = %self.context.key.name, "let go by force, its medium may be left in the drive: {}", failure.message);
+                            }
+                            other => other?,
+                        }
                     }
                 }
                 Ok(_) => {}
@@ -57,6 +62,9 @@ impl Manage for NativeHost {
                         || failure.cause == Cause::RecordUnavailable && self.context.deleting =>
                 {
                     tracing::warn!(host = %self.context.key.name, "let go without a call to its BMC: {}", failure.message);
+                }
+                Err(failure) if request.force => {
+                    tracing::warn!(host = %self.context.key.name, "let go by force, its medium may be left in the drive: {}", failure.message);
                 }
                 Err(failure) => return Err(failure),
             }

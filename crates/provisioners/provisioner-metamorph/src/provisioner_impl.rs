@@ -1,13 +1,14 @@
 //! The provisioner object: shared state, the endpoints' routers, wake-ups.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use axum::Router;
 use bmc::Connectors;
 use boot_media::Assets;
-use provisioner::{Capabilities, Failure, Host, HostContext, HostKey, Provisioner, Recorded, WakeUps};
-use tokio::sync::mpsc;
+use provisioner::{
+    Capabilities, Failure, Host, HostContext, HostFacts, HostKey, Named, Provisioner, Recorded, WakeUps, Waker,
+};
 use tokio::task::JoinSet;
 use tokio::time::Duration;
 
@@ -25,7 +26,7 @@ const PARTING: Duration = Duration::from_secs(5);
 /// The native provisioner.
 pub struct NativeProvisioner {
     shared: Arc<Shared>,
-    wake_ups: Mutex<Option<WakeUps>>,
+    waker: Arc<Waker>,
 }
 
 impl NativeProvisioner {
@@ -33,10 +34,10 @@ impl NativeProvisioner {
     /// that to their end.
     #[must_use]
     pub fn new(settings: Settings, image: Assets, earlier: Vec<Assets>, connectors: Connectors) -> Self {
-        let (wake, wake_ups) = mpsc::unbounded_channel();
+        let waker = Arc::new(Waker::default());
         let shared = Shared {
             hub: Hub::new(
-                wake,
+                Arc::clone(&waker),
                 settings.timing.agent_silence,
                 settings.timing.reconnect,
                 Arc::clone(&settings.may_act),
@@ -47,7 +48,7 @@ impl NativeProvisioner {
             subjects: Subjects::default(),
             settings,
         };
-        Self { shared: Arc::new(shared), wake_ups: Mutex::new(Some(wake_ups)) }
+        Self { shared: Arc::new(shared), waker }
     }
 
     /// Routes of the agent endpoint; to be served over TLS with the certificate that the settings name.
@@ -68,7 +69,12 @@ pub const NAME: &str = "metamorph";
 /// `agent_image`).
 #[must_use]
 pub fn capabilities() -> Capabilities {
-    Capabilities { architectures: vec!["x86_64".to_owned()], ..Capabilities::default() }
+    Capabilities {
+        proves_identity: true,
+        marks_disks: true,
+        architectures: vec!["x86_64".to_owned()],
+        ..Capabilities::default()
+    }
 }
 
 /// What keeps a host with this BMC address from being registered, a sentence; `None` if nothing does that can be read off the address.
@@ -77,13 +83,16 @@ pub fn address_fault(address: &str) -> Option<String> {
     bmc::Address::parse(address).err().map(|error| error.to_string())
 }
 
-#[async_trait]
-impl Provisioner for NativeProvisioner {
+impl Named for NativeProvisioner {
     fn name(&self) -> &'static str {
         NAME
     }
+}
 
-    fn capabilities(&self) -> Capabilities {
+#[async_trait]
+impl Provisioner for NativeProvisioner {
+    /// The same for each host: what a BMC lacks is said by the BMC's own capabilities when it is first reached.
+    fn capabilities(&self, _: &HostFacts) -> Capabilities {
         capabilities()
     }
 
@@ -104,8 +113,8 @@ impl Provisioner for NativeProvisioner {
         self.shared.hub.heard(&self.shared.subjects.known(&key.uid));
     }
 
-    fn wake_ups(&self) -> Option<WakeUps> {
-        self.wake_ups.lock().unwrap_or_else(PoisonError::into_inner).take()
+    fn subscribe(&self) -> WakeUps {
+        self.waker.subscribe()
     }
 
     fn expect(&self, key: &HostKey, recorded: &Recorded) {

@@ -1,19 +1,20 @@
-//! The traits and what goes through them.
+//! A provisioner, and what it is told of a host.
 
+use std::ops::Deref;
 use std::sync::Arc;
-use std::time::Duration;
 
-use api::metal3::{BootMode, Image};
+use api::metal3::BootMode;
 use async_trait::async_trait;
-use inventory::{HardwareDetails, RootDeviceHints};
-use secrecy::SecretString;
-use serde::{Deserialize, Serialize};
+use inventory::HardwareDetails;
+use secrecy::{ExposeSecret, SecretString};
+use serde::{Deserialize, Serialize, Serializer};
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use crate::{Capabilities, Failure, History, Machine, Record, Recorded};
+use crate::registry::Named;
+use crate::{Capabilities, Failure, History, Host, Machine, Record, Recorded};
 
 /// A host's identity.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct HostKey {
     /// Namespace.
     pub namespace: String,
@@ -23,17 +24,22 @@ pub struct HostKey {
     pub uid: String,
 }
 
-/// How to reach the BMC.
-#[derive(Clone)]
+/// How to reach the BMC. It serialises for the way to the provisioner, and for nothing else: the password goes with it.
+#[derive(Clone, Serialize, Deserialize)]
 pub struct BmcAccess {
     /// `spec.bmc.address`.
     pub address: String,
     /// User.
     pub username: String,
     /// Password.
+    #[serde(serialize_with = "exposed")]
     pub password: SecretString,
     /// Accept any certificate.
     pub disable_certificate_verification: bool,
+}
+
+fn exposed<S: Serializer>(secret: &SecretString, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(secret.expose_secret())
 }
 
 /// Whether this process may still act on machines. Another may have taken its place since it was last asked: it is asked before each effect.
@@ -42,28 +48,51 @@ pub type MayAct = Arc<dyn Fn() -> bool + Send + Sync>;
 /// The time, given from outside.
 pub type Now = Arc<dyn Fn() -> jiff::Timestamp + Send + Sync>;
 
-/// Everything a provisioner is told of a host when a reconcile begins.
-#[derive(Clone)]
-pub struct HostContext {
+/// What is known of a host.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct HostFacts {
     /// Who.
     pub key: HostKey,
-    /// BMC access; `None` only while a host without usable credentials is deleted.
-    pub bmc: Option<BmcAccess>,
+    /// `spec.bmc.address`, empty if the host has none.
+    #[serde(default)]
+    pub address: String,
     /// `status.provisioning.ID`: the owner on the machine's disks. Empty before registration.
+    #[serde(default)]
     pub provisioning_id: String,
     /// Boot mode in force.
+    #[serde(default)]
     pub boot_mode: BootMode,
+    /// `spec.bootMACAddress`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub boot_mac: Option<String>,
+    /// `spec.architecture`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub architecture: Option<String>,
     /// Network of the system that the provisioner boots to work on the machine: OpenStack's `network_data.json`, as its owner wrote it (YAML has
     /// become JSON); `None` means DHCP.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_network: Option<serde_json::Value>,
     /// The host's power must never be cut.
+    #[serde(default)]
     pub disable_power_off: bool,
     /// The host is being deleted: what can no longer be recorded keeps it from nothing.
+    #[serde(default)]
     pub deleting: bool,
     /// What inspection found earlier, or what was declared in its stead.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hardware: Option<HardwareDetails>,
     /// Fingerprint of the machine that may take this host's place (annotation, used once).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accept_machine: Option<String>,
+}
+
+/// Everything that a provisioner is given for a host when a reconcile begins: it dereferences to what is known of the host.
+#[derive(Clone)]
+pub struct HostContext {
+    /// What is known of the host.
+    pub facts: HostFacts,
+    /// BMC access; `None` only while a host without usable credentials is deleted.
+    pub bmc: Option<BmcAccess>,
     /// What the provisioner remembers of the host.
     pub record: Arc<dyn Record>,
     /// Where it shows what it does.
@@ -76,46 +105,29 @@ pub struct HostContext {
     pub may_act: MayAct,
 }
 
-/// Answer of a call that did not fail.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub enum Verdict<T> {
-    /// Done.
-    Done(T),
-    /// Not yet.
-    Working(Working),
-}
+impl Deref for HostContext {
+    type Target = HostFacts;
 
-/// Under way.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Working {
-    /// What is being waited for, a sentence.
-    pub step: String,
-    /// Look again at the latest after this time; a wake-up may come sooner.
-    pub look_again: Duration,
-}
-
-impl<T> Verdict<T> {
-    /// Working, with the sentence and the time in seconds.
-    #[must_use]
-    pub fn working(step: impl Into<String>, seconds: u64) -> Self {
-        Self::Working(Working { step: step.into(), look_again: Duration::from_secs(seconds) })
+    fn deref(&self) -> &HostFacts {
+        &self.facts
     }
 }
 
-/// Answer of a call.
-pub type Outcome<T> = Result<Verdict<T>, Failure>;
+/// Something happened to a host: its controller looks at it at once.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WakeUp {
+    /// Which.
+    pub key: HostKey,
+}
 
-/// Wake-ups: hosts about which something happened.
-pub type WakeUps = UnboundedReceiver<HostKey>;
+/// Wake-ups as they come.
+pub type WakeUps = UnboundedReceiver<WakeUp>;
 
 /// A way to provision machines. One object for all hosts of a server.
 #[async_trait]
-pub trait Provisioner: Send + Sync + 'static {
-    /// Name in annotations and flags.
-    fn name(&self) -> &'static str;
-
-    /// What it can do.
-    fn capabilities(&self) -> Capabilities;
+pub trait Provisioner: Named + Send + Sync + 'static {
+    /// What it can do with this host: by the scheme of its address, its vendor, its licence. Nothing is asked of the machine.
+    fn capabilities(&self, host: &HostFacts) -> Capabilities;
 
     /// What all addresses of one machine have in common, if the address can be read: two hosts with the same key are one machine.
     fn machine_key(&self, address: &str) -> Option<String>;
@@ -133,8 +145,8 @@ pub trait Provisioner: Send + Sync + 'static {
     /// The host's work is about to be tried: what has been new is not any more.
     fn heard(&self, key: &HostKey);
 
-    /// The stream of wake-ups; it can be taken once, later calls get `None`.
-    fn wake_ups(&self) -> Option<WakeUps>;
+    /// The stream of wake-ups from now on. Who subscribes anew, after a lost connection or lease, ends the stream of before.
+    fn subscribe(&self) -> WakeUps;
 
     /// The host waits, and nothing is asked of it yet in this process: whatever its machine has to say is to be heard all the same.
     fn expect(&self, key: &HostKey, recorded: &Recorded);
@@ -144,134 +156,4 @@ pub trait Provisioner: Send + Sync + 'static {
 
     /// Ends what is open on machines (sessions), before the server stops.
     async fn close(&self);
-}
-
-/// All that a host can be asked.
-pub trait Host: Manage + Power + Inspect + Deploy + Send {}
-impl<T: Manage + Power + Inspect + Deploy + Send> Host for T {}
-
-/// What registration needs.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RegisterRequest {
-    /// Address or credentials differ from those that last worked: check them against the BMC even if a connection is open.
-    pub credentials_changed: bool,
-}
-
-/// What registration finds.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Registered {
-    /// The provisioner's id of the machine for `status.provisioning.ID`; the one given in the context if there was one.
-    pub id: String,
-    /// Power state seen.
-    pub powered_on: Option<bool>,
-}
-
-/// Registration, adoption and release.
-#[async_trait]
-pub trait Manage {
-    /// Checks access to the BMC.
-    async fn register(&mut self, request: RegisterRequest) -> Outcome<Registered>;
-
-    /// Takes over a machine that is provisioned already, without touching it.
-    async fn adopt(&mut self) -> Outcome<()>;
-
-    /// Lets go: ends work, ejects media, closes sessions. The machine's power is left alone.
-    async fn release(&mut self) -> Outcome<()>;
-}
-
-/// A power wish.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum PowerRequest {
-    /// On.
-    On,
-    /// Off: asked politely first, cut after the provisioner's grace period.
-    SoftOff,
-    /// Off at once.
-    HardOff,
-}
-
-/// Power.
-#[async_trait]
-pub trait Power {
-    /// Whether the machine is on. One cheap call.
-    async fn power_state(&mut self) -> Outcome<bool>;
-
-    /// Brings the machine to the wish; done when it is seen there. The result is the state seen.
-    async fn set_power(&mut self, request: PowerRequest) -> Outcome<bool>;
-}
-
-/// What inspection needs.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct InspectRequest {
-    /// Identity of the wish; see [`ProvisionRequest::wish`].
-    pub wish: Option<String>,
-    /// The last attempt failed: begin anew.
-    pub restart: bool,
-}
-
-/// Inspection.
-#[async_trait]
-pub trait Inspect {
-    /// Finds out what the machine is made of.
-    async fn inspect(&mut self, request: InspectRequest) -> Outcome<Box<HardwareDetails>>;
-}
-
-/// Documents of a config drive, as text; they may be secret.
-#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ConfigDrive {
-    /// `openstack/latest/meta_data.json`: a JSON object.
-    pub meta_data: String,
-    /// `openstack/latest/network_data.json`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub network_data: Option<String>,
-    /// `openstack/latest/user_data`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub user_data: Option<String>,
-}
-
-impl std::fmt::Debug for ConfigDrive {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("ConfigDrive(secret)")
-    }
-}
-
-/// What provisioning needs.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct ProvisionRequest {
-    /// Identity of the wish: when the host began with it, and a digest of what was asked for. What has been done for one wish is done for no
-    /// other. `None` where the host does not say when: the wish is taken for the one that the work under way is for.
-    pub wish: Option<String>,
-    /// Image.
-    pub image: Image,
-    /// Which disk.
-    pub root_device_hints: RootDeviceHints,
-    /// What the operating system is told when it boots for the first time, `None` for nothing.
-    pub config_drive: Option<ConfigDrive>,
-    /// Owner whose mark may be overwritten.
-    pub overwrite_owner: Option<String>,
-}
-
-/// What cleaning needs.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CleaningRequest {
-    /// Identity of the wish; see [`ProvisionRequest::wish`].
-    pub wish: Option<String>,
-    /// Remove partition tables and signatures; otherwise the disks are left.
-    pub clean: bool,
-    /// Owner whose mark may be removed.
-    pub overwrite_owner: Option<String>,
-    /// Hints that the image was written by: they may name a disk that is left otherwise.
-    pub root_device_hints: RootDeviceHints,
-    /// The last attempt failed: begin anew.
-    pub restart: bool,
-}
-
-/// Deployment.
-#[async_trait]
-pub trait Deploy {
-    /// Puts the image on the machine and boots it.
-    async fn provision(&mut self, request: ProvisionRequest) -> Outcome<()>;
-
-    /// Removes what was provisioned.
-    async fn deprovision(&mut self, request: CleaningRequest) -> Outcome<()>;
 }

@@ -41,6 +41,8 @@ pub enum Cause {
     RecordUnavailable,
     /// The host's record is of a version that this program does not read, or is no record: nothing is done to the machine.
     RecordUnreadable,
+    /// The provisioner of this host does not serve what is asked of it.
+    NotServed,
     /// Another process acts on machines. It is no failure of the host: nothing was done, and the other goes on.
     NotLeading,
     /// A fault of this program.
@@ -51,7 +53,7 @@ pub enum Cause {
 
 impl Cause {
     /// All of them with their CamelCase names.
-    const ALL: [(Self, &'static str); 21] = [
+    const ALL: [(Self, &'static str); 22] = [
         (Self::BmcAddressInvalid, "BmcAddressInvalid"),
         (Self::AnotherMachine, "AnotherMachine"),
         (Self::MachineUnknown, "MachineUnknown"),
@@ -70,6 +72,7 @@ impl Cause {
         (Self::InvalidRequest, "InvalidRequest"),
         (Self::RecordUnavailable, "RecordUnavailable"),
         (Self::RecordUnreadable, "RecordUnreadable"),
+        (Self::NotServed, "NotServed"),
         (Self::NotLeading, "NotLeading"),
         (Self::Internal, "Internal"),
         (Self::Other, "Other"),
@@ -118,6 +121,9 @@ pub enum Retry {
 pub struct Failure {
     /// Class.
     pub cause: Cause,
+    /// Part of the machine that it is about, such as `PSU 2`, if one is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub component: Option<String>,
     /// What was attempted and what was found.
     pub message: String,
     /// What to do, a sentence.
@@ -130,7 +136,14 @@ impl Failure {
     /// A failure that is retried with back-off.
     #[must_use]
     pub fn new(cause: Cause, message: impl Into<String>) -> Self {
-        Self { cause, message: message.into(), advice: None, retry: Retry::Later }
+        Self { cause, component: None, message: message.into(), advice: None, retry: Retry::Later }
+    }
+
+    /// Names the part of the machine.
+    #[must_use]
+    pub fn of(mut self, component: impl Into<String>) -> Self {
+        self.component = Some(component.into());
+        self
     }
 
     /// Adds what to do.

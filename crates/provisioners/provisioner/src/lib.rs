@@ -1,32 +1,53 @@
 //! The contract between the host controller and whatever provisions machines.
 //!
-//! A [`Provisioner`] makes one [`Host`] object per host and reconcile. What a host can be asked is split into small capability
-//! traits ([`Manage`], [`Power`], [`Inspect`], [`Deploy`]); each call is idempotent and answers at once: done, still working (with when
-//! to look again at the latest), or failed for a typed cause. Nothing waits inside a call for a machine to boot or an image to be
-//! written: the provisioner wakes the host ([`Provisioner::wake_ups`]) when something happened.
+//! A [`Provisioner`] makes one [`Host`] object per host and reconcile. What a host can be asked is split into small traits: every host has
+//! [`Manage`], [`Power`], [`Inspect`] and [`Deploy`], and those of [`Prepare`], [`Service`], [`LiveMedia`], [`CustomDeploy`], [`DataImages`],
+//! [`Events`], [`Firmware`], [`Health`] and [`Diagnose`] that its [`Capabilities`] name. Each call is idempotent and answers at once: done, still
+//! working (with when to look again at the latest), waiting for something else, or failed for a typed cause. Nothing waits inside a call for a machine
+//! to boot or an image to be written: the provisioner wakes the host ([`Provisioner::subscribe`]) when something happened.
 //!
 //! A provisioner has no Kubernetes client. What it must remember goes into the host's [`Record`]: each irreversible effect stands there before it
 //! happens. What it shows of its work goes to the [`History`], by which nothing is decided.
+//!
+//! All that goes through it is data: a [`Call`] with its requests, its [`Answer`], wake-ups, failures. [`ask`] leads from a call to the trait, and
+//! [`Envelope`] carries calls between programs of different versions: a provisioner in another process, in another language, is one more
+//! implementation.
 
+mod call;
 mod contract;
+mod envelope;
 mod failure;
 mod history;
+mod host;
 mod machine;
 mod record;
 mod record_error;
 mod registry;
+mod requests;
+mod verdict;
+mod waker;
 
-pub use contract::{
-    BmcAccess, CleaningRequest, ConfigDrive, Deploy, Host, HostContext, HostKey, Inspect, InspectRequest, Manage,
-    MayAct, Now, Outcome, Power, PowerRequest, ProvisionRequest, Provisioner, RegisterRequest, Registered, Verdict,
-    WakeUps, Working,
-};
-/// What a provisioner can do beside the basics.
+pub use call::{Answer, Call, ask};
+pub use contract::{BmcAccess, HostContext, HostFacts, HostKey, MayAct, Now, Provisioner, WakeUp, WakeUps};
+pub use envelope::{CONTRACT_VERSION, Envelope, EnvelopeError, HostResource, Kept, Reply, Resource};
+/// What a provisioner can do with a host beside the basics.
 pub use host_lifecycle::Served as Capabilities;
 
 pub use failure::{Cause, Failure, Retry};
 pub use history::{History, HistoryEntry, Tell, operation_name};
+pub use host::{
+    CustomDeploy, DataImages, Deploy, Diagnose, Events, Firmware, Health, Host, Inspect, LiveMedia, Manage, Power,
+    Prepare, Service,
+};
 pub use machine::{Machine, OtherMachine};
 pub use record::{MAX_RECORD_BYTES, Purpose, Record, RecordContent, Recorded};
 pub use record_error::RecordError;
-pub use registry::{Registry, RegistryError};
+pub use registry::{Named, Registry, RegistryError};
+pub use requests::{
+    AdoptRequest, AgentImage, CleaningRequest, ConfigDrive, Deployed, Finding, FirmwareFacts, FirmwareTargets,
+    FirmwareUpdate, HealthLevel, HealthState, InspectRequest, InstalledFirmware, Method, PowerRequest, PrepareRequest,
+    ProvisionRequest, RegisterRequest, Registered, ReleaseRequest, SecretText, ServiceRequest, Setting, SettingFact,
+    Subscription,
+};
+pub use verdict::{ImageKind, Outcome, Verdict, Waiting, Working};
+pub use waker::Waker;

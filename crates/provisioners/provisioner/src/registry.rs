@@ -1,9 +1,15 @@
-//! Which provisioners a server has, and which one a host gets.
+//! Which provisioners a server has, and which one a resource gets.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::Provisioner;
+
+/// What has a name in annotations and flags.
+pub trait Named {
+    /// The name: lower-case letters, digits and `-`.
+    fn name(&self) -> &'static str;
+}
 
 /// A provisioner was asked for that the server does not have.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -15,24 +21,29 @@ pub struct RegistryError {
     pub known: String,
 }
 
-/// The provisioners of a server.
-#[derive(Clone)]
-pub struct Registry {
-    all: BTreeMap<String, Arc<dyn Provisioner>>,
-    default: Arc<dyn Provisioner>,
+/// The provisioners of a server, for one kind of resource.
+pub struct Registry<P: ?Sized = dyn Provisioner> {
+    all: BTreeMap<String, Arc<P>>,
+    default: Arc<P>,
 }
 
-impl Registry {
+impl<P: ?Sized> Clone for Registry<P> {
+    fn clone(&self) -> Self {
+        Self { all: self.all.clone(), default: Arc::clone(&self.default) }
+    }
+}
+
+impl<P: Named + ?Sized> Registry<P> {
     /// A registry with its default.
     #[must_use]
-    pub fn new(default: Arc<dyn Provisioner>) -> Self {
+    pub fn new(default: Arc<P>) -> Self {
         let all = BTreeMap::from([(default.name().to_owned(), Arc::clone(&default))]);
         Self { all, default }
     }
 
     /// Adds one.
     #[must_use]
-    pub fn with(mut self, other: Arc<dyn Provisioner>) -> Self {
+    pub fn with(mut self, other: Arc<P>) -> Self {
         self.all.insert(other.name().to_owned(), other);
         self
     }
@@ -41,18 +52,24 @@ impl Registry {
     ///
     /// # Errors
     /// [`RegistryError`] when there is none of that name.
-    pub fn choose(&self, name: Option<&str>) -> Result<&Arc<dyn Provisioner>, RegistryError> {
+    pub fn choose(&self, name: Option<&str>) -> Result<&Arc<P>, RegistryError> {
         match name {
             None => Ok(&self.default),
             Some(name) => self.all.get(name).ok_or_else(|| RegistryError {
                 wanted: name.chars().take(64).collect(),
-                known: self.all.keys().cloned().collect::<Vec<_>>().join(", "),
+                known: self.names().join(", "),
             }),
         }
     }
 
+    /// Their names.
+    #[must_use]
+    pub fn names(&self) -> Vec<String> {
+        self.all.keys().cloned().collect()
+    }
+
     /// All of them.
-    pub fn iter(&self) -> impl Iterator<Item = &Arc<dyn Provisioner>> {
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<P>> {
         self.all.values()
     }
 }

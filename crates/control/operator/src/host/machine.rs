@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use api::Time;
 use api::metal3::{BareMetalHost, annotation};
-use api::metamorph::{MachineRecord, MachineRecordSpec};
+use api::metamorph::{MachineRecord, MachineRecordSpec, ProvisionerRecord};
 use async_trait::async_trait;
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use kube::runtime::events::{Event, EventType};
@@ -193,6 +193,14 @@ impl Machine for KubeMachine {
 }
 
 impl KubeMachine {
+    /// The provisioner's part with the name of the one that the host has: registration fixes it.
+    fn named(&self, kept: Option<ProvisionerRecord>) -> ProvisionerRecord {
+        let name = self.provisioner.name();
+        let revision = kept.as_ref().map_or(0, |kept| kept.revision);
+        let blank = || ProvisionerRecord { name: name.to_owned(), version: 0, revision, data: json!({}) };
+        kept.filter(|kept| kept.name == name || self.is_registered()).unwrap_or_else(blank)
+    }
+
     async fn write(&self, mut record: MachineRecordSpec) -> Result<MachineRecordSpec, RecordError> {
         let news = record.accepted.as_mut().filter(|accepted| accepted.time.is_none());
         let accepted = news.map(|accepted| {
@@ -203,13 +211,14 @@ impl KubeMachine {
         let there = match self.found().await? {
             Some(mut old) => {
                 // What the provisioner remembers is not this write's matter.
-                let provisioner = if self.is_ours(&old.spec) { old.spec.provisioner.take() } else { None };
-                old.spec = MachineRecordSpec { provisioner, ..record };
+                let kept = if self.is_ours(&old.spec) { old.spec.provisioner.take() } else { None };
+                old.spec = MachineRecordSpec { provisioner: Some(self.named(kept)), ..record };
                 let replaced = self.api.replace(&self.name(), &PostParams::default(), &old).await;
                 replaced.map_err(|e| self.failed("replace", told(&e)))?
             }
             None => {
-                let mut new = MachineRecord::new(&self.name(), MachineRecordSpec { provisioner: None, ..record });
+                let provisioner = Some(self.named(None));
+                let mut new = MachineRecord::new(&self.name(), MachineRecordSpec { provisioner, ..record });
                 new.metadata.namespace = self.host.namespace();
                 let created = self.api.create(&PostParams::default(), &new).await;
                 created.map_err(|e| self.failed("create", told(&e)))?

@@ -5,6 +5,7 @@
 //! do but wait, so that a transition costs one write and no round trip through the watch.
 
 mod brake;
+mod choice;
 mod history;
 mod machine;
 mod reconcile;
@@ -29,7 +30,7 @@ use kube::runtime::events::{Recorder, Reporter};
 use kube::runtime::reflector::{ObjectRef, store};
 use kube::runtime::{Controller, Predicate, WatchStreamExt, predicates, reflector, watcher};
 use kube::{Api, Client, ResourceExt};
-use provisioner::{HostKey, MayAct, Registry};
+use provisioner::{MayAct, Registry, WakeUp};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
@@ -231,23 +232,28 @@ fn users_of(known: &reflector::Store<BareMetalHost>, namespace: &str, secret: &s
         .collect()
 }
 
-/// The wake-ups of all provisioners as one stream.
+/// The wake-ups of all provisioners as one stream. One that ends is subscribed to anew.
 fn wake_stream(registry: &Registry) -> impl futures::Stream<Item = ObjectRef<BareMetalHost>> + Send + use<> {
-    let (sender, receiver) = mpsc::unbounded_channel::<HostKey>();
+    let (sender, receiver) = mpsc::unbounded_channel::<WakeUp>();
     for provisioner in registry.iter() {
-        if let Some(mut wake_ups) = provisioner.wake_ups() {
-            let sender = sender.clone();
-            tokio::spawn(async move {
-                while let Some(key) = wake_ups.recv().await {
-                    if sender.send(key).is_err() {
+        let (sender, provisioner) = (sender.clone(), Arc::clone(provisioner));
+        tokio::spawn(async move {
+            loop {
+                let mut wake_ups = provisioner.subscribe();
+                while let Some(wake_up) = wake_ups.recv().await {
+                    if sender.send(wake_up).is_err() {
                         return;
                     }
                 }
-            });
-        }
+                if sender.is_closed() {
+                    return;
+                }
+                tokio::time::sleep(FIRST_PAUSE).await;
+            }
+        });
     }
     // One sender stays with the stream: without provisioners it is quiet, not over.
-    tokio_stream::wrappers::UnboundedReceiverStream::new(receiver).map(move |key| {
+    tokio_stream::wrappers::UnboundedReceiverStream::new(receiver).map(move |WakeUp { key }| {
         let _keep = &sender;
         ObjectRef::new(&key.name).within(&key.namespace)
     })

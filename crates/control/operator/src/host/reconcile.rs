@@ -3,13 +3,14 @@
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use api::metal3::{BareMetalHost, HardwareData, HardwareDataSpec, ProvisioningState as State, annotation};
+use api::metal3::{BareMetalHost, HardwareData, HardwareDataSpec, ProvisioningState as State};
 use host_lifecycle::{Action as Act, Change, Next, Step, View, conclude, decide};
 use k8s_openapi::api::core::v1::Secret;
 use kube::runtime::controller::Action;
 use kube::{Api, ResourceExt};
 use provisioner::{HostKey, Provisioner, Record};
 
+use super::choice::{Choice, choose};
 use super::machine::KubeMachine;
 use super::secrets::{FoundCredentials, HostSecrets};
 use super::write::Applied;
@@ -29,6 +30,10 @@ pub struct Fetched {
     pub credentials: FoundCredentials,
     /// Other versions of the BMC's Secret that held the same user and password.
     same_versions: Vec<String>,
+    /// The host's provisioner.
+    pub choice: Choice,
+    /// The server's settings, with what that provisioner serves for this host.
+    settings: host_lifecycle::Settings,
 }
 
 impl Fetched {
@@ -50,7 +55,12 @@ impl Fetched {
             }
             _ => Vec::new(),
         };
-        Ok(Some(Self { host, hardware_data, credentials, same_versions }))
+        let choice = choose(context, &host).await?;
+        let mut settings = context.settings.lifecycle.clone();
+        if let Ok(provisioner) = &choice {
+            settings.served = provisioner.capabilities(&work::facts(&host, hardware_data.as_ref()));
+        }
+        Ok(Some(Self { host, hardware_data, credentials, same_versions, choice, settings }))
     }
 
     /// Whether an answer that a BMC gave to one is an answer to the other.
@@ -78,15 +88,11 @@ impl Fetched {
     }
 
     fn key(&self) -> HostKey {
-        HostKey {
-            namespace: self.host.namespace().unwrap_or_default(),
-            name: self.host.name_any(),
-            uid: self.host.uid().unwrap_or_default(),
-        }
+        work::key(&self.host)
     }
 
-    fn provisioner<'a>(&self, context: &'a Context) -> Option<&'a Arc<dyn Provisioner>> {
-        context.registry.choose(self.host.annotation(annotation::PROVISIONER)).ok()
+    fn provisioner(&self) -> Option<&Arc<dyn Provisioner>> {
+        self.choice.as_ref().ok()
     }
 
     /// The view that decisions are made from.
@@ -109,8 +115,8 @@ impl Fetched {
             host: &self.host,
             hardware_data: self.hardware_data.as_ref().and_then(|d| d.spec.hardware.as_ref()),
             credentials,
-            news: self.provisioner(context).is_some_and(|provisioner| provisioner.has_news(&self.key())),
-            settings: &context.settings.lifecycle,
+            news: self.provisioner().is_some_and(|provisioner| provisioner.has_news(&self.key())),
+            settings: &self.settings,
             now: context.settings.clock.now(),
         }
     }
@@ -207,7 +213,7 @@ async fn step(context: &Context, mut fetched: Fetched) -> Result<Next, Reconcile
         return Ok(Next::Now);
     }
     if matches!(action, Act::Inspect { .. } | Act::Provision | Act::Deprovision { .. })
-        && let Some(provisioner) = fetched.provisioner(context)
+        && let Some(provisioner) = fetched.provisioner()
     {
         provisioner.heard(&fetched.key());
     }
@@ -265,15 +271,14 @@ async fn listen(context: &Context, host: &BareMetalHost) {
     if host.state() == State::None || context.machines.has(&uid) {
         return;
     }
-    let Ok(provisioner) = context.registry.choose(host.annotation(annotation::PROVISIONER)) else { return };
-    let machine = KubeMachine::new(context, host, Arc::clone(provisioner));
+    // It is tried again with the next look; what else the host waits for does not wait for this.
+    let Ok(Ok(provisioner)) = choose(context, host).await else { return };
+    let machine = KubeMachine::new(context, host, Arc::clone(&provisioner));
     if let Err(error) = machine.load().await {
-        // It is tried again with the next look; what else the host waits for does not wait for this.
         tracing::warn!(host = %host.name_any(), error = %trouble::told(&error), "read the host's record");
         return;
     }
-    let key = HostKey { namespace: host.namespace().unwrap_or_default(), name: host.name_any(), uid };
-    provisioner.expect(&key, &machine.current());
+    provisioner.expect(&work::key(host), &machine.current());
 }
 
 /// Claims the BMC's Secret before it is used for the first time. Whether it was written.

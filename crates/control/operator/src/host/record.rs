@@ -81,6 +81,15 @@ pub fn lock(slot: &Slot) -> MutexGuard<'_, Known> {
     slot.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// The part has only its name: the provisioner has written nothing.
+fn is_blank(part: &ProvisionerRecord) -> bool {
+    part.version == 0 && part.data.as_object().is_none_or(serde_json::Map::is_empty)
+}
+
+fn has_content(object: &MachineRecord) -> bool {
+    object.spec.provisioner.as_ref().is_some_and(|part| !is_blank(part))
+}
+
 impl KubeMachine {
     /// Reads the record, if this process has not; of a host without one its history.
     ///
@@ -89,7 +98,7 @@ impl KubeMachine {
     pub async fn load(&self) -> Result<(), kube::Error> {
         let known = {
             let known = lock(&self.slot);
-            let has_part = known.object.as_ref().is_some_and(|object| object.spec.provisioner.is_some());
+            let has_part = known.object.as_ref().is_some_and(has_content);
             let is_told = known.looked && (known.object.is_some() || !known.earlier.is_empty());
             known.read && (has_part || is_told)
         };
@@ -97,8 +106,7 @@ impl KubeMachine {
             return Ok(());
         }
         let object = self.api.get_opt(&self.name()).await?;
-        let has_content = object.as_ref().is_some_and(|object| object.spec.provisioner.is_some());
-        let earlier = if has_content { Vec::new() } else { self.earlier().await? };
+        let earlier = if object.as_ref().is_some_and(has_content) { Vec::new() } else { self.earlier().await? };
         let mut known = lock(&self.slot);
         *known = Known { read: true, object, pending: known.pending.take(), earlier, looked: true };
         Ok(())
@@ -221,8 +229,10 @@ impl KubeMachine {
 impl Record for KubeMachine {
     fn current(&self) -> Recorded {
         let known = lock(&self.slot);
-        let Some(part) = self.part(known.object.as_ref()) else {
-            return Recorded { revision: 0, content: None, earlier: known.earlier.clone() };
+        let part = self.part(known.object.as_ref());
+        let revision = part.map_or(0, |part| part.revision);
+        let Some(part) = part.filter(|part| !is_blank(part)) else {
+            return Recorded { revision, content: None, earlier: known.earlier.clone() };
         };
         // What another provisioner remembers is nothing to this one; a registered host keeps its provisioner.
         let content = (part.name == self.provisioner.name() || self.is_registered()).then(|| RecordContent {
@@ -230,7 +240,7 @@ impl Record for KubeMachine {
             version: part.version,
             data: part.data.clone(),
         });
-        Recorded { revision: part.revision, content, earlier: Vec::new() }
+        Recorded { revision, content, earlier: Vec::new() }
     }
 
     async fn write(&self, expected: u64, content: RecordContent, purpose: Purpose) -> Result<u64, RecordError> {

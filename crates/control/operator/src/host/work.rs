@@ -2,13 +2,16 @@
 
 use std::sync::Arc;
 
-use api::metal3::{BareMetalHost, annotation};
+use api::metal3::{
+    BareMetalHost, CustomDeploy, DiskFormat, HardwareData, Image, ProvisioningState as State, annotation,
+};
 use api::metamorph::OperationType;
-use host_lifecycle::{Action, Outcome, PowerWish, RetryClass};
+use host_lifecycle::{Action, Outcome, PowerWish, RetryClass, detached_by_force};
 use kube::ResourceExt;
 use provisioner::{
-    BmcAccess, Cause, CleaningRequest, Failure, Host, HostContext, HostKey, InspectRequest, PowerRequest,
-    ProvisionRequest, Provisioner, RecordError, RegisterRequest, Retry, Verdict,
+    AdoptRequest, Answer, BmcAccess, Call, Cause, CleaningRequest, Deployed, Failure, Host, HostContext, HostFacts,
+    HostKey, InspectRequest, Method, PowerRequest, ProvisionRequest, Provisioner, RecordError, RegisterRequest,
+    ReleaseRequest, Retry, Verdict, Waiting, ask,
 };
 
 use super::machine::KubeMachine;
@@ -26,7 +29,7 @@ pub async fn act(context: &Context, fetched: &Fetched, action: &Action) -> Resul
     let uid = fetched.host.uid().unwrap_or_default();
     let result = match prepare(context, fetched, action).await {
         Ok(mut host) => call(context, fetched, action, host.as_mut()).await,
-        Err(failure) => Err(failure),
+        Err(not_done) => Err(not_done),
     };
     let failure = match result {
         Ok(outcome) => {
@@ -91,10 +94,7 @@ impl From<HostDataError> for NotDone {
 /// The provisioner's object for this host.
 async fn prepare(context: &Context, fetched: &Fetched, action: &Action) -> Result<Box<dyn Host>, NotDone> {
     let host = &fetched.host;
-    let provisioner = context.registry.choose(host.annotation(annotation::PROVISIONER)).map_err(|e| {
-        Failure::new(Cause::InvalidRequest, e.to_string())
-            .advise(format!("correct the annotation {}", annotation::PROVISIONER))
-    })?;
+    let provisioner = fetched.choice.as_ref().map_err(Clone::clone)?;
     if let Some(other) = sharing(context, host, provisioner.as_ref()) {
         let text = format!("reach the BMC: {other} has the same one, and two hosts cannot be one machine");
         return Err(Failure::new(Cause::BmcAddressInvalid, text)
@@ -121,24 +121,14 @@ async fn prepare(context: &Context, fetched: &Fetched, action: &Action) -> Resul
         }),
         _ => secrets.agent_network().await?,
     };
-    let status = host.status.clone().unwrap_or_default();
     let machine = Arc::new(KubeMachine::new(context, host, Arc::clone(provisioner)));
     let unread = |error| NotDone::Unread("read the host's record", Box::new(error));
     machine.load().await.map_err(unread)?;
+    let mut facts = facts(host, fetched.hardware_data.as_ref());
+    facts.agent_network = agent_network;
     Ok(provisioner.host(HostContext {
-        key: HostKey {
-            namespace: host.namespace().unwrap_or_default(),
-            name: host.name_any(),
-            uid: host.uid().unwrap_or_default(),
-        },
+        facts,
         bmc,
-        provisioning_id: status.provisioning.id,
-        boot_mode: status.provisioning.boot_mode.or(host.spec.boot_mode).unwrap_or_default(),
-        agent_network,
-        disable_power_off: host.spec.disable_power_off.unwrap_or(false),
-        deleting: host.is_deleting(),
-        hardware: fetched.hardware_data.as_ref().and_then(|data| data.spec.hardware.clone()),
-        accept_machine: host.annotation(annotation::ACCEPT_MACHINE).map(ToOwned::to_owned),
         record: Arc::clone(&machine) as Arc<dyn provisioner::Record>,
         history: Arc::new(context.histories.of(&context.client, host)),
         machine,
@@ -148,6 +138,33 @@ async fn prepare(context: &Context, fetched: &Fetched, action: &Action) -> Resul
         },
         may_act: Arc::clone(&context.settings.may_act),
     })?)
+}
+
+/// What is known of the host, but for what Secrets hold.
+pub fn facts(host: &BareMetalHost, hardware: Option<&HardwareData>) -> HostFacts {
+    let (spec, status) = (&host.spec, host.status.clone().unwrap_or_default());
+    HostFacts {
+        key: key(host),
+        address: spec.bmc.as_ref().map(|bmc| bmc.address.clone()).unwrap_or_default(),
+        provisioning_id: status.provisioning.id,
+        boot_mode: status.provisioning.boot_mode.or(spec.boot_mode).unwrap_or_default(),
+        boot_mac: spec.boot_mac_address.clone().filter(|mac| !mac.is_empty()),
+        architecture: spec.architecture.clone().filter(|architecture| !architecture.is_empty()),
+        agent_network: None,
+        disable_power_off: spec.disable_power_off.unwrap_or(false),
+        deleting: host.is_deleting(),
+        hardware: hardware.and_then(|data| data.spec.hardware.clone()),
+        accept_machine: host.annotation(annotation::ACCEPT_MACHINE).map(ToOwned::to_owned),
+    }
+}
+
+/// The host's identity.
+pub fn key(host: &BareMetalHost) -> HostKey {
+    HostKey {
+        namespace: host.namespace().unwrap_or_default(),
+        name: host.name_any(),
+        uid: host.uid().unwrap_or_default(),
+    }
 }
 
 /// Another host that is the same machine and has the older right to it: it is registered, or was declared earlier in the same namespace. A host
@@ -186,62 +203,109 @@ fn holder<'a>(
 }
 
 async fn call(context: &Context, fetched: &Fetched, action: &Action, host: &mut dyn Host) -> Result<Outcome, NotDone> {
-    let overwrite_owner = fetched.host.annotation(annotation::OVERWRITE_OWNER).map(ToOwned::to_owned);
+    let call = request(context, fetched, action).await?;
+    Ok(outcome(ask(host, call).await?)?)
+}
+
+/// What is on the machine, as the host says.
+fn deployed(host: &BareMetalHost) -> Deployed {
+    let Some(status) = &host.status else { return Deployed::default() };
+    let provisioning = &status.provisioning;
+    let method = provisioning.custom_deploy.as_ref();
+    Deployed {
+        image: Some(provisioning.image.clone()).filter(|image| !image.url.is_empty()),
+        method: method_of(method, &provisioning.image),
+        externally: host.state() == State::ExternallyProvisioned || host.spec.externally_provisioned == Some(true),
+    }
+}
+
+fn method_of(custom: Option<&CustomDeploy>, image: &Image) -> Method {
+    match custom.map(|custom| custom.method.as_str()).filter(|method| !method.is_empty()) {
+        Some(method) => Method::Custom(method.to_owned()),
+        None if image.format == Some(DiskFormat::LiveIso) => Method::LiveIso,
+        None => Method::Disk,
+    }
+}
+
+/// The call that the action is, with all that it needs.
+async fn request(context: &Context, fetched: &Fetched, action: &Action) -> Result<Call, NotDone> {
+    let host = &fetched.host;
+    let overwrite_owner = host.annotation(annotation::OVERWRITE_OWNER).map(ToOwned::to_owned);
+    let status = host.status.clone().unwrap_or_default();
+    let restart = status.error_count > 0;
     Ok(match action {
-        Action::Register { credentials_changed } => {
-            let request = RegisterRequest { credentials_changed: *credentials_changed };
-            outcome(host.register(request).await?, |r| Outcome::Registered { id: r.id, powered_on: r.powered_on })
-        }
-        Action::Adopt => outcome(host.adopt().await?, |()| Outcome::Done),
-        Action::Inspect { restart } => outcome(
-            host.inspect(InspectRequest { wish: wish(&fetched.host, OperationType::Inspect), restart: *restart })
-                .await?,
-            Outcome::Inspected,
-        ),
-        Action::ReadPower => outcome(host.power_state().await?, Outcome::Power),
-        Action::SetPower(wish) => {
-            let request = match wish {
-                PowerWish::On => PowerRequest::On,
-                PowerWish::SoftOff => PowerRequest::SoftOff,
-                PowerWish::HardOff => PowerRequest::HardOff,
-            };
-            outcome(host.set_power(request).await?, Outcome::Power)
-        }
+        Action::Register { credentials_changed } => Call::Register(RegisterRequest {
+            credentials_changed: *credentials_changed,
+            restart,
+            deployed: deployed(host),
+            agent_image: None,
+        }),
+        Action::Adopt => Call::Adopt(AdoptRequest { deployed: deployed(host), restart }),
+        Action::Inspect { restart } => Call::Inspect(InspectRequest {
+            wish: wish(host, OperationType::Inspect),
+            mode: host.spec.inspection_mode,
+            refresh: status.hardware.is_some(),
+            restart: *restart,
+        }),
+        Action::ReadPower => Call::PowerState,
+        Action::SetPower(wish) => Call::SetPower(match wish {
+            PowerWish::On => PowerRequest::On,
+            PowerWish::SoftOff => PowerRequest::SoftOff,
+            PowerWish::HardOff => PowerRequest::HardOff,
+        }),
         Action::Provision => {
-            let secrets = HostSecrets::new(&context.client, &fetched.host);
-            let config_drive = Some(secrets.config_drive().await?);
-            let status = fetched.host.status.clone().unwrap_or_default();
-            let request = ProvisionRequest {
-                wish: wish(&fetched.host, OperationType::Provision),
-                // What the attempt began with: an edit of spec.image in the middle makes another attempt.
-                image: status.last_attempted_image.or_else(|| fetched.host.spec.image.clone()).unwrap_or_default(),
+            // What the attempt began with: an edit of spec.image in the middle makes another attempt.
+            let image = status.last_attempted_image.or_else(|| host.spec.image.clone()).unwrap_or_default();
+            let config_drive = HostSecrets::new(&context.client, host).config_drive().await?;
+            Call::Provision(Box::new(ProvisionRequest {
+                wish: wish(host, OperationType::Provision),
+                attempt: u32::try_from(status.provisioning_fail_count.max(0)).unwrap_or(u32::MAX).saturating_add(1),
+                method: method_of(host.spec.custom_deploy.as_ref(), &image),
+                image,
+                pull_secret: None,
                 root_device_hints: status.provisioning.root_device_hints.unwrap_or_default(),
-                config_drive,
+                config_drive: Some(config_drive),
                 overwrite_owner,
-            };
-            outcome(host.provision(request).await?, |()| Outcome::Done)
+            }))
         }
-        Action::Deprovision { clean, restart } => {
-            let status = fetched.host.status.as_ref();
-            let root_device_hints = status.and_then(|status| status.provisioning.root_device_hints.clone());
-            let request = CleaningRequest {
-                wish: wish(&fetched.host, OperationType::Deprovision),
-                clean: *clean,
-                overwrite_owner,
-                root_device_hints: root_device_hints.unwrap_or_default(),
-                restart: *restart,
-            };
-            outcome(host.deprovision(request).await?, |()| Outcome::Done)
-        }
-        Action::Release => outcome(host.release().await?, |()| Outcome::Done),
+        Action::Deprovision { clean, restart } => Call::Deprovision(Box::new(CleaningRequest {
+            wish: wish(host, OperationType::Deprovision),
+            deployed: deployed(host),
+            clean: *clean,
+            overwrite_owner,
+            root_device_hints: status.provisioning.root_device_hints.unwrap_or_default(),
+            restart: *restart,
+        })),
+        Action::Release => Call::Release(ReleaseRequest { force: detached_by_force(host) }),
     })
 }
 
-fn outcome<T>(verdict: Verdict<T>, done: impl FnOnce(T) -> Outcome) -> Outcome {
-    match verdict {
-        Verdict::Done(value) => done(value),
+fn outcome(verdict: Verdict<Answer>) -> Result<Outcome, Failure> {
+    Ok(match verdict {
+        Verdict::Done(Answer::Done) => Outcome::Done,
+        Verdict::Done(Answer::Registered(found)) => Outcome::Registered { id: found.id, powered_on: found.powered_on },
+        Verdict::Done(Answer::Power(on)) => Outcome::Power(on),
+        Verdict::Done(Answer::Inspected(details)) => Outcome::Inspected(details),
+        Verdict::Done(other) => {
+            return Err(Failure::new(
+                Cause::Internal,
+                format!("the provisioner answers what was not asked: {other:?}"),
+            ));
+        }
         Verdict::Working(working) => Outcome::Working { look_again: working.look_again },
-    }
+        Verdict::Waiting(Waiting::Busy { reason, .. }) => Outcome::Blocked {
+            message: format!("wait for the provisioner, which has as much to do as it can: {reason}"),
+        },
+        Verdict::Waiting(Waiting::Registration { reason }) => {
+            let message =
+                format!("the provisioner does not know the machine any more ({reason}); it is registered again");
+            Outcome::Blocked { message }
+        }
+        Verdict::Waiting(Waiting::AgentImage { .. }) => {
+            let message = "the provisioner needs a PreprovisioningImage for this host, which this server does not make";
+            Outcome::Blocked { message: message.to_owned() }
+        }
+    })
 }
 
 #[cfg(test)]

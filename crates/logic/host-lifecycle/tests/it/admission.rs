@@ -52,6 +52,7 @@ fn what_nobody_serves_is_warned_of() {
         custom_deploy: true,
         legacy_boot: true,
         architectures: Vec::new(),
+        ..Served::default()
     };
     let none = Served { architectures: vec!["x86_64".into()], ..Served::default() };
     let cases: [(&str, Edit); 6] = [

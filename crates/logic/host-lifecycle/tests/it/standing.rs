@@ -30,6 +30,7 @@ const CASES: &[Case] = &[
         },
         "=provisioned",
     ),
+    ("a profile that nobody knows", None, |w| set(w, |w| w.host.spec.hardware_profile = Some("nobody's".into())), "~"),
     ("another inspection is asked for", None, |w| w.annotate(annotation::INSPECT, ""), "~"),
     (
         "other hints",

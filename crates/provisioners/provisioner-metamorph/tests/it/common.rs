@@ -18,7 +18,7 @@ use bmc::{
 use boot_media::{Assets, Manifest, derive};
 use inventory::{BmcPin, HardwareDetails, MachineEvidence};
 use provisioner::{
-    BmcAccess, History, Host, HostContext, HostKey, Machine, Now, ProvisionRequest, Provisioner, Record,
+    BmcAccess, History, Host, HostContext, HostFacts, HostKey, Machine, Now, ProvisionRequest, Provisioner, Record,
 };
 use provisioner_kit::{MemoryMachine, paused_clock};
 use provisioner_metamorph::{Bases, Key, KeyRing, MediaCertificates, NativeProvisioner, Settings, Timing};
@@ -326,21 +326,24 @@ impl World {
 
     /// The host, for one reconcile.
     pub fn host(&self) -> Box<dyn Host> {
-        let context = HostContext {
+        let facts = HostFacts {
             key: HostKey { namespace: "ns".into(), name: "node-0".into(), uid: UID.into() },
+            address: "redfish-virtualmedia://192.0.2.7/redfish/v1/Systems/1".into(),
+            provisioning_id: "owner-1".into(),
+            boot_mode: self.boot_mode,
+            agent_network: None,
+            disable_power_off: self.disable_power_off,
+            hardware: self.hardware.clone(),
+            ..HostFacts::default()
+        };
+        let context = HostContext {
+            facts,
             bmc: Some(BmcAccess {
                 address: "redfish-virtualmedia://192.0.2.7/redfish/v1/Systems/1".into(),
                 username: "u".into(),
                 password: "p".to_owned().into(),
                 disable_certificate_verification: true,
             }),
-            provisioning_id: "owner-1".into(),
-            boot_mode: self.boot_mode,
-            agent_network: None,
-            disable_power_off: self.disable_power_off,
-            deleting: false,
-            hardware: self.hardware.clone(),
-            accept_machine: None,
             record: Arc::clone(&self.journal.record) as Arc<dyn Record>,
             history: Arc::clone(&self.journal.history) as Arc<dyn History>,
             machine: Arc::clone(&self.machine) as Arc<dyn Machine>,
@@ -395,16 +398,13 @@ impl World {
 /// What is to be provisioned.
 pub fn image() -> ProvisionRequest {
     ProvisionRequest {
-        wish: None,
         image: Image {
             url: "http://192.0.2.9/disk.raw".into(),
             checksum: Some("00".repeat(32)),
             format: Some(api::metal3::DiskFormat::Raw),
             ..Image::default()
         },
-        root_device_hints: inventory::RootDeviceHints::default(),
-        config_drive: None,
-        overwrite_owner: None,
+        ..ProvisionRequest::default()
     }
 }
 

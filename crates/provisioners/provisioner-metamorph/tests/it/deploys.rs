@@ -4,7 +4,7 @@ use agent_protocol::{Action, AgentState, CommandError, ErrorCode, LeftDisk, Outc
 use api::metamorph::StepPhase;
 use axum::http::StatusCode;
 use inventory::{HardwareDetails, RootDeviceHints, Storage};
-use provisioner::{Cause, CleaningRequest, Retry, Verdict};
+use provisioner::{Cause, CleaningRequest, ReleaseRequest, Retry, Verdict};
 
 use crate::common::{Agent, World, image, pass};
 
@@ -203,7 +203,7 @@ fn waits(outcome: Result<Verdict<()>, provisioner::Failure>) -> bool {
             assert_eq!(failure.retry, provisioner::Retry::Waiting, "{failure:?}");
             true
         }
-        Ok(Verdict::Done(())) => panic!("it is done"),
+        Ok(other) => panic!("{other:?}"),
     }
 }
 
@@ -397,11 +397,11 @@ async fn work_that_another_process_has_ended_is_shown_as_ended() {
     world.booted().await;
     world.host().provision(image()).await.unwrap();
     let mut shown = world.journal.history.all();
-    world.host().release().await.unwrap();
+    world.host().release(ReleaseRequest::default()).await.unwrap();
     // It died before it could show that.
     world.journal.history.put(shown.pop().unwrap());
     world.restart();
     assert!(!world.journal.all().last().unwrap().1.phase.is_final());
-    world.host().release().await.unwrap();
+    world.host().release(ReleaseRequest::default()).await.unwrap();
     assert!(world.journal.all().last().unwrap().1.phase.is_final());
 }

@@ -17,7 +17,8 @@ use boot_media::{Assets, Manifest};
 use http_body_util::BodyExt;
 use inventory::{BmcPin, MachineEvidence};
 use provisioner::{
-    BmcAccess, Failure, History, HostContext, HostKey, InspectRequest, Machine, Now, Provisioner, Record, Verdict,
+    BmcAccess, Failure, History, HostContext, HostFacts, HostKey, InspectRequest, Machine, Now, Provisioner, Record,
+    Verdict,
 };
 use provisioner_kit::{MemoryMachine, paused_clock};
 use provisioner_metamorph::{Bases, Key, KeyRing, MediaCertificates, NativeProvisioner, Settings, Timing};
@@ -307,21 +308,24 @@ impl Lab {
 
     /// One look at the host, as its controller takes it: an inspection is wanted.
     pub async fn inspect(&self) -> Result<Duration, Failure> {
-        let context = HostContext {
+        let facts = HostFacts {
             key: HostKey { namespace: "metal".into(), name: "node-0".into(), uid: UID.into() },
+            address: "redfish-virtualmedia://192.0.2.7".into(),
+            provisioning_id: UID.into(),
+            boot_mode: api::metal3::BootMode::Uefi,
+            agent_network: self.network.clone(),
+            disable_power_off: false,
+            hardware: None,
+            ..HostFacts::default()
+        };
+        let context = HostContext {
+            facts,
             bmc: Some(BmcAccess {
                 address: "redfish-virtualmedia://192.0.2.7".into(),
                 username: "root".into(),
                 password: "calvin".to_owned().into(),
                 disable_certificate_verification: false,
             }),
-            provisioning_id: UID.into(),
-            boot_mode: api::metal3::BootMode::Uefi,
-            agent_network: self.network.clone(),
-            disable_power_off: false,
-            deleting: false,
-            hardware: None,
-            accept_machine: None,
             record: Arc::clone(&self.journal.record) as Arc<dyn Record>,
             history: Arc::clone(&self.journal.history) as Arc<dyn History>,
             machine: Arc::clone(&self.machine) as Arc<dyn Machine>,
@@ -331,7 +335,7 @@ impl Lab {
         let mut host = self.server.host(context)?;
         match host.inspect(InspectRequest::default()).await? {
             Verdict::Working(working) => Ok(working.look_again),
-            Verdict::Done(_) => panic!("no agent has reported"),
+            other => panic!("no agent has reported: {other:?}"),
         }
     }
 

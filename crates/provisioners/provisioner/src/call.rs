@@ -1,0 +1,162 @@
+//! A call of a host as data, and the way from it to the trait: what travels between programs, what a controller decides on, and what
+//! scenarios of tests are written in.
+
+use inventory::HardwareDetails;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    AdoptRequest, Cause, CleaningRequest, Failure, Finding, FirmwareFacts, HealthState, Host, InspectRequest, Method,
+    Outcome, PowerRequest, PrepareRequest, ProvisionRequest, RegisterRequest, Registered, ReleaseRequest, Retry,
+    ServiceRequest, Subscription,
+};
+
+/// One call.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "call", content = "request", rename_all = "camelCase")]
+pub enum Call {
+    /// [`crate::Manage::register`].
+    Register(RegisterRequest),
+    /// [`crate::Manage::adopt`].
+    Adopt(AdoptRequest),
+    /// [`crate::Manage::release`].
+    Release(ReleaseRequest),
+    /// [`crate::Power::power_state`].
+    PowerState,
+    /// [`crate::Power::set_power`].
+    SetPower(PowerRequest),
+    /// [`crate::Inspect::inspect`].
+    Inspect(InspectRequest),
+    /// [`crate::Prepare::prepare`].
+    Prepare(Box<PrepareRequest>),
+    /// [`crate::Deploy::provision`], [`crate::LiveMedia::boot_live`] or [`crate::CustomDeploy::deploy`], by the request's method.
+    Provision(Box<ProvisionRequest>),
+    /// [`crate::Deploy::deprovision`].
+    Deprovision(Box<CleaningRequest>),
+    /// [`crate::Service::service`].
+    Service(Box<ServiceRequest>),
+    /// [`crate::Service::abort`].
+    AbortService,
+    /// [`crate::DataImages::attached`].
+    AttachedImage,
+    /// [`crate::DataImages::attach`].
+    AttachImage {
+        /// Where the medium is.
+        url: String,
+    },
+    /// [`crate::DataImages::detach`].
+    DetachImage,
+    /// [`crate::Events::subscribe`].
+    Subscribe(Subscription),
+    /// [`crate::Events::unsubscribe`].
+    Unsubscribe {
+        /// The subscription's id on the BMC.
+        id: String,
+    },
+    /// [`crate::Firmware::facts`].
+    FirmwareFacts {
+        /// With the bounds of settings.
+        bounds: bool,
+    },
+    /// [`crate::Health::state`].
+    Health,
+    /// [`crate::Diagnose::findings`].
+    Diagnose,
+}
+
+impl Call {
+    /// Its name on the wire.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Register(_) => "register",
+            Self::Adopt(_) => "adopt",
+            Self::Release(_) => "release",
+            Self::PowerState => "powerState",
+            Self::SetPower(_) => "setPower",
+            Self::Inspect(_) => "inspect",
+            Self::Prepare(_) => "prepare",
+            Self::Provision(_) => "provision",
+            Self::Deprovision(_) => "deprovision",
+            Self::Service(_) => "service",
+            Self::AbortService => "abortService",
+            Self::AttachedImage => "attachedImage",
+            Self::AttachImage { .. } => "attachImage",
+            Self::DetachImage => "detachImage",
+            Self::Subscribe(_) => "subscribe",
+            Self::Unsubscribe { .. } => "unsubscribe",
+            Self::FirmwareFacts { .. } => "firmwareFacts",
+            Self::Health => "health",
+            Self::Diagnose => "diagnose",
+        }
+    }
+}
+
+/// What a call that is done gives.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "answer", content = "value", rename_all = "camelCase")]
+pub enum Answer {
+    /// Nothing but that.
+    Done,
+    /// The machine is registered.
+    Registered(Registered),
+    /// The power state seen.
+    Power(bool),
+    /// What inspection found.
+    Inspected(Box<HardwareDetails>),
+    /// URL of the medium that is in.
+    Attached(Option<String>),
+    /// Id of the subscription.
+    Subscribed(String),
+    /// What the firmware is.
+    Firmware(FirmwareFacts),
+    /// How the machine is.
+    Health(HealthState),
+    /// What was found out.
+    Findings(Vec<Finding>),
+}
+
+/// Why a host that lacks what is asked for does not answer.
+fn not_served(call: &'static str) -> Failure {
+    let mut failure = Failure::new(Cause::NotServed, format!("{call}: the provisioner of this host does not serve it"));
+    failure.retry = Retry::AfterChange;
+    failure.advise("take the wish back, or choose another provisioner for this host")
+}
+
+/// Asks the host.
+///
+/// # Errors
+/// The failure that the host answers with; [`Cause::NotServed`] if it does not have what is asked for.
+pub async fn ask(host: &mut dyn Host, call: Call) -> Outcome<Answer> {
+    let name = call.name();
+    let missing = || not_served(name);
+    let done = |()| Answer::Done;
+    Ok(match call {
+        Call::Register(request) => host.register(request).await?.map(Answer::Registered),
+        Call::Adopt(request) => host.adopt(request).await?.map(done),
+        Call::Release(request) => host.release(request).await?.map(done),
+        Call::PowerState => host.power_state().await?.map(Answer::Power),
+        Call::SetPower(request) => host.set_power(request).await?.map(Answer::Power),
+        Call::Inspect(request) => host.inspect(request).await?.map(Answer::Inspected),
+        Call::Prepare(request) => host.prepare().ok_or_else(missing)?.prepare(*request).await?.map(done),
+        Call::Provision(request) => match request.method {
+            Method::Disk => host.provision(*request).await?.map(done),
+            Method::LiveIso => host.live_media().ok_or_else(missing)?.boot_live(*request).await?.map(done),
+            Method::Custom(_) => host.custom_deploy().ok_or_else(missing)?.deploy(*request).await?.map(done),
+        },
+        Call::Deprovision(request) => host.deprovision(*request).await?.map(done),
+        Call::Service(request) => host.service().ok_or_else(missing)?.service(*request).await?.map(done),
+        Call::AbortService => host.service().ok_or_else(missing)?.abort().await?.map(done),
+        Call::AttachedImage => host.data_images().ok_or_else(missing)?.attached().await?.map(Answer::Attached),
+        Call::AttachImage { url } => host.data_images().ok_or_else(missing)?.attach(url).await?.map(done),
+        Call::DetachImage => host.data_images().ok_or_else(missing)?.detach().await?.map(done),
+        Call::Subscribe(request) => {
+            host.events().ok_or_else(missing)?.subscribe(request).await?.map(Answer::Subscribed)
+        }
+        Call::Unsubscribe { id } => host.events().ok_or_else(missing)?.unsubscribe(id).await?.map(done),
+        Call::FirmwareFacts { bounds } => {
+            host.firmware().ok_or_else(missing)?.facts(bounds).await?.map(Answer::Firmware)
+        }
+        Call::Health => host.health().ok_or_else(missing)?.state().await?.map(Answer::Health),
+        Call::Diagnose => host.diagnose().ok_or_else(missing)?.findings().await?.map(Answer::Findings),
+    })
+}

@@ -1,0 +1,178 @@
+//! What a host can be asked, in small traits.
+//!
+//! Each call is idempotent and answers at once: done, working (with when to look again at the latest), waiting for something else, or failed for a
+//! typed cause. Nothing waits inside a call for a machine to boot or an image to be written.
+//!
+//! Every provisioner has [`Manage`], [`Power`], [`Inspect`] and [`Deploy`]. The others are answered by a host that has them: which, its
+//! [`crate::Capabilities`] say before anybody waits.
+
+use async_trait::async_trait;
+use inventory::HardwareDetails;
+
+use crate::{
+    AdoptRequest, CleaningRequest, Finding, FirmwareFacts, HealthState, InspectRequest, Outcome, PowerRequest,
+    PrepareRequest, ProvisionRequest, RegisterRequest, Registered, ReleaseRequest, ServiceRequest, Subscription,
+};
+
+/// All that a host can be asked.
+pub trait Host: Manage + Power + Inspect + Deploy {
+    /// RAID, BIOS and firmware of an empty machine.
+    fn prepare(&mut self) -> Option<&mut dyn Prepare> {
+        None
+    }
+
+    /// BIOS and firmware of a machine in use.
+    fn service(&mut self) -> Option<&mut dyn Service> {
+        None
+    }
+
+    /// Systems that run from a medium.
+    fn live_media(&mut self) -> Option<&mut dyn LiveMedia> {
+        None
+    }
+
+    /// Methods of its own to put a system on a machine.
+    fn custom_deploy(&mut self) -> Option<&mut dyn CustomDeploy> {
+        None
+    }
+
+    /// Media beside the running system.
+    fn data_images(&mut self) -> Option<&mut dyn DataImages> {
+        None
+    }
+
+    /// Events of the BMC.
+    fn events(&mut self) -> Option<&mut dyn Events> {
+        None
+    }
+
+    /// What the firmware is.
+    fn firmware(&mut self) -> Option<&mut dyn Firmware> {
+        None
+    }
+
+    /// How the machine is.
+    fn health(&mut self) -> Option<&mut dyn Health> {
+        None
+    }
+
+    /// Why the machine does not do what it should.
+    fn diagnose(&mut self) -> Option<&mut dyn Diagnose> {
+        None
+    }
+}
+
+/// Registration, adoption and release.
+#[async_trait]
+pub trait Manage: Send {
+    /// Checks access to the BMC.
+    async fn register(&mut self, request: RegisterRequest) -> Outcome<Registered>;
+
+    /// Takes over a machine that is provisioned already, without touching it.
+    async fn adopt(&mut self, request: AdoptRequest) -> Outcome<()>;
+
+    /// Lets go: ends work, ejects media, closes sessions. The machine's power is left alone.
+    async fn release(&mut self, request: ReleaseRequest) -> Outcome<()>;
+}
+
+/// Power.
+#[async_trait]
+pub trait Power: Send {
+    /// Whether the machine is on. One cheap call.
+    async fn power_state(&mut self) -> Outcome<bool>;
+
+    /// Brings the machine to the wish; done when it is seen there. The result is the state seen.
+    async fn set_power(&mut self, request: PowerRequest) -> Outcome<bool>;
+}
+
+/// Inspection.
+#[async_trait]
+pub trait Inspect: Send {
+    /// Finds out what the machine is made of.
+    async fn inspect(&mut self, request: InspectRequest) -> Outcome<Box<HardwareDetails>>;
+}
+
+/// Deployment.
+#[async_trait]
+pub trait Deploy: Send {
+    /// Writes the image to a disk and boots it.
+    async fn provision(&mut self, request: ProvisionRequest) -> Outcome<()>;
+
+    /// Removes what was provisioned.
+    async fn deprovision(&mut self, request: CleaningRequest) -> Outcome<()>;
+}
+
+/// Systems that run from a medium ([`crate::Method::LiveIso`]).
+#[async_trait]
+pub trait LiveMedia: Send {
+    /// Boots the image, each time the machine starts.
+    async fn boot_live(&mut self, request: ProvisionRequest) -> Outcome<()>;
+}
+
+/// Methods of its own ([`crate::Method::Custom`]).
+#[async_trait]
+pub trait CustomDeploy: Send {
+    /// Puts a system on the machine by the method that the request names.
+    async fn deploy(&mut self, request: ProvisionRequest) -> Outcome<()>;
+}
+
+/// RAID, BIOS and firmware of an empty machine.
+#[async_trait]
+pub trait Prepare: Send {
+    /// Brings them to the targets. A [`crate::Working`] that is `accepted` has taken the targets.
+    async fn prepare(&mut self, request: PrepareRequest) -> Outcome<()>;
+}
+
+/// BIOS and firmware of a machine in use.
+#[async_trait]
+pub trait Service: Send {
+    /// Brings them to the targets. A [`crate::Working`] that is `accepted` has taken the targets.
+    async fn service(&mut self, request: ServiceRequest) -> Outcome<()>;
+
+    /// Ends a service that is not wished any more; the machine is left as it is.
+    async fn abort(&mut self) -> Outcome<()>;
+}
+
+/// Media beside the running system (DataImage).
+#[async_trait]
+pub trait DataImages: Send {
+    /// The URL of the medium that is in, if there is one.
+    async fn attached(&mut self) -> Outcome<Option<String>>;
+
+    /// Puts the medium at this URL in.
+    async fn attach(&mut self, url: String) -> Outcome<()>;
+
+    /// Takes it out.
+    async fn detach(&mut self) -> Outcome<()>;
+}
+
+/// Events of the BMC (BMCEventSubscription).
+#[async_trait]
+pub trait Events: Send {
+    /// Has the BMC send its events. The result is the subscription's id on the BMC.
+    async fn subscribe(&mut self, subscription: Subscription) -> Outcome<String>;
+
+    /// Ends the subscription of this id; one that is not there has ended.
+    async fn unsubscribe(&mut self, id: String) -> Outcome<()>;
+}
+
+/// What the firmware is.
+#[async_trait]
+pub trait Firmware: Send {
+    /// Reads it; with the bounds of settings, which are slow to get, only if they are asked for.
+    async fn facts(&mut self, with_bounds: bool) -> Outcome<FirmwareFacts>;
+}
+
+/// How the machine is.
+#[async_trait]
+pub trait Health: Send {
+    /// One cheap call.
+    async fn state(&mut self) -> Outcome<HealthState>;
+}
+
+/// Why the machine does not do what it should.
+#[async_trait]
+pub trait Diagnose: Send {
+    /// Looks at what the machine and its BMC say; changes nothing.
+    async fn findings(&mut self) -> Outcome<Vec<Finding>>;
+}

@@ -1,0 +1,365 @@
+//! What the calls of a host carry. Each says all that its work needs: no call relies on what another process was told before.
+//!
+//! All of it serialises. A field that is not known is kept by [`crate::Kept`], where calls travel between programs.
+
+use std::collections::BTreeMap;
+
+use api::metal3::{Image, InspectionMode, Raid};
+use inventory::RootDeviceHints;
+use serde::{Deserialize, Serialize};
+
+use crate::ImageKind;
+
+/// What is on a machine when it is registered or taken over: a provisioner whose own store was lost makes its entry of it anew.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Deployed {
+    /// A system that the provisioner has put there, or `None`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<Image>,
+    /// By this method, if not by writing an image.
+    #[serde(default, skip_serializing_if = "Method::is_disk")]
+    pub method: Method,
+    /// Somebody else looks after what is on the machine: it is watched and switched, no more.
+    #[serde(default)]
+    pub externally: bool,
+}
+
+/// What registration needs.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RegisterRequest {
+    /// Address or credentials differ from those that last worked: check them against the BMC even if a connection is open.
+    pub credentials_changed: bool,
+    /// The last attempt failed: begin anew.
+    #[serde(default)]
+    pub restart: bool,
+    /// What is on the machine.
+    #[serde(default)]
+    pub deployed: Deployed,
+    /// The system to boot that was built for this host, if the provisioner asked for one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent_image: Option<AgentImage>,
+}
+
+/// A system to boot that was built for one host (a PreprovisioningImage that is ready).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AgentImage {
+    /// Its form.
+    pub kind: ImageKind,
+    /// Where it is.
+    pub url: String,
+    /// Where the kernel is, for a ramdisk.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kernel_url: Option<String>,
+    /// Parameters of the kernel to add.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kernel_parameters: Option<String>,
+}
+
+/// What registration finds.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Registered {
+    /// The provisioner's id of the machine for `status.provisioning.ID`; the one given in the context if there was one.
+    pub id: String,
+    /// Power state seen.
+    pub powered_on: Option<bool>,
+}
+
+/// What taking over needs.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AdoptRequest {
+    /// What is on the machine.
+    #[serde(default)]
+    pub deployed: Deployed,
+    /// The last attempt failed: begin anew.
+    #[serde(default)]
+    pub restart: bool,
+}
+
+/// How a machine is let go.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReleaseRequest {
+    /// In the middle of work, too, and though the machine does not answer (annotation `detached` with `force`).
+    #[serde(default)]
+    pub force: bool,
+}
+
+/// A power wish.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum PowerRequest {
+    /// On.
+    On,
+    /// Off: asked politely first, cut after the provisioner's grace period.
+    SoftOff,
+    /// Off at once.
+    HardOff,
+}
+
+/// What inspection needs.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InspectRequest {
+    /// Identity of the wish; see [`ProvisionRequest::wish`].
+    pub wish: Option<String>,
+    /// How.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode: Option<InspectionMode>,
+    /// What is known already is looked at anew (annotation `inspect.metal3.io`).
+    #[serde(default)]
+    pub refresh: bool,
+    /// The last attempt failed: begin anew.
+    pub restart: bool,
+}
+
+/// The setting of a firmware: a number or a text (HostFirmwareSettings `spec.settings`).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Setting {
+    /// A number.
+    Number(i64),
+    /// A text.
+    Text(String),
+}
+
+/// A firmware to install (HostFirmwareComponents `spec.updates`).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FirmwareUpdate {
+    /// `bios`, `bmc` or `nic:<id>`.
+    pub component: String,
+    /// Where the file is.
+    pub url: String,
+}
+
+/// What of the firmware is to be changed, and what it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FirmwareTargets {
+    /// Settings that are wished.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub settings: BTreeMap<String, Setting>,
+    /// Settings as they are.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub actual_settings: BTreeMap<String, String>,
+    /// Firmware that is to be installed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub updates: Vec<FirmwareUpdate>,
+}
+
+/// What preparing needs: the machine is empty, and may be restarted.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PrepareRequest {
+    /// Identity of the wish; see [`ProvisionRequest::wish`].
+    pub wish: Option<String>,
+    /// Volumes that are wished; `None` leaves those that are there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub raid: Option<Raid>,
+    /// Volumes that were made last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub actual_raid: Option<Raid>,
+    /// Which disk, or volume, the image will go to.
+    pub root_device_hints: RootDeviceHints,
+    /// Firmware.
+    #[serde(default)]
+    pub firmware: FirmwareTargets,
+    /// The targets differ from those that were accepted last.
+    #[serde(default)]
+    pub unprepared: bool,
+    /// The last attempt failed: begin anew.
+    #[serde(default)]
+    pub restart: bool,
+}
+
+/// What service needs: changes of a machine in use, which may be restarted as its owner allows (HostUpdatePolicy).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServiceRequest {
+    /// Identity of the wish; see [`ProvisionRequest::wish`].
+    pub wish: Option<String>,
+    /// Firmware.
+    #[serde(default)]
+    pub firmware: FirmwareTargets,
+    /// The targets differ from those that were accepted last.
+    #[serde(default)]
+    pub unprepared: bool,
+    /// The last attempt failed: begin anew.
+    #[serde(default)]
+    pub restart: bool,
+}
+
+/// Documents of a config drive, as text; they may be secret.
+#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConfigDrive {
+    /// `openstack/latest/meta_data.json`: a JSON object.
+    pub meta_data: String,
+    /// `openstack/latest/network_data.json`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network_data: Option<String>,
+    /// `openstack/latest/user_data`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user_data: Option<String>,
+}
+
+impl std::fmt::Debug for ConfigDrive {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("ConfigDrive(secret)")
+    }
+}
+
+/// How a system gets onto a machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Method {
+    /// Its image is written to a disk.
+    #[default]
+    Disk,
+    /// Its image is booted as a medium, and the disks are left.
+    LiveIso,
+    /// The provisioner's method of this name (`spec.customDeploy`), with the image if there is one.
+    Custom(String),
+}
+
+impl Method {
+    const fn is_disk(&self) -> bool {
+        matches!(self, Self::Disk)
+    }
+}
+
+/// What provisioning needs.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ProvisionRequest {
+    /// Identity of the wish: when the host began with it, and a digest of what was asked for. What has been done for one wish is done for no
+    /// other. `None` where the host does not say when: the wish is taken for the one that the work under way is for.
+    pub wish: Option<String>,
+    /// Counts the attempts for this image, from 1; 0 where that is not told. For what people read.
+    #[serde(default)]
+    pub attempt: u32,
+    /// How.
+    #[serde(default, skip_serializing_if = "Method::is_disk")]
+    pub method: Method,
+    /// Image; without a URL where the method needs none.
+    pub image: Image,
+    /// Credentials for the image's registry, a `.dockerconfigjson`; they are secret.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pull_secret: Option<SecretText>,
+    /// Which disk.
+    pub root_device_hints: RootDeviceHints,
+    /// What the operating system is told when it boots for the first time, `None` for nothing.
+    pub config_drive: Option<ConfigDrive>,
+    /// Owner whose mark may be overwritten.
+    pub overwrite_owner: Option<String>,
+}
+
+/// A text that is secret: it is in no log.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SecretText(pub String);
+
+impl std::fmt::Debug for SecretText {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("SecretText(secret)")
+    }
+}
+
+/// What cleaning needs.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CleaningRequest {
+    /// Identity of the wish; see [`ProvisionRequest::wish`].
+    pub wish: Option<String>,
+    /// What is to be removed.
+    #[serde(default)]
+    pub deployed: Deployed,
+    /// Remove partition tables and signatures; otherwise the disks are left.
+    pub clean: bool,
+    /// Owner whose mark may be removed.
+    pub overwrite_owner: Option<String>,
+    /// Hints that the image was written by: they may name a disk that is left otherwise.
+    pub root_device_hints: RootDeviceHints,
+    /// The last attempt failed: begin anew.
+    pub restart: bool,
+}
+
+/// Where a BMC is to send its events (BMCEventSubscription).
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Subscription {
+    /// URL that takes them.
+    pub destination: String,
+    /// Sent along with each.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub context: String,
+    /// HTTP headers to send; they may be secret.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub headers: BTreeMap<String, SecretText>,
+}
+
+/// One setting of a firmware: what it is and what it may be (FirmwareSchema `spec.schema`).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SettingFact {
+    /// As it is.
+    pub value: String,
+    /// `Enumeration`, `String`, `Integer`, `Boolean` or `Password`; empty if the BMC does not say.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub kind: String,
+    /// What it may be.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub allowed: Vec<String>,
+    /// The smallest and the largest number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bounds: Option<(i64, i64)>,
+    /// The shortest and the longest text, in characters.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lengths: Option<(u32, u32)>,
+    /// It cannot be set.
+    #[serde(default)]
+    pub read_only: bool,
+    /// It is of this one machine, such as a serial number.
+    #[serde(default)]
+    pub unique: bool,
+}
+
+/// One firmware that is installed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InstalledFirmware {
+    /// `bios`, `bmc` or `nic:<id>`.
+    pub component: String,
+    /// Version that is there.
+    pub version: String,
+}
+
+/// What the firmware is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FirmwareFacts {
+    /// Settings by name; `None` if the machine does not show them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub settings: Option<BTreeMap<String, SettingFact>>,
+    /// Components; `None` if the machine does not show them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub components: Option<Vec<InstalledFirmware>>,
+}
+
+/// How a machine is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HealthState {
+    /// What the BMC says of the whole; `None` if it does not.
+    pub level: Option<HealthLevel>,
+    /// The power supply has failed.
+    pub power_failure: bool,
+}
+
+/// Redfish `Status.Health`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum HealthLevel {
+    /// No fault.
+    OK,
+    /// Something needs attention.
+    Warning,
+    /// Something needs attention at once.
+    Critical,
+}
+
+/// One thing that was found out about a machine that does not do what it should.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Finding {
+    /// How bad it is.
+    pub level: HealthLevel,
+    /// Part of the machine, such as `PSU 2`; empty for the whole.
+    pub component: String,
+    /// What was found.
+    pub message: String,
+    /// What to do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub advice: Option<String>,
+}
