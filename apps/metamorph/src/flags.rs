@@ -117,6 +117,12 @@ pub fn namespace(text: &str) -> Result<String, String> {
     }
 }
 
+/// A number of things of which there is at least one.
+pub fn at_least_one(text: &str) -> Result<usize, String> {
+    let number: usize = text.parse().map_err(|_| "not a whole number".to_owned())?;
+    if number == 0 { Err("0 would let nothing be done".to_owned()) } else { Ok(number) }
+}
+
 /// A time in whole seconds, from one to a week.
 ///
 /// # Errors

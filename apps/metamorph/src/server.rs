@@ -396,6 +396,7 @@ impl Running {
             kernel_arguments: endpoints.agent_kernel_arguments.clone(),
             allowed: allowed.clone(),
             may_act: Arc::clone(&may_act),
+            provisioning_limit: behaviour.provisioning_limit,
             timing: timing(behaviour),
         };
         let (image, earlier) = agent_images(endpoints).await?;

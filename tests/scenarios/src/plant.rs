@@ -123,6 +123,7 @@ impl Plant {
             kernel_arguments: String::new(),
             allowed: addresses::Allowed::default(),
             may_act: Arc::new(|| true),
+            provisioning_limit: provisioner_metamorph::PROVISIONING_LIMIT,
             timing: Timing::default(),
         };
         let assets = Assets::open(self.assets.path()).unwrap();

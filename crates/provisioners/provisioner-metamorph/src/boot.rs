@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use agent_protocol::{AgentState, PROTOCOL_VERSION};
 use api::metamorph::{AgentBoot, OperationType, StepPhase};
 use boot_media::MediumError;
-use provisioner::{Cause, Failure, Outcome, Verdict};
+use provisioner::{Cause, Failure, Outcome, Verdict, Waiting};
 use provisioning_plan::boot::{self, Decision, Fact, Facts, MAX_BOOTS, Patience, Refusal};
 use provisioning_plan::secure_boot::Proof;
 use provisioning_plan::steps::Step;
@@ -18,6 +18,7 @@ use crate::identity::Effect;
 use crate::journal::{Operation, StepProgress};
 use crate::keys::FIRST_KEY;
 use crate::media::Offered;
+use crate::places::ASK_AGAIN;
 use crate::record::{done, intend};
 use crate::secure_boot::disproved;
 
@@ -25,6 +26,9 @@ impl NativeHost {
     /// The boot id of the living agent; boots the machine into the agent if there is none. What is done next is [`boot::decide`]'s word.
     pub async fn ensure_agent(&self, operation: &mut Operation) -> Outcome<String> {
         let own = operation.status().boot.clone();
+        if let Err(reason) = self.enter(own.is_some()) {
+            return Ok(Verdict::Waiting(Waiting::Busy { reason, look_again: ASK_AGAIN }));
+        }
         self.refuse_lost_key(own.as_ref())?;
         let recorded = own.clone().or_else(|| self.journal.latest_boot());
         // One that was derived from a key that is gone cannot be heard any more.
@@ -70,6 +74,16 @@ impl NativeHost {
             (Decision::GiveUp, ..) => Err(given_up()),
             _ => Err(undecided()),
         }
+    }
+
+    /// Takes the host's place among those that are worked on; why there is none. What is `begun` already goes on.
+    fn enter(&self, begun: bool) -> Result<(), String> {
+        let mut place = self.live.place();
+        if place.is_none() {
+            let (places, key) = (&self.shared.places, &self.context.key);
+            *place = Some(if begun { places.take_over(key) } else { places.enter(key)? });
+        }
+        Ok(())
     }
 
     /// What counts for [`boot::decide`], but for what is asked for.

@@ -15,6 +15,7 @@ use crate::keys::Key;
 use crate::live::{Connected, Live, LiveHost};
 use crate::media::{MediaStore, Place};
 use crate::networks::{Bases, bases_for};
+use crate::places::Places;
 use crate::settings::Settings;
 
 /// What all hosts share.
@@ -24,6 +25,7 @@ pub struct Shared {
     pub media: MediaStore,
     pub connectors: Connectors,
     pub live: Live,
+    pub places: Arc<Places>,
     pub subjects: Subjects,
 }
 

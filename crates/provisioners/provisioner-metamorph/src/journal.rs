@@ -550,6 +550,7 @@ impl Operation {
     }
 
     fn end(&mut self, phase: OperationPhase, message: &str) {
+        *self.journal.0.live.place() = None;
         let now = self.journal.time();
         let status = &mut self.entry.status;
         status.phase = phase;

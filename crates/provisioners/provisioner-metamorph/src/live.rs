@@ -14,6 +14,7 @@ use tokio::time::Instant;
 
 use crate::journal::Noted;
 use crate::media::Reads;
+use crate::places::Place;
 
 /// A host's live side.
 pub struct LiveHost {
@@ -23,6 +24,7 @@ pub struct LiveHost {
     timers: Mutex<Timers>,
     noted: Mutex<Option<Noted>>,
     recorded: Mutex<Option<Noted>>,
+    place: Mutex<Option<Place>>,
     told: Mutex<Option<String>>,
 }
 
@@ -86,6 +88,7 @@ impl Default for LiveHost {
             timers: Mutex::default(),
             noted: Mutex::default(),
             recorded: Mutex::default(),
+            place: Mutex::default(),
             told: Mutex::default(),
         }
     }
@@ -152,6 +155,11 @@ impl LiveHost {
     /// What stood in the record when this process read or wrote it last.
     pub fn recorded(&self) -> MutexGuard<'_, Option<Noted>> {
         self.recorded.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The host's place among those that are worked on; given back when its work has ended.
+    pub fn place(&self) -> MutexGuard<'_, Option<Place>> {
+        self.place.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The operation whose failure the host has heard of.

@@ -18,6 +18,7 @@ use crate::hub::Hub;
 use crate::journal::Data;
 use crate::live::Live;
 use crate::media::MediaStore;
+use crate::places::Places;
 use crate::settings::Settings;
 
 /// How long the end of a session may take when the server stops.
@@ -45,6 +46,7 @@ impl NativeProvisioner {
             media: MediaStore::new(image, earlier),
             connectors,
             live: Live::default(),
+            places: Places::new(settings.provisioning_limit, Arc::clone(&waker)),
             subjects: Subjects::default(),
             settings,
         };

@@ -28,9 +28,14 @@ pub struct Settings {
     pub allowed: Allowed,
     /// Whether this process gives orders: of several, one does.
     pub may_act: MayAct,
+    /// Hosts that are worked on at once.
+    pub provisioning_limit: usize,
     /// Patience.
     pub timing: Timing,
 }
+
+/// [`Settings::provisioning_limit`] where nobody sets it: a boot reads some 100 MB from this server, at the pace of its BMC.
+pub const PROVISIONING_LIMIT: usize = 200;
 
 impl std::fmt::Debug for Settings {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -283,6 +283,7 @@ fn provisioner(folder: &TempDir, bmc: &Arc<Mutex<Bmc>>, keys: &KeyRing) -> Nativ
         kernel_arguments: String::new(),
         allowed: addresses::Allowed::default(),
         may_act: Arc::new(|| true),
+        provisioning_limit: provisioner_metamorph::PROVISIONING_LIMIT,
         timing: Timing::default(),
     };
     let assets = Assets::open(folder.path()).unwrap();

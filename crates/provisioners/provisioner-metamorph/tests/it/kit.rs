@@ -273,6 +273,7 @@ pub fn settings() -> Settings {
         kernel_arguments: String::new(),
         allowed: addresses::Allowed::default(),
         may_act: Arc::new(|| true),
+        provisioning_limit: provisioner_metamorph::PROVISIONING_LIMIT,
         timing: Timing::default(),
     }
 }
