@@ -1,6 +1,7 @@
 //! The project's own checks and its generated documents: `cargo xtask help` lists them.
 
 mod confine;
+mod defects;
 mod exceptions;
 mod floors;
 mod generate;
@@ -43,6 +44,12 @@ enum Task {
         #[arg(required = true, trailing_var_arg = true)]
         command: Vec<OsString>,
     },
+    /// Seeds the defects of tests/defects.toml, one after the other, and says by which tests each is seen.
+    Defects {
+        /// Those alone whose names hold this.
+        #[arg(default_value = "")]
+        only: String,
+    },
     /// Prints the slowest tests of the reports that nextest has written (target/nextest/*/junit.xml).
     Slowest {
         /// How many.
@@ -57,6 +64,7 @@ fn main() -> ExitCode {
         Task::Tidy => tidy::run(&root),
         Task::Generate { check } => generate::run(&root, check),
         Task::Confine { command } => confine::run(&root, &command),
+        Task::Defects { only } => defects::run(&root, &only),
         Task::Slowest { count } => slowest::run(&root, count),
     });
     let mut err = std::io::stderr().lock();
