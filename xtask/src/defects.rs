@@ -25,6 +25,7 @@ struct Table {
     packages: Vec<String>,
     /// Which of them, in nextest's language.
     filter: String,
+    #[serde(default)]
     class: Vec<Class>,
     defect: Vec<Defect>,
 }

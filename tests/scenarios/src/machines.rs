@@ -132,8 +132,8 @@ impl Manage for OneHost {
 
 #[async_trait]
 impl Power for OneHost {
-    async fn power_state(&mut self) -> Outcome<bool> {
-        Ok(Verdict::Done(self.with(|m| m.on)))
+    async fn power_state(&mut self) -> Outcome<Option<bool>> {
+        Ok(Verdict::Done(Some(self.with(|m| m.on))))
     }
 
     async fn set_power(&mut self, request: PowerRequest) -> Outcome<bool> {

@@ -103,6 +103,8 @@ impl Row {
             OperationType::Inspect => matches!(state, State::Preparing | State::Available | State::Ready),
             OperationType::Provision => state == State::Provisioned,
             OperationType::Deprovision => matches!(state, State::Available | State::Ready),
+            OperationType::Prepare => !matches!(state, State::Preparing),
+            OperationType::Service => !matches!(state, State::Provisioned | State::ExternallyProvisioned),
         }
     }
 

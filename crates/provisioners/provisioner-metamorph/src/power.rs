@@ -40,12 +40,12 @@ pub enum Brought {
 
 #[async_trait]
 impl Power for NativeHost {
-    async fn power_state(&mut self) -> Outcome<bool> {
+    async fn power_state(&mut self) -> Outcome<Option<bool>> {
         self.settle_with_journal().await;
         let (_, sight) = self.proven(Effect::Look).await?;
         let mut timers = self.live.timers();
         timers.power.saw(sight.powered_on);
-        Ok(Verdict::Done(timers.power.last().unwrap_or(true)))
+        Ok(Verdict::Done(timers.power.last()))
     }
 
     async fn set_power(&mut self, request: PowerRequest) -> Outcome<bool> {

@@ -5,9 +5,9 @@ use inventory::HardwareDetails;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    AdoptRequest, Cause, CleaningRequest, Failure, Finding, FirmwareFacts, HealthState, Host, InspectRequest, Method,
-    Outcome, PowerRequest, PrepareRequest, ProvisionRequest, RegisterRequest, Registered, ReleaseRequest, Retry,
-    ServiceRequest, Subscription,
+    AdoptRequest, Attached, Cause, CleaningRequest, Failure, Finding, FirmwareFacts, HealthState, Host, InspectRequest,
+    Method, Outcome, PowerRequest, PrepareRequest, ProvisionRequest, RegisterRequest, Registered, ReleaseRequest,
+    Retry, ServiceRequest, Subscription,
 };
 
 /// One call.
@@ -99,12 +99,12 @@ pub enum Answer {
     Done,
     /// The machine is registered.
     Registered(Registered),
-    /// The power state seen.
-    Power(bool),
+    /// The power state seen, if it was.
+    Power(Option<bool>),
     /// What inspection found.
     Inspected(Box<HardwareDetails>),
-    /// URL of the medium that is in.
-    Attached(Option<String>),
+    /// The medium that is in.
+    Attached(Attached),
     /// Id of the subscription.
     Subscribed(String),
     /// What the firmware is.
@@ -135,7 +135,7 @@ pub async fn ask(host: &mut dyn Host, call: Call) -> Outcome<Answer> {
         Call::Adopt(request) => host.adopt(request).await?.map(done),
         Call::Release(request) => host.release(request).await?.map(done),
         Call::PowerState => host.power_state().await?.map(Answer::Power),
-        Call::SetPower(request) => host.set_power(request).await?.map(Answer::Power),
+        Call::SetPower(request) => host.set_power(request).await?.map(|on| Answer::Power(Some(on))),
         Call::Inspect(request) => host.inspect(request).await?.map(Answer::Inspected),
         Call::Prepare(request) => host.prepare().ok_or_else(missing)?.prepare(*request).await?.map(done),
         Call::Provision(request) => match request.method {

@@ -3,7 +3,7 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use api::metal3::BootMode;
+use api::metal3::{BootMode, CleaningMode};
 use async_trait::async_trait;
 use inventory::HardwareDetails;
 use secrecy::{ExposeSecret, SecretString};
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize, Serializer};
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use crate::registry::Named;
-use crate::{Capabilities, Failure, History, Host, Machine, Record, Recorded};
+use crate::{AgentImage, Capabilities, Failure, History, Host, Machine, Record, Recorded};
 
 /// A host's identity.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -75,6 +75,12 @@ pub struct HostFacts {
     /// The host's power must never be cut.
     #[serde(default)]
     pub disable_power_off: bool,
+    /// `spec.automatedCleaningMode`: the disks are cleaned whenever the machine comes back from somebody, or comes for the first time.
+    #[serde(default)]
+    pub cleaning: CleaningMode,
+    /// The system to boot that was built for this host, if the provisioner asked for one ([`crate::Waiting::AgentImage`]).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent_image: Option<AgentImage>,
     /// The host is being deleted: what can no longer be recorded keeps it from nothing.
     #[serde(default)]
     pub deleting: bool,

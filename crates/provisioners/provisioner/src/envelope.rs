@@ -1,27 +1,30 @@
 //! How calls travel between programs of different versions: an envelope with the version of the contract, generic over the kind of thing that is
 //! provisioned (a host is one), that loses no field which its reader does not know.
 
+use std::fmt::Debug;
+
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
-use crate::{Answer, Call, Failure, HostFacts, HostKey, Verdict};
+use crate::{Answer, Call, Cause, Failure, HostFacts, HostKey, Retry, Verdict};
 
-/// Version of the contract. It grows when a reader of the version before would misunderstand; a new field or call does not make it grow.
+/// Version of the contract. It grows when a reader of the version before would misunderstand. A new field does not make it grow, for it is kept; nor
+/// does a new call, for who does not know it answers that it is not served ([`Envelope::read`]).
 pub const CONTRACT_VERSION: u32 = 1;
 
 /// A kind of thing that provisioners look after.
-pub trait Resource {
+pub trait Resource: Clone + Debug {
     /// Name of the kind on the wire.
     const KIND: &'static str;
     /// What tells one from another.
-    type Key: Clone + Serialize + DeserializeOwned;
+    type Key: Clone + Debug + Serialize + DeserializeOwned;
     /// What is told of it with each call.
-    type Facts: Clone + Serialize + DeserializeOwned;
+    type Facts: Clone + Debug + Serialize + DeserializeOwned;
     /// What it can be asked.
-    type Call: Clone + Serialize + DeserializeOwned;
+    type Call: Clone + Debug + Serialize + DeserializeOwned;
     /// What that gives.
-    type Answer: Clone + Serialize + DeserializeOwned;
+    type Answer: Clone + Debug + Serialize + DeserializeOwned;
 }
 
 /// A BareMetalHost.
@@ -36,22 +39,34 @@ impl Resource for HostResource {
     type Answer = Answer;
 }
 
-/// A call on its way.
+/// What every version of an envelope begins with.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(bound = "")]
-pub struct Envelope<R: Resource> {
+pub struct Head<R: Resource> {
     /// [`CONTRACT_VERSION`] of the sender.
     pub version: u32,
     /// [`Resource::KIND`].
     pub kind: String,
-    /// Counts the calls of a sender: the answer carries it, and one that is late or comes twice is told by it.
+    /// Counts the calls of a sender since it connected: the answer carries it, and one that is late or comes twice is told by it.
     pub number: u64,
     /// Who.
     pub key: R::Key,
+}
+
+/// A call on its way.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(bound = "")]
+pub struct Envelope<R: Resource> {
+    /// What it begins with.
+    #[serde(flatten)]
+    pub head: Head<R>,
     /// What is known of it.
     pub facts: Kept<R::Facts>,
     /// What is asked.
     pub call: Kept<R::Call>,
+    /// What a later version has added.
+    #[serde(flatten)]
+    more: Map<String, Value>,
 }
 
 /// Its answer.
@@ -60,12 +75,24 @@ pub struct Envelope<R: Resource> {
 pub struct Reply<R: Resource> {
     /// [`CONTRACT_VERSION`] of the sender.
     pub version: u32,
-    /// [`Envelope::number`] of the call.
+    /// [`Head::number`] of the call.
     pub number: u64,
-    /// [`Envelope::key`] of the call.
+    /// [`Head::key`] of the call.
     pub key: R::Key,
     /// The answer.
     pub result: Result<Verdict<R::Answer>, Failure>,
+    /// What a later version has added.
+    #[serde(flatten)]
+    more: Map<String, Value>,
+}
+
+/// An envelope that cannot be taken.
+#[derive(Clone, Debug)]
+pub struct Unread<R: Resource> {
+    /// What it begins with, if that can be read: it can be answered.
+    pub head: Option<Head<R>>,
+    /// Why.
+    pub error: EnvelopeError,
 }
 
 /// Why an envelope or a reply is not taken.
@@ -84,6 +111,9 @@ pub enum EnvelopeError {
         /// What was expected.
         wanted: &'static str,
     },
+    /// It is none, or a call that is not known.
+    #[error("read a call of a provisioner: {0}")]
+    Unknown(String),
     /// It answers another call: late, twice, or for somebody else.
     #[error("read a provisioner's answer: it answers call {found}, and call {wanted} was asked")]
     Stray {
@@ -94,18 +124,8 @@ pub enum EnvelopeError {
     },
 }
 
-impl<R: Resource> Envelope<R> {
-    /// A call.
-    pub fn new(number: u64, key: R::Key, facts: R::Facts, call: R::Call) -> Self {
-        let kind = R::KIND.to_owned();
-        Self { version: CONTRACT_VERSION, kind, number, key, facts: facts.into(), call: call.into() }
-    }
-
-    /// Whether this program may read it.
-    ///
-    /// # Errors
-    /// When it may not.
-    pub fn check(&self) -> Result<(), EnvelopeError> {
+impl<R: Resource> Head<R> {
+    fn check(&self) -> Result<(), EnvelopeError> {
         if self.version > CONTRACT_VERSION {
             return Err(EnvelopeError::Version(self.version));
         }
@@ -116,9 +136,41 @@ impl<R: Resource> Envelope<R> {
         Ok(())
     }
 
-    /// Its answer.
+    /// The answer to what it begins.
     pub fn reply(&self, result: Result<Verdict<R::Answer>, Failure>) -> Reply<R> {
-        Reply { version: CONTRACT_VERSION, number: self.number, key: self.key.clone(), result }
+        let (number, key) = (self.number, self.key.clone());
+        Reply { version: CONTRACT_VERSION, number, key, result, more: Map::new() }
+    }
+}
+
+impl<R: Resource> Unread<R> {
+    /// The answer to it: [`Cause::NotServed`], if it can be answered.
+    #[must_use]
+    pub fn reply(&self) -> Option<Reply<R>> {
+        let mut failure = Failure::new(Cause::NotServed, self.error.to_string());
+        failure.retry = Retry::AfterChange;
+        Some(self.head.as_ref()?.reply(Err(failure.advise("run programs of one release"))))
+    }
+}
+
+impl<R: Resource> Envelope<R> {
+    /// A call.
+    pub fn new(number: u64, key: R::Key, facts: R::Facts, call: R::Call) -> Self {
+        let head = Head { version: CONTRACT_VERSION, kind: R::KIND.to_owned(), number, key };
+        Self { head, facts: facts.into(), call: call.into(), more: Map::new() }
+    }
+
+    /// Reads one.
+    ///
+    /// # Errors
+    /// [`Unread`]: with what it begins with, so that a call which this version does not know is answered and not lost.
+    pub fn read(value: Value) -> Result<Self, Box<Unread<R>>> {
+        let unknown = |error: serde_json::Error| EnvelopeError::Unknown(error.to_string().chars().take(200).collect());
+        let head: Head<R> =
+            Head::deserialize(&value).map_err(|error| Box::new(Unread { head: None, error: unknown(error) }))?;
+        let unread = |error| Box::new(Unread { head: Some(head.clone()), error });
+        head.check().map_err(unread)?;
+        serde_json::from_value(value).map_err(|error| unread(unknown(error)))
     }
 
     /// The result in a reply, if that is the reply to this call.
@@ -132,8 +184,8 @@ impl<R: Resource> Envelope<R> {
         if reply.version > CONTRACT_VERSION {
             return Err(EnvelopeError::Version(reply.version));
         }
-        if reply.number != self.number || reply.key != self.key {
-            return Err(EnvelopeError::Stray { found: reply.number, wanted: self.number });
+        if reply.number != self.head.number || reply.key != self.head.key {
+            return Err(EnvelopeError::Stray { found: reply.number, wanted: self.head.number });
         }
         Ok(reply.result)
     }
@@ -200,25 +252,40 @@ mod tests {
         let mut value = serde_json::to_value(envelope(Call::Inspect(InspectRequest::default()))).unwrap();
         value["facts"]["weather"] = json!("sunny");
         value["call"]["request"]["depth"] = json!({ "metres": 3 });
-        let read: Envelope<HostResource> = serde_json::from_value(value.clone()).unwrap();
-        assert_eq!(read.check(), Ok(()));
+        value["postage"] = json!(2);
+        let read = Envelope::<HostResource>::read(value.clone()).unwrap();
         assert_eq!(serde_json::to_value(&read).unwrap(), value);
+        let mut reply = serde_json::to_value(read.head.reply(Ok(Verdict::Done(Answer::Done)))).unwrap();
+        reply["postage"] = json!(3);
+        let read: Reply<HostResource> = serde_json::from_value(reply.clone()).unwrap();
+        assert_eq!(serde_json::to_value(&read).unwrap(), reply);
     }
 
     #[test]
     fn an_envelope_of_a_later_contract_or_of_another_kind_is_refused() {
-        let mut later = envelope(Call::PowerState);
-        later.version += 1;
-        assert_eq!(later.check(), Err(EnvelopeError::Version(CONTRACT_VERSION + 1)));
-        let mut other = envelope(Call::PowerState);
-        other.kind = "switch".into();
-        assert!(matches!(other.check(), Err(EnvelopeError::Kind { .. })));
+        let good = serde_json::to_value(envelope(Call::PowerState)).unwrap();
+        for (edit, said) in [
+            (json!({ "version": CONTRACT_VERSION + 1 }), "of version"),
+            (json!({ "kind": "switch" }), "about a switch"),
+            (json!({ "call": { "call": "levitate", "request": { "metres": 3 } } }), "levitate"),
+            (json!({ "facts": 7 }), "read a call"),
+        ] {
+            let mut value = good.clone();
+            value.as_object_mut().unwrap().extend(edit.as_object().unwrap().clone());
+            let unread = Envelope::<HostResource>::read(value).unwrap_err();
+            let reply = unread.reply().expect("what can be read of it is answered");
+            let failure = reply.result.unwrap_err();
+            assert_eq!((reply.number, failure.cause), (7, Cause::NotServed));
+            assert!(failure.message.contains(said), "{failure}");
+        }
+        let unread = Envelope::<HostResource>::read(json!({ "number": 7 })).unwrap_err();
+        assert!(unread.reply().is_none(), "nobody knows whom it is about");
     }
 
     #[test]
     fn a_reply_that_is_late_or_for_another_host_is_no_answer() {
         let asked = envelope(Call::SetPower(PowerRequest::On));
-        let reply = asked.reply(Ok(Verdict::Done(Answer::Power(true))));
+        let reply = asked.head.reply(Ok(Verdict::Done(Answer::Power(Some(true)))));
         assert!(asked.opened(reply.clone()).is_ok());
         let late = Reply { number: 6, ..reply.clone() };
         assert_eq!(asked.opened(late).unwrap_err(), EnvelopeError::Stray { found: 6, wanted: 7 });

@@ -41,6 +41,10 @@ pub enum Cause {
     RecordUnavailable,
     /// The host's record is of a version that this program does not read, or is no record: nothing is done to the machine.
     RecordUnreadable,
+    /// What the provisioner itself works with (a server of its own, such as Ironic) cannot be reached, or is not ready. The machine was not asked.
+    ProvisionerUnavailable,
+    /// What the provisioner itself works with has failed, in words of its own.
+    ProvisionerFailed,
     /// The provisioner of this host does not serve what is asked of it.
     NotServed,
     /// Another process acts on machines. It is no failure of the host: nothing was done, and the other goes on.
@@ -53,7 +57,7 @@ pub enum Cause {
 
 impl Cause {
     /// All of them with their CamelCase names.
-    const ALL: [(Self, &'static str); 22] = [
+    const ALL: [(Self, &'static str); 24] = [
         (Self::BmcAddressInvalid, "BmcAddressInvalid"),
         (Self::AnotherMachine, "AnotherMachine"),
         (Self::MachineUnknown, "MachineUnknown"),
@@ -72,6 +76,8 @@ impl Cause {
         (Self::InvalidRequest, "InvalidRequest"),
         (Self::RecordUnavailable, "RecordUnavailable"),
         (Self::RecordUnreadable, "RecordUnreadable"),
+        (Self::ProvisionerUnavailable, "ProvisionerUnavailable"),
+        (Self::ProvisionerFailed, "ProvisionerFailed"),
         (Self::NotServed, "NotServed"),
         (Self::NotLeading, "NotLeading"),
         (Self::Internal, "Internal"),

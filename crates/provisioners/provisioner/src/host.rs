@@ -10,8 +10,9 @@ use async_trait::async_trait;
 use inventory::HardwareDetails;
 
 use crate::{
-    AdoptRequest, CleaningRequest, Finding, FirmwareFacts, HealthState, InspectRequest, Outcome, PowerRequest,
-    PrepareRequest, ProvisionRequest, RegisterRequest, Registered, ReleaseRequest, ServiceRequest, Subscription,
+    AdoptRequest, Attached, CleaningRequest, Finding, FirmwareFacts, HealthState, InspectRequest, Outcome,
+    PowerRequest, PrepareRequest, ProvisionRequest, RegisterRequest, Registered, ReleaseRequest, ServiceRequest,
+    Subscription,
 };
 
 /// All that a host can be asked.
@@ -78,8 +79,8 @@ pub trait Manage: Send {
 /// Power.
 #[async_trait]
 pub trait Power: Send {
-    /// Whether the machine is on. One cheap call.
-    async fn power_state(&mut self) -> Outcome<bool>;
+    /// Whether the machine is on; `None` if that cannot be told. One cheap call.
+    async fn power_state(&mut self) -> Outcome<Option<bool>>;
 
     /// Brings the machine to the wish; done when it is seen there. The result is the state seen.
     async fn set_power(&mut self, request: PowerRequest) -> Outcome<bool>;
@@ -136,8 +137,8 @@ pub trait Service: Send {
 /// Media beside the running system (DataImage).
 #[async_trait]
 pub trait DataImages: Send {
-    /// The URL of the medium that is in, if there is one.
-    async fn attached(&mut self) -> Outcome<Option<String>>;
+    /// The medium that is in.
+    async fn attached(&mut self) -> Outcome<Attached>;
 
     /// Puts the medium at this URL in.
     async fn attach(&mut self, url: String) -> Outcome<()>;

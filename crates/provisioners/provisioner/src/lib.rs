@@ -29,7 +29,7 @@ mod waker;
 
 pub use call::{Answer, Call, ask};
 pub use contract::{BmcAccess, HostContext, HostFacts, HostKey, MayAct, Now, Provisioner, WakeUp, WakeUps};
-pub use envelope::{CONTRACT_VERSION, Envelope, EnvelopeError, HostResource, Kept, Reply, Resource};
+pub use envelope::{CONTRACT_VERSION, Envelope, EnvelopeError, Head, HostResource, Kept, Reply, Resource, Unread};
 /// What a provisioner can do with a host beside the basics.
 pub use host_lifecycle::Served as Capabilities;
 
@@ -44,10 +44,10 @@ pub use record::{MAX_RECORD_BYTES, Purpose, Record, RecordContent, Recorded};
 pub use record_error::RecordError;
 pub use registry::{Named, Registry, RegistryError};
 pub use requests::{
-    AdoptRequest, AgentImage, CleaningRequest, ConfigDrive, Deployed, Finding, FirmwareFacts, FirmwareTargets,
-    FirmwareUpdate, HealthLevel, HealthState, InspectRequest, InstalledFirmware, Method, PowerRequest, PrepareRequest,
-    ProvisionRequest, RegisterRequest, Registered, ReleaseRequest, SecretText, ServiceRequest, Setting, SettingFact,
-    Subscription,
+    AdoptRequest, AgentImage, Attached, CleaningRequest, ConfigDrive, Deployed, Finding, FirmwareFacts,
+    FirmwareTargets, FirmwareUpdate, HealthLevel, HealthState, InspectRequest, InstalledFirmware, Method, PowerRequest,
+    PrepareRequest, ProvisionRequest, RegisterRequest, Registered, ReleaseRequest, SecretText, ServiceRequest, Setting,
+    SettingFact, Subscription,
 };
 pub use verdict::{ImageKind, Outcome, Verdict, Waiting, Working};
 pub use waker::Waker;

@@ -2,11 +2,12 @@
 
 use api::metamorph::MachineRecordSpec;
 use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
 
 use crate::RecordError;
 
 /// Another host's record.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct OtherMachine {
     /// `namespace/name`, or `of another namespace`: for messages.
     pub host: String,

@@ -35,9 +35,6 @@ pub struct RegisterRequest {
     /// What is on the machine.
     #[serde(default)]
     pub deployed: Deployed,
-    /// The system to boot that was built for this host, if the provisioner asked for one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub agent_image: Option<AgentImage>,
 }
 
 /// A system to boot that was built for one host (a PreprovisioningImage that is ready).
@@ -275,6 +272,8 @@ pub struct CleaningRequest {
 /// Where a BMC is to send its events (BMCEventSubscription).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Subscription {
+    /// What tells it from others (the uid of the object): asked for twice, it is made once.
+    pub identity: String,
     /// URL that takes them.
     pub destination: String,
     /// Sent along with each.
@@ -285,38 +284,64 @@ pub struct Subscription {
     pub headers: BTreeMap<String, SecretText>,
 }
 
-/// One setting of a firmware: what it is and what it may be (FirmwareSchema `spec.schema`).
+/// One setting of a firmware: what it is and what it may be (FirmwareSchema `spec.schema`). What the BMC does not say is `None`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SettingFact {
     /// As it is.
     pub value: String,
-    /// `Enumeration`, `String`, `Integer`, `Boolean` or `Password`; empty if the BMC does not say.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub kind: String,
+    /// `Enumeration`, `String`, `Integer`, `Boolean` or `Password`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
     /// What it may be.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub allowed: Vec<String>,
-    /// The smallest and the largest number.
+    /// The smallest number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub bounds: Option<(i64, i64)>,
-    /// The shortest and the longest text, in characters.
+    pub lower_bound: Option<i64>,
+    /// The largest number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub lengths: Option<(u32, u32)>,
+    pub upper_bound: Option<i64>,
+    /// The shortest text, in characters.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min_length: Option<u32>,
+    /// The longest text, in characters.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_length: Option<u32>,
     /// It cannot be set.
-    #[serde(default)]
-    pub read_only: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub read_only: Option<bool>,
     /// It is of this one machine, such as a serial number.
-    #[serde(default)]
-    pub unique: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unique: Option<bool>,
 }
 
-/// One firmware that is installed.
+/// One firmware that is installed (HostFirmwareComponents `status.components`).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InstalledFirmware {
     /// `bios`, `bmc` or `nic:<id>`.
     pub component: String,
+    /// Version that was there when the machine was first looked at.
+    pub initial_version: String,
     /// Version that is there.
     pub version: String,
+    /// Version that was installed last, if one has been.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub flashed_version: Option<String>,
+    /// When that was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub updated: Option<jiff::Timestamp>,
+}
+
+/// The medium beside the running system.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Attached {
+    /// None is in.
+    #[default]
+    Nothing,
+    /// That of this URL is in.
+    Url(String),
+    /// One is in; of which URL cannot be told.
+    Something,
 }
 
 /// What the firmware is.
@@ -335,7 +360,7 @@ pub struct FirmwareFacts {
 pub struct HealthState {
     /// What the BMC says of the whole; `None` if it does not.
     pub level: Option<HealthLevel>,
-    /// The power supply has failed.
+    /// The power can no longer be read, or set (`Manageable` with the reason `PowerFailure`).
     pub power_failure: bool,
 }
 

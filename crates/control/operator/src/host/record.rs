@@ -283,6 +283,8 @@ fn began(host: &BareMetalHost, operation: OperationType) -> Option<api::Time> {
         OperationType::Inspect => history.inspect.start.clone(),
         OperationType::Provision => history.provision.start.clone(),
         OperationType::Deprovision => history.deprovision.start.clone(),
+        // The host does not say when.
+        OperationType::Prepare | OperationType::Service => None,
     }
 }
 

@@ -152,6 +152,8 @@ pub fn facts(host: &BareMetalHost, hardware: Option<&HardwareData>) -> HostFacts
         architecture: spec.architecture.clone().filter(|architecture| !architecture.is_empty()),
         agent_network: None,
         disable_power_off: spec.disable_power_off.unwrap_or(false),
+        cleaning: spec.automated_cleaning_mode.unwrap_or_default(),
+        agent_image: None,
         deleting: host.is_deleting(),
         hardware: hardware.and_then(|data| data.spec.hardware.clone()),
         accept_machine: host.annotation(annotation::ACCEPT_MACHINE).map(ToOwned::to_owned),
@@ -204,7 +206,7 @@ fn holder<'a>(
 
 async fn call(context: &Context, fetched: &Fetched, action: &Action, host: &mut dyn Host) -> Result<Outcome, NotDone> {
     let call = request(context, fetched, action).await?;
-    Ok(outcome(ask(host, call).await?)?)
+    Ok(outcome(&fetched.host, ask(host, call).await?)?)
 }
 
 /// What is on the machine, as the host says.
@@ -238,7 +240,6 @@ async fn request(context: &Context, fetched: &Fetched, action: &Action) -> Resul
             credentials_changed: *credentials_changed,
             restart,
             deployed: deployed(host),
-            agent_image: None,
         }),
         Action::Adopt => Call::Adopt(AdoptRequest { deployed: deployed(host), restart }),
         Action::Inspect { restart } => Call::Inspect(InspectRequest {
@@ -280,11 +281,14 @@ async fn request(context: &Context, fetched: &Fetched, action: &Action) -> Resul
     })
 }
 
-fn outcome(verdict: Verdict<Answer>) -> Result<Outcome, Failure> {
+fn outcome(host: &BareMetalHost, verdict: Verdict<Answer>) -> Result<Outcome, Failure> {
     Ok(match verdict {
         Verdict::Done(Answer::Done) => Outcome::Done,
         Verdict::Done(Answer::Registered(found)) => Outcome::Registered { id: found.id, powered_on: found.powered_on },
-        Verdict::Done(Answer::Power(on)) => Outcome::Power(on),
+        // What cannot be told is no news.
+        Verdict::Done(Answer::Power(on)) => {
+            Outcome::Power(on.unwrap_or_else(|| host.status.as_ref().is_some_and(|status| status.powered_on)))
+        }
         Verdict::Done(Answer::Inspected(details)) => Outcome::Inspected(details),
         Verdict::Done(other) => {
             return Err(Failure::new(

@@ -95,10 +95,11 @@ pub struct Bmc {
 }
 
 /// Cleaning when a host is deprovisioned.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum CleaningMode {
     /// Remove partition tables and signatures.
+    #[default]
     Metadata,
     /// Leave the disks.
     Disabled,

@@ -55,10 +55,14 @@ pub struct HostReference {
 pub enum OperationType {
     /// Look at the hardware.
     Inspect,
+    /// Make RAID volumes, change and install firmware.
+    Prepare,
     /// Write an image and boot it.
     Provision,
     /// Remove what was provisioned.
     Deprovision,
+    /// Change and install firmware of a machine in use.
+    Service,
 }
 
 impl OperationType {
@@ -67,8 +71,10 @@ impl OperationType {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Inspect => "inspect",
+            Self::Prepare => "prepare",
             Self::Provision => "provision",
             Self::Deprovision => "deprovision",
+            Self::Service => "service",
         }
     }
 }

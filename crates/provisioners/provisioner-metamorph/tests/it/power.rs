@@ -98,7 +98,7 @@ async fn two_reboots_within_a_tenth_of_a_second_are_two_reboots() {
         until(&world, PowerRequest::On).await.unwrap();
         assert_eq!(world.told(), [&format!("{off:?}"), "On", &format!("{off:?}"), "On"]);
         pass(60).await;
-        assert_eq!(world.host().power_state().await.unwrap(), Verdict::Done(true));
+        assert_eq!(world.host().power_state().await.unwrap(), Verdict::Done(Some(true)));
     }
 }
 
@@ -121,7 +121,7 @@ async fn a_machine_that_is_about_to_come_on_does_not_count_as_off() {
     }
     assert!(done, "{:?}", world.told());
     pass(60).await;
-    assert_eq!(world.host().power_state().await.unwrap(), Verdict::Done(false));
+    assert_eq!(world.host().power_state().await.unwrap(), Verdict::Done(Some(false)));
     assert_eq!(world.told(), ["On", "HardOff"]);
 }
 
