@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use inventory::HardwareDetails;
 use provisioner::{
     AdoptRequest, Capabilities, CleaningRequest, Deploy, Failure, Host, HostContext, HostFacts, HostKey, Inspect,
-    InspectRequest, Manage, Named, Outcome, Power, PowerRequest, ProvisionRequest, Provisioner, Recorded,
+    InspectRequest, Manage, Named, Outcome, Power, PowerRequest, PowerWish, ProvisionRequest, Provisioner, Recorded,
     RegisterRequest, Registered, ReleaseRequest, Verdict, WakeUps, Waker,
 };
 use tokio::time::Instant;
@@ -138,7 +138,7 @@ impl Power for OneHost {
 
     async fn set_power(&mut self, request: PowerRequest) -> Outcome<bool> {
         self.with(|machine| {
-            let on = request == PowerRequest::On;
+            let on = request.power == PowerWish::On;
             if machine.on != on {
                 machine.on = on;
                 machine.effects.push(if on { "on" } else { "off" }.to_owned());

@@ -8,15 +8,6 @@ use crate::error::Error;
 /// `zstd --long=27` and `xz -9e` need at most.
 pub const DEFAULT_MAX_WINDOW: u64 = 128 << 20;
 
-/// How the disk's content is laid out, from the image's `format` field.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Format {
-    /// Byte for byte.
-    Raw,
-    /// QEMU copy on write, version 2 or 3.
-    Qcow2,
-}
-
 /// How the whole file is compressed, from the suffix of its address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Compression {

@@ -29,20 +29,21 @@ mod write;
 
 pub use block_disk::BlockDisk;
 pub use boot::{BootArch, BootInfo, Loader, read_boot_info};
-pub use checksum::{Checksum, ChecksumKind, MAX_CHECKSUM_FILE};
+pub use checksum::{Checksum, MAX_CHECKSUM_FILE};
 pub use config_drive::{
     CONFIG_LABEL, ConfigDriveFiles, ConfigDrivePlaced, ConfigVolume, find_config_volumes, neutralise_config_volume,
     write_config_drive,
 };
 pub use disk::{Disk, FileDisk};
 pub use error::{Cause, Error};
-pub use format::{Compression, DEFAULT_MAX_WINDOW, Format};
+pub use format::{Compression, DEFAULT_MAX_WINDOW};
 pub use http::{HttpSource, RetryPolicy, without_credentials};
 pub use mark::{MARK_TYPE, Mark, MarkFound, MarkPlaced, read_mark, write_mark};
 pub use partition::{DiskId, ESP_TYPE, Partition, PartitionTable, PartitionType, TableKind, read_partitions};
 pub use pipeline::{Flow, Phase, Progress};
 pub use shared::cluster_file_system;
 pub use source::{FileSource, Source};
+pub use terms::{ChecksumType, DiskFormat};
 pub use volume::VolumeKind;
 pub use wipe::wipe_metadata;
 pub use write::{WriteRequest, Written, write_image, write_image_then};

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::buffer::{Chunk, Pool};
-use crate::checksum::{Checksum, ChecksumKind, Hasher};
+use crate::checksum::{Checksum, Hasher};
 use crate::error::Error;
 use crate::source::{Source, read_full};
 
@@ -125,18 +125,14 @@ pub(crate) struct Feed<'m, 'c> {
 
 impl<'m, 'c> Feed<'m, 'c> {
     /// Starts downloading and hashing.
-    pub(crate) fn start(
-        source: Box<dyn Source>,
-        kind: ChecksumKind,
-        monitor: &'m mut Monitor<'c>,
-    ) -> Result<Self, Error> {
+    pub(crate) fn start(source: Box<dyn Source>, hasher: Hasher, monitor: &'m mut Monitor<'c>) -> Result<Self, Error> {
         let (chunk_sender, chunks) = channel();
         let (hash_sender, to_hash) = channel();
         let (digest_sender, digest) = channel();
         monitor.progress.phase = Phase::Writing;
         monitor.progress.download_total = source.length();
         spawn("download", move || download(source, &chunk_sender, &hash_sender))?;
-        spawn("hash", move || hash(kind, &to_hash, &digest_sender))?;
+        spawn("hash", move || hash(hasher, &to_hash, &digest_sender))?;
         Ok(Self { chunks, digest, current: None, ended: false, error: None, monitor })
     }
 
@@ -225,8 +221,7 @@ fn download(mut source: Box<dyn Source>, chunks: &Sender<Item>, to_hash: &Sender
     }
 }
 
-fn hash(kind: ChecksumKind, chunks: &Receiver<Arc<Chunk>>, digest: &Sender<Checksum>) {
-    let mut hasher = Hasher::new(kind);
+fn hash(mut hasher: Hasher, chunks: &Receiver<Arc<Chunk>>, digest: &Sender<Checksum>) {
     let mut complete = false;
     for chunk in chunks {
         complete = chunk.is_empty();

@@ -4,12 +4,14 @@ use std::io::Read;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use terms::DiskFormat;
+
 use crate::buffer::{Chunk, Pool, is_zero};
-use crate::checksum::Checksum;
+use crate::checksum::{Checksum, Hasher};
 use crate::crew::{Crew, with_crew};
 use crate::disk::{Disk, make_zero_in_steps};
 use crate::error::Error;
-use crate::format::{Compression, DEFAULT_MAX_WINDOW, Format};
+use crate::format::{Compression, DEFAULT_MAX_WINDOW};
 use crate::held::HeldDisk;
 use crate::partition::{self, TableKind};
 use crate::pipeline::{Feed, Flow, Monitor, Phase, Progress};
@@ -26,7 +28,7 @@ const ZERO_RUN: u64 = 256 << 20;
 #[derive(Clone, Debug)]
 pub struct WriteRequest {
     /// The image's declared format.
-    pub format: Format,
+    pub format: DiskFormat,
     /// Its compression as a whole, by the address's suffix ([`Compression::from_url`]).
     pub compression: Compression,
     /// Digest of the file as it is downloaded (compressed, and in its own format).
@@ -37,7 +39,7 @@ pub struct WriteRequest {
 
 impl WriteRequest {
     /// With the usual limit for windows.
-    pub fn new(format: Format, compression: Compression, checksum: Checksum) -> Self {
+    pub fn new(format: DiskFormat, compression: Compression, checksum: Checksum) -> Self {
         Self { format, compression, checksum, max_window: DEFAULT_MAX_WINDOW }
     }
 }
@@ -102,7 +104,7 @@ pub fn write_image_then(
     }
 
     let name = source.name().to_owned();
-    let mut feed = Feed::start(source, request.checksum.kind(), &mut monitor)?;
+    let mut feed = Feed::start(source, Hasher::like(&request.checksum), &mut monitor)?;
     let mut warnings = Vec::new();
     let outcome = match (plan, request.compression) {
         (Some(plan), _) => qcow2::write(plan, &mut feed, &held, &name),
@@ -132,7 +134,7 @@ fn prepare(
 ) -> Result<(Box<dyn Source>, Option<qcow2::Plan>), Error> {
     let size = disk.size();
     match (request.format, request.compression) {
-        (Format::Raw, compression) => {
+        (DiskFormat::Raw, compression) => {
             if compression == Compression::None
                 && let Some(length) = source.length()
             {
@@ -141,13 +143,16 @@ fn prepare(
             }
             Ok((source, None))
         }
-        (Format::Qcow2, Compression::None) => {
+        (DiskFormat::Qcow2, Compression::None) => {
             let (source, plan) = monitor.run("image tables", move || qcow2::read_plan(source, size))?;
             Ok((source, Some(plan)))
         }
-        (Format::Qcow2, _) => Err(Error::Unsupported {
+        (DiskFormat::Qcow2, _) => Err(Error::Unsupported {
             what: "a qcow2 image that is compressed as a whole; use qcow2's own compression (qemu-img convert -c)"
                 .into(),
+        }),
+        (format @ (DiskFormat::Vdi | DiskFormat::Vmdk | DiskFormat::LiveIso), _) => Err(Error::Unsupported {
+            what: format!("an image of the format {}; raw and qcow2 are written to disks", format.as_str()),
         }),
     }
 }

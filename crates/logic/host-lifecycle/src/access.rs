@@ -9,6 +9,7 @@ use api::metal3::{
     BareMetalHostStatus, CredentialsStatus, ErrorType, OperationMetric, OperationalStatus, ProvisioningState as State,
     SecretReference,
 };
+use terms::Retry;
 
 use crate::annotations;
 use crate::draft::{Draft, idle};
@@ -157,7 +158,7 @@ pub(crate) fn conclude_register(mut draft: Draft<'_>, outcome: Outcome) -> Chang
     }
     let (id, powered_on) = match outcome {
         Outcome::Registered { id, powered_on } => (id, powered_on),
-        Outcome::Failed { message, retry: crate::RetryClass::AnotherMachine } if draft.view.host.is_deleting() => {
+        Outcome::Failed { message, retry: Retry::AnotherMachine } if draft.view.host.is_deleting() => {
             draft.left_running(&message);
             draft.go(State::Deleting);
             return draft.finish(Next::Now);
@@ -166,7 +167,7 @@ pub(crate) fn conclude_register(mut draft: Draft<'_>, outcome: Outcome) -> Chang
     };
     if id.is_empty() {
         let message = "The provisioner registered the host without giving it an id";
-        let next = draft.fail(ErrorType::Registration, message, crate::RetryClass::Later);
+        let next = draft.fail(ErrorType::Registration, message, Retry::Later);
         return draft.finish(next);
     }
     draft.status.provisioning.id = id;

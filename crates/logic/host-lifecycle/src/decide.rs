@@ -8,12 +8,10 @@ use crate::detach;
 use crate::draft::{Draft, idle, through};
 use crate::power;
 use crate::prelude;
+use crate::retry::GIVE_UP_AFTER;
+use crate::states::handler;
 use crate::step::{Action, Change, Next, Outcome, Step};
-use crate::table::room;
 use crate::view::{Credentials, View};
-
-/// Failures in a row after which a deletion stops insisting (baremetal-operator `host_state_machine.go`).
-pub(crate) const GIVE_UP_AFTER: i64 = 3;
 
 /// What to do next with a host.
 ///
@@ -35,7 +33,7 @@ pub fn decide(view: &View<'_>) -> Step {
     if let Some(step) = access::decide(view) {
         return step;
     }
-    (room(view.host.state()).decide)(view)
+    (handler(view.host.state()).decide)(view)
 }
 
 /// What the answer to a call means.
@@ -45,6 +43,7 @@ pub fn decide(view: &View<'_>) -> Step {
 pub fn conclude(view: &View<'_>, action: &Action, outcome: Outcome) -> Change {
     let draft = Draft::new(view);
     let state = view.host.state();
+    let outcome = outcome.told_one_way();
     match action {
         Action::Register { .. } => access::conclude_register(draft, outcome),
         Action::Adopt => access::conclude_adopt(draft, outcome),
@@ -52,7 +51,7 @@ pub fn conclude(view: &View<'_>, action: &Action, outcome: Outcome) -> Change {
         Action::ReadPower | Action::SetPower(_) if state != State::PoweringOffBeforeDelete => {
             power::conclude(draft, action, outcome)
         }
-        _ => (room(state).conclude)(draft, action, outcome),
+        _ => (handler(state).conclude)(draft, action, outcome),
     }
 }
 
@@ -83,7 +82,7 @@ fn begin_deletion(view: &View<'_>) -> Option<Step> {
     if !reachable && !view.is_registered() {
         return Some(through(view, State::Deleting));
     }
-    match room(state).on_delete {
+    match handler(state).on_delete {
         Some(to) => {
             let mut draft = Draft::new(view);
             if to == State::Deprovisioning {
@@ -100,9 +99,4 @@ fn begin_deletion(view: &View<'_>) -> Option<Step> {
         }
         None => None,
     }
-}
-
-/// The answer does not fit: nothing changes, and the host is looked at again.
-pub(crate) fn ignore(draft: Draft<'_>, _action: &Action, _outcome: Outcome) -> Change {
-    draft.seal(Next::Now)
 }

@@ -8,12 +8,12 @@ use api::metal3::{
 };
 use inventory::HardwareDetails;
 use jiff::SignedDuration;
+use terms::Retry;
 
 use crate::conditions;
-use crate::decide::GIVE_UP_AFTER;
-use crate::retry;
-use crate::step::{Change, HostEvent, Next, Outcome, RetryClass, Step};
-use crate::table::room;
+use crate::retry::{self, GIVE_UP_AFTER};
+use crate::step::{Change, HostEvent, Next, Outcome, Step};
+use crate::transitions;
 use crate::view::View;
 
 /// Longest `status.errorMessage` in bytes.
@@ -57,11 +57,11 @@ impl<'v> Draft<'v> {
         self.status.provisioning.state
     }
 
-    /// Goes to a state that the table has a door to. The error stays behind; the clock of the work that begins starts.
+    /// Goes to a state that the table has a transition to. The error stays behind; the clock of the work that begins starts.
     pub(crate) fn go(&mut self, to: State) {
-        let door = room(self.state()).edges.iter().any(|edge| edge.to == to);
-        debug_assert!(door, "the table has no door from {:?} to {to:?}", self.state());
-        if !door {
+        let allowed = transitions::allows(self.state(), to);
+        debug_assert!(allowed, "the table has no transition from {:?} to {to:?}", self.state());
+        if !allowed {
             return;
         }
         self.status.provisioning.state = to;
@@ -127,7 +127,7 @@ impl<'v> Draft<'v> {
     }
 
     /// Records a failed attempt, and says when to try again.
-    pub(crate) fn fail(&mut self, kind: ErrorType, message: &str, class: RetryClass) -> Next {
+    pub(crate) fn fail(&mut self, kind: ErrorType, message: &str, class: Retry) -> Next {
         let deleting = self.view.host.is_deleting();
         let left = GIVE_UP_AFTER.saturating_sub(self.status.error_count.max(0));
         let until = match left {
@@ -141,8 +141,8 @@ impl<'v> Draft<'v> {
         match class {
             // A deletion that has insisted enough goes on without, and it never waits for an edit.
             _ if deleting && self.status.error_count > GIVE_UP_AFTER => Next::Now,
-            RetryClass::AfterChange if !deleting => Next::Wait,
-            RetryClass::AfterChange | RetryClass::Later | RetryClass::AnotherMachine => {
+            Retry::AfterChange if !deleting => Next::Wait,
+            Retry::AfterChange | Retry::Later | Retry::Waiting | Retry::AnotherMachine => {
                 Next::After(retry::delay(self.view, &self.status))
             }
         }
@@ -173,11 +173,11 @@ impl<'v> Draft<'v> {
                 let poll = self.view.settings.secret_poll;
                 return self.finish(Next::After(poll));
             }
-            Outcome::Blocked { message } => (message, RetryClass::Later),
+            Outcome::Blocked { message } => (message, Retry::Later),
             Outcome::Failed { message, retry } => (message, retry),
             other => {
                 let answer = other.name();
-                (format!("The provisioner answered «{answer}», which does not fit {work}"), RetryClass::Later)
+                (format!("The provisioner answered «{answer}», which does not fit {work}"), Retry::Later)
             }
         };
         let next = self.fail(kind, &message, class);
@@ -256,7 +256,7 @@ impl<'v> Draft<'v> {
     }
 }
 
-/// A step through a door and nothing else.
+/// A transition and nothing else.
 pub(crate) fn through(view: &View<'_>, to: State) -> Step {
     let mut draft = Draft::new(view);
     draft.go(to);

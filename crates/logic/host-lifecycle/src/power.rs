@@ -4,11 +4,12 @@
 //! switches, so a stale status costs nothing.
 
 use api::metal3::{BareMetalHost, BareMetalHostStatus, ErrorType, ProvisioningState as State, annotation};
+use terms::{PowerWish, Retry};
 
 use crate::annotations::{self, Reboot};
 use crate::draft::{Draft, idle};
 use crate::retry::wait_left;
-use crate::step::{Action, Change, Next, Outcome, PowerWish, RetryClass, Step};
+use crate::step::{Action, Change, Next, Outcome, Step};
 use crate::validate;
 use crate::view::View;
 
@@ -123,6 +124,6 @@ fn settled(mut draft: Draft<'_>) -> Change {
 
 fn still(mut draft: Draft<'_>, seen: &str) -> Change {
     let message = format!("The provisioner says it switched the host's power, which is still {seen}");
-    let next = draft.fail(ErrorType::PowerManagement, &message, RetryClass::Later);
+    let next = draft.fail(ErrorType::PowerManagement, &message, Retry::Later);
     draft.finish(next)
 }

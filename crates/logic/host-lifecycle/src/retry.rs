@@ -12,6 +12,9 @@ use jiff::SignedDuration;
 use crate::annotations;
 use crate::view::View;
 
+/// Failures in a row after which a deletion stops insisting (baremetal-operator `host_state_machine.go`).
+pub(crate) const GIVE_UP_AFTER: i64 = 3;
+
 /// Failures beyond which the wait grows no more.
 const MAX_EXPONENT: u32 = 9;
 /// No wait is longer.

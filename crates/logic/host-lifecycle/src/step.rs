@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use api::metal3::BareMetalHostStatus;
 use inventory::HardwareDetails;
+use terms::{PowerWish, Retry};
 
 /// What to do next.
 #[derive(Clone, Debug, PartialEq)]
@@ -49,17 +50,6 @@ pub enum Action {
     Release,
 }
 
-/// A wish for power.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PowerWish {
-    /// On.
-    On,
-    /// Off, asked politely first.
-    SoftOff,
-    /// Off at once.
-    HardOff,
-}
-
 /// The provisioner's answer, or why it could not be asked.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
@@ -91,12 +81,20 @@ pub enum Outcome {
     Failed {
         /// What was attempted, what was found, what to do.
         message: String,
-        /// Whether trying again can help.
-        retry: RetryClass,
+        /// Whether trying again can help; [`Retry::Waiting`] says what [`Outcome::Blocked`] says.
+        retry: Retry,
     },
 }
 
 impl Outcome {
+    /// Work that waits for something has not failed.
+    pub(crate) fn told_one_way(self) -> Self {
+        match self {
+            Self::Failed { message, retry: Retry::Waiting } => Self::Blocked { message },
+            other => other,
+        }
+    }
+
     /// Its name in messages.
     pub(crate) const fn name(&self) -> &'static str {
         match self {
@@ -109,17 +107,6 @@ impl Outcome {
             Self::Failed { .. } => "failed",
         }
     }
-}
-
-/// Whether trying again can help.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RetryClass {
-    /// With back-off.
-    Later,
-    /// Only after something changed that wakes the host.
-    AfterChange,
-    /// The machine is not this host's: with back-off, for cables and addresses are put right; a deletion does not wait for it.
-    AnotherMachine,
 }
 
 /// What to write, and when to look again.

@@ -6,47 +6,7 @@
 
 use std::time::Duration;
 
-/// Where the machine is to be brought.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wish {
-    /// On.
-    On,
-    /// Off; it is asked politely first.
-    SoftOff,
-    /// Off at once.
-    HardOff,
-}
-
-impl Wish {
-    /// Whether the machine is on when it is fulfilled.
-    #[must_use]
-    pub const fn on(self) -> bool {
-        matches!(self, Self::On)
-    }
-}
-
-/// What a BMC is told.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Order {
-    /// Switch on.
-    On,
-    /// Ask the system to shut down.
-    SoftOff,
-    /// Cut the power.
-    HardOff,
-    /// Ask the system to restart: for a machine whose power must not be cut.
-    SoftRestart,
-    /// Restart: the same for one that runs nothing that could be asked.
-    Restart,
-}
-
-impl Order {
-    /// Whether the machine is on when it has been carried out.
-    #[must_use]
-    pub const fn on(self) -> bool {
-        !matches!(self, Self::SoftOff | Self::HardOff)
-    }
-}
+use terms::{PowerAction, PowerWish};
 
 /// What became of an order that was given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,10 +33,10 @@ pub struct Patience {
 }
 
 impl Patience {
-    const fn of(&self, order: Order) -> Duration {
+    const fn of(&self, order: PowerAction) -> Duration {
         match order {
-            Order::SoftOff => self.soft,
-            Order::On | Order::HardOff | Order::SoftRestart | Order::Restart => self.hard,
+            PowerAction::SoftOff => self.soft,
+            PowerAction::On | PowerAction::HardOff | PowerAction::SoftRestart | PowerAction::Restart => self.hard,
         }
     }
 }
@@ -96,7 +56,7 @@ pub enum Unseen {
 #[derive(Clone, Copy, Debug)]
 pub struct Look<'a> {
     /// What is wished.
-    pub wish: Wish,
+    pub wish: PowerWish,
     /// The work that wishes it.
     pub of: &'a str,
     /// Whether the machine is on; `None` where the BMC does not tell.
@@ -113,15 +73,15 @@ pub struct Look<'a> {
 
 impl Look<'_> {
     const fn polite(&self) -> bool {
-        matches!(self.wish, Wish::SoftOff) && !self.agent
+        matches!(self.wish, PowerWish::SoftOff) && !self.agent
     }
 
     /// What the BMC is told first.
-    const fn first(&self) -> Order {
+    const fn first(&self) -> PowerAction {
         match self.wish {
-            Wish::On => Order::On,
-            _ if self.polite() => Order::SoftOff,
-            _ => Order::HardOff,
+            PowerWish::On => PowerAction::On,
+            _ if self.polite() => PowerAction::SoftOff,
+            _ => PowerAction::HardOff,
         }
     }
 }
@@ -132,11 +92,11 @@ pub enum Decision {
     /// The machine is as wished.
     Done,
     /// Give this order, and say what became of it ([`Power::answered`]).
-    Ask(Order),
+    Ask(PowerAction),
     /// Look again: an order is outstanding, for this wish or against it.
     Wait {
         /// It is.
-        order: Order,
+        order: PowerAction,
         /// How long it may take yet.
         left: Duration,
     },
@@ -153,7 +113,7 @@ pub enum Decision {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Outstanding {
-    order: Order,
+    order: PowerAction,
     of: String,
     answer: Answer,
     at: Duration,
@@ -167,7 +127,7 @@ pub struct Power {
     /// The order that is looked after.
     outstanding: Option<Outstanding>,
     /// The last order that may be carried out, whoever gave it, and when that was.
-    acting: Option<(Order, Duration)>,
+    acting: Option<(PowerAction, Duration)>,
     last: Option<bool>,
 }
 
@@ -210,7 +170,7 @@ impl Power {
             return Decision::Done;
         }
         if !on && !look.may_cut {
-            return Decision::Ask(if look.agent { Order::Restart } else { Order::SoftRestart });
+            return Decision::Ask(if look.agent { PowerAction::Restart } else { PowerAction::SoftRestart });
         }
         match self.pursue(look, patience) {
             Decision::Ask(_) if look.sight.is_none() && look.unseen == Unseen::Left => Decision::Untold,
@@ -219,7 +179,7 @@ impl Power {
     }
 
     /// An order for the other direction that may still be carried out, and for how long.
-    fn against(&self, on: bool, now: Duration, patience: &Patience) -> Option<(Order, Duration)> {
+    fn against(&self, on: bool, now: Duration, patience: &Patience) -> Option<(PowerAction, Duration)> {
         let (order, at) = self.acting.filter(|(order, _)| order.on() != on)?;
         let left = (at + patience.of(order)).saturating_sub(now);
         (!left.is_zero()).then_some((order, left))
@@ -236,13 +196,13 @@ impl Power {
         let (order, after) = (own.order, look.now.saturating_sub(own.at));
         let left = patience.of(order).saturating_sub(after);
         match (order, own.answer) {
-            (Order::SoftOff, Answer::Unclear) => Decision::Ask(look.first()),
+            (PowerAction::SoftOff, Answer::Unclear) => Decision::Ask(look.first()),
             (_, Answer::Unclear) => Decision::Ask(order),
-            (Order::SoftOff, Answer::Taken | Answer::Lost) if look.polite() && !left.is_zero() => {
+            (PowerAction::SoftOff, Answer::Taken | Answer::Lost) if look.polite() && !left.is_zero() => {
                 Decision::Wait { order, left }
             }
             // Asked politely in vain, or not so politely any more.
-            (Order::SoftOff, _) => Decision::Ask(Order::HardOff),
+            (PowerAction::SoftOff, _) => Decision::Ask(PowerAction::HardOff),
             _ if !left.is_zero() => Decision::Wait { order, left },
             (_, answer) => {
                 self.outstanding = None;
@@ -252,8 +212,8 @@ impl Power {
     }
 
     /// Notes what became of an order. `shown`: the BMC tells the machine's power, so that it can be waited for.
-    pub fn answered(&mut self, order: Order, answer: Answer, of: &str, shown: bool, now: Duration) {
-        if matches!(order, Order::Restart | Order::SoftRestart) {
+    pub fn answered(&mut self, order: PowerAction, answer: Answer, of: &str, shown: bool, now: Duration) {
+        if matches!(order, PowerAction::Restart | PowerAction::SoftRestart) {
             if answer == Answer::Taken {
                 self.restarted();
             }
@@ -266,7 +226,7 @@ impl Power {
         match (order, answer) {
             (_, Answer::NotGiven) => {}
             // That it cannot be asked politely is worth keeping.
-            (Order::SoftOff, _) | (_, Answer::Lost | Answer::Unclear) => self.outstanding = Some(outstanding),
+            (PowerAction::SoftOff, _) | (_, Answer::Lost | Answer::Unclear) => self.outstanding = Some(outstanding),
             (_, Answer::Taken) if shown => self.outstanding = Some(outstanding),
             // What a BMC does not show cannot be waited for.
             (_, Answer::Taken) => *self = Self { last: Some(order.on()), ..Self::default() },

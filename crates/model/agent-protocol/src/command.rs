@@ -2,6 +2,7 @@
 
 use inventory::{RootDeviceHints, Storage};
 use serde::{Deserialize, Serialize};
+use terms::{ChecksumType, DiskFormat};
 
 /// One piece of work. The agent runs a given [`CommandId`] once, however often it is sent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -75,39 +76,15 @@ pub struct WriteImage {
 pub struct ImageSource {
     /// http or https; the suffix names the compression.
     pub url: String,
-    /// `raw` or `qcow2`; the content is never asked.
-    pub format: ImageFormat,
+    /// `raw` or `qcow2`, others are refused; the content is never asked.
+    pub format: DiskFormat,
     /// Hex digest, or the URL of a checksum file.
     pub checksum: String,
     /// Which digest.
-    pub checksum_type: ChecksumKind,
+    pub checksum_type: ChecksumType,
     /// Ranges of local addresses (loopback, link-local, metadata services) from which image and checksum file may be read all the same.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub allowed_addresses: Vec<String>,
-}
-
-/// Image formats the agent writes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum ImageFormat {
-    /// Disk image as is, perhaps compressed.
-    Raw,
-    /// QEMU copy on write, version 2 or 3.
-    Qcow2,
-}
-
-/// Digest of an image.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum ChecksumKind {
-    /// By the digest's length.
-    Auto,
-    /// MD5.
-    Md5,
-    /// SHA-256.
-    Sha256,
-    /// SHA-512.
-    Sha512,
 }
 
 /// The ownership mark (who a machine's disks belong to) and the consent to replace another's.

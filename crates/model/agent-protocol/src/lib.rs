@@ -23,10 +23,7 @@ mod host_config;
 mod network;
 mod report;
 
-pub use command::{
-    Action, ChecksumKind, Command, CommandId, ConfigDrive, DiskMark, ImageFormat, ImageSource, Leave, WipeDisks,
-    WriteImage,
-};
+pub use command::{Action, Command, CommandId, ConfigDrive, DiskMark, ImageSource, Leave, WipeDisks, WriteImage};
 pub use host_config::{AgentNetwork, HostConfig, certificate_hint};
 pub use network::{
     BondLink, Link, LinkKind, NetworkAddress, NetworkData, NetworkDataError, NetworkPlan, RawLink, RawNetwork,
@@ -36,6 +33,7 @@ pub use report::{
     AgentState, CommandError, Directive, DiskMarkFound, ErrorCode, FirmwareState, LeftDisk, LogLine, Outcome, Phase,
     Progress, Report, WriteSummary,
 };
+pub use terms::{ChecksumType, DiskFormat};
 
 /// Version of this protocol. 2 adds the boot's key, disks that a wipe expects and those that it leaves, and what the firmware says of Secure Boot.
 pub const PROTOCOL_VERSION: u32 = 2;

@@ -3,18 +3,15 @@
 use std::net::IpAddr;
 
 use addresses::NotAllowed;
-use agent_protocol::{
-    Action, ChecksumKind, DiskMark, ImageFormat, ImageSource, Leave, LeftDisk, Outcome as AgentOutcome, WipeDisks,
-    WriteImage,
-};
+use agent_protocol::{Action, DiskMark, ImageSource, Leave, LeftDisk, Outcome as AgentOutcome, WipeDisks, WriteImage};
 use api::metal3::{ChecksumType, DiskFormat};
 use api::metamorph::{AgentBoot, OperationType};
 use async_trait::async_trait;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bmc::{Bmc, ErrorKind, PowerAction};
-use provisioner::{Cause, CleaningRequest, Deploy, Failure, Outcome, ProvisionRequest, Retry, Verdict};
-use provisioning_plan::power::{Unseen, Wish};
+use provisioner::{Cause, CleaningRequest, Deploy, Failure, Outcome, PowerWish, ProvisionRequest, Retry, Verdict};
+use provisioning_plan::power::Unseen;
 use provisioning_plan::steps::{self, Next, Step, Way, Work};
 use tokio::time::Instant;
 
@@ -108,12 +105,11 @@ impl NativeHost {
             failure
         };
         let format = match request.image.format {
-            Some(DiskFormat::Qcow2) => ImageFormat::Qcow2,
-            Some(DiskFormat::Raw) => ImageFormat::Raw,
+            Some(format @ (DiskFormat::Qcow2 | DiskFormat::Raw)) => format,
             None if request.image.url.split(['?', '#']).next().is_some_and(|u| u.ends_with(".qcow2")) => {
-                ImageFormat::Qcow2
+                DiskFormat::Qcow2
             }
-            None => ImageFormat::Raw,
+            None => DiskFormat::Raw,
             Some(other) => {
                 return Err(refuse(
                     format!("provision the image: the format {other:?} is not served by the native provisioner"),
@@ -130,12 +126,7 @@ impl NativeHost {
         let Some(checksum) = request.image.checksum.clone().filter(|c| !c.is_empty()) else {
             return Err(refuse("provision the image: it has no checksum".to_owned(), "set spec.image.checksum"));
         };
-        let checksum_type = match request.image.checksum_type {
-            None | Some(ChecksumType::Auto) => ChecksumKind::Auto,
-            Some(ChecksumType::Md5) => ChecksumKind::Md5,
-            Some(ChecksumType::Sha256) => ChecksumKind::Sha256,
-            Some(ChecksumType::Sha512) => ChecksumKind::Sha512,
-        };
+        let checksum_type = request.image.checksum_type.unwrap_or(ChecksumType::Auto);
         let settings = &self.shared.settings;
         let url = self.bases.image_url(&settings.bases, &request.image.url);
         let written = [("spec.image.url", &url), ("spec.image.checksum", &checksum)];
@@ -273,7 +264,7 @@ impl NativeHost {
     /// Power on, asked for until the machine is seen on: of a machine that is seen off alone.
     async fn switch_on_to_disk(&self, operation: &mut Operation, bmc: &dyn Bmc, on: Option<bool>) -> Outcome<()> {
         let (of, before) = (operation.id(), bmc.calls());
-        let aim = Aim { wish: Wish::On, of: &of, unseen: Unseen::Left, may_cut: true };
+        let aim = Aim { wish: PowerWish::On, of: &of, unseen: Unseen::Left, may_cut: true };
         let brought = self.bring_power(bmc, &aim, on).await;
         Self::account(operation, bmc, before);
         match brought? {

@@ -2,8 +2,8 @@
 
 use async_trait::async_trait;
 use bmc::{Bmc, BmcError, ErrorKind, PowerAction};
-use provisioner::{Cause, Failure, Outcome, Power, PowerRequest, Verdict};
-use provisioning_plan::power::{Answer, Decision, Look, Order, Patience, Unseen, Wish};
+use provisioner::{Cause, Failure, Outcome, Power, PowerRequest, PowerWish, Verdict};
+use provisioning_plan::power::{Answer, Decision, Look, Patience, Unseen};
 use tokio::time::Duration;
 
 use crate::failures::of_bmc;
@@ -17,7 +17,7 @@ const STEADY: &str = "";
 /// What the power is to be, and for what.
 pub struct Aim<'a> {
     /// The wish.
-    pub wish: Wish,
+    pub wish: PowerWish,
     /// The operation that wishes it.
     pub of: &'a str,
     /// What counts where the BMC does not tell.
@@ -31,9 +31,9 @@ pub enum Brought {
     /// The machine is as wished.
     There,
     /// An order has been given, with this answer.
-    Ordered(Order, Answer),
+    Ordered(PowerAction, Answer),
     /// An order is outstanding, perhaps one for the other direction.
-    Waiting(Order),
+    Waiting(PowerAction),
     /// The BMC does not tell, and nothing was ordered.
     Untold,
 }
@@ -49,13 +49,9 @@ impl Power for NativeHost {
     }
 
     async fn set_power(&mut self, request: PowerRequest) -> Outcome<bool> {
+        let wish = request.power;
         self.settle_with_journal().await;
         let (bmc, sight) = self.proven(Effect::Power).await?;
-        let wish = match request {
-            PowerRequest::On => Wish::On,
-            PowerRequest::SoftOff => Wish::SoftOff,
-            PowerRequest::HardOff => Wish::HardOff,
-        };
         let may_cut = !self.context.disable_power_off;
         let aim = Aim { wish, of: STEADY, unseen: Unseen::Remembered, may_cut };
         let order = match self.bring_power(bmc.as_ref(), &aim, sight.powered_on).await? {
@@ -70,13 +66,13 @@ impl Power for NativeHost {
                 return Ok(Verdict::Done(wish.on()));
             }
             Brought::Ordered(order, answer) => {
-                if !matches!(order, Order::On | Order::SoftOff) {
+                if !matches!(order, PowerAction::On | PowerAction::SoftOff) {
                     // Whether the BMC can be asked again or not: the agent is gone, or it reports once more.
                     self.shared.hub.forget_agent(self.uid());
                 }
-                let restarted = matches!(order, Order::Restart | Order::SoftRestart);
+                let restarted = matches!(order, PowerAction::Restart | PowerAction::SoftRestart);
                 // What will not be seen cannot be waited for.
-                let unseen = sight.powered_on.is_none() && order != Order::SoftOff && answer == Answer::Taken;
+                let unseen = sight.powered_on.is_none() && order != PowerAction::SoftOff && answer == Answer::Taken;
                 if restarted || unseen {
                     return Ok(Verdict::Done(order.on()));
                 }
@@ -85,19 +81,19 @@ impl Power for NativeHost {
             Brought::Waiting(order) => order,
             Brought::Untold => return Err(untold()),
         };
-        Ok(Verdict::working(waiting(wish, order), if order == Order::SoftOff { 2 } else { 1 }))
+        Ok(Verdict::working(waiting(wish, order), if order == PowerAction::SoftOff { 2 } else { 1 }))
     }
 }
 
 /// What is waited for, in words.
-const fn waiting(wish: Wish, order: Order) -> &'static str {
+const fn waiting(wish: PowerWish, order: PowerAction) -> &'static str {
     match (wish.on(), order) {
-        (true, Order::SoftOff | Order::HardOff) => {
+        (true, PowerAction::SoftOff | PowerAction::HardOff) => {
             "waiting for the machine to power off, as it was told before, so that it is powered on"
         }
         (true, _) => "waiting for the machine to power on",
-        (false, Order::SoftOff) => "waiting for the machine to power off",
-        (false, Order::HardOff) => "waiting for the power to go",
+        (false, PowerAction::SoftOff) => "waiting for the machine to power off",
+        (false, PowerAction::HardOff) => "waiting for the power to go",
         (false, _) => "waiting for the machine to power on, as it was told before, so that it is powered off",
     }
 }
@@ -126,14 +122,14 @@ impl NativeHost {
         }
     }
 
-    async fn order_power(&self, bmc: &dyn Bmc, of: &str, order: Order, shown: bool) -> Result<Brought, Failure> {
-        let sent = bmc.power().change(action(order)).await;
+    async fn order_power(&self, bmc: &dyn Bmc, of: &str, order: PowerAction, shown: bool) -> Result<Brought, Failure> {
+        let sent = bmc.power().change(order).await;
         let answer = answer(sent.as_ref().err());
         self.live.timers().power.answered(order, answer, of, shown, self.live.since.elapsed());
         match (order, answer, sent) {
             (_, Answer::Taken, _)
             // A BMC that cannot ask politely: the power is cut next.
-            | (Order::SoftOff, Answer::Refused, _)
+            | (PowerAction::SoftOff, Answer::Refused, _)
             // Whether it was done is seen.
             | (_, Answer::Lost, _) => Ok(Brought::Ordered(order, answer)),
             (_, _, sent) => sent.map(|()| Brought::Ordered(order, answer)).map_err(of_bmc),
@@ -143,23 +139,13 @@ impl NativeHost {
     /// Cuts the power for this operation; true once it is seen gone, or cut where it is not shown.
     pub async fn hard_off(&self, bmc: &dyn Bmc, of: &str) -> Result<bool, Failure> {
         let seen = bmc.look().await.map_err(of_bmc)?.powered_on;
-        let aim = Aim { wish: Wish::HardOff, of, unseen: Unseen::Ordered, may_cut: true };
+        let aim = Aim { wish: PowerWish::HardOff, of, unseen: Unseen::Ordered, may_cut: true };
         Ok(match self.bring_power(bmc, &aim, seen).await? {
             Brought::There => true,
             // What a BMC does not show cannot be waited for.
             Brought::Ordered(_, Answer::Taken) => seen.is_none(),
             Brought::Ordered(..) | Brought::Waiting(_) | Brought::Untold => false,
         })
-    }
-}
-
-const fn action(order: Order) -> PowerAction {
-    match order {
-        Order::On => PowerAction::On,
-        Order::SoftOff => PowerAction::SoftOff,
-        Order::HardOff => PowerAction::HardOff,
-        Order::SoftRestart => PowerAction::SoftRestart,
-        Order::Restart => PowerAction::Restart,
     }
 }
 

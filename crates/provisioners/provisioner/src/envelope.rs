@@ -239,7 +239,7 @@ fn keep(written: &mut Value, read: &Value) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{InspectRequest, PowerRequest};
+    use crate::{InspectRequest, PowerWish};
     use serde_json::json;
 
     fn envelope(call: Call) -> Envelope<HostResource> {
@@ -284,7 +284,7 @@ mod tests {
 
     #[test]
     fn a_reply_that_is_late_or_for_another_host_is_no_answer() {
-        let asked = envelope(Call::SetPower(PowerRequest::On));
+        let asked = envelope(Call::SetPower(PowerWish::On.into()));
         let reply = asked.head.reply(Ok(Verdict::Done(Answer::Power(Some(true)))));
         assert!(asked.opened(reply.clone()).is_ok());
         let late = Reply { number: 6, ..reply.clone() };

@@ -1,6 +1,7 @@
 //! Typed failures: a cause that programs can tell apart, a sentence for people, advice, and whether trying again can help.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use terms::Retry;
 
 /// What went wrong, by class. The name is what `status.error.cause` of a HostOperation shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -109,17 +110,6 @@ impl<'de> Deserialize<'de> for Cause {
         let name = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
         Ok(Self::named(&name))
     }
-}
-
-/// Whether trying again can help.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Retry {
-    /// With back-off: the cause may go away by itself.
-    Later,
-    /// Only after somebody changed something that wakes the host (spec, Secret).
-    AfterChange,
-    /// The operation is not over and must not be begun anew: the host says what it waits for, and the same call is made again soon.
-    Waiting,
 }
 
 /// A failure that belongs in the host's status.

@@ -33,7 +33,7 @@ pub use envelope::{CONTRACT_VERSION, Envelope, EnvelopeError, Head, HostResource
 /// What a provisioner can do with a host beside the basics.
 pub use host_lifecycle::Served as Capabilities;
 
-pub use failure::{Cause, Failure, Retry};
+pub use failure::{Cause, Failure};
 pub use history::{History, HistoryEntry, Tell, operation_name};
 pub use host::{
     CustomDeploy, DataImages, Deploy, Diagnose, Events, Firmware, Health, Host, Inspect, LiveMedia, Manage, Power,
@@ -49,5 +49,7 @@ pub use requests::{
     PrepareRequest, ProvisionRequest, RegisterRequest, Registered, ReleaseRequest, SecretText, ServiceRequest, Setting,
     SettingFact, Subscription,
 };
+/// Words of the contract that others share.
+pub use terms::{PowerWish, Retry};
 pub use verdict::{ImageKind, Outcome, Verdict, Waiting, Working};
 pub use waker::Waker;

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use api::metal3::{Image, InspectionMode, Raid};
 use inventory::RootDeviceHints;
 use serde::{Deserialize, Serialize};
+use terms::PowerWish;
 
 use crate::ImageKind;
 
@@ -80,15 +81,20 @@ pub struct ReleaseRequest {
     pub force: bool,
 }
 
-/// A power wish.
+/// What a change of power needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum PowerRequest {
-    /// On.
-    On,
-    /// Off: asked politely first, cut after the provisioner's grace period.
-    SoftOff,
-    /// Off at once.
-    HardOff,
+pub struct PowerRequest {
+    /// The wish.
+    pub power: PowerWish,
+    /// The last attempt failed: begin anew, though what the provisioner itself works with still shows that failure.
+    #[serde(default)]
+    pub restart: bool,
+}
+
+impl From<PowerWish> for PowerRequest {
+    fn from(power: PowerWish) -> Self {
+        Self { power, restart: false }
+    }
 }
 
 /// What inspection needs.

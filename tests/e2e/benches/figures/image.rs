@@ -9,7 +9,9 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
-use disk_image::{BlockDisk, Checksum, ChecksumKind, Compression, FileSource, Flow, Format, WriteRequest, write_image};
+use disk_image::{
+    BlockDisk, Checksum, ChecksumType, Compression, DiskFormat, FileSource, Flow, WriteRequest, write_image,
+};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
@@ -188,13 +190,13 @@ fn ours(image: &Path, format: &str, digest: &str, disk: &Path) -> anyhow::Result
 pub fn write_one(arguments: &[String]) -> anyhow::Result<()> {
     let [image, format, digest, disk] = arguments else { bail!("image, format, digest and disk are wanted") };
     let format = match format.as_str() {
-        "raw" => Format::Raw,
-        "qcow2" => Format::Qcow2,
+        "raw" => DiskFormat::Raw,
+        "qcow2" => DiskFormat::Qcow2,
         other => bail!("{other} is no format"),
     };
     // A file system may take no smaller pieces past the page cache.
     let disk = BlockDisk::open_file(Path::new(disk), 4096)?;
-    let checksum = Checksum::from_hex(digest, Some(ChecksumKind::Sha256))?;
+    let checksum = Checksum::from_hex(digest, ChecksumType::Sha256)?;
     let request = WriteRequest::new(format, Compression::None, checksum);
     let source = Box::new(FileSource::open(Path::new(image))?);
     write_image(source, &request, &disk, &mut |_| Flow::Continue)?;

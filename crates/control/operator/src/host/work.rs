@@ -6,7 +6,7 @@ use api::metal3::{
     BareMetalHost, CustomDeploy, DiskFormat, HardwareData, Image, ProvisioningState as State, annotation,
 };
 use api::metamorph::OperationType;
-use host_lifecycle::{Action, Outcome, PowerWish, RetryClass, detached_by_force};
+use host_lifecycle::{Action, Outcome, detached_by_force};
 use kube::ResourceExt;
 use provisioner::{
     AdoptRequest, Answer, BmcAccess, Call, Cause, CleaningRequest, Deployed, Failure, Host, HostContext, HostFacts,
@@ -57,12 +57,7 @@ pub async fn act(context: &Context, fetched: &Fetched, action: &Action) -> Resul
         return Err(RecordError::new("the operation", failure.message).into());
     }
     tracing::warn!(host = %fetched.host.name_any(), cause = failure.cause.as_str(), "{}", failure.text());
-    let retry = match (failure.cause, failure.retry) {
-        (Cause::AnotherMachine, _) => RetryClass::AnotherMachine,
-        (_, Retry::Later) => RetryClass::Later,
-        (_, Retry::AfterChange) => RetryClass::AfterChange,
-        (_, Retry::Waiting) => return Ok(Outcome::Blocked { message: failure.text() }),
-    };
+    let retry = if failure.cause == Cause::AnotherMachine { Retry::AnotherMachine } else { failure.retry };
     Ok(Outcome::Failed { message: failure.text(), retry })
 }
 
@@ -249,11 +244,7 @@ async fn request(context: &Context, fetched: &Fetched, action: &Action) -> Resul
             restart: *restart,
         }),
         Action::ReadPower => Call::PowerState,
-        Action::SetPower(wish) => Call::SetPower(match wish {
-            PowerWish::On => PowerRequest::On,
-            PowerWish::SoftOff => PowerRequest::SoftOff,
-            PowerWish::HardOff => PowerRequest::HardOff,
-        }),
+        Action::SetPower(power) => Call::SetPower(PowerRequest { power: *power, restart }),
         Action::Provision => {
             // What the attempt began with: an edit of spec.image in the middle makes another attempt.
             let image = status.last_attempted_image.or_else(|| host.spec.image.clone()).unwrap_or_default();

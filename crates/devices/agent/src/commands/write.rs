@@ -1,13 +1,13 @@
 //! Writing an operating system: the disk is chosen and its owner known before anything is changed.
 
 use addresses::Allowed;
-use agent_protocol::{ChecksumKind, ConfigDrive, DiskMark, ErrorCode, ImageFormat, Outcome, Phase, Progress};
+use agent_protocol::{ConfigDrive, DiskMark, ErrorCode, Outcome, Phase, Progress};
 use agent_protocol::{WriteImage, WriteSummary};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use disk_image::{
-    BootArch, Checksum, Compression, ConfigDriveFiles, Disk, Flow, Format, HttpSource, MAX_CHECKSUM_FILE, Mark,
-    MarkPlaced, RetryPolicy, WriteRequest, find_config_volumes, neutralise_config_volume, reach, read_boot_info,
+    BootArch, Checksum, Compression, ConfigDriveFiles, Disk, Flow, HttpSource, MAX_CHECKSUM_FILE, Mark, MarkPlaced,
+    RetryPolicy, WriteRequest, find_config_volumes, neutralise_config_volume, reach, read_boot_info,
     write_config_drive, write_image_then, write_mark,
 };
 use inventory::choose_root_disk;
@@ -156,11 +156,7 @@ impl<'a> Download<'a> {
     /// What to write, and its bytes; the server of the image has answered.
     fn open(&self) -> Result<(WriteRequest, HttpSource), Failure> {
         let image = &self.command.image;
-        let format = match image.format {
-            ImageFormat::Raw => Format::Raw,
-            ImageFormat::Qcow2 => Format::Qcow2,
-        };
-        let request = WriteRequest::new(format, Compression::from_url(&image.url), self.checksum()?);
+        let request = WriteRequest::new(image.format, Compression::from_url(&image.url), self.checksum()?);
         let (client, handle) = (self.client.clone(), self.handle.clone());
         let source = reach::check(&self.url, &self.allowed)
             .and_then(|()| HttpSource::open(client, handle, &image.url, RetryPolicy::default()))
@@ -171,23 +167,17 @@ impl<'a> Download<'a> {
     /// The digest: given as such, or by a file that lists it.
     fn checksum(&self) -> Result<Checksum, Failure> {
         let image = &self.command.image;
-        let kind = match image.checksum_type {
-            ChecksumKind::Auto => None,
-            ChecksumKind::Md5 => Some(disk_image::ChecksumKind::Md5),
-            ChecksumKind::Sha256 => Some(disk_image::ChecksumKind::Sha256),
-            ChecksumKind::Sha512 => Some(disk_image::ChecksumKind::Sha512),
-        };
         let text = image.checksum.trim();
         if !(text.starts_with("http://") || text.starts_with("https://")) {
             let failed = |error| Failure::of_image("reading the image's checksum", &error);
-            return Checksum::from_hex(text, kind).map_err(failed);
+            return Checksum::from_hex(text, image.checksum_type).map_err(failed);
         }
         let name = self.url.path_segments().and_then(|mut parts| parts.next_back()).unwrap_or_default();
         let (client, handle) = (self.client.clone(), self.handle.clone());
         let allowed = Url::parse(text).map_or(Ok(()), |url| reach::check(&url, &self.allowed));
         allowed
             .and_then(|()| HttpSource::fetch_text(client, handle, text, RetryPolicy::default(), MAX_CHECKSUM_FILE))
-            .and_then(|list| Checksum::from_file_text(&list, name, kind))
+            .and_then(|list| Checksum::from_file_text(&list, name, image.checksum_type))
             .map_err(|error| {
                 let attempt = "reading the image's checksum file";
                 if error.cause() == disk_image::Cause::SourceNotAllowed {

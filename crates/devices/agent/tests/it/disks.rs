@@ -8,7 +8,7 @@ use std::process::Command;
 
 use crate::common::{add_disk, machine_root, outcomes};
 use agent_protocol::{
-    Action, ChecksumKind, ConfigDrive, DiskMark, ErrorCode, ImageFormat, ImageSource, OWNER_EFI_VARIABLE, Outcome,
+    Action, ChecksumType, ConfigDrive, DiskFormat, DiskMark, ErrorCode, ImageSource, OWNER_EFI_VARIABLE, Outcome,
     WipeDisks, WriteImage, WriteSummary,
 };
 use axum::Router;
@@ -81,9 +81,9 @@ impl Images {
         WriteImage {
             image: ImageSource {
                 url: format!("http://{}/{file}", self.address),
-                format: ImageFormat::Raw,
+                format: DiskFormat::Raw,
                 checksum: self.sha256.clone(),
-                checksum_type: ChecksumKind::Auto,
+                checksum_type: ChecksumType::Auto,
                 allowed_addresses: vec!["127.0.0.0/8".into()],
             },
             root_device_hints: RootDeviceHints { serial_number: Some("SN-vdb".into()), ..RootDeviceHints::default() },
@@ -312,7 +312,7 @@ async fn bad_input_ends_as_its_class_and_leaves_no_partition_table() {
         with(&|order| order.image.checksum = format!("http://{}/nothing", images.address)),
         with(&|order| order.image.checksum = "xyz".into()),
         with(&|order| order.image.url = format!("http://{}/half.raw", images.address)),
-        with(&|order| order.image.format = ImageFormat::Qcow2),
+        with(&|order| order.image.format = DiskFormat::Qcow2),
         with(&|order| order.config_drive.as_mut().unwrap().meta_data = "!".into()),
         with(&|order| order.image.url = "ftp://x/y".into()),
     ];

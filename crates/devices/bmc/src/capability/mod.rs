@@ -31,8 +31,9 @@ use crate::error::{BmcError, ErrorKind};
 
 pub use boot_device::{BootDevice, BootStanding};
 pub use logs::{LogEntry, Logs, MAX_LOG_ENTRIES};
-pub use power::{Power, PowerAction};
+pub use power::Power;
 pub use secure_boot::{SecureBoot, SecureBootSeen};
+pub use terms::PowerAction;
 pub use virtual_media::{Drive, Insertion, VirtualMedia};
 
 /// What one look at the machine shows.

@@ -1,23 +1,9 @@
 //! Power. Whether the machine is on is seen by [`Bmc::look`](super::Bmc::look).
 
 use async_trait::async_trait;
+use terms::PowerAction;
 
 use crate::error::BmcError;
-
-/// A change of power.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PowerAction {
-    /// On.
-    On,
-    /// Off at once.
-    HardOff,
-    /// Off, politely.
-    SoftOff,
-    /// Restart, politely where the BMC can ask; never off.
-    SoftRestart,
-    /// Reset; switches a machine that is off on.
-    Restart,
-}
 
 /// Changes the machine's power.
 #[async_trait]

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::common::{MIB, contents, go_on, gpt_image, noise, request, run, source, used_disk, verify_gpt};
 use disk_image::{
-    BlockDisk, Cause, ConfigDriveFiles, Disk, Format, Mark, MarkFound, MarkPlaced, read_mark, read_partitions,
+    BlockDisk, Cause, ConfigDriveFiles, Disk, DiskFormat, Mark, MarkFound, MarkPlaced, read_mark, read_partitions,
     wipe_metadata, write_config_drive, write_image, write_mark,
 };
 
@@ -36,7 +36,7 @@ fn a_loop_device() {
         let disk = BlockDisk::open(&device.0).unwrap();
         assert_eq!((disk.size(), disk.logical_sector_size()), (128 * MIB, 512));
         assert_eq!(BlockDisk::open(&device.0).unwrap_err().cause(), Cause::DiskIo);
-        let written = write_image(source(&image), &request(&image, Format::Raw), &disk, &mut go_on).unwrap();
+        let written = write_image(source(&image), &request(&image, DiskFormat::Raw), &disk, &mut go_on).unwrap();
         assert_eq!(written.warnings, Vec::<String>::new());
         let mark = Mark { owner: "o".into(), host: "h".into(), operation: "p".into(), written: "w".into() };
         assert_eq!(write_mark(&disk, &mark).unwrap(), MarkPlaced::Partition(3));
@@ -126,7 +126,7 @@ fn a_file_past_the_page_cache_takes_any_image() {
         drop(file);
         // Clusters smaller than a sector: neighbours share one.
         let disk = BlockDisk::open_file(&path, 4096).unwrap();
-        let written = write_image(source(&qcow2), &request(&qcow2, Format::Qcow2), &disk, &mut go_on).unwrap();
+        let written = write_image(source(&qcow2), &request(&qcow2, DiskFormat::Qcow2), &disk, &mut go_on).unwrap();
         assert!(written.warnings[0].contains("sectors of 512 bytes"), "{:?}", written.warnings);
         assert!(contents(&disk)[..12 * MIB as usize] == std::fs::read(&raw).unwrap());
     }

@@ -9,7 +9,7 @@ use crate::common::{
     MIB, assert_no_table, blkid, contents, go_on, gpt_image, noise, request, run, source, used_disk, verify_gpt,
 };
 use disk_image::{
-    BootArch, CONFIG_LABEL, Cause, ConfigDriveFiles, Disk, ESP_TYPE, Error, FileDisk, Format, MARK_TYPE, Mark,
+    BootArch, CONFIG_LABEL, Cause, ConfigDriveFiles, Disk, DiskFormat, ESP_TYPE, Error, FileDisk, MARK_TYPE, Mark,
     MarkFound, MarkPlaced, PartitionType, TableKind, VolumeKind, cluster_file_system, find_config_volumes,
     neutralise_config_volume, read_boot_info, read_mark, read_partitions, wipe_metadata, write_config_drive,
     write_image_then, write_mark,
@@ -65,7 +65,7 @@ fn assert_config_volume(volume: &Path, sector: u32, dated: bool) {
 fn written_disk(dir: &Path, image: u64, disk: u64) -> (PathBuf, FileDisk) {
     let image = gpt_image(dir, "image.raw", image);
     let (path, disk) = used_disk(dir, "disk", disk);
-    disk_image::write_image(source(&image), &request(&image, Format::Raw), &disk, &mut go_on).unwrap();
+    disk_image::write_image(source(&image), &request(&image, DiskFormat::Raw), &disk, &mut go_on).unwrap();
     (path, disk)
 }
 
@@ -77,7 +77,7 @@ fn mark_and_config_drive_appear_with_the_image() {
     for round in 0..2 {
         let (path, disk) = used_disk(dir.path(), &format!("disk{round}"), 100 * MIB);
         let mut placed = None;
-        write_image_then(source(&image), &request(&image, Format::Raw), &disk, &mut go_on, &mut |held| {
+        write_image_then(source(&image), &request(&image, DiskFormat::Raw), &disk, &mut go_on, &mut |held| {
             assert_eq!(write_mark(held, &mark("one"))?, MarkPlaced::Partition(3));
             placed = Some(write_config_drive(held, &FILES)?);
             Ok(())

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::common::{MIB, assert_no_table, contents, go_on, gpt_image, noise, request, run, used_disk, verify_gpt};
-use disk_image::{Cause, Error, Flow, Format, HttpSource, RetryPolicy, Source, write_image};
+use disk_image::{Cause, DiskFormat, Error, Flow, HttpSource, RetryPolicy, Source, write_image};
 
 /// How the server behaves.
 #[derive(Clone, Default)]
@@ -273,7 +273,7 @@ fn images_are_written_through_bad_connections() {
     let qcow2 = dir.path().join("image.qcow2");
     let (from, to) = (raw.to_str().unwrap(), qcow2.to_str().unwrap());
     run("qemu-img", &["convert", "-c", "-O", "qcow2", "-o", "cluster_size=4k", from, to]);
-    for (file, format) in [(&raw, Format::Raw), (&qcow2, Format::Qcow2)] {
+    for (file, format) in [(&raw, DiskFormat::Raw), (&qcow2, DiskFormat::Qcow2)] {
         for (ranges, drop_after) in [(true, Some(700_000)), (false, None)] {
             let data = std::fs::read(file).unwrap();
             let server = Server::start(Manners { data, drop_after, ranges, length: ranges, ..Manners::default() });
@@ -291,7 +291,7 @@ fn a_cancel_is_heard_while_the_server_is_silent() {
     let runtime = runtime();
     let dir = tempfile::tempdir().unwrap();
     let raw = gpt_image(dir.path(), "image.raw", 8 * MIB);
-    for format in [Format::Raw, Format::Qcow2] {
+    for format in [DiskFormat::Raw, DiskFormat::Qcow2] {
         let server = Server::start(Manners {
             data: std::fs::read(&raw).unwrap(),
             length: true,
@@ -309,7 +309,7 @@ fn a_cancel_is_heard_while_the_server_is_silent() {
         })
         .unwrap_err();
         assert_eq!(error.cause(), Cause::Cancelled);
-        if format == Format::Raw {
+        if format == DiskFormat::Raw {
             assert_no_table(&path, &disk);
         }
     }

@@ -7,7 +7,9 @@ use std::sync::OnceLock;
 use crate::common::{
     MIB, assert_no_table, contents, go_on, gpt_image, noise, request, run, source, used_disk, verify_gpt,
 };
-use disk_image::{Cause, Checksum, Compression, Disk, Error, FileDisk, Format, WriteRequest, write_image};
+use disk_image::{
+    Cause, Checksum, ChecksumType, Compression, Disk, DiskFormat, Error, FileDisk, WriteRequest, write_image,
+};
 use proptest::prelude::*;
 use sha2::{Digest as _, Sha256};
 
@@ -28,7 +30,7 @@ fn converted(dir: &Path, image: &Path) -> Vec<u8> {
 fn assert_written(dir: &Path, image: &Path) {
     let expect = converted(dir, image);
     let (path, disk) = used_disk(dir, "disk", expect.len() as u64);
-    let written = write_image(source(image), &request(image, Format::Qcow2), &disk, &mut go_on).unwrap();
+    let written = write_image(source(image), &request(image, DiskFormat::Qcow2), &disk, &mut go_on).unwrap();
     assert_eq!(written.image_size, expect.len() as u64);
     assert_eq!(written.warnings, Vec::<String>::new());
     let found = contents(&disk);
@@ -123,7 +125,7 @@ fn sizes_that_are_no_multiple_of_a_cluster() {
         std::fs::write(&raw, noise(5 * MIB as usize + 512 * 3, 8)).unwrap();
         let image = make(dir.path(), "odd.qcow2", &raw, compressed, &format!("cluster_size={cluster}"));
         let (_, disk) = used_disk(dir.path(), "disk", 8 * MIB);
-        write_image(source(&image), &request(&image, Format::Qcow2), &disk, &mut go_on).unwrap();
+        write_image(source(&image), &request(&image, DiskFormat::Qcow2), &disk, &mut go_on).unwrap();
         assert!(contents(&disk)[..5 * MIB as usize + 512 * 3] == std::fs::read(&raw).unwrap());
     }
 }
@@ -142,7 +144,7 @@ fn preallocated_and_resized() {
     run("qemu-img", &["resize", text(&image), &size.to_string()]);
     let disk = FileDisk::create(&dir.path().join("large"), size, 512).unwrap();
     disk.write_at(size - 30 * MIB, &[0xff; 4096]).unwrap();
-    write_image(source(&image), &request(&image, Format::Qcow2), &disk, &mut go_on).unwrap();
+    write_image(source(&image), &request(&image, DiskFormat::Qcow2), &disk, &mut go_on).unwrap();
     let mut found = vec![0xff; 4096];
     disk.read_at(size - 30 * MIB, &mut found).unwrap();
     assert_eq!(found, [0; 4096]);
@@ -154,7 +156,7 @@ fn a_small_image_on_a_large_disk() {
     let raw = gpt_image(dir.path(), "image.raw", SIZE);
     let image = make(dir.path(), "small.qcow2", &raw, true, "compression_type=zstd");
     let (path, disk) = used_disk(dir.path(), "disk", 48 * MIB);
-    write_image(source(&image), &request(&image, Format::Qcow2), &disk, &mut go_on).unwrap();
+    write_image(source(&image), &request(&image, DiskFormat::Qcow2), &disk, &mut go_on).unwrap();
     verify_gpt(&path);
     let (found, raw) = (contents(&disk), std::fs::read(&raw).unwrap());
     assert!(found[34 * 512..SIZE as usize - 33 * 512] == raw[34 * 512..SIZE as usize - 33 * 512]);
@@ -196,7 +198,7 @@ fn what_is_not_written_is_refused_before_the_disk_is_touched() {
         (flipped("l1far", 42, 1), Cause::Truncated, "L1 table"),
         (raw, Cause::CorruptImage, "does not begin like one"),
     ] {
-        let error = write_image(source(&image), &request(&image, Format::Qcow2), &disk, &mut go_on).unwrap_err();
+        let error = write_image(source(&image), &request(&image, DiskFormat::Qcow2), &disk, &mut go_on).unwrap_err();
         assert_eq!(error.cause(), cause, "{}: {error}", image.display());
         assert!(error.to_string().contains(words), "{}: {error}", image.display());
     }
@@ -210,10 +212,10 @@ fn truncated_and_mismatching() {
     let raw = gpt_image(dir.path(), "image.raw", 16 * MIB);
     for compressed in [false, true] {
         let image = make(dir.path(), "image.qcow2", &raw, compressed, "compat=1.1");
-        let whole = request(&image, Format::Qcow2);
+        let whole = request(&image, DiskFormat::Qcow2);
         let (path, disk) = used_disk(dir.path(), "disk", 16 * MIB);
         let mut wrong = whole.clone();
-        wrong.checksum = Checksum::from_hex(&"00".repeat(64), None).unwrap();
+        wrong.checksum = Checksum::from_hex(&"00".repeat(64), ChecksumType::Auto).unwrap();
         let error = write_image(source(&image), &wrong, &disk, &mut go_on).unwrap_err();
         assert_eq!(error.cause(), Cause::ChecksumMismatch);
         assert_no_table(&path, &disk);
@@ -270,8 +272,8 @@ fn tables_that_change_between_the_passes_are_not_trusted() {
     for (at, what) in [(l2, "an L2 entry becomes a zero cluster"), (l1, "the L2 table vanishes")] {
         let mut first = second.clone();
         first[at..at + 8].fill(0);
-        let checksum = Checksum::from_hex(&hex::encode(Sha256::digest(&second)), None).unwrap();
-        let request = WriteRequest::new(Format::Qcow2, Compression::None, checksum);
+        let checksum = Checksum::from_hex(&hex::encode(Sha256::digest(&second)), ChecksumType::Auto).unwrap();
+        let request = WriteRequest::new(DiskFormat::Qcow2, Compression::None, checksum);
         let (path, disk) = used_disk(dir.path(), "disk", 8 * MIB);
         let source = TwoFaces { first, second: second.clone(), at: 0, restarts_at_zero: 0 };
         let error = write_image(Box::new(source), &request, &disk, &mut go_on).unwrap_err();
@@ -331,8 +333,8 @@ impl Disk for Memory {
 
 /// Writes bytes as a qcow2 image with their own digest: whatever comes, it must not be a panic, a hang or a table.
 fn write_bytes(data: Vec<u8>) -> Result<Vec<u8>, Error> {
-    let checksum = Checksum::from_hex(&hex::encode(Sha256::digest(&data)), None).unwrap();
-    let request = WriteRequest::new(Format::Qcow2, Compression::None, checksum);
+    let checksum = Checksum::from_hex(&hex::encode(Sha256::digest(&data)), ChecksumType::Auto).unwrap();
+    let request = WriteRequest::new(DiskFormat::Qcow2, Compression::None, checksum);
     let disk = Memory(std::sync::Mutex::new(vec![0xff; 4 << 20]));
     let source = TwoFaces { second: data.clone(), first: data, at: 0, restarts_at_zero: 0 };
     write_image(Box::new(source), &request, &disk, &mut go_on)?;

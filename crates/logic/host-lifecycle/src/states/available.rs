@@ -2,36 +2,20 @@
 
 use api::metal3::{BareMetalHostStatus, ErrorType, ProvisioningState as State, annotation};
 
-use super::{LET_GO, edge, preparing};
+use super::preparing;
 use crate::annotations;
-use crate::decide::ignore;
 use crate::draft::{Draft, through};
+use crate::handler::{StateHandler, ignore};
 use crate::power;
 use crate::served;
 use crate::step::{Next, Step};
-use crate::table::{Edge, Room};
 use crate::validate;
 use crate::view::View;
 use crate::wishes;
 
-/// The room.
-pub(crate) const ROOM: Room =
-    Room { edges: &doors(State::Available), on_delete: Some(State::PoweringOffBeforeDelete), decide, conclude: ignore };
-
-/// The same room by its old name.
-pub(crate) const READY_ROOM: Room =
-    Room { edges: &doors(State::Ready), on_delete: Some(State::PoweringOffBeforeDelete), decide, conclude: ignore };
-
-const fn doors(from: State) -> [Edge; 6] {
-    [
-        edge(from, State::ExternallyProvisioned, "someone else provisions it"),
-        edge(from, State::Inspecting, "another inspection asked for"),
-        edge(from, State::Preparing, "root device hints or RAID changed"),
-        edge(from, State::Provisioning, "online and an image is wished"),
-        edge(from, State::PoweringOffBeforeDelete, "deleted"),
-        edge(from, State::Deleting, LET_GO),
-    ]
-}
+/// What is done in it, under its old name too.
+pub(crate) const HANDLER: StateHandler =
+    StateHandler { on_delete: Some(State::PoweringOffBeforeDelete), decide, conclude: ignore };
 
 fn decide(view: &View<'_>) -> Step {
     let (host, status) = (view.host, view.status());

@@ -2,15 +2,14 @@
 
 use api::metal3::ErrorType;
 
-use crate::decide::GIVE_UP_AFTER;
 use crate::draft::{Draft, idle};
-use crate::retry::wait_left;
+use crate::handler::StateHandler;
+use crate::retry::{GIVE_UP_AFTER, wait_left};
 use crate::step::{Action, Change, Next, Outcome, Step};
-use crate::table::Room;
 use crate::view::View;
 
-/// The room. No door leads out of it: the object ends here.
-pub(crate) const ROOM: Room = Room { edges: &[], on_delete: None, decide, conclude };
+/// What is done in it. No transition leads out of it: the object ends here.
+pub(crate) const HANDLER: StateHandler = StateHandler { on_delete: None, decide, conclude };
 
 fn decide(view: &View<'_>) -> Step {
     if !view.host.is_deleting() {

@@ -1,26 +1,16 @@
 //! The image is being removed.
 
 use api::metal3::{CleaningMode, ErrorType, Image, ProvisioningState as State};
+use terms::Retry;
 
-use super::{LET_GO, edge};
-use crate::decide::GIVE_UP_AFTER;
 use crate::draft::{Draft, idle};
-use crate::retry::wait_left;
-use crate::step::{Action, Change, Next, Outcome, RetryClass, Step};
-use crate::table::Room;
+use crate::handler::StateHandler;
+use crate::retry::{GIVE_UP_AFTER, wait_left};
+use crate::step::{Action, Change, Next, Outcome, Step};
 use crate::view::View;
 
-/// The room.
-pub(crate) const ROOM: Room = Room {
-    edges: &[
-        edge(State::Deprovisioning, State::Available, "removed"),
-        edge(State::Deprovisioning, State::PoweringOffBeforeDelete, "removed or given up, and deleted"),
-        edge(State::Deprovisioning, State::Deleting, LET_GO),
-    ],
-    on_delete: None,
-    decide,
-    conclude,
-};
+/// What is done in it.
+pub(crate) const HANDLER: StateHandler = StateHandler { on_delete: None, decide, conclude };
 
 fn decide(view: &View<'_>) -> Step {
     let status = view.status();
@@ -57,7 +47,7 @@ fn conclude(mut draft: Draft<'_>, action: &Action, outcome: Outcome) -> Change {
             draft.go(if deleting { State::PoweringOffBeforeDelete } else { State::Available });
             draft.finish(Next::Now)
         }
-        Outcome::Failed { message, retry: RetryClass::AnotherMachine } if draft.view.host.is_deleting() => {
+        Outcome::Failed { message, retry: Retry::AnotherMachine } if draft.view.host.is_deleting() => {
             draft.left_running(&message);
             draft.go(State::Deleting);
             draft.finish(Next::Now)

@@ -2,26 +2,16 @@
 
 use api::metal3::ProvisioningState as State;
 
-use super::{LET_GO, edge};
-use crate::decide::ignore;
 use crate::draft::Draft;
+use crate::handler::{StateHandler, ignore};
 use crate::power;
 use crate::step::{Next, Step};
-use crate::table::Room;
 use crate::view::View;
 use crate::wishes;
 
-/// The room.
-pub(crate) const ROOM: Room = Room {
-    edges: &[
-        edge(State::ExternallyProvisioned, State::Provisioned, "no longer someone else's"),
-        edge(State::ExternallyProvisioned, State::PoweringOffBeforeDelete, "deleted"),
-        edge(State::ExternallyProvisioned, State::Deleting, LET_GO),
-    ],
-    on_delete: Some(State::PoweringOffBeforeDelete),
-    decide,
-    conclude: ignore,
-};
+/// What is done in it.
+pub(crate) const HANDLER: StateHandler =
+    StateHandler { on_delete: Some(State::PoweringOffBeforeDelete), decide, conclude: ignore };
 
 fn decide(view: &View<'_>) -> Step {
     if view.host.spec.externally_provisioned == Some(true) {

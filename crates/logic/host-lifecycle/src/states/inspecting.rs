@@ -3,26 +3,17 @@
 use api::metal3::{ErrorType, ProvisioningState as State, annotation};
 use inventory::HardwareDetails;
 
-use super::{LET_GO, edge};
 use crate::annotations;
 use crate::draft::{Draft, idle};
+use crate::handler::StateHandler;
 use crate::retry::wait_left;
 use crate::served;
 use crate::step::{Action, Change, Next, Outcome, Step};
-use crate::table::Room;
 use crate::view::View;
 
-/// The room.
-pub(crate) const ROOM: Room = Room {
-    edges: &[
-        edge(State::Inspecting, State::Preparing, "inspected, or inspection disabled"),
-        edge(State::Inspecting, State::PoweringOffBeforeDelete, "deleted"),
-        edge(State::Inspecting, State::Deleting, LET_GO),
-    ],
-    on_delete: Some(State::PoweringOffBeforeDelete),
-    decide,
-    conclude,
-};
+/// What is done in it.
+pub(crate) const HANDLER: StateHandler =
+    StateHandler { on_delete: Some(State::PoweringOffBeforeDelete), decide, conclude };
 
 fn decide(view: &View<'_>) -> Step {
     if annotations::inspection_disabled(view.host) {

@@ -1,4 +1,4 @@
-//! One file a state: its doors, what is done in it, and what the answers to its calls mean.
+//! One file a state: what is done in it, and what the answers to its calls mean.
 
 pub(crate) mod available;
 pub(crate) mod deleting;
@@ -16,12 +16,23 @@ pub(crate) mod unmanaged;
 
 use api::metal3::ProvisioningState as State;
 
-use crate::table::Edge;
+use crate::handler::StateHandler;
 
-/// A door.
-const fn edge(from: State, to: State, when: &'static str) -> Edge {
-    Edge { from, to, when }
+/// The handler of a state.
+pub(crate) const fn handler(state: State) -> &'static StateHandler {
+    match state {
+        State::None => &none::HANDLER,
+        State::Unmanaged => &unmanaged::HANDLER,
+        State::Registering => &registering::HANDLER,
+        State::Inspecting => &inspecting::HANDLER,
+        State::MatchProfile => &match_profile::HANDLER,
+        State::Preparing => &preparing::HANDLER,
+        State::Available | State::Ready => &available::HANDLER,
+        State::Provisioning => &provisioning::HANDLER,
+        State::Provisioned => &provisioned::HANDLER,
+        State::ExternallyProvisioned => &externally_provisioned::HANDLER,
+        State::Deprovisioning => &deprovisioning::HANDLER,
+        State::PoweringOffBeforeDelete => &powering_off::HANDLER,
+        State::Deleting => &deleting::HANDLER,
+    }
 }
-
-/// When a host is deleted without the provisioner: it was let go, or never known to it.
-const LET_GO: &str = "deleted while detached or never registered";

@@ -2,24 +2,13 @@
 
 use api::metal3::{OperationalStatus, ProvisioningState as State};
 
-use super::edge;
-use crate::decide::ignore;
 use crate::draft::{Draft, through};
+use crate::handler::{StateHandler, ignore};
 use crate::step::{Next, Step};
-use crate::table::Room;
 use crate::view::View;
 
-/// The room.
-pub(crate) const ROOM: Room = Room {
-    edges: &[
-        edge(State::None, State::Registering, "has BMC details"),
-        edge(State::None, State::Unmanaged, "has none"),
-        edge(State::None, State::Deleting, "deleted"),
-    ],
-    on_delete: Some(State::Deleting),
-    decide,
-    conclude: ignore,
-};
+/// What is done in it.
+pub(crate) const HANDLER: StateHandler = StateHandler { on_delete: Some(State::Deleting), decide, conclude: ignore };
 
 fn decide(view: &View<'_>) -> Step {
     if view.has_bmc() {

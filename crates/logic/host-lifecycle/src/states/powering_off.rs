@@ -1,22 +1,16 @@
 //! Going off before it is deleted.
 
 use api::metal3::{ErrorType, ProvisioningState as State};
+use terms::{PowerWish, Retry};
 
-use super::edge;
-use crate::decide::GIVE_UP_AFTER;
 use crate::draft::{Draft, idle, through};
-use crate::retry::wait_left;
-use crate::step::{Action, Change, Next, Outcome, PowerWish, RetryClass, Step};
-use crate::table::Room;
+use crate::handler::StateHandler;
+use crate::retry::{GIVE_UP_AFTER, wait_left};
+use crate::step::{Action, Change, Next, Outcome, Step};
 use crate::view::View;
 
-/// The room.
-pub(crate) const ROOM: Room = Room {
-    edges: &[edge(State::PoweringOffBeforeDelete, State::Deleting, "off, or given up, or must not be powered off")],
-    on_delete: None,
-    decide,
-    conclude,
-};
+/// What is done in it.
+pub(crate) const HANDLER: StateHandler = StateHandler { on_delete: None, decide, conclude };
 
 fn decide(view: &View<'_>) -> Step {
     if !view.host.is_deleting() {
@@ -57,10 +51,10 @@ fn conclude(mut draft: Draft<'_>, action: &Action, outcome: Outcome) -> Change {
         }
         Outcome::Power(true) => {
             let message = "The provisioner says it switched the host off, which is still on";
-            let next = draft.fail(ErrorType::PowerManagement, message, RetryClass::Later);
+            let next = draft.fail(ErrorType::PowerManagement, message, Retry::Later);
             draft.finish(next)
         }
-        Outcome::Failed { message, retry: RetryClass::AnotherMachine } => {
+        Outcome::Failed { message, retry: Retry::AnotherMachine } => {
             draft.left_running(&message);
             draft.go(State::Deleting);
             draft.finish(Next::Now)

@@ -3,12 +3,10 @@
 
 use api::metal3::{ErrorType, ProvisioningState as State};
 
-use super::{LET_GO, edge};
-use crate::decide::ignore;
 use crate::draft::Draft;
+use crate::handler::{StateHandler, ignore};
 use crate::served;
 use crate::step::{Next, Step};
-use crate::table::Room;
 use crate::validate;
 use crate::view::View;
 use crate::wishes;
@@ -16,17 +14,9 @@ use crate::wishes;
 /// Hardware addresses that a message lists.
 const MAX_LISTED: usize = 16;
 
-/// The room.
-pub(crate) const ROOM: Room = Room {
-    edges: &[
-        edge(State::Preparing, State::Available, "prepared"),
-        edge(State::Preparing, State::PoweringOffBeforeDelete, "deleted"),
-        edge(State::Preparing, State::Deleting, LET_GO),
-    ],
-    on_delete: Some(State::PoweringOffBeforeDelete),
-    decide,
-    conclude: ignore,
-};
+/// What is done in it.
+pub(crate) const HANDLER: StateHandler =
+    StateHandler { on_delete: Some(State::PoweringOffBeforeDelete), decide, conclude: ignore };
 
 fn decide(view: &View<'_>) -> Step {
     let mut draft = Draft::new(view);

@@ -2,25 +2,16 @@
 
 use api::metal3::ProvisioningState as State;
 
-use super::{LET_GO, edge};
-use crate::decide::ignore;
 use crate::draft::Draft;
+use crate::handler::{StateHandler, ignore};
 use crate::power;
 use crate::step::{Next, Step};
-use crate::table::Room;
 use crate::view::View;
 use crate::wishes;
 
-/// The room.
-pub(crate) const ROOM: Room = Room {
-    edges: &[
-        edge(State::Provisioned, State::Deprovisioning, "image removed or changed, or deleted"),
-        edge(State::Provisioned, State::Deleting, LET_GO),
-    ],
-    on_delete: Some(State::Deprovisioning),
-    decide,
-    conclude: ignore,
-};
+/// What is done in it.
+pub(crate) const HANDLER: StateHandler =
+    StateHandler { on_delete: Some(State::Deprovisioning), decide, conclude: ignore };
 
 fn decide(view: &View<'_>) -> Step {
     if wishes::removal(view.host, &view.status()) {

@@ -6,25 +6,15 @@
 
 use api::metal3::{ErrorType, ProvisioningState as State};
 
-use super::{LET_GO, edge};
 use crate::draft::{Draft, idle};
+use crate::handler::StateHandler;
 use crate::retry::wait_left;
 use crate::step::{Action, Change, Next, Outcome, Step};
-use crate::table::Room;
 use crate::view::View;
 use crate::wishes;
 
-/// The room.
-pub(crate) const ROOM: Room = Room {
-    edges: &[
-        edge(State::Provisioning, State::Provisioned, "image written and booted"),
-        edge(State::Provisioning, State::Deprovisioning, "failed, or image removed or changed, or deleted"),
-        edge(State::Provisioning, State::Deleting, LET_GO),
-    ],
-    on_delete: Some(State::Deprovisioning),
-    decide,
-    conclude,
-};
+/// What is done in it.
+pub(crate) const HANDLER: StateHandler = StateHandler { on_delete: Some(State::Deprovisioning), decide, conclude };
 
 fn decide(view: &View<'_>) -> Step {
     let status = view.status();

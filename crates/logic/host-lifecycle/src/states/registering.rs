@@ -2,25 +2,13 @@
 
 use api::metal3::ProvisioningState as State;
 
-use super::edge;
-use crate::decide::ignore;
 use crate::draft::idle;
+use crate::handler::{StateHandler, ignore};
 use crate::step::{Next, Step};
-use crate::table::Room;
 use crate::view::View;
 
-/// The room.
-pub(crate) const ROOM: Room = Room {
-    edges: &[
-        edge(State::Registering, State::ExternallyProvisioned, "registered, someone else provisions it"),
-        edge(State::Registering, State::Inspecting, "registered"),
-        edge(State::Registering, State::Preparing, "registered, inspection disabled"),
-        edge(State::Registering, State::Deleting, "deleted"),
-    ],
-    on_delete: Some(State::Deleting),
-    decide,
-    conclude: ignore,
-};
+/// What is done in it.
+pub(crate) const HANDLER: StateHandler = StateHandler { on_delete: Some(State::Deleting), decide, conclude: ignore };
 
 /// Registration was decided on before this is reached; there is nothing else to do.
 fn decide(view: &View<'_>) -> Step {

@@ -2,23 +2,13 @@
 
 use api::metal3::ProvisioningState as State;
 
-use super::edge;
-use crate::decide::ignore;
 use crate::draft::{idle, through};
+use crate::handler::{StateHandler, ignore};
 use crate::step::{Next, Step};
-use crate::table::Room;
 use crate::view::View;
 
-/// The room.
-pub(crate) const ROOM: Room = Room {
-    edges: &[
-        edge(State::Unmanaged, State::Registering, "got BMC details"),
-        edge(State::Unmanaged, State::Deleting, "deleted"),
-    ],
-    on_delete: Some(State::Deleting),
-    decide,
-    conclude: ignore,
-};
+/// What is done in it.
+pub(crate) const HANDLER: StateHandler = StateHandler { on_delete: Some(State::Deleting), decide, conclude: ignore };
 
 fn decide(view: &View<'_>) -> Step {
     if view.has_bmc() {

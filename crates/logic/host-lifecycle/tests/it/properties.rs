@@ -8,9 +8,7 @@ use api::metal3::{
     CredentialsStatus, CustomDeploy, ErrorType, InspectionMode, OperationMetric, OperationalStatus,
     ProvisioningState as State, SecretReference, annotation, finalizer,
 };
-use host_lifecycle::{
-    Action, Next, Outcome, RetryClass, Settings, Standing, Step, back_off, decide, diagram, standing,
-};
+use host_lifecycle::{Action, Next, Outcome, Retry, Settings, Standing, Step, back_off, decide, diagram, standing};
 use inventory::RootDeviceHints;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use proptest::prelude::*;
@@ -240,13 +238,13 @@ fn outcome() -> impl Strategy<Value = Outcome> {
         2 => any::<u64>().prop_map(|s| Outcome::Working { look_again: Duration::from_secs(s) }),
         2 => ("\\PC{0,40}", any::<bool>()).prop_map(|(message, later)| Outcome::Failed {
             message: message.repeat(200),
-            retry: if later { RetryClass::Later } else { RetryClass::AfterChange },
+            retry: if later { Retry::Later } else { Retry::AfterChange },
         }),
     ]
 }
 
-/// The doors as the diagram shows them.
-fn doors() -> BTreeSet<(String, String)> {
+/// The transitions as the diagram shows them.
+fn transitions() -> BTreeSet<(String, String)> {
     diagram()
         .lines()
         .filter_map(|line| line.trim().split_once(" --> "))
@@ -255,7 +253,7 @@ fn doors() -> BTreeSet<(String, String)> {
         .collect()
 }
 
-fn door(from: State, to: State) -> (String, String) {
+fn transition(from: State, to: State) -> (String, String) {
     (format!("{from:?}"), format!("{to:?}"))
 }
 
@@ -334,7 +332,7 @@ proptest! {
         }
         let after = change.status.provisioning.state;
         if after != before && !restored {
-            prop_assert!(doors().contains(&door(before, after)), "{:?} to {:?}", before, after);
+            prop_assert!(transitions().contains(&transition(before, after)), "{:?} to {:?}", before, after);
         }
         if after == State::Provisioning && before != after && !restored {
             prop_assert!(world.host.spec.online && !world.host.is_deleting());
@@ -429,7 +427,7 @@ proptest! {
         world.delete();
         world.unannotate(annotation::PAUSED);
         world.unannotate(annotation::DETACHED);
-        let retry = if later { RetryClass::Later } else { RetryClass::AfterChange };
+        let retry = if later { Retry::Later } else { Retry::AfterChange };
         for _ in 0..60 {
             world.step_with(|_, _| {
                 let message = "dead".to_owned();
@@ -502,7 +500,7 @@ proptest! {
 }
 
 #[test]
-fn every_door_is_used_and_no_other() {
+fn every_transition_is_used_and_no_other() {
     let mut runner = TestRunner::deterministic();
     let (worlds, outcomes) = (world(), outcome());
     let mut used = BTreeSet::new();
@@ -516,11 +514,11 @@ fn every_door_is_used_and_no_other() {
             let answer = outcomes.new_tree(&mut runner).unwrap().current();
             world.step_with(|world, action| if turn % 2 == 0 { world.sound(action) } else { answer });
             if world.state() != before {
-                used.insert(door(before, world.state()));
+                used.insert(transition(before, world.state()));
             }
         }
     }
-    assert_eq!(used, doors());
+    assert_eq!(used, transitions());
 }
 
 #[test]

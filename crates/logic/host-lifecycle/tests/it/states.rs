@@ -7,7 +7,7 @@ use api::metal3::{
     BareMetalHostStatus, CleaningMode, CustomDeploy, ErrorType, HardwareRaidVolume, InspectionMode, OperationalStatus,
     ProvisioningState as State, Raid, annotation, finalizer,
 };
-use host_lifecycle::{Action, Next, Outcome, PowerWish, RetryClass, Step};
+use host_lifecycle::{Action, Next, Outcome, PowerWish, Retry, Step};
 use inventory::RootDeviceHints;
 
 const URL: &str = "https://images.example/debian.qcow2";
@@ -725,7 +725,7 @@ fn a_deletion_gives_up_on_a_dead_bmc_even_if_only_an_edit_could_help() {
     let mut world = World::settled(Some(URL));
     world.delete();
     for _ in 0..40 {
-        world.step_with(|_, _| Outcome::Failed { message: "dead".into(), retry: RetryClass::AfterChange });
+        world.step_with(|_, _| Outcome::Failed { message: "dead".into(), retry: Retry::AfterChange });
         match world.next {
             Next::After(time) => world.pass(time),
             Next::Now => {}

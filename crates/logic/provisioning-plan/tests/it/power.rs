@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use proptest::sample::select;
-use provisioning_plan::power::{Answer, Decision, Look, Order, Patience, Power, Unseen, Wish};
+use provisioning_plan::power::{Answer, Decision, Look, Patience, Power, Unseen};
+use terms::{PowerAction, PowerWish};
 
 const PATIENCE: Patience = Patience { soft: Duration::from_secs(180), hard: Duration::from_secs(120) };
 const SOFT: u64 = 180_000;
 const HARD: u64 = 120_000;
-const WISHES: [Wish; 3] = [Wish::On, Wish::SoftOff, Wish::HardOff];
+const WISHES: [PowerWish; 3] = [PowerWish::On, PowerWish::SoftOff, PowerWish::HardOff];
 const ANSWERS: [Answer; 5] = [Answer::Taken, Answer::Lost, Answer::Unclear, Answer::Refused, Answer::NotGiven];
 
 const fn ms(millis: u64) -> Duration {
@@ -17,7 +18,7 @@ const fn ms(millis: u64) -> Duration {
 }
 
 /// A look of steady work at a machine that shows whether it is on, and may be cut.
-const fn look(wish: Wish, on: bool, at: u64) -> Look<'static> {
+const fn look(wish: PowerWish, on: bool, at: u64) -> Look<'static> {
     Look { wish, of: "", sight: Some(on), unseen: Unseen::Remembered, agent: false, may_cut: true, now: ms(at) }
 }
 
@@ -26,7 +27,7 @@ fn decided(power: &mut Power, look: &Look<'_>) -> Decision {
 }
 
 /// A machine of which the order has been given, with this answer, at 0.
-fn after(order: Order, answer: Answer) -> Power {
+fn after(order: PowerAction, answer: Answer) -> Power {
     let mut power = Power::default();
     power.answered(order, answer, "", true, Duration::ZERO);
     power
@@ -35,17 +36,17 @@ fn after(order: Order, answer: Answer) -> Power {
 #[test]
 fn the_first_order_is_the_wish_s() {
     for (wish, agent, may_cut, order) in [
-        (Wish::On, false, true, Order::On),
-        (Wish::On, true, false, Order::On),
-        (Wish::SoftOff, false, true, Order::SoftOff),
+        (PowerWish::On, false, true, PowerAction::On),
+        (PowerWish::On, true, false, PowerAction::On),
+        (PowerWish::SoftOff, false, true, PowerAction::SoftOff),
         // A resident agent has nobody to ask.
-        (Wish::SoftOff, true, true, Order::HardOff),
-        (Wish::HardOff, false, true, Order::HardOff),
-        (Wish::HardOff, true, true, Order::HardOff),
-        (Wish::SoftOff, false, false, Order::SoftRestart),
-        (Wish::HardOff, false, false, Order::SoftRestart),
-        (Wish::SoftOff, true, false, Order::Restart),
-        (Wish::HardOff, true, false, Order::Restart),
+        (PowerWish::SoftOff, true, true, PowerAction::HardOff),
+        (PowerWish::HardOff, false, true, PowerAction::HardOff),
+        (PowerWish::HardOff, true, true, PowerAction::HardOff),
+        (PowerWish::SoftOff, false, false, PowerAction::SoftRestart),
+        (PowerWish::HardOff, false, false, PowerAction::SoftRestart),
+        (PowerWish::SoftOff, true, false, PowerAction::Restart),
+        (PowerWish::HardOff, true, false, PowerAction::Restart),
     ] {
         let mut power = Power::default();
         let there = Look { agent, may_cut, ..look(wish, wish.on(), 0) };
@@ -57,7 +58,7 @@ fn the_first_order_is_the_wish_s() {
 
 #[test]
 fn a_taken_order_is_waited_for_in_its_time() {
-    for (wish, order) in [(Wish::On, Order::On), (Wish::HardOff, Order::HardOff)] {
+    for (wish, order) in [(PowerWish::On, PowerAction::On), (PowerWish::HardOff, PowerAction::HardOff)] {
         for (answer, answered) in [(Answer::Taken, true), (Answer::Lost, false)] {
             let mut power = after(order, answer);
             let at = |at| look(wish, !wish.on(), at);
@@ -73,35 +74,42 @@ fn a_taken_order_is_waited_for_in_its_time() {
 #[test]
 fn a_machine_that_is_asked_in_vain_is_cut_off() {
     for answer in [Answer::Taken, Answer::Lost] {
-        let mut power = after(Order::SoftOff, answer);
-        let waits = Decision::Wait { order: Order::SoftOff, left: ms(1) };
-        assert_eq!(decided(&mut power, &look(Wish::SoftOff, true, SOFT - 1)), waits);
-        assert_eq!(decided(&mut power, &look(Wish::SoftOff, true, SOFT)), Decision::Ask(Order::HardOff));
-        power.answered(Order::HardOff, Answer::Taken, "", true, ms(SOFT));
-        let waits = Decision::Wait { order: Order::HardOff, left: ms(HARD - 1) };
-        assert_eq!(decided(&mut power, &look(Wish::SoftOff, true, SOFT + 1)), waits);
+        let mut power = after(PowerAction::SoftOff, answer);
+        let waits = Decision::Wait { order: PowerAction::SoftOff, left: ms(1) };
+        assert_eq!(decided(&mut power, &look(PowerWish::SoftOff, true, SOFT - 1)), waits);
+        assert_eq!(decided(&mut power, &look(PowerWish::SoftOff, true, SOFT)), Decision::Ask(PowerAction::HardOff));
+        power.answered(PowerAction::HardOff, Answer::Taken, "", true, ms(SOFT));
+        let waits = Decision::Wait { order: PowerAction::HardOff, left: ms(HARD - 1) };
+        assert_eq!(decided(&mut power, &look(PowerWish::SoftOff, true, SOFT + 1)), waits);
         let failed = Decision::Failed { answered: true, after: ms(HARD) };
-        assert_eq!(decided(&mut power, &look(Wish::SoftOff, true, SOFT + HARD)), failed);
-        assert_eq!(decided(&mut power, &look(Wish::SoftOff, true, SOFT + HARD)), Decision::Ask(Order::SoftOff));
+        assert_eq!(decided(&mut power, &look(PowerWish::SoftOff, true, SOFT + HARD)), failed);
+        assert_eq!(
+            decided(&mut power, &look(PowerWish::SoftOff, true, SOFT + HARD)),
+            Decision::Ask(PowerAction::SoftOff)
+        );
     }
     // At once when the wish insists, or an agent has come, or the BMC cannot ask.
-    let mut power = after(Order::SoftOff, Answer::Taken);
-    assert_eq!(decided(&mut power, &look(Wish::HardOff, true, 1)), Decision::Ask(Order::HardOff));
-    let agent = Look { agent: true, ..look(Wish::SoftOff, true, 1) };
-    assert_eq!(decided(&mut power, &agent), Decision::Ask(Order::HardOff));
-    let mut power = after(Order::SoftOff, Answer::Refused);
-    assert_eq!(decided(&mut power, &look(Wish::SoftOff, true, 1)), Decision::Ask(Order::HardOff));
+    let mut power = after(PowerAction::SoftOff, Answer::Taken);
+    assert_eq!(decided(&mut power, &look(PowerWish::HardOff, true, 1)), Decision::Ask(PowerAction::HardOff));
+    let agent = Look { agent: true, ..look(PowerWish::SoftOff, true, 1) };
+    assert_eq!(decided(&mut power, &agent), Decision::Ask(PowerAction::HardOff));
+    let mut power = after(PowerAction::SoftOff, Answer::Refused);
+    assert_eq!(decided(&mut power, &look(PowerWish::SoftOff, true, 1)), Decision::Ask(PowerAction::HardOff));
     // A polite wish after a hard order is no reason to ask.
-    let mut power = after(Order::HardOff, Answer::Taken);
-    let waits = Decision::Wait { order: Order::HardOff, left: ms(HARD - 1) };
-    assert_eq!(decided(&mut power, &look(Wish::SoftOff, true, 1)), waits);
+    let mut power = after(PowerAction::HardOff, Answer::Taken);
+    let waits = Decision::Wait { order: PowerAction::HardOff, left: ms(HARD - 1) };
+    assert_eq!(decided(&mut power, &look(PowerWish::SoftOff, true, 1)), waits);
 }
 
 #[test]
 fn what_became_of_an_order_decides_on_the_next() {
-    for (wish, order) in [(Wish::On, Order::On), (Wish::HardOff, Order::HardOff), (Wish::SoftOff, Order::SoftOff)] {
-        let waits = Decision::Wait { order, left: ms(if order == Order::SoftOff { SOFT } else { HARD } - 1) };
-        let refused = if order == Order::SoftOff { Order::HardOff } else { order };
+    for (wish, order) in [
+        (PowerWish::On, PowerAction::On),
+        (PowerWish::HardOff, PowerAction::HardOff),
+        (PowerWish::SoftOff, PowerAction::SoftOff),
+    ] {
+        let waits = Decision::Wait { order, left: ms(if order == PowerAction::SoftOff { SOFT } else { HARD } - 1) };
+        let refused = if order == PowerAction::SoftOff { PowerAction::HardOff } else { order };
         for (answer, next) in [
             (Answer::Taken, waits),
             (Answer::Lost, waits),
@@ -115,42 +123,44 @@ fn what_became_of_an_order_decides_on_the_next() {
     }
     // What did not come to pass leaves what did.
     for answer in [Answer::Refused, Answer::NotGiven] {
-        let mut power = after(Order::SoftOff, Answer::Taken);
-        power.answered(Order::HardOff, answer, "", true, ms(5));
-        let waits = Decision::Wait { order: Order::SoftOff, left: ms(SOFT - 6) };
-        assert_eq!(decided(&mut power, &look(Wish::SoftOff, true, 6)), waits);
+        let mut power = after(PowerAction::SoftOff, Answer::Taken);
+        power.answered(PowerAction::HardOff, answer, "", true, ms(5));
+        let waits = Decision::Wait { order: PowerAction::SoftOff, left: ms(SOFT - 6) };
+        assert_eq!(decided(&mut power, &look(PowerWish::SoftOff, true, 6)), waits);
     }
     // A cut that was lost on its way is made again, not asked for politely anew; a request is, unless it is not wished any more.
-    let mut power = after(Order::SoftOff, Answer::Taken);
-    power.answered(Order::HardOff, Answer::Unclear, "", true, ms(SOFT));
-    assert_eq!(decided(&mut power, &look(Wish::SoftOff, true, SOFT + 1)), Decision::Ask(Order::HardOff));
-    let mut power = after(Order::SoftOff, Answer::Unclear);
-    assert_eq!(decided(&mut power, &look(Wish::HardOff, true, 1)), Decision::Ask(Order::HardOff));
+    let mut power = after(PowerAction::SoftOff, Answer::Taken);
+    power.answered(PowerAction::HardOff, Answer::Unclear, "", true, ms(SOFT));
+    assert_eq!(decided(&mut power, &look(PowerWish::SoftOff, true, SOFT + 1)), Decision::Ask(PowerAction::HardOff));
+    let mut power = after(PowerAction::SoftOff, Answer::Unclear);
+    assert_eq!(decided(&mut power, &look(PowerWish::HardOff, true, 1)), Decision::Ask(PowerAction::HardOff));
 }
 
 #[test]
 fn an_order_that_nobody_looked_after_is_nobodys() {
-    for (wish, order, patience) in
-        [(Wish::On, Order::On, HARD), (Wish::HardOff, Order::HardOff, HARD), (Wish::SoftOff, Order::SoftOff, SOFT)]
-    {
+    for (wish, order, patience) in [
+        (PowerWish::On, PowerAction::On, HARD),
+        (PowerWish::HardOff, PowerAction::HardOff, HARD),
+        (PowerWish::SoftOff, PowerAction::SoftOff, SOFT),
+    ] {
         let mut late = after(order, Answer::Taken);
         assert_eq!(decided(&mut late, &look(wish, !wish.on(), patience + 1)), Decision::Ask(order));
         let mut in_time = after(order, Answer::Taken);
         let decision = decided(&mut in_time, &look(wish, !wish.on(), patience));
-        let cut = order == Order::SoftOff && decision == Decision::Ask(Order::HardOff);
+        let cut = order == PowerAction::SoftOff && decision == Decision::Ask(PowerAction::HardOff);
         assert!(cut || matches!(decision, Decision::Failed { .. }), "{decision:?}");
         // It is looked after once in between.
         let mut attended = after(order, Answer::Taken);
         decided(&mut attended, &look(wish, !wish.on(), patience - 1));
         let decision = decided(&mut attended, &look(wish, !wish.on(), patience + 1));
-        let cut = order == Order::SoftOff && decision == Decision::Ask(Order::HardOff);
+        let cut = order == PowerAction::SoftOff && decision == Decision::Ask(PowerAction::HardOff);
         assert!(cut || decision == Decision::Failed { answered: true, after: ms(patience + 1) }, "{decision:?}");
     }
 }
 
 #[test]
 fn an_order_belongs_to_its_work_and_has_its_direction() {
-    for (wish, order) in [(Wish::On, Order::On), (Wish::HardOff, Order::HardOff)] {
+    for (wish, order) in [(PowerWish::On, PowerAction::On), (PowerWish::HardOff, PowerAction::HardOff)] {
         let mut power = after(order, Answer::Taken);
         let other = Look { of: "op-1", ..look(wish, !wish.on(), 1) };
         assert_eq!(decided(&mut power, &other), Decision::Ask(order));
@@ -159,19 +169,19 @@ fn an_order_belongs_to_its_work_and_has_its_direction() {
         assert_eq!(decided(&mut power, &look(wish, !wish.on(), 2)), Decision::Ask(order));
     }
     // The machine has come on, as it was told; now it is to go off, and the other way round.
-    let mut power = after(Order::On, Answer::Taken);
-    assert_eq!(decided(&mut power, &look(Wish::HardOff, true, 1)), Decision::Ask(Order::HardOff));
-    let mut power = after(Order::HardOff, Answer::Taken);
-    assert_eq!(decided(&mut power, &look(Wish::On, false, 1)), Decision::Ask(Order::On));
+    let mut power = after(PowerAction::On, Answer::Taken);
+    assert_eq!(decided(&mut power, &look(PowerWish::HardOff, true, 1)), Decision::Ask(PowerAction::HardOff));
+    let mut power = after(PowerAction::HardOff, Answer::Taken);
+    assert_eq!(decided(&mut power, &look(PowerWish::On, false, 1)), Decision::Ask(PowerAction::On));
 }
 
 #[test]
 fn what_may_still_be_carried_out_outweighs_what_is_seen() {
     for (order, wish, on, patience) in [
-        (Order::On, Wish::SoftOff, false, HARD),
-        (Order::On, Wish::HardOff, false, HARD),
-        (Order::SoftOff, Wish::On, true, SOFT),
-        (Order::HardOff, Wish::On, true, HARD),
+        (PowerAction::On, PowerWish::SoftOff, false, HARD),
+        (PowerAction::On, PowerWish::HardOff, false, HARD),
+        (PowerAction::SoftOff, PowerWish::On, true, SOFT),
+        (PowerAction::HardOff, PowerWish::On, true, HARD),
     ] {
         for answer in [Answer::Taken, Answer::Lost, Answer::Unclear] {
             let mut power = after(order, answer);
@@ -187,7 +197,7 @@ fn what_may_still_be_carried_out_outweighs_what_is_seen() {
         }
     }
     // For the same direction there is nothing to wait for.
-    assert_eq!(decided(&mut after(Order::On, Answer::Taken), &look(Wish::On, true, 1)), Decision::Done);
+    assert_eq!(decided(&mut after(PowerAction::On, Answer::Taken), &look(PowerWish::On, true, 1)), Decision::Done);
 }
 
 #[test]
@@ -195,9 +205,9 @@ fn a_machine_that_is_not_seen_is_remembered_ordered_or_left() {
     let unseen = |unseen, wish, at| Look { sight: None, unseen, ..look(wish, false, at) };
     for wish in WISHES {
         let first = match wish {
-            Wish::On => Order::On,
-            Wish::SoftOff => Order::SoftOff,
-            Wish::HardOff => Order::HardOff,
+            PowerWish::On => PowerAction::On,
+            PowerWish::SoftOff => PowerAction::SoftOff,
+            PowerWish::HardOff => PowerAction::HardOff,
         };
         for last in [None, Some(false), Some(true)] {
             let mut power = Power::default();
@@ -212,24 +222,24 @@ fn a_machine_that_is_not_seen_is_remembered_ordered_or_left() {
         }
     }
     // One that was seen when it was ordered is waited for, and then left.
-    let mut power = after(Order::On, Answer::Taken);
-    let waits = Decision::Wait { order: Order::On, left: ms(HARD - 1) };
-    assert_eq!(decided(&mut power, &unseen(Unseen::Left, Wish::On, 1)), waits);
+    let mut power = after(PowerAction::On, Answer::Taken);
+    let waits = Decision::Wait { order: PowerAction::On, left: ms(HARD - 1) };
+    assert_eq!(decided(&mut power, &unseen(Unseen::Left, PowerWish::On, 1)), waits);
     let failed = Decision::Failed { answered: true, after: ms(HARD) };
-    assert_eq!(decided(&mut power, &unseen(Unseen::Left, Wish::On, HARD)), failed);
-    assert_eq!(decided(&mut power, &unseen(Unseen::Left, Wish::On, HARD)), Decision::Untold);
+    assert_eq!(decided(&mut power, &unseen(Unseen::Left, PowerWish::On, HARD)), failed);
+    assert_eq!(decided(&mut power, &unseen(Unseen::Left, PowerWish::On, HARD)), Decision::Untold);
     // Seen, it is ordered in any mode.
-    let seen = Look { unseen: Unseen::Left, ..look(Wish::On, false, 0) };
-    assert_eq!(decided(&mut Power::default(), &seen), Decision::Ask(Order::On));
+    let seen = Look { unseen: Unseen::Left, ..look(PowerWish::On, false, 0) };
+    assert_eq!(decided(&mut Power::default(), &seen), Decision::Ask(PowerAction::On));
 }
 
 #[test]
 fn an_order_whose_effect_is_not_shown_counts_as_carried_out_when_it_is_taken() {
-    for (order, on) in [(Order::On, true), (Order::HardOff, false)] {
+    for (order, on) in [(PowerAction::On, true), (PowerAction::HardOff, false)] {
         let mut power = Power::default();
         power.answered(order, Answer::Taken, "", false, Duration::ZERO);
         assert_eq!(power.last(), Some(on));
-        let wish = if on { Wish::On } else { Wish::HardOff };
+        let wish = if on { PowerWish::On } else { PowerWish::HardOff };
         let unseen = Look { sight: None, ..look(wish, false, 1) };
         assert_eq!(decided(&mut power, &unseen), Decision::Done);
         for answer in [Answer::Lost, Answer::Unclear, Answer::Refused, Answer::NotGiven] {
@@ -240,38 +250,38 @@ fn an_order_whose_effect_is_not_shown_counts_as_carried_out_when_it_is_taken() {
     }
     // But a request is one, shown or not.
     let mut power = Power::default();
-    power.answered(Order::SoftOff, Answer::Taken, "", false, Duration::ZERO);
+    power.answered(PowerAction::SoftOff, Answer::Taken, "", false, Duration::ZERO);
     assert_eq!(power.last(), None);
-    let unseen = Look { sight: None, ..look(Wish::SoftOff, false, 1) };
-    assert_eq!(decided(&mut power, &unseen), Decision::Wait { order: Order::SoftOff, left: ms(SOFT - 1) });
+    let unseen = Look { sight: None, ..look(PowerWish::SoftOff, false, 1) };
+    assert_eq!(decided(&mut power, &unseen), Decision::Wait { order: PowerAction::SoftOff, left: ms(SOFT - 1) });
 }
 
 #[test]
 fn a_restart_leaves_the_machine_on_and_nothing_outstanding() {
-    for order in [Order::Restart, Order::SoftRestart] {
+    for order in [PowerAction::Restart, PowerAction::SoftRestart] {
         assert!(order.on());
-        let mut power = after(Order::SoftOff, Answer::Taken);
+        let mut power = after(PowerAction::SoftOff, Answer::Taken);
         power.answered(order, Answer::Taken, "", true, ms(1));
-        let mut same = after(Order::SoftOff, Answer::Taken);
+        let mut same = after(PowerAction::SoftOff, Answer::Taken);
         same.restarted();
         assert_eq!(power, same);
-        assert_eq!((power.last(), decided(&mut power, &look(Wish::On, true, 2))), (Some(true), Decision::Done));
+        assert_eq!((power.last(), decided(&mut power, &look(PowerWish::On, true, 2))), (Some(true), Decision::Done));
         for answer in ANSWERS.into_iter().filter(|answer| *answer != Answer::Taken) {
-            let mut power = after(Order::SoftOff, Answer::Taken);
+            let mut power = after(PowerAction::SoftOff, Answer::Taken);
             power.answered(order, answer, "", true, ms(1));
-            assert_eq!(power, after(Order::SoftOff, Answer::Taken), "{answer:?}");
+            assert_eq!(power, after(PowerAction::SoftOff, Answer::Taken), "{answer:?}");
         }
     }
 }
 
 #[test]
 fn what_is_seen_is_remembered_and_ends_the_order_that_brought_it_about() {
-    let mut power = after(Order::HardOff, Answer::Taken);
+    let mut power = after(PowerAction::HardOff, Answer::Taken);
     power.saw(None);
     power.saw(Some(true));
     assert_eq!(power.last(), Some(true));
-    let waits = Decision::Wait { order: Order::HardOff, left: ms(HARD - 1) };
-    assert_eq!(decided(&mut power, &look(Wish::HardOff, true, 1)), waits);
+    let waits = Decision::Wait { order: PowerAction::HardOff, left: ms(HARD - 1) };
+    assert_eq!(decided(&mut power, &look(PowerWish::HardOff, true, 1)), waits);
     assert_eq!(power.remembered(), {
         let mut seen = Power::default();
         seen.saw(Some(true));
@@ -281,13 +291,13 @@ fn what_is_seen_is_remembered_and_ends_the_order_that_brought_it_about() {
     assert_eq!(power, power.remembered());
     assert_eq!(power.last(), Some(false));
     // A look is enough for it, for whatever wish: the order to come on is over when the machine has been seen on.
-    let mut power = after(Order::On, Answer::Taken);
-    assert_eq!(decided(&mut power, &look(Wish::HardOff, true, 1)), Decision::Ask(Order::HardOff));
+    let mut power = after(PowerAction::On, Answer::Taken);
+    assert_eq!(decided(&mut power, &look(PowerWish::HardOff, true, 1)), Decision::Ask(PowerAction::HardOff));
     assert_eq!((power.last(), power == power.remembered()), (Some(true), true));
-    assert_eq!(decided(&mut power, &look(Wish::HardOff, false, 2)), Decision::Done);
+    assert_eq!(decided(&mut power, &look(PowerWish::HardOff, false, 2)), Decision::Done);
     // Whoever finds the machine as wished remembers it, though it was not told.
     let mut power = Power::default();
-    decided(&mut power, &look(Wish::On, true, 0));
+    decided(&mut power, &look(PowerWish::On, true, 0));
     assert_eq!(power.last(), Some(true));
 }
 
@@ -295,7 +305,7 @@ fn what_is_seen_is_remembered_and_ends_the_order_that_brought_it_about() {
 #[derive(Clone, Debug)]
 struct Event {
     gap: u64,
-    wish: Wish,
+    wish: PowerWish,
     of: &'static str,
     agent: bool,
     may_cut: bool,
@@ -322,7 +332,7 @@ fn event(hides: bool) -> impl Strategy<Value = Event> {
 }
 
 struct Given {
-    order: Order,
+    order: PowerAction,
     answer: Answer,
     of: &'static str,
     at: u64,
@@ -352,7 +362,7 @@ impl World {
         }
     }
 
-    fn tell(&mut self, order: Order, of: &'static str, shown: bool, event: &Event) {
+    fn tell(&mut self, order: PowerAction, of: &'static str, shown: bool, event: &Event) {
         let reaches = matches!(event.answer, Answer::Taken | Answer::Lost | Answer::Unclear);
         if event.answer == Answer::Taken {
             self.turning = None;
@@ -408,7 +418,7 @@ impl World {
                 assert_eq!(self.power.last(), Some(on));
             }
             Decision::Wait { order, left } => {
-                let patience = if order == Order::SoftOff { SOFT } else { HARD };
+                let patience = if order == PowerAction::SoftOff { SOFT } else { HARD };
                 let given = self.given.iter().rev().find(|given| given.order == order).unwrap();
                 assert!(
                     left > Duration::ZERO
@@ -420,7 +430,7 @@ impl World {
                 // Never without an order that this work gave for this direction, and that was looked after all the time.
                 let given = self.given.iter().rev().find(|g| g.of == look.of && g.order.on() == on).unwrap();
                 assert_eq!((after, answered), (ms(now - given.at), given.answer == Answer::Taken));
-                assert!(matches!(given.answer, Answer::Taken | Answer::Lost) && given.order != Order::SoftOff);
+                assert!(matches!(given.answer, Answer::Taken | Answer::Lost) && given.order != PowerAction::SoftOff);
                 assert!(now - given.at >= HARD && given.at >= since, "{look:?}");
             }
             Decision::Ask(order) => self.check_order(look, order, since),
@@ -428,20 +438,20 @@ impl World {
         }
     }
 
-    fn check_order(&self, look: &Look<'_>, order: Order, since: u64) {
+    fn check_order(&self, look: &Look<'_>, order: PowerAction, since: u64) {
         assert_ne!(look.sight, Some(look.wish.on()), "it is there");
         let expected = match look.wish {
-            Wish::On => vec![Order::On],
-            _ if !look.may_cut => vec![Order::Restart, Order::SoftRestart],
-            Wish::SoftOff if !look.agent => vec![Order::SoftOff, Order::HardOff],
-            _ => vec![Order::HardOff],
+            PowerWish::On => vec![PowerAction::On],
+            _ if !look.may_cut => vec![PowerAction::Restart, PowerAction::SoftRestart],
+            PowerWish::SoftOff if !look.agent => vec![PowerAction::SoftOff, PowerAction::HardOff],
+            _ => vec![PowerAction::HardOff],
         };
         assert!(expected.contains(&order), "{order:?} for {look:?}");
-        if order == Order::HardOff && look.wish == Wish::SoftOff && !look.agent {
+        if order == PowerAction::HardOff && look.wish == PowerWish::SoftOff && !look.agent {
             // It was asked politely, by this work and not long ago, or the cut had been decided on.
             let leave = |g: &Given| match (g.order, g.answer) {
-                (Order::SoftOff, Answer::Refused) | (Order::HardOff, Answer::Unclear) => true,
-                (Order::SoftOff, Answer::Taken | Answer::Lost) => self.now - g.at >= SOFT,
+                (PowerAction::SoftOff, Answer::Refused) | (PowerAction::HardOff, Answer::Unclear) => true,
+                (PowerAction::SoftOff, Answer::Taken | Answer::Lost) => self.now - g.at >= SOFT,
                 _ => false,
             };
             let asked = self.given.iter().any(|g| g.of == look.of && g.at >= since && leave(g));

@@ -3,6 +3,7 @@
 use inventory::RootDeviceHints;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use terms::{ChecksumType, DiskFormat};
 
 use crate::Time;
 
@@ -210,36 +211,6 @@ pub struct Image {
     /// Secret for OCI registries.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub oci_auth_secret_name: Option<String>,
-}
-
-/// Digests.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum ChecksumType {
-    /// MD5.
-    Md5,
-    /// SHA-256.
-    Sha256,
-    /// SHA-512.
-    Sha512,
-    /// By its length.
-    Auto,
-}
-
-/// Image formats.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum DiskFormat {
-    /// Raw.
-    Raw,
-    /// qcow2.
-    Qcow2,
-    /// VDI.
-    Vdi,
-    /// VMDK.
-    Vmdk,
-    /// Boot this ISO instead of writing it.
-    LiveIso,
 }
 
 /// Wiring of an interface.

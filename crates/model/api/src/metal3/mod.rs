@@ -13,12 +13,13 @@ pub use bmc_scheme::{BmcDriver, bmc_driver};
 pub use go_url::request_scheme;
 pub use hardware_data::{HardwareData, HardwareDataSpec};
 pub use host_spec::{
-    BareMetalHostSpec, Bmc, BootMode, ChecksumType, CleaningMode, CustomDeploy, DiskFormat, FirmwareConfig,
-    HardwareRaidVolume, HostNetworkAttachmentRef, Image, InspectionMode, NetworkInterface, ObjectReference, Raid,
-    SecretReference, SoftwareRaidVolume, SwitchPort, Taint,
+    BareMetalHostSpec, Bmc, BootMode, CleaningMode, CustomDeploy, FirmwareConfig, HardwareRaidVolume,
+    HostNetworkAttachmentRef, Image, InspectionMode, NetworkInterface, ObjectReference, Raid, SecretReference,
+    SoftwareRaidVolume, SwitchPort, Taint,
 };
 pub use host_status::{
     BareMetalHostStatus, CredentialsStatus, ErrorType, OperationHistory, OperationMetric, OperationalStatus,
     ProvisionStatus,
 };
 pub use provisioning_state::ProvisioningState;
+pub use terms::{ChecksumType, DiskFormat};

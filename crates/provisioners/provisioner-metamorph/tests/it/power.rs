@@ -3,15 +3,15 @@
 use std::time::Duration;
 
 use bmc::PowerAction;
-use provisioner::{CleaningRequest, Failure, PowerRequest, Verdict};
+use provisioner::{CleaningRequest, Failure, PowerWish, Verdict};
 
 use crate::common::{World, pass};
 
 /// Asks for the power until it is there or fails; gives how long it took, in seconds.
-async fn until(world: &World, request: PowerRequest) -> Result<u64, Failure> {
+async fn until(world: &World, request: PowerWish) -> Result<u64, Failure> {
     for second in 0..1000 {
-        if let Verdict::Done(on) = world.host().set_power(request).await? {
-            assert_eq!(on, request == PowerRequest::On);
+        if let Verdict::Done(on) = world.host().set_power(request.into()).await? {
+            assert_eq!(on, request == PowerWish::On);
             return Ok(second);
         }
         pass(1).await;
@@ -21,15 +21,13 @@ async fn until(world: &World, request: PowerRequest) -> Result<u64, Failure> {
 
 #[tokio::test(start_paused = true)]
 async fn an_order_that_was_lost_on_its_way_is_given_again() {
-    for (on, request, order) in [
-        (true, PowerRequest::HardOff, "HardOff"),
-        (true, PowerRequest::SoftOff, "SoftOff"),
-        (false, PowerRequest::On, "On"),
-    ] {
+    for (on, request, order) in
+        [(true, PowerWish::HardOff, "HardOff"), (true, PowerWish::SoftOff, "SoftOff"), (false, PowerWish::On, "On")]
+    {
         let world = World::new();
         world.bmc.lock().unwrap().on = on;
         world.bmc.lock().unwrap().drops_orders = 1;
-        assert!(world.host().set_power(request).await.is_err(), "that the BMC was not reached is told");
+        assert!(world.host().set_power(request.into()).await.is_err(), "that the BMC was not reached is told");
         pass(1).await;
         assert_eq!(until(&world, request).await.unwrap(), 1);
         assert_eq!(world.told(), [order, order]);
@@ -39,12 +37,12 @@ async fn an_order_that_was_lost_on_its_way_is_given_again() {
 #[tokio::test(start_paused = true)]
 async fn an_order_is_nobodys_hours_later() {
     for (on, request, action) in
-        [(true, PowerRequest::HardOff, PowerAction::HardOff), (false, PowerRequest::On, PowerAction::On)]
+        [(true, PowerWish::HardOff, PowerAction::HardOff), (false, PowerWish::On, PowerAction::On)]
     {
         let world = World::new();
         world.bmc.lock().unwrap().on = on;
         world.bmc.lock().unwrap().ignores = vec![action];
-        assert!(matches!(world.host().set_power(request).await.unwrap(), Verdict::Working(_)));
+        assert!(matches!(world.host().set_power(request.into()).await.unwrap(), Verdict::Working(_)));
         // The wish is withdrawn, and comes again much later.
         world.host().power_state().await.unwrap();
         pass(3 * 3600).await;
@@ -59,7 +57,7 @@ async fn an_order_is_nobodys_hours_later() {
 async fn a_polite_request_of_long_ago_is_no_leave_to_cut_the_power() {
     let world = World::new();
     world.bmc.lock().unwrap().ignores = vec![PowerAction::SoftOff];
-    world.host().set_power(PowerRequest::SoftOff).await.unwrap();
+    world.host().set_power(PowerWish::SoftOff.into()).await.unwrap();
     // The wish is withdrawn: power is only read until another comes.
     for _ in 0..300 {
         world.host().power_state().await.unwrap();
@@ -67,7 +65,7 @@ async fn a_polite_request_of_long_ago_is_no_leave_to_cut_the_power() {
     }
     world.bmc.lock().unwrap().ignores.clear();
     world.told();
-    until(&world, PowerRequest::SoftOff).await.unwrap();
+    until(&world, PowerWish::SoftOff).await.unwrap();
     assert_eq!(world.told(), ["SoftOff"]);
 }
 
@@ -78,24 +76,24 @@ async fn the_order_to_power_on_swallows_no_order_to_power_off() {
         let mut bmc = world.bmc.lock().unwrap();
         (bmc.on, bmc.takes) = (false, Duration::from_secs(3));
     }
-    assert!(matches!(world.host().set_power(PowerRequest::On).await.unwrap(), Verdict::Working(_)));
+    assert!(matches!(world.host().set_power(PowerWish::On.into()).await.unwrap(), Verdict::Working(_)));
     pass(4).await;
     // The machine has come on, and nobody has looked.
-    assert!(until(&world, PowerRequest::HardOff).await.unwrap() <= 4);
+    assert!(until(&world, PowerWish::HardOff).await.unwrap() <= 4);
     assert_eq!(world.told(), ["On", "HardOff"]);
 }
 
 /// What the life cycle asks for when a second reboot is wished while the machine comes on from the first.
 #[tokio::test(start_paused = true)]
 async fn two_reboots_within_a_tenth_of_a_second_are_two_reboots() {
-    for off in [PowerRequest::SoftOff, PowerRequest::HardOff] {
+    for off in [PowerWish::SoftOff, PowerWish::HardOff] {
         let world = World::new();
         world.bmc.lock().unwrap().takes = Duration::from_secs(3);
         until(&world, off).await.unwrap();
-        assert!(matches!(world.host().set_power(PowerRequest::On).await.unwrap(), Verdict::Working(_)));
+        assert!(matches!(world.host().set_power(PowerWish::On.into()).await.unwrap(), Verdict::Working(_)));
         tokio::time::advance(Duration::from_millis(100)).await;
         assert!(until(&world, off).await.unwrap() <= 7);
-        until(&world, PowerRequest::On).await.unwrap();
+        until(&world, PowerWish::On).await.unwrap();
         assert_eq!(world.told(), [&format!("{off:?}"), "On", &format!("{off:?}"), "On"]);
         pass(60).await;
         assert_eq!(world.host().power_state().await.unwrap(), Verdict::Done(Some(true)));
@@ -109,7 +107,7 @@ async fn a_machine_that_is_about_to_come_on_does_not_count_as_off() {
         let mut bmc = world.bmc.lock().unwrap();
         (bmc.on, bmc.takes) = (false, Duration::from_secs(3));
     }
-    world.host().set_power(PowerRequest::On).await.unwrap();
+    world.host().set_power(PowerWish::On.into()).await.unwrap();
     // It is let go without cleaning: what is on its disk must not run on.
     let mut done = false;
     for _ in 0..20 {
@@ -129,7 +127,7 @@ async fn a_machine_that_is_about_to_come_on_does_not_count_as_off() {
 async fn an_order_of_other_work_is_no_order_of_this_one() {
     let world = World::new();
     world.bmc.lock().unwrap().ignores = vec![PowerAction::HardOff];
-    assert!(matches!(world.host().set_power(PowerRequest::HardOff).await.unwrap(), Verdict::Working(_)));
+    assert!(matches!(world.host().set_power(PowerWish::HardOff.into()).await.unwrap(), Verdict::Working(_)));
     pass(119).await;
     world.bmc.lock().unwrap().ignores.clear();
     world.told();
@@ -149,12 +147,12 @@ async fn a_lost_answer_is_looked_at_and_told_as_one() {
         let mut bmc = world.bmc.lock().unwrap();
         (bmc.on, bmc.loses_on, bmc.takes) = (false, true, Duration::from_secs(5));
     }
-    assert!(matches!(world.host().set_power(PowerRequest::On).await.unwrap(), Verdict::Working(_)));
-    assert_eq!(until(&world, PowerRequest::On).await.unwrap(), 5);
+    assert!(matches!(world.host().set_power(PowerWish::On.into()).await.unwrap(), Verdict::Working(_)));
+    assert_eq!(until(&world, PowerWish::On).await.unwrap(), 5);
     assert_eq!(world.told(), ["On"]);
     world.bmc.lock().unwrap().on = false;
     world.bmc.lock().unwrap().takes = Duration::from_secs(1000);
-    let failure = until(&world, PowerRequest::On).await.unwrap_err();
+    let failure = until(&world, PowerWish::On).await.unwrap_err();
     assert!(failure.message.contains("answer was lost") && failure.message.contains("120 s later"), "{failure}");
     assert_eq!(world.told(), ["On"]);
 }
@@ -163,9 +161,7 @@ async fn a_lost_answer_is_looked_at_and_told_as_one() {
 async fn an_order_that_the_bmc_takes_and_forgets_fails_in_its_time_and_is_given_again() {
     let world = World::new();
     world.bmc.lock().unwrap().ignores = vec![PowerAction::HardOff, PowerAction::SoftOff];
-    for (request, orders) in
-        [(PowerRequest::HardOff, vec!["HardOff"]), (PowerRequest::SoftOff, vec!["SoftOff", "HardOff"])]
-    {
+    for (request, orders) in [(PowerWish::HardOff, vec!["HardOff"]), (PowerWish::SoftOff, vec!["SoftOff", "HardOff"])] {
         for _ in 0..2 {
             let failure = until(&world, request).await.unwrap_err();
             assert!(failure.message.contains("accepted it, but 120 s later the machine is not off"), "{failure}");
@@ -181,6 +177,6 @@ async fn a_machine_whose_power_was_cut_is_not_asked_politely_after_that() {
     world.booted().await;
     world.told();
     world.bmc.lock().unwrap().takes = Duration::from_secs(5);
-    until(&world, PowerRequest::SoftOff).await.unwrap();
+    until(&world, PowerWish::SoftOff).await.unwrap();
     assert_eq!(world.told(), ["HardOff"]);
 }

@@ -3,7 +3,7 @@
 use agent_protocol::{Action, AgentState, Outcome, Progress};
 use api::metamorph::OperationType;
 use axum::http::StatusCode;
-use provisioner::{CleaningRequest, InspectRequest, PowerRequest, Verdict};
+use provisioner::{CleaningRequest, InspectRequest, PowerWish, Verdict};
 
 use crate::common::{Agent, World, image};
 
@@ -58,13 +58,13 @@ async fn an_agent_that_says_it_has_nothing_to_do_is_believed() {
 /// off is an order of its own, and not a wait for the old one.
 #[tokio::test(start_paused = true)]
 async fn an_order_to_go_off_ends_with_the_next_boot() {
-    for request in [PowerRequest::HardOff, PowerRequest::SoftOff] {
+    for request in [PowerWish::HardOff, PowerWish::SoftOff] {
         let world = World::new();
-        assert!(matches!(world.host().set_power(request).await.unwrap(), Verdict::Working(_)));
+        assert!(matches!(world.host().set_power(request.into()).await.unwrap(), Verdict::Working(_)));
         assert!(world.told().iter().any(|told| told.ends_with("Off")));
         world.host().inspect(InspectRequest::default()).await.unwrap();
         assert!(world.told().contains(&"Restart".to_owned()));
-        world.host().set_power(request).await.unwrap();
+        world.host().set_power(request.into()).await.unwrap();
         let told = world.told();
         assert!(told.iter().any(|told| told.ends_with("Off")), "{request:?}: {told:?}");
     }

@@ -5,7 +5,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use disk_image::{Checksum, Compression, Disk, FileDisk, FileSource, Flow, Format, WriteRequest};
+use disk_image::{Checksum, ChecksumType, Compression, Disk, DiskFormat, FileDisk, FileSource, Flow, WriteRequest};
 use sha2::{Digest as _, Sha256};
 
 pub const MIB: u64 = 1 << 20;
@@ -93,11 +93,11 @@ pub fn gpt_image(dir: &Path, name: &str, size: u64) -> PathBuf {
 
 /// The digest of a file.
 pub fn sha256(path: &Path) -> Checksum {
-    Checksum::from_hex(&hex::encode(Sha256::digest(std::fs::read(path).unwrap())), None).unwrap()
+    Checksum::from_hex(&hex::encode(Sha256::digest(std::fs::read(path).unwrap())), ChecksumType::Auto).unwrap()
 }
 
 /// A request with the right digest and the compression of the name.
-pub fn request(path: &Path, format: Format) -> WriteRequest {
+pub fn request(path: &Path, format: DiskFormat) -> WriteRequest {
     WriteRequest::new(format, Compression::from_url(path.to_str().unwrap()), sha256(path))
 }
 

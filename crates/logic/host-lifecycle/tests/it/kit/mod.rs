@@ -7,7 +7,7 @@ use api::metal3::{
     annotation, finalizer,
 };
 use host_lifecycle::{
-    Action, Change, Credentials, Next, Outcome, PowerWish, RetryClass, Settings, Step, View, conclude, decide,
+    Action, Change, Credentials, Next, Outcome, PowerWish, Retry, Settings, Step, View, conclude, decide,
 };
 use inventory::{Cpu, HardwareDetails};
 use jiff::Timestamp;
@@ -63,7 +63,7 @@ pub fn image(url: &str) -> Image {
 }
 
 pub fn failed(message: &str) -> Outcome {
-    Outcome::Failed { message: message.into(), retry: RetryClass::Later }
+    Outcome::Failed { message: message.into(), retry: Retry::Later }
 }
 
 /// A host as a person creates it.
