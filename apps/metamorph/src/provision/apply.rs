@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, bail, ensure};
-use api::metal3::{BareMetalHost, SecretReference};
+use api::metal3::{BareMetalHost, ErrorType, SecretReference};
 use axum::body::Body;
 use axum::http::{HeaderMap, StatusCode, header};
 use k8s_openapi::api::core::v1::{Namespace, Secret};
@@ -106,9 +106,12 @@ pub async fn check(
         if !SERVED.contains(&(one.object.api_version.as_str(), one.object.kind.as_str())) {
             warnings.push(at(format!("{title} is stored, and nothing is done for it")));
         }
+        let mut wrong = Vec::new();
         if !answer.status.is_success() {
-            problems.push(at(format!("{title}: {}", refusal(&answer))));
+            wrong.push(refusal(&answer));
         }
+        wrong.extend(unsaid(&one.object, &wrong));
+        problems.extend(wrong.into_iter().map(|text| at(format!("{title}: {text}"))));
     }
     missing_secrets(client, &placed, &mut problems).await?;
     if !placed.iter().any(|p| p.object.is("metal3.io/v1alpha1", "BareMetalHost")) && problems.is_empty() {
@@ -220,6 +223,30 @@ fn refusal(answer: &Answer) -> String {
         StatusCode::CONFLICT => format!("{message} — leave these fields out, or take them over with --force-conflicts"),
         _ => message.to_owned(),
     }
+}
+
+/// What is wrong with the object and not among what the API said: a body that it cannot read keeps it from looking at the name, and a host's image that can
+/// never be written is only warned of.
+fn unsaid(object: &Object, said: &[String]) -> Vec<String> {
+    let mut found = Vec::new();
+    let is_named = said.iter().any(|text| text.contains("metadata.name"));
+    // Roles and their bindings may have other names; of all else the API says which it takes.
+    if !said.is_empty() && !is_named && SERVED.contains(&(object.api_version.as_str(), object.kind.as_str())) {
+        let wrong = if object.kind == "Namespace" {
+            names::dns_1123_label(&object.name)
+        } else {
+            names::dns_1123_subdomain(&object.name)
+        };
+        found.extend(wrong.iter().map(|wrong| format!("metadata.name: {wrong}")));
+    }
+    if object.is("metal3.io/v1alpha1", "BareMetalHost")
+        && let Ok(host) = serde_json::from_value::<BareMetalHost>(object.value.clone())
+    {
+        let violations = host_lifecycle::validate(&host).err().unwrap_or_default();
+        let lasting = violations.into_iter().filter(|v| !v.denied && v.error_type == Some(ErrorType::Provisioning));
+        found.extend(lasting.map(|violation| violation.message));
+    }
+    found
 }
 
 /// Secrets that hosts refer to and that are neither given nor in the state: nobody would bring them while the run waits.

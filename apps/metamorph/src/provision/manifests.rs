@@ -196,16 +196,20 @@ impl Manifests {
         }
         let metadata = fields.get("metadata").and_then(Value::as_object).cloned().unwrap_or_default();
         // To YAML 1.1 `n` is false and `12` a number.
-        for key in ["name", "namespace"] {
-            if metadata.get(key).is_some_and(|value| !value.is_string() && !value.is_null()) {
-                return self
-                    .wrong(source, format!("metadata.{key} is read as {}, which is no text; quote it", metadata[key]));
+        let mut no_text = Vec::new();
+        for (parent, key) in [("", "apiVersion"), ("", "kind"), ("metadata.", "name"), ("metadata.", "namespace")] {
+            let value = if parent.is_empty() { fields.get(key) } else { metadata.get(key) };
+            if let Some(value) = value.filter(|value| !value.is_string() && !value.is_null()) {
+                self.wrong(source, format!("{parent}{key} is read as {value}, which is no text; quote it"));
+                no_text.push(key);
             }
         }
         let name = text(&metadata, "name");
         let mut missing = Vec::new();
-        for (what, value) in [("apiVersion", &api_version), ("kind", &kind), ("metadata.name", &name)] {
-            if value.is_empty() {
+        for (what, key, value) in
+            [("apiVersion", "apiVersion", &api_version), ("kind", "kind", &kind), ("metadata.name", "name", &name)]
+        {
+            if value.is_empty() && !no_text.contains(&key) {
                 missing.push(what);
             }
         }
@@ -216,6 +220,9 @@ impl Manifests {
                 ""
             };
             return self.wrong(source, format!("it has no {}{generated}", missing.join(", no ")));
+        }
+        if !no_text.is_empty() {
+            return;
         }
         let own = text(&metadata, "namespace");
         let namespace = if own.is_empty() { namespace.to_owned() } else { own };

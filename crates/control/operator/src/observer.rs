@@ -60,6 +60,7 @@ const fn needs_change(cause: Cause) -> bool {
             | Cause::AnotherMachine
             | Cause::BmcCertificateUntrusted
             | Cause::BmcCredentialsRefused
+            | Cause::ImageNotFound
             | Cause::ImageInvalid
             | Cause::NoSuitableDisk
             | Cause::ForeignOwner
@@ -194,6 +195,7 @@ mod tests {
             (Some(Cause::BmcUnreachable), false),
             (Some(Cause::ForeignOwner), true),
             (Some(Cause::ImageUnavailable), false),
+            (Some(Cause::ImageNotFound), true),
             (Some(Cause::BmcCredentialsRefused), true),
             (None, false),
         ] {

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use api::metal3::{
-    BareMetalHost, BareMetalHostStatus, DiskFormat, ErrorType, Image, InspectionMode, Raid, annotation,
+    BareMetalHost, BareMetalHostStatus, ChecksumType, DiskFormat, ErrorType, Image, InspectionMode, Raid, annotation,
     profile_root_hints, request_scheme,
 };
 use inventory::HardwareDetails;
@@ -116,6 +116,38 @@ fn checksum(image: &Image, found: &mut Findings) {
              a file with it",
         );
     }
+    if !oci
+        && let Some(fault) = image.checksum.as_deref().and_then(|text| no_checksum(text.trim(), image.checksum_type))
+    {
+        found.ours(
+            ErrorType::Provisioning,
+            format!("spec.image.checksum {fault} — set it to the image's digest, or to the URL of a file with it"),
+        );
+    }
+}
+
+/// Why a text is neither the URL of a checksum file nor a digest of the type that is declared.
+fn no_checksum(text: &str, kind: Option<ChecksumType>) -> Option<String> {
+    const SHOWN: usize = 140;
+    if text.is_empty() {
+        return None;
+    }
+    let shown: String = text.chars().take(SHOWN).collect();
+    if text.starts_with("http://") || text.starts_with("https://") {
+        return Url::parse(text).err().map(|error| format!("is not a URL ({error}): {shown}"));
+    }
+    let (wanted, lengths): (_, &[usize]) = match kind {
+        None | Some(ChecksumType::Auto) => ("MD5 has 32, SHA-256 64, SHA-512 128", &[32, 64, 128]),
+        Some(ChecksumType::Md5) => ("MD5 has 32", &[32]),
+        Some(ChecksumType::Sha256) => ("SHA-256 has 64", &[64]),
+        Some(ChecksumType::Sha512) => ("SHA-512 has 128", &[128]),
+    };
+    let digits = text.bytes().all(|b| b.is_ascii_hexdigit());
+    (!digits || !lengths.contains(&text.len())).then(|| {
+        format!(
+            "is «{shown}», which is neither an http or https URL nor a digest in hexadecimal digits, of which {wanted}"
+        )
+    })
 }
 
 fn references(host: &BareMetalHost, found: &mut Findings) {

@@ -211,11 +211,11 @@ pub enum ErrorCode {
     ImageUnreachable,
     /// The image's address is one that is not called.
     ImageNotAllowed,
-    /// The image's server answered 4xx.
+    /// The image's server answered that it has no such image, or not for this machine.
     ImageNotFound,
     /// Digest differs.
     ChecksumMismatch,
-    /// Checksum file unusable.
+    /// The checksum is no digest, or its file is not there or does not have the image's.
     ChecksumUnavailable,
     /// Image is larger than the disk.
     ImageTooLarge,

@@ -41,14 +41,15 @@ pub fn of_command(error: &CommandError) -> Failure {
             Cause::InvalidRequest,
             "correct spec.image, or what its name resolves to; if the address is meant so, the server is to be started with --allow-address for it",
         ),
-        ErrorCode::ImageNotFound => (Cause::ImageUnavailable, "correct spec.image.url, or put the image there"),
+        ErrorCode::ImageNotFound => (Cause::ImageNotFound, "correct spec.image.url, or put the image there"),
         ErrorCode::ChecksumMismatch => (
             Cause::ImageInvalid,
             "correct spec.image.checksum, or replace the image; the disk has been left without a partition table",
         ),
-        ErrorCode::ChecksumUnavailable => {
-            (Cause::ImageUnavailable, "correct spec.image.checksum: a digest, or the URL of a checksum file")
-        }
+        ErrorCode::ChecksumUnavailable => (
+            Cause::ImageNotFound,
+            "correct spec.image.checksum: a digest, or the URL of a file with the image's digest",
+        ),
         ErrorCode::ImageTooLarge => {
             (Cause::NoSuitableDisk, "choose a larger disk with spec.rootDeviceHints, or a smaller image")
         }

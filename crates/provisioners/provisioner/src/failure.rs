@@ -26,8 +26,10 @@ pub enum Cause {
     AgentSilent,
     /// The key that the agent's boot was derived from has been removed.
     KeyRemoved,
-    /// The image or its checksum cannot be had.
+    /// The image or its checksum cannot be had now: its server does not answer, or puts requests off.
     ImageUnavailable,
+    /// The image or its checksum is not where the host says that it is: its server has said so, or the list of digests does not have it.
+    ImageNotFound,
     /// The image is not what was declared (digest, size, format).
     ImageInvalid,
     /// No disk fits the hints or the image.
@@ -58,7 +60,7 @@ pub enum Cause {
 
 impl Cause {
     /// All of them with their CamelCase names.
-    const ALL: [(Self, &'static str); 24] = [
+    const ALL: [(Self, &'static str); 25] = [
         (Self::BmcAddressInvalid, "BmcAddressInvalid"),
         (Self::AnotherMachine, "AnotherMachine"),
         (Self::MachineUnknown, "MachineUnknown"),
@@ -70,6 +72,7 @@ impl Cause {
         (Self::AgentSilent, "AgentSilent"),
         (Self::KeyRemoved, "KeyRemoved"),
         (Self::ImageUnavailable, "ImageUnavailable"),
+        (Self::ImageNotFound, "ImageNotFound"),
         (Self::ImageInvalid, "ImageInvalid"),
         (Self::NoSuitableDisk, "NoSuitableDisk"),
         (Self::ForeignOwner, "ForeignOwner"),

@@ -99,6 +99,27 @@ async fn a_host_that_needs_a_change_fails_the_run_and_keeps_no_other_from_its_en
 }
 
 #[tokio::test]
+async fn what_an_image_server_refuses_for_good_ends_the_run() {
+    let (world, file) = one().await;
+    world.images.set("disk.raw", Behaviour::Missing);
+    let state = world.state();
+    let state = ["--state", state.to_str().unwrap()];
+    let ended = world.provision(&file, &[&state[..], &["--timeout", "120"]].concat()).await.unwrap();
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    for part in ["needs a change: provisioning error", "404", "spec.image.url"] {
+        assert!(ended.out.contains(part), "no {part:?} in {}", ended.out);
+    }
+    // Its list of digests has another image only.
+    world.images.set("disk.raw", Behaviour::Good);
+    let mut image = world.image("disk.raw", DiskImage::small().unwrap());
+    image["checksum"] = json!(world.images.put("SHA256SUMS", format!("{}  other.raw\n", "0".repeat(64)).into_bytes()));
+    let file = world.write("host.yaml", &world.manifest("node-0", json!({ "image": image }))).unwrap();
+    let ended = world.provision(&file, &[&state[..], &["--timeout", "120"]].concat()).await.unwrap();
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    assert!(ended.out.contains("names no") && ended.out.contains("spec.image.checksum"), "{}", ended.out);
+}
+
+#[tokio::test]
 async fn what_may_go_away_is_tried_until_the_time_is_over_and_at_once_by_the_next_run() {
     let (world, file) = one().await;
     let fault = json!({ "path": "*", "action": { "type": "status", "status": 503 } });

@@ -20,7 +20,8 @@ async fn life(site: &mut Site, machines: &Machines, mut between: impl AsyncFnMut
     site.create_host("a").await;
     between(site).await;
     site.wait("a", 7200, is(State::Available)).await;
-    let image = json!({"spec": {"image": {"url": "http://192.0.2.8/i", "checksum": "x", "checksumType": "sha256", "format": "raw"}}});
+    let digest = "0".repeat(64);
+    let image = json!({"spec": {"image": {"url": "http://192.0.2.8/i", "checksum": digest, "checksumType": "sha256", "format": "raw"}}});
     site.hosts().patch("a", &PatchParams::default(), &Patch::Merge(image)).await.unwrap();
     between(site).await;
     site.wait("a", 7200, is(State::Provisioned)).await;

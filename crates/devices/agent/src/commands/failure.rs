@@ -29,6 +29,16 @@ impl Failure {
         Self::new(code(error), format!("{attempt}: {}", chain(error)))
     }
 
+    /// A failure to have the digest by a checksum file. What the file's server says for good is the checksum's fault; where it does not answer, only the
+    /// way to it is at fault.
+    pub(super) fn of_checksum_file(error: &Error) -> Self {
+        let code = match code(error) {
+            passing @ (ErrorCode::ImageUnreachable | ErrorCode::ImageNotAllowed) => passing,
+            _ => ErrorCode::ChecksumUnavailable,
+        };
+        Self::new(code, format!("reading the image's checksum file: {}", chain(error)))
+    }
+
     /// A failure of firmware variables.
     pub(super) fn of_firmware(error: &dyn std::error::Error) -> Self {
         Self::new(ErrorCode::FirmwareError, chain(error))
@@ -51,6 +61,8 @@ impl From<Failure> for CommandError {
 fn code(error: &Error) -> ErrorCode {
     match error.cause() {
         Cause::SourceStatus => match error {
+            // Too early, too many, taken too long: the same request may be answered otherwise.
+            Error::SourceStatus { status: 408 | 421 | 425 | 429, .. } => ErrorCode::ImageUnreachable,
             Error::SourceStatus { status: 400..=499, .. } => ErrorCode::ImageNotFound,
             _ => ErrorCode::ImageUnreachable,
         },
@@ -64,5 +76,45 @@ fn code(error: &Error) -> ErrorCode {
         Cause::DiskIo => ErrorCode::DiskError,
         Cause::NoSpace => ErrorCode::NoRoomForConfigDrive,
         Cause::Cancelled | Cause::Internal => ErrorCode::Internal,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_server_says_for_good_is_told_from_what_may_pass() {
+        let status = |status| Error::SourceStatus { url: "http://i/x".to_owned(), status };
+        let lost = || Error::SourceUnreachable {
+            url: "http://i/x".to_owned(),
+            attempts: 3,
+            offset: 0,
+            source: "connection refused".into(),
+        };
+        for (error, of_image, of_list) in [
+            (status(404), ErrorCode::ImageNotFound, ErrorCode::ChecksumUnavailable),
+            (status(410), ErrorCode::ImageNotFound, ErrorCode::ChecksumUnavailable),
+            (status(403), ErrorCode::ImageNotFound, ErrorCode::ChecksumUnavailable),
+            (status(408), ErrorCode::ImageUnreachable, ErrorCode::ImageUnreachable),
+            (status(429), ErrorCode::ImageUnreachable, ErrorCode::ImageUnreachable),
+            (status(503), ErrorCode::ImageUnreachable, ErrorCode::ImageUnreachable),
+            (lost(), ErrorCode::ImageUnreachable, ErrorCode::ImageUnreachable),
+            (
+                Error::ChecksumUnusable { reason: "no digest of «x»".to_owned() },
+                ErrorCode::ChecksumUnavailable,
+                ErrorCode::ChecksumUnavailable,
+            ),
+            (
+                Error::LimitExceeded { what: "it".to_owned(), limit: 1 },
+                ErrorCode::ImageInvalid,
+                ErrorCode::ChecksumUnavailable,
+            ),
+        ] {
+            assert_eq!(Failure::of_image("reading", &error).code, of_image, "{error}");
+            let list = Failure::of_checksum_file(&error);
+            assert_eq!(list.code, of_list, "{error}");
+            assert!(list.message.contains("checksum file"), "{}", list.message);
+        }
     }
 }

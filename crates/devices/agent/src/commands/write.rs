@@ -178,14 +178,7 @@ impl<'a> Download<'a> {
         allowed
             .and_then(|()| HttpSource::fetch_text(client, handle, text, RetryPolicy::default(), MAX_CHECKSUM_FILE))
             .and_then(|list| Checksum::from_file_text(&list, name, image.checksum_type))
-            .map_err(|error| {
-                let attempt = "reading the image's checksum file";
-                if error.cause() == disk_image::Cause::SourceNotAllowed {
-                    return Failure::of_image(attempt, &error);
-                }
-                let cause = crate::text::chain(&error);
-                Failure::new(ErrorCode::ChecksumUnavailable, format!("{attempt}: {cause}"))
-            })
+            .map_err(|error| Failure::of_checksum_file(&error))
     }
 }
 

@@ -60,7 +60,7 @@ const CASES: &[Case] = &[
         Some(URL),
         |w| {
             set(w, |w| {
-                w.host.spec.image.as_mut().unwrap().checksum = Some("def".into());
+                w.host.spec.image.as_mut().unwrap().checksum = Some("de".repeat(16));
             })
         },
         "=which writes nothing anew",

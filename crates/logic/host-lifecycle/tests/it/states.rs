@@ -357,7 +357,7 @@ fn an_image_that_breaks_a_rule_never_reaches_the_machine() {
     let writes = world.status_writes;
     world.settle();
     assert_eq!(world.status_writes, writes);
-    world.edit(|spec| spec.image.as_mut().unwrap().checksum = Some("abc".into()));
+    world.edit(|spec| spec.image.as_mut().unwrap().checksum = Some("ab".repeat(16)));
     world.settle();
     assert_eq!((world.state(), world.in_error()), (State::Provisioned, false));
 }
@@ -438,7 +438,7 @@ fn after_the_limit_no_more_attempts_are_made_until_the_image_changes() {
     assert!(!world.calls.contains(&Action::Provision));
     assert!(world.status_writes <= writes + 1, "only the power state was still to be written");
     // The URL is the same: any field of the image counts.
-    world.edit(|spec| spec.image.as_mut().unwrap().checksum = Some("def".into()));
+    world.edit(|spec| spec.image.as_mut().unwrap().checksum = Some("de".repeat(16)));
     world.settle();
     assert_eq!((world.state(), world.status().provisioning_fail_count), (State::Provisioned, 0));
 }
@@ -481,7 +481,7 @@ fn removing_the_image_while_it_is_written_cancels() {
 #[test]
 fn only_the_url_makes_a_provisioned_host_be_provisioned_again() {
     let mut world = World::settled(Some(URL));
-    world.edit(|spec| spec.image.as_mut().unwrap().checksum = Some("def".into()));
+    world.edit(|spec| spec.image.as_mut().unwrap().checksum = Some("de".repeat(16)));
     world.settle();
     assert!(world.states.is_empty());
     world.edit(|spec| spec.image = Some(image("https://images.example/other.raw")));

@@ -2,8 +2,8 @@
 
 use crate::kit::{image, new_host};
 use api::metal3::{
-    BareMetalHostSpec, DiskFormat, FirmwareConfig, HardwareRaidVolume, InspectionMode, NetworkInterface, Raid,
-    SecretReference, SoftwareRaidVolume, annotation,
+    BareMetalHostSpec, ChecksumType, DiskFormat, FirmwareConfig, HardwareRaidVolume, InspectionMode, NetworkInterface,
+    Raid, SecretReference, SoftwareRaidVolume, annotation,
 };
 use host_lifecycle::validate;
 use inventory::RootDeviceHints;
@@ -64,6 +64,32 @@ fn checksums() {
     let mut empty = bare("https://a/b", None);
     empty.checksum = Some(String::new());
     broken(&violations(|s| s.image = Some(empty)), "checksum is not set");
+    let with = |text: &str, kind| {
+        let mut with = bare("https://a/b", None);
+        (with.checksum, with.checksum_type) = (Some(text.to_owned()), kind);
+        violations(|s| s.image = Some(with))
+    };
+    let (md5, sha256, sha512) = ("aB".repeat(16), "0".repeat(64), "f".repeat(128));
+    for (text, kind) in [
+        (md5.as_str(), None),
+        (&sha256, Some(ChecksumType::Auto)),
+        (&sha512, Some(ChecksumType::Sha512)),
+        (&format!(" {sha256}\n"), Some(ChecksumType::Sha256)),
+        ("https://a/SHA256SUMS", Some(ChecksumType::Sha256)),
+    ] {
+        assert_eq!(with(text, kind), "", "{text}");
+    }
+    for (text, kind, says) in [
+        ("zz", None, "is «zz», which is neither"),
+        (&"z".repeat(64), None, "neither an http or https URL nor a digest"),
+        (&md5, Some(ChecksumType::Sha256), "SHA-256 has 64"),
+        (&format!("sha256:{sha256}"), None, "digest in hexadecimal digits"),
+        ("file:///SHA256SUMS", None, "neither an http or https URL"),
+        ("http://", None, "is not a URL"),
+        (&"ä".repeat(16), None, "neither"),
+    ] {
+        broken(&with(text, kind), says);
+    }
 }
 
 #[test]

@@ -42,7 +42,7 @@ async fn an_image_that_is_not_there_is_fetched_once_it_is() {
     world.apply_host("node-0", json!({ "image": image })).await.unwrap();
     let says = ["404", "disk.raw", "spec.image.url"];
     let before = world.expect_error("node-0", PROVISIONING, &says).await.unwrap();
-    world.expect_cause("node-0", "Provision", "ImageUnavailable").await.unwrap();
+    world.expect_cause("node-0", "Provision", "ImageNotFound").await.unwrap();
     world.images.set("disk.raw", Behaviour::Good);
     world.expect_recovery(&before, ProvisioningState::Provisioned).await.unwrap();
 }
@@ -180,7 +180,7 @@ async fn a_checksum_file_that_does_not_name_the_image_is_an_error_until_it_does(
     world.apply_host("node-0", json!({ "image": image })).await.unwrap();
     let before =
         world.expect_error("node-0", PROVISIONING, &["checksum", "disk.raw", "spec.image.checksum"]).await.unwrap();
-    world.expect_cause("node-0", "Provision", "ImageUnavailable").await.unwrap();
+    world.expect_cause("node-0", "Provision", "ImageNotFound").await.unwrap();
     sums("disk.raw");
     world.expect_recovery(&before, ProvisioningState::Provisioned).await.unwrap();
 }

@@ -101,7 +101,10 @@ async fn wrong_manifests_are_all_told_at_once_and_nothing_is_made() {
          {{apiVersion: metal3.io/v1alpha1, kind: BareMetalHost, metadata: {{name: scheme}}, spec: {{online: true, \
          bmc: {{address: 'nonsense://x', credentialsName: node-0-bmc-secret}}}}}}\n---\n\
          {{apiVersion: metal3.io/v1alpha1, kind: BareMetalHost, metadata: {{name: secret}}, spec: {{online: true, \
-         bmc: {{address: 'redfish-virtualmedia://192.0.2.1', credentialsName: nobodys}}}}}}\n"
+         bmc: {{address: 'redfish-virtualmedia://192.0.2.1', credentialsName: nobodys}}}}}}\n---\n\
+         {{apiVersion: metal3.io/v1alpha1, kind: BareMetalHost, metadata: {{name: digest}}, spec: {{online: true, \
+         image: {{url: 'http://192.0.2.9/i.raw', checksum: zz}}}}}}\n---\n\
+         {{apiVersion: metal3.io/v1alpha1, kind: BareMetalHost, metadata: {{name: Two_Faults}}, spec: {{online: 7}}}}\n"
     );
     let file = world.write("bad.yaml", &bad).unwrap();
     let state = world.state();
@@ -116,6 +119,9 @@ async fn wrong_manifests_are_all_told_at_once_and_nothing_is_made() {
         ("document 6", "onlin"),
         ("document 7", "nonsense"),
         ("document 8", "names Secret default/nobodys, which is neither given nor in the state"),
+        ("document 9", "spec.image.checksum is «zz»"),
+        ("document 10", "online"),
+        ("document 10", "RFC 1123"),
     ] {
         let errors = told["errors"].as_array().unwrap();
         let text = |error: &Value, field: &str| error[field].as_str().unwrap_or_default().to_owned();

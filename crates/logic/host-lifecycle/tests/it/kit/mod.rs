@@ -59,7 +59,7 @@ pub fn hardware() -> HardwareDetails {
 }
 
 pub fn image(url: &str) -> Image {
-    Image { url: url.into(), checksum: Some("abc".into()), ..Image::default() }
+    Image { url: url.into(), checksum: Some("ab".repeat(16)), ..Image::default() }
 }
 
 pub fn failed(message: &str) -> Outcome {
