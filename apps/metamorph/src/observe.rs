@@ -66,7 +66,7 @@ async fn alive(request: Request) -> Response {
 
 async fn ready(State(seen): State<Arc<Seen>>, request: Request) -> Response {
     let stopping = seen.stopping.load(Ordering::Relaxed).then(|| "the server is being stopped".to_owned());
-    let hosts = seen.observer.not_at_work().map(ToOwned::to_owned);
+    let hosts = seen.observer.not_at_work();
     let api = if stopping.is_some() { None } else { api_trouble(&seen.client).await };
     answer(&request, &[("ping", None), ("kubernetes", api), ("hosts", hosts), ("shutdown", stopping)])
 }

@@ -90,6 +90,8 @@ pub struct Plant {
 pub struct Running {
     plant: Plant,
     controller: JoinHandle<()>,
+    /// What is seen of it from outside.
+    pub observer: operator::Observer,
 }
 
 impl Running {
@@ -140,7 +142,8 @@ impl Plant {
             may_act: Arc::new(|| true),
         };
         let controller = HostController::new(site.client(), Registry::new(provisioner), settings);
-        Running { plant: self.clone(), controller: tokio::spawn(controller.run(std::future::pending())) }
+        let observer = controller.observer();
+        Running { plant: self.clone(), controller: tokio::spawn(controller.run(std::future::pending())), observer }
     }
 
     /// What was done to the machine, in order.

@@ -4,6 +4,8 @@
 //! to machines goes through the contract in `provisioner`; this crate fetches, writes, wakes and waits. It knows no device.
 
 pub mod admission;
+mod definitions;
+mod events;
 pub mod host;
 pub mod leader;
 mod metrics;

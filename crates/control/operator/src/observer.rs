@@ -136,14 +136,15 @@ impl Observer {
         self.context.metrics.text(hosts.iter().map(AsRef::as_ref))
     }
 
-    /// Why the controller is not at work, if it is not: it has not listed the hosts yet, or cannot watch them.
+    /// Why the controller is not at work, if it is not: it has not listed the hosts yet, cannot watch them, or what it writes of them is not kept.
     #[must_use]
-    pub fn not_at_work(&self) -> Option<&'static str> {
-        match *self.context.watch.0.borrow() {
+    pub fn not_at_work(&self) -> Option<String> {
+        let watch = match *self.context.watch.0.borrow() {
             State::NotBegun => Some("the BareMetalHosts have not been listed yet"),
             State::Failing => Some("the BareMetalHosts cannot be watched"),
             State::UpToDate => None,
-        }
+        };
+        watch.map(ToOwned::to_owned).or_else(|| self.context.definitions.fault())
     }
 
     /// Where this process's last look at the host of this uid has ended; `None` before the first, during one, and when the host is gone.
@@ -158,11 +159,12 @@ impl Observer {
         self.context.rests.looks.subscribe()
     }
 
-    /// Resolves when the controller has listed the hosts and watches them.
+    /// Resolves when the controller has listed the hosts and watches them, and what it writes is kept.
     pub async fn at_work(&self) {
         let mut state = self.context.watch.0.subscribe();
         // The sender lives as long as the controller's context, which is held here.
         let _ = state.wait_for(|state| *state == State::UpToDate).await;
+        self.context.definitions.sound().await;
     }
 }
 

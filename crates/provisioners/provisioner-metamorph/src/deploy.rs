@@ -132,7 +132,7 @@ impl NativeHost {
         let written = [("spec.image.url", &url), ("spec.image.checksum", &checksum)];
         if let Some((field, refused)) = written.into_iter().find_map(|(field, url)| Some((field, self.local(url)?))) {
             let advice = refused.advice(field);
-            return Err(refuse(format!("provision the image: {field} leads to {refused}"), &advice));
+            return Err(refuse(format!("provision the image: {refused} ({field})"), &advice));
         }
         let allowed_addresses = settings.allowed.ranges().iter().map(ToString::to_string).collect();
         Ok(WriteImage {

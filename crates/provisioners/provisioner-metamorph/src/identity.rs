@@ -39,6 +39,8 @@ pub enum Effect {
 /// The annotation that gives consent.
 const CONSENT: &str = api::metal3::annotation::ACCEPT_MACHINE;
 
+/// Longest name of a host, bytes.
+const MAX_NAME: usize = 253;
 /// How long disks may take to appear after an agent's first report.
 const LATE_DISKS: Duration = Duration::from_secs(60);
 /// How long MACs that a BMC has shown are not asked for again: it is a call each.
@@ -72,7 +74,7 @@ impl NativeHost {
                         .advise("correct spec.bmc.address or the cables, or have the BMC show its service root; to begin anew, delete the host's MachineRecord"));
                 }
                 if !self.consents(&fingerprint) {
-                    return Err(self.another(&error.to_string(), &fingerprint));
+                    return Err(self.another(&record.host, &error.to_string(), &fingerprint));
                 }
                 let (bmc, sight) = self.sight(seen).await.map_err(of_bmc)?;
                 // Another BMC may be asked; whether the machine behind it is another one too is looked at below.
@@ -150,7 +152,7 @@ impl NativeHost {
                 let left = if left.macs.0 > 0 { format!("; {left}") } else { String::new() };
                 let text = format!("the BMC shows another machine: {}{left}", differences.join(", "));
                 if !self.consents(&fingerprint) {
-                    return Err(self.another(&text, &fingerprint));
+                    return Err(self.another(&record.host, &text, &fingerprint));
                 }
                 seen.macs = self.macs(bmc, false).await?;
                 let new = MachineRecordSpec {
@@ -190,7 +192,7 @@ impl NativeHost {
         let mut new = MachineRecordSpec { pin: bmc.pin(), bmc: Some(seen), agent: known, ..self.blank() };
         if let Some(why) = refused {
             if !self.consents(&fingerprint) {
-                return Err(self.another(&why, &fingerprint));
+                return Err(self.another(&self.reference(), &why, &fingerprint));
             }
             new.agent = None;
             new.accepted = Some(accepted(fingerprint));
@@ -281,7 +283,7 @@ impl NativeHost {
                     }
                     Finding::Mismatch { differences } => {
                         let text = format!("the agent runs on another machine: {}; {left}", differences.join(", "));
-                        Some(self.another(&text, &fingerprint))
+                        Some(self.another(&record.host, &text, &fingerprint))
                     }
                 }
             }
@@ -399,7 +401,18 @@ impl NativeHost {
         ))
     }
 
-    fn another(&self, found: &str, fingerprint: &str) -> Failure {
+    /// It is another machine than the record says, which is of the host `recorded`.
+    fn another(&self, recorded: &HostReference, found: &str, fingerprint: &str) -> Failure {
+        if !recorded.name.is_empty() && recorded.name != self.context.key.name {
+            // No cable is wrong: the record was copied, or restored under another host's name.
+            let of: String = recorded.name.chars().filter(char::is_ascii_graphic).take(MAX_NAME).collect();
+            let text = format!(
+                "use the machine: this host's MachineRecord is the record of the host {of}: {found}; nothing was written or wiped there"
+            );
+            return Failure::new(Cause::AnotherMachine, text).advise(
+                "restore this host's own MachineRecord, or delete it: then the machine that is there is taken for this host's, unless another host has it",
+            );
+        }
         let wrong = self.context.accept_machine.as_deref().map(|given| {
             let given: String = given.chars().filter(|c| c.is_ascii_graphic()).take(64).collect();
             format!("; the annotation {CONSENT} names {given}, which is not this machine")

@@ -7,6 +7,7 @@ use std::time::Duration;
 use api::metal3::{BareMetalHost, OperationalStatus, ProvisioningState as State};
 use api::metamorph::MachineRecord;
 use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, DeleteParams, ListParams, ObjectMeta, Patch, PatchParams, PostParams};
 use scenarios::Site;
@@ -320,8 +321,126 @@ fn a_definition_that_drops_the_record_lets_nothing_be_done_and_says_so() {
         tokio::time::sleep(Duration::from_secs(10)).await;
         life.site.create_host("a").await;
         let told = |host: &BareMetalHost| serde_json::to_string(&host.status).unwrap().contains("metamorph crds");
-        life.site.wait("a", LONGEST, told).await;
+        let host = life.site.wait("a", LONGEST, told).await;
+        let told = serde_json::to_string(&host.status).unwrap();
+        assert!(!told.contains("at the way to it"), "advice that leads nowhere: {told}");
         tokio::time::sleep(Duration::from_secs(3600)).await;
         assert_eq!(life.plant.effects(), Vec::<String>::new(), "an effect without a record");
+    });
+}
+
+#[test]
+fn whether_the_definition_keeps_records_is_looked_at_before_there_is_a_host() {
+    scenarios::run(9, async |site| {
+        let mut life = Life::new(site);
+        let at_work = |life: &Life| life.server.as_ref().unwrap().observer.not_at_work();
+        tokio::time::sleep(Duration::from_secs(30)).await;
+        assert_eq!(at_work(&life), None);
+        let definitions: Api<CustomResourceDefinition> = Api::all(life.site.observer());
+        let name = "machinerecords.metamorph.metal3.io";
+        let good = definitions.get(name).await.unwrap();
+        let mut old = good.clone();
+        let schema = old.spec.versions[0].schema.as_mut().unwrap().open_api_v3_schema.as_mut().unwrap();
+        let spec = schema.properties.as_mut().unwrap().get_mut("spec").unwrap();
+        spec.properties.as_mut().unwrap().remove("provisioner");
+        definitions.replace(name, &PostParams::default(), &old).await.unwrap();
+        life.replace();
+        tokio::time::sleep(Duration::from_secs(30)).await;
+        let why = at_work(&life).map(|why| why.to_string()).unwrap_or_default();
+        assert!(why.contains("MachineRecords") && why.contains("metamorph crds"), "{why:?}");
+        let records: Api<MachineRecord> = Api::default_namespaced(life.site.observer());
+        assert!(records.list(&ListParams::default()).await.unwrap().items.is_empty(), "the look has left something");
+        // Whoever puts it right need not start the server again.
+        let spec = json!({ "spec": { "versions": good.spec.versions } });
+        definitions.patch(name, &PatchParams::default(), &Patch::Merge(spec)).await.unwrap();
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert_eq!(at_work(&life), None);
+        // One that comes later is seen by the first host that is worked on.
+        let mut old = definitions.get(name).await.unwrap();
+        let schema = old.spec.versions[0].schema.as_mut().unwrap().open_api_v3_schema.as_mut().unwrap();
+        let spec = schema.properties.as_mut().unwrap().get_mut("spec").unwrap();
+        spec.properties.as_mut().unwrap().remove("provisioner");
+        definitions.replace(name, &PostParams::default(), &old).await.unwrap();
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        life.site.create_host("a").await;
+        tokio::time::sleep(Duration::from_secs(30)).await;
+        assert!(at_work(&life).is_some());
+    });
+}
+
+#[test]
+fn events_that_say_something_else_are_other_events() {
+    scenarios::run(10, async |site| {
+        let life = provisioned(site, State::Provisioned).await;
+        patch(&life.site, json!({"spec": {"image": null}})).await;
+        life.site.wait("a", LONGEST, is(State::Available)).await;
+        patch(&life.site, json!({"spec": {"image": {"url": "http://192.0.2.8/second", "checksum": "00".repeat(32)}}}))
+            .await;
+        life.site.wait("a", LONGEST, is(State::Provisioned)).await;
+        let events: Api<Event> = Api::default_namespaced(life.site.observer());
+        let all = events.list(&ListParams::default()).await.unwrap().items;
+        let notes: Vec<String> = all
+            .into_iter()
+            .filter(|event| event.reason.as_deref() == Some("ProvisioningStarted"))
+            .filter_map(|event| event.note)
+            .collect();
+        assert_eq!(notes.len(), 2, "{notes:?}");
+        assert_eq!(notes.iter().filter(|note| note.contains("192.0.2.8/second")).count(), 1, "{notes:?}");
+    });
+}
+
+#[test]
+fn a_host_whose_record_is_deleted_with_it_goes_without_a_wrong_word() {
+    for state in [State::Provisioned, State::Provisioning, State::Available] {
+        scenarios::run(11, async |site| {
+            let life = if state == State::Available {
+                let life = Life::new(site);
+                life.site.create_host("a").await;
+                life.site.wait("a", LONGEST, is(state)).await;
+                life
+            } else {
+                provisioned(site, state).await
+            };
+            tokio::time::sleep(Duration::from_secs(60)).await;
+            let records: Api<MachineRecord> = Api::default_namespaced(life.site.observer());
+            life.site.hosts().delete("a", &DeleteParams::default()).await.unwrap();
+            records.delete("a", &DeleteParams::default()).await.unwrap();
+            let mut told = BTreeSet::new();
+            for _ in 0..LONGEST * 4 {
+                let Some(host) = life.site.hosts().get_opt("a").await.unwrap() else { break };
+                let status = host.status.unwrap_or_default();
+                if !status.error_message.is_empty() {
+                    told.insert(status.error_message);
+                }
+                tokio::time::sleep(Duration::from_millis(250)).await;
+            }
+            life.gone().await;
+            assert_eq!(told, BTreeSet::new(), "{state:?}");
+            assert_eq!(life.plant.image(), None, "{state:?}: {:#?}", life.plant.effects());
+        });
+    }
+}
+
+#[test]
+fn a_record_that_is_another_hosts_is_said_to_be() {
+    scenarios::run(12, async |site| {
+        let mut life = provisioned(site, State::Provisioned).await;
+        tokio::time::sleep(Duration::from_secs(300)).await;
+        let before = life.plant.effects();
+        let records: Api<MachineRecord> = Api::default_namespaced(life.site.observer());
+        // What a copy of another host's record looks like.
+        let evidence = json!({ "systemUUID": "9b7f6f8e-3c1d-4f53-9a30-5d1c5a6b0e77", "serialNumber": "OTHER-1",
+            "macAddresses": ["0c:c4:7a:00:00:99"], "disks": ["OTHER-DISK"] });
+        let copy =
+            json!({ "spec": { "host": { "name": "node-x", "uid": "other" }, "bmc": evidence, "agent": evidence } });
+        records.patch("a", &PatchParams::default(), &Patch::Merge(copy)).await.unwrap();
+        life.replace();
+        patch(&life.site, json!({"spec": {"image": null}})).await;
+        let failed = |host: &BareMetalHost| host.status.as_ref().is_some_and(|status| status.error_type.is_some());
+        let host = life.site.wait("a", LONGEST, failed).await;
+        let told = host.status.unwrap().error_message;
+        assert!(told.contains("node-x") && told.contains("MachineRecord"), "{told}");
+        assert!(!told.contains("cables"), "{told}");
+        assert_eq!(life.plant.effects(), before);
     });
 }

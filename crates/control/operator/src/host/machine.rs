@@ -12,7 +12,6 @@ use api::metal3::{BareMetalHost, annotation};
 use api::metamorph::{MachineRecord, MachineRecordSpec, ProvisionerRecord};
 use async_trait::async_trait;
 use kube::api::{Api, Patch, PatchParams, PostParams};
-use kube::runtime::events::{Event, EventType};
 use kube::runtime::reflector::Store;
 use kube::{Client, Resource, ResourceExt};
 use provisioner::{Machine, MayAct, OtherMachine, Provisioner, RecordError};
@@ -22,9 +21,9 @@ use super::Context;
 use super::record::{Slot, lock};
 use super::trouble::told;
 use crate::Clock;
+use crate::definitions::Definitions;
+use crate::events::{Recorder, Said};
 
-/// Longest text of an Event, in bytes.
-const MAX_NOTE: usize = 1024;
 /// How long the records may take to be listed when the controller has started.
 const LISTED_WITHIN: Duration = Duration::from_secs(10);
 
@@ -39,7 +38,8 @@ pub struct KubeMachine {
     pub(super) may_act: MayAct,
     known: Option<Store<BareMetalHost>>,
     records: Option<Store<MachineRecord>>,
-    recorder: kube::runtime::events::Recorder,
+    recorder: Recorder,
+    pub(super) definitions: Arc<Definitions>,
     clock: Arc<dyn Clock>,
     pub(super) provisioner: Arc<dyn Provisioner>,
 }
@@ -58,6 +58,7 @@ impl KubeMachine {
             known: context.known.get().cloned(),
             records: context.records.get().cloned(),
             recorder: context.recorder.clone(),
+            definitions: Arc::clone(&context.definitions),
             clock: Arc::clone(&context.settings.clock),
             provisioner,
         }
@@ -95,11 +96,9 @@ impl KubeMachine {
         self.host.status.as_ref().is_some_and(|status| !status.provisioning.id.is_empty())
     }
 
-    async fn publish(&self, reason: &str, note: String, type_: EventType) {
-        let note = note.get(..note.floor_char_boundary(MAX_NOTE)).unwrap_or_default().to_owned();
-        let event =
-            Event { type_, reason: reason.to_owned(), note: Some(note), action: reason.to_owned(), secondary: None };
-        if let Err(error) = self.recorder.publish(&event, &self.host.object_ref(&())).await {
+    async fn warn(&self, reason: &str, note: String) {
+        let said = Said { reason: reason.to_owned(), note, warning: true };
+        if let Err(error) = self.recorder.publish(&said, &self.host.object_ref(&())).await {
             tracing::warn!(host = %self.name(), reason, %error, "publish an Event");
         }
     }
@@ -123,7 +122,7 @@ impl KubeMachine {
             "The machine {fingerprint} was accepted in this host's place by the annotation {}; nothing on it is wiped unless it carries this host's mark",
             annotation::ACCEPT_MACHINE
         );
-        self.publish("MachineAccepted", note, EventType::Warning).await;
+        self.warn("MachineAccepted", note).await;
         Ok(())
     }
 }
@@ -188,7 +187,7 @@ impl Machine for KubeMachine {
     }
 
     async fn note(&self, text: &str) {
-        self.publish("MachineDrifted", text.to_owned(), EventType::Warning).await;
+        self.warn("MachineDrifted", text.to_owned()).await;
     }
 }
 

@@ -26,7 +26,6 @@ use futures::StreamExt;
 use k8s_openapi::api::core::v1::Secret;
 use kube::core::PartialObjectMeta;
 use kube::runtime::controller::{Action, Config};
-use kube::runtime::events::{Recorder, Reporter};
 use kube::runtime::reflector::{ObjectRef, store};
 use kube::runtime::{Controller, Predicate, WatchStreamExt, predicates, reflector, watcher};
 use kube::{Api, Client, ResourceExt};
@@ -34,14 +33,15 @@ use provisioner::{MayAct, Registry, WakeUp};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
+use crate::definitions::Definitions;
+use crate::events::Recorder;
 use crate::metrics::Metrics;
 use crate::observer::{Observer, Rests, Watch};
 use crate::{Clock, metrics};
 use history::Histories;
 use record::Records;
+pub(crate) use trouble::told;
 
-/// Name under which this controller publishes Events.
-const REPORTER: &str = "metamorph";
 /// Pause after a reconcile that could not be completed; it doubles with each in a row.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 /// The longest of these pauses.
@@ -77,6 +77,8 @@ pub(crate) struct Context {
     /// Which versions of Secrets hold the same.
     pub versions: versions::Versions,
     pub recorder: Recorder,
+    /// Whether the cluster keeps what is written.
+    pub definitions: Arc<Definitions>,
     /// The hosts as last seen, once the controller runs.
     pub known: OnceLock<reflector::Store<BareMetalHost>>,
     /// Which machines hosts are, once the controller runs.
@@ -121,8 +123,7 @@ impl HostController {
     /// A controller over this API and these provisioners.
     #[must_use]
     pub fn new(client: Client, registry: Registry, settings: HostSettings) -> Self {
-        let reporter = Reporter { controller: REPORTER.into(), instance: None };
-        let recorder = Recorder::new(client.clone(), reporter);
+        let recorder = Recorder::new(client.clone(), Arc::clone(&settings.clock));
         let metrics = Arc::new(Metrics::default());
         Self {
             context: Arc::new(Context {
@@ -133,6 +134,7 @@ impl HostController {
                 machines: Records::default(),
                 versions: versions::Versions::default(),
                 recorder,
+                definitions: Arc::default(),
                 known: OnceLock::new(),
                 records: OnceLock::new(),
                 brake: brake::Brake::default(),
@@ -179,6 +181,9 @@ impl HostController {
             }
             std::future::ready(())
         }));
+        let (definitions, looker, namespace) =
+            (Arc::clone(&context.definitions), client.clone(), context.settings.namespace.clone());
+        beside.spawn(async move { definitions.keep(&looker, namespace.as_deref()).await });
         beside.spawn(crate::unserved::tell(client.clone(), context.settings.namespace.clone()));
         let secret_events = watcher(secrets, watcher::Config::default()).default_backoff().touched_objects();
         let config = Config::default().concurrency(0);

@@ -25,7 +25,7 @@ use super::trouble::told;
 const MAX_CONFLICTS: usize = 4;
 
 /// What is wrong where a write is answered well and not kept.
-const DROPPED: &str =
+pub const DROPPED: &str =
     "the API server took it and did not keep spec.provisioner: apply the definitions that `metamorph crds` prints";
 
 /// What this process knows of a host's MachineRecord.
@@ -194,6 +194,7 @@ impl KubeMachine {
                     Ok(Some(()))
                 } else {
                     // A definition of an earlier version drops what it does not know, and says nothing of it.
+                    self.definitions.doubt();
                     Err(failed(DROPPED.to_owned()))
                 };
             }

@@ -10,6 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::{Api, PostParams};
 use kube::{Client, ResourceExt};
 
+use super::record::DROPPED;
 use super::write::publish;
 use super::{Context, ReconcileError};
 
@@ -88,10 +89,9 @@ fn text(error: &ReconcileError) -> String {
         ReconcileError::NotLeading | ReconcileError::Record(_) => error.to_string(),
     };
     let shown = what.get(..what.floor_char_boundary(MAX_TEXT)).unwrap_or_default();
-    format!(
-        "The host waits, for the Kubernetes API does not let it go on: {shown} — {}; it is tried again",
-        advice(&what)
-    )
+    // Some say themselves what is to be done.
+    let advice = if what.contains(DROPPED) { String::new() } else { format!(" — {}", advice(&what)) };
+    format!("The host waits, for the Kubernetes API does not let it go on: {shown}{advice}; it is tried again")
 }
 
 /// What to do, by the API server's words (apimachinery `api/errors`, the quota plug-in's `resource_quota`).

@@ -1,6 +1,6 @@
 //! From a decided action to the provisioner's call, and from its answer to the life cycle's outcome.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use api::metal3::{
     BareMetalHost, CustomDeploy, DiskFormat, HardwareData, Image, ProvisioningState as State, annotation,
@@ -19,6 +19,9 @@ use super::reconcile::Fetched;
 use super::record::wish;
 use super::secrets::{FoundCredentials, HostDataError, HostSecrets};
 use super::{Context, ReconcileError};
+
+/// How often in a row the record of a host that is being deleted may be unavailable before that is told as its failure.
+const RECORD_TRIES: u32 = 2;
 
 /// Asks the host's provisioner.
 pub async fn act(context: &Context, fetched: &Fetched, action: &Action) -> Result<Outcome, ReconcileError> {
@@ -52,8 +55,9 @@ pub async fn act(context: &Context, fetched: &Fetched, action: &Action) -> Resul
         return Err(ReconcileError::NotLeading);
     }
     // A host that is being deleted may never be able to record anything again (its namespace goes): that is a failure like others, so that the
-    // deletion comes to its end.
-    if failure.cause == Cause::RecordUnavailable && !fetched.host.is_deleting() {
+    // deletion comes to its end. Once may be a record that has been deleted with it, which is read anew.
+    let stumbled = context.stumbles.lock().unwrap_or_else(PoisonError::into_inner).get(&uid).copied().unwrap_or(0);
+    if failure.cause == Cause::RecordUnavailable && (!fetched.host.is_deleting() || stumbled < RECORD_TRIES) {
         return Err(RecordError::new("the operation", failure.message).into());
     }
     tracing::warn!(host = %fetched.host.name_any(), cause = failure.cause.as_str(), "{}", failure.text());

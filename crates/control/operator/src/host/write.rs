@@ -3,13 +3,13 @@
 use api::metal3::{BareMetalHost, BareMetalHostStatus, HardwareData, HardwareDataSpec, annotation, finalizer};
 use host_lifecycle::{Change, HostEvent, Next};
 use kube::api::{Api, Patch, PatchParams, PostParams};
-use kube::runtime::events::{Event, EventType};
 use kube::{Resource, ResourceExt};
 use serde_json::{Map, Value, json};
 
 use super::reconcile::Fetched;
 use super::secrets::HostSecrets;
 use super::{Context, ReconcileError};
+use crate::events::Said;
 
 /// What came of a change.
 pub enum Applied {
@@ -203,14 +203,8 @@ impl Writer<'_> {
 
 /// Publishes an Event about a host.
 pub async fn publish(context: &Context, host: &BareMetalHost, event: &HostEvent) {
-    let published = Event {
-        type_: if event.warning { EventType::Warning } else { EventType::Normal },
-        reason: event.reason.to_owned(),
-        note: Some(event.message.clone()),
-        action: event.reason.to_owned(),
-        secondary: None,
-    };
-    if let Err(error) = context.recorder.publish(&published, &host.object_ref(&())).await {
+    let said = Said { reason: event.reason.to_owned(), note: event.message.clone(), warning: event.warning };
+    if let Err(error) = context.recorder.publish(&said, &host.object_ref(&())).await {
         tracing::warn!(host = %host.name_any(), reason = event.reason, %error, "publish an Event");
     }
 }

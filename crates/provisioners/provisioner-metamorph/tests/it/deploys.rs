@@ -43,6 +43,7 @@ async fn an_image_at_a_local_address_is_refused_before_anything_is_done() {
         assert_eq!((failure.cause, failure.retry), (Cause::InvalidRequest, Retry::AfterChange), "{url}: {failure:?}");
         let text = failure.text();
         assert!(text.contains(field) && text.contains("--allow-address"), "{text}");
+        assert!(text.contains(" is ") && !text.contains("leads to"), "no sentence: {text}");
     }
     assert_eq!(world.told(), [""; 0], "the BMC was asked");
 }

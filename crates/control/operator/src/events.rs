@@ -1,0 +1,226 @@
+//! Events about hosts, for people.
+//!
+//! The same words again are counted up in the Event that there is; other words are another Event, up to a number: whoever makes a host say something
+//! else all the time fills nobody's store.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::api::events::v1::{Event, EventSeries};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
+use kube::api::{Api, Patch, PatchParams, PostParams};
+use kube::{Client, ResourceExt};
+use sha2::{Digest, Sha256};
+
+use crate::Clock;
+
+/// Name under which this controller publishes Events.
+const REPORTER: &str = "metamorph";
+/// How long an Event is counted up after it was published last, as Kubernetes' own components do.
+const COUNTED: SignedDuration = SignedDuration::from_mins(6);
+/// Events of one reason about one object that are kept apart; what is said beyond them is counted with the last.
+const MOST_APART: usize = 10;
+/// Longest text of an Event, bytes.
+const MAX_NOTE: usize = 1024;
+/// Longest name of an object that goes into the Event's name, bytes.
+const MAX_NAME: usize = 200;
+
+/// What is said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Said {
+    /// In CamelCase, for programs; it is the Event's action, too.
+    pub reason: String,
+    /// For people.
+    pub note: String,
+    /// Whether somebody should look.
+    pub warning: bool,
+}
+
+/// Publishes Events. Clones know of each other's.
+#[derive(Clone)]
+pub struct Recorder {
+    client: Client,
+    clock: Arc<dyn Clock>,
+    recent: Arc<Mutex<Recent>>,
+}
+
+impl Recorder {
+    /// A recorder that has published nothing.
+    pub fn new(client: Client, clock: Arc<dyn Clock>) -> Self {
+        Self { client, clock, recent: Arc::default() }
+    }
+
+    fn recent(&self) -> MutexGuard<'_, Recent> {
+        self.recent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Publishes it about this object.
+    ///
+    /// # Errors
+    /// When the Kubernetes API does not take it.
+    pub async fn publish(&self, said: &Said, about: &ObjectReference) -> Result<(), kube::Error> {
+        let now = self.clock.now();
+        let new = event(said, about, now);
+        let api: Api<Event> = Api::namespaced(self.client.clone(), about.namespace.as_deref().unwrap_or("default"));
+        let counted = self.recent().counted(&new, now);
+        if let Some(counted) = counted {
+            match api.patch(&counted.name_any(), &PatchParams::default(), &Patch::Merge(&counted)).await {
+                Ok(_) => {
+                    self.recent().keep(counted);
+                    return Ok(());
+                }
+                // It has been deleted: it is said anew.
+                Err(kube::Error::Api(error)) if error.code == 404 => self.recent().lose(&counted),
+                Err(error) => return Err(error),
+            }
+        }
+        match api.create(&PostParams::default(), &new).await {
+            Ok(_) => {}
+            // The same words about the same object at the same instant, by an earlier life of this process.
+            Err(kube::Error::Api(error)) if error.code == 409 => {}
+            Err(error) => return Err(error),
+        }
+        self.recent().keep(new);
+        Ok(())
+    }
+}
+
+/// The Events that are still counted up.
+#[derive(Default)]
+struct Recent(HashMap<Topic, Vec<Event>>);
+
+impl Recent {
+    /// The Event in which these words are counted up, one more, if they are not to be an Event of their own.
+    fn counted(&mut self, said: &Event, now: Timestamp) -> Option<Event> {
+        self.0.retain(|_, events| {
+            events.retain(|event| last_seen(event).is_some_and(|last| last + COUNTED > now));
+            !events.is_empty()
+        });
+        let events = self.0.get(&topic(said))?;
+        let same = events.iter().find(|event| event.note == said.note);
+        let mut event = same.or_else(|| events.last().filter(|_| events.len() >= MOST_APART))?.clone();
+        let count = event.series.as_ref().map_or(2, |series| series.count.saturating_add(1));
+        event.series = Some(EventSeries { count, last_observed_time: MicroTime(now) });
+        Some(event)
+    }
+
+    fn keep(&mut self, event: Event) {
+        let events = self.0.entry(topic(&event)).or_default();
+        match events.iter_mut().find(|known| known.metadata.name == event.metadata.name) {
+            Some(known) => *known = event,
+            None => events.push(event),
+        }
+    }
+
+    fn lose(&mut self, event: &Event) {
+        if let Some(events) = self.0.get_mut(&topic(event)) {
+            events.retain(|known| known.metadata.name != event.metadata.name);
+        }
+    }
+}
+
+/// Of whom and why: uid, type, reason.
+type Topic = (Option<String>, Option<String>, Option<String>);
+
+fn topic(event: &Event) -> Topic {
+    let uid = event.regarding.as_ref().and_then(|object| object.uid.clone());
+    (uid, event.type_.clone(), event.reason.clone())
+}
+
+fn last_seen(event: &Event) -> Option<Timestamp> {
+    let series = event.series.as_ref().map(|series| series.last_observed_time.0);
+    series.or(event.event_time.as_ref().map(|time| time.0))
+}
+
+fn clipped(text: &str, most: usize) -> &str {
+    text.get(..text.floor_char_boundary(most)).unwrap_or_default()
+}
+
+fn event(said: &Said, about: &ObjectReference, now: Timestamp) -> Event {
+    let object = about.name.as_deref().unwrap_or(REPORTER);
+    let uid = about.uid.as_deref().unwrap_or_default();
+    let note = clipped(&said.note, MAX_NOTE);
+    let digest = Sha256::digest(format!("{}\n{uid}\n{}\n{note}", now.as_nanosecond(), said.reason));
+    Event {
+        metadata: ObjectMeta {
+            name: Some(format!("{}.{}", clipped(object, MAX_NAME), hex::encode(digest).get(..16).unwrap_or_default())),
+            namespace: about.namespace.clone(),
+            ..ObjectMeta::default()
+        },
+        action: Some(said.reason.clone()),
+        event_time: Some(MicroTime(now)),
+        note: Some(note.to_owned()),
+        reason: Some(said.reason.clone()),
+        regarding: Some(about.clone()),
+        reporting_controller: Some(REPORTER.to_owned()),
+        reporting_instance: Some(REPORTER.to_owned()),
+        type_: Some(if said.warning { "Warning" } else { "Normal" }.to_owned()),
+        ..Event::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(about: &str, reason: &str, note: &str, at: i64) -> Event {
+        let about = ObjectReference { name: Some("a".into()), uid: Some(about.into()), ..ObjectReference::default() };
+        let said = Said { reason: reason.into(), note: note.into(), warning: false };
+        event(&said, &about, Timestamp::from_second(at).unwrap())
+    }
+
+    /// How often these words have been said in their Event, this time included.
+    fn say(recent: &mut Recent, event: Event, at: i64) -> (Option<String>, i32) {
+        let counted = recent.counted(&event, Timestamp::from_second(at).unwrap());
+        let event = counted.unwrap_or(event);
+        recent.keep(event.clone());
+        (event.note, event.series.map_or(1, |series| series.count))
+    }
+
+    #[test]
+    fn the_same_words_are_counted_up_and_others_are_another_event() {
+        let mut recent = Recent::default();
+        for (about, reason, note, at, count) in [
+            ("u", "Started", "image one", 0, 1),
+            ("u", "Started", "image two", 10, 1),
+            ("u", "Started", "image one", 20, 2),
+            ("u", "Started", "image two", 30, 2),
+            ("u", "Stopped", "image one", 40, 1),
+            ("v", "Started", "image one", 50, 1),
+            ("u", "Started", "image one", 20 + 359, 3),
+            ("u", "Started", "image one", 20 + 359 + 360, 1),
+        ] {
+            let wanted = (Some(note.to_owned()), count);
+            assert_eq!(say(&mut recent, said(about, reason, note, at), at), wanted, "{about} {reason} {note} {at}");
+        }
+    }
+
+    #[test]
+    fn whoever_says_something_else_all_the_time_makes_a_bounded_number_of_events() {
+        let mut recent = Recent::default();
+        let mut names = std::collections::BTreeSet::new();
+        for number in 0..1000 {
+            let event = said("u", "Drifted", &format!("disk {number}"), number);
+            let now = Timestamp::from_second(number).unwrap();
+            let event = recent.counted(&event, now).unwrap_or(event);
+            names.insert(event.metadata.name.clone());
+            recent.keep(event);
+        }
+        // Six minutes after it was said last, one makes room for another.
+        assert!((MOST_APART..=MOST_APART * 4).contains(&names.len()), "{}", names.len());
+        assert!(recent.0.values().all(|events| events.len() <= MOST_APART));
+        recent.lose(&said("u", "Drifted", "disk 0", 0));
+        assert_eq!(recent.counted(&said("w", "x", "y", 0), Timestamp::from_second(10_000).unwrap()), None);
+        assert!(recent.0.is_empty(), "what is over is forgotten");
+    }
+
+    #[test]
+    fn names_and_notes_are_as_long_as_the_api_takes() {
+        let about = ObjectReference { name: Some("n".repeat(253)), ..ObjectReference::default() };
+        let long = Said { reason: "R".into(), note: "ä".repeat(1000), warning: true };
+        let event = event(&long, &about, Timestamp::UNIX_EPOCH);
+        assert!(event.metadata.name.unwrap().len() <= 253 && event.note.unwrap().len() <= MAX_NOTE);
+    }
+}
