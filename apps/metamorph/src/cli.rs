@@ -244,10 +244,12 @@ pub struct Endpoints {
     /// Serve the files of this folder at /images/ of the media endpoint, for operating system images.
     #[arg(long, value_name = "FOLDER", value_parser = flags::path)]
     pub images: Option<PathBuf>,
-    /// PEM file with certificates that BMCs are trusted by, beside the public authorities: of CAs, or self-signed ones of BMCs themselves.
+    /// PEM file with certificates that BMCs are trusted by, beside the public authorities: of CAs, or self-signed ones of BMCs themselves. It
+    /// is read again within a minute after it changed.
     #[arg(long, value_name = "FILE", value_parser = flags::path)]
     pub bmc_ca: Option<PathBuf>,
-    /// PEM file with CA certificates that agents trust when they download images, beside the public ones.
+    /// PEM file with CA certificates that agents trust when they download images, beside the public ones. It is read again within a minute after it
+    /// changed, for agents that are booted from then on.
     #[arg(long, value_name = "FILE", value_parser = flags::path)]
     pub image_ca: Option<PathBuf>,
     /// Words for the kernel command line of the agent's system.

@@ -262,7 +262,10 @@ pub fn folder(path: &Path, flag: &str) -> anyhow::Result<()> {
 }
 
 /// The file's text, if it holds certificates and nothing that should stay secret.
-fn certificates(path: Option<&Path>, flag: &str) -> anyhow::Result<String> {
+///
+/// # Errors
+/// What is wrong with it.
+pub fn certificates(path: Option<&Path>, flag: &str) -> anyhow::Result<String> {
     let Some(path) = path else { return Ok(String::new()) };
     let attempt = || format!("{flag}: read {}", path.display());
     let found = std::fs::metadata(path).with_context(attempt)?;

@@ -37,6 +37,8 @@ const SERVER_ID: &str = "server-id";
 const STILL_HEARD: SignedDuration = SignedDuration::from_hours(1);
 /// How long a key is meant to serve: it is replaced after two thirds of that.
 const LIFE: SignedDuration = SignedDuration::from_hours(365 * 24);
+/// A record may name any number. One beyond this is no key's, and keeps none from being made.
+const MAX_NUMBER: u32 = 1_000_000;
 /// Most earlier keys: each is tried with every token.
 const MOST_EARLIER: usize = 16;
 
@@ -72,7 +74,12 @@ impl Identity {
     /// Reads the keys, or makes the first when this is the first start.
     pub async fn load(client: &Client, own_namespace: &str, scope: Option<&str>) -> anyhow::Result<Self> {
         let series = series(client, own_namespace);
-        let read = read(&series.all_or_first(|| data(None)).await?)?;
+        let mut all = series.all().await?;
+        if all.is_empty() {
+            // What boots were derived from is lost: no other key takes its number.
+            all = series.next(named(client, scope).await?, data(None)?).await?;
+        }
+        let read = read(&all)?;
         let certificates = AgentCertificates::default();
         certificates.replace(read.shown);
         Ok(Self {
@@ -90,12 +97,15 @@ impl Identity {
     /// ones that no boot needs are deleted.
     pub async fn look(&self, now: Timestamp) -> anyhow::Result<()> {
         let mut all = self.series.all().await?;
-        if all.is_empty() {
+        let newest = all.last();
+        let due = newest.filter(|newest| renewal::due(newest.made, now, LIFE)).is_some();
+        if due || newest.is_none() {
             // Not under the number of one that boots have been derived from.
-            all = self.series.next(self.ring.current().number, data(Some(&self.server_id))?).await?;
+            let used = self.ring.highest().max(named(&self.client, self.scope.as_deref()).await?);
+            let after = newest.map_or(used, |newest| newest.number.max(used));
+            all = self.series.next(after, data(Some(&self.server_id))?).await?;
         }
-        if let Some(newest) = all.last().filter(|newest| renewal::due(newest.made, now, LIFE)) {
-            all = self.series.next(newest.number, data(Some(&self.server_id))?).await?;
+        if due {
             tracing::info!("this server's key has had its time: new boots are derived from another");
         }
         let before = self.ring.current().number;
@@ -182,6 +192,28 @@ pub async fn boots(
     Ok(recorded.into_iter().chain(told).collect())
 }
 
+/// The greatest number of a key that a boot names, be the key there or not; 0 if none does.
+pub async fn named(client: &Client, scope: Option<&str>) -> anyhow::Result<u32> {
+    const ATTEMPT: &str = "look which keys boots name";
+    let (operations, records): (Api<HostOperation>, Api<MachineRecord>) =
+        (scoped(client, scope), scoped(client, scope));
+    let all = ListParams::default();
+    // Where the kinds are not installed yet, nothing names a key.
+    let told = or_none(operations.list(&all).await.map(|list| list.items)).context(ATTEMPT)?;
+    let recorded = or_none(records.list(&all).await.map(|list| list.items)).context(ATTEMPT)?;
+    let told = told.into_iter().filter_map(|told| Some(told.status?.boot?.key.unwrap_or(FIRST_KEY)));
+    let recorded =
+        recorded.iter().filter_map(|record| provisioner_metamorph::recorded_key(record.spec.provisioner.as_ref()?));
+    Ok(told.chain(recorded).filter(|number| *number <= MAX_NUMBER).max().unwrap_or(0))
+}
+
+fn or_none<T>(found: Result<Vec<T>, kube::Error>) -> Result<Vec<T>, kube::Error> {
+    match found {
+        Err(kube::Error::Api(error)) if error.code == 404 => Ok(Vec::new()),
+        other => other,
+    }
+}
+
 /// The boot as it counts for its key: that its work has ended is recorded before the agent is told, who may have to be told so by another process, or
 /// when its network is back.
 fn heard_until(boot: AgentBoot, ended: Option<Timestamp>, now: Timestamp) -> AgentBoot {
@@ -245,11 +277,12 @@ fn read(all: &[Kept]) -> anyhow::Result<Read> {
     Ok(Read { current, earlier: keys.collect(), shown, server_id })
 }
 
-/// A new key follows the newest at once, and is that of new boots as soon as the server has seen it. Gives its number.
-pub async fn rotate(series: &Series) -> anyhow::Result<u32> {
+/// A new key follows the newest at once, and is that of new boots as soon as the server has seen it. Gives its number, which is none that a boot has
+/// named ([`named`]).
+pub async fn rotate(series: &Series, named: u32) -> anyhow::Result<u32> {
     let all = series.all().await?;
     let newest = all.last().context("there is no key yet: the server makes the first when it starts")?;
-    let after = newest.number;
+    let after = newest.number.max(named);
     anyhow::ensure!(
         all.len() <= MOST_EARLIER,
         "rotate the key: {} are kept, as boots still need them; delete Secrets {NAME}-* that are to be given up first",
@@ -338,7 +371,7 @@ mod tests {
         let first = Identity::load(&client, "own", None).await.unwrap();
         assert_eq!(first.ring.current().number, 1);
         assert_eq!(first.server_id, server_id(&first.ring.current().secret));
-        assert_eq!(rotate(&series(&client, "own")).await.unwrap(), 2);
+        assert_eq!(rotate(&series(&client, "own"), 0).await.unwrap(), 2);
         first.look(Timestamp::now()).await.unwrap_err();
         // Operations are not to be had there; the keys count all the same, and none is deleted.
         assert_eq!(first.ring.current().number, 2);
@@ -359,6 +392,39 @@ mod tests {
         identity.series.delete(1).await.unwrap();
         identity.look(Timestamp::now()).await.unwrap();
         assert_eq!((identity.ring.current().number, identity.ring.of(&boot(1, None, false))), (2, None));
+    }
+
+    #[tokio::test]
+    async fn a_key_gets_a_number_that_no_key_and_no_boot_has_had() {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let secrets = Secrets::default();
+        let identity = Identity::load(&secrets.client(), "own", None).await.unwrap();
+        rotate_after(&identity, 1).await;
+        let _ = identity.look(Timestamp::now()).await;
+        assert_eq!(identity.ring.current().number, 2);
+        // The newest is deleted by hand: its boots are nobody's, and stay so.
+        identity.series.delete(2).await.unwrap();
+        let _ = identity.look(Timestamp::now()).await;
+        assert_eq!(identity.ring.current().number, 1);
+        let _ = identity.look(Timestamp::now() + SignedDuration::from_hours(24 * 300)).await;
+        assert_eq!(identity.ring.current().number, 3);
+
+        // All are lost with the server's memory; a boot tells of the last.
+        let secrets = Secrets::default();
+        let recorded = |key: u32| {
+            let data = json!({ "boot": { "generation": 3, "key": key } });
+            let spec = json!({ "host": { "name": "a" }, "bmcAddress": "x", "provisioner": { "name": "metamorph", "version": 1, "revision": 1, "data": data } });
+            json!({ "apiVersion": "metamorph.metal3.io/v1alpha1", "kind": "MachineRecord", "metadata": { "name": "a", "namespace": "n" }, "spec": spec })
+        };
+        // One that is no number of ours keeps nobody from the next.
+        *secrets.records.lock().unwrap() = vec![recorded(4), recorded(u32::MAX)];
+        let identity = Identity::load(&secrets.client(), "own", None).await.unwrap();
+        assert_eq!(identity.ring.current().number, 5);
+    }
+
+    /// As `metamorph keys rotate` does.
+    async fn rotate_after(identity: &Identity, number: u32) {
+        assert_eq!(rotate(&identity.series, 0).await.unwrap(), number + 1);
     }
 
     #[tokio::test]

@@ -187,6 +187,8 @@ pub mod tests {
         /// Somebody else makes this Secret just before the next creation.
         pub rival: Arc<Mutex<Option<Value>>>,
         heard: Arc<Mutex<Option<Heard>>>,
+        /// MachineRecords.
+        pub records: Arc<Mutex<Vec<Value>>>,
         /// What it takes for the time.
         pub clock: Arc<Mutex<Option<Timestamp>>>,
     }
@@ -242,6 +244,14 @@ pub mod tests {
                     (
                         StatusCode::OK,
                         json!({ "kind": "SecretList", "apiVersion": "v1", "metadata": {}, "items": items }),
+                    )
+                }
+                "GET" if name == "machinerecords" => {
+                    let items = self.records.lock().unwrap().clone();
+                    let kind = "MachineRecordList";
+                    (
+                        StatusCode::OK,
+                        json!({ "kind": kind, "apiVersion": "metamorph.metal3.io/v1alpha1", "metadata": {}, "items": items }),
                     )
                 }
                 "GET" => match stored.get(&name) {

@@ -38,7 +38,8 @@ async fn list(options: &Keys) -> anyhow::Result<()> {
 
 async fn rotate(options: &Keys) -> anyhow::Result<()> {
     let client = client::connect(options.kubeconfig.as_deref()).await?;
-    let number = identity::rotate(&identity::series(&client, &options.own_namespace)).await?;
+    let named = identity::named(&client, None).await?;
+    let number = identity::rotate(&identity::series(&client, &options.own_namespace), named).await?;
     say::out(&format!(
         "New boots are derived from key {number}. Earlier keys stay until no boot needs them: metamorph keys list\n"
     ))

@@ -3,6 +3,7 @@
 mod addresses;
 mod agent_image;
 mod agent_tls;
+mod authorities;
 mod cli;
 mod client;
 mod connections;

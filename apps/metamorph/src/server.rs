@@ -13,6 +13,7 @@ use axum_server::Handle;
 use axum_server::tls_rustls::RustlsConfig;
 use bmc::{Connectors, Lead, Protocol, Term};
 use boot_media::Assets;
+use jiff::Timestamp;
 use kube::Client;
 use operator::{HostController, HostSettings, SystemClock, leader};
 use provisioner::{Capabilities, MayAct, Provisioner, Registry};
@@ -24,6 +25,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use tower_http::services::ServeDir;
 
 use crate::addresses::{Addresses, Listeners, reached_at};
+use crate::authorities::Given;
 use crate::cli::{ApiServe, Behaviour, Endpoints, Operator, Up};
 use crate::flags::{self, Authorities};
 use crate::identity::Identity;
@@ -38,6 +40,8 @@ const OWN_NAMESPACE: &str = "metamorph-system";
 const FINISH: Duration = Duration::from_secs(5);
 /// How often the media endpoint's certificate is looked at, a given one in its files.
 const MEDIA_LOOK: Duration = Duration::from_secs(60);
+/// How often the files of certificates that BMCs and servers of images are trusted by are read again.
+const FILES_LOOK: Duration = Duration::from_secs(60);
 /// How often keys are looked at, beside when they change.
 const KEYS_LOOK: Duration = Duration::from_secs(600);
 /// How long open connections may take when the server stops.
@@ -149,7 +153,7 @@ pub async fn operator(options: Operator) -> anyhow::Result<()> {
         let lead = leadership.clone().map_or_else(Lead::default, |leadership| {
             Lead::new(move || leadership.until().map_or(Term::Over, Term::Until))
         });
-        let own = Own { namespace: &options.own_namespace, authorities, may_act, lead, health };
+        let own = Own { namespace: &options.own_namespace, authorities, may_act, lead, health, anew: None };
         let namespace = options.namespace.clone();
         let mut running =
             Running::start(client.clone(), namespace, own, &options.endpoints, &options.behaviour).await?;
@@ -265,17 +269,24 @@ impl Embedded {
         Ok(Self { api_url: format!("https://{}", api.local_addr()), api, kubeconfig, client })
     }
 
-    /// Adds controllers, provisioner and endpoints: from now on machines are worked on.
+    /// Adds controllers, provisioner and endpoints: from now on machines are worked on. What has failed before the time `anew` is tried at once.
     pub async fn work(
         self,
         endpoints: &Endpoints,
         behaviour: &Behaviour,
         authorities: Authorities,
+        anew: Option<Timestamp>,
     ) -> anyhow::Result<AllInOne> {
         let Self { api, api_url, kubeconfig, client } = self;
         let health = observe::bind(endpoints.health_listen)?;
-        let own =
-            Own { namespace: OWN_NAMESPACE, authorities, may_act: Arc::new(|| true), lead: Lead::default(), health };
+        let own = Own {
+            namespace: OWN_NAMESPACE,
+            authorities,
+            may_act: Arc::new(|| true),
+            lead: Lead::default(),
+            health,
+            anew,
+        };
         let running = Running::start(client.clone(), None, own, endpoints, behaviour).await?;
         Ok(AllInOne { api, api_url, kubeconfig, client, running })
     }
@@ -313,7 +324,7 @@ impl AllInOne {
         if let Some(tls) = endpoints.media_tls_listen {
             flags::apart(&[("--api-listen", options.api.api_listen), ("--media-tls-listen", tls)])?;
         }
-        Embedded::start(&options.api).await?.work(endpoints, &options.behaviour, authorities).await
+        Embedded::start(&options.api).await?.work(endpoints, &options.behaviour, authorities, None).await
     }
 
     /// Stops in the order in which nothing is lost: controllers, sessions on BMCs, endpoints, API.
@@ -353,6 +364,8 @@ struct Own<'a> {
     lead: Lead,
     /// Where probes and metrics are served.
     health: TcpListener,
+    /// What has failed before is tried at once.
+    anew: Option<Timestamp>,
 }
 
 /// Controllers, provisioner and its endpoints.
@@ -387,12 +400,13 @@ impl Running {
             _ => Some(MediaTls::own(&client, own.namespace, &addresses.tls_hosts()).await?),
         };
         let allowed = Allowed::new(endpoints.allow_address.iter().copied());
+        let given = Given::new(endpoints, own.authorities);
         let settings = Settings {
             bases: addresses.bases.clone(),
             networks: addresses.networks,
             media_certificates: media_tls.as_ref().map(|tls| tls.certificates.clone()).unwrap_or_default(),
             keys: identity.ring.clone(),
-            image_ca_pem: own.authorities.image,
+            image_authorities: given.agents(),
             kernel_arguments: endpoints.agent_kernel_arguments.clone(),
             allowed: allowed.clone(),
             may_act: Arc::clone(&may_act),
@@ -401,17 +415,27 @@ impl Running {
         };
         let (image, earlier) = agent_images(endpoints).await?;
         let redfish =
-            RedfishConnector::new(identity.server_id.clone(), &own.authorities.bmc).allowing(allowed).led_by(own.lead);
+            RedfishConnector::new(identity.server_id.clone(), given.trust()).allowing(allowed).led_by(own.lead);
         let calls = redfish.totals();
         let connectors = Connectors::new().with(Protocol::Redfish, redfish);
         let provisioner = Arc::new(NativeProvisioner::new(settings, image, earlier, connectors));
         let images = endpoints.images.as_deref();
         let (handle, mut parts) = serve(&provisioner, listeners, (identity, media_tls), images, &may_act)?;
+        if given.is_any() {
+            parts.spawn(async move {
+                let read = |_| std::future::ready(given.look());
+                rotated::keep(FILES_LOOK, "the certificates that were given", Arc::new(|| true), read).await;
+                anyhow!("nobody looks after the certificates that were given any more")
+            });
+        }
         let registry = Registry::new(Arc::clone(&provisioner) as Arc<dyn Provisioner>);
         let (stop, stopped) = watch::channel(false);
         let settings = HostSettings {
             namespace,
-            lifecycle: lifecycle(behaviour, provisioner_metamorph::capabilities()),
+            lifecycle: host_lifecycle::Settings {
+                anew_since: own.anew,
+                ..lifecycle(behaviour, provisioner_metamorph::capabilities())
+            },
             clock: Arc::new(SystemClock),
             deprovisioning_limit: behaviour.deprovisioning_limit,
             may_act,

@@ -57,6 +57,19 @@ impl OneShot {
         self.folder.path().join("state")
     }
 
+    /// The status of the only host in the state that tests name.
+    ///
+    /// # Errors
+    /// When it cannot be listed.
+    pub async fn listed(&self) -> anyhow::Result<Value> {
+        let mut command = Command::new(program("metamorph")?);
+        command.args(["host", "list", "-o", "json", "--state"]).arg(self.state()).stdin(Stdio::null());
+        let output = command.output().await.context("list the hosts")?;
+        anyhow::ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let list: Value = serde_json::from_slice(&output.stdout).context("read the list")?;
+        Ok(list["items"][0]["status"].clone())
+    }
+
     /// What is in the folder for temporary ones.
     ///
     /// # Errors

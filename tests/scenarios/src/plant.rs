@@ -121,7 +121,7 @@ impl Plant {
             networks: Vec::new(),
             media_certificates: MediaCertificates::default(),
             keys: KeyRing::new(Key { number: 1, secret: [7; 32], certificate_sha256: "00".repeat(32) }, vec![]),
-            image_ca_pem: String::new(),
+            image_authorities: Default::default(),
             kernel_arguments: String::new(),
             allowed: addresses::Allowed::default(),
             may_act: Arc::new(|| true),

@@ -145,9 +145,10 @@ async fn with_state(
         tell.end_early(Verdict::Stored, folder);
         return Ok(Verdict::Stored);
     }
-    verdict::try_now(&embedded.client, &hosts).await?;
     let begun = Instant::now();
-    let mut all = embedded.work(&options.endpoints, &options.behaviour, authorities).await?;
+    // Who starts a run wants what waits after a failure to be tried now. Failures stay counted.
+    let anew = Some(jiff::Timestamp::now());
+    let mut all = embedded.work(&options.endpoints, &options.behaviour, authorities, anew).await?;
     tell.note(&format!(
         "{}; the state is in {}\n{}",
         if hosts.len() == 1 { "One host".to_owned() } else { format!("{} hosts", hosts.len()) },

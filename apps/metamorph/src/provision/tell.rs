@@ -72,14 +72,21 @@ impl Tell {
 
     /// The run itself failed; what it has stored is not lost.
     pub fn broke(&self, options: &Provision, error: &anyhow::Error, folder: Option<&Folder>) {
-        say::error(error);
         let kept = folder.filter(|folder| folder.is_kept());
-        if let Some(folder) = kept {
-            say::note(&next(options, Verdict::Broken, folder));
+        let is_busy = error.chain().any(|e| matches!(e.downcast_ref(), Some(apiserver::StartError::InUse { .. })));
+        let busy = kept.filter(|_| is_busy).map(|folder| in_use(options, folder));
+        if let Some(text) = &busy {
+            say::note(&format!("error: {text}"));
+        } else {
+            say::error(error);
+            if let Some(folder) = kept {
+                say::note(&next(options, Verdict::Broken, folder));
+            }
         }
         if self.output == Output::Json {
             let state = kept.map(|folder| folder.path.display().to_string());
-            let more = json!({ "errors": [{ "message": format!("{error:#}") }], "state": state });
+            let message = busy.unwrap_or_else(|| format!("{error:#}"));
+            let more = json!({ "errors": [{ "message": message }], "state": state });
             self.line("", || result(Verdict::Broken, more));
         }
     }
@@ -157,6 +164,17 @@ fn next(options: &Provision, verdict: Verdict, folder: &Folder) -> String {
     format!(
         "The state is kept in {path}: {again}\n  metamorph provision{files}{recursive} --state {path} …\nor look at it with `metamorph host list \
          --state {path}`, or hand it over to `metamorph up --data {path}`."
+    )
+}
+
+/// What can be done while another server has the state.
+fn in_use(options: &Provision, folder: &Folder) -> String {
+    let (path, kubeconfig) = (quoted(&folder.path), quoted(&folder.path.join("kubeconfig")));
+    let files: String = options.files.iter().map(|file| format!(" -f {}", quoted(file))).collect();
+    let recursive = if options.recursive { " -R" } else { "" };
+    format!(
+        "the state {path} is in use by another server, `metamorph up` or another run; nothing was done. Give the manifests to that server:\n  \
+         kubectl --kubeconfig {kubeconfig} apply{files}{recursive}\nor stop it and run again. Another folder is no way out: two servers would act on the same machines."
     )
 }
 

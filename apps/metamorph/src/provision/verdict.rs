@@ -5,8 +5,7 @@ use std::time::Duration;
 use anyhow::Context;
 use api::metal3::BareMetalHost;
 use host_lifecycle::{Standing, standing};
-use jiff::{SignedDuration, Timestamp};
-use kube::api::{Api, Patch, PatchParams};
+use kube::api::Api;
 use kube::{Client, ResourceExt};
 use operator::Observer;
 use serde_json::{Value, json};
@@ -230,30 +229,6 @@ pub async fn decide(
             }
         }
     }
-}
-
-/// Who starts a run wants what waits after a failure to be tried now: the wait counts as over. Failures stay counted.
-///
-/// # Errors
-/// When the API does not answer.
-pub async fn try_now(client: &Client, hosts: &[Tracked]) -> anyhow::Result<()> {
-    for host in hosts {
-        let Some(found) = host.read(client).await? else { continue };
-        let failed = found.status.as_ref().filter(|status| status.error_type.is_some());
-        let Some(at) = failed.and_then(|status| status.last_updated.as_ref()) else { continue };
-        // No wait is longer than a day.
-        let past = Timestamp::now().checked_sub(SignedDuration::from_hours(24)).unwrap_or(Timestamp::UNIX_EPOCH);
-        if at.0 <= past {
-            continue;
-        }
-        let api: Api<BareMetalHost> = Api::namespaced(client.clone(), &host.namespace);
-        let patch = json!({ "status": { "lastUpdated": past.to_string() } });
-        let how = PatchParams::default();
-        api.patch_status(&host.name, &how, &Patch::Merge(patch))
-            .await
-            .with_context(|| format!("have {}/{} tried again", host.namespace, host.name))?;
-    }
-    Ok(())
 }
 
 #[cfg(test)]

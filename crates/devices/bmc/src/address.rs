@@ -45,6 +45,11 @@ pub enum AddressError {
     /// Neither a DNS name nor an IP address.
     #[error("the host {0:?} in the BMC address is neither a DNS name nor an IP address (IPv6 goes in brackets)")]
     Host(String),
+    /// A link-local address with its zone.
+    #[error(
+        "the BMC address [{0}] has a zone: it is an address on one link of one machine, which the server may not have; give the BMC an address that can be routed to, or its DNS name"
+    )]
+    Zone(String),
     /// Port not 1–65535.
     #[error("the port {0:?} in the BMC address is not a number from 1 to 65535")]
     Port(String),
@@ -266,6 +271,9 @@ fn authority_of(authority: &str, security: Security) -> Result<(HostName, u16), 
         let Some((inner, after)) = rest.split_once(']') else {
             return Err(AddressError::Host(authority.to_owned()));
         };
+        if inner.split_once('%').is_some_and(|(address, _)| address.parse::<Ipv6Addr>().is_ok()) {
+            return Err(AddressError::Zone(inner.to_owned()));
+        }
         let address = inner.parse().map_err(|_| AddressError::Host(inner.to_owned()))?;
         let port = match after.strip_prefix(':') {
             Some(port) => Some(port),

@@ -58,6 +58,11 @@ pub trait Connector: Send + Sync + 'static {
     /// # Errors
     /// When the target cannot be reached with what this client was given.
     fn connect(&self, target: Target) -> Result<Arc<dyn Bmc>, BmcError>;
+
+    /// Changes when what this client trusts BMCs by has: a connection that was made before is to be made anew.
+    fn trust(&self) -> u64 {
+        0
+    }
 }
 
 /// Who speaks which protocol. The program makes it when it starts: a new protocol is one line there.
@@ -78,6 +83,12 @@ impl Connectors {
     pub fn with(mut self, protocol: Protocol, connector: impl Connector) -> Self {
         self.by_protocol.insert(protocol, Box::new(connector));
         self
+    }
+
+    /// See [`Connector::trust`]: of all of them together.
+    #[must_use]
+    pub fn trust(&self) -> u64 {
+        self.by_protocol.values().fold(0, |all, connector| all.wrapping_add(connector.trust()))
     }
 
     /// A connection by whoever speaks what the address's scheme names. No call to the BMC happens here.

@@ -1,6 +1,6 @@
 //! How the program comes to Redfish connections.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use addresses::Allowed;
 use bmc::{Bmc, BmcError, BmcRegistry, Connector, ErrorKind, Lead, Target, Totals};
@@ -19,21 +19,53 @@ pub fn server_id(secret: &[u8; 32]) -> String {
     hex::encode(&hash.finalize()[..8])
 }
 
+/// Certificates (PEM) by which BMCs are trusted beside the system's. Clones share them, so that they can be replaced while the server works.
+#[derive(Clone, Default)]
+pub struct Trust(Arc<RwLock<(u64, Option<String>)>>);
+
+impl Trust {
+    /// These certificates; none if the text is empty.
+    #[must_use]
+    pub fn new(pem: &str) -> Self {
+        Self(Arc::new(RwLock::new((0, given(pem)))))
+    }
+
+    /// Connections that are made from now on trust these.
+    pub fn replace(&self, pem: &str) {
+        let mut trusted = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        *trusted = (trusted.0.wrapping_add(1), given(pem));
+    }
+
+    /// Those that are trusted now.
+    #[must_use]
+    pub fn pem(&self) -> Option<String> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).1.clone()
+    }
+
+    /// How often they were replaced.
+    #[must_use]
+    pub fn changes(&self) -> u64 {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).0
+    }
+}
+
+fn given(pem: &str) -> Option<String> {
+    (!pem.trim().is_empty()).then(|| pem.to_owned())
+}
+
 /// Makes Redfish connections.
 pub struct RedfishConnector {
     registry: BmcRegistry,
     server_id: String,
-    extra_ca_pem: Option<String>,
+    trust: Trust,
     allowed: Allowed,
 }
 
 impl RedfishConnector {
-    /// Connections of the server with this id, which marks its sessions on BMCs; `ca_pem` is trusted beside the system's certificates, if it
-    /// is not empty.
+    /// Connections of the server with this id, which marks its sessions on BMCs; and trusts them by these certificates.
     #[must_use]
-    pub fn new(server_id: String, ca_pem: &str) -> Self {
-        let extra_ca_pem = (!ca_pem.trim().is_empty()).then(|| ca_pem.to_owned());
-        Self { registry: BmcRegistry::new(), server_id, extra_ca_pem, allowed: Allowed::default() }
+    pub fn new(server_id: String, trust: Trust) -> Self {
+        Self { registry: BmcRegistry::new(), server_id, trust, allowed: Allowed::default() }
     }
 
     /// Local addresses at which BMCs may be.
@@ -58,10 +90,14 @@ impl RedfishConnector {
 impl Connector for RedfishConnector {
     fn connect(&self, target: Target) -> Result<Arc<dyn Bmc>, BmcError> {
         let Target { address, credentials, accept_any_certificate, pin } = target;
-        let tls = Tls { accept_any_certificate, extra_ca_pem: self.extra_ca_pem.clone() };
+        let tls = Tls { accept_any_certificate, extra_ca_pem: self.trust.pem() };
         let options = ClientOptions { pin, allowed: self.allowed.clone(), ..ClientOptions::new(&self.server_id) };
         let client = Client::connect(address, credentials, &tls, &self.registry, options).map_err(unusable)?;
         Ok(Arc::new(RedfishBmc::new(client)))
+    }
+
+    fn trust(&self) -> u64 {
+        self.trust.changes()
     }
 }
 

@@ -33,7 +33,7 @@ pub mod transport;
 pub use boot::{BootMode, BootTarget};
 pub use capabilities::RedfishBmc;
 pub use client::{Client, ClientOptions};
-pub use connector::{RedfishConnector, server_id};
+pub use connector::{RedfishConnector, Trust, server_id};
 pub use http_transport::{HttpTransport, Tls, TlsError};
 pub use media::Inserted;
 pub use power::ResetType;

@@ -60,7 +60,7 @@ pub(crate) fn delay(view: &View<'_>, status: &BareMetalHostStatus) -> Duration {
 
 /// How long work of the class `kind` must still wait; `None` if it may be done now.
 ///
-/// It need not wait if its last attempt did not fail, if the wait is over, if the host's spec was edited after the failure was
+/// It need not wait if its last attempt did not fail, if the wait is over, if it failed before the settings' moment, if the host's spec was edited after the failure was
 /// recorded (the conditions tell which generation that was), or if it is work on the machine itself and the machine has shown that it lives.
 pub(crate) fn wait_left(view: &View<'_>, kind: ErrorType) -> Option<Duration> {
     let status = view.host.status.as_ref()?;
@@ -70,8 +70,12 @@ pub(crate) fn wait_left(view: &View<'_>, kind: ErrorType) -> Option<Duration> {
     if view.news && matches!(kind, ErrorType::Inspection | ErrorType::Provisioning) {
         return None;
     }
+    let failed = status.last_updated.as_ref()?.0;
+    if view.settings.anew_since.is_some_and(|since| failed < since) {
+        return None;
+    }
     let full = delay(view, status);
-    let since = view.now.duration_since(status.last_updated.as_ref()?.0);
+    let since = view.now.duration_since(failed);
     // A clock that went back must not make the wait longer than it is.
     let passed = Duration::try_from(since.max(SignedDuration::ZERO)).unwrap_or_default();
     full.checked_sub(passed).filter(|left| !left.is_zero())

@@ -73,6 +73,8 @@ pub struct Settings {
     pub secret_poll: Duration,
     /// Unit of the back-off: the n-th failure in a row is retried after this times 2 to the power of min(n, 9), less up to half.
     pub backoff_unit: Duration,
+    /// Work that has failed before this moment is done again without waiting, as if whoever asks for it had just come.
+    pub anew_since: Option<Timestamp>,
     /// What the provisioner serves.
     pub served: Served,
 }
@@ -86,6 +88,7 @@ impl Default for Settings {
             unmanaged_poll: Duration::from_secs(600),
             secret_poll: Duration::from_secs(10),
             backoff_unit: Duration::from_secs(60),
+            anew_since: None,
             served: Served::default(),
         }
     }

@@ -20,7 +20,7 @@ use provisioner::{
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::keys::KeyRing;
+use crate::keys::{FIRST_KEY, KeyRing};
 use crate::live::LiveHost;
 use crate::provisioner_impl::NAME;
 
@@ -138,6 +138,13 @@ pub fn recorded_boot(
     }
     let ended = data.operation.and_then(|operation| operation.status.end_time).map(|end| end.0);
     Some((data.boot?, ended))
+}
+
+/// The number of the key that the record's newest boot names, whoever has written the record and whether that key is there or not.
+#[must_use]
+pub fn recorded_key(record: &ProvisionerRecord) -> Option<u32> {
+    let data: Data = (record.name == NAME).then(|| serde_json::from_value(record.data.clone()).ok())??;
+    Some(data.boot?.key.unwrap_or(FIRST_KEY))
 }
 
 /// What is noted and not recorded yet, with the revision of the record that it goes on from.

@@ -44,6 +44,8 @@ pub struct KeyRing(Arc<RwLock<Keys>>);
 struct Keys {
     current: Arc<Key>,
     earlier: Vec<Arc<Key>>,
+    /// The greatest number that a key has had here.
+    highest: u32,
 }
 
 /// Who shows a genuine token.
@@ -72,7 +74,11 @@ impl KeyRing {
         let new = Keys::of(current, earlier);
         // Who has one in hand has the same one afterwards.
         let kept = |key: Arc<Key>| keys.all().find(|old| **old == key).cloned().unwrap_or(key);
-        *keys = Keys { current: kept(new.current), earlier: new.earlier.into_iter().map(kept).collect() };
+        *keys = Keys {
+            highest: keys.highest.max(new.highest),
+            current: kept(new.current),
+            earlier: new.earlier.into_iter().map(kept).collect(),
+        };
     }
 
     /// Whether it is an earlier key which nobody has in hand: no boot that is not recorded yet is derived from it, and none will be.
@@ -86,6 +92,12 @@ impl KeyRing {
     #[must_use]
     pub fn current(&self) -> Arc<Key> {
         Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner).current)
+    }
+
+    /// The greatest number that a key has had since the ring was made, be the key there or not: boots may go by it.
+    #[must_use]
+    pub fn highest(&self) -> u32 {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).highest
     }
 
     /// The key that a boot was derived from, if it is still there.
@@ -122,7 +134,8 @@ impl KeyRing {
 
 impl Keys {
     fn of(current: Key, earlier: Vec<Key>) -> Self {
-        Self { current: Arc::new(current), earlier: earlier.into_iter().map(Arc::new).collect() }
+        let highest = earlier.iter().map(|key| key.number).fold(current.number, u32::max);
+        Self { current: Arc::new(current), earlier: earlier.into_iter().map(Arc::new).collect(), highest }
     }
 
     fn all(&self) -> impl Iterator<Item = &Arc<Key>> {

@@ -47,8 +47,8 @@ mod secure_boot;
 mod settings;
 mod silence;
 
-pub use journal::recorded_boot;
+pub use journal::{recorded_boot, recorded_key};
 pub use keys::{FIRST_KEY, Key, KeyRing};
 pub use networks::{Bases, BmcRange, NetworkRule, RuleError};
 pub use provisioner_impl::{NAME, NativeProvisioner, address_fault, capabilities};
-pub use settings::{MediaCertificates, PROVISIONING_LIMIT, Settings, Timing};
+pub use settings::{ImageAuthorities, MediaCertificates, PROVISIONING_LIMIT, Settings, Timing};

@@ -95,7 +95,7 @@ impl Default for LiveHost {
 }
 
 impl LiveHost {
-    /// The connection to the BMC, made anew when access data have changed. The first contact of this process checks access, reads
+    /// The connection to the BMC, made anew when access data, or what BMCs are trusted by, have changed. The first contact of this process checks access, reads
     /// facts (they come along then) and ends the sessions that an earlier life left behind.
     ///
     /// # Errors
@@ -107,7 +107,7 @@ impl LiveHost {
         pin: &BmcPin,
         stale: &[String],
     ) -> Result<Connected, BmcError> {
-        let fingerprint = fingerprint(access);
+        let fingerprint = fingerprint(access, connectors.trust());
         let mut slot = self.connection.lock().await;
         if let Some(open) = slot.as_ref() {
             if open.fingerprint == fingerprint {
@@ -173,13 +173,14 @@ impl LiveHost {
     }
 }
 
-fn fingerprint(access: &BmcAccess) -> [u8; 32] {
+fn fingerprint(access: &BmcAccess, trust: u64) -> [u8; 32] {
     let mut hash = Sha256::new();
     for part in [access.address.as_str(), &access.username, access.password.expose_secret()] {
         hash.update((part.len() as u64).to_be_bytes());
         hash.update(part);
     }
     hash.update([u8::from(access.disable_certificate_verification)]);
+    hash.update(trust.to_be_bytes());
     hash.finalize().into()
 }
 

@@ -230,7 +230,7 @@ fn host_files(place: &Place<'_>, generation: u64, network: Option<&NetworkData>)
         token: derive::credential(&root.secret, &key.uid, generation),
         endpoints: bases.agents.clone(),
         server_certificate_sha256: root.certificate_sha256.clone(),
-        image_ca_pem: settings.image_ca_pem.clone(),
+        image_ca_pem: settings.image_authorities.pem(),
         network: network.map_or(AgentNetwork::Dhcp, |data| AgentNetwork::Static { data: data.clone() }),
     };
     // A HostConfig has string keys only: it always serialises.

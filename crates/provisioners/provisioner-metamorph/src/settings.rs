@@ -21,7 +21,7 @@ pub struct Settings {
     /// What media addresses and agents' tokens are derived from.
     pub keys: KeyRing,
     /// CA certificates (PEM) that agents trust for image downloads, beside the public ones.
-    pub image_ca_pem: String,
+    pub image_authorities: ImageAuthorities,
     /// Words added to the agent's kernel command line.
     pub kernel_arguments: String,
     /// Local addresses at which images may be.
@@ -66,6 +66,30 @@ impl MediaCertificates {
     /// Those that are given to BMCs now.
     #[must_use]
     pub fn pem(&self) -> Option<String> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// CA certificates (PEM) that agents trust for image downloads. Clones share them, so that they can be replaced while the server works: agents that are
+/// booted from then on know the new ones.
+#[derive(Clone, Default)]
+pub struct ImageAuthorities(Arc<RwLock<String>>);
+
+impl ImageAuthorities {
+    /// These certificates.
+    #[must_use]
+    pub fn new(pem: String) -> Self {
+        Self(Arc::new(RwLock::new(pem)))
+    }
+
+    /// From now on agents are given these.
+    pub fn replace(&self, pem: String) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = pem;
+    }
+
+    /// Those that agents are given now.
+    #[must_use]
+    pub fn pem(&self) -> String {
         self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }

@@ -132,6 +132,18 @@ async fn what_may_go_away_is_tried_until_the_time_is_over_and_at_once_by_the_nex
     assert_eq!(ended.code, Some(3), "{ended:?}");
     assert!(ended.out.contains("not yet: registration error") && ended.out.contains("30 s is over"), "{}", ended.out);
 
+    // A run whose attempt takes longer than the run: it was made at once, and what is told of the failure before is still when that was.
+    let failed = world.listed().await.unwrap();
+    assert!(failed["errorType"].is_string() && failed["lastUpdated"].is_string(), "{failed}");
+    world.sim.clear_faults("node-0").await.unwrap();
+    let fault = json!({ "path": "*", "action": { "type": "delay", "ms": 30_000 } });
+    world.sim.post("/machines/node-0/faults", fault).await.unwrap();
+    let asked = world.sim.now("node-0").await.unwrap()["counters"]["requests"].as_u64();
+    let ended = world.provision(&file, &[&slow[..], &["--timeout", "3"]].concat()).await.unwrap();
+    assert_eq!(ended.code, Some(3), "{ended:?}");
+    assert!(world.sim.now("node-0").await.unwrap()["counters"]["requests"].as_u64() > asked, "it was not tried");
+    assert_eq!(world.listed().await.unwrap()["lastUpdated"], failed["lastUpdated"]);
+
     world.sim.clear_faults("node-0").await.unwrap();
     let ended = world.provision(&file, &slow).await.unwrap();
     assert_eq!(ended.code, Some(0), "{ended:?}");

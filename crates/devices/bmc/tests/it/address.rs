@@ -115,7 +115,7 @@ fn malformed_parts_are_named() {
     assert_eq!(e("root:secret@h"), AddressError::UserInfo);
     assert_eq!(e("h?x=1"), AddressError::Query);
     assert_eq!(e("h/redfish/v1/Systems/1#a"), AddressError::Query);
-    for host in ["256.1.1.1", "1.2.3", "a_b", "-a", "a..b", "2001:db8::1", "[2001:db8::1", "[fe80::1%eth0]", "[::1]x"] {
+    for host in ["256.1.1.1", "1.2.3", "a_b", "-a", "a..b", "2001:db8::1", "[2001:db8::1", "[::1]x", "fe80::1%eth0"] {
         assert!(matches!(e(host), AddressError::Host(_)), "{host}: {:?}", e(host));
     }
     for port in ["0", "65536", "+80", "", "x"] {
@@ -123,6 +123,10 @@ fn malformed_parts_are_named() {
     }
     for path in ["/redfish/v1/../etc", "//x", "/a//b", "/a|b"] {
         assert!(matches!(e(&format!("h{path}")), AddressError::Path(_)), "{path}");
+    }
+    for zone in ["[fe80::1%eth0]", "[fe80::1%25eth0]:8443/redfish/v1"] {
+        let told = e(zone).to_string();
+        assert!(told.contains("zone") && told.contains("fe80::1"), "{told}");
     }
     assert!(matches!(e("h/a b"), AddressError::Character(' ')));
     assert!(matches!(e("h/\u{e4}"), AddressError::Character('\u{e4}')));

@@ -137,6 +137,24 @@ fn a_wrong_password_waits_and_a_new_one_is_tried_at_once() {
 }
 
 #[test]
+fn what_failed_before_a_run_began_is_tried_at_once_and_failed_when_it_did() {
+    let mut world = World::new();
+    world.until(|a| matches!(a, Action::Register { .. }));
+    world.fail("The BMC did not answer");
+    let failed = world.status();
+    world.pass(Duration::from_secs(5));
+    assert!(matches!(world.decide(), Step::Change(_)), "it does not wait");
+    world.settings.anew_since = Some(world.now);
+    assert!(matches!(world.decide(), Step::Act(Action::Register { .. })));
+    assert_eq!(world.status(), failed);
+    world.until(|a| matches!(a, Action::Register { .. }));
+    world.fail("The BMC did not answer");
+    assert_eq!(world.status().error_count, 2, "failures stay counted");
+    world.pass(Duration::from_secs(5));
+    assert!(matches!(world.decide(), Step::Change(_)), "what has failed since does not wait");
+}
+
+#[test]
 fn changed_credentials_of_a_provisioned_host_are_checked_and_it_is_adopted() {
     let mut world = World::settled(Some(URL));
     world.secret = Secret::Version(2);

@@ -67,6 +67,10 @@ pub struct Bmc {
     pub asked_secure_boot: Option<bool>,
     /// Everything that it was told to do.
     pub log: Vec<String>,
+    /// How often what BMCs are trusted by has changed.
+    pub trust: u64,
+    /// How often a connection to it was made.
+    pub connections: u32,
 }
 
 impl Bmc {
@@ -233,7 +237,12 @@ struct Wire(Arc<Mutex<Bmc>>);
 
 impl Connector for Wire {
     fn connect(&self, _target: Target) -> Result<Arc<dyn bmc::Bmc>, BmcError> {
+        self.0.lock().unwrap().connections += 1;
         Ok(Arc::new(Control(Arc::clone(&self.0))))
+    }
+
+    fn trust(&self) -> u64 {
+        self.0.lock().unwrap().trust
     }
 }
 
@@ -279,7 +288,7 @@ fn provisioner(folder: &TempDir, bmc: &Arc<Mutex<Bmc>>, keys: &KeyRing) -> Nativ
         networks: Vec::new(),
         media_certificates: MediaCertificates::default(),
         keys: keys.clone(),
-        image_ca_pem: String::new(),
+        image_authorities: Default::default(),
         kernel_arguments: String::new(),
         allowed: addresses::Allowed::default(),
         may_act: Arc::new(|| true),

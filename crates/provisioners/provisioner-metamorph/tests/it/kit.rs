@@ -269,7 +269,7 @@ pub fn settings() -> Settings {
         networks: vec![],
         media_certificates: MediaCertificates::default(),
         keys: key(1, "00"),
-        image_ca_pem: String::new(),
+        image_authorities: Default::default(),
         kernel_arguments: String::new(),
         allowed: addresses::Allowed::default(),
         may_act: Arc::new(|| true),

@@ -180,3 +180,13 @@ async fn a_machine_whose_power_was_cut_is_not_asked_politely_after_that() {
     until(&world, PowerWish::SoftOff).await.unwrap();
     assert_eq!(world.told(), ["HardOff"]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_is_made_anew_when_what_bmcs_are_trusted_by_changes() {
+    let world = World::new();
+    for (trust, connections) in [(0, 1), (0, 1), (1, 2), (1, 2), (2, 3)] {
+        world.bmc.lock().unwrap().trust = trust;
+        world.host().power_state().await.unwrap();
+        assert_eq!(world.bmc.lock().unwrap().connections, connections, "{trust}");
+    }
+}

@@ -62,6 +62,13 @@ async fn hosts_of_a_file_become_as_declared_and_nothing_is_done_twice() {
     let busy = world.provision(&file, &state).await.unwrap();
     assert!(busy.code == Some(4) && busy.err.contains("in use by another server"), "{busy:?}");
     let kubeconfig = world.state().join("kubeconfig").to_string_lossy().into_owned();
+    let advice = format!("kubectl --kubeconfig {kubeconfig} apply -f {file}");
+    assert!(busy.err.contains(&advice), "no {advice:?} in {}", busy.err);
+    // The log beside it says what was found, not what to do.
+    let told = busy.err.split_once("error: ").map(|(_, told)| told).unwrap_or_default();
+    for fails in ["go on with", "up --data", "choose another folder"] {
+        assert!(!told.contains(fails), "advice that fails now: {fails:?} in {told}");
+    }
     let edit = [
         "--kubeconfig",
         &kubeconfig,
