@@ -8,254 +8,25 @@ use agent_protocol::{
     REPORT_PATH, Report, WriteSummary,
 };
 use api::metal3::{BootMode, Image};
-use async_trait::async_trait;
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
-use bmc::{
-    BmcError, BootDevice, BootStanding, Capability, Connector, Connectors, Drive, ErrorKind, Insertion, Lacking, Power,
-    PowerAction, Protocol, SecureBoot, SecureBootSeen, Sight, Target, VirtualMedia,
-};
+use bmc::{Connectors, Protocol};
 use boot_media::{Assets, Manifest, derive};
-use inventory::{BmcPin, HardwareDetails, MachineEvidence};
+use inventory::HardwareDetails;
 use provisioner::{
     BmcAccess, History, Host, HostContext, HostFacts, HostKey, Machine, Now, ProvisionRequest, Provisioner, Record,
 };
 use provisioner_kit::{MemoryMachine, paused_clock};
 use provisioner_metamorph::{Bases, Key, KeyRing, MediaCertificates, NativeProvisioner, Settings, Timing};
 use tempfile::TempDir;
-use tokio::time::Instant;
 use tower::ServiceExt;
 
+use crate::fake::{Bmc, Wire, evidence};
 use crate::kit::asked_from;
 use crate::memory::Memory;
 
 pub const UID: &str = "uid-0";
 const SECRET: [u8; 32] = [7; 32];
-
-/// What the BMC has been told, and what it says.
-#[derive(Default)]
-pub struct Bmc {
-    pub on: bool,
-    /// It does not say whether the machine is on.
-    pub hides_power: bool,
-    /// It does what it is told when it is to switch the machine on, and its answer is lost.
-    pub loses_on: bool,
-    /// It refuses restarts.
-    pub refuses_restart: bool,
-    /// So many orders of power are lost on their way to it.
-    pub drops_orders: u32,
-    /// It takes these orders of power and does nothing.
-    pub ignores: Vec<PowerAction>,
-    /// How long the machine takes to follow an order of power.
-    pub takes: Duration,
-    /// Where the machine is going, and when it is there.
-    pub turning: Option<(bool, Instant)>,
-    /// It shows another machine.
-    pub shows_another: bool,
-    /// So many looks at it fail.
-    pub failing_looks: u32,
-    pub medium: Option<String>,
-    /// What it does not have, as its first look shows.
-    pub lacks: Option<Capability>,
-    /// It has no virtual drive, as looking for one shows.
-    pub has_no_drive: bool,
-    /// What it shows of Secure Boot.
-    pub secure_boot: Option<SecureBootSeen>,
-    /// What is set is shown, and in force, after the next restart; else it never is.
-    pub takes_secure_boot: bool,
-    /// What was set last.
-    pub asked_secure_boot: Option<bool>,
-    /// Everything that it was told to do.
-    pub log: Vec<String>,
-    /// How often what BMCs are trusted by has changed.
-    pub trust: u64,
-    /// How often a connection to it was made.
-    pub connections: u32,
-}
-
-impl Bmc {
-    /// Whether the machine is on by now.
-    fn settle(&mut self) -> bool {
-        if let Some((on, _)) = self.turning.take_if(|(_, at)| Instant::now() >= *at) {
-            self.on = on;
-        }
-        self.on
-    }
-}
-
-#[derive(Clone)]
-struct Control(Arc<Mutex<Bmc>>);
-
-impl Control {
-    fn has(&self, capability: Capability) -> Result<(), Lacking> {
-        let lacks = self.0.lock().unwrap().lacks == Some(capability);
-        if lacks { Err(Lacking::new(capability, "looked for in vain")) } else { Ok(()) }
-    }
-
-    fn drive_is_there(&self) -> Result<(), BmcError> {
-        let lacks = self.0.lock().unwrap().has_no_drive;
-        if lacks { Err(Lacking::new(Capability::VirtualMedia, "looked for in vain").into()) } else { Ok(()) }
-    }
-
-    fn told(&self, what: impl Into<String>) {
-        self.0.lock().unwrap().log.push(what.into());
-    }
-}
-
-#[async_trait]
-impl bmc::Bmc for Control {
-    async fn begin(&self, _stale: &[String]) -> Result<Sight, BmcError> {
-        self.look().await
-    }
-    async fn look(&self) -> Result<Sight, BmcError> {
-        let mut bmc = self.0.lock().unwrap();
-        if bmc.failing_looks > 0 {
-            bmc.failing_looks -= 1;
-            return Err(lost(ErrorKind::Busy { status: 503 }));
-        }
-        let on = bmc.settle();
-        let powered_on = (!bmc.hides_power).then_some(on);
-        let mut evidence = evidence();
-        if bmc.shows_another {
-            evidence.system_uuid = Some("4c4c4544-0047-3710-8051-b4c04f4a9999".into());
-            evidence.serial_number = Some("S-999".into());
-        }
-        Ok(Sight { powered_on, model: "Maker M".into(), evidence })
-    }
-    async fn macs(&self) -> Result<Vec<String>, BmcError> {
-        Ok(evidence().macs)
-    }
-    fn pin(&self) -> BmcPin {
-        BmcPin { service_uuid: None, key_sha256: Some("ab".repeat(32)) }
-    }
-    fn calls(&self) -> u32 {
-        0
-    }
-    fn session(&self) -> Option<String> {
-        None
-    }
-    async fn close(&self) {}
-    fn power(&self) -> &dyn Power {
-        self
-    }
-    fn boot_device(&self) -> Result<&dyn BootDevice, Lacking> {
-        self.has(Capability::BootDevice)?;
-        Ok(self)
-    }
-    fn virtual_media(&self) -> Result<&dyn VirtualMedia, Lacking> {
-        self.has(Capability::VirtualMedia)?;
-        Ok(self)
-    }
-    fn secure_boot(&self) -> Result<&dyn SecureBoot, Lacking> {
-        Ok(self)
-    }
-}
-
-#[async_trait]
-impl VirtualMedia for Control {
-    async fn find(&self) -> Result<(), BmcError> {
-        self.drive_is_there()
-    }
-    async fn insert(&self, urls: &[String], _certificate: Option<&str>) -> Result<Insertion, BmcError> {
-        self.drive_is_there()?;
-        self.told("insert");
-        self.0.lock().unwrap().medium = urls.first().cloned();
-        Ok(Insertion::Done)
-    }
-    async fn drive(&self, urls: &[String]) -> Result<Drive, BmcError> {
-        Ok(match &self.0.lock().unwrap().medium {
-            Some(there) if urls.contains(there) => Drive::Medium,
-            Some(_) => Drive::Another,
-            None => Drive::Empty,
-        })
-    }
-    async fn eject(&self) -> Result<(), BmcError> {
-        self.told("eject");
-        self.0.lock().unwrap().medium = None;
-        Ok(())
-    }
-}
-
-#[async_trait]
-impl BootDevice for Control {
-    async fn standing(&self) -> Result<BootStanding, BmcError> {
-        Ok(BootStanding { powered_on: Some(self.0.lock().unwrap().on), override_ahead: None, progress: None })
-    }
-    async fn once_from_medium(&self) -> Result<(), BmcError> {
-        self.told("boot once");
-        Ok(())
-    }
-    async fn normally(&self) -> Result<(), BmcError> {
-        self.told("boot normally");
-        Ok(())
-    }
-}
-
-#[async_trait]
-impl SecureBoot for Control {
-    async fn seen(&self) -> Result<Option<SecureBootSeen>, BmcError> {
-        Ok(self.0.lock().unwrap().secure_boot)
-    }
-    async fn set(&self, on: bool) -> Result<(), BmcError> {
-        self.told(format!("secure boot {on}"));
-        self.0.lock().unwrap().asked_secure_boot = Some(on);
-        Ok(())
-    }
-}
-
-#[async_trait]
-impl Power for Control {
-    async fn change(&self, action: PowerAction) -> Result<(), BmcError> {
-        self.told(format!("{action:?}"));
-        let mut bmc = self.0.lock().unwrap();
-        if bmc.refuses_restart && action == PowerAction::Restart {
-            return Err(lost(ErrorKind::Rejected { status: 400 }));
-        }
-        if bmc.drops_orders > 0 {
-            bmc.drops_orders -= 1;
-            return Err(lost(ErrorKind::Unreachable));
-        }
-        if bmc.ignores.contains(&action) {
-            return Ok(());
-        }
-        let on = !matches!(action, PowerAction::HardOff | PowerAction::SoftOff);
-        bmc.turning = Some((on, Instant::now() + bmc.takes));
-        bmc.settle();
-        if bmc.on && bmc.takes_secure_boot && bmc.asked_secure_boot.is_some() {
-            let on = bmc.asked_secure_boot;
-            bmc.secure_boot = Some(SecureBootSeen { enable: on, current: on, setup_mode: false });
-        }
-        if bmc.loses_on && action == PowerAction::On { Err(lost(ErrorKind::Unanswered)) } else { Ok(()) }
-    }
-}
-
-fn lost(kind: ErrorKind) -> BmcError {
-    BmcError::new(kind, "ask the BMC", "nothing came of it").advise("")
-}
-
-struct Wire(Arc<Mutex<Bmc>>);
-
-impl Connector for Wire {
-    fn connect(&self, _target: Target) -> Result<Arc<dyn bmc::Bmc>, BmcError> {
-        self.0.lock().unwrap().connections += 1;
-        Ok(Arc::new(Control(Arc::clone(&self.0))))
-    }
-
-    fn trust(&self) -> u64 {
-        self.0.lock().unwrap().trust
-    }
-}
-
-/// What tells the machine from others.
-pub fn evidence() -> MachineEvidence {
-    MachineEvidence {
-        manufacturer: Some("Maker".into()),
-        system_uuid: Some("4c4c4544-0047-3710-8051-b4c04f4a3132".into()),
-        serial_number: Some("S-100".into()),
-        macs: vec!["00:1b:21:aa:bb:01".into()],
-        disks: vec!["DISK-1".into()],
-    }
-}
 
 /// One host, its BMC and the provisioner.
 pub struct World {
@@ -363,9 +134,11 @@ impl World {
         self.provisioner.host(context).unwrap_or_else(|failure| panic!("{failure:?}"))
     }
 
-    /// What the BMC has been told so far; it forgets it.
+    /// What the BMC has been told to do so far; it forgets it.
     pub fn told(&self) -> Vec<String> {
-        std::mem::take(&mut self.bmc.lock().unwrap().log)
+        let mut log = std::mem::take(&mut self.bmc.lock().unwrap().log);
+        log.retain(|line| !matches!(line.as_str(), "look at the boot" | "read the log"));
+        log.into_iter().map(|line| if line.starts_with("insert ") { "insert".to_owned() } else { line }).collect()
     }
 
     /// The answer of the endpoint for agents.

@@ -1,21 +1,16 @@
 //! A provisioner with a BMC; time is tokio's, which the tests pause.
 
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
 use axum::body::Body;
 use axum::extract::connect_info::MockConnectInfo;
 use axum::http::{Request, StatusCode};
-use bmc::{
-    Bmc, BmcError, BootDevice, BootStanding, Connector, Connectors, Drive, ErrorKind, Insertion, Lacking, LogEntry,
-    Logs, Power, PowerAction, Protocol, Sight, Target, VirtualMedia,
-};
+use bmc::{Connectors, Protocol};
 use boot_media::assets::{GRUB, INITRAMFS, KERNEL, MANIFEST, SHIM};
 use boot_media::{Assets, Manifest};
 use http_body_util::BodyExt;
-use inventory::{BmcPin, MachineEvidence};
 use provisioner::{
     BmcAccess, Failure, History, HostContext, HostFacts, HostKey, InspectRequest, Machine, Now, Provisioner, Record,
     Verdict,
@@ -25,6 +20,7 @@ use provisioner_metamorph::{Bases, Key, KeyRing, MediaCertificates, NativeProvis
 use tokio::time::Instant;
 use tower::ServiceExt;
 
+use crate::fake::{Bmc, Fake, Wire};
 use crate::memory::Memory;
 
 pub const UID: &str = "5d0c1a1e-0000-4000-8000-000000000001";
@@ -44,209 +40,9 @@ pub fn assets(folder: &tempfile::TempDir) -> Assets {
     Assets::open(folder.path()).unwrap()
 }
 
-/// What the BMC does, and what has been asked of it.
-pub struct BmcState {
-    pub log: Vec<String>,
-    pub medium: Option<String>,
-    loading: Option<(String, Instant)>,
-    /// How long the BMC reads a medium before it is in.
-    pub insertion: Duration,
-    /// Whether it looks into a medium and refuses it then.
-    pub refuses: bool,
-    /// The boot override that it shows.
-    pub override_ahead: Option<bool>,
-    /// What it makes of a boot override.
-    pub keeps_override: bool,
-    pub powered_on: bool,
-    /// What its log calls critical, the newest first.
-    pub critical: Vec<LogEntry>,
-    /// Who asks the media endpoint in the BMC's name.
-    pub reader: Option<axum::Router>,
-}
-
-pub struct FakeBmc {
-    state: Mutex<BmcState>,
-}
-
-/// After how long a client gives a request up.
-const CLIENT_PATIENCE: Duration = Duration::from_secs(60);
-
-impl FakeBmc {
-    pub fn new() -> Arc<Self> {
-        let state = BmcState {
-            log: vec![],
-            medium: None,
-            loading: None,
-            insertion: Duration::ZERO,
-            refuses: false,
-            override_ahead: Some(false),
-            keeps_override: true,
-            powered_on: true,
-            critical: vec![],
-            reader: None,
-        };
-        Arc::new(Self { state: Mutex::new(state) })
-    }
-
-    pub fn state(&self) -> MutexGuard<'_, BmcState> {
-        let mut state = self.state.lock().unwrap();
-        let insertion = state.insertion;
-        if let Some((url, _)) = state.loading.take_if(|(_, since)| since.elapsed() >= insertion) {
-            state.medium = Some(url);
-        }
-        state
-    }
-
-    /// Addresses that were to be inserted, in their order.
-    pub fn inserted(&self) -> Vec<String> {
-        self.state().log.iter().filter_map(|line| line.strip_prefix("insert ")).map(ToOwned::to_owned).collect()
-    }
-
-    /// How often the machine was reset.
-    pub fn resets(&self) -> usize {
-        self.state().log.iter().filter(|line| *line == "Restart").count()
-    }
-
-    fn note(&self, what: &str) {
-        self.state().log.push(what.to_owned());
-    }
-}
-
-struct Handle(Arc<FakeBmc>);
-
-impl Connector for Handle {
-    fn connect(&self, _target: Target) -> Result<Arc<dyn Bmc>, BmcError> {
-        Ok(Arc::new(Self(Arc::clone(&self.0))))
-    }
-}
-
-#[async_trait]
-impl Bmc for Handle {
-    async fn begin(&self, _stale: &[String]) -> Result<Sight, BmcError> {
-        self.look().await
-    }
-    async fn look(&self) -> Result<Sight, BmcError> {
-        let evidence = MachineEvidence { serial_number: Some("SN-1".into()), ..MachineEvidence::default() };
-        let powered_on = Some(self.0.state().powered_on);
-        Ok(Sight { powered_on, model: "fake".into(), evidence })
-    }
-    async fn macs(&self) -> Result<Vec<String>, BmcError> {
-        Ok(vec![])
-    }
-    fn pin(&self) -> BmcPin {
-        BmcPin::default()
-    }
-    fn calls(&self) -> u32 {
-        0
-    }
-    fn session(&self) -> Option<String> {
-        None
-    }
-    async fn close(&self) {}
-    fn power(&self) -> &dyn Power {
-        self
-    }
-    fn boot_device(&self) -> Result<&dyn BootDevice, Lacking> {
-        Ok(self)
-    }
-    fn virtual_media(&self) -> Result<&dyn VirtualMedia, Lacking> {
-        Ok(self)
-    }
-    fn logs(&self) -> Result<&dyn Logs, Lacking> {
-        Ok(self)
-    }
-}
-
-#[async_trait]
-impl VirtualMedia for Handle {
-    async fn find(&self) -> Result<(), BmcError> {
-        Ok(())
-    }
-    async fn insert(&self, urls: &[String], _certificate: Option<&str>) -> Result<Insertion, BmcError> {
-        let url = urls[0].as_str();
-        let insertion = {
-            let mut state = self.0.state();
-            if state.medium.as_deref() == Some(url) {
-                return Ok(Insertion::Done);
-            }
-            state.log.push(format!("insert {url}"));
-            state.medium = None;
-            state.loading = Some((url.to_owned(), Instant::now()));
-            state.insertion
-        };
-        let (reader, refuses) = {
-            let state = self.0.state();
-            (state.reader.clone(), state.refuses)
-        };
-        if let Some(reader) = reader {
-            read_from(reader, url).await.unwrap();
-        }
-        if refuses {
-            self.0.state().loading = None;
-            return Err(
-                BmcError::new(ErrorKind::Rejected { status: 400 }, "insert the medium", "400 Bad Request").advise("")
-            );
-        }
-        tokio::time::sleep(insertion.min(CLIENT_PATIENCE)).await;
-        if insertion >= CLIENT_PATIENCE {
-            return Ok(Insertion::Pending);
-        }
-        Ok(Insertion::Done)
-    }
-    async fn drive(&self, urls: &[String]) -> Result<Drive, BmcError> {
-        Ok(match self.0.state().medium.as_deref() {
-            Some(there) if urls[0] == there => Drive::Medium,
-            Some(_) => Drive::Another,
-            None => Drive::Empty,
-        })
-    }
-    async fn eject(&self) -> Result<(), BmcError> {
-        let mut state = self.0.state();
-        (state.medium, state.loading) = (None, None);
-        state.log.push("eject".into());
-        Ok(())
-    }
-}
-
-#[async_trait]
-impl BootDevice for Handle {
-    async fn standing(&self) -> Result<BootStanding, BmcError> {
-        self.0.note("look at the boot");
-        let state = self.0.state();
-        let (powered_on, override_ahead) = (Some(state.powered_on), state.override_ahead);
-        Ok(BootStanding { powered_on, override_ahead, progress: Some("OSRunning".into()) })
-    }
-    async fn once_from_medium(&self) -> Result<(), BmcError> {
-        self.0.note("boot once");
-        let mut state = self.0.state();
-        state.override_ahead = Some(state.keeps_override);
-        Ok(())
-    }
-    async fn normally(&self) -> Result<(), BmcError> {
-        self.0.note("boot normally");
-        Ok(())
-    }
-}
-
-#[async_trait]
-impl Logs for Handle {
-    async fn newest_critical(&self, most: usize) -> Result<Vec<LogEntry>, BmcError> {
-        self.0.note("read the log");
-        Ok(self.0.state().critical.iter().take(most).cloned().collect())
-    }
-}
-
-#[async_trait]
-impl Power for Handle {
-    async fn change(&self, action: PowerAction) -> Result<(), BmcError> {
-        self.0.note(&format!("{action:?}"));
-        Ok(())
-    }
-}
-
 /// One host, and the server that looks after it; the server can be replaced, everything else outlives it.
 pub struct Lab {
-    pub bmc: Arc<FakeBmc>,
+    pub bmc: Fake,
     pub journal: Memory,
     machine: Arc<MemoryMachine>,
     now: Now,
@@ -280,7 +76,14 @@ pub fn settings() -> Settings {
 
 impl Lab {
     pub fn new(image: &tempfile::TempDir) -> Self {
-        let bmc = FakeBmc::new();
+        let bmc = Fake::default();
+        *bmc.state() = Bmc {
+            on: true,
+            override_ahead: Some(false),
+            progress: Some("OSRunning".into()),
+            critical: Some(vec![]),
+            ..Bmc::default()
+        };
         Self {
             server: server(&bmc, settings(), image),
             bmc,
@@ -298,7 +101,7 @@ impl Lab {
 
     /// The same, with the image that was there before beside the new one.
     pub fn upgrade(&mut self, image: &tempfile::TempDir, earlier: &tempfile::TempDir) {
-        let connect = Connectors::new().with(Protocol::Redfish, Handle(Arc::clone(&self.bmc)));
+        let connect = Connectors::new().with(Protocol::Redfish, Wire(Arc::clone(&self.bmc.0)));
         self.server = NativeProvisioner::new(settings(), assets(image), vec![assets(earlier)], connect);
     }
 
@@ -368,7 +171,8 @@ pub fn asked_from(router: axum::Router, address: &str) -> axum::Router {
     router.layer(MockConnectInfo(SocketAddr::new(address.parse().unwrap(), 40_000)))
 }
 
-async fn read_from(router: axum::Router, url: &str) -> Option<(String, Vec<u8>)> {
+/// The whole of what is there, entity tag and bytes; `None` if nothing is.
+pub async fn read_from(router: axum::Router, url: &str) -> Option<(String, Vec<u8>)> {
     let path = url.splitn(4, '/').nth(3).unwrap();
     let request = Request::get(format!("/{path}")).body(Body::empty()).unwrap();
     let answer = router.oneshot(request).await.unwrap();
@@ -380,11 +184,11 @@ async fn read_from(router: axum::Router, url: &str) -> Option<(String, Vec<u8>)>
     Some((tag, answer.into_body().collect().await.unwrap().to_bytes().to_vec()))
 }
 
-fn server(bmc: &Arc<FakeBmc>, settings: Settings, image: &tempfile::TempDir) -> NativeProvisioner {
+fn server(bmc: &Fake, settings: Settings, image: &tempfile::TempDir) -> NativeProvisioner {
     NativeProvisioner::new(
         settings,
         assets(image),
         vec![],
-        Connectors::new().with(Protocol::Redfish, Handle(Arc::clone(bmc))),
+        Connectors::new().with(Protocol::Redfish, Wire(Arc::clone(&bmc.0))),
     )
 }

@@ -10,6 +10,7 @@
 mod boots;
 mod common;
 mod deploys;
+mod fake;
 mod keys;
 mod kit;
 mod media;

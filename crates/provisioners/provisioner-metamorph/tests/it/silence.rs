@@ -6,10 +6,11 @@ use provisioner::{Cause, Failure};
 
 use bmc::LogEntry;
 
-use crate::kit::{BmcState, Lab, image};
+use crate::fake::Bmc;
+use crate::kit::{Lab, image};
 
 /// A boot whose agent never reports, on a BMC that `disturb` makes odd after each reset; the first failure, if there is one in time.
-async fn silent(lab: &Lab, disturb: impl Fn(&mut BmcState)) -> Failure {
+async fn silent(lab: &Lab, disturb: impl Fn(&mut Bmc)) -> Failure {
     let mut resets = 0;
     for _ in 0..400 {
         match lab.inspect().await {
@@ -28,10 +29,10 @@ async fn silent(lab: &Lab, disturb: impl Fn(&mut BmcState)) -> Failure {
 
 #[tokio::test(start_paused = true)]
 async fn the_cause_of_a_silence_is_told_after_one_more_attempt_at_the_same_address() {
-    type Disturb = fn(&mut BmcState);
+    type Disturb = fn(&mut Bmc);
     let cases: [(Disturb, &str, &str); 4] = [
         (|bmc| bmc.medium = None, "the medium is no longer in the BMC's drive", "who took it out"),
-        (|bmc| bmc.powered_on = false, "the machine is off", "front panel"),
+        (|bmc| bmc.on = false, "the machine is off", "front panel"),
         (|_| {}, "the machine has not restarted", "reset the machine by hand"),
         (|bmc| bmc.override_ahead = Some(false), "nothing has read the medium since", "check that the BMC reaches"),
     ];
@@ -57,11 +58,11 @@ async fn the_newest_critical_entries_of_the_bmcs_log_are_told_at_the_end() {
     let url = lab.bmc.inserted().remove(0);
     let name = url.rsplit('/').next().unwrap().to_owned();
     let entry = |created: &str, message: &str| LogEntry { created: Some(created.into()), message: message.into() };
-    lab.bmc.state().critical = vec![
+    lab.bmc.state().critical = Some(vec![
         entry("2026-11-22T10:00:00Z", &format!("Virtual media {url} lost, {} too, {}", name, &name[..20])),
         entry("2026-11-22T09:00:00Z", &format!("DIMM 4: uncorrectable memory error {}", "x".repeat(400))),
         entry("2019-01-01T00:00:00Z", "Fan 1 failed"),
-    ];
+    ]);
     let failure = silent(&lab, |_| {}).await;
     let text = failure.text();
     assert!(text.contains("«Virtual media [hidden] lost, [hidden] too, [hidden]» (2026-11-22T10:00:00Z)"), "{text}");
@@ -74,7 +75,7 @@ async fn the_newest_critical_entries_of_the_bmcs_log_are_told_at_the_end() {
 #[tokio::test(start_paused = true)]
 async fn a_bmc_that_forgets_the_override_is_found_out_by_reading_it_back() {
     let lab = Lab::new(&image(1));
-    lab.bmc.state().keeps_override = false;
+    lab.bmc.state().forgets_override = true;
     let failure = silent(&lab, |_| {}).await;
     assert!(failure.message.contains("accepted the boot override and did not keep it"), "{failure}");
     let looks = lab.bmc.state().log.iter().filter(|line| *line == "look at the boot").count();
@@ -92,13 +93,13 @@ async fn a_bmc_that_has_read_a_medium_is_not_told_to_reach_it() {
     // It read the medium and refused it.
     let lab = Lab::new(&image(1));
     lab.bmc_reads_when_inserting();
-    lab.bmc.state().refuses = true;
+    lab.bmc.state().refuses_medium = true;
     let failure = lab.inspect().await.unwrap_err();
     assert!(failure.message.contains("it reaches http://192.0.2.1:6180 and has read"), "{failure}");
     assert!(!failure.text().contains("check that the BMC reaches"), "{failure}");
     // It refused it without a look.
     let lab = Lab::new(&image(1));
-    lab.bmc.state().refuses = true;
+    lab.bmc.state().refuses_medium = true;
     let failure = lab.inspect().await.unwrap_err();
     assert!(failure.text().contains("check that the BMC reaches http://192.0.2.1:6180"), "{failure}");
 }

@@ -1,0 +1,329 @@
+//! A BMC and its machine, made up: it does what it is told, and what a test wants it to do instead.
+
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bmc::{
+    BmcError, BootDevice, BootStanding, Capability, Connector, Drive, ErrorKind, Insertion, Lacking, LogEntry, Logs,
+    Power, PowerAction, SecureBoot, SecureBootSeen, Sight, Target, VirtualMedia,
+};
+use inventory::{BmcPin, MachineEvidence};
+use tokio::time::Instant;
+
+use crate::kit::read_from;
+
+/// After how long a client gives a request up.
+const CLIENT_PATIENCE: Duration = Duration::from_secs(60);
+
+/// What tells the machine from others.
+pub fn evidence() -> MachineEvidence {
+    MachineEvidence {
+        manufacturer: Some("Maker".into()),
+        system_uuid: Some("4c4c4544-0047-3710-8051-b4c04f4a3132".into()),
+        serial_number: Some("S-100".into()),
+        macs: vec!["00:1b:21:aa:bb:01".into()],
+        disks: vec!["DISK-1".into()],
+    }
+}
+
+/// What the BMC has been told, and what it says.
+#[derive(Default)]
+pub struct Bmc {
+    pub on: bool,
+    /// It does not say whether the machine is on.
+    pub hides_power: bool,
+    /// It does what it is told when it is to switch the machine on, and its answer is lost.
+    pub loses_on: bool,
+    /// It refuses restarts.
+    pub refuses_restart: bool,
+    /// So many orders of power are lost on their way to it.
+    pub drops_orders: u32,
+    /// It takes these orders of power and does nothing.
+    pub ignores: Vec<PowerAction>,
+    /// How long the machine takes to follow an order of power.
+    pub takes: Duration,
+    /// Where the machine is going, and when it is there.
+    pub turning: Option<(bool, Instant)>,
+    /// It shows another machine.
+    pub shows_another: bool,
+    /// So many looks at it fail.
+    pub failing_looks: u32,
+    pub medium: Option<String>,
+    /// A medium that is being put in, and since when.
+    pub loading: Option<(String, Instant)>,
+    /// How long it reads a medium before it is in.
+    pub insertion: Duration,
+    /// It looks into a medium and refuses it then.
+    pub refuses_medium: bool,
+    /// Who asks the media endpoint in its name.
+    pub reader: Option<axum::Router>,
+    /// The boot override that it shows, if it shows one.
+    pub override_ahead: Option<bool>,
+    /// It takes a boot override and does not keep it.
+    pub forgets_override: bool,
+    /// How far it says that the machine is.
+    pub progress: Option<String>,
+    /// What its log calls critical, the newest first, if it has a log.
+    pub critical: Option<Vec<LogEntry>>,
+    /// What it does not have, as its first look shows.
+    pub lacks: Option<Capability>,
+    /// It has no virtual drive, as looking for one shows.
+    pub has_no_drive: bool,
+    /// What it shows of Secure Boot.
+    pub secure_boot: Option<SecureBootSeen>,
+    /// What is set is shown, and in force, after the next restart; else it never is.
+    pub takes_secure_boot: bool,
+    /// What was set last.
+    pub asked_secure_boot: Option<bool>,
+    /// Everything that it was told to do.
+    pub log: Vec<String>,
+    /// How often what BMCs are trusted by has changed.
+    pub trust: u64,
+    /// How often a connection to it was made.
+    pub connections: u32,
+}
+
+impl Bmc {
+    /// Whether the machine is on by now; a medium that has been read is in.
+    fn settle(&mut self) -> bool {
+        let insertion = self.insertion;
+        if let Some((url, _)) = self.loading.take_if(|(_, since)| since.elapsed() >= insertion) {
+            self.medium = Some(url);
+        }
+        if let Some((on, _)) = self.turning.take_if(|(_, at)| Instant::now() >= *at) {
+            self.on = on;
+        }
+        self.on
+    }
+}
+
+/// A BMC that is shared with the server.
+#[derive(Clone, Default)]
+pub struct Fake(pub Arc<Mutex<Bmc>>);
+
+impl Fake {
+    /// What it does, and what it has been told.
+    pub fn state(&self) -> MutexGuard<'_, Bmc> {
+        let mut state = self.0.lock().unwrap();
+        state.settle();
+        state
+    }
+
+    /// Addresses that were to be inserted, in their order.
+    pub fn inserted(&self) -> Vec<String> {
+        self.state().log.iter().filter_map(|line| line.strip_prefix("insert ")).map(ToOwned::to_owned).collect()
+    }
+
+    /// How often the machine was reset.
+    pub fn resets(&self) -> usize {
+        self.state().log.iter().filter(|line| *line == "Restart").count()
+    }
+}
+
+#[derive(Clone)]
+struct Control(Arc<Mutex<Bmc>>);
+
+impl Control {
+    fn has(&self, capability: Capability) -> Result<(), Lacking> {
+        let lacks = self.0.lock().unwrap().lacks == Some(capability);
+        if lacks { Err(Lacking::new(capability, "looked for in vain")) } else { Ok(()) }
+    }
+
+    fn drive_is_there(&self) -> Result<(), BmcError> {
+        let lacks = self.0.lock().unwrap().has_no_drive;
+        if lacks { Err(Lacking::new(Capability::VirtualMedia, "looked for in vain").into()) } else { Ok(()) }
+    }
+
+    fn told(&self, what: impl Into<String>) {
+        self.0.lock().unwrap().log.push(what.into());
+    }
+}
+
+#[async_trait]
+impl bmc::Bmc for Control {
+    async fn begin(&self, _stale: &[String]) -> Result<Sight, BmcError> {
+        self.look().await
+    }
+    async fn look(&self) -> Result<Sight, BmcError> {
+        let mut bmc = self.0.lock().unwrap();
+        if bmc.failing_looks > 0 {
+            bmc.failing_looks -= 1;
+            return Err(lost(ErrorKind::Busy { status: 503 }));
+        }
+        let on = bmc.settle();
+        let powered_on = (!bmc.hides_power).then_some(on);
+        let mut evidence = evidence();
+        if bmc.shows_another {
+            evidence.system_uuid = Some("4c4c4544-0047-3710-8051-b4c04f4a9999".into());
+            evidence.serial_number = Some("S-999".into());
+        }
+        Ok(Sight { powered_on, model: "Maker M".into(), evidence })
+    }
+    async fn macs(&self) -> Result<Vec<String>, BmcError> {
+        Ok(evidence().macs)
+    }
+    fn pin(&self) -> BmcPin {
+        BmcPin { service_uuid: None, key_sha256: Some("ab".repeat(32)) }
+    }
+    fn calls(&self) -> u32 {
+        0
+    }
+    fn session(&self) -> Option<String> {
+        None
+    }
+    async fn close(&self) {}
+    fn power(&self) -> &dyn Power {
+        self
+    }
+    fn boot_device(&self) -> Result<&dyn BootDevice, Lacking> {
+        self.has(Capability::BootDevice)?;
+        Ok(self)
+    }
+    fn virtual_media(&self) -> Result<&dyn VirtualMedia, Lacking> {
+        self.has(Capability::VirtualMedia)?;
+        Ok(self)
+    }
+    fn secure_boot(&self) -> Result<&dyn SecureBoot, Lacking> {
+        Ok(self)
+    }
+    fn logs(&self) -> Result<&dyn Logs, Lacking> {
+        if self.0.lock().unwrap().critical.is_some() { Ok(self) } else { Err(Lacking::unspoken(Capability::Logs)) }
+    }
+}
+
+#[async_trait]
+impl VirtualMedia for Control {
+    async fn find(&self) -> Result<(), BmcError> {
+        self.drive_is_there()
+    }
+    async fn insert(&self, urls: &[String], _certificate: Option<&str>) -> Result<Insertion, BmcError> {
+        self.drive_is_there()?;
+        let url = urls[0].as_str();
+        let (insertion, reader, refuses) = {
+            let mut bmc = self.0.lock().unwrap();
+            bmc.settle();
+            if bmc.medium.as_deref() == Some(url) {
+                return Ok(Insertion::Done);
+            }
+            bmc.log.push(format!("insert {url}"));
+            bmc.medium = None;
+            bmc.loading = Some((url.to_owned(), Instant::now()));
+            (bmc.insertion, bmc.reader.clone(), bmc.refuses_medium)
+        };
+        if let Some(reader) = reader {
+            read_from(reader, url).await.unwrap();
+        }
+        if refuses {
+            self.0.lock().unwrap().loading = None;
+            return Err(
+                BmcError::new(ErrorKind::Rejected { status: 400 }, "insert the medium", "400 Bad Request").advise("")
+            );
+        }
+        if !insertion.is_zero() {
+            tokio::time::sleep(insertion.min(CLIENT_PATIENCE)).await;
+        }
+        self.0.lock().unwrap().settle();
+        Ok(if insertion >= CLIENT_PATIENCE { Insertion::Pending } else { Insertion::Done })
+    }
+    async fn drive(&self, urls: &[String]) -> Result<Drive, BmcError> {
+        let mut bmc = self.0.lock().unwrap();
+        bmc.settle();
+        Ok(match &bmc.medium {
+            Some(there) if urls.contains(there) => Drive::Medium,
+            Some(_) => Drive::Another,
+            None => Drive::Empty,
+        })
+    }
+    async fn eject(&self) -> Result<(), BmcError> {
+        self.told("eject");
+        let mut bmc = self.0.lock().unwrap();
+        (bmc.medium, bmc.loading) = (None, None);
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl BootDevice for Control {
+    async fn standing(&self) -> Result<BootStanding, BmcError> {
+        self.told("look at the boot");
+        let mut bmc = self.0.lock().unwrap();
+        let powered_on = Some(bmc.settle());
+        Ok(BootStanding { powered_on, override_ahead: bmc.override_ahead, progress: bmc.progress.clone() })
+    }
+    async fn once_from_medium(&self) -> Result<(), BmcError> {
+        self.told("boot once");
+        let mut bmc = self.0.lock().unwrap();
+        let kept = !bmc.forgets_override;
+        bmc.override_ahead = bmc.override_ahead.map(|_| kept);
+        Ok(())
+    }
+    async fn normally(&self) -> Result<(), BmcError> {
+        self.told("boot normally");
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Logs for Control {
+    async fn newest_critical(&self, most: usize) -> Result<Vec<LogEntry>, BmcError> {
+        self.told("read the log");
+        Ok(self.0.lock().unwrap().critical.iter().flatten().take(most).cloned().collect())
+    }
+}
+
+#[async_trait]
+impl SecureBoot for Control {
+    async fn seen(&self) -> Result<Option<SecureBootSeen>, BmcError> {
+        Ok(self.0.lock().unwrap().secure_boot)
+    }
+    async fn set(&self, on: bool) -> Result<(), BmcError> {
+        self.told(format!("secure boot {on}"));
+        self.0.lock().unwrap().asked_secure_boot = Some(on);
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Power for Control {
+    async fn change(&self, action: PowerAction) -> Result<(), BmcError> {
+        self.told(format!("{action:?}"));
+        let mut bmc = self.0.lock().unwrap();
+        if bmc.refuses_restart && action == PowerAction::Restart {
+            return Err(lost(ErrorKind::Rejected { status: 400 }));
+        }
+        if bmc.drops_orders > 0 {
+            bmc.drops_orders -= 1;
+            return Err(lost(ErrorKind::Unreachable));
+        }
+        if bmc.ignores.contains(&action) {
+            return Ok(());
+        }
+        let on = !matches!(action, PowerAction::HardOff | PowerAction::SoftOff);
+        bmc.turning = Some((on, Instant::now() + bmc.takes));
+        bmc.settle();
+        if bmc.on && bmc.takes_secure_boot && bmc.asked_secure_boot.is_some() {
+            let on = bmc.asked_secure_boot;
+            bmc.secure_boot = Some(SecureBootSeen { enable: on, current: on, setup_mode: false });
+        }
+        if bmc.loses_on && action == PowerAction::On { Err(lost(ErrorKind::Unanswered)) } else { Ok(()) }
+    }
+}
+
+fn lost(kind: ErrorKind) -> BmcError {
+    BmcError::new(kind, "ask the BMC", "nothing came of it").advise("")
+}
+
+/// How the server comes to it.
+pub struct Wire(pub Arc<Mutex<Bmc>>);
+
+impl Connector for Wire {
+    fn connect(&self, _target: Target) -> Result<Arc<dyn bmc::Bmc>, BmcError> {
+        self.0.lock().unwrap().connections += 1;
+        Ok(Arc::new(Control(Arc::clone(&self.0))))
+    }
+
+    fn trust(&self) -> u64 {
+        self.0.lock().unwrap().trust
+    }
+}
