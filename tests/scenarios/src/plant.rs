@@ -39,6 +39,7 @@ use crate::weather::Weather;
 const SELF_TEST: Duration = Duration::from_secs(60);
 /// Where the provisioner is told that it is reached.
 const MEDIA: &str = "http://192.0.2.1:6180";
+const AGENTS: &str = "https://192.0.2.1:6385";
 
 /// What runs on the machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -117,7 +118,7 @@ impl Plant {
     /// Starts a server that knows nothing.
     pub fn serve(&self, site: &Site) -> Running {
         let settings = Settings {
-            bases: Bases { media: vec![MEDIA.into()], agents: vec!["https://192.0.2.1:6385".into()], images: None },
+            bases: Bases { media: vec![MEDIA.into()], agents: vec![AGENTS.into()], images: None },
             networks: Vec::new(),
             media_certificates: MediaCertificates::default(),
             keys: KeyRing::new(Key { number: 1, secret: [7; 32], certificate_sha256: "00".repeat(32) }, vec![]),
@@ -258,8 +259,9 @@ impl Plant {
                 logs: Vec::new(),
             };
             let body = serde_json::to_vec(&report).unwrap();
+            let endpoint = config.endpoints[0].strip_prefix(AGENTS).unwrap();
             let request = || {
-                Request::post(REPORT_PATH)
+                Request::post(format!("{endpoint}{REPORT_PATH}"))
                     .header("authorization", format!("Bearer {}", config.token))
                     .header(BOOT_KEY_HEADER, format!("{boot_id:k<43}"))
                     .body(Body::from(body.clone()))

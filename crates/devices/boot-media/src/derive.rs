@@ -12,8 +12,14 @@ use subtle::ConstantTimeEq;
 /// Characters of a derived value.
 pub const LEN: usize = 43;
 
-/// What stands before the derived part of a medium's address.
+/// What stands before the derived part of a medium's address, behind its shard.
 pub const PATH_PREFIX: &str = "/media/";
+
+/// What stands before the number of a shard, at the beginning of all addresses that a host's BMC and agent are given.
+const SHARD_PREFIX: &str = "/shard/";
+
+/// The shard of every host, as long as one server serves all.
+pub const SHARD: u32 = 0;
 
 /// What stands behind it: BMCs refuse an address without it.
 pub const PATH_SUFFIX: &str = ".iso";
@@ -50,15 +56,30 @@ pub fn claim(secret: &[u8; 32], namespace: &str, name: &str, subject: &str) -> S
     derive(secret, CLAIM, &[namespace.as_bytes(), name.as_bytes(), subject.as_bytes()])
 }
 
-/// Path of the medium on the media server: `/media/<43 characters>.iso`. It changes with the boot generation and with everything that
+/// What the paths of a shard begin with. Nothing is derived from it: whichever server serves the shard, and under which number a path was given out,
+/// a medium is found by its derived part, and an agent's token holds.
+pub fn shard(number: u32) -> String {
+    format!("{SHARD_PREFIX}{number}")
+}
+
+/// Path of the medium on the media server: `/shard/<number>/media/<43 characters>.iso`. It changes with the boot generation and with everything that
 /// the medium's bytes depend on (`digest`: [`crate::Medium::digest`]), so that an address never has other bytes than it had before.
 pub fn path(secret: &[u8; 32], host_uid: &str, generation: u64, digest: &[u8; 32]) -> String {
     let own = derive(secret, PATH, &[host_uid.as_bytes(), &generation.to_be_bytes(), digest]);
-    format!("{PATH_PREFIX}{own}{PATH_SUFFIX}")
+    format!("{}{PATH_PREFIX}{own}{PATH_SUFFIX}", shard(SHARD))
 }
 
-/// The derived part of a medium's path, when it has the right shape; it says nothing about whether it is known.
+/// The derived part of a medium's path, when it has the right shape; it says nothing about whether it is known. Paths that the version before gave out have
+/// no shard.
 pub fn path_id(path: &str) -> Option<&str> {
+    let path = match path.strip_prefix(SHARD_PREFIX) {
+        Some(rest) => {
+            let (number, _) = rest.split_once('/')?;
+            let plain = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
+            rest.strip_prefix(number).filter(|_| plain && number.parse::<u32>().is_ok())?
+        }
+        None => path,
+    };
     let id = path.strip_prefix(PATH_PREFIX)?.strip_suffix(PATH_SUFFIX)?;
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
     (id.len() == LEN && id.bytes().all(plain)).then_some(id)
@@ -128,7 +149,14 @@ mod tests {
     #[test]
     fn only_the_right_shape_is_a_path() {
         let good = path(&SECRET, "uid", 1, &[0; 32]);
-        assert!(path_id(&good).is_some());
+        let id = path_id(&good).unwrap();
+        let [without, another] = ["", "/shard/4294967295"].map(|shard| format!("{shard}/media/{id}.iso"));
+        assert_eq!([&without, &another].map(|path| path_id(path)), [Some(id); 2]);
+        let [named, none, double, large] =
+            ["/shard/x", "/shard/", "/shard/0/shard/0", "/shard/4294967296"].map(|shard| format!("{shard}{without}"));
+        for bad in [&named, &none, &double, &large, "/shard/0"] {
+            assert!(path_id(bad).is_none(), "{bad}");
+        }
         for bad in ["/media/.iso", "/media/x.iso", &good[1..], &good[..good.len() - 1], &format!("{good}x")] {
             assert!(path_id(bad).is_none(), "{bad}");
         }

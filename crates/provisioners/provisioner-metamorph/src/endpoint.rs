@@ -26,11 +26,19 @@ const KEY_SINCE: u32 = 2;
 const KEY_LENGTH: usize = 43;
 
 pub fn agent_router(shared: Arc<Shared>) -> Router {
-    Router::new().route(REPORT_PATH, post(report)).with_state(shared)
+    // Agents of the version before, and those that it booted, know no shard.
+    Router::new()
+        .route(REPORT_PATH, post(report))
+        .route(&format!("/shard/{{number}}{REPORT_PATH}"), post(report))
+        .with_state(shared)
 }
 
 pub fn media_router(shared: Arc<Shared>) -> Router {
-    Router::new().route("/media/{file}", get(media).head(media)).with_state(shared)
+    // BMCs read what the version before inserted from addresses without a shard.
+    Router::new()
+        .route("/media/{file}", get(media).head(media))
+        .route("/shard/{number}/media/{file}", get(media).head(media))
+        .with_state(shared)
 }
 
 async fn report(State(shared): State<Arc<Shared>>, headers: HeaderMap, body: Body) -> Response {

@@ -116,7 +116,7 @@ impl MediaStore {
         generation: u64,
         network: Option<&NetworkData>,
     ) -> Result<Offered, MediumError> {
-        let files = host_files(place, generation, network);
+        let files = host_files(place, generation, network, Form::Sharded);
         let medium = Medium::compose(&self.image, &files)?;
         Ok(self.put(place, generation, medium))
     }
@@ -138,11 +138,13 @@ impl MediaStore {
         if derive::path_id(&path).is_some_and(|id| self.lock().by_id.contains_key(id)) {
             return Ok(Some(offered(place, &path, &bytes)));
         }
-        let files = host_files(place, generation, network);
-        for image in std::iter::once(&self.image).chain(&self.earlier) {
-            let medium = Medium::compose(image, &files)?;
-            if *medium.digest() == bytes {
-                return Ok(Some(self.put(place, generation, medium)));
+        for form in [Form::Sharded, Form::Plain] {
+            let files = host_files(place, generation, network, form);
+            for image in std::iter::once(&self.image).chain(&self.earlier) {
+                let medium = Medium::compose(image, &files)?;
+                if *medium.digest() == bytes {
+                    return Ok(Some(self.put(place, generation, medium)));
+                }
             }
         }
         Ok(None)
@@ -219,16 +221,32 @@ fn offered(place: &Place<'_>, path: &str, digest: &[u8; 32]) -> Offered {
     Offered { urls, digest: hex::encode(digest) }
 }
 
+/// How agents are told of this server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    /// With the host's shard.
+    Sharded,
+    /// Without, as the version before told them: boots that began then go on with the medium that they had.
+    Plain,
+}
+
 /// The few kilobytes that are a host's own: a pure function of what is recorded.
-fn host_files(place: &Place<'_>, generation: u64, network: Option<&NetworkData>) -> HostFiles {
+fn host_files(place: &Place<'_>, generation: u64, network: Option<&NetworkData>, form: Form) -> HostFiles {
     let Place { settings, key, bases, root } = place;
+    let agents = bases.agents.iter();
+    let endpoints = match form {
+        Form::Sharded => {
+            agents.map(|base| format!("{}{}", base.trim_end_matches('/'), derive::shard(derive::SHARD))).collect()
+        }
+        Form::Plain => agents.cloned().collect(),
+    };
     let config = HostConfig {
         protocol: OLDEST_PROTOCOL,
         host: key.uid.clone(),
         host_name: format!("{}/{}", key.namespace, key.name),
         generation,
         token: derive::credential(&root.secret, &key.uid, generation),
-        endpoints: bases.agents.clone(),
+        endpoints,
         server_certificate_sha256: root.certificate_sha256.clone(),
         image_ca_pem: settings.image_authorities.pem(),
         network: network.map_or(AgentNetwork::Dhcp, |data| AgentNetwork::Static { data: data.clone() }),

@@ -126,11 +126,13 @@ async fn a_host_is_told_the_addresses_of_its_network() {
     lab.restart(new, &image(1));
     lab.inspect().await.unwrap();
     let url = lab.bmc.inserted().remove(0);
-    assert!(url.starts_with("http://10.1.0.5:6180/media/"), "an IPv4 BMC reads over IPv4: {url}");
+    assert!(url.starts_with("http://10.1.0.5:6180/shard/0/media/"), "an IPv4 BMC reads over IPv4: {url}");
     let (_, bytes) = lab.read(&url).await.unwrap();
     let files = boot_media::read_host_files(&bytes).unwrap();
     let config: serde_json::Value = serde_json::from_slice(&files[0].bytes).unwrap();
-    assert_eq!(config["endpoints"], json!(["https://10.1.0.5:6385"]));
+    assert_eq!(config["endpoints"], json!(["https://10.1.0.5:6385/shard/0"]));
+    // A BMC that was given it by the version before reads it without the shard, and finds the same.
+    assert_eq!(lab.read(&url.replace("/shard/0", "")).await.unwrap().1, bytes);
 }
 
 #[tokio::test(start_paused = true)]
