@@ -8,6 +8,7 @@ use tokio::time::{Duration, Instant};
 use crate::address::Address;
 use crate::lead::Lead;
 use crate::ledger::{Call, CallOutcome, Ledger};
+use crate::sign_ins::SignIns;
 use crate::totals::Totals;
 
 /// All BMCs that this process talks to, by `host:port`.
@@ -18,6 +19,7 @@ pub struct BmcRegistry {
     totals: Arc<Totals>,
     reuse: Arc<Reuses>,
     lead: Lead,
+    sign_ins: SignIns,
 }
 
 /// How long a BMC that refused its own tokens is asked without sessions.
@@ -87,8 +89,9 @@ impl BmcRegistry {
         channels.retain(|_, channel| channel.strong_count() > 0);
         let tokenless = Arc::clone(&self.tokenless);
         let (totals, reuse) = (Arc::clone(&self.totals), Arc::clone(&self.reuse));
-        let lead = self.lead.clone();
-        let channel = Arc::new(Channel { key: key.clone(), tokenless, totals, reuse, lead, ..Channel::default() });
+        let (lead, sign_ins) = (self.lead.clone(), self.sign_ins.clone());
+        let channel =
+            Arc::new(Channel { key: key.clone(), tokenless, totals, reuse, lead, sign_ins, ..Channel::default() });
         channels.insert(key, Arc::downgrade(&channel));
         channel
     }
@@ -111,6 +114,7 @@ pub struct Channel {
     totals: Arc<Totals>,
     reuse: Arc<Reuses>,
     lead: Lead,
+    sign_ins: SignIns,
 }
 
 impl Channel {
@@ -134,6 +138,12 @@ impl Channel {
     #[must_use]
     pub const fn lead(&self) -> &Lead {
         &self.lead
+    }
+
+    /// The places of those that sign in to any BMC.
+    #[must_use]
+    pub const fn sign_ins(&self) -> &SignIns {
+        &self.sign_ins
     }
 
     /// The ledger.

@@ -14,6 +14,7 @@ pub mod credentials;
 pub mod error;
 pub mod lead;
 pub mod ledger;
+pub mod sign_ins;
 pub mod totals;
 
 pub use address::{Address, AddressError, HostName, Protocol, Security};
@@ -28,4 +29,5 @@ pub use credentials::{Credentials, CredentialsError};
 pub use error::{BmcError, ErrorKind};
 pub use lead::{Lead, NotLeading, Term};
 pub use ledger::{Call, CallOutcome, Counters, Ledger, Mark};
+pub use sign_ins::{MAX_SIGN_INS, SignIns};
 pub use totals::Totals;

@@ -150,6 +150,10 @@ impl Core {
     }
 
     async fn sign_in(&self, what: &str) -> Result<Auth, BmcError> {
+        self.channel.sign_ins().when_there_is_room(self.sign_in_now(what)).await
+    }
+
+    async fn sign_in_now(&self, what: &str) -> Result<Auth, BmcError> {
         let root = self.root(what).await?;
         self.is_the_one_meant(what)?;
         self.state().token_served = false;
