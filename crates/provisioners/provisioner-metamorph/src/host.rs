@@ -31,10 +31,17 @@ pub struct Shared {
 
 /// Under which names hosts are known to agents and on media ([`crate::journal::Data::subject`]), by the hosts' uids.
 #[derive(Default)]
-pub struct Subjects(Mutex<HashMap<String, String>>);
+pub struct Subjects(Mutex<Named>);
+
+#[derive(Default)]
+struct Named {
+    by_uid: HashMap<String, String>,
+    /// The same the other way round: no name is given twice.
+    by_name: HashMap<String, String>,
+}
 
 impl Subjects {
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, String>> {
+    fn lock(&self) -> MutexGuard<'_, Named> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -42,24 +49,30 @@ impl Subjects {
     /// the other's agents.
     pub fn of(&self, key: &HostKey, recorded: &str) -> HostKey {
         let mut all = self.lock();
-        let taken = all.iter().any(|(uid, subject)| *uid != key.uid && subject == recorded);
-        let mut subject = if taken { key.uid.clone() } else { recorded.to_owned() };
+        let taken = |name: &str| all.by_name.get(name).is_some_and(|uid| *uid != key.uid);
+        let mut subject = if taken(recorded) { key.uid.clone() } else { recorded.to_owned() };
         // Nor is the host's own uid, if another goes by that.
-        while all.iter().any(|(uid, known)| *uid != key.uid && *known == subject) {
+        while taken(&subject) {
             subject.push('+');
         }
-        all.insert(key.uid.clone(), subject.clone());
+        if let Some(before) = all.by_uid.insert(key.uid.clone(), subject.clone()) {
+            all.by_name.remove(&before);
+        }
+        all.by_name.insert(subject.clone(), key.uid.clone());
         HostKey { uid: subject, ..key.clone() }
     }
 
     /// The same for a host that may not have been looked at yet.
     pub fn known(&self, uid: &str) -> String {
-        self.lock().get(uid).cloned().unwrap_or_else(|| uid.to_owned())
+        self.lock().by_uid.get(uid).cloned().unwrap_or_else(|| uid.to_owned())
     }
 
     /// The host is gone; the name that it went by.
     pub fn forget(&self, uid: &str) -> Option<String> {
-        self.lock().remove(uid)
+        let mut all = self.lock();
+        let name = all.by_uid.remove(uid)?;
+        all.by_name.remove(&name);
+        Some(name)
     }
 }
 
