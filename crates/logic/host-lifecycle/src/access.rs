@@ -30,7 +30,10 @@ pub(crate) fn decide(view: &View<'_>) -> Option<Step> {
         _ => &[],
     };
     // What can never be served is said now, not after a boot of real hardware.
-    let never = || served::unserved(view.host, &view.settings.served).into_iter().next();
+    let never = || {
+        let unserved = served::unserved(view.host, &view.settings.served).into_iter().next();
+        unserved.or_else(|| validate::of_image(view.host))
+    };
     let fault = validate::first(view.host, kinds).or_else(|| never().filter(|_| state == State::Registering));
     if let Some(violation) = fault {
         let mut draft = Draft::new(view);

@@ -54,6 +54,17 @@ pub(crate) fn first(host: &BareMetalHost, kinds: &[ErrorType]) -> Option<Violati
     violations.into_iter().find(|v| v.error_type.is_some_and(|kind| kinds.contains(&kind)))
 }
 
+/// What is wrong with the image of a host that is to be provisioned here, and can be known before anything is done to its machine. Upstream's webhook lets
+/// it in; what it refuses is not here but where there is no webhook, and ends the next work.
+pub(crate) fn of_image(host: &BareMetalHost) -> Option<Violation> {
+    if host.spec.externally_provisioned == Some(true) {
+        return None;
+    }
+    let mut found = Findings(Vec::new());
+    image(host, &mut found);
+    found.0.into_iter().find(|violation| !violation.denied)
+}
+
 struct Findings(Vec<Violation>);
 
 impl Findings {

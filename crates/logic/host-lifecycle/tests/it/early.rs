@@ -21,15 +21,22 @@ fn live_iso(spec: &mut BareMetalHostSpec) {
     spec.image = Some(iso);
 }
 
+fn no_digest(spec: &mut BareMetalHostSpec) {
+    let mut odd = image(URL);
+    odd.checksum = Some("zz".into());
+    spec.image = Some(odd);
+}
+
 #[test]
 fn what_nobody_serves_ends_the_registration_before_any_call() {
     type Edit = fn(&mut BareMetalHostSpec);
-    let cases: [(Edit, ErrorType, &str); 6] = [
+    let cases: [(Edit, ErrorType, &str); 7] = [
         (|s| s.boot_mode = Some(BootMode::Legacy), ErrorType::Registration, "spec.bootMode"),
         (|s| s.architecture = Some("aarch64".into()), ErrorType::Registration, "spec.architecture"),
         (|s| s.inspection_mode = Some(InspectionMode::Fast), ErrorType::Inspection, "spec.inspectionMode"),
         (raid, ErrorType::Preparation, "spec.raid"),
         (live_iso, ErrorType::Provisioning, "spec.image.format"),
+        (no_digest, ErrorType::Provisioning, "spec.image.checksum is «zz»"),
         (|s| s.custom_deploy = Some(CustomDeploy { method: "x".into() }), ErrorType::Provisioning, "spec.customDeploy"),
     ];
     for (edit, kind, word) in cases {
@@ -55,6 +62,7 @@ fn nothing_of_it_is_asked_of_a_host_that_somebody_else_provisions() {
         spec.externally_provisioned = Some(true);
         spec.boot_mode = Some(BootMode::Legacy);
         raid(spec);
+        no_digest(spec);
     });
     world.settle();
     assert_eq!((world.state(), world.in_error()), (State::ExternallyProvisioned, false));
