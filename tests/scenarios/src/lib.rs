@@ -29,7 +29,7 @@ use apiserver::in_process::{Caller, Disk, ExecutorClock, Identity, InProcess, Se
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::PostParams;
 use kube::{Api, Client};
-use operator::{HostController, HostSettings};
+use operator::{HostController, HostSettings, Observer};
 use provisioner::Registry;
 use serde_json::json;
 use tokio::task::JoinHandle;
@@ -146,6 +146,11 @@ impl Site {
 
     /// Starts a host controller; to abort it is to kill it.
     pub fn controller(&self, machines: Machines) -> JoinHandle<()> {
+        self.observed(machines).0
+    }
+
+    /// The same, with what is seen of it from outside.
+    pub fn observed(&self, machines: Machines) -> (JoinHandle<()>, Observer) {
         let settings = HostSettings {
             namespace: None,
             lifecycle: host_lifecycle::Settings::default(),
@@ -154,7 +159,8 @@ impl Site {
             may_act: Arc::new(|| true),
         };
         let controller = HostController::new(self.client(), Registry::new(Arc::new(machines)), settings);
-        tokio::spawn(controller.run(std::future::pending()))
+        let observer = controller.observer();
+        (tokio::spawn(controller.run(std::future::pending())), observer)
     }
 
     /// Creates a host with its BMC's Secret.

@@ -32,6 +32,7 @@ struct Machine {
 pub struct Machines {
     all: Arc<Mutex<BTreeMap<String, Machine>>>,
     waker: Arc<Waker>,
+    calls: Arc<Mutex<u64>>,
 }
 
 impl Machines {
@@ -39,6 +40,21 @@ impl Machines {
     pub fn effects(&self, name: &str) -> Vec<String> {
         let found = self.lock();
         found.iter().filter(|(address, _)| address.ends_with(name)).flat_map(|(_, m)| m.effects.clone()).collect()
+    }
+
+    /// How often the power of a machine was asked for.
+    pub fn powers(&self) -> u64 {
+        *self.calls()
+    }
+
+    /// Wakes the controller for a host of which there is nothing new.
+    pub fn wake(&self, namespace: &str, name: &str) {
+        let key = HostKey { namespace: namespace.to_owned(), name: name.to_owned(), uid: String::new() };
+        self.waker.wake(&key);
+    }
+
+    fn calls(&self) -> MutexGuard<'_, u64> {
+        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Machine>> {
@@ -133,6 +149,7 @@ impl Manage for OneHost {
 #[async_trait]
 impl Power for OneHost {
     async fn power_state(&mut self) -> Outcome<Option<bool>> {
+        *self.machines.calls() += 1;
         Ok(Verdict::Done(Some(self.with(|m| m.on))))
     }
 

@@ -5,6 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use axum::body::{Body, HttpBody};
+use futures::StreamExt as _;
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 use tower::Service;
@@ -78,6 +80,8 @@ struct Sky {
     /// Calls of a thousand that are lost before the server has them, and answers of a thousand that are lost.
     lost: u32,
     longest: Duration,
+    calls: Vec<String>,
+    lag: Duration,
 }
 
 /// What becomes of one call.
@@ -91,7 +95,13 @@ struct Fate {
 impl Weather {
     /// Calm.
     pub fn new(seed: u64) -> Self {
-        Self(Arc::new(Mutex::new(Sky { chance: StdRng::seed_from_u64(seed), lost: 0, longest: Duration::ZERO })))
+        Self(Arc::new(Mutex::new(Sky {
+            chance: StdRng::seed_from_u64(seed),
+            lost: 0,
+            longest: Duration::ZERO,
+            calls: Vec::new(),
+            lag: Duration::ZERO,
+        })))
     }
 
     /// From now on, of a thousand requests so many get lost and of a thousand answers too, and each takes up to so long.
@@ -112,8 +122,25 @@ impl Weather {
         sky.chance.random_range(0..1000) < lost
     }
 
-    fn fate(&self) -> Fate {
+    /// From now on, what watches bring comes up to so much later.
+    pub fn lags(&self, lag: Duration) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).lag = lag;
+    }
+
+    /// The calls that have been made in it: method and path.
+    pub fn calls(&self) -> Vec<String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).calls.clone()
+    }
+
+    fn lag(&self) -> Duration {
         let mut sky = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let lag = sky.lag.as_millis() as u64;
+        if lag == 0 { Duration::ZERO } else { Duration::from_millis(sky.chance.random_range(0..=lag)) }
+    }
+
+    fn fate(&self, call: String) -> Fate {
+        let mut sky = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        sky.calls.push(call);
         let (lost, longest) = (sky.lost, sky.longest);
         let mut delay = || Duration::from_millis(sky.chance.random_range(0..=longest.as_millis() as u64));
         let (before, after) = (delay(), delay());
@@ -134,23 +161,26 @@ pub struct Outside<S> {
     inner: S,
 }
 
-impl<R, S> Service<R> for Outside<S>
+impl<T, S, B> Service<http::Request<T>> for Outside<S>
 where
-    R: Send + 'static,
-    S: Service<R, Error = Lost> + Clone + Send + 'static,
-    S::Response: Send,
+    T: Send + 'static,
+    S: Service<http::Request<T>, Response = http::Response<B>, Error = Lost> + Clone + Send + 'static,
     S::Future: Send,
+    B: HttpBody<Data = bytes::Bytes> + Send + 'static,
+    B::Error: Into<axum::BoxError>,
 {
-    type Response = S::Response;
+    type Response = http::Response<Body>;
     type Error = Lost;
-    type Future = Answer<S::Response>;
+    type Future = Answer<Self::Response>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Lost>> {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: R) -> Self::Future {
-        let (fate, mut inner) = (self.weather.fate(), self.inner.clone());
+    fn call(&mut self, request: http::Request<T>) -> Self::Future {
+        let fate = self.weather.fate(format!("{} {}", request.method(), request.uri().path()));
+        let watch = request.uri().query().is_some_and(|query| query.contains("watch=true"));
+        let (weather, mut inner) = (self.weather.clone(), self.inner.clone());
         Box::pin(async move {
             pass(fate.before).await;
             if fate.request_lost {
@@ -158,7 +188,20 @@ where
             }
             let answer = inner.call(request).await?;
             pass(fate.after).await;
-            if fate.answer_lost { Err(Lost("the answer got lost")) } else { Ok(answer) }
+            if fate.answer_lost {
+                return Err(Lost("the answer got lost"));
+            }
+            let lagging = move |body: Body| {
+                let pieces = body.into_data_stream().then(move |piece| {
+                    let lag = weather.lag();
+                    async move {
+                        pass(lag).await;
+                        piece
+                    }
+                });
+                Body::from_stream(pieces)
+            };
+            Ok(answer.map(|body| if watch { lagging(Body::new(body)) } else { Body::new(body) }))
         })
     }
 }

@@ -132,7 +132,7 @@ impl Observer {
     /// The metrics, in Prometheus' text format.
     #[must_use]
     pub fn metrics(&self) -> String {
-        let hosts = self.context.known.get().map(kube::runtime::reflector::Store::state).unwrap_or_default();
+        let hosts = self.context.hosts.store().map(kube::runtime::reflector::Store::state).unwrap_or_default();
         self.context.metrics.text(hosts.iter().map(AsRef::as_ref))
     }
 
@@ -157,6 +157,11 @@ impl Observer {
     #[must_use]
     pub fn looks(&self) -> watch::Receiver<u64> {
         self.context.rests.looks.subscribe()
+    }
+
+    /// Resolves when all that the controller watches has been listed and is watched.
+    pub async fn in_step(&self) {
+        self.context.in_step().await;
     }
 
     /// Resolves when the controller has listed the hosts and watches them, and what it writes is kept.

@@ -62,6 +62,7 @@ fn whoever_is_killed_whatever_is_lost_nothing_is_done_twice() {
         let machines = Machines::default();
         let effects = scenarios::run(seed, async |mut site| {
             site.weather.rough(30, Duration::from_millis(500));
+            site.weather.lags(Duration::from_secs(if seed % 2 == 0 { 0 } else { 10 }));
             let mut controller = site.controller(machines.clone());
             life(&mut site, &machines, async |site| {
                 tokio::time::sleep(Duration::from_millis(site.weather.below(200_000))).await;

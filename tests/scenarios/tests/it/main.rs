@@ -8,3 +8,4 @@
 
 mod host;
 mod native;
+mod reads;

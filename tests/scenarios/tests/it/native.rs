@@ -135,6 +135,8 @@ fn whatever_is_killed_lost_or_late_nothing_is_done_twice() {
     for seed in 0..seeds() {
         let effects = scenarios::run(seed, async |site| {
             site.weather.rough(20, Duration::from_millis(500));
+            // To every other one the watches tell late what has long been written.
+            site.weather.lags(Duration::from_secs(if seed % 2 == 0 { 0 } else { 10 }));
             let mut life = Life::new(site);
             life.live(async |life| {
                 for _ in 0..life.site.weather.below(3) {

@@ -58,6 +58,12 @@ impl Begun {
         Ok(())
     }
 
+    /// Whether [`Self::admit`] would not let it begin.
+    fn is_full(&self, uid: &str, now: Timestamp, window: SignedDuration, limit: usize) -> bool {
+        let counts = |begun: &Timestamp| now.duration_since(*begun) < window && *begun <= now + SKEW;
+        !self.0.get(uid).is_some_and(counts) && self.0.values().filter(|begun| counts(begun)).count() >= limit
+    }
+
     fn note(&mut self, uid: String, begun: Timestamp) {
         let known = self.0.entry(uid).or_insert(begun);
         *known = (*known).max(begun);
@@ -79,6 +85,11 @@ struct Held {
     look_again: Duration,
 }
 
+impl Held {
+    /// Its turn to come on is in a moment.
+    const STEP: Self = Self { delay: Delay::PowerOnStep, why: None, look_again: Duration::from_secs(1) };
+}
+
 impl Brake {
     /// The change to write instead of what was decided, if the host has to wait, or has just stopped waiting.
     pub async fn hold(
@@ -91,11 +102,16 @@ impl Brake {
         if host.annotation(annotation::PAUSED).is_some() {
             return Ok(None);
         }
-        let held = match frozen(context, host, decided).await? {
-            Some(held) => Some(held),
-            None => self.exceeded(context, host, decided),
-        };
         let now = context.settings.clock.now();
+        // Whoever has to wait anyhow asks nothing: after an outage that is all hosts, every second.
+        let held = if self.is_out_of_step(host, decided, now) {
+            Some(Held::STEP)
+        } else {
+            match frozen(context, host, decided).await? {
+                Some(held) => Some(held),
+                None => self.exceeded(context, host, decided),
+            }
+        };
         context.metrics.braked(host, held.as_ref().map(|held| held.delay), now);
         let mut status = host.status.clone().unwrap_or_default();
         let delayed = status.operational_status == OperationalStatus::Delayed;
@@ -146,22 +162,24 @@ impl Brake {
         }))
     }
 
+    /// Whether the machine is to come on, and enough others have just now.
+    fn is_out_of_step(&self, host: &BareMetalHost, decided: &Step, now: Timestamp) -> bool {
+        comes_on(host, decided)
+            && lock(&self.powered).is_full(&host.uid().unwrap_or_default(), now, POWER_WINDOW, POWER_ONS)
+    }
+
     fn exceeded(&self, context: &Context, host: &BareMetalHost, decided: &Step) -> Option<Held> {
         let (now, uid) = (context.settings.clock.now(), host.uid().unwrap_or_default());
         if comes_on(host, decided) {
             let admitted = lock(&self.powered).admit(&uid, now, POWER_WINDOW, POWER_ONS);
-            return admitted.err().map(|_| Held {
-                delay: Delay::PowerOnStep,
-                why: None,
-                look_again: Duration::from_secs(1),
-            });
+            return admitted.err().map(|_| Held::STEP);
         }
         let limit = context.settings.deprovisioning_limit;
         if limit == 0 || !begins(host, decided, State::Deprovisioning) {
             return None;
         }
         let mut emptied = lock(&self.emptied);
-        for other in context.known.get().map(kube::runtime::reflector::Store::state).unwrap_or_default() {
+        for other in context.hosts.store().map(kube::runtime::reflector::Store::state).unwrap_or_default() {
             let start = other.status.as_ref().and_then(|s| s.operation_history.deprovision.start.clone());
             if let (Some(start), Some(other)) = (start, other.uid())
                 && other != uid
@@ -255,6 +273,8 @@ mod tests {
         assert_eq!(begun.admit("d", at(30), WINDOW, 3), Err(at(600)), "when the first is past the window");
         assert_eq!(begun.admit("a", at(31), WINDOW, 3), Ok(()), "it has begun already");
         assert_eq!(begun.admit("d", at(599), WINDOW, 3), Err(at(600)));
+        let full = |uid, second| begun.is_full(uid, at(second), WINDOW, 3);
+        assert!(full("d", 599) && !full("a", 599) && !full("d", 600));
         assert_eq!(begun.admit("d", at(600), WINDOW, 3), Ok(()));
         assert_eq!(begun.admit("e", at(601), WINDOW, 3), Err(at(610)));
     }

@@ -19,7 +19,7 @@ pub type Choice = Result<Arc<dyn Provisioner>, Failure>;
 ///
 /// # Errors
 /// When the Kubernetes API fails.
-pub async fn choose(context: &Context, host: &BareMetalHost) -> Result<Choice, ReconcileError> {
+pub async fn choose(context: &Context, host: &Arc<BareMetalHost>) -> Result<Choice, ReconcileError> {
     let own = host.annotation(annotation::PROVISIONER);
     if let Some(fixed) = fixed(context, host).await? {
         return Ok(keep(context, &fixed, own));
@@ -62,7 +62,7 @@ fn keep(context: &Context, fixed: &str, own: Option<&str>) -> Choice {
 }
 
 /// What registration has fixed: the name in the host's record.
-async fn fixed(context: &Context, host: &BareMetalHost) -> Result<Option<String>, ReconcileError> {
+async fn fixed(context: &Context, host: &Arc<BareMetalHost>) -> Result<Option<String>, ReconcileError> {
     let registered = host.status.as_ref().is_some_and(|status| !status.provisioning.id.is_empty());
     if !registered {
         return Ok(None);

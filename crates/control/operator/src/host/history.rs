@@ -62,11 +62,11 @@ impl Histories {
     }
 
     /// The host's history.
-    pub fn of(&self, client: &Client, host: &BareMetalHost) -> KubeHistory {
+    pub fn of(&self, client: &Client, host: &Arc<BareMetalHost>) -> KubeHistory {
         let mut hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
         KubeHistory {
             api: Api::namespaced(client.clone(), &host.namespace().unwrap_or_default()),
-            host: host.clone(),
+            host: Arc::clone(host),
             cache: Arc::clone(hosts.entry(host.uid().unwrap_or_default()).or_default()),
             metrics: Arc::clone(&self.metrics),
         }
@@ -102,7 +102,7 @@ fn is_over(operation: &HostOperation) -> bool {
 /// One host's history.
 pub struct KubeHistory {
     api: Api<HostOperation>,
-    host: BareMetalHost,
+    host: Arc<BareMetalHost>,
     cache: Cache,
     metrics: Arc<Metrics>,
 }

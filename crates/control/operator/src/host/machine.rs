@@ -3,7 +3,6 @@
 //! The host does not own it: the record outlives the host, so that one restored from a backup or declared again is held against it. A host
 //! that is declared under an old name for another BMC's address is a new wish, and begins without.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,12 +11,13 @@ use api::metal3::{BareMetalHost, annotation};
 use api::metamorph::{MachineRecord, MachineRecordSpec, ProvisionerRecord};
 use async_trait::async_trait;
 use kube::api::{Api, Patch, PatchParams, PostParams};
-use kube::runtime::reflector::Store;
+use kube::runtime::reflector::ObjectRef;
 use kube::{Client, Resource, ResourceExt};
 use provisioner::{Machine, MayAct, OtherMachine, Provisioner, RecordError};
 use serde_json::json;
 
 use super::Context;
+use super::objects::Objects;
 use super::record::{Slot, lock};
 use super::trouble::told;
 use crate::Clock;
@@ -32,12 +32,12 @@ pub struct KubeMachine {
     pub(super) client: Client,
     pub(super) api: Api<MachineRecord>,
     pub(super) hosts: Api<BareMetalHost>,
-    pub(super) host: BareMetalHost,
+    pub(super) host: Arc<BareMetalHost>,
     /// What this process knows of the object.
     pub(super) slot: Slot,
     pub(super) may_act: MayAct,
-    known: Option<Store<BareMetalHost>>,
-    records: Option<Store<MachineRecord>>,
+    known: Arc<Objects<BareMetalHost>>,
+    records: Arc<Objects<MachineRecord>>,
     recorder: Recorder,
     pub(super) definitions: Arc<Definitions>,
     clock: Arc<dyn Clock>,
@@ -46,7 +46,7 @@ pub struct KubeMachine {
 
 impl KubeMachine {
     /// The record of this host.
-    pub fn new(context: &Context, host: &BareMetalHost, provisioner: Arc<dyn Provisioner>) -> Self {
+    pub fn new(context: &Context, host: &Arc<BareMetalHost>, provisioner: Arc<dyn Provisioner>) -> Self {
         let namespace = host.namespace().unwrap_or_default();
         Self {
             client: context.client.clone(),
@@ -54,9 +54,9 @@ impl KubeMachine {
             hosts: Api::namespaced(context.client.clone(), &namespace),
             slot: context.machines.slot(&host.uid().unwrap_or_default()),
             may_act: Arc::clone(&context.settings.may_act),
-            host: host.clone(),
-            known: context.known.get().cloned(),
-            records: context.records.get().cloned(),
+            host: Arc::clone(host),
+            known: Arc::clone(&context.hosts),
+            records: Arc::clone(&context.records),
             recorder: context.recorder.clone(),
             definitions: Arc::clone(&context.definitions),
             clock: Arc::clone(&context.settings.clock),
@@ -76,6 +76,20 @@ impl KubeMachine {
         let found = self.api.get_opt(&self.name()).await.map_err(|e| self.failed("read", told(&e)))?;
         lock(&self.slot).object.clone_from(&found);
         Ok(found)
+    }
+
+    /// The watch, in step, shows none.
+    pub(super) fn shown_to_be_absent(&self) -> bool {
+        let key = ObjectRef::new(&self.name()).within(&self.host.namespace().unwrap_or_default());
+        matches!(self.records.shown(&key), Some(None))
+    }
+
+    /// The record as this process has read or written it last, while the watch shows that very version.
+    fn unchanged(&self) -> Option<MachineRecord> {
+        let key = ObjectRef::new(&self.name()).within(&self.host.namespace().unwrap_or_default());
+        let shown = self.records.shown(&key)??;
+        let known = lock(&self.slot);
+        known.object.as_ref().filter(|own| known.read && own.resource_version() == shown.resource_version()).cloned()
     }
 
     /// Whether two addresses are of one machine at one BMC, however they are written.
@@ -114,10 +128,9 @@ impl KubeMachine {
         }
         let (uid, version) = (self.host.uid(), self.host.resource_version());
         let patch = json!({ "metadata": { "uid": uid, "resourceVersion": version, "annotations": annotations } });
-        self.hosts
-            .patch_metadata(&self.name(), &PatchParams::default(), &Patch::Merge(patch))
-            .await
-            .map_err(|e| self.failed("use up the consent for", told(&e)))?;
+        let patched = self.hosts.patch_metadata(&self.name(), &PatchParams::default(), &Patch::Merge(patch)).await;
+        self.known.doubt(&ObjectRef::from_obj(self.host.as_ref()));
+        patched.map_err(|e| self.failed("use up the consent for", told(&e)))?;
         let note = format!(
             "The machine {fingerprint} was accepted in this host's place by the annotation {}; nothing on it is wiped unless it carries this host's mark",
             annotation::ACCEPT_MACHINE
@@ -130,11 +143,17 @@ impl KubeMachine {
 #[async_trait]
 impl Machine for KubeMachine {
     async fn recorded(&self) -> Result<Option<MachineRecordSpec>, RecordError> {
-        Ok(self.found().await?.map(|found| found.spec).filter(|spec| self.is_ours(spec)))
+        let found = match self.unchanged() {
+            Some(record) => Some(record),
+            None => self.found().await?,
+        };
+        Ok(found.map(|found| found.spec).filter(|spec| self.is_ours(spec)))
     }
 
     async fn others(&self) -> Result<Vec<OtherMachine>, RecordError> {
-        let Some(records) = &self.records else { return Err(self.failed("compare", "the controller does not run")) };
+        let Some(records) = self.records.store() else {
+            return Err(self.failed("compare", "the controller does not run"));
+        };
         let listed = tokio::time::timeout(LISTED_WITHIN, records.wait_until_ready()).await;
         if !matches!(listed, Ok(Ok(()))) {
             return Err(self.failed(
@@ -142,9 +161,6 @@ impl Machine for KubeMachine {
                 "the MachineRecords cannot be listed; apply the definitions that `metamorph crds` prints, and let the server list and watch them",
             ));
         }
-        let hosts = self.known.as_ref().map(Store::state).unwrap_or_default();
-        let hosts: HashMap<(Option<String>, String), &BareMetalHost> =
-            hosts.iter().map(|host| ((host.namespace(), host.name_any()), host.as_ref())).collect();
         let own = (self.host.namespace(), self.name());
         let all = records.state();
         let age = |record: &MachineRecord| (record.creation_timestamp(), record.uid());
@@ -154,7 +170,8 @@ impl Machine for KubeMachine {
         let with_host = others.map(|record| {
             let key = (record.namespace(), record.name_any());
             // One of that name which is another wish, for another BMC, has not this machine.
-            let exists = hosts.get(&key).is_some_and(|host| {
+            let named = ObjectRef::new(&key.1).within(key.0.as_deref().unwrap_or_default());
+            let exists = self.known.store().and_then(|hosts| hosts.get(&named)).is_some_and(|host| {
                 let address = host.spec.bmc.as_ref().map(|bmc| bmc.address.as_str()).unwrap_or_default();
                 host.uid() == record.spec.host.uid || self.same_address(&record.spec.bmc_address, address)
             });

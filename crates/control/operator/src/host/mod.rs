@@ -4,30 +4,36 @@
 //! has news, and when a time that the last decision named has come. A reconcile goes on step by step until there is nothing to
 //! do but wait, so that a transition costs one write and no round trip through the watch.
 
+mod bodies;
 mod brake;
 mod choice;
 mod history;
+mod index;
+mod kept;
+mod looks;
 mod machine;
+mod objects;
 mod reconcile;
 mod record;
 mod secrets;
+mod step;
 mod trouble;
 mod versions;
 mod work;
 mod write;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use api::metal3::BareMetalHost;
+use api::metal3::{BareMetalHost, HardwareData};
 use api::metamorph::MachineRecord;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Secret;
-use kube::core::PartialObjectMeta;
+use kube::core::{NamespaceResourceScope, PartialObjectMeta};
 use kube::runtime::controller::{Action, Config};
 use kube::runtime::reflector::{ObjectRef, store};
-use kube::runtime::{Controller, Predicate, WatchStreamExt, predicates, reflector, watcher};
+use kube::runtime::{Controller, Predicate, WatchStreamExt, predicates, watcher};
 use kube::{Api, Client, ResourceExt};
 use provisioner::{MayAct, Registry, WakeUp};
 use tokio::sync::mpsc;
@@ -38,10 +44,14 @@ use crate::events::Recorder;
 use crate::metrics::Metrics;
 use crate::observer::{Observer, Rests, Watch};
 use crate::{Clock, metrics};
+use bodies::Bodies;
 use history::Histories;
+use objects::Objects;
 use record::Records;
 pub(crate) use trouble::told;
 
+/// How long all objects may take to be listed before hosts are looked at all the same.
+const LISTED_WITHIN: Duration = Duration::from_secs(10);
 /// Pause after a reconcile that could not be completed; it doubles with each in a row.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 /// The longest of these pauses.
@@ -79,14 +89,24 @@ pub(crate) struct Context {
     pub recorder: Recorder,
     /// Whether the cluster keeps what is written.
     pub definitions: Arc<Definitions>,
-    /// The hosts as last seen, once the controller runs.
-    pub known: OnceLock<reflector::Store<BareMetalHost>>,
-    /// Which machines hosts are, once the controller runs.
-    pub records: OnceLock<reflector::Store<MachineRecord>>,
+    /// The hosts.
+    pub hosts: Arc<Objects<BareMetalHost>>,
+    /// What inspections have found.
+    pub hardware_data: Objects<HardwareData>,
+    /// Which machines hosts are.
+    pub records: Arc<Objects<MachineRecord>>,
+    /// Secrets that hosts name.
+    pub bodies: Bodies,
+    /// Which hosts are at a BMC, and which name a Secret.
+    pub index: index::Index,
+    /// How the last look at each host has ended.
+    pub looks: looks::Looks,
     pub brake: brake::Brake,
     pub metrics: Arc<Metrics>,
     pub watch: Watch,
     pub rests: Rests,
+    /// What is known without a call has been listed once, or is long in coming.
+    pub begun: tokio::sync::OnceCell<()>,
     /// How often in a row the reconcile of a host (by its uid) could not be completed.
     pub stumbles: Mutex<HashMap<String, u32>>,
 }
@@ -112,6 +132,28 @@ pub(crate) enum ReconcileError {
     Record(#[from] provisioner::RecordError),
 }
 
+impl Context {
+    /// Waits until all watches are in step.
+    pub(crate) async fn in_step(&self) {
+        self.hosts.in_step.wait().await;
+        self.hardware_data.in_step.wait().await;
+        self.records.in_step.wait().await;
+        self.bodies.in_step.wait().await;
+    }
+
+    /// At the beginning, all watches are waited for, so that not each host reads what they are about to show. What is not in step later is read.
+    pub(crate) async fn begin(&self) {
+        let begin = async {
+            if tokio::time::timeout(LISTED_WITHIN, self.in_step()).await.is_err() {
+                tracing::warn!(
+                    "not all objects have been listed: hosts are looked at with more calls to the Kubernetes API"
+                );
+            }
+        };
+        self.begun.get_or_init(|| begin).await;
+    }
+}
+
 impl ReconcileError {
     /// Wraps an error of the Kubernetes API.
     pub(crate) fn api(attempt: &'static str) -> impl FnOnce(kube::Error) -> Self {
@@ -135,12 +177,17 @@ impl HostController {
                 versions: versions::Versions::default(),
                 recorder,
                 definitions: Arc::default(),
-                known: OnceLock::new(),
-                records: OnceLock::new(),
+                hosts: Arc::default(),
+                hardware_data: Objects::default(),
+                records: Arc::default(),
+                bodies: Bodies::default(),
+                index: index::Index::default(),
+                looks: looks::Looks::default(),
                 brake: brake::Brake::default(),
                 metrics,
                 watch: Watch::default(),
                 rests: Rests::default(),
+                begun: tokio::sync::OnceCell::new(),
                 stumbles: Mutex::default(),
             }),
         }
@@ -156,43 +203,48 @@ impl HostController {
     pub async fn run(self, shutdown: impl Future<Output = ()> + Send + Sync + 'static) {
         let context = self.context;
         let client = context.client.clone();
-        let hosts: Api<BareMetalHost> = scoped(&client, context.settings.namespace.as_deref());
-        let secrets: Api<PartialObjectMeta<Secret>> = scoped(&client, context.settings.namespace.as_deref());
+        let namespace = context.settings.namespace.as_deref();
         let (reader, writer) = store();
+        context.hosts.are_shown_by(reader.clone());
         let wanted =
             predicates::generation.combine(predicates::annotations).combine(predicates::finalizers).combine(deletion);
-        let stream = watcher(hosts, watcher::Config::default())
-            .default_backoff()
+        let stream = objects::follow(scoped::<BareMetalHost>(&client, namespace))
             .reflect(writer)
             .inspect(watched(Arc::clone(&context)))
             .applied_objects()
             .predicate_filter(wanted, Default::default());
-        let known = reader.clone();
-        // Set once: a controller runs once.
-        let _ = context.known.set(reader.clone());
-        let records: Api<MachineRecord> = scoped(&client, context.settings.namespace.as_deref());
-        let (all_records, records_writer) = store();
-        let _ = context.records.set(all_records);
-        let record_events = watcher(records, watcher::Config::default()).default_backoff().reflect(records_writer);
         let mut beside = JoinSet::new();
-        beside.spawn(record_events.for_each(|event| {
-            if let Err(error) = event {
-                tracing::warn!(%error, "watch the MachineRecords");
-            }
-            std::future::ready(())
-        }));
-        let (definitions, looker, namespace) =
+        show(&context, &mut beside, |context| &context.hardware_data);
+        show(&context, &mut beside, |context| context.records.as_ref());
+        let (definitions, looker, own) =
             (Arc::clone(&context.definitions), client.clone(), context.settings.namespace.clone());
-        beside.spawn(async move { definitions.keep(&looker, namespace.as_deref()).await });
+        beside.spawn(async move { definitions.keep(&looker, own.as_deref()).await });
         beside.spawn(crate::unserved::tell(client.clone(), context.settings.namespace.clone()));
-        let secret_events = watcher(secrets, watcher::Config::default()).default_backoff().touched_objects();
+        let (secrets, secrets_writer) = store();
+        context.bodies.are_shown_by(secrets);
+        let of_secrets = Arc::clone(&context);
+        let secret_events = objects::follow(scoped::<PartialObjectMeta<Secret>>(&client, namespace))
+            .modify(|secret| secret.managed_fields_mut().clear())
+            .reflect(secrets_writer)
+            .inspect(move |event| {
+                of_secrets.bodies.on(event);
+                if let Err(error) = event {
+                    tracing::warn!(%error, "watch the Secrets");
+                }
+            })
+            .touched_objects();
+        let users = Arc::clone(&context);
         let config = Config::default().concurrency(0);
         Controller::for_stream(stream, reader)
             .with_config(config)
             .watches_stream(secret_events, move |secret| {
-                users_of(&known, &secret.namespace().unwrap_or_default(), &secret.name_any())
+                let (namespace, name) = (secret.namespace().unwrap_or_default(), secret.name_any());
+                let data = users.index.takes_data(&namespace, &name);
+                // Whether user and password have changed is seen when they are read.
+                data.iter().for_each(|host| users.looks.stir(host));
+                data.into_iter().chain(users.index.signs_in(&namespace, &name))
             })
-            .reconcile_on(wake_stream(&context.registry))
+            .reconcile_on(wake_stream(&context))
             .graceful_shutdown_on(shutdown)
             .run(reconcile::reconcile, on_error, context)
             .for_each(|result| async move {
@@ -205,9 +257,33 @@ impl HostController {
     }
 }
 
+/// Watches the objects of a kind beside the controller.
+fn show<K>(context: &Arc<Context>, tasks: &mut JoinSet<()>, of: impl Fn(&Context) -> &Objects<K> + Send + 'static)
+where
+    K: kube::Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + serde::de::DeserializeOwned
+        + std::fmt::Debug
+        + Send
+        + Sync
+        + 'static,
+{
+    let (reader, writer) = store();
+    of(context).are_shown_by(reader);
+    let context = Arc::clone(context);
+    let events = objects::follow(scoped::<K>(&context.client, context.settings.namespace.as_deref()));
+    tasks.spawn(events.reflect(writer).for_each(move |event| {
+        of(&context).on(&event);
+        if let Err(error) = event {
+            tracing::warn!(%error, "watch the {}", K::plural(&()));
+        }
+        std::future::ready(())
+    }));
+}
+
 fn scoped<K>(client: &Client, namespace: Option<&str>) -> Api<K>
 where
-    K: kube::Resource<Scope = kube::core::NamespaceResourceScope, DynamicType = ()>,
+    K: kube::Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
 {
     match namespace {
         Some(namespace) => Api::namespaced(client.clone(), namespace),
@@ -220,27 +296,10 @@ fn deletion(host: &BareMetalHost) -> Option<u64> {
     Some(u64::from(host.is_deleting()))
 }
 
-/// Hosts that name this Secret.
-fn users_of(known: &reflector::Store<BareMetalHost>, namespace: &str, secret: &str) -> Vec<ObjectRef<BareMetalHost>> {
-    let names = |host: &BareMetalHost| {
-        let spec = &host.spec;
-        let references = [&spec.user_data, &spec.network_data, &spec.meta_data];
-        spec.bmc.as_ref().is_some_and(|b| b.credentials_name == secret)
-            || spec.preprovisioning_network_data_name.as_deref() == Some(secret)
-            || references.into_iter().flatten().any(|r| r.name.as_deref() == Some(secret))
-    };
-    known
-        .state()
-        .iter()
-        .filter(|host| host.namespace().as_deref() == Some(namespace) && names(host))
-        .map(|host| ObjectRef::from_obj(host.as_ref()))
-        .collect()
-}
-
 /// The wake-ups of all provisioners as one stream. One that ends is subscribed to anew.
-fn wake_stream(registry: &Registry) -> impl futures::Stream<Item = ObjectRef<BareMetalHost>> + Send + use<> {
+fn wake_stream(context: &Arc<Context>) -> impl futures::Stream<Item = ObjectRef<BareMetalHost>> + Send + use<> {
     let (sender, receiver) = mpsc::unbounded_channel::<WakeUp>();
-    for provisioner in registry.iter() {
+    for provisioner in context.registry.iter() {
         let (sender, provisioner) = (sender.clone(), Arc::clone(provisioner));
         tokio::spawn(async move {
             loop {
@@ -257,16 +316,29 @@ fn wake_stream(registry: &Registry) -> impl futures::Stream<Item = ObjectRef<Bar
             }
         });
     }
+    let context = Arc::clone(context);
     // One sender stays with the stream: without provisioners it is quiet, not over.
     tokio_stream::wrappers::UnboundedReceiverStream::new(receiver).map(move |WakeUp { key }| {
         let _keep = &sender;
-        ObjectRef::new(&key.name).within(&key.namespace)
+        let host = ObjectRef::new(&key.name).within(&key.namespace);
+        context.looks.stir(&host);
+        host
     })
 }
 
 /// Notes what the watch of hosts brings, and says it when it begins to fail: without it, nothing is done to any host.
 fn watched(context: Arc<Context>) -> impl FnMut(&Result<watcher::Event<BareMetalHost>, watcher::Error>) {
-    move |event| match event {
+    move |event| {
+        context.hosts.on(event);
+        if let Ok(event) = event {
+            context.index.on(event, &context.registry);
+        }
+        note(&context, event);
+    }
+}
+
+fn note(context: &Context, event: &Result<watcher::Event<BareMetalHost>, watcher::Error>) {
+    match event {
         // A list is complete when its last part has come.
         Ok(watcher::Event::Init | watcher::Event::InitApply(_)) => {}
         Ok(_) => {

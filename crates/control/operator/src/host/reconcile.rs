@@ -5,12 +5,14 @@ use std::time::Duration;
 
 use api::metal3::{BareMetalHost, HardwareData, HardwareDataSpec, ProvisioningState as State};
 use host_lifecycle::{Action as Act, Change, Next, Step, View, conclude, decide};
-use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::runtime::controller::Action;
+use kube::runtime::reflector::ObjectRef;
 use kube::{Api, ResourceExt};
 use provisioner::{HostKey, Provisioner, Record};
 
 use super::choice::{Choice, choose};
+use super::looks::{Due, Seen};
 use super::machine::KubeMachine;
 use super::secrets::{FoundCredentials, HostSecrets};
 use super::write::Applied;
@@ -22,14 +24,14 @@ const MAX_STEPS: usize = 24;
 /// How often an answer is concluded from anew because somebody else has moved the host on meanwhile.
 const MAX_CONFLICTS: usize = 8;
 
-/// Everything that was read of a host.
+/// Everything that is known of a host.
 #[derive(Clone)]
 pub struct Fetched {
-    pub host: BareMetalHost,
-    pub hardware_data: Option<HardwareData>,
+    pub host: Arc<BareMetalHost>,
+    pub hardware_data: Option<Arc<HardwareData>>,
     pub credentials: FoundCredentials,
-    /// Other versions of the BMC's Secret that held the same user and password.
-    same_versions: Vec<String>,
+    /// Versions of the BMC's Secret that held the same user and password.
+    same_versions: Arc<Vec<String>>,
     /// The host's provisioner.
     pub choice: Choice,
     /// The server's settings, with what that provisioner serves for this host.
@@ -37,36 +39,56 @@ pub struct Fetched {
 }
 
 impl Fetched {
-    /// Reads the host and what belongs to it; `None` if it is gone.
+    /// The host and what belongs to it, from what the watches show and this process has written; what is not known of them is read. `None` if it
+    /// is gone.
     async fn read(context: &Context, namespace: &str, name: &str) -> Result<Option<Self>, ReconcileError> {
         let hosts: Api<BareMetalHost> = Api::namespaced(context.client.clone(), namespace);
-        let Some(host) = hosts.get_opt(name).await.map_err(ReconcileError::api("read the host"))? else {
+        let found = context.hosts.get(&hosts, &ObjectRef::new(name).within(namespace)).await;
+        let Some(host) = found.map_err(ReconcileError::api("read the host"))? else {
             return Ok(None);
         };
         let data: Api<HardwareData> = Api::namespaced(context.client.clone(), namespace);
-        let hardware_data = data.get_opt(name).await.map_err(ReconcileError::api("read the HardwareData"))?;
-        let secrets = HostSecrets::new(&context.client, &host);
+        let hardware_data = context.hardware_data.get(&data, &ObjectRef::new(name).within(namespace)).await;
+        let hardware_data = hardware_data.map_err(ReconcileError::api("read the HardwareData"))?;
+        let secrets = HostSecrets::new(context, &host);
         let credentials = secrets.credentials().await.map_err(ReconcileError::api("read the BMC's Secret"))?;
         let same_versions = match &credentials {
-            FoundCredentials::Present(found) => {
-                let Secret { metadata, .. } = &found.secret;
-                let version = metadata.resource_version.as_deref().unwrap_or_default();
-                context.versions.note(metadata.uid.as_deref().unwrap_or_default(), version, &found.content)
-            }
-            _ => Vec::new(),
+            FoundCredentials::Present(found) => match found.login() {
+                Some(login) => {
+                    let ObjectMeta { uid, resource_version, .. } = found.metadata();
+                    let version = resource_version.as_deref().unwrap_or_default();
+                    context.versions.note(uid.as_deref().unwrap_or_default(), version, &login.content)
+                }
+                None => Arc::default(),
+            },
+            _ => Arc::default(),
         };
         let choice = choose(context, &host).await?;
         let mut settings = context.settings.lifecycle.clone();
         if let Ok(provisioner) = &choice {
-            settings.served = provisioner.capabilities(&work::facts(&host, hardware_data.as_ref()));
+            settings.served = provisioner.capabilities(&work::facts(&host, hardware_data.as_deref()));
         }
         Ok(Some(Self { host, hardware_data, credentials, same_versions, choice, settings }))
+    }
+
+    /// What it was made from.
+    fn seen(&self, context: &Context) -> Seen {
+        let secret = match &self.credentials {
+            FoundCredentials::Present(found) => Some(found.body().identity()),
+            _ => None,
+        };
+        Seen {
+            host: self.host.resource_version(),
+            hardware_data: self.hardware_data.as_ref().and_then(|data| data.resource_version()),
+            secret,
+            news: has_news(context, &self.key()),
+        }
     }
 
     /// Whether an answer that a BMC gave to one is an answer to the other.
     fn asks_the_same_bmc(&self, other: &Self) -> bool {
         let secret = |fetched: &Self| match &fetched.credentials {
-            FoundCredentials::Present(found) => Some((found.secret.metadata.uid.clone(), found.content)),
+            FoundCredentials::Present(found) => Some(found.body().identity()),
             _ => None,
         };
         self.host.spec.bmc == other.host.spec.bmc && secret(self) == secret(other)
@@ -74,16 +96,17 @@ impl Fetched {
 
     /// As it is when the change has been written.
     fn becomes(&mut self, change: &Change) {
-        self.host.status = Some(change.status.clone());
+        let host = Arc::make_mut(&mut self.host);
+        host.status = Some(change.status.clone());
         if let Some(architecture) = &change.set_architecture {
-            self.host.spec.architecture = Some(architecture.clone());
+            host.spec.architecture = Some(architecture.clone());
         }
         for key in &change.remove_annotations {
-            self.host.annotations_mut().remove(key);
+            host.annotations_mut().remove(key);
         }
         if let Some(hardware) = &change.hardware_data {
             let spec = HardwareDataSpec { hardware: Some((**hardware).clone()) };
-            self.hardware_data = Some(HardwareData::new(&self.host.name_any(), spec));
+            self.hardware_data = Some(Arc::new(HardwareData::new(&self.host.name_any(), spec)));
         }
     }
 
@@ -105,9 +128,9 @@ impl Fetched {
                 host_lifecycle::Credentials::Invalid { name, what: what.clone() }
             }
             FoundCredentials::Present(found) => host_lifecycle::Credentials::Present {
-                name: found.secret.metadata.name.as_deref().unwrap_or_default(),
-                namespace: found.secret.metadata.namespace.as_deref().unwrap_or_default(),
-                resource_version: found.secret.metadata.resource_version.as_deref().unwrap_or_default(),
+                name: found.metadata().name.as_deref().unwrap_or_default(),
+                namespace: found.metadata().namespace.as_deref().unwrap_or_default(),
+                resource_version: found.metadata().resource_version.as_deref().unwrap_or_default(),
                 same: &self.same_versions,
             },
         };
@@ -122,26 +145,80 @@ impl Fetched {
     }
 }
 
-/// Reconciles the host that `object` names; its content is read afresh.
+/// Whether there are news of the host, whoever provisions it.
+fn has_news(context: &Context, key: &HostKey) -> bool {
+    context.registry.iter().any(|provisioner| provisioner.has_news(key))
+}
+
+/// What a look at the host would be made from, if all of it is known without a call.
+fn seen_now(context: &Context, key: &ObjectRef<BareMetalHost>) -> Option<Seen> {
+    let host = context.hosts.known(key)??;
+    let namespace = host.namespace().unwrap_or_default();
+    let hardware_data = context.hardware_data.known(&ObjectRef::new(&key.name).within(&namespace))?;
+    let secret = match host.spec.bmc.as_ref().map(|bmc| bmc.credentials_name.as_str()).filter(|name| !name.is_empty()) {
+        Some(name) => Some(context.bodies.known(&namespace, name)?.identity()),
+        None => None,
+    };
+    Some(Seen {
+        host: host.resource_version(),
+        hardware_data: hardware_data.and_then(|data| data.resource_version()),
+        secret,
+        news: has_news(context, &work::key(&host)),
+    })
+}
+
+/// Reads the Secret of the host's BMC, if it has another version: it may well hold what it held.
+async fn read_login(context: &Context, host: &BareMetalHost) {
+    let namespace = host.namespace().unwrap_or_default();
+    let Some(name) = host.spec.bmc.as_ref().map(|bmc| &bmc.credentials_name).filter(|name| !name.is_empty()) else {
+        return;
+    };
+    if context.bodies.known(&namespace, name).is_none() {
+        let api = Api::namespaced(context.client.clone(), &namespace);
+        // If that fails, the look finds out.
+        let _ = context.bodies.get(&api, &namespace, name).await;
+    }
+}
+
+/// Reconciles the host that `object` names, as far as there is anything new or due.
 pub async fn reconcile(object: Arc<BareMetalHost>, context: Arc<Context>) -> Result<Action, ReconcileError> {
     context.metrics.reconciling(&object);
-    let uid = object.uid().unwrap_or_default();
+    context.begin().await;
+    let (uid, key) = (object.uid().unwrap_or_default(), ObjectRef::from_obj(object.as_ref()));
+    if context.looks.has(&uid) {
+        read_login(&context, &object).await;
+    }
+    if let Some(due) = context.looks.rests(&key, &uid, seen_now(&context, &key).as_ref()) {
+        context.metrics.reconciled(due != Due::WithAChange);
+        return Ok(match due {
+            Due::In(time) => Action::requeue(time),
+            Due::WithAChange => Action::await_change(),
+        });
+    }
     context.rests.stir(&uid);
     match go_on(&object, &context).await {
-        Ok(rest) => {
-            let action = rest.clone().unwrap_or_else(Action::await_change);
-            context.metrics.reconciled(action != Action::await_change());
+        Ok(Some((after, seen))) => {
+            // What has been written since, by anybody, is looked at once more before nothing is new.
+            let unchanged = seen.filter(|seen| seen_now(&context, &key).as_ref() == Some(seen));
+            let after = context.looks.ended(&uid, unchanged, after);
+            context.metrics.reconciled(after.is_some());
             context.stumbles.lock().unwrap_or_else(PoisonError::into_inner).remove(&uid);
-            if rest.is_some() {
-                context.rests.rest(&uid, action == Action::await_change());
-            }
-            Ok(action)
+            context.rests.rest(&uid, after.is_none());
+            Ok(after.map_or_else(Action::await_change, Action::requeue))
+        }
+        Ok(None) => {
+            context.looks.forget(&uid, true);
+            context.metrics.reconciled(false);
+            context.stumbles.lock().unwrap_or_else(PoisonError::into_inner).remove(&uid);
+            Ok(Action::await_change())
         }
         Err(error) => {
+            context.looks.forget(&uid, false);
             let again = context.stumbles.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&uid);
             if again {
                 // Once may be an accident. Twice, and whoever waits for the host must see why.
                 trouble::report(&context, &object, &error).await;
+                context.hosts.doubt(&key);
             }
             Err(error)
         }
@@ -155,12 +232,18 @@ fn forget(context: &Context, object: &BareMetalHost) {
     context.machines.forget(&uid);
     context.metrics.forget(object);
     context.rests.forget(&uid);
+    context.looks.forget(&uid, true);
+    context.hosts.forget(&ObjectRef::from_obj(object));
+    context.hardware_data.forget(&ObjectRef::new(&object.name_any()).within(&object.namespace().unwrap_or_default()));
     let key = HostKey { namespace: object.namespace().unwrap_or_default(), name: object.name_any(), uid };
     context.registry.iter().for_each(|provisioner| provisioner.forget(&key));
 }
 
+/// How a look has ended: after how long the next one is due, if it is before a change; and what the last step was made from.
+type End = (Option<Duration>, Option<Seen>);
+
 /// Step by step, until there is nothing to do but wait; `None` if the host is gone.
-async fn go_on(object: &BareMetalHost, context: &Context) -> Result<Option<Action>, ReconcileError> {
+async fn go_on(object: &BareMetalHost, context: &Context) -> Result<Option<End>, ReconcileError> {
     let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
     for _ in 0..MAX_STEPS {
         let Some(fetched) = Fetched::read(context, &namespace, &name).await? else {
@@ -171,17 +254,18 @@ async fn go_on(object: &BareMetalHost, context: &Context) -> Result<Option<Actio
             // Another host has taken the name before this process saw the first one go.
             forget(context, object);
         }
+        let seen = fetched.seen(context);
         match step(context, fetched).await? {
             Next::Now => {}
-            Next::After(time) => return Ok(Some(Action::requeue(time))),
-            Next::Wait => return Ok(Some(Action::await_change())),
+            Next::After(time) => return Ok(Some((Some(time), Some(seen)))),
+            Next::Wait => return Ok(Some((None, Some(seen)))),
             Next::Gone => {
                 forget(context, object);
                 return Ok(None);
             }
         }
     }
-    Ok(Some(Action::requeue(Duration::from_secs(1))))
+    Ok(Some((Some(Duration::from_secs(1)), None)))
 }
 
 /// One decision, its provisioner call if it needs one, and what follows from the answer.
@@ -225,7 +309,7 @@ async fn step(context: &Context, mut fetched: Fetched) -> Result<Next, Reconcile
             && let Some(written) = write::architecture(context, &fetched, architecture).await?
         {
             // A change of the spec is a generation of its own: what is said of the host is said of that one.
-            fetched.host = written;
+            fetched.host = Arc::new(written);
             continue;
         }
         let change = ahead(context, &fetched, change).await?;
@@ -266,7 +350,7 @@ async fn ahead(context: &Context, fetched: &Fetched, mut change: Change) -> Resu
 }
 
 /// A host that only waits, after a restart of this process perhaps for hours: its agent is heard meanwhile.
-async fn listen(context: &Context, host: &BareMetalHost) {
+async fn listen(context: &Context, host: &Arc<BareMetalHost>) {
     let uid = host.uid().unwrap_or_default();
     if host.state() == State::None || context.machines.has(&uid) {
         return;
@@ -287,6 +371,6 @@ async fn claims(context: &Context, fetched: &mut Fetched, action: &Act) -> Resul
     if !matches!(action, Act::Register { .. }) {
         return Ok(false);
     }
-    let secrets = HostSecrets::new(&context.client, &fetched.host);
-    secrets.claim(&found.secret).await.map_err(ReconcileError::api("claim the BMC's Secret"))
+    let secrets = HostSecrets::new(context, &fetched.host);
+    secrets.claim(found.metadata()).await.map_err(ReconcileError::api("claim the BMC's Secret"))
 }

@@ -99,7 +99,9 @@ impl KubeMachine {
         let known = {
             let known = lock(&self.slot);
             let has_part = known.object.as_ref().is_some_and(has_content);
-            let is_told = known.looked && (known.object.is_some() || !known.earlier.is_empty());
+            // One that comes later, by a restore for instance, is shown by the watch.
+            let is_told =
+                known.looked && (known.object.is_some() || !known.earlier.is_empty() || self.shown_to_be_absent());
             known.read && (has_part || is_told)
         };
         if known {

@@ -1,13 +1,17 @@
 //! Secrets that a host uses: BMC credentials, and the data of the config drive.
 
+use std::sync::Arc;
+
 use api::metal3::{BareMetalHost, SecretReference, finalizer, label};
 use k8s_openapi::api::core::v1::Secret;
-use kube::api::{Api, Patch, PatchParams};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::{Api, Patch};
 use kube::{Client, Resource, ResourceExt};
 use provisioner::ConfigDrive;
-use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Map, Value, json};
-use sha2::{Digest, Sha256};
+
+use super::Context;
+use super::bodies::{Bodies, Body, Login};
 
 /// Largest user data, network data or meta data, in bytes (a Secret holds 1 MiB).
 const MAX_DATA: usize = 1 << 20;
@@ -35,29 +39,36 @@ pub enum FoundCredentials {
         what: String,
     },
     /// Usable.
-    Present(Box<Credentials>),
+    Present(Credentials),
 }
 
-/// Usable BMC credentials.
+/// A Secret that holds user and password.
 #[derive(Clone)]
-pub struct Credentials {
-    /// The Secret.
-    pub secret: Secret,
-    /// User, trimmed.
-    pub username: String,
-    /// Password, trimmed.
-    pub password: SecretString,
-    /// Digest of both.
-    pub content: [u8; 32],
-}
+pub struct Credentials(Arc<Body>);
 
-/// A digest of user and password. It never leaves the process.
-fn content_of(username: &str, password: &SecretString) -> [u8; 32] {
-    let mut hash = Sha256::new();
-    hash.update((username.len() as u64).to_be_bytes());
-    hash.update(username);
-    hash.update(password.expose_secret());
-    hash.finalize().into()
+impl Credentials {
+    /// Those of this Secret; else what it lacks.
+    fn of(body: Arc<Body>) -> Result<Self, &'static str> {
+        match body.login() {
+            Ok(_) => Ok(Self(body)),
+            Err(missing) => Err(missing),
+        }
+    }
+
+    /// The Secret.
+    pub fn body(&self) -> &Body {
+        &self.0
+    }
+
+    /// The Secret's metadata.
+    pub fn metadata(&self) -> &ObjectMeta {
+        &self.0.metadata
+    }
+
+    /// User and password.
+    pub fn login(&self) -> Option<&Login> {
+        self.0.login().as_ref().ok()
+    }
 }
 
 /// A Secret cannot be used for the config drive or for the agent's network.
@@ -83,18 +94,27 @@ pub enum HostDataError {
 /// Secrets in the host's namespace.
 pub struct HostSecrets<'a> {
     client: &'a Client,
+    bodies: &'a Bodies,
     host: &'a BareMetalHost,
     namespace: String,
 }
 
 impl<'a> HostSecrets<'a> {
     /// Secrets of this host.
-    pub fn new(client: &'a Client, host: &'a BareMetalHost) -> Self {
-        Self { client, host, namespace: host.namespace().unwrap_or_default() }
+    pub fn new(context: &'a Context, host: &'a BareMetalHost) -> Self {
+        let (client, bodies) = (&context.client, &context.bodies);
+        Self { client, bodies, host, namespace: host.namespace().unwrap_or_default() }
     }
 
     fn api(&self) -> Api<Secret> {
         Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
+    async fn body(&self, name: &str) -> Result<Option<Arc<Body>>, kube::Error> {
+        match self.bodies.known(&self.namespace, name) {
+            Some(known) => Ok(Some(known)),
+            None => self.bodies.get(&self.api(), &self.namespace, name).await,
+        }
     }
 
     /// Reads the BMC's credentials.
@@ -110,22 +130,16 @@ impl<'a> HostSecrets<'a> {
                 what: "is not named: spec.bmc.credentialsName is empty".to_owned(),
             });
         }
-        let secret = match self.api().get_opt(&name).await {
-            Ok(Some(secret)) => secret,
+        let body = match self.body(&name).await {
+            Ok(Some(body)) => body,
             Ok(None) => return Ok(FoundCredentials::Missing { name }),
             Err(kube::Error::Api(e)) if e.code == 403 => return Ok(FoundCredentials::Forbidden { name }),
             Err(error) => return Err(error),
         };
-        let field = |key: &str| {
-            let text = text_of(&secret, key).map(|t| t.trim().to_owned()).filter(|t| !t.is_empty());
-            text.ok_or_else(|| FoundCredentials::Invalid { name: name.clone(), what: format!("has no {key}") })
-        };
-        let (username, password) = match (field("username"), field("password")) {
-            (Ok(username), Ok(password)) => (username, SecretString::from(password)),
-            (Err(invalid), _) | (_, Err(invalid)) => return Ok(invalid),
-        };
-        let content = content_of(&username, &password);
-        Ok(FoundCredentials::Present(Box::new(Credentials { secret, username, password, content })))
+        Ok(match Credentials::of(body) {
+            Ok(credentials) => FoundCredentials::Present(credentials),
+            Err(missing) => FoundCredentials::Invalid { name, what: format!("has no {missing}") },
+        })
     }
 
     /// Marks the Secret as used by this host: label, owner, finalizer; one write, none if it is so already. Whether
@@ -133,28 +147,30 @@ impl<'a> HostSecrets<'a> {
     ///
     /// # Errors
     /// When the Kubernetes API fails.
-    pub async fn claim(&self, secret: &Secret) -> Result<bool, kube::Error> {
-        let labelled = secret.labels().get(label::ENVIRONMENT).is_some_and(|v| v == label::ENVIRONMENT_VALUE);
-        let owned = secret.owner_references().iter().any(|o| Some(&o.uid) == self.host.metadata.uid.as_ref());
-        let held = secret.finalizers().iter().any(|f| f == finalizer::SECRET);
+    pub async fn claim(&self, secret: &ObjectMeta) -> Result<bool, kube::Error> {
+        let mark = secret.labels.as_ref().and_then(|labels| labels.get(label::ENVIRONMENT));
+        let labelled = mark.is_some_and(|value| value == label::ENVIRONMENT_VALUE);
+        let mut owners = secret.owner_references.clone().unwrap_or_default();
+        let mut finalizers = secret.finalizers.clone().unwrap_or_default();
+        let owned = owners.iter().any(|o| Some(&o.uid) == self.host.metadata.uid.as_ref());
+        let held = finalizers.iter().any(|f| f == finalizer::SECRET);
         if labelled && owned && held {
             return Ok(false);
         }
-        let mut owners = secret.owner_references().to_vec();
         if !owned && let Some(owner) = self.host.owner_ref(&()) {
             owners.push(owner);
         }
-        let mut finalizers = secret.finalizers().to_vec();
         if !held {
             finalizers.push(finalizer::SECRET.to_owned());
         }
         let patch = json!({ "metadata": {
-            "resourceVersion": secret.metadata.resource_version,
+            "resourceVersion": secret.resource_version,
             "labels": { label::ENVIRONMENT: label::ENVIRONMENT_VALUE },
             "ownerReferences": owners,
             "finalizers": finalizers,
         }});
-        self.api().patch(&secret.name_any(), &PatchParams::default(), &Patch::Merge(&patch)).await?;
+        let name = secret.name.clone().unwrap_or_default();
+        self.bodies.patch(&self.api(), &self.namespace, &name, &Patch::Merge(patch)).await?;
         Ok(true)
     }
 
@@ -177,8 +193,7 @@ impl<'a> HostSecrets<'a> {
             "ownerReferences": owners,
             "finalizers": finalizers,
         }});
-        self.api().patch(&secret.name_any(), &PatchParams::default(), &Patch::Merge(&patch)).await?;
-        Ok(())
+        self.bodies.patch(&self.api(), &self.namespace, &secret.name_any(), &Patch::Merge(patch)).await
     }
 
     /// A text from a Secret that the host refers to; the first of the keys that is there.
@@ -195,7 +210,7 @@ impl<'a> HostSecrets<'a> {
             )));
         }
         let what = || format!("read spec.{field}: Secret {name}");
-        let secret = self.api().get_opt(name).await.map_err(|error| match error {
+        let secret = self.body(name).await.map_err(|error| match error {
             kube::Error::Api(refused) if refused.code == 403 => HostDataError::Forbidden(what()),
             error => HostDataError::Api { what: what(), source: Box::new(error) },
         })?;
@@ -205,9 +220,9 @@ impl<'a> HostSecrets<'a> {
                 self.namespace
             )));
         };
-        let found = keys.iter().find_map(|key| text_of(&secret, key));
+        let found = keys.iter().find_map(|key| secret.text(key));
         match found {
-            Some(text) if text.len() <= MAX_DATA => Ok(Some(text)),
+            Some(text) if text.len() <= MAX_DATA => Ok(Some(text.to_owned())),
             Some(text) => Err(HostDataError::Unusable(format!(
                 "read spec.{field}: {} bytes in Secret {name}, {MAX_DATA} are accepted",
                 text.len()
@@ -279,15 +294,6 @@ impl<'a> HostSecrets<'a> {
         ];
         fields.into_iter().map(|(k, v)| (k.to_owned(), Value::from(v))).collect()
     }
-}
-
-fn text_of(secret: &Secret, key: &str) -> Option<String> {
-    let bytes = secret.data.as_ref().and_then(|d| d.get(key)).map(|b| b.0.clone());
-    let text = match bytes {
-        Some(bytes) => String::from_utf8(bytes).ok(),
-        None => secret.string_data.as_ref().and_then(|d| d.get(key)).cloned(),
-    };
-    text.filter(|t| !t.is_empty())
 }
 
 /// YAML or JSON as JSON.

@@ -101,15 +101,15 @@ async fn prepare(context: &Context, fetched: &Fetched, action: &Action) -> Resul
             .into());
     }
     let bmc = match (&fetched.credentials, &host.spec.bmc) {
-        (FoundCredentials::Present(found), Some(bmc)) => Some(BmcAccess {
+        (FoundCredentials::Present(found), Some(bmc)) => found.login().map(|login| BmcAccess {
             address: bmc.address.clone(),
-            username: found.username.clone(),
-            password: found.password.clone(),
+            username: login.username.clone(),
+            password: login.password.clone(),
             disable_certificate_verification: bmc.disable_certificate_verification.unwrap_or(false),
         }),
         _ => None,
     };
-    let secrets = HostSecrets::new(&context.client, host);
+    let secrets = HostSecrets::new(context, host);
     let agent_network = match action {
         // The agent is not booted for these: a host that is settled does without.
         Action::Adopt | Action::ReadPower | Action::SetPower(_) | Action::Release => None,
@@ -123,7 +123,7 @@ async fn prepare(context: &Context, fetched: &Fetched, action: &Action) -> Resul
     let machine = Arc::new(KubeMachine::new(context, host, Arc::clone(provisioner)));
     let unread = |error| NotDone::Unread("read the host's record", Box::new(error));
     machine.load().await.map_err(unread)?;
-    let mut facts = facts(host, fetched.hardware_data.as_ref());
+    let mut facts = facts(host, fetched.hardware_data.as_deref());
     facts.agent_network = agent_network;
     Ok(provisioner.host(HostContext {
         facts,
@@ -172,9 +172,11 @@ pub fn key(host: &BareMetalHost) -> HostKey {
 /// that has never been registered has shown no right to a BMC: it keeps nobody in another namespace from theirs, and is told no names of there.
 /// A host that is registered itself, or goes, is not held up.
 fn sharing(context: &Context, host: &BareMetalHost, provisioner: &dyn Provisioner) -> Option<String> {
-    let all = context.known.get()?.state();
+    let known = context.hosts.store()?;
     let key = |h: &BareMetalHost| h.spec.bmc.as_ref().and_then(|b| provisioner.machine_key(&b.address));
-    holder(host, all.iter().map(AsRef::as_ref), key)
+    let there = context.index.at_machine(provisioner.name(), &key(host)?);
+    let there: Vec<_> = there.iter().filter_map(|other| known.get(other)).collect();
+    holder(host, there.iter().map(AsRef::as_ref), key)
 }
 
 fn holder<'a>(
@@ -252,7 +254,7 @@ async fn request(context: &Context, fetched: &Fetched, action: &Action) -> Resul
         Action::Provision => {
             // What the attempt began with: an edit of spec.image in the middle makes another attempt.
             let image = status.last_attempted_image.or_else(|| host.spec.image.clone()).unwrap_or_default();
-            let config_drive = HostSecrets::new(&context.client, host).config_drive().await?;
+            let config_drive = HostSecrets::new(context, host).config_drive().await?;
             Call::Provision(Box::new(ProvisionRequest {
                 wish: wish(host, OperationType::Provision),
                 attempt: u32::try_from(status.provisioning_fail_count.max(0)).unwrap_or(u32::MAX).saturating_add(1),

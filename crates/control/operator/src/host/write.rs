@@ -3,6 +3,7 @@
 use api::metal3::{BareMetalHost, BareMetalHostStatus, HardwareData, HardwareDataSpec, annotation, finalizer};
 use host_lifecycle::{Change, HostEvent, Next};
 use kube::api::{Api, Patch, PatchParams, PostParams};
+use kube::runtime::reflector::ObjectRef;
 use kube::{Resource, ResourceExt};
 use serde_json::{Map, Value, json};
 
@@ -35,7 +36,7 @@ pub async fn apply(context: &Context, fetched: &Fetched, change: Change) -> Resu
             return Ok(Applied::Conflict);
         }
         writer
-            .hardware_data(fetched.hardware_data.as_ref(), HardwareDataSpec { hardware: Some((**hardware).clone()) })
+            .hardware_data(fetched.hardware_data.as_deref(), HardwareDataSpec { hardware: Some((**hardware).clone()) })
             .await?;
     }
     let mut version = host.resource_version();
@@ -54,7 +55,7 @@ pub async fn apply(context: &Context, fetched: &Fetched, change: Change) -> Resu
         writer.event(event).await;
     }
     if change.next == Next::Gone {
-        writer.release(fetched.hardware_data.as_ref()).await?;
+        writer.release(fetched.hardware_data.as_deref()).await?;
     }
     Ok(Applied::Written(change.next))
 }
@@ -75,7 +76,8 @@ pub async fn architecture(
         "metadata": { "uid": uid, "resourceVersion": version },
         "spec": { "architecture": architecture },
     }));
-    match api.patch(&host.name_any(), &PatchParams::default(), &patch).await {
+    let call = async { api.patch(&host.name_any(), &PatchParams::default(), &patch).await };
+    match context.hosts.writing(&ObjectRef::from_obj(host.as_ref()), call).await {
         Ok(written) => Ok(Some(written)),
         Err(kube::Error::Api(e)) if e.code == 409 || e.code == 404 => Ok(None),
         Err(error) => Err(ReconcileError::api("fill in the host's architecture")(error)),
@@ -89,6 +91,10 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
+    fn key(&self) -> ObjectRef<BareMetalHost> {
+        ObjectRef::from_obj(self.host)
+    }
+
     fn data_api(&self) -> Api<HardwareData> {
         Api::namespaced(self.context.client.clone(), &self.host.namespace().unwrap_or_default())
     }
@@ -100,9 +106,9 @@ impl Writer<'_> {
                 let mut new = old.clone();
                 new.spec = spec;
                 let api = self.data_api();
-                api.replace(&name, &PostParams::default(), &new)
-                    .await
-                    .map_err(ReconcileError::api("replace the HardwareData"))?;
+                let call = async { api.replace(&name, &PostParams::default(), &new).await };
+                let written = self.context.hardware_data.writing(&ObjectRef::from_obj(&new), call).await;
+                written.map_err(ReconcileError::api("replace the HardwareData"))?;
             }
             return Ok(());
         }
@@ -111,7 +117,9 @@ impl Writer<'_> {
         new.metadata.owner_references = self.host.controller_owner_ref(&()).map(|o| vec![o]);
         new.metadata.finalizers = Some(vec![finalizer::HARDWARE_DATA.to_owned()]);
         // One that has come meanwhile, or is about to go with an earlier host of the same name, is read and replaced next time.
-        let created = self.data_api().create(&PostParams::default(), &new).await;
+        let api = self.data_api();
+        let call = async { api.create(&PostParams::default(), &new).await };
+        let created = self.context.hardware_data.writing(&ObjectRef::from_obj(&new), call).await;
         created.map(|_| ()).map_err(ReconcileError::api("create the HardwareData"))
     }
 
@@ -121,7 +129,9 @@ impl Writer<'_> {
         let mut object = self.host.clone();
         object.metadata.resource_version = version;
         object.status = Some(status.clone());
-        match self.api.replace_status(&self.host.name_any(), &PostParams::default(), &object).await {
+        let (name, params) = (self.host.name_any(), PostParams::default());
+        let call = async { self.api.replace_status(&name, &params, &object).await };
+        match self.context.hosts.writing(&self.key(), call).await {
             Ok(_) => Ok(true),
             Err(kube::Error::Api(e)) if e.code == 409 => Ok(false),
             Err(error) => Err(ReconcileError::api("write the host's status")(error)),
@@ -134,7 +144,10 @@ impl Writer<'_> {
         let meta = &self.host.metadata;
         let annotations = json!({ annotation::OVERWRITE_OWNER: null });
         let patch = json!({ "metadata": { "uid": meta.uid, "resourceVersion": meta.resource_version, "annotations": annotations } });
-        match self.api.patch_metadata(&self.host.name_any(), &PatchParams::default(), &Patch::Merge(patch)).await {
+        let patched =
+            self.api.patch_metadata(&self.host.name_any(), &PatchParams::default(), &Patch::Merge(patch)).await;
+        self.context.hosts.doubt(&self.key());
+        match patched {
             Ok(patched) => Ok(patched.metadata.resource_version),
             Err(kube::Error::Api(e)) if e.code == 409 => Ok(None),
             Err(error) => Err(ReconcileError::api("use up the host's consent")(error)),
@@ -166,12 +179,10 @@ impl Writer<'_> {
         if let Some(architecture) = &change.set_architecture {
             patch.insert("spec".to_owned(), json!({ "architecture": architecture }));
         }
-        let patch = Patch::Merge(Value::Object(patch));
-        self.api
-            .patch(&self.host.name_any(), &PatchParams::default(), &patch)
-            .await
-            .map(|_| ())
-            .map_err(ReconcileError::api("change the host's metadata"))
+        let (name, patch) = (self.host.name_any(), Patch::Merge(Value::Object(patch)));
+        let call = async { self.api.patch(&name, &PatchParams::default(), &patch).await };
+        let written = self.context.hosts.writing(&self.key(), call).await;
+        written.map(|_| ()).map_err(ReconcileError::api("change the host's metadata"))
     }
 
     /// Events are for people: one that cannot be published is logged and not missed.
@@ -181,23 +192,25 @@ impl Writer<'_> {
 
     /// Secrets, HardwareData, host: the finalizers go, the host last.
     async fn release(&self, data: Option<&HardwareData>) -> Result<(), ReconcileError> {
-        let secrets = HostSecrets::new(&self.context.client, self.host);
+        let secrets = HostSecrets::new(self.context, self.host);
         secrets.release().await.map_err(ReconcileError::api("release the BMC's Secret"))?;
         if let Some(data) = data.filter(|d| d.finalizers().iter().any(|f| f == finalizer::HARDWARE_DATA)) {
             let rest: Vec<&String> = data.finalizers().iter().filter(|f| *f != finalizer::HARDWARE_DATA).collect();
             let patch =
                 json!({ "metadata": { "finalizers": rest, "resourceVersion": data.metadata.resource_version } });
             let api = self.data_api();
-            gone_is_fine(api.patch(&data.name_any(), &PatchParams::default(), &Patch::Merge(&patch)).await)
-                .map_err(ReconcileError::api("release the HardwareData"))?;
+            let released = api.patch(&data.name_any(), &PatchParams::default(), &Patch::Merge(&patch)).await;
+            self.context.hardware_data.doubt(&ObjectRef::from_obj(data));
+            gone_is_fine(released).map_err(ReconcileError::api("release the HardwareData"))?;
         }
         let fresh =
             self.api.get_opt(&self.host.name_any()).await.map_err(ReconcileError::api("read the host again"))?;
         let Some(fresh) = fresh else { return Ok(()) };
         let rest: Vec<&String> = fresh.finalizers().iter().filter(|f| *f != finalizer::HOST).collect();
         let patch = json!({ "metadata": { "finalizers": rest, "resourceVersion": fresh.metadata.resource_version } });
-        gone_is_fine(self.api.patch(&fresh.name_any(), &PatchParams::default(), &Patch::Merge(&patch)).await)
-            .map_err(ReconcileError::api("release the host"))
+        let released = self.api.patch(&fresh.name_any(), &PatchParams::default(), &Patch::Merge(&patch)).await;
+        self.context.hosts.doubt(&self.key());
+        gone_is_fine(released).map_err(ReconcileError::api("release the host"))
     }
 }
 

@@ -1,0 +1,191 @@
+//! Bodies of Secrets: read when their version has changed, kept for as long as it has not. What is watched is their metadata.
+
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::sync::{Arc, OnceLock};
+
+use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::{Patch, PatchParams};
+use kube::core::PartialObjectMeta;
+use kube::runtime::reflector::{ObjectRef, Store};
+use kube::runtime::watcher::{Error, Event};
+use kube::{Api, ResourceExt as _};
+use secrecy::{ExposeSecret as _, SecretBox, SecretString};
+use serde_json::Value;
+use sha2::{Digest as _, Sha256};
+
+use super::kept::{Before, Judgement, Kept};
+use super::step::InStep;
+
+/// Most Secrets that are kept, and most bytes of them in all. One more, and those that were not used for longest are read again.
+const MAX_SECRETS: usize = 16_384;
+const MAX_BYTES: usize = 64 << 20;
+
+/// A Secret as it was read.
+pub struct Body {
+    /// Its metadata, without who manages its fields.
+    pub metadata: ObjectMeta,
+    data: BTreeMap<String, SecretBox<[u8]>>,
+    login: OnceLock<Result<Login, &'static str>>,
+}
+
+/// Tells a Secret with its user and password from others: its uid, and a digest of both, or what it lacks.
+pub type Identity = (Option<String>, Result<[u8; 32], &'static str>);
+
+/// User and password in a Secret, trimmed.
+pub struct Login {
+    /// User.
+    pub username: String,
+    /// Password.
+    pub password: SecretString,
+    /// Digest of both. It never leaves the process.
+    pub content: [u8; 32],
+}
+
+impl Body {
+    fn of(secret: Secret) -> Self {
+        let Secret { mut metadata, data, string_data, .. } = secret;
+        metadata.managed_fields = None;
+        let texts = string_data.unwrap_or_default().into_iter().map(|(key, text)| (key, text.into_bytes()));
+        let bytes = data.unwrap_or_default().into_iter().map(|(key, bytes)| (key, bytes.0));
+        // What is in both is what `data` says.
+        let data = texts.chain(bytes).map(|(key, bytes)| (key, bytes.into_boxed_slice().into())).collect();
+        Self { metadata, data, login: OnceLock::new() }
+    }
+
+    /// A text that is not empty.
+    pub fn text(&self, key: &str) -> Option<&str> {
+        let bytes = self.data.get(key)?.expose_secret();
+        std::str::from_utf8(bytes).ok().filter(|text| !text.is_empty())
+    }
+
+    /// User and password; else which of them is missing.
+    pub fn login(&self) -> &Result<Login, &'static str> {
+        self.login.get_or_init(|| {
+            let field = |key| self.text(key).map(str::trim).filter(|text| !text.is_empty()).ok_or(key);
+            let (username, password) = (field("username")?, field("password")?);
+            let mut hash = Sha256::new();
+            hash.update((username.len() as u64).to_be_bytes());
+            hash.update(username);
+            hash.update(password);
+            let content = hash.finalize().into();
+            Ok(Login { username: username.to_owned(), password: SecretString::from(password), content })
+        })
+    }
+
+    /// Tells whether it is the same Secret, with the same user and password.
+    pub fn identity(&self) -> Identity {
+        let content = self.login().as_ref().map(|login| login.content).map_err(|missing| *missing);
+        (self.metadata.uid.clone(), content)
+    }
+
+    fn weight(&self) -> usize {
+        let bytes = |(key, value): (&String, &SecretBox<[u8]>)| key.len() + value.expose_secret().len();
+        1024 + self.data.iter().map(bytes).sum::<usize>()
+    }
+}
+
+type Key = ObjectRef<PartialObjectMeta<Secret>>;
+
+/// The Secrets of all hosts.
+#[derive(Default)]
+pub struct Bodies {
+    shown: OnceLock<Store<PartialObjectMeta<Secret>>>,
+    pub in_step: InStep,
+    kept: Kept<Key, Body>,
+    /// Those that are read, by a part of their keys' hash: who wants the same one at the same time waits for it.
+    reading: [tokio::sync::Mutex<()>; 32],
+}
+
+impl Bodies {
+    /// From now on their metadata are shown here.
+    pub fn are_shown_by(&self, store: Store<PartialObjectMeta<Secret>>) {
+        // Set once: a controller runs once.
+        let _ = self.shown.set(store);
+    }
+
+    /// To be told of each event, after the store has been.
+    pub fn on(&self, event: &Result<Event<PartialObjectMeta<Secret>>, Error>) {
+        match event {
+            Ok(Event::Apply(secret)) => {
+                self.kept.has_shown(&ObjectRef::from_obj(secret), secret.resource_version().as_deref());
+            }
+            Ok(Event::Delete(secret)) => self.kept.forget(&ObjectRef::from_obj(secret)),
+            Ok(Event::InitApply(_)) => {}
+            Ok(Event::Init) | Err(_) => self.in_step.is_now(false),
+            Ok(Event::InitDone) => {
+                self.kept.doubt_all();
+                self.in_step.is_now(true);
+            }
+        }
+    }
+
+    fn shown_version(&self, key: &Key) -> Option<Option<String>> {
+        let store = self.shown.get().filter(|_| self.in_step.get())?;
+        Some(store.get(key).and_then(|secret| secret.resource_version()))
+    }
+
+    /// The Secret as far as it is known without a call. That there is none never is.
+    pub fn known(&self, namespace: &str, name: &str) -> Option<Arc<Body>> {
+        let key = ObjectRef::new(name).within(namespace);
+        let version = self.shown_version(&key)??;
+        match self.kept.judge(&key, Some(&version)) {
+            Judgement::CaughtUp(body) | Judgement::Older(body) => body,
+            Judgement::Nothing | Judgement::Unclear => None,
+        }
+    }
+
+    /// The Secret, read if need be; `None` if there is none.
+    pub async fn get(&self, api: &Api<Secret>, namespace: &str, name: &str) -> Result<Option<Arc<Body>>, kube::Error> {
+        let key = ObjectRef::new(name).within(namespace);
+        let _turn = self.turn(&key).await;
+        if let Some(known) = self.known(namespace, name) {
+            return Ok(Some(known));
+        }
+        let before = self.kept.before(&key, self.shown_version(&key));
+        let Some(secret) = api.get_opt(name).await? else {
+            self.kept.forget(&key);
+            return Ok(None);
+        };
+        Ok(Some(self.keep(&key, before, secret)))
+    }
+
+    async fn turn(&self, key: &Key) -> Option<tokio::sync::MutexGuard<'_, ()>> {
+        let mut hash = DefaultHasher::new();
+        key.hash(&mut hash);
+        let slot = usize::try_from(hash.finish() % self.reading.len() as u64).ok()?;
+        Some(self.reading.get(slot)?.lock().await)
+    }
+
+    fn keep(&self, key: &Key, before: Before, secret: Secret) -> Arc<Body> {
+        let version = secret.resource_version();
+        let body = Arc::new(Body::of(secret));
+        self.kept.note(key, before, Some(Arc::clone(&body)), version, body.weight());
+        self.kept.trim(MAX_SECRETS, MAX_BYTES);
+        body
+    }
+
+    /// Changes the Secret, which is kept as it is then; if that fails, nothing is known of it.
+    pub async fn patch(
+        &self,
+        api: &Api<Secret>,
+        namespace: &str,
+        name: &str,
+        patch: &Patch<Value>,
+    ) -> Result<(), kube::Error> {
+        let key = ObjectRef::new(name).within(namespace);
+        let _turn = self.turn(&key).await;
+        let before = self.kept.before(&key, self.shown_version(&key));
+        match api.patch(name, &PatchParams::default(), patch).await {
+            Ok(secret) => {
+                self.keep(&key, before, secret);
+                Ok(())
+            }
+            Err(error) => {
+                self.kept.doubt(&key);
+                Err(error)
+            }
+        }
+    }
+}

@@ -1,0 +1,420 @@
+//! What this process has read or written itself, until a watch has caught up with it.
+//!
+//! A watch may lag behind a write of this very process, and versions of objects can be found equal, not ordered. So what was read or written is kept together
+//! with the versions that are known to be older: those that it has replaced, and the one that was shown before the call was sent. While the watch shows
+//! one of these, what is kept counts. When it shows the very version that is kept, it has caught up. When it shows anything else, nobody can tell
+//! which is the newer one, and the object is read.
+
+use std::collections::{HashMap, VecDeque};
+use std::hash::Hash;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Most versions that are known to be older than one object; of one that is forgotten nothing is known, and the object is read.
+const MAX_OLDER: usize = 64;
+
+/// A version of an object as a watch shows it; `None`: there is no such object.
+pub type Version = Option<String>;
+
+/// What is to be made of what a watch shows.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Judgement<T> {
+    /// Nothing was read or written that it could be older than.
+    Nothing,
+    /// It is what is kept.
+    CaughtUp(Option<Arc<T>>),
+    /// It is older than this.
+    Older(Option<Arc<T>>),
+    /// Nobody knows: the object is to be read.
+    Unclear,
+}
+
+/// What was known of an object before a call was sent.
+#[derive(Debug)]
+pub struct Before {
+    /// Of the entry; without one, how much had been removed.
+    stamp: Result<u64, u64>,
+    older: VecDeque<Version>,
+}
+
+struct Entry<T> {
+    /// What was read or written, and its version; `None` as the version: there was none.
+    object: Option<Arc<T>>,
+    version: Version,
+    older: VecDeque<Version>,
+    /// A call has come to an unknown end, or two have overlapped.
+    doubtful: bool,
+    stamp: u64,
+    used: u64,
+    weight: usize,
+}
+
+struct Inner<K, T> {
+    entries: HashMap<K, Entry<T>>,
+    /// Counts what is noted: an entry that has changed while a call was under way has another number.
+    stamps: u64,
+    /// Counts what is removed other than by a watch that has caught up.
+    removals: u64,
+    uses: u64,
+    weight: usize,
+}
+
+/// Objects by key.
+pub struct Kept<K, T>(Mutex<Inner<K, T>>);
+
+impl<K, T> Default for Kept<K, T> {
+    fn default() -> Self {
+        Self(Mutex::new(Inner { entries: HashMap::new(), stamps: 0, removals: 0, uses: 0, weight: 0 }))
+    }
+}
+
+impl<K: Clone + Eq + Hash, T> Kept<K, T> {
+    fn lock(&self) -> MutexGuard<'_, Inner<K, T>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is to be made of `shown`.
+    pub fn judge(&self, key: &K, shown: Option<&str>) -> Judgement<T> {
+        let mut inner = self.lock();
+        inner.uses += 1;
+        let uses = inner.uses;
+        let Some(entry) = inner.entries.get_mut(key) else { return Judgement::Nothing };
+        entry.used = uses;
+        if entry.doubtful {
+            Judgement::Unclear
+        } else if entry.version.as_deref() == shown {
+            Judgement::CaughtUp(entry.object.clone())
+        } else if entry.older.iter().any(|older| older.as_deref() == shown) {
+            Judgement::Older(entry.object.clone())
+        } else {
+            Judgement::Unclear
+        }
+    }
+
+    /// To be asked before a call is sent; `shown` is what the watch shows, if it is in step.
+    pub fn before(&self, key: &K, shown: Option<Version>) -> Before {
+        let inner = self.lock();
+        let Some(entry) = inner.entries.get(key) else {
+            return Before { stamp: Err(inner.removals), older: shown.into_iter().collect() };
+        };
+        let mut older = entry.older.clone();
+        // Of what is in doubt it is not known whether it has ever been there.
+        let own = (!entry.doubtful).then(|| entry.version.clone());
+        for version in own.into_iter().chain(shown) {
+            if !older.contains(&version) {
+                older.push_back(version);
+            }
+        }
+        Before { stamp: Ok(entry.stamp), older }
+    }
+
+    /// Notes the answer to a call: the object and its version as they were read or written. `weight` is what it takes of the room.
+    pub fn note(&self, key: &K, before: Before, object: Option<Arc<T>>, version: Version, weight: usize) {
+        let mut inner = self.lock();
+        inner.stamps += 1;
+        inner.uses += 1;
+        let (stamp, used) = (inner.stamps, inner.uses);
+        let Before { stamp: expected, mut older } = before;
+        older.retain(|old| *old != version);
+        while older.len() > MAX_OLDER {
+            older.pop_front();
+        }
+        let present = inner.entries.get(key);
+        // Another call for the same object has ended meanwhile, or the object was seen to go: which of the two is the newer is not known.
+        let doubtful = present.map_or(Err(inner.removals), |entry| Ok(entry.stamp)) != expected;
+        if doubtful && present.is_some_and(|entry| !entry.doubtful && entry.version == version && version.is_some()) {
+            // Both say the same.
+            return;
+        }
+        if doubtful {
+            older.clear();
+        }
+        inner.weight = inner.weight.saturating_sub(present_weight(present)).saturating_add(weight);
+        inner.entries.insert(key.clone(), Entry { object, version, older, doubtful, stamp, used, weight });
+    }
+
+    /// A call has come to an unknown end: the object is read before anything is decided on it.
+    pub fn doubt(&self, key: &K) {
+        let mut inner = self.lock();
+        inner.stamps += 1;
+        let stamp = inner.stamps;
+        let mut older = VecDeque::new();
+        if let Some(entry) = inner.remove(key) {
+            older = entry.older;
+            if !entry.doubtful && !older.contains(&entry.version) {
+                older.push_back(entry.version);
+            }
+        }
+        let entry = Entry { object: None, version: None, older, doubtful: true, stamp, used: 0, weight: 0 };
+        inner.entries.insert(key.clone(), entry);
+    }
+
+    /// The watch has brought this version: whatever it shows later is newer.
+    pub fn has_shown(&self, key: &K, version: Option<&str>) {
+        if let Some(entry) = self.lock().entries.get_mut(key)
+            && !entry.doubtful
+            && entry.version.as_deref() == version
+        {
+            entry.older.clear();
+        }
+    }
+
+    /// The watch has shown the object to go. That there is none has no version: whatever was known to be older than the object may be newer now.
+    pub fn has_gone(&self, key: &K) {
+        let mut inner = self.lock();
+        inner.removals += 1;
+        let known = inner.entries.contains_key(key);
+        drop(inner);
+        if known {
+            self.doubt(key);
+            if let Some(entry) = self.lock().entries.get_mut(key) {
+                entry.older.clear();
+            }
+        }
+    }
+
+    /// A list has been made anew, perhaps of an API that was restored: nothing that is known of versions counts any more.
+    pub fn doubt_all(&self) {
+        let mut inner = self.lock();
+        inner.stamps += 1;
+        inner.removals += 1;
+        let stamp = inner.stamps;
+        for entry in inner.entries.values_mut() {
+            (entry.doubtful, entry.stamp) = (true, stamp);
+            entry.older.clear();
+        }
+    }
+
+    /// Forgets the object, if it is still the one that was judged.
+    pub fn settle(&self, key: &K, version: Option<&str>) {
+        let mut inner = self.lock();
+        if inner.entries.get(key).is_some_and(|entry| !entry.doubtful && entry.version.as_deref() == version) {
+            inner.remove(key);
+        }
+    }
+
+    /// Forgets the object.
+    pub fn forget(&self, key: &K) {
+        let mut inner = self.lock();
+        inner.removals += 1;
+        inner.remove(key);
+    }
+
+    /// Makes room: of more objects than `most`, or of more than that `weight`, those that have not been used for longest go.
+    pub fn trim(&self, most: usize, weight: usize) {
+        let mut inner = self.lock();
+        if inner.entries.len() <= most && inner.weight <= weight {
+            return;
+        }
+        let mut all: Vec<(u64, K)> = inner.entries.iter().map(|(key, entry)| (entry.used, key.clone())).collect();
+        all.sort_by_key(|(used, _)| *used);
+        inner.removals += 1;
+        for (_, key) in all {
+            // A quarter goes at once, so that this is not done for each one more.
+            if inner.entries.len() <= most - most / 4 && inner.weight <= weight - weight / 4 {
+                break;
+            }
+            inner.remove(&key);
+        }
+    }
+
+    /// How many are kept, and their weight.
+    #[cfg(test)]
+    pub fn size(&self) -> (usize, usize) {
+        let inner = self.lock();
+        (inner.entries.len(), inner.weight)
+    }
+}
+
+impl<K: Eq + Hash, T> Inner<K, T> {
+    fn remove(&mut self, key: &K) -> Option<Entry<T>> {
+        let gone = self.entries.remove(key);
+        self.weight = self.weight.saturating_sub(present_weight(gone.as_ref()));
+        gone
+    }
+}
+
+fn present_weight<T>(entry: Option<&Entry<T>>) -> usize {
+    entry.map_or(0, |entry| entry.weight)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Names = Kept<&'static str, u64>;
+
+    fn version(number: u64) -> Version {
+        (number > 0).then(|| format!("v{number}"))
+    }
+
+    /// Reads or writes: `shown` is what the watch shows before the call.
+    fn note(kept: &Names, shown: u64, answer: u64) {
+        let before = kept.before(&"a", Some(version(shown)));
+        kept.note(&"a", before, (answer > 0).then(|| Arc::new(answer)), version(answer), 1);
+    }
+
+    fn judge(kept: &Names, shown: u64) -> Judgement<u64> {
+        kept.judge(&"a", version(shown).as_deref())
+    }
+
+    #[test]
+    fn a_watch_that_lags_behind_is_not_believed() {
+        let kept = Names::default();
+        assert_eq!(judge(&kept, 1), Judgement::Nothing);
+        note(&kept, 1, 5);
+        note(&kept, 1, 7);
+        let own = || Judgement::Older(Some(Arc::new(7)));
+        assert_eq!((judge(&kept, 1), judge(&kept, 5)), (own(), own()));
+        assert_eq!(judge(&kept, 6), Judgement::Unclear, "another's write, before or after");
+        assert_eq!(judge(&kept, 9), Judgement::Unclear);
+        assert_eq!(judge(&kept, 7), Judgement::CaughtUp(Some(Arc::new(7))));
+        kept.has_shown(&"a", Some("v7"));
+        assert_eq!(judge(&kept, 1), Judgement::Unclear, "what comes after it is newer, whatever it is called");
+    }
+
+    #[test]
+    fn a_call_of_unknown_end_makes_it_read() {
+        let kept = Names::default();
+        note(&kept, 1, 5);
+        kept.doubt(&"a");
+        for shown in [0, 1, 5, 6] {
+            assert_eq!(judge(&kept, shown), Judgement::Unclear);
+        }
+        note(&kept, 1, 6);
+        assert_eq!(judge(&kept, 5), Judgement::Older(Some(Arc::new(6))));
+    }
+
+    #[test]
+    fn answers_that_overlap_are_not_believed() {
+        let kept = Names::default();
+        let read = kept.before(&"a", Some(version(1)));
+        note(&kept, 1, 2);
+        // This answer was given before that write, and comes after it.
+        kept.note(&"a", read, Some(Arc::new(1)), version(1), 1);
+        assert_eq!(judge(&kept, 1), Judgement::Unclear);
+        // Two that have read the same are of one mind.
+        note(&kept, 1, 3);
+        let again = [(); 2].map(|()| kept.before(&"a", Some(version(1))));
+        again.into_iter().for_each(|before| kept.note(&"a", before, Some(Arc::new(4)), version(4), 1));
+        assert_eq!(judge(&kept, 1), Judgement::Older(Some(Arc::new(4))));
+    }
+
+    #[test]
+    fn an_object_that_comes_and_goes_during_a_call_is_gone() {
+        let kept = Names::default();
+        // Created, and seen to come and to go before the answer is here.
+        let create = kept.before(&"a", Some(None));
+        kept.has_shown(&"a", Some("v1"));
+        kept.has_gone(&"a");
+        kept.note(&"a", create, Some(Arc::new(1)), version(1), 1);
+        assert_eq!(judge(&kept, 0), Judgement::Unclear);
+        // The same, after the answer.
+        let kept = Names::default();
+        note(&kept, 0, 1);
+        assert_eq!(judge(&kept, 0), Judgement::Older(Some(Arc::new(1))));
+        kept.has_shown(&"a", Some("v1"));
+        kept.has_gone(&"a");
+        assert_eq!(judge(&kept, 0), Judgement::Unclear);
+        note(&kept, 0, 0);
+        assert_eq!(judge(&kept, 0), Judgement::CaughtUp(None));
+        // While nobody watched.
+        let kept = Names::default();
+        note(&kept, 0, 1);
+        kept.doubt_all();
+        assert_eq!(judge(&kept, 0), Judgement::Unclear);
+    }
+
+    #[test]
+    fn room_is_bounded_and_what_was_used_last_stays() {
+        let kept: Kept<u32, ()> = Kept::default();
+        for key in 0..100 {
+            let before = kept.before(&key, None);
+            kept.note(&key, before, Some(Arc::default()), Some(key.to_string()), 10);
+            kept.judge(&0, Some("0"));
+            kept.trim(20, 150);
+            let (entries, weight) = kept.size();
+            assert!(entries <= 20 && weight <= 150, "{entries} of {weight}");
+        }
+        assert_eq!(kept.judge(&0, Some("0")), Judgement::CaughtUp(Some(Arc::default())));
+        assert_eq!(kept.judge(&1, Some("1")), Judgement::Nothing);
+        kept.forget(&0);
+        assert_eq!(kept.judge(&0, Some("0")), Judgement::Nothing);
+    }
+
+    /// An API and a watch that lags behind it; another client writes too, and calls are lost. What is decided on is never older than what this
+    /// process has read or written before, and in the end nothing has to be read.
+    #[test]
+    fn nothing_older_than_an_own_write_is_ever_decided_on() {
+        for seed in 1..3000_u64 {
+            let mut state = seed;
+            let mut below = move |end: u64| {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                (state >> 33) % end
+            };
+            let kept = Names::default();
+            // The object's versions in order, 0 where it was gone; how far the watch is; what this process knows to have been.
+            let (mut history, mut shown, mut known) = (vec![1], 0, 0);
+            let mut next = 2;
+            let decide = |history: &Vec<u64>, shown: usize, known: &mut usize| {
+                let at = match judge(&kept, history[shown]) {
+                    Judgement::Nothing => shown,
+                    Judgement::CaughtUp(object) | Judgement::Older(object) => {
+                        let number = object.map_or(0, |object| *object);
+                        history.iter().rposition(|version| *version == number).unwrap()
+                    }
+                    Judgement::Unclear => {
+                        note(&kept, history[shown], history[history.len() - 1]);
+                        history.len() - 1
+                    }
+                };
+                assert!(at >= *known, "seed {seed}: {at} before {known} of {history:?}");
+                *known = at;
+            };
+            for _ in 0..60 {
+                match below(6) {
+                    0 => decide(&history, shown, &mut known),
+                    1 if shown + 1 < history.len() => {
+                        shown += 1;
+                        match history[shown] {
+                            0 => kept.has_gone(&"a"),
+                            number => kept.has_shown(&"a", version(number).as_deref()),
+                        }
+                    }
+                    // The watch begins anew.
+                    2 if below(8) == 0 => {
+                        shown = history.len() - 1;
+                        kept.doubt_all();
+                    }
+                    // Another's write, creation or deletion.
+                    3 => {
+                        let gone = history[history.len() - 1] != 0 && below(4) == 0;
+                        history.push(if gone { 0 } else { next });
+                        next += 1;
+                    }
+                    // Our own.
+                    4 if history[history.len() - 1] != 0 => {
+                        let before = kept.before(&"a", Some(version(history[shown])));
+                        history.push(next);
+                        known = history.len() - 1;
+                        if below(4) == 0 {
+                            kept.doubt(&"a");
+                        } else {
+                            kept.note(&"a", before, Some(Arc::new(next)), version(next), 1);
+                        }
+                        next += 1;
+                    }
+                    _ => {}
+                }
+            }
+            while shown + 1 < history.len() {
+                shown += 1;
+                match history[shown] {
+                    0 => kept.has_gone(&"a"),
+                    number => kept.has_shown(&"a", version(number).as_deref()),
+                }
+            }
+            decide(&history, shown, &mut known);
+            assert_ne!(judge(&kept, history[shown]), Judgement::Unclear, "seed {seed}: it is read for ever");
+        }
+    }
+}

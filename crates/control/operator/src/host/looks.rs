@@ -1,0 +1,187 @@
+//! How each host's last look ended: a look at which nothing can be new is not made, and the next one comes at a time of its own.
+
+use std::collections::{HashMap, HashSet};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use api::metal3::BareMetalHost;
+use kube::runtime::reflector::ObjectRef;
+use tokio::time::Instant;
+
+use super::bodies::Identity;
+
+/// Shorter times to the next look are kept to: something is waited for.
+const LONG: Duration = Duration::from_secs(20);
+/// By how much of it a longer time is shortened at most, in percent.
+const SPREAD: u64 = 20;
+/// The same of a host's first one: what has begun together, for instance with this process, goes apart.
+const FIRST_SPREAD: u64 = 75;
+
+/// What a look was made from: versions of the objects, and whether the provisioner had news.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Seen {
+    /// The host.
+    pub host: Option<String>,
+    /// Its HardwareData.
+    pub hardware_data: Option<String>,
+    /// The Secret of its BMC: its uid, and a digest of what it holds, or what it lacks. Its version changes with each claim by a host that shares it.
+    pub secret: Option<Identity>,
+    /// What failed work may have been waiting for.
+    pub news: bool,
+}
+
+/// How a look has ended.
+struct Look {
+    seen: Seen,
+    /// When the next one is due; without one, only something new makes it.
+    due: Option<Instant>,
+}
+
+/// When the next look is due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Due {
+    /// So much later.
+    In(Duration),
+    /// When something changes.
+    WithAChange,
+}
+
+#[derive(Default)]
+struct Inner {
+    looks: HashMap<String, Look>,
+    /// How many looks of a host have ended.
+    counts: HashMap<String, u64>,
+    /// Hosts of which something else than an object that is seen has changed.
+    stirred: HashSet<ObjectRef<BareMetalHost>>,
+}
+
+/// The last looks of all hosts, by uid.
+#[derive(Default)]
+pub struct Looks(Mutex<Inner>);
+
+impl Looks {
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Somebody has news of the host: the next look is made, whatever is seen.
+    pub fn stir(&self, host: &ObjectRef<BareMetalHost>) {
+        self.lock().stirred.insert(host.clone());
+    }
+
+    /// Whether it is known how a look at the host has ended.
+    pub fn has(&self, uid: &str) -> bool {
+        self.lock().looks.contains_key(uid)
+    }
+
+    /// When the next look is due, if there is nothing new; to be asked once a look: what has stirred is used up by it.
+    pub fn rests(&self, host: &ObjectRef<BareMetalHost>, uid: &str, seen: Option<&Seen>) -> Option<Due> {
+        let mut inner = self.lock();
+        let stirred = inner.stirred.remove(host);
+        let look = inner.looks.get(uid).filter(|look| !stirred && Some(&look.seen) == seen);
+        let due = match look.map(|look| look.due) {
+            Some(None) => return Some(Due::WithAChange),
+            Some(Some(due)) => due.saturating_duration_since(Instant::now()),
+            None => Duration::ZERO,
+        };
+        if due.is_zero() {
+            inner.looks.remove(uid);
+            return None;
+        }
+        Some(Due::In(due))
+    }
+
+    /// A look has ended, and was made from what is `seen` still. How long it is to the next one, if the look says `after`.
+    pub fn ended(&self, uid: &str, seen: Option<Seen>, after: Option<Duration>) -> Option<Duration> {
+        let mut inner = self.lock();
+        let count = inner.counts.entry(uid.to_owned()).or_default();
+        let after = after.map(|time| spread(time, uid, *count));
+        *count = count.wrapping_add(1);
+        match seen {
+            Some(seen) => {
+                let due = after.map(|time| Instant::now() + time);
+                inner.looks.insert(uid.to_owned(), Look { seen, due });
+            }
+            None => drop(inner.looks.remove(uid)),
+        }
+        after
+    }
+
+    /// The look could not be completed, or the host is gone.
+    pub fn forget(&self, uid: &str, gone: bool) {
+        let mut inner = self.lock();
+        inner.looks.remove(uid);
+        if gone {
+            inner.counts.remove(uid);
+        }
+    }
+}
+
+/// A long time shortened by chance, which is the same each time for the same host and number of looks: a run can be made again.
+fn spread(time: Duration, uid: &str, count: u64) -> Duration {
+    if time < LONG {
+        return time;
+    }
+    let mut hash = DefaultHasher::new();
+    (uid, count).hash(&mut hash);
+    let most = if count == 0 { FIRST_SPREAD } else { SPREAD };
+    let millis = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    let cut = (millis / 100).saturating_mul(hash.finish() % (most + 1));
+    Duration::from_millis(millis.saturating_sub(cut))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seen(version: &str) -> Seen {
+        Seen { host: Some(version.to_owned()), ..Seen::default() }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_look_is_made_when_it_is_due_or_something_is_new() {
+        let (looks, host) = (Looks::default(), ObjectRef::new("a").within("n"));
+        let rests = |version: &str| looks.rests(&host, "u", Some(&seen(version)));
+        assert_eq!(rests("1"), None, "there was none");
+        assert_eq!(looks.ended("u", Some(seen("1")), Some(Duration::from_secs(10))), Some(Duration::from_secs(10)));
+        tokio::time::advance(Duration::from_secs(4)).await;
+        assert_eq!(rests("1"), Some(Due::In(Duration::from_secs(6))));
+        assert_eq!(looks.rests(&host, "u", None), None, "what is not known may be new");
+        looks.ended("u", Some(seen("1")), None);
+        tokio::time::advance(Duration::from_secs(4000)).await;
+        assert_eq!(rests("1"), Some(Due::WithAChange));
+        assert_eq!(rests("2"), None);
+        for (version, stirs, passed) in [("2", false, 0), ("1", true, 0), ("1", false, 10)] {
+            looks.ended("u", Some(seen("1")), Some(Duration::from_secs(10)));
+            if stirs {
+                looks.stir(&host);
+            }
+            tokio::time::advance(Duration::from_secs(passed)).await;
+            assert_eq!(rests(version), None, "{version} {stirs} {passed}");
+            assert_eq!(rests("1"), None, "a look that has been begun is made until one has ended");
+        }
+        looks.ended("u", None, Some(Duration::from_secs(10)));
+        assert_eq!(rests("1"), None, "it has changed meanwhile");
+        looks.ended("u", Some(seen("1")), None);
+        looks.forget("u", false);
+        assert_eq!(rests("1"), None);
+    }
+
+    #[test]
+    fn what_begins_together_goes_apart() {
+        let minute = Duration::from_secs(60);
+        let at = |count: u64| {
+            let mut all: Vec<u64> = (0..1000).map(|n| spread(minute, &n.to_string(), count).as_secs()).collect();
+            all.sort_unstable();
+            all
+        };
+        let (first, later) = (at(0), at(1));
+        assert!(first[0] >= 15 && first[999] <= 60 && later[0] >= 48 && later[999] <= 60);
+        // In no second much more than its share of all.
+        let most = |all: &[u64]| (15..=60).map(|s| all.iter().filter(|t| **t == s).count()).max();
+        assert!(most(&first) <= Some(50), "{first:?}");
+        assert_eq!(at(1), later);
+        assert_eq!(spread(Duration::from_secs(10), "a", 0), Duration::from_secs(10));
+    }
+}

@@ -1,0 +1,176 @@
+//! What the controller asks the Kubernetes API, and what it knows without asking.
+
+use std::time::Duration;
+
+use api::metal3::{BareMetalHost, ProvisioningState as State};
+use k8s_openapi::api::core::v1::Secret;
+use kube::ResourceExt as _;
+use kube::api::{Api, Patch, PatchParams, PostParams};
+use scenarios::Site;
+use scenarios::machines::Machines;
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
+
+fn is(state: State) -> impl Fn(&BareMetalHost) -> bool {
+    move |host| host.state() == state
+}
+
+/// Calls since there were so many.
+fn since(site: &Site, before: usize) -> Vec<String> {
+    site.weather.calls().split_off(before)
+}
+
+async fn settled(site: &Site, name: &str) {
+    site.create_host(name).await;
+    site.wait(name, 7200, is(State::Available)).await;
+}
+
+async fn patch_secret(site: &Site, name: &str, change: Value) -> Secret {
+    let secrets: Api<Secret> = Api::default_namespaced(site.observer());
+    secrets.patch(name, &PatchParams::default(), &Patch::Merge(change)).await.unwrap()
+}
+
+#[test]
+fn a_look_at_a_settled_host_makes_no_call_and_no_write() {
+    scenarios::run(11, async |site| {
+        let machines = Machines::default();
+        let _controller = site.controller(machines.clone());
+        settled(&site, "a").await;
+        sleep(Duration::from_secs(300)).await;
+        let (before, asked) = (site.weather.calls().len(), machines.powers());
+        for _ in 0..200 {
+            machines.wake("default", "a");
+            sleep(Duration::from_millis(50)).await;
+        }
+        assert!(machines.powers() >= asked + 200, "each look asks for the power");
+        let calls = since(&site, before);
+        assert!(calls.is_empty(), "{} calls to the Kubernetes API: {:?}", calls.len(), calls.first());
+    });
+}
+
+#[test]
+fn a_settled_host_of_which_nothing_is_new_is_asked_for_its_power_when_that_is_due_alone() {
+    scenarios::run(12, async |site| {
+        let machines = Machines::default();
+        let _controller = site.controller(machines.clone());
+        settled(&site, "a").await;
+        sleep(Duration::from_secs(300)).await;
+        let (before, asked) = (site.weather.calls().len(), machines.powers());
+        // The Secret of its BMC is written all the time, as by other hosts that share it, and holds what it held.
+        for round in 0..200 {
+            patch_secret(&site, "a-bmc", json!({"metadata": {"annotations": {"round": round.to_string()}}})).await;
+            sleep(Duration::from_secs(3)).await;
+        }
+        let polls = machines.powers() - asked;
+        assert!((10..=13).contains(&polls), "{polls} in ten minutes");
+        let calls = since(&site, before);
+        let reads = calls.iter().filter(|call| *call == "GET /api/v1/namespaces/default/secrets/a-bmc").count();
+        // What a poll finds, the status may say of another version.
+        let others = calls.len() - reads;
+        assert!(reads <= 200 && others < 30, "each version is read once: {reads}, {others} others");
+    });
+}
+
+#[test]
+fn a_new_password_is_used_at_once() {
+    scenarios::run(13, async |site| {
+        let _controller = site.controller(Machines::default());
+        settled(&site, "a").await;
+        sleep(Duration::from_secs(300)).await;
+        let secret = patch_secret(&site, "a-bmc", json!({"stringData": {"password": "another"}})).await;
+        let version = secret.resource_version();
+        let tried = |host: &BareMetalHost| {
+            let good = host.status.as_ref().and_then(|status| status.good_credentials.credentials_version.clone());
+            good == version
+        };
+        site.wait("a", 3, tried).await;
+    });
+}
+
+#[test]
+fn a_secret_that_was_missing_is_seen_when_it_comes() {
+    scenarios::run(14, async |site| {
+        let machines = Machines::default();
+        let _controller = site.controller(machines.clone());
+        settled(&site, "a").await;
+        let image = json!({"spec": {"userData": {"name": "user"}, "image":
+            {"url": "http://192.0.2.8/i", "checksum": "x", "checksumType": "sha256", "format": "raw"}}});
+        site.hosts().patch("a", &PatchParams::default(), &Patch::Merge(image)).await.unwrap();
+        sleep(Duration::from_secs(605)).await;
+        assert!(!machines.effects("a").contains(&"provision".to_owned()));
+        let secret = json!({"metadata": {"name": "user"}, "stringData": {"userData": "#cloud-config"}});
+        let secrets: Api<Secret> = Api::default_namespaced(site.observer());
+        secrets.create(&PostParams::default(), &serde_json::from_value(secret).unwrap()).await.unwrap();
+        sleep(Duration::from_secs(1)).await;
+        assert!(machines.effects("a").contains(&"provision".to_owned()));
+        // Its body is read once, however often the work is looked at.
+        site.wait("a", 600, is(State::Provisioned)).await;
+        let read = site
+            .weather
+            .calls()
+            .iter()
+            .filter(|call| call.ends_with("GET /api/v1/namespaces/default/secrets/user"))
+            .count();
+        let after = site.weather.calls().len();
+        sleep(Duration::from_secs(600)).await;
+        assert_eq!(since(&site, after).iter().filter(|call| call.ends_with("secrets/user")).count(), 0);
+        assert!(read <= 70, "{read}: every ten seconds while it was missing, and once since");
+    });
+}
+
+#[test]
+fn a_restart_among_settled_hosts_asks_for_each_object_once_and_goes_apart() {
+    scenarios::run(15, async |site| {
+        let machines = Machines::default();
+        let controller = site.controller(machines.clone());
+        for host in 0..40 {
+            site.create_host(&format!("h{host}")).await;
+        }
+        for host in 0..40 {
+            site.wait(&format!("h{host}"), 7200, is(State::Available)).await;
+        }
+        sleep(Duration::from_secs(300)).await;
+        controller.abort();
+        let before = site.weather.calls().len();
+        let _controller = site.controller(machines.clone());
+        sleep(Duration::from_secs(5)).await;
+        let calls = since(&site, before);
+        let writes: Vec<_> = calls.iter().filter(|call| !call.starts_with("GET ")).collect();
+        assert!(writes.is_empty(), "{writes:?}");
+        let of = |part: &str| calls.iter().filter(|call| call.contains(part)).count();
+        let (hosts, secrets) = (of("/baremetalhosts/"), of("/secrets/"));
+        assert_eq!((hosts, secrets), (0, 40), "hosts are known by their watch, Secrets are read once");
+        // Their polls go apart: in no second of the next minute more than a tenth of them.
+        let mut most = 0;
+        let (begun, mut asked) = (Instant::now(), machines.powers());
+        while begun.elapsed() < Duration::from_secs(60) {
+            sleep(Duration::from_secs(1)).await;
+            most = most.max(machines.powers() - asked);
+            asked = machines.powers();
+        }
+        assert!(most <= 6, "{most} in one second");
+    });
+}
+
+#[test]
+fn a_watch_that_is_lost_is_not_decided_on() {
+    scenarios::run(16, async |mut site| {
+        let machines = Machines::default();
+        let _controller = site.controller(machines.clone());
+        settled(&site, "a").await;
+        for round in 0..5 {
+            site.restart().await;
+            let online = round % 2 == 0;
+            let change = json!({"spec": {"online": !online}});
+            site.hosts().patch("a", &PatchParams::default(), &Patch::Merge(change)).await.unwrap();
+            let wanted = |host: &BareMetalHost| host.status.as_ref().is_some_and(|status| status.powered_on != online);
+            site.wait("a", 300, wanted).await;
+        }
+        let before = site.weather.calls().len();
+        sleep(Duration::from_secs(120)).await;
+        let (asked, calls) = (machines.powers(), since(&site, before).len());
+        machines.wake("default", "a");
+        sleep(Duration::from_secs(1)).await;
+        assert_eq!((machines.powers(), since(&site, before).len()), (asked + 1, calls), "in step again");
+    });
+}
