@@ -2,12 +2,12 @@
 //!
 //! A [`Site`] is one run: the embedded Kubernetes API in process on a disk in memory, a clock that jumps when all wait, and a
 //! seed. Its clients go through [`weather`], which delays and loses what the seed says. Controllers are started as tasks and killed
-//! by aborting them; [`Site::restart`] kills the API and starts it on what it had committed. [`machines`] is a provisioner
-//! of few lines for what is about the controller alone; [`plant`] is a machine with a BMC and an agent, scripted, before the native one.
+//! by aborting them; [`Site::restart`] kills the API and starts it on what it had committed. For what is about the controller alone there are the
+//! machines of `provisioner-fixture`; [`plant`] is a machine with a BMC and an agent, scripted, before the native provisioner.
 //!
 //! ```no_run
 //! scenarios::run(7, async |mut site| {
-//!     let controller = site.controller(scenarios::machines::Machines::default());
+//!     let controller = site.controller(scenarios::fixture(&scenarios::Machines::default()));
 //!     site.create_host("a").await;
 //!     site.wait("a", 3600, |host| host.status.is_some()).await;
 //!     site.restart().await;
@@ -17,7 +17,6 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::missing_panics_doc, reason = "a test kit: it fails loudly")]
 
-pub mod machines;
 pub mod plant;
 pub mod weather;
 
@@ -31,10 +30,10 @@ use kube::api::PostParams;
 use kube::{Api, Client};
 use operator::{HostController, HostSettings, Observer};
 use provisioner::Registry;
-use serde_json::json;
+pub use provisioner_fixture::{Effect, FixtureProvisioner, Machines, Trouble};
+use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
-use machines::Machines;
 use weather::Weather;
 
 /// When every run begins.
@@ -65,6 +64,16 @@ pub fn run<T>(seed: u64, scenario: impl AsyncFnOnce(Site) -> T) -> T {
     let _told = Told(seed);
     let prepared = prepared();
     paused(async { scenario(Site::start(prepared.copy().unwrap(), seed).await).await })
+}
+
+/// A server's provisioners, where these machines are all that there is.
+pub fn fixture(machines: &Machines) -> Registry {
+    Registry::new(Arc::new(FixtureProvisioner::new(machines.clone())))
+}
+
+/// Where the machine of the host with this name is.
+pub fn address(name: &str) -> String {
+    format!("redfish-virtualmedia+http://192.0.2.7/redfish/v1/Systems/{name}")
 }
 
 /// Where a failed test's reader finds the seed.
@@ -145,12 +154,12 @@ impl Site {
     }
 
     /// Starts a host controller; to abort it is to kill it.
-    pub fn controller(&self, machines: Machines) -> JoinHandle<()> {
-        self.observed(machines).0
+    pub fn controller(&self, provisioners: Registry) -> JoinHandle<()> {
+        self.observed(provisioners).0
     }
 
     /// The same, with what is seen of it from outside.
-    pub fn observed(&self, machines: Machines) -> (JoinHandle<()>, Observer) {
+    pub fn observed(&self, provisioners: Registry) -> (JoinHandle<()>, Observer) {
         let settings = HostSettings {
             namespace: None,
             lifecycle: host_lifecycle::Settings::default(),
@@ -158,20 +167,25 @@ impl Site {
             deprovisioning_limit: 0,
             may_act: Arc::new(|| true),
         };
-        let controller = HostController::new(self.client(), Registry::new(Arc::new(machines)), settings);
+        let controller = HostController::new(self.client(), provisioners, settings);
         let observer = controller.observer();
         (tokio::spawn(controller.run(std::future::pending())), observer)
     }
 
     /// Creates a host with its BMC's Secret.
     pub async fn create_host(&self, name: &str) {
+        self.create_annotated(name, json!({})).await;
+    }
+
+    /// The same, with annotations.
+    pub async fn create_annotated(&self, name: &str, annotations: Value) {
         let secret =
             json!({"metadata": {"name": format!("{name}-bmc")}, "stringData": {"username": "u", "password": "p"}});
         let secrets: Api<Secret> = Api::default_namespaced(self.observer());
         secrets.create(&PostParams::default(), &serde_json::from_value(secret).unwrap()).await.unwrap();
-        let host = json!({"apiVersion": "metal3.io/v1alpha1", "kind": "BareMetalHost", "metadata": {"name": name},
+        let host = json!({"apiVersion": "metal3.io/v1alpha1", "kind": "BareMetalHost", "metadata": {"name": name, "annotations": annotations},
             "spec": {"online": true, "bootMACAddress": "00:00:00:00:00:01", "bmc": {
-                "address": format!("redfish-virtualmedia+http://192.0.2.7/redfish/v1/Systems/{name}"),
+                "address": address(name),
                 "credentialsName": format!("{name}-bmc")}}});
         self.hosts().create(&PostParams::default(), &serde_json::from_value(host).unwrap()).await.unwrap();
     }

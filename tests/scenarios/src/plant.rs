@@ -23,7 +23,6 @@ use bmc::{
 };
 use boot_media::{Assets, Manifest};
 use inventory::{BmcPin, HardwareDetails, MachineEvidence, Storage};
-use operator::{HostController, HostSettings};
 use provisioner::Registry;
 use provisioner_metamorph::{Bases, Key, KeyRing, MediaCertificates, NativeProvisioner, Settings, Timing};
 use tempfile::TempDir;
@@ -115,8 +114,8 @@ impl Plant {
         Self { machine: Arc::default(), server: watch::Sender::default(), weather, assets: Arc::new(assets) }
     }
 
-    /// Starts a server that knows nothing.
-    pub fn serve(&self, site: &Site) -> Running {
+    /// A provisioner that knows nothing; BMC and agent turn to it from now on.
+    pub fn provisioner(&self) -> Arc<NativeProvisioner> {
         let settings = Settings {
             bases: Bases { media: vec![MEDIA.into()], agents: vec![AGENTS.into()], images: None },
             networks: Vec::new(),
@@ -135,16 +134,18 @@ impl Plant {
         let from = MockConnectInfo(SocketAddr::from((Ipv4Addr::new(192, 0, 2, 7), 40_000)));
         let routers = Some((provisioner.media_router().layer(from), provisioner.agent_router()));
         self.server.send_replace(Server { routers });
-        let settings = HostSettings {
-            namespace: None,
-            lifecycle: host_lifecycle::Settings::default(),
-            clock: site.clock(),
-            deprovisioning_limit: 0,
-            may_act: Arc::new(|| true),
-        };
-        let controller = HostController::new(site.client(), Registry::new(provisioner), settings);
-        let observer = controller.observer();
-        Running { plant: self.clone(), controller: tokio::spawn(controller.run(std::future::pending())), observer }
+        provisioner
+    }
+
+    /// Starts a server that knows nothing.
+    pub fn serve(&self, site: &Site) -> Running {
+        self.serve_with(site, Registry::new(self.provisioner()))
+    }
+
+    /// The same, with these provisioners.
+    pub fn serve_with(&self, site: &Site, provisioners: Registry) -> Running {
+        let (controller, observer) = site.observed(provisioners);
+        Running { plant: self.clone(), controller, observer }
     }
 
     /// What was done to the machine, in order.

@@ -1,12 +1,33 @@
-//! What a provisioner is tested with: a record, a history and a machine record in memory, as durable as the test, on tokio's clock, which tests
-//! pause. Killing a server is making another provisioner over the same memory.
+//! What a provisioner is tested with.
+//!
+//! For tests of one provisioner: a record, a history and a machine record in memory, as durable as the test, on tokio's clock, which tests pause.
+//! Killing a server is making another provisioner over the same memory.
+//!
+//! For every provisioner: the scenarios that each must pass ([`scenarios()`]), as data. Whoever has written one gives a [`Kind`] (how its
+//! machines are made, made slow, failing or silent, and what is done to them), and [`run()`] carries the scenarios out: each call, undisturbed, repeated,
+//! killed before and after each write and effect, beside a second process, cancelled, and so on by [`Class`]. What is found against the [`Law`]s is a
+//! list of [`Violation`]s. Calls go through the contract's envelope and JSON on their way.
 
 mod clock;
 mod history;
+mod laws;
 mod machine;
+mod process;
 mod record;
+mod run;
+mod scenario;
+mod scenarios;
+mod subject;
+mod trail;
+mod verdict;
 
 pub use clock::paused_clock;
 pub use history::MemoryHistory;
 pub use machine::MemoryMachine;
 pub use record::{MemoryRecord, Write};
+pub use run::{capabilities_of, run};
+pub use scenario::{Class, Edit, Expected, Interruption, Scenario, Step};
+pub use scenarios::scenarios;
+pub use subject::{Condition, FOREIGN_OWNER, Kind, Subject};
+pub use trail::{Effect, Entry, Point, Trail, What};
+pub use verdict::{Law, Report, Violation};

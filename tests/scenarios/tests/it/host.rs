@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use api::metal3::{BareMetalHost, ProvisioningState as State};
 use kube::api::{DeleteParams, Patch, PatchParams};
-use scenarios::Site;
-use scenarios::machines::Machines;
+use scenarios::{Effect, Machines, Site, Trouble, address, fixture};
 use serde_json::json;
 
 /// Seeds of a run.
@@ -16,7 +15,7 @@ fn is(state: State) -> impl Fn(&BareMetalHost) -> bool {
 }
 
 /// Creates, provisions, deprovisions and deletes a host; what was done to its machine.
-async fn life(site: &mut Site, machines: &Machines, mut between: impl AsyncFnMut(&mut Site)) -> Vec<String> {
+async fn life(site: &mut Site, machines: &Machines, mut between: impl AsyncFnMut(&mut Site)) -> Vec<Effect> {
     site.create_host("a").await;
     between(site).await;
     site.wait("a", 7200, is(State::Available)).await;
@@ -32,58 +31,65 @@ async fn life(site: &mut Site, machines: &Machines, mut between: impl AsyncFnMut
     between(site).await;
     for _ in 0..7200 {
         if site.hosts().get_opt("a").await.unwrap().is_none() {
-            return machines.effects("a");
+            return machines.effects(&address("a"));
         }
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
     panic!("the host never went: {:?}", site.hosts().get("a").await);
 }
 
-fn count(effects: &[String], what: &str) -> usize {
-    effects.iter().filter(|effect| *effect == what).count()
+fn count(effects: &[Effect], what: Effect) -> usize {
+    effects.iter().filter(|effect| **effect == what).count()
+}
+
+/// Machines whose work takes its time: what happens in between hits it.
+fn machines() -> Machines {
+    let machines = Machines::default();
+    machines.trouble(&address("a"), Trouble::Slow, true);
+    machines
 }
 
 #[test]
 fn a_life_takes_milliseconds() {
     let began = std::time::Instant::now();
-    let machines = Machines::default();
+    let machines = machines();
     let effects = scenarios::run(1, async |mut site| {
-        let _controller = site.controller(machines.clone());
+        let _controller = site.controller(fixture(&machines));
         life(&mut site, &machines, async |_| {}).await
     });
     println!("a life: {:.0} ms, {effects:?}", began.elapsed().as_secs_f64() * 1e3);
-    assert_eq!(["inspect", "provision", "deprovision"].map(|what| count(&effects, what)), [1, 1, 1]);
+    assert_eq!([Effect::Inspect, Effect::Provision, Effect::Deprovision].map(|what| count(&effects, what)), [1, 1, 1]);
 }
 
 #[test]
 fn whoever_is_killed_whatever_is_lost_nothing_is_done_twice() {
     let began = std::time::Instant::now();
     for seed in 0..SEEDS {
-        let machines = Machines::default();
+        let machines = machines();
         let effects = scenarios::run(seed, async |mut site| {
             site.weather.rough(30, Duration::from_millis(500));
             site.weather.lags(Duration::from_secs(if seed % 2 == 0 { 0 } else { 10 }));
-            let mut controller = site.controller(machines.clone());
+            let mut controller = site.controller(fixture(&machines));
             life(&mut site, &machines, async |site| {
                 tokio::time::sleep(Duration::from_millis(site.weather.below(200_000))).await;
                 match site.weather.below(3) {
                     0 => site.restart().await,
                     1 => {
                         controller.abort();
-                        controller = site.controller(machines.clone());
+                        controller = site.controller(fixture(&machines));
                     }
                     _ => {
                         controller.abort();
                         site.restart().await;
-                        controller = site.controller(machines.clone());
+                        controller = site.controller(fixture(&machines));
                     }
                 }
             })
             .await
         });
         // An inspection is made again when its end was not recorded; what destroys is not.
-        let destroyed = ["provision", "deprovision"].map(|what| count(&effects, what));
-        assert!(destroyed == [1, 1] && count(&effects, "inspect") >= 1, "seed {seed}: {effects:?}");
+        let destroyed = [Effect::Provision, Effect::Deprovision].map(|what| count(&effects, what));
+        assert!(destroyed == [1, 1] && count(&effects, Effect::Inspect) >= 1, "seed {seed}: {effects:?}");
     }
     println!("{SEEDS} lives: {:.0} ms each", began.elapsed().as_secs_f64() * 1e3 / SEEDS as f64);
 }

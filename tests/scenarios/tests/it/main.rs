@@ -6,6 +6,7 @@
     reason = "tests fail by panicking and may say what they did"
 )]
 
+mod choice;
 mod host;
 mod native;
 mod reads;

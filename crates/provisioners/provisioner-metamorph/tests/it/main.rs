@@ -9,6 +9,7 @@
 
 mod boots;
 mod common;
+mod conformance;
 mod deploys;
 mod fake;
 mod keys;

@@ -1,0 +1,210 @@
+//! What not every provisioner has: preparation, service, media beside the system, events, firmware, health, diagnosis.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use api::metamorph::OperationPhase;
+use async_trait::async_trait;
+use provisioner::{
+    Attached, DataImages, Diagnose, Events, Finding, Firmware, FirmwareFacts, FirmwareTargets, Health, HealthLevel,
+    HealthState, InstalledFirmware, Outcome, Prepare, PrepareRequest, Purpose, Service, ServiceRequest, Setting,
+    SettingFact, Subscription, Verdict,
+};
+
+use crate::demo::{self, Stage};
+use crate::host::FixtureHost;
+use crate::journal::Kind;
+use crate::machines::{Effect, Leaves, Trouble};
+use crate::work::Plan;
+
+/// How long preparation and service take.
+const CHANGE: Duration = Duration::from_secs(2);
+/// Longest value of a setting that is kept.
+const MAX_SETTING: usize = 256;
+
+/// What the targets ask for, as the machine keeps it.
+fn wished(targets: &FirmwareTargets) -> (BTreeMap<String, String>, BTreeMap<String, String>) {
+    let text = |setting: &Setting| match setting {
+        Setting::Number(number) => number.to_string(),
+        Setting::Text(text) => text.chars().take(MAX_SETTING).collect(),
+    };
+    let settings = targets.settings.iter().map(|(name, setting)| (name.clone(), text(setting))).collect();
+    let firmware = targets.updates.iter().map(|update| (update.component.clone(), update.url.clone())).collect();
+    (settings, firmware)
+}
+
+impl FixtureHost {
+    /// Nothing of that is different on the machine.
+    fn has_all(&self, settings: &BTreeMap<String, String>, firmware: &BTreeMap<String, String>) -> bool {
+        let within = |wished: &BTreeMap<String, String>, there: &BTreeMap<String, String>| {
+            wished.iter().all(|(name, value)| there.get(name) == Some(value))
+        };
+        self.look(|machine| within(settings, &machine.settings) && within(firmware, &machine.firmware))
+    }
+}
+
+#[async_trait]
+impl Prepare for FixtureHost {
+    async fn prepare(&mut self, request: PrepareRequest) -> Outcome<()> {
+        self.reached()?;
+        if let Some(answer) = demo::answer(&self.context.key.name, Stage::Prepare) {
+            return answer;
+        }
+        let (mut settings, firmware) = wished(&request.firmware);
+        if let Some(raid) = request.raid.filter(|raid| Some(raid) != request.actual_raid.as_ref()) {
+            let text = serde_json::to_string(&raid).unwrap_or_default();
+            settings.insert("raid".to_owned(), text.chars().take(4096).collect());
+        }
+        let under_way = self
+            .journal
+            .data
+            .work
+            .as_ref()
+            .is_some_and(|work| work.is_for(Kind::Prepare, request.wish.as_deref()) && !work.phase.is_final());
+        if !under_way && self.has_all(&settings, &firmware) {
+            return Ok(match self.ready()? {
+                Some(waiting) => Verdict::Waiting(waiting),
+                None => Verdict::Done(()),
+            });
+        }
+        let leaves = Leaves::Firmware(settings, firmware);
+        let plan =
+            Plan { kind: Kind::Prepare, effect: Effect::Prepare, leaves, time: CHANGE, restart: request.restart };
+        self.work(plan, request.wish.as_deref(), None).await
+    }
+}
+
+#[async_trait]
+impl Service for FixtureHost {
+    async fn service(&mut self, request: ServiceRequest) -> Outcome<()> {
+        let (settings, firmware) = wished(&request.firmware);
+        let leaves = Leaves::Firmware(settings, firmware);
+        let plan =
+            Plan { kind: Kind::Service, effect: Effect::Service, leaves, time: CHANGE, restart: request.restart };
+        self.work(plan, request.wish.as_deref(), None).await
+    }
+
+    async fn abort(&mut self) -> Outcome<()> {
+        self.reached()?;
+        let service = self.journal.data.work.clone().filter(|work| work.kind == Kind::Service);
+        let Some(work) = service else { return Ok(Verdict::Done(())) };
+        if self.journal.end(self.now(), OperationPhase::Cancelled, None).is_some() {
+            self.record(Purpose::Intent).await?;
+        }
+        let (now, id) = (self.now(), work.id);
+        if self.look(|machine| matches!(machine.standing(&id, now), crate::machines::Standing::Running { .. })) {
+            self.tell(Effect::Stop, |machine| Ok((machine.stop(&id), ()))).await?;
+        }
+        Ok(Verdict::Done(()))
+    }
+}
+
+#[async_trait]
+impl DataImages for FixtureHost {
+    async fn attached(&mut self) -> Outcome<Attached> {
+        self.reached()?;
+        let medium = self.look(|machine| machine.medium.clone());
+        Ok(Verdict::Done(medium.map_or(Attached::Nothing, Attached::Url)))
+    }
+
+    async fn attach(&mut self, url: String) -> Outcome<()> {
+        self.reached()?;
+        if self.look(|machine| machine.medium.as_ref() != Some(&url)) {
+            self.tell(Effect::Attach, |machine| Ok((machine.medium.replace(url.clone()) != Some(url), ()))).await?;
+        }
+        Ok(Verdict::Done(()))
+    }
+
+    async fn detach(&mut self) -> Outcome<()> {
+        self.reached()?;
+        if self.look(|machine| machine.medium.is_some()) {
+            self.tell(Effect::Detach, |machine| Ok((machine.medium.take().is_some(), ()))).await?;
+        }
+        Ok(Verdict::Done(()))
+    }
+}
+
+#[async_trait]
+impl Events for FixtureHost {
+    async fn subscribe(&mut self, subscription: Subscription) -> Outcome<String> {
+        self.reached()?;
+        let id = self.tell(Effect::Subscribe, |machine| machine.subscribe(subscription)).await?;
+        Ok(Verdict::Done(id))
+    }
+
+    async fn unsubscribe(&mut self, id: String) -> Outcome<()> {
+        self.reached()?;
+        if self.look(|machine| machine.subscriptions.contains_key(&id)) {
+            self.tell(Effect::Unsubscribe, |machine| Ok((machine.subscriptions.remove(&id).is_some(), ()))).await?;
+        }
+        Ok(Verdict::Done(()))
+    }
+}
+
+#[async_trait]
+impl Firmware for FixtureHost {
+    async fn facts(&mut self, with_bounds: bool) -> Outcome<FirmwareFacts> {
+        self.reached()?;
+        let serial = self.serial();
+        let (changed, installed) = self.look(|machine| (machine.settings.clone(), machine.firmware.clone()));
+        let kind = |kind: &str| with_bounds.then(|| kind.to_owned());
+        let text = |name: &str, usual: &str| changed.get(name).cloned().unwrap_or_else(|| usual.to_owned());
+        let delay = SettingFact {
+            value: text("BootDelay", "5"),
+            kind: kind("Integer"),
+            lower_bound: with_bounds.then_some(0),
+            upper_bound: with_bounds.then_some(600),
+            ..SettingFact::default()
+        };
+        let allowed = if with_bounds { vec!["Enabled".to_owned(), "Disabled".to_owned()] } else { Vec::new() };
+        let value = text("ProcVirtualization", "Enabled");
+        let virtualization = SettingFact { value, kind: kind("Enumeration"), allowed, ..SettingFact::default() };
+        let (read_only, unique) = (Some(true), Some(true));
+        let serial = SettingFact { value: serial, kind: kind("String"), read_only, unique, ..SettingFact::default() };
+        let settings = [("BootDelay", delay), ("ProcVirtualization", virtualization), ("SerialNumber", serial)];
+        let component = |name: &str, usual: &str| InstalledFirmware {
+            component: name.to_owned(),
+            initial_version: usual.to_owned(),
+            version: installed.get(name).cloned().unwrap_or_else(|| usual.to_owned()),
+            flashed_version: installed.get(name).cloned(),
+            updated: None,
+        };
+        Ok(Verdict::Done(FirmwareFacts {
+            settings: Some(settings.into_iter().map(|(name, fact)| (name.to_owned(), fact)).collect()),
+            components: Some(vec![component("bios", "1.0.0"), component("bmc", "2.0.0")]),
+        }))
+    }
+}
+
+#[async_trait]
+impl Health for FixtureHost {
+    async fn state(&mut self) -> Outcome<HealthState> {
+        self.reached()?;
+        let failing = self.look(|machine| machine.has(Trouble::Failing));
+        let level = if failing { HealthLevel::Warning } else { HealthLevel::OK };
+        Ok(Verdict::Done(HealthState { level: Some(level), power_failure: false }))
+    }
+}
+
+#[async_trait]
+impl Diagnose for FixtureHost {
+    async fn findings(&mut self) -> Outcome<Vec<Finding>> {
+        self.reached()?;
+        let told = [
+            (Trouble::Slow, HealthLevel::Warning, "its work takes ten times as long as it should"),
+            (Trouble::Failing, HealthLevel::Critical, "its next work will fail"),
+            (Trouble::Another, HealthLevel::Critical, "another machine answers in its place"),
+        ];
+        let finding = |level, message: &str| Finding {
+            level,
+            component: "fixture".to_owned(),
+            message: message.to_owned(),
+            advice: Some("somebody has made the fixture's machine so".to_owned()),
+        };
+        let found = self.look(|machine| {
+            let told = told.into_iter().filter(|(trouble, ..)| machine.has(*trouble));
+            told.map(|(_, level, message)| finding(level, message)).collect()
+        });
+        Ok(Verdict::Done(found))
+    }
+}

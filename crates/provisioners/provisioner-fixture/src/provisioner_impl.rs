@@ -1,0 +1,105 @@
+//! The provisioner object.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use provisioner::{
+    Capabilities, Failure, Host, HostContext, HostFacts, HostKey, Named, Provisioner, Recorded, WakeUps, Waker,
+};
+
+use crate::host::FixtureHost;
+use crate::journal::{Journal, Memory};
+use crate::machines::Machines;
+
+/// Its name in annotations and flags.
+pub const NAME: &str = "fixture";
+
+/// What it can do: everything.
+#[must_use]
+pub const fn capabilities() -> Capabilities {
+    Capabilities {
+        live_iso: true,
+        raid: true,
+        firmware_settings: true,
+        firmware_updates: true,
+        service: true,
+        fast_inspection: true,
+        custom_deploy: true,
+        data_images: true,
+        events: true,
+        health: true,
+        diagnose: true,
+        legacy_boot: true,
+        proves_identity: true,
+        marks_disks: true,
+        architectures: Vec::new(),
+    }
+}
+
+/// What all hosts share.
+pub struct Shared {
+    /// The machines.
+    pub machines: Machines,
+    /// What this process knows of its hosts.
+    pub memory: Memory,
+}
+
+/// A provisioner of machines that exist in memory.
+pub struct FixtureProvisioner {
+    shared: Arc<Shared>,
+    waker: Waker,
+}
+
+impl FixtureProvisioner {
+    /// A provisioner of these machines, which knows nothing.
+    #[must_use]
+    pub fn new(machines: Machines) -> Self {
+        Self { shared: Arc::new(Shared { machines, memory: Memory::default() }), waker: Waker::default() }
+    }
+
+    /// Has the controller look at the host, as a machine does that says something.
+    pub fn wake(&self, host: &HostKey) {
+        self.waker.wake(host);
+    }
+}
+
+impl Named for FixtureProvisioner {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+}
+
+#[async_trait]
+impl Provisioner for FixtureProvisioner {
+    fn capabilities(&self, _: &HostFacts) -> Capabilities {
+        capabilities()
+    }
+
+    fn machine_key(&self, address: &str) -> Option<String> {
+        (!address.is_empty()).then(|| address.to_owned())
+    }
+
+    fn host(&self, context: HostContext) -> Result<Box<dyn Host>, Failure> {
+        let journal = Journal::read(&context, &self.shared.memory)?;
+        Ok(Box::new(FixtureHost { shared: Arc::clone(&self.shared), context, journal }))
+    }
+
+    /// Its machines say nothing by themselves: the controller looks again when it is told to.
+    fn has_news(&self, _: &HostKey) -> bool {
+        false
+    }
+
+    fn heard(&self, _: &HostKey) {}
+
+    fn subscribe(&self) -> WakeUps {
+        self.waker.subscribe()
+    }
+
+    fn expect(&self, _: &HostKey, _: &Recorded) {}
+
+    fn forget(&self, key: &HostKey) {
+        self.shared.memory.forget(&key.uid);
+    }
+
+    async fn close(&self) {}
+}

@@ -1,0 +1,163 @@
+//! The laws that are told from what has happened.
+
+use provisioner::{Answer, Call, Capabilities, Cause, Failure, Host};
+
+use crate::scenario::{Expected, Step};
+use crate::trail::{Effect, Entry, What};
+use crate::verdict::Law;
+
+/// What a step has shown.
+#[derive(Default)]
+pub struct Seen {
+    /// How often it was looked at.
+    pub looks: usize,
+    /// It was under way.
+    pub working: bool,
+    /// The targets were accepted.
+    pub accepted: bool,
+    /// So often there was no room.
+    pub busy: usize,
+    /// The machine was to be registered again.
+    pub registration: bool,
+    /// Failures on the way.
+    pub failures: Vec<Failure>,
+}
+
+/// A law and what was found against it.
+pub type Found = (Law, String);
+
+fn effects(entries: &[Entry]) -> impl Iterator<Item = Effect> {
+    entries.iter().filter_map(|entry| match entry.what {
+        What::Effect(effect) => Some(effect),
+        _ => None,
+    })
+}
+
+fn count(entries: &[Entry], effect: Effect) -> usize {
+    effects(entries).filter(|found| *found == effect).count()
+}
+
+/// What a part of a scenario has done is in order, whether it has come to its end or not.
+pub fn order(entries: &[Entry], step: &Step, failures: usize) -> Vec<Found> {
+    let mut found = Vec::new();
+    let (mut intended, mut ever) = (false, false);
+    for entry in entries {
+        match entry.what {
+            What::Write(provisioner::Purpose::Intent) => (intended, ever) = (true, true),
+            What::Write(provisioner::Purpose::Note) => {}
+            What::Leak => found.push((Law::Secrets, entry.text.clone())),
+            What::Effect(effect) if effect.once() => {
+                if !intended {
+                    found.push((Law::IntentFirst, format!("{effect:?} ({}) without an intent of its own", entry.text)));
+                }
+                intended = false;
+            }
+            What::Effect(effect) if effect.recorded() && !ever => {
+                found.push((Law::IntentFirst, format!("{effect:?} ({}) without an intent", entry.text)));
+            }
+            What::Effect(_) => {}
+        }
+    }
+    for effect in [Effect::Write, Effect::Wipe, Effect::Configure] {
+        let times = count(entries, effect);
+        if step.effect == Some(effect) {
+            if times > 1 + failures {
+                found.push((Law::OnceAWish, format!("{effect:?} {times} times, after {failures} failures")));
+            }
+        } else if times > 0 {
+            found.push((Law::OnlyThisWish, format!("{effect:?}, which was not asked for")));
+        }
+    }
+    found
+}
+
+/// A step that is done has done what it was to do, and was answered as expected.
+pub fn end(entries: &[Entry], step: &Step, seen: &Seen, answer: &Answer) -> Vec<Found> {
+    let mut found = order(entries, step, seen.failures.len());
+    if let Some(effect) = step.effect
+        && count(entries, effect) == 0
+    {
+        found.push((Law::OnlyThisWish, format!("done without {effect:?}")));
+    }
+    if !fits(&step.call, answer) {
+        found.push((Law::Answer, format!("{} is answered with {answer:?}", step.call.name())));
+    }
+    let as_expected = match &step.expected {
+        Expected::Done | Expected::Arrives => true,
+        Expected::Working => seen.working,
+        Expected::Accepted => seen.accepted,
+        Expected::Busy => seen.busy > 0,
+        Expected::Registration => seen.registration,
+        Expected::FailsFirst => !seen.failures.is_empty(),
+        Expected::Refused(_) => false,
+    };
+    if !as_expected {
+        found.push((Law::Answer, format!("done, and {:?} was expected", step.expected)));
+    }
+    found
+}
+
+fn fits(call: &Call, answer: &Answer) -> bool {
+    match call {
+        Call::Register(_) => matches!(answer, Answer::Registered(found) if !found.id.is_empty()),
+        Call::PowerState | Call::SetPower(_) => matches!(answer, Answer::Power(_)),
+        Call::Inspect(_) => matches!(answer, Answer::Inspected(_)),
+        Call::AttachedImage => matches!(answer, Answer::Attached(_)),
+        Call::Subscribe(_) => matches!(answer, Answer::Subscribed(id) if !id.is_empty()),
+        Call::FirmwareFacts { .. } => matches!(answer, Answer::Firmware(_)),
+        Call::Health => matches!(answer, Answer::Health(_)),
+        Call::Diagnose => matches!(answer, Answer::Findings(_)),
+        _ => matches!(answer, Answer::Done),
+    }
+}
+
+/// Nothing has been recorded or done. What the machine does by itself, of what it was told before, is no matter here: the kit looks right after a call.
+pub fn nothing(entries: &[Entry], law: Law, why: &str) -> Option<Found> {
+    let found = entries.iter().find(|entry| !matches!(entry.what, What::Effect(Effect::End | Effect::Inspect)))?;
+    Some((law, format!("{:?} ({}) {why}", found.what, found.text)))
+}
+
+/// Nothing has been done to the machine; the record may be written.
+pub fn no_effect(entries: &[Entry], law: Law, why: &str) -> Option<Found> {
+    let effects: Vec<Entry> = entries.iter().filter(|entry| matches!(entry.what, What::Effect(_))).cloned().collect();
+    nothing(&effects, law, why)
+}
+
+/// A refusal is for its cause, and nothing was done.
+pub fn refused(entries: &[Entry], failure: &Failure, cause: Cause) -> Vec<Found> {
+    let mut found = Vec::new();
+    if failure.cause != cause {
+        found.push((Law::Proves, format!("refused for {:?} and not for {cause:?}: {failure}", failure.cause)));
+    }
+    if let Some(effect) = effects(entries).find(|effect| effect.once()) {
+        found.push((Law::Proves, format!("{effect:?}, though the machine is not the host's")));
+    }
+    found
+}
+
+/// A failure is told from others, and says something.
+pub fn typed(failure: &Failure) -> Option<Found> {
+    let known = !matches!(failure.cause, Cause::Internal | Cause::Other);
+    (!known || failure.message.is_empty())
+        .then(|| (Law::Typed, format!("a failure without a cause or words: {failure:?}")))
+}
+
+/// The host has the optional traits that its capabilities name, and no others.
+pub fn capabilities(host: &mut dyn Host, caps: &Capabilities) -> Vec<Found> {
+    let prepares = caps.raid || caps.firmware_settings || caps.firmware_updates;
+    let all = [
+        ("prepare", prepares, host.prepare().is_some()),
+        ("service", caps.service, host.service().is_some()),
+        ("live media", caps.live_iso, host.live_media().is_some()),
+        ("custom deploy", caps.custom_deploy, host.custom_deploy().is_some()),
+        ("data images", caps.data_images, host.data_images().is_some()),
+        ("events", caps.events, host.events().is_some()),
+        ("health", caps.health, host.health().is_some()),
+        ("diagnose", caps.diagnose, host.diagnose().is_some()),
+        // Who changes a firmware knows it; who knows it need not change it.
+        ("firmware", prepares && (caps.firmware_settings || caps.firmware_updates), host.firmware().is_some()),
+    ];
+    let differs = |(name, said, has): &(&str, bool, bool)| said != has && !(*name == "firmware" && *has);
+    let text = |(name, said, has)| (Law::Capabilities, format!("{name}: said {said}, there {has}"));
+    all.into_iter().filter(differs).map(text).collect()
+}

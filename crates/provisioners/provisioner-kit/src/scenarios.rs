@@ -1,0 +1,328 @@
+//! The scenarios that every provisioner passes: each call that its host has, and everything that may happen to it.
+
+use api::metal3::{HardwareRaidVolume, Image, Raid};
+use provisioner::{
+    AdoptRequest, Call, Capabilities, Cause, CleaningRequest, ConfigDrive, Deployed, FirmwareTargets, FirmwareUpdate,
+    InspectRequest, Method, PowerWish, PrepareRequest, ProvisionRequest, RegisterRequest, ReleaseRequest, SecretText,
+    ServiceRequest, Setting, Subscription,
+};
+
+use crate::process::SECRETS;
+use crate::scenario::{Class, Edit, Expected, Interruption, Scenario, Step};
+use crate::subject::{Condition, FOREIGN_OWNER};
+use crate::trail::Effect;
+
+/// A call with what comes before it.
+#[derive(Clone)]
+struct Story {
+    name: &'static str,
+    before: Vec<Step>,
+    step: Step,
+    /// It is work that takes its time and is recorded.
+    works: bool,
+}
+
+impl Story {
+    fn scenario(&self, class: Class, name: &str, change: impl FnOnce(&mut Step)) -> Scenario {
+        let mut step = self.step.clone();
+        change(&mut step);
+        let mut steps = self.before.clone();
+        steps.push(step);
+        Scenario { name: format!("{}: {name}", self.name), class, steps }
+    }
+}
+
+/// The image that `name` stands for.
+fn image(name: &str) -> Image {
+    Image {
+        url: format!("http://192.0.2.9/{name}.raw"),
+        checksum: Some("00".repeat(32)),
+        format: Some(api::metal3::DiskFormat::Raw),
+        ..Image::default()
+    }
+}
+
+fn provision(name: &str, method: Method) -> Call {
+    let drive = ConfigDrive { meta_data: "{}".to_owned(), network_data: None, user_data: Some(SECRETS[1].to_owned()) };
+    let image = match method {
+        Method::LiveIso => Image { format: Some(api::metal3::DiskFormat::LiveIso), ..image(name) },
+        _ => image(name),
+    };
+    Call::Provision(Box::new(ProvisionRequest {
+        wish: Some(format!("provision {name}")),
+        attempt: 1,
+        method,
+        image,
+        pull_secret: Some(SecretText(SECRETS[2].to_owned())),
+        config_drive: Some(drive),
+        ..ProvisionRequest::default()
+    }))
+}
+
+fn deployed(name: &str) -> Deployed {
+    Deployed { image: Some(image(name)), ..Deployed::default() }
+}
+
+fn deprovision(wish: &str, clean: bool) -> Call {
+    let wish = Some(format!("deprovision {wish}"));
+    Call::Deprovision(Box::new(CleaningRequest { wish, deployed: deployed("a"), clean, ..CleaningRequest::default() }))
+}
+
+fn inspect(wish: &str) -> Call {
+    Call::Inspect(InspectRequest { wish: Some(format!("inspect {wish}")), ..InspectRequest::default() })
+}
+
+fn firmware(caps: &Capabilities, value: i64) -> FirmwareTargets {
+    let mut targets = FirmwareTargets::default();
+    if caps.firmware_settings {
+        targets.settings.insert("BootDelay".to_owned(), Setting::Number(value));
+    }
+    if caps.firmware_updates {
+        let url = format!("http://192.0.2.9/bios-{value}.bin");
+        targets.updates.push(FirmwareUpdate { component: "bios".to_owned(), url });
+    }
+    targets
+}
+
+fn prepare(caps: &Capabilities, wish: &str) -> Call {
+    let volume = HardwareRaidVolume { level: "1".to_owned(), ..HardwareRaidVolume::default() };
+    let raid = caps.raid.then(|| Raid { hardware_raid_volumes: Some(vec![volume]), ..Raid::default() });
+    let (wish, firmware) = (Some(format!("prepare {wish}")), firmware(caps, 7));
+    Call::Prepare(Box::new(PrepareRequest { wish, raid, firmware, unprepared: true, ..PrepareRequest::default() }))
+}
+
+fn service(caps: &Capabilities, wish: &str) -> Call {
+    let (wish, firmware) = (Some(format!("service {wish}")), firmware(caps, 9));
+    Call::Service(Box::new(ServiceRequest { wish, firmware, unprepared: true, restart: false }))
+}
+
+/// What a host of these capabilities can be asked, with what comes before.
+fn stories(caps: &Capabilities) -> Vec<Story> {
+    let register = Step::of(Call::Register(RegisterRequest::default()), None);
+    let inspected = vec![register.clone(), Step::of(inspect("first"), None)];
+    let mut provisioned = inspected.clone();
+    provisioned.push(Step::of(provision("a", Method::Disk), Some(Effect::Write)));
+    let power = |wish: PowerWish| Step::of(Call::SetPower(wish.into()), None);
+    let on = power(PowerWish::On);
+    let mut all = Vec::new();
+    let mut add =
+        |name, before: &[Step], step: Step, works| all.push(Story { name, before: before.to_vec(), step, works });
+    let only = std::slice::from_ref(&register);
+    let powered = [register.clone(), on];
+    add("register", &[], register.clone(), false);
+    let adopt = AdoptRequest { deployed: deployed("a"), restart: false };
+    add("adopt", only, Step::of(Call::Adopt(adopt), None), false);
+    add("look at the power", only, Step::of(Call::PowerState, None), false);
+    let switch = |wish| Step { effect: Some(Effect::Power), ..power(wish) };
+    add("power on", only, switch(PowerWish::On), false);
+    add("power off", &powered, switch(PowerWish::SoftOff), false);
+    add("cut the power", &powered, switch(PowerWish::HardOff), false);
+    add("inspect", only, Step::of(inspect("a"), None), true);
+    add("provision", &inspected, Step::of(provision("a", Method::Disk), Some(Effect::Write)), true);
+    add("provision anew", &provisioned, Step::of(provision("b", Method::Disk), Some(Effect::Write)), true);
+    add("deprovision", &provisioned, Step::of(deprovision("a", true), Some(Effect::Wipe)), true);
+    add("deprovision without cleaning", &provisioned, Step::of(deprovision("a", false), None), true);
+    add("release", &inspected, Step::of(Call::Release(ReleaseRequest::default()), None), false);
+    if caps.live_iso {
+        add("boot a live ISO", &inspected, Step::of(provision("live", Method::LiveIso), Some(Effect::Write)), true);
+    }
+    if caps.custom_deploy {
+        let custom = provision("custom", Method::Custom("install_everything".to_owned()));
+        add("deploy by a method of its own", &inspected, Step::of(custom, Some(Effect::Write)), true);
+    }
+    if caps.raid || caps.firmware_settings || caps.firmware_updates {
+        let step = Step::of(prepare(caps, "a"), Some(Effect::Configure));
+        add("prepare", &inspected, Step { expected: Expected::Accepted, ..step }, true);
+        add("read the firmware", &inspected, Step::of(Call::FirmwareFacts { bounds: true }, None), false);
+    }
+    if caps.service {
+        let step = Step::of(service(caps, "a"), Some(Effect::Configure));
+        add("service", &provisioned, Step { expected: Expected::Accepted, ..step }, true);
+    }
+    optional(caps, &provisioned, &mut add);
+    all
+}
+
+/// Calls of hosts that have them, and that are answered at once.
+fn optional(caps: &Capabilities, provisioned: &[Step], add: &mut impl FnMut(&'static str, &[Step], Step, bool)) {
+    let with = |step: &Step| [provisioned, std::slice::from_ref(step)].concat();
+    if caps.data_images {
+        let attach = Step::of(Call::AttachImage { url: "http://192.0.2.9/data.iso".to_owned() }, Some(Effect::Media));
+        add("attach a medium", provisioned, attach.clone(), false);
+        add("look at the medium", &with(&attach), Step::of(Call::AttachedImage, None), false);
+        add("detach a medium", &with(&attach), Step::of(Call::DetachImage, Some(Effect::Media)), false);
+    }
+    if caps.events {
+        let subscription =
+            Subscription { destination: "https://192.0.2.9/events".to_owned(), ..Subscription::default() };
+        let subscribe = Step::of(Call::Subscribe(subscription), Some(Effect::Events));
+        add("subscribe", provisioned, subscribe, false);
+        let none = Step::of(Call::Unsubscribe { id: "not-there".to_owned() }, None);
+        add("unsubscribe what is not there", provisioned, none, false);
+    }
+    if caps.health {
+        add("ask for its health", provisioned, Step::of(Call::Health, None), false);
+    }
+    if caps.diagnose {
+        add("diagnose", provisioned, Step::of(Call::Diagnose, None), false);
+    }
+}
+
+/// All scenarios for a host of these capabilities.
+#[must_use]
+pub fn scenarios(caps: &Capabilities) -> Vec<Scenario> {
+    let capabilities = "says what it has".to_owned();
+    let mut all = vec![Scenario { name: capabilities, class: Class::Capabilities, steps: Vec::new() }];
+    let stories = stories(caps);
+    for story in &stories {
+        everywhere(story, &mut all);
+        if story.works {
+            at_work(story, &mut all);
+        }
+    }
+    cancelled(caps, &stories, &mut all);
+    released(&stories, &mut all);
+    identity(caps, &stories, &mut all);
+    all
+}
+
+/// What may happen to any call.
+fn everywhere(story: &Story, all: &mut Vec<Scenario>) {
+    use Interruption as I;
+    all.push(story.scenario(Class::Plain, "nothing happens", |step| {
+        if story.works && step.expected == Expected::Done {
+            step.expected = Expected::Working;
+        }
+    }));
+    let interruptions = [
+        (Class::Repeated, "asked again and again", I::Repeated),
+        (Class::Killed, "killed", I::Killed),
+        (Class::Concurrent, "two processes", I::Concurrent),
+        (Class::Frozen, "a process that awakes late", I::Frozen),
+        (Class::Record, "another writer", I::Overtaken),
+        (Class::Leading, "another process leads", I::NotLeading),
+    ];
+    for (class, name, interruption) in interruptions {
+        all.push(story.scenario(class, name, |step| step.interruption = interruption));
+    }
+    all.push(story.scenario(Class::Slow, "the machine is slow", |step| step.machine = vec![Condition::Slow]));
+    all.push(story.scenario(Class::Failing, "the machine does not answer", |step| {
+        (step.expected, step.interruption) = (Expected::Arrives, I::Machine(Condition::Silent));
+    }));
+    all.push(story.scenario(Class::Failing, "an order is refused", |step| {
+        (step.expected, step.machine) = (Expected::Arrives, vec![Condition::Refusing]);
+    }));
+}
+
+/// What may happen to work.
+fn at_work(story: &Story, all: &mut Vec<Scenario>) {
+    use Interruption as I;
+    all.push(story.scenario(Class::Failing, "its work fails", |step| {
+        (step.expected, step.machine) = (Expected::Arrives, vec![Condition::Failing]);
+        if step.effect.is_some() {
+            step.expected = Expected::FailsFirst;
+        }
+    }));
+    all.push(story.scenario(Class::Busy, "there is no room", |step| {
+        (step.expected, step.machine) = (Expected::Busy, vec![Condition::Busy]);
+    }));
+    all.push(story.scenario(Class::Busy, "there is no room any more", |step| {
+        (step.expected, step.interruption) = (Expected::Arrives, I::Machine(Condition::Busy));
+    }));
+    all.push(story.scenario(Class::Forgotten, "the machine is forgotten", |step| {
+        (step.expected, step.machine) = (Expected::Registration, vec![Condition::Forgotten]);
+    }));
+    all.push(story.scenario(Class::Forgotten, "the machine is forgotten on the way", |step| {
+        (step.expected, step.interruption) = (Expected::Arrives, I::Machine(Condition::Forgotten));
+    }));
+    let edits = [
+        ("a record of a newer version", Edit::Newer),
+        ("a record that is none", Edit::Nonsense),
+        ("another provisioner's record", Edit::Foreign),
+        ("a record with more in it", Edit::Unknown),
+    ];
+    for (name, edit) in edits {
+        all.push(story.scenario(Class::Record, name, |step| step.interruption = I::Record(edit)));
+    }
+    all.push(story.scenario(Class::Record, "the record is deleted", |step| step.interruption = I::RecordDeleted));
+    all.push(story.scenario(Class::Record, "the history is deleted", |step| step.interruption = I::HistoryDeleted));
+}
+
+fn named<'a>(stories: &'a [Story], name: &str) -> Option<&'a Story> {
+    stories.iter().find(|story| story.name == name)
+}
+
+/// Work that is not wanted any more.
+fn cancelled(caps: &Capabilities, stories: &[Story], all: &mut Vec<Scenario>) {
+    let inspect_anew = || (inspect("other"), None);
+    let provision_b = || (provision("b", Method::Disk), Some(Effect::Write));
+    let clean = || (deprovision("other", true), Some(Effect::Wipe));
+    let mut ways = vec![
+        ("inspect", "an image is wanted", provision_b()),
+        ("inspect", "another inspection is wanted", inspect_anew()),
+        ("provision", "the image is taken back", clean()),
+        ("provision", "another image is wanted", provision_b()),
+        ("provision anew", "the image is taken back", clean()),
+        ("deprovision", "an image is wanted", provision_b()),
+        ("deprovision without cleaning", "cleaning is wanted", clean()),
+        ("prepare", "an image is wanted", provision_b()),
+        ("prepare", "another inspection is wanted", inspect_anew()),
+        ("boot a live ISO", "the image is taken back", clean()),
+        ("service", "the image is taken back", clean()),
+    ];
+    if caps.service {
+        ways.push(("service", "it is aborted", (Call::AbortService, None)));
+    }
+    for (name, why, (call, effect)) in ways {
+        let Some(story) = named(stories, name) else { continue };
+        all.push(story.scenario(Class::Cancelled, why, |step| {
+            step.interruption = Interruption::CancelledBy(call, effect);
+        }));
+    }
+}
+
+/// A machine that is let go in the middle of work.
+fn released(stories: &[Story], all: &mut Vec<Scenario>) {
+    for story in stories.iter().filter(|story| story.works) {
+        for (name, force) in [("let go", false), ("let go by force", true)] {
+            all.push(story.scenario(Class::Released, name, |step| {
+                let release = Call::Release(ReleaseRequest { force });
+                step.interruption = Interruption::CancelledBy(release, None);
+            }));
+        }
+    }
+}
+
+/// A machine that is not the host's.
+fn identity(caps: &Capabilities, stories: &[Story], all: &mut Vec<Scenario>) {
+    let refused = |step: &mut Step, cause, condition| {
+        (step.expected, step.machine) = (Expected::Refused(cause), vec![condition]);
+    };
+    for story in stories.iter().filter(|story| story.works) {
+        let destroys = story.step.effect.is_some();
+        if caps.proves_identity && destroys {
+            all.push(story.scenario(Class::Identity, "another machine answers", |step| {
+                refused(step, Cause::AnotherMachine, Condition::Another);
+            }));
+        }
+        let wipes_or_writes = matches!(story.name, "provision" | "deprovision");
+        if caps.marks_disks && wipes_or_writes {
+            all.push(story.scenario(Class::Identity, "the disk is another's", |step| {
+                refused(step, Cause::ForeignOwner, Condition::Foreign);
+            }));
+            all.push(story.scenario(Class::Identity, "the disk is another's, with consent", |step| {
+                step.machine = vec![Condition::Foreign];
+                consent(&mut step.call);
+            }));
+        }
+    }
+}
+
+fn consent(call: &mut Call) {
+    let owner = Some(FOREIGN_OWNER.to_owned());
+    match call {
+        Call::Provision(request) => request.overwrite_owner = owner,
+        Call::Deprovision(request) => request.overwrite_owner = owner,
+        _ => {}
+    }
+}

@@ -1,0 +1,525 @@
+//! The native provisioner passes the kit: a machine with a BMC and an agent, scripted, which outlives the processes that look after it.
+//!
+//! The machine boots what the BMC was given, its agent reads its configuration from the medium and speaks the real protocol to the routers of the process
+//! that leads. A request of a process that does not lead never reaches the BMC, as in `bmc::Channel`.
+
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::time::Duration;
+
+use agent_protocol::{
+    Action, AgentState, BOOT_KEY_HEADER, Command, CommandError, CommandId, Directive, DiskMark, ErrorCode,
+    FirmwareState, HostConfig, Outcome, PROTOCOL_VERSION, Progress, REPORT_PATH, Report, WriteSummary,
+};
+use async_trait::async_trait;
+use axum::Router;
+use axum::body::Body;
+use axum::extract::connect_info::MockConnectInfo;
+use axum::http::{Request, StatusCode};
+use bmc::{
+    Bmc, BmcError, BootDevice, BootStanding, Connector, Connectors, Drive, ErrorKind, Insertion, Lacking, Power,
+    PowerAction, Protocol, Sight, Target, VirtualMedia,
+};
+use inventory::{BmcPin, HardwareDetails, MachineEvidence, Storage};
+use provisioner::{BmcAccess, HostFacts, HostKey, MayAct, Provisioner};
+use provisioner_kit::{Class, Condition, Effect, FOREIGN_OWNER, Kind, Subject, Trail, capabilities_of, run, scenarios};
+use provisioner_metamorph::{NativeProvisioner, Settings};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep};
+use tower::ServiceExt;
+
+use crate::kit::{assets, image, settings};
+
+const ADDRESS: &str = "redfish-virtualmedia://192.0.2.7/redfish/v1/Systems/1";
+const MEDIA: &str = "http://192.0.2.1:6180";
+/// From the reset to what is booted.
+const SELF_TEST: Duration = Duration::from_secs(60);
+
+/// What runs on the machine.
+#[derive(Clone, Default, PartialEq, Eq)]
+enum Runs {
+    #[default]
+    Nothing,
+    Firmware,
+    Agent,
+    Disk,
+}
+
+#[derive(Default)]
+struct Machine {
+    runs: Runs,
+    medium: Option<String>,
+    once: bool,
+    boots: u64,
+    /// The image on the disk, and whose mark.
+    disk: Option<(String, String)>,
+    /// What was there before somebody else's.
+    before: Option<(String, String)>,
+    /// Work of the agent, when it is done, and whether it fails.
+    work: Option<(Command, Instant, bool)>,
+    over: Option<(CommandId, Outcome)>,
+    task: Option<JoinHandle<()>>,
+    conditions: Vec<Condition>,
+}
+
+impl Machine {
+    fn is(&self, condition: Condition) -> bool {
+        self.conditions.contains(&condition)
+    }
+
+    /// The condition, which passes with that.
+    fn was(&mut self, condition: Condition) -> bool {
+        let there = self.is(condition);
+        self.conditions.retain(|known| *known != condition);
+        there
+    }
+}
+
+type Servers = BTreeMap<u64, (Router, Router)>;
+
+#[derive(Clone)]
+struct Plant {
+    machine: Arc<Mutex<Machine>>,
+    servers: watch::Sender<Servers>,
+    trail: Trail,
+}
+
+impl Plant {
+    fn lock(&self) -> MutexGuard<'_, Machine> {
+        self.machine.lock().unwrap()
+    }
+
+    /// The self-test, and then what the firmware finds.
+    fn boot(&self) {
+        let plant = self.clone();
+        let task = tokio::spawn(async move {
+            sleep(SELF_TEST).await;
+            let medium = {
+                let mut machine = plant.lock();
+                let once = std::mem::take(&mut machine.once);
+                machine.medium.clone().filter(|_| once)
+            };
+            match medium {
+                Some(url) => {
+                    if let Some(config) = plant.read(&url).await {
+                        plant.agent(config).await;
+                    }
+                }
+                None => {
+                    let mut machine = plant.lock();
+                    machine.runs = if machine.disk.is_some() { Runs::Disk } else { Runs::Firmware };
+                }
+            }
+        });
+        let mut machine = self.lock();
+        machine.runs = Runs::Firmware;
+        (machine.work, machine.over) = (None, None);
+        machine.boots += 1;
+        if let Some(before) = machine.task.replace(task) {
+            before.abort();
+        }
+    }
+
+    /// One request to the first server, tried until one answers; cut off where it dies.
+    async fn ask(&self, agent: bool, request: impl Fn() -> Request<Body>) -> (StatusCode, Vec<u8>) {
+        let mut servers = self.servers.subscribe();
+        loop {
+            let first = servers.borrow_and_update().values().next().cloned();
+            if let Some((media, agents)) = first {
+                let router = if agent { agents } else { media };
+                tokio::select! {
+                    response = router.oneshot(request()) => {
+                        let response = response.unwrap();
+                        let status = response.status();
+                        let body = axum::body::to_bytes(response.into_body(), 16 << 20).await.unwrap();
+                        return (status, body.to_vec());
+                    }
+                    _ = servers.changed() => {}
+                }
+            }
+            sleep(Duration::from_secs(2)).await;
+        }
+    }
+
+    /// The agent's configuration on the medium at this address.
+    async fn read(&self, url: &str) -> Option<HostConfig> {
+        let path = url.strip_prefix(MEDIA)?;
+        let (status, bytes) = self.ask(false, || Request::get(path).body(Body::empty()).unwrap()).await;
+        if status != StatusCode::OK {
+            return None;
+        }
+        let start = b"{\n  \"protocol\":";
+        let at = bytes.windows(start.len()).position(|window| window == start)?;
+        serde_json::Deserializer::from_slice(&bytes[at..]).into_iter().next()?.ok()
+    }
+
+    /// The agent's life, from its first report until it leaves.
+    async fn agent(&self, config: HostConfig) {
+        let boot_id = {
+            let mut machine = self.lock();
+            machine.runs = Runs::Agent;
+            format!("00000000-0000-4000-8000-{:012}", machine.boots)
+        };
+        let mut done: Vec<CommandId> = Vec::new();
+        for sequence in 1.. {
+            let (state, left) = self.state();
+            let report = Report {
+                protocol: PROTOCOL_VERSION,
+                version: "0.1.0".into(),
+                host: config.host.clone(),
+                generation: config.generation,
+                boot_id: boot_id.clone(),
+                sequence,
+                state,
+                machine: Some(self.evidence()),
+                firmware: Some(FirmwareState { uefi: true, ..FirmwareState::default() }),
+                wait_seconds: left.as_secs().clamp(1, 30),
+                logs: Vec::new(),
+            };
+            let body = serde_json::to_vec(&report).unwrap();
+            let request = || {
+                Request::post(REPORT_PATH)
+                    .header("authorization", format!("Bearer {}", config.token))
+                    .header(BOOT_KEY_HEADER, format!("{boot_id:k<43}"))
+                    .body(Body::from(body.clone()))
+                    .unwrap()
+            };
+            let (status, answer) = self.ask(true, request).await;
+            if status != StatusCode::OK {
+                sleep(Duration::from_secs(5)).await;
+                continue;
+            }
+            let directive: Directive = serde_json::from_slice(&answer).unwrap();
+            let leaves = {
+                let mut machine = self.lock();
+                let over = machine.over.take_if(|(command, _)| Some(&*command) == directive.acknowledged.as_ref());
+                over.is_some_and(|(_, outcome)| outcome == Outcome::Leaving)
+            };
+            if leaves {
+                return self.boot();
+            }
+            match directive.command {
+                Some(command) if command.id.boot_id == boot_id && !done.contains(&command.id) => {
+                    done.push(command.id.clone());
+                    self.begin(command);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// What the agent says now, and how long its work takes yet.
+    fn state(&self) -> (AgentState, Duration) {
+        let idle = Duration::from_secs(30);
+        let mut machine = self.lock();
+        if let Some((command, at, fails)) = machine.work.clone() {
+            let left = at.saturating_duration_since(Instant::now());
+            if !left.is_zero() {
+                let running = AgentState::Running { command: command.id, progress: Progress::default() };
+                return (running, left.min(Duration::from_secs(10)));
+            }
+            machine.work = None;
+            let outcome = if fails { failed() } else { finished(&mut machine, &command.action) };
+            machine.over = Some((command.id, outcome));
+        }
+        match machine.over.clone() {
+            Some((command, outcome)) => (AgentState::Finished { command, outcome }, idle),
+            None => (AgentState::Idle, idle),
+        }
+    }
+
+    fn begin(&self, command: Command) {
+        let mut machine = self.lock();
+        let foreign = |mark: &DiskMark| {
+            let owner = machine.disk.as_ref().map(|(_, owner)| owner);
+            owner.is_some_and(|owner| *owner != mark.owner && mark.consent.as_ref() != Some(owner))
+        };
+        let (effect, seconds, foreign) = match &command.action {
+            Action::Inspect => (Some(Effect::Inspect), 5, false),
+            Action::WriteImage(write) => (Some(Effect::Write), 60, foreign(&write.mark)),
+            Action::WipeDisks(wipe) => (Some(Effect::Wipe), 30, foreign(&wipe.mark)),
+            Action::Leave { .. } => (None, 0, false),
+        };
+        if foreign {
+            let text = "the disk is another owner's".to_owned();
+            let refused = Outcome::Failed(CommandError { code: ErrorCode::ForeignOwner, message: text });
+            machine.over = Some((command.id, refused));
+            return;
+        }
+        let seconds = if machine.is(Condition::Slow) { seconds * 10 } else { seconds };
+        let fails = effect.is_some() && machine.was(Condition::Failing);
+        if let Some(effect) = effect {
+            self.trail.saw(
+                effect,
+                &format!("{} attempt {} of {}", command.id.step, command.id.attempt, command.id.operation),
+            );
+        }
+        machine.work = Some((command, Instant::now() + Duration::from_secs(seconds), fails));
+    }
+
+    fn evidence(&self) -> MachineEvidence {
+        let another = self.lock().is(Condition::Another);
+        let (uuid, serial) = if another { ("9999", "S-999") } else { ("3132", "S-100") };
+        MachineEvidence {
+            manufacturer: Some("Maker".into()),
+            system_uuid: Some(format!("4c4c4544-0047-3710-8051-b4c04f4a{uuid}")),
+            serial_number: Some(serial.into()),
+            macs: vec![if another { "00:1b:21:aa:bb:99" } else { "00:1b:21:aa:bb:01" }.into()],
+            disks: vec!["DISK-1".into()],
+        }
+    }
+}
+
+fn failed() -> Outcome {
+    Outcome::Failed(CommandError { code: ErrorCode::DiskError, message: "the disk fails".into() })
+}
+
+/// Work is done: what it leaves, and what is said of it.
+fn finished(machine: &mut Machine, action: &Action) -> Outcome {
+    match action {
+        Action::Inspect => {
+            let disk =
+                Storage { name: Some("/dev/vda".into()), serial_number: Some("DISK-1".into()), ..Storage::default() };
+            let hardware = HardwareDetails { storage: vec![disk], ..HardwareDetails::default() };
+            Outcome::Inspected { hardware: Box::new(hardware), marks: vec![], uefi: true, secure_boot: false }
+        }
+        Action::WriteImage(write) => {
+            machine.disk = Some((write.image.url.clone(), write.mark.owner.clone()));
+            Outcome::Written(WriteSummary { disk: "/dev/vda".into(), ..WriteSummary::default() })
+        }
+        Action::WipeDisks(_) => {
+            machine.disk = None;
+            Outcome::Wiped { disks: vec!["/dev/vda".into()], left: vec![] }
+        }
+        Action::Leave { .. } => Outcome::Leaving,
+    }
+}
+
+struct Wire(Plant, MayAct);
+
+impl Connector for Wire {
+    fn connect(&self, _: Target) -> Result<Arc<dyn Bmc>, BmcError> {
+        Ok(Arc::new(Control(self.0.clone(), Arc::clone(&self.1))))
+    }
+}
+
+struct Control(Plant, MayAct);
+
+fn lost(kind: ErrorKind) -> BmcError {
+    BmcError::new(kind, "ask the BMC", "nothing came of it").advise("")
+}
+
+impl Control {
+    fn reached(&self) -> Result<(), BmcError> {
+        if !(self.1)() {
+            return Err(lost(ErrorKind::NotLeading));
+        }
+        if self.0.lock().is(Condition::Silent) { Err(lost(ErrorKind::Unreachable)) } else { Ok(()) }
+    }
+
+    fn seen<T>(&self, look: impl FnOnce(&mut Machine) -> T) -> Result<T, BmcError> {
+        self.reached()?;
+        Ok(look(&mut self.0.lock()))
+    }
+
+    async fn order<T>(&self, effect: Effect, text: &str, act: impl FnOnce(&Plant) -> T) -> Result<T, BmcError> {
+        self.reached()?;
+        let give = || {
+            if self.0.lock().was(Condition::Refusing) {
+                return (false, Err(lost(ErrorKind::Rejected { status: 400 })));
+            }
+            (true, Ok(act(&self.0)))
+        };
+        self.0.trail.effect(effect, text, give).await
+    }
+}
+
+#[async_trait]
+impl Bmc for Control {
+    async fn begin(&self, _: &[String]) -> Result<Sight, BmcError> {
+        self.look().await
+    }
+    async fn look(&self) -> Result<Sight, BmcError> {
+        let evidence = self.0.evidence();
+        let powered_on = Some(self.seen(|machine| machine.runs != Runs::Nothing)?);
+        Ok(Sight { powered_on, model: "Maker M".into(), evidence })
+    }
+    async fn macs(&self) -> Result<Vec<String>, BmcError> {
+        self.reached()?;
+        Ok(self.0.evidence().macs)
+    }
+    fn pin(&self) -> BmcPin {
+        BmcPin { service_uuid: None, key_sha256: Some("ab".repeat(32)) }
+    }
+    fn calls(&self) -> u32 {
+        0
+    }
+    fn session(&self) -> Option<String> {
+        None
+    }
+    async fn close(&self) {}
+    fn power(&self) -> &dyn Power {
+        self
+    }
+    fn boot_device(&self) -> Result<&dyn BootDevice, Lacking> {
+        Ok(self)
+    }
+    fn virtual_media(&self) -> Result<&dyn VirtualMedia, Lacking> {
+        Ok(self)
+    }
+}
+
+#[async_trait]
+impl Power for Control {
+    async fn change(&self, action: PowerAction) -> Result<(), BmcError> {
+        let boots = self.seen(|machine| machine.once && machine.medium.is_some())?;
+        let on = !matches!(action, PowerAction::HardOff | PowerAction::SoftOff);
+        let effect = if on && boots { Effect::Boot } else { Effect::Power };
+        self.order(effect, &format!("{action:?}"), |plant| match action {
+            PowerAction::On if plant.lock().runs != Runs::Nothing => {}
+            PowerAction::On | PowerAction::Restart | PowerAction::SoftRestart => plant.boot(),
+            PowerAction::HardOff | PowerAction::SoftOff => {
+                let mut machine = plant.lock();
+                (machine.runs, machine.work, machine.over) = (Runs::Nothing, None, None);
+                if let Some(task) = machine.task.take() {
+                    task.abort();
+                }
+            }
+        })
+        .await
+    }
+}
+
+#[async_trait]
+impl BootDevice for Control {
+    async fn standing(&self) -> Result<BootStanding, BmcError> {
+        self.seen(|machine| {
+            let powered_on = Some(machine.runs != Runs::Nothing);
+            BootStanding { powered_on, override_ahead: Some(machine.once), progress: None }
+        })
+    }
+    async fn once_from_medium(&self) -> Result<(), BmcError> {
+        self.order(Effect::Boot, "boot once from the medium", |plant| plant.lock().once = true).await
+    }
+    async fn normally(&self) -> Result<(), BmcError> {
+        self.order(Effect::End, "boot normally", |plant| plant.lock().once = false).await
+    }
+}
+
+#[async_trait]
+impl VirtualMedia for Control {
+    async fn find(&self) -> Result<(), BmcError> {
+        self.reached()
+    }
+    async fn insert(&self, urls: &[String], _: Option<&str>) -> Result<Insertion, BmcError> {
+        self.order(Effect::Boot, "insert", |plant| plant.lock().medium = urls.first().cloned()).await?;
+        Ok(Insertion::Done)
+    }
+    async fn drive(&self, urls: &[String]) -> Result<Drive, BmcError> {
+        self.seen(|machine| match &machine.medium {
+            Some(there) if urls.contains(there) => Drive::Medium,
+            Some(_) => Drive::Another,
+            None => Drive::Empty,
+        })
+    }
+    async fn eject(&self) -> Result<(), BmcError> {
+        self.order(Effect::End, "eject", |plant| plant.lock().medium = None).await
+    }
+}
+
+struct Native;
+
+struct OneMachine(Plant);
+
+impl Drop for OneMachine {
+    fn drop(&mut self) {
+        if let Some(task) = self.0.lock().task.take() {
+            task.abort();
+        }
+        self.0.servers.send_replace(Servers::new());
+    }
+}
+
+impl Kind for Native {
+    fn name(&self) -> &str {
+        "metamorph"
+    }
+
+    fn machine(&self, trail: &Trail) -> Box<dyn Subject> {
+        Box::new(OneMachine(Plant { machine: Arc::default(), servers: watch::Sender::default(), trail: trail.clone() }))
+    }
+}
+
+impl Subject for OneMachine {
+    fn start(&mut self, process: u64, may_act: MayAct) -> Arc<dyn Provisioner> {
+        static IMAGE: OnceLock<tempfile::TempDir> = OnceLock::new();
+        let settings = Settings { may_act: Arc::clone(&may_act), ..settings() };
+        let connectors = Connectors::new().with(Protocol::Redfish, Wire(self.0.clone(), may_act));
+        let assets = assets(IMAGE.get_or_init(|| image(1)));
+        let provisioner = Arc::new(NativeProvisioner::new(settings, assets, vec![], connectors));
+        let from = MockConnectInfo(SocketAddr::from((Ipv4Addr::new(192, 0, 2, 7), 40_000)));
+        let routers = (provisioner.media_router().layer(from), provisioner.agent_router());
+        self.0.servers.send_modify(|servers| {
+            servers.insert(process, routers);
+        });
+        provisioner
+    }
+
+    fn stop(&mut self, process: u64) {
+        self.0.servers.send_modify(|servers| {
+            servers.remove(&process);
+        });
+    }
+
+    fn facts(&self) -> HostFacts {
+        HostFacts {
+            key: HostKey { namespace: "ns".into(), name: "node-0".into(), uid: "uid-0".into() },
+            address: ADDRESS.into(),
+            ..HostFacts::default()
+        }
+    }
+
+    fn access(&self) -> BmcAccess {
+        BmcAccess {
+            address: ADDRESS.into(),
+            username: "u".into(),
+            password: String::new().into(),
+            disable_certificate_verification: true,
+        }
+    }
+
+    fn can_be(&self, condition: Condition) -> bool {
+        !matches!(condition, Condition::Busy | Condition::Forgotten)
+    }
+
+    fn set(&mut self, condition: Condition, on: bool) {
+        let mut machine = self.0.lock();
+        if condition == Condition::Foreign {
+            let theirs = machine.disk.as_ref().is_some_and(|(_, owner)| owner == FOREIGN_OWNER);
+            if on {
+                machine.before = machine.disk.replace(("theirs".into(), FOREIGN_OWNER.into()));
+            } else if theirs {
+                machine.disk = machine.before.take();
+            }
+            return;
+        }
+        machine.was(condition);
+        if on {
+            machine.conditions.push(condition);
+        }
+    }
+}
+
+/// Every call that a host of the native provisioner has, whatever happens.
+#[tokio::test(start_paused = true)]
+async fn the_native_provisioner_passes_every_scenario() {
+    let began = std::time::Instant::now();
+    let report = run(&Native, &scenarios(&capabilities_of(&Native))).await;
+    println!("{report}\n{:.1} s", began.elapsed().as_secs_f64());
+    assert!(report.violations.is_empty(), "{report}");
+    // It is never too busy, and forgets no machine.
+    let classes = Class::ALL.iter().filter(|class| !matches!(class, Class::Busy | Class::Forgotten));
+    assert!(report.runs.keys().eq(classes), "{:?}", report.runs);
+}
