@@ -259,3 +259,48 @@ fn host_files(place: &Place<'_>, generation: u64, network: Option<&NetworkData>,
         kernel_arguments: settings.kernel_arguments.split_whitespace().map(ToOwned::to_owned).collect(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use boot_media::Manifest;
+
+    use super::*;
+    use crate::keys::KeyRing;
+    use crate::settings::{MediaCertificates, Timing};
+
+    #[test]
+    fn a_boot_that_began_without_a_shard_goes_on_with_its_medium() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["vmlinuz", "initramfs", "shimx64.efi", "gcdx64.efi"] {
+            std::fs::write(folder.path().join(name), vec![1; 5000]).unwrap();
+        }
+        let manifest = Manifest::describe(folder.path(), "6.1.0", "0.1.0").unwrap();
+        std::fs::write(folder.path().join("manifest.json"), manifest.to_json().unwrap()).unwrap();
+        let image = Assets::open(folder.path()).unwrap();
+        let root = Key { number: 1, secret: [7; 32], certificate_sha256: "00".repeat(32) };
+        let bases = Bases { media: vec!["http://a:1/".into()], agents: vec!["https://a:2/".into()], images: None };
+        let settings = Settings {
+            bases: bases.clone(),
+            networks: Vec::new(),
+            media_certificates: MediaCertificates::default(),
+            keys: KeyRing::new(root.clone(), vec![]),
+            image_ca_pem: String::new(),
+            kernel_arguments: String::new(),
+            allowed: addresses::Allowed::default(),
+            may_act: Arc::new(|| true),
+            timing: Timing::default(),
+        };
+        let key = HostKey { namespace: "n".into(), name: "a".into(), uid: "u".into() };
+        let place = Place { settings: &settings, key: &key, bases: &bases, root: &root };
+        let [plain, sharded] = [Form::Plain, Form::Sharded]
+            .map(|form| *Medium::compose(&image, &host_files(&place, 1, None, form)).unwrap().digest());
+        assert_ne!(plain, sharded);
+        let store = MediaStore::new(image, Vec::new());
+        let offered = store.offer_again(&place, 1, &hex::encode(plain), None).unwrap().unwrap();
+        assert_eq!(offered.digest, hex::encode(plain));
+        let id = |url: &str| derive::path_id(url.strip_prefix("http://a:1").unwrap()).unwrap().to_owned();
+        assert!(store.lock().by_id.contains_key(&id(&offered.urls[0])) && offered.urls[0].contains("/shard/0/media/"));
+        assert_eq!(store.offer(&place, 2, None).unwrap().digest.len(), 64);
+        assert!(store.offer_again(&place, 1, &hex::encode([0; 32]), None).unwrap().is_none());
+    }
+}

@@ -3,13 +3,16 @@
 use std::fmt::Debug;
 use std::future::Future;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
+use futures::stream::BoxStream;
 use futures::{Stream, StreamExt as _};
 use kube::runtime::reflector::{ObjectRef, Store};
+use kube::runtime::watcher;
 use kube::runtime::watcher::{Config, Error, Event};
-use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
+use tokio::time::{Instant, sleep};
 
 use super::kept::{Judgement, Kept};
 use super::step::InStep;
@@ -146,17 +149,35 @@ impl<K: Resource<DynamicType = ()> + Clone + 'static> Drop for Doubt<'_, K> {
 
 type Watched<K> = Result<Event<K>, Error>;
 
+/// Pause before a watch begins anew; it doubles with each that has failed soon.
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+/// The longest of these pauses.
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+/// A watch that has lasted so long has not failed soon.
+const LASTED: Duration = Duration::from_secs(60);
+
 /// A watch that begins anew, with a list, after each error: only so is it known to be in step again.
 fn anew<K: Clone + Send + 'static>(
-    watch: impl Fn() -> futures::stream::BoxStream<'static, Watched<K>> + Send + 'static,
+    watch: impl Fn() -> BoxStream<'static, Watched<K>> + Send + 'static,
 ) -> impl Stream<Item = Watched<K>> + Send + 'static {
-    let events = futures::stream::unfold((watch, None), |(watch, stream)| async move {
-        let mut stream = stream.unwrap_or_else(&watch);
+    futures::stream::unfold((watch, None, 0_u32), |(watch, under_way, failures)| async move {
+        let (mut stream, since) = match under_way {
+            Some(under_way) => under_way,
+            None => {
+                if failures > 0 {
+                    sleep(FIRST_PAUSE.saturating_mul(1 << (failures - 1).min(16)).min(LONGEST_PAUSE)).await;
+                }
+                (watch(), Instant::now())
+            }
+        };
         let event = stream.next().await?;
-        let stream = event.is_ok().then_some(stream);
-        Some((event, (watch, stream)))
-    });
-    events.default_backoff()
+        let failures = if since.elapsed() >= LASTED { 0 } else { failures };
+        let next = match &event {
+            Ok(_) => (watch, Some((stream, since)), failures),
+            Err(_) => (watch, None, failures.saturating_add(1)),
+        };
+        Some((event, next))
+    })
 }
 
 /// Watches objects.
@@ -165,4 +186,33 @@ where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
 {
     anew(move || watcher(api.clone(), Config::default()).boxed())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_watch_that_fails_begins_anew_less_and_less_often() {
+        let begun = Arc::new(Mutex::new(Vec::new()));
+        let begins = Arc::clone(&begun);
+        let start = Instant::now();
+        let watch = move || {
+            let mut begins = begins.lock().unwrap();
+            begins.push(start.elapsed().as_millis());
+            // The sixth lasts.
+            let lasts = Duration::from_secs(if begins.len() == 6 { 61 } else { 0 });
+            let ends = async move {
+                sleep(lasts).await;
+                Err(Error::NoResourceVersion)
+            };
+            futures::stream::iter([Ok(Event::<u8>::Init)]).chain(futures::stream::once(ends)).boxed()
+        };
+        let events: Vec<_> = anew(watch).take(16).collect().await;
+        assert!(events.chunks(2).all(|pair| pair[0].is_ok() && pair[1].is_err()));
+        let pauses: Vec<_> = begun.lock().unwrap().windows(2).map(|pair| (pair[1] - pair[0]) / 500).collect();
+        assert_eq!(pauses, [1, 2, 4, 8, 16, 123, 2]);
+    }
 }

@@ -296,6 +296,9 @@ async fn step(context: &Context, mut fetched: Fetched) -> Result<Next, Reconcile
         // The claim has changed the Secret's resourceVersion, which the decision depends on.
         return Ok(Next::Now);
     }
+    if matches!(action, Act::SetPower(_)) && !is_as_decided(context, &fetched.host).await? {
+        return Ok(Next::Now);
+    }
     if matches!(action, Act::Inspect { .. } | Act::Provision | Act::Deprovision { .. })
         && let Some(provisioner) = fetched.provisioner()
     {
@@ -323,6 +326,17 @@ async fn step(context: &Context, mut fetched: Fetched) -> Result<Next, Reconcile
         }
     }
     Ok(Next::After(Duration::from_secs(1)))
+}
+
+/// The host is the very version that was decided on: read anew, for what the watch shows of it may be old, and power is switched without an intent.
+async fn is_as_decided(context: &Context, host: &Arc<BareMetalHost>) -> Result<bool, ReconcileError> {
+    let api: Api<BareMetalHost> = Api::namespaced(context.client.clone(), &host.namespace().unwrap_or_default());
+    let now = api.get_metadata_opt(&host.name_any()).await.map_err(ReconcileError::api("read the host again"))?;
+    let same = now.is_some_and(|now| now.uid() == host.uid() && now.resource_version() == host.resource_version());
+    if !same {
+        context.hosts.doubt(&ObjectRef::from_obj(host.as_ref()));
+    }
+    Ok(same)
 }
 
 /// The change with the moves that follow from it alone: states through which a host only passes cost no write of their own. Whatever needs a call

@@ -317,6 +317,9 @@ fn changed(decided: &BareMetalHost, now: Option<&BareMetalHost>) -> Option<&'sta
     if now.is_deleting() != decided.is_deleting() {
         return Some("the host's deletion has been asked for");
     }
+    if now.annotation(annotation::OVERWRITE_OWNER) != decided.annotation(annotation::OVERWRITE_OWNER) {
+        return Some("the consent to overwrite has changed");
+    }
     if now.spec.bmc != decided.spec.bmc {
         return Some("spec.bmc has changed");
     }
