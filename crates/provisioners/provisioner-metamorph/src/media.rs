@@ -284,10 +284,11 @@ mod tests {
             networks: Vec::new(),
             media_certificates: MediaCertificates::default(),
             keys: KeyRing::new(root.clone(), vec![]),
-            image_ca_pem: String::new(),
+            image_authorities: Default::default(),
             kernel_arguments: String::new(),
             allowed: addresses::Allowed::default(),
             may_act: Arc::new(|| true),
+            provisioning_limit: 1,
             timing: Timing::default(),
         };
         let key = HostKey { namespace: "n".into(), name: "a".into(), uid: "u".into() };

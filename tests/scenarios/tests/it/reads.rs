@@ -191,10 +191,10 @@ fn power_is_not_switched_by_a_wish_that_has_been_taken_back() {
     for seed in 20..30 {
         scenarios::run(seed, async |site| {
             let machines = Machines::default();
-            let _controller = site.controller(machines.clone());
+            let _controller = site.controller(fixture(&machines));
             settled(&site, "a").await;
             sleep(Duration::from_secs(300)).await;
-            assert_eq!(machines.effects("a").last().map(String::as_str), Some("on"));
+            assert_eq!(machines.effects(&address("a")).last(), Some(&Effect::On));
             // What is told a minute late is true no more.
             site.weather.lags(Duration::from_secs(60));
             for online in [false, true] {
@@ -202,9 +202,14 @@ fn power_is_not_switched_by_a_wish_that_has_been_taken_back() {
                 site.hosts().patch("a", &PatchParams::default(), &Patch::Merge(change)).await.unwrap();
             }
             sleep(Duration::from_secs(600)).await;
-            assert_eq!(machines.effects("a").last().map(String::as_str), Some("on"), "{:?}", machines.effects("a"));
-            let offs = machines.effects("a").iter().filter(|effect| *effect == "off").count();
-            assert_eq!(offs, 0, "{:?}", machines.effects("a"));
+            assert_eq!(
+                machines.effects(&address("a")).last(),
+                Some(&Effect::On),
+                "{:?}",
+                machines.effects(&address("a"))
+            );
+            let offs = machines.effects(&address("a")).iter().filter(|effect| **effect == Effect::Off).count();
+            assert_eq!(offs, 0, "{:?}", machines.effects(&address("a")));
         });
     }
 }
