@@ -6,6 +6,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a table is what this program is for")]
 
 mod api;
+mod controller;
 mod demo;
 mod fleet;
 mod image;
@@ -22,7 +23,7 @@ use std::time::Instant;
 use table::{Limit, Row, Unit};
 
 /// The parts, in the order in which they run.
-const PARTS: &[&str] = &["life", "fleet", "api", "image", "small-memory", "demo"];
+const PARTS: &[&str] = &["life", "fleet", "controller", "api", "image", "small-memory", "demo"];
 /// Set by `make bench`: the demo is measured too.
 const DEMO: &str = "METAMORPH_BENCH_DEMO";
 
@@ -90,6 +91,7 @@ async fn run(part: &str) -> anyhow::Result<Vec<Row>> {
     match part {
         "life" => life::measure().await,
         "fleet" => fleet::measure().await,
+        "controller" => tokio::task::spawn_blocking(controller::measure).await?,
         "api" => api::measure().await,
         "image" => tokio::task::spawn_blocking(image::measure).await?,
         "small-memory" => small_memory::measure().await,
