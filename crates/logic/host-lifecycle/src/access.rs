@@ -13,6 +13,7 @@ use terms::Retry;
 
 use crate::annotations;
 use crate::draft::{Draft, idle};
+use crate::firmware;
 use crate::retry::wait_left;
 use crate::served;
 use crate::step::{Action, Change, Next, Outcome, Step};
@@ -172,6 +173,12 @@ pub(crate) fn conclude_register(mut draft: Draft<'_>, outcome: Outcome) -> Chang
         let message = "The provisioner registered the host without giving it an id";
         let next = draft.fail(ErrorType::Registration, message, Retry::Later);
         return draft.finish(next);
+    }
+    if draft.status.provisioning.id != id && draft.state() == State::Preparing {
+        // What another machine, or a provisioner that has forgotten, had accepted is handed over anew.
+        draft.status.provisioning.raid = None;
+        draft.status.provisioning.root_device_hints = None;
+        firmware::failed(&mut draft);
     }
     draft.status.provisioning.id = id;
     if let Some(on) = powered_on {

@@ -4,8 +4,11 @@ use api::metal3::{ErrorType, OperationalStatus, ProvisioningState as State};
 
 use crate::access;
 use crate::annotations;
+use crate::boot_image;
 use crate::detach;
+use crate::diagnosis;
 use crate::draft::{Draft, idle, through};
+use crate::firmware;
 use crate::power;
 use crate::prelude;
 use crate::retry::GIVE_UP_AFTER;
@@ -33,7 +36,14 @@ pub fn decide(view: &View<'_>) -> Step {
     if let Some(step) = access::decide(view) {
         return step;
     }
-    (handler(view.host.state()).decide)(view)
+    if let Some(step) = diagnosis::decide(view).filter(|_| !view.host.is_deleting()) {
+        return step;
+    }
+    let step = (handler(view.host.state()).decide)(view);
+    match &step {
+        Step::Act(action) => boot_image::before(view, action).unwrap_or(step),
+        Step::Change(_) => step,
+    }
 }
 
 /// What the answer to a call means.
@@ -51,8 +61,17 @@ pub fn conclude(view: &View<'_>, action: &Action, outcome: Outcome) -> Change {
         Action::ReadPower | Action::SetPower(_) if state != State::PoweringOffBeforeDelete => {
             power::conclude(draft, action, outcome)
         }
+        Action::RefreshFacts if reads_firmware(state) => firmware::conclude(draft, outcome),
+        Action::Diagnose => diagnosis::conclude(draft, outcome),
         _ => (handler(state).conclude)(draft, action, outcome),
     }
+}
+
+const fn reads_firmware(state: State) -> bool {
+    matches!(
+        state,
+        State::Preparing | State::Available | State::Ready | State::Provisioned | State::ExternallyProvisioned
+    )
 }
 
 /// The first step of a deletion, or a shortcut to its end.

@@ -4,17 +4,20 @@ use std::time::Duration;
 
 use api::Time;
 use api::metal3::{
-    BareMetalHostStatus, ErrorType, OperationMetric, OperationalStatus, ProvisioningState as State, annotation,
+    BareMetalHostStatus, CredentialsStatus, ErrorType, OperationMetric, OperationalStatus, ProvisioningState as State,
+    annotation,
 };
 use inventory::HardwareDetails;
 use jiff::SignedDuration;
 use terms::Retry;
 
+use crate::children::ChildWrite;
 use crate::conditions;
 use crate::retry::{self, GIVE_UP_AFTER};
 use crate::step::{Change, HostEvent, Next, Outcome, Step};
 use crate::transitions;
 use crate::view::View;
+use crate::wishes;
 
 /// Longest `status.errorMessage` in bytes.
 const MAX_MESSAGE: usize = 4096;
@@ -35,6 +38,7 @@ pub(crate) struct Draft<'v> {
     remove_annotations: Vec<String>,
     set_architecture: Option<String>,
     hardware_data: Option<Box<HardwareDetails>>,
+    children: Vec<ChildWrite>,
     events: Vec<HostEvent>,
 }
 
@@ -48,6 +52,7 @@ impl<'v> Draft<'v> {
             remove_annotations: Vec::new(),
             set_architecture: None,
             hardware_data: None,
+            children: Vec::new(),
             events: Vec::new(),
         }
     }
@@ -108,6 +113,7 @@ impl<'v> Draft<'v> {
         if self.status.error_type == Some(kind) {
             self.clear_error();
         }
+        self.no_longer_delayed();
         if self.status.error_type.is_none() {
             self.status.error_count = 0;
         }
@@ -156,15 +162,76 @@ impl<'v> Draft<'v> {
         self.status.error_message = message;
     }
 
+    /// A provisioner that works has capacity.
+    pub(crate) fn no_longer_delayed(&mut self) {
+        if self.status.operational_status == OperationalStatus::Delayed {
+            self.status.operational_status =
+                if self.status.error_type.is_some() { OperationalStatus::Error } else { OperationalStatus::Ok };
+        }
+    }
+
+    /// When work is looked at again.
+    pub(crate) fn look(again: Duration) -> Next {
+        Next::After(again.clamp(SHORTEST_LOOK, LONGEST_LOOK))
+    }
+
+    /// The provisioner has no capacity.
+    fn delayed(mut self, kind: ErrorType, message: &str, look_again: Duration) -> Change {
+        if self.status.error_type == Some(kind) {
+            self.clear_error();
+        }
+        if self.status.operational_status == OperationalStatus::Ok {
+            self.event("Delayed", message);
+        }
+        if self.status.error_type.is_none() && self.status.operational_status != OperationalStatus::Detached {
+            self.status.operational_status = OperationalStatus::Delayed;
+        }
+        self.finish(Self::look(look_again))
+    }
+
+    /// The provisioner does not know the machine: no credentials count as good ones until it does.
+    pub(crate) fn register_anew(mut self) -> Change {
+        self.status.good_credentials = CredentialsStatus::default();
+        // Not at once: one that never remembers must not be asked without end.
+        let poll = self.view.settings.secret_poll;
+        self.finish(Next::After(poll))
+    }
+
+    /// The work boots an image that somebody else builds.
+    fn wait_for_image(mut self) -> Change {
+        let view = self.view;
+        let served = &view.settings.served;
+        let wished = wishes::boot_image(view.host, &served.boot_images, served.architectures.first());
+        if view.children.boot_image.is_none_or(|image| image.spec != wished) {
+            self.write_child(ChildWrite::BootImage(Box::new(wished)));
+        }
+        self.finish(Next::After(view.settings.image_poll))
+    }
+
     /// An answer other than the one hoped for: still working, failed, or one that does not fit the call.
     pub(crate) fn not_done(mut self, kind: ErrorType, work: &str, outcome: Outcome) -> Change {
         let (message, class) = match outcome {
-            Outcome::Working { look_again } => {
+            Outcome::Working { look_again } | Outcome::Accepted { look_again } => {
                 // The failure before this attempt is no longer the news; it stays counted.
                 if self.status.error_type == Some(kind) {
                     self.clear_error();
                 }
-                return self.finish(Next::After(look_again.clamp(SHORTEST_LOOK, LONGEST_LOOK)));
+                self.no_longer_delayed();
+                return self.finish(Self::look(look_again));
+            }
+            Outcome::Busy { message, look_again } => return self.delayed(kind, &message, look_again),
+            Outcome::NeedsRegistration if kind != ErrorType::Registration => {
+                if !self.view.host.is_deleting() {
+                    return self.register_anew();
+                }
+                // A deletion asks again, and not for ever.
+                self.status.good_credentials = CredentialsStatus::default();
+                (format!("The provisioner does not know the machine of which it is asked {work}"), Retry::Later)
+            }
+            Outcome::NeedsImage
+                if !self.view.settings.served.boot_images.is_empty() && !self.view.host.is_deleting() =>
+            {
+                return self.wait_for_image();
             }
             Outcome::Blocked { message } if !self.view.host.is_deleting() => {
                 self.fault(kind, &message);
@@ -221,6 +288,11 @@ impl<'v> Draft<'v> {
         self.set_architecture = Some(architecture);
     }
 
+    /// Has an object beside the host written.
+    pub(crate) fn write_child(&mut self, write: ChildWrite) {
+        self.children.push(write);
+    }
+
     /// Has the HardwareData written.
     pub(crate) fn write_hardware_data(&mut self, details: Box<HardwareDetails>) {
         self.hardware_data = Some(details);
@@ -238,13 +310,17 @@ impl<'v> Draft<'v> {
     }
 
     /// The change as it is: the status is left exactly as drafted.
-    pub(crate) fn seal(self, next: Next) -> Change {
+    pub(crate) fn seal(mut self, next: Next) -> Change {
+        if next == Next::Gone {
+            self.children.extend(self.view.children.releases());
+        }
         Change {
             status: self.status,
             add_finalizer: self.add_finalizer,
             remove_annotations: self.remove_annotations,
             set_architecture: self.set_architecture,
             hardware_data: self.hardware_data,
+            children: self.children,
             events: self.events,
             next,
         }
@@ -269,7 +345,7 @@ pub(crate) fn idle(view: &View<'_>, next: Next) -> Step {
 }
 
 /// The text, cut to at most `max` bytes at a character's boundary.
-fn clip(text: &str, max: usize) -> String {
+pub(crate) fn clip(text: &str, max: usize) -> String {
     if text.len() <= max {
         return text.to_owned();
     }

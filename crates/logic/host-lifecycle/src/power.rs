@@ -33,6 +33,11 @@ fn wanted_on(view: &View<'_>, reboot: &Reboot) -> bool {
     view.host.spec.online && !reboot.once && !reboot.held_off
 }
 
+/// Whether the machine is off and is to be on.
+pub(crate) fn is_about_to_boot(view: &View<'_>) -> bool {
+    !view.status().powered_on && wanted_on(view, &reboot(view))
+}
+
 /// Whether the power last seen is the one wished for, and no restart is asked for.
 pub(crate) fn is_as_wished(host: &BareMetalHost, status: &BareMetalHostStatus) -> bool {
     let reboot = wish(host);

@@ -6,8 +6,9 @@
 
 use std::time::Duration;
 
+use api::Time;
 use api::metal3::{BareMetalHost, BareMetalHostStatus, ErrorType, ProvisioningState as State, annotation};
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 
 use crate::annotations;
 use crate::view::View;
@@ -70,14 +71,17 @@ pub(crate) fn wait_left(view: &View<'_>, kind: ErrorType) -> Option<Duration> {
     if view.news && matches!(kind, ErrorType::Inspection | ErrorType::Provisioning) {
         return None;
     }
-    let failed = status.last_updated.as_ref()?.0;
-    if view.settings.anew_since.is_some_and(|since| failed < since) {
+    let failed = status.last_updated.as_ref()?;
+    if view.settings.anew_since.is_some_and(|since| failed.0 < since) {
         return None;
     }
-    let full = delay(view, status);
-    let since = view.now.duration_since(failed);
+    left_of(delay(view, status), failed, view.now)
+}
+
+/// What is left of a wait that began then.
+pub(crate) fn left_of(full: Duration, since: &Time, now: Timestamp) -> Option<Duration> {
     // A clock that went back must not make the wait longer than it is.
-    let passed = Duration::try_from(since.max(SignedDuration::ZERO)).unwrap_or_default();
+    let passed = Duration::try_from(now.duration_since(since.0).max(SignedDuration::ZERO)).unwrap_or_default();
     full.checked_sub(passed).filter(|left| !left.is_zero())
 }
 

@@ -3,7 +3,7 @@
 //! Admission warns, registration ends in an error of the class that the work would have failed with, and so does the next work if the
 //! wish comes later. A host that somebody else provisions is only watched: nothing of this is asked of it.
 
-use api::metal3::{BareMetalHost, BootMode, DiskFormat, ErrorType, InspectionMode};
+use api::metal3::{BareMetalHost, BootFormat, BootMode, DiskFormat, ErrorType, InspectionMode};
 
 use serde::{Deserialize, Serialize};
 
@@ -17,11 +17,11 @@ pub struct Served {
     pub live_iso: bool,
     /// Makes RAID volumes (`spec.raid`).
     pub raid: bool,
-    /// Changes settings of the firmware (HostFirmwareSettings).
+    /// Reads and sets settings of the firmware (HostFirmwareSettings).
     pub firmware_settings: bool,
-    /// Installs firmware (HostFirmwareComponents).
+    /// Reads versions of the firmware, and updates it (HostFirmwareComponents).
     pub firmware_updates: bool,
-    /// Does both on a machine in use (HostUpdatePolicy).
+    /// Does both to a provisioned host that is rebooted, where its HostUpdatePolicy allows it.
     pub service: bool,
     /// Inspects without booting the machine (`spec.inspectionMode`).
     pub fast_inspection: bool,
@@ -33,8 +33,10 @@ pub struct Served {
     pub events: bool,
     /// Says how the machine is.
     pub health: bool,
-    /// Finds out why a machine does not do what it should.
+    /// Finds out why a machine does not do what it should (annotation `metamorph.metal3.io/diagnose`).
     pub diagnose: bool,
+    /// Forms of an image that it works on machines with and that others build (PreprovisioningImage); empty if it brings its own.
+    pub boot_images: Vec<BootFormat>,
     /// Boots by BIOS (`spec.bootMode`).
     pub legacy_boot: bool,
     /// Holds each machine against what it has shown before, and refuses another.
@@ -43,6 +45,14 @@ pub struct Served {
     pub marks_disks: bool,
     /// Architectures whose machines it can boot, by Go's or the kernel's name; empty for any.
     pub architectures: Vec<String>,
+}
+
+impl Served {
+    /// Whether there is anything that a host can be prepared with.
+    #[must_use]
+    pub const fn prepares(&self) -> bool {
+        self.raid || self.firmware_settings || self.firmware_updates
+    }
 }
 
 /// What this host wishes and does not get.

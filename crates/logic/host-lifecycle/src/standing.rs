@@ -9,6 +9,7 @@ use crate::annotations;
 use crate::detach;
 use crate::power;
 use crate::retry::edited_since;
+use crate::targets;
 use crate::validate;
 use crate::wishes;
 
@@ -83,6 +84,7 @@ fn reached(host: &BareMetalHost, status: &BareMetalHostStatus) -> Option<String>
             if !external
                 && !annotations::inspection_requested(host)
                 && !wishes::hints_differ(host, status)
+                && !targets::raid_differs(host, status)
                 && !wishes::deployment(host, status)
                 && validate::first(host, &[ErrorType::Preparation]).is_none() =>
         {

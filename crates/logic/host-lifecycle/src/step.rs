@@ -6,6 +6,9 @@ use api::metal3::BareMetalHostStatus;
 use inventory::HardwareDetails;
 use terms::{PowerWish, Retry};
 
+use crate::children::ChildWrite;
+use crate::orders::{FirmwareFacts, Targets};
+
 /// What to do next.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
@@ -34,6 +37,35 @@ pub enum Action {
     ReadPower,
     /// Bring the machine's power to the wish. Answer: [`Outcome::Power`].
     SetPower(PowerWish),
+    /// Bring RAID volumes and firmware of a host without an image to what is wished. Called until it answers [`Outcome::Done`].
+    ///
+    /// Targets are handed over until they are accepted (or done), and then never again: they stand in the status. Without any the provisioner goes on
+    /// with what it has accepted, and is done if there is nothing.
+    Prepare {
+        /// What is to be made.
+        targets: Box<Targets>,
+        /// The last attempt failed: begin anew.
+        restart: bool,
+    },
+    /// Bring the firmware of a provisioned host to what is wished; answers and targets are those of [`Action::Prepare`]. The machine is off, and its
+    /// disks stay as they are. Without targets, and with nothing accepted that is still wished, what is under way is ended.
+    Service {
+        /// What is to be made.
+        targets: Box<Targets>,
+        /// The last attempt failed: begin anew.
+        restart: bool,
+    },
+    /// Show the machine this medium from its next boot on. Answer: [`Outcome::Done`].
+    AttachMedia {
+        /// Where it is.
+        url: String,
+    },
+    /// Take the medium away. Answer: [`Outcome::Done`].
+    DetachMedia,
+    /// Read settings and versions of the firmware. Answer: [`Outcome::Firmware`].
+    RefreshFacts,
+    /// Find out what is wrong with the machine, touching nothing. Answer: [`Outcome::Diagnosed`].
+    Diagnose,
     /// Put `status.lastAttemptedImage` (`spec.image` as it was when the attempt began) on the disk that
     /// `status.provisioning.rootDeviceHints` choose, and boot it. Answer: [`Outcome::Done`].
     ///
@@ -66,6 +98,29 @@ pub enum Outcome {
     Power(bool),
     /// What inspection found.
     Inspected(Box<HardwareDetails>),
+    /// What was read of the firmware.
+    Firmware(Box<FirmwareFacts>),
+    /// What is wrong with the machine.
+    Diagnosed {
+        /// The finding, a few sentences.
+        finding: String,
+    },
+    /// What was handed over is taken, and being made: it is noted once, and not handed over again.
+    Accepted {
+        /// When to look again at the latest.
+        look_again: Duration,
+    },
+    /// Nothing was begun: the provisioner has no capacity. The host is `delayed`.
+    Busy {
+        /// What is waited for.
+        message: String,
+        /// When to look again at the latest.
+        look_again: Duration,
+    },
+    /// The provisioner does not know the machine (any more): it is registered again, and then the work goes on.
+    NeedsRegistration,
+    /// The work boots an image that somebody else builds: it is asked for, and waited for.
+    NeedsImage,
     /// Not yet.
     Working {
         /// When to look again at the latest.
@@ -102,6 +157,12 @@ impl Outcome {
             Self::Done => "done",
             Self::Power(_) => "power",
             Self::Inspected(_) => "inspected",
+            Self::Firmware(_) => "firmware",
+            Self::Diagnosed { .. } => "diagnosed",
+            Self::Accepted { .. } => "accepted",
+            Self::Busy { .. } => "busy",
+            Self::NeedsRegistration => "needs registration",
+            Self::NeedsImage => "needs an image",
             Self::Working { .. } => "working",
             Self::Blocked { .. } => "blocked",
             Self::Failed { .. } => "failed",
@@ -111,7 +172,7 @@ impl Outcome {
 
 /// What to write, and when to look again.
 ///
-/// To be written in this order: `hardware_data`, `status`, `set_architecture` and annotations and finalizer, `events`. A
+/// To be written in this order: `hardware_data`, `children`, `status`, `set_architecture` and annotations and finalizer, `events`. A
 /// crash in between is safe: what is left over is decided again.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Change {
@@ -125,6 +186,8 @@ pub struct Change {
     pub set_architecture: Option<String>,
     /// Create the HardwareData of the host, or replace it.
     pub hardware_data: Option<Box<HardwareDetails>>,
+    /// Writes to the objects beside the host.
+    pub children: Vec<ChildWrite>,
     /// Events to publish.
     pub events: Vec<HostEvent>,
     /// When to look again.
@@ -140,6 +203,7 @@ impl Change {
             && self.remove_annotations.is_empty()
             && self.set_architecture.is_none()
             && self.hardware_data.is_none()
+            && self.children.is_empty()
             && self.events.is_empty()
     }
 
@@ -150,6 +214,7 @@ impl Change {
             && self.remove_annotations.is_empty()
             && self.set_architecture.is_none()
             && self.hardware_data.is_none()
+            && self.children.is_empty()
             && self.next != Next::Gone
     }
 

@@ -6,6 +6,7 @@ use api::metal3::{BareMetalHost, BareMetalHostStatus};
 use inventory::HardwareDetails;
 use jiff::Timestamp;
 
+use crate::children::Children;
 use crate::served::Served;
 
 /// Everything a decision may depend on.
@@ -15,6 +16,8 @@ pub struct View<'a> {
     pub host: &'a BareMetalHost,
     /// `spec.hardware` of the HardwareData of the same name, if there is one.
     pub hardware_data: Option<&'a HardwareDetails>,
+    /// The objects beside it.
+    pub children: Children<'a>,
     /// What became of reading the Secret that `spec.bmc.credentialsName` names.
     pub credentials: Credentials<'a>,
     /// The machine has shown a sign of life that failed work may have been waiting for.
@@ -71,6 +74,10 @@ pub struct Settings {
     pub unmanaged_poll: Duration,
     /// How soon a missing Secret is looked for again, in case no event tells of it.
     pub secret_poll: Duration,
+    /// How old what is known of the firmware of an available host may get.
+    pub facts_poll: Duration,
+    /// How soon an image that somebody else builds is looked at again, in case no event tells of it.
+    pub image_poll: Duration,
     /// Unit of the back-off: the n-th failure in a row is retried after this times 2 to the power of min(n, 9), less up to half.
     pub backoff_unit: Duration,
     /// Work that has failed before this moment is done again without waiting, as if whoever asks for it had just come.
@@ -87,6 +94,8 @@ impl Default for Settings {
             steady_state_poll: Duration::from_secs(60),
             unmanaged_poll: Duration::from_secs(600),
             secret_poll: Duration::from_secs(10),
+            facts_poll: Duration::from_secs(300),
+            image_poll: Duration::from_secs(300),
             backoff_unit: Duration::from_secs(60),
             anew_since: None,
             served: Served::default(),

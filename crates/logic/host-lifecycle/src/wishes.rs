@@ -1,6 +1,8 @@
 //! What the spec wishes, compared with what the status says is there.
 
-use api::metal3::{BareMetalHost, BareMetalHostStatus, Image, profile_root_hints};
+use api::metal3::{
+    BareMetalHost, BareMetalHostStatus, BootFormat, Image, PreprovisioningImageSpec, profile_root_hints,
+};
 use inventory::RootDeviceHints;
 
 /// The image wished for; one without a URL is none.
@@ -46,8 +48,27 @@ fn differs(host: &BareMetalHost, method_then: &str, url_then: &str) -> bool {
     }
 }
 
-/// The root device hints wished for: the spec's, else those of its profile; `None` without any.
+/// The image to work on the host with; `otherwise` is the architecture of a machine of which nothing is known.
+pub(crate) fn boot_image(
+    host: &BareMetalHost,
+    formats: &[BootFormat],
+    otherwise: Option<&String>,
+) -> PreprovisioningImageSpec {
+    let filled = |text: Option<&String>| text.filter(|text| !text.is_empty()).cloned();
+    let seen = host.status.as_ref().and_then(|status| status.hardware.as_ref()?.cpu.as_ref()?.arch.as_ref());
+    PreprovisioningImageSpec {
+        accept_formats: formats.to_vec(),
+        architecture: filled(host.spec.architecture.as_ref()).or_else(|| filled(seen)).or_else(|| filled(otherwise)),
+        network_data_name: filled(host.spec.preprovisioning_network_data_name.as_ref()),
+    }
+}
+
+/// The root device hints wished for: the spec's, else those of its profile; `None` without any. A RAID volume that is to be the root needs none.
 pub(crate) fn root_device_hints(host: &BareMetalHost) -> Option<RootDeviceHints> {
+    let software = host.spec.raid.as_ref().and_then(|raid| raid.software_raid_volumes.as_deref()).unwrap_or_default();
+    if software.iter().any(|volume| volume.root_volume == Some(true)) {
+        return None;
+    }
     let spec = host.spec.root_device_hints.clone().filter(|h| !h.is_empty());
     spec.or_else(|| {
         let profile = host.spec.hardware_profile.as_deref().unwrap_or_default();

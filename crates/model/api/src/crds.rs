@@ -10,6 +10,17 @@ pub const BARE_METAL_HOST: &str = include_str!("../crds/upstream/metal3.io_barem
 /// HardwareData as baremetal-operator ships it.
 pub const HARDWARE_DATA: &str = include_str!("../crds/upstream/metal3.io_hardwaredata.yaml");
 
+/// HostFirmwareSettings as baremetal-operator ships it.
+pub const HOST_FIRMWARE_SETTINGS: &str = include_str!("../crds/upstream/metal3.io_hostfirmwaresettings.yaml");
+/// HostFirmwareComponents as baremetal-operator ships it.
+pub const HOST_FIRMWARE_COMPONENTS: &str = include_str!("../crds/upstream/metal3.io_hostfirmwarecomponents.yaml");
+/// HostUpdatePolicy as baremetal-operator ships it.
+pub const HOST_UPDATE_POLICY: &str = include_str!("../crds/upstream/metal3.io_hostupdatepolicies.yaml");
+/// PreprovisioningImage as baremetal-operator ships it.
+pub const PREPROVISIONING_IMAGE: &str = include_str!("../crds/upstream/metal3.io_preprovisioningimages.yaml");
+/// DataImage as baremetal-operator ships it.
+pub const DATA_IMAGE: &str = include_str!("../crds/upstream/metal3.io_dataimages.yaml");
+
 /// What no update may do to a BareMetalHost: a ValidatingAdmissionPolicy and its binding.
 pub const POLICIES: &str = include_str!("../policies/baremetalhost.yaml");
 

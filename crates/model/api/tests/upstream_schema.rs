@@ -15,6 +15,9 @@ fn fill(schema: &Value, pick: usize) -> Value {
     if let Some(values) = schema["enum"].as_array() {
         return values[pick % values.len()].clone();
     }
+    if schema["x-kubernetes-int-or-string"] == true {
+        return if pick.is_multiple_of(2) { json!(pick) } else { json!("text") };
+    }
     match schema["type"].as_str().unwrap() {
         "object" => {
             if let Some(each) = schema.get("additionalProperties").filter(|p| p.is_object()) {
@@ -62,6 +65,44 @@ fn bare_metal_host_keeps_every_field_of_upstreams_schema() {
 #[test]
 fn hardware_data_keeps_every_field_of_upstreams_schema() {
     survives::<api::metal3::HardwareData>(api::crds::HARDWARE_DATA, "HardwareData", "metal3.io/v1alpha1");
+}
+
+#[test]
+fn the_kinds_beside_a_host_keep_every_field_of_upstreams_schemas() {
+    use api::metal3::{
+        DataImage, HostFirmwareComponents, HostFirmwareSettings, HostUpdatePolicy, PreprovisioningImage,
+    };
+    let version = "metal3.io/v1alpha1";
+    survives::<HostFirmwareSettings>(api::crds::HOST_FIRMWARE_SETTINGS, "HostFirmwareSettings", version);
+    survives::<HostFirmwareComponents>(api::crds::HOST_FIRMWARE_COMPONENTS, "HostFirmwareComponents", version);
+    survives::<HostUpdatePolicy>(api::crds::HOST_UPDATE_POLICY, "HostUpdatePolicy", version);
+    survives::<PreprovisioningImage>(api::crds::PREPROVISIONING_IMAGE, "PreprovisioningImage", version);
+    survives::<DataImage>(api::crds::DATA_IMAGE, "DataImage", version);
+}
+
+#[test]
+fn an_object_beside_a_host_is_read_without_a_spec() {
+    let bare = json!({ "metadata": { "name": "h" } });
+    assert_eq!(serde_json::from_value::<api::metal3::DataImage>(bare.clone()).unwrap().spec.url, "");
+    let settings: api::metal3::HostFirmwareSettings = serde_json::from_value(bare).unwrap();
+    assert_eq!(settings, api::metal3::HostFirmwareSettings::new("h", Default::default()));
+}
+
+#[test]
+fn a_fresh_status_beside_a_host_is_known_to_its_schema() {
+    let statuses = [
+        (api::crds::HOST_FIRMWARE_SETTINGS, json!(api::metal3::HostFirmwareSettingsStatus::default())),
+        (api::crds::HOST_FIRMWARE_COMPONENTS, json!(api::metal3::HostFirmwareComponentsStatus::default())),
+        (api::crds::DATA_IMAGE, json!(api::metal3::DataImageStatus::default())),
+    ];
+    for (yaml, status) in statuses {
+        let schema = schema(yaml);
+        let sub = &schema["properties"]["status"];
+        known(sub, &status, "status");
+        for required in sub["required"].as_array().into_iter().flatten() {
+            assert!(status.get(required.as_str().unwrap()).is_some(), "status lacks the required {required}");
+        }
+    }
 }
 
 /// Every key of `value` must be a property of `schema`.

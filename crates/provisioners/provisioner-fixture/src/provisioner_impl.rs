@@ -29,6 +29,7 @@ pub const fn capabilities() -> Capabilities {
         events: true,
         health: true,
         diagnose: true,
+        boot_images: Vec::new(),
         legacy_boot: true,
         proves_identity: true,
         marks_disks: true,

@@ -51,5 +51,5 @@ pub use requests::{
 };
 /// Words of the contract that others share.
 pub use terms::{PowerWish, Retry};
-pub use verdict::{ImageKind, Outcome, Verdict, Waiting, Working};
+pub use verdict::{Outcome, Verdict, Waiting, Working};
 pub use waker::Waker;

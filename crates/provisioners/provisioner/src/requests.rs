@@ -4,12 +4,10 @@
 
 use std::collections::BTreeMap;
 
-use api::metal3::{Image, InspectionMode, Raid};
+use api::metal3::{BootFormat, Image, InspectionMode, Raid};
 use inventory::RootDeviceHints;
 use serde::{Deserialize, Serialize};
 use terms::PowerWish;
-
-use crate::ImageKind;
 
 /// What is on a machine when it is registered or taken over: a provisioner whose own store was lost makes its entry of it anew.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,7 +40,7 @@ pub struct RegisterRequest {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AgentImage {
     /// Its form.
-    pub kind: ImageKind,
+    pub kind: BootFormat,
     /// Where it is.
     pub url: String,
     /// Where the kernel is, for a ramdisk.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use api::metal3::BootFormat;
 use serde::{Deserialize, Serialize};
 
 use crate::Failure;
@@ -53,18 +54,8 @@ pub enum Waiting {
     /// A system to boot has to be built for this host first: a PreprovisioningImage.
     AgentImage {
         /// Formats that fit, the best first.
-        formats: Vec<ImageKind>,
+        formats: Vec<BootFormat>,
     },
-}
-
-/// A form of the system that a provisioner boots to work on a machine (PreprovisioningImage `spec.acceptFormats`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum ImageKind {
-    /// A bootable ISO.
-    Iso,
-    /// A ramdisk, for a kernel that the provisioner has.
-    Initrd,
 }
 
 impl<T> Verdict<T> {

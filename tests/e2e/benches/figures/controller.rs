@@ -1,13 +1,15 @@
 //! The host controller alone, on one thread of this process over the embedded API in memory: how fast it looks at hosts of which nothing is new,
 //! and how it starts among a thousand.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use api::metal3::{BareMetalHost, ProvisioningState};
 use kube::api::ListParams;
+use provisioner::{HostKey, Provisioner, Registry};
 use scenarios::Site;
-use scenarios::machines::Machines;
+use scenarios::{FixtureProvisioner, Machines, fixture};
 
 use crate::table::{Limit, Row, Unit};
 
@@ -29,7 +31,7 @@ pub fn measure() -> anyhow::Result<Vec<Row>> {
 #[allow(clippy::cast_precision_loss, reason = "far below 2^52")]
 async fn found(site: &Site) -> anyhow::Result<Vec<Row>> {
     let machines = Machines::default();
-    let controller = site.controller(machines.clone());
+    let controller = site.controller(fixture(&machines));
     let names: Vec<String> = (0..HOSTS).map(|index| format!("h{index}")).collect();
     for name in &names {
         site.create_host(name).await;
@@ -38,19 +40,22 @@ async fn found(site: &Site) -> anyhow::Result<Vec<Row>> {
 
     // A restart: what is to be known is listed, then each host is looked at.
     controller.abort();
-    let (asked, begun, calls) = (machines.powers(), Instant::now(), site.weather.calls().len());
-    let (_controller, observer) = site.observed(machines.clone());
+    let (asked, begun, calls) = (machines.power_reads(), Instant::now(), site.weather.calls().len());
+    let provisioner = Arc::new(FixtureProvisioner::new(machines.clone()));
+    let (_controller, observer) = site.observed(Registry::new(Arc::clone(&provisioner) as Arc<dyn Provisioner>));
     observer.in_step().await;
     let listed = begun.elapsed();
     until(&machines, asked + u64::from(HOSTS)).await;
     let (looked, calls) = (begun.elapsed(), site.weather.calls().len() - calls);
 
-    let (asked, calls_before, begun) = (machines.powers(), site.weather.calls().len(), Instant::now());
+    let (asked, calls_before, begun) = (machines.power_reads(), site.weather.calls().len(), Instant::now());
     for round in 1..=ROUNDS {
-        names.iter().for_each(|name| machines.wake("default", name));
+        names.iter().for_each(|name| {
+            provisioner.wake(&HostKey { namespace: "default".to_owned(), name: name.clone(), uid: String::new() });
+        });
         until(&machines, asked + round * u64::from(HOSTS)).await;
     }
-    let (looks, took) = (machines.powers() - asked, begun.elapsed());
+    let (looks, took) = (machines.power_reads() - asked, begun.elapsed());
     let strays = site.weather.calls().len() - calls_before;
     Ok(vec![
         Row {
@@ -79,7 +84,7 @@ async fn found(site: &Site) -> anyhow::Result<Vec<Row>> {
 
 /// Waits until the power of machines has been asked for so often.
 async fn until(machines: &Machines, powers: u64) {
-    while machines.powers() < powers {
+    while machines.power_reads() < powers {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }

@@ -157,6 +157,7 @@ impl Brake {
             remove_annotations: Vec::new(),
             set_architecture: None,
             hardware_data: None,
+            children: Vec::new(),
             events,
             next,
         }))
@@ -219,9 +220,16 @@ fn comes_on(host: &BareMetalHost, decided: &Step) -> bool {
 /// Whether the decision has an effect on the machine, or begins work that has.
 fn has_effect(host: &BareMetalHost, decided: &Step) -> bool {
     match decided {
-        Step::Act(Action::Inspect { .. } | Action::SetPower(_) | Action::Provision | Action::Deprovision { .. }) => {
-            true
-        }
+        Step::Act(
+            Action::Inspect { .. }
+            | Action::Prepare { .. }
+            | Action::Service { .. }
+            | Action::AttachMedia { .. }
+            | Action::DetachMedia
+            | Action::SetPower(_)
+            | Action::Provision
+            | Action::Deprovision { .. },
+        ) => true,
         Step::Act(_) => false,
         Step::Change(_) => {
             [State::Inspecting, State::Provisioning, State::Deprovisioning].iter().any(|to| begins(host, decided, *to))

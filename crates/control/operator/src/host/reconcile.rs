@@ -4,12 +4,12 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use api::metal3::{BareMetalHost, HardwareData, HardwareDataSpec, ProvisioningState as State};
-use host_lifecycle::{Action as Act, Change, Next, Step, View, conclude, decide};
+use host_lifecycle::{Action as Act, Change, Children, Next, Step, View, conclude, decide};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::runtime::controller::Action;
 use kube::runtime::reflector::ObjectRef;
 use kube::{Api, ResourceExt};
-use provisioner::{HostKey, Provisioner, Record};
+use provisioner::{Capabilities, HostKey, Provisioner, Record};
 
 use super::choice::{Choice, choose};
 use super::looks::{Due, Seen};
@@ -36,6 +36,19 @@ pub struct Fetched {
     pub choice: Choice,
     /// The server's settings, with what that provisioner serves for this host.
     settings: host_lifecycle::Settings,
+}
+
+/// What of it reaches a host: the objects by which the rest is wished have no reader here, and are told so one by one ([`crate::UNSERVED`]).
+fn served(capabilities: Capabilities) -> Capabilities {
+    Capabilities {
+        firmware_settings: false,
+        firmware_updates: false,
+        service: false,
+        data_images: false,
+        events: false,
+        boot_images: Vec::new(),
+        ..capabilities
+    }
 }
 
 impl Fetched {
@@ -66,7 +79,7 @@ impl Fetched {
         let choice = choose(context, &host).await?;
         let mut settings = context.settings.lifecycle.clone();
         if let Ok(provisioner) = &choice {
-            settings.served = provisioner.capabilities(&work::facts(&host, hardware_data.as_deref()));
+            settings.served = served(provisioner.capabilities(&work::facts(&host, hardware_data.as_deref())));
         }
         Ok(Some(Self { host, hardware_data, credentials, same_versions, choice, settings }))
     }
@@ -137,6 +150,8 @@ impl Fetched {
         View {
             host: &self.host,
             hardware_data: self.hardware_data.as_ref().and_then(|d| d.spec.hardware.as_ref()),
+            // Their reflectors and writers come with the first provisioner that serves any of them.
+            children: Children::default(),
             credentials,
             news: self.provisioner().is_some_and(|provisioner| provisioner.has_news(&self.key())),
             settings: &self.settings,

@@ -3,16 +3,20 @@
 use std::sync::{Arc, PoisonError};
 
 use api::metal3::{
-    BareMetalHost, CustomDeploy, DiskFormat, HardwareData, Image, ProvisioningState as State, annotation,
+    BareMetalHost, CustomDeploy, DiskFormat, FirmwareComponent, HardwareData, Image, ProvisioningState as State,
+    annotation,
 };
 use api::metamorph::OperationType;
-use host_lifecycle::{Action, Outcome, detached_by_force};
+use host_lifecycle::{Action, FirmwareFacts, Outcome, Targets, detached_by_force};
 use kube::ResourceExt;
 use provisioner::{
-    AdoptRequest, Answer, BmcAccess, Call, Cause, CleaningRequest, Deployed, Failure, Host, HostContext, HostFacts,
-    HostKey, InspectRequest, Method, PowerRequest, ProvisionRequest, Provisioner, RecordError, RegisterRequest,
-    ReleaseRequest, Retry, Verdict, Waiting, ask,
+    AdoptRequest, Answer, BmcAccess, Call, Cause, CleaningRequest, Deployed, Failure, Finding, FirmwareTargets,
+    FirmwareUpdate, Host, HostContext, HostFacts, HostKey, InspectRequest, Method, PowerRequest, PrepareRequest,
+    ProvisionRequest, Provisioner, RecordError, RegisterRequest, ReleaseRequest, Retry, ServiceRequest, Setting,
+    Verdict, Waiting, ask,
 };
+
+use sha2::{Digest, Sha256};
 
 use super::machine::KubeMachine;
 use super::reconcile::Fetched;
@@ -275,7 +279,78 @@ async fn request(context: &Context, fetched: &Fetched, action: &Action) -> Resul
             restart: *restart,
         })),
         Action::Release => Call::Release(ReleaseRequest { force: detached_by_force(host) }),
+        Action::Prepare { targets, restart } => Call::Prepare(Box::new(PrepareRequest {
+            wish: made(targets),
+            raid: targets.raid.as_ref().map(|raid| raid.wished.clone()),
+            actual_raid: targets.raid.as_ref().and_then(|raid| raid.present.clone()),
+            root_device_hints: targets.root_device_hints.clone().unwrap_or_default(),
+            firmware: firmware(targets),
+            unprepared: !targets.is_empty(),
+            restart: *restart,
+        })),
+        Action::Service { targets, restart } => Call::Service(Box::new(ServiceRequest {
+            wish: made(targets),
+            firmware: firmware(targets),
+            unprepared: !targets.is_empty(),
+            restart: *restart,
+        })),
+        Action::AttachMedia { url } => Call::AttachImage { url: url.clone() },
+        Action::DetachMedia => Call::DetachImage,
+        Action::RefreshFacts => Call::FirmwareFacts { bounds: false },
+        Action::Diagnose => Call::Diagnose,
     })
+}
+
+/// The identity of what is to be made; `None` for nothing new: the work under way goes on.
+fn made(targets: &Targets) -> Option<String> {
+    if targets.is_empty() {
+        return None;
+    }
+    let wished = targets.settings.as_ref().map(|settings| &settings.wished);
+    let raid = targets.raid.as_ref().map(|raid| &raid.wished);
+    let asked = serde_json::json!([raid, wished, targets.updates, targets.root_device_hints]);
+    Some(hex::encode(&Sha256::digest(asked.to_string().as_bytes())[..8]))
+}
+
+fn firmware(targets: &Targets) -> FirmwareTargets {
+    let (wished, present) = targets.settings.clone().map(|settings| (settings.wished, settings.present)).unzip();
+    let settings = wished.unwrap_or_default().into_iter().map(|(name, value)| (name, Setting::Text(value)));
+    let update = |update: &api::metal3::FirmwareUpdate| FirmwareUpdate {
+        component: update.component.clone(),
+        url: update.url.clone(),
+    };
+    FirmwareTargets {
+        settings: settings.collect(),
+        actual_settings: present.unwrap_or_default(),
+        updates: targets.updates.iter().map(update).collect(),
+    }
+}
+
+fn facts_of(read: provisioner::FirmwareFacts) -> FirmwareFacts {
+    let component = |found: provisioner::InstalledFirmware| FirmwareComponent {
+        component: found.component,
+        initial_version: found.initial_version,
+        current_version: Some(found.version),
+        last_version_flashed: found.flashed_version,
+        updated_at: found.updated.map(api::Time),
+    };
+    FirmwareFacts {
+        settings: read.settings.unwrap_or_default().into_iter().map(|(name, fact)| (name, fact.value)).collect(),
+        components: read.components.unwrap_or_default().into_iter().map(component).collect(),
+    }
+}
+
+fn sentences(findings: &[Finding]) -> String {
+    let sentence = |finding: &Finding| {
+        let place = if finding.component.is_empty() { String::new() } else { format!("{}: ", finding.component) };
+        let advice = finding.advice.as_ref().map(|advice| format!(" — {advice}")).unwrap_or_default();
+        format!("{place}{}{advice}", finding.message)
+    };
+    if findings.is_empty() {
+        "Nothing was found".to_owned()
+    } else {
+        findings.iter().map(sentence).collect::<Vec<_>>().join("; ")
+    }
 }
 
 fn outcome(host: &BareMetalHost, verdict: Verdict<Answer>) -> Result<Outcome, Failure> {
@@ -287,25 +362,25 @@ fn outcome(host: &BareMetalHost, verdict: Verdict<Answer>) -> Result<Outcome, Fa
             Outcome::Power(on.unwrap_or_else(|| host.status.as_ref().is_some_and(|status| status.powered_on)))
         }
         Verdict::Done(Answer::Inspected(details)) => Outcome::Inspected(details),
+        Verdict::Done(Answer::Firmware(facts)) => Outcome::Firmware(Box::new(facts_of(facts))),
+        Verdict::Done(Answer::Findings(findings)) => Outcome::Diagnosed { finding: sentences(&findings) },
         Verdict::Done(other) => {
             return Err(Failure::new(
                 Cause::Internal,
                 format!("the provisioner answers what was not asked: {other:?}"),
             ));
         }
+        Verdict::Working(working) if working.accepted => Outcome::Accepted { look_again: working.look_again },
         Verdict::Working(working) => Outcome::Working { look_again: working.look_again },
-        Verdict::Waiting(Waiting::Busy { reason, .. }) => Outcome::Blocked {
-            message: format!("wait for the provisioner, which has as much to do as it can: {reason}"),
-        },
+        Verdict::Waiting(Waiting::Busy { reason, look_again }) => {
+            let message = format!("The provisioner has as much to do as it can: {reason}");
+            Outcome::Busy { message, look_again }
+        }
         Verdict::Waiting(Waiting::Registration { reason }) => {
-            let message =
-                format!("the provisioner does not know the machine any more ({reason}); it is registered again");
-            Outcome::Blocked { message }
+            tracing::warn!(host = %host.name_any(), "the provisioner does not know the machine any more: {reason}; it is registered again");
+            Outcome::NeedsRegistration
         }
-        Verdict::Waiting(Waiting::AgentImage { .. }) => {
-            let message = "the provisioner needs a PreprovisioningImage for this host, which this server does not make";
-            Outcome::Blocked { message: message.to_owned() }
-        }
+        Verdict::Waiting(Waiting::AgentImage { .. }) => Outcome::NeedsImage,
     })
 }
 

@@ -25,6 +25,11 @@ pub async fn apply(context: &Context, fetched: &Fetched, change: Change) -> Resu
     if !(context.settings.may_act)() {
         return Err(ReconcileError::NotLeading);
     }
+    if !change.children.is_empty() {
+        // Decided on only where such objects are read, or a provisioner serves them: never dropped in silence.
+        let what = "it is not written: this server has no writer for such objects";
+        return Err(provisioner::RecordError::new("an object beside the host", what).into());
+    }
     let host = &fetched.host;
     let writer =
         Writer { context, host, api: Api::namespaced(context.client.clone(), &host.namespace().unwrap_or_default()) };

@@ -4,11 +4,15 @@ use api::metal3::{BareMetalHostStatus, ErrorType, ProvisioningState as State, an
 
 use super::preparing;
 use crate::annotations;
-use crate::draft::{Draft, through};
+use crate::data_image;
+use crate::draft::{Draft, idle, through};
+use crate::firmware;
 use crate::handler::{StateHandler, ignore};
 use crate::power;
+use crate::retry::wait_left;
 use crate::served;
-use crate::step::{Next, Step};
+use crate::step::{Action, Next, Step};
+use crate::targets;
 use crate::validate;
 use crate::view::View;
 use crate::wishes;
@@ -32,6 +36,9 @@ fn decide(view: &View<'_>) -> Step {
     if wishes::hints_differ(host, &status) || preparing::fault(view).is_some() {
         return through(view, State::Preparing);
     }
+    if let Some(step) = data_image::release(view).or_else(|| other_targets(view)) {
+        return step;
+    }
     if wishes::deployment(host, &status) {
         match obstacle(view, &status) {
             None => return begin_provisioning(view),
@@ -49,6 +56,21 @@ fn decide(view: &View<'_>) -> Step {
         return forget_attempts(view);
     }
     power::steady(view)
+}
+
+/// Back to preparing if RAID volumes or firmware are to be others than they are; first what there is may have to be read.
+fn other_targets(view: &View<'_>) -> Option<Step> {
+    if !view.settings.served.prepares() {
+        return None;
+    }
+    if let Some(left) = wait_left(view, ErrorType::Preparation) {
+        return Some(idle(view, Next::After(left)));
+    }
+    let targets = targets::preparing(view);
+    if firmware::is_taken(view) || firmware::is_older(view, view.settings.facts_poll) || targets.is_none() {
+        return Some(Step::Act(Action::RefreshFacts));
+    }
+    targets.filter(|targets| !targets.is_empty()).map(|_| through(view, State::Preparing))
 }
 
 /// Why provisioning must not begin.

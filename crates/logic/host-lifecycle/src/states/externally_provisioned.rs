@@ -3,19 +3,19 @@
 use api::metal3::ProvisioningState as State;
 
 use crate::draft::Draft;
-use crate::handler::{StateHandler, ignore};
-use crate::power;
+use crate::handler::StateHandler;
+use crate::steady;
 use crate::step::{Next, Step};
 use crate::view::View;
 use crate::wishes;
 
 /// What is done in it.
 pub(crate) const HANDLER: StateHandler =
-    StateHandler { on_delete: Some(State::PoweringOffBeforeDelete), decide, conclude: ignore };
+    StateHandler { on_delete: Some(State::PoweringOffBeforeDelete), decide, conclude: steady::conclude };
 
 fn decide(view: &View<'_>) -> Step {
     if view.host.spec.externally_provisioned == Some(true) {
-        return power::steady(view);
+        return steady::decide(view);
     }
     // What the spec names is taken to be what is on the machine; if it names nothing, the next look deprovisions it.
     let mut draft = Draft::new(view);

@@ -1,12 +1,17 @@
-//! Being prepared. No provisioner configures RAID or firmware yet: wishes for them are an error that says so. What is left to do is to
-//! see that the machine is what the spec says of it, and to settle which disk the image will go to.
+//! Being prepared: RAID volumes and firmware are made as wished, as far as the host's provisioner serves them; other wishes are an error that says so.
+//! It is called until it is done, and told of each wish once: what it has accepted stands in the status. And it is seen that the machine is what the
+//! spec says of it, and settled which disk the image will go to.
 
 use api::metal3::{ErrorType, ProvisioningState as State};
 
-use crate::draft::Draft;
-use crate::handler::{StateHandler, ignore};
+use crate::draft::{Draft, idle};
+use crate::firmware;
+use crate::handler::StateHandler;
+use crate::orders::Targets;
+use crate::retry::wait_left;
 use crate::served;
-use crate::step::{Next, Step};
+use crate::step::{Action, Change, Next, Outcome, Step};
+use crate::targets;
 use crate::validate;
 use crate::view::View;
 use crate::wishes;
@@ -16,7 +21,7 @@ const MAX_LISTED: usize = 16;
 
 /// What is done in it.
 pub(crate) const HANDLER: StateHandler =
-    StateHandler { on_delete: Some(State::PoweringOffBeforeDelete), decide, conclude: ignore };
+    StateHandler { on_delete: Some(State::PoweringOffBeforeDelete), decide, conclude };
 
 fn decide(view: &View<'_>) -> Step {
     let mut draft = Draft::new(view);
@@ -24,9 +29,61 @@ fn decide(view: &View<'_>) -> Step {
         draft.fault(ErrorType::Preparation, &message);
         return draft.step(Next::Wait);
     }
-    draft.status.provisioning.root_device_hints = wishes::root_device_hints(view.host);
+    if !view.settings.served.prepares() {
+        return Step::Change(Box::new(leave(draft)));
+    }
+    if let Some(left) = wait_left(view, ErrorType::Preparation) {
+        return idle(view, Next::After(left));
+    }
+    let Some(targets) = targets::preparing(view) else { return Step::Act(Action::RefreshFacts) };
+    Step::Act(Action::Prepare {
+        targets: Box::new(targets),
+        restart: view.status().error_type == Some(ErrorType::Preparation),
+    })
+}
+
+fn conclude(mut draft: Draft<'_>, action: &Action, outcome: Outcome) -> Change {
+    let Action::Prepare { targets, .. } = action else { return draft.seal(Next::Now) };
+    match outcome {
+        Outcome::Accepted { look_again } => {
+            firmware::accepted(&mut draft, targets);
+            save(&mut draft, targets);
+            draft.finish(Draft::look(look_again))
+        }
+        Outcome::Done => {
+            let unseen = firmware::applied(&mut draft, targets);
+            save(&mut draft, targets);
+            if unseen { draft.finish(Next::Now) } else { leave(draft) }
+        }
+        Outcome::Working { look_again } => {
+            // The error stays until the new attempt is accepted: by it the volumes are known to be unknown.
+            draft.no_longer_delayed();
+            draft.finish(Draft::look(look_again))
+        }
+        Outcome::Failed { .. } => {
+            firmware::failed(&mut draft);
+            draft.not_done(ErrorType::Preparation, "preparation", outcome)
+        }
+        other => draft.not_done(ErrorType::Preparation, "preparation", other),
+    }
+}
+
+/// What the provisioner has taken is noted: it is not handed over again.
+fn save(draft: &mut Draft<'_>, targets: &Targets) {
+    if let Some(raid) = &targets.raid {
+        draft.status.provisioning.raid = Some(raid.wished.clone());
+    }
+    draft.status.provisioning.root_device_hints.clone_from(&targets.root_device_hints);
+    if draft.status.error_type == Some(ErrorType::Preparation) {
+        draft.clear_error();
+    }
+    draft.no_longer_delayed();
+}
+
+fn leave(mut draft: Draft<'_>) -> Change {
+    draft.status.provisioning.root_device_hints = wishes::root_device_hints(draft.view.host);
     draft.go(State::Available);
-    draft.step(Next::Now)
+    draft.finish(Next::Now)
 }
 
 /// Why the host cannot be prepared as wished.
@@ -34,7 +91,25 @@ pub(super) fn fault(view: &View<'_>) -> Option<String> {
     let kinds = &[ErrorType::Preparation];
     let violation =
         validate::first(view.host, kinds).or_else(|| served::first(view.host, &view.settings.served, kinds));
-    violation.map(|violation| violation.message).or_else(|| another_machine(view))
+    violation.map(|violation| violation.message).or_else(|| unserved_firmware(view)).or_else(|| another_machine(view))
+}
+
+/// Wishes for the firmware that the host's provisioner does not serve.
+fn unserved_firmware(view: &View<'_>) -> Option<String> {
+    let (served, children) = (&view.settings.served, &view.children);
+    if !served.firmware_settings && children.firmware_settings.is_some_and(|object| !object.spec.settings.is_empty()) {
+        return Some(
+            "The host's HostFirmwareSettings asks for settings, which the provisioner of this host cannot make — remove its spec.settings, and make \
+             them with the firmware's own menu if they are needed"
+                .to_owned(),
+        );
+    }
+    let updates = children.firmware_components.is_some_and(|object| !object.spec.updates.is_empty());
+    (updates && !served.firmware_updates).then(|| {
+        "The host's HostFirmwareComponents asks for updates, which the provisioner of this host cannot make — remove its spec.updates, and make them \
+         with the vendor's own tools if they are needed"
+            .to_owned()
+    })
 }
 
 /// What the spec says of the machine and the machine does not bear out.

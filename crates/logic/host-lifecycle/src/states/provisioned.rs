@@ -3,15 +3,15 @@
 use api::metal3::ProvisioningState as State;
 
 use crate::draft::Draft;
-use crate::handler::{StateHandler, ignore};
-use crate::power;
+use crate::handler::StateHandler;
+use crate::steady;
 use crate::step::{Next, Step};
 use crate::view::View;
 use crate::wishes;
 
 /// What is done in it.
 pub(crate) const HANDLER: StateHandler =
-    StateHandler { on_delete: Some(State::Deprovisioning), decide, conclude: ignore };
+    StateHandler { on_delete: Some(State::Deprovisioning), decide, conclude: steady::conclude };
 
 fn decide(view: &View<'_>) -> Step {
     if wishes::removal(view.host, &view.status()) {
@@ -20,5 +20,5 @@ fn decide(view: &View<'_>) -> Step {
         draft.go(State::Deprovisioning);
         return draft.step(Next::Now);
     }
-    power::steady(view)
+    steady::decide(view)
 }

@@ -50,12 +50,14 @@ fn conclude(mut draft: Draft<'_>, action: &Action, outcome: Outcome) -> Change {
             draft.go(State::Provisioned);
             draft.finish(Next::Now)
         }
-        Outcome::Working { .. } => {
+        Outcome::Working { .. } | Outcome::Accepted { .. } => {
             draft.settle(ErrorType::Preparation);
             draft.not_done(ErrorType::Provisioning, "provisioning", outcome)
         }
         // The attempt has not begun: the host need not be deprovisioned for it.
-        Outcome::Blocked { .. } => draft.not_done(ErrorType::Preparation, "provisioning", outcome),
+        Outcome::Blocked { .. } | Outcome::Busy { .. } | Outcome::NeedsRegistration | Outcome::NeedsImage => {
+            draft.not_done(ErrorType::Preparation, "provisioning", outcome)
+        }
         _ => {
             draft.status.provisioning_fail_count = draft.status.provisioning_fail_count.max(0).saturating_add(1);
             draft.not_done(ErrorType::Provisioning, "provisioning", outcome)

@@ -11,6 +11,7 @@ mod admission;
 mod early;
 mod golden;
 mod kit;
+mod prepares;
 mod properties;
 mod standing;
 mod states;

@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use crate::kit::{self, Secret, World, hardware, held_off, image};
+use crate::kit::{self, Secret, World, created, hardware, held_off, image};
 use api::metal3::{
-    CredentialsStatus, CustomDeploy, ErrorType, InspectionMode, OperationMetric, OperationalStatus,
-    ProvisioningState as State, SecretReference, annotation, finalizer,
+    BootFormat, CredentialsStatus, CustomDeploy, DataImage, ErrorType, HardwareRaidVolume, HostUpdatePolicy,
+    InspectionMode, OperationMetric, OperationalStatus, ProvisioningState as State, Raid, SecretReference,
+    UpdatePolicy, annotation, finalizer,
 };
 use host_lifecycle::{Action, Next, Outcome, Retry, Settings, Standing, Step, back_off, decide, diagram, standing};
 use inventory::RootDeviceHints;
@@ -105,6 +106,7 @@ fn annotations() -> impl Strategy<Value = Vec<(String, String)>> {
         (annotation::HARDWARE_DETAILS.to_owned(), r#"{"ramMebibytes":1}"#),
         (annotation::HARDWARE_DETAILS.to_owned(), "[]"),
         (annotation::OVERWRITE_OWNER.to_owned(), "someone"),
+        (annotation::DIAGNOSE.to_owned(), ""),
     ]);
     proptest::collection::vec(one.prop_map(|(k, v)| (k, v.to_owned())), 0..3)
 }
@@ -126,18 +128,83 @@ fn world() -> impl Strategy<Value = World> {
         coins([20, 15, 30, 20, 20, 20, 20, 30, 20, 50]),
         prop_oneof![3 => Just(None), 1 => Just(Some(InspectionMode::Disabled))],
     );
-    (past, facts, wishes, secret(), annotations()).prop_map(|(past, facts, wishes, secret, annotations)| {
-        let mut world = World::new();
-        world.secret = secret;
-        world.settings.served.custom_deploy = wishes.1[9];
-        give_past(&mut world, past);
-        give_facts(&mut world, facts);
-        give_wishes(&mut world, wishes);
-        for (key, value) in annotations {
-            world.annotate(&key, &value);
+    (past, facts, wishes, secret(), annotations(), beside()).prop_map(
+        |(past, facts, wishes, secret, annotations, beside)| {
+            let mut world = World::new();
+            give_beside(&mut world, beside);
+            world.secret = secret;
+            world.settings.served.custom_deploy = wishes.1[9];
+            give_past(&mut world, past);
+            give_facts(&mut world, facts);
+            give_wishes(&mut world, wishes);
+            for (key, value) in annotations {
+                world.annotate(&key, &value);
+            }
+            world
+        },
+    )
+}
+
+/// What the provisioner serves beside the basics, and the objects beside the host.
+fn beside() -> impl Strategy<Value = ([bool; 7], [bool; 9])> {
+    // In most worlds nothing is served, as by the native provisioner.
+    let served = prop_oneof![
+        1 => Just([false; 7]),
+        1 => coins([60, 60, 60, 60, 60, 60, 20]),
+    ];
+    (served, coins([40, 40, 40, 20, 40, 60, 60, 50, 50]))
+}
+
+fn give_beside(world: &mut World, (served, there): ([bool; 7], [bool; 9])) {
+    let [raid, settings, updates, servicing, media, diagnosis, images] = served;
+    let mine = &mut world.settings.served;
+    (mine.raid, mine.firmware_settings, mine.firmware_updates) = (raid, settings, updates);
+    (mine.service, mine.data_images, mine.diagnose) = (servicing, media, diagnosis);
+    if images {
+        mine.boot_images = vec![BootFormat::Iso];
+    }
+    let [volumes, made, bios, wrong, flash, policy, medium, attached, deleted] = there;
+    let one = |level: &str| {
+        let volume = HardwareRaidVolume { level: level.into(), ..HardwareRaidVolume::default() };
+        Raid { hardware_raid_volumes: Some(vec![volume]), software_raid_volumes: None }
+    };
+    if raid && volumes {
+        world.host.spec.raid = Some(one("1"));
+    }
+    if raid && made {
+        let mut status = world.status();
+        status.provisioning.raid = Some(one(if wrong { "1" } else { "0" }));
+        world.host.status = Some(status);
+    }
+    if settings && bios {
+        world.wish_setting(if wrong { "Nonsense" } else { "LogicalProc" }, "Disabled");
+    }
+    if updates && flash {
+        world.wish_update(if wrong { "toaster" } else { "bios" }, "https://firmware.example/1");
+    }
+    if policy {
+        let mut object: HostUpdatePolicy = created(HostUpdatePolicy::new);
+        object.spec.firmware_settings = Some(if wrong { UpdatePolicy::OnPreparing } else { UpdatePolicy::OnReboot });
+        object.spec.firmware_updates = Some(UpdatePolicy::OnReboot);
+        world.update_policy = Some(object);
+    }
+    if medium {
+        let mut object: DataImage = created(DataImage::new);
+        object.spec.url = "https://media.example/a.iso".into();
+        if attached {
+            let url = format!("https://media.example/{}.iso", if wrong { "a" } else { "b" });
+            world.medium = Some(url.clone());
+            object.metadata.finalizers = Some(vec![finalizer::DATA_IMAGE.into()]);
+            object.status = Some(api::metal3::DataImageStatus {
+                attached_image: Some(api::metal3::AttachedImage { url }),
+                ..api::metal3::DataImageStatus::default()
+            });
         }
-        world
-    })
+        if deleted && attached {
+            object.metadata.deletion_timestamp = Some(api::Time(world.now));
+        }
+        world.data_image = Some(object);
+    }
 }
 
 type Past = (State, Option<ErrorType>, OperationalStatus, i64, i64, i64, [bool; 8]);
@@ -152,6 +219,7 @@ fn give_past(world: &mut World, (state, error, operational, errors, failures, ag
     }
     world.machine_on = machine_on;
     if no_status && state == State::None {
+        world.host.status = None;
         return;
     }
     let now = world.now;
@@ -234,6 +302,16 @@ fn outcome() -> impl Strategy<Value = Outcome> {
         3 => Just(Outcome::Done),
         2 => any::<bool>().prop_map(Outcome::Power),
         2 => Just(Outcome::Inspected(Box::new(hardware()))),
+        1 => Just(Outcome::Accepted { look_again: Duration::from_secs(3) }),
+        1 => any::<u64>().prop_map(|s| Outcome::Busy { message: "full".into(), look_again: Duration::from_secs(s) }),
+        1 => Just(Outcome::NeedsRegistration),
+        1 => Just(Outcome::NeedsImage),
+        1 => any::<bool>().prop_map(|some| Outcome::Firmware(Box::new(if some {
+            World::new().facts()
+        } else {
+            host_lifecycle::FirmwareFacts::default()
+        }))),
+        1 => "\\PC{0,40}".prop_map(|finding| Outcome::Diagnosed { finding: finding.repeat(200) }),
         1 => Just(Outcome::Blocked { message: "A Secret is missing".into() }),
         2 => any::<u64>().prop_map(|s| Outcome::Working { look_again: Duration::from_secs(s) }),
         2 => ("\\PC{0,40}", any::<bool>()).prop_map(|(message, later)| Outcome::Failed {
@@ -261,6 +339,10 @@ fn restores(world: &World) -> bool {
     world.annotated(annotation::STATUS) && world.status().last_updated.is_none()
 }
 
+fn settled_with_something(state: State) -> bool {
+    matches!(state, State::Provisioned | State::ExternallyProvisioned)
+}
+
 /// The destructive and the costly calls are made in their own states only.
 fn call_is_allowed(world: &World, action: &Action) -> bool {
     let (state, deleting) = (world.state(), world.host.is_deleting());
@@ -278,6 +360,38 @@ fn call_is_allowed(world: &World, action: &Action) -> bool {
                 | State::PoweringOffBeforeDelete
         ),
         Action::Release => deleting || world.annotated(annotation::DETACHED),
+        Action::Prepare { targets, .. } => {
+            let served = &world.settings.served;
+            state == State::Preparing
+                && !deleting
+                && served.prepares()
+                && (targets.raid.is_none() || served.raid)
+                && (targets.settings.is_none() || served.firmware_settings)
+                && (targets.updates.is_empty() || served.firmware_updates)
+        }
+        Action::Service { targets, .. } => {
+            let policy = world.update_policy.as_ref().map(|object| object.spec.clone()).unwrap_or_default();
+            let allows = |policy: Option<UpdatePolicy>, wished: bool| !wished || policy == Some(UpdatePolicy::OnReboot);
+            let served = &world.settings.served;
+            settled_with_something(state)
+                && !deleting
+                && served.service
+                && targets.raid.is_none()
+                && allows(policy.firmware_settings, targets.settings.is_some())
+                && allows(policy.firmware_updates, !targets.updates.is_empty())
+        }
+        Action::AttachMedia { .. } | Action::DetachMedia => {
+            settled_with_something(state)
+                && !deleting
+                && world.settings.served.data_images
+                && !world.status().powered_on
+                && world.host.spec.online
+        }
+        Action::RefreshFacts => {
+            let available = matches!(state, State::Preparing | State::Available | State::Ready);
+            !deleting && world.settings.served.prepares() && (available || settled_with_something(state))
+        }
+        Action::Diagnose => !deleting && world.settings.served.diagnose && world.annotated(annotation::DIAGNOSE),
         Action::Register { .. } => !matches!(state, State::None | State::Unmanaged | State::Deleting),
     }
 }
@@ -288,6 +402,10 @@ fn clear_the_way(world: &mut World) {
     world.settings.max_provisioning_retries = 0;
     world.next = Next::Now;
     world.host.metadata.annotations = None;
+    world.boot_image = None;
+    // What was wished of the firmware by somebody whose machine is another.
+    world.update_policy = None;
+    world.data_image = None;
     let fresh = kit::new_host().spec;
     world.edit(|spec| {
         *spec = fresh;
@@ -357,7 +475,10 @@ proptest! {
         }
         if let Standing::AsDeclared(what) = standing(&world.host) {
             match world.decide() {
-                Step::Act(Action::ReadPower | Action::Register { .. }) => {}
+                Step::Act(Action::ReadPower | Action::Register { .. } | Action::Diagnose) => {}
+                // What is wished of the firmware stands in other objects.
+                Step::Act(Action::RefreshFacts | Action::Service { .. }) => {}
+                Step::Act(Action::AttachMedia { .. } | Action::DetachMedia) => {}
                 Step::Act(action) => prop_assert!(false, "{what}, and {action:?} is called"),
                 Step::Change(change) => {
                     let to = change.status.provisioning.state;
@@ -496,6 +617,62 @@ proptest! {
         let full = unit * (1 << n.min(9));
         prop_assert!(this <= full);
         prop_assert!(this >= (full / 2).min(Duration::from_secs(24 * 3600)));
+    }
+}
+
+proptest! {
+    #![proptest_config(Config { cases: 600, failure_persistence: None, ..Config::default() })]
+
+    #[test]
+    fn what_is_accepted_is_handed_over_once(mut world in world()) {
+        for _ in 0..40 {
+            let decided = world.decide();
+            let handed = match &decided {
+                Step::Act(Action::Prepare { targets, .. } | Action::Service { targets, .. }) => (**targets).clone(),
+                _ => {
+                    world.step();
+                    match world.next {
+                        Next::Gone | Next::Wait => return Ok(()),
+                        Next::After(wait) => world.pass(wait),
+                        Next::Now => {}
+                    }
+                    continue;
+                }
+            };
+            world.step_with(|_, _| Outcome::Accepted { look_again: Duration::from_secs(1) });
+            let preparing = world.state() == State::Preparing;
+            let own = if preparing { ErrorType::Preparation } else { ErrorType::Servicing };
+            prop_assert!(world.status().error_type != Some(own), "{:?}", world.status());
+            match world.decide() {
+                Step::Act(Action::Prepare { targets, .. } | Action::Service { targets, .. }) => {
+                    prop_assert!(targets.is_empty(), "{:?} after {:?}", targets, handed);
+                }
+                Step::Act(Action::Diagnose | Action::Register { .. }) => {}
+                other => prop_assert!(false, "{:?} after {:?}", other, handed),
+            }
+            return Ok(());
+        }
+    }
+
+    #[test]
+    fn where_nothing_is_served_nothing_beside_the_host_is_touched(mut world in world()) {
+        world.settings.served = host_lifecycle::Served::default();
+        world.data_image = None;
+        for _ in 0..40 {
+            let called = world.step();
+            let new = |action: &Action| {
+                !matches!(
+                    action,
+                    Action::Register { .. } | Action::Adopt | Action::Inspect { .. } | Action::ReadPower | Action::SetPower(_)
+                        | Action::Provision | Action::Deprovision { .. } | Action::Release
+                )
+            };
+            prop_assert!(!called.as_ref().is_some_and(new), "{:?}", called);
+            prop_assert_eq!(world.child_writes, 0);
+            if let Next::After(wait) = world.next {
+                world.pass(wait);
+            }
+        }
     }
 }
 

@@ -98,6 +98,8 @@ pub mod annotation {
     pub const PROVISIONER: &str = "metamorph.metal3.io/provisioner";
     /// Consent to another machine in this host's place (ours): the fingerprint that the error message shows. One-shot: removed when used.
     pub const ACCEPT_MACHINE: &str = "metamorph.metal3.io/accept-machine";
+    /// Wish to have the machine looked at for what is wrong with it (ours). One-shot: removed when there is a finding.
+    pub const DIAGNOSE: &str = "metamorph.metal3.io/diagnose";
     /// Consent to overwrite a disk of the owner that the value names (ours). One-shot: removed when used.
     pub const OVERWRITE_OWNER: &str = "metamorph.metal3.io/overwrite-owner";
 }
@@ -108,6 +110,10 @@ pub mod finalizer {
     pub const HOST: &str = "baremetalhost.metal3.io";
     /// On Secrets that a host uses.
     pub const SECRET: &str = "baremetalhost.metal3.io/secret";
+    /// On a host's DataImage.
+    pub const DATA_IMAGE: &str = "dataimage.metal3.io";
+    /// On a host's PreprovisioningImage.
+    pub const BOOT_IMAGE: &str = "baremetalhost.metal3.io/preprovisioningImage";
     /// On a host's HardwareData.
     pub const HARDWARE_DATA: &str = "baremetalhost.metal3.io/hardwareData";
 }

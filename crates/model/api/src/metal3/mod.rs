@@ -2,16 +2,28 @@
 
 mod bare_metal_host;
 mod bmc_scheme;
+mod firmware;
 mod go_url;
 mod hardware_data;
+mod host_images;
 mod host_spec;
 mod host_status;
+mod kind;
 mod provisioning_state;
 
 pub use bare_metal_host::{BareMetalHost, annotation, finalizer, label, profile_root_hints};
 pub use bmc_scheme::{BmcDriver, bmc_driver};
+pub use firmware::{
+    FirmwareComponent, FirmwareUpdate, HostFirmwareComponents, HostFirmwareComponentsSpec,
+    HostFirmwareComponentsStatus, HostFirmwareSettings, HostFirmwareSettingsSpec, HostFirmwareSettingsStatus,
+    HostUpdatePolicy, HostUpdatePolicySpec, HostUpdatePolicyStatus, SchemaReference, UpdatePolicy,
+};
 pub use go_url::request_scheme;
 pub use hardware_data::{HardwareData, HardwareDataSpec};
+pub use host_images::{
+    AttachedImage, BootFormat, DataImage, DataImageError, DataImageSpec, DataImageStatus, PreprovisioningImage,
+    PreprovisioningImageSpec, PreprovisioningImageStatus, SecretStatus,
+};
 pub use host_spec::{
     BareMetalHostSpec, Bmc, BootMode, CleaningMode, CustomDeploy, FirmwareConfig, HardwareRaidVolume,
     HostNetworkAttachmentRef, Image, InspectionMode, NetworkInterface, ObjectReference, Raid, SecretReference,

@@ -1,16 +1,20 @@
 //! A world in memory: it applies changes the way a controller does, and answers calls the way a sound machine does.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use api::metal3::{
-    BareMetalHost, BareMetalHostSpec, BareMetalHostStatus, Bmc, Image, OperationalStatus, ProvisioningState as State,
-    annotation, finalizer,
+    BareMetalHost, BareMetalHostSpec, BareMetalHostStatus, Bmc, DataImage, FirmwareComponent, HostFirmwareComponents,
+    HostFirmwareSettings, HostUpdatePolicy, Image, OperationalStatus, PreprovisioningImage, PreprovisioningImageStatus,
+    ProvisioningState as State, Raid, SecretStatus, annotation, finalizer,
 };
 use host_lifecycle::{
-    Action, Change, Credentials, Next, Outcome, PowerWish, Retry, Settings, Step, View, conclude, decide,
+    Action, Change, ChildWrite, Children, Credentials, FirmwareFacts, Next, Outcome, PowerWish, Retry, Settings, Step,
+    Targets, View, conclude, decide,
 };
 use inventory::{Cpu, HardwareDetails};
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 /// When the world begins.
 pub const BEGIN: &str = "2026-01-01T00:00:00Z";
@@ -37,6 +41,21 @@ pub struct World {
     /// The machine has shown that it lives.
     pub news: bool,
     pub gone: bool,
+    pub firmware_settings: Option<HostFirmwareSettings>,
+    pub firmware_components: Option<HostFirmwareComponents>,
+    pub update_policy: Option<HostUpdatePolicy>,
+    pub boot_image: Option<PreprovisioningImage>,
+    pub data_image: Option<DataImage>,
+    /// The firmware's settings, as the machine has them.
+    pub bios: BTreeMap<String, String>,
+    /// RAID volumes, as the machine has them.
+    pub raid: Option<Raid>,
+    /// Updates made, in order.
+    pub flashed: Vec<String>,
+    /// The medium that the machine is shown.
+    pub medium: Option<String>,
+    /// Writes to the objects beside the host.
+    pub child_writes: u32,
     /// Writes of the host's status.
     pub status_writes: u32,
     /// Calls made, in order.
@@ -106,6 +125,16 @@ impl World {
             machine_on: false,
             news: false,
             gone: false,
+            firmware_settings: None,
+            firmware_components: None,
+            update_policy: None,
+            boot_image: None,
+            data_image: None,
+            bios: [("BootMode", "Uefi"), ("LogicalProc", "Enabled")].map(|(n, v)| (n.into(), v.into())).into(),
+            raid: None,
+            flashed: Vec::new(),
+            medium: None,
+            child_writes: 0,
             status_writes: 0,
             calls: Vec::new(),
             events: Vec::new(),
@@ -150,6 +179,14 @@ impl World {
         View {
             host: &self.host,
             hardware_data: self.hardware_data.as_ref(),
+            children: Children {
+                firmware_settings: self.firmware_settings.as_ref(),
+                firmware_components: self.firmware_components.as_ref(),
+                update_policy: self.update_policy.as_ref(),
+                boot_image: self.boot_image.as_ref(),
+                network_data_version: Some("1"),
+                data_image: self.data_image.as_ref(),
+            },
             credentials,
             news: self.news,
             settings: &self.settings,
@@ -198,6 +235,10 @@ impl World {
         if let Some(details) = change.hardware_data {
             self.hardware_data = Some(*details);
         }
+        for write in change.children {
+            self.child_writes += 1;
+            self.write_child(write);
+        }
         if self.host.status.clone().unwrap_or_default() != change.status {
             // What the API server keeps is what was written as JSON.
             let text = serde_json::to_string(&change.status).unwrap();
@@ -225,6 +266,107 @@ impl World {
         }
     }
 
+    fn write_child(&mut self, write: ChildWrite) {
+        match write {
+            ChildWrite::FirmwareSettings(status) => {
+                let object = self.firmware_settings.get_or_insert_with(|| created(HostFirmwareSettings::new));
+                object.status = Some(stored(&*status));
+            }
+            ChildWrite::FirmwareComponents(status) => {
+                let object = self.firmware_components.get_or_insert_with(|| created(HostFirmwareComponents::new));
+                object.status = Some(stored(&*status));
+            }
+            ChildWrite::BootImage(spec) => {
+                let image = self.boot_image.get_or_insert_with(|| created(PreprovisioningImage::new));
+                image.spec = stored(&*spec);
+                image.metadata.generation = image.metadata.generation.map(|g| g + 1);
+                image.metadata.finalizers = Some(vec![finalizer::BOOT_IMAGE.into()]);
+                self.build_image();
+            }
+            ChildWrite::HoldDataImage => {
+                let image = self.data_image.as_mut().expect("there is a data image");
+                image.metadata.finalizers = Some(vec![finalizer::DATA_IMAGE.into()]);
+            }
+            ChildWrite::DataImage(status) => {
+                self.data_image.as_mut().expect("there is a data image").status = Some(stored(&*status));
+            }
+            ChildWrite::ReleaseBootImage => {
+                self.boot_image.as_mut().expect("there is an image").metadata.finalizers = None;
+            }
+            ChildWrite::ReleaseDataImage => {
+                let image = self.data_image.as_mut().expect("there is a data image");
+                image.metadata.finalizers = None;
+                if image.metadata.deletion_timestamp.is_some() {
+                    self.data_image = None;
+                }
+            }
+        }
+    }
+
+    /// Somebody builds the image that is asked for.
+    pub fn build_image(&mut self) {
+        let now = self.now;
+        let image = self.boot_image.as_mut().expect("an image is asked for");
+        image.status = Some(PreprovisioningImageStatus {
+            architecture: image.spec.architecture.clone(),
+            format: image.spec.accept_formats.first().copied(),
+            image_url: Some("https://images.example/agent.iso".into()),
+            network_data: image
+                .spec
+                .network_data_name
+                .clone()
+                .map(|name| SecretStatus { name: Some(name), version: Some("1".into()) }),
+            conditions: vec![Condition {
+                last_transition_time: api::Time(now),
+                message: String::new(),
+                observed_generation: image.metadata.generation,
+                reason: "ImageSuccess".into(),
+                status: "True".into(),
+                type_: "Ready".into(),
+            }],
+            ..PreprovisioningImageStatus::default()
+        });
+    }
+
+    /// A person wishes a setting of the firmware.
+    pub fn wish_setting(&mut self, name: &str, value: &str) {
+        let object = self.firmware_settings.get_or_insert_with(|| created(HostFirmwareSettings::new));
+        object
+            .spec
+            .settings
+            .insert(name.into(), k8s_openapi::apimachinery::pkg::util::intstr::IntOrString::String(value.into()));
+        object.metadata.generation = object.metadata.generation.map(|g| g + 1);
+    }
+
+    /// A person wishes an update of the firmware.
+    pub fn wish_update(&mut self, component: &str, url: &str) {
+        let object = self.firmware_components.get_or_insert_with(|| created(HostFirmwareComponents::new));
+        object.spec.updates.push(api::metal3::FirmwareUpdate { component: component.into(), url: url.into() });
+        object.metadata.generation = object.metadata.generation.map(|g| g + 1);
+    }
+
+    /// What the machine's firmware shows.
+    pub fn facts(&self) -> FirmwareFacts {
+        let versions = [("bios", "1.0"), ("bmc", "2.0")];
+        let component = |(name, version): (&str, &str)| FirmwareComponent {
+            component: name.into(),
+            initial_version: version.into(),
+            ..FirmwareComponent::default()
+        };
+        FirmwareFacts { settings: self.bios.clone(), components: versions.map(component).into() }
+    }
+
+    /// The machine becomes what is wished.
+    pub fn make(&mut self, targets: &Targets) {
+        if let Some(raid) = &targets.raid {
+            self.raid = Some(raid.wished.clone());
+        }
+        if let Some(settings) = &targets.settings {
+            self.bios.extend(settings.wished.clone());
+        }
+        self.flashed.extend(targets.updates.iter().map(|update| update.url.clone()));
+    }
+
     /// What a sound machine answers.
     pub fn sound(&mut self, action: &Action) -> Outcome {
         match action {
@@ -247,6 +389,20 @@ impl World {
                 self.machine_on = *wish == PowerWish::On || kept;
                 Outcome::Power(self.machine_on)
             }
+            Action::Prepare { targets, .. } | Action::Service { targets, .. } => {
+                self.make(targets);
+                Outcome::Done
+            }
+            Action::RefreshFacts => Outcome::Firmware(Box::new(self.facts())),
+            Action::AttachMedia { url } => {
+                self.medium = Some(url.clone());
+                Outcome::Done
+            }
+            Action::DetachMedia => {
+                self.medium = None;
+                Outcome::Done
+            }
+            Action::Diagnose => Outcome::Diagnosed { finding: "A fan has failed".into() },
             Action::Adopt | Action::Deprovision { .. } | Action::Release => Outcome::Done,
         }
     }
@@ -332,6 +488,18 @@ impl World {
         let found = status.conditions.iter().find(|c| c.type_ == kind).unwrap();
         (found.status.clone(), found.reason.clone())
     }
+}
+
+/// What the API server keeps is what was written as JSON.
+fn stored<T: serde::Serialize + serde::de::DeserializeOwned>(value: &T) -> T {
+    serde_json::from_str(&serde_json::to_string(value).unwrap()).unwrap()
+}
+
+/// An object beside the host, as it is created.
+pub fn created<T: serde::Serialize + serde::de::DeserializeOwned, S: Default>(new: impl Fn(&str, S) -> T) -> T {
+    let mut object = serde_json::to_value(new("worker-0", S::default())).unwrap();
+    object["metadata"]["generation"] = 1.into();
+    serde_json::from_value(object).unwrap()
 }
 
 /// Reboot annotation with a key of its own.

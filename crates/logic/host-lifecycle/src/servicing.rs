@@ -1,0 +1,96 @@
+//! Changes of a provisioned host's firmware, where its HostUpdatePolicy allows them at a reboot (baremetal-operator `doServiceIfNeeded`).
+//!
+//! They begin when the machine is off and about to be switched on, and are gone on with until the provisioner says that they are done: so is what is no
+//! longer wished or allowed, for which it is called with nothing new. That a host is in service stands in `operationalStatus` before the first call.
+
+use api::metal3::{BareMetalHostStatus, ErrorType, OperationalStatus, UpdatePolicy};
+
+use crate::draft::{Draft, idle};
+use crate::firmware;
+use crate::retry::wait_left;
+use crate::step::{Action, Change, Next, Outcome, Step};
+use crate::targets;
+use crate::view::View;
+
+fn is_in_service(status: &BareMetalHostStatus) -> bool {
+    status.operational_status == OperationalStatus::Servicing || status.error_type == Some(ErrorType::Servicing)
+}
+
+/// What servicing needs now; `booting` says that the machine is off and about to be switched on.
+pub(crate) fn decide(view: &View<'_>, booting: bool) -> Option<Step> {
+    let served = &view.settings.served;
+    let status = view.status();
+    let in_service = is_in_service(&status);
+    if !served.service || !(booting || in_service) {
+        return None;
+    }
+    let policy = view.children.update_policy.map(|policy| policy.spec.clone()).unwrap_or_default();
+    let settings = served.firmware_settings && policy.firmware_settings == Some(UpdatePolicy::OnReboot);
+    let updates = served.firmware_updates && policy.firmware_updates == Some(UpdatePolicy::OnReboot);
+    if !in_service && !settings && !updates {
+        return None;
+    }
+    if let Some(left) = wait_left(view, ErrorType::Servicing) {
+        return Some(idle(view, Next::After(left)));
+    }
+    let Some(targets) = targets::servicing(view, settings, updates) else {
+        return Some(Step::Act(Action::RefreshFacts));
+    };
+    if !in_service {
+        if targets.is_empty() {
+            return None;
+        }
+        let mut draft = Draft::new(view);
+        draft.event("ServicingStarted", "The firmware is changed before the host is powered on");
+        draft.status.operational_status = OperationalStatus::Servicing;
+        return Some(draft.step(Next::Now));
+    }
+    Some(Step::Act(Action::Service {
+        targets: Box::new(targets),
+        restart: status.error_type == Some(ErrorType::Servicing),
+    }))
+}
+
+/// Reads the answer to a service.
+pub(crate) fn conclude(mut draft: Draft<'_>, action: &Action, outcome: Outcome) -> Change {
+    let Action::Service { targets, .. } = action else { return draft.seal(Next::Now) };
+    match outcome {
+        Outcome::Accepted { look_again } => {
+            firmware::accepted(&mut draft, targets);
+            goes_on(draft, look_again)
+        }
+        Outcome::Working { look_again } | Outcome::Busy { look_again, .. } => goes_on(draft, look_again),
+        Outcome::Done => {
+            if firmware::applied(&mut draft, targets) {
+                return goes_on_now(draft);
+            }
+            draft.clear_error();
+            draft.status.error_count = 0;
+            draft.event("ServicingComplete", "The firmware was changed as wished");
+            draft.finish(Next::Now)
+        }
+        Outcome::Failed { .. } => {
+            firmware::failed(&mut draft);
+            draft.not_done(ErrorType::Servicing, "servicing", outcome)
+        }
+        other => draft.not_done(ErrorType::Servicing, "servicing", other),
+    }
+}
+
+fn goes_on(mut draft: Draft<'_>, look_again: std::time::Duration) -> Change {
+    in_service(&mut draft);
+    draft.finish(Draft::look(look_again))
+}
+
+fn goes_on_now(mut draft: Draft<'_>) -> Change {
+    in_service(&mut draft);
+    draft.finish(Next::Now)
+}
+
+/// The error is over; its failures stay counted until the work is done.
+fn in_service(draft: &mut Draft<'_>) {
+    draft.clear_error();
+    if draft.status.operational_status != OperationalStatus::Detached {
+        draft.status.operational_status = OperationalStatus::Servicing;
+    }
+}

@@ -1,0 +1,26 @@
+//! A host with something on it at rest: its power, its medium, its firmware.
+
+use crate::data_image;
+use crate::draft::Draft;
+use crate::power;
+use crate::servicing;
+use crate::step::{Action, Change, Next, Outcome, Step};
+use crate::view::View;
+
+/// What is to be done before the machine is switched on comes first.
+pub(crate) fn decide(view: &View<'_>) -> Step {
+    let booting = power::is_about_to_boot(view);
+    // A service may boot the machine for itself: it is through before the machine is shown anything.
+    servicing::decide(view, booting)
+        .or_else(|| data_image::decide(view, booting))
+        .unwrap_or_else(|| power::steady(view))
+}
+
+/// Reads the answers to its own calls.
+pub(crate) fn conclude(draft: Draft<'_>, action: &Action, outcome: Outcome) -> Change {
+    match action {
+        Action::Service { .. } => servicing::conclude(draft, action, outcome),
+        Action::AttachMedia { .. } | Action::DetachMedia => data_image::conclude(draft, action, outcome),
+        _ => draft.seal(Next::Now),
+    }
+}

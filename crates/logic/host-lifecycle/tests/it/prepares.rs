@@ -1,0 +1,626 @@
+//! Hosts whose provisioner prepares, services, shows media and boots images of others.
+
+use std::time::Duration;
+
+use crate::kit::{World, created, failed, image};
+use api::metal3::{
+    BootFormat, DataImage, ErrorType, HardwareRaidVolume, HostUpdatePolicy, OperationalStatus, PreprovisioningImage,
+    ProvisioningState as State, Raid, UpdatePolicy, annotation, finalizer,
+};
+use host_lifecycle::{Action, Next, Outcome, PowerWish, Retry, Served, Settings, Standing, Step, Targets, standing};
+
+const URL: &str = "https://images.example/a.raw";
+const SOON: Duration = Duration::from_secs(5);
+
+fn all_served() -> Served {
+    Served {
+        raid: true,
+        firmware_settings: true,
+        firmware_updates: true,
+        service: true,
+        data_images: true,
+        diagnose: true,
+        ..Served::default()
+    }
+}
+
+/// A host at rest whose provisioner serves everything.
+fn served(url: Option<&str>) -> World {
+    let mut world = World::new();
+    world.settings.served = all_served();
+    world.host.spec.image = url.map(image);
+    world.settle();
+    assert_eq!(world.state(), if url.is_some() { State::Provisioned } else { State::Available });
+    world.calls.clear();
+    world.events.clear();
+    world.states.clear();
+    world
+}
+
+fn raid(level: &str) -> Raid {
+    let volume = HardwareRaidVolume { level: level.into(), ..HardwareRaidVolume::default() };
+    Raid { hardware_raid_volumes: Some(vec![volume]), software_raid_volumes: None }
+}
+
+fn targets(action: &Action) -> Option<&Targets> {
+    match action {
+        Action::Prepare { targets, .. } | Action::Service { targets, .. } => Some(targets),
+        _ => None,
+    }
+}
+
+fn accepted() -> Outcome {
+    Outcome::Accepted { look_again: SOON }
+}
+
+fn working() -> Outcome {
+    Outcome::Working { look_again: SOON }
+}
+
+/// Reason of a condition of the HostFirmwareSettings.
+fn settings_condition(world: &World, kind: &str) -> (String, String) {
+    let status = world.firmware_settings.as_ref().unwrap().status.clone().unwrap();
+    let found = status.conditions.iter().find(|c| c.type_ == kind).unwrap();
+    (found.status.clone(), found.reason.clone())
+}
+
+/// The next call, with this answer; what leads to it is done soundly.
+fn answer(world: &mut World, wanted: impl Fn(&Action) -> bool, outcome: Outcome) -> Action {
+    let action = world.until(wanted);
+    world.step_with(|_, _| outcome);
+    action
+}
+
+fn is_prepare(action: &Action) -> bool {
+    matches!(action, Action::Prepare { .. })
+}
+
+fn is_service(action: &Action) -> bool {
+    matches!(action, Action::Service { .. })
+}
+
+#[test]
+fn a_provisioner_that_serves_none_is_asked_for_none() {
+    let mut world = World::new();
+    world.settle();
+    assert_eq!(world.state(), State::Available);
+    let new = |action: &Action| targets(action).is_some() || *action == Action::RefreshFacts;
+    assert!(!world.calls.iter().any(new), "{:?}", world.calls);
+    assert_eq!(world.child_writes, 0);
+}
+
+#[test]
+fn volumes_are_handed_over_once_and_waited_for() {
+    let mut world = World::new();
+    world.settings.served = Served { raid: true, ..Served::default() };
+    world.host.spec.raid = Some(raid("1"));
+    let first = answer(&mut world, is_prepare, accepted());
+    let wished = targets(&first).unwrap().raid.clone().unwrap();
+    assert_eq!((wished.wished, wished.present), (raid("1"), None));
+    assert_eq!(world.status().provisioning.raid, Some(raid("1")));
+    assert_eq!((world.state(), world.next), (State::Preparing, Next::After(SOON)));
+    for outcome in [working(), working(), Outcome::Done] {
+        assert_eq!(world.state(), State::Preparing);
+        world.pass(SOON);
+        let again = answer(&mut world, is_prepare, outcome);
+        assert!(targets(&again).unwrap().is_empty(), "{again:?}");
+    }
+    assert_eq!(world.state(), State::Available);
+    world.settle();
+    assert!(matches!(standing(&world.host), Standing::AsDeclared(_)));
+}
+
+#[test]
+fn changed_volumes_lead_back_and_none_removes_those_of_software() {
+    let mut world = served(None);
+    world.edit(|spec| spec.raid = Some(raid("5")));
+    assert!(!matches!(standing(&world.host), Standing::AsDeclared(_)));
+    world.settle();
+    assert_eq!(world.states, [State::Preparing, State::Available]);
+    assert_eq!(world.raid, Some(raid("5")));
+    // Without a wish a controller's volumes stay.
+    world.states.clear();
+    world.edit(|spec| spec.raid = None);
+    world.settle();
+    let kept = Raid { software_raid_volumes: Some(Vec::new()), ..raid("5") };
+    assert_eq!((world.raid.clone(), world.states.len()), (Some(kept.clone()), 2));
+    assert_eq!(world.status().provisioning.raid, Some(kept));
+    world.states.clear();
+    world.settle();
+    assert!(world.states.is_empty(), "{:?}", world.states);
+}
+
+#[test]
+fn after_a_failure_nobody_knows_what_there_is() {
+    let mut world = served(None);
+    world.edit(|spec| spec.raid = Some(raid("1")));
+    answer(&mut world, is_prepare, accepted());
+    answer(&mut world, is_prepare, failed("The controller is on fire"));
+    let status = world.status();
+    assert_eq!((status.error_type, status.error_count), (Some(ErrorType::Preparation), 1));
+    assert!(matches!(world.next, Next::After(wait) if wait >= Duration::from_secs(60)), "{:?}", world.next);
+    assert!(matches!(world.decide(), Step::Change(change) if matches!(change.next, Next::After(_))));
+    // The attempt begins anew, and until it is accepted the volumes are handed over whatever it answers.
+    for outcome in [working(), accepted()] {
+        let again = answer(&mut world, is_prepare, outcome);
+        assert!(matches!(again, Action::Prepare { restart: true, .. }), "{again:?}");
+        let target = targets(&again).unwrap().raid.clone().unwrap();
+        assert_eq!((target.wished, target.present), (raid("1"), None));
+    }
+    assert_eq!(world.status().error_type, None);
+    let last = answer(&mut world, is_prepare, Outcome::Done);
+    assert!(targets(&last).unwrap().is_empty());
+    assert_eq!((world.state(), world.status().error_count), (State::Available, 0));
+}
+
+#[test]
+fn a_setting_is_handed_over_once_and_seen_to_be_there() {
+    let mut world = served(None);
+    world.wish_setting("LogicalProc", "Disabled");
+    let first = answer(&mut world, is_prepare, accepted());
+    assert_eq!(world.states, [State::Preparing]);
+    let target = targets(&first).unwrap().settings.clone().unwrap();
+    assert_eq!(
+        (target.wished["LogicalProc"].as_str(), target.present["LogicalProc"].as_str()),
+        ("Disabled", "Enabled")
+    );
+    assert_eq!(target.wished.len(), 1);
+    assert_eq!(settings_condition(&world, "ChangeDetected"), ("True".into(), "Accepted".into()));
+    let again = answer(&mut world, is_prepare, working());
+    assert!(targets(&again).unwrap().is_empty(), "{again:?}");
+    world.make(targets(&first).unwrap());
+    answer(&mut world, is_prepare, Outcome::Done);
+    assert_eq!(world.state(), State::Preparing, "nobody has seen it");
+    assert_eq!(world.decide(), Step::Act(Action::RefreshFacts));
+    world.settle();
+    assert_eq!(world.state(), State::Available);
+    assert_eq!(settings_condition(&world, "ChangeDetected"), ("False".into(), "Success".into()));
+    assert_eq!(settings_condition(&world, "Valid"), ("True".into(), "Success".into()));
+}
+
+#[test]
+fn a_setting_that_does_not_come_true_is_a_failure_and_is_tried_again() {
+    let mut world = served(None);
+    world.wish_setting("LogicalProc", "Disabled");
+    answer(&mut world, is_prepare, Outcome::Done);
+    world.step();
+    let status = world.status();
+    assert_eq!(status.error_type, Some(ErrorType::Preparation));
+    assert!(status.error_message.contains("LogicalProc is «Enabled», not «Disabled»"), "{}", status.error_message);
+    assert_eq!(world.state(), State::Preparing);
+    let again = answer(&mut world, is_prepare, accepted());
+    assert!(matches!(again, Action::Prepare { restart: true, .. }));
+    assert!(targets(&again).unwrap().settings.is_some());
+}
+
+#[test]
+fn settings_that_cannot_be_made_are_said_and_not_handed_over() {
+    for (name, value) in [("NoSuchThing", "1"), ("AdminPassword", "secret"), ("BootMode", "")] {
+        let mut world = served(None);
+        world.bios.insert("AdminPassword".into(), "hunter2".into());
+        world.wish_setting(name, value);
+        world.settle();
+        assert_eq!((world.state(), world.states.len()), (State::Available, 0), "{name}");
+        assert_eq!(settings_condition(&world, "Valid"), ("False".into(), "ConfigurationError".into()), "{name}");
+        let object = serde_json::to_string(&world.firmware_settings.as_ref().unwrap().status).unwrap();
+        assert!(!object.contains("hunter2"), "{object}");
+    }
+}
+
+#[test]
+fn an_update_is_made_once() {
+    let mut world = served(None);
+    world.wish_update("bios", "https://firmware.example/bios-2");
+    let first = answer(&mut world, is_prepare, accepted());
+    assert_eq!(targets(&first).unwrap().updates.len(), 1);
+    world.make(targets(&first).unwrap());
+    world.settle();
+    for _ in 0..5 {
+        world.pass(Duration::from_secs(400));
+        world.settle();
+    }
+    assert_eq!((world.state(), world.flashed.len()), (State::Available, 1));
+    let made = world.firmware_components.clone().unwrap().status.unwrap().updates;
+    assert_eq!(made.len(), 1);
+    // Another version of the same component is another update.
+    world.firmware_components.as_mut().unwrap().spec.updates.clear();
+    world.wish_update("bios", "https://firmware.example/bios-3");
+    world.settle();
+    assert_eq!(world.flashed, ["https://firmware.example/bios-2", "https://firmware.example/bios-3"]);
+}
+
+#[test]
+fn a_failed_update_is_handed_over_again() {
+    let mut world = served(None);
+    world.wish_update("nic:eth0", "https://firmware.example/nic");
+    answer(&mut world, is_prepare, accepted());
+    answer(&mut world, is_prepare, failed("The card refused it"));
+    assert_eq!(world.firmware_components.clone().unwrap().status.unwrap().updates, []);
+    let again = answer(&mut world, is_prepare, accepted());
+    assert_eq!(targets(&again).unwrap().updates.len(), 1);
+}
+
+#[test]
+fn a_component_nobody_knows_is_said() {
+    let mut world = served(None);
+    world.wish_update("toaster", "https://firmware.example/t");
+    world.settle();
+    let status = world.firmware_components.clone().unwrap().status.unwrap();
+    let valid = status.conditions.iter().find(|c| c.type_ == "Valid").unwrap();
+    assert_eq!((valid.status.as_str(), valid.reason.as_str()), ("False", "InvalidComponent"));
+    assert!(valid.message.contains("toaster"), "{}", valid.message);
+    assert_eq!((world.state(), world.flashed.len()), (State::Available, 0));
+}
+
+#[test]
+fn wishes_that_are_not_served_are_an_error() {
+    let mut world = World::settled(None);
+    world.wish_setting("BootMode", "Legacy");
+    world.settle();
+    assert_eq!((world.state(), world.status().error_type), (State::Preparing, Some(ErrorType::Preparation)));
+    assert!(world.status().error_message.contains("HostFirmwareSettings"), "{}", world.status().error_message);
+    world.firmware_settings = None;
+    world.wish_update("bios", "https://firmware.example/bios");
+    world.settle();
+    assert!(world.status().error_message.contains("HostFirmwareComponents"), "{}", world.status().error_message);
+    world.firmware_components = None;
+    world.settle();
+    assert_eq!((world.state(), world.in_error()), (State::Available, false));
+}
+
+#[test]
+fn what_is_known_of_an_available_hosts_firmware_is_read_again() {
+    let mut world = served(None);
+    let poll = Settings::default().facts_poll;
+    world.pass(poll / 2);
+    world.settle();
+    assert!(!world.calls.contains(&Action::RefreshFacts), "{:?}", world.calls);
+    world.pass(poll);
+    world.bios.insert("BootMode".into(), "Legacy".into());
+    world.settle();
+    let seen = world.firmware_settings.clone().unwrap().status.unwrap().settings;
+    assert_eq!(seen["BootMode"], "Legacy");
+}
+
+#[test]
+fn no_capacity_is_a_delay_and_no_failure() {
+    for (url, wanted) in [(None, is_prepare as fn(&Action) -> bool), (Some(URL), |a| *a == Action::Provision)] {
+        let mut world = World::new();
+        world.settings.served = all_served();
+        world.host.spec.image = url.map(image);
+        let busy = || Outcome::Busy { message: "Ten machines boot already".into(), look_again: SOON };
+        answer(&mut world, wanted, busy());
+        let (writes, status) = (world.status_writes, world.status());
+        assert_eq!((status.operational_status, status.error_count), (OperationalStatus::Delayed, 0));
+        assert_eq!((status.error_type, world.next), (None, Next::After(SOON)));
+        assert!(matches!(standing(&world.host), Standing::NotYet(_)));
+        world.pass(SOON);
+        answer(&mut world, wanted, busy());
+        assert_eq!(world.status_writes, writes, "nothing has changed");
+        assert_eq!(world.events.iter().filter(|e| **e == "Delayed").count(), 1);
+        world.pass(SOON);
+        world.settle();
+        assert_eq!(world.status().operational_status, OperationalStatus::Ok);
+    }
+}
+
+#[test]
+fn a_provisioner_that_has_forgotten_the_machine_is_told_of_it() {
+    let mut world = served(None);
+    world.edit(|spec| spec.raid = Some(raid("1")));
+    answer(&mut world, is_prepare, accepted());
+    answer(&mut world, is_prepare, Outcome::NeedsRegistration);
+    assert!(matches!(world.next, Next::After(_)), "one that never remembers is not asked without end");
+    assert!(matches!(world.decide(), Step::Act(Action::Register { .. })));
+    // As another machine, which has none of what was accepted.
+    world.step_with(|_, _| Outcome::Registered { id: "another".into(), powered_on: None });
+    let again = answer(&mut world, is_prepare, Outcome::Done);
+    assert!(targets(&again).unwrap().raid.is_some(), "{again:?}");
+    assert_eq!((world.state(), world.in_error()), (State::Available, false));
+}
+
+#[test]
+fn the_wish_to_wait_says_what_blocked_says() {
+    let message = || "A BMC is busy".to_owned();
+    let mut one = World::new();
+    let mut other = World::new();
+    for world in [&mut one, &mut other] {
+        world.until(|action| matches!(action, Action::Inspect { .. }));
+    }
+    one.step_with(|_, _| Outcome::Blocked { message: message() });
+    other.step_with(|_, _| Outcome::Failed { message: message(), retry: Retry::Waiting });
+    assert_eq!((one.status(), one.next), (other.status(), other.next));
+}
+
+/// A provisioned host that is switched on again, with a policy that allows changes then.
+fn rebooting(settings: Option<UpdatePolicy>, updates: Option<UpdatePolicy>) -> World {
+    let mut world = served(Some(URL));
+    let mut policy: HostUpdatePolicy = created(HostUpdatePolicy::new);
+    policy.spec.firmware_settings = settings;
+    policy.spec.firmware_updates = updates;
+    world.update_policy = Some(policy);
+    world.wish_setting("LogicalProc", "Disabled");
+    world.wish_update("bios", "https://firmware.example/bios-2");
+    world.annotate(annotation::REBOOT, "");
+    world
+}
+
+#[test]
+fn a_provisioned_host_is_serviced_when_it_reboots_and_its_policy_allows_it() {
+    let reboots = Some(UpdatePolicy::OnReboot);
+    for (settings, updates) in [(reboots, None), (None, reboots), (reboots, reboots)] {
+        let mut world = rebooting(settings, updates);
+        let first = answer(&mut world, is_service, accepted());
+        assert!(!world.machine_on, "the machine is off");
+        let handed = targets(&first).unwrap().clone();
+        assert_eq!((handed.settings.is_some(), !handed.updates.is_empty()), (settings.is_some(), updates.is_some()));
+        assert_eq!(world.status().operational_status, OperationalStatus::Servicing);
+        assert_eq!(world.condition("Ready"), ("False".into(), "Servicing".into()));
+        let again = answer(&mut world, is_service, working());
+        assert!(targets(&again).unwrap().is_empty(), "{again:?}");
+        world.make(&handed);
+        world.settle();
+        let status = world.status();
+        assert_eq!((status.operational_status, status.error_type), (OperationalStatus::Ok, None));
+        assert!(world.machine_on && status.powered_on);
+        assert_eq!((world.states.len(), world.flashed.len()), (0, usize::from(updates.is_some())));
+        assert_eq!(world.bios["LogicalProc"] == "Disabled", settings.is_some());
+    }
+}
+
+#[test]
+fn without_a_policy_or_a_reboot_no_provisioned_host_is_touched() {
+    let preparing = Some(UpdatePolicy::OnPreparing);
+    for (settings, updates) in [(None, None), (preparing, preparing)] {
+        let mut world = rebooting(settings, updates);
+        world.settle();
+        assert!(world.machine_on && !world.calls.iter().any(is_service), "{:?}", world.calls);
+    }
+    let reboots = Some(UpdatePolicy::OnReboot);
+    let mut world = rebooting(reboots, reboots);
+    world.unannotate(annotation::REBOOT);
+    world.settle();
+    assert!(!world.calls.iter().any(is_service), "{:?}", world.calls);
+    world.settings.served.service = false;
+    world.annotate(annotation::REBOOT, "");
+    world.settle();
+    assert!(world.machine_on && !world.calls.iter().any(is_service), "{:?}", world.calls);
+}
+
+#[test]
+fn a_failed_service_waits_and_withdrawn_wishes_end_it() {
+    let reboots = Some(UpdatePolicy::OnReboot);
+    let mut world = rebooting(reboots, reboots);
+    answer(&mut world, is_service, accepted());
+    answer(&mut world, is_service, failed("The BIOS refused it"));
+    let status = world.status();
+    assert_eq!((status.error_type, status.error_count), (Some(ErrorType::Servicing), 1));
+    assert!(matches!(world.decide(), Step::Change(change) if matches!(change.next, Next::After(_))));
+    let again = world.until(is_service);
+    assert!(matches!(&again, Action::Service { restart: true, targets } if targets.settings.is_some()), "{again:?}");
+    world.update_policy = None;
+    let last = answer(&mut world, is_service, Outcome::Done);
+    assert!(targets(&last).unwrap().is_empty(), "{last:?}");
+    world.settle();
+    assert_eq!(world.status().operational_status, OperationalStatus::Ok);
+    assert!(world.machine_on);
+}
+
+#[test]
+fn what_a_broken_off_service_had_taken_is_prepared_anew() {
+    let reboots = Some(UpdatePolicy::OnReboot);
+    let mut world = rebooting(reboots, reboots);
+    answer(&mut world, is_service, accepted());
+    world.edit(|spec| spec.image = None);
+    let prepared = answer(&mut world, is_prepare, accepted());
+    assert!(targets(&prepared).unwrap().settings.is_some(), "{prepared:?}");
+}
+
+fn data_image(world: &mut World, url: &str) {
+    let mut image: DataImage = created(DataImage::new);
+    image.spec.url = url.into();
+    world.data_image = Some(image);
+}
+
+fn attached(world: &World) -> String {
+    world.data_image.clone().unwrap().status.unwrap_or_default().attached_image.unwrap_or_default().url
+}
+
+#[test]
+fn a_data_image_is_attached_changed_and_taken_away_at_reboots_only() {
+    let mut world = served(Some(URL));
+    data_image(&mut world, "https://media.example/a.iso");
+    world.settle();
+    let held = |world: &World| world.data_image.as_ref().unwrap().metadata.finalizers.clone().unwrap_or_default();
+    assert_eq!((world.medium.clone(), held(&world)), (None, vec![finalizer::DATA_IMAGE.to_owned()]));
+    for url in ["https://media.example/a.iso", "https://media.example/b.iso"] {
+        world.data_image.as_mut().unwrap().spec.url = url.into();
+        world.annotate(annotation::REBOOT, "");
+        world.settle();
+        assert!(world.machine_on);
+        assert_eq!((world.medium.as_deref(), attached(&world).as_str()), (Some(url), url));
+    }
+    let media = |a: &&Action| matches!(a, Action::AttachMedia { .. } | Action::DetachMedia);
+    assert_eq!(world.calls.iter().filter(media).count(), 3, "{:?}", world.calls);
+    world.data_image.as_mut().unwrap().metadata.deletion_timestamp = Some(api::Time(world.now));
+    world.settle();
+    assert!(world.data_image.is_some(), "it is taken away at a reboot");
+    world.annotate(annotation::REBOOT, "");
+    world.settle();
+    assert_eq!((world.medium.clone(), world.data_image.is_none(), world.machine_on), (None, true, true));
+}
+
+#[test]
+fn a_data_image_that_cannot_be_attached_says_so_itself_and_is_tried_again() {
+    let mut world = served(Some(URL));
+    data_image(&mut world, "https://media.example/a.iso");
+    world.annotate(annotation::REBOOT, "");
+    let attach = |action: &Action| matches!(action, Action::AttachMedia { .. });
+    for count in 1..4 {
+        answer(&mut world, attach, failed("The slot is taken"));
+        let error = world.data_image.clone().unwrap().status.unwrap().error.unwrap();
+        assert_eq!((error.count, error.message.as_str()), (count, "The slot is taken"));
+        assert!(!world.in_error() && !world.machine_on);
+        assert!(matches!(world.next, Next::After(wait) if wait >= Duration::from_secs(60)), "{:?}", world.next);
+        assert!(matches!(world.decide(), Step::Change(_)), "it has to wait");
+    }
+    world.until(attach);
+    world.settle();
+    assert_eq!(world.data_image.clone().unwrap().status.unwrap().error.unwrap_or_default().count, 0);
+    assert!(world.machine_on);
+}
+
+#[test]
+fn a_data_image_that_nobody_attaches_is_told_once_and_may_go() {
+    let mut world = World::settled(Some(URL));
+    data_image(&mut world, "https://media.example/a.iso");
+    world.settle();
+    let error = world.data_image.clone().unwrap().status.unwrap().error.unwrap();
+    assert!(error.message.contains("attaches no data images"), "{}", error.message);
+    let writes = world.child_writes;
+    world.annotate(annotation::REBOOT, "");
+    world.settle();
+    assert_eq!((world.child_writes, world.machine_on), (writes, true));
+    let image = world.data_image.as_mut().unwrap();
+    image.metadata.finalizers = Some(vec![finalizer::DATA_IMAGE.into()]);
+    image.metadata.deletion_timestamp = Some(api::Time(world.now));
+    world.settle();
+    assert!(world.data_image.is_none());
+}
+
+#[test]
+fn a_diagnosis_is_made_once_and_harms_nothing() {
+    let mut world = served(None);
+    for outcome in [Outcome::Diagnosed { finding: "A fan".into() }, failed("Nothing answers"), Outcome::Done] {
+        world.annotate(annotation::DIAGNOSE, "");
+        world.events.clear();
+        let expected = if matches!(outcome, Outcome::Diagnosed { .. }) { "Diagnosed" } else { "DiagnosisFailed" };
+        answer(&mut world, |a| *a == Action::Diagnose, outcome);
+        assert_eq!(world.events, [expected]);
+        assert!(!world.annotated(annotation::DIAGNOSE) && !world.in_error());
+    }
+    world.settings.served.diagnose = false;
+    world.annotate(annotation::DIAGNOSE, "");
+    world.calls.clear();
+    world.settle();
+    assert!(!world.annotated(annotation::DIAGNOSE) && !world.calls.contains(&Action::Diagnose));
+    assert_eq!(*world.events.last().unwrap(), "DiagnosisFailed");
+}
+
+/// A new host whose provisioner boots images of others.
+fn needs_images() -> World {
+    let mut world = World::new();
+    world.settings.served = Served { boot_images: vec![BootFormat::Iso], raid: true, ..Served::default() };
+    world.host.spec.preprovisioning_network_data_name = Some("net".into());
+    world
+}
+
+#[test]
+fn an_image_is_asked_for_and_waited_for_before_work_that_boots_it() {
+    let mut world = needs_images();
+    for _ in 0..10 {
+        world.step();
+        if world.boot_image.is_some() {
+            break;
+        }
+    }
+    assert_eq!((world.state(), world.next), (State::Inspecting, Next::After(Settings::default().image_poll)));
+    let spec = world.boot_image.clone().unwrap().spec;
+    assert_eq!((spec.accept_formats, spec.network_data_name), (vec![BootFormat::Iso], Some("net".into())));
+    // Each of these is no image for this host now.
+    let spoilt: [fn(&mut PreprovisioningImage); 5] = [
+        |image| image.status = None,
+        |image| image.status.as_mut().unwrap().format = Some(BootFormat::Initrd),
+        |image| image.status.as_mut().unwrap().network_data = None,
+        |image| image.metadata.generation = Some(99),
+        |image| image.status.as_mut().unwrap().network_data.as_mut().unwrap().version = Some("0".into()),
+    ];
+    let good = world.boot_image.clone();
+    for spoil in spoilt {
+        world.boot_image = good.clone();
+        spoil(world.boot_image.as_mut().unwrap());
+        assert!(matches!(world.decide(), Step::Change(change) if matches!(change.next, Next::After(_))));
+    }
+    world.boot_image = good;
+    assert!(matches!(world.decide(), Step::Act(Action::Inspect { .. })));
+    world.settle();
+    // The machine's architecture is known now: that is another image.
+    let architecture = world.boot_image.clone().unwrap().spec.architecture;
+    assert_eq!((architecture.as_deref(), world.state()), (Some("x86_64"), State::Preparing));
+    world.pass(Settings::default().image_poll);
+    world.settle();
+    assert_eq!(world.state(), State::Available);
+}
+
+#[test]
+fn an_image_that_cannot_be_built_is_an_error_until_it_can() {
+    let mut world = needs_images();
+    world.until(|action| matches!(action, Action::Inspect { .. }));
+    let good = world.boot_image.clone();
+    let condition = &mut world.boot_image.as_mut().unwrap().status.as_mut().unwrap().conditions[0];
+    condition.type_ = "Error".into();
+    condition.message = "No such kernel".into();
+    world.step();
+    assert_eq!(world.status().error_type, Some(ErrorType::Registration));
+    assert!(world.status().error_message.contains("No such kernel"), "{}", world.status().error_message);
+    world.boot_image = good;
+    world.until(|action| matches!(action, Action::Inspect { .. }));
+    world.settle();
+    assert!(!world.in_error());
+}
+
+#[test]
+fn a_provisioner_that_needs_an_image_gets_it() {
+    let mut world = needs_images();
+    world.until(|action| matches!(action, Action::Inspect { .. }));
+    world.boot_image = None;
+    let change = world.conclude(&Action::Inspect { restart: false }, Outcome::NeedsImage);
+    assert_eq!((change.children.len(), change.status.error_type), (1, None));
+    world.settings.served.boot_images.clear();
+    let change = world.conclude(&Action::Inspect { restart: false }, Outcome::NeedsImage);
+    assert_eq!(change.status.error_type, Some(ErrorType::Inspection));
+}
+
+#[test]
+fn a_deletion_does_not_wait_for_images_or_registrations() {
+    for outcome in [Outcome::NeedsImage, Outcome::NeedsRegistration] {
+        let mut world = needs_images();
+        world.host.spec.image = Some(image(URL));
+        assert!(world.run_until(|w| w.state() == State::Provisioned), "{:?}", world.calls);
+        world.delete();
+        for _ in 0..120 {
+            world.step_with(|world, action| match action {
+                Action::Deprovision { .. } | Action::SetPower(PowerWish::HardOff) | Action::Release => outcome.clone(),
+                _ => world.sound(action),
+            });
+            if let Next::After(wait) = world.next {
+                world.pass(wait);
+            }
+            if world.gone {
+                break;
+            }
+        }
+        assert!(world.gone, "{outcome:?}: {:?} {:?}", world.states, world.status());
+    }
+}
+
+#[test]
+fn what_a_host_holds_is_let_go_with_it_and_a_data_image_of_an_empty_host() {
+    let mut world = needs_images();
+    world.host.spec.image = Some(image(URL));
+    assert!(world.run_until(|w| w.state() == State::Provisioned), "{:?}", world.calls);
+    world.settings.served.data_images = true;
+    data_image(&mut world, "https://media.example/a.iso");
+    world.annotate(annotation::REBOOT, "");
+    world.settle();
+    assert!(!attached(&world).is_empty());
+    let mut other = World { host: world.host.clone(), ..needs_images() };
+    other.host.spec.image = None;
+    (other.data_image, other.boot_image) = (world.data_image.clone(), world.boot_image.clone());
+    other.data_image.as_mut().unwrap().metadata.deletion_timestamp = Some(api::Time(other.now));
+    assert!(other.run_until(|w| w.state() == State::Available && w.data_image.is_none()), "{:?}", other.calls);
+    world.delete();
+    assert!(world.run_until(|w| w.gone), "{:?}", world.states);
+    assert_eq!(world.data_image.clone().unwrap().metadata.finalizers, None);
+    assert_eq!(world.boot_image.clone().unwrap().metadata.finalizers, None);
+}
