@@ -287,6 +287,19 @@ pub struct Behaviour {
     /// How long an agent's work may go without any progress before it is taken for stuck, in seconds.
     #[arg(long, default_value_t = 900, value_name = "SECONDS", value_parser = flags::seconds)]
     pub agent_stall_timeout: u64,
+    /// How hosts are provisioned, the default first; a host or a namespace chooses another of them by the annotation
+    /// `metamorph.metal3.io/provisioner`.
+    #[arg(long = "provisioner", value_enum, value_delimiter = ',', default_values_t = [Backend::Metamorph], value_name = "NAMES")]
+    pub provisioners: Vec<Backend>,
+}
+
+/// A way to provision machines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Backend {
+    /// Redfish virtual media and our own agent.
+    Metamorph,
+    /// Machines that exist in memory, to try the API with: nothing is done to any real one.
+    Fixture,
 }
 
 /// `demo`.

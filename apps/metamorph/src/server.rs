@@ -17,6 +17,7 @@ use jiff::Timestamp;
 use kube::Client;
 use operator::{HostController, HostSettings, SystemClock, leader};
 use provisioner::{Capabilities, MayAct, Provisioner, Registry};
+use provisioner_fixture::FixtureProvisioner;
 use provisioner_metamorph::{Bases, NativeProvisioner, Settings, Timing};
 use redfish::RedfishConnector;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -26,7 +27,7 @@ use tower_http::services::ServeDir;
 
 use crate::addresses::{Addresses, Listeners, reached_at};
 use crate::authorities::Given;
-use crate::cli::{ApiServe, Behaviour, Endpoints, Operator, Up};
+use crate::cli::{ApiServe, Backend, Behaviour, Endpoints, Operator, Up};
 use crate::flags::{self, Authorities};
 use crate::identity::Identity;
 use crate::lead::lead;
@@ -428,14 +429,12 @@ impl Running {
                 anyhow!("nobody looks after the certificates that were given any more")
             });
         }
-        let registry = Registry::new(Arc::clone(&provisioner) as Arc<dyn Provisioner>);
+        let native = Arc::clone(&provisioner) as Arc<dyn Provisioner>;
+        let (registry, served) = registry(&native, &behaviour.provisioners);
         let (stop, stopped) = watch::channel(false);
         let settings = HostSettings {
             namespace,
-            lifecycle: host_lifecycle::Settings {
-                anew_since: own.anew,
-                ..lifecycle(behaviour, provisioner_metamorph::capabilities())
-            },
+            lifecycle: host_lifecycle::Settings { anew_since: own.anew, ..lifecycle(behaviour, served) },
             clock: Arc::new(SystemClock),
             deprovisioning_limit: behaviour.deprovisioning_limit,
             may_act,
@@ -543,6 +542,25 @@ fn timing(behaviour: &Behaviour) -> Timing {
         stall: Duration::from_secs(behaviour.agent_stall_timeout),
         ..Timing::default()
     }
+}
+
+/// The provisioners of these names, the default first, with what the default serves.
+fn registry(native: &Arc<dyn Provisioner>, names: &[Backend]) -> (Registry, Capabilities) {
+    let make = |name: &Backend| -> (Arc<dyn Provisioner>, Capabilities) {
+        match name {
+            Backend::Metamorph => (Arc::clone(native), provisioner_metamorph::capabilities()),
+            Backend::Fixture => {
+                tracing::warn!(
+                    "the provisioner «fixture» only pretends: its machines exist in the memory of this process"
+                );
+                let machines = provisioner_fixture::Machines::default();
+                (Arc::new(FixtureProvisioner::new(machines)), provisioner_fixture::capabilities())
+            }
+        }
+    };
+    let (default, served) = make(names.first().unwrap_or(&Backend::Metamorph));
+    let others = names.iter().skip(1).filter(|name| Some(*name) != names.first());
+    (others.fold(Registry::new(default), |registry, name| registry.with(make(name).0)), served)
 }
 
 fn lifecycle(behaviour: &Behaviour, served: Capabilities) -> host_lifecycle::Settings {

@@ -47,10 +47,11 @@ const ROOM: usize = 128 << 20;
 /// Time for a review's body. Kubernetes waits 30 s at most for the answer.
 const BODY_TIME: Duration = Duration::from_secs(10);
 
+/// It knows the provisioners that this program has; which of them a server has, its controller says on the host.
 fn hosts() -> HostAdmission {
     HostAdmission::new(
         provisioner_metamorph::capabilities(),
-        vec![provisioner_metamorph::NAME.to_owned()],
+        vec![provisioner_metamorph::NAME.to_owned(), provisioner_fixture::NAME.to_owned()],
         provisioner_metamorph::address_fault,
     )
 }

@@ -23,7 +23,7 @@ use bmc::{
 };
 use boot_media::{Assets, Manifest};
 use inventory::{BmcPin, HardwareDetails, MachineEvidence, Storage};
-use provisioner::Registry;
+use provisioner::{Provisioner, Registry};
 use provisioner_metamorph::{Bases, Key, KeyRing, MediaCertificates, NativeProvisioner, Settings, Timing};
 use tempfile::TempDir;
 use tokio::sync::watch;
@@ -115,7 +115,7 @@ impl Plant {
     }
 
     /// A provisioner that knows nothing; BMC and agent turn to it from now on.
-    pub fn provisioner(&self) -> Arc<NativeProvisioner> {
+    pub fn provisioner(&self) -> Arc<dyn Provisioner> {
         let settings = Settings {
             bases: Bases { media: vec![MEDIA.into()], agents: vec![AGENTS.into()], images: None },
             networks: Vec::new(),

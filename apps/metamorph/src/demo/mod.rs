@@ -17,7 +17,7 @@ use api::metal3::{BareMetalHost, ProvisioningState};
 use kube::api::Api;
 use kube::{Client, ResourceExt};
 
-use crate::cli::{ApiServe, Behaviour, Demo, Endpoints, Up};
+use crate::cli::{ApiServe, Backend, Behaviour, Demo, Endpoints, Up};
 use crate::flags::{self, HostPort};
 use crate::host_watch::{self, View};
 use crate::server::{AllInOne, stop_signal};
@@ -197,6 +197,7 @@ fn up_options(options: &Demo, folder: &Path, image: &Image) -> Up {
             agent_silence: 90,
             agent_reconnect: 10,
             agent_stall_timeout: 300,
+            provisioners: vec![Backend::Metamorph],
         },
     }
 }

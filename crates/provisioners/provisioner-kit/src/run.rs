@@ -21,7 +21,7 @@ use crate::verdict::{Law, Report, Violation};
 use crate::{MemoryHistory, MemoryMachine, paused_clock};
 
 /// Looks after which work does not arrive any more.
-const MOST_LOOKS: usize = 800;
+const MOST_LOOKS: usize = 500;
 /// Failures after which it does not.
 const MOST_FAILURES: usize = 6;
 /// For so many looks a disturbance lasts.
@@ -43,6 +43,9 @@ enum At {
     /// Before this look, counted from 0.
     Look(usize),
 }
+
+/// Lines of what has happened that a violation shows, the newest.
+const MOST_LINES: usize = 60;
 
 /// A call under way.
 type Asking = Pin<Box<dyn Future<Output = Outcome<Answer>> + Send>>;
@@ -216,7 +219,13 @@ impl<'a> Run<'a> {
             if self.at == At::Nowhere { String::new() } else { format!(", {:?} at {:?}", step.interruption, self.at) };
         for (law, text) in found {
             let lines = self.trail.entries();
-            let trail = lines.iter().map(|e| format!("{} {:?} {}", e.part, e.what, e.text)).collect();
+            let trail = lines
+                .iter()
+                .rev()
+                .take(MOST_LINES)
+                .rev()
+                .map(|e| format!("{} {:?} {}", e.part, e.what, e.text))
+                .collect();
             self.found.push(Violation {
                 scenario: self.scenario.name.clone(),
                 class: self.scenario.class,
@@ -324,6 +333,8 @@ impl<'a> Run<'a> {
                 None
             }
             Interruption::Concurrent => {
+                // Two of them never do the same at the very same instant.
+                sleep(Duration::from_secs(1)).await;
                 let other = self.another();
                 // Whatever it is answered: that is its affair.
                 let _ = self.asking(step, Some(&other), call).await;
@@ -381,6 +392,8 @@ impl<'a> Run<'a> {
             }
         }
         let text = format!("not done after {MOST_LOOKS} looks, {} failures: {:?}", seen.failures.len(), seen.failures);
+        let early = laws::order(&self.trail.present(), step, seen.failures.len());
+        self.violates(step, early);
         self.violates(step, [(Law::Arrives, text)]);
         seen.looks
     }

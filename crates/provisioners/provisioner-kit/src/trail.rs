@@ -40,7 +40,7 @@ impl Effect {
     /// It must stand recorded before it happens.
     #[must_use]
     pub const fn recorded(self) -> bool {
-        self.once() || matches!(self, Self::Boot)
+        self.once() || matches!(self, Self::Boot | Self::Inspect)
     }
 }
 

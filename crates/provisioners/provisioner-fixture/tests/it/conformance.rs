@@ -15,8 +15,12 @@ pub const ADDRESS: &str = "redfish-virtualmedia://192.0.2.7/redfish/v1/Systems/1
 /// The fixture, and one machine of its own for each run.
 struct Fixture;
 
+/// Makes the provisioner of a process.
+type Make = Box<dyn Fn(Machines) -> Arc<dyn Provisioner> + Send>;
+
 struct OneMachine {
     machines: Machines,
+    make: Make,
     before: Option<(String, String)>,
 }
 
@@ -48,19 +52,24 @@ impl Watch for Watching {
     }
 }
 
+/// A machine whose processes have such a provisioner.
+pub fn machine(trail: &Trail, make: Make) -> Box<dyn Subject> {
+    Box::new(OneMachine { machines: Machines::watched(Arc::new(Watching(trail.clone()))), make, before: None })
+}
+
 impl Kind for Fixture {
     fn name(&self) -> &str {
         "fixture"
     }
 
     fn machine(&self, trail: &Trail) -> Box<dyn Subject> {
-        Box::new(OneMachine { machines: Machines::watched(Arc::new(Watching(trail.clone()))), before: None })
+        machine(trail, Box::new(|machines| Arc::new(FixtureProvisioner::new(machines))))
     }
 }
 
 impl Subject for OneMachine {
     fn start(&mut self, _: u64, _: MayAct) -> Arc<dyn Provisioner> {
-        Arc::new(FixtureProvisioner::new(self.machines.clone()))
+        (self.make)(self.machines.clone())
     }
 
     fn stop(&mut self, _: u64) {}

@@ -8,4 +8,5 @@
 )]
 
 mod conformance;
+mod defects;
 mod demo;

@@ -21,6 +21,8 @@ use bmc::{
     Bmc, BmcError, BootDevice, BootStanding, Connector, Connectors, Drive, ErrorKind, Insertion, Lacking, Power,
     PowerAction, Protocol, Sight, Target, VirtualMedia,
 };
+use boot_media::Manifest;
+use boot_media::assets::{GRUB, INITRAMFS, KERNEL, MANIFEST, SHIM};
 use inventory::{BmcPin, HardwareDetails, MachineEvidence, Storage};
 use provisioner::{BmcAccess, HostFacts, HostKey, MayAct, Provisioner};
 use provisioner_kit::{Class, Condition, Effect, FOREIGN_OWNER, Kind, Subject, Trail, capabilities_of, run, scenarios};
@@ -30,7 +32,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 use tower::ServiceExt;
 
-use crate::kit::{assets, image, settings};
+use crate::kit::{assets, settings};
 
 const ADDRESS: &str = "redfish-virtualmedia://192.0.2.7/redfish/v1/Systems/1";
 const MEDIA: &str = "http://192.0.2.1:6180";
@@ -146,13 +148,23 @@ impl Plant {
     /// The agent's configuration on the medium at this address.
     async fn read(&self, url: &str) -> Option<HostConfig> {
         let path = url.strip_prefix(MEDIA)?;
-        let (status, bytes) = self.ask(false, || Request::get(path).body(Body::empty()).unwrap()).await;
-        if status != StatusCode::OK {
+        // The same address has the same bytes, in whichever run: they are read as a whole once.
+        static KNOWN: Mutex<BTreeMap<String, HostConfig>> = Mutex::new(BTreeMap::new());
+        let known = KNOWN.lock().unwrap().get(url).cloned();
+        let range = if known.is_some() { "bytes=0-99" } else { "bytes=0-" };
+        let request = || Request::get(path).header("range", range).body(Body::empty()).unwrap();
+        let (status, bytes) = self.ask(false, request).await;
+        if status != StatusCode::PARTIAL_CONTENT {
             return None;
+        }
+        if known.is_some() {
+            return known;
         }
         let start = b"{\n  \"protocol\":";
         let at = bytes.windows(start.len()).position(|window| window == start)?;
-        serde_json::Deserializer::from_slice(&bytes[at..]).into_iter().next()?.ok()
+        let config: HostConfig = serde_json::Deserializer::from_slice(&bytes[at..]).into_iter().next()?.ok()?;
+        KNOWN.lock().unwrap().insert(url.to_owned(), config.clone());
+        Some(config)
     }
 
     /// The agent's life, from its first report until it leaves.
@@ -429,6 +441,17 @@ impl VirtualMedia for Control {
     }
 }
 
+/// An agent image of few bytes, which many processes read.
+fn image() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for name in [KERNEL, INITRAMFS, SHIM, GRUB] {
+        std::fs::write(folder.path().join(name), vec![1; 5000]).unwrap();
+    }
+    let manifest = Manifest::describe(folder.path(), "test", "test").unwrap();
+    std::fs::write(folder.path().join(MANIFEST), manifest.to_json().unwrap()).unwrap();
+    folder
+}
+
 struct Native;
 
 struct OneMachine(Plant);
@@ -457,7 +480,7 @@ impl Subject for OneMachine {
         static IMAGE: OnceLock<tempfile::TempDir> = OnceLock::new();
         let settings = Settings { may_act: Arc::clone(&may_act), ..settings() };
         let connectors = Connectors::new().with(Protocol::Redfish, Wire(self.0.clone(), may_act));
-        let assets = assets(IMAGE.get_or_init(|| image(1)));
+        let assets = assets(IMAGE.get_or_init(image));
         let provisioner = Arc::new(NativeProvisioner::new(settings, assets, vec![], connectors));
         let from = MockConnectInfo(SocketAddr::from((Ipv4Addr::new(192, 0, 2, 7), 40_000)));
         let routers = (provisioner.media_router().layer(from), provisioner.agent_router());
