@@ -120,9 +120,12 @@ impl<K: Resource<DynamicType = ()> + Clone + 'static> Objects<K> {
         self.kept.doubt(key);
     }
 
-    /// The object is gone.
+    /// The object is gone. As long as the watch shows it nevertheless, it is read before anything is decided on it.
     pub fn forget(&self, key: &ObjectRef<K>) {
-        self.kept.forget(key);
+        match self.shown(key) {
+            Some(None) => self.kept.forget(key),
+            _ => self.kept.doubt(key),
+        }
     }
 }
 
@@ -214,5 +217,28 @@ mod tests {
         assert!(events.chunks(2).all(|pair| pair[0].is_ok() && pair[1].is_err()));
         let pauses: Vec<_> = begun.lock().unwrap().windows(2).map(|pair| (pair[1] - pair[0]) / 500).collect();
         assert_eq!(pauses, [1, 2, 4, 8, 16, 123, 2]);
+    }
+
+    #[test]
+    fn what_is_gone_is_not_decided_on_while_the_watch_shows_it_still() {
+        let (reader, mut writer) = kube::runtime::reflector::store();
+        let objects = Objects::<k8s_openapi::api::core::v1::ConfigMap>::default();
+        objects.are_shown_by(reader);
+        let mut object = k8s_openapi::api::core::v1::ConfigMap::default();
+        (object.metadata.name, object.metadata.namespace) = (Some("a".into()), Some("n".into()));
+        object.metadata.resource_version = Some("1".into());
+        let key = ObjectRef::from_obj(&object);
+        let mut event = |event: Event<_>| {
+            writer.apply_watcher_event(&event);
+            objects.on(&Ok(event));
+        };
+        event(Event::Init);
+        event(Event::InitApply(object.clone()));
+        event(Event::InitDone);
+        assert!(objects.known(&key).is_some_and(|found| found.is_some()));
+        objects.forget(&key);
+        assert!(objects.known(&key).is_none(), "it is read");
+        event(Event::Delete(object));
+        assert!(objects.known(&key).is_none(), "that there is none is believed when it was read");
     }
 }
