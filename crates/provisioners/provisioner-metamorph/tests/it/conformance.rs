@@ -546,7 +546,7 @@ async fn passes(classes: &[Class]) {
     assert!(report.runs.keys().eq(classes), "{:?}", report.runs);
 }
 
-/// It is never too busy, and forgets no machine.
+/// One host is never too many for it, and it forgets no machine.
 const OTHERS: [Class; 7] = [
     Class::Plain,
     Class::Repeated,
