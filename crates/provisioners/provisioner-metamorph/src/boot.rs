@@ -78,10 +78,11 @@ impl NativeHost {
 
     /// Takes the host's place among those that are worked on; why there is none. What is `begun` already goes on.
     fn enter(&self, begun: bool) -> Result<(), String> {
+        let (places, key) = (&self.shared.places, &self.context.key);
         let mut place = self.live.place();
-        if place.is_none() {
-            let (places, key) = (&self.shared.places, &self.context.key);
-            *place = Some(if begun { places.take_over(key) } else { places.enter(key)? });
+        match &*place {
+            Some(_) => places.keep(key),
+            None => *place = Some(if begun { places.take_over(key) } else { places.enter(key)? }),
         }
         Ok(())
     }

@@ -11,6 +11,8 @@ use tokio::time::{Duration, Instant};
 pub const ASK_AGAIN: Duration = Duration::from_secs(15);
 /// A host that has not asked for so long does not wait any more.
 const GONE: Duration = Duration::from_secs(40);
+/// A host whose work has not been looked at for so long (it is paused, its namespace is frozen, it has gone another way) does not keep its place.
+const IDLE: Duration = Duration::from_secs(180);
 
 /// The places of a server.
 #[derive(Debug)]
@@ -22,11 +24,18 @@ pub struct Places {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Namespaces of the hosts that have a place, by their uids.
-    taken: HashMap<String, String>,
+    /// The hosts that have a place, by their uids.
+    taken: HashMap<String, Taken>,
     waiting: HashMap<String, Waiter>,
     /// Counts those who have begun to wait.
     begun: u64,
+}
+
+#[derive(Debug)]
+struct Taken {
+    namespace: String,
+    /// When its work was last looked at.
+    looked: Instant,
 }
 
 #[derive(Debug)]
@@ -40,7 +49,7 @@ struct Waiter {
 impl State {
     /// Hosts of the namespace that have a place.
     fn taken_by(&self, namespace: &str) -> usize {
-        self.taken.values().filter(|taken| *taken == namespace).count()
+        self.taken.values().filter(|taken| taken.namespace == namespace).count()
     }
 
     /// The waiting hosts that get the places that are free, by their uids: the namespace with the fewest places comes first, in it the host that has
@@ -78,6 +87,7 @@ impl Places {
         let now = Instant::now();
         let mut state = self.lock();
         state.waiting.retain(|_, waiter| now.duration_since(waiter.asked) < GONE);
+        state.taken.retain(|_, taken| now.duration_since(taken.looked) < IDLE);
         let turn = state.begun;
         state.waiting.entry(key.uid.clone()).and_modify(|waiter| waiter.asked = now).or_insert_with(|| Waiter {
             key: key.clone(),
@@ -88,10 +98,10 @@ impl Places {
         let free = self.most.saturating_sub(state.taken.len());
         if state.next(free).iter().any(|next| next.uid == key.uid) {
             state.waiting.remove(&key.uid);
-            state.taken.insert(key.uid.clone(), key.namespace.clone());
+            state.taken.insert(key.uid.clone(), Taken { namespace: key.namespace.clone(), looked: now });
             return Ok(Place { places: Arc::clone(self), uid: key.uid.clone() });
         }
-        let namespaces: BTreeSet<&String> = state.taken.values().collect();
+        let namespaces: BTreeSet<&String> = state.taken.values().map(|taken| &taken.namespace).collect();
         Err(format!(
             "{} hosts of {} namespaces are worked on, {} at once (--provisioning-limit), and {} wait",
             state.taken.len(),
@@ -101,12 +111,19 @@ impl Places {
         ))
     }
 
-    /// A place for a host whose work began in another process: it goes on in any case.
+    /// A place for a host whose work has begun, in another process or long ago: it goes on in any case.
     pub fn take_over(self: &Arc<Self>, key: &HostKey) -> Place {
+        self.keep(key);
+        Place { places: Arc::clone(self), uid: key.uid.clone() }
+    }
+}
+
+impl Places {
+    /// The host is at work still.
+    pub fn keep(&self, key: &HostKey) {
         let mut state = self.lock();
         state.waiting.remove(&key.uid);
-        state.taken.insert(key.uid.clone(), key.namespace.clone());
-        Place { places: Arc::clone(self), uid: key.uid.clone() }
+        state.taken.insert(key.uid.clone(), Taken { namespace: key.namespace.clone(), looked: Instant::now() });
     }
 }
 
@@ -166,6 +183,24 @@ mod tests {
         assert!(places.enter(&host("a", 2)).is_err());
         drop(held);
         assert!(places.enter(&host("a", 2)).is_ok(), "the one that went does not come first");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn work_that_nobody_looks_at_keeps_no_place_and_has_one_when_it_goes_on() {
+        let places = Places::new(1, Arc::default());
+        let held = places.enter(&host("a", 0)).unwrap();
+        for _ in 0..10 {
+            tokio::time::advance(IDLE / 2).await;
+            places.keep(&host("a", 0));
+            assert!(places.enter(&host("b", 0)).is_err());
+        }
+        tokio::time::advance(IDLE).await;
+        let other = places.enter(&host("b", 0)).unwrap();
+        places.keep(&host("a", 0));
+        drop(other);
+        assert!(places.enter(&host("b", 0)).is_err(), "the first one is at work again");
+        drop(held);
+        assert!(places.enter(&host("b", 0)).is_ok());
     }
 
     #[tokio::test(start_paused = true)]

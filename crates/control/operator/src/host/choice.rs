@@ -30,8 +30,11 @@ pub async fn choose(context: &Context, host: &Arc<BareMetalHost>) -> Result<Choi
     };
     let place = if own.is_some() { "the host's" } else { "the namespace's" };
     Ok(context.registry.choose(wanted.as_deref()).cloned().map_err(|error| {
-        Failure::new(Cause::InvalidRequest, error.to_string())
-            .advise(format!("correct {place} annotation {}", annotation::PROVISIONER))
+        let mut failure = Failure::new(Cause::InvalidRequest, error.to_string())
+            .advise(format!("correct {place} annotation {}", annotation::PROVISIONER));
+        // Nothing of the host tells that its namespace has been corrected: it is looked at again soon.
+        failure.retry = Retry::Waiting;
+        failure
     }))
 }
 
