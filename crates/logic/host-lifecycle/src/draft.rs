@@ -165,8 +165,12 @@ impl<'v> Draft<'v> {
     /// A provisioner that works has capacity.
     pub(crate) fn no_longer_delayed(&mut self) {
         if self.status.operational_status == OperationalStatus::Delayed {
-            self.status.operational_status =
-                if self.status.error_type.is_some() { OperationalStatus::Error } else { OperationalStatus::Ok };
+            if self.status.error_type.is_some() {
+                self.status.operational_status = OperationalStatus::Error;
+            } else {
+                self.status.operational_status = OperationalStatus::Ok;
+                self.status.error_message.clear();
+            }
         }
     }
 
@@ -185,6 +189,7 @@ impl<'v> Draft<'v> {
         }
         if self.status.error_type.is_none() && self.status.operational_status != OperationalStatus::Detached {
             self.status.operational_status = OperationalStatus::Delayed;
+            self.status.error_message = clip(message, MAX_MESSAGE);
         }
         self.finish(Self::look(look_again))
     }

@@ -335,7 +335,10 @@ impl NativeHost {
         let consented = record.accepted.as_ref().is_some_and(|accepted| self.consents(&accepted.fingerprint));
         let merged = machine_identity::merged(&record.pin, pin);
         let address = self.address();
-        let known = record.bmc_address == address && record.host.uid.as_ref() == Some(&self.context.key.uid);
+        // A record of the version before does not name its provisioner.
+        let known = record.bmc_address == address
+            && record.host.uid.as_ref() == Some(&self.context.key.uid)
+            && record.provisioner.is_some();
         if !consented && (known && merged == record.pin || self.live.timers().kept_up) {
             return Ok(());
         }

@@ -361,6 +361,14 @@ impl Journal {
         Ok(())
     }
 
+    /// The host is at rest, or is to be off: what is open nevertheless was given up by its way (an inspection that is not wished any more).
+    pub async fn end_abandoned(&self) -> Result<(), RecordError> {
+        if self.data().operation.is_some_and(|entry| !entry.status.phase.is_final()) {
+            self.cancel_open("the host goes another way").await?;
+        }
+        Ok(())
+    }
+
     /// What people see is brought up to date: an earlier process, or an earlier write, may not have been able to.
     pub async fn show(&self) {
         if let Some(entry) = self.data().operation {

@@ -251,9 +251,9 @@ async fn firmware_boots_the_medium_once_then_the_disk() {
     assert_eq!(lab.reset("ForceOff").await.status, 204);
 }
 
-/// Waits until the console shows a text.
+/// Waits until the console shows a text. Alone it takes seconds; beside other emulated machines it may take minutes.
 async fn console(lab: &Lab, text: &str) {
-    for _ in 0..600 {
+    for _ in 0..6000 {
         if lab.console().contains(text) {
             return;
         }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use api::metal3::{BareMetalHost, ProvisioningState as State};
+use api::metal3::{BareMetalHost, OperationalStatus, ProvisioningState as State};
 use kube::api::{DeleteParams, Patch, PatchParams};
 use scenarios::{Effect, Machines, Site, Trouble, address, fixture};
 use serde_json::json;
@@ -92,4 +92,29 @@ fn whoever_is_killed_whatever_is_lost_nothing_is_done_twice() {
         assert!(destroyed == [1, 1] && count(&effects, Effect::Inspect) >= 1, "seed {seed}: {effects:?}");
     }
     println!("{SEEDS} lives: {:.0} ms each", began.elapsed().as_secs_f64() * 1e3 / SEEDS as f64);
+}
+
+#[test]
+fn a_host_for_which_there_is_no_room_says_so_once_and_goes_on() {
+    let machines = Machines::default();
+    scenarios::run(21, async |site| {
+        machines.trouble(&address("a"), Trouble::Busy, true);
+        let _controller = site.controller(fixture(&machines));
+        site.create_host("a").await;
+        let delayed = |host: &BareMetalHost| {
+            let status = host.status.as_ref();
+            status.is_some_and(|s| s.operational_status == OperationalStatus::Delayed && !s.error_message.is_empty())
+        };
+        site.wait("a", 300, delayed).await;
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        let before = site.weather.calls().len();
+        tokio::time::sleep(Duration::from_secs(900)).await;
+        let calls = site.weather.calls().split_off(before);
+        let writes: Vec<_> = calls.iter().filter(|call| !call.starts_with("GET ")).collect();
+        assert!(writes.is_empty(), "it has been said: {writes:?}");
+        machines.trouble(&address("a"), Trouble::Busy, false);
+        site.wait("a", 300, is(State::Available)).await;
+        let status = site.hosts().get("a").await.unwrap().status.unwrap();
+        assert_eq!((status.operational_status, status.error_message.as_str()), (OperationalStatus::Ok, ""));
+    });
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use api::metal3::{BareMetalHost, OperationalStatus, ProvisioningState as State};
-use api::metamorph::MachineRecord;
+use api::metamorph::{HostOperation, MachineRecord, OperationPhase};
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -278,6 +278,45 @@ fn a_host_that_is_moved_in_the_middle_of_a_write_goes_on() {
             ends(&life).await;
         });
     }
+}
+
+#[test]
+fn a_host_whose_finalizers_are_taken_away_in_the_middle_of_a_write_goes_on_when_it_is_declared_again() {
+    scenarios::run(17, async |site| {
+        let life = provisioned(site, State::Provisioning).await;
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        let host = life.site.hosts().get("a").await.unwrap();
+        // The controller leaves a paused host alone: all that it sees is that it goes.
+        patch(&life.site, json!({"metadata": {"annotations": {"baremetalhost.metal3.io/paused": ""}}})).await;
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        life.site.hosts().delete("a", &DeleteParams::default()).await.unwrap();
+        patch(&life.site, json!({"metadata": {"finalizers": null}})).await;
+        life.gone().await;
+        tokio::time::sleep(Duration::from_secs(30)).await;
+        life.site.hosts().create(&PostParams::default(), &again(&host)).await.unwrap();
+        life.site.wait("a", LONGEST, is(State::Provisioned)).await;
+        tokio::time::sleep(Duration::from_secs(3600)).await;
+        let effects = life.plant.effects();
+        assert_eq!((count(&effects, "write"), count(&effects, "agent")), (1, 1), "{effects:#?}");
+        assert!(life.plant.runs_its_disk(), "{effects:#?}");
+    });
+}
+
+#[test]
+fn an_inspection_that_is_given_up_is_not_shown_as_under_way() {
+    scenarios::run(18, async |site| {
+        let life = Life::new(site);
+        life.site.create_host("a").await;
+        life.site.wait("a", LONGEST, is(State::Inspecting)).await;
+        tokio::time::sleep(Duration::from_secs(20)).await;
+        patch(&life.site, json!({"metadata": {"annotations": {"inspect.metal3.io": "disabled"}}})).await;
+        life.site.wait("a", LONGEST, is(State::Available)).await;
+        tokio::time::sleep(Duration::from_secs(120)).await;
+        let operations: Api<HostOperation> = Api::default_namespaced(life.site.observer());
+        let shown = operations.list(&ListParams::default()).await.unwrap().items;
+        let phases: Vec<_> = shown.iter().map(|o| o.status.as_ref().unwrap().phase).collect();
+        assert_eq!(phases, [OperationPhase::Cancelled]);
+    });
 }
 
 #[test]

@@ -137,6 +137,8 @@ impl Brake {
                 }
                 Next::After(look_again)
             }
+            // Whether the provisioner has room by now is its answer's word.
+            None if delayed && asks_for_room(decided) => return Ok(None),
             None if delayed => {
                 status.operational_status = OperationalStatus::Ok;
                 status.error_message.clear();
@@ -203,6 +205,20 @@ impl Brake {
 
 fn lock(begun: &Mutex<Begun>) -> std::sync::MutexGuard<'_, Begun> {
     begun.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether the call is one that a provisioner without room does not begin.
+const fn asks_for_room(decided: &Step) -> bool {
+    matches!(
+        decided,
+        Step::Act(
+            Action::Inspect { .. }
+                | Action::Prepare { .. }
+                | Action::Service { .. }
+                | Action::Provision
+                | Action::Deprovision { .. }
+        )
+    )
 }
 
 /// Whether the decision is to go to this state.

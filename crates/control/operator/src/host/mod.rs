@@ -333,6 +333,10 @@ fn watched(context: Arc<Context>) -> impl FnMut(&Result<watcher::Event<BareMetal
         if let Ok(event) = event {
             context.index.on(event, &context.registry);
         }
+        // One whose finalizers somebody else has taken away is never looked at again.
+        if let Ok(watcher::Event::Delete(host)) = event {
+            reconcile::forget(&context, host);
+        }
         note(&context, event);
     }
 }

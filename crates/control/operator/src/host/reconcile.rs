@@ -241,7 +241,7 @@ pub async fn reconcile(object: Arc<BareMetalHost>, context: Arc<Context>) -> Res
 }
 
 /// The host is gone: nothing of it is kept, whether it could be released or not.
-fn forget(context: &Context, object: &BareMetalHost) {
+pub fn forget(context: &Context, object: &BareMetalHost) {
     let uid = object.uid().unwrap_or_default();
     context.histories.forget(&uid);
     context.machines.forget(&uid);

@@ -51,10 +51,15 @@ pub async fn apply(context: &Context, fetched: &Fetched, change: Change) -> Resu
             None => return Ok(Applied::Conflict),
         }
     }
-    if change.status_differs(host.status.as_ref()) && !writer.status(&change.status, version).await? {
+    if change.status_differs(host.status.as_ref()) {
+        match writer.status(&change.status, version).await? {
+            Some(newer) => version = Some(newer),
+            None => return Ok(Applied::Conflict),
+        }
+    }
+    if !writer.metadata(&change, version).await? {
         return Ok(Applied::Conflict);
     }
-    writer.metadata(&change).await?;
     context.metrics.written(host, &change);
     for event in &change.events {
         writer.event(event).await;
@@ -129,16 +134,20 @@ impl Writer<'_> {
     }
 
     /// Writes the status onto the version that it was decided on, which also names the uid: a host of the same name made meanwhile is
-    /// another. Whether it was written.
-    async fn status(&self, status: &BareMetalHostStatus, version: Option<String>) -> Result<bool, ReconcileError> {
+    /// another. The host's version after that; `None` if it was not written.
+    async fn status(
+        &self,
+        status: &BareMetalHostStatus,
+        version: Option<String>,
+    ) -> Result<Option<String>, ReconcileError> {
         let mut object = self.host.clone();
         object.metadata.resource_version = version;
         object.status = Some(status.clone());
         let (name, params) = (self.host.name_any(), PostParams::default());
         let call = async { self.api.replace_status(&name, &params, &object).await };
         match self.context.hosts.writing(&self.key(), call).await {
-            Ok(_) => Ok(true),
-            Err(kube::Error::Api(e)) if e.code == 409 => Ok(false),
+            Ok(written) => Ok(written.metadata.resource_version),
+            Err(kube::Error::Api(e)) if e.code == 409 => Ok(None),
             Err(error) => Err(ReconcileError::api("write the host's status")(error)),
         }
     }
@@ -159,15 +168,14 @@ impl Writer<'_> {
         }
     }
 
-    /// Finalizer, annotations, architecture: one patch, none if there is nothing to say.
-    async fn metadata(&self, change: &Change) -> Result<(), ReconcileError> {
+    /// Finalizer, annotations, architecture: one patch, none if there is nothing to say. It is of this very version: an annotation that somebody has put
+    /// right meanwhile is another wish. Whether it was written.
+    async fn metadata(&self, change: &Change, version: Option<String>) -> Result<bool, ReconcileError> {
         let mut metadata = Map::new();
         if change.add_finalizer && !self.host.has_finalizer(finalizer::HOST) {
             let mut all = self.host.finalizers().to_vec();
             all.push(finalizer::HOST.to_owned());
             metadata.insert("finalizers".to_owned(), json!(all));
-            metadata.insert("uid".to_owned(), json!(self.host.metadata.uid));
-            metadata.insert("resourceVersion".to_owned(), json!(self.host.metadata.resource_version));
         }
         if !change.remove_annotations.is_empty() {
             let gone = change.remove_annotations.iter().filter(|key| *key != annotation::OVERWRITE_OWNER);
@@ -177,9 +185,10 @@ impl Writer<'_> {
             }
         }
         if metadata.is_empty() && change.set_architecture.is_none() {
-            return Ok(());
+            return Ok(true);
         }
         metadata.insert("uid".to_owned(), json!(self.host.metadata.uid));
+        metadata.insert("resourceVersion".to_owned(), json!(version));
         let mut patch = Map::from_iter([("metadata".to_owned(), Value::Object(metadata))]);
         if let Some(architecture) = &change.set_architecture {
             patch.insert("spec".to_owned(), json!({ "architecture": architecture }));
@@ -187,7 +196,11 @@ impl Writer<'_> {
         let (name, patch) = (self.host.name_any(), Patch::Merge(Value::Object(patch)));
         let call = async { self.api.patch(&name, &PatchParams::default(), &patch).await };
         let written = self.context.hosts.writing(&self.key(), call).await;
-        written.map(|_| ()).map_err(ReconcileError::api("change the host's metadata"))
+        match written {
+            Ok(_) => Ok(true),
+            Err(kube::Error::Api(e)) if e.code == 409 => Ok(false),
+            Err(error) => Err(ReconcileError::api("change the host's metadata")(error)),
+        }
     }
 
     /// Events are for people: one that cannot be published is logged and not missed.

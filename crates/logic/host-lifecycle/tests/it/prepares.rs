@@ -291,6 +291,7 @@ fn no_capacity_is_a_delay_and_no_failure() {
         let busy = || Outcome::Busy { message: "Ten machines boot already".into(), look_again: SOON };
         answer(&mut world, wanted, busy());
         let (writes, status) = (world.status_writes, world.status());
+        assert_eq!(status.error_message, "Ten machines boot already");
         assert_eq!((status.operational_status, status.error_count), (OperationalStatus::Delayed, 0));
         assert_eq!((status.error_type, world.next), (None, Next::After(SOON)));
         assert!(matches!(standing(&world.host), Standing::NotYet(_)));
