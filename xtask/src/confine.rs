@@ -20,8 +20,8 @@ use std::sync::Mutex;
 use anyhow::{Context as _, Result, bail, ensure};
 use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
 
-use crate::Report;
 use crate::packages::{Files, Installed, Listed, merged};
+use crate::report::Report;
 
 /// Programs of the named toolchains, which come from wherever they are.
 const TOOLCHAINS: [&str; 12] = [

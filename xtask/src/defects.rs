@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context as _, Result, bail, ensure};
 use serde::Deserialize;
 
-use crate::Report;
+use crate::report::Report;
 
 /// The table, from the project's root.
 const TABLE: &str = "tests/defects.toml";

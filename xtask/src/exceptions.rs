@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use serde::Deserialize;
 
-use crate::tidy::Problem;
+use crate::report::Problem;
 
 /// Where the list stands, from the project's root.
 pub const LIST: &str = "xtask/exceptions.toml";

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-use crate::tidy::Problem;
+use crate::report::Problem;
 use crate::workspace::{Crate, Use, Workspace};
 
 /// The floors table.
@@ -200,7 +200,7 @@ mod tests {
             ("crates/control/operator", "crates/provisioners/provisioner-metamorph"),
             ("crates/provisioners/provisioner-metamorph", "crates/devices/redfish"),
             ("crates/control/operator", "crates/devices/redfish"),
-            ("crates/control/operator", "crates/control/apiserver"),
+            ("crates/control/operator", "crates/kubernetes/apiserver"),
             ("apps/metamorph", "sim/bmc-sim"),
             ("sim/bmc-sim", "crates/devices/redfish"),
             ("sim/bmc-sim", "crates/model/agent-protocol"),

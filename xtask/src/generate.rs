@@ -7,7 +7,7 @@ use std::process::Command;
 use anyhow::{Context as _, Result, bail, ensure};
 use serde::Deserialize;
 
-use crate::Report;
+use crate::report::Report;
 
 /// The table of generators, from the project's root.
 const TABLE: &str = "xtask/generators.toml";

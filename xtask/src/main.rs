@@ -6,7 +6,9 @@ mod exceptions;
 mod floors;
 mod generate;
 mod lexer;
+mod modules;
 mod packages;
+mod report;
 mod slowest;
 mod source;
 mod tidy;
@@ -50,6 +52,11 @@ enum Task {
         #[arg(default_value = "")]
         only: String,
     },
+    /// Says what holds the circles of modules in a crate together.
+    Circles {
+        /// The crate.
+        name: String,
+    },
     /// Prints the slowest tests of the reports that nextest has written (target/nextest/*/junit.xml).
     Slowest {
         /// How many.
@@ -65,6 +72,7 @@ fn main() -> ExitCode {
         Task::Generate { check } => generate::run(&root, check),
         Task::Confine { command } => confine::run(&root, &command),
         Task::Defects { only } => defects::run(&root, &only),
+        Task::Circles { name } => tidy::circles(&root, &name),
         Task::Slowest { count } => slowest::run(&root, count),
     });
     let mut err = std::io::stderr().lock();
@@ -82,12 +90,4 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
-}
-
-/// What a task found.
-struct Report {
-    /// One line each; none means success.
-    problems: Vec<String>,
-    /// The closing line.
-    summary: String,
 }

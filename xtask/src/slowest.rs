@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
 
-use crate::Report;
+use crate::report::Report;
 
 /// One test's name and how long it took, in seconds.
 type Timed = (String, f64);

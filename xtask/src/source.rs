@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use crate::lexer::{self, Kind, Lexed, Token};
-use crate::tidy::Problem;
+use crate::report::Problem;
 
 /// Lines a file may have, its tests not counted.
 pub const FILE_LINES: usize = 700;
@@ -46,22 +46,42 @@ type Regions = Vec<std::ops::Range<usize>>;
 /// Every problem of these files, which are those of one crate: modules declared for tests only make their files tests.
 pub fn check(files: &[SourceFile]) -> Vec<Problem> {
     let lexed: Vec<Lexed<'_>> = files.iter().map(|f| lexer::lex(&f.text)).collect();
+    let mut problems = Vec::new();
+    for ((file, lexed), is_test) in files.iter().zip(&lexed).zip(are_tests(files, &lexed)) {
+        check_file(file, lexed, is_test, &mut problems);
+    }
+    problems
+}
+
+/// What each of a crate's files has outside of tests; nothing if all of it is test code.
+pub fn code(files: &[SourceFile]) -> Vec<Vec<Token<'_>>> {
+    let lexed: Vec<Lexed<'_>> = files.iter().map(|f| lexer::lex(&f.text)).collect();
+    let tests = are_tests(files, &lexed);
+    lexed.into_iter().zip(tests).map(|(lexed, test)| if test { Vec::new() } else { outside_tests(lexed) }).collect()
+}
+
+fn outside_tests<'a>(lexed: Lexed<'a>) -> Vec<Token<'a>> {
+    let regions = test_regions(&lexed.tokens);
+    let outside = |i: usize| !regions.iter().any(|r| r.contains(&i));
+    lexed.tokens.into_iter().enumerate().filter(|(i, _)| outside(*i)).map(|(_, token)| token).collect()
+}
+
+/// Which files are tests as a whole: by their place, by the module that declares them, by an attribute of their own.
+fn are_tests(files: &[SourceFile], lexed: &[Lexed<'_>]) -> Vec<bool> {
     let mut test_modules = BTreeSet::new();
-    for (file, lexed) in files.iter().zip(&lexed) {
+    for (file, lexed) in files.iter().zip(lexed) {
         for name in test_module_names(&lexed.tokens) {
             test_modules.insert(module_folder(&file.path).join(name));
         }
     }
-    let mut problems = Vec::new();
-    for (file, lexed) in files.iter().zip(&lexed) {
-        let of_test_module = || {
-            let stem = file.path.with_extension("");
-            stem.ancestors().any(|folder| test_modules.contains(folder))
-        };
-        let is_test = file.is_test || of_test_module() || has_inner_cfg_test(&lexed.tokens);
-        check_file(file, lexed, is_test, &mut problems);
-    }
-    problems
+    let of_test_module = |file: &SourceFile| {
+        let stem = file.path.with_extension("");
+        stem.ancestors().any(|folder| test_modules.contains(folder))
+    };
+    let is_test = |(file, lexed): (&SourceFile, &Lexed<'_>)| {
+        file.is_test || of_test_module(file) || has_inner_cfg_test(&lexed.tokens)
+    };
+    files.iter().zip(lexed).map(is_test).collect()
 }
 
 fn check_file(file: &SourceFile, lexed: &Lexed<'_>, is_test: bool, problems: &mut Vec<Problem>) {

@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 
+use crate::report::{Problem, Report};
 use crate::source::{self, SourceFile};
 use crate::workspace::{Crate, Workspace};
-use crate::{Report, exceptions, floors, words};
+use crate::{exceptions, floors, modules, words};
 
 /// Folders that hold nothing of ours: what is built, fetched or recorded, at any depth.
 const SKIPPED_FOLDERS: [&str; 5] = ["target", ".git", ".cache", "node_modules", "proptest-regressions"];
@@ -34,21 +35,6 @@ const SETTINGS: [(&str, &str); 12] = [
     ("Cargo.toml", "unused_must_use = \"deny\""),
 ];
 
-/// Something that tidy does not accept.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Problem {
-    /// Name of the rule.
-    pub rule: &'static str,
-    /// The file, from the project's root.
-    pub path: PathBuf,
-    /// The line, counted from 1.
-    pub line: usize,
-    /// How much there is of it: lines, variants, or 1; what an exception's `allowed` is compared with.
-    pub amount: usize,
-    /// What is wrong and what to do.
-    pub text: String,
-}
-
 /// Checks the project at `root`. Fails if a file that the rules need cannot be read.
 pub fn run(root: &Path) -> Result<Report> {
     let workspace = Workspace::read(root)?;
@@ -63,6 +49,7 @@ pub fn run(root: &Path) -> Result<Report> {
         let sources = crate_sources(root, krate, &workspace)?;
         files += sources.len();
         problems.extend(source::check(&sources));
+        problems.extend(modules::check(&krate.folder, &sources));
         problems.extend(lints_inherited(root, krate)?);
     }
     problems.extend(settings(root)?);
@@ -79,6 +66,15 @@ pub fn run(root: &Path) -> Result<Report> {
     };
     let line = |p: &Problem| format!("{}:{}: [{}] {}", p.path.display(), p.line, p.rule, p.text);
     Ok(Report { problems: problems.iter().map(line).collect(), summary })
+}
+
+/// What holds the circles of modules in a crate together. Fails if there is no such crate.
+pub fn circles(root: &Path, name: &str) -> Result<Report> {
+    let workspace = Workspace::read(root)?;
+    let krate =
+        workspace.crates.iter().find(|c| c.name == name).with_context(|| format!("there is no crate {name}"))?;
+    let lines = modules::explain(&krate.folder, &crate_sources(root, krate, &workspace)?);
+    Ok(Report { problems: Vec::new(), summary: lines.join("\n") })
 }
 
 /// The files below a folder, from the root, in order.

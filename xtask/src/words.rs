@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::tidy::Problem;
+use crate::report::Problem;
 
 /// The list: one text a line; lines that begin with `#` are comments.
 pub fn parse(list: &str) -> Vec<&str> {

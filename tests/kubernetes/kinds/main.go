@@ -1,12 +1,12 @@
-// Writes crates/logic/core-kinds/src/kinds.txt, the table of the kinds that the embedded API server knows itself.
+// Writes crates/kubernetes/core-kinds/src/kinds.txt, the table of the kinds that the embedded API server knows itself.
 //
 // Names, types, protobuf numbers and what Go's encoder leaves out come from the types of k8s.io/api by reflection; what
 // is required, how lists are keyed and defaults come from the OpenAPI documents of k8s.io/kubernetes, and what a field may
 // be from its generated definitions, both read from the module cache. The texts for people are our own: they stand in the
 // table and are carried over; a field that has none yet gets its name in words.
 //
-//	go run . ../../../crates/logic/core-kinds/src/kinds.txt          rewrites the table
-//	go run . -check ../../../crates/logic/core-kinds/src/kinds.txt   fails if it is not what would be written
+//	go run . ../../../crates/kubernetes/core-kinds/src/kinds.txt          rewrites the table
+//	go run . -check ../../../crates/kubernetes/core-kinds/src/kinds.txt   fails if it is not what would be written
 package main
 
 import (

@@ -1,0 +1,69 @@
+//! The compiled expression: parsed, checked, planned; to be estimated and run.
+
+use crate::ast::Expr;
+use crate::checker::{self, Checked};
+use crate::cost::{self, Cost};
+use crate::env::Env;
+use crate::eval::{self, Evaluation, Vars};
+use crate::parser;
+use crate::plan;
+use crate::sizes::Sizes;
+use crate::source::CompileError;
+use crate::types::Type;
+
+impl Env {
+    /// Parses and checks an expression.
+    ///
+    /// # Errors
+    /// All that is wrong with it, in cel-go's words.
+    pub fn compile(&self, source: &str) -> Result<Program, CompileError> {
+        let failed = |issues| CompileError::new(source, issues);
+        let (mut ast, ids) = parser::parse(source).map_err(failed)?;
+        let checked = checker::check(self, &mut ast, ids).map_err(failed)?;
+        let mut issues = Vec::new();
+        plan::validate(&ast, &checked, false, &mut issues);
+        if !issues.is_empty() {
+            return Err(failed(issues));
+        }
+        let mut planned = ast.clone();
+        let fault = plan::fold(&mut planned, &checked).err();
+        Ok(Program { output: checked.ty(ast.id).clone(), ast, planned, checked, fault })
+    }
+}
+
+/// A checked expression.
+#[derive(Debug)]
+pub struct Program {
+    output: Type,
+    ast: Expr,
+    planned: Expr,
+    checked: Checked,
+    fault: Option<String>,
+}
+
+impl Program {
+    /// The type that the expression yields.
+    pub fn output_type(&self) -> &Type {
+        &self.output
+    }
+
+    /// Whether the expression uses the variable.
+    pub fn uses(&self, variable: &str) -> bool {
+        self.checked.idents.iter().any(|n| n == variable)
+    }
+
+    /// What keeps the expression from being run though it is well typed: a constant conversion that fails.
+    pub fn instantiation_error(&self) -> Option<&str> {
+        self.fault.as_deref()
+    }
+
+    /// What evaluation may cost at least and at most, given how large the variables may be.
+    pub fn estimate(&self, sizes: &dyn Sizes) -> Cost {
+        cost::estimate(&self.ast, &self.checked, sizes)
+    }
+
+    /// Evaluates. It ends with a fault when `limit` is passed; the cost says how far it came.
+    pub fn eval(&self, vars: &dyn Vars, limit: u64) -> Evaluation {
+        eval::run(&self.planned, &self.checked, vars, limit)
+    }
+}
