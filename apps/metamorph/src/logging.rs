@@ -165,7 +165,15 @@ mod tests {
     fn all_crates_that_log_are_known() {
         let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         let manifest = std::fs::read_to_string(root.join("apps/metamorph/Cargo.toml")).unwrap();
-        let folders = ["crates/base", "crates/kubernetes", "crates/control", "crates/devices", "crates/provisioners", "crates/logic", "crates/model"];
+        let folders = [
+            "crates/base",
+            "crates/kubernetes",
+            "crates/control",
+            "crates/devices",
+            "crates/provisioners",
+            "crates/logic",
+            "crates/model",
+        ];
         let mut names = Vec::new();
         for folder in folders {
             for entry in std::fs::read_dir(root.join(folder)).unwrap() {

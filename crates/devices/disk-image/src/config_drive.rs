@@ -7,7 +7,7 @@ use crate::disk::Disk;
 use crate::error::Error;
 use crate::fat::{self, CLUSTER, Node};
 use crate::partition::Table;
-use crate::partition::edit::NewPartition;
+use crate::partition::entry::NewPartition;
 use crate::volume::{Extent, VolumeKind, has_label};
 
 /// The label that cloud-init, ignition's metadata agents and cloudbase-init look for.

@@ -204,3 +204,8 @@ impl Disk for FileDisk {
         Ok(())
     }
 }
+
+/// Fails unless an image of `image` bytes fits.
+pub(crate) fn fits(image: u64, disk: u64, at_least: bool) -> Result<(), Error> {
+    if image > disk { Err(Error::ImageTooLarge { image, disk, at_least }) } else { Ok(()) }
+}

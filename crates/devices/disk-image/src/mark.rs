@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use crate::disk::Disk;
 use crate::error::Error;
-use crate::partition::edit::NewPartition;
+use crate::partition::entry::NewPartition;
 use crate::partition::{Partition, PartitionType, Table};
 
 /// GPT type of the mark's partition.

@@ -9,7 +9,7 @@ use terms::DiskFormat;
 use crate::buffer::{Chunk, Pool, is_zero};
 use crate::checksum::{Checksum, Hasher};
 use crate::crew::{Crew, with_crew};
-use crate::disk::{Disk, make_zero_in_steps};
+use crate::disk::{Disk, fits, make_zero_in_steps};
 use crate::error::Error;
 use crate::format::{Compression, DEFAULT_MAX_WINDOW};
 use crate::held::HeldDisk;
@@ -155,11 +155,6 @@ fn prepare(
             what: format!("an image of the format {}; raw and qcow2 are written to disks", format.as_str()),
         }),
     }
-}
-
-/// Fails unless an image of `image` bytes fits.
-pub(crate) fn fits(image: u64, disk: u64, at_least: bool) -> Result<(), Error> {
-    if image > disk { Err(Error::ImageTooLarge { image, disk, at_least }) } else { Ok(()) }
 }
 
 /// Compares the digest. An error of the writing stage that may come of a damaged download is reported as such.

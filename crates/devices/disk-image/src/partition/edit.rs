@@ -1,8 +1,7 @@
 //! Finding room on a disk and adding or removing partitions, whatever the kind of table.
 
-use uuid::Uuid;
-
 use super::Table;
+use super::entry::{NewPartition, Span};
 use crate::disk::Disk;
 use crate::error::Error;
 
@@ -11,27 +10,6 @@ const ALIGNMENT: u64 = 1 << 20;
 
 /// Where they start if there is not.
 const SMALL_ALIGNMENT: u64 = 4096;
-
-/// Consecutive sectors, both ends included.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Span {
-    pub(crate) first: u64,
-    pub(crate) last: u64,
-}
-
-/// A partition to add.
-pub(crate) struct NewPartition<'a> {
-    /// GPT type.
-    pub(crate) gpt_type: Uuid,
-    /// MBR type.
-    pub(crate) mbr_type: u8,
-    /// GPT name; the unique GUID is derived from it.
-    pub(crate) name: &'a str,
-    /// Size wanted, in bytes.
-    pub(crate) wanted: u64,
-    /// Size needed at least, in bytes.
-    pub(crate) needed: u64,
-}
 
 impl Table {
     /// Free spans by position.

@@ -2,9 +2,8 @@
 
 use uuid::Uuid;
 
-use super::edit::{NewPartition, Span};
+use super::entry::{NewPartition, Partition, PartitionType, Span};
 use super::mbr::write_protective;
-use super::{Partition, PartitionType};
 use crate::disk::Disk;
 use crate::error::Error;
 

@@ -1,7 +1,6 @@
 //! The DOS partition table, with logical partitions, and the protective MBR of a GPT (UEFI specification 2.10, 5.2).
 
-use super::edit::{NewPartition, Span};
-use super::{Partition, PartitionType};
+use super::entry::{NewPartition, Partition, PartitionType, Span};
 use crate::disk::Disk;
 use crate::error::Error;
 

@@ -1,22 +1,18 @@
 //! Partition tables: reading them, fitting an image's table to its disk, adding and removing entries.
 
 pub(crate) mod edit;
+pub(crate) mod entry;
 mod gpt;
 mod mbr;
 
 use uuid::Uuid;
 
+pub use entry::{ESP_TYPE, Partition, PartitionType};
 pub(crate) use gpt::Gpt;
 pub(crate) use mbr::Mbr;
 
 use crate::disk::Disk;
 use crate::error::Error;
-
-/// Partition type of the EFI system partition (UEFI specification 2.10, table 5.7).
-pub const ESP_TYPE: Uuid = Uuid::from_u128(0xc12a7328_f81f_11d2_ba4b_00a0c93ec93b);
-
-/// MBR type of the EFI system partition (UEFI specification 2.10, 5.2.2).
-pub(crate) const ESP_MBR_TYPE: u8 = 0xef;
 
 /// Kinds of partition tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -34,43 +30,6 @@ pub enum DiskId {
     Guid(Uuid),
     /// The MBR's signature.
     Signature(u32),
-}
-
-/// A partition's type.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum PartitionType {
-    /// GPT type GUID.
-    Guid(Uuid),
-    /// MBR type byte.
-    Byte(u8),
-}
-
-/// One partition.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Partition {
-    /// Number as the system counts: from 1; MBR logical partitions from 5.
-    pub number: u32,
-    /// First sector, in the disk's logical sectors.
-    pub first_lba: u64,
-    /// Number of logical sectors.
-    pub sectors: u64,
-    /// First byte.
-    pub offset: u64,
-    /// Number of bytes.
-    pub length: u64,
-    /// Its type.
-    pub kind: PartitionType,
-    /// Unique GUID (GPT only).
-    pub unique: Option<Uuid>,
-    /// Name (GPT only; empty without).
-    pub name: String,
-}
-
-impl Partition {
-    /// Whether the type says EFI system partition.
-    pub fn is_esp(&self) -> bool {
-        matches!(self.kind, PartitionType::Guid(ESP_TYPE) | PartitionType::Byte(ESP_MBR_TYPE))
-    }
 }
 
 /// A disk's partition table.

@@ -3,11 +3,10 @@
 use sha2::{Digest as _, Sha256};
 
 use super::header::{HEADER_BYTES, Header, be64};
-use crate::disk::{Disk, make_zero_in_steps};
+use crate::disk::{Disk, fits, make_zero_in_steps};
 use crate::error::Error;
 use crate::pipeline::Monitor;
 use crate::source::{Source, read_full};
-use crate::write::fits;
 
 /// Most pieces (runs of clusters that are contiguous in file and disk) of a plan: 32 MiB of memory.
 const MAX_EXTENTS: usize = 2 << 20;

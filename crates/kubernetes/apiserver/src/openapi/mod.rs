@@ -3,6 +3,7 @@
 //! [`paths`] tells what can be asked, [`schemas`] (and [`custom`]) how objects look, [`v2`] and [`v3`] write it down.
 //! Documents are built when first asked for and kept, within bounds, until what they are about changes.
 
+mod common;
 mod custom;
 mod gnostic;
 mod gnostic3;
@@ -30,6 +31,9 @@ use crate::selectors::Selector;
 use crate::status::{ApiError, ApiResult};
 use crate::verbs::Backend;
 
+use common::{Custom, own_groups, path_of};
+use serve::Document;
+
 const JSON: &str = "application/json";
 const V2_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
 /// What the answer says it is: `@` may not stand in a media type, and Go's parser refuses it.
@@ -42,9 +46,6 @@ const BINARY: &str = "protobuf:";
 
 /// Bytes of documents that are kept; what is beyond is built again when it is asked for.
 const KEPT_BYTES: usize = 8 << 20;
-
-/// What is stored of custom resources, by group, version and kind.
-type Custom = BTreeMap<(String, String, String), custom::Stored>;
 
 /// One document as built last.
 struct Built {
@@ -67,16 +68,6 @@ impl Built {
 pub struct Cache {
     /// By name. Held while documents are built, so that many who ask wait for one work.
     built: tokio::sync::Mutex<HashMap<String, Built>>,
-}
-
-/// A document that can be sent.
-pub struct Document {
-    /// Its bytes.
-    pub bytes: Bytes,
-    /// A hash of its JSON form.
-    pub tag: String,
-    /// When it was built.
-    pub made: jiff::Timestamp,
 }
 
 impl Cache {
@@ -221,14 +212,6 @@ fn tag(bytes: &[u8]) -> String {
     sha2::Sha512::digest(bytes).iter().map(|b| format!("{b:02X}")).collect()
 }
 
-/// Groups of own kinds, which have a page of their own.
-fn own_groups(catalog: &Catalog) -> Vec<&str> {
-    let mut groups: Vec<&str> =
-        catalog.all().filter(|r| matches!(r.flavor, Flavor::Builtin(_))).map(|r| r.group.as_str()).collect();
-    groups.dedup();
-    groups
-}
-
 /// The documents of version 3 with what they are about: `api/v1`, `apis/GROUP/VERSION`, and those above.
 fn names(catalog: &Catalog) -> BTreeMap<String, Vec<Arc<Resource>>> {
     let mut out: BTreeMap<String, Vec<Arc<Resource>>> =
@@ -243,24 +226,6 @@ fn about(catalog: &Catalog, name: &str) -> Vec<Arc<Resource>> {
     match name {
         "v2.json" | "v2.pb" => catalog.all().cloned().collect(),
         _ => catalog.all().filter(|r| path_of(&r.group, &r.version) == bare(name)).cloned().collect(),
-    }
-}
-
-fn path_of(group: &str, version: &str) -> String {
-    if group.is_empty() { format!("api/{version}") } else { format!("apis/{group}/{version}") }
-}
-
-/// How clients may show who they are.
-fn security() -> Value {
-    let text = "A token in the header Authorization, after the word Bearer.";
-    json!({"BearerToken": {"type": "apiKey", "in": "header", "name": "authorization", "description": text}})
-}
-
-/// Tells an operation's action and kind.
-fn tell_kind(out: &mut Value, of: &paths::Operation) {
-    if let Some((action, [group, version, kind])) = &of.about {
-        out["x-kubernetes-action"] = json!(action);
-        out["x-kubernetes-group-version-kind"] = json!({"group": group, "version": version, "kind": kind});
     }
 }
 

@@ -1,5 +1,7 @@
 //! What can be asked at which path, in no version's form yet: [`super::v2`] and [`super::v3`] write it down.
 
+use serde_json::{Value, json};
+
 use super::parameters::{self, Parameter};
 use super::schemas;
 use crate::discovery;
@@ -443,6 +445,14 @@ struct Facts {
     input: Option<Input>,
     answers: &'static [Answer],
     output: String,
+}
+
+/// Tells an operation's action and kind.
+pub(super) fn tell_kind(out: &mut Value, of: &Operation) {
+    if let Some((action, [group, version, kind])) = &of.about {
+        out["x-kubernetes-action"] = json!(action);
+        out["x-kubernetes-group-version-kind"] = json!({"group": group, "version": version, "kind": kind});
+    }
 }
 
 #[cfg(test)]

@@ -6,7 +6,8 @@ use std::collections::BTreeSet;
 use core_kinds::{Def, Defs, Field, ListKind, Type};
 use serde_json::{Map, Value, json};
 
-use super::{Custom, custom};
+use super::common::Custom;
+use super::custom;
 use crate::resource::{Catalog, Flavor, Resource};
 
 /// What every reference begins with.

@@ -1,11 +1,21 @@
 //! Sends documents: with tags, so that who has one need not fetch it again.
 
+use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::Document;
 use crate::reply::{self, Response};
+
+/// A document that can be sent.
+pub struct Document {
+    /// Its bytes.
+    pub bytes: Bytes,
+    /// A hash of its JSON form.
+    pub tag: String,
+    /// When it was built.
+    pub made: jiff::Timestamp,
+}
 
 /// How times stand in headers.
 const TIME: &str = "%a, %d %b %Y %H:%M:%S GMT";

@@ -2,10 +2,11 @@
 
 use serde_json::{Map, Value, json};
 
+use super::common::{Custom, path_of, security};
 use super::parameters::Parameter;
+use super::paths;
 use super::paths::{Item, Operation, UNAUTHORIZED};
 use super::schemas::{self, Of};
-use super::{Custom, path_of, paths};
 use crate::discovery;
 use crate::resource::{Catalog, Flavor};
 
@@ -19,7 +20,7 @@ const BODIES: [(&str, &str); 2] = [
 
 /// The document.
 pub fn document(catalog: &Catalog, custom: &Custom) -> Value {
-    let groups = super::own_groups(catalog);
+    let groups = super::common::own_groups(catalog);
     let mut items: Vec<Item> = paths::roots(&groups).into_iter().map(|(_, item)| item).collect();
     let mut base = String::new();
     for resource in catalog.all() {
@@ -36,7 +37,7 @@ pub fn document(catalog: &Catalog, custom: &Custom) -> Value {
     definitions.values_mut().for_each(downgrade);
     schemas::keep_reached(&mut definitions, told.values().chain(shared.values()), PREFIX);
     json!({"swagger": "2.0", "info": {"title": "Kubernetes", "version": discovery::git_version()}, "paths": told,
-        "definitions": definitions, "parameters": shared, "securityDefinitions": super::security(),
+        "definitions": definitions, "parameters": shared, "securityDefinitions": security(),
         "security": [{"BearerToken": []}]})
 }
 
@@ -83,7 +84,7 @@ fn operation(of: &Operation, shared: &mut Map<String, Value>) -> Value {
     if !list.is_empty() {
         out["parameters"] = Value::Array(list);
     }
-    super::tell_kind(&mut out, of);
+    paths::tell_kind(&mut out, of);
     out
 }
 

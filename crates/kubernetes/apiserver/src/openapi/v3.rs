@@ -2,10 +2,11 @@
 
 use serde_json::{Map, Value, json};
 
+use super::common::{Custom, path_of, security};
 use super::parameters::Parameter;
+use super::paths;
 use super::paths::{Item, Operation, UNAUTHORIZED};
 use super::schemas::{self, Of, PREFIX};
-use super::{Custom, path_of, paths};
 use crate::discovery;
 use crate::resource::{Catalog, Flavor, Resource};
 
@@ -16,7 +17,7 @@ pub fn document(catalog: &Catalog, custom: &Custom, name: &str) -> Value {
     let mut items: Vec<Item> = catalog.all().filter(|r| wanted(r)).flat_map(|r| paths::of(r, &base)).collect();
     let of_custom = catalog.all().any(|r| wanted(r) && matches!(r.flavor, Flavor::Custom { .. }));
     if items.is_empty() {
-        let groups = super::own_groups(catalog);
+        let groups = super::common::own_groups(catalog);
         items.extend(paths::roots(&groups).into_iter().filter(|(root, _)| root == name).map(|(_, item)| item));
     } else if !of_custom {
         items.push(paths::version_root(&format!("{base}/")));
@@ -32,7 +33,7 @@ pub fn document(catalog: &Catalog, custom: &Custom, name: &str) -> Value {
     let info = if of_custom {
         json!({"title": "Kubernetes CRD Swagger", "version": "v0.1.0"})
     } else {
-        components.insert("securitySchemes".to_owned(), super::security());
+        components.insert("securitySchemes".to_owned(), security());
         json!({"title": "Kubernetes", "version": discovery::git_version()})
     };
     json!({"openapi": "3.0.0", "info": info, "paths": told, "components": components})
@@ -68,7 +69,7 @@ fn operation(of: &Operation) -> Value {
             out["requestBody"]["required"] = json!(true);
         }
     }
-    super::tell_kind(&mut out, of);
+    paths::tell_kind(&mut out, of);
     out
 }
 

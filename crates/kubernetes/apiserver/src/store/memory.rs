@@ -6,9 +6,9 @@ use std::time::Duration;
 use rusqlite::Connection;
 use rusqlite::backup::Backup;
 
-use super::StoreError;
 use super::seal::Keyring;
 use super::sqlite::{FORMAT, Opened, TABLES, failed, opened};
+use super::types::StoreError;
 
 /// Statements kept ready: all that the store has.
 const STATEMENTS: usize = 64;

@@ -18,12 +18,14 @@ mod news;
 mod recent;
 mod reserve;
 mod seal;
+mod shared;
 mod sqlite;
+mod types;
 mod watch;
 mod writer;
 
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
@@ -34,181 +36,19 @@ pub use labels::Pick;
 pub use memory::Memory;
 pub use seal::KeyError;
 pub use sqlite::{Cursor, ListPage, ListQuery};
+pub use types::{Expect, Guard, Key, Op, Row, StoreError, Write, WriteError};
 pub use watch::{Event, EventsError, Frames};
 
-use news::News;
-use recent::Recent;
-use sqlite::{Opened, Readers, Tables};
-use watch::Ring;
+use shared::Shared;
+use sqlite::{Readers, Tables};
 use writer::{Command, Writer};
 
-/// Bytes of recent events kept in memory for watchers; older ones come from the file.
-const RING_BYTES: usize = 4 << 20;
-/// Bytes of present bodies kept in memory for readers; others come from the file.
-const RECENT_BYTES: usize = 16 << 20;
-/// Bytes of labels kept in memory for lists that select by them: of some ten thousand objects.
-const LABELS_BYTES: usize = 8 << 20;
 /// Writes that may wait for the writer before callers have to.
 const QUEUE: usize = 1024;
 
 /// Size of the file in bytes from which on no more is stored, unless [`Store::open_limited`] says otherwise. It can
 /// still be deleted from, and compaction makes room.
 pub const SIZE_LIMIT: u64 = 8 << 30;
-
-/// Reads at once; each has a connection and a thread.
-const READERS: usize = 8;
-
-/// Where an object lives. `resource` is `plural` for core kinds and `group/plural` else; `ns` is empty for cluster scope.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Key {
-    /// Storage name of the resource.
-    pub resource: Arc<str>,
-    /// Namespace, empty for cluster-scoped objects.
-    pub ns: String,
-    /// Object name.
-    pub name: String,
-}
-
-/// One stored revision of an object. `body` is a tail, see [`crate::object`].
-#[derive(Debug, Clone)]
-pub struct Row {
-    /// Namespace, empty for cluster-scoped objects.
-    pub ns: String,
-    /// Object name.
-    pub name: String,
-    /// Revision that wrote it.
-    pub rev: u64,
-    /// Encoded object.
-    pub body: Bytes,
-}
-
-/// What must hold of the key for a write to happen.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Expect {
-    /// The key does not exist.
-    Absent,
-    /// The key is at exactly this revision.
-    Rev(u64),
-}
-
-/// The change.
-#[derive(Debug, Clone)]
-pub enum Op {
-    /// Store this body.
-    Put(Bytes),
-    /// Store this body of an object on its way out: also if there is no room for others.
-    Ending(Bytes),
-    /// Remove the key; watchers get this last body.
-    Delete(Bytes),
-}
-
-/// A second condition, checked in the same transaction.
-#[derive(Debug, Clone)]
-pub enum Guard {
-    /// Another key is still at this revision.
-    Unchanged(Key, u64),
-    /// No object lives in this namespace.
-    EmptyNamespace(String),
-}
-
-/// One write.
-#[derive(Debug, Clone)]
-pub struct Write {
-    /// What is written.
-    pub key: Key,
-    /// Its expected state.
-    pub expect: Expect,
-    /// The change.
-    pub op: Op,
-    /// A second condition.
-    pub guard: Option<Guard>,
-}
-
-/// Why a write did not happen.
-#[derive(Debug, Clone, thiserror::Error, PartialEq, Eq)]
-pub enum WriteError {
-    /// The key is not in the expected state.
-    #[error("the key is not in the expected state")]
-    Conflict,
-    /// The guard does not hold.
-    #[error("a condition of the write does not hold any more")]
-    Guard,
-    /// The disk is full.
-    #[error("the disk of the data folder is full: free space, or delete objects, and try again")]
-    Full,
-    /// The file has reached its limit.
-    #[error(
-        "the store has reached its size limit of {limit} bytes: delete objects, and wait five minutes for the room"
-    )]
-    Limit {
-        /// The limit in bytes.
-        limit: u64,
-    },
-    /// SQLite failed; nothing was acknowledged.
-    #[error("the store could not write: {0}")]
-    Failed(String),
-    /// The writer is gone (shutdown, or a failed sync, after which it must not go on).
-    #[error("the store takes no more writes")]
-    Stopped,
-}
-
-/// The store could not be opened or read.
-#[derive(Debug, thiserror::Error)]
-pub enum StoreError {
-    /// SQLite said no.
-    #[error("the store {what} failed")]
-    Sqlite {
-        /// What was attempted.
-        what: &'static str,
-        /// The cause.
-        #[source]
-        source: rusqlite::Error,
-    },
-    /// The file was written by a newer program.
-    #[error("the store has format {found}, this program knows up to {known}: use a newer program")]
-    Format {
-        /// Format in the file.
-        found: i64,
-        /// Highest known format.
-        known: i64,
-    },
-    /// The revision was compacted away.
-    #[error("revision {asked} is gone, the oldest kept is {oldest}")]
-    Compacted {
-        /// Revision asked for.
-        asked: u64,
-        /// Oldest revision that can be read.
-        oldest: u64,
-    },
-    /// The keys of encrypted Secrets.
-    #[error(transparent)]
-    Keys(#[from] KeyError),
-    /// A thread could not be started or died.
-    #[error("the store's thread failed: {0}")]
-    Thread(String),
-}
-
-/// What readers and the writer share.
-struct Shared {
-    ring: Ring,
-    recent: Recent,
-    news: News,
-    compacted: AtomicU64,
-    readers: Readers,
-    reading: tokio::sync::Semaphore,
-    published: latest::Sender<u64>,
-    /// Set for good when a sync failed.
-    broken: AtomicBool,
-    /// The disk was full when it was written to last.
-    tight: AtomicBool,
-    /// The file has reached its limit.
-    over: AtomicBool,
-    /// Size from which on nothing is stored any more, in bytes.
-    limit: u64,
-    /// `None`: in memory.
-    file: Option<PathBuf>,
-    keys: Arc<seal::Keyring>,
-}
 
 /// How writes get to the writer.
 #[derive(Clone)]
@@ -447,27 +287,6 @@ fn here<T>(
     work: impl FnOnce(&mut Writer) -> Result<T, WriteError>,
 ) -> Result<T, WriteError> {
     writer.lock().unwrap_or_else(PoisonError::into_inner).as_mut().map_or(Err(WriteError::Stopped), work)
-}
-
-impl Shared {
-    fn new(opened: Opened, tables: Tables, file: Option<PathBuf>, limit: u64) -> Arc<Self> {
-        let (published, _) = latest::channel(opened.revision);
-        Arc::new(Self {
-            ring: Ring::new(opened.revision, RING_BYTES),
-            recent: Recent::new(RECENT_BYTES),
-            news: News::default(),
-            compacted: AtomicU64::new(opened.compacted),
-            readers: Readers::new(tables, LABELS_BYTES, Arc::clone(&opened.keys)),
-            reading: tokio::sync::Semaphore::new(READERS),
-            published,
-            broken: AtomicBool::new(false),
-            tight: AtomicBool::new(false),
-            over: AtomicBool::new(false),
-            limit,
-            file,
-            keys: opened.keys,
-        })
-    }
 }
 
 #[cfg(test)]

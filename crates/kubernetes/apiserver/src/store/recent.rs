@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 
-use super::{Key, Row};
+use super::types::{Key, Row};
 
 /// Parts with a lock of their own.
 const SHARDS: usize = 8;

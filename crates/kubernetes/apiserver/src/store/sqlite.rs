@@ -11,8 +11,8 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
 
 use super::labels::{Labels, Pick};
 use super::seal::{self, Keyring, Place};
-use super::watch::{BATCH, Frames};
-use super::{Event, Key, Row, StoreError};
+use super::types::{Key, Row, StoreError};
+use super::watch::{BATCH, Event, Frames};
 
 /// Version of the tables below, kept in `user_version`. Format 1 had namespaces without the slash, 2 Secrets in clear text.
 pub(super) const FORMAT: i64 = 3;

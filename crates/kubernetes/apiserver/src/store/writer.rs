@@ -9,9 +9,10 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::reserve::Reserve;
 use super::seal::{Keyring, Place};
+use super::shared::Shared;
 use super::sqlite::{sql, stored_ns, unsql};
-use super::watch::Frames;
-use super::{Event, Expect, Guard, Key, Op, Shared, Write, WriteError};
+use super::types::{Expect, Guard, Key, Op, Write, WriteError};
+use super::watch::{Event, Frames};
 
 /// Writes that share one commit at most.
 const GROUP: usize = 512;

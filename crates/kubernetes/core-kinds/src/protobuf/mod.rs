@@ -6,13 +6,14 @@
 
 mod discovery;
 mod read;
+mod shape;
 mod wire;
 mod write;
 
 use serde_json::{Value, json};
 
-use crate::{Def, Defs, Field, Object, Type};
-use wire::{Reader, Wire, put_bytes, utf8};
+use crate::{Def, Defs, Object};
+use wire::{Reader, Wire, put_bytes, utf8, wrong_wire};
 
 const MAGIC: &[u8] = b"k8s\0";
 
@@ -88,11 +89,6 @@ pub fn decode(body: &[u8], default: Option<(&str, &str)>) -> Result<Object, BadB
     Ok(object)
 }
 
-/// The error of a field whose value has another type on the wire than it should; `field` is its name in Go.
-fn wrong_wire(wire: &Wire<'_>, field: &str) -> String {
-    format!("proto: wrong wireType = {} for field {field}", wire.kind())
-}
-
 /// The definition of a kind that has a protobuf form. Options are the same in every group.
 fn def_of(api_version: &str, kind: &str) -> Option<&'static Def> {
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
@@ -162,32 +158,6 @@ pub fn frame(kind: &str, object: &Value) -> Option<Vec<u8>> {
     let mut out = u32::try_from(event.len()).ok()?.to_be_bytes().to_vec();
     out.append(&mut event);
     Some(out)
-}
-
-/// How a field that is free in JSON is written: all but schemas as one field with the JSON text.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Free {
-    /// `JSON`, `FieldsV1`, `RawExtension`: field 1 is the text.
-    Text,
-    /// `JSONSchemaPropsOrBool`: field 1 a boolean, field 2 a schema.
-    SchemaOrBool,
-    /// `JSONSchemaPropsOrArray`: field 1 a schema, field 2 schemas.
-    SchemaOrSchemas,
-    /// `JSONSchemaPropsOrStringArray`: field 1 a schema, field 2 texts.
-    SchemaOrTexts,
-}
-
-fn free(field: &Field) -> Free {
-    match field.name {
-        "items" => Free::SchemaOrSchemas,
-        "additionalItems" | "additionalProperties" => Free::SchemaOrBool,
-        "dependencies" => Free::SchemaOrTexts,
-        _ => Free::Text,
-    }
-}
-
-fn schema_def() -> Option<&'static Def> {
-    Defs::get().def("io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps")
 }
 
 #[cfg(test)]

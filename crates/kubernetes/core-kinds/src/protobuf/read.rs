@@ -4,9 +4,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
-use super::{Def, Defs, Field, Free, Reader, Type, Wire, free, schema_def, utf8, wrong_wire};
-use crate::Object;
-use crate::canonical;
+use super::shape::{Free, free, schema_def};
+use super::wire::{Reader, Wire, utf8, wrong_wire};
+use crate::{Def, Defs, Field, Object, Type, canonical};
 
 /// Nesting of messages; as deep as JSON may be.
 const MAX_DEPTH: usize = 100;

@@ -175,3 +175,8 @@ pub fn put_fixed(out: &mut Vec<u8>, field: u64, value: u64) {
     put_varint(out, field << 3 | 1);
     out.extend_from_slice(&value.to_le_bytes());
 }
+
+/// The error of a field whose value has another type on the wire than it should; `field` is its name in Go.
+pub(super) fn wrong_wire(wire: &Wire<'_>, field: &str) -> String {
+    format!("proto: wrong wireType = {} for field {field}", wire.kind())
+}

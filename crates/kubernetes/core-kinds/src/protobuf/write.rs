@@ -4,9 +4,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
+use super::shape::{Free, free, schema_def};
 use super::wire::{put_bytes, put_fixed, put_number};
-use super::{Def, Defs, Field, Free, Type, free, schema_def};
-use crate::Object;
+use crate::{Def, Defs, Field, Object, Type};
 
 /// The message of an object.
 pub fn message(def: &Def, object: &Object) -> Vec<u8> {

@@ -1,0 +1,65 @@
+//! What readers and the writer of a store share.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+
+use tokio::sync::watch as latest;
+
+use super::news::News;
+use super::recent::Recent;
+use super::seal::Keyring;
+use super::sqlite::{Opened, Readers, Tables};
+use super::watch::Ring;
+
+/// Bytes of recent events kept in memory for watchers; older ones come from the file.
+const RING_BYTES: usize = 4 << 20;
+/// Bytes of present bodies kept in memory for readers; others come from the file.
+const RECENT_BYTES: usize = 16 << 20;
+/// Bytes of labels kept in memory for lists that select by them: of some ten thousand objects.
+const LABELS_BYTES: usize = 8 << 20;
+/// Reads at once; each has a connection and a thread.
+const READERS: usize = 8;
+
+/// What readers and the writer share.
+pub(super) struct Shared {
+    pub(super) ring: Ring,
+    pub(super) recent: Recent,
+    pub(super) news: News,
+    pub(super) compacted: AtomicU64,
+    pub(super) readers: Readers,
+    pub(super) reading: tokio::sync::Semaphore,
+    pub(super) published: latest::Sender<u64>,
+    /// Set for good when a sync failed.
+    pub(super) broken: AtomicBool,
+    /// The disk was full when it was written to last.
+    pub(super) tight: AtomicBool,
+    /// The file has reached its limit.
+    pub(super) over: AtomicBool,
+    /// Size from which on nothing is stored any more, in bytes.
+    pub(super) limit: u64,
+    /// `None`: in memory.
+    pub(super) file: Option<PathBuf>,
+    pub(super) keys: Arc<Keyring>,
+}
+
+impl Shared {
+    pub(super) fn new(opened: Opened, tables: Tables, file: Option<PathBuf>, limit: u64) -> Arc<Self> {
+        let (published, _) = latest::channel(opened.revision);
+        Arc::new(Self {
+            ring: Ring::new(opened.revision, RING_BYTES),
+            recent: Recent::new(RECENT_BYTES),
+            news: News::default(),
+            compacted: AtomicU64::new(opened.compacted),
+            readers: Readers::new(tables, LABELS_BYTES, Arc::clone(&opened.keys)),
+            reading: tokio::sync::Semaphore::new(READERS),
+            published,
+            broken: AtomicBool::new(false),
+            tight: AtomicBool::new(false),
+            over: AtomicBool::new(false),
+            limit,
+            file,
+            keys: opened.keys,
+        })
+    }
+}
