@@ -15,11 +15,12 @@ use serde_json::{Map, Value, json};
 use crate::admission::kinds::client_config;
 use crate::builtin::rules;
 use crate::object::{self, Object, strings};
+use crate::objects::Objects;
 use crate::resource::{Flavor, Resource};
 use crate::status::{ApiError, ApiResult, FieldError};
-use crate::store::Row;
-use crate::verbs::{Backend, Stored};
-use crate::webhook::{self, Call, Target};
+use crate::store::{Row, Stored};
+use crate::versions::{Webhook, by_webhook};
+use crate::webhook::{self, Call};
 
 /// Time for a call of a conversion webhook; upstream knows the request's own limit only.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -27,66 +28,6 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const MAX_ANSWER: usize = 64 << 20;
 /// Objects converted by one call.
 const BATCH: usize = 100;
-
-/// What the versions of a definition with several of them have in common.
-pub struct Versions {
-    group: String,
-    /// Version of tails that are not marked.
-    first: String,
-    /// Those that are not served: owners of fields may speak of them all the same.
-    unserved: Vec<Resource>,
-    webhook: Option<Webhook>,
-}
-
-impl std::fmt::Debug for Versions {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Versions").field("group", &self.group).field("webhook", &self.webhook.is_some()).finish()
-    }
-}
-
-struct Webhook {
-    target: Result<Target, String>,
-    reviews: Vec<String>,
-}
-
-impl Versions {
-    /// Those of a definition; `None` if it has one version only.
-    pub fn of(crd: &Object, unserved: Vec<Resource>) -> Option<Self> {
-        let spec = crd.get("spec")?;
-        let names: Vec<&str> =
-            spec.get("versions")?.as_array()?.iter().filter_map(|v| v.get("name").and_then(Value::as_str)).collect();
-        let stored = strings(crd.get("status").and_then(|s| s.get("storedVersions")));
-        let strategy = spec.pointer("/conversion/strategy").and_then(Value::as_str);
-        if names.len() < 2 {
-            return None;
-        }
-        let webhook = spec.pointer("/conversion/webhook").filter(|_| strategy == Some("Webhook")).map(|w| Webhook {
-            target: Target::parse(w.get("clientConfig").unwrap_or(&Value::Null)),
-            reviews: strings(w.get("conversionReviewVersions")),
-        });
-        let first = stored.first().cloned().or_else(|| names.first().map(|n| (*n).to_owned()))?;
-        let group = spec.get("group").and_then(Value::as_str).unwrap_or_default().to_owned();
-        Some(Self { group, first, unserved, webhook })
-    }
-}
-
-impl Versions {
-    /// A version that is not served.
-    pub fn unserved(&self, version: &str) -> Option<&Resource> {
-        self.unserved.iter().find(|r| r.version == version)
-    }
-}
-
-/// Whether a webhook converts a resource's objects.
-pub fn asks(resource: &Resource) -> bool {
-    by_webhook(resource).is_some()
-}
-
-/// The versions of a custom resource whose objects a webhook converts.
-fn by_webhook(resource: &Resource) -> Option<(&Versions, &Webhook)> {
-    let Flavor::Custom { versions: Some(versions), .. } = &resource.flavor else { return None };
-    Some((versions, versions.webhook.as_ref()?))
-}
 
 /// Checks what a definition says about conversion.
 pub fn validate(spec: &Value, errors: &mut Vec<FieldError>) {
@@ -120,14 +61,14 @@ fn failed(text: String) -> ApiError {
     ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "", text)
 }
 
-impl Backend {
+impl Objects {
     /// An object of `from` in the form of `to`, which holds the same objects.
     pub async fn in_version(&self, object: Object, from: &Resource, to: &Resource) -> ApiResult<Object> {
         if from.version == to.version && from.group == to.group {
             return Ok(object);
         }
         let mut object = object;
-        if asks(to) {
+        if by_webhook(to).is_some() {
             return self.by_webhook(to, object, &to.api_version()).await;
         }
         if let Flavor::Builtin(_) = to.flavor {

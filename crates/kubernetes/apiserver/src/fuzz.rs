@@ -19,7 +19,7 @@ use crate::fields::{self, Scope, managed};
 use crate::jsonpath::JsonPath;
 use crate::label_text;
 use crate::object::{self, Object};
-use crate::resource::Registry;
+use crate::registry::Registry;
 use crate::selectors::Selector;
 
 /// What stands between the parts of an input.

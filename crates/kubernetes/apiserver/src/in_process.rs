@@ -62,7 +62,7 @@ use crate::delivery::Deliveries;
 use crate::given::Given;
 use crate::install::ApplyError;
 use crate::pki::Credentials;
-use crate::resource::Registry;
+use crate::registry::Registry;
 use crate::server::{self, App, Peer};
 use crate::start::{Begin, StartError};
 use crate::store::{Memory, Store};

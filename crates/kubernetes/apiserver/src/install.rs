@@ -2,11 +2,12 @@
 
 use serde_json::{Value, json};
 
+use crate::change::Change;
 use crate::crd;
 use crate::object::{self, Object};
 use crate::route::Verb;
 use crate::status::ApiError;
-use crate::verbs::{Backend, Change, strategy};
+use crate::verbs::{Backend, strategy};
 
 /// An object could not be applied.
 #[derive(Debug, thiserror::Error)]

@@ -186,6 +186,11 @@ pub fn resource_version(object: &Object) -> Result<Option<u64>, String> {
     }
 }
 
+/// `PartialObjectMetadata` of an object.
+pub fn partial(object: &Object) -> Value {
+    json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata(object)})
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

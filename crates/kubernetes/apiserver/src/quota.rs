@@ -12,10 +12,10 @@ use tokio::sync::OwnedMutexGuard;
 use crate::builtin::rules::service::{needs_node_port, node_port};
 use crate::builtin::rules::{list, member, text};
 use crate::object::{self, Object};
+use crate::objects::{Objects, store_failed};
 use crate::resource::Resource;
 use crate::status::{ApiError, ApiResult};
-use crate::store::{Key, ListQuery};
-use crate::verbs::{Backend, Stored, store_failed};
+use crate::store::{Key, ListQuery, Stored};
 
 /// Kinds that are counted by their plural alone, too.
 const SHORT: [&str; 4] = ["configmaps", "resourcequotas", "secrets", "services"];
@@ -116,7 +116,7 @@ fn usage(resource: &Resource, object: &Object) -> Amounts {
     out
 }
 
-impl Backend {
+impl Objects {
     /// How much of what `names` limit is used in a namespace; names that count nothing here are left out.
     pub async fn quota_used(&self, ns: &str, names: &Amounts) -> ApiResult<Amounts> {
         let catalog = self.registry.catalog();
@@ -167,18 +167,21 @@ impl Backend {
             }
         }
     }
+}
 
+impl Quotas {
     /// Whether the quotas of its namespace let an object be stored; `old` is its former state. Whoever holds the answer is
     /// the only one who stores what is limited there.
-    pub async fn within_quota(
+    pub async fn within(
         &self,
+        objects: &Objects,
         resource: &Resource,
         ns: &str,
         object: &Object,
         old: Option<&Object>,
     ) -> ApiResult<Option<OwnedMutexGuard<()>>> {
         // An update takes more only of what a Service asks for.
-        if ns.is_empty() || old.is_some() && !resource.is("", "services") || self.quotas.of(ns).is_empty() {
+        if ns.is_empty() || old.is_some() && !resource.is("", "services") || self.of(ns).is_empty() {
             return Ok(None);
         }
         let mut more = usage(resource, object);
@@ -188,17 +191,17 @@ impl Backend {
         }
         more.retain(|_, amount| *amount > 0);
         let limited = |quota: &Amounts| more.keys().any(|name| quota.contains_key(name));
-        if !self.quotas.of(ns).iter().any(|(_, quota)| limited(quota)) {
+        if !self.of(ns).iter().any(|(_, quota)| limited(quota)) {
             return Ok(None);
         }
-        let turn = self.quotas.turn(ns).lock_owned().await;
-        for (name, quota) in self.quotas.of(ns) {
+        let turn = self.turn(ns).lock_owned().await;
+        for (name, quota) in self.of(ns) {
             let asked: Amounts =
                 more.iter().filter(|(n, _)| quota.contains_key(*n)).map(|(n, a)| (n.clone(), *a)).collect();
             if asked.is_empty() {
                 continue;
             }
-            let used = self.quota_used(ns, &asked).await?;
+            let used = objects.quota_used(ns, &asked).await?;
             let beyond = |name: &&String| used.get(*name).copied().unwrap_or(0) + asked[*name] > quota[*name];
             let beyond: Vec<&String> = asked.keys().filter(beyond).collect();
             if !beyond.is_empty() {

@@ -13,9 +13,10 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use crate::media::{Accept, Encoding, Shape};
-use crate::object::{self, Object};
+use crate::object;
+use crate::request::Request;
 use crate::status::{ApiError, ApiResult};
-use crate::verbs::{Request, Stored};
+use crate::store::Stored;
 use crate::{pretty, table};
 
 /// An answer that could not be sent to its end. The connection ends with it, so that no client takes it for whole.
@@ -95,11 +96,6 @@ pub fn error(error: &ApiError, encoding: Encoding) -> Response {
     response
 }
 
-/// `PartialObjectMetadata` of an object.
-pub fn partial(object: &Object) -> Value {
-    json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": object::metadata(object)})
-}
-
 /// A stored object in the form that the client accepts.
 pub fn stored(request: &Request, code: StatusCode, stored: &Stored) -> ApiResult<Response> {
     let resource = request.resource();
@@ -116,7 +112,9 @@ pub fn stored(request: &Request, code: StatusCode, stored: &Stored) -> ApiResult
             };
             bytes(request, code, encoded)
         }
-        Shape::Partial => whole(request, code, &partial(&resource.load(stored.rev, &stored.tail).map_err(damaged)?)),
+        Shape::Partial => {
+            whole(request, code, &object::partial(&resource.load(stored.rev, &stored.tail).map_err(damaged)?))
+        }
         Shape::Table(version) => {
             let object = resource.load(stored.rev, &stored.tail).map_err(damaged)?;
             let row = table::row(resource, object, table::included(request.query.get("includeObject"))?, version);

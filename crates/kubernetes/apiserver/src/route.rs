@@ -279,7 +279,7 @@ fn watch_verb(resource: &Resource, method: &Method, sub: &str) -> ApiResult<Verb
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::resource::Registry;
+    use crate::registry::Registry;
 
     fn target(method: &str, path: &str, query: &str) -> Result<(String, &'static str, String, String, String), u16> {
         let catalog = Registry::new().catalog();

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::builtin::strategy;
+use crate::builtin::selectable;
 use crate::label_text;
 use crate::object::{self, Object};
 use crate::resource::{Flavor, Resource};
@@ -133,7 +133,7 @@ impl Selector {
             let found = resource.selectable.iter().find(|(label, _)| label == path).map(|(_, p)| p.find(&root));
             let text = match found.unwrap_or_default().first() {
                 Some(Value::String(text)) if !text.is_empty() => text.clone(),
-                None | Some(Value::String(_)) | Some(Value::Null) => strategy::selected_if_absent(path, object),
+                None | Some(Value::String(_)) | Some(Value::Null) => selectable::if_absent(path, object),
                 Some(other) => other.to_string(),
             };
             (text == *wanted) == *equal
@@ -254,7 +254,7 @@ fn parse_fields(text: &str) -> Result<Vec<(String, String, bool)>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::resource::Registry;
+    use crate::registry::Registry;
     use proptest::prelude::*;
     use serde_json::json;
 

@@ -29,10 +29,11 @@ use crate::media::{self, Forms};
 use crate::metrics::{Labels, Metrics};
 use crate::pki::{Live, Validity};
 use crate::reply::{self, Response};
+use crate::request::Request;
 use crate::resource::Flavor;
 use crate::route::{self, Query, ResourceTarget, Target, Verb};
 use crate::status::{ApiError, ApiResult};
-use crate::verbs::{Backend, Request, create, delete, get, list, patch, scale, update, watch};
+use crate::verbs::{Backend, create, delete, get, list, patch, scale, update, watch};
 use crate::{discovery, health, openapi, pretty};
 
 /// Time for the TLS handshake, for the header of a request, and between parts of a body.

@@ -20,9 +20,10 @@ use crate::given::Given;
 use crate::install::ApplyError;
 use crate::limits::Limits;
 use crate::metrics::Metrics;
+use crate::objects::Objects;
 use crate::pki::{Ca, Credentials, Live, Pki, PkiError, Place};
 use crate::quota::Quotas;
-use crate::resource::Registry;
+use crate::registry::Registry;
 use crate::server::{self, App};
 use crate::status::ApiError;
 use crate::store::{Store, StoreError};
@@ -123,16 +124,16 @@ impl Begin {
         address: SocketAddr,
         reachable: SocketAddr,
     ) -> Result<Arc<App>, StartError> {
+        let auth = Auth::new(credentials)?;
+        let rights = Arc::clone(&auth.index);
         let backend = Arc::new(Backend {
-            store: self.store,
-            registry: self.registry,
             stop: self.stop,
-            auth: Auth::new(credentials)?,
+            auth,
             admission: Admission::with(self.reviewers),
             allocator: Allocator::new(Arc::clone(&self.given)),
             quotas: Quotas::default(),
             audited: std::sync::OnceLock::new(),
-            given: self.given,
+            objects: Objects { store: self.store, registry: self.registry, rights, given: self.given },
         });
         let failed = |e: ApiError| StartError::Bootstrap(e.message);
         controllers::load_definitions(&backend).await.map_err(failed)?;

@@ -6,9 +6,9 @@ use super::index::Hook;
 use super::review::{self, Question, Verdict};
 use super::{Attributes, rules, typed};
 use crate::object::Object;
+use crate::objects::Objects;
 use crate::resource::Resource;
 use crate::status::{ApiError, ApiResult};
-use crate::verbs::Backend;
 use crate::webhook::{self, Call};
 
 /// Bytes of an answer.
@@ -39,7 +39,7 @@ impl Failure {
 
 /// Whether the webhook is concerned: the resource as which it sees the change.
 pub async fn concerned(
-    backend: &Backend,
+    objects: &Objects,
     hook: &Hook,
     about: &Attributes<'_>,
     object: Option<&Object>,
@@ -47,8 +47,8 @@ pub async fn concerned(
     if !rules::object_selected(&hook.objects, about, object) {
         return Ok(None);
     }
-    let Some(seen_as) = rules::matched(backend, &hook.rules, hook.equivalent, about) else { return Ok(None) };
-    if !rules::namespace_selected(backend, &hook.namespaces, about, object).await? {
+    let Some(seen_as) = rules::matched(objects, &hook.rules, hook.equivalent, about) else { return Ok(None) };
+    if !rules::namespace_selected(objects, &hook.namespaces, about, object).await? {
         return Ok(None);
     }
     Ok(Some(seen_as))
@@ -56,7 +56,7 @@ pub async fn concerned(
 
 /// Asks the webhook. `object` and `old` are in the version of `seen_as`.
 pub async fn ask(
-    backend: &Backend,
+    objects: &Objects,
     hook: &Hook,
     about: &Attributes<'_>,
     seen_as: &Resource,
@@ -67,12 +67,12 @@ pub async fn ask(
         let text = format!("admission webhook \"{}\" does not support dry run", hook.name);
         return Err(Failure::Final(ApiError::bad_request(text)));
     }
-    let question = Question::new(&hook.versions, about, seen_as, (object, old), backend.given.uid())
+    let question = Question::new(&hook.versions, about, seen_as, (object, old), objects.given.uid())
         .map_err(|why| Failure::Call(format!("could not create admission objects: {why}")))?;
     let target = hook.target.as_ref().map_err(|why| Failure::Call(format!("could not get REST client: {why}")))?;
     let call = Call { body: question.body.clone(), patience: hook.timeout, tell: true, most: MAX_ANSWER };
     let failed = |why: String| Failure::Call(format!("failed to call webhook: {why}"));
-    let answer = target.post(backend, &call).await.map_err(failed)?;
+    let answer = target.post(objects, &call).await.map_err(failed)?;
     if let Some(why) = webhook::refusal(&answer) {
         return Err(failed(why));
     }

@@ -9,9 +9,9 @@ use serde_json::{Map, Value as Json};
 use super::expressions::{self, Compiler, Expression, Facts, SPENT, Scope, value_of};
 use super::{Attributes, review};
 use crate::object::Object;
+use crate::objects::Objects;
 use crate::resource::Resource;
 use crate::status::{ApiError, ApiResult};
-use crate::verbs::Backend;
 
 /// The conditions of one webhook or policy, compiled when they are first needed.
 #[derive(Debug, Default)]
@@ -81,7 +81,7 @@ impl Conditions {
 
 /// The facts of a change for match conditions. `object` and `old` are in the version of `seen_as`.
 pub fn facts(
-    backend: &Backend,
+    objects: &Objects,
     about: &Attributes<'_>,
     seen_as: &Resource,
     (object, old): (Option<&Object>, Option<&Object>),
@@ -97,13 +97,13 @@ pub fn facts(
         request: value_of(Some(&request)),
         namespace: Value::Null,
         params: Value::Null,
-        authorizer: Some(expressions::authorizer(&backend.auth.index, about)),
+        authorizer: Some(expressions::authorizer(&objects.rights, about)),
     }
 }
 
 /// Whether a webhook's conditions hold for a change.
 pub fn let_through(
-    backend: &Backend,
+    objects: &Objects,
     conditions: &Conditions,
     about: &Attributes<'_>,
     seen_as: &Resource,
@@ -113,7 +113,7 @@ pub fn let_through(
         return Ok(true);
     }
     let refused = |why: String| ApiError::forbidden(&about.resource.group, &about.resource.plural, about.name, &why);
-    conditions.hold(facts(backend, about, seen_as, both)).map_err(refused)
+    conditions.hold(facts(objects, about, seen_as, both)).map_err(refused)
 }
 
 #[cfg(test)]

@@ -12,15 +12,14 @@ use tokio::sync::Mutex;
 use super::GROUP;
 use super::conditions::Conditions;
 use super::own::Reviewer;
-use super::policy::InForce;
-use super::policy::definition::{Binding, Policy};
+use super::policy::definition::{Binding, InForce, Policy};
 use super::rules::{LabelSelector, Rule};
 use crate::object::{Object, strings};
+use crate::objects::Objects;
 use crate::resource::Resource;
 use crate::selectors::Selector;
 use crate::status::{ApiError, ApiResult};
 use crate::store::EventsError;
-use crate::verbs::{Backend, store_failed};
 use crate::webhook::Target;
 
 /// Time of a webhook that its configuration does not say.
@@ -112,12 +111,12 @@ impl Admission {
     }
 
     /// The configurations as of the newest revision.
-    pub async fn now(&self, backend: &Backend) -> ApiResult<Arc<Index>> {
-        let newest = backend.store.revision();
+    pub async fn now(&self, objects: &Objects) -> ApiResult<Arc<Index>> {
+        let newest = objects.store.revision();
         if self.fresh.load(Ordering::Acquire) < newest {
             let mut sources = self.sources.lock().await;
             if sources.at < newest {
-                sources.catch_up(backend).await?;
+                sources.catch_up(objects).await?;
             }
             if std::mem::take(&mut sources.changed) {
                 let index = Arc::new(sources.index());
@@ -131,15 +130,15 @@ impl Admission {
 
 impl Sources {
     /// Reads what is new.
-    async fn catch_up(&mut self, backend: &Backend) -> ApiResult<()> {
+    async fn catch_up(&mut self, objects: &Objects) -> ApiResult<()> {
         if self.at == 0 {
-            return self.read_all(backend).await;
+            return self.read_all(objects).await;
         }
         let everything: Arc<str> = "".into();
         loop {
-            let (events, upto) = match backend.store.events_after(&everything, self.at).await {
+            let (events, upto) = match objects.store.events_after(&everything, self.at).await {
                 Ok(found) => found,
-                Err(EventsError::Compacted { .. }) => return self.read_all(backend).await,
+                Err(EventsError::Compacted { .. }) => return self.read_all(objects).await,
                 Err(error) => return Err(ApiError::internal(error)),
             };
             self.at = upto;
@@ -147,7 +146,7 @@ impl Sources {
                 return Ok(());
             }
             for event in events.iter().filter(|e| e.resource.starts_with(GROUP)) {
-                let catalog = backend.registry.catalog();
+                let catalog = objects.registry.catalog();
                 let Some(resource) = catalog.by_storage(&event.resource) else { continue };
                 let key = (Arc::clone(&event.resource), event.name.clone());
                 self.changed = true;
@@ -162,13 +161,13 @@ impl Sources {
         }
     }
 
-    async fn read_all(&mut self, backend: &Backend) -> ApiResult<()> {
-        let at = backend.store.revision();
+    async fn read_all(&mut self, objects: &Objects) -> ApiResult<()> {
+        let at = objects.store.revision();
         let mut configurations = Configurations::new();
-        let catalog = backend.registry.catalog();
+        let catalog = objects.registry.catalog();
         for plural in WATCHED {
             let Some(resource) = catalog.find(GROUP, "v1", plural) else { continue };
-            for row in backend.select(resource, "", &Selector::default()).await?.1 {
+            for row in objects.select(resource, "", &Selector::default()).await?.1 {
                 let object = resource.load(row.rev, &row.body).map_err(ApiError::internal)?;
                 if let Some(part) = part(resource, &row.name, &object) {
                     configurations.insert((Arc::clone(&resource.storage), row.name), part);
@@ -238,16 +237,6 @@ fn hook(configuration: &str, at: usize, hook: &Value) -> Hook {
     }
 }
 
-/// Labels of a namespace, for selectors.
-pub async fn namespace_labels(backend: &Backend, ns: &str) -> ApiResult<Option<Object>> {
-    let catalog = backend.registry.catalog();
-    let namespaces = catalog.find("", "v1", "namespaces").ok_or_else(ApiError::unknown_path)?;
-    let row = backend.store.get(&namespaces.key("", ns)).await.map_err(store_failed)?;
-    let Some(row) = row else { return Err(ApiError::not_found("", "namespaces", ns)) };
-    let object = namespaces.load(row.rev, &row.body).map_err(ApiError::internal)?;
-    Ok(crate::object::metadata(&object).get("labels").and_then(Value::as_object).cloned())
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -255,6 +244,7 @@ mod tests {
     use super::*;
     use crate::object;
     use crate::store::{Expect, Op, Write};
+    use crate::verbs::Backend;
 
     #[tokio::test]
     async fn what_was_read_before_the_store_failed_is_not_lost() {

@@ -11,9 +11,10 @@ use super::index::Hook;
 use super::review::Verdict;
 use super::{Attributes, conditions};
 use crate::object::Object;
+use crate::objects::Objects;
 use crate::resource::Resource;
 use crate::status::{ApiError, ApiResult};
-use crate::verbs::{Backend, strategy};
+use crate::verbs::strategy;
 
 /// Which webhooks are asked a second time.
 #[derive(Default)]
@@ -32,12 +33,12 @@ struct Travelling<'a> {
 
 /// Asks all, and a second time those that want that when others changed the object after them.
 pub async fn run(
-    backend: &Backend,
+    objects: &Objects,
     hooks: &[Arc<Hook>],
     about: &Attributes<'_>,
     object: Option<&mut Object>,
 ) -> ApiResult<()> {
-    let catalog = backend.registry.catalog();
+    let catalog = objects.registry.catalog();
     let own = about.resource;
     let own = catalog.find(&own.group, &own.version, &own.plural).ok_or_else(ApiError::unknown_path)?;
     let mut travelling = Travelling { object, version: Arc::clone(own) };
@@ -46,7 +47,7 @@ pub async fn run(
     for second in [false, true] {
         let mut changed = false;
         for hook in hooks.iter().filter(|h| !second || again.wanted.contains(&h.uid)).cloned().collect::<Vec<_>>() {
-            match travelling.meet(backend, &hook, about).await {
+            match travelling.meet(objects, &hook, about).await {
                 Ok(None) => continue,
                 Ok(Some(moved)) if moved => {
                     changed = true;
@@ -67,23 +68,23 @@ pub async fn run(
         }
     }
     outcome?;
-    travelling.become_version(backend, about, own).await
+    travelling.become_version(objects, about, own).await
 }
 
 impl Travelling<'_> {
     /// Asks one webhook; `None` if it is not concerned, else whether it changed the object.
-    async fn meet(&mut self, backend: &Backend, hook: &Hook, about: &Attributes<'_>) -> ApiResult<Option<bool>> {
-        let Some(seen_as) = concerned(backend, hook, about, self.object.as_deref()).await? else { return Ok(None) };
-        self.become_version(backend, about, &seen_as).await?;
+    async fn meet(&mut self, objects: &Objects, hook: &Hook, about: &Attributes<'_>) -> ApiResult<Option<bool>> {
+        let Some(seen_as) = concerned(objects, hook, about, self.object.as_deref()).await? else { return Ok(None) };
+        self.become_version(objects, about, &seen_as).await?;
         let old = match about.old {
-            Some(old) => Some(about.in_version(backend, old.clone(), &seen_as).await?),
+            Some(old) => Some(about.in_version(objects, old.clone(), &seen_as).await?),
             None => None,
         };
         let both = (self.object.as_deref(), old.as_ref());
-        if !conditions::let_through(backend, &hook.conditions, about, &seen_as, both)? {
+        if !conditions::let_through(objects, &hook.conditions, about, &seen_as, both)? {
             return Ok(None);
         }
-        let asked = ask(backend, hook, about, &seen_as, (self.object.as_deref(), old.as_ref()), true).await;
+        let asked = ask(objects, hook, about, &seen_as, (self.object.as_deref(), old.as_ref()), true).await;
         let outcome = match asked {
             Ok(verdict) => self.apply(hook, about.kind.unwrap_or(&seen_as), &verdict),
             Err(failure) => Err(failure),
@@ -96,7 +97,7 @@ impl Travelling<'_> {
 
     async fn become_version(
         &mut self,
-        backend: &Backend,
+        objects: &Objects,
         about: &Attributes<'_>,
         wanted: &Arc<Resource>,
     ) -> ApiResult<()> {
@@ -104,7 +105,7 @@ impl Travelling<'_> {
             && let Some(object) = self.object.as_deref_mut()
             && (self.version.version != wanted.version || self.version.group != wanted.group)
         {
-            *object = backend.in_version(std::mem::take(object), &self.version, wanted).await?;
+            *object = objects.in_version(std::mem::take(object), &self.version, wanted).await?;
         }
         self.version = Arc::clone(wanted);
         Ok(())

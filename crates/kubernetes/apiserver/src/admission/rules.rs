@@ -5,11 +5,10 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::Attributes;
-use super::index::namespace_labels;
 use crate::object::{Object, metadata, strings};
+use crate::objects::{Objects, store_failed};
 use crate::resource::Resource;
 use crate::status::{ApiError, ApiResult};
-use crate::verbs::Backend;
 
 /// A `LabelSelector` of an object.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -105,17 +104,17 @@ impl Rule {
 }
 
 /// The request's own resource.
-pub fn own(backend: &Backend, about: &Attributes<'_>) -> Option<Arc<Resource>> {
+pub fn own(objects: &Objects, about: &Attributes<'_>) -> Option<Arc<Resource>> {
     let own = about.resource;
-    backend.registry.catalog().find(&own.group, &own.version, &own.plural).cloned()
+    objects.registry.catalog().find(&own.group, &own.version, &own.plural).cloned()
 }
 
 /// Which resource of the change a list of rules matches first: the request's own, or one that holds the same objects.
-pub fn matched(backend: &Backend, rules: &[Rule], equivalent: bool, about: &Attributes<'_>) -> Option<Arc<Resource>> {
-    let catalog = backend.registry.catalog();
+pub fn matched(objects: &Objects, rules: &[Rule], equivalent: bool, about: &Attributes<'_>) -> Option<Arc<Resource>> {
+    let catalog = objects.registry.catalog();
     let own = about.resource;
     if rules.iter().any(|r| r.matches(about, own)) {
-        return self::own(backend, about);
+        return self::own(objects, about);
     }
     if !equivalent {
         return None;
@@ -129,7 +128,7 @@ pub fn matched(backend: &Backend, rules: &[Rule], equivalent: bool, about: &Attr
 
 /// Whether the namespace of the change is selected. Cluster-scoped objects other than Namespaces always are.
 pub async fn namespace_selected(
-    backend: &Backend,
+    objects: &Objects,
     selector: &LabelSelector,
     about: &Attributes<'_>,
     object: Option<&Object>,
@@ -144,7 +143,7 @@ pub async fn namespace_selected(
     {
         return Ok(selector.matches(labels(object)));
     }
-    match namespace_labels(backend, about.ns).await {
+    match namespace_labels(objects, about.ns).await {
         Ok(found) => Ok(selector.matches(found.as_ref())),
         Err(error) if error.code == 404 => Err(error),
         Err(error) => Err(ApiError::internal(error.message)),
@@ -159,6 +158,16 @@ pub fn object_selected(selector: &LabelSelector, about: &Attributes<'_>, object:
 
 fn labels(object: &Object) -> Option<&Object> {
     metadata(object).get("labels").and_then(Value::as_object)
+}
+
+/// Labels of a namespace, for selectors.
+pub async fn namespace_labels(objects: &Objects, ns: &str) -> ApiResult<Option<Object>> {
+    let catalog = objects.registry.catalog();
+    let namespaces = catalog.find("", "v1", "namespaces").ok_or_else(ApiError::unknown_path)?;
+    let row = objects.store.get(&namespaces.key("", ns)).await.map_err(store_failed)?;
+    let Some(row) = row else { return Err(ApiError::not_found("", "namespaces", ns)) };
+    let object = namespaces.load(row.rev, &row.body).map_err(ApiError::internal)?;
+    Ok(crate::object::metadata(&object).get("labels").and_then(Value::as_object).cloned())
 }
 
 #[cfg(test)]

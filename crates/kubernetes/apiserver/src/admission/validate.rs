@@ -10,15 +10,15 @@ use super::call::{ask, concerned};
 use super::index::Hook;
 use super::{Attributes, conditions};
 use crate::object::Object;
+use crate::objects::Objects;
 use crate::status::ApiResult;
-use crate::verbs::Backend;
 
 /// Object and old object in one version.
 type Pair = (Option<Object>, Option<Object>);
 
 /// Asks all that are concerned; the first error to come is the answer, once all have answered.
 pub async fn run(
-    backend: &Backend,
+    objects: &Objects,
     hooks: &[Arc<Hook>],
     about: &Attributes<'_>,
     object: Option<&Object>,
@@ -26,20 +26,20 @@ pub async fn run(
     let mut pairs: BTreeMap<(String, String), Pair> = BTreeMap::new();
     let mut calls = Vec::new();
     for hook in hooks {
-        let Some(seen_as) = concerned(backend, hook, about, object).await? else { continue };
+        let Some(seen_as) = concerned(objects, hook, about, object).await? else { continue };
         let version = (seen_as.group.clone(), seen_as.version.clone());
         if !pairs.contains_key(&version) {
             let mut both = [object.cloned(), about.old.cloned()];
             for one in &mut both {
                 if let Some(found) = one.take() {
-                    *one = Some(about.in_version(backend, found, &seen_as).await?);
+                    *one = Some(about.in_version(objects, found, &seen_as).await?);
                 }
             }
             let [new, old] = both;
             pairs.insert(version.clone(), (new, old));
         }
         let (new, old) = pairs.get(&version).map_or((None, None), |(n, o)| (n.as_ref(), o.as_ref()));
-        if !conditions::let_through(backend, &hook.conditions, about, &seen_as, (new, old))? {
+        if !conditions::let_through(objects, &hook.conditions, about, &seen_as, (new, old))? {
             continue;
         }
         calls.push((hook, seen_as, version));
@@ -49,7 +49,7 @@ pub async fn run(
         .map(|(hook, seen_as, version)| {
             let (new, old) = pairs.get(version).map_or((None, None), |(n, o)| (n.as_ref(), o.as_ref()));
             async move {
-                let asked = ask(backend, hook, about, seen_as, (new, old), false).await;
+                let asked = ask(objects, hook, about, seen_as, (new, old), false).await;
                 asked.err().and_then(|failure| failure.judged(hook))
             }
         })

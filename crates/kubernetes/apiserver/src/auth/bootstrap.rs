@@ -9,13 +9,14 @@ use serde_json::{Value, json};
 use super::index::{GROUP, KEPT};
 use super::rules::{self, Rule};
 use super::user::User;
+use crate::change::Change;
 use crate::object::{self, Object, child, metadata_mut};
 use crate::resource::Resource;
 use crate::route::Verb;
 use crate::selectors::Selector;
 use crate::status::{ApiError, ApiResult};
+use crate::verbs::Backend;
 use crate::verbs::delete::Options;
-use crate::verbs::{Backend, Change};
 
 /// Annotation: `false` keeps an object as its users made it.
 const AUTOUPDATE: &str = "rbac.authorization.kubernetes.io/autoupdate";

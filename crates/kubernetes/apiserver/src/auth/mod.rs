@@ -29,9 +29,9 @@ pub use certificates::{Clients, Shown};
 pub use index::Decision;
 pub use user::User;
 
+use crate::objects::Objects;
 use crate::pki::{Ca, Credentials, PkiError};
 use crate::status::{ApiError, ApiResult};
-use crate::verbs::Backend;
 
 /// Everything about users and rights that lives as long as the server.
 pub struct Auth {
@@ -66,7 +66,7 @@ impl Auth {
 
     /// The user: by certificate, else by token, else anonymous. A wrong token is an error, not anonymous, and so is a
     /// certificate that does not count, unless there is a good token too.
-    pub async fn authenticate(&self, backend: &Backend, certificate: &Shown, headers: &HeaderMap) -> ApiResult<User> {
+    pub async fn authenticate(&self, objects: &Objects, certificate: &Shown, headers: &HeaderMap) -> ApiResult<User> {
         if let Shown::User(user) = certificate {
             return Ok(user.clone());
         }
@@ -75,7 +75,7 @@ impl Auth {
             tracing::debug!(why, "a client certificate was refused");
             return Err(ApiError::unauthorized());
         };
-        match self.user_of_token(backend, token, None).await {
+        match self.user_of_token(objects, token, None).await {
             Ok((user, _)) => Ok(user),
             Err(why) => {
                 tracing::debug!(why, "a token was refused");
@@ -87,7 +87,7 @@ impl Auth {
     /// Whose a token is, with the asked audiences (this server's if `None`) that it is for.
     pub async fn user_of_token(
         &self,
-        backend: &Backend,
+        objects: &Objects,
         token: &str,
         audiences: Option<&[String]>,
     ) -> Result<(User, Vec<String>), String> {
@@ -96,7 +96,7 @@ impl Auth {
             let audiences = audiences.map_or_else(|| vec![keys::ISSUER.to_owned()], <[String]>::to_vec);
             return Ok((User::administrator(), audiences));
         }
-        tokens::user_of(self, backend, token, audiences, backend.given.now()).await
+        tokens::user_of(self, objects, token, audiences, objects.given.now()).await
     }
 
     #[cfg(test)]
@@ -120,6 +120,7 @@ fn bearer(headers: &HeaderMap) -> ApiResult<Option<&str>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::verbs::Backend;
 
     fn headers(value: &str) -> HeaderMap {
         let mut headers = HeaderMap::new();

@@ -13,15 +13,17 @@ use super::user::User;
 use crate::admission::Subject;
 use crate::builtin::rules::list;
 use crate::builtin::rules::selector::{self, Lenient};
+use crate::change::Change;
 use crate::fields::Scope;
 use crate::fields::options::Options;
 use crate::fields::views::Views;
 use crate::object::{self, Object};
 use crate::reply::{self, Response};
+use crate::request::Request;
 use crate::resource::Flavor;
 use crate::selectors::Selector;
 use crate::status::{ApiError, ApiResult, FieldError};
-use crate::verbs::{Backend, Change, Request, body, strategy};
+use crate::verbs::{Backend, body, strategy};
 
 /// Answers the review of the body.
 pub async fn create(backend: &Backend, request: &mut Request) -> ApiResult<Response> {
@@ -50,9 +52,9 @@ async fn answer(backend: &Backend, request: &Request, change: &Change, mut revie
     let (resource, ns) = (request.resource(), request.target.ns.as_str());
     let name = object::name(&review).to_owned();
     let subject = Subject::of(resource, ns, &name);
-    backend.admit(change, subject, &mut review, None).await?;
+    backend.admission.admit(backend, change, subject, &mut review, None).await?;
     sound(&resource.kind, &review)?;
-    backend.admit_final(change, subject, &review, None).await?;
+    backend.admission.admit_final(backend, change, subject, &review, None).await?;
     match resource.kind.as_str() {
         "SelfSubjectReview" => Ok(self_subject(&request.user, backend.given.stamp())),
         "TokenReview" => token(backend, review).await,

@@ -4,10 +4,10 @@
 use serde_json::Value;
 
 use super::{Attributes, Auth};
+use crate::change::Change;
 use crate::object::{self, Object};
 use crate::resource::Resource;
 use crate::status::{ApiError, ApiResult};
-use crate::verbs::Change;
 
 const GROUP: &str = "certificates.k8s.io";
 

@@ -10,16 +10,19 @@ use serde_json::{Value, json};
 use super::keys::ISSUER;
 use super::tokens::{self, Binding};
 use crate::admission::Subject;
+use crate::change::Change;
 use crate::fields::Scope;
 use crate::fields::options::Options;
 use crate::fields::views::Views;
 use crate::given;
 use crate::object::{self, Object, child, metadata_mut};
+use crate::registry::token_request;
 use crate::reply::{self, Response};
-use crate::resource::{Resource, token_request};
+use crate::request::Request;
+use crate::resource::Resource;
 use crate::status::{ApiError, ApiResult, FieldError};
 use crate::verbs::body::{self, Wanted};
-use crate::verbs::{Backend, Change, Request, strategy};
+use crate::verbs::{Backend, strategy};
 
 const GROUP: &str = "authentication.k8s.io";
 const KIND: &str = "TokenRequest";
@@ -51,7 +54,7 @@ async fn give(
         metadata_mut(&mut asked).insert("namespace".into(), json!(ns));
     }
     let subject = Subject { kind: Some(resource), ..Subject::of(request.resource(), &ns, &name) };
-    backend.admit(change, subject, &mut asked, None).await?;
+    backend.admission.admit(backend, change, subject, &mut asked, None).await?;
     for (key, own, what) in [("name", &name, "name"), ("namespace", &ns, "namespace")] {
         let given = object::meta_str(&asked, key);
         if !given.is_empty() && given != own {
@@ -81,7 +84,7 @@ async fn give(
     }
     let seconds = spec.get("expirationSeconds").and_then(Value::as_i64).unwrap_or(3600);
     check_seconds(seconds)?;
-    backend.admit_final(change, subject, &asked, None).await?;
+    backend.admission.admit_final(backend, change, subject, &asked, None).await?;
     let spec = child(&mut asked, "spec");
     let bound = match spec.entry("boundObjectRef").or_insert(Value::Null) {
         Value::Object(reference) => Some(bound(backend, &ns, &name, reference).await?),

@@ -15,7 +15,7 @@ use super::keys::ISSUER;
 use super::rules::quoted_list;
 use super::user::{CREDENTIAL, User, account_name};
 use crate::object::{self, Object};
-use crate::verbs::Backend;
+use crate::objects::Objects;
 
 /// Issuer of tokens that stand in Secrets.
 pub const LEGACY_ISSUER: &str = "kubernetes/serviceaccount";
@@ -121,7 +121,7 @@ pub fn legacy_claims(ns: &str, name: &str, uid: &str, secret: &str) -> Value {
 /// is wrong with it.
 pub async fn user_of(
     auth: &Auth,
-    backend: &Backend,
+    objects: &Objects,
     token: &str,
     asked: Option<&[String]>,
     now: Timestamp,
@@ -141,9 +141,9 @@ pub async fn user_of(
         return Err(format!("token audiences {got} is invalid for the target audiences {wanted}"));
     }
     let user = if claims.iss == LEGACY_ISSUER {
-        legacy(auth, backend, token, &claims).await?
+        legacy(auth, objects, token, &claims).await?
     } else {
-        current(auth, backend, &claims, now).await?
+        current(auth, objects, &claims, now).await?
     };
     Ok((user, common))
 }
@@ -160,7 +160,7 @@ fn read(token: &str) -> Option<Claims> {
     serde_json::from_slice(&URL_SAFE_NO_PAD.decode(payload).ok()?).ok()
 }
 
-async fn current(auth: &Auth, backend: &Backend, claims: &Claims, now: Timestamp) -> Result<User, String> {
+async fn current(auth: &Auth, objects: &Objects, claims: &Claims, now: Timestamp) -> Result<User, String> {
     let seconds = now.as_second() as f64;
     if claims.exp.is_some_and(|exp| seconds - LEEWAY as f64 > exp) {
         return Err("service account token has expired".to_owned());
@@ -182,14 +182,14 @@ async fn current(auth: &Auth, backend: &Backend, claims: &Claims, now: Timestamp
     }
     let mut user = User::account(ns, name, uid);
     if let Some(secret) = &private.secret {
-        bound(backend, "secrets", ns, secret, now).await?;
+        bound(objects, "secrets", ns, secret, now).await?;
     }
     if private.pod.is_some() {
         // There are no Pods here, so the one that this token was for is gone.
         return Err(INVALIDATED.to_owned());
     }
     if let Some(node) = &private.node {
-        bound(backend, "nodes", "", node, now).await?;
+        bound(objects, "nodes", "", node, now).await?;
         for (key, value) in [("node-name", &node.name), ("node-uid", &node.uid)] {
             user.extra.insert(format!("authentication.kubernetes.io/{key}"), vec![value.clone()]);
         }
@@ -211,8 +211,8 @@ fn long_gone(deleting: Option<&str>, now: Timestamp) -> bool {
 }
 
 /// The object that a token is bound to must be the same one still.
-async fn bound(backend: &Backend, plural: &str, ns: &str, wanted: &Bound, now: Timestamp) -> Result<(), String> {
-    let found = load(backend, plural, ns, &wanted.name).await.ok_or(INVALIDATED)?;
+async fn bound(objects: &Objects, plural: &str, ns: &str, wanted: &Bound, now: Timestamp) -> Result<(), String> {
+    let found = load(objects, plural, ns, &wanted.name).await.ok_or(INVALIDATED)?;
     let uid = object::meta_str(&found, "uid");
     if uid != wanted.uid {
         let (kind, what) = if plural == "nodes" { ("node", "Node") } else { ("secret", "Secret") };
@@ -224,14 +224,14 @@ async fn bound(backend: &Backend, plural: &str, ns: &str, wanted: &Bound, now: T
     Ok(())
 }
 
-async fn load(backend: &Backend, plural: &str, ns: &str, name: &str) -> Option<Object> {
-    let catalog = backend.registry.catalog();
+async fn load(objects: &Objects, plural: &str, ns: &str, name: &str) -> Option<Object> {
+    let catalog = objects.registry.catalog();
     let resource = catalog.find("", "v1", plural)?;
-    let stored = backend.stored(&resource.key(ns, name)).await.ok()??;
-    backend.load(resource, &stored).ok()
+    let stored = objects.stored(&resource.key(ns, name)).await.ok()??;
+    objects.load(resource, &stored).ok()
 }
 
-async fn legacy(auth: &Auth, backend: &Backend, token: &str, claims: &Claims) -> Result<User, String> {
+async fn legacy(auth: &Auth, objects: &Objects, token: &str, claims: &Claims) -> Result<User, String> {
     let (ns, name, uid) = (&claims.legacy_namespace, &claims.legacy_name, &claims.legacy_uid);
     for (claim, value) in [
         ("sub", &claims.sub),
@@ -247,7 +247,7 @@ async fn legacy(auth: &Auth, backend: &Backend, token: &str, claims: &Claims) ->
     if claims.sub != account_name(ns, name) {
         return Err("sub claim is invalid".to_owned());
     }
-    let secret = load(backend, "secrets", ns, &claims.legacy_secret).await;
+    let secret = load(objects, "secrets", ns, &claims.legacy_secret).await;
     let secret = secret.filter(|s| !object::is_deleting(s)).ok_or("Token has been invalidated")?;
     let kept = secret.get("data").and_then(|d| d.get("token")).and_then(Value::as_str).unwrap_or_default();
     let kept = STANDARD.decode(kept).unwrap_or_default();

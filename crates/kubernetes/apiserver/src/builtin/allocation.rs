@@ -364,7 +364,7 @@ fn set_node_port(spec: &mut Object, at: usize, port: i64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::resource::Registry;
+    use crate::registry::Registry;
 
     fn service(spec: Value) -> Object {
         let mut object = Object::new();

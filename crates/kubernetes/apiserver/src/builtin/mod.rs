@@ -2,7 +2,9 @@
 //! fields are the table of the crate `core_kinds`.
 
 pub mod allocation;
+pub mod events;
 pub mod rbac;
 pub mod registered;
 pub mod rules;
+pub mod selectable;
 pub mod strategy;

@@ -4,8 +4,6 @@
 use std::collections::HashMap;
 use std::sync::OnceLock;
 
-use crate::verbs::body::Wanted;
-
 type Table = HashMap<(&'static str, &'static str), Vec<&'static str>>;
 
 /// One line per group and version, and one of the kinds that every group has.
@@ -48,10 +46,10 @@ pub fn is_group(group: &str) -> bool {
     group == "apiregistration.k8s.io" || table.keys().any(served)
 }
 
-/// Whether a kind is another form of the wanted one.
-pub fn same(wanted: &Wanted<'_>, group: &str, kind: &str) -> bool {
+/// Whether a kind is another form of the wanted one; both by group and name.
+pub fn same(wanted: (&str, &str), (group, kind): (&str, &str)) -> bool {
     let events = |group: &str| matches!(group, "" | "events.k8s.io") && kind == "Event";
-    wanted.kind == kind && (wanted.group == group || events(group) && events(wanted.group))
+    wanted.1 == kind && (wanted.0 == group || events(group) && events(wanted.0))
 }
 
 /// The package of a kind's type within kube-apiserver.

@@ -1,109 +1,12 @@
 //! Rules of the server's own kinds: what is filled in, what may not change, what must hold.
 
-use core_kinds::{Defs, canonical};
-use serde_json::{Value, json};
+use serde_json::json;
 
+use super::events::event_from_events_v1;
 use super::rules;
-use crate::jsonpath::JsonPath;
 use crate::object::{Object, child, metadata_mut, name};
 use crate::resource::Resource;
 use crate::status::FieldError;
-
-/// Members of the core Event and of the events.k8s.io one that are the same under different names.
-const EVENT_NAMES: [(&str, &str); 7] = [
-    ("involvedObject", "regarding"),
-    ("message", "note"),
-    ("source", "deprecatedSource"),
-    ("firstTimestamp", "deprecatedFirstTimestamp"),
-    ("lastTimestamp", "deprecatedLastTimestamp"),
-    ("count", "deprecatedCount"),
-    ("reportingComponent", "reportingController"),
-];
-
-/// A core Event in the form of events.k8s.io/v1.
-pub fn event_to_events_v1(object: &mut Object) {
-    for (core, events) in EVENT_NAMES {
-        if let Some(value) = object.shift_remove(core) {
-            object.insert(events.to_owned(), value);
-        }
-    }
-    settle("events.k8s.io", "Event", object);
-}
-
-/// An events.k8s.io/v1 Event in the form that is stored, the core one.
-pub fn event_from_events_v1(object: &mut Object) {
-    for (core, events) in EVENT_NAMES {
-        if let Some(value) = object.shift_remove(events) {
-            object.insert(core.to_owned(), value);
-        }
-    }
-    settle("", "Event", object);
-}
-
-fn settle(group: &str, kind: &str, object: &mut Object) {
-    if let Some(def) = Defs::get().kind(group, "v1", kind) {
-        canonical::settle(def, object);
-    }
-}
-
-/// Fields for selectors besides name and namespace.
-pub fn selectable(group: &str, plural: &str) -> Vec<(String, JsonPath)> {
-    let (label, path): (&[&str], &[&str]) = match (group, plural) {
-        ("", "events") => (
-            &[
-                "involvedObject.kind",
-                "involvedObject.namespace",
-                "involvedObject.name",
-                "involvedObject.uid",
-                "involvedObject.apiVersion",
-                "involvedObject.resourceVersion",
-                "involvedObject.fieldPath",
-                "reason",
-                "reportingComponent",
-                "source",
-                "type",
-            ],
-            &["", "", "", "", "", "", "", "", "", "source.component", ""],
-        ),
-        ("events.k8s.io", "events") => (
-            &[
-                "regarding.kind",
-                "regarding.namespace",
-                "regarding.name",
-                "regarding.uid",
-                "regarding.apiVersion",
-                "reason",
-                "reportingController",
-                "type",
-            ],
-            &["", "", "", "", "", "", "", ""],
-        ),
-        ("", "secrets") => (&["type"], &[""]),
-        ("", "namespaces") => (&["status.phase"], &[""]),
-        ("", "nodes") => (&["spec.unschedulable"], &[""]),
-        ("", "services") => (&["spec.clusterIP", "spec.type"], &["", ""]),
-        ("certificates.k8s.io", _) => (&["spec.signerName"], &[""]),
-        _ => (&[], &[]),
-    };
-    label
-        .iter()
-        .zip(path)
-        .filter_map(|(label, path)| {
-            let path = if path.is_empty() { label } else { path };
-            Some(((*label).to_owned(), JsonPath::parse(&format!(".{path}")).ok()?))
-        })
-        .collect()
-}
-
-/// What a selector compares with if the field is absent or empty.
-pub fn selected_if_absent(path: &str, object: &Object) -> String {
-    match path {
-        "spec.unschedulable" => "false".to_owned(),
-        // An Event without a source comes from its reporter.
-        "source" => object.get("reportingComponent").and_then(Value::as_str).unwrap_or_default().to_owned(),
-        _ => String::new(),
-    }
-}
 
 /// Fills in what a new or changed object of this kind needs, after decoding.
 pub fn defaults(resource: &Resource, object: &mut Object) {
@@ -230,23 +133,5 @@ pub fn warnings(resource: &Resource, object: &Object, created: bool) -> Vec<Stri
         ("", "endpoints") => rules::endpoints::endpoints_warnings(object),
         ("discovery.k8s.io", "endpointslices") => rules::endpoints::slice_warnings(object, created),
         _ => Vec::new(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn events_convert_there_and_back() {
-        let core = json!({"involvedObject": {"name": "x"}, "message": "m", "count": 2, "reason": "r"});
-        let Value::Object(mut object) = core.clone() else { panic!() };
-        event_to_events_v1(&mut object);
-        assert_eq!(object.get("regarding"), Some(&json!({"name": "x"})));
-        assert_eq!(object.get("deprecatedCount"), Some(&json!(2)));
-        event_from_events_v1(&mut object);
-        assert_eq!(object.get("source"), Some(&json!({})));
-        object.retain(|key, _| core.get(key).is_some());
-        assert_eq!(Value::Object(object), core);
     }
 }

@@ -5,15 +5,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Value, json};
 
 use super::gc::unversioned;
+use crate::change::Change;
 use crate::crd::lifecycle::{self, CLEANUP};
 use crate::object::{self, Object};
+use crate::objects::store_failed;
 use crate::resource::Resource;
 use crate::route::Verb;
 use crate::selectors::Selector;
 use crate::status::{ApiError, ApiResult};
 use crate::store::{Event, Guard, WriteError};
 use crate::verbs::delete::{Options, Propagation};
-use crate::verbs::{Backend, Change, store_failed, write_failed};
+use crate::verbs::{Backend, write_failed};
 
 /// Objects read, and asked to go, at once.
 const PAGE: usize = 64;

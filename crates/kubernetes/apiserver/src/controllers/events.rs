@@ -56,8 +56,8 @@ fn last_written(event: &Object, now: Timestamp) -> Option<Timestamp> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::change::Change;
     use crate::route::Verb;
-    use crate::verbs::Change;
     use serde_json::json;
 
     #[tokio::test]

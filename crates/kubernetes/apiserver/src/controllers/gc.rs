@@ -8,13 +8,15 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::change::Change;
 use crate::object::{self, Object};
 use crate::resource::Resource;
 use crate::route::Verb;
 use crate::status::{ApiError, ApiResult};
 use crate::store::Event;
-use crate::verbs::delete::{FOREGROUND, ORPHAN, Options, Propagation};
-use crate::verbs::{Backend, Change};
+use crate::verbs::Backend;
+use crate::verbs::delete::{Options, Propagation};
+use crate::verbs::meta::{FOREGROUND, ORPHAN};
 
 /// Name of the collector as a user.
 const COLLECTOR: &str = "generic-garbage-collector";

@@ -15,6 +15,7 @@ use super::gc::unversioned;
 use crate::auth::index::GROUP;
 use crate::auth::rules::{self, Rule};
 use crate::auth::tokens::{self, ACCOUNT_NAME, ACCOUNT_UID, SECRET_TYPE};
+use crate::change::Change;
 use crate::fields::views::Views;
 use crate::fields::{Scope, apply};
 use crate::object::{self, Object, child, metadata_mut};
@@ -24,7 +25,7 @@ use crate::selectors::Selector;
 use crate::status::{ApiError, ApiResult};
 use crate::store::Event;
 use crate::verbs::delete::Options;
-use crate::verbs::{Backend, Change, strategy};
+use crate::verbs::{Backend, strategy};
 
 /// Namespaces that get their things at once: each waits for its writes, and perhaps for a webhook.
 const AT_ONCE: usize = 16;

@@ -128,26 +128,13 @@ pub fn reachable(listening: SocketAddr, names: &[String]) -> SocketAddr {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::resource::Registry;
     use crate::store::Store;
-    use tokio_util::sync::CancellationToken;
 
     #[tokio::test]
     async fn the_service_follows_the_address_and_comes_back() {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::open(&dir.path().join("s.db"), &dir.path().join("keys")).unwrap();
-        let auth = crate::auth::Auth::for_tests();
-        let backend = Backend {
-            store,
-            registry: Registry::new(),
-            stop: CancellationToken::new(),
-            auth,
-            admission: Default::default(),
-            allocator: Default::default(),
-            quotas: Default::default(),
-            audited: Default::default(),
-            given: Default::default(),
-        };
+        let backend = Backend::on(store);
         super::super::ensure_namespaces(&backend).await.unwrap();
         let catalog = backend.registry.catalog();
         let endpoints = catalog.find("", "v1", "endpoints").unwrap();
@@ -163,7 +150,7 @@ mod tests {
         assert_eq!(backend.store.revision(), revision, "what is right is not written again");
         ensure(&backend, "192.0.2.7:7443".parse().unwrap()).await.unwrap();
         assert_eq!(ip().await, "192.0.2.7");
-        let change = crate::verbs::Change::own(crate::route::Verb::Delete, "test");
+        let change = crate::change::Change::own(crate::route::Verb::Delete, "test");
         backend.remove(&change, endpoints, NAMESPACE, NAME, &Default::default()).await.unwrap();
         ensure(&backend, "192.0.2.7:7443".parse().unwrap()).await.unwrap();
         assert_eq!(ip().await, "192.0.2.7");

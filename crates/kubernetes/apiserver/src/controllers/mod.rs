@@ -23,12 +23,14 @@ use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
 use crate::builtin::rules::scheduling::SYSTEM;
+use crate::change::Change;
 use crate::object::Object;
+use crate::objects::store_failed;
 use crate::route::Verb;
 use crate::selectors::Selector;
 use crate::status::{ApiError, ApiResult};
-use crate::store::{Event, EventsError, Frames, ListQuery};
-use crate::verbs::{Backend, Change, Stored, store_failed, strategy};
+use crate::store::{Event, EventsError, Frames, ListQuery, Stored};
+use crate::verbs::{Backend, strategy};
 
 /// Namespaces that are always there.
 const NAMESPACES: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];

@@ -7,13 +7,14 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use crate::admission::{GROUP, policy::typecheck};
+use crate::change::Change;
 use crate::fields::views::Views;
 use crate::fields::{Scope, apply};
 use crate::object::{self, Object};
 use crate::route::Verb;
 use crate::status::{ApiError, ApiResult};
 use crate::store::Event;
-use crate::verbs::{Backend, Change, strategy};
+use crate::verbs::{Backend, strategy};
 
 const STORAGE: &str = "admissionregistration.k8s.io/validatingadmissionpolicies";
 const MANAGER: &str = "validatingadmissionpolicy-status";

@@ -4,13 +4,14 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
+use crate::change::Change;
 use crate::object::Object;
 use crate::quota;
 use crate::route::Verb;
 use crate::selectors::Selector;
 use crate::status::{ApiError, ApiResult};
 use crate::store::Event;
-use crate::verbs::{Backend, Change};
+use crate::verbs::Backend;
 
 /// Namespaces in which something was made or removed.
 #[derive(Default)]

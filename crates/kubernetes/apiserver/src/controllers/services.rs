@@ -3,8 +3,8 @@
 
 use crate::selectors::Selector;
 use crate::status::{ApiError, ApiResult};
-use crate::store::WriteError;
-use crate::verbs::{Backend, Stored, write_failed};
+use crate::store::{Stored, WriteError};
+use crate::verbs::{Backend, write_failed};
 
 /// Notes what all Services have, then gives the others what they lack.
 pub async fn ensure(backend: &Backend) -> ApiResult<()> {

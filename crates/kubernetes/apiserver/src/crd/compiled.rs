@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bytes::Bytes;
 
 use crate::resource::Resource;
-use crate::verbs::Stored;
+use crate::store::Stored;
 
 /// Revisions of definitions that are kept at most; then all are forgotten, and compiled again when they are needed.
 const MOST: usize = 512;

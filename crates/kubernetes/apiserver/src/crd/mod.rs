@@ -15,10 +15,10 @@ use serde_json::Value;
 use structural_schema::rules::CelRules;
 use structural_schema::schema::Schema;
 
-use crate::conversion::Versions;
 use crate::jsonpath::JsonPath;
 use crate::object::{Object, strings};
 use crate::resource::{Column, Flavor, Resource, version_rank};
+use crate::versions::Versions;
 
 /// The group and plural of a definition.
 pub fn names(crd: &Object) -> (String, String) {

@@ -6,9 +6,9 @@ use std::borrow::Cow;
 use serde_json::{Map, Value, json};
 use structured_merge::Set;
 
+use crate::change::Change;
 use crate::object::{Object, metadata, metadata_mut};
 use crate::status::{FieldError, FieldErrorKind};
-use crate::verbs::Change;
 
 /// Entries of updates before the oldest are joined.
 const MAX_UPDATERS: usize = 10;

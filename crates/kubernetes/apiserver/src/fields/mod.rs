@@ -20,7 +20,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 use structured_merge::{Comparison, Element, Set, check, compare, equal, fits, reconcile, touches};
 
-use crate::builtin::strategy;
+use crate::builtin::events;
 use crate::object::{self, Object, metadata, metadata_mut};
 use crate::resource::{Catalog, Flavor, Resource};
 use managed::{Entry, Fields, Operation};
@@ -330,9 +330,9 @@ fn drop_empty(meta: &mut Object) {
 /// Brings an object of the server's own into another version.
 fn convert(from: &str, to: &Resource, object: &mut Object) {
     if to.group == "events.k8s.io" {
-        strategy::event_to_events_v1(object);
+        events::event_to_events_v1(object);
     } else if from == "events.k8s.io/v1" {
-        strategy::event_from_events_v1(object);
+        events::event_from_events_v1(object);
     }
     object.insert("apiVersion".into(), Value::from(to.api_version()));
 }

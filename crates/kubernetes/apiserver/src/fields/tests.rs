@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
-use crate::resource::Registry;
+use crate::registry::Registry;
 use crate::status::{ApiError, ApiResult};
 
 fn object(value: Value) -> Object {

@@ -8,9 +8,9 @@ use std::sync::{Mutex, PoisonError};
 
 use serde_json::Value;
 
-use crate::conversion;
 use crate::object::Object;
 use crate::resource::Resource;
+use crate::versions;
 
 /// Conversions for one change: a few for each version that owners have written in.
 const MAX_KNOWN: usize = 128;
@@ -47,7 +47,7 @@ impl Views {
 
     /// For an object of a resource.
     pub fn of(resource: &Resource) -> Self {
-        Self { known: Mutex::default(), asks: conversion::asks(resource) }
+        Self { known: Mutex::default(), asks: versions::asks(resource) }
     }
 
     /// Whether a webhook converts: then an outcome is void as long as there is something that it [needs](Self::need).

@@ -472,7 +472,7 @@ mod tests {
 
     #[test]
     fn parameters_of_all_operations_stand_at_the_path() {
-        let catalog = crate::resource::Registry::new().catalog();
+        let catalog = crate::registry::Registry::new().catalog();
         let leases = catalog.find("coordination.k8s.io", "v1", "leases").unwrap();
         let items = of(leases, "/apis/coordination.k8s.io/v1");
         let names = |list: &[Parameter]| list.iter().map(|p| p.name).collect::<Vec<_>>();

@@ -36,7 +36,7 @@ pub use labels::Pick;
 pub use memory::Memory;
 pub use seal::KeyError;
 pub use sqlite::{Cursor, ListPage, ListQuery};
-pub use types::{Expect, Guard, Key, Op, Row, StoreError, Write, WriteError};
+pub use types::{Expect, Guard, Key, Op, Row, StoreError, Stored, Write, WriteError};
 pub use watch::{Event, EventsError, Frames};
 
 use shared::Shared;

@@ -30,6 +30,15 @@ pub struct Row {
     pub body: Bytes,
 }
 
+/// A stored object with its revision.
+#[derive(Debug, Clone)]
+pub struct Stored {
+    /// Revision that wrote it.
+    pub rev: u64,
+    /// Its tail as stored.
+    pub tail: Bytes,
+}
+
 /// What must hold of the key for a write to happen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Expect {

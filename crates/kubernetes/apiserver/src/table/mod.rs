@@ -98,7 +98,7 @@ fn shown(cells: Value, object: Value, include: &str, version: &str) -> Value {
         ("Object", _) => object,
         ("None", _) => Value::Null,
         (_, Value::Object(whole)) => {
-            let mut partial = crate::reply::partial(whole);
+            let mut partial = crate::object::partial(whole);
             partial["apiVersion"] = json!(format!("meta.k8s.io/{version}"));
             partial
         }

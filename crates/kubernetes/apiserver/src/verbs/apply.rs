@@ -4,16 +4,19 @@ use gojson::Yaml;
 use http::StatusCode;
 use serde_json::Value;
 
-use super::{ATTEMPTS, Backend, Change, FieldValidation, Request, Stored, strategy, update};
+use super::{ATTEMPTS, Backend, strategy, update};
 use crate::auth::attributes::Attributes;
+use crate::change::Change;
 use crate::fields::options::Options;
 use crate::fields::views::Views;
 use crate::fields::{Scope, apply as server_side};
 use crate::object::{self, Object, meta_str};
 use crate::reply::{self, Response};
+use crate::request::{FieldValidation, Request, lines};
 use crate::resource::Resource;
 use crate::route::ResourceTarget;
 use crate::status::{ApiError, ApiResult};
+use crate::store::Stored;
 
 /// Media type of the body, which is YAML and so may be JSON.
 pub const MEDIA: &str = "application/apply-patch+yaml";
@@ -141,7 +144,7 @@ pub fn decode(request: &Request) -> ApiResult<(Object, Vec<String>)> {
         (FieldValidation::Strict, Some(why)) => {
             Err(ApiError::bad_request(format!("error strict decoding YAML: {why}")))
         }
-        (FieldValidation::Warn, Some(why)) => Ok((config, super::lines(&why))),
+        (FieldValidation::Warn, Some(why)) => Ok((config, lines(&why))),
         _ => Ok((config, Vec::new())),
     }
 }

@@ -3,7 +3,8 @@
 
 use serde_json::Value;
 
-use super::{Backend, Change};
+use super::Backend;
+use crate::change::Change;
 use crate::object::{self, Object};
 use crate::resource::Resource;
 

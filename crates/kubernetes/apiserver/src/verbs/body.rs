@@ -10,10 +10,11 @@ use gojson::Node;
 use serde_json::{Value, json};
 use structural_schema::schema::Schema;
 
-use super::{FieldValidation, Request, strategy};
+use super::strategy;
 use crate::builtin::registered;
 use crate::media;
 use crate::object::{self, Object};
+use crate::request::{FieldValidation, Request};
 use crate::resource::{Flavor, Resource};
 use crate::status::{ApiError, ApiResult, FieldError};
 
@@ -223,7 +224,7 @@ fn fits(wanted: &Wanted<'_>, said: &Said, node: &Node<'_>) -> ApiResult<()> {
         let why = format!("no kind {kind} is registered for version {version} in scheme \"pkg/runtime/scheme.go:110\"");
         return Err(wanted.cannot(said, &why));
     }
-    if registered::same(wanted, &said.group, &said.kind) {
+    if registered::same((wanted.group, wanted.kind), (&said.group, &said.kind)) {
         // Another form of what is wanted, of the same or another group: refused once it is decoded.
         return Ok(());
     }

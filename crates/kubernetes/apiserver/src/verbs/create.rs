@@ -3,17 +3,19 @@
 use http::StatusCode;
 use serde_json::json;
 
-use super::{ATTEMPTS, Backend, Change, Request, Stored, body, meta, strategy, write_failed};
+use super::{ATTEMPTS, Backend, body, meta, strategy, write_failed};
 use crate::admission::Subject;
 use crate::admission::policy::rights;
 use crate::auth::{escalation, reviews, token_request};
 use crate::builtin::rules;
+use crate::change::Change;
 use crate::fields::options::Options;
 use crate::object::{self, Object, metadata_mut};
 use crate::reply::{self, Response};
+use crate::request::Request;
 use crate::resource::Resource;
 use crate::status::{ApiError, ApiResult};
-use crate::store::{Guard, WriteError};
+use crate::store::{Guard, Stored, WriteError};
 
 /// Creates the object of the body.
 pub async fn create(backend: &Backend, request: &mut Request) -> ApiResult<Response> {
@@ -52,11 +54,11 @@ impl Backend {
         if !change.applied {
             self.settle_owners(change, resource, None, &mut object).await?;
         }
-        if self.mutates(resource).await? {
+        if self.admission.mutates(self, resource).await? {
             // Webhooks are not asked about what has no place to be.
             self.namespace_guard(resource, ns, object::name(&object)).await?;
             let name = object::name(&object).to_owned();
-            self.admit(change, Subject::of(resource, ns, &name), &mut object, None).await?;
+            self.admission.admit(self, change, Subject::of(resource, ns, &name), &mut object, None).await?;
             strategy::fit_namespace(resource, &mut object, ns)?;
             unversioned(&object)?;
         }
@@ -79,8 +81,10 @@ impl Backend {
             strategy::validate(resource, &object, None, change)?;
             strategy::warn(resource, &object, None, change);
             rights::check(self, change, resource, &object, None).await?;
-            self.admit_final(change, Subject::of(resource, ns, object::name(&object)), &object, None).await?;
-            let _turn = self.within_quota(resource, ns, &object, None).await?;
+            self.admission
+                .admit_final(self, change, Subject::of(resource, ns, object::name(&object)), &object, None)
+                .await?;
+            let _turn = self.quotas.within(self, resource, ns, &object, None).await?;
             let name = object::name(&object).to_owned();
             let key = resource.key(ns, &name);
             if change.dry {

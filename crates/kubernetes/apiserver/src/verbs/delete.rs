@@ -3,21 +3,19 @@
 use http::StatusCode;
 use serde_json::{Value, json};
 
-use super::{ATTEMPTS, Backend, Change, Request, Stored, body, list, strategy, write_failed};
+use super::meta::{FOREGROUND, ORPHAN};
+use super::{ATTEMPTS, Backend, body, list, strategy, write_failed};
 use crate::admission::Subject;
+use crate::change::Change;
 use crate::crd::lifecycle;
 use crate::media;
 use crate::object::{self, Object, metadata_mut};
 use crate::reply::{self, Response};
+use crate::request::{Request, wrong_dry_run};
 use crate::resource::{Flavor, Resource};
 use crate::route::{Query, Verb};
 use crate::status::{ApiError, ApiResult, Details, FieldError};
-use crate::store::WriteError;
-
-/// Finalizer of deletions that wait for dependents.
-pub const FOREGROUND: &str = "foregroundDeletion";
-/// Finalizer of deletions whose dependents are set free.
-pub const ORPHAN: &str = "orphan";
+use crate::store::{Stored, WriteError};
 
 /// What becomes of dependents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -125,7 +123,7 @@ fn asked(request: &Request) -> ApiResult<(Change, Options)> {
         }
     }
     let dry = object::strings(given.get("dryRun"));
-    errors.extend(super::wrong_dry_run(&dry.iter().map(String::as_str).collect::<Vec<_>>()));
+    errors.extend(wrong_dry_run(&dry.iter().map(String::as_str).collect::<Vec<_>>()));
     if !errors.is_empty() {
         return Err(ApiError::invalid("meta.k8s.io", "DeleteOptions", "", &errors));
     }
@@ -201,7 +199,7 @@ impl Backend {
             let was_deleting = object::is_deleting(&object);
             let asked_name = if change.verb == Verb::DeleteCollection { "" } else { name };
             if !change.admitted {
-                self.admit_delete(change, Subject::of(resource, ns, asked_name), &object).await?;
+                self.admission.admit_delete(self, change, Subject::of(resource, ns, asked_name), &object).await?;
             }
             mark(resource, &mut object, options, &self.given.stamp());
             let gone = strategy::may_go(resource, &object);

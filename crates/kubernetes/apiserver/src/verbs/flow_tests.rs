@@ -7,11 +7,12 @@ use futures::FutureExt as _;
 use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
 
-use super::{Backend, Request, list, watch};
+use super::{Backend, list, watch};
 use crate::auth::User;
 use crate::media::{Accept, Encoding};
 use crate::object;
 use crate::reply::Body;
+use crate::request::Request;
 use crate::route::{Query, ResourceTarget, Verb};
 use crate::store::{Expect, Op, Write};
 

@@ -2,9 +2,10 @@
 
 use http::StatusCode;
 
+use super::Backend;
 use super::options::{version, wait_for};
-use super::{Backend, Request};
 use crate::reply::{self, Response};
+use crate::request::Request;
 use crate::status::{ApiError, ApiResult};
 
 /// Answers with the named object, as of the asked revision or a later one.

@@ -2,12 +2,16 @@
 
 use serde_json::{Value, json};
 
-use super::delete::{FOREGROUND, ORPHAN};
 use crate::builtin::rules::{all_invalid, labels};
 use crate::given::Given;
 use crate::object::{Object, finalizers, is_deleting, meta_str, metadata, name, strings};
 use crate::resource::Resource;
 use crate::status::{FieldError, FieldErrorKind};
+
+/// Finalizer of deletions that wait for dependents.
+pub const FOREGROUND: &str = "foregroundDeletion";
+/// Finalizer of deletions whose dependents are set free.
+pub const ORPHAN: &str = "orphan";
 
 /// Bytes of all annotations.
 const MAX_ANNOTATIONS: usize = 256 << 10;

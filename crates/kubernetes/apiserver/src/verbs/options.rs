@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::Backend;
+use crate::objects::Objects;
 use crate::resource::Resource;
 use crate::route::Query;
 use crate::selectors::Selector;
@@ -160,11 +160,11 @@ fn check_watch(matching: &str, initial: Option<bool>, token: &str) -> Vec<FieldE
 }
 
 /// Gives a revision of the near future some seconds to come, then refuses it.
-pub async fn wait_for(backend: &Backend, rev: u64) -> ApiResult<()> {
-    let mut news = backend.store.subscribe();
+pub async fn wait_for(objects: &Objects, rev: u64) -> ApiResult<()> {
+    let mut news = objects.store.subscribe();
     let reached = news.wait_for(|newest| *newest >= rev);
     if tokio::time::timeout(PATIENCE, reached).await.is_err() {
-        return Err(ApiError::future_version(rev, backend.store.revision()));
+        return Err(ApiError::future_version(rev, objects.store.revision()));
     }
     Ok(())
 }
@@ -172,7 +172,7 @@ pub async fn wait_for(backend: &Backend, rev: u64) -> ApiResult<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::resource::Registry;
+    use crate::registry::Registry;
 
     fn read(query: &str, watch: bool) -> ApiResult<Options> {
         let catalog = Registry::new().catalog();

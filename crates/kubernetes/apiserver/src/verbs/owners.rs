@@ -1,6 +1,7 @@
 //! Who owns the fields of what is written, where it may take a webhook to see them in the words of another version.
 
-use super::{Backend, Change};
+use super::Backend;
+use crate::change::Change;
 use crate::fields::Scope;
 use crate::fields::views::{Need, Views};
 use crate::object::Object;

@@ -9,10 +9,11 @@ use patches::shown::{self, Opened};
 use patches::strategic::{self, Refused};
 use serde_json::{Value, json};
 
-use super::{Backend, FieldValidation, Request, strategy};
+use super::{Backend, strategy};
 use crate::fields::options::Options;
 use crate::object::{self, Object};
 use crate::reply::{self, Response};
+use crate::request::{FieldValidation, Request};
 use crate::resource::{Flavor, Resource};
 use crate::status::{ApiError, ApiResult, FieldError};
 

@@ -5,16 +5,19 @@ use http::StatusCode;
 use serde_json::{Value, json};
 
 use super::body;
-use super::{ATTEMPTS, Backend, Change, Request, apply, patch, strategy};
+use super::{ATTEMPTS, Backend, apply, patch, strategy};
 use crate::admission::Subject;
+use crate::change::Change;
 use crate::crd::scale::Scale;
 use crate::fields::options::Options;
 use crate::fields::views::Views;
 use crate::fields::{Scope, apply as server_side, scale as owners};
 use crate::media::Shape;
 use crate::object::{self, Object, metadata, metadata_mut};
+use crate::registry;
 use crate::reply::{self, Response};
-use crate::resource::{self, Flavor, Resource};
+use crate::request::Request;
+use crate::resource::{Flavor, Resource};
 use crate::route::Verb;
 use crate::status::{ApiError, ApiResult};
 use crate::table;
@@ -43,7 +46,7 @@ pub async fn get(backend: &Backend, request: &Request) -> ApiResult<Response> {
 fn answer(request: &Request, scale: Object) -> ApiResult<Response> {
     match &request.accept.shape {
         Shape::Plain => reply::value(request, StatusCode::OK, scale.into()),
-        Shape::Partial => reply::value(request, StatusCode::OK, reply::partial(&scale)),
+        Shape::Partial => reply::value(request, StatusCode::OK, object::partial(&scale)),
         Shape::Table(version) => {
             let rev = object::meta_str(&scale, "resourceVersion").to_owned();
             let row = table::scale_row(scale, table::included(request.query.get("includeObject"))?, version);
@@ -93,7 +96,7 @@ async fn applied(backend: &Backend, request: &mut Request) -> ApiResult<Response
     Options::Apply.validate(&request.query)?;
     let (config, doubts) = apply::decode(request)?;
     let force = request.query.flag("force");
-    let as_scale = resource::scale().ok_or_else(ApiError::unknown_path)?;
+    let as_scale = registry::scale().ok_or_else(ApiError::unknown_path)?;
     let own = request.resource().clone();
     let catalog = backend.registry.catalog();
     let places = |version: &str| {
@@ -227,7 +230,7 @@ async fn admit(
     wanted: &mut Object,
     (before, mut present): (&Object, Object),
 ) -> ApiResult<()> {
-    let kind = resource::scale();
+    let kind = registry::scale();
     let (ns, name) = (request.target.ns.as_str(), request.target.name.as_str());
     let subject = Subject { kind: kind.as_ref(), ..Subject::of(request.resource(), ns, name) };
     let settle = |scale: &mut Object| {
@@ -244,14 +247,14 @@ async fn admit(
     if asked.verb == Verb::Patch {
         versioned(wanted);
     }
-    backend.admit(asked, subject, wanted, Some(&present)).await?;
+    backend.admission.admit(backend, asked, subject, wanted, Some(&present)).await?;
     let scale = paths(request.resource())?;
     let mut next = before.clone();
     scale.write(&mut next, wanted).map_err(ApiError::internal)?;
     versioned(&mut next);
     let (mut seen, _) = scale.read(&next).map_err(ApiError::internal)?;
     settle(&mut seen);
-    backend.admit_final(asked, subject, &seen, Some(&present)).await
+    backend.admission.admit_final(backend, asked, subject, &seen, Some(&present)).await
 }
 
 /// A body that is no sound Scale. Upstream means to say more, but does not know the kind where it puts the text together.

@@ -3,8 +3,9 @@
 use core_kinds::{Defs, canonical, decode as typed};
 use serde_json::{Value, json};
 
-use super::{Change, meta};
+use super::meta;
 use crate::builtin::strategy as own;
+use crate::change::Change;
 use crate::crd;
 use crate::fields::managed;
 use crate::given::Given;

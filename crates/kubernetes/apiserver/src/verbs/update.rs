@@ -5,18 +5,20 @@ use std::pin::Pin;
 use http::StatusCode;
 use serde_json::json;
 
-use super::{ATTEMPTS, Backend, Change, Request, Stored, body, strategy, write_failed};
+use super::{ATTEMPTS, Backend, body, strategy, write_failed};
 use crate::admission::Subject;
 use crate::admission::policy::rights;
 use crate::auth::{escalation, signers};
+use crate::change::Change;
 use crate::fields;
 use crate::fields::options::Options;
 use crate::object::{self, Object};
 use crate::reply::{self, Response};
+use crate::request::Request;
 use crate::resource::{Flavor, Resource};
 use crate::route::Verb;
 use crate::status::{ApiError, ApiResult, FieldError};
-use crate::store::WriteError;
+use crate::store::{Stored, WriteError};
 
 /// Replaces the named object by the body.
 pub async fn update(backend: &Backend, request: &mut Request) -> ApiResult<Response> {
@@ -135,7 +137,7 @@ impl Backend {
                     // What a patch makes has the version of what it was made from.
                     versioned(&mut wanted, old.rev);
                 }
-                self.admit(change, subject, &mut wanted, Some(&before)).await?;
+                self.admission.admit(self, change, subject, &mut wanted, Some(&before)).await?;
                 let asked = object::resource_version(&wanted).ok().flatten();
                 if asked.is_some_and(|rev| rev != old.rev) {
                     return Err(modified());
@@ -156,9 +158,9 @@ impl Backend {
             rights::check(self, change, resource, &wanted, Some(&before)).await?;
             if !change.admitted {
                 versioned(&mut wanted, old.rev);
-                self.admit_final(change, subject, &wanted, Some(&before)).await?;
+                self.admission.admit_final(self, change, subject, &wanted, Some(&before)).await?;
             }
-            let _turn = self.within_quota(resource, ns, &wanted, Some(&before)).await?;
+            let _turn = self.quotas.within(self, resource, ns, &wanted, Some(&before)).await?;
             if change.dry {
                 let tail = resource.tail(wanted);
                 return Ok(Stored { rev: old.rev, tail });

@@ -12,12 +12,14 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use super::list::Selected;
 use super::options::{Options, version, wait_for};
-use super::{Backend, Request, history_failed};
+use super::{Backend, history_failed};
 use crate::media::{Accept, Shape};
+use crate::object;
 use crate::reply::{self, Response};
+use crate::request::Request;
 use crate::resource::Resource;
+use crate::select::Selected;
 use crate::selectors::Selector;
 use crate::status::{ApiError, ApiResult};
 use crate::store::Event;
@@ -293,7 +295,7 @@ impl Watch {
     fn encode(&mut self, kind: &'static str, rev: u64, tail: &[u8]) -> Result<Bytes, serde_json::Error> {
         let object = match &self.accept.shape {
             Shape::Plain => self.resource.encode(rev, tail)?,
-            Shape::Partial => serde_json::to_vec(&reply::partial(&self.resource.load(rev, tail)?))?,
+            Shape::Partial => serde_json::to_vec(&object::partial(&self.resource.load(rev, tail)?))?,
             Shape::Table(version) => {
                 let row = table::row(&self.resource, self.resource.load(rev, tail)?, &self.include, version);
                 let version = format!("meta.k8s.io/{version}");
@@ -348,42 +350,19 @@ impl Watch {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::resource::Registry;
     use crate::store::Store;
-    use tokio_util::sync::CancellationToken;
 
     #[tokio::test]
     async fn history_that_is_gone_is_told_within_the_stream() {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::open(&dir.path().join("s.db"), &dir.path().join("keys")).unwrap();
-        let auth = crate::auth::Auth::for_tests();
-        let backend = Backend {
-            store,
-            registry: Registry::new(),
-            stop: CancellationToken::new(),
-            auth,
-            admission: Default::default(),
-            allocator: Default::default(),
-            quotas: Default::default(),
-            audited: Default::default(),
-            given: Default::default(),
-        };
+        let backend = Backend::on(store);
         crate::controllers::ensure_namespaces(&backend).await.unwrap();
         backend.store.compact(3).await.unwrap();
         let catalog = backend.registry.catalog();
         for (from, told) in [(1, "ERROR"), (3, "ADDED")] {
             // A store opened anew holds no events in memory: they come from the file.
-            let backend = Backend {
-                store: Store::open(&dir.path().join("s.db"), &dir.path().join("keys")).unwrap(),
-                registry: Registry::new(),
-                stop: CancellationToken::new(),
-                auth: crate::auth::Auth::for_tests(),
-                admission: Default::default(),
-                allocator: Default::default(),
-                quotas: Default::default(),
-                audited: Default::default(),
-                given: Default::default(),
-            };
+            let backend = Backend::on(Store::open(&dir.path().join("s.db"), &dir.path().join("keys")).unwrap());
             let watch = Watch {
                 resource: Arc::clone(catalog.find("", "v1", "namespaces").unwrap()),
                 ns: String::new(),

@@ -3,15 +3,16 @@
 use serde_json::Value;
 
 use crate::object::Object;
+use crate::objects::Objects;
 use crate::selectors::Selector;
-use crate::verbs::{Backend, Stored};
+use crate::store::Stored;
 
 /// EndpointSlices looked at.
 const MAX_SLICES: usize = 100;
 
 /// Address and port of a ready endpoint of the service's port.
-pub async fn endpoint(backend: &Backend, ns: &str, name: &str, port: u16) -> Result<(String, u16), String> {
-    let service = named(backend, ("", "services"), ns, name).await?;
+pub async fn endpoint(objects: &Objects, ns: &str, name: &str, port: u16) -> Result<(String, u16), String> {
+    let service = named(objects, ("", "services"), ns, name).await?;
     let service = service.ok_or_else(|| format!("service \"{name}\" not found"))?;
     let spec = service.get("spec").cloned().unwrap_or_default();
     let kind = spec.get("type").and_then(Value::as_str).unwrap_or("ClusterIP");
@@ -23,11 +24,11 @@ pub async fn endpoint(backend: &Backend, ns: &str, name: &str, port: u16) -> Res
     let Some(found) = found else { return Err(format!("no service port {port} found for service \"{name}\"")) };
     let port_name = found.get("name").and_then(Value::as_str).unwrap_or_default();
     let mut places = Vec::new();
-    for slice in slices(backend, ns, name).await? {
+    for slice in slices(objects, ns, name).await? {
         of_slice(&slice, port_name, &mut places);
     }
     if places.is_empty()
-        && let Some(endpoints) = named(backend, ("", "endpoints"), ns, name).await?
+        && let Some(endpoints) = named(objects, ("", "endpoints"), ns, name).await?
     {
         of_endpoints(&endpoints, port_name, &mut places);
     }
@@ -38,27 +39,27 @@ pub async fn endpoint(backend: &Backend, ns: &str, name: &str, port: u16) -> Res
     Ok(places.swap_remove(at))
 }
 
-async fn named(backend: &Backend, kind: (&str, &str), ns: &str, name: &str) -> Result<Option<Object>, String> {
-    let catalog = backend.registry.catalog();
+async fn named(objects: &Objects, kind: (&str, &str), ns: &str, name: &str) -> Result<Option<Object>, String> {
+    let catalog = objects.registry.catalog();
     let Some(resource) = catalog.find(kind.0, "v1", kind.1) else { return Ok(None) };
-    let stored = backend.stored(&resource.key(ns, name)).await.map_err(|e| e.message)?;
-    stored.map(|s| backend.load(resource, &s).map_err(|e| e.message)).transpose()
+    let stored = objects.stored(&resource.key(ns, name)).await.map_err(|e| e.message)?;
+    stored.map(|s| objects.load(resource, &s).map_err(|e| e.message)).transpose()
 }
 
 /// Boxed: lists may need webhooks, and these bring the caller here.
 fn slices<'a>(
-    backend: &'a Backend,
+    objects: &'a Objects,
     ns: &'a str,
     service: &'a str,
 ) -> futures::future::BoxFuture<'a, Result<Vec<Object>, String>> {
     Box::pin(async move {
-        let catalog = backend.registry.catalog();
+        let catalog = objects.registry.catalog();
         let Some(resource) = catalog.find("discovery.k8s.io", "v1", "endpointslices") else { return Ok(Vec::new()) };
         let selector = format!("kubernetes.io/service-name={service}");
         let selector = Selector::parse(&selector, "", resource).map_err(|e| e.message)?;
-        let (_, rows) = backend.select(resource, ns, &selector).await.map_err(|e| e.message)?;
+        let (_, rows) = objects.select(resource, ns, &selector).await.map_err(|e| e.message)?;
         let rows = rows.into_iter().take(MAX_SLICES);
-        Ok(rows.filter_map(|row| backend.load(resource, &Stored { rev: row.rev, tail: row.body }).ok()).collect())
+        Ok(rows.filter_map(|row| objects.load(resource, &Stored { rev: row.rev, tail: row.body }).ok()).collect())
     })
 }
 
@@ -94,6 +95,7 @@ fn of_endpoints(endpoints: &Object, port_name: &str, places: &mut Vec<(String, u
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::verbs::Backend;
     use serde_json::json;
 
     async fn put(backend: &Backend, group: &str, plural: &str, object: Value) {

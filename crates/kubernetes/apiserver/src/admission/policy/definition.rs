@@ -10,9 +10,9 @@ use crate::admission::conditions::Conditions;
 use crate::admission::expressions::{Compiler, Expression, Variables};
 use crate::admission::rules::{self, LabelSelector, Rule};
 use crate::object::{Object, strings};
+use crate::objects::Objects;
 use crate::resource::Resource;
 use crate::status::ApiResult;
-use crate::verbs::Backend;
 
 /// What a policy or binding is about (`MatchResources`).
 #[derive(Debug, Default)]
@@ -125,22 +125,22 @@ impl Matching {
     /// The resource as which a change concerns it; none if it does not.
     pub async fn concerned(
         &self,
-        backend: &Backend,
+        objects: &Objects,
         about: &Attributes<'_>,
         object: Option<&Object>,
     ) -> ApiResult<Option<Arc<Resource>>> {
         if !rules::object_selected(&self.objects, about, object)
-            || rules::matched(backend, &self.exclude, self.equivalent, about).is_some()
+            || rules::matched(objects, &self.exclude, self.equivalent, about).is_some()
         {
             return Ok(None);
         }
         let found = if self.rules.is_empty() {
-            rules::own(backend, about)
+            rules::own(objects, about)
         } else {
-            rules::matched(backend, &self.rules, self.equivalent, about)
+            rules::matched(objects, &self.rules, self.equivalent, about)
         };
         let Some(found) = found else { return Ok(None) };
-        let selected = rules::namespace_selected(backend, &self.namespaces, about, object).await?;
+        let selected = rules::namespace_selected(objects, &self.namespaces, about, object).await?;
         Ok(selected.then_some(found))
     }
 }
@@ -217,3 +217,6 @@ impl Binding {
         }
     }
 }
+
+/// A policy with its bindings.
+pub type InForce = (Arc<Policy>, Vec<Arc<Binding>>);

@@ -19,25 +19,22 @@ use std::time::{Duration, Instant};
 use cel::Value;
 use serde_json::json;
 
-use self::definition::{Binding, Policy};
+use self::definition::{Binding, InForce, Policy};
 use self::evaluate::{Annotation, Decision};
 use super::conditions;
 use super::expressions::{Facts, value_of};
 use super::{Attributes, review};
 use crate::limits;
 use crate::object::{self, Object};
+use crate::objects::{Objects, store_failed};
 use crate::resource::Resource;
 use crate::status::{ApiError, ApiResult};
-use crate::verbs::{Backend, store_failed};
 
 /// Time for all policies together, as upstream's requests have it.
 const PATIENCE: Duration = Duration::from_secs(34);
 /// Bytes of an annotation of the audit log.
 const MAX_ANNOTATION: usize = 10 * 1024;
 const FAILURE: &str = "validation.policy.admission.k8s.io/validation_failure";
-
-/// A policy with its bindings.
-pub type InForce = (Arc<Policy>, Vec<Arc<Binding>>);
 
 /// The first refusal.
 struct Denied {
@@ -47,7 +44,7 @@ struct Denied {
 
 /// One change on its way through the policies.
 struct Run<'a> {
-    backend: &'a Backend,
+    objects: &'a Objects,
     about: &'a Attributes<'a>,
     object: Option<&'a Object>,
     denied: Option<Denied>,
@@ -56,7 +53,7 @@ struct Run<'a> {
 
 /// Asks all policies; the first refusal is the answer, once all have spoken.
 pub async fn run(
-    backend: &Backend,
+    objects: &Objects,
     policies: &[InForce],
     about: &Attributes<'_>,
     object: Option<&Object>,
@@ -65,7 +62,7 @@ pub async fn run(
     if about.resource.is_review() {
         return Ok(());
     }
-    let mut run = Run { backend, about, object, denied: None, began: Instant::now() };
+    let mut run = Run { objects, about, object, denied: None, began: Instant::now() };
     for (policy, bindings) in policies {
         run.policy(policy, bindings).await?;
     }
@@ -108,7 +105,7 @@ impl Run<'_> {
     }
 
     async fn policy(&mut self, policy: &Policy, bindings: &[Arc<Binding>]) -> ApiResult<()> {
-        let seen_as = match policy.matching.concerned(self.backend, self.about, self.object).await {
+        let seen_as = match policy.matching.concerned(self.objects, self.about, self.object).await {
             Ok(Some(seen_as)) => seen_as,
             Ok(None) => return Ok(()),
             Err(error) => {
@@ -117,7 +114,7 @@ impl Run<'_> {
             }
         };
         if let Some(kind) = &policy.params
-            && let Err(why) = params::known(self.backend, kind)
+            && let Err(why) = params::known(self.objects, kind)
         {
             self.misconfigured(policy, None, &why);
             return Ok(());
@@ -126,7 +123,7 @@ impl Run<'_> {
         let mut annotations: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for binding in bindings {
             if let Some(matching) = &binding.matching {
-                match matching.concerned(self.backend, self.about, self.object).await {
+                match matching.concerned(self.objects, self.about, self.object).await {
                     Ok(Some(_)) => {}
                     Ok(None) => continue,
                     Err(error) => {
@@ -136,7 +133,7 @@ impl Run<'_> {
                 }
             }
             let found =
-                params::collect(self.backend, policy.params.as_ref(), binding.params.as_ref(), self.about.ns).await;
+                params::collect(self.objects, policy.params.as_ref(), binding.params.as_ref(), self.about.ns).await;
             let found = match found {
                 Ok(found) => found,
                 Err(why) => {
@@ -182,7 +179,7 @@ impl Run<'_> {
         let mut both = [Value::Null, Value::Null];
         for (value, object) in both.iter_mut().zip([self.object, self.about.old]) {
             *value = match object {
-                Some(object) => match self.about.in_version(self.backend, object.clone(), seen_as).await {
+                Some(object) => match self.about.in_version(self.objects, object.clone(), seen_as).await {
                     Ok(object) => value_of(Some(&object)),
                     Err(error) => return Ok(Err(error.message)),
                 },
@@ -190,7 +187,7 @@ impl Run<'_> {
             };
         }
         let [object, old] = both;
-        let blank = conditions::facts(self.backend, self.about, seen_as, (None, None));
+        let blank = conditions::facts(self.objects, self.about, seen_as, (None, None));
         let condition = Facts { object, old, ..blank };
         let request = value_of(Some(&review::request(self.about, seen_as, "")));
         let plain = Facts { request, namespace: self.namespace().await?, ..condition.clone() };
@@ -202,9 +199,9 @@ impl Run<'_> {
         if self.about.ns.is_empty() || self.about.resource.is("", "namespaces") {
             return Ok(Value::Null);
         }
-        let catalog = self.backend.registry.catalog();
+        let catalog = self.objects.registry.catalog();
         let namespaces = catalog.find("", "v1", "namespaces").ok_or_else(ApiError::unknown_path)?;
-        let row = self.backend.store.get(&namespaces.key("", self.about.ns)).await.map_err(store_failed)?;
+        let row = self.objects.store.get(&namespaces.key("", self.about.ns)).await.map_err(store_failed)?;
         let row = row.ok_or_else(|| ApiError::not_found("", "namespaces", self.about.ns))?;
         let mut namespace = namespaces.load(row.rev, &row.body).map_err(ApiError::internal)?;
         for key in ["apiVersion", "kind"] {

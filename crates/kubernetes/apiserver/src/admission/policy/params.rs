@@ -4,9 +4,9 @@ use serde_json::json;
 
 use super::definition::{ParamKind, ParamRef};
 use crate::object::{self, Object};
+use crate::objects::Objects;
 use crate::selectors::Selector;
 use crate::status::ApiError;
-use crate::verbs::Backend;
 
 /// `group/version, Kind=K`, as Go prints it.
 fn gvk(kind: &ParamKind) -> String {
@@ -18,8 +18,8 @@ fn gvk(kind: &ParamKind) -> String {
 ///
 /// # Errors
 /// Upstream's text if it is not.
-pub fn known(backend: &Backend, kind: &ParamKind) -> Result<(), String> {
-    let catalog = backend.registry.catalog();
+pub fn known(objects: &Objects, kind: &ParamKind) -> Result<(), String> {
+    let catalog = objects.registry.catalog();
     let served = catalog.all().any(|r| r.kind == kind.kind && r.api_version() == kind.api_version && !r.is_review());
     if served { Ok(()) } else { Err(format!("failed to find resource referenced by paramKind: '{}'", gvk(kind))) }
 }
@@ -30,16 +30,16 @@ pub fn known(backend: &Backend, kind: &ParamKind) -> Result<(), String> {
 /// # Errors
 /// Upstream's text of what is wrong with the binding.
 pub async fn collect(
-    backend: &Backend,
+    objects: &Objects,
     kind: Option<&ParamKind>,
     reference: Option<&ParamRef>,
     ns: &str,
 ) -> Result<Vec<Option<Object>>, String> {
     let (Some(kind), Some(reference)) = (kind, reference) else { return Ok(vec![None]) };
     let failed = |error: ApiError| error.message;
-    let catalog = backend.registry.catalog();
+    let catalog = objects.registry.catalog();
     let resource = catalog.all().find(|r| r.kind == kind.kind && r.api_version() == kind.api_version);
-    let Some(resource) = resource else { return known(backend, kind).map(|()| Vec::new()) };
+    let Some(resource) = resource else { return known(objects, kind).map(|()| Vec::new()) };
     let ns = match (resource.namespaced, reference.namespace.as_str()) {
         (true, "") if ns.is_empty() => {
             return Err(
@@ -55,13 +55,13 @@ pub async fn collect(
     };
     let mut found = Vec::new();
     if !reference.name.is_empty() {
-        if let Some(stored) = backend.stored(&resource.key(ns, &reference.name)).await.map_err(failed)? {
-            let stored = backend.converted(resource, stored).await.map_err(failed)?;
-            found.push(backend.load(resource, &stored).map_err(failed)?);
+        if let Some(stored) = objects.stored(&resource.key(ns, &reference.name)).await.map_err(failed)? {
+            let stored = objects.converted(resource, stored).await.map_err(failed)?;
+            found.push(objects.load(resource, &stored).map_err(failed)?);
         }
     } else if let Some(selector) = &reference.selector {
-        let (_, mut rows) = backend.select(resource, ns, &Selector::default()).await.map_err(failed)?;
-        backend.convert_rows(resource, &mut rows).await.map_err(failed)?;
+        let (_, mut rows) = objects.select(resource, ns, &Selector::default()).await.map_err(failed)?;
+        objects.convert_rows(resource, &mut rows).await.map_err(failed)?;
         for row in rows {
             let object = resource.load(row.rev, &row.body).map_err(|e| e.to_string())?;
             let labels = object::metadata(&object).get("labels").and_then(serde_json::Value::as_object);

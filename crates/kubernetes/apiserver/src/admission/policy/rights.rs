@@ -9,10 +9,11 @@ use crate::admission::GROUP;
 use crate::auth::user::MASTERS;
 use crate::auth::{Attributes, User};
 use crate::builtin::rules::text;
+use crate::change::Change;
 use crate::object::{self, Object};
 use crate::resource::Resource;
 use crate::status::{ApiError, ApiResult, FieldError};
-use crate::verbs::{Backend, Change};
+use crate::verbs::Backend;
 
 /// Checks a valid policy or binding that `change` wants to store; `old` is its former state. Other kinds pass.
 pub async fn check(
