@@ -2,6 +2,7 @@
 
 mod confine;
 mod defects;
+mod dependencies;
 mod exceptions;
 mod floors;
 mod generate;

@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result};
 use crate::report::{Problem, Report};
 use crate::source::{self, SourceFile};
 use crate::workspace::{Crate, Workspace};
-use crate::{exceptions, floors, modules, words};
+use crate::{dependencies, exceptions, floors, modules, words};
 
 /// Folders that hold nothing of ours: what is built, fetched or recorded, at any depth.
 const SKIPPED_FOLDERS: [&str; 5] = ["target", ".git", ".cache", "node_modules", "proptest-regressions"];
@@ -50,8 +50,10 @@ pub fn run(root: &Path) -> Result<Report> {
         files += sources.len();
         problems.extend(source::check(&sources));
         problems.extend(modules::check(&krate.folder, &sources));
+        problems.extend(dependencies::check(root, krate, &sources)?);
         problems.extend(lints_inherited(root, krate)?);
     }
+    problems.extend(dependencies::check_workspace(root, &workspace)?);
     problems.extend(settings(root)?);
     for (path, text) in text_files(root)? {
         if path != Path::new(WORD_LIST) {

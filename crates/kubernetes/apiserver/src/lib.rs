@@ -8,6 +8,10 @@
 //! through [`store`] → [`reply`] encodes, [`delivery`] sends. [`controllers`] do what is left over: garbage collection, the end
 //! of namespaces and definitions, expiry of events, compaction.
 //!
+//! Files stand in layers, and use only what is below them: the [`store`] and the table of what is served ([`resource`], [`registry`]); [`objects`], all that
+//! can be read, with its lists ([`select`]) and versions ([`conversion`], [`webhook`]); who asks and how ([`auth`], [`request`], [`change`]); rules of kinds
+//! ([`builtin`], [`crd`]) and of owners ([`fields`]); [`admission`]; the [`verbs`], whose `Backend` has all of it; [`controllers`], [`server`].
+//!
 //! What needs no server is in crates of its own: [`gojson`] reads JSON and YAML as Go does; [`core_kinds`] is the table of own
 //! kinds, with their decoder and protobuf; [`structural_schema`] prunes, completes and checks custom resources, with [`cel`]
 //! for their rules; [`structured_merge`] is what apply is made of, [`patches`] are the other patches; [`names`] says what
