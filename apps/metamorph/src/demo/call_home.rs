@@ -11,7 +11,8 @@ use axum::{Json, Router};
 use serde::Deserialize;
 use tokio::sync::watch;
 
-use super::HOST_FROM_GUEST;
+/// Address of the host as QEMU's user-mode network shows it to guests (QEMU documentation, «Using the user mode network stack»).
+pub const HOST_FROM_GUEST: &str = "10.0.2.2";
 
 /// What a system says of itself.
 #[derive(Clone, Debug, Deserialize)]

@@ -8,10 +8,12 @@ use kube::api::{Api, Patch, PatchParams, PostParams};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::NAMESPACE;
 use super::call_home::Report;
 use super::simulator::SimulatorProcess;
 use crate::cli::Demo;
+
+/// Namespace of the demo's hosts.
+pub const NAMESPACE: &str = "default";
 
 /// One machine of the demo.
 pub struct Machine {

@@ -22,14 +22,9 @@ use crate::flags::{self, HostPort};
 use crate::host_watch::{self, View};
 use crate::server::{AllInOne, stop_signal};
 use crate::{logging, say};
-use call_home::{CallHome, Report};
-use manifests::Machine;
+use call_home::{CallHome, HOST_FROM_GUEST, Report};
+use manifests::{Machine, NAMESPACE};
 use simulator::SimulatorProcess;
-
-/// Address of the host as QEMU's user-mode network shows it to guests (QEMU documentation, «Using the user mode network stack»).
-const HOST_FROM_GUEST: &str = "10.0.2.2";
-/// Namespace of the demo's hosts.
-const NAMESPACE: &str = "default";
 
 /// Runs the demo.
 pub async fn run(options: Demo, log: &str) -> anyhow::Result<()> {

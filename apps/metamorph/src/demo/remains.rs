@@ -13,7 +13,7 @@ use kube::api::{Api, ListParams};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::NAMESPACE;
+use super::manifests::NAMESPACE;
 
 /// Name of the file with the objects.
 const OBJECTS: &str = "hosts.yaml";

@@ -1,7 +1,8 @@
 //! Round trips, byte-exact forms, and bytes that lie.
 
+use super::shape::{Free, free, schema_def};
 use super::*;
-use crate::canonical;
+use crate::{Field, Type, canonical};
 use proptest::prelude::*;
 
 fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
