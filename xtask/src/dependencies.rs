@@ -91,7 +91,7 @@ mod tests {
     #[test]
     fn what_tests_alone_name_is_a_dev_dependency() {
         let of = |section: &str| {
-            found(&format!("[{section}]\nin-tests = \"1\"\n"), "#[cfg(test)]\nmod t { use in_tests::X; }")
+            found(&format!("[{section}]\nin-tests = \"1\"\n"), "fn f() {}\n#[cfg(test)]\nmod t { use in_tests::X; }")
         };
         assert_eq!(of("dependencies").len(), 1);
         assert_eq!(of("dev-dependencies"), [""; 0]);

@@ -202,7 +202,7 @@ mod tests {
         write("crates/model/a/Cargo.toml", &package("a", ""));
         write("crates/model/a/src/lib.rs", "//! Doc.\n");
         write("crates/logic/b/Cargo.toml", &package("b", "[dependencies]\na = { path = \"../../model/a\" }\n"));
-        write("crates/logic/b/src/lib.rs", "//! Doc.\n");
+        write("crates/logic/b/src/lib.rs", "//! Doc.\npub use a as model;\n");
         write("xtask/floors.toml", include_str!("../floors.toml"));
         write("xtask/exceptions.toml", "");
         write("xtask/forbidden.txt", "NEVER(\n");
