@@ -108,7 +108,7 @@ impl Entry {
         if let Some(error) = &self.error {
             status["status"] = json!("Failure");
             status["message"] = json!(error.message);
-            status["reason"] = json!(error.reason);
+            status["reason"] = json!(error.reason.as_str());
         }
         status["code"] = json!(self.code);
         set("responseStatus", status);

@@ -17,7 +17,7 @@ use crate::builtin::rules;
 use crate::object::{self, Object, strings};
 use crate::objects::Objects;
 use crate::resource::{Flavor, Resource};
-use crate::status::{ApiError, ApiResult, FieldError};
+use crate::status::{ApiError, ApiResult, FieldError, StatusReason};
 use crate::store::{Row, Stored};
 use crate::versions::{Webhook, by_webhook};
 use crate::webhook::{self, Call};
@@ -58,7 +58,7 @@ pub fn validate(spec: &Value, errors: &mut Vec<FieldError>) {
 
 /// A failure as upstream's storage gives it: 500 without a reason.
 fn failed(text: String) -> ApiError {
-    ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "", text)
+    ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, StatusReason::Unknown, text)
 }
 
 impl Objects {

@@ -6,7 +6,7 @@ use crate::change::Change;
 use crate::crd;
 use crate::object::{self, Object};
 use crate::route::Verb;
-use crate::status::ApiError;
+use crate::status::{ApiError, StatusReason};
 use crate::verbs::{Backend, strategy};
 
 /// An object could not be applied.
@@ -67,7 +67,7 @@ impl Backend {
         strategy::fit_namespace(resource, &mut crd, "").map_err(refused)?;
         object::metadata_mut(&mut crd).shift_remove("resourceVersion");
         match self.insert(&Change::own(Verb::Create, "definitions"), resource, crd.clone(), "").await {
-            Err(error) if error.reason == "AlreadyExists" => {
+            Err(error) if error.reason == StatusReason::AlreadyExists => {
                 let make = |before: &Object| Ok(with_spec(before, &crd));
                 let change = Change::own(Verb::Update, "definitions");
                 self.change(&change, resource, "", &name, make).await.map_err(refused)?

@@ -9,7 +9,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use crate::auth::User;
 use crate::reply::{self, Response};
 use crate::route::Query;
-use crate::status::{ApiError, ApiResult};
+use crate::status::{ApiError, ApiResult, StatusReason};
 
 /// Reading requests at once, as kube-apiserver's `--max-requests-inflight`.
 const READ_ONLY: usize = 400;
@@ -139,7 +139,7 @@ fn duration(text: &str) -> Result<Duration, String> {
 pub fn timed_out() -> ApiError {
     ApiError::new(
         StatusCode::GATEWAY_TIMEOUT,
-        "Timeout",
+        StatusReason::Timeout,
         "Timeout: request did not complete within the allotted timeout",
     )
     .with_details()

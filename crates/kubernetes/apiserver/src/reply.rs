@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 use crate::media::{Accept, Encoding, Shape};
 use crate::object;
 use crate::request::Request;
-use crate::status::{ApiError, ApiResult};
+use crate::status::{ApiError, ApiResult, StatusReason};
 use crate::store::Stored;
 use crate::{pretty, table};
 
@@ -144,7 +144,7 @@ fn in_form(value: &Value, encoding: Encoding) -> ApiResult<Vec<u8>> {
         Encoding::Protobuf => protobuf::encode(value).ok_or_else(|| {
             let text = "the object does not implement the protobuf marshalling interface and cannot be encoded to a \
                         protobuf message";
-            ApiError::new(StatusCode::NOT_ACCEPTABLE, "NotAcceptable", text)
+            ApiError::new(StatusCode::NOT_ACCEPTABLE, StatusReason::NotAcceptable, text)
         }),
     }
 }

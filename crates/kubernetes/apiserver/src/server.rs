@@ -32,7 +32,7 @@ use crate::reply::{self, Response};
 use crate::request::Request;
 use crate::resource::Flavor;
 use crate::route::{self, Query, ResourceTarget, Target, Verb};
-use crate::status::{ApiError, ApiResult};
+use crate::status::{ApiError, ApiResult, StatusReason};
 use crate::verbs::{Backend, create, delete, get, list, patch, scale, update, watch};
 use crate::{discovery, health, openapi, pretty};
 
@@ -366,7 +366,11 @@ impl Upload {
                     return Err(ApiError::bad_request(format!("the body could not be read: {error}")));
                 }
                 Err(_) => {
-                    return Err(ApiError::new(StatusCode::REQUEST_TIMEOUT, "Timeout", "the body did not come in time"));
+                    return Err(ApiError::new(
+                        StatusCode::REQUEST_TIMEOUT,
+                        StatusReason::Timeout,
+                        "the body did not come in time",
+                    ));
                 }
             };
             if let Ok(data) = frame.into_data() {

@@ -36,14 +36,78 @@ pub struct Details {
     pub next: String,
 }
 
+/// Why a request failed, for programs (`metav1.StatusReason`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StatusReason {
+    /// No reason is given.
+    Unknown,
+    /// No known credentials.
+    Unauthorized,
+    /// Understood and refused.
+    Forbidden,
+    /// No such object, or nothing at this path.
+    NotFound,
+    /// A create met an existing object.
+    AlreadyExists,
+    /// The object changed, or a precondition does not hold.
+    Conflict,
+    /// The object breaks its schema or rules.
+    Invalid,
+    /// It took too long.
+    Timeout,
+    /// The request cannot be understood.
+    BadRequest,
+    /// The resource has no such verb.
+    MethodNotAllowed,
+    /// No media type that the client accepts can be made.
+    NotAcceptable,
+    /// The body's media type is not understood.
+    UnsupportedMediaType,
+    /// The request is over a limit.
+    RequestEntityTooLarge,
+    /// A fault of the server.
+    InternalError,
+    /// The requested history is gone.
+    Expired,
+    /// The server does not serve this now.
+    ServiceUnavailable,
+    /// There is no room for it.
+    InsufficientStorage,
+}
+
+impl StatusReason {
+    /// As a Status has it; empty for [`Self::Unknown`].
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Unknown => "",
+            Self::Unauthorized => "Unauthorized",
+            Self::Forbidden => "Forbidden",
+            Self::NotFound => "NotFound",
+            Self::AlreadyExists => "AlreadyExists",
+            Self::Conflict => "Conflict",
+            Self::Invalid => "Invalid",
+            Self::Timeout => "Timeout",
+            Self::BadRequest => "BadRequest",
+            Self::MethodNotAllowed => "MethodNotAllowed",
+            Self::NotAcceptable => "NotAcceptable",
+            Self::UnsupportedMediaType => "UnsupportedMediaType",
+            Self::RequestEntityTooLarge => "RequestEntityTooLarge",
+            Self::InternalError => "InternalError",
+            Self::Expired => "Expired",
+            Self::ServiceUnavailable => "ServiceUnavailable",
+            Self::InsufficientStorage => "InsufficientStorage",
+        }
+    }
+}
+
 /// A failed request: HTTP status code, reason and message of the Status object.
 #[derive(Debug, Clone, thiserror::Error, PartialEq)]
 #[error("{message}")]
 pub struct ApiError {
     /// HTTP status code.
     pub code: u16,
-    /// `metav1.StatusReason`; empty for unknown.
-    pub reason: &'static str,
+    /// Why, for programs.
+    pub reason: StatusReason,
     /// Text for people.
     pub message: String,
     /// What it is about.
@@ -57,13 +121,13 @@ pub type ApiResult<T> = Result<T, ApiError>;
 
 impl ApiError {
     /// An error with the given code, reason and message and no details.
-    pub fn new(code: StatusCode, reason: &'static str, message: impl Into<String>) -> Self {
+    pub fn new(code: StatusCode, reason: StatusReason, message: impl Into<String>) -> Self {
         Self { code: code.as_u16(), reason, message: message.into(), details: None, given: None }
     }
 
     /// An error whose Status comes from elsewhere. `code` and `message` are those of the Status.
     pub fn given(code: u16, message: String, status: Map<String, Value>) -> Self {
-        Self { code, reason: "", message, details: None, given: Some(Box::new(status)) }
+        Self { code, reason: StatusReason::Unknown, message, details: None, given: Some(Box::new(status)) }
     }
 
     fn detailed(mut self, details: Details) -> Self {
@@ -73,13 +137,13 @@ impl ApiError {
 
     /// 400: the request cannot be understood.
     pub fn bad_request(message: impl Into<String>) -> Self {
-        Self::new(StatusCode::BAD_REQUEST, "BadRequest", message)
+        Self::new(StatusCode::BAD_REQUEST, StatusReason::BadRequest, message)
     }
 
     /// 500: a fault of the server.
     pub fn internal(message: impl std::fmt::Display) -> Self {
         let text = format!("Internal error occurred: {message}");
-        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", text).detailed(Details {
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, StatusReason::InternalError, text).detailed(Details {
             causes: vec![Cause { reason: "", message: message.to_string(), field: String::new() }],
             ..Details::default()
         })
@@ -88,30 +152,30 @@ impl ApiError {
     /// 404: the named object does not exist.
     pub fn not_found(group: &str, resource: &str, name: &str) -> Self {
         let text = format!("{} \"{name}\" not found", qualified(resource, group));
-        Self::new(StatusCode::NOT_FOUND, "NotFound", text).detailed(about(group, resource, name))
+        Self::new(StatusCode::NOT_FOUND, StatusReason::NotFound, text).detailed(about(group, resource, name))
     }
 
     /// 404: nothing is served at this path. Clients get the text alone, no Status.
     pub fn unknown_path() -> Self {
-        Self::new(StatusCode::NOT_FOUND, "NotFound", "404 page not found")
+        Self::new(StatusCode::NOT_FOUND, StatusReason::NotFound, "404 page not found")
     }
 
     /// 404: the server knows the group, but has nothing at this path.
     pub fn unknown_resource() -> Self {
         let text = "the server could not find the requested resource";
-        Self::new(StatusCode::NOT_FOUND, "NotFound", text).detailed(Details::default())
+        Self::new(StatusCode::NOT_FOUND, StatusReason::NotFound, text).detailed(Details::default())
     }
 
     /// 409: a create met an existing object.
     pub fn already_exists(group: &str, resource: &str, name: &str) -> Self {
         let text = format!("{} \"{name}\" already exists", qualified(resource, group));
-        Self::new(StatusCode::CONFLICT, "AlreadyExists", text).detailed(about(group, resource, name))
+        Self::new(StatusCode::CONFLICT, StatusReason::AlreadyExists, text).detailed(about(group, resource, name))
     }
 
     /// 409: the object changed, or a precondition does not hold.
     pub fn conflict(group: &str, resource: &str, name: &str, why: &str) -> Self {
         let text = format!("Operation cannot be fulfilled on {} \"{name}\": {why}", qualified(resource, group));
-        Self::new(StatusCode::CONFLICT, "Conflict", text).detailed(about(group, resource, name))
+        Self::new(StatusCode::CONFLICT, StatusReason::Conflict, text).detailed(about(group, resource, name))
     }
 
     /// 409 with the usual text of a lost update.
@@ -131,19 +195,19 @@ impl ApiError {
         } else {
             format!("{} \"{name}\" is forbidden: {why}", qualified(resource, group))
         };
-        Self::new(StatusCode::FORBIDDEN, "Forbidden", text).detailed(about(group, resource, name))
+        Self::new(StatusCode::FORBIDDEN, StatusReason::Forbidden, text).detailed(about(group, resource, name))
     }
 
     /// 401: no known credentials.
     pub fn unauthorized() -> Self {
-        Self::new(StatusCode::UNAUTHORIZED, "Unauthorized", "Unauthorized")
+        Self::new(StatusCode::UNAUTHORIZED, StatusReason::Unauthorized, "Unauthorized")
     }
 
     /// 405: the resource has no such verb.
     pub fn method_not_allowed() -> Self {
         Self::new(
             StatusCode::METHOD_NOT_ALLOWED,
-            "MethodNotAllowed",
+            StatusReason::MethodNotAllowed,
             "the server does not allow this method on the requested resource",
         )
         .detailed(Details::default())
@@ -152,43 +216,44 @@ impl ApiError {
     /// 405: the custom resource has no such verb there.
     pub fn verb_not_supported(group: &str, resource: &str, verb: &str) -> Self {
         let text = format!("{verb} is not supported on resources of kind \"{}\"", qualified(resource, group));
-        Self::new(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", text).detailed(about(group, resource, ""))
+        Self::new(StatusCode::METHOD_NOT_ALLOWED, StatusReason::MethodNotAllowed, text)
+            .detailed(about(group, resource, ""))
     }
 
     /// 406: no media type of the request's Accept can be made.
     pub fn not_acceptable(offered: &str) -> Self {
         let text = format!("only the following media types are accepted: {offered}");
-        Self::new(StatusCode::NOT_ACCEPTABLE, "NotAcceptable", text)
+        Self::new(StatusCode::NOT_ACCEPTABLE, StatusReason::NotAcceptable, text)
     }
 
     /// 406: the router has no route to any of the media types of the request's Accept.
     pub fn not_routed(offered: &str) -> Self {
         let text = format!("406: Not Acceptable\n\nAvailable representations: {offered}");
-        Self::new(StatusCode::NOT_ACCEPTABLE, "NotAcceptable", text).with_details()
+        Self::new(StatusCode::NOT_ACCEPTABLE, StatusReason::NotAcceptable, text).with_details()
     }
 
     /// 415: the body's media type is not understood.
     pub fn unsupported_media_type(_given: &str, accepted: &str) -> Self {
         let text =
             format!("the body of the request was in an unknown format - accepted media types include: {accepted}");
-        Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", text)
+        Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, StatusReason::UnsupportedMediaType, text)
     }
 
     /// 413: the body is over the limit in bytes.
     pub fn too_large(limit: usize) -> Self {
         let text = format!("Request entity too large: limit is {limit}");
-        Self::new(StatusCode::PAYLOAD_TOO_LARGE, "RequestEntityTooLarge", text)
+        Self::new(StatusCode::PAYLOAD_TOO_LARGE, StatusReason::RequestEntityTooLarge, text)
     }
 
     /// 413: a limit other than that of the body's bytes.
     pub fn too_large_because(why: &str) -> Self {
         let text = format!("Request entity too large: {why}");
-        Self::new(StatusCode::PAYLOAD_TOO_LARGE, "RequestEntityTooLarge", text)
+        Self::new(StatusCode::PAYLOAD_TOO_LARGE, StatusReason::RequestEntityTooLarge, text)
     }
 
     /// 410: the requested history is gone.
     pub fn expired(message: impl Into<String>) -> Self {
-        Self::new(StatusCode::GONE, "Expired", message)
+        Self::new(StatusCode::GONE, StatusReason::Expired, message)
     }
 
     /// 410: a list's revision is gone; `next` goes on with the newest one.
@@ -204,7 +269,7 @@ impl ApiError {
     /// 504: the client asks for a revision of the future.
     pub fn future_version(asked: u64, current: u64) -> Self {
         let text = format!("Timeout: Too large resource version: {asked}, current: {current}");
-        Self::new(StatusCode::GATEWAY_TIMEOUT, "Timeout", text).detailed(Details {
+        Self::new(StatusCode::GATEWAY_TIMEOUT, StatusReason::Timeout, text).detailed(Details {
             causes: vec![Cause {
                 reason: "ResourceVersionTooLarge",
                 message: "Too large resource version".to_owned(),
@@ -230,7 +295,7 @@ impl ApiError {
             joined.push('…');
         }
         let text = format!("{} {} is invalid: {joined}", qualified(kind, group), gotext::quote(name));
-        Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", text).detailed(Details {
+        Self::new(StatusCode::UNPROCESSABLE_ENTITY, StatusReason::Invalid, text).detailed(Details {
             causes: errors
                 .iter()
                 .map(|e| Cause { reason: e.kind.reason(), message: e.body(), field: e.path().to_owned() })
@@ -265,8 +330,8 @@ impl ApiError {
         }
         status.insert("status".into(), json!("Failure"));
         status.insert("message".into(), json!(self.message));
-        if !self.reason.is_empty() {
-            status.insert("reason".into(), json!(self.reason));
+        if self.reason != StatusReason::Unknown {
+            status.insert("reason".into(), json!(self.reason.as_str()));
         }
         if let Some(details) = self.details.as_ref().filter(|_| next.is_none()) {
             status.insert("details".into(), details.to_json());

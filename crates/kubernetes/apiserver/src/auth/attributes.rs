@@ -8,7 +8,7 @@ use super::rules::quoted;
 use super::user::User;
 use crate::route::{self, Query};
 use crate::selectors;
-use crate::status::{ApiError, Details, qualified};
+use crate::status::{ApiError, Details, StatusReason, qualified};
 
 /// Attributes of a request.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -137,7 +137,10 @@ impl Attributes {
             kind: self.resource.clone(),
             ..Details::default()
         };
-        ApiError { details: Some(Box::new(details)), ..ApiError::new(http::StatusCode::FORBIDDEN, "Forbidden", text) }
+        ApiError {
+            details: Some(Box::new(details)),
+            ..ApiError::new(http::StatusCode::FORBIDDEN, StatusReason::Forbidden, text)
+        }
     }
 }
 

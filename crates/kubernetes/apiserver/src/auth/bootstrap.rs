@@ -14,7 +14,7 @@ use crate::object::{self, Object, child, metadata_mut};
 use crate::resource::Resource;
 use crate::route::Verb;
 use crate::selectors::Selector;
-use crate::status::{ApiError, ApiResult};
+use crate::status::{ApiError, ApiResult, StatusReason};
 use crate::verbs::Backend;
 use crate::verbs::delete::Options;
 
@@ -79,7 +79,7 @@ fn own(verb: Verb) -> Change {
 
 async fn insert(backend: &Backend, resource: &Resource, wanted: Object, ns: &str) -> ApiResult<()> {
     match backend.insert(&own(Verb::Create), resource, wanted, ns).await {
-        Err(error) if error.reason != "AlreadyExists" => Err(error),
+        Err(error) if error.reason != StatusReason::AlreadyExists => Err(error),
         _ => Ok(()),
     }
 }

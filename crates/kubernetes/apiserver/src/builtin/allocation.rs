@@ -16,7 +16,7 @@ use super::rules::{formats, list, member, text};
 use crate::given::Given;
 use crate::object::{self, Object, child};
 use crate::resource::Resource;
-use crate::status::{ApiError, ApiResult, FieldError};
+use crate::status::{ApiError, ApiResult, FieldError, StatusReason};
 
 /// The range of addresses is 10.96.0.0/16; of it the first and the last are nobody's.
 const FIRST_ADDRESS: u32 = u32::from_be_bytes([10, 96, 0, 1]);
@@ -330,7 +330,7 @@ impl Claim<'_> {
             let this = (text(port, "protocol"), own);
             if seen.contains(&this) {
                 let text = format!("duplicate nodePort: {{{} {own}}}", this.0);
-                return Err(ApiError::new(http::StatusCode::INTERNAL_SERVER_ERROR, "", text));
+                return Err(ApiError::new(http::StatusCode::INTERNAL_SERVER_ERROR, StatusReason::Unknown, text));
             }
             seen.push(this);
         }

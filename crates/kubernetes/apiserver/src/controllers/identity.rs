@@ -22,7 +22,7 @@ use crate::object::{self, Object, child, metadata_mut};
 use crate::resource::Resource;
 use crate::route::Verb;
 use crate::selectors::Selector;
-use crate::status::{ApiError, ApiResult};
+use crate::status::{ApiError, ApiResult, StatusReason};
 use crate::store::Event;
 use crate::verbs::delete::Options;
 use crate::verbs::{Backend, strategy};
@@ -215,7 +215,7 @@ fn named(ns: &str, name: &str) -> Object {
 
 fn made<T>(result: ApiResult<T>) -> ApiResult<()> {
     match result {
-        Err(error) if error.reason != "AlreadyExists" => Err(error),
+        Err(error) if error.reason != StatusReason::AlreadyExists => Err(error),
         _ => Ok(()),
     }
 }

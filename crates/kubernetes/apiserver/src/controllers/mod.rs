@@ -28,7 +28,7 @@ use crate::object::Object;
 use crate::objects::store_failed;
 use crate::route::Verb;
 use crate::selectors::Selector;
-use crate::status::{ApiError, ApiResult};
+use crate::status::{ApiError, ApiResult, StatusReason};
 use crate::store::{Event, EventsError, Frames, ListQuery, Stored};
 use crate::verbs::{Backend, strategy};
 
@@ -71,7 +71,7 @@ pub async fn ensure_namespaces(backend: &Backend) -> ApiResult<()> {
         let mut object = Object::new();
         object.insert("metadata".into(), json!({"name": name, "labels": labels}));
         match backend.insert(&change, namespaces, object, "").await {
-            Err(error) if error.reason != "AlreadyExists" => return Err(error),
+            Err(error) if error.reason != StatusReason::AlreadyExists => return Err(error),
             _ => {}
         }
     }
@@ -91,7 +91,7 @@ pub async fn ensure_priorities(backend: &Backend) -> ApiResult<()> {
         object.insert("description".into(), json!(description));
         strategy::fill(classes, &mut object);
         match backend.insert(&change, classes, object, "").await {
-            Err(error) if error.reason != "AlreadyExists" => return Err(error),
+            Err(error) if error.reason != StatusReason::AlreadyExists => return Err(error),
             _ => {}
         }
     }

@@ -9,7 +9,7 @@ use crate::object::Object;
 use crate::quota;
 use crate::route::Verb;
 use crate::selectors::Selector;
-use crate::status::{ApiError, ApiResult};
+use crate::status::{ApiError, ApiResult, StatusReason};
 use crate::store::Event;
 use crate::verbs::Backend;
 
@@ -80,7 +80,7 @@ async fn report(backend: &Backend, ns: &str) -> ApiResult<()> {
         };
         match backend.change(&change, quotas, ns, &name, make).await {
             Ok(_) => {}
-            Err(error) if error.reason == "NotFound" => {}
+            Err(error) if error.reason == StatusReason::NotFound => {}
             Err(error) => return Err(error),
         }
     }

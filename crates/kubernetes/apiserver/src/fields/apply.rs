@@ -12,7 +12,7 @@ use super::managed::{self, Entry, Fields, Operation};
 use super::types::Ty;
 use super::{Scope, Settled, last_applied, set_entries, unowned};
 use crate::object::{self, Object, meta_str, metadata, metadata_mut};
-use crate::status::{ApiError, ApiResult, Cause, Details};
+use crate::status::{ApiError, ApiResult, Cause, Details, StatusReason};
 
 /// Manager of fields that were there before the first apply.
 const BEFORE: &str = "before-first-apply";
@@ -45,7 +45,7 @@ struct Merged {
 
 /// A failure that upstream has no class for.
 fn failed(text: String) -> Failure {
-    Failure::Other(ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "", text))
+    Failure::Other(ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, StatusReason::Unknown, text))
 }
 
 /// Applies a configuration to the live object (`None` creates it). The outcome has its owners in
@@ -53,7 +53,11 @@ fn failed(text: String) -> Failure {
 pub fn apply(scope: &Scope<'_>, live: Option<&Object>, config: &Object, force: bool) -> ApiResult<Object> {
     suits(scope, config)?;
     let entries = managed::decode(live.and_then(|l| metadata(l).get("managedFields")), false).map_err(|e| {
-        ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "", format!("failed to decode managed fields: {e}"))
+        ApiError::new(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            StatusReason::Unknown,
+            format!("failed to decode managed fields: {e}"),
+        )
     })?;
     let bare = match live {
         Some(live) => {
@@ -236,7 +240,7 @@ fn conflict(mut obstacles: Vec<Obstacle>) -> ApiError {
             format!("Apply failed with {} conflicts: {}", many.len(), lines.join("\n"))
         }
     };
-    let mut error = ApiError::new(StatusCode::CONFLICT, "Conflict", message);
+    let mut error = ApiError::new(StatusCode::CONFLICT, StatusReason::Conflict, message);
     error.details = Some(Box::new(Details { causes, ..Details::default() }));
     error
 }

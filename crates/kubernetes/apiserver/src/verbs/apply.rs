@@ -15,7 +15,7 @@ use crate::reply::{self, Response};
 use crate::request::{FieldValidation, Request, lines};
 use crate::resource::Resource;
 use crate::route::ResourceTarget;
-use crate::status::{ApiError, ApiResult};
+use crate::status::{ApiError, ApiResult, StatusReason};
 use crate::store::Stored;
 
 /// Media type of the body, which is YAML and so may be JSON.
@@ -65,7 +65,7 @@ async fn write(
             }
             match changed {
                 // Gone in between: it is to be made.
-                Err(error) if error.reason == "NotFound" && !last => {}
+                Err(error) if error.reason == StatusReason::NotFound && !last => {}
                 other => return other.map(|stored| (StatusCode::OK, stored)),
             }
         } else if target.sub.is_empty() {
@@ -80,7 +80,7 @@ async fn write(
             may_create(backend, request)?;
             match backend.insert(change, resource, made, &target.ns).await {
                 // Made in between: it is to be changed.
-                Err(error) if error.reason == "AlreadyExists" && !last => {}
+                Err(error) if error.reason == StatusReason::AlreadyExists && !last => {}
                 other => return other.map(|stored| (StatusCode::CREATED, stored)),
             }
         } else {

@@ -14,7 +14,7 @@ use crate::object::{self, Object, metadata_mut};
 use crate::reply::{self, Response};
 use crate::request::Request;
 use crate::resource::Resource;
-use crate::status::{ApiError, ApiResult};
+use crate::status::{ApiError, ApiResult, StatusReason};
 use crate::store::{Guard, Stored, WriteError};
 
 /// Creates the object of the body.
@@ -43,7 +43,7 @@ fn unversioned(object: &Object) -> ApiResult<()> {
         return Ok(());
     }
     let text = "resourceVersion should not be set on objects to be created";
-    Err(ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "", text))
+    Err(ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, StatusReason::Unknown, text))
 }
 
 impl Backend {

@@ -14,7 +14,7 @@ use crate::reply::{self, Response};
 use crate::request::{Request, wrong_dry_run};
 use crate::resource::{Flavor, Resource};
 use crate::route::{Query, Verb};
-use crate::status::{ApiError, ApiResult, Details, FieldError};
+use crate::status::{ApiError, ApiResult, Details, FieldError, StatusReason};
 use crate::store::{Stored, WriteError};
 
 /// What becomes of dependents.
@@ -176,7 +176,7 @@ fn from_query(query: &Query) -> ApiResult<Object> {
 /// Options in the body. Upstream answers what it cannot read with 500 and the bare text.
 fn from_body(request: &Request) -> ApiResult<Object> {
     media::readable(&request.content_type)?;
-    body::options(request).map_err(|why| ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "", why))
+    body::options(request).map_err(|why| ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, StatusReason::Unknown, why))
 }
 
 impl Backend {

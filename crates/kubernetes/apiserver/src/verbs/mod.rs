@@ -34,7 +34,7 @@ use crate::quota::Quotas;
 #[cfg(test)]
 use crate::registry::Registry;
 use crate::resource::Resource;
-use crate::status::ApiError;
+use crate::status::{ApiError, StatusReason};
 #[cfg(test)]
 use crate::store::Store;
 use crate::store::{EventsError, Expect, Guard, Key, Op, Stored, Write, WriteError};
@@ -163,11 +163,11 @@ pub fn write_failed(error: WriteError) -> ApiError {
     match error {
         WriteError::Stopped => ApiError::new(
             http::StatusCode::SERVICE_UNAVAILABLE,
-            "ServiceUnavailable",
+            StatusReason::ServiceUnavailable,
             "the server takes no more writes: it is stopping, or its disk failed",
         ),
         full @ (WriteError::Full | WriteError::Limit { .. }) => {
-            ApiError::new(http::StatusCode::INSUFFICIENT_STORAGE, "InsufficientStorage", full.to_string())
+            ApiError::new(http::StatusCode::INSUFFICIENT_STORAGE, StatusReason::InsufficientStorage, full.to_string())
         }
         other => ApiError::internal(other),
     }

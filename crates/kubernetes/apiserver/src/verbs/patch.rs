@@ -15,7 +15,7 @@ use crate::object::{self, Object};
 use crate::reply::{self, Response};
 use crate::request::{FieldValidation, Request};
 use crate::resource::{Flavor, Resource};
-use crate::status::{ApiError, ApiResult, FieldError};
+use crate::status::{ApiError, ApiResult, FieldError, StatusReason};
 
 /// A decoded patch.
 pub enum Patch {
@@ -170,7 +170,7 @@ pub fn read(request: &Request, resource: &Resource) -> ApiResult<(Patch, Vec<Str
         other if custom => Err(ApiError::unsupported_media_type(other, accepted)),
         _ => {
             let code = StatusCode::UNSUPPORTED_MEDIA_TYPE;
-            let error = ApiError::new(code, "UnsupportedMediaType", "415: Unsupported Media Type");
+            let error = ApiError::new(code, StatusReason::UnsupportedMediaType, "415: Unsupported Media Type");
             Err(ApiError { details: Some(Box::default()), ..error })
         }
     }
@@ -193,7 +193,10 @@ fn of_object(value: Value, place: &str) -> ApiResult<Value> {
 /// 422 for a patch that does not apply. Upstream does not say why either.
 pub fn rejected() -> ApiError {
     let text = "the server rejected our request due to an error in our request";
-    ApiError { details: Some(Box::default()), ..ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", text) }
+    ApiError {
+        details: Some(Box::default()),
+        ..ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, StatusReason::Invalid, text)
+    }
 }
 
 fn unmerged(refused: Refused) -> ApiError {
@@ -203,7 +206,7 @@ fn unmerged(refused: Refused) -> ApiError {
             tracing::debug!(why, "a strategic merge patch does not apply");
             rejected()
         }
-        Refused::Other(why) => ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "", why),
+        Refused::Other(why) => ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, StatusReason::Unknown, why),
     }
 }
 

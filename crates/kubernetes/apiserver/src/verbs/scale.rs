@@ -19,7 +19,7 @@ use crate::reply::{self, Response};
 use crate::request::Request;
 use crate::resource::{Flavor, Resource};
 use crate::route::Verb;
-use crate::status::{ApiError, ApiResult};
+use crate::status::{ApiError, ApiResult, StatusReason};
 use crate::table;
 
 /// What stands for replicas that were never set, so that a patch can be told from silence.
@@ -107,7 +107,7 @@ async fn applied(backend: &Backend, request: &mut Request) -> ApiResult<Response
     let asked = Change { applied: true, admitted: true, ..request.change()? };
     let (views, now) = (Views::none(), backend.given.now());
     let scope = Scope { resource: &as_scale, catalog: &catalog, sub: "scale", manager: &asked.manager, views, now };
-    let broken = |why: String| ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "", why);
+    let broken = |why: String| ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, StatusReason::Unknown, why);
     let owners = |object: &Object| metadata(object).get("managedFields").cloned();
     let make = |before: &Object, present: &mut Object| {
         let seen = owners::to_scale(owners(before).as_ref(), &places).map_err(broken)?;
@@ -142,7 +142,7 @@ fn not_convertible(config: &Object) -> ApiError {
         object::meta_str(config, "namespace"),
         object::name(config)
     );
-    ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "", text)
+    ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, StatusReason::Unknown, text)
 }
 
 fn scale_parts(path: &str) -> Vec<String> {

@@ -17,7 +17,7 @@ use crate::reply::{self, Response};
 use crate::request::Request;
 use crate::resource::{Flavor, Resource};
 use crate::route::Verb;
-use crate::status::{ApiError, ApiResult, FieldError};
+use crate::status::{ApiError, ApiResult, FieldError, StatusReason};
 use crate::store::{Stored, WriteError};
 
 /// Replaces the named object by the body.
@@ -86,7 +86,7 @@ async fn write(
     loop {
         let last = attempts.next().is_none();
         match backend.change(change, resource, &target.ns, &target.name, |_| Ok(object.clone())).await {
-            Err(error) if makes && error.reason == "NotFound" => {}
+            Err(error) if makes && error.reason == StatusReason::NotFound => {}
             other => return other.map(|stored| (StatusCode::OK, stored)),
         }
         let mut made = object.clone();
@@ -99,7 +99,7 @@ async fn write(
         super::apply::may_create(backend, request)?;
         match backend.insert(change, resource, made, &target.ns).await {
             // Made in between: it is to be changed.
-            Err(error) if error.reason == "AlreadyExists" && !last => {}
+            Err(error) if error.reason == StatusReason::AlreadyExists && !last => {}
             other => return other.map(|stored| (StatusCode::CREATED, stored)),
         }
     }
@@ -203,7 +203,7 @@ fn versioned(object: &mut Object, rev: u64) {
 /// A resourceVersion that is no number. Upstream does not care to say more.
 pub fn bad_version(text: &str) -> ApiError {
     let text = format!("strconv.ParseUint: parsing {}: invalid syntax", gotext::quote(text));
-    ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "", text)
+    ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, StatusReason::Unknown, text)
 }
 
 fn same_uid(change: &Change, resource: &Resource, wanted: &Object, before: &Object) -> ApiResult<()> {

@@ -21,7 +21,7 @@ use crate::request::Request;
 use crate::resource::Resource;
 use crate::select::Selected;
 use crate::selectors::Selector;
-use crate::status::{ApiError, ApiResult};
+use crate::status::{ApiError, ApiResult, StatusReason};
 use crate::store::Event;
 use crate::table;
 
@@ -127,8 +127,8 @@ impl Stream for Frames {
 
 /// Once a version is understood, everything that goes wrong is an event of the stream, as upstream.
 async fn begin(backend: &Backend, request: &Request, options: &Options) -> ApiResult<Begin> {
-    let asked =
-        version(&options.version).map_err(|text| ApiError::new(http::StatusCode::INTERNAL_SERVER_ERROR, "", text))?;
+    let asked = version(&options.version)
+        .map_err(|text| ApiError::new(http::StatusCode::INTERNAL_SERVER_ERROR, StatusReason::Unknown, text))?;
     Ok(match options.initial {
         Some(true) => match wait_for(backend, asked).await {
             Ok(()) => {

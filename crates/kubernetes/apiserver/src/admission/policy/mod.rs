@@ -28,7 +28,7 @@ use crate::limits;
 use crate::object::{self, Object};
 use crate::objects::{Objects, store_failed};
 use crate::resource::Resource;
-use crate::status::{ApiError, ApiResult};
+use crate::status::{ApiError, ApiResult, StatusReason};
 
 /// Time for all policies together, as upstream's requests have it.
 const PATIENCE: Duration = Duration::from_secs(34);
@@ -79,10 +79,10 @@ fn refusal(about: &Attributes<'_>, object: Option<&Object>, denied: &Denied) -> 
     let mut error = ApiError::forbidden(&about.resource.group, &about.resource.plural, name, &denied.message)
         .with_cause("", "", &denied.message);
     let (code, reason) = match denied.reason.as_str() {
-        "Forbidden" => (403, "Forbidden"),
-        "Unauthorized" => (401, "Unauthorized"),
-        "RequestEntityTooLarge" => (413, "RequestEntityTooLarge"),
-        _ => (422, "Invalid"),
+        "Forbidden" => (403, StatusReason::Forbidden),
+        "Unauthorized" => (401, StatusReason::Unauthorized),
+        "RequestEntityTooLarge" => (413, StatusReason::RequestEntityTooLarge),
+        _ => (422, StatusReason::Invalid),
     };
     (error.code, error.reason) = (code, reason);
     error
