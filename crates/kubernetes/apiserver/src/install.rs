@@ -63,7 +63,7 @@ impl Backend {
         let resource = catalog
             .find("apiextensions.k8s.io", "v1", "customresourcedefinitions")
             .ok_or_else(|| refused(ApiError::unknown_path()))?;
-        strategy::decode(resource, &mut crd, &mut Vec::new()).map_err(refused)?;
+        strategy::decode(resource, &mut crd, &mut Vec::new()).map_err(|unfit| refused(unfit.into()))?;
         strategy::fit_namespace(resource, &mut crd, "").map_err(refused)?;
         object::metadata_mut(&mut crd).shift_remove("resourceVersion");
         match self.insert(&Change::own(Verb::Create, "definitions"), resource, crd.clone(), "").await {

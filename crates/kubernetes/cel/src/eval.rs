@@ -66,7 +66,7 @@ struct Machine<'a> {
 
 fn sound(value: Value) -> Outcome {
     match value {
-        Value::Broken(why) => Err(Fault::new(&*why)),
+        Value::Broken(fault) => Err(fault),
         value => Ok(value),
     }
 }
@@ -155,7 +155,7 @@ impl<'a> Machine<'a> {
     /// An attribute whose evaluation is counted, unless a condition chooses it.
     fn observed(&mut self, expr: &'a Expr) -> Outcome {
         let found = self.attribute(expr);
-        if found.as_ref().is_err_and(|f| f.limit) {
+        if found.as_ref().is_err_and(|f| f.is_limit()) {
             return found.map(Attribute::wrapped);
         }
         if !conditional(expr) {
@@ -265,7 +265,7 @@ impl<'a> Machine<'a> {
                 Ok(Value::Bool(b)) if b == decisive => return Ok(Value::Bool(b)),
                 Ok(Value::Bool(_)) => {}
                 Ok(_) => fault = fault.or(Some(Fault::overload())),
-                Err(f) if f.limit => return Err(f),
+                Err(f) if f.is_limit() => return Err(f),
                 Err(f) => fault = fault.or(Some(f)),
             }
         }
@@ -296,9 +296,9 @@ impl<'a> Machine<'a> {
         for arg in target.iter().map(|t| &**t).chain(args) {
             match self.eval(arg) {
                 Ok(value) => values.push(value),
-                Err(f) if f.limit => return Err(f),
+                Err(f) if f.is_limit() => return Err(f),
                 Err(f) => {
-                    values.push(Value::Broken(f.message.clone()));
+                    values.push(Value::Broken(f.clone()));
                     fault = fault.or(Some(f));
                 }
             }
@@ -329,7 +329,7 @@ impl<'a> Machine<'a> {
     fn append(&mut self, name: &str, added: &'a Expr) -> Outcome {
         self.charge(1)?;
         let added = self.eval(added);
-        if added.as_ref().is_err_and(|f| f.limit) {
+        if added.as_ref().is_err_and(|f| f.is_limit()) {
             return added;
         }
         self.charge(1)?;
@@ -406,7 +406,7 @@ impl<'a> Machine<'a> {
     /// A value to keep in a variable: faults are kept too, but for the last one.
     fn held(&mut self, expr: &'a Expr) -> Outcome {
         match self.eval(expr) {
-            Err(fault) if !fault.limit => Ok(Value::Broken(fault.message)),
+            Err(fault) if !fault.is_limit() => Ok(Value::Broken(fault)),
             other => other,
         }
     }

@@ -6,23 +6,42 @@ use std::sync::Arc;
 /// Why an evaluation has no value; displayed in cel-go's words.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
-    pub(crate) message: Arc<str>,
-    /// Whether the evaluation was ended because it cost too much.
-    pub limit: bool,
+    message: Arc<str>,
+    kind: Kind,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// A function or the expression said no.
+    Plain,
+    /// No function takes these values.
+    Overload,
+    /// It cost too much.
+    Limit,
 }
 
 impl Fault {
     /// An error with this text.
     pub fn new(message: impl AsRef<str>) -> Self {
-        Self { message: message.as_ref().into(), limit: false }
+        Self { message: message.as_ref().into(), kind: Kind::Plain }
     }
 
     pub(crate) fn limit() -> Self {
-        Self { message: "operation cancelled: actual cost limit exceeded".into(), limit: true }
+        Self { message: "operation cancelled: actual cost limit exceeded".into(), kind: Kind::Limit }
     }
 
     pub(crate) fn overload() -> Self {
-        Self::new("no such overload")
+        Self { message: "no such overload".into(), kind: Kind::Overload }
+    }
+
+    /// Whether the evaluation was ended because it cost too much.
+    pub fn is_limit(&self) -> bool {
+        self.kind == Kind::Limit
+    }
+
+    /// Whether no function takes the values that one was called with.
+    pub fn is_overload(&self) -> bool {
+        self.kind == Kind::Overload
     }
 }
 

@@ -46,7 +46,7 @@ pub enum Value {
     /// Fields that are computed when asked for.
     Lazy(Arc<dyn Fields>),
     /// Data that does not fit its schema: using it fails with this text.
-    Broken(Arc<str>),
+    Broken(Fault),
 }
 
 /// Fields that are computed when asked for, such as the `variables` of an admission policy.

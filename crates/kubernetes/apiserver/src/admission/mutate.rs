@@ -138,14 +138,8 @@ impl Travelling<'_> {
             return Err(broken("the patch leaves no object".to_owned()));
         };
         let changed = patched != *object;
-        strategy::settle_made(seen_as, &mut patched).map_err(|error| broken(bare(&seen_as.kind, error.message)))?;
+        strategy::settle_made(seen_as, &mut patched).map_err(|unfit| broken(unfit.bare()))?;
         *object = patched;
         Ok(changed)
     }
-}
-
-/// The decoder's own words, without those of a request's body.
-fn bare(kind: &str, text: String) -> String {
-    let frame = format!(" cannot be handled as a {kind}: ");
-    text.split_once(&frame).map(|(_, why)| why.to_owned()).unwrap_or(text)
 }

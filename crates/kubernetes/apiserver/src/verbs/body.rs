@@ -10,7 +10,7 @@ use gojson::Node;
 use serde_json::{Value, json};
 use structural_schema::schema::Schema;
 
-use super::strategy;
+use super::strategy::{self, Unfit};
 use crate::builtin::registered;
 use crate::media;
 use crate::object::{self, Object};
@@ -47,6 +47,10 @@ impl<'a> Wanted<'a> {
     fn cannot(&self, said: &Said, why: &str) -> ApiError {
         let version = gotext::quote(&said.version);
         ApiError::bad_request(format!("{} in version {version} cannot be handled as a {}: {why}", said.kind, self.kind))
+    }
+
+    fn unfit(&self, said: &Said, why: String) -> Unfit {
+        Unfit::Value { error: self.cannot(said, &why), why }
     }
 
     fn mismatch(&self, said: &Said) -> ApiError {
@@ -132,11 +136,15 @@ pub fn own(request: &mut Request, wanted: &Wanted<'_>, def: &Def) -> ApiResult<O
 }
 
 /// Refuses an object that says to be of another kind or version than the resource's.
-pub fn identify(resource: &Resource, object: &Object) -> ApiResult<()> {
+pub fn identify(resource: &Resource, object: &Object) -> Result<(), Unfit> {
     let (wanted, node) = (Wanted::of(resource), Node::of_members(object));
     let said = said(&node).map_err(|why| wanted.unrecognized(&why, b""))?.complete(&wanted);
     fits(&wanted, &said, &node)?;
-    if said.version == wanted.version && said.group == wanted.group { Ok(()) } else { Err(wanted.mismatch(&said)) }
+    if said.version == wanted.version && said.group == wanted.group {
+        Ok(())
+    } else {
+        Err(wanted.mismatch(&said).into())
+    }
 }
 
 /// The options of a deletion. The error is the bare text of the decoder's.
@@ -214,7 +222,7 @@ fn said(node: &Node<'_>) -> Result<Said, String> {
 }
 
 /// Another kind than the wanted one is refused, in the way in which upstream stumbles over it.
-fn fits(wanted: &Wanted<'_>, said: &Said, node: &Node<'_>) -> ApiResult<()> {
+fn fits(wanted: &Wanted<'_>, said: &Said, node: &Node<'_>) -> Result<(), Unfit> {
     if said.kind == wanted.kind && said.group == wanted.group && said.version == wanted.version {
         return Ok(());
     }
@@ -222,18 +230,18 @@ fn fits(wanted: &Wanted<'_>, said: &Said, node: &Node<'_>) -> ApiResult<()> {
     if !registered::known(wanted.group, &said.group, &said.version, &said.kind) {
         let (kind, version) = (gotext::quote(&said.kind), gotext::quote(&api_version));
         let why = format!("no kind {kind} is registered for version {version} in scheme \"pkg/runtime/scheme.go:110\"");
-        return Err(wanted.cannot(said, &why));
+        return Err(wanted.unfit(said, why));
     }
     if registered::same((wanted.group, wanted.kind), (&said.group, &said.kind)) {
         // Another form of what is wanted, of the same or another group: refused once it is decoded.
         return Ok(());
     }
     if let Some(def) = Defs::get().kind(&said.group, &said.version, &said.kind) {
-        typed::read(def, node).map_err(|why| wanted.cannot(said, &why))?;
+        typed::read(def, node).map_err(|why| wanted.unfit(said, why))?;
     }
     let (version, kind, own) = (&said.version, &said.kind, wanted.kind);
     let package = registered::package(wanted.group, wanted.kind);
-    Err(wanted.cannot(said, &format!("converting ({version}.{kind}) to ({package}.{own}): unknown conversion")))
+    Err(wanted.unfit(said, format!("converting ({version}.{kind}) to ({package}.{own}): unknown conversion")))
 }
 
 /// The object of the body as a custom resource.

@@ -9,7 +9,8 @@ use patches::shown::{self, Opened};
 use patches::strategic::{self, Refused};
 use serde_json::{Value, json};
 
-use super::{Backend, strategy};
+use super::Backend;
+use super::strategy::{self, Unfit};
 use crate::fields::options::Options;
 use crate::object::{self, Object};
 use crate::reply::{self, Response};
@@ -83,12 +84,9 @@ enum Untyped {
 /// Brings a patched object into its kind's types and gives what a strict decoder tells of it.
 fn typed(patch: &Patch, resource: &Resource, wanted: &mut Object) -> Result<Vec<String>, Untyped> {
     let decode = |wanted: &mut Object, unknown: &mut Vec<String>| {
-        strategy::decode(resource, wanted, unknown).map_err(|error| {
-            let cannot = format!(" cannot be handled as a {}: ", resource.kind);
-            match error.message.split_once(&cannot) {
-                Some((_, why)) => Untyped::Value(why.to_owned()),
-                None => Untyped::Other(error),
-            }
+        strategy::decode(resource, wanted, unknown).map_err(|unfit| match unfit {
+            Unfit::Value { why, .. } => Untyped::Value(why),
+            Unfit::Other(error) => Untyped::Other(error),
         })
     };
     let mut unknown = Vec::new();

@@ -14,11 +14,13 @@ use crate::resource::{Flavor, Resource};
 use crate::status::{ApiError, ApiResult, FieldError};
 
 /// Checks types, drops unknown fields (their paths go to `unknown`) and fills in defaults.
-pub fn decode(resource: &Resource, object: &mut Object, unknown: &mut Vec<String>) -> ApiResult<()> {
+pub fn decode(resource: &Resource, object: &mut Object, unknown: &mut Vec<String>) -> Result<(), Unfit> {
     identify(resource, object)?;
     match &resource.flavor {
-        Flavor::Builtin(def) => typed::decode(def, object, unknown).map_err(|why| unfit(resource, &why))?,
-        Flavor::Custom { schema, .. } => shape(Some(schema), object, unknown).map_err(|why| unfit(resource, &why))?,
+        Flavor::Builtin(def) => typed::decode(def, object, unknown).map_err(|why| Unfit::value(resource, why))?,
+        Flavor::Custom { schema, .. } => {
+            shape(Some(schema), object, unknown).map_err(|why| Unfit::value(resource, why))?
+        }
     }
     fill(resource, object);
     Ok(())
@@ -26,19 +28,57 @@ pub fn decode(resource: &Resource, object: &mut Object, unknown: &mut Vec<String
 
 /// The same for what was not decoded from a body but put together within: there a null stays what it is where there is
 /// no default for it, and is refused later if it may not be.
-pub fn settle_made(resource: &Resource, object: &mut Object) -> ApiResult<()> {
+pub fn settle_made(resource: &Resource, object: &mut Object) -> Result<(), Unfit> {
     let Flavor::Custom { schema, .. } = &resource.flavor else { return decode(resource, object, &mut Vec::new()) };
     identify(resource, object)?;
     let coerced = prune(Some(schema), object, &mut Vec::new())
         .and_then(|()| crd::embedded::coerce(schema, object, &mut Vec::new()));
-    coerced.map_err(|why| unfit(resource, &why))?;
+    coerced.map_err(|why| Unfit::value(resource, why))?;
     fill(resource, object);
     Ok(())
 }
 
-fn unfit(resource: &Resource, why: &str) -> ApiError {
-    let (kind, version) = (&resource.kind, &resource.version);
-    ApiError::bad_request(format!("{kind} in version \"{version}\" cannot be handled as a {kind}: {why}"))
+/// Why an object cannot be brought into the form of its kind.
+pub enum Unfit {
+    /// One of its values does not fit.
+    Value {
+        /// The decoder's own words.
+        why: String,
+        /// The same as a request is answered.
+        error: ApiError,
+    },
+    /// It is an object of another kind or version.
+    Other(ApiError),
+}
+
+impl Unfit {
+    fn value(resource: &Resource, why: String) -> Self {
+        let (kind, version) = (&resource.kind, &resource.version);
+        let text = format!("{kind} in version \"{version}\" cannot be handled as a {kind}: {why}");
+        Self::Value { why, error: ApiError::bad_request(text) }
+    }
+
+    /// What is wrong, without the words about a request's body.
+    pub fn bare(self) -> String {
+        match self {
+            Self::Value { why, .. } => why,
+            Self::Other(error) => error.message,
+        }
+    }
+}
+
+impl From<ApiError> for Unfit {
+    fn from(error: ApiError) -> Self {
+        Self::Other(error)
+    }
+}
+
+impl From<Unfit> for ApiError {
+    fn from(unfit: Unfit) -> Self {
+        match unfit {
+            Unfit::Value { error, .. } | Unfit::Other(error) => error,
+        }
+    }
 }
 
 /// Brings a custom resource into the shape that its schema and object metadata have; without a schema only the latter.

@@ -21,8 +21,8 @@ use crate::value::{Key, Map, Outcome, Value};
 
 /// Calls a function by name; values decide which overload is meant.
 pub(crate) fn call(name: &str, args: &[Value]) -> Outcome {
-    if let Some(Value::Broken(why)) = args.iter().find(|a| matches!(a, Value::Broken(_))) {
-        return Err(Fault::new(&**why));
+    if let Some(Value::Broken(fault)) = args.iter().find(|a| matches!(a, Value::Broken(_))) {
+        return Err(fault.clone());
     }
     let found = operators::call(name, args)
         .or_else(|| convert::call(name, args))

@@ -26,7 +26,7 @@ pub(super) fn call(name: &str, args: &[Value]) -> Option<Outcome> {
         ("_%_", [a, b]) => modulo(a, b),
         ("@in", [element, Value::List(list)]) => Ok(Value::Bool(list.items.iter().any(|v| v.equals(element)))),
         ("@in", [key, Value::Map(map)]) => match Key::of(key).and_then(|k| map.entries.get(&k)) {
-            Some(Value::Broken(why)) => Err(Fault::new(&**why)),
+            Some(Value::Broken(fault)) => Err(fault.clone()),
             found => Ok(Value::Bool(found.is_some())),
         },
         ("@in", [_, _]) => Err(Fault::overload()),

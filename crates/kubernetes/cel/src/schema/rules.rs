@@ -440,7 +440,7 @@ impl Node {
                     let forgiven = !rule.uses_old && ratchet.forgives();
                     self.failed(run, path, rule, &plain, forgiven);
                 }
-                Err(fault) if fault.limit => {
+                Err(fault) if fault.is_limit() => {
                     let shown = rule.shown();
                     let detail = format!(
                         "'{fault}': no further validation rules will be run due to call cost exceeds limit for rule: {shown}"
@@ -449,13 +449,13 @@ impl Node {
                     run.ended = true;
                 }
                 Err(fault) => {
-                    let (why, shown) = (fault.to_string(), rule.shown());
-                    let detail = if why.starts_with("no such overload") {
+                    let shown = rule.shown();
+                    let detail = if fault.is_overload() {
                         format!(
-                            "'{why}': call arguments did not match a supported operator, function or macro signature for rule: {shown}"
+                            "'{fault}': call arguments did not match a supported operator, function or macro signature for rule: {shown}"
                         )
                     } else {
-                        format!("{why} evaluating rule: {shown}")
+                        format!("{fault} evaluating rule: {shown}")
                     };
                     run.error(path, ty, detail);
                 }
@@ -509,7 +509,7 @@ fn message(run: &mut Run, rule: &Rule, program: &Program, vars: &[(&str, Value)]
         return Err(Some(why.to_owned()));
     }
     match done.result {
-        Err(fault) if fault.limit => {
+        Err(fault) if fault.is_limit() => {
             run.ended = true;
             let source = text(&rule.source, "messageExpression");
             Err(Some(format!(

@@ -9,12 +9,13 @@ use serde_json::{Map as JsonMap, Value as Json};
 use super::decl::preserves;
 use super::escape::escape;
 use super::{additional, embedded, flag, int_or_string, items, properties, text, with_metadata};
+use crate::fault::Fault;
 use crate::functions;
 use crate::source::deep;
 use crate::value::{Key, List, ListKind, Map, Value};
 
 fn broken(why: impl AsRef<str>) -> Value {
-    Value::Broken(why.as_ref().into())
+    Value::Broken(Fault::new(why))
 }
 
 fn go_type(json: &Json) -> &'static str {
