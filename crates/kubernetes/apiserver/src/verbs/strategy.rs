@@ -125,7 +125,7 @@ fn settle(resource: &Resource, object: &mut Object) {
 }
 
 /// The object must be of the resource's kind and version.
-fn identify(resource: &Resource, object: &mut Object) -> ApiResult<()> {
+fn identify(resource: &Resource, object: &mut Object) -> Result<(), Unfit> {
     let text = |key: &str| object.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
     let (api_version, kind) = (text("apiVersion"), text("kind"));
     let wanted = resource.api_version();
@@ -137,20 +137,22 @@ fn identify(resource: &Resource, object: &mut Object) -> ApiResult<()> {
                 let body = gotext::json(&Value::Object(object.clone()));
                 let start: String = body.chars().take(30).collect();
                 let more = if body.len() > 30 { " ..." } else { "" };
-                return Err(ApiError::bad_request(format!(
+                let text = format!(
                     "the object provided is unrecognized (must be of type {}): Object 'Kind' is missing in '{body}' ({start}{more})",
                     resource.kind
-                )));
+                );
+                return Err(ApiError::bad_request(text).into());
             }
             if other_version {
-                return Err(ApiError::bad_request(format!(
+                let text = format!(
                     "the API version in the data ({api_version}) does not match the expected API version ({wanted})"
-                )));
+                );
+                return Err(ApiError::bad_request(text).into());
             }
             if other_kind {
                 let why = format!("must be {}", resource.kind);
                 let error = FieldError::invalid("kind", &json!(kind), why);
-                return Err(ApiError::invalid(&resource.group, &kind, object::name(object), &[error]));
+                return Err(ApiError::invalid(&resource.group, &kind, object::name(object), &[error]).into());
             }
         }
         Flavor::Builtin(_) if other_version || other_kind => super::body::identify(resource, object)?,
