@@ -9,7 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::runtime::controller::Action;
 use kube::runtime::reflector::ObjectRef;
 use kube::{Api, ResourceExt};
-use provisioner::{Capabilities, HostKey, Provisioner, Record};
+use provisioner::{Capabilities, HostFacts, HostKey, Provisioner, Record};
 
 use super::choice::{Choice, choose};
 use super::looks::{Due, Seen};
@@ -36,6 +36,8 @@ pub struct Fetched {
     pub choice: Choice,
     /// The server's settings, with what that provisioner serves for this host.
     settings: host_lifecycle::Settings,
+    /// What is known of the host, as its provisioner is told.
+    pub facts: Arc<HostFacts>,
 }
 
 /// What of it reaches a host: the objects by which the rest is wished have no reader here, and are told so one by one ([`crate::UNSERVED`]).
@@ -77,11 +79,12 @@ impl Fetched {
             _ => Arc::default(),
         };
         let choice = choose(context, &host).await?;
+        let facts = Arc::new(work::facts(&host, hardware_data.as_deref()));
         let mut settings = context.settings.lifecycle.clone();
         if let Ok(provisioner) = &choice {
-            settings.served = served(provisioner.capabilities(&work::facts(&host, hardware_data.as_deref())));
+            settings.served = served(provisioner.capabilities(&facts));
         }
-        Ok(Some(Self { host, hardware_data, credentials, same_versions, choice, settings }))
+        Ok(Some(Self { host, hardware_data, credentials, same_versions, choice, settings, facts }))
     }
 
     /// What it was made from.
