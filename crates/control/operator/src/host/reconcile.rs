@@ -251,6 +251,7 @@ pub fn forget(context: &Context, object: &BareMetalHost) {
     context.metrics.forget(object);
     context.rests.forget(&uid);
     context.looks.forget(&uid, true);
+    context.brake.forget(&uid);
     context.hosts.forget(&ObjectRef::from_obj(object));
     context.hardware_data.forget(&ObjectRef::new(&object.name_any()).within(&object.namespace().unwrap_or_default()));
     let key = HostKey { namespace: object.namespace().unwrap_or_default(), name: object.name_any(), uid };
@@ -323,9 +324,11 @@ async fn step(context: &Context, mut fetched: Fetched) -> Result<Next, Reconcile
         provisioner.heard(&fetched.key());
     }
     let outcome = work::act(context, &fetched, &action).await?;
+    context.brake.answered(context, &fetched.host, &action, &outcome);
     let (namespace, name, uid) = (fetched.host.namespace(), fetched.host.name_any(), fetched.host.uid());
     for _ in 0..MAX_CONFLICTS {
         let change = conclude(&fetched.view(context), &action, outcome.clone());
+        context.brake.concluded(&fetched.host, &change);
         if let Some(architecture) = &change.set_architecture
             && let Some(written) = write::architecture(context, &fetched, architecture).await?
         {
