@@ -272,6 +272,9 @@ pub struct Behaviour {
     /// How many hosts may begin to be deprovisioned within ten minutes; the others wait. 0 lets any number.
     #[arg(long, default_value_t = 20, value_name = "N")]
     pub deprovisioning_limit: usize,
+    /// How many machines may be switched on within ten seconds; the others follow in steps. 0 lets any number.
+    #[arg(long, default_value_t = 20, value_name = "N")]
+    pub power_on_limit: usize,
     /// How many hosts are inspected, provisioned or deprovisioned at once; the others wait, and namespaces share the places fairly.
     #[arg(long, default_value_t = provisioner_metamorph::PROVISIONING_LIMIT, value_name = "N", value_parser = flags::at_least_one)]
     pub provisioning_limit: usize,

@@ -437,6 +437,7 @@ impl Running {
             lifecycle: host_lifecycle::Settings { anew_since: own.anew, ..lifecycle(behaviour, served) },
             clock: Arc::new(SystemClock),
             deprovisioning_limit: behaviour.deprovisioning_limit,
+            power_on_limit: behaviour.power_on_limit,
             may_act,
         };
         let controller = HostController::new(client.clone(), registry, settings);

@@ -49,6 +49,8 @@ pub struct Site {
     address: weather::Address<Caller>,
     /// What the network does to clients.
     pub weather: Weather,
+    /// Machines that controllers begun from now on let come on within ten seconds; 0, as at the beginning, for any number.
+    pub power_on_limit: usize,
 }
 
 /// Runs a scenario on a runtime of its own, whose clock is paused. A failure names the seed.
@@ -111,8 +113,8 @@ fn prepared() -> &'static Disk {
 impl Site {
     async fn start(disk: Disk, seed: u64) -> Self {
         let clock = Arc::new(ExecutorClock::starting_at(BEGIN.parse().unwrap()));
-        let mut site =
-            Self { seed, disk, clock, server: None, address: weather::Address::default(), weather: Weather::new(seed) };
+        let (address, weather) = (weather::Address::default(), Weather::new(seed));
+        let mut site = Self { seed, disk, clock, server: None, address, weather, power_on_limit: 0 };
         site.restart().await;
         site
     }
@@ -165,6 +167,7 @@ impl Site {
             lifecycle: host_lifecycle::Settings::default(),
             clock: self.clock(),
             deprovisioning_limit: 0,
+            power_on_limit: self.power_on_limit,
             may_act: Arc::new(|| true),
         };
         let controller = HostController::new(self.client(), provisioners, settings);

@@ -187,6 +187,7 @@ fn up_options(options: &Demo, folder: &Path, image: &Image) -> Up {
             retry_after: 10.0,
             power_poll: 60,
             deprovisioning_limit: 20,
+            power_on_limit: 20,
             provisioning_limit: provisioner_metamorph::PROVISIONING_LIMIT,
             agent_boot_timeout: 300,
             agent_silence: 90,

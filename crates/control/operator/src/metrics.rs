@@ -310,10 +310,10 @@ impl Metrics {
 
     /// A change of the host has been written.
     pub(crate) fn written(&self, host: &BareMetalHost, change: &Change) {
-        let before = host.status.clone().unwrap_or_default();
-        let after = &change.status;
+        let none = BareMetalHostStatus::default();
+        let (before, after) = (host.status.as_ref().unwrap_or(&none), &change.status);
         let (namespace, name) = (host.namespace().unwrap_or_default(), host.name_any());
-        self.moved(&before, after, &[&namespace, &name]);
+        self.moved(before, after, &[&namespace, &name]);
         if let Some(kind) = after.error_type
             && (after.error_count > before.error_count || before.error_type != Some(kind))
         {

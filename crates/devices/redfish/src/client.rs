@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use crate::exchange::{Core, Fault};
 use crate::http_transport::{HttpTransport, Tls, TlsError};
 use crate::quirks::Quirks;
-use crate::resources::{PowerState, Root, Slot, System, permanent_mac};
+use crate::resources::{PowerState, Root, Slot, System, permanent_mac, tells_of_macs};
 use crate::transport::Transport;
 
 /// Most interfaces of a system that are looked at.
@@ -146,7 +146,7 @@ impl Client {
         self.core.pin()
     }
 
-    /// Permanent MACs of the system, as far as the BMC shows them: one request, and one per interface if it cannot answer at once.
+    /// Permanent MACs of the system, as far as the BMC shows them: one request, and one for each interface that the BMC does not inline.
     ///
     /// # Errors
     /// [`BmcError`] when it cannot be asked; one that refuses to show them has none.
@@ -154,13 +154,17 @@ impl Client {
         let what = "read the MAC addresses";
         let system = self.known_system(what).await?;
         let Some(path) = system.interfaces else { return Ok(Vec::new()) };
-        let list = match self.core.members(what, &path).await {
+        let list = match self.core.expanded(what, &path, None).await {
             Ok(list) => list,
             Err(Fault::Refused(_)) => return Ok(Vec::new()),
             Err(fault) => return Err(fault.into()),
         };
         let mut macs = Vec::new();
-        for path in list.iter().take(MAX_INTERFACES) {
+        for (path, inlined) in list.iter().take(MAX_INTERFACES) {
+            if tells_of_macs(inlined) {
+                macs.extend(permanent_mac(inlined));
+                continue;
+            }
             match self.core.get(what, path).await {
                 Ok(reply) => macs.extend(permanent_mac(&reply.value)),
                 // Another system's, or one that has just gone.

@@ -10,30 +10,60 @@ use crate::json::{MAX_MEMBERS, link, path_only, same_path};
 /// Most pages of a collection that are read.
 const MAX_PAGES: usize = 16;
 
+/// What was read of a collection.
+#[derive(Default)]
+struct Found {
+    members: Vec<(String, Value)>,
+    /// Something of the collection was not shown, or not as a member that could be named.
+    lacks: bool,
+}
+
 impl Core {
     /// Links to the members of a collection.
     pub async fn members(&self, what: &str, path: &str) -> Result<Vec<String>, Fault> {
-        Ok(self.pages(what, path, None).await?.into_iter().map(|(path, _)| path).collect())
+        Ok(self.pages(what, path, None).await?.members.into_iter().map(|(path, _)| path).collect())
     }
 
-    /// The members of a collection, each with what stands of it in the collection itself; with the credentials in use if none are given. Each member
-    /// counts once, pages in a circle end, and a further page that the BMC refuses is left out.
-    pub async fn pages(&self, what: &str, path: &str, auth: Option<&Auth>) -> Result<Vec<(String, Value)>, Fault> {
-        let mut found: Vec<(String, Value)> = Vec::new();
+    /// The members of a collection, each with what stands of it in the collection itself: the whole member where the BMC inlines members, else not more
+    /// than its link. With the credentials in use if none are given. A BMC that offers to inline them and then does not is asked for the plain list,
+    /// and for nothing but plain lists from then on.
+    pub async fn expanded(&self, what: &str, path: &str, auth: Option<&Auth>) -> Result<Vec<(String, Value)>, Fault> {
+        let query = self.root(what).await?.expand.filter(|_| !self.state().expand_broken && !path.contains('?'));
+        let Some(query) = query else { return Ok(self.pages(what, path, auth).await?.members) };
+        match self.pages(what, &format!("{path}{query}"), auth).await {
+            Ok(found) if !found.lacks => return Ok(found.members),
+            Ok(_) => {}
+            Err(fault) if fault.status().is_some_and(|status| status != 401) || fault.is_nonsense() => {}
+            Err(fault) => return Err(fault),
+        }
+        let plain = self.pages(what, path, auth).await?;
+        self.state().expand_broken = true;
+        Ok(plain.members)
+    }
+
+    /// All pages of a collection. Each member counts once, pages in a circle end, and a further page that the BMC refuses is left out.
+    async fn pages(&self, what: &str, path: &str, auth: Option<&Auth>) -> Result<Found, Fault> {
+        let mut found = Found::default();
         let mut seen = vec![path.to_owned()];
         let mut value = self.send(what, Method::GET, path, auth).await?.value;
         loop {
-            if let Some(Value::Array(items)) = value.get("Members") {
-                for item in items.iter().take(MAX_MEMBERS) {
-                    let Some(path) = link(item) else { continue };
-                    if !found.iter().any(|(known, _)| same_path(known, &path)) {
-                        found.push((path, item.clone()));
-                    }
+            let items = value.get("Members").and_then(Value::as_array).map(Vec::as_slice);
+            found.lacks |= items.is_none_or(|items| items.is_empty() && counts_members(&value));
+            for item in items.unwrap_or_default().iter().take(MAX_MEMBERS) {
+                let Some(path) = link(item) else {
+                    found.lacks = true;
+                    continue;
+                };
+                if !found.members.iter().any(|(known, _)| same_path(known, &path)) {
+                    found.members.push((path, item.clone()));
                 }
             }
             let next = value.get("Members@odata.nextLink").and_then(Value::as_str).and_then(path_only);
             let Some(next) = next else { return Ok(found) };
-            if found.len() >= MAX_MEMBERS || seen.len() >= MAX_PAGES || seen.iter().any(|old| same_path(old, &next)) {
+            if found.members.len() >= MAX_MEMBERS
+                || seen.len() >= MAX_PAGES
+                || seen.iter().any(|old| same_path(old, &next))
+            {
                 tracing::debug!(
                     collection = path,
                     pages = seen.len(),
@@ -43,10 +73,18 @@ impl Core {
             }
             value = match self.send(what, Method::GET, &next, auth).await {
                 Ok(reply) => reply.value,
-                Err(fault) if fault.status().is_some_and(|status| status < 500 && status != 401) => return Ok(found),
+                Err(fault) if fault.status().is_some_and(|status| status < 500 && status != 401) => {
+                    found.lacks = true;
+                    return Ok(found);
+                }
                 Err(fault) => return Err(fault),
             };
             seen.push(next);
         }
     }
+}
+
+/// Whether a collection says that it has members.
+fn counts_members(collection: &Value) -> bool {
+    collection.get("Members@odata.count").and_then(Value::as_u64).is_some_and(|count| count > 0)
 }

@@ -90,6 +90,11 @@ impl Fault {
         }
     }
 
+    /// Whether there was an answer that nobody can read: no JSON, or too much of it.
+    pub fn is_nonsense(&self) -> bool {
+        matches!(self, Self::Other(error) if error.kind == ErrorKind::Protocol)
+    }
+
     /// What the error answer says, if it was one.
     pub fn body(&self) -> Option<&ErrorBody> {
         match self {

@@ -2,12 +2,11 @@
 //!
 //! A log has thousands of entries, in either order, in pages or whole: the first page is read, and the last one where the newest stand there.
 
-use bmc::{BmcError, ErrorKind, LogEntry, MAX_LOG_ENTRIES};
+use bmc::{BmcError, LogEntry, MAX_LOG_ENTRIES};
 use secrecy::ExposeSecret;
 use serde_json::Value;
 
 use crate::client::Client;
-use crate::exchange::Fault;
 use crate::json::{flag, link, link_at, links, text, word};
 use crate::resources::drive_name;
 use crate::text::{MAX_FIELD, clean, redact};
@@ -92,8 +91,7 @@ impl Client {
     async fn shown(&self, path: &str) -> Result<Option<Value>, BmcError> {
         match self.core.get(WHAT, path).await {
             Ok(reply) => Ok(Some(reply.value)),
-            Err(Fault::Refused(_)) => Ok(None),
-            Err(Fault::Other(error)) if error.kind == ErrorKind::Protocol => Ok(None),
+            Err(fault) if fault.status().is_some() || fault.is_nonsense() => Ok(None),
             Err(fault) => Err(fault.into()),
         }
     }

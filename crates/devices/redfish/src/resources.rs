@@ -199,6 +199,11 @@ impl System {
     }
 }
 
+/// Whether this is an interface as it is read by itself, not a link to it or a part: its address may be null, but it is there.
+pub(crate) fn tells_of_macs(interface: &Value) -> bool {
+    ["PermanentMACAddress", "MACAddress"].iter().any(|field| interface.get(field).is_some())
+}
+
 /// The permanent address of an interface of the system (`EthernetInterface`), unless it is the BMC's own, which it shows the system
 /// over USB.
 pub(crate) fn permanent_mac(interface: &Value) -> Option<String> {

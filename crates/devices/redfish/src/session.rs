@@ -421,14 +421,7 @@ impl Core {
     async fn list_sessions(&self, what: &str, auth: Option<&Auth>) -> Result<Vec<(String, Value)>, Fault> {
         let root = self.root(what).await?;
         let Some(collection) = root.sessions.first() else { return Ok(Vec::new()) };
-        let usable = !self.state().expand_broken;
-        if let Some(query) = root.expand.filter(|_| usable) {
-            match self.pages(what, &format!("{collection}{query}"), auth).await {
-                Err(fault) if fault.status().is_some_and(|status| status != 401) => self.state().expand_broken = true,
-                other => return other,
-            }
-        }
-        self.pages(what, collection, auth).await
+        self.expanded(what, collection, auth).await
     }
 }
 

@@ -58,7 +58,7 @@ pub(crate) fn decide(view: &View<'_>) -> Option<Step> {
             && status.error_type != Some(ErrorType::Registration)
             && status.operational_status != OperationalStatus::Detached;
         if settled {
-            return adoption(view, &status);
+            return adoption(view, status);
         }
     }
     Some(Step::Act(Action::Register { credentials_changed: status.good_credentials != current }))
@@ -71,14 +71,17 @@ fn same_credentials(view: &View<'_>, current: &CredentialsStatus) -> Option<Step
         let version = known.credentials_version.as_ref().filter(|version| same.contains(version));
         known != current && known.credentials == current.credentials && version.is_some()
     };
-    let mut draft = Draft::new(view);
-    let known = [&mut draft.status.tried_credentials, &mut draft.status.good_credentials];
-    let mut changed = false;
-    for old in known.into_iter().filter(|known| is_old(known)) {
-        old.clone_from(current);
-        changed = true;
+    let known = view.status();
+    if ![&known.tried_credentials, &known.good_credentials].into_iter().any(is_old) {
+        return None;
     }
-    changed.then(|| draft.step(Next::Now))
+    let mut draft = Draft::new(view);
+    for known in [&mut draft.status.tried_credentials, &mut draft.status.good_credentials] {
+        if is_old(known) {
+            known.clone_from(current);
+        }
+    }
+    Some(draft.step(Next::Now))
 }
 
 /// Adopts a provisioned host after its registration.

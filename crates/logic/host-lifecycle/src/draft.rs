@@ -47,7 +47,7 @@ impl<'v> Draft<'v> {
     pub(crate) fn new(view: &'v View<'v>) -> Self {
         Self {
             view,
-            status: view.status(),
+            status: view.status().clone(),
             add_finalizer: false,
             remove_annotations: Vec::new(),
             set_architecture: None,
@@ -308,7 +308,7 @@ impl<'v> Draft<'v> {
         conditions::update(self.view, &mut self.status);
         let old = self.view.status();
         self.status.last_updated.clone_from(&old.last_updated);
-        if self.status != old {
+        if self.status != *old {
             self.status.last_updated = Some(self.now());
         }
         self.seal(next)

@@ -20,7 +20,7 @@ fn is_in_service(status: &BareMetalHostStatus) -> bool {
 pub(crate) fn decide(view: &View<'_>, booting: bool) -> Option<Step> {
     let served = &view.settings.served;
     let status = view.status();
-    let in_service = is_in_service(&status);
+    let in_service = is_in_service(status);
     if !served.service || !(booting || in_service) {
         return None;
     }

@@ -12,7 +12,7 @@ use crate::wishes;
 pub(crate) fn preparing(view: &View<'_>) -> Option<Targets> {
     let served = &view.settings.served;
     Some(Targets {
-        raid: if served.raid { raid(view.host, &view.status()) } else { None },
+        raid: if served.raid { raid(view.host, view.status()) } else { None },
         settings: if served.firmware_settings { firmware::settings(view)? } else { None },
         updates: if served.firmware_updates { firmware::updates(view)? } else { Vec::new() },
         root_device_hints: wishes::root_device_hints(view.host),

@@ -1,5 +1,6 @@
 //! What a decision is made from: the object, what was read beside it, the settings and the time.
 
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use api::metal3::{BareMetalHost, BareMetalHostStatus};
@@ -103,10 +104,11 @@ impl Default for Settings {
     }
 }
 
-impl View<'_> {
+impl<'a> View<'a> {
     /// The status, empty if the host has none yet.
-    pub(crate) fn status(&self) -> BareMetalHostStatus {
-        self.host.status.clone().unwrap_or_default()
+    pub(crate) fn status(&self) -> &'a BareMetalHostStatus {
+        static NONE: LazyLock<BareMetalHostStatus> = LazyLock::new(BareMetalHostStatus::default);
+        self.host.status.as_ref().unwrap_or(&NONE)
     }
 
     /// Whether the host says how its BMC is reached (any field counts, as upstream).

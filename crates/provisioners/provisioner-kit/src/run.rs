@@ -251,7 +251,7 @@ impl<'a> Run<'a> {
         let mut bmc = self.subject.access();
         bmc.password = SECRETS[0].to_owned().into();
         HostContext {
-            facts: self.facts.clone(),
+            facts: Arc::new(self.facts.clone()),
             bmc: Some(bmc),
             record: Arc::clone(&process.record) as Arc<dyn Record>,
             history: Arc::clone(&self.history) as Arc<dyn History>,

@@ -96,7 +96,7 @@ pub struct HostFacts {
 #[derive(Clone)]
 pub struct HostContext {
     /// What is known of the host.
-    pub facts: HostFacts,
+    pub facts: Arc<HostFacts>,
     /// BMC access; `None` only while a host without usable credentials is deleted.
     pub bmc: Option<BmcAccess>,
     /// What the provisioner remembers of the host.

@@ -11,7 +11,7 @@ use e2e::{DiskImage, Options, World, machine};
 use serde_json::json;
 
 /// Requests to the BMC from enrolment to provisioned (Ironic: about 116).
-const MOST_BMC_REQUESTS: u64 = 20;
+const MOST_BMC_REQUESTS: u64 = 17;
 /// Writes to the API from enrolment to provisioned, beside Events and what HostOperations show (baremetal-operator: 21.6, without any record).
 const MOST_API_WRITES: usize = 16;
 /// Writes of HostOperations: two are begun and ended, and progress is written every 5 s.

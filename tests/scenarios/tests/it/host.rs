@@ -1,11 +1,15 @@
 //! A host from its creation to its deletion, whatever happens to the controller, the API and what is between them.
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use api::metal3::{BareMetalHost, OperationalStatus, ProvisioningState as State};
+use async_trait::async_trait;
 use kube::api::{DeleteParams, Patch, PatchParams};
+use provisioner_fixture::Watch;
 use scenarios::{Effect, Machines, Site, Trouble, address, fixture};
 use serde_json::json;
+use tokio::time::Instant;
 
 /// Seeds of a run.
 const SEEDS: u64 = 20;
@@ -117,4 +121,100 @@ fn a_host_for_which_there_is_no_room_says_so_once_and_goes_on() {
         let status = site.hosts().get("a").await.unwrap().status.unwrap();
         assert_eq!((status.operational_status, status.error_message.as_str()), (OperationalStatus::Ok, ""));
     });
+}
+
+/// When machines were booted for an inspection, and when they were switched on.
+#[derive(Default)]
+struct Switched(Mutex<Vec<(Effect, Instant)>>);
+
+#[async_trait]
+impl Watch for Switched {
+    async fn before(&self, _: &str, _: Effect) {}
+
+    async fn after(&self, _: &str, effect: Effect, happened: bool) {
+        if happened {
+            self.0.lock().unwrap().push((effect, Instant::now()));
+        }
+    }
+}
+
+impl Switched {
+    fn times(&self, what: Effect) -> Vec<Instant> {
+        self.0.lock().unwrap().iter().filter(|(effect, _)| *effect == what).map(|(_, time)| *time).collect()
+    }
+
+    /// Most of one kind within ten seconds.
+    fn most_at_once(&self, what: Effect) -> usize {
+        let times = self.times(what);
+        let within = |first: &Instant| {
+            times.iter().filter(|time| **time >= *first && time.duration_since(*first) < Duration::from_secs(9)).count()
+        };
+        times.iter().map(within).max().unwrap_or(0)
+    }
+}
+
+fn is_on(host: &BareMetalHost) -> bool {
+    host.state() == State::Available && host.status.as_ref().is_some_and(|status| status.powered_on)
+}
+
+/// Declares so many hosts, and waits until their machines are on.
+async fn come_on(site: &Site, hosts: u32) {
+    let names: Vec<String> = (0..hosts).map(|index| format!("h{index}")).collect();
+    for name in &names {
+        site.create_host(name).await;
+    }
+    for name in &names {
+        site.wait(name, 3600, is_on).await;
+    }
+}
+
+#[test]
+fn machines_come_on_in_steps_the_first_inspection_included() {
+    for (limit, most) in [(4, 4), (0, 12)] {
+        let switched = Arc::new(Switched::default());
+        let machines = Machines::watched(Arc::clone(&switched) as Arc<dyn Watch>);
+        scenarios::run(22, async |mut site| {
+            site.power_on_limit = limit;
+            let _controller = site.controller(fixture(&machines));
+            come_on(&site, 12).await;
+        });
+        for what in [Effect::Inspect, Effect::On] {
+            assert_eq!((switched.times(what).len(), switched.most_at_once(what)), (12, most), "{what}, limit {limit}");
+        }
+    }
+}
+
+#[test]
+fn machines_come_on_in_steps_of_which_those_who_wait_for_room_take_none() {
+    let switched = Arc::new(Switched::default());
+    let machines = Machines::watched(Arc::clone(&switched) as Arc<dyn Watch>);
+    scenarios::run(23, async |mut site| {
+        site.power_on_limit = 2;
+        let waiting: Vec<String> = (0..6).map(|index| format!("busy{index}")).collect();
+        waiting.iter().for_each(|name| machines.trouble(&address(name), Trouble::Busy, true));
+        let _controller = site.controller(fixture(&machines));
+        for name in &waiting {
+            site.create_host(name).await;
+        }
+        let delayed = |host: &BareMetalHost| {
+            host.status.as_ref().is_some_and(|s| s.operational_status == OperationalStatus::Delayed)
+        };
+        for name in &waiting {
+            site.wait(name, 300, delayed).await;
+        }
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        let (calls, begun) = (site.weather.calls().len(), Instant::now());
+        come_on(&site, 6).await;
+        assert!(begun.elapsed() < Duration::from_secs(90), "{:?} for 6 machines, 2 at a time", begun.elapsed());
+        tokio::time::sleep(Duration::from_secs(120)).await;
+        let calls = site.weather.calls().split_off(calls);
+        let flaps: Vec<_> = calls.iter().filter(|call| !call.starts_with("GET ") && call.contains("busy")).collect();
+        assert!(flaps.is_empty(), "it has been said: {flaps:?}");
+        // When there is room, they come on in steps as well.
+        waiting.iter().for_each(|name| machines.trouble(&address(name), Trouble::Busy, false));
+        for name in &waiting {
+            site.wait(name, 3600, is_on).await;
+        }
+    });
+    assert_eq!((switched.times(Effect::Inspect).len(), switched.most_at_once(Effect::Inspect)), (12, 2));
 }

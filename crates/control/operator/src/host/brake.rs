@@ -4,12 +4,12 @@
 //! When a host began to be deprovisioned stands in its status, so the limit outlives this process; what this process has let begin counts even
 //! before the watch shows it, and after the host is gone.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use api::metal3::{BareMetalHost, OperationalStatus, ProvisioningState as State, annotation};
-use host_lifecycle::{Action, Change, HostEvent, Next, PowerWish, Step};
+use host_lifecycle::{Action, Change, HostEvent, Next, Outcome, PowerWish, Step};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, ResourceExt};
@@ -22,8 +22,7 @@ use crate::metrics::Delay;
 const WINDOW: SignedDuration = SignedDuration::from_secs(600);
 /// How far the clock of an earlier process may have been ahead.
 const SKEW: SignedDuration = SignedDuration::from_secs(60);
-/// Machines that are switched on within [`POWER_WINDOW`].
-const POWER_ONS: usize = 20;
+/// The time in which no more machines than the limit come on.
 const POWER_WINDOW: SignedDuration = SignedDuration::from_secs(10);
 /// How soon a host that is held is looked at again.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
@@ -64,6 +63,11 @@ impl Begun {
         !self.0.get(uid).is_some_and(counts) && self.0.values().filter(|begun| counts(begun)).count() >= limit
     }
 
+    /// It has not begun after all.
+    fn give_back(&mut self, uid: &str) {
+        self.0.remove(uid);
+    }
+
     fn note(&mut self, uid: String, begun: Timestamp) {
         let known = self.0.entry(uid).or_insert(begun);
         *known = (*known).max(begun);
@@ -75,6 +79,8 @@ impl Begun {
 pub struct Brake {
     emptied: Mutex<Begun>,
     powered: Mutex<Begun>,
+    /// Hosts, by uid, that a registration has sent to their inspection: their machines have not been switched on for it.
+    uninspected: Mutex<HashSet<String>>,
 }
 
 /// Why a host does not go on.
@@ -104,7 +110,7 @@ impl Brake {
         }
         let now = context.settings.clock.now();
         // Whoever has to wait anyhow asks nothing: after an outage that is all hosts, every second.
-        let held = if self.is_out_of_step(host, decided, now) {
+        let held = if self.is_out_of_step(context, host, decided) {
             Some(Held::STEP)
         } else {
             match frozen(context, host, decided).await? {
@@ -113,11 +119,17 @@ impl Brake {
             }
         };
         context.metrics.braked(host, held.as_ref().map(|held| held.delay), now);
+        let delayed = host.status.as_ref().is_some_and(|s| s.operational_status == OperationalStatus::Delayed);
+        let says_why = host.status.as_ref().is_some_and(|status| status.error_message.contains(BEHIND));
+        // Whether the provisioner has room by now is its answer's word.
+        if held.is_none() && if delayed { asks_for_room(decided) } else { !says_why } {
+            return Ok(None);
+        }
         let mut status = host.status.clone().unwrap_or_default();
-        let delayed = status.operational_status == OperationalStatus::Delayed;
         let mut events = Vec::new();
         let next = match held {
-            Some(Held { why: None, look_again, .. }) if !delayed => Next::After(look_again),
+            // Whoever waits for room goes on saying so.
+            Some(Held { why: None, look_again, .. }) if !delayed || asks_for_room(decided) => Next::After(look_again),
             Some(Held { why: None, .. }) => {
                 status.operational_status = OperationalStatus::Ok;
                 status.error_message.clear();
@@ -137,18 +149,15 @@ impl Brake {
                 }
                 Next::After(look_again)
             }
-            // Whether the provisioner has room by now is its answer's word.
-            None if delayed && asks_for_room(decided) => return Ok(None),
             None if delayed => {
                 status.operational_status = OperationalStatus::Ok;
                 status.error_message.clear();
                 Next::Now
             }
-            None if status.error_message.contains(BEHIND) => {
+            None => {
                 status.error_message = before(&status.error_message).to_owned();
                 Next::Now
             }
-            None => return Ok(None),
         };
         if host.status.as_ref() != Some(&status) {
             status.last_updated = Some(api::Time(now));
@@ -166,16 +175,62 @@ impl Brake {
     }
 
     /// Whether the machine is to come on, and enough others have just now.
-    fn is_out_of_step(&self, host: &BareMetalHost, decided: &Step, now: Timestamp) -> bool {
-        comes_on(host, decided)
-            && lock(&self.powered).is_full(&host.uid().unwrap_or_default(), now, POWER_WINDOW, POWER_ONS)
+    fn is_out_of_step(&self, context: &Context, host: &BareMetalHost, decided: &Step) -> bool {
+        let (now, limit) = (context.settings.clock.now(), context.settings.power_on_limit);
+        limit > 0
+            && self.comes_on(context, host, decided)
+            && lock(&self.powered).is_full(&host.uid().unwrap_or_default(), now, POWER_WINDOW, limit)
+    }
+
+    /// Whether the machine is off and is to come on by this decision: switched on, or booted for work that begins.
+    fn comes_on(&self, context: &Context, host: &BareMetalHost, decided: &Step) -> bool {
+        let off = host.status.as_ref().is_none_or(|status| !status.powered_on);
+        off && match decided {
+            Step::Act(Action::SetPower(PowerWish::On)) => true,
+            Step::Act(Action::Inspect { .. }) => self.is_uninspected(context, &host.uid().unwrap_or_default()),
+            _ => [State::Inspecting, State::Provisioning].iter().any(|to| begins(host, decided, *to)),
+        }
+    }
+
+    /// Whether nothing has been begun of the host's first inspection, as far as this process has seen, or its record shows.
+    fn is_uninspected(&self, context: &Context, uid: &str) -> bool {
+        lock(&self.uninspected).contains(uid) || context.machines.is_blank(uid)
+    }
+
+    /// What a call is concluded to may be the beginning of an inspection: it is not decided on, so the call that boots the machine is held.
+    pub fn concluded(&self, host: &BareMetalHost, change: &Change) {
+        let to_inspection = change.status.provisioning.state == State::Inspecting && host.state() == State::Registering;
+        if to_inspection && !change.status.powered_on {
+            lock(&self.uninspected).insert(host.uid().unwrap_or_default());
+        }
+    }
+
+    /// What was let through has been answered: an inspection for which there is no room, or that cannot begin, has switched nothing on.
+    pub fn answered(&self, context: &Context, host: &BareMetalHost, action: &Action, outcome: &Outcome) {
+        if !matches!(action, Action::Inspect { .. }) {
+            return;
+        }
+        let uid = host.uid().unwrap_or_default();
+        match outcome {
+            Outcome::Working { .. } | Outcome::Accepted { .. } | Outcome::Inspected(_) => {
+                lock(&self.uninspected).remove(&uid);
+            }
+            _ if self.is_uninspected(context, &uid) => lock(&self.powered).give_back(&uid),
+            _ => {}
+        }
+    }
+
+    /// The host is gone.
+    pub fn forget(&self, uid: &str) {
+        lock(&self.uninspected).remove(uid);
     }
 
     fn exceeded(&self, context: &Context, host: &BareMetalHost, decided: &Step) -> Option<Held> {
         let (now, uid) = (context.settings.clock.now(), host.uid().unwrap_or_default());
-        if comes_on(host, decided) {
-            let admitted = lock(&self.powered).admit(&uid, now, POWER_WINDOW, POWER_ONS);
-            return admitted.err().map(|_| Held::STEP);
+        let most = context.settings.power_on_limit;
+        if self.comes_on(context, host, decided) {
+            let is_late = most > 0 && lock(&self.powered).admit(&uid, now, POWER_WINDOW, most).is_err();
+            return is_late.then_some(Held::STEP);
         }
         let limit = context.settings.deprovisioning_limit;
         if limit == 0 || !begins(host, decided, State::Deprovisioning) {
@@ -203,8 +258,8 @@ impl Brake {
     }
 }
 
-fn lock(begun: &Mutex<Begun>) -> std::sync::MutexGuard<'_, Begun> {
-    begun.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock<T>(hosts: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    hosts.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Whether the call is one that a provisioner without room does not begin.
@@ -224,13 +279,6 @@ const fn asks_for_room(decided: &Step) -> bool {
 /// Whether the decision is to go to this state.
 fn begins(host: &BareMetalHost, decided: &Step, state: State) -> bool {
     matches!(decided, Step::Change(change) if change.status.provisioning.state == state) && host.state() != state
-}
-
-/// Whether the machine is off and is to come on by this decision: switched on, or booted for work that begins.
-fn comes_on(host: &BareMetalHost, decided: &Step) -> bool {
-    let off = host.status.as_ref().is_none_or(|status| !status.powered_on);
-    let boots = [State::Inspecting, State::Provisioning].iter().any(|to| begins(host, decided, *to));
-    off && (boots || matches!(decided, Step::Act(Action::SetPower(PowerWish::On))))
 }
 
 /// Whether the decision has an effect on the machine, or begins work that has.

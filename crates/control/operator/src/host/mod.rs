@@ -68,6 +68,8 @@ pub struct HostSettings {
     pub clock: Arc<dyn Clock>,
     /// Hosts that may begin to be deprovisioned within ten minutes; 0 for any number.
     pub deprovisioning_limit: usize,
+    /// Machines that may be switched on within ten seconds; 0 for any number.
+    pub power_on_limit: usize,
     /// Whether this process, of several, is the one that acts.
     pub may_act: MayAct,
 }

@@ -9,7 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::runtime::controller::Action;
 use kube::runtime::reflector::ObjectRef;
 use kube::{Api, ResourceExt};
-use provisioner::{Capabilities, HostKey, Provisioner, Record};
+use provisioner::{Capabilities, HostFacts, HostKey, Provisioner, Record};
 
 use super::choice::{Choice, choose};
 use super::looks::{Due, Seen};
@@ -36,6 +36,8 @@ pub struct Fetched {
     pub choice: Choice,
     /// The server's settings, with what that provisioner serves for this host.
     settings: host_lifecycle::Settings,
+    /// What is known of the host, as its provisioner is told.
+    pub facts: Arc<HostFacts>,
 }
 
 /// What of it reaches a host: the objects by which the rest is wished have no reader here, and are told so one by one ([`crate::UNSERVED`]).
@@ -77,11 +79,12 @@ impl Fetched {
             _ => Arc::default(),
         };
         let choice = choose(context, &host).await?;
+        let facts = Arc::new(work::facts(&host, hardware_data.as_deref()));
         let mut settings = context.settings.lifecycle.clone();
         if let Ok(provisioner) = &choice {
-            settings.served = served(provisioner.capabilities(&work::facts(&host, hardware_data.as_deref())));
+            settings.served = served(provisioner.capabilities(&facts));
         }
-        Ok(Some(Self { host, hardware_data, credentials, same_versions, choice, settings }))
+        Ok(Some(Self { host, hardware_data, credentials, same_versions, choice, settings, facts }))
     }
 
     /// What it was made from.
@@ -248,6 +251,7 @@ pub fn forget(context: &Context, object: &BareMetalHost) {
     context.metrics.forget(object);
     context.rests.forget(&uid);
     context.looks.forget(&uid, true);
+    context.brake.forget(&uid);
     context.hosts.forget(&ObjectRef::from_obj(object));
     context.hardware_data.forget(&ObjectRef::new(&object.name_any()).within(&object.namespace().unwrap_or_default()));
     let key = HostKey { namespace: object.namespace().unwrap_or_default(), name: object.name_any(), uid };
@@ -320,9 +324,11 @@ async fn step(context: &Context, mut fetched: Fetched) -> Result<Next, Reconcile
         provisioner.heard(&fetched.key());
     }
     let outcome = work::act(context, &fetched, &action).await?;
+    context.brake.answered(context, &fetched.host, &action, &outcome);
     let (namespace, name, uid) = (fetched.host.namespace(), fetched.host.name_any(), fetched.host.uid());
     for _ in 0..MAX_CONFLICTS {
         let change = conclude(&fetched.view(context), &action, outcome.clone());
+        context.brake.concluded(&fetched.host, &change);
         if let Some(architecture) = &change.set_architecture
             && let Some(written) = write::architecture(context, &fetched, architecture).await?
         {

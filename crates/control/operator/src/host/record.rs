@@ -62,6 +62,15 @@ impl Records {
         slot.is_some_and(|slot| lock(&slot).read)
     }
 
+    /// Whether the host's record has been read, and its provisioner has written nothing: no work on the machine has begun.
+    pub fn is_blank(&self, uid: &str) -> bool {
+        let slot = self.lock().get(uid).cloned();
+        slot.is_some_and(|slot| {
+            let known = lock(&slot);
+            known.read && known.earlier.is_empty() && !known.object.as_ref().is_some_and(has_content)
+        })
+    }
+
     /// What was read cannot be used: it is read again before it is used.
     pub fn doubt(&self, uid: &str) {
         *lock(&self.slot(uid)) = Known::default();

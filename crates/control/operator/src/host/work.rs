@@ -127,8 +127,10 @@ async fn prepare(context: &Context, fetched: &Fetched, action: &Action) -> Resul
     let machine = Arc::new(KubeMachine::new(context, host, Arc::clone(provisioner)));
     let unread = |error| NotDone::Unread("read the host's record", Box::new(error));
     machine.load().await.map_err(unread)?;
-    let mut facts = facts(host, fetched.hardware_data.as_deref());
-    facts.agent_network = agent_network;
+    let facts = match agent_network {
+        None => Arc::clone(&fetched.facts),
+        network => Arc::new(HostFacts { agent_network: network, ..(*fetched.facts).clone() }),
+    };
     Ok(provisioner.host(HostContext {
         facts,
         bmc,
@@ -145,12 +147,12 @@ async fn prepare(context: &Context, fetched: &Fetched, action: &Action) -> Resul
 
 /// What is known of the host, but for what Secrets hold.
 pub fn facts(host: &BareMetalHost, hardware: Option<&HardwareData>) -> HostFacts {
-    let (spec, status) = (&host.spec, host.status.clone().unwrap_or_default());
+    let (spec, provisioning) = (&host.spec, host.status.as_ref().map(|status| &status.provisioning));
     HostFacts {
         key: key(host),
         address: spec.bmc.as_ref().map(|bmc| bmc.address.clone()).unwrap_or_default(),
-        provisioning_id: status.provisioning.id,
-        boot_mode: status.provisioning.boot_mode.or(spec.boot_mode).unwrap_or_default(),
+        provisioning_id: provisioning.map(|provisioning| provisioning.id.clone()).unwrap_or_default(),
+        boot_mode: provisioning.and_then(|provisioning| provisioning.boot_mode).or(spec.boot_mode).unwrap_or_default(),
         boot_mac: spec.boot_mac_address.clone().filter(|mac| !mac.is_empty()),
         architecture: spec.architecture.clone().filter(|architecture| !architecture.is_empty()),
         agent_network: None,
@@ -238,8 +240,9 @@ fn method_of(custom: Option<&CustomDeploy>, image: &Image) -> Method {
 async fn request(context: &Context, fetched: &Fetched, action: &Action) -> Result<Call, NotDone> {
     let host = &fetched.host;
     let overwrite_owner = host.annotation(annotation::OVERWRITE_OWNER).map(ToOwned::to_owned);
-    let status = host.status.clone().unwrap_or_default();
-    let restart = status.error_count > 0;
+    let status = host.status.as_ref();
+    let restart = status.is_some_and(|status| status.error_count > 0);
+    let hints = || status.and_then(|status| status.provisioning.root_device_hints.clone()).unwrap_or_default();
     Ok(match action {
         Action::Register { credentials_changed } => Call::Register(RegisterRequest {
             credentials_changed: *credentials_changed,
@@ -250,22 +253,24 @@ async fn request(context: &Context, fetched: &Fetched, action: &Action) -> Resul
         Action::Inspect { restart } => Call::Inspect(InspectRequest {
             wish: wish(host, OperationType::Inspect),
             mode: host.spec.inspection_mode,
-            refresh: status.hardware.is_some(),
+            refresh: status.is_some_and(|status| status.hardware.is_some()),
             restart: *restart,
         }),
         Action::ReadPower => Call::PowerState,
         Action::SetPower(power) => Call::SetPower(PowerRequest { power: *power, restart }),
         Action::Provision => {
             // What the attempt began with: an edit of spec.image in the middle makes another attempt.
-            let image = status.last_attempted_image.or_else(|| host.spec.image.clone()).unwrap_or_default();
+            let attempted = status.and_then(|status| status.last_attempted_image.clone());
+            let image = attempted.or_else(|| host.spec.image.clone()).unwrap_or_default();
+            let failed = status.map_or(0, |status| status.provisioning_fail_count.max(0));
             let config_drive = HostSecrets::new(context, host).config_drive().await?;
             Call::Provision(Box::new(ProvisionRequest {
                 wish: wish(host, OperationType::Provision),
-                attempt: u32::try_from(status.provisioning_fail_count.max(0)).unwrap_or(u32::MAX).saturating_add(1),
+                attempt: u32::try_from(failed).unwrap_or(u32::MAX).saturating_add(1),
                 method: method_of(host.spec.custom_deploy.as_ref(), &image),
                 image,
                 pull_secret: None,
-                root_device_hints: status.provisioning.root_device_hints.unwrap_or_default(),
+                root_device_hints: hints(),
                 config_drive: Some(config_drive),
                 overwrite_owner,
             }))
@@ -275,7 +280,7 @@ async fn request(context: &Context, fetched: &Fetched, action: &Action) -> Resul
             deployed: deployed(host),
             clean: *clean,
             overwrite_owner,
-            root_device_hints: status.provisioning.root_device_hints.unwrap_or_default(),
+            root_device_hints: hints(),
             restart: *restart,
         })),
         Action::Release => Call::Release(ReleaseRequest { force: detached_by_force(host) }),

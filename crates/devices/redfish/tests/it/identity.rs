@@ -144,7 +144,10 @@ async fn macs_that_cannot_be_read_are_an_error_and_those_that_are_not_shown_are_
     let bmc = Bmc::generic();
     let rig = rig(&bmc, SYSTEM);
     rig.client.system().await.unwrap();
-    bmc.script("GET", "/EthernetInterfaces", odd(404, json!({})));
+    // Neither with its members inlined nor plain.
+    for _ in 0..2 {
+        bmc.script("GET", "/EthernetInterfaces", odd(404, json!({})));
+    }
     assert_eq!(rig.client.macs().await.unwrap(), Vec::<String>::new());
     for _ in 0..4 {
         bmc.script("GET", "/EthernetInterfaces", dropped());

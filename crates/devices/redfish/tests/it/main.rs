@@ -14,6 +14,7 @@ mod faults;
 mod habits;
 mod https_media;
 mod identity;
+mod interfaces;
 mod kit;
 mod lead;
 mod logs;

@@ -33,26 +33,26 @@ fn decide(view: &View<'_>) -> Step {
         draft.go(State::Inspecting);
         return draft.step(Next::Now);
     }
-    if wishes::hints_differ(host, &status) || preparing::fault(view).is_some() {
+    if wishes::hints_differ(host, status) || preparing::fault(view).is_some() {
         return through(view, State::Preparing);
     }
     if let Some(step) = data_image::release(view).or_else(|| other_targets(view)) {
         return step;
     }
-    if wishes::deployment(host, &status) {
-        match obstacle(view, &status) {
+    if wishes::deployment(host, status) {
+        match obstacle(view, status) {
             None => return begin_provisioning(view),
             // A failure of power management is not overwritten: its wait would be forgotten.
             Some(message) if status.error_type != Some(ErrorType::PowerManagement) => {
                 let mut draft = Draft::new(view);
                 draft.fault(ErrorType::Provisioning, &message);
-                if draft.status != status {
+                if draft.status != *status {
                     return draft.step(Next::Now);
                 }
             }
             Some(_) => {}
         }
-    } else if no_wish_left(view, &status) {
+    } else if no_wish_left(view, status) {
         return forget_attempts(view);
     }
     power::steady(view)

@@ -14,7 +14,7 @@ pub(crate) const HANDLER: StateHandler =
     StateHandler { on_delete: Some(State::Deprovisioning), decide, conclude: steady::conclude };
 
 fn decide(view: &View<'_>) -> Step {
-    if wishes::removal(view.host, &view.status()) {
+    if wishes::removal(view.host, view.status()) {
         let mut draft = Draft::new(view);
         draft.event("DeprovisioningStarted", "The image is no longer wished");
         draft.go(State::Deprovisioning);

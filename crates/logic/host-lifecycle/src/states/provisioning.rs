@@ -18,7 +18,7 @@ pub(crate) const HANDLER: StateHandler = StateHandler { on_delete: Some(State::D
 
 fn decide(view: &View<'_>) -> Step {
     let status = view.status();
-    let cancelled = wishes::attempt_cancelled(view.host, &status);
+    let cancelled = wishes::attempt_cancelled(view.host, status);
     if cancelled || status.error_type == Some(ErrorType::Provisioning) {
         if !cancelled && let Some(left) = wait_left(view, ErrorType::Provisioning) {
             return idle(view, Next::After(left));

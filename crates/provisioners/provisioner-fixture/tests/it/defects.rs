@@ -178,7 +178,7 @@ impl Provisioner for Faulty {
         match self.defect {
             Defect::AlwaysLeads => context.may_act = Arc::new(|| true),
             Defect::Silent => context.history = Arc::new(Blank),
-            Defect::NoMark => context.facts.provisioning_id = FOREIGN_OWNER.into(),
+            Defect::NoMark => Arc::make_mut(&mut context.facts).provisioning_id = FOREIGN_OWNER.into(),
             _ => {}
         }
         let password = context.bmc.as_ref().map(|bmc| bmc.password.expose_secret().to_owned()).unwrap_or_default();

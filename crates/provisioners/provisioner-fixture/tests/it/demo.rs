@@ -43,7 +43,7 @@ impl Lab {
         let mut facts = facts(self.name);
         facts.provisioning_id.clone_from(&self.id);
         let context = HostContext {
-            facts,
+            facts: Arc::new(facts),
             bmc: Some(access()),
             record: self.record.clone(),
             history: self.history.clone(),

@@ -118,7 +118,7 @@ impl World {
             ..HostFacts::default()
         };
         let context = HostContext {
-            facts,
+            facts: Arc::new(facts),
             bmc: Some(BmcAccess {
                 address: "redfish-virtualmedia://192.0.2.7/redfish/v1/Systems/1".into(),
                 username: "u".into(),

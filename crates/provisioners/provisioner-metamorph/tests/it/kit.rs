@@ -123,7 +123,7 @@ impl Lab {
             ..HostFacts::default()
         };
         let context = HostContext {
-            facts,
+            facts: Arc::new(facts),
             bmc: Some(BmcAccess {
                 address: "redfish-virtualmedia://192.0.2.7".into(),
                 username: "root".into(),

@@ -191,8 +191,9 @@ pub const REFUSED_MEDIUM: Scenario = Scenario {
     name: "refused-medium",
     script: &[
         Do::Arm,
+        // A definite no: with 5xx a BMC may be at something else, and is asked again for half a minute.
         Do::Fault(
-            || json!({ "method": "POST", "path": "*InsertMedia", "action": { "type": "status", "status": 500 } }),
+            || json!({ "method": "POST", "path": "*InsertMedia", "action": { "type": "status", "status": 400 } }),
         ),
         Do::Declare(Some("a"), plain),
         Do::Error("insert"),

@@ -213,6 +213,9 @@ impl Inner {
             list.push(json!({"@odata.id": member}));
             return answer(201, Value::Null);
         }
+        if method == "GET" && query.contains("expand") && self.resources.contains_key(&path) {
+            return answer(200, self.expanded(&path));
+        }
         let Some(resource) = self.resources.get_mut(&path) else {
             return answer(404, error_body("ResourceMissingAtURI", "The resource was not found."));
         };
@@ -240,6 +243,16 @@ impl Inner {
             }
             _ => answer(405, error_body("OperationNotAllowed", "Not allowed.")),
         }
+    }
+
+    /// A collection with its members in place of the links to them.
+    pub fn expanded(&self, path: &str) -> Value {
+        let mut collection = self.resources[path].clone();
+        for member in collection["Members"].as_array_mut().unwrap() {
+            let whole = member["@odata.id"].as_str().and_then(|id| self.resources.get(id));
+            *member = whole.unwrap_or(member).clone();
+        }
+        collection
     }
 
     fn allowed(&self, request: &Request) -> bool {
