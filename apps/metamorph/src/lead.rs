@@ -1,52 +1,201 @@
-//! Waiting to lead: of several operators on one cluster, one works. The others are alive, and not ready.
+//! Waiting to lead: of several processes on one API, one works. The others are alive, and not ready.
 
 use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use axum_server::Handle;
+use bmc::{Lead, Term};
+use k8s_openapi::api::core::v1::Namespace;
 use kube::Client;
-use operator::{Candidate, Leader, leader};
+use kube::api::Api;
+use operator::{Candidate, Leadership, leader};
+use provisioner::MayAct;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
 
-use crate::cli::Operator;
-use crate::{connections, kept, observe, say};
+use crate::{connections, identity, kept, observe, say};
 
-/// Waits until this process leads; `None` where there is no election. Meanwhile probes on `health` are answered.
-pub async fn lead(client: &Client, options: &Operator, health: &TcpListener) -> anyhow::Result<Option<Leader>> {
-    if options.lease_duration == 0 {
-        return Ok(None);
+/// For how long a process that serves the API itself takes the Lease. It is long: if the process ends, the API does too, and the next one on the
+/// same store need not wait.
+const OF_STORE: Duration = Duration::from_secs(60);
+/// A namespace that is there as long as the store is, and whose uid tells stores apart.
+const OF_API: &str = "kube-system";
+
+/// The right to work on an API's hosts, and what keeps it.
+#[derive(Default)]
+pub struct Led {
+    /// Without one there is no election.
+    held: Option<Held>,
+}
+
+struct Held {
+    leadership: Leadership,
+    over: watch::Sender<bool>,
+    /// Ends when the Lease is lost, or let go.
+    keeping: JoinHandle<bool>,
+}
+
+impl Led {
+    fn by(leader: operator::Leader) -> Self {
+        let leadership = leader.leadership();
+        let (over, mut ended) = watch::channel(false);
+        let stop = async move {
+            // An error means that the sender is gone: stop as well.
+            let _ = ended.wait_for(|over| *over).await;
+        };
+        Self { held: Some(Held { leadership, over, keeping: tokio::spawn(leader.keep(stop)) }) }
     }
-    let namespace = &options.own_namespace;
-    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+
+    /// Whether this process works now.
+    pub fn holds(&self) -> bool {
+        self.held.as_ref().is_none_or(|held| held.leadership.holds() && !held.keeping.is_finished())
+    }
+
+    /// The question whether this process works, for everybody who asks it before an act.
+    pub fn may_act(&self) -> MayAct {
+        match self.held.as_ref().map(|held| held.leadership.clone()) {
+            Some(leadership) => Arc::new(move || leadership.holds()),
+            None => Arc::new(|| true),
+        }
+    }
+
+    /// The same for calls to BMCs.
+    pub fn lead(&self) -> Lead {
+        self.held.as_ref().map(|held| held.leadership.clone()).map_or_else(Lead::default, |leadership| {
+            Lead::new(move || leadership.until().map_or(Term::Over, Term::Until))
+        })
+    }
+
+    /// Resolves when this process must end, because another may work.
+    pub async fn lost(&mut self) -> anyhow::Error {
+        let Some(held) = &mut self.held else { return std::future::pending().await };
+        tokio::select! {
+            biased;
+            Err(error) = &mut held.keeping => return anyhow!(error).context("keep the Lease"),
+            () = held.leadership.lost() => {}
+        }
+        anyhow!("the Lease {} was lost: another process leads, or the Kubernetes API cannot be reached", leader::NAME)
+    }
+
+    /// Lets go: the next need not wait.
+    pub async fn release(self) {
+        let Some(held) = self.held else { return };
+        let _ = held.over.send(true);
+        let _ = held.keeping.await;
+    }
+}
+
+/// Waits until this process leads on a cluster's API. Meanwhile probes on `health` are answered.
+pub async fn lead(client: &Client, namespace: &str, seconds: u64, health: &TcpListener) -> anyhow::Result<Led> {
+    if seconds == 0 {
+        return Ok(Led::default());
+    }
     let candidate = Candidate {
-        namespace: namespace.clone(),
-        identity: format!("{}_{}", host.trim(), uuid::Uuid::new_v4()),
-        duration: Duration::from_secs(options.lease_duration),
+        namespace: namespace.to_owned(),
+        identity: format!("{}_{}", host(), uuid::Uuid::new_v4()),
+        duration: Duration::from_secs(seconds),
+        // Whoever works on hosts makes keys first.
+        first: identity::series(client, namespace).all().await.is_ok_and(|keys| keys.is_empty()),
+        store: None,
     };
+    let attempt =
+        || format!("take the Lease {} in namespace {namespace}; --lease-duration 0 does without", leader::NAME);
+    let led = take(client, candidate, health).await.with_context(attempt)?;
+    say::note(&format!("this process leads (Lease {} in namespace {namespace})", leader::NAME));
+    Ok(led)
+}
+
+/// Waits until the process that serves this API leads on it: `up` and its like. An earlier one on the same store has ended, and is followed at once.
+pub async fn lead_own(client: &Client, namespace: &str, command: &str, health: &TcpListener) -> anyhow::Result<Led> {
+    let attempt = || format!("take the Lease {} in namespace {namespace}", leader::NAME);
+    let of_api = Api::<Namespace>::all(client.clone()).get(OF_API).await.with_context(attempt)?;
+    let store =
+        of_api.metadata.uid.with_context(|| format!("the namespace {OF_API} has no uid")).with_context(attempt)?;
+    let candidate = Candidate {
+        namespace: namespace.to_owned(),
+        identity: format!("{command}_{}_{store}_{}", host(), uuid::Uuid::new_v4()),
+        duration: OF_STORE,
+        // The API was not served before: nobody has worked on it just now.
+        first: true,
+        store: Some(store),
+    };
+    take(client, candidate, health).await.with_context(attempt)
+}
+
+fn host() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned()
+}
+
+async fn take(client: &Client, candidate: Candidate, health: &TcpListener) -> anyhow::Result<Led> {
     let handle = Handle::<SocketAddr>::new();
     let standby = axum_server::from_tcp(health.try_clone().context("serve probes")?).context("serve probes")?;
     let standby = connections::limited(standby, "probes", handle.clone());
     let standby = standby.serve(observe::standby_router().into_make_service());
     let standby = tokio::spawn(standby);
-    let mut told = String::new();
+    let namespace = candidate.namespace.clone();
+    let mut told: Option<String> = None;
     let waiting = |holder: &str| {
-        if told != holder {
-            say::note(&format!("standing by: {holder} leads (Lease {} in namespace {namespace})", leader::NAME));
-            holder.clone_into(&mut told);
+        if told.as_deref() != Some(holder) {
+            let who = if holder.is_empty() {
+                "nobody leads, and who did may not know it yet".to_owned()
+            } else {
+                format!("{holder} leads")
+            };
+            say::note(&format!("standing by: {who} (Lease {} in namespace {namespace})", leader::NAME));
+            told = Some(holder.to_owned());
         }
     };
-    let attempt =
-        || format!("take the Lease {} in namespace {namespace}; --lease-duration 0 does without", leader::NAME);
     let mut leader = candidate.clone().lead(client, waiting).await;
     if matches!(&leader, Err(kube::Error::Api(error)) if error.code == 404) {
-        kept::make_namespace(client, namespace).await?;
+        kept::make_namespace(client, &candidate.namespace).await?;
         leader = candidate.lead(client, |_| ()).await;
     }
-    let leader = leader.with_context(attempt);
     // From now on the listener is the working server's.
     handle.shutdown();
     let _ = standby.await;
-    let leader = leader?;
-    say::note(&format!("this process leads (Lease {} in namespace {namespace})", leader::NAME));
-    Ok(Some(leader))
+    Ok(Led::by(leader?))
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::body::Body;
+    use axum::http::{Request, Response, StatusCode};
+
+    use super::*;
+
+    /// An API that has no Lease, and takes each.
+    fn api() -> Client {
+        let service = tower::service_fn(async |request: Request<kube::client::Body>| {
+            let status = if request.method() == "GET" { StatusCode::NOT_FOUND } else { StatusCode::OK };
+            let body = match status {
+                StatusCode::OK => request.into_body().collect_bytes().await.unwrap().to_vec(),
+                _ => br#"{"kind":"Status","status":"Failure","reason":"NotFound","message":"no","code":404}"#.to_vec(),
+            };
+            let answer = Response::builder().status(status).body(Body::from(body)).unwrap();
+            Ok::<_, std::convert::Infallible>(answer)
+        });
+        Client::new(service, "default")
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_keeper_that_ends_badly_ends_the_work() {
+        let candidate = Candidate {
+            namespace: "n".to_owned(),
+            identity: "me".to_owned(),
+            duration: Duration::from_secs(60),
+            first: true,
+            store: None,
+        };
+        let mut led = Led::by(candidate.lead(&api(), |_| ()).await.unwrap());
+        let still = tokio::time::timeout(Duration::from_secs(600), led.lost()).await;
+        assert!(still.is_err() && led.holds(), "{still:?}");
+        if let Some(held) = &led.held {
+            held.keeping.abort();
+        }
+        let why = led.lost().await;
+        assert!(format!("{why:#}").starts_with("keep the Lease"), "{why:#}");
+        assert!(!led.holds());
+    }
 }

@@ -7,15 +7,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use addresses::Allowed;
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context, anyhow};
 use axum::Router;
 use axum_server::Handle;
 use axum_server::tls_rustls::RustlsConfig;
-use bmc::{Connectors, Lead, Protocol, Term};
+use bmc::{Connectors, Protocol};
 use boot_media::Assets;
 use jiff::Timestamp;
 use kube::Client;
-use operator::{HostController, HostSettings, SystemClock, leader};
+use operator::{HostController, HostSettings, SystemClock};
 use provisioner::{Capabilities, MayAct, Provisioner, Registry};
 use provisioner_fixture::FixtureProvisioner;
 use provisioner_metamorph::{Bases, NativeProvisioner, Settings, Timing};
@@ -30,7 +30,7 @@ use crate::authorities::Given;
 use crate::cli::{ApiServe, Backend, Behaviour, Endpoints, Operator, Up};
 use crate::flags::{self, Authorities};
 use crate::identity::Identity;
-use crate::lead::lead;
+use crate::lead::{self, Led};
 use crate::media_tls::MediaTls;
 use crate::observe::{self, Seen};
 use crate::{client, connections, rotated, say, webhook};
@@ -53,7 +53,7 @@ pub async fn up(options: Up) -> anyhow::Result<()> {
     let mut stop = StopSignal::listen()?;
     // Told to stop while it starts, it leaves what a crash would leave, which the next start takes up.
     let mut all = tokio::select! {
-        started = AllInOne::start(&options) => started?,
+        started = AllInOne::start(&options, "up") => started?,
         () = stop.told() => return Ok(()),
     };
     let text = format!(
@@ -141,20 +141,10 @@ pub async fn operator(options: Operator) -> anyhow::Result<()> {
     let starting = async {
         let client = client::connect(options.kubeconfig.as_deref()).await?;
         let health = observe::bind(options.endpoints.health_listen)?;
-        let leader = lead(&client, &options, &health).await?;
-        let leadership = leader.as_ref().map(operator::Leader::leadership);
         // The Lease is kept from now on: what follows may take its time.
-        let (over, ended) = watch::channel(false);
-        let keeping = leader.map(|leader| tokio::spawn(leader.keep(until(ended))));
-        let may_act: MayAct = match leadership.clone() {
-            Some(leadership) => Arc::new(move || leadership.holds()),
-            None => Arc::new(|| true),
-        };
-        let guard = Arc::clone(&may_act);
-        let lead = leadership.clone().map_or_else(Lead::default, |leadership| {
-            Lead::new(move || leadership.until().map_or(Term::Over, Term::Until))
-        });
-        let own = Own { namespace: &options.own_namespace, authorities, may_act, lead, health, anew: None };
+        let led = lead::lead(&client, &options.own_namespace, options.lease_duration, &health).await?;
+        let guard = led.may_act();
+        let own = Own { namespace: &options.own_namespace, authorities, led, health, anew: None };
         let namespace = options.namespace.clone();
         let mut running =
             Running::start(client.clone(), namespace, own, &options.endpoints, &options.behaviour).await?;
@@ -165,30 +155,16 @@ pub async fn operator(options: Operator) -> anyhow::Result<()> {
         {
             running.parts.spawn(async move { ended_part("the webhook", serving.await) });
         }
-        anyhow::Ok((running, leadership, over, keeping))
+        anyhow::Ok(running)
     };
-    let (mut running, leadership, over, keeping) = tokio::select! {
+    let mut running = tokio::select! {
         started = starting => started?,
         () = stop.told() => return Ok(()),
     };
     let text = format!("Metamorph is ready and looks after the hosts.\n{}", running.addresses());
-    let lost = async {
-        match leadership {
-            Some(mut leadership) => leadership.lost().await,
-            None => std::future::pending().await,
-        }
-    };
-    let outcome = tokio::select! {
-        outcome = told_or_broken(&mut stop, &mut running, text) => outcome,
-        // Nothing is put in order: machines are another's now, and whatever is under way here must end at once.
-        () = lost => bail!("the Lease {} was lost: another process leads, or the Kubernetes API cannot be reached", leader::NAME),
-    };
+    let outcome = told_or_broken(&mut stop, &mut running, text).await;
     say::note("stopping");
     running.stop().await;
-    let _ = over.send(true);
-    if let Some(keeping) = keeping {
-        let _ = keeping.await;
-    }
     outcome
 }
 
@@ -270,24 +246,25 @@ impl Embedded {
         Ok(Self { api_url: format!("https://{}", api.local_addr()), api, kubeconfig, client })
     }
 
+    /// Waits until this process may work on the API's objects, as this command. Meanwhile probes are answered.
+    pub async fn lead(&self, command: &str, endpoints: &Endpoints) -> anyhow::Result<Leading> {
+        let health = observe::bind(endpoints.health_listen)?;
+        let led = lead::lead_own(&self.client, OWN_NAMESPACE, command, &health).await?;
+        Ok(Leading { led, health })
+    }
+
     /// Adds controllers, provisioner and endpoints: from now on machines are worked on. What has failed before the time `anew` is tried at once.
     pub async fn work(
         self,
+        leading: Leading,
         endpoints: &Endpoints,
         behaviour: &Behaviour,
         authorities: Authorities,
         anew: Option<Timestamp>,
     ) -> anyhow::Result<AllInOne> {
         let Self { api, api_url, kubeconfig, client } = self;
-        let health = observe::bind(endpoints.health_listen)?;
-        let own = Own {
-            namespace: OWN_NAMESPACE,
-            authorities,
-            may_act: Arc::new(|| true),
-            lead: Lead::default(),
-            health,
-            anew,
-        };
+        let Leading { led, health } = leading;
+        let own = Own { namespace: OWN_NAMESPACE, authorities, led, health, anew };
         let running = Running::start(client.clone(), None, own, endpoints, behaviour).await?;
         Ok(AllInOne { api, api_url, kubeconfig, client, running })
     }
@@ -296,6 +273,12 @@ impl Embedded {
     pub async fn stop(self) {
         self.api.shutdown().await;
     }
+}
+
+/// The right to work on the embedded API's objects.
+pub struct Leading {
+    led: Led,
+    health: TcpListener,
 }
 
 /// The embedded API and everything on it.
@@ -312,8 +295,8 @@ pub struct AllInOne {
 }
 
 impl AllInOne {
-    /// Starts everything; when this returns, kubectl works.
-    pub async fn start(options: &Up) -> anyhow::Result<Self> {
+    /// Starts everything, for this command; when this returns, kubectl works and this process leads.
+    pub async fn start(options: &Up, command: &str) -> anyhow::Result<Self> {
         let authorities = flags::check(&options.endpoints)?;
         let endpoints = &options.endpoints;
         flags::apart(&[
@@ -325,7 +308,9 @@ impl AllInOne {
         if let Some(tls) = endpoints.media_tls_listen {
             flags::apart(&[("--api-listen", options.api.api_listen), ("--media-tls-listen", tls)])?;
         }
-        Embedded::start(&options.api).await?.work(endpoints, &options.behaviour, authorities, None).await
+        let embedded = Embedded::start(&options.api).await?;
+        let leading = embedded.lead(command, endpoints).await?;
+        embedded.work(leading, endpoints, &options.behaviour, authorities, None).await
     }
 
     /// Stops in the order in which nothing is lost: controllers, sessions on BMCs, endpoints, API.
@@ -359,10 +344,8 @@ struct Own<'a> {
     namespace: &'a str,
     /// Certificates that it was given.
     authorities: Authorities,
-    /// Whether it is the one that acts.
-    may_act: MayAct,
-    /// For how long it does.
-    lead: Lead,
+    /// Its right to act.
+    led: Led,
     /// Where probes and metrics are served.
     health: TcpListener,
     /// What has failed before is tried at once.
@@ -380,6 +363,7 @@ pub struct Running {
     stop: watch::Sender<bool>,
     parts: JoinSet<anyhow::Error>,
     controller: JoinHandle<()>,
+    led: Led,
 }
 
 impl Running {
@@ -391,7 +375,8 @@ impl Running {
         behaviour: &Behaviour,
     ) -> anyhow::Result<Self> {
         let identity = Identity::load(&client, own.namespace, namespace.as_deref()).await?;
-        let (health, may_act) = (own.health, own.may_act);
+        let (health, led) = (own.health, own.led);
+        let may_act = led.may_act();
         let health_base = format!("http://{}", reached_at(None, &health)?);
         let listeners = Listeners::bind(endpoints)?;
         let addresses = Addresses::of(endpoints, &listeners)?;
@@ -416,7 +401,7 @@ impl Running {
         };
         let (image, earlier) = agent_images(endpoints).await?;
         let redfish =
-            RedfishConnector::new(identity.server_id.clone(), given.trust()).allowing(allowed).led_by(own.lead);
+            RedfishConnector::new(identity.server_id.clone(), given.trust()).allowing(allowed).led_by(led.lead());
         let calls = redfish.totals();
         let connectors = Connectors::new().with(Protocol::Redfish, redfish);
         let provisioner = Arc::new(NativeProvisioner::new(settings, image, earlier, connectors));
@@ -447,7 +432,8 @@ impl Running {
         let router = observe::router(Arc::clone(&seen)).into_make_service();
         parts.spawn(async move { ended_part("the health endpoint", watched.serve(router).await) });
         let controller = tokio::spawn(controller.run(until(stopped)));
-        Ok(Self { bases: addresses.bases, health_base, seen, provisioner, endpoints: handle, stop, parts, controller })
+        let bases = addresses.bases;
+        Ok(Self { bases, health_base, seen, provisioner, endpoints: handle, stop, parts, controller, led })
     }
 
     /// A look at the controller.
@@ -465,9 +451,10 @@ impl Running {
         )
     }
 
-    /// Resolves when a part has ended without having been told to.
+    /// Resolves when a part has ended without having been told to, or another process may work.
     pub async fn broken(&mut self) -> anyhow::Error {
         tokio::select! {
+            lost = self.led.lost() => lost,
             ended = &mut self.controller => match ended {
                 Ok(()) => anyhow!("the host controller ended"),
                 Err(error) => anyhow!(error).context("the host controller ended badly"),
@@ -476,16 +463,23 @@ impl Running {
         }
     }
 
-    /// Controllers first, then sessions on BMCs, then the endpoints.
+    /// Controllers first, then sessions on BMCs, then the endpoints, then the Lease.
     pub async fn stop(self) {
         self.seen.stopping.store(true, Ordering::Relaxed);
         let _ = self.stop.send(true);
         let mut controller = self.controller;
+        if !self.led.holds() {
+            // Nothing is put in order: machines are another's now, and whatever is under way here must end at once.
+            controller.abort();
+            self.endpoints.shutdown();
+            return;
+        }
         if !controller.is_finished() {
             Self::finish(&mut controller).await;
         }
         self.provisioner.close().await;
         self.endpoints.graceful_shutdown(Some(GRACE));
+        self.led.release().await;
     }
 
     /// Reconciles under way come to their end, within limits.

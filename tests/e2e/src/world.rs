@@ -112,6 +112,12 @@ impl World {
         self.start_server_again().await
     }
 
+    /// Where the API is served.
+    #[must_use]
+    pub const fn api_endpoint(&self) -> SocketAddr {
+        self.addresses[0]
+    }
+
     /// Where agents report.
     #[must_use]
     pub fn agent_endpoint(&self) -> SocketAddr {

@@ -45,8 +45,8 @@ async fn in_folder(options: &Demo, folder: &Path, stays: bool) -> anyhow::Result
     flags::check(&up.endpoints)?;
     let mut simulator = SimulatorProcess::start(options, folder).await?;
     let call_home = CallHome::start().await?;
-    let all = AllInOne::start(&up).await?;
-    let result = provision(options, &simulator, &call_home, &all, &image, stays).await;
+    let mut all = AllInOne::start(&up, "demo").await?;
+    let result = provision(options, &simulator, &call_home, &mut all, &image, stays).await;
     if result.is_err()
         && let Err(error) = remains::write_objects(&all.client, folder).await
     {
@@ -61,7 +61,7 @@ async fn provision(
     options: &Demo,
     simulator: &SimulatorProcess,
     call_home: &CallHome,
-    all: &AllInOne,
+    all: &mut AllInOne,
     image: &Image,
     stays: bool,
 ) -> anyhow::Result<()> {
@@ -84,10 +84,12 @@ async fn provision(
         machine.apply(&all.client, &url, &image.sha256, &call_home.url_for(&machine.name)).await?;
     }
     let limit = Duration::from_secs(options.timeout);
+    let client = all.client.clone();
     let waited = tokio::time::timeout(limit, async {
         tokio::select! {
-            result = host_watch::follow(&all.client, Some(NAMESPACE), None, &mut view) => result.and_then(|()| bail!("the watch ended")),
-            reports = reported_in(&all.client, &machines, call_home) => reports,
+            result = host_watch::follow(&client, Some(NAMESPACE), None, &mut view) => result.and_then(|()| bail!("the watch ended")),
+            reports = reported_in(&client, &machines, call_home) => reports,
+            broken = all.running.broken() => Err(broken),
             signal = stop_signal() => signal.and_then(|()| bail!("interrupted")),
         }
     })
@@ -105,7 +107,10 @@ async fn provision(
     }
     if stays {
         view.say(&format!("kubectl --kubeconfig {} get bmh -A     (Ctrl-C ends the demo)", all.kubeconfig.display()))?;
-        stop_signal().await?;
+        tokio::select! {
+            signal = stop_signal() => signal?,
+            broken = all.running.broken() => return Err(broken),
+        }
     }
     Ok(())
 }

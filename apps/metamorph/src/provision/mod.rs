@@ -15,6 +15,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use kube::Client;
 use operator::Observer;
 use tokio::signal::unix::SignalKind;
 
@@ -146,9 +147,23 @@ async fn with_state(
         return Ok(Verdict::Stored);
     }
     let begun = Instant::now();
+    let leading = tokio::select! {
+        leading = embedded.lead("provision", &options.endpoints) => Ok(leading?),
+        signal = stop.which() => Err(stopped(signal)),
+        () = tokio::time::sleep(Duration::from_secs(options.timeout)) => Err(Verdict::TimedOut),
+    };
+    let leading = match leading {
+        Ok(leading) => leading,
+        Err(verdict) => {
+            last_look(&embedded.client, &mut hosts).await?;
+            embedded.stop().await;
+            tell.end(options, verdict, &hosts, folder, begun.elapsed());
+            return Ok(verdict);
+        }
+    };
     // Who starts a run wants what waits after a failure to be tried now. Failures stay counted.
     let anew = Some(jiff::Timestamp::now());
-    let mut all = embedded.work(&options.endpoints, &options.behaviour, authorities, anew).await?;
+    let mut all = embedded.work(leading, &options.endpoints, &options.behaviour, authorities, anew).await?;
     tell.note(&format!(
         "{}; the state is in {}\n{}",
         if hosts.len() == 1 { "One host".to_owned() } else { format!("{} hosts", hosts.len()) },
@@ -159,7 +174,7 @@ async fn with_state(
     let looked = match &worked {
         Ok(Verdict::AsDeclared | Verdict::NeedsChange) => Ok(()),
         // What they have come to by now, for the table.
-        _ => last_look(&all, &mut hosts).await,
+        _ => last_look(&all.client, &mut hosts).await,
     };
     tell.view.clear();
     all.stop().await;
@@ -239,9 +254,9 @@ async fn work(
     }
 }
 
-async fn last_look(all: &AllInOne, hosts: &mut [Tracked]) -> anyhow::Result<()> {
+async fn last_look(client: &Client, hosts: &mut [Tracked]) -> anyhow::Result<()> {
     for host in hosts {
-        host.look(&all.client).await?;
+        host.look(client).await?;
     }
     Ok(())
 }

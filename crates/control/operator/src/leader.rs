@@ -3,6 +3,9 @@
 //! A Lease (`coordination.k8s.io/v1`) says who. Its holder renews it; who waits watches whether it still changes, by a clock of its own, and takes
 //! it when it has not for as long as it says (client-go `tools/leaderelection` does so). The holder counts from before its last renewal was
 //! sent: it stops believing in itself before anybody else may take over, and whatever it does asks [`Leadership::holds`] first.
+//!
+//! A Lease that is deleted, or whose holder is taken out by hand, frees nothing: its holder works on until it hears of it, and then writes the Lease
+//! anew. Who waits gives it the time that it had; only a holder that says itself that it is done is followed at once.
 
 use std::time::Duration;
 
@@ -24,23 +27,32 @@ const LOOKS: u32 = 5;
 const LONGEST_LEASE: Duration = Duration::from_secs(3600);
 /// The longest time between two of them.
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+/// The Lease's time, in seconds, by which a holder that is done says so, beside that it names nobody (client-go does the same).
+const DONE: i32 = 1;
 
 /// Who wants to lead.
 #[derive(Clone, Debug)]
 pub struct Candidate {
     /// Namespace of the Lease.
     pub namespace: String,
-    /// Name of this process, which no other has.
+    /// Name of this process, which no other has: words joined by `_`, a unique one last.
     pub identity: String,
     /// After how long without a renewal another may take over.
     pub duration: Duration,
+    /// Nobody can have worked by a Lease that is not there: where there is none at the first look, it is taken at once.
+    pub first: bool,
+    /// The API's store, where this process alone has it open: a holder whose name has this word before its last one had the store open before, and
+    /// has ended.
+    pub store: Option<String>,
 }
 
 /// What is known of a Lease that another holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Seen {
+    /// Empty where the first look found none.
     holder: String,
     renewed: Option<Timestamp>,
+    duration: Duration,
     since: Instant,
 }
 
@@ -54,21 +66,32 @@ enum Judgement {
 }
 
 /// Whether a Lease may be taken. What its holder writes as the time is compared with nothing but what it wrote before: clocks differ.
-fn judge(spec: &LeaseSpec, seen: Option<Seen>, own: &str, usual: Duration, now: Instant) -> Judgement {
-    let holder = spec.holder_identity.clone().unwrap_or_default();
-    if holder.is_empty() || holder == own {
+fn judge(found: Option<&LeaseSpec>, seen: Option<Seen>, own: &Candidate, now: Instant) -> Judgement {
+    let holder = holder(found);
+    if own.succeeds(holder) {
         return Judgement::Take;
     }
-    let renewed = spec.renew_time.as_ref().map(|time| time.0);
-    let seen = seen.filter(|seen| seen.holder == holder && seen.renewed == renewed).unwrap_or(Seen {
-        holder,
-        renewed,
-        since: now,
-    });
-    let seconds = spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
-    // Its holder believes in itself by its own duration, not by this process's; one that claims a century is nobody's.
-    let duration = seconds.map_or(usual, Duration::from_secs).min(LONGEST_LEASE);
-    if now.duration_since(seen.since) >= duration { Judgement::Take } else { Judgement::Wait(seen) }
+    let seen = if holder.is_empty() {
+        let done = found.is_some_and(|spec| spec.lease_duration_seconds == Some(DONE));
+        if done || (own.first && seen.is_none()) {
+            return Judgement::Take;
+        }
+        seen.unwrap_or(Seen { holder: String::new(), renewed: None, duration: own.duration, since: now })
+    } else {
+        let renewed = found.and_then(|spec| spec.renew_time.as_ref()).map(|time| time.0);
+        let seconds = found.and_then(|spec| spec.lease_duration_seconds);
+        // Its holder believes in itself by its own duration, not by this process's; one that claims a century is nobody's.
+        let duration = seconds.and_then(|seconds| u64::try_from(seconds).ok());
+        let duration = duration.map_or(own.duration, Duration::from_secs).min(LONGEST_LEASE);
+        let since = seen.filter(|seen| seen.holder == holder && seen.renewed == renewed).map_or(now, |seen| seen.since);
+        Seen { holder: holder.to_owned(), renewed, duration, since }
+    };
+    if now.duration_since(seen.since) >= seen.duration { Judgement::Take } else { Judgement::Wait(seen) }
+}
+
+/// Who holds the Lease; empty if nobody does.
+fn holder(spec: Option<&LeaseSpec>) -> &str {
+    spec.and_then(|spec| spec.holder_identity.as_deref()).unwrap_or_default()
 }
 
 /// The right to work, for as long as it lasts.
@@ -112,6 +135,12 @@ pub struct Leader {
 }
 
 impl Candidate {
+    /// Whether the holder is this process, or one that has ended because this one runs.
+    fn succeeds(&self, holder: &str) -> bool {
+        let of_store = || self.store.as_deref().is_some_and(|store| holder.rsplit('_').nth(1) == Some(store));
+        holder == self.identity || of_store()
+    }
+
     fn pause(&self) -> Duration {
         (self.trusted() / LOOKS).min(LONGEST_PAUSE)
     }
@@ -135,7 +164,8 @@ impl Candidate {
         }
     }
 
-    /// Waits until this process leads. `waiting` is told, once for each, who leads in its stead.
+    /// Waits until this process leads. `waiting` is told at each look who leads in its stead; nobody (an empty name) if the Lease is gone and its
+    /// last holder may not know.
     ///
     /// # Errors
     /// When the Lease can neither be read nor written, for a reason that waiting does not mend (rights, no such namespace).
@@ -165,23 +195,32 @@ impl Candidate {
         seen: &mut Option<Seen>,
         waiting: &mut impl FnMut(&str),
     ) -> Result<Option<Lease>, kube::Error> {
-        let Some(mut lease) = api.get_opt(NAME).await? else {
-            let metadata = ObjectMeta { name: Some(NAME.to_owned()), ..ObjectMeta::default() };
-            let lease = Lease { metadata, spec: Some(self.spec(None)) };
-            return api.create(&PostParams::default(), &lease).await.map(Some);
-        };
-        let spec = lease.spec.clone().unwrap_or_default();
-        match judge(&spec, seen.take(), &self.identity, self.duration, Instant::now()) {
+        let found = api.get_opt(NAME).await?;
+        let spec = found.as_ref().and_then(|lease| lease.spec.clone());
+        match judge(spec.as_ref(), seen.take(), self, Instant::now()) {
             Judgement::Wait(held) => {
-                waiting(&held.holder);
+                waiting(holder(spec.as_ref()));
                 *seen = Some(held);
                 Ok(None)
             }
-            Judgement::Take => {
-                lease.spec = Some(self.spec(Some(&spec)));
-                api.replace(NAME, &PostParams::default(), &lease).await.map(Some)
-            }
+            Judgement::Take => self.write(api, found, spec.as_ref()).await.map(Some),
         }
+    }
+
+    /// Writes the Lease over the one that was found, or makes it.
+    async fn write(
+        &self,
+        api: &Api<Lease>,
+        found: Option<Lease>,
+        before: Option<&LeaseSpec>,
+    ) -> Result<Lease, kube::Error> {
+        let spec = Some(self.spec(before));
+        let how = PostParams::default();
+        if let Some(found) = found {
+            return api.replace(NAME, &how, &Lease { spec, ..found }).await;
+        }
+        let metadata = ObjectMeta { name: Some(NAME.to_owned()), ..ObjectMeta::default() };
+        api.create(&how, &Lease { metadata, spec }).await
     }
 }
 
@@ -218,41 +257,35 @@ impl Leader {
     async fn renew(&mut self) -> bool {
         let until = (*self.until.borrow()).unwrap_or_else(Instant::now);
         let sent = Instant::now();
-        let mut lease = self.lease.clone();
-        lease.spec = Some(self.candidate.spec(lease.spec.as_ref()));
-        let how = PostParams::default();
-        let renewing = self.api.replace(NAME, &how, &lease);
-        match tokio::time::timeout_at(until, renewing).await {
-            Ok(Ok(renewed)) => {
+        match tokio::time::timeout_at(until, self.write()).await {
+            Ok(Ok(Some(renewed))) => {
                 self.lease = renewed;
                 self.until.send_replace(Some(sent + self.candidate.trusted()));
                 true
             }
-            Ok(Err(kube::Error::Api(e))) if e.code == 409 => self.read_again().await,
             Ok(Err(error)) => {
                 tracing::warn!(%error, "renew the Lease");
                 Instant::now() < until
             }
-            Err(_) => false,
+            Ok(Ok(None)) | Err(_) => false,
         }
     }
 
-    /// Somebody wrote the Lease: was it somebody who took it?
-    async fn read_again(&mut self) -> bool {
-        match self.api.get(NAME).await {
-            Ok(found) => {
-                let holder = found.spec.as_ref().and_then(|spec| spec.holder_identity.clone());
-                let ours = holder.as_deref() == Some(&self.candidate.identity);
-                if ours {
-                    self.lease = found;
-                } else {
-                    tracing::error!(holder = holder.unwrap_or_default(), "another process has taken the Lease");
-                }
-                ours
+    /// Writes the Lease, anew or over what somebody has made of it by hand; `None` if another process has taken it.
+    async fn write(&self) -> Result<Option<Lease>, kube::Error> {
+        let mut found = Some(self.lease.clone());
+        loop {
+            let gone = found.is_none();
+            let written = self.candidate.write(&self.api, found, self.lease.spec.as_ref()).await;
+            match written {
+                Err(kube::Error::Api(error)) if error.code == 409 || (error.code == 404 && !gone) => {}
+                written => return written.map(Some),
             }
-            Err(error) => {
-                tracing::warn!(%error, "read the Lease");
-                self.until.borrow().is_some_and(|until| Instant::now() < until)
+            found = self.api.get_opt(NAME).await?;
+            let holder = holder(found.as_ref().and_then(|lease| lease.spec.as_ref()));
+            if !holder.is_empty() && holder != self.candidate.identity {
+                tracing::error!(holder, "another process has taken the Lease");
+                return Ok(None);
             }
         }
     }
@@ -263,7 +296,7 @@ impl Leader {
         let mut lease = self.lease.clone();
         if let Some(spec) = lease.spec.as_mut() {
             spec.holder_identity = Some(String::new());
-            spec.lease_duration_seconds = Some(1);
+            spec.lease_duration_seconds = Some(DONE);
             spec.renew_time = Some(MicroTime(Timestamp::now()));
         }
         let how = PostParams::default();
@@ -294,8 +327,7 @@ mod tests {
         let fifteen = Duration::from_secs(15);
         let begin = Instant::now();
         let at = |seconds| begin + Duration::from_secs(seconds);
-        let judged = |spec: &LeaseSpec, seen, now| judge(spec, seen, "me", fifteen, now);
-        assert_eq!(judged(&LeaseSpec::default(), None, begin), Judgement::Take);
+        let judged = |spec: &LeaseSpec, seen, now| judge(Some(spec), seen, &me(fifteen), now);
         assert_eq!(judged(&spec("", 0, 1), None, begin), Judgement::Take);
         assert_eq!(judged(&spec("me", 0, 15), None, begin), Judgement::Take);
         // However old it says it is: the first look begins the time.
@@ -313,10 +345,46 @@ mod tests {
         assert_eq!(judged(&long, Some(seen), at(3600)), Judgement::Take);
     }
 
+    fn me(duration: Duration) -> Candidate {
+        Candidate { namespace: "n".into(), identity: "me".into(), duration, first: false, store: None }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_without_a_holder_is_free_when_the_last_one_can_believe_no_longer() {
+        let begin = Instant::now();
+        let at = |seconds| begin + Duration::from_secs(seconds);
+        let own = me(Duration::from_secs(15));
+        let first = Candidate { first: true, ..own.clone() };
+        let emptied = spec("", 0, 15);
+        for free in [None, Some(&LeaseSpec::default()), Some(&emptied)] {
+            assert_eq!(judge(free, None, &first, begin), Judgement::Take);
+            let Judgement::Wait(seen) = judge(free, None, &own, begin) else { panic!("{free:?}: taken at once") };
+            let Judgement::Wait(seen) = judge(free, Some(seen), &own, at(14)) else { panic!("{free:?}: taken early") };
+            assert_eq!(judge(free, Some(seen), &own, at(15)), Judgement::Take);
+            // Its holder was seen: it has the time that it gave itself.
+            for own in [&own, &first] {
+                let held = judge(Some(&spec("other", 0, 40)), None, own, begin);
+                let Judgement::Wait(seen) = held else { panic!("taken at once") };
+                let Judgement::Wait(seen) = judge(free, Some(seen), own, at(39)) else { panic!("{free:?}: early") };
+                assert_eq!(judge(free, Some(seen), own, at(40)), Judgement::Take);
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn whoever_had_the_store_before_has_ended_and_nobody_else() {
+        let now = Instant::now();
+        let own = Candidate { store: Some("s-1".into()), ..me(Duration::from_secs(15)) };
+        let takes = |holder: &str| judge(Some(&spec(holder, 0, 15)), None, &own, now) == Judgement::Take;
+        assert!(takes("up_host_s-1_u") && takes("provision_some_host_s-1_u"));
+        for other in ["host_u", "up_host_s-2_u", "s-1_up_host_u", "s-1", "up_host_u_s-1", "up_host_xs-1_u"] {
+            assert!(!takes(other), "{other}");
+        }
+    }
+
     #[tokio::test(start_paused = true)]
     async fn the_holder_stops_believing_before_another_may_take_over() {
-        let candidate =
-            Candidate { namespace: "n".into(), identity: "me".into(), duration: Duration::from_millis(14_200) };
+        let candidate = me(Duration::from_millis(14_200));
         let written = candidate.spec(None);
         assert_eq!(written.lease_duration_seconds, Some(15));
         assert!(candidate.trusted() < candidate.duration && candidate.pause() * 3 < candidate.trusted());

@@ -1,11 +1,11 @@
 //! `metamorph operator` on an API that is there already: one of several works, and the API server asks it about hosts.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context;
 use api::metal3::{BareMetalHost, ProvisioningState};
-use e2e::{EmbeddedApi, Running, Sim, agent_image, own_addresses, program};
+use e2e::{EmbeddedApi, Options, Running, Sim, World, agent_image, own_addresses, program};
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Client;
@@ -36,12 +36,7 @@ impl Stage {
     }
 
     fn operator(&self, name: &str, arguments: &[&str]) -> anyhow::Result<Running> {
-        let mut command = Command::new(program("metamorph")?);
-        command.arg("operator").arg("--kubeconfig").arg(&self.kubeconfig).arg("--agent-image").arg(agent_image()?);
-        command.args(["--media-listen", "127.0.0.1:0", "--agent-listen", "127.0.0.1:0", "--power-poll", "1"]);
-        command.args(["--health-listen", "127.0.0.1:0", "--allow-address", "127.0.0.0/8"]);
-        command.args(arguments);
-        Running::start(command, &self.folder.path().join(format!("{name}.log")))
+        operator(self.folder.path(), name, &self.kubeconfig, arguments)
     }
 
     fn hosts(&self) -> Api<BareMetalHost> {
@@ -81,6 +76,16 @@ impl Stage {
         let lease = leases.get("metamorph").await?;
         Ok(lease.spec.and_then(|spec| spec.holder_identity).unwrap_or_default())
     }
+}
+
+/// Starts an operator on the API of this kubeconfig.
+fn operator(folder: &Path, name: &str, kubeconfig: &Path, arguments: &[&str]) -> anyhow::Result<Running> {
+    let mut command = Command::new(program("metamorph")?);
+    command.arg("operator").arg("--kubeconfig").arg(kubeconfig).arg("--agent-image").arg(agent_image()?);
+    command.args(["--media-listen", "127.0.0.1:0", "--agent-listen", "127.0.0.1:0", "--power-poll", "1"]);
+    command.args(["--health-listen", "127.0.0.1:0", "--allow-address", "127.0.0.0/8"]);
+    command.args(arguments);
+    Running::start(command, &folder.join(format!("{name}.log")))
 }
 
 /// One works while the other stands by; the other takes over when the first is gone without a word, and at once when it says so.
@@ -152,4 +157,57 @@ async fn the_operator_is_asked_about_hosts_before_they_are_stored() {
     let refused = stage.hosts().create(&PostParams::default(), &wrong).await.unwrap_err().to_string();
     assert!(refused.contains("baremetalhost.metal3.io") && refused.contains("disablePowerOff"), "{refused}");
     stage.hosts().create(&PostParams::default(), &host(json!({ "online": true }))).await.unwrap();
+}
+
+/// `up` works by the same Lease on its API: an operator beside it stands by, the next `up` on the same folder waits for nothing, and one that is
+/// not the holder any more ends.
+#[tokio::test]
+async fn of_up_and_an_operator_beside_it_one_works() {
+    let mut world = World::start(Options::one_fake()).await.unwrap();
+    let beside = operator(world.folder.path(), "operator", &world.kubeconfig(), &["--lease-duration", "3"]).unwrap();
+    beside.wait_logged("standing by: up_", 30).await.unwrap();
+    let plain = json!({ "online": false, "inspectionMode": "disabled" });
+    world.apply_host(HOST, plain).await.unwrap();
+    world.wait_state(HOST, 60, ProvisioningState::Available).await.unwrap();
+    world.server.kill().await.unwrap();
+    world.start_server_again().await.unwrap();
+    let on = Patch::Merge(json!({ "spec": { "online": true } }));
+    world.hosts().patch(HOST, &PatchParams::default(), &on).await.unwrap();
+    world.sim.wait(HOST, 30, "On", |m| m["power"] == "On").await.unwrap();
+    assert!(!world.server.logged().contains("standing by"), "{}", world.server.tail());
+    assert!(!beside.logged().contains("this process leads"), "{}", beside.tail());
+    let leases: Api<Lease> = Api::namespaced(world.client.clone(), "metamorph-system");
+    let taken = Patch::Merge(json!({ "spec": { "holderIdentity": "somebody" } }));
+    leases.patch("metamorph", &PatchParams::default(), &taken).await.unwrap();
+    let ended = world.server.ended(Duration::from_secs(20)).await.unwrap();
+    assert!(!ended.success() && world.server.logged().contains("was lost"), "{}", world.server.tail());
+}
+
+/// An operator that holds the Lease of an API whose server is started anew, as `up` this time, goes on; `up` waits for it, and serves the API.
+#[tokio::test]
+async fn up_waits_for_an_operator_that_works_on_its_api() {
+    let mut world = World::start(Options::one_fake()).await.unwrap();
+    let plain = json!({ "online": false, "inspectionMode": "disabled" });
+    world.apply_host(HOST, plain).await.unwrap();
+    world.wait_state(HOST, 60, ProvisioningState::Available).await.unwrap();
+    world.server.stop().await.unwrap();
+    let mut api = Command::new(program("metamorph").unwrap());
+    api.args(["api", "serve", "--api-listen", &world.api_endpoint().to_string(), "--data"]);
+    api.arg(world.folder.path().join("data"));
+    let mut api = Running::start(api, &world.folder.path().join("api.log")).unwrap();
+    let lease = ["--lease-duration", "60"];
+    let mut working = operator(world.folder.path(), "operator", &world.kubeconfig(), &lease).unwrap();
+    working.wait_logged("this process leads", 30).await.unwrap();
+    api.stop().await.unwrap();
+    world.start_server_again().await.unwrap();
+    world.server.wait_logged("standing by", 30).await.unwrap();
+    let on = Patch::Merge(json!({ "spec": { "online": true } }));
+    world.hosts().patch(HOST, &PatchParams::default(), &on).await.unwrap();
+    world.sim.wait(HOST, 30, "On", |m| m["power"] == "On").await.unwrap();
+    assert!(working.is_running(), "{}", working.tail());
+    assert!(!world.server.logged().contains("this process leads"), "{}", world.server.tail());
+    working.stop().await.unwrap();
+    let off = Patch::Merge(json!({ "spec": { "online": false } }));
+    world.hosts().patch(HOST, &PatchParams::default(), &off).await.unwrap();
+    world.sim.wait(HOST, 30, "Off", |m| m["power"] == "Off").await.unwrap();
 }

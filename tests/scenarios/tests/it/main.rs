@@ -8,5 +8,6 @@
 
 mod choice;
 mod host;
+mod lease;
 mod native;
 mod reads;
