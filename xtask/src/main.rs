@@ -53,7 +53,7 @@ enum Task {
         #[arg(default_value = "")]
         only: String,
     },
-    /// Says what holds the circles of modules in a crate together.
+    /// Says what holds the circles of modules in a crate together, and on which floors its modules stand.
     Circles {
         /// The crate.
         name: String,

@@ -71,7 +71,52 @@ pub fn explain(folder: &Path, files: &[SourceFile]) -> Vec<String> {
             }
         }
     }
+    for (at, floor) in floors(folder, files).iter().enumerate() {
+        lines.push(format!("floor {at}: {}", floor.iter().cloned().collect::<Vec<_>>().join(" ")));
+    }
     lines
+}
+
+/// A crate's own modules by floors, lowest first: each uses those of lower floors, and of its own floor only those that use it too.
+pub fn floors(folder: &Path, files: &[SourceFile]) -> Vec<BTreeSet<String>> {
+    let source_folder = folder.join("src");
+    let top = |file: &usize| files.get(*file).and_then(|f| top_module(&source_folder, &f.path));
+    let mut quotient: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for (user, uses) in &graph(&read(&source_folder, files)) {
+        let Some(user) = top(user) else { continue };
+        let used = uses.keys().filter_map(top).filter(|used| *used != user);
+        quotient.entry(user.clone()).or_default().extend(used.collect::<Vec<_>>());
+    }
+    let mut floors: Vec<BTreeSet<String>> = Vec::new();
+    let mut left: BTreeSet<String> = quotient.keys().cloned().collect();
+    while !left.is_empty() {
+        let reach = |from: &String| {
+            let mut open = vec![from.clone()];
+            let mut seen = BTreeSet::new();
+            while let Some(at) = open.pop() {
+                for to in quotient.get(&at).into_iter().flatten().filter(|to| left.contains(*to)) {
+                    if seen.insert(to.clone()) {
+                        open.push(to.clone());
+                    }
+                }
+            }
+            seen
+        };
+        let reached: BTreeMap<String, BTreeSet<String>> = left.iter().map(|m| (m.clone(), reach(m))).collect();
+        let floor: BTreeSet<String> = left
+            .iter()
+            .filter(|m| reached[*m].iter().all(|to| to == *m || reached.get(to).is_some_and(|r| r.contains(*m))))
+            .cloned()
+            .collect();
+        left.retain(|m| !floor.contains(m));
+        floors.push(floor);
+    }
+    floors
+}
+
+/// The name of the module below the crate's root that a file belongs to; `None` for the root itself.
+fn top_module(source_folder: &Path, path: &Path) -> Option<String> {
+    module_name(path.strip_prefix(source_folder).ok()?).into_iter().next()
 }
 
 fn shown(folder: &Path, path: &Path) -> String {
@@ -349,6 +394,26 @@ mod tests {
         tree[0].1 = "mod a; mod b; mod c; pub use a::A; pub use b::*; pub use c::Real as C; pub struct Own;";
         tree[3].1 = "use crate::Own; pub struct Real;";
         assert_eq!(check_tree(&tree), ["4 files use each other in a circle: lib.rs, a.rs, b.rs, c.rs"]);
+    }
+
+    #[test]
+    fn floors_begin_with_what_uses_nothing_and_keep_circles_together() {
+        let file = |path: &str, text: &str| SourceFile {
+            path: PathBuf::from("crates/x/src").join(path),
+            text: format!("//! Doc.\n{text}"),
+            is_test: false,
+        };
+        let files = [
+            file("lib.rs", "mod a; mod b; mod c; mod d;"),
+            file("a/mod.rs", "mod deep; use crate::b::B; pub struct A;"),
+            file("a/deep.rs", "use crate::c::C;"),
+            file("b.rs", "use crate::a::A; pub struct B;"),
+            file("c.rs", "pub struct C;"),
+            file("d.rs", "use crate::b::B;"),
+        ];
+        let floors: Vec<Vec<String>> =
+            floors(Path::new("crates/x"), &files).into_iter().map(|floor| floor.into_iter().collect()).collect();
+        assert_eq!(floors, [vec!["c"], vec!["a", "b"], vec!["d"]]);
     }
 
     #[test]
