@@ -10,3 +10,5 @@ mod choice;
 mod host;
 mod native;
 mod reads;
+mod stops;
+mod swapped;
