@@ -56,8 +56,12 @@ enum Runs {
 
 #[derive(Default)]
 struct Machine {
+    /// Whether it is not the first machine of its run.
+    second: bool,
     runs: Runs,
     medium: Option<String>,
+    /// How long the BMC reads a medium before it answers that it is in.
+    insertion: Duration,
     once: bool,
     boots: u64,
     /// The image on the disk, and whose mark.
@@ -77,10 +81,15 @@ struct Server {
     routers: Option<(Router, Router)>,
 }
 
+/// A second machine, by the name of its system.
+type Second = (String, Arc<Mutex<Machine>>);
+
 /// The machine, and where its server is.
 #[derive(Clone)]
 pub struct Plant {
     machine: Arc<Mutex<Machine>>,
+    /// Another machine of the same server, and the name of its system.
+    second: Arc<Mutex<Option<Second>>>,
     server: watch::Sender<Server>,
     weather: Weather,
     assets: Arc<TempDir>,
@@ -111,7 +120,20 @@ impl Plant {
         }
         let manifest = Manifest::describe(assets.path(), "6.1.0", "0.1.0").unwrap();
         std::fs::write(assets.path().join("manifest.json"), manifest.to_json().unwrap()).unwrap();
-        Self { machine: Arc::default(), server: watch::Sender::default(), weather, assets: Arc::new(assets) }
+        let (machine, second, server) = (Arc::default(), Arc::default(), watch::Sender::default());
+        Self { machine, second, server, weather, assets: Arc::new(assets) }
+    }
+
+    /// A second machine of the same server, at the BMC that has a system of this name.
+    pub fn beside(&self, name: &str) -> Self {
+        let machine = Arc::new(Mutex::new(Machine { second: true, ..Machine::default() }));
+        *self.second.lock().unwrap() = Some((name.to_owned(), Arc::clone(&machine)));
+        Self { machine, ..self.clone() }
+    }
+
+    /// Each is at the other's BMC from now on.
+    pub fn changes_places_with(&self, other: &Self) {
+        std::mem::swap(&mut *self.lock(), &mut *other.lock());
     }
 
     /// A provisioner that knows nothing; BMC and agent turn to it from now on.
@@ -146,6 +168,11 @@ impl Plant {
     pub fn serve_with(&self, site: &Site, provisioners: Registry) -> Running {
         let (controller, observer) = site.observed(provisioners);
         Running { plant: self.clone(), controller, observer }
+    }
+
+    /// The BMC takes so long to put a medium in.
+    pub fn inserts_in(&self, time: Duration) {
+        self.lock().insertion = time;
     }
 
     /// What was done to the machine, in order.
@@ -246,6 +273,7 @@ impl Plant {
         let mut done: Vec<CommandId> = Vec::new();
         for sequence in 1.. {
             let (state, left) = self.state();
+            let machine = Some(evidence(self.lock().second));
             let report = Report {
                 protocol: PROTOCOL_VERSION,
                 version: "0.1.0".into(),
@@ -254,7 +282,7 @@ impl Plant {
                 boot_id: boot_id.clone(),
                 sequence,
                 state,
-                machine: Some(evidence()),
+                machine,
                 firmware: Some(FirmwareState { uefi: true, ..FirmwareState::default() }),
                 wait_seconds: left.as_secs().clamp(1, 30),
                 logs: Vec::new(),
@@ -361,7 +389,16 @@ fn finished(machine: &mut Machine, action: &Action) -> Outcome {
     }
 }
 
-fn evidence() -> MachineEvidence {
+fn evidence(second: bool) -> MachineEvidence {
+    if second {
+        return MachineEvidence {
+            manufacturer: Some("Maker".into()),
+            system_uuid: Some("4c4c4544-0047-3710-8051-b4c04f4a9999".into()),
+            serial_number: Some("S-200".into()),
+            macs: vec!["00:1b:21:aa:bb:02".into()],
+            disks: vec!["DISK-2".into()],
+        };
+    }
     MachineEvidence {
         manufacturer: Some("Maker".into()),
         system_uuid: Some("4c4c4544-0047-3710-8051-b4c04f4a3132".into()),
@@ -374,8 +411,11 @@ fn evidence() -> MachineEvidence {
 struct Wire(Plant);
 
 impl Connector for Wire {
-    fn connect(&self, _: Target) -> Result<Arc<dyn Bmc>, BmcError> {
-        Ok(Arc::new(Control(self.0.clone())))
+    fn connect(&self, target: Target) -> Result<Arc<dyn Bmc>, BmcError> {
+        let name = target.address.system_path().and_then(|path| path.rsplit('/').next());
+        let second = self.0.second.lock().unwrap().clone().filter(|(second, _)| Some(second.as_str()) == name);
+        let plant = self.0.clone();
+        Ok(Arc::new(Control(second.map_or(plant.clone(), |(_, machine)| Plant { machine, ..plant }))))
     }
 }
 
@@ -403,12 +443,12 @@ impl Bmc for Control {
     async fn look(&self) -> Result<Sight, BmcError> {
         self.call(|plant| {
             let powered_on = Some(plant.lock().runs != Runs::Nothing);
-            Sight { powered_on, model: "Maker M".into(), evidence: evidence() }
+            Sight { powered_on, model: "Maker M".into(), evidence: evidence(plant.lock().second) }
         })
         .await
     }
     async fn macs(&self) -> Result<Vec<String>, BmcError> {
-        self.call(|_| evidence().macs).await
+        self.call(|plant| evidence(plant.lock().second).macs).await
     }
     fn pin(&self) -> BmcPin {
         BmcPin { service_uuid: None, key_sha256: Some("ab".repeat(32)) }
@@ -487,6 +527,8 @@ impl VirtualMedia for Control {
         self.call(|_| ()).await
     }
     async fn insert(&self, urls: &[String], _: Option<&str>) -> Result<Insertion, BmcError> {
+        let insertion = self.0.lock().insertion;
+        sleep(insertion).await;
         self.call(|plant| plant.lock().medium = urls.first().cloned()).await.map(|()| Insertion::Done)
     }
     async fn drive(&self, urls: &[String]) -> Result<Drive, BmcError> {

@@ -33,7 +33,8 @@ impl RedfishBmc {
         missing: impl FnOnce(&System) -> Option<String>,
     ) -> Result<T, Lacking> {
         let looked_for = self.client.core.state().system.as_ref().and_then(missing);
-        looked_for.map_or(Ok(has), |looked_for| Err(Lacking::new(capability, looked_for)))
+        let lacking = |looked_for: String| Lacking::new(capability, self.client.core.without_secrets(&looked_for));
+        looked_for.map_or(Ok(has), |looked_for| Err(lacking(looked_for)))
     }
 
     /// Whether there is a manager, which may have what a system does not.
@@ -54,7 +55,7 @@ impl Bmc for RedfishBmc {
         let system = self.client.system().await?;
         let evidence = system.evidence();
         let words = [system.manufacturer, system.model];
-        let model = words.into_iter().flatten().collect::<Vec<_>>().join(" ");
+        let model = self.client.core.without_secrets(&words.into_iter().flatten().collect::<Vec<_>>().join(" "));
         Ok(Sight { powered_on: system.power_state.is_on(), model, evidence })
     }
 
@@ -149,7 +150,8 @@ impl BootDevice for RedfishBmc {
             (Some(_), Some(_)) => Some(true),
             _ => None,
         };
-        Ok(BootStanding { powered_on: system.power_state.is_on(), override_ahead, progress: system.boot_progress })
+        let progress = system.boot_progress.map(|progress| self.client.core.without_secrets(&progress));
+        Ok(BootStanding { powered_on: system.power_state.is_on(), override_ahead, progress })
     }
 }
 

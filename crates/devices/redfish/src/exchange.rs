@@ -13,10 +13,11 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::client::{Auth, ClientOptions, Reply, State};
+use crate::hide::{basic, redact};
 use crate::json::{absolute, make_absolute, path_only, plain};
 use crate::message::ErrorBody;
 use crate::quirks::Quirks;
-use crate::text::{clean, redact};
+use crate::text::clean;
 use crate::transport::{MAX_BODY, Over, Request, Response, Transport, TransportError};
 
 /// Most entity tags that are kept.
@@ -130,8 +131,13 @@ impl Core {
 
     /// An error of this BMC, without the password in any part of it.
     pub fn error(&self, kind: ErrorKind, what: &str, found: impl AsRef<str>) -> BmcError {
-        let found = redact(found.as_ref(), &[self.credentials.password().expose_secret()]);
-        BmcError::new(kind, format!("{what} on BMC {}", self.address.origin()), found)
+        BmcError::new(kind, format!("{what} on BMC {}", self.address.origin()), self.without_secrets(found.as_ref()))
+    }
+
+    /// What the BMC says, without the password in any form.
+    pub fn without_secrets(&self, text: &str) -> String {
+        let password = self.credentials.password().expose_secret();
+        redact(text, &[password, &basic(self.credentials.username(), password)])
     }
 
     /// Reads a resource and remembers its entity tag.

@@ -14,6 +14,7 @@ pub mod client;
 mod collection;
 mod connector;
 mod exchange;
+mod hide;
 pub mod http_transport;
 mod json;
 mod logs;

@@ -3,13 +3,12 @@
 //! A log has thousands of entries, in either order, in pages or whole: the first page is read, and the last one where the newest stand there.
 
 use bmc::{BmcError, LogEntry, MAX_LOG_ENTRIES};
-use secrecy::ExposeSecret;
 use serde_json::Value;
 
 use crate::client::Client;
 use crate::json::{flag, link, link_at, links, text, word};
 use crate::resources::drive_name;
-use crate::text::{MAX_FIELD, clean, redact};
+use crate::text::{MAX_FIELD, clean};
 
 const WHAT: &str = "read the BMC's log";
 /// Most logs that are read.
@@ -104,7 +103,7 @@ impl Client {
         // Hidden before it is cut: half a password is too much.
         let whole = word(entry, "Message")?;
         let whole = whole.get(..whole.floor_char_boundary(MAX_MESSAGE)).unwrap_or_default();
-        let message = clean(&redact(whole, &[self.core.credentials.password().expose_secret()]), MAX_FIELD);
+        let message = clean(&self.core.without_secrets(whole), MAX_FIELD);
         if message.is_empty() {
             return None;
         }

@@ -5,11 +5,12 @@ use serde_json::{Value, json};
 
 use crate::client::Client;
 use crate::exchange::{Fault, Refusal, answer_lost};
+use crate::hide::redact;
 use crate::json::{link_at, links, word};
 use crate::oem_media::{iso_config, unfit_drive};
 use crate::quirks::Quirks;
 use crate::resources::{MediaState, Slot, System, cd_rank, drive_name};
-use crate::text::{clean, redact};
+use crate::text::clean;
 
 /// Most drives that are looked at.
 const MAX_SLOTS: usize = 16;

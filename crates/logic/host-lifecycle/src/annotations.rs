@@ -136,7 +136,8 @@ pub fn detached_by_force(host: &BareMetalHost) -> bool {
 }
 
 /// Whether the host is not to be inspected.
-pub(crate) fn inspection_disabled(host: &BareMetalHost) -> bool {
+#[must_use]
+pub fn inspection_disabled(host: &BareMetalHost) -> bool {
     host.spec.inspection_mode == Some(InspectionMode::Disabled)
         || host.annotation(annotation::INSPECT) == Some("disabled")
 }

@@ -42,7 +42,7 @@ mod view;
 mod wishes;
 
 pub use admission::{Review, review};
-pub use annotations::detached_by_force;
+pub use annotations::{detached_by_force, inspection_disabled};
 pub use children::{ChildWrite, Children};
 pub use decide::{conclude, decide};
 pub use orders::{FirmwareFacts, RaidTarget, SettingsTarget, Targets};

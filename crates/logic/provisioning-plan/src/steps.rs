@@ -150,7 +150,13 @@ impl Work {
         self.table().iter().map(|(step, _)| step.name()).collect()
     }
 
-    /// The work that the record is of: cleaning that has begun is brought to its end, whatever the mode has been changed to meanwhile.
+    /// The wish has turned since this was recorded, and the disks have not been touched: it is other work.
+    #[must_use]
+    pub fn turned(self, status: &HostOperationStatus) -> bool {
+        self.recorded(status) != self && !Step::WipeDisks.begun(status)
+    }
+
+    /// The work that the record is of: a wipe that has begun is brought to its end, whatever the mode has been changed to meanwhile.
     #[must_use]
     pub fn recorded(self, status: &HostOperationStatus) -> Self {
         let has = |step: Step| status.steps.iter().any(|recorded| recorded.name == step.name());

@@ -1,32 +1,46 @@
 //! A machine record in memory.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use api::metamorph::MachineRecordSpec;
 use async_trait::async_trait;
 use provisioner::{Machine, OtherMachine, RecordError};
 
-/// Which machine the host is, as far as it has been recorded.
+/// Which machine the host is, as far as it has been recorded, beside other hosts' machines.
 #[derive(Debug, Default)]
-pub struct MemoryMachine(Mutex<Option<MachineRecordSpec>>);
+pub struct MemoryMachine {
+    own: Mutex<Option<MachineRecordSpec>>,
+    others: Mutex<Vec<OtherMachine>>,
+}
+
+impl MemoryMachine {
+    /// Another host's record is there from now on.
+    pub fn add_other(&self, other: OtherMachine) {
+        self.others.lock().unwrap_or_else(PoisonError::into_inner).push(other);
+    }
+
+    fn own(&self) -> MutexGuard<'_, Option<MachineRecordSpec>> {
+        self.own.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 #[async_trait]
 impl Machine for MemoryMachine {
     async fn recorded(&self) -> Result<Option<MachineRecordSpec>, RecordError> {
-        Ok(self.0.lock().unwrap_or_else(PoisonError::into_inner).clone())
+        Ok(self.own().clone())
     }
 
     async fn others(&self) -> Result<Vec<OtherMachine>, RecordError> {
-        Ok(Vec::new())
+        Ok(self.others.lock().unwrap_or_else(PoisonError::into_inner).clone())
     }
 
     async fn record(&self, record: MachineRecordSpec) -> Result<MachineRecordSpec, RecordError> {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(record.clone());
+        *self.own() = Some(record.clone());
         Ok(record)
     }
 
     fn record_with_next(&self, record: MachineRecordSpec) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(record);
+        *self.own() = Some(record);
     }
 
     async fn note(&self, _text: &str) {}

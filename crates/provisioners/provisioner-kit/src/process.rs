@@ -119,4 +119,8 @@ impl Record for ProcessRecord {
         }
         Ok(revision)
     }
+
+    async fn still_wanted(&self) -> Result<(), RecordError> {
+        if self.leads.load(Ordering::SeqCst) { Ok(()) } else { Err(RecordError::not_leading("the record")) }
+    }
 }

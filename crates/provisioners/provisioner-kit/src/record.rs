@@ -22,6 +22,7 @@ type Rule = Box<dyn Fn(&Write) -> bool + Send + Sync>;
 struct State {
     recorded: Recorded,
     fails: Option<(Rule, bool)>,
+    unwanted: Option<String>,
     writes: Vec<Write>,
 }
 
@@ -49,6 +50,11 @@ impl MemoryRecord {
     /// The next write that the rule fits is made, and its answer is lost, as if the process died after it.
     pub fn fail_after(&self, rule: impl Fn(&Write) -> bool + Send + Sync + 'static) {
         self.lock().fails = Some((Box::new(rule), true));
+    }
+
+    /// The host has changed since calls under way were decided on, and how; `None` if it is as it was.
+    pub fn unwanted(&self, why: Option<&str>) {
+        self.lock().unwanted = why.map(ToOwned::to_owned);
     }
 
     /// All writes that were made, the oldest first.
@@ -89,6 +95,9 @@ impl Record for MemoryRecord {
         if content.data.to_string().len() > MAX_RECORD_BYTES {
             return failed("it is too large");
         }
+        if let Some(why) = state.unwanted.as_deref().filter(|_| purpose == Purpose::Intent) {
+            return failed(why);
+        }
         let write = Write { before: state.recorded.content.clone(), content: content.clone(), purpose };
         let fails = state.fails.take_if(|(rule, _)| rule(&write)).map(|(_, after)| after);
         if fails == Some(false) {
@@ -98,5 +107,10 @@ impl Record for MemoryRecord {
         state.recorded = Recorded { revision, content: Some(content), earlier: Vec::new() };
         state.writes.push(write);
         if fails == Some(true) { failed("the process dies after it") } else { Ok(revision) }
+    }
+
+    async fn still_wanted(&self) -> Result<(), RecordError> {
+        let why = self.lock().unwanted.clone();
+        why.map_or(Ok(()), |why| Err(RecordError::new("the record", why)))
     }
 }

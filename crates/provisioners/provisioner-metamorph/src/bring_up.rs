@@ -112,6 +112,11 @@ impl NativeHost {
 
     /// The medium is in: boot from it once, reset.
     async fn boot_from(&self, operation: &mut Operation, boot: &AgentBoot, bmc: Arc<dyn Bmc>) -> Outcome<String> {
+        // The medium took its time. If this is wished again, it is gone on with from here.
+        if let Err(failure) = self.still_wanted().await {
+            self.live.timers().inserting = Some((boot.generation, Instant::now()));
+            return Err(failure);
+        }
         let calls = bmc.calls();
         let result = self.boot_from_calls(boot, bmc.as_ref()).await;
         Self::account(operation, bmc.as_ref(), calls);

@@ -27,7 +27,8 @@ impl NativeHost {
         boot_id: &str,
         action: Action,
     ) -> Result<Ran, Failure> {
-        let attempt = match steps::command(&step.recorded(operation.status()), boot_id) {
+        let asked = steps::command(&step.recorded(operation.status()), boot_id);
+        let attempt = match asked {
             steps::Command::Look(attempt) => attempt,
             steps::Command::Give(attempt) => {
                 intend(operation, step, attempt, Some(boot_id)).await?;
@@ -36,6 +37,13 @@ impl NativeHost {
         };
         let step = step.name();
         let id = CommandId { operation: operation.id(), step: step.to_owned(), attempt, boot_id: boot_id.to_owned() };
+        if let steps::Command::Look(_) = asked
+            && !self.shared.hub.has_begun(self.uid(), &id)
+            && let Err(failure) = self.still_wanted().await
+        {
+            self.shared.hub.take_back(self.uid(), &id);
+            return Err(failure);
+        }
         let command = Command { id: id.clone(), action };
         let working = |text: String| {
             Ran::Working(Working { step: text, look_again: Duration::from_secs(15), ..Working::default() })

@@ -43,6 +43,12 @@ impl Deploy for NativeHost {
         self.unheard(OperationType::Deprovision, request.wish.as_deref(), request.restart)?;
         let wished = Work::deprovisioning(request.clean);
         let mut operation = self.open(wished, request.wish.as_deref()).await?;
+        if wished.turned(operation.status()) {
+            let why =
+                if request.clean { "the disks are to be wiped" } else { "the disks are not to be wiped any more" };
+            self.journal.cancel_open(why).await?;
+            operation = self.open(wished, request.wish.as_deref()).await?;
+        }
         let result = match wished.recorded(operation.status()) {
             Work::Clean => self.wipe_steps(&mut operation, request).await,
             _ => self.power_off_step(&mut operation).await,

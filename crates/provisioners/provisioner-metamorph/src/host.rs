@@ -118,6 +118,12 @@ impl NativeHost {
         Ok(Self { shared, context, journal, key, agent_network, live, bases })
     }
 
+    /// What is about to be ordered is still what the host wishes: asked right before each order that switches or resets the machine, or gives its agent
+    /// work.
+    pub async fn still_wanted(&self) -> Result<(), Failure> {
+        self.context.record.still_wanted().await.map_err(Failure::from)
+    }
+
     /// For whom media are made, where they are offered, and what they are derived from.
     pub fn place<'a>(&'a self, root: &'a Key) -> Place<'a> {
         Place { settings: &self.shared.settings, key: &self.key, bases: &self.bases, root }

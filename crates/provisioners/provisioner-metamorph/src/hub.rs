@@ -326,6 +326,23 @@ impl Hub {
         CommandState::Given
     }
 
+    /// The agent has begun with this command, or ended it.
+    pub fn has_begun(&self, uid: &str, id: &CommandId) -> bool {
+        let slots = self.lock();
+        let agent = slots.get(uid).and_then(|slot| slot.agent.as_ref());
+        agent.is_some_and(|agent| match &agent.state {
+            AgentState::Running { command, .. } | AgentState::Finished { command, .. } => command == id,
+            AgentState::Idle => false,
+        })
+    }
+
+    /// This command is not given any more, unless the agent has it.
+    pub fn take_back(&self, uid: &str, id: &CommandId) {
+        if let Some(slot) = self.lock().get_mut(uid) {
+            slot.command.take_if(|command| command.id == *id);
+        }
+    }
+
     /// A command of other work than this is not given any more.
     pub fn withdraw(&self, uid: &str, operation: &str) {
         if let Some(slot) = self.lock().get_mut(uid)

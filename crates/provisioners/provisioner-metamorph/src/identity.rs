@@ -6,11 +6,13 @@
 //!
 //! | effect | match | unknown | mismatch |
 //! |---|---|---|---|
-//! | look, power as asked for | yes | yes | no |
+//! | look | yes | yes | no |
+//! | power as asked for | yes | as a boot, or if the BMC has never shown anything | no |
 //! | boot of the agent, taking its medium out | yes | while no agent has ever reported, or the BMC's pin is unchanged | no |
 //! | what cannot be undone | yes, and the agent's proof | as a boot, and the agent's proof | no |
 //!
-//! A mismatch is lifted by consent alone, which names the fingerprint that the message shows.
+//! Where UUID and serial number do not tell, the MACs do: they are read anew before each effect, and a BMC that fails to show them has none.
+//! A mismatch is lifted by consent alone, which names the fingerprint that the message shows; to the machine of another host nothing leads.
 
 use api::metamorph::{AcceptedMachine, HostReference, MachineRecordSpec};
 use bmc::{Bmc, BmcError, ErrorKind, Sight};
@@ -34,6 +36,23 @@ pub enum Effect {
     Boot,
     /// What a tenant of the machine would suffer from.
     Destroy,
+}
+
+/// Whose view of the machine it is.
+#[derive(Clone, Copy)]
+enum By {
+    Bmc,
+    Agent,
+}
+
+impl By {
+    /// The same view in a record, and the other one.
+    fn views(self, record: &MachineRecordSpec) -> (Option<&MachineEvidence>, Option<&MachineEvidence>) {
+        match self {
+            Self::Bmc => (record.bmc.as_ref(), record.agent.as_ref()),
+            Self::Agent => (record.agent.as_ref(), record.bmc.as_ref()),
+        }
+    }
 }
 
 /// The annotation that gives consent.
@@ -77,6 +96,11 @@ impl NativeHost {
                     return Err(self.another(&record.host, &error.to_string(), &fingerprint));
                 }
                 let (bmc, sight) = self.sight(seen).await.map_err(of_bmc)?;
+                if let Some(host) = self.holder(By::Bmc, &sight.evidence, None).await? {
+                    // What is not recorded is no connection of this host's.
+                    self.live.close().await;
+                    return Err(held(&host));
+                }
                 // Another BMC may be asked; whether the machine behind it is another one too is looked at below.
                 let requires_mark = record.accepted.as_ref().is_some_and(|accepted| accepted.requires_mark);
                 record.pin.clone_from(seen);
@@ -116,13 +140,17 @@ impl NativeHost {
         effect: Effect,
     ) -> Result<(), Failure> {
         let Some(recorded) = record.bmc.clone() else { return self.first_sight(bmc, sight).await };
-        let weighty = matches!(effect, Effect::Boot | Effect::Destroy);
         let others = if effect == Effect::Look { Vec::new() } else { self.others().await? };
-        let common = common_of(&others, &recorded);
+        let common = common_to_known(&others, &recorded);
+        // Power is cut and given as somebody asks, but not to a machine that does not show any more what it has shown.
+        let trusting = effect == Effect::Look || effect == Effect::Power && !machine_identity::tells(&recorded);
         let mut seen = sight.evidence.clone();
         let mut finding = machine_identity::compare(&recorded, &seen, &common);
         if !matches!(finding, Finding::Match { .. }) && !recorded.macs.is_empty() {
-            seen.macs = self.macs(bmc, weighty).await?;
+            seen.macs = match effect {
+                Effect::Look => self.macs_of_late(bmc).await,
+                _ => self.macs_now(bmc).await.map_err(not_shown)?,
+            };
             finding = machine_identity::compare(&recorded, &seen, &common);
         }
         let pin = bmc.pin();
@@ -138,7 +166,7 @@ impl NativeHost {
             }
             Finding::Unknown => {
                 let unchanged = machine_identity::is_pinned(&record.pin) && machine_identity::holds(&record.pin, &pin);
-                if !weighty || unchanged || record.agent.is_none() {
+                if trusting || unchanged || record.agent.is_none() {
                     // What has proved nothing adds nothing to what is known of the BMC.
                     let known = record.pin.clone();
                     return self.keep_up(record, &known).await;
@@ -151,10 +179,16 @@ impl NativeHost {
                 let left = machine_identity::survivors(&recorded, &seen);
                 let left = if left.macs.0 > 0 { format!("; {left}") } else { String::new() };
                 let text = format!("the BMC shows another machine: {}{left}", differences.join(", "));
-                if !self.consents(&fingerprint) {
+                let consents = self.consents(&fingerprint);
+                if consents {
+                    seen.macs = self.macs_if_shown(bmc).await;
+                }
+                if let Some(host) = self.holder(By::Bmc, &seen, None).await? {
+                    return Err(held_though(&format!("{text}: "), &host));
+                }
+                if !consents {
                     return Err(self.another(&record.host, &text, &fingerprint));
                 }
-                seen.macs = self.macs(bmc, false).await?;
                 let new = MachineRecordSpec {
                     pin,
                     bmc: Some(seen),
@@ -170,10 +204,10 @@ impl NativeHost {
     /// Nothing is recorded: the first machine is trusted, unless another host holds it, or it is not the one whose hardware is known.
     async fn first_sight(&self, bmc: &dyn Bmc, sight: &Sight) -> Result<(), Failure> {
         let mut seen = sight.evidence.clone();
-        seen.macs = self.macs(bmc, false).await?;
+        seen.macs = self.macs_if_shown(bmc).await;
         let fingerprint = machine_identity::fingerprint(&seen);
         let others = self.others().await?;
-        let common = common_of(&others, &seen);
+        let common = common_of(&others, Some(&seen));
         if let Some(host) = held_by(&others, false, |r| r.bmc.as_ref(), &seen, &common) {
             return Err(held(&host));
         }
@@ -200,25 +234,56 @@ impl NativeHost {
         self.store(new).await.map(|_| ())
     }
 
-    /// Permanent MACs as the BMC shows them. One that fails to shows none, except where all depends on them.
-    async fn macs(&self, bmc: &dyn Bmc, needed: bool) -> Result<Vec<String>, Failure> {
+    /// Permanent MACs as the BMC shows them now.
+    async fn macs_now(&self, bmc: &dyn Bmc) -> Result<Vec<String>, BmcError> {
+        let macs = bmc.macs().await?;
+        self.live.timers().macs = Some((macs.clone(), Instant::now()));
+        Ok(macs)
+    }
+
+    /// The same where nothing depends on them yet: a BMC that fails to show them has none.
+    async fn macs_if_shown(&self, bmc: &dyn Bmc) -> Vec<String> {
+        self.macs_now(bmc).await.unwrap_or_else(|error| {
+            tracing::debug!(host = %self.context.key.name, %error, "the BMC shows no MAC addresses");
+            Vec::new()
+        })
+    }
+
+    /// The same for a look: as the BMC has shown them not long ago.
+    async fn macs_of_late(&self, bmc: &dyn Bmc) -> Vec<String> {
         let known = self.live.timers().macs.clone();
-        if let Some((macs, at)) = known
-            && at.elapsed() < MACS_LAST
-        {
-            return Ok(macs);
+        match known {
+            Some((macs, at)) if at.elapsed() < MACS_LAST => macs,
+            _ => self.macs_if_shown(bmc).await,
         }
-        match bmc.macs().await {
-            Ok(macs) => {
-                self.live.timers().macs = Some((macs.clone(), Instant::now()));
-                Ok(macs)
-            }
-            Err(error) if needed => Err(of_bmc(error)),
-            Err(error) => {
-                tracing::debug!(host = %self.context.key.name, %error, "the BMC shows no MAC addresses");
-                Ok(Vec::new())
-            }
-        }
+    }
+
+    /// The host that is recorded to have this machine, whichever of the two came first. Nothing gives it to this one: neither consent, for a BMC can be made
+    /// to show anything, nor one small change after the other. Whoever has what this host's `own` record shows as well is not news. That this host shows
+    /// a value too makes it no common one: it counts in favour of who has it.
+    async fn holder(
+        &self,
+        by: By,
+        seen: &MachineEvidence,
+        own: Option<&MachineEvidence>,
+    ) -> Result<Option<String>, Failure> {
+        let others = self.others().await?;
+        let common = if own.is_some() { Common::default() } else { common_of(&others, None) };
+        let same = |known: &MachineEvidence, seen: &MachineEvidence| machine_identity::compare(known, seen, &common);
+        let has_it = |other: &&OtherMachine| {
+            let (view, across) = by.views(&other.record);
+            let known_by_both =
+                view.zip(own).is_some_and(|(view, own)| matches!(same(view, own), Finding::Match { .. }));
+            let found = view.map_or(Finding::Unknown, |view| same(view, seen));
+            other.exists
+                && !known_by_both
+                && match found {
+                    Finding::Match { .. } => true,
+                    Finding::Unknown => across.is_some_and(|view| machine_identity::across(view, seen, &common)),
+                    Finding::Mismatch { .. } => false,
+                }
+        };
+        Ok(others.iter().find(has_it).map(|other| other.host.clone()))
     }
 
     async fn others(&self) -> Result<Vec<OtherMachine>, Failure> {
@@ -249,12 +314,13 @@ impl NativeHost {
         let record = self.context.machine.recorded().await?;
         let mut record = record.unwrap_or_else(|| self.blank());
         let others = self.others().await?;
-        let common = common_of(&others, &seen);
+        let common = common_of(&others, Some(&seen));
         let fingerprint = machine_identity::fingerprint(&seen);
         // What this host's record says of it is no right to the machine of another that had it first.
         if let Some(host) = held_by(&others, true, |r| r.agent.as_ref(), &seen, &common) {
             return Err(held(&host));
         }
+        let known = common_to_known(&others, &seen);
         let recorded = record.agent.clone().filter(|r| machine_identity::tells(r) || !r.disks.is_empty());
         let refused = match &recorded {
             None => {
@@ -266,7 +332,7 @@ impl NativeHost {
             Some(recorded) => {
                 let left = machine_identity::survivors(recorded, &seen);
                 let no_disk_left = disks_count && left.disks.0 > 0 && left.disks.1 == 0;
-                match machine_identity::compare(recorded, &seen, &common) {
+                match machine_identity::compare(recorded, &seen, &known) {
                     Finding::Match { .. } if no_disk_left => {
                         let text = format!("it is the machine recorded, but with other disks: {left}");
                         Some(self.not_told(&text, &fingerprint))
@@ -288,6 +354,11 @@ impl NativeHost {
                 }
             }
         };
+        if refused.is_some()
+            && let Some(host) = self.holder(By::Agent, &seen, None).await?
+        {
+            return Err(held(&host));
+        }
         record.agent = Some(seen);
         match refused {
             Some(failure) if !self.consents(&fingerprint) => Err(failure),
@@ -309,6 +380,9 @@ impl NativeHost {
         let agent = self.shared.hub.any_agent(self.uid()).filter(|agent| agent.boot_id == boot_id);
         match agent.and_then(|agent| agent.machine) {
             Some(seen) if record.agent.as_ref() != Some(&seen) => {
+                if let Some(host) = self.holder(By::Agent, &seen, record.agent.as_ref()).await? {
+                    return Err(held(&host));
+                }
                 record.agent = Some(seen);
                 self.context.machine.record_with_next(record);
                 Ok(())
@@ -427,12 +501,30 @@ impl NativeHost {
     }
 }
 
+/// MACs are all that tells the machine, and the BMC fails to show them.
+fn not_shown(error: BmcError) -> Failure {
+    let mut failure = of_bmc(error);
+    failure.message = format!("use the machine: its MAC addresses alone tell which it is: {}", failure.message);
+    failure
+}
+
 /// No consent settles which of two hosts a machine is.
 fn held(host: &str) -> Failure {
-    let text = format!("use the machine: it is the machine of the host {host}; nothing was written or wiped there");
-    Failure::new(Cause::AnotherMachine, text).advise(
-        "delete one of the two hosts; if that host is another machine now, delete the MachineRecord of its name",
-    )
+    held_though("", host)
+}
+
+/// The same, with what else is known.
+fn held_though(found: &str, host: &str) -> Failure {
+    let text =
+        format!("use the machine: {found}it is the machine of the host {host}; nothing was written or wiped there");
+    let cables = if found.is_empty() {
+        ""
+    } else {
+        "correct the cables, or spec.bmc.address (of a registered host while it is detached); or "
+    };
+    Failure::new(Cause::AnotherMachine, text).advise(format!(
+        "{cables}delete one of the two hosts; if that host is another machine now, delete the MachineRecord of its name"
+    ))
 }
 
 fn unknown(why: &str) -> Failure {
@@ -448,9 +540,9 @@ fn accepted(fingerprint: String) -> AcceptedMachine {
     AcceptedMachine { fingerprint, time: None, requires_mark: true }
 }
 
-/// Values that machines with different MACs have in common, this one and those of other hosts. A record is one machine.
-fn common_of(others: &[OtherMachine], seen: &MachineEvidence) -> Common {
-    let existing = others.iter().filter(|other| other.exists);
+/// Values that machines with different MACs have in common, those of other hosts and the one that is `seen`. A record is one machine.
+fn common_of<'a>(others: impl IntoIterator<Item = &'a OtherMachine>, seen: Option<&MachineEvidence>) -> Common {
+    let existing = others.into_iter().filter(|other| other.exists);
     let recorded: Vec<MachineEvidence> = existing
         .flat_map(|other| {
             let views: Vec<&MachineEvidence> = other.record.bmc.iter().chain(&other.record.agent).collect();
@@ -462,7 +554,13 @@ fn common_of(others: &[OtherMachine], seen: &MachineEvidence) -> Common {
                 .collect::<Vec<_>>()
         })
         .collect();
-    Common::of(recorded.iter().chain([seen]))
+    Common::of(recorded.iter().chain(seen))
+}
+
+/// The same for a machine that is recorded: who came later, and is of another namespace, takes no worth from what it shows. Else any tenant could, with
+/// a BMC that lies.
+fn common_to_known(others: &[OtherMachine], own: &MachineEvidence) -> Common {
+    common_of(others.iter().filter(|other| other.is_older || other.is_near), Some(own))
 }
 
 /// The host that exists and is recorded to be this machine; of two that are, the older one.

@@ -125,6 +125,7 @@ impl NativeHost {
     }
 
     async fn order_power(&self, bmc: &dyn Bmc, of: &str, order: PowerAction, shown: bool) -> Result<Brought, Failure> {
+        self.still_wanted().await?;
         let sent = bmc.power().change(order).await;
         let answer = answer(sent.as_ref().err());
         self.live.timers().power.answered(order, answer, of, shown, self.live.since.elapsed());

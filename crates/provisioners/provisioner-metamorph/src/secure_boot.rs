@@ -138,6 +138,7 @@ impl NativeHost {
             done(operation, Step::SwitchSecureBoot, "the BMC does not switch Secure Boot off")?;
             return Ok(false);
         }
+        self.still_wanted().await?;
         match bmc.power().change(PowerAction::Restart).await {
             // Whether it was done is seen by what is in force.
             Err(error) if error.kind == ErrorKind::Unanswered => {}

@@ -13,8 +13,11 @@ pub struct OtherMachine {
     pub host: String,
     /// The host that it was made for still exists; a record outlives it.
     pub exists: bool,
-    /// It was made before this host's own.
+    /// The machine that it tells of was recorded, or accepted, before this host's own.
     pub is_older: bool,
+    /// Its host is in the same namespace: one tenant has both.
+    #[serde(default)]
+    pub is_near: bool,
     /// What is recorded.
     pub record: MachineRecordSpec,
 }

@@ -58,4 +58,11 @@ pub trait Record: Send + Sync {
     /// When another revision is found there (it is [`Self::current`] afterwards), the content is too large, the intent is not wanted any more, or
     /// nothing can be written. Nothing is written then as far as is known.
     async fn write(&self, expected: u64, content: RecordContent, purpose: Purpose) -> Result<u64, RecordError>;
+
+    /// Whether the host, read anew, still is what the call was decided on. To be asked right before each order that switches or resets the machine or
+    /// gives its agent work: minutes may lie between an intent and its effect.
+    ///
+    /// # Errors
+    /// When it is not, with what has changed, or cannot be read: nothing is to be done then, and the call is made again if the host still wishes it.
+    async fn still_wanted(&self) -> Result<(), RecordError>;
 }

@@ -11,3 +11,5 @@ mod host;
 mod lease;
 mod native;
 mod reads;
+mod stops;
+mod swapped;

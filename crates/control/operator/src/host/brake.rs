@@ -12,7 +12,7 @@ use api::metal3::{BareMetalHost, OperationalStatus, ProvisioningState as State, 
 use host_lifecycle::{Action, Change, HostEvent, Next, Outcome, PowerWish, Step};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Namespace;
-use kube::{Api, ResourceExt};
+use kube::{Api, Client, ResourceExt};
 
 use super::reconcile::Fetched;
 use super::{Context, ReconcileError};
@@ -113,8 +113,10 @@ impl Brake {
         let held = if self.is_out_of_step(context, host, decided) {
             Some(Held::STEP)
         } else {
-            match frozen(context, host, decided).await? {
-                Some(held) => Some(held),
+            let namespace = host.namespace().unwrap_or_default();
+            let frozen = if has_effect(host, decided) { frozen(&context.client, &namespace).await } else { Ok(None) };
+            match frozen.map_err(ReconcileError::api("read the host's namespace"))? {
+                Some(why) => Some(Held { delay: Delay::Frozen, why: Some(why), look_again: LOOK_AGAIN }),
                 None => self.exceeded(context, host, decided),
             }
         };
@@ -301,31 +303,25 @@ fn has_effect(host: &BareMetalHost, decided: &Step) -> bool {
     }
 }
 
-/// The namespace's annotation, read for each effect: whoever sets it means now.
-async fn frozen(context: &Context, host: &BareMetalHost, decided: &Step) -> Result<Option<Held>, ReconcileError> {
-    if !has_effect(host, decided) {
-        return Ok(None);
-    }
-    let name = host.namespace().unwrap_or_default();
-    let api: Api<Namespace> = Api::all(context.client.clone());
-    let found = match api.get_metadata_opt(&name).await {
+/// Why nothing is done to the machines of this namespace, if nothing is: its annotation, read for each effect, for whoever sets it means now.
+pub async fn frozen(client: &Client, name: &str) -> Result<Option<String>, kube::Error> {
+    let api: Api<Namespace> = Api::all(client.clone());
+    let found = match api.get_metadata_opt(name).await {
         // A brake that nobody can see is no brake.
         Err(kube::Error::Api(error)) if error.code == 403 => {
-            let why = format!(
+            return Ok(Some(format!(
                 "whether the namespace {name} is frozen (annotation {FREEZE}) cannot be read — let the server get namespaces: {}",
                 error.message
-            );
-            return Ok(Some(Held { delay: Delay::Frozen, why: Some(why), look_again: LOOK_AGAIN }));
+            )));
         }
-        found => found.map_err(ReconcileError::api("read the host's namespace"))?,
+        found => found?,
     };
     let Some(value) = found.and_then(|found| found.annotations().get(FREEZE).cloned()) else { return Ok(None) };
     let said: String = value.chars().filter(|c| !c.is_control()).take(200).collect();
     let said = if said.trim().is_empty() { String::new() } else { format!(" ({})", said.trim()) };
-    let why = format!(
+    Ok(Some(format!(
         "the namespace {name} is frozen by its annotation {FREEZE}{said}; nothing is done to its machines until it is removed"
-    );
-    Ok(Some(Held { delay: Delay::Frozen, why: Some(why), look_again: LOOK_AGAIN }))
+    )))
 }
 
 #[cfg(test)]

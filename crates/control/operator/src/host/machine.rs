@@ -163,7 +163,9 @@ impl Machine for KubeMachine {
         }
         let own = (self.host.namespace(), self.name());
         let all = records.state();
-        let age = |record: &MachineRecord| (record.creation_timestamp(), record.uid());
+        // A machine that was accepted is this host's since then, however long another one was.
+        let since = |record: &MachineRecord| record.spec.accepted.as_ref().and_then(|accepted| accepted.time.clone());
+        let age = |record: &MachineRecord| (since(record).or_else(|| record.creation_timestamp()), record.uid());
         let own_age =
             all.iter().find(|record| (record.namespace(), record.name_any()) == own).map(|record| age(record));
         let others = all.iter().filter(|record| (record.namespace(), record.name_any()) != own);
@@ -177,13 +179,13 @@ impl Machine for KubeMachine {
             });
             let is_older = own_age.as_ref().is_some_and(|own| age(record) < *own);
             // Whoever declares a host learns no names of other namespaces by it.
-            let near = key.0 == own.0;
-            let host = if near {
+            let is_near = key.0 == own.0;
+            let host = if is_near {
                 format!("{}/{}", key.0.unwrap_or_default(), key.1)
             } else {
                 "of another namespace".to_owned()
             };
-            OtherMachine { host, exists, is_older, record: record.spec.clone() }
+            OtherMachine { host, exists, is_older, is_near, record: record.spec.clone() }
         });
         Ok(with_host.collect())
     }

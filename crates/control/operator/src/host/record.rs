@@ -12,11 +12,13 @@ use api::metamorph::{
     HostOperation, HostReference, MachineRecord, MachineRecordSpec, OperationType, ProvisionerRecord,
 };
 use async_trait::async_trait;
+use host_lifecycle::inspection_disabled;
 use kube::ResourceExt;
 use kube::api::{Api, ListParams, PostParams};
 use provisioner::{HistoryEntry, MAX_RECORD_BYTES, Purpose, Record, RecordContent, RecordError, Recorded};
 use sha2::{Digest, Sha256};
 
+use super::brake::frozen;
 use super::history::{host_label, is_ours, number};
 use super::machine::KubeMachine;
 use super::trouble::told;
@@ -151,16 +153,6 @@ impl KubeMachine {
         object.filter(|object| self.is_ours(&object.spec)).and_then(|object| object.spec.provisioner.as_ref())
     }
 
-    /// The host is still as it was when the step was decided: read anew, for what this process has seen of it may be old.
-    async fn still_wanted(&self) -> Result<(), RecordError> {
-        let failed = |why: String| RecordError::new(format!("MachineRecord {}", self.name()), why);
-        let found = self.hosts.get_opt(&self.name()).await.map_err(|e| failed(told(&e)))?;
-        match changed(&self.host, found.as_ref()) {
-            None => Ok(()),
-            Some(what) => Err(failed(format!("{what} since this was decided: it is decided again"))),
-        }
-    }
-
     /// One attempt to write this part; `None` if another version of the object was found, which is known then.
     async fn try_write(&self, expected: u64, part: &ProvisionerRecord) -> Result<Option<()>, RecordError> {
         let failed = |why: String| RecordError::new(format!("MachineRecord {}", self.name()), why);
@@ -286,6 +278,20 @@ impl Record for KubeMachine {
         }
         Ok(revision)
     }
+
+    /// Host and namespace are read anew, for what this process has seen of them may be old.
+    async fn still_wanted(&self) -> Result<(), RecordError> {
+        let failed = |why: String| RecordError::new(format!("MachineRecord {}", self.name()), why);
+        let found = self.hosts.get_opt(&self.name()).await.map_err(|e| failed(told(&e)))?;
+        if let Some(what) = changed(&self.host, found.as_ref()) {
+            return Err(failed(format!("{what} since this was decided: it is decided again")));
+        }
+        let namespace = self.host.namespace().unwrap_or_default();
+        match frozen(&self.client, &namespace).await.map_err(|e| failed(told(&e)))? {
+            None => Ok(()),
+            Some(why) => Err(failed(why)),
+        }
+    }
 }
 
 /// When the host began with its present work of this kind.
@@ -332,6 +338,12 @@ fn changed(decided: &BareMetalHost, now: Option<&BareMetalHost>) -> Option<&'sta
     if now.spec.bmc != decided.spec.bmc {
         return Some("spec.bmc has changed");
     }
+    if now.spec.automated_cleaning_mode != decided.spec.automated_cleaning_mode {
+        return Some("spec.automatedCleaningMode has changed");
+    }
+    if inspection_disabled(now) != inspection_disabled(decided) {
+        return Some("inspection has been disabled or enabled");
+    }
     (now.spec.image != decided.spec.image).then_some("spec.image has changed")
 }
 
@@ -366,11 +378,13 @@ mod tests {
         decided.metadata.uid = Some("u".to_owned());
         assert_eq!(changed(&decided, Some(&decided)), None);
         assert!(changed(&decided, None).is_some());
-        let edits: [fn(&mut BareMetalHost); 6] = [
+        let edits: [fn(&mut BareMetalHost); 8] = [
             |h| h.metadata.uid = Some("v".to_owned()),
             |h| h.metadata.deletion_timestamp = Some(Time(jiff::Timestamp::UNIX_EPOCH)),
             |h| h.annotations_mut().insert(annotation::PAUSED.to_owned(), String::new()).map_or((), drop),
             |h| h.annotations_mut().insert(annotation::DETACHED.to_owned(), String::new()).map_or((), drop),
+            |h| h.annotations_mut().insert(annotation::INSPECT.to_owned(), "disabled".to_owned()).map_or((), drop),
+            |h| h.spec.automated_cleaning_mode = Some(api::metal3::CleaningMode::Disabled),
             |h| h.spec.image = Some(api::metal3::Image::default()),
             |h| h.spec.bmc = Some(api::metal3::Bmc { address: "redfish://x".to_owned(), ..Default::default() }),
         ];

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use bmc::{Bmc as _, LogEntry};
 use redfish::RedfishBmc;
 use serde_json::{Value, json};
@@ -54,6 +56,24 @@ async fn recorded_logs_are_read_where_they_stand() {
     assert!(hpe.iter().all(|entry| entry.created.as_deref() == Some("2025-05-28T08:01:01Z")), "{hpe:?}");
     // A link to logs that are not there is no error.
     assert!(newest(&Bmc::new("supermicro-x10"), "/redfish/v1/Systems/1", 2).await.is_empty());
+}
+
+#[tokio::test]
+async fn a_password_is_told_in_no_form() {
+    let json: String = PASSWORD.encode_utf16().map(|unit| format!("\\u{unit:04x}")).collect();
+    let percent: String = PASSWORD.bytes().map(|byte| format!("%{byte:02X}")).collect();
+    let html: String = PASSWORD.chars().map(|c| format!("&#{};", u32::from(c))).collect();
+    let pair = STANDARD.encode(format!("root:{PASSWORD}"));
+    for form in [json, percent, html, STANDARD.encode(PASSWORD), pair] {
+        let mut wrong = entry(1, "Critical");
+        wrong["Message"] = json!(format!("wrong: {form} was tried"));
+        let found = newest(&with_log(json!({"Members": [wrong]})), SYSTEM, 1).await;
+        assert_eq!(told(&found), ["wrong: [hidden] was tried"]);
+        let bmc = Bmc::generic();
+        bmc.script("GET", SYSTEM, odd(400, json!({"error": {"message": format!("wrong: {form} was tried")}})));
+        let error = rig(&bmc, SYSTEM).client.power_state().await.unwrap_err().to_string();
+        assert!(error.contains("wrong: [hidden] was tried"), "{error}");
+    }
 }
 
 #[tokio::test]

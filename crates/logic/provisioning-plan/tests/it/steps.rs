@@ -79,6 +79,7 @@ fn cleaning_that_has_begun_is_brought_to_its_end() {
     for wished in [Work::Clean, Work::SwitchOff] {
         assert_eq!(wished.recorded(&clean), Work::Clean);
         assert_eq!(wished.recorded(&off), Work::SwitchOff);
+        assert_eq!((wished.turned(&clean), wished.turned(&off)), (wished != Work::Clean, wished != Work::SwitchOff));
     }
     for work in [Work::Inspect, Work::Provision] {
         assert_eq!((work.recorded(&clean), work.recorded(&off)), (work, work));

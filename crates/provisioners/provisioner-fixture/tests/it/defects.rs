@@ -150,6 +150,10 @@ impl Record for Paper {
         }
         self.inner.write(expected, content, purpose).await
     }
+
+    async fn still_wanted(&self) -> Result<(), RecordError> {
+        self.inner.still_wanted().await
+    }
 }
 
 struct Blank;

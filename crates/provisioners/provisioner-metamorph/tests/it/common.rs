@@ -12,7 +12,7 @@ use axum::body::Body;
 use axum::http::{Request, StatusCode};
 use bmc::{Connectors, Protocol};
 use boot_media::{Assets, Manifest, derive};
-use inventory::HardwareDetails;
+use inventory::{HardwareDetails, MachineEvidence};
 use provisioner::{
     BmcAccess, History, Host, HostContext, HostFacts, HostKey, Machine, Now, ProvisionRequest, Provisioner, Record,
 };
@@ -35,7 +35,9 @@ pub struct World {
     pub hardware: Option<HardwareDetails>,
     pub disable_power_off: bool,
     pub boot_mode: BootMode,
-    machine: Arc<MemoryMachine>,
+    /// The consent that the host carries.
+    pub accept_machine: Option<String>,
+    pub machine: Arc<MemoryMachine>,
     now: Now,
     provisioner: NativeProvisioner,
     folder: TempDir,
@@ -94,6 +96,7 @@ impl World {
             hardware: None,
             disable_power_off: false,
             boot_mode: BootMode::Uefi,
+            accept_machine: None,
             machine: Arc::default(),
             now: paused_clock(),
             folder,
@@ -115,6 +118,7 @@ impl World {
             agent_network: None,
             disable_power_off: self.disable_power_off,
             hardware: self.hardware.clone(),
+            accept_machine: self.accept_machine.clone(),
             ..HostFacts::default()
         };
         let context = HostContext {
@@ -200,6 +204,8 @@ pub struct Agent {
     pub secret: [u8; 32],
     pub protocol: u32,
     pub state: Mutex<AgentState>,
+    /// What it says of its machine.
+    pub machine: MachineEvidence,
     pub firmware: Mutex<Option<FirmwareState>>,
     pub sequence: Mutex<u64>,
 }
@@ -213,6 +219,7 @@ impl Agent {
             secret: SECRET,
             protocol: PROTOCOL_VERSION,
             state: Mutex::new(AgentState::Idle),
+            machine: evidence(),
             firmware: Mutex::new(Some(FirmwareState { uefi: true, secure_boot: false, setup_mode: false })),
             sequence: Mutex::new(0),
         }
@@ -229,7 +236,7 @@ impl Agent {
             boot_id: self.boot_id.clone(),
             sequence: *sequence,
             state: self.state.lock().unwrap().clone(),
-            machine: Some(evidence()),
+            machine: Some(self.machine.clone()),
             firmware: *self.firmware.lock().unwrap(),
             wait_seconds: 0,
             logs: Vec::new(),

@@ -47,6 +47,12 @@ pub struct Bmc {
     pub turning: Option<(bool, Instant)>,
     /// It shows another machine.
     pub shows_another: bool,
+    /// It shows neither UUID nor serial number.
+    pub nameless: bool,
+    /// The MACs that it shows instead of the machine's; `Err` if it fails to.
+    pub macs: Option<Result<Vec<String>, ErrorKind>>,
+    /// How often it was asked for them.
+    pub asked_macs: u32,
     /// So many looks at it fail.
     pub failing_looks: u32,
     pub medium: Option<String>,
@@ -158,10 +164,15 @@ impl bmc::Bmc for Control {
             evidence.system_uuid = Some("4c4c4544-0047-3710-8051-b4c04f4a9999".into());
             evidence.serial_number = Some("S-999".into());
         }
+        if bmc.nameless {
+            (evidence.system_uuid, evidence.serial_number, evidence.macs) = (None, None, Vec::new());
+        }
         Ok(Sight { powered_on, model: "Maker M".into(), evidence })
     }
     async fn macs(&self) -> Result<Vec<String>, BmcError> {
-        Ok(evidence().macs)
+        let mut bmc = self.0.lock().unwrap();
+        bmc.asked_macs += 1;
+        bmc.macs.clone().unwrap_or_else(|| Ok(evidence().macs)).map_err(lost)
     }
     fn pin(&self) -> BmcPin {
         BmcPin { service_uuid: None, key_sha256: Some("ab".repeat(32)) }

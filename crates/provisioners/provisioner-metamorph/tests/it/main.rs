@@ -12,6 +12,7 @@ mod common;
 mod conformance;
 mod deploys;
 mod fake;
+mod identity;
 mod keys;
 mod kit;
 mod media;

@@ -1,11 +1,13 @@
 //! The host goes another way in the middle of something: what was ordered before counts for what it was, and for nothing that comes after.
 
-use agent_protocol::{Action, AgentState, Outcome, Progress};
-use api::metamorph::OperationType;
-use axum::http::StatusCode;
-use provisioner::{CleaningRequest, InspectRequest, PowerWish, Verdict};
+use std::time::Duration;
 
-use crate::common::{Agent, World, image};
+use agent_protocol::{Action, AgentState, Outcome, Progress};
+use api::metamorph::{OperationPhase, OperationType};
+use axum::http::StatusCode;
+use provisioner::{Cause, CleaningRequest, Failure, InspectRequest, PowerWish, Verdict};
+
+use crate::common::{Agent, World, image, pass};
 
 /// The image is taken back when the agent has been answered with the order to write it, and has not reported since: it may write. It is
 /// heard before another intent is recorded, and the disks are wiped in the first attempt by the agent that is booted in its place.
@@ -68,4 +70,109 @@ async fn an_order_to_go_off_ends_with_the_next_boot() {
         let told = world.told();
         assert!(told.iter().any(|told| told.ends_with("Off")), "{request:?}: {told:?}");
     }
+}
+
+/// The same wish, with and without a wipe: the mode has been changed meanwhile.
+fn emptied(clean: bool) -> CleaningRequest {
+    CleaningRequest { clean, wish: Some("2026-01-01T00:00:00Z".into()), ..CleaningRequest::default() }
+}
+
+/// All deprovisionings, and how they ended.
+fn deprovisionings(world: &World) -> Vec<OperationPhase> {
+    let all = world.journal.all().into_iter().filter(|(kind, _)| *kind == OperationType::Deprovision);
+    all.map(|(_, status)| status.phase).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wipe_that_is_called_off_before_it_begins_is_not_made() {
+    let world = World::new();
+    world.host().deprovision(emptied(true)).await.unwrap();
+    let agent = Agent::new(world.journal.latest_boot().unwrap().generation, "boot-1");
+    assert_eq!(agent.say(&world).await.0, StatusCode::OK);
+    world.told();
+    for _ in 0..5 {
+        if world.host().deprovision(emptied(false)).await.unwrap() == Verdict::Done(()) {
+            break;
+        }
+        assert_eq!(agent.say(&world).await.1.command, None, "nothing is wiped");
+        pass(1).await;
+    }
+    assert_eq!(world.told(), ["HardOff"]);
+    assert_eq!(deprovisionings(&world), [OperationPhase::Cancelled, OperationPhase::Succeeded]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wipe_that_is_wished_before_the_machine_is_let_go_is_made() {
+    let world = World::new();
+    world.bmc.lock().unwrap().takes = Duration::from_secs(10);
+    assert!(matches!(world.host().deprovision(emptied(false)).await.unwrap(), Verdict::Working(_)));
+    assert!(matches!(world.host().deprovision(emptied(true)).await.unwrap(), Verdict::Working(_)));
+    let agent = Agent::new(world.journal.latest_boot().expect("the agent is booted").generation, "boot-1");
+    assert_eq!(agent.say(&world).await.0, StatusCode::OK);
+    world.host().deprovision(emptied(true)).await.unwrap();
+    let command = agent.given(&world).await;
+    assert!(matches!(command.action, Action::WipeDisks(_)));
+    agent.finished(&command, Outcome::Wiped { disks: vec!["/dev/vda".into()], left: vec![] });
+    agent.say(&world).await;
+    assert_eq!(world.host().deprovision(emptied(true)).await.unwrap(), Verdict::Done(()));
+    assert_eq!(deprovisionings(&world), [OperationPhase::Cancelled, OperationPhase::Succeeded]);
+}
+
+/// Half of it is worse than all: what has begun is brought to its end.
+#[tokio::test(start_paused = true)]
+async fn a_wipe_that_has_begun_is_brought_to_its_end() {
+    let world = World::new();
+    world.host().deprovision(emptied(true)).await.unwrap();
+    let agent = Agent::new(world.journal.latest_boot().unwrap().generation, "boot-1");
+    agent.say(&world).await;
+    world.host().deprovision(emptied(true)).await.unwrap();
+    let command = agent.given(&world).await;
+    world.told();
+    assert!(matches!(world.host().deprovision(emptied(false)).await.unwrap(), Verdict::Working(_)));
+    agent.finished(&command, Outcome::Wiped { disks: vec!["/dev/vda".into()], left: vec![] });
+    agent.say(&world).await;
+    assert_eq!(world.host().deprovision(emptied(false)).await.unwrap(), Verdict::Done(()));
+    assert_eq!(world.told(), Vec::<String>::new());
+    assert_eq!(deprovisionings(&world), [OperationPhase::Succeeded]);
+}
+
+fn stopped(failure: &Failure) {
+    assert_eq!(failure.cause, Cause::RecordUnavailable, "{failure:?}");
+    assert!(failure.message.contains("the host has been paused"), "{failure:?}");
+}
+
+/// Something stops the host while its medium is put in: what has been begun is not gone on with, and the same boot is when nothing stops it any more.
+#[tokio::test(start_paused = true)]
+async fn what_stops_a_host_while_its_medium_is_put_in_holds_the_reset() {
+    let world = World::new();
+    world.bmc.lock().unwrap().insertion = Duration::from_secs(30);
+    let mut host = world.host();
+    let stop = async {
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        world.journal.record.unwanted(Some("the host has been paused"));
+    };
+    let (result, ()) = tokio::join!(host.inspect(InspectRequest::default()), stop);
+    stopped(&result.unwrap_err());
+    assert_eq!(world.told(), ["insert"]);
+    world.journal.record.unwanted(None);
+    assert!(matches!(world.host().inspect(InspectRequest::default()).await.unwrap(), Verdict::Working(_)));
+    assert_eq!(world.told(), ["boot once", "Restart"]);
+    assert_eq!(world.journal.latest_boot().unwrap().generation, 1);
+}
+
+/// Power is switched without an intent, and an order to the agent may wait for a server that was away.
+#[tokio::test(start_paused = true)]
+async fn a_host_that_has_changed_is_not_switched_and_its_agent_is_given_nothing() {
+    let mut world = World::new();
+    let agent = world.booted().await;
+    world.host().provision(image()).await.unwrap();
+    world.restart();
+    world.host().provision(image()).await.unwrap();
+    agent.say(&world).await;
+    world.told();
+    world.journal.record.unwanted(Some("the host has been paused"));
+    stopped(&world.host().provision(image()).await.unwrap_err());
+    assert_eq!(agent.say(&world).await.1.command, None);
+    stopped(&world.host().set_power(PowerWish::HardOff.into()).await.unwrap_err());
+    assert_eq!(world.told(), Vec::<String>::new());
 }
