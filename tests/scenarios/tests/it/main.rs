@@ -11,3 +11,4 @@ mod host;
 mod lease;
 mod native;
 mod reads;
+mod skew;
