@@ -25,6 +25,7 @@ use std::time::Duration;
 
 use api::metal3::BareMetalHost;
 use apiserver::in_process::{Caller, Disk, ExecutorClock, Identity, InProcess, Setup};
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::PostParams;
 use kube::{Api, Client};
@@ -55,6 +56,11 @@ pub struct Site {
 
 /// Runs a scenario on a runtime of its own, whose clock is paused. A failure names the seed.
 pub fn run<T>(seed: u64, scenario: impl AsyncFnOnce(Site) -> T) -> T {
+    run_at(BEGIN.parse().unwrap(), seed, scenario)
+}
+
+/// The same, at this time.
+pub fn run_at<T>(begin: Timestamp, seed: u64, scenario: impl AsyncFnOnce(Site) -> T) -> T {
     struct Told(u64);
     impl Drop for Told {
         fn drop(&mut self) {
@@ -65,7 +71,7 @@ pub fn run<T>(seed: u64, scenario: impl AsyncFnOnce(Site) -> T) -> T {
     }
     let _told = Told(seed);
     let prepared = prepared();
-    paused(async { scenario(Site::start(prepared.copy().unwrap(), seed).await).await })
+    paused(async { scenario(Site::start(prepared.copy().unwrap(), begin, seed).await).await })
 }
 
 /// A server's provisioners, where these machines are all that there is.
@@ -111,8 +117,8 @@ fn prepared() -> &'static Disk {
 }
 
 impl Site {
-    async fn start(disk: Disk, seed: u64) -> Self {
-        let clock = Arc::new(ExecutorClock::starting_at(BEGIN.parse().unwrap()));
+    async fn start(disk: Disk, begin: Timestamp, seed: u64) -> Self {
+        let clock = Arc::new(ExecutorClock::starting_at(begin));
         let (address, weather) = (weather::Address::default(), Weather::new(seed));
         let mut site = Self { seed, disk, clock, server: None, address, weather, power_on_limit: 0 };
         site.restart().await;
@@ -132,6 +138,16 @@ impl Site {
         let server = InProcess::start(setup).await.unwrap();
         self.address.is_now(server.caller(Identity::administrator()));
         self.server = Some(server);
+    }
+
+    /// What the API has stored, also while it goes on.
+    pub fn disk(&self) -> Disk {
+        self.disk.clone()
+    }
+
+    /// Stores an object as another server left it.
+    pub async fn put_as_left(&self, object: Value) {
+        self.server.as_ref().unwrap().put_as_left(object).await.unwrap();
     }
 
     /// Another API takes the place of this one, and holds nothing but the definitions.

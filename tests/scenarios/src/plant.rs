@@ -25,6 +25,7 @@ use boot_media::{Assets, Manifest};
 use inventory::{BmcPin, HardwareDetails, MachineEvidence, Storage};
 use provisioner::{Provisioner, Registry};
 use provisioner_metamorph::{Bases, Key, KeyRing, MediaCertificates, NativeProvisioner, Settings, Timing};
+use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -41,7 +42,7 @@ const MEDIA: &str = "http://192.0.2.1:6180";
 const AGENTS: &str = "https://192.0.2.1:6385";
 
 /// What runs on the machine.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 enum Runs {
     /// It is off.
     #[default]
@@ -56,23 +57,59 @@ enum Runs {
 
 #[derive(Default)]
 struct Machine {
+    is: Standing,
     /// Whether it is not the first machine of its run.
     second: bool,
-    runs: Runs,
-    medium: Option<String>,
     /// How long the BMC reads a medium before it answers that it is in.
     insertion: Duration,
+    /// When the self-test is over.
+    boots_at: Option<Instant>,
+    /// When the agent's work is done.
+    done_at: Option<Instant>,
+    /// Ends what was booted.
+    task: Option<JoinHandle<()>>,
+}
+
+/// How a machine, its BMC and its agent stand, for a run that goes on from there.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Standing {
+    runs: Runs,
+    medium: Option<String>,
     once: bool,
     boots: u64,
     /// The image on the disk, and whose mark.
     disk: Option<(String, String)>,
-    /// Work of the agent, and when it is done.
-    work: Option<(Command, Instant)>,
+    /// Milliseconds of the self-test that are left, if it goes on.
+    self_test: Option<u64>,
+    agent: Option<Agent>,
+    /// Work of the agent, and the milliseconds that are left of it.
+    work: Option<(Command, u64)>,
     /// What the agent has to say about work that is over.
     over: Option<(CommandId, Outcome)>,
-    /// Ends what was booted.
-    task: Option<JoinHandle<()>>,
+    /// So many writes fail yet.
+    bad_writes: u32,
     effects: Vec<String>,
+}
+
+impl Standing {
+    /// What was done to the machine, in order.
+    pub fn effects(&self) -> &[String] {
+        &self.effects
+    }
+
+    /// The image on the disk.
+    pub fn image(&self) -> Option<&str> {
+        self.disk.as_ref().map(|(image, _)| image.as_str())
+    }
+}
+
+/// What the agent of a boot knows.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Agent {
+    config: HostConfig,
+    boot_id: String,
+    sequence: u64,
+    done: Vec<CommandId>,
 }
 
 /// Who answers BMC and agent at the moment.
@@ -177,17 +214,51 @@ impl Plant {
 
     /// What was done to the machine, in order.
     pub fn effects(&self) -> Vec<String> {
-        self.lock().effects.clone()
+        self.lock().is.effects().to_vec()
     }
 
     /// The image on the disk.
     pub fn image(&self) -> Option<String> {
-        self.lock().disk.as_ref().map(|(image, _)| image.clone())
+        self.lock().is.image().map(ToOwned::to_owned)
     }
 
     /// Whether the disk's system runs.
     pub fn runs_its_disk(&self) -> bool {
-        self.lock().runs == Runs::Disk
+        self.lock().is.runs == Runs::Disk
+    }
+
+    /// So many of the next writes fail.
+    pub fn fail_writes(&self, count: u32) {
+        self.lock().is.bad_writes = count;
+    }
+
+    /// How the machine stands now.
+    pub fn standing(&self) -> Standing {
+        let machine = self.lock();
+        let left = |at: Option<Instant>| at.map(|at| at.saturating_duration_since(Instant::now()).as_millis() as u64);
+        let mut is = machine.is.clone();
+        is.self_test = left(machine.boots_at);
+        if let (Some((_, time)), Some(left)) = (&mut is.work, left(machine.done_at)) {
+            *time = left;
+        }
+        is
+    }
+
+    /// The machine stands so from now on, and goes on from there.
+    pub fn stands(&self, is: Standing) {
+        let now = Instant::now();
+        let later = |left: u64| now + Duration::from_millis(left);
+        let mut machine = self.lock();
+        (machine.boots_at, machine.done_at) = (is.self_test.map(later), is.work.as_ref().map(|(_, left)| later(*left)));
+        machine.is = is;
+        let plant = self.clone();
+        machine.task = if machine.boots_at.is_some() {
+            Some(tokio::spawn(async move { plant.boots().await }))
+        } else if matches!(machine.is.runs, Runs::Agent(_)) {
+            Some(tokio::spawn(async move { plant.reports().await }))
+        } else {
+            None
+        };
     }
 
     fn lock(&self) -> MutexGuard<'_, Machine> {
@@ -195,37 +266,52 @@ impl Plant {
     }
 
     fn note(&self, what: impl Into<String>) {
-        self.lock().effects.push(what.into());
+        self.lock().is.effects.push(what.into());
     }
 
     /// The self-test, and then what the firmware finds.
     fn boot(&self) {
         let plant = self.clone();
-        let task = tokio::spawn(async move {
-            sleep(SELF_TEST).await;
-            let medium = {
-                let mut machine = plant.lock();
-                let once = std::mem::take(&mut machine.once);
-                machine.medium.clone().filter(|_| once)
-            };
-            match medium {
-                Some(url) => match plant.read(&url).await {
-                    Some(config) => plant.agent(config).await,
-                    None => plant.note("the medium is not there"),
-                },
-                None => {
-                    let mut machine = plant.lock();
-                    machine.runs = if machine.disk.is_some() { Runs::Disk } else { Runs::Firmware };
-                }
-            }
-        });
+        let task = tokio::spawn(async move { plant.boots().await });
         let mut machine = self.lock();
-        machine.runs = Runs::Firmware;
-        (machine.work, machine.over) = (None, None);
-        machine.boots += 1;
+        machine.boots_at = Some(Instant::now() + SELF_TEST);
+        machine.done_at = None;
+        machine.is.runs = Runs::Firmware;
+        (machine.is.agent, machine.is.work, machine.is.over) = (None, None, None);
+        machine.is.boots += 1;
         if let Some(before) = machine.task.replace(task) {
             before.abort();
         }
+    }
+
+    /// What is left of the self-test, and what comes after it.
+    async fn boots(&self) {
+        let at = self.lock().boots_at;
+        tokio::time::sleep_until(at.unwrap_or_else(Instant::now)).await;
+        let medium = {
+            let machine = self.lock();
+            machine.is.medium.clone().filter(|_| machine.is.once)
+        };
+        let found = match &medium {
+            Some(url) => self.read(url).await,
+            None => None,
+        };
+        {
+            let mut machine = self.lock();
+            machine.boots_at = None;
+            machine.is.once = false;
+            match (medium, found) {
+                (Some(_), Some(config)) => {
+                    let boot_id = format!("00000000-0000-4000-8000-{:012}", machine.is.boots);
+                    machine.is.runs = Runs::Agent(boot_id.clone());
+                    machine.is.effects.push(format!("agent of generation {}", config.generation));
+                    machine.is.agent = Some(Agent { config, boot_id, sequence: 0, done: Vec::new() });
+                }
+                (Some(_), None) => machine.is.effects.push("the medium is not there".to_owned()),
+                (None, _) => machine.is.runs = if machine.is.disk.is_some() { Runs::Disk } else { Runs::Firmware },
+            }
+        }
+        self.reports().await;
     }
 
     /// One request to the server, tried until one answers; cut off where it dies.
@@ -261,18 +347,11 @@ impl Plant {
         serde_json::Deserializer::from_slice(&bytes[at..]).into_iter().next()?.ok()
     }
 
-    /// The agent's life, from its first report until it leaves.
-    async fn agent(&self, config: HostConfig) {
-        let boot_id = {
-            let mut machine = self.lock();
-            let boot_id = format!("00000000-0000-4000-8000-{:012}", machine.boots);
-            machine.runs = Runs::Agent(boot_id.clone());
-            machine.effects.push(format!("agent of generation {}", config.generation));
-            boot_id
-        };
-        let mut done: Vec<CommandId> = Vec::new();
-        for sequence in 1.. {
+    /// The agent's life until it leaves, if there is one.
+    async fn reports(&self) {
+        loop {
             let (state, left) = self.state();
+            let Some(Agent { config, boot_id, sequence, .. }) = self.next_report() else { return };
             let machine = Some(evidence(self.lock().second));
             let report = Report {
                 protocol: PROTOCOL_VERSION,
@@ -288,19 +367,26 @@ impl Plant {
                 logs: Vec::new(),
             };
             let body = serde_json::to_vec(&report).unwrap();
-            let endpoint = config.endpoints[0].strip_prefix(AGENTS).unwrap();
-            let request = || {
-                Request::post(format!("{endpoint}{REPORT_PATH}"))
-                    .header("authorization", format!("Bearer {}", config.token))
-                    .header(BOOT_KEY_HEADER, format!("{boot_id:k<43}"))
-                    .body(Body::from(body.clone()))
-                    .unwrap()
-            };
-            let (status, answer) = self.ask(true, request).await;
-            if status != StatusCode::OK {
+            let mut heard = None;
+            for endpoint in &config.endpoints {
+                let endpoint = endpoint.strip_prefix(AGENTS).unwrap();
+                let request = || {
+                    Request::post(format!("{endpoint}{REPORT_PATH}"))
+                        .header("authorization", format!("Bearer {}", config.token))
+                        .header(BOOT_KEY_HEADER, format!("{boot_id:k<43}"))
+                        .body(Body::from(body.clone()))
+                        .unwrap()
+                };
+                let (status, answer) = self.ask(true, request).await;
+                if status == StatusCode::OK {
+                    heard = Some(answer);
+                    break;
+                }
+            }
+            let Some(answer) = heard else {
                 sleep(Duration::from_secs(5)).await;
                 continue;
-            }
+            };
             let directive: Directive = serde_json::from_slice(&answer).unwrap();
             if let Some(leaves) = self.acknowledge(directive.acknowledged.as_ref())
                 && leaves
@@ -309,31 +395,35 @@ impl Plant {
                 self.boot();
                 return;
             }
-            match directive.command {
-                Some(command) if command.id.boot_id == boot_id && !done.contains(&command.id) => {
-                    done.push(command.id.clone());
-                    self.begin(command);
-                }
-                _ => {}
+            if let Some(command) = directive.command.filter(|command| command.id.boot_id == boot_id) {
+                self.begin(command);
             }
         }
+    }
+
+    /// The agent, with the number of its next report.
+    fn next_report(&self) -> Option<Agent> {
+        let mut machine = self.lock();
+        let agent = machine.is.agent.as_mut()?;
+        agent.sequence += 1;
+        Some(agent.clone())
     }
 
     /// What the agent says now, and how long its work takes yet.
     fn state(&self) -> (AgentState, Duration) {
         let idle = Duration::from_secs(30);
         let mut machine = self.lock();
-        if let Some((command, at)) = machine.work.clone() {
-            let left = at.saturating_duration_since(Instant::now());
+        if let Some((command, _)) = machine.is.work.clone() {
+            let left = machine.done_at.map(|at| at.saturating_duration_since(Instant::now())).unwrap_or_default();
             if !left.is_zero() {
                 let running = AgentState::Running { command: command.id, progress: Progress::default() };
                 return (running, left.min(Duration::from_secs(10)));
             }
-            machine.work = None;
-            let outcome = finished(&mut machine, &command.action);
-            machine.over = Some((command.id, outcome));
+            machine.is.work = None;
+            let outcome = finished(&mut machine.is, &command.action);
+            machine.is.over = Some((command.id, outcome));
         }
-        match machine.over.clone() {
+        match machine.is.over.clone() {
             Some((command, outcome)) => (AgentState::Finished { command, outcome }, idle),
             None => (AgentState::Idle, idle),
         }
@@ -342,25 +432,29 @@ impl Plant {
     /// Forgets what is recorded; whether that was its leave.
     fn acknowledge(&self, id: Option<&CommandId>) -> Option<bool> {
         let mut machine = self.lock();
-        let over = machine.over.take_if(|(command, _)| Some(&*command) == id)?;
+        let over = machine.is.over.take_if(|(command, _)| Some(&*command) == id)?;
         Some(over.1 == Outcome::Leaving)
     }
 
+    /// Begins what is not begun yet.
     fn begin(&self, command: Command) {
         let mut machine = self.lock();
+        let Some(agent) = machine.is.agent.as_mut().filter(|agent| !agent.done.contains(&command.id)) else { return };
+        agent.done.push(command.id.clone());
         let (effect, seconds) = match &command.action {
             Action::Inspect => ("inspect", 5),
             Action::WriteImage(_) => ("write", 120),
             Action::WipeDisks(_) => ("wipe", 30),
             Action::Leave { .. } => ("ready to leave", 0),
         };
-        machine.effects.push(format!("{effect} for {}", command.id.operation));
-        machine.work = Some((command, Instant::now() + Duration::from_secs(seconds)));
+        machine.is.effects.push(format!("{effect} for {}", command.id.operation));
+        machine.done_at = Some(Instant::now() + Duration::from_secs(seconds));
+        machine.is.work = Some((command, 0));
     }
 }
 
 /// Work is done: what it leaves, and what is said of it.
-fn finished(machine: &mut Machine, action: &Action) -> Outcome {
+fn finished(machine: &mut Standing, action: &Action) -> Outcome {
     let foreign = |mark: &DiskMark| machine.disk.as_ref().is_some_and(|(_, owner)| *owner != mark.owner);
     let refused = || {
         Outcome::Failed(agent_protocol::CommandError {
@@ -376,6 +470,11 @@ fn finished(machine: &mut Machine, action: &Action) -> Outcome {
             Outcome::Inspected { hardware: Box::new(hardware), marks: vec![], uefi: true, secure_boot: false }
         }
         Action::WriteImage(write) if foreign(&write.mark) => refused(),
+        Action::WriteImage(_) if machine.bad_writes > 0 => {
+            machine.bad_writes -= 1;
+            let message = "the image cannot be read: connection reset".to_owned();
+            Outcome::Failed(agent_protocol::CommandError { code: ErrorCode::ImageUnreachable, message })
+        }
         Action::WriteImage(write) => {
             machine.disk = Some((write.image.url.clone(), write.mark.owner.clone()));
             Outcome::Written(WriteSummary { disk: "/dev/vda".into(), ..WriteSummary::default() })
@@ -442,7 +541,7 @@ impl Bmc for Control {
     }
     async fn look(&self) -> Result<Sight, BmcError> {
         self.call(|plant| {
-            let powered_on = Some(plant.lock().runs != Runs::Nothing);
+            let powered_on = Some(plant.lock().is.runs != Runs::Nothing);
             Sight { powered_on, model: "Maker M".into(), evidence: evidence(plant.lock().second) }
         })
         .await
@@ -477,7 +576,7 @@ impl Power for Control {
         self.call(|plant| {
             let (runs, working) = {
                 let machine = plant.lock();
-                (machine.runs.clone(), machine.work.is_some())
+                (machine.is.runs.clone(), machine.is.work.is_some())
             };
             let of = match &runs {
                 Runs::Nothing => "nothing",
@@ -492,7 +591,9 @@ impl Power for Control {
                 (PowerAction::On, _) => {}
                 (PowerAction::HardOff | PowerAction::SoftOff, _) => {
                     let mut machine = plant.lock();
-                    (machine.runs, machine.work, machine.over) = (Runs::Nothing, None, None);
+                    (machine.boots_at, machine.done_at) = (None, None);
+                    (machine.is.agent, machine.is.work, machine.is.over) = (None, None, None);
+                    machine.is.runs = Runs::Nothing;
                     if let Some(task) = machine.task.take() {
                         task.abort();
                     }
@@ -508,16 +609,16 @@ impl BootDevice for Control {
     async fn standing(&self) -> Result<BootStanding, BmcError> {
         self.call(|plant| {
             let machine = plant.lock();
-            let powered_on = Some(machine.runs != Runs::Nothing);
-            BootStanding { powered_on, override_ahead: Some(machine.once), progress: None }
+            let powered_on = Some(machine.is.runs != Runs::Nothing);
+            BootStanding { powered_on, override_ahead: Some(machine.is.once), progress: None }
         })
         .await
     }
     async fn once_from_medium(&self) -> Result<(), BmcError> {
-        self.call(|plant| plant.lock().once = true).await
+        self.call(|plant| plant.lock().is.once = true).await
     }
     async fn normally(&self) -> Result<(), BmcError> {
-        self.call(|plant| plant.lock().once = false).await
+        self.call(|plant| plant.lock().is.once = false).await
     }
 }
 
@@ -529,10 +630,10 @@ impl VirtualMedia for Control {
     async fn insert(&self, urls: &[String], _: Option<&str>) -> Result<Insertion, BmcError> {
         let insertion = self.0.lock().insertion;
         sleep(insertion).await;
-        self.call(|plant| plant.lock().medium = urls.first().cloned()).await.map(|()| Insertion::Done)
+        self.call(|plant| plant.lock().is.medium = urls.first().cloned()).await.map(|()| Insertion::Done)
     }
     async fn drive(&self, urls: &[String]) -> Result<Drive, BmcError> {
-        self.call(|plant| match &plant.lock().medium {
+        self.call(|plant| match &plant.lock().is.medium {
             Some(there) if urls.contains(there) => Drive::Medium,
             Some(_) => Drive::Another,
             None => Drive::Empty,
@@ -540,6 +641,6 @@ impl VirtualMedia for Control {
         .await
     }
     async fn eject(&self) -> Result<(), BmcError> {
-        self.call(|plant| plant.lock().medium = None).await
+        self.call(|plant| plant.lock().is.medium = None).await
     }
 }

@@ -82,7 +82,11 @@ struct Sky {
     longest: Duration,
     calls: Vec<String>,
     lag: Duration,
+    heard: Option<Heard>,
 }
+
+/// Told of each write that a server has answered.
+type Heard = Arc<dyn Fn() + Send + Sync>;
 
 /// What becomes of one call.
 struct Fate {
@@ -101,6 +105,7 @@ impl Weather {
             longest: Duration::ZERO,
             calls: Vec::new(),
             lag: Duration::ZERO,
+            heard: None,
         })))
     }
 
@@ -130,6 +135,18 @@ impl Weather {
     /// The calls that have been made in it: method and path.
     pub fn calls(&self) -> Vec<String> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).calls.clone()
+    }
+
+    /// From now on, this is called when a server has carried out a write, before anybody hears of it.
+    pub fn hear(&self, heard: impl Fn() + Send + Sync + 'static) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).heard = Some(Arc::new(heard));
+    }
+
+    fn written(&self) {
+        let heard = self.0.lock().unwrap_or_else(PoisonError::into_inner).heard.clone();
+        if let Some(heard) = heard {
+            heard();
+        }
     }
 
     fn lag(&self) -> Duration {
@@ -179,6 +196,7 @@ where
 
     fn call(&mut self, request: http::Request<T>) -> Self::Future {
         let fate = self.weather.fate(format!("{} {}", request.method(), request.uri().path()));
+        let writes = *request.method() != http::Method::GET;
         let watch = request.uri().query().is_some_and(|query| query.contains("watch=true"));
         let (weather, mut inner) = (self.weather.clone(), self.inner.clone());
         Box::pin(async move {
@@ -187,6 +205,9 @@ where
                 return Err(Lost("the request got lost"));
             }
             let answer = inner.call(request).await?;
+            if writes {
+                weather.written();
+            }
             pass(fate.after).await;
             if fate.answer_lost {
                 return Err(Lost("the answer got lost"));

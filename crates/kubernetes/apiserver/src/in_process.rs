@@ -61,6 +61,7 @@ use crate::crd::compiled::Compiled;
 use crate::delivery::Deliveries;
 use crate::given::Given;
 use crate::install::ApplyError;
+use crate::object;
 use crate::pki::Credentials;
 use crate::registry::Registry;
 use crate::server::{self, App, Peer};
@@ -242,6 +243,25 @@ impl InProcess {
     /// Creates or updates one CustomResourceDefinition. When this returns it is served.
     pub async fn install(&self, definition: Value) -> Result<(), ApplyError> {
         self.app.backend.install(definition).await
+    }
+
+    /// Stores an object as another server left it: uid, times, finalizers and status stay, only the version is new. Nothing is checked, nobody is asked.
+    ///
+    /// # Errors
+    /// When its kind is not served, or an object of its name is there.
+    pub async fn put_as_left(&self, object: Value) -> Result<(), ApplyError> {
+        let Value::Object(object) = object else {
+            return Err(ApplyError::Parse("what was left is no object".to_owned()));
+        };
+        let text = |field: &str| object.get(field).and_then(Value::as_str).unwrap_or_default();
+        let (name, kind) = (object::name(&object).to_owned(), text("kind").to_owned());
+        let catalog = self.app.backend.registry.catalog();
+        let resource = catalog
+            .by_kind(text("apiVersion"), &kind)
+            .ok_or_else(|| ApplyError::Parse(format!("{kind} {name}: this kind is not served")))?;
+        let key = resource.key(object::meta_str(&object, "namespace"), &name);
+        let put = self.app.backend.put(resource, key, object, None, None).await;
+        put.map(drop).map_err(|error| ApplyError::Refused { name, message: error.to_string() })
     }
 
     /// Ends watches, lets calls in flight end, and leaves the disk to the next.

@@ -224,7 +224,7 @@ fn offered(place: &Place<'_>, path: &str, digest: &[u8; 32]) -> Offered {
 /// How agents are told of this server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
-    /// With the host's shard.
+    /// With the host's shard, and then without it: so the version before hears them if it comes back.
     Sharded,
     /// Without, as the version before told them: boots that began then go on with the medium that they had.
     Plain,
@@ -236,7 +236,9 @@ fn host_files(place: &Place<'_>, generation: u64, network: Option<&NetworkData>,
     let agents = bases.agents.iter();
     let endpoints = match form {
         Form::Sharded => {
-            agents.map(|base| format!("{}{}", base.trim_end_matches('/'), derive::shard(derive::SHARD))).collect()
+            let shard = derive::shard(derive::SHARD);
+            let sharded = agents.clone().map(|base| format!("{}{shard}", base.trim_end_matches('/')));
+            sharded.chain(agents.cloned()).collect()
         }
         Form::Plain => agents.cloned().collect(),
     };

@@ -11,5 +11,6 @@ mod host;
 mod lease;
 mod native;
 mod reads;
+mod skew;
 mod stops;
 mod swapped;

@@ -419,3 +419,25 @@ fn a_server_is_there_in_milliseconds() {
         each(served)
     );
 }
+
+#[test]
+fn what_another_server_left_is_stored_as_it_is() {
+    paused(async {
+        let server = start(&prepared().copy().unwrap(), 1).await;
+        let left = json!({"apiVersion": "metal3.io/v1alpha1", "kind": "BareMetalHost",
+            "metadata": {"name": "a", "namespace": "default", "uid": "00000000-0000-4000-8000-000000000007", "generation": 3,
+                "creationTimestamp": "2025-01-01T00:00:00Z", "finalizers": ["example.org/f"], "resourceVersion": "9"},
+            "spec": {"online": true}, "status": {"errorMessage": "e"}});
+        server.put_as_left(left.clone()).await.unwrap();
+        let again = server.put_as_left(left.clone()).await.unwrap_err().to_string();
+        assert!(again.starts_with("a was refused"), "{again}");
+        let found = serde_json::to_value(hosts(client(&server)).get("a").await.unwrap()).unwrap();
+        for field in ["uid", "generation", "creationTimestamp", "finalizers"] {
+            assert_eq!(found["metadata"][field], left["metadata"][field], "{field}");
+        }
+        assert_ne!(found["metadata"]["resourceVersion"], "9");
+        assert_eq!((&found["spec"], &found["status"]), (&left["spec"], &left["status"]));
+        let unknown = server.put_as_left(json!({"apiVersion": "x/v1", "kind": "X", "metadata": {"name": "x"}})).await;
+        assert!(unknown.unwrap_err().to_string().contains("not served"));
+    });
+}
