@@ -172,7 +172,7 @@ pub fn recorded_key(record: &ProvisionerRecord) -> Option<u32> {
 pub struct Noted {
     revision: u64,
     /// What stands in the record at that revision: an edit may leave the number as it is.
-    stands: Option<Value>,
+    stands: Option<RecordContent>,
     data: Data,
 }
 
@@ -236,7 +236,7 @@ struct Inner {
     /// Revision of the record, and what it holds with what has been noted since.
     state: Mutex<(u64, Data)>,
     /// What stands in the record.
-    stands: Mutex<Option<Value>>,
+    stands: Mutex<Option<RecordContent>>,
 }
 
 impl Journal {
@@ -246,7 +246,7 @@ impl Journal {
     /// When the record is not one that this version may touch.
     pub fn of(context: &HostContext, live: &Arc<LiveHost>, keys: &KeyRing) -> Result<Self, Failure> {
         let recorded = context.record.current();
-        let stands = recorded.content.as_ref().map(|content| content.data.clone());
+        let stands = recorded.content.clone();
         let noted = live.noted().clone().filter(|noted| noted.revision == recorded.revision && noted.stands == stands);
         let mut data = match noted {
             Some(noted) => noted.data,
@@ -281,7 +281,7 @@ impl Journal {
         }
         // Numbers go on, whatever has become of the record.
         read.number = last.as_ref().map_or(0, |ours| ours.data.number).max(read.number);
-        let stands = recorded.content.as_ref().map(|content| content.data.clone());
+        let stands = recorded.content.clone();
         *last = Some(Noted { revision: recorded.revision, stands, data: read.clone() });
         Ok(read)
     }
@@ -290,7 +290,7 @@ impl Journal {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn stands(&self) -> MutexGuard<'_, Option<Value>> {
+    fn stands(&self) -> MutexGuard<'_, Option<RecordContent>> {
         self.0.stands.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -429,8 +429,8 @@ impl Journal {
         data.claim = self.0.keys.claim(&self.0.host.namespace, &self.0.host.name, &data.subject);
         let expected = self.lock().0;
         let value = serde_json::to_value(&data).map_err(|e| RecordError::new("the operation", e.to_string()))?;
-        let stands = Some(value.clone());
         let content = RecordContent { provisioner: NAME.to_owned(), version: VERSION, data: value };
+        let stands = Some(content.clone());
         let revision = match self.0.record.write(expected, content, purpose).await {
             Ok(revision) => revision,
             Err(error) => {

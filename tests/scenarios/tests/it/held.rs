@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::metal3::{BareMetalHost, ErrorType, ProvisioningState as State};
-use api::metamorph::MachineRecord;
+use api::metamorph::{HostOperation, MachineRecord};
 use k8s_openapi::api::core::v1::{Namespace, Secret};
 use k8s_openapi::api::events::v1::Event;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
@@ -155,6 +155,63 @@ fn a_record_with_a_number_at_the_end_of_all_numbers_is_held_with_a_true_word() {
             assert_eq!(place.plant.image(), None, "{:#?}", place.plant.effects());
         });
     }
+}
+
+#[test]
+fn an_edit_of_the_record_that_keeps_its_revision_is_seen_by_the_server_that_runs() {
+    scenarios::run(41, async |site| {
+        let place = Place::with_host(site, State::Provisioned).await;
+        let good = place.records().get("a").await.unwrap();
+        let edit = json!({ "spec": { "provisioner": { "version": 99 } } });
+        place.records().patch("a", &PatchParams::default(), &Patch::Merge(edit)).await.unwrap();
+        tokio::time::sleep(Duration::from_secs(300)).await;
+        place.patch(json!({ "spec": { "image": null } })).await;
+        place.is_held("later one").await;
+        let restored = json!({ "spec": { "provisioner": good.spec.provisioner } });
+        place.records().patch("a", &PatchParams::default(), &Patch::Merge(restored)).await.unwrap();
+        place.site.wait("a", LONGEST, is(State::Available)).await;
+        assert_eq!(place.plant.image(), None);
+    });
+}
+
+#[test]
+fn numbers_of_operations_go_on_whatever_is_deleted() {
+    scenarios::run(42, async |site| {
+        let (plant, machines) = (Plant::new(site.weather.clone()), Machines::default());
+        let operations: Api<HostOperation> = Api::default_namespaced(site.observer());
+        // Names that somebody else has.
+        for name in ["a-001-inspect", "a-002-inspect"] {
+            let spec = json!({ "apiVersion": "metamorph.metal3.io/v1alpha1", "kind": "HostOperation", "metadata": { "name": name },
+                "spec": { "type": "Inspect", "host": { "name": "a" } } });
+            operations.create(&PostParams::default(), &serde_json::from_value(spec).unwrap()).await.unwrap();
+        }
+        let mut place = Place { site, plant, machines, server: None };
+        place.serve_both();
+        place.site.create_host("a").await;
+        place.site.wait("a", LONGEST, is(State::Available)).await;
+        let mut newest = 0;
+        let mut grown = async |place: &Place, what: &str| {
+            tokio::time::sleep(Duration::from_secs(60)).await;
+            let all = operations.list(&ListParams::default()).await.unwrap().items;
+            let own = all.iter().filter(|operation| operation.metadata.owner_references.is_some());
+            let number = |name: &str| name.rsplit('-').nth(1).unwrap().parse::<u64>().unwrap();
+            let now = own.map(|o| number(o.metadata.name.as_deref().unwrap())).max().unwrap_or(0);
+            assert!(now > newest, "{what}: {now} after {newest}: {:?}", place.plant.effects());
+            newest = now;
+            for operation in all {
+                let name = operation.metadata.name.unwrap();
+                operations.delete(&name, &DeleteParams::default()).await.unwrap();
+            }
+        };
+        grown(&place, "inspected").await;
+        place.patch(image()).await;
+        place.site.wait("a", LONGEST, is(State::Provisioned)).await;
+        grown(&place, "provisioned").await;
+        place.records().delete("a", &DeleteParams::default()).await.unwrap();
+        place.patch(json!({ "spec": { "image": null } })).await;
+        place.site.wait("a", LONGEST, is(State::Available)).await;
+        grown(&place, "deprovisioned, without a record").await;
+    });
 }
 
 #[test]
