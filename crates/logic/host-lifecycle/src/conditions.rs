@@ -7,17 +7,21 @@ use api::Time;
 use api::metal3::{BareMetalHostStatus, ErrorType, OperationalStatus, ProvisioningState as State, annotation};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
+use crate::step::Next;
 use crate::view::View;
 
 /// Words before the error of an earlier attempt.
 const BEFORE: &str = "the last attempt failed: ";
+/// How it begins where an attempt has failed and is not being made again yet.
+const NEXT: &str = "The next attempt is ";
 
 /// A condition's type, status, reason and message.
 struct Fact(&'static str, &'static str, &'static str, String);
 
-/// Brings the conditions up to date; a transition time moves only when its status does.
-pub(crate) fn update(view: &View<'_>, status: &mut BareMetalHostStatus) {
-    for Fact(kind, value, reason, message) in facts(status) {
+/// Brings the conditions up to date; a transition time moves only when its status does. `next` is when the next attempt is made, if one has just failed.
+pub(crate) fn update(view: &View<'_>, status: &mut BareMetalHostStatus, next: Option<Next>) {
+    let waits = waits(view, status, next);
+    for Fact(kind, value, reason, message) in facts(status, waits) {
         let generation = view.host.metadata.generation;
         match status.conditions.iter_mut().find(|c| c.type_ == kind) {
             Some(old) => {
@@ -41,8 +45,23 @@ pub(crate) fn update(view: &View<'_>, status: &mut BareMetalHostStatus) {
     }
 }
 
-fn facts(status: &BareMetalHostStatus) -> [Fact; 6] {
-    [manageable(status), available(status), provisioned(status), ready(status), progressing(status), healthy()]
+fn facts(status: &BareMetalHostStatus, waits: Option<String>) -> [Fact; 6] {
+    let progressing = progressing(status, waits);
+    [manageable(status), available(status), provisioned(status), ready(status), progressing, healthy()]
+}
+
+/// What is waited for with the error that there is: no work is under way then.
+fn waits(view: &View<'_>, status: &BareMetalHostStatus, next: Option<Next>) -> Option<String> {
+    let error = error(status)?;
+    let when = match next? {
+        Next::After(wait) => {
+            let at = view.now.checked_add(wait).unwrap_or(view.now).as_second();
+            format!("at {}", jiff::Timestamp::from_second(at).unwrap_or(view.now))
+        }
+        Next::Now | Next::Gone => "made at once".to_owned(),
+        Next::Wait => "made when something of the host is changed".to_owned(),
+    };
+    Some(format!("{NEXT}{when}; {BEFORE}{error}"))
 }
 
 /// The error, or that there is none.
@@ -125,7 +144,7 @@ fn ready(status: &BareMetalHostStatus) -> Fact {
     Fact("Ready", value, reason, message)
 }
 
-fn progressing(status: &BareMetalHostStatus) -> Fact {
+fn progressing(status: &BareMetalHostStatus, waits: Option<String>) -> Fact {
     let (value, reason, work) = match status.provisioning.state {
         State::Registering => ("True", "Registering", "Access to the BMC is being checked"),
         State::Inspecting => ("True", "Inspecting", "The hardware is being inspected"),
@@ -137,10 +156,18 @@ fn progressing(status: &BareMetalHostStatus) -> Fact {
         _ if status.operational_status == OperationalStatus::Detached => ("False", "Detached", "The host is detached"),
         _ => ("False", "NotProgressing", "Nothing is under way"),
     };
-    Fact("Progressing", value, reason, again(status, "Progressing", work))
+    let Some(error) = error(status) else {
+        return Fact("Progressing", value, reason, again(status, "Progressing", work));
+    };
+    // When the next attempt is was said when the last one failed.
+    let said = || {
+        let old = status.conditions.iter().find(|c| c.type_ == "Progressing")?;
+        (old.message.starts_with(NEXT) && old.message.ends_with(error)).then(|| old.message.clone())
+    };
+    Fact("Progressing", value, reason, waits.or_else(said).unwrap_or_else(|| format!("Waiting: {error}")))
 }
 
-/// The work, and the error of its last attempt, which is waited out or being tried again.
+/// The work, and the error of its last attempt, which is being made again.
 fn again(status: &BareMetalHostStatus, kind: &str, work: &str) -> String {
     let last = error(status).or_else(|| earlier(status, kind).filter(|_| status.error_count > 0));
     last.map_or_else(|| work.to_owned(), |last| format!("{work}; {BEFORE}{last}"))

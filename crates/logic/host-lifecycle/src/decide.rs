@@ -9,6 +9,7 @@ use crate::detach;
 use crate::diagnosis;
 use crate::draft::{Draft, idle, through};
 use crate::firmware;
+use crate::held;
 use crate::power;
 use crate::prelude;
 use crate::retry::GIVE_UP_AFTER;
@@ -54,6 +55,9 @@ pub fn conclude(view: &View<'_>, action: &Action, outcome: Outcome) -> Change {
     let draft = Draft::new(view);
     let state = view.host.state();
     let outcome = outcome.told_one_way();
+    if let Outcome::Held { message } = &outcome {
+        return held::conclude(draft, action, message);
+    }
     match action {
         Action::Register { .. } => access::conclude_register(draft, outcome),
         Action::Adopt => access::conclude_adopt(draft, outcome),

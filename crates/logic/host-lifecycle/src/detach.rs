@@ -12,13 +12,12 @@ use crate::view::View;
 pub(crate) fn applies(state: State, wish: &Detached) -> bool {
     match state {
         State::Available | State::Ready | State::Provisioned | State::ExternallyProvisioned => true,
-        State::Inspecting | State::Preparing | State::Provisioning | State::Deprovisioning => wish.force,
-        State::None
-        | State::Unmanaged
-        | State::Registering
-        | State::MatchProfile
-        | State::PoweringOffBeforeDelete
-        | State::Deleting => false,
+        State::Inspecting
+        | State::Preparing
+        | State::Provisioning
+        | State::Deprovisioning
+        | State::PoweringOffBeforeDelete => wish.force,
+        State::None | State::Unmanaged | State::Registering | State::MatchProfile | State::Deleting => false,
     }
 }
 

@@ -40,6 +40,8 @@ pub(crate) struct Draft<'v> {
     hardware_data: Option<Box<HardwareDetails>>,
     children: Vec<ChildWrite>,
     events: Vec<HostEvent>,
+    /// An attempt has failed: when the next one is made.
+    next_attempt: Option<Next>,
 }
 
 impl<'v> Draft<'v> {
@@ -54,6 +56,7 @@ impl<'v> Draft<'v> {
             hardware_data: None,
             children: Vec::new(),
             events: Vec::new(),
+            next_attempt: None,
         }
     }
 
@@ -144,14 +147,16 @@ impl<'v> Draft<'v> {
         };
         let message = format!("{}{until}", clip(message, MAX_MESSAGE - until.len()));
         self.record_error(kind, kind.event_reason(), message);
-        match class {
+        let next = match class {
             // A deletion that has insisted enough goes on without, and it never waits for an edit.
             _ if deleting && self.status.error_count > GIVE_UP_AFTER => Next::Now,
             Retry::AfterChange if !deleting => Next::Wait,
-            Retry::AfterChange | Retry::Later | Retry::Waiting | Retry::AnotherMachine => {
+            Retry::AfterChange | Retry::Later | Retry::Waiting | Retry::Held | Retry::AnotherMachine => {
                 Next::After(retry::delay(self.view, &self.status))
             }
-        }
+        };
+        self.next_attempt = Some(next);
+        next
     }
 
     fn record_error(&mut self, kind: ErrorType, reason: &'static str, message: String) {
@@ -305,7 +310,7 @@ impl<'v> Draft<'v> {
 
     /// The change, with conditions and time stamp brought up to date. Nothing but the time stamp differs: nothing differs.
     pub(crate) fn finish(mut self, next: Next) -> Change {
-        conditions::update(self.view, &mut self.status);
+        conditions::update(self.view, &mut self.status, self.next_attempt);
         let old = self.view.status();
         self.status.last_updated.clone_from(&old.last_updated);
         if self.status != *old {

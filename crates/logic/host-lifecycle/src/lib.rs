@@ -25,6 +25,7 @@ mod diagnosis;
 mod draft;
 mod firmware;
 mod handler;
+mod held;
 mod orders;
 mod power;
 mod prelude;

@@ -132,20 +132,27 @@ pub enum Outcome {
         /// What is needed, what was found, what to do.
         message: String,
     },
+    /// Nothing was asked of the machine, and nothing can be until somebody puts something right: which provisioner the host has is not known, say. The
+    /// host stays in its state, and a deletion waits as well; to detach the host by force lets it go all the same.
+    Held {
+        /// What is wrong, what to do.
+        message: String,
+    },
     /// It failed.
     Failed {
         /// What was attempted, what was found, what to do.
         message: String,
-        /// Whether trying again can help; [`Retry::Waiting`] says what [`Outcome::Blocked`] says.
+        /// Whether trying again can help; [`Retry::Waiting`] says what [`Outcome::Blocked`] says, [`Retry::Held`] what [`Outcome::Held`] says.
         retry: Retry,
     },
 }
 
 impl Outcome {
-    /// Work that waits for something has not failed.
+    /// Work that waits for something, or is held, has not failed.
     pub(crate) fn told_one_way(self) -> Self {
         match self {
             Self::Failed { message, retry: Retry::Waiting } => Self::Blocked { message },
+            Self::Failed { message, retry: Retry::Held } => Self::Held { message },
             other => other,
         }
     }
@@ -165,6 +172,7 @@ impl Outcome {
             Self::NeedsImage => "needs an image",
             Self::Working { .. } => "working",
             Self::Blocked { .. } => "blocked",
+            Self::Held { .. } => "held",
             Self::Failed { .. } => "failed",
         }
     }

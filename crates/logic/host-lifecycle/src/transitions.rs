@@ -66,7 +66,7 @@ pub(crate) const TRANSITIONS: &[Transition] = &[
     way(State::Inspecting, State::Preparing, "inspected, or inspection disabled"),
     way(State::Inspecting, State::PoweringOffBeforeDelete, "deleted"),
     way(State::Inspecting, State::Deleting, LET_GO),
-    way(State::PoweringOffBeforeDelete, State::Deleting, "off, or given up, or must not be powered off"),
+    way(State::PoweringOffBeforeDelete, State::Deleting, "off, given up, let go by force, or must not be powered off"),
 ];
 
 /// Whether a host may go from the one state to the other.

@@ -36,6 +36,7 @@ fn every_value_keeps_its_name() {
         (Retry::Later, "Later"),
         (Retry::AfterChange, "AfterChange"),
         (Retry::Waiting, "Waiting"),
+        (Retry::Held, "Held"),
         (Retry::AnotherMachine, "AnotherMachine"),
     ]);
 }

@@ -18,7 +18,7 @@ use crate::demo::{self, Stage};
 use crate::hardware;
 use crate::journal::{Journal, Kind, show};
 use crate::machines::{Effect, Leaves, Trouble, silent};
-use crate::provisioner_impl::Shared;
+use crate::provisioner_impl::{ID_PREFIX, Shared};
 use crate::work::Plan;
 
 /// How long upstream's fixture takes.
@@ -192,7 +192,8 @@ impl Manage for FixtureHost {
             return Ok(Verdict::working("registering", REGISTRATION.as_secs()));
         }
         self.shared.machines.trouble(&self.address(), Trouble::Forgotten, false);
-        let id = if is_known { self.context.provisioning_id.clone() } else { self.context.key.uid.clone() };
+        let id = &self.context.provisioning_id;
+        let id = if is_known { id.clone() } else { format!("{ID_PREFIX}{}", self.context.key.uid) };
         Ok(Verdict::Done(Registered { id, powered_on: Some(self.look(|machine| machine.on)) }))
     }
 

@@ -7,7 +7,7 @@ use api::Time;
 use api::metamorph::{HostOperationStatus, OperationError, OperationPhase, OperationStep, OperationType, StepPhase};
 use jiff::Timestamp;
 use provisioner::{
-    Cause, Failure, HistoryEntry, HostContext, Purpose, RecordContent, RecordError, Recorded, Retry, Tell,
+    Cause, Failure, HistoryEntry, HostContext, MAX_COUNT, Purpose, RecordContent, RecordError, Recorded, Retry, Tell,
     operation_name,
 };
 use serde::{Deserialize, Serialize};
@@ -154,7 +154,7 @@ impl Journal {
     /// When the record is not one that this version may touch.
     pub fn read(context: &HostContext, memory: &Memory) -> Result<Self, Failure> {
         let recorded = context.record.current();
-        let (revision, read) = (recorded.revision, read(recorded)?);
+        let (revision, mut read) = (recorded.revision, read(recorded)?);
         let mut all = memory.lock();
         let live = all.entry(context.key.uid.clone()).or_default();
         let lost = live.recorded.as_ref().filter(|(known, ours)| {
@@ -165,6 +165,8 @@ impl Journal {
             tracing::warn!(host = %context.key.name, "the record of the work that is under way was deleted: it is written anew");
             return Ok(Self { data: ours.clone(), revision });
         }
+        // Numbers go on, whatever has become of the record.
+        read.number = live.recorded.as_ref().map_or(0, |(_, ours)| ours.number).max(read.number);
         live.recorded = Some((revision, read.clone()));
         Ok(Self { data: read, revision })
     }
@@ -255,7 +257,7 @@ fn read(recorded: Recorded) -> Result<Data, Failure> {
     };
     let refuse = |what: String, advice: &str| {
         let mut failure = Failure::new(Cause::RecordUnreadable, format!("read the host's record: {what}"));
-        failure.retry = Retry::Waiting;
+        failure.retry = Retry::Held;
         Err(failure.advise(advice))
     };
     if content.provisioner != NAME {
@@ -266,10 +268,14 @@ fn read(recorded: Recorded) -> Result<Data, Failure> {
         let what = format!("it has the format {}, this version knows formats up to {VERSION}", content.version);
         return refuse(what, "run the version of Metamorph that wrote it, or a later one");
     }
-    match serde_json::from_value(content.data) {
-        Ok(data) => Ok(data),
-        Err(error) => {
-            refuse(format!("it is no record ({error})"), "restore the MachineRecord from a backup, or delete it")
+    let nonsense = |why: String| {
+        refuse(format!("it is no record ({why})"), "restore the MachineRecord from a backup, or delete it")
+    };
+    match serde_json::from_value::<Data>(content.data) {
+        Ok(data) if data.number > MAX_COUNT => {
+            nonsense(format!("its number is {}, and nothing counts beyond {MAX_COUNT}", data.number))
         }
+        Ok(data) => Ok(data),
+        Err(error) => nonsense(error.to_string()),
     }
 }

@@ -14,6 +14,9 @@ use crate::machines::Machines;
 /// Its name in annotations and flags.
 pub const NAME: &str = "fixture";
 
+/// How the ids of its machines begin.
+pub const ID_PREFIX: &str = "fixture-";
+
 /// What it can do: everything.
 #[must_use]
 pub const fn capabilities() -> Capabilities {
@@ -74,6 +77,10 @@ impl Named for FixtureProvisioner {
 impl Provisioner for FixtureProvisioner {
     fn capabilities(&self, _: &HostFacts) -> Capabilities {
         capabilities()
+    }
+
+    fn made(&self, id: &str) -> bool {
+        id.starts_with(ID_PREFIX)
     }
 
     fn machine_key(&self, address: &str) -> Option<String> {

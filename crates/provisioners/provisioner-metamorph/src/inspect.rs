@@ -80,8 +80,13 @@ impl NativeHost {
             Ok(verdict) => return Ok(verdict),
             Err(failure) => failure,
         };
-        if matches!(failure.cause, Cause::RecordUnavailable | Cause::NotLeading) || failure.retry == Retry::Waiting {
+        if matches!(failure.cause, Cause::RecordUnavailable | Cause::NotLeading)
+            || matches!(failure.retry, Retry::Waiting | Retry::Held)
+        {
             // What has been done stands recorded or is looked at again: no failure of the host.
+            if !matches!(failure.cause, Cause::RecordUnavailable | Cause::NotLeading) {
+                operation.waits(&failure).await;
+            }
             return Err(failure);
         }
         self.live.timers().booted = None;

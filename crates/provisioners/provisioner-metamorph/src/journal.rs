@@ -14,8 +14,8 @@ use api::metamorph::{
 };
 use jiff::Timestamp;
 use provisioner::{
-    Cause, Failure, History, HistoryEntry, HostContext, HostKey, Now, Purpose, Record, RecordContent, RecordError,
-    Recorded, Retry, Tell, operation_name,
+    Cause, Failure, History, HistoryEntry, HostContext, HostKey, MAX_COUNT, Now, Purpose, Record, RecordContent,
+    RecordError, Recorded, Retry, Tell, operation_name,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -59,12 +59,22 @@ pub struct Data {
 }
 
 impl Data {
+    /// Which of its counters nobody can have counted so far, if there is one.
+    fn overrun(&self) -> Option<(&'static str, u64)> {
+        let status = self.operation.as_ref().map(|operation| &operation.status);
+        let boots = [self.boot.as_ref(), status.and_then(|status| status.boot.as_ref())];
+        let generation = boots.into_iter().flatten().map(|boot| boot.generation).max().unwrap_or(0);
+        let operation = self.operation.as_ref().map_or(0, |operation| operation.number);
+        let counters = [("number", self.number.max(operation)), ("boot.generation", generation)];
+        counters.into_iter().find(|(_, count)| *count > MAX_COUNT)
+    }
+
     /// What is recorded; a record that this version must not touch is a failure.
     pub fn read(recorded: &Recorded) -> Result<Self, Failure> {
         let Some(content) = &recorded.content else { return Ok(Self::of_history(&recorded.earlier)) };
         let refuse = |what: String, advice: &str| {
             let mut failure = Failure::new(Cause::RecordUnreadable, format!("read the host's record: {what}"));
-            failure.retry = Retry::Waiting;
+            failure.retry = Retry::Held;
             failure.advise(advice)
         };
         if content.provisioner != NAME {
@@ -78,10 +88,20 @@ impl Data {
             let what = format!("it has the format {}, this version knows formats up to {VERSION}", content.version);
             return Err(refuse(what, "run the version of Metamorph that wrote it, or a later one"));
         }
-        serde_json::from_value(content.data.clone()).map_err(|error| {
-            let what = format!("spec.provisioner.data of its MachineRecord is no record ({error})");
-            refuse(what, "restore the MachineRecord from a backup; or, if nothing is under way on the machine, delete it: the machine is looked at anew")
-        })
+        let nonsense = |why: String| {
+            let what = format!("spec.provisioner.data of its MachineRecord is no record ({why})");
+            refuse(
+                what,
+                "restore the MachineRecord from a backup; or, if nothing is under way on the machine, delete it: the machine is looked at anew",
+            )
+        };
+        let data: Self = serde_json::from_value(content.data.clone()).map_err(|error| nonsense(error.to_string()))?;
+        match data.overrun() {
+            Some((what, count)) => {
+                Err(nonsense(format!("its {what} is {count}, and nothing counts beyond {MAX_COUNT}")))
+            }
+            None => Ok(data),
+        }
     }
 
     /// What versions without records remembered.
@@ -151,6 +171,8 @@ pub fn recorded_key(record: &ProvisionerRecord) -> Option<u32> {
 #[derive(Clone, Debug)]
 pub struct Noted {
     revision: u64,
+    /// What stands in the record at that revision: an edit may leave the number as it is.
+    stands: Option<RecordContent>,
     data: Data,
 }
 
@@ -213,6 +235,8 @@ struct Inner {
     keys: KeyRing,
     /// Revision of the record, and what it holds with what has been noted since.
     state: Mutex<(u64, Data)>,
+    /// What stands in the record.
+    stands: Mutex<Option<RecordContent>>,
 }
 
 impl Journal {
@@ -222,7 +246,8 @@ impl Journal {
     /// When the record is not one that this version may touch.
     pub fn of(context: &HostContext, live: &Arc<LiveHost>, keys: &KeyRing) -> Result<Self, Failure> {
         let recorded = context.record.current();
-        let noted = live.noted().clone().filter(|noted| noted.revision == recorded.revision);
+        let stands = recorded.content.clone();
+        let noted = live.noted().clone().filter(|noted| noted.revision == recorded.revision && noted.stands == stands);
         let mut data = match noted {
             Some(noted) => noted.data,
             None => Self::read(context, live, &recorded)?,
@@ -237,12 +262,13 @@ impl Journal {
             host: context.key.clone(),
             keys: keys.clone(),
             state: Mutex::new((recorded.revision, data)),
+            stands: Mutex::new(stands),
         })))
     }
 
     /// What is recorded; or, if that was deleted or put back in the middle of work, what this process recorded of the work before.
     fn read(context: &HostContext, live: &LiveHost, recorded: &Recorded) -> Result<Data, Failure> {
-        let read = Data::read(recorded)?;
+        let mut read = Data::read(recorded)?;
         let mut last = live.recorded();
         if let Some(ours) =
             last.as_ref().filter(|ours| recorded.revision < ours.revision && ours.data.goes_on_from(&read))
@@ -253,12 +279,19 @@ impl Journal {
             );
             return Ok(ours.data.clone());
         }
-        *last = Some(Noted { revision: recorded.revision, data: read.clone() });
+        // Numbers go on, whatever has become of the record.
+        read.number = last.as_ref().map_or(0, |ours| ours.data.number).max(read.number);
+        let stands = recorded.content.clone();
+        *last = Some(Noted { revision: recorded.revision, stands, data: read.clone() });
         Ok(read)
     }
 
     fn lock(&self) -> MutexGuard<'_, (u64, Data)> {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn stands(&self) -> MutexGuard<'_, Option<RecordContent>> {
+        self.0.stands.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn data(&self) -> Data {
@@ -386,7 +419,7 @@ impl Journal {
         let noted = {
             let mut state = self.lock();
             edit(&mut state.1);
-            Noted { revision: state.0, data: state.1.clone() }
+            Noted { revision: state.0, stands: self.stands().clone(), data: state.1.clone() }
         };
         *self.0.live.noted() = Some(noted);
     }
@@ -397,6 +430,7 @@ impl Journal {
         let expected = self.lock().0;
         let value = serde_json::to_value(&data).map_err(|e| RecordError::new("the operation", e.to_string()))?;
         let content = RecordContent { provisioner: NAME.to_owned(), version: VERSION, data: value };
+        let stands = Some(content.clone());
         let revision = match self.0.record.write(expected, content, purpose).await {
             Ok(revision) => revision,
             Err(error) => {
@@ -405,7 +439,8 @@ impl Journal {
                 return Err(error);
             }
         };
-        *self.0.live.recorded() = Some(Noted { revision, data: data.clone() });
+        *self.0.live.recorded() = Some(Noted { revision, stands: stands.clone(), data: data.clone() });
+        *self.stands() = stands;
         *self.lock() = (revision, data);
         self.note(|_| ());
         Ok(())
@@ -504,6 +539,15 @@ impl Operation {
         record.total_bytes = progress.total_bytes.and_then(|b| i64::try_from(b).ok()).or(record.total_bytes);
         record.message = Some(progress.message.chars().take(MAX_MESSAGE).collect());
         self.summarise();
+        self.note();
+        if self.recorded {
+            self.journal.0.history.tell(&self.entry, Tell::Soon).await;
+        }
+    }
+
+    /// Shows why nothing goes on for now.
+    pub async fn waits(&mut self, failure: &Failure) {
+        self.entry.status.message = Some(failure.message.chars().take(MAX_MESSAGE).collect());
         self.note();
         if self.recorded {
             self.journal.0.history.tell(&self.entry, Tell::Soon).await;

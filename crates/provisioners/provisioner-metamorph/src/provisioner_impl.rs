@@ -98,6 +98,13 @@ impl Provisioner for NativeProvisioner {
         capabilities()
     }
 
+    /// The uid of the host that was registered first, which a host that is restored with its status keeps.
+    fn made(&self, id: &str) -> bool {
+        let groups: Vec<&str> = id.split('-').collect();
+        groups.iter().map(|group| group.len()).eq([8, 4, 4, 4, 12])
+            && groups.iter().all(|group| group.bytes().all(|byte| byte.is_ascii_hexdigit()))
+    }
+
     fn machine_key(&self, address: &str) -> Option<String> {
         let address = bmc::Address::parse(address).ok()?;
         Some(format!("{}{}", address.key(), address.system_path().unwrap_or_default()))

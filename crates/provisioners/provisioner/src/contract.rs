@@ -135,6 +135,10 @@ pub trait Provisioner: Named + Send + Sync + 'static {
     /// What it can do with this host: by the scheme of its address, its vendor, its licence. Nothing is asked of the machine.
     fn capabilities(&self, host: &HostFacts) -> Capabilities;
 
+    /// Whether this may be an id that it has given at a registration (`status.provisioning.ID`). Ids of one provisioner are told from those of every other
+    /// by what they look like, for ever: a host is never given to a provisioner that has not made its id.
+    fn made(&self, id: &str) -> bool;
+
     /// What all addresses of one machine have in common, if the address can be read: two hosts with the same key are one machine.
     fn machine_key(&self, address: &str) -> Option<String>;
 

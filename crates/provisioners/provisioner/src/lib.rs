@@ -40,7 +40,7 @@ pub use host::{
     Prepare, Service,
 };
 pub use machine::{Machine, OtherMachine};
-pub use record::{MAX_RECORD_BYTES, Purpose, Record, RecordContent, Recorded};
+pub use record::{MAX_COUNT, MAX_RECORD_BYTES, Purpose, Record, RecordContent, Recorded};
 pub use record_error::RecordError;
 pub use registry::{Named, Registry, RegistryError};
 pub use requests::{

@@ -13,6 +13,10 @@ use crate::{HistoryEntry, RecordError};
 /// Largest [`RecordContent::data`], in bytes of JSON.
 pub const MAX_RECORD_BYTES: usize = 64 << 10;
 
+/// Largest number that a record counts to, its own revision or a count within its data: what JSON carries everywhere, and nobody comes to. A record with
+/// more was edited.
+pub const MAX_COUNT: u64 = 1 << 53;
+
 /// What is recorded of one host.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Recorded {

@@ -62,6 +62,12 @@ impl<P: Named + ?Sized> Registry<P> {
         }
     }
 
+    /// The one that resources get which name none.
+    #[must_use]
+    pub fn default(&self) -> &Arc<P> {
+        &self.default
+    }
+
     /// Their names.
     #[must_use]
     pub fn names(&self) -> Vec<String> {

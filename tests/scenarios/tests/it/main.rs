@@ -7,6 +7,7 @@
 )]
 
 mod choice;
+mod held;
 mod host;
 mod lease;
 mod native;

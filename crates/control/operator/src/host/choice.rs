@@ -1,9 +1,10 @@
 //! Which provisioner a host gets: the one that its annotation names, else its namespace's, else the server's default. Registration fixes it: what
-//! the provisioner remembers of the machine is of no use to another, and what another would do first is not known to be safe.
+//! the provisioner remembers of the machine is of no use to another, and what another would do first is not known to be safe. The host's record names
+//! it, and the id that it has given (`status.provisioning.ID`) is held against that: a host is never given to a provisioner that has not made its id.
 
 use std::sync::Arc;
 
-use api::metal3::{BareMetalHost, annotation};
+use api::metal3::{BareMetalHost, ProvisioningState as State, annotation};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, ResourceExt};
 use provisioner::{Cause, Failure, Provisioner, Retry};
@@ -21,8 +22,10 @@ pub type Choice = Result<Arc<dyn Provisioner>, Failure>;
 /// When the Kubernetes API fails.
 pub async fn choose(context: &Context, host: &Arc<BareMetalHost>) -> Result<Choice, ReconcileError> {
     let own = host.annotation(annotation::PROVISIONER);
-    if let Some(fixed) = fixed(context, host).await? {
-        return Ok(keep(context, &fixed, own));
+    let id = host.status.as_ref().map(|status| status.provisioning.id.as_str()).unwrap_or_default();
+    if !id.is_empty() {
+        let fixed = fixed(context, host, id).await?;
+        return Ok(fixed.and_then(|fixed| allowed(host, fixed, own)));
     }
     let wanted = match own {
         Some(own) => Some(own.to_owned()),
@@ -38,45 +41,94 @@ pub async fn choose(context: &Context, host: &Arc<BareMetalHost>) -> Result<Choi
     }))
 }
 
-/// The provisioner that a registered host has.
-fn keep(context: &Context, fixed: &str, own: Option<&str>) -> Choice {
-    let refuse = |cause, retry, text: String, advice: String| {
-        let mut failure = Failure::new(cause, text);
-        failure.retry = retry;
-        Err(failure.advise(advice))
+/// The host's own provisioner, unless its annotation asks for another. A host that goes is let go by its own, and work that is under way is
+/// not disturbed: it is told when the host has come to rest.
+fn allowed(host: &BareMetalHost, fixed: Arc<dyn Provisioner>, own: Option<&str>) -> Choice {
+    let in_work =
+        matches!(host.state(), State::Inspecting | State::Preparing | State::Provisioning | State::Deprovisioning);
+    let Some(own) = own.filter(|own| *own != fixed.name() && !in_work && !host.is_deleting()) else {
+        return Ok(fixed);
     };
-    if let Some(own) = own.filter(|own| *own != fixed) {
-        let own: String = own.chars().take(64).collect();
-        return refuse(
-            Cause::InvalidRequest,
-            Retry::AfterChange,
-            format!("choose a provisioner: the host is registered with «{fixed}», and its annotation asks for «{own}»"),
-            format!(
-                "set the annotation {} to {fixed} or remove it; to have another, delete the host and declare it anew",
-                annotation::PROVISIONER
-            ),
-        );
-    }
-    context.registry.choose(Some(fixed)).cloned().or_else(|error| {
+    let (fixed, own) = (fixed.name(), own.chars().take(64).collect::<String>());
+    Err(held(
+        Cause::InvalidRequest,
+        format!("choose a provisioner: the host is registered with «{fixed}», and its annotation asks for «{own}»"),
+        format!(
+            "set the annotation {} to {fixed} or remove it; to have another, delete the host and declare it anew",
+            annotation::PROVISIONER
+        ),
+    ))
+}
+
+/// Nothing is done until somebody puts it right; a deletion waits as well.
+fn held(cause: Cause, text: String, advice: String) -> Failure {
+    let mut failure = Failure::new(cause, text).advise(advice);
+    failure.retry = Retry::Held;
+    failure
+}
+
+/// What registration has fixed: the provisioner that the host's record names, or, where that names none, the one that has made the host's id, which the
+/// record names from then on.
+async fn fixed(context: &Context, host: &Arc<BareMetalHost>, id: &str) -> Result<Choice, ReconcileError> {
+    // Which of them reads the record does not matter here.
+    let any = context.registry.default();
+    let machine = KubeMachine::new(context, host, Arc::clone(any));
+    machine.load().await.map_err(ReconcileError::api("read the host's record"))?;
+    let name = {
+        let known = lock(&machine.slot);
+        let part = known.object.as_ref().and_then(|object| object.spec.provisioner.as_ref());
+        part.map(|part| part.name.clone()).filter(|name| !name.is_empty())
+    };
+    let shown: String = id.chars().take(64).collect();
+    let Some(name) = name else {
+        let maker = maker(context, host, id, &shown).await?;
+        if let Ok(maker) = &maker {
+            let machine = KubeMachine::new(context, host, Arc::clone(maker));
+            if let Err(error) = machine.name_provisioner().await {
+                // Until that is written, the id tells.
+                tracing::warn!(host = %host.name_any(), %error, "name the provisioner in the host's record");
+            }
+        }
+        return Ok(maker);
+    };
+    Ok(match context.registry.choose(Some(&name)).cloned() {
         // Its record may be put right, or restored.
-        let advice = format!("the host is registered with «{fixed}»: run a server that has it");
-        refuse(Cause::RecordUnreadable, Retry::Waiting, error.to_string(), advice)
+        Err(error) => Err(held(
+            Cause::RecordUnreadable,
+            error.to_string(),
+            format!("the host is registered with «{}»: run a server that has it", error.wanted),
+        )),
+        Ok(named) if !named.made(id) => Err(held(
+            Cause::RecordUnreadable,
+            format!("choose a provisioner: the host's MachineRecord names «{name}», which has not made the id {shown} of status.provisioning.ID"),
+            "restore the MachineRecord from a backup; a machine is never given to a provisioner with which it was not registered".to_owned(),
+        )),
+        Ok(named) => Ok(named),
     })
 }
 
-/// What registration has fixed: the name in the host's record.
-async fn fixed(context: &Context, host: &Arc<BareMetalHost>) -> Result<Option<String>, ReconcileError> {
-    let registered = host.status.as_ref().is_some_and(|status| !status.provisioning.id.is_empty());
-    if !registered {
-        return Ok(None);
+/// The provisioner that has made the host's id. Where several may have, the one that the host would get if it were new, if that is one of them.
+async fn maker(context: &Context, host: &Arc<BareMetalHost>, id: &str, shown: &str) -> Result<Choice, ReconcileError> {
+    let makers: Vec<_> = context.registry.iter().filter(|provisioner| provisioner.made(id)).collect();
+    if let [maker] = makers.as_slice() {
+        return Ok(Ok(Arc::clone(maker)));
     }
-    // Which of them reads the record does not matter here.
-    let Ok(any) = context.registry.choose(None) else { return Ok(None) };
-    let machine = KubeMachine::new(context, host, Arc::clone(any));
-    machine.load().await.map_err(ReconcileError::api("read the host's record"))?;
-    let known = lock(&machine.slot);
-    let part = known.object.as_ref().and_then(|object| object.spec.provisioner.as_ref());
-    Ok(part.map(|part| part.name.clone()).filter(|name| !name.is_empty()))
+    let text = |what: String| format!("choose a provisioner: {what} made the id {shown} of status.provisioning.ID");
+    if makers.is_empty() {
+        let what = format!("this server has {}, and none of them has", context.registry.names().join(", "));
+        let advice = "run a server that has the host's provisioner, or detach the host by force".to_owned();
+        return Ok(Err(held(Cause::RecordUnreadable, text(what), advice)));
+    }
+    let wanted = match host.annotation(annotation::PROVISIONER) {
+        Some(own) => Some(own.to_owned()),
+        None => namespaces(context, host).await?,
+    };
+    let wanted = wanted.unwrap_or_else(|| context.registry.default().name().to_owned());
+    Ok(makers.iter().find(|maker| maker.name() == wanted).map(|maker| Arc::clone(maker)).ok_or_else(|| {
+        let names: Vec<_> = makers.iter().map(|maker| maker.name()).collect();
+        let advice = format!("name the one that did in the host's annotation {}", annotation::PROVISIONER);
+        held(Cause::RecordUnreadable, text(format!("each of {} may have", names.join(", "))), advice)
+    }))
 }
 
 /// What the namespace's annotation names. Without the right to read namespaces there is none.

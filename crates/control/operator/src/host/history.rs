@@ -1,4 +1,5 @@
-//! What people see of a provisioner's work: HostOperations, named `<host>-<number>-<kind>`.
+//! What people see of a provisioner's work: HostOperations, named `<host>-<number>-<kind>`. Numbers go on, whatever is deleted: one that is shown is higher
+//! than all of this host's name that are there, or that this process has shown.
 //!
 //! They are told after the fact and nothing is decided by them: a write that fails is made good with the next one, and whoever deletes them
 //! loses what could be read, no more.
@@ -15,6 +16,7 @@ use kube::{Client, Resource, ResourceExt};
 use provisioner::{History, HistoryEntry, Tell, operation_name};
 use tokio::time::Instant;
 
+use super::record::is_terminating;
 use super::trouble::told;
 use crate::metrics::Metrics;
 
@@ -31,6 +33,7 @@ const MOST_TAKEN: usize = 16;
 /// Where a piece of work is, or may be, shown.
 enum Found {
     Own(Box<HostOperation>),
+    /// From this number on.
     Free(u64),
 }
 
@@ -39,6 +42,8 @@ enum Found {
 struct Told {
     /// The object as it was read or written last.
     object: Option<HostOperation>,
+    /// The highest number that was seen or shown.
+    highest: u64,
     /// The last that was to be told.
     entry: Option<HistoryEntry>,
     /// It could not be written.
@@ -130,37 +135,43 @@ impl KubeHistory {
             && (begun.is_none() || begun == entry.status.start_time.as_ref())
     }
 
-    /// The object that shows this piece of work, or the number under which it may: a name that somebody else has is left to them.
-    async fn find(&self, entry: &HistoryEntry) -> Result<Found, String> {
+    /// The object that shows this piece of work, or the number from which on it may: above all of hosts of this name, whichever is or was this one.
+    async fn find(&self, entry: &HistoryEntry, highest: u64) -> Result<Found, String> {
         let host = self.host.name_any();
-        for number in (entry.number..).take(MOST_TAKEN) {
-            let name = operation_name(&host, number, entry.operation);
-            match self.api.get_opt(&name).await.map_err(|e| told(&e))? {
-                None => return Ok(Found::Free(number)),
-                Some(object) if self.shows(&object, entry) => return Ok(Found::Own(Box::new(object))),
-                Some(_) => {}
-            }
+        let selector = format!("{}={}", label::HOST, host_label(&host));
+        let listed = self.api.list(&ListParams::default().labels(&selector)).await.map_err(|e| told(&e))?;
+        let made = |operation: &&HostOperation| {
+            operation.spec.host.name == host && operation.owner_references().iter().any(|o| o.controller == Some(true))
+        };
+        if let Some(own) = listed.items.iter().find(|operation| self.shows(operation, entry)) {
+            return Ok(Found::Own(Box::new(own.clone())));
         }
-        Err(format!("{} and the next {MOST_TAKEN} names are taken", entry.name(&host)))
+        let highest = listed.items.iter().filter(made).map(number).fold(highest, u64::max);
+        Ok(Found::Free(entry.number.max(highest.saturating_add(1))))
     }
 
     /// Writes the entry; the object as it is then, `None` if it is not to be shown again.
     async fn write(
         &self,
         known: Option<HostOperation>,
+        highest: u64,
         entry: &HistoryEntry,
         when: Tell,
     ) -> Result<Option<HostOperation>, String> {
         let mut known = known.filter(|object| self.shows(object, entry));
+        let shown_as = known.as_ref().map(number);
         // Twice: what was known may have been deleted by somebody, and is shown again.
         for _ in 0..2 {
             let mut object = match known.take() {
                 Some(object) => object,
-                None => match self.find(entry).await? {
+                None => match self.find(entry, highest).await? {
                     Found::Own(object) => *object,
                     // What has ended and is gone is wanted by nobody.
                     Found::Free(_) if entry.status.phase.is_final() && when == Tell::Soon => return Ok(None),
-                    Found::Free(number) => self.create(entry, number).await?,
+                    Found::Free(number) => match self.create(entry, shown_as.unwrap_or(number)).await? {
+                        Some(created) => created,
+                        None => return Ok(None),
+                    },
                 },
             };
             if object.status.as_ref() == Some(&entry.status) {
@@ -176,11 +187,23 @@ impl KubeHistory {
         Err(format!("{} comes and goes", entry.name(&self.host.name_any())))
     }
 
-    async fn create(&self, entry: &HistoryEntry, number: u64) -> Result<HostOperation, String> {
-        let new = self.object(entry, number);
-        let created = self.api.create(&PostParams::default(), &new).await.map_err(|e| told(&e))?;
-        self.prune(number).await;
-        Ok(created)
+    /// Creates it with this number, or the next whose name nobody else has. `None` where it cannot be: the namespace is being deleted.
+    async fn create(&self, entry: &HistoryEntry, first: u64) -> Result<Option<HostOperation>, String> {
+        for number in (first..).take(MOST_TAKEN) {
+            match self.api.create(&PostParams::default(), &self.object(entry, number)).await {
+                Ok(created) => {
+                    self.prune(number).await;
+                    return Ok(Some(created));
+                }
+                Err(kube::Error::Api(e)) if e.code == 409 => {}
+                Err(error) if is_terminating(&error) => return Ok(None),
+                Err(error) => return Err(told(&error)),
+            }
+        }
+        Err(format!(
+            "{} and the next {MOST_TAKEN} names are taken",
+            operation_name(&self.host.name_any(), first, entry.operation)
+        ))
     }
 
     /// What is too old goes, and what is before `newest` and does not show how it ended is not shown as under way any more.
@@ -236,8 +259,11 @@ impl History for KubeHistory {
         cache.entry = Some(entry.clone());
         cache.written = Some(Instant::now());
         let known = cache.object.take();
-        match self.write(known, entry, when).await {
-            Ok(object) => (cache.object, cache.owing) = (object, false),
+        match self.write(known, cache.highest, entry, when).await {
+            Ok(object) => {
+                cache.highest = object.as_ref().map_or(0, number).max(cache.highest);
+                (cache.object, cache.owing) = (object, false);
+            }
             Err(error) => {
                 cache.owing = true;
                 tracing::warn!(host = %self.host.name_any(), error, "the HostOperation does not show what is done; it is tried again");

@@ -151,6 +151,9 @@ mod tests {
         fn capabilities(&self, _: &provisioner::HostFacts) -> Capabilities {
             Capabilities::default()
         }
+        fn made(&self, _: &str) -> bool {
+            true
+        }
         fn machine_key(&self, address: &str) -> Option<String> {
             address.starts_with(self.0).then(|| address.to_lowercase())
         }

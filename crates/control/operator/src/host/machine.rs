@@ -10,7 +10,7 @@ use api::Time;
 use api::metal3::{BareMetalHost, annotation};
 use api::metamorph::{MachineRecord, MachineRecordSpec, ProvisionerRecord};
 use async_trait::async_trait;
-use kube::api::{Api, Patch, PatchParams, PostParams};
+use kube::api::{Api, Patch, PatchParams};
 use kube::runtime::reflector::ObjectRef;
 use kube::{Client, Resource, ResourceExt};
 use provisioner::{Machine, MayAct, OtherMachine, Provisioner, RecordError};
@@ -73,7 +73,7 @@ impl KubeMachine {
     }
 
     async fn found(&self) -> Result<Option<MachineRecord>, RecordError> {
-        let found = self.api.get_opt(&self.name()).await.map_err(|e| self.failed("read", told(&e)))?;
+        let found = self.read().await.map_err(|e| self.failed("read", told(&e)))?;
         lock(&self.slot).object.clone_from(&found);
         Ok(found)
     }
@@ -212,8 +212,11 @@ impl Machine for KubeMachine {
 
 impl KubeMachine {
     /// The provisioner's part with the name of the one that the host has: registration fixes it.
-    fn named(&self, kept: Option<ProvisionerRecord>) -> ProvisionerRecord {
+    pub(super) fn named(&self, mut kept: Option<ProvisionerRecord>) -> ProvisionerRecord {
         let name = self.provisioner.name();
+        if let Some(unnamed) = kept.as_mut().filter(|kept| kept.name.is_empty()) {
+            name.clone_into(&mut unnamed.name);
+        }
         let revision = kept.as_ref().map_or(0, |kept| kept.revision);
         let blank = || ProvisionerRecord { name: name.to_owned(), version: 0, revision, data: json!({}) };
         kept.filter(|kept| kept.name == name || self.is_registered()).unwrap_or_else(blank)
@@ -231,14 +234,14 @@ impl KubeMachine {
                 // What the provisioner remembers is not this write's matter.
                 let kept = if self.is_ours(&old.spec) { old.spec.provisioner.take() } else { None };
                 old.spec = MachineRecordSpec { provisioner: Some(self.named(kept)), ..record };
-                let replaced = self.api.replace(&self.name(), &PostParams::default(), &old).await;
+                let replaced = self.put(old, false).await;
                 replaced.map_err(|e| self.failed("replace", told(&e)))?
             }
             None => {
                 let provisioner = Some(self.named(None));
                 let mut new = MachineRecord::new(&self.name(), MachineRecordSpec { provisioner, ..record });
                 new.metadata.namespace = self.host.namespace();
-                let created = self.api.create(&PostParams::default(), &new).await;
+                let created = self.put(new, true).await;
                 created.map_err(|e| self.failed("create", told(&e)))?
             }
         };

@@ -15,7 +15,10 @@ use async_trait::async_trait;
 use host_lifecycle::inspection_disabled;
 use kube::ResourceExt;
 use kube::api::{Api, ListParams, PostParams};
-use provisioner::{HistoryEntry, MAX_RECORD_BYTES, Purpose, Record, RecordContent, RecordError, Recorded};
+use provisioner::{
+    Cause, Failure, HistoryEntry, MAX_COUNT, MAX_RECORD_BYTES, Purpose, Record, RecordContent, RecordError, Recorded,
+    Retry,
+};
 use sha2::{Digest, Sha256};
 
 use super::brake::frozen;
@@ -37,6 +40,8 @@ pub struct Known {
     pub read: bool,
     /// As it was read or written last.
     pub object: Option<MachineRecord>,
+    /// The record has gone with its namespace, which takes no new objects: what is known is all that there is, until the host is gone too.
+    pub gone: bool,
     /// What is to be written of the machine's identity with the next write of the provisioner's part.
     pub pending: Option<MachineRecordSpec>,
     /// What HostOperations tell of a host without a record.
@@ -118,11 +123,106 @@ impl KubeMachine {
         if known {
             return Ok(());
         }
-        let object = self.api.get_opt(&self.name()).await?;
+        let object = self.read().await?;
         let earlier = if object.as_ref().is_some_and(has_content) { Vec::new() } else { self.earlier().await? };
         let mut known = lock(&self.slot);
-        *known = Known { read: true, object, pending: known.pending.take(), earlier, looked: true };
+        *known = Known { read: true, object, gone: known.gone, pending: known.pending.take(), earlier, looked: true };
         Ok(())
+    }
+
+    /// The object as it is now. One that is not there any more because its namespace is being deleted is what this process remembers of it; of one that
+    /// somebody has deleted nothing counts.
+    pub(super) async fn read(&self) -> Result<Option<MachineRecord>, kube::Error> {
+        let (gone, remembered) = {
+            let known = lock(&self.slot);
+            (known.gone, known.object.clone().filter(|object| self.is_ours(&object.spec)))
+        };
+        if gone {
+            return Ok(remembered);
+        }
+        let found = self.api.get_opt(&self.name()).await?;
+        if let (None, Some(object)) = (&found, &remembered)
+            && self.namespace_goes(object).await?
+        {
+            self.has_gone();
+            return Ok(remembered);
+        }
+        Ok(found)
+    }
+
+    /// Whether the host's namespace takes no new objects any more: it would not take this one.
+    async fn namespace_goes(&self, object: &MachineRecord) -> Result<bool, kube::Error> {
+        let mut trial = MachineRecord::new(&self.name(), object.spec.clone());
+        trial.metadata.namespace = self.host.namespace();
+        match self.api.create(&PostParams { dry_run: true, ..PostParams::default() }, &trial).await {
+            Ok(_) => Ok(false),
+            Err(error) if is_terminating(&error) => Ok(true),
+            // Somebody has made it anew: it is read the next time.
+            Err(kube::Error::Api(e)) if e.code < 500 => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn has_gone(&self) {
+        lock(&self.slot).gone = true;
+        tracing::warn!(
+            host = %self.name(),
+            "the host's namespace is being deleted, and its MachineRecord has gone first: until the host is gone, what is recorded is kept in this process alone"
+        );
+    }
+
+    /// Writes the object, in the place of the one that is there or as a new one; where the namespace goes, into the memory of this process alone.
+    pub(super) async fn put(&self, object: MachineRecord, is_new: bool) -> Result<MachineRecord, kube::Error> {
+        if lock(&self.slot).gone {
+            return Ok(object);
+        }
+        if !is_new {
+            return self.api.replace(&self.name(), &PostParams::default(), &object).await;
+        }
+        match self.api.create(&PostParams::default(), &object).await {
+            Err(error) if is_terminating(&error) => {
+                self.has_gone();
+                Ok(object)
+            }
+            other => other,
+        }
+    }
+
+    /// Has the record name the host's provisioner, if there is one that names none: versions that knew of no choice have written such.
+    ///
+    /// # Errors
+    /// When it cannot be written; it is read again then.
+    pub async fn name_provisioner(&self) -> Result<(), RecordError> {
+        let unnamed = |object: &MachineRecord| {
+            self.is_ours(&object.spec) && object.spec.provisioner.as_ref().is_none_or(|part| part.name.is_empty())
+        };
+        let Some(mut object) = lock(&self.slot).object.clone().filter(unnamed).filter(|_| (self.may_act)()) else {
+            return Ok(());
+        };
+        object.spec.provisioner = Some(self.named(object.spec.provisioner.take()));
+        let written = self.put(object, false).await;
+        let mut known = lock(&self.slot);
+        known.read = written.is_ok();
+        known.object = Some(written.map_err(|e| RecordError::new(format!("MachineRecord {}", self.name()), told(&e)))?);
+        Ok(())
+    }
+
+    /// A record that nobody can have written so often: it was edited.
+    ///
+    /// # Errors
+    /// When it is one.
+    pub fn check(&self) -> Result<(), Failure> {
+        let revision = self.part(lock(&self.slot).object.as_ref()).map_or(0, |part| part.revision);
+        if revision < MAX_COUNT {
+            return Ok(());
+        }
+        let text = format!(
+            "read the host's record: spec.provisioner.revision of its MachineRecord is {revision}, and no record is written more than {MAX_COUNT} times"
+        );
+        let mut failure = Failure::new(Cause::RecordUnreadable, text)
+            .advise("restore the MachineRecord from a backup; or set the revision to 1");
+        failure.retry = Retry::Held;
+        Err(failure)
     }
 
     /// What versions without records have kept in HostOperations.
@@ -170,6 +270,8 @@ impl KubeMachine {
             bmc_address: address,
             ..MachineRecordSpec::default()
         };
+        let content = |object: Option<&MachineRecord>| self.part(object).filter(|part| !is_blank(part)).cloned();
+        let before = content(object.as_ref());
         let written = match object {
             Some(mut object) => {
                 if let Some(machine) = pending {
@@ -178,13 +280,13 @@ impl KubeMachine {
                     object.spec = blank;
                 }
                 object.spec.provisioner = Some(part.clone());
-                self.api.replace(&self.name(), &PostParams::default(), &object).await
+                self.put(object, false).await
             }
             None => {
                 let mut new = MachineRecord::new(&self.name(), pending.unwrap_or(blank));
                 new.spec.provisioner = Some(part.clone());
                 new.metadata.namespace = self.host.namespace();
-                self.api.create(&PostParams::default(), &new).await
+                self.put(new, true).await
             }
         };
         let error = match written {
@@ -205,9 +307,10 @@ impl KubeMachine {
         };
         // Somebody else wrote, or the answer was lost: what is known is void.
         let conflict = matches!(&error, kube::Error::Api(e) if e.code == 409 || e.code == 404);
-        match self.api.get_opt(&self.name()).await {
+        match self.read().await {
             Ok(there) => {
                 let landed = self.part(there.as_ref()) == Some(part);
+                let same = content(there.as_ref()) == before;
                 let mut known = lock(&self.slot);
                 (known.object, known.looked) = (there, false);
                 if landed || !conflict {
@@ -216,13 +319,17 @@ impl KubeMachine {
                 drop(known);
                 match (landed, conflict) {
                     (true, _) => Ok(Some(())),
-                    (false, true) => Ok(None),
+                    (false, true) if same => Ok(None),
+                    (false, true) => {
+                        Err(failed("it has been edited or deleted meanwhile: it is read again".to_owned()))
+                    }
                     (false, false) => Err(failed(told(&error))),
                 }
             }
             Err(_) => {
                 let mut known = lock(&self.slot);
-                (known.read, known.object, known.pending) = (false, None, None);
+                // What is known of the object is kept for the case that it goes with its namespace.
+                (known.read, known.pending) = (false, None);
                 Err(failed(told(&error)))
             }
         }
@@ -317,6 +424,14 @@ pub fn wish(host: &BareMetalHost, operation: OperationType) -> Option<String> {
     let asked = serde_json::json!([status.last_attempted_image, status.provisioning.root_device_hints]);
     let digest = Sha256::digest(asked.to_string().as_bytes());
     Some(format!("{began} {}", hex::encode(&digest[..8])))
+}
+
+/// The API refuses a new object because its namespace is being deleted, or is gone.
+pub(super) fn is_terminating(error: &kube::Error) -> bool {
+    let kube::Error::Api(status) = error else { return false };
+    let causes = status.details.as_ref().map(|details| details.causes.as_slice()).unwrap_or_default();
+    let namespace = status.details.as_ref().is_some_and(|details| details.kind == "namespaces");
+    causes.iter().any(|cause| cause.reason == "NamespaceTerminating") || status.code == 404 && namespace
 }
 
 /// What has happened to a host that makes an effect unwanted which was decided on `decided`.

@@ -50,7 +50,9 @@ pub async fn act(context: &Context, fetched: &Fetched, action: &Action) -> Resul
         Err(NotDone::Unread(attempt, source)) => return Err(ReconcileError::Api { attempt, source }),
         Err(NotDone::Failed(failure)) => failure,
     };
-    context.metrics.failed(action, failure.cause);
+    if failure.retry != Retry::Held {
+        context.metrics.failed(action, failure.cause);
+    }
     if failure.cause == Cause::RecordUnreadable {
         context.machines.doubt(&uid);
     }
@@ -64,7 +66,12 @@ pub async fn act(context: &Context, fetched: &Fetched, action: &Action) -> Resul
     if failure.cause == Cause::RecordUnavailable && (!fetched.host.is_deleting() || stumbled < RECORD_TRIES) {
         return Err(RecordError::new("the operation", failure.message).into());
     }
-    tracing::warn!(host = %fetched.host.name_any(), cause = failure.cause.as_str(), "{}", failure.text());
+    let said = fetched.host.status.as_ref().is_some_and(|status| status.error_message.starts_with(&failure.text()));
+    if failure.retry == Retry::Held && said {
+        tracing::debug!(host = %fetched.host.name_any(), "held as before");
+    } else {
+        tracing::warn!(host = %fetched.host.name_any(), cause = failure.cause.as_str(), "{}", failure.text());
+    }
     let retry = if failure.cause == Cause::AnotherMachine { Retry::AnotherMachine } else { failure.retry };
     Ok(Outcome::Failed { message: failure.text(), retry })
 }
@@ -127,6 +134,7 @@ async fn prepare(context: &Context, fetched: &Fetched, action: &Action) -> Resul
     let machine = Arc::new(KubeMachine::new(context, host, Arc::clone(provisioner)));
     let unread = |error| NotDone::Unread("read the host's record", Box::new(error));
     machine.load().await.map_err(unread)?;
+    machine.check()?;
     let facts = match agent_network {
         None => Arc::clone(&fetched.facts),
         network => Arc::new(HostFacts { agent_network: network, ..(*fetched.facts).clone() }),

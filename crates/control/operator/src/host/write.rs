@@ -62,6 +62,15 @@ pub async fn apply(context: &Context, fetched: &Fetched, change: Change) -> Resu
     }
     context.metrics.written(host, &change);
     for event in &change.events {
+        if matches!(event.reason, "DeletionGaveUp" | "LeftRunning") {
+            tracing::warn!(
+                namespace = host.namespace().unwrap_or_default(),
+                host = %host.name_any(),
+                reason = event.reason,
+                "{}",
+                event.message
+            );
+        }
         writer.event(event).await;
     }
     if change.next == Next::Gone {

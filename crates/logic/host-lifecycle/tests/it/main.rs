@@ -10,6 +10,7 @@
 mod admission;
 mod early;
 mod golden;
+mod held;
 mod kit;
 mod prepares;
 mod properties;

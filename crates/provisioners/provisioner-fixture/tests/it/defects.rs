@@ -175,6 +175,9 @@ impl Provisioner for Faulty {
         let all = self.inner.capabilities(host);
         if self.defect == Defect::Understates { Capabilities { health: false, ..all } } else { all }
     }
+    fn made(&self, id: &str) -> bool {
+        self.inner.made(id)
+    }
     fn machine_key(&self, address: &str) -> Option<String> {
         self.inner.machine_key(address)
     }

@@ -90,7 +90,7 @@ async fn it_takes_the_time_that_upstreams_fixture_takes() {
     assert_eq!(lab.takes(register()).await, Ok(Some(5)));
     assert_eq!(lab.takes(register()).await, Ok(Some(0)), "once");
     let Ok(Verdict::Done(Answer::Registered(found))) = lab.ask(register()).await else { panic!("not registered") };
-    assert_eq!(found.id, "uid-of-node-0", "an id of the host's own");
+    assert_eq!(found.id, "fixture-uid-of-node-0", "an id of the host's own, and of no other provisioner");
     lab.id = found.id;
     assert_eq!(lab.takes(inspect()).await, Ok(Some(2)));
     let Ok(Verdict::Done(Answer::Inspected(details))) = lab.ask(inspect()).await else { panic!("not inspected") };

@@ -1,0 +1,36 @@
+//! What nothing can be asked for until somebody puts something right: which provisioner the host has is refused or not known, or what that remembers
+//! cannot be read. It is no failure of the work: the host stays in its state, nothing is counted, and a deletion waits as well. Whoever
+//! wants the host gone all the same detaches it by force.
+
+use api::metal3::{ErrorType, ProvisioningState as State, annotation};
+
+use crate::annotations::detached_by_force;
+use crate::detach;
+use crate::draft::Draft;
+use crate::step::{Action, Change, Next, Outcome};
+
+/// Reads the answer to any call that was not made for such a reason.
+pub(crate) fn conclude(mut draft: Draft<'_>, action: &Action, message: &str) -> Change {
+    let host = draft.view.host;
+    let forced = detached_by_force(host);
+    if *action == Action::Release && draft.state() == State::Deleting {
+        // Never registered: there is nothing to let go of.
+        if forced || !draft.view.is_registered() {
+            draft.warn("DeletionGaveUp", &format!("The host is deleted without being released: {message}"));
+            return draft.finish(Next::Gone);
+        }
+    } else if *action == Action::Release && forced {
+        draft.warn("DetachedByForce", &format!("The host is let go, and its provisioner was not asked: {message}"));
+        return detach::conclude(draft, Outcome::Done);
+    }
+    let way_out = if host.is_deleting() {
+        format!("; the deletion waits for that, or for the annotation {}={{\"force\":true}}", annotation::DETACHED)
+    } else {
+        String::new()
+    };
+    draft.fault(ErrorType::Registration, &format!("{message}{way_out}"));
+    // Nothing was attempted: neither this nor earlier failures bring a deletion nearer to its giving up.
+    draft.status.error_count = 1;
+    let poll = draft.view.settings.steady_state_poll;
+    draft.finish(Next::After(poll))
+}

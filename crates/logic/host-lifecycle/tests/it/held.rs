@@ -1,0 +1,129 @@
+//! Work that waits: for somebody who puts something right, or for its next attempt.
+
+use std::time::Duration;
+
+use api::metal3::{ErrorType, OperationalStatus, ProvisioningState as State, annotation};
+use host_lifecycle::{Next, Outcome, Retry};
+
+use crate::kit::{World, failed};
+
+const URL: &str = "http://images/one.raw";
+const FORCE: &str = "{\"force\":true}";
+
+fn held() -> Outcome {
+    Outcome::Failed { message: "whose it is nobody knows".into(), retry: Retry::Held }
+}
+
+fn message(world: &World, kind: &str) -> String {
+    world.status().conditions.iter().find(|c| c.type_ == kind).unwrap().message.clone()
+}
+
+/// Looks for that many times, at none of which the provisioner can be asked.
+fn hold(world: &mut World, looks: u32) {
+    for _ in 0..looks {
+        world.step_with(|_, _| held());
+        match world.next {
+            Next::After(time) => world.pass(time),
+            Next::Now => {}
+            Next::Gone => return,
+            Next::Wait => panic!("waits for an edit"),
+        }
+    }
+}
+
+#[test]
+fn what_is_held_stays_in_its_state_and_is_counted_once() {
+    for url in [None, Some(URL)] {
+        let mut world = World::settled(url);
+        let state = world.state();
+        hold(&mut world, 200);
+        assert_eq!((world.state(), world.status().error_count), (state, 1));
+        assert_eq!(world.status().error_type, Some(ErrorType::Registration));
+        assert_eq!(world.events.len(), 1, "it is said once: {:?}", world.events);
+        let writes = world.status_writes;
+        hold(&mut world, 50);
+        assert_eq!(world.status_writes, writes);
+        world.settle();
+        assert_eq!((world.state(), world.in_error()), (state, false));
+    }
+}
+
+#[test]
+fn a_provisioning_that_is_held_is_not_undone() {
+    let mut world = World::settled(None);
+    world.host.spec.image = Some(crate::kit::image(URL));
+    while world.state() != State::Provisioning {
+        world.step();
+    }
+    hold(&mut world, 50);
+    assert_eq!((world.state(), world.status().provisioning_fail_count), (State::Provisioning, 0));
+    world.settle();
+    assert_eq!(world.state(), State::Provisioned);
+}
+
+#[test]
+fn a_deletion_that_is_held_waits_until_it_is_put_right_or_forced() {
+    for url in [None, Some(URL)] {
+        for forced in [false, true] {
+            let mut world = World::settled(url);
+            world.delete();
+            hold(&mut world, 200);
+            assert!(!world.gone && world.status().error_message.contains(annotation::DETACHED));
+            assert!(!world.events.contains(&"DeletionGaveUp"), "{:?}", world.events);
+            if forced {
+                world.annotate(annotation::DETACHED, FORCE);
+                hold(&mut world, 20);
+                assert_eq!(world.events.iter().filter(|e| **e == "DeletionGaveUp").count(), 1);
+            } else {
+                world.settle();
+                assert!(!world.machine_on && !world.events.contains(&"DeletionGaveUp"));
+            }
+            assert!(world.gone, "{url:?} {forced} {:?}", world.states);
+        }
+    }
+}
+
+#[test]
+fn a_host_at_rest_is_detached_by_force_though_it_is_held() {
+    let mut world = World::settled(Some(URL));
+    hold(&mut world, 5);
+    world.annotate(annotation::DETACHED, FORCE);
+    hold(&mut world, 5);
+    assert_eq!(world.status().operational_status, OperationalStatus::Detached);
+    assert!(world.machine_on && world.events.contains(&"DetachedByForce"));
+}
+
+#[test]
+fn a_host_that_waits_for_its_next_attempt_says_when_that_is_and_not_that_it_works() {
+    let mut world = World::settled(None);
+    world.host.spec.image = Some(crate::kit::image(URL));
+    while world.state() != State::Provisioning {
+        world.step();
+    }
+    world.step_with(|_, _| Outcome::Working { look_again: Duration::from_secs(5) });
+    assert_eq!(message(&world, "Progressing"), "The image is being written");
+    world.step_with(|_, _| failed("the disk is broken"));
+    let Next::After(wait) = world.next else { panic!("{:?}", world.next) };
+    let next = jiff::Timestamp::from_second((world.now + wait).as_second()).unwrap();
+    let told = message(&world, "Progressing");
+    assert_eq!(told, format!("The next attempt is at {next}; the last attempt failed: the disk is broken"));
+    // To look meanwhile changes nothing, and does not put it off.
+    let writes = world.status_writes;
+    world.pass(wait / 2);
+    world.step();
+    assert_eq!((message(&world, "Progressing"), world.status_writes), (told, writes));
+    world.pass(wait);
+    world.step();
+    assert_eq!(world.state(), State::Deprovisioning);
+}
+
+#[test]
+fn what_is_missing_is_not_work_either() {
+    let mut world = World::settled(None);
+    world.host.spec.image = Some(crate::kit::image(URL));
+    while world.state() != State::Provisioning {
+        world.step();
+    }
+    world.step_with(|_, _| Outcome::Blocked { message: "Secret user-data does not exist".into() });
+    assert_eq!(message(&world, "Progressing"), "Waiting: Secret user-data does not exist");
+}
