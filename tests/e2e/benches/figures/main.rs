@@ -22,6 +22,10 @@ use std::time::Instant;
 
 use table::{Limit, Row, Unit};
 
+/// The program's own allocator: what is measured in this process is as fast as it is there.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// The parts, in the order in which they run.
 const PARTS: &[&str] = &["life", "fleet", "controller", "api", "image", "small-memory", "demo"];
 /// Set by `make bench`: the demo is measured too.
