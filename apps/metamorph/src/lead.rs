@@ -136,7 +136,7 @@ async fn take(client: &Client, candidate: Candidate, health: &TcpListener) -> an
     let standby = tokio::spawn(standby);
     let namespace = candidate.namespace.clone();
     let mut told: Option<String> = None;
-    let waiting = |holder: &str| {
+    let mut waiting = |holder: &str| {
         if told.as_deref() != Some(holder) {
             let who = if holder.is_empty() {
                 "nobody leads, and who did may not know it yet".to_owned()
@@ -147,10 +147,10 @@ async fn take(client: &Client, candidate: Candidate, health: &TcpListener) -> an
             told = Some(holder.to_owned());
         }
     };
-    let mut leader = candidate.clone().lead(client, waiting).await;
+    let mut leader = candidate.clone().lead(client, &mut waiting).await;
     if matches!(&leader, Err(kube::Error::Api(error)) if error.code == 404) {
         kept::make_namespace(client, &candidate.namespace).await?;
-        leader = candidate.lead(client, |_| ()).await;
+        leader = candidate.lead(client, &mut waiting).await;
     }
     // From now on the listener is the working server's.
     handle.shutdown();

@@ -17,7 +17,7 @@ const HOSTS: &[(&str, &str, &[&str])] = &[
     ("metal3.io", "baremetalhosts", &["get", "list", "watch", "patch"]),
     ("metal3.io", "baremetalhosts/status", &["update"]),
     ("metal3.io", "hardwaredata", &["get", "list", "watch", "create", "update", "patch"]),
-    ("metamorph.metal3.io", "hostoperations", &["get", "list", "create", "delete"]),
+    ("metamorph.metal3.io", "hostoperations", &["list", "create", "delete"]),
     ("metamorph.metal3.io", "hostoperations/status", &["update"]),
     ("metamorph.metal3.io", "machinerecords", &["get", "list", "watch", "create", "update"]),
     ("events.k8s.io", "events", &["create", "patch"]),

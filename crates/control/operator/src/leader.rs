@@ -76,7 +76,10 @@ fn judge(found: Option<&LeaseSpec>, seen: Option<Seen>, own: &Candidate, now: In
         if done || (own.first && seen.is_none()) {
             return Judgement::Take;
         }
-        seen.unwrap_or(Seen { holder: String::new(), renewed: None, duration: own.duration, since: now })
+        // Whoever held it may have renewed it since this process looked last: its time begins anew.
+        let duration = seen.as_ref().map_or(own.duration, |seen| seen.duration);
+        let since = seen.filter(|seen| seen.holder.is_empty()).map_or(now, |seen| seen.since);
+        Seen { holder: String::new(), renewed: None, duration, since }
     } else {
         let renewed = found.and_then(|spec| spec.renew_time.as_ref()).map(|time| time.0);
         let seconds = found.and_then(|spec| spec.lease_duration_seconds);

@@ -272,7 +272,7 @@ fn read(recorded: Recorded) -> Result<Data, Failure> {
         refuse(format!("it is no record ({why})"), "restore the MachineRecord from a backup, or delete it")
     };
     match serde_json::from_value::<Data>(content.data) {
-        Ok(data) if data.number > MAX_COUNT => {
+        Ok(data) if data.number >= MAX_COUNT => {
             nonsense(format!("its number is {}, and nothing counts beyond {MAX_COUNT}", data.number))
         }
         Ok(data) => Ok(data),

@@ -66,7 +66,7 @@ impl Data {
         let generation = boots.into_iter().flatten().map(|boot| boot.generation).max().unwrap_or(0);
         let operation = self.operation.as_ref().map_or(0, |operation| operation.number);
         let counters = [("number", self.number.max(operation)), ("boot.generation", generation)];
-        counters.into_iter().find(|(_, count)| *count > MAX_COUNT)
+        counters.into_iter().find(|(_, count)| *count >= MAX_COUNT)
     }
 
     /// What is recorded; a record that this version must not touch is a failure.

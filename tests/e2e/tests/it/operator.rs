@@ -164,6 +164,8 @@ async fn the_operator_is_asked_about_hosts_before_they_are_stored() {
 #[tokio::test]
 async fn of_up_and_an_operator_beside_it_one_works() {
     let mut world = World::start(Options::one_fake()).await.unwrap();
+    // Its API is served before it has the Lease: an operator that came just then would be the one that leads.
+    world.server.wait_logged("Metamorph is up", 30).await.unwrap();
     let beside = operator(world.folder.path(), "operator", &world.kubeconfig(), &["--lease-duration", "3"]).unwrap();
     beside.wait_logged("standing by: up_", 30).await.unwrap();
     let plain = json!({ "online": false, "inspectionMode": "disabled" });

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use api::metal3::{BareMetalHost, ErrorType, ProvisioningState as State};
 use api::metamorph::{HostOperation, MachineRecord};
+use k8s_openapi::api::admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding};
 use k8s_openapi::api::core::v1::{Namespace, Secret};
 use k8s_openapi::api::events::v1::Event;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
@@ -445,4 +446,63 @@ fn a_namespace_that_is_deleted_leaves_no_disk_behind() {
             });
         }
     }
+}
+
+#[test]
+fn a_namespace_that_is_deleted_takes_no_older_hosts_machine_with_it() {
+    for seed in 0..5 {
+        scenarios::run(seed, async |site| {
+            let plant = Plant::new(site.weather.clone());
+            let server = plant.serve(&site);
+            in_a_namespace(&site, &plant, "rack").await;
+            // Another host is recorded to have this very machine, and for longer. It rests.
+            site.create_annotated("b", json!({ "baremetalhost.metal3.io/paused": "" })).await;
+            let older = site.hosts().get("b").await.unwrap();
+            let records: Api<MachineRecord> = Api::namespaced(site.observer(), "rack");
+            let mut record = serde_json::to_value(records.get("a").await.unwrap()).unwrap();
+            record["spec"]["host"] = json!({ "name": "b", "uid": older.metadata.uid });
+            record["metadata"] = json!({ "name": "b", "namespace": "default", "creationTimestamp": "2020-01-01T00:00:00Z",
+                "uid": "00000000-0000-4000-8000-00000000000b" });
+            site.put_as_left(record).await;
+            tokio::time::sleep(Duration::from_secs(300)).await;
+            let before = plant.effects();
+            let namespaces: Api<Namespace> = Api::all(site.observer());
+            namespaces.delete("rack", &DeleteParams::default()).await.unwrap();
+            for _ in 0..LONGEST {
+                if namespaces.get_opt("rack").await.unwrap().is_none() {
+                    break;
+                }
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+            assert!(namespaces.get_opt("rack").await.unwrap().is_none(), "seed {seed}");
+            assert_eq!(plant.effects(), before, "seed {seed}");
+            assert!(plant.runs_its_disk() && plant.image().is_some(), "seed {seed}");
+            server.kill();
+        });
+    }
+}
+
+#[test]
+fn a_deletion_waits_until_its_record_can_be_written() {
+    scenarios::run(42, async |site| {
+        let place = Place::with_host(site, State::Provisioned).await;
+        let policies: Api<ValidatingAdmissionPolicy> = Api::all(place.site.observer());
+        let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(place.site.observer());
+        let policy = json!({ "metadata": { "name": "no-records" }, "spec": {
+            "failurePolicy": "Fail",
+            "matchConstraints": { "resourceRules": [{ "apiGroups": ["metamorph.metal3.io"], "apiVersions": ["*"],
+                "operations": ["CREATE", "UPDATE"], "resources": ["machinerecords"] }] },
+            "validations": [{ "expression": "false", "message": "no records today" }],
+        } });
+        let binding = json!({ "metadata": { "name": "no-records" },
+            "spec": { "policyName": "no-records", "validationActions": ["Deny"] } });
+        policies.create(&PostParams::default(), &serde_json::from_value(policy).unwrap()).await.unwrap();
+        bindings.create(&PostParams::default(), &serde_json::from_value(binding).unwrap()).await.unwrap();
+        place.delete().await;
+        place.is_held("no records today").await;
+        assert!(place.plant.image().is_some());
+        bindings.delete("no-records", &DeleteParams::default()).await.unwrap();
+        place.is_gone(LONGEST).await;
+        assert_eq!(place.plant.image(), None);
+    });
 }

@@ -168,6 +168,8 @@ impl Machine for KubeMachine {
         let age = |record: &MachineRecord| (since(record).or_else(|| record.creation_timestamp()), record.uid());
         let own_age =
             all.iter().find(|record| (record.namespace(), record.name_any()) == own).map(|record| age(record));
+        // One that has gone with its namespace is as old as it was.
+        let own_age = own_age.or_else(|| lock(&self.slot).object.as_ref().map(age));
         let others = all.iter().filter(|record| (record.namespace(), record.name_any()) != own);
         let with_host = others.map(|record| {
             let key = (record.namespace(), record.name_any());

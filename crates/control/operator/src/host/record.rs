@@ -78,9 +78,11 @@ impl Records {
         })
     }
 
-    /// What was read cannot be used: it is read again before it is used.
+    /// What was read cannot be used: it is read again before it is used. It stays known for the case that it goes with its namespace.
     pub fn doubt(&self, uid: &str) {
-        *lock(&self.slot(uid)) = Known::default();
+        let slot = self.slot(uid);
+        let mut known = lock(&slot);
+        *known = Known { object: known.object.take(), gone: known.gone, ..Known::default() };
     }
 
     /// Forgets what was read of the host.

@@ -60,8 +60,8 @@ pub async fn act(context: &Context, fetched: &Fetched, action: &Action) -> Resul
     if failure.cause == Cause::NotLeading {
         return Err(ReconcileError::NotLeading);
     }
-    // A host that is being deleted may never be able to record anything again (its namespace goes): that is a failure like others, so that the
-    // deletion comes to its end. Once may be a record that has been deleted with it, which is read anew.
+    // What cannot be recorded is not done, and is no failure of the host. A deletion says so, and waits: given up it would leave the disks as they are.
+    // Once may be a record that has been deleted with the host, which is read anew.
     let stumbled = context.stumbles.lock().unwrap_or_else(PoisonError::into_inner).get(&uid).copied().unwrap_or(0);
     if failure.cause == Cause::RecordUnavailable && (!fetched.host.is_deleting() || stumbled < RECORD_TRIES) {
         return Err(RecordError::new("the operation", failure.message).into());
@@ -72,7 +72,11 @@ pub async fn act(context: &Context, fetched: &Fetched, action: &Action) -> Resul
     } else {
         tracing::warn!(host = %fetched.host.name_any(), cause = failure.cause.as_str(), "{}", failure.text());
     }
-    let retry = if failure.cause == Cause::AnotherMachine { Retry::AnotherMachine } else { failure.retry };
+    let retry = match failure.cause {
+        Cause::AnotherMachine => Retry::AnotherMachine,
+        Cause::RecordUnavailable => Retry::Held,
+        _ => failure.retry,
+    };
     Ok(Outcome::Failed { message: failure.text(), retry })
 }
 
