@@ -20,7 +20,7 @@ pub struct Written {
 }
 
 impl World {
-    /// The writes so far, in order; refused ones are among them.
+    /// The writes so far, in order; refused ones are among them, the renewals of the server's Lease are not: they belong to no host.
     ///
     /// # Errors
     /// When the log cannot be read, or a line of it has no time.
@@ -32,7 +32,8 @@ impl World {
             let Ok(line) = serde_json::from_str::<Value>(line) else { continue };
             let field = |name: &str| line[name].as_str().unwrap_or_default();
             let verb = field("verb");
-            if !matches!(verb, "create" | "update" | "patch" | "delete" | "deletecollection") {
+            let is_write = matches!(verb, "create" | "update" | "patch" | "delete" | "deletecollection");
+            if !is_write || field("requestURI").contains("/leases") {
                 continue;
             }
             found.push(Written {

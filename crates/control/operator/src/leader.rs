@@ -368,8 +368,10 @@ mod tests {
             for own in [&own, &first] {
                 let held = judge(Some(&spec("other", 0, 40)), None, own, begin);
                 let Judgement::Wait(seen) = held else { panic!("taken at once") };
+                // It may have renewed it since, so the time begins when it is seen gone.
                 let Judgement::Wait(seen) = judge(free, Some(seen), own, at(39)) else { panic!("{free:?}: early") };
-                assert_eq!(judge(free, Some(seen), own, at(40)), Judgement::Take);
+                let Judgement::Wait(seen) = judge(free, Some(seen), own, at(78)) else { panic!("{free:?}: early") };
+                assert_eq!(judge(free, Some(seen), own, at(79)), Judgement::Take);
             }
         }
     }
