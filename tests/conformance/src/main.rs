@@ -17,6 +17,7 @@ mod hooks;
 mod layer;
 mod mask;
 mod openapi;
+mod recording;
 mod report;
 mod run;
 mod suite;
@@ -277,24 +278,11 @@ async fn ask(runner: &Runner<'_>, files: &[&File]) -> Answers {
     all.collect().await
 }
 
-fn recording(file: &File) -> PathBuf {
-    folder("recorded").join(&file.area).join(format!("{}.json", file.name))
-}
-
-fn read_recording(file: &File) -> Result<serde_json::Map<String, Value>> {
-    let path = recording(file);
-    match std::fs::read_to_string(&path) {
-        Ok(text) => serde_json::from_str(&text).with_context(|| path.display().to_string()),
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(serde_json::Map::new()),
-        Err(e) => Err(e).with_context(|| path.display().to_string()),
-    }
-}
-
 /// Writes the recordings; with `whole` files, cases that are gone go.
 fn record(files: &[File], answers: &Answers, whole: bool) -> Result<ExitCode> {
     let mut failed = 0;
     for file in files {
-        let mut recorded = if whole { serde_json::Map::new() } else { read_recording(file)? };
+        let mut recorded = if whole { recording::Recorded::new() } else { recording::read(&folder("recorded"), file)? };
         for case in &file.cases {
             let answer = &answers[&format!("{}/{}", file.path(), case.name)];
             for step in answer.as_array().into_iter().flatten() {
@@ -305,9 +293,7 @@ fn record(files: &[File], answers: &Answers, whole: bool) -> Result<ExitCode> {
             }
             recorded.insert(case.name.clone(), answer.clone());
         }
-        let path = recording(file);
-        std::fs::create_dir_all(path.parent().context("no folder")?)?;
-        std::fs::write(&path, serde_json::to_string_pretty(&recorded)? + "\n")?;
+        recording::write(&folder("recorded"), file, &recorded)?;
     }
     println!("{} cases recorded, {failed} of them failed", answers.len());
     Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -317,7 +303,7 @@ fn record(files: &[File], answers: &Answers, whole: bool) -> Result<ExitCode> {
 fn outcomes(files: &[&File], answers: &Answers, known: &[Known]) -> Result<Vec<Outcome>> {
     let mut outcomes = Vec::new();
     for file in files {
-        let recorded = read_recording(file)?;
+        let recorded = recording::read(&folder("recorded"), file)?;
         for case in &file.cases {
             let id = format!("{}/{}", file.path(), case.name);
             let found = &answers[&id];

@@ -10,20 +10,21 @@ use std::sync::{Arc, Mutex, PoisonError};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use crate::auth::{Attributes, Decision, User};
+use crate::rbac::{Attributes, Decision};
 use crate::status::ApiError;
+use crate::user::User;
 
 /// An open log.
 pub struct Audit {
     file: Mutex<File>,
 }
 
-/// Annotations that are collected while a request is answered. Clones share.
+/// Annotations collected during a request. Clones share them.
 #[derive(Debug, Clone, Default)]
 pub struct Annotations(Arc<Mutex<Map<String, Value>>>);
 
 impl Annotations {
-    /// Adds one, unless its key is taken.
+    /// Adds an annotation unless its key exists.
     pub fn add(&self, key: String, value: String) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(key).or_insert(Value::String(value));
     }
@@ -33,42 +34,42 @@ impl Annotations {
     }
 }
 
-/// What is known of a request when it has been answered. Bodies are not among it: they may hold secrets.
+/// An answered request. It contains no bodies, which may hold secrets.
 pub struct Entry {
-    /// The request's name, which the answer has too.
+    /// The audit ID, which is also in the response.
     pub id: String,
-    /// When it came.
+    /// When it arrived.
     pub received: Timestamp,
-    /// From where.
+    /// Address of the client.
     pub source: Option<IpAddr>,
     /// Path and query.
     pub uri: String,
-    /// The client's own name of itself.
+    /// The User-Agent header.
     pub agent: String,
-    /// What was asked.
+    /// Attributes of the request.
     pub asked: Attributes,
-    /// Who asked.
+    /// The authenticated user.
     pub user: User,
-    /// As whom.
+    /// The impersonated user.
     pub impersonated: Option<User>,
-    /// Whether it was allowed.
+    /// The authorization decision.
     pub decision: Option<Decision>,
-    /// Why it failed.
+    /// The error, if it failed.
     pub error: Option<ApiError>,
-    /// HTTP status of the answer.
+    /// HTTP status of the response.
     pub code: u16,
-    /// What else was noted.
+    /// Additional annotations.
     pub annotations: Annotations,
 }
 
 impl Audit {
-    /// Opens the file to append to; it is made with mode 0600.
+    /// Opens the file for appending; creates it with mode 0600.
     pub fn open(path: &Path) -> std::io::Result<Self> {
         let file = OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
         Ok(Self { file: Mutex::new(file) })
     }
 
-    /// Writes one line: the request is answered now.
+    /// Writes one line for a request answered at `now`.
     pub fn write(&self, entry: &Entry, now: Timestamp) {
         let mut line = entry.to_json(now).to_string();
         line.push('\n');

@@ -3,37 +3,37 @@
 use std::sync::{Mutex, PoisonError};
 
 use crate::audit::Annotations;
-use crate::auth::User;
 use crate::object::Object;
 use crate::route::Verb;
+use crate::user::User;
 
-/// Who changes something and how: goes with an object from its decoding to the store, for all that has a say on the way.
+/// The user and options of a change, which accompany an object from decoding to the store.
 #[derive(Debug)]
 pub struct Change {
-    /// Who asks.
+    /// The requesting user.
     pub user: User,
-    /// Name under which the changed fields are owned (`metadata.managedFields`).
+    /// Field manager (`metadata.managedFields`).
     pub manager: String,
-    /// What is done.
+    /// The verb of the request.
     pub verb: Verb,
     /// Subresource, empty for the object itself.
     pub sub: String,
-    /// Whether nothing shall be stored.
+    /// Whether this is a dry run.
     pub dry: bool,
-    /// Whether the object says already who owns its fields: server-side apply does that while it merges.
+    /// Whether the object already has its field owners: server-side apply sets them while merging.
     pub applied: bool,
-    /// The options of the request (`CreateOptions` and so on) as admission shows them, without kind.
+    /// The options of the request (`CreateOptions` and so on) for admission, without kind.
     pub options: Object,
-    /// Whether admission has spoken already, on another form of the object.
+    /// Whether admission has already reviewed another form of the object.
     pub admitted: bool,
-    /// What the audit log shall say besides.
+    /// Annotations for the audit log.
     pub audit: Annotations,
-    /// What the client is told, in order.
+    /// Warnings for the client, in order.
     pub warnings: Mutex<Vec<String>>,
 }
 
 impl Change {
-    /// A change of an object by this user, who owns the changed fields under this name.
+    /// A change by this user with this field manager.
     pub fn by(user: User, manager: String, verb: Verb) -> Self {
         Self {
             user,
@@ -49,22 +49,22 @@ impl Change {
         }
     }
 
-    /// A change that one of the server's own controllers makes, under the name that the controller has upstream.
+    /// A change by one of the server's own controllers, named as upstream's.
     pub fn own(verb: Verb, controller: &str) -> Self {
         Self::by(User::controller(controller), "kube-controller-manager".to_owned(), verb)
     }
 
-    /// Tells the client something that does not stop the change.
+    /// Adds a warning for the client.
     pub fn warn(&self, text: impl Into<String>) {
         self.warnings.lock().unwrap_or_else(PoisonError::into_inner).push(text.into());
     }
 
-    /// Tells the audit log something. What was told first under a key stays.
+    /// Adds an audit annotation. The first value of a key is kept.
     pub fn annotate(&self, key: impl Into<String>, value: impl Into<String>) {
         self.audit.add(key.into(), value.into());
     }
 
-    /// What was told, once.
+    /// Takes the warnings collected so far.
     pub fn take_warnings(&self) -> Vec<String> {
         std::mem::take(&mut *self.warnings.lock().unwrap_or_else(PoisonError::into_inner))
     }

@@ -1,9 +1,9 @@
-//! Versions of one kind: an object of one in the form of another, by its definition's webhook if it has one.
+//! Conversion between the versions of a kind, by the webhook of its definition if there is one.
 //!
-//! A tail does not hold the version that it is in, because one tail serves all versions of most kinds. Tails of custom
-//! resources with several versions are marked with theirs ([`object::mark`]); without a webhook the mark is passed
-//! over, with one it tells what has to be converted. Tails from before there was a second version have no mark: they
-//! are in the first of the definition's stored versions.
+//! A tail does not contain its version, because it serves all versions of most kinds. Tails of custom resources with
+//! several versions are marked with theirs ([`object::mark`]). Without a webhook the mark is ignored; with one it
+//! decides whether to convert. Unmarked tails predate the second version: they are in the first of the definition's
+//! stored versions.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,9 +12,8 @@ use bytes::Bytes;
 use http::StatusCode;
 use serde_json::{Map, Value, json};
 
-use crate::admission::kinds::client_config;
-use crate::builtin::rules;
-use crate::object::{self, Object, strings};
+use crate::checks;
+use crate::object::{self, Object};
 use crate::objects::Objects;
 use crate::resource::{Flavor, Resource};
 use crate::status::{ApiError, ApiResult, FieldError, StatusReason};
@@ -22,47 +21,20 @@ use crate::store::{Row, Stored};
 use crate::versions::{Webhook, by_webhook};
 use crate::webhook::{self, Call};
 
-/// Time for a call of a conversion webhook; upstream knows the request's own limit only.
+/// Timeout of a conversion webhook; upstream has only the request's own limit.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Bytes of an answer.
+/// Largest response, in bytes.
 const MAX_ANSWER: usize = 64 << 20;
-/// Objects converted by one call.
+/// Most objects per call.
 const BATCH: usize = 100;
 
-/// Checks what a definition says about conversion.
-pub fn validate(spec: &Value, errors: &mut Vec<FieldError>) {
-    let at = |key: &str| format!("spec.conversion.{key}");
-    let client = spec.pointer("/conversion/webhook/clientConfig");
-    match spec.pointer("/conversion/strategy").and_then(Value::as_str).unwrap_or_default() {
-        "None" => {}
-        "Webhook" => {
-            match client {
-                Some(client) => client_config(client, &at("webhookClientConfig"), errors),
-                None => {
-                    let detail = "required when strategy is set to Webhook";
-                    errors.push(FieldError::required(at("webhookClientConfig"), detail));
-                }
-            }
-            let reviews = strings(spec.pointer("/conversion/webhook/conversionReviewVersions"));
-            if reviews.is_empty() {
-                errors.push(FieldError::required(at("conversionReviewVersions"), ""));
-            } else if !reviews.iter().any(|v| v == "v1" || v == "v1beta1") {
-                let detail = "must include at least one of v1, v1beta1";
-                errors.push(FieldError::invalid(at("conversionReviewVersions"), &json!(reviews), detail));
-            }
-        }
-        "" => errors.push(FieldError::required(at("strategy"), "")),
-        other => errors.push(FieldError::not_supported(at("strategy"), &json!(other), &["None", "Webhook"])),
-    }
-}
-
-/// A failure as upstream's storage gives it: 500 without a reason.
+/// A conversion failure as upstream's storage reports it: 500 without a reason.
 fn failed(text: String) -> ApiError {
     ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, StatusReason::Unknown, text)
 }
 
 impl Objects {
-    /// An object of `from` in the form of `to`, which holds the same objects.
+    /// Converts an object of `from` to `to`, another version of the same kind.
     pub async fn in_version(&self, object: Object, from: &Resource, to: &Resource) -> ApiResult<Object> {
         if from.version == to.version && from.group == to.group {
             return Ok(object);
@@ -85,15 +57,15 @@ impl Objects {
         Ok(object)
     }
 
-    /// A resource's object in the version `to`, by its webhook.
+    /// Converts a resource's object to the version `to` by its webhook, if it has one.
     pub async fn by_webhook(&self, resource: &Resource, object: Object, to: &str) -> ApiResult<Object> {
         let Some((_, webhook)) = by_webhook(resource) else { return Ok(object) };
         let converted = self.ask(webhook, vec![object], to).await?;
         converted.into_iter().next().ok_or_else(|| failed("no object was converted".to_owned()))
     }
 
-    /// The wanted object in the form in which a webhook's kind is stored, and the resource of that form if it is
-    /// another one than `resource`.
+    /// Converts an object to the storage version if its kind has a webhook. Also returns that version's resource in
+    /// this case.
     pub async fn to_storage(&self, resource: &Resource, object: Object) -> ApiResult<(Object, Option<Arc<Resource>>)> {
         let catalog = self.registry.catalog();
         let storage = by_webhook(resource).and_then(|_| catalog.storage_version(resource)).cloned();
@@ -103,7 +75,7 @@ impl Objects {
         Ok((object, Some(storage)))
     }
 
-    /// A stored object with its tail in the resource's version.
+    /// Converts a stored object to the resource's version.
     pub async fn converted(&self, resource: &Resource, mut stored: Stored) -> ApiResult<Stored> {
         if by_webhook(resource).is_some() {
             let mut tails = [(stored.rev, &mut stored.tail)];
@@ -112,7 +84,7 @@ impl Objects {
         Ok(stored)
     }
 
-    /// Brings the tails of rows to the resource's version.
+    /// Converts the tails of rows to the resource's version.
     pub async fn convert_rows(&self, resource: &Resource, rows: &mut [Row]) -> ApiResult<()> {
         if by_webhook(resource).is_none() {
             return Ok(());
@@ -121,7 +93,7 @@ impl Objects {
         self.convert_tails(resource, &mut tails).await
     }
 
-    /// Brings tails to the resource's version, if a webhook converts its objects.
+    /// Converts tails to the resource's version, if the kind has a webhook.
     pub async fn convert_tails(&self, resource: &Resource, tails: &mut [(u64, &mut Bytes)]) -> ApiResult<()> {
         let Some((versions, webhook)) = by_webhook(resource) else { return Ok(()) };
         let mut others = Vec::new();
@@ -137,7 +109,7 @@ impl Objects {
                 let version = object::mark_of(tail).unwrap_or(&versions.first);
                 let version = object::api_version(&versions.group, version);
                 let mut object = object::from_tail(&version, &resource.kind, *rev, tail).map_err(ApiError::internal)?;
-                // What comes from the store has no version yet when it is converted.
+                // Upstream converts objects from storage before it sets their resourceVersion.
                 object::metadata_mut(&mut object).shift_remove("resourceVersion");
                 objects.push(object);
             }
@@ -150,7 +122,7 @@ impl Objects {
         Ok(())
     }
 
-    /// Asks the webhook; the answer has as many objects, each checked against what was sent.
+    /// Calls the webhook. The response must have as many objects, each of which is checked against the one sent.
     async fn ask(&self, webhook: &Webhook, objects: Vec<Object>, wanted: &str) -> ApiResult<Vec<Object>> {
         let from = objects.first().map(gvk).unwrap_or_default();
         let review = webhook.reviews.iter().find(|v| matches!(v.as_str(), "v1" | "v1beta1"));
@@ -208,7 +180,8 @@ fn response(review: &Value, uid: &str, v1: bool) -> Result<Vec<Value>, String> {
     Ok(response.get("convertedObjects").and_then(Value::as_array).cloned().unwrap_or_default())
 }
 
-/// The converted object with the metadata of the original, but for labels and annotations, if it is the same object.
+/// The converted object with the original's metadata, except labels and annotations. Fails if it is not the same
+/// object.
 fn checked(original: &Object, converted: Value, wanted: &str) -> Result<Object, String> {
     let from = gvk(original);
     let text = |object: &Object, key: &str| object.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
@@ -251,7 +224,7 @@ fn checked(original: &Object, converted: Value, wanted: &str) -> Result<Object, 
     Ok(converted)
 }
 
-/// Labels and annotations that the webhook changed must be what users could have set.
+/// Checks that changed labels and annotations are valid.
 fn changeable(key: &str, given: &Map<String, Value>, before: Option<&Value>) -> Result<(), String> {
     if let Some((name, _)) = given.iter().find(|(_, v)| !v.is_string()) {
         return Err(format!("metadata.{key}[{name}] must be a string in converted object"));
@@ -261,11 +234,11 @@ fn changeable(key: &str, given: &Map<String, Value>, before: Option<&Value>) -> 
     }
     let mut errors: Vec<FieldError> = Vec::new();
     if key == "labels" {
-        rules::labels("metadata.labels", &Value::Object(given.clone()), &mut errors);
+        checks::labels("metadata.labels", &Value::Object(given.clone()), &mut errors);
     } else {
         for name in given.keys() {
             let wrong = names::qualified_name(&name.to_lowercase());
-            rules::all_invalid("metadata.annotation", &json!(name), wrong, &mut errors);
+            checks::all_invalid("metadata.annotation", &json!(name), wrong, &mut errors);
         }
     }
     let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();

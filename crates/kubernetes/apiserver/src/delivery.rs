@@ -1,6 +1,6 @@
-//! How answers leave the server: in small pieces, each made when the client takes the one before, and only to clients
-//! that take them. An answer holds its place among the requests in flight until the client has it; a connection on
-//! which a piece waits too long is ended, whatever else is under way on it.
+//! Delivery of responses: in small pieces, each produced after the client has read the previous one. A response keeps
+//! its place among the requests in flight until it is delivered. A connection on which a piece waits too long is
+//! closed, along with everything else on it.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,35 +16,35 @@ use tokio_util::sync::CancellationToken;
 use crate::limits::Place;
 use crate::reply::{Body, Broken, Response};
 
-/// Bytes handed to a connection at once: more would wait in its buffers, out of sight.
+/// Size of a piece in bytes: larger ones would wait unnoticed in the connection's buffers.
 const PIECE: usize = 32 << 10;
-/// Time in which a client must take a piece of an answer; it may be a slow one, but not one that does not read at all.
+/// Time for a client to read a piece of a response. Slow clients pass, those that do not read at all do not.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// The same for a watch, for which nothing is kept in memory while its client does other things.
+/// The same for a watch, which keeps nothing in memory while its client is busy.
 const WATCH_PATIENCE: Duration = Duration::from_secs(600);
-/// How often connections are looked at.
+/// How often connections are checked.
 const LOOK: Duration = Duration::from_secs(5);
 
-/// Milliseconds since some moment in the past, never 0.
+/// Milliseconds since a fixed moment, never 0.
 fn clock(now: Instant) -> u64 {
     static START: OnceLock<Instant> = OnceLock::new();
     let start = *START.get_or_init(|| now);
     u64::try_from(now.saturating_duration_since(start).as_millis()).unwrap_or(u64::MAX).saturating_add(1)
 }
 
-/// When the last piece was given to the connection; 0 while the answer itself has nothing to give.
+/// When the connection got the last piece; 0 while the response has nothing to send.
 type Given = AtomicU64;
 
-/// The answers under way on one connection.
+/// The responses in delivery on one connection.
 #[derive(Default)]
 pub struct Deliveries {
     under_way: Mutex<Vec<(Weak<Given>, Duration)>>,
-    /// Ends the connection.
+    /// Closes the connection.
     pub cut: CancellationToken,
 }
 
 impl Deliveries {
-    /// Has an answer leave in pieces; it holds its place until it has left. Watches have none.
+    /// Delivers a response in pieces. It keeps its place until it is delivered; watches have none.
     pub fn send(&self, response: Response, place: Option<Place>) -> Response {
         let given = Arc::new(Given::new(0));
         let patience = if place.is_some() { PATIENCE } else { WATCH_PATIENCE };
@@ -57,7 +57,7 @@ impl Deliveries {
         response.map(|inner| Delivery { inner, rest: Bytes::new(), given, _place: place }.boxed_unsync())
     }
 
-    /// Whether the client has let a piece wait too long.
+    /// Whether a piece has waited too long for the client.
     fn stalled(&self, now: Instant) -> bool {
         let now = clock(now);
         let under_way = self.under_way.lock().unwrap_or_else(PoisonError::into_inner);
@@ -73,7 +73,7 @@ impl Deliveries {
 pub struct Connections(Mutex<Vec<Weak<Deliveries>>>);
 
 impl Connections {
-    /// A new one.
+    /// Registers a connection.
     pub fn open(&self) -> Arc<Deliveries> {
         let deliveries = Arc::<Deliveries>::default();
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -84,7 +84,7 @@ impl Connections {
         deliveries
     }
 
-    /// Ends connections whose clients do not read; how many.
+    /// Closes connections whose clients do not read. Returns their number.
     fn look(&self, now: Instant) -> usize {
         let all: Vec<Arc<Deliveries>> = {
             let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -94,7 +94,7 @@ impl Connections {
         stalled.map(|one| one.cut.cancel()).count()
     }
 
-    /// Looks at all connections again and again, until `stop`.
+    /// Checks all connections periodically until `stop`.
     pub async fn keep(&self, stop: CancellationToken) {
         loop {
             tokio::select! {
@@ -109,10 +109,10 @@ impl Connections {
     }
 }
 
-/// A body on its way.
+/// A body in delivery.
 struct Delivery {
     inner: Body,
-    /// What is left of the part that came last.
+    /// The rest of the last part.
     rest: Bytes,
     given: Arc<Given>,
     _place: Option<Place>,
@@ -159,9 +159,9 @@ impl hyper::body::Body for Delivery {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::auth::User;
     use crate::limits::Limits;
     use crate::reply;
+    use crate::user::User;
     use futures::FutureExt as _;
     use http::StatusCode;
     use hyper::body::Body as _;

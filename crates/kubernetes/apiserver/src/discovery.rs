@@ -1,4 +1,4 @@
-//! Discovery: which groups, versions and resources there are; version and health.
+//! Discovery of groups, versions and resources, and the server's version.
 
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use serde_json::{Value, json};
@@ -15,10 +15,10 @@ pub const KUBERNETES: (&str, &str) = ("1", "34");
 const VERBS: [&str; 8] = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
 /// Upstream's order of a custom resource's verbs.
 const CUSTOM_VERBS: [&str; 8] = ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
-/// What media types of discovery in one say besides.
+/// Parameters of the media types of aggregated discovery.
 const AGGREGATED: &str = "g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
-/// The version as clients compare it.
+/// The version in the format that clients compare.
 pub fn git_version() -> String {
     let (major, minor) = KUBERNETES;
     format!("v{major}.{minor}.0+embedded")
@@ -32,7 +32,7 @@ pub fn version() -> Value {
         "platform": format!("linux/{}", std::env::consts::ARCH)})
 }
 
-/// Answers a discovery path, if it is one.
+/// Answers a discovery path; `None` for other paths.
 pub fn answer(catalog: &Catalog, path: &[&str], headers: &HeaderMap, address: &str) -> Option<ApiResult<Response>> {
     document(catalog, path, address).map(|value| {
         let value = value?;
@@ -53,7 +53,7 @@ pub fn answer(catalog: &Catalog, path: &[&str], headers: &HeaderMap, address: &s
     })
 }
 
-/// The document at a path, in its usual form.
+/// The unaggregated document at a path.
 fn document(catalog: &Catalog, path: &[&str], address: &str) -> Option<ApiResult<Value>> {
     Some(Ok(match path {
         ["api"] => json!({"kind": "APIVersions", "versions": ["v1"],
@@ -121,20 +121,11 @@ fn resources(catalog: &Catalog, group: &str, version: &str) -> ApiResult<Value> 
         "resources": list}))
 }
 
-/// The subresources that are served, in upstream's order.
+/// The served subresources, in upstream's order.
 pub fn subresources(resource: &Resource) -> Vec<&'static str> {
-    let mut out = Vec::new();
-    if resource.is("", "namespaces") {
-        out.push("finalize");
-    }
-    if resource.is("certificates.k8s.io", "certificatesigningrequests") {
-        out.push("approval");
-    }
+    let mut out = resource.strategy.subresources().to_vec();
     if resource.status {
         out.push("status");
-    }
-    if resource.is("", "serviceaccounts") {
-        out.push("token");
     }
     if resource.scale.is_some() {
         out.push("scale");
@@ -155,24 +146,22 @@ fn verbs_of(resource: &Resource) -> Vec<&'static str> {
         return vec!["create"];
     }
     let all = if matches!(resource.flavor, Flavor::Custom { .. }) { CUSTOM_VERBS } else { VERBS };
-    let without = resource.is("", "namespaces");
-    all.into_iter().filter(|v| !(without && *v == "deletecollection")).collect()
+    let collections = resource.strategy.deletes_collections();
+    all.into_iter().filter(|v| collections || *v != "deletecollection").collect()
 }
 
-/// Changes when the storage form of a resource does: group, version and kind that it is stored in.
+/// A hash of the group, version and kind in which a resource is stored.
 fn hash(catalog: &Catalog, resource: &Resource) -> String {
     use base64::Engine as _;
     use sha2::Digest as _;
     let stored = catalog.storage_version(resource).map_or(resource, |r| r);
-    let group = if resource.is("events.k8s.io", "events") { "" } else { &resource.group };
-    // Upstream still stores definitions in the form of their first version.
-    let definition = resource.group == "apiextensions.k8s.io";
-    let version = if definition { "v1beta1" } else { &stored.version };
+    let group = resource.strategy.view_of().unwrap_or(&resource.group);
+    let version = resource.strategy.stored_version().unwrap_or(&stored.version);
     let text = format!("{group}/{version}/{}", stored.kind);
     base64::engine::general_purpose::STANDARD.encode(&sha2::Sha256::digest(text)[..8])
 }
 
-/// Everything in one, with a tag: clients keep it and ask whether it has changed.
+/// The aggregated discovery document with an ETag, for clients that cache it.
 fn discovery_list(
     catalog: &Catalog,
     core: bool,
@@ -207,7 +196,7 @@ fn discovery_list(
 }
 
 fn discovery_version(catalog: &Catalog, group: &str, version: &str) -> Value {
-    // Upstream leaves group and version of its own kinds empty where they are those of the document.
+    // Upstream leaves group and version of built-in kinds empty if they are those of the document.
     let kind = |r: &Resource| match r.flavor {
         Flavor::Builtin(_) => json!({"group": "", "version": "", "kind": r.kind}),
         Flavor::Custom { .. } => json!({"group": r.group, "version": r.version, "kind": r.kind}),

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use structural_schema::schema::Schema;
 use structural_schema::{default, lists, prune, validate};
 
-use crate::crd::{self, definition};
+use crate::crd;
 use crate::fields::views::Views;
 use crate::fields::{self, Scope, managed};
 use crate::jsonpath::JsonPath;
@@ -21,6 +21,7 @@ use crate::label_text;
 use crate::object::{self, Object};
 use crate::registry::Registry;
 use crate::selectors::Selector;
+use crate::strategies::{self, custom_resource_definition::definition};
 
 /// What stands between the parts of an input.
 const BETWEEN: &str = "\n%%\n";
@@ -149,7 +150,7 @@ fn registry() -> &'static Registry {
         let crd = json!({"spec": {"group": "example.com", "scope": "Namespaced", "names": {"plural": "things",
             "kind": "Thing", "listKind": "ThingList", "singular": "thing"}, "versions": [version("v1"), version("v2")]},
             "status": {"conditions": [{"type": "Established", "status": "True"}]}});
-        let registry = Registry::new();
+        let registry = Registry::new(strategies::kinds());
         if let Value::Object(crd) = crd {
             registry.replace("example.com", "things", 0, crd::resources(&crd, 0));
         }

@@ -1,5 +1,4 @@
-//! What a server takes from outside and does not decide: the time, and chance. With a clock and a seed of the caller's it
-//! stamps and names objects alike in every run.
+//! Time and randomness. With a fixed clock and seed, a server produces the same timestamps and names in every run.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -8,22 +7,22 @@ use jiff::Timestamp;
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 
-/// Time and chance.
+/// Sources of time and randomness.
 pub struct Given {
     clock: Arc<dyn Clock>,
-    /// `None` asks the system.
+    /// `None` uses the system's.
     seeded: Option<Mutex<StdRng>>,
 }
 
 impl Default for Given {
-    /// The machine's clock, and the system's chance.
+    /// The system's clock and randomness.
     fn default() -> Self {
         Self { clock: Arc::new(SystemClock), seeded: None }
     }
 }
 
 impl Given {
-    /// A clock, and chance from a seed. No key is made of it: names, uids and picks are.
+    /// A clock, and an optional seed. Names, uids and choices derive from it, but never cryptographic keys.
     pub fn new(clock: Arc<dyn Clock>, seed: Option<u64>) -> Self {
         Self { clock, seeded: seed.map(|seed| Mutex::new(StdRng::seed_from_u64(seed))) }
     }
@@ -33,7 +32,7 @@ impl Given {
         self.clock.now()
     }
 
-    /// Now as `meta/v1` time: RFC 3339 in whole seconds, UTC.
+    /// The present time as `meta/v1` time: RFC 3339 in whole seconds, UTC.
     pub fn stamp(&self) -> String {
         stamp(self.now())
     }
@@ -47,9 +46,9 @@ impl Given {
         .to_string()
     }
 
-    /// A number below `end`, which is above 0.
+    /// A random number below `end`, which must be greater than 0.
     pub fn below(&self, end: u64) -> u64 {
-        // Of 128 bits, no remainder is noticeably likelier than another.
+        // With 128 bits the modulo bias is negligible.
         u64::try_from(self.random() % u128::from(end)).unwrap_or_default()
     }
 
@@ -61,7 +60,7 @@ impl Given {
     }
 }
 
-/// A time as `meta/v1` has it.
+/// Formats a `meta/v1` time.
 pub fn stamp(at: Timestamp) -> String {
     at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }

@@ -1,4 +1,4 @@
-//! `/healthz`, `/livez` and `/readyz`: the server's own checks, asked for and answered as upstream's are.
+//! `/healthz`, `/livez` and `/readyz`: the server's own checks, with upstream's parameters and responses.
 
 use http::{HeaderValue, StatusCode, header};
 
@@ -7,29 +7,29 @@ use crate::route::Query;
 use crate::status::{ApiError, ApiResult};
 use crate::verbs::Backend;
 
-/// One check: its name, and what is wrong.
+/// A check: its name, and its failure, if any.
 type Check = (&'static str, Option<&'static str>);
 
-/// Checks of a path's first part, in the order in which they are told.
+/// The checks of an endpoint, in the order of its report.
 fn checks(backend: &Backend, root: &str) -> Vec<Check> {
     let storage = (!backend.store.takes_writes()).then_some("the store takes no more writes");
     let mut all = vec![("ping", None), ("log", None), ("storage", storage)];
     if root == "readyz" {
-        // Whoever asks whether it lives would start it again, which frees nothing.
+        // Not for `livez`: a restart would not free any space.
         all.push(("storage-room", backend.store.lacks_room()));
         all.push(("shutdown", backend.stop.is_cancelled().then_some("process is shutting down")));
     }
     all
 }
 
-/// Text that browsers must not take for anything else.
+/// Plain text that browsers must not interpret otherwise.
 fn text(code: StatusCode, body: String) -> Response {
     let mut response = reply::plain(code, "text/plain; charset=utf-8", body);
     response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     response
 }
 
-/// Answers for `root`, or for one of its checks.
+/// Answers for the endpoint `root`, or for one of its checks.
 pub fn answer(backend: &Backend, root: &str, rest: &[&str], query: &Query) -> ApiResult<Response> {
     let all = checks(backend, root);
     match rest {

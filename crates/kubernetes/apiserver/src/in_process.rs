@@ -1,15 +1,14 @@
-//! The server within the caller's process and on its executor: no listener, no TLS, no thread, no file.
+//! The server within the caller's process and on its executor, without listener, TLS, threads or files.
 //!
-//! The way of a request is the network's from the first line of [`crate::server::handle`] on; before it there is a
-//! [`Caller`] in place of a connection: a [`tower::Service`] with the identity that a client certificate would have
-//! shown. The store is [`Disk`], tables in memory that are written and read on the thread of whoever asks, so that
-//! nothing goes on that the executor does not know of: with tokio's clock paused, time stands still while the server
-//! works, and goes on when all wait. All its times are the given clock's and tokio's, its uids and names come from the
-//! given seed: a run on one thread can be made again.
+//! Requests take the same path as from the network, from [`crate::server::handle`] on; in place of a connection there
+//! is a [`Caller`], a [`tower::Service`] with the identity that a client certificate would have. The store is a
+//! [`Disk`]: tables in memory that are accessed on the caller's thread, so that no work happens outside the executor.
+//! With tokio's clock paused, time stands still while the server works and advances when all tasks wait. All times
+//! come from the given clock and from tokio, uids and names from the given seed: a run on one thread is reproducible.
 //!
-//! A server ends as a process does: [`InProcess::shutdown`] ends in order, dropping it is `kill -9`. What is on the disk
-//! stays there, and another server goes on with it. What a network does besides (lose, delay, reorder) is for a layer of
-//! the caller's around [`Caller`].
+//! A server ends like a process: [`InProcess::shutdown`] stops it in order, dropping it is `kill -9`. The disk keeps
+//! its content for another server. Network faults (loss, delay, reordering) are left to a layer of the caller's
+//! around [`Caller`].
 //!
 //! ```
 //! use std::sync::Arc;
@@ -55,7 +54,6 @@ use tokio_util::task::TaskTracker;
 pub use crate::reply::{Body, Broken};
 
 use crate::admission::Reviewer;
-use crate::auth::{Shown, User};
 use crate::controllers;
 use crate::crd::compiled::Compiled;
 use crate::delivery::Deliveries;
@@ -63,15 +61,18 @@ use crate::given::Given;
 use crate::install::ApplyError;
 use crate::object;
 use crate::pki::Credentials;
+use crate::pki::Shown;
 use crate::registry::Registry;
 use crate::server::{self, App, Peer};
 use crate::start::{Begin, StartError};
 use crate::store::{Memory, Store};
+use crate::strategies;
+use crate::user::User;
 
-/// What the Service `default/kubernetes` says of this server: an address for documentation, at which nobody answers.
+/// Address in the Service `default/kubernetes`: reserved for documentation, unreachable.
 const NOWHERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), 443);
 
-/// The time of tokio's clock: it stands still, and jumps, with the executor's.
+/// A clock that follows tokio's, and so stops and jumps with the executor's time.
 #[derive(Debug, Clone, Copy)]
 pub struct ExecutorClock {
     first: Timestamp,
@@ -79,7 +80,7 @@ pub struct ExecutorClock {
 }
 
 impl ExecutorClock {
-    /// It is this time now.
+    /// A clock that starts at this time now.
     pub fn starting_at(first: Timestamp) -> Self {
         Self { first, since: Instant::now() }
     }
@@ -92,8 +93,8 @@ impl Clock for ExecutorClock {
     }
 }
 
-/// What stays of a server when it ends: its objects and its keys. Clones are of the same disk; one server at a time uses
-/// it.
+/// The persistent state of a server: its objects and keys. Clones share the same disk, which one server at a time can
+/// use.
 #[derive(Clone)]
 pub struct Disk {
     memory: Memory,
@@ -103,7 +104,7 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// An empty one, with keys of its own.
+    /// An empty disk with new keys.
     pub fn new() -> Result<Self, StartError> {
         Ok(Self {
             memory: Memory::new()?,
@@ -113,8 +114,7 @@ impl Disk {
         })
     }
 
-    /// Another disk with what this one holds at this moment, also while a server uses it. Definitions that a server of
-    /// either has compiled are not compiled again.
+    /// Copies the present content to a new disk, even while a server uses this one. Both share compiled definitions.
     pub fn copy(&self) -> Result<Self, StartError> {
         Ok(Self { memory: self.memory.copy()?, taken: Arc::default(), ..self.clone() })
     }
@@ -124,15 +124,15 @@ impl Disk {
 pub struct Setup {
     /// Its objects.
     pub disk: Disk,
-    /// Its time; timers are tokio's, whatever this one says.
+    /// Its clock; timers always follow tokio's.
     pub clock: Arc<dyn Clock>,
-    /// Where its uids, generated names and other choices come from.
+    /// Seed of uids, generated names and other choices.
     pub seed: u64,
-    /// What the program that embeds the server says to changes.
+    /// In-process reviewers of changes.
     pub reviewers: Vec<Reviewer>,
 }
 
-/// Who calls.
+/// The identity of a caller.
 #[derive(Debug, Clone)]
 pub struct Identity(Shown);
 
@@ -142,30 +142,30 @@ impl Identity {
         Self(Shown::User(User::administrator()))
     }
 
-    /// A user that has proved to be so.
+    /// An authenticated user.
     pub fn user(name: &str, groups: &[&str]) -> Self {
         Self(Shown::User(User::authenticated(name, groups)))
     }
 
-    /// Who the bearer token of each request says; without one, nobody.
+    /// The user of each request's bearer token; without one, anonymous.
     pub fn by_token() -> Self {
         Self(Shown::Nothing)
     }
 }
 
-/// A running server. Dropping it kills it: nothing is written from then on, calls and watches break off.
+/// A running server. Dropping it kills it: nothing is written from then on, and calls and watches are cut off.
 pub struct InProcess {
     app: Arc<App>,
     disk: Disk,
     tasks: TaskTracker,
     cut: CancellationToken,
-    /// Given back after the writer has ended.
+    /// Released after the writer has ended.
     _lease: Lease,
 }
 
 impl Drop for InProcess {
     fn drop(&mut self) {
-        // After an orderly end nothing is cut: clients read to the end what they are sent.
+        // After an orderly shutdown nothing is cut: clients can read their responses to the end.
         if !self.app.backend.stop.is_cancelled() {
             self.cut.cancel();
         }
@@ -173,7 +173,7 @@ impl Drop for InProcess {
     }
 }
 
-/// The use of a disk.
+/// Exclusive use of a disk.
 struct Lease(Arc<AtomicBool>);
 
 impl Lease {
@@ -189,7 +189,7 @@ impl Drop for Lease {
 }
 
 impl InProcess {
-    /// Starts on a disk. Its tasks run on the executor that this runs on.
+    /// Starts a server on a disk. Its tasks run on the present executor.
     pub async fn start(setup: Setup) -> Result<Self, StartError> {
         let Setup { disk, clock, seed, reviewers } = setup;
         let lease = Lease::take(&disk.taken).ok_or(StartError::Taken)?;
@@ -209,7 +209,7 @@ impl InProcess {
         let cut = CancellationToken::new();
         let begin = Begin {
             store: Store::in_memory(&disk.memory)?,
-            registry: Registry::with(disk.compiled.clone()),
+            registry: Registry::with(strategies::kinds(), disk.compiled.clone()),
             stop: cut.child_token(),
             given: Arc::new(given),
             reviewers,
@@ -219,13 +219,13 @@ impl InProcess {
         Ok((begin.app(&disk.credentials, NOWHERE, NOWHERE).await?, cut))
     }
 
-    /// A service by which `identity` asks this server; for `kube::Client::new`, with or without layers around it.
+    /// A service that sends requests as `identity`, for `kube::Client::new`, optionally with layers around it.
     pub fn caller(&self, identity: Identity) -> Caller {
         let peer = Arc::new(Peer::of(identity.0, Arc::new(Deliveries::default())));
         Caller { app: Arc::clone(&self.app), peer, cut: self.cut.clone(), calls: self.tasks.clone() }
     }
 
-    /// The CA that clients in containers are told of. Nothing shows a certificate of it.
+    /// The CA certificate that is published to workloads. No certificate is signed by it.
     pub fn ca_pem(&self) -> String {
         self.disk.credentials.ca.pem()
     }
@@ -245,10 +245,11 @@ impl InProcess {
         self.app.backend.install(definition).await
     }
 
-    /// Stores an object as another server left it: uid, times, finalizers and status stay, only the version is new. Nothing is checked, nobody is asked.
+    /// Stores an object as another server left it, with uid, times, finalizers and status; only the resourceVersion
+    /// is new. Skips validation and admission.
     ///
     /// # Errors
-    /// When its kind is not served, or an object of its name is there.
+    /// If its kind is not served, or an object of the same name exists.
     pub async fn put_as_left(&self, object: Value) -> Result<(), ApplyError> {
         let Value::Object(object) = object else {
             return Err(ApplyError::Parse("what was left is no object".to_owned()));
@@ -264,19 +265,19 @@ impl InProcess {
         put.map(drop).map_err(|error| ApplyError::Refused { name, message: error.to_string() })
     }
 
-    /// Ends watches, lets calls in flight end, and leaves the disk to the next.
+    /// Ends watches, waits for calls in flight, and releases the disk.
     pub async fn shutdown(self) {
         self.app.backend.stop.cancel();
         self.tasks.wait().await;
     }
 }
 
-/// The server is not there any more, as if its connection were refused, or broke off before the answer.
+/// The server has ended: as if the connection were refused, or closed before the response.
 #[derive(Debug, Clone, Copy, thiserror::Error)]
 #[error("the server in process has ended")]
 pub struct Gone;
 
-/// One client's way to the server. Clones are the same client.
+/// The connection of one client. Clones are the same client.
 #[derive(Clone)]
 pub struct Caller {
     app: Arc<App>,
@@ -315,7 +316,7 @@ where
     }
 }
 
-/// A body that breaks off when its server is killed.
+/// A body that is cut off when its server is killed.
 struct Cut {
     inner: Body,
     killed: Pin<Box<WaitForCancellationFutureOwned>>,

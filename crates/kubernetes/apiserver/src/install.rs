@@ -4,10 +4,11 @@ use serde_json::{Value, json};
 
 use crate::change::Change;
 use crate::crd;
+use crate::decode;
 use crate::object::{self, Object};
 use crate::route::Verb;
 use crate::status::{ApiError, StatusReason};
-use crate::verbs::{Backend, strategy};
+use crate::verbs::{Backend, prepare};
 
 /// An object could not be applied.
 #[derive(Debug, thiserror::Error)]
@@ -63,8 +64,8 @@ impl Backend {
         let resource = catalog
             .find("apiextensions.k8s.io", "v1", "customresourcedefinitions")
             .ok_or_else(|| refused(ApiError::unknown_path()))?;
-        strategy::decode(resource, &mut crd, &mut Vec::new()).map_err(|unfit| refused(unfit.into()))?;
-        strategy::fit_namespace(resource, &mut crd, "").map_err(refused)?;
+        decode::decode(resource, &mut crd, &mut Vec::new()).map_err(|unfit| refused(unfit.into()))?;
+        prepare::fit_namespace(resource, &mut crd, "").map_err(refused)?;
         object::metadata_mut(&mut crd).shift_remove("resourceVersion");
         match self.insert(&Change::own(Verb::Create, "definitions"), resource, crd.clone(), "").await {
             Err(error) if error.reason == StatusReason::AlreadyExists => {

@@ -1,14 +1,14 @@
-//! JSONPath as printer columns and selectable fields of custom resources use it, by the rules of `client-go/util/jsonpath`:
-//! members, indexes and slices, unions, wildcards, filters of one comparison, recursive descent. A path that meets something it
-//! cannot go through (an index beyond a list, a filter on an object) finds nothing at all.
+//! JSONPath for printer columns and selectable fields of custom resources, with the rules of
+//! `client-go/util/jsonpath`: members, indexes and slices, unions, wildcards, filters with one comparison, recursive
+//! descent. A path that cannot be followed (an index beyond a list, a filter on an object) finds nothing at all.
 
 use serde_json::{Number, Value};
 
-/// Steps that a path, or a path within it, may have.
+/// Most steps of a path, or of a nested path.
 const MAX_STEPS: usize = 64;
-/// Paths within paths.
+/// Deepest nesting of paths.
 const MAX_DEPTH: usize = 8;
-/// Values that a step may find: recursive descents one after the other find more and more.
+/// Most values found by a step: consecutive recursive descents multiply them.
 const MAX_FOUND: usize = 10_000;
 
 #[derive(Debug, Clone, PartialEq)]
@@ -20,11 +20,11 @@ enum Step {
     /// `..`
     Descent,
     Union(Vec<Vec<Step>>),
-    /// `[?(@.path OP value)]`; without an operator it is "is there".
+    /// `[?(@.path OP value)]`; without an operator it tests existence.
     Filter(Vec<Step>, Option<(Operator, Vec<Step>)>),
-    /// A value of its own, such as the one that a filter compares with.
+    /// A literal, such as the value that a filter compares with.
     Literal(Value),
-    /// A word that means nothing: the path can be read, but not gone.
+    /// An unknown word: the path parses, but cannot be evaluated.
     Unknown,
 }
 
@@ -33,7 +33,7 @@ enum Step {
 struct Slice {
     from: i64,
     to: Option<i64>,
-    /// One item: `to` was not given.
+    /// A single item: `to` was not given.
     single: bool,
     step: Option<i64>,
 }
@@ -55,11 +55,11 @@ pub struct JsonPath {
     steps: Vec<Step>,
 }
 
-/// A path meets something that it cannot go through.
+/// The path cannot be followed.
 struct Blocked;
 
 impl JsonPath {
-    /// Reads a path such as `.status.conditions[?(@.type=="Ready")].status`; a leading `$` is allowed.
+    /// Parses a path such as `.status.conditions[?(@.type=="Ready")].status`; a leading `$` is allowed.
     pub fn parse(text: &str) -> Result<Self, String> {
         Ok(Self { steps: parse(text, 0)? })
     }
@@ -80,7 +80,7 @@ fn select<'a>(steps: &'a [Step], mut found: Vec<&'a Value>) -> Result<Vec<&'a Va
                     next.extend(select(path, found.clone())?);
                 }
             }
-            // A text stands for itself once, whatever was found before.
+            // A string literal yields one value, however many were found before.
             Step::Literal(Value::String(_)) => found.truncate(1),
             _ => {}
         }
@@ -117,11 +117,11 @@ fn take<'a>(step: &'a Step, value: &'a Value, out: &mut Vec<&'a Value>) -> Resul
     Ok(())
 }
 
-/// Whether a filter lets an item through.
+/// Whether an item passes a filter.
 fn passes(path: &[Step], test: Option<&(Operator, Vec<Step>)>, item: &Value) -> Result<bool, Blocked> {
     let left = select(path, vec![item]);
     let Some((operator, other)) = test else {
-        // What cannot be gone through is there.
+        // A path that cannot be followed counts as existing.
         return Ok(left.map_or(true, |found| !found.is_empty()));
     };
     let left = left?;
@@ -136,7 +136,7 @@ fn passes(path: &[Step], test: Option<&(Operator, Vec<Step>)>, item: &Value) -> 
     }
 }
 
-/// All that holds something, from the outside to the inside.
+/// All non-empty values, from the outside to the inside.
 fn descend<'a>(values: &[&'a Value], out: &mut Vec<&'a Value>) -> Result<(), Blocked> {
     for value in values {
         let inner: Vec<&Value> = match value {

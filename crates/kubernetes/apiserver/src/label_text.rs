@@ -1,18 +1,18 @@
-//! The text of label selectors, with kube-apiserver's answers to what is none.
+//! The parser of label selectors, with kube-apiserver's errors.
 
 use serde_json::json;
 
 use crate::selectors::{Op, Requirement};
 
-/// Requirements of a selector.
+/// Most requirements of a selector.
 const MAX_REQUIREMENTS: usize = 1024;
 
-/// A piece of the text.
+/// A token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Token<'a> {
     Word(&'a str),
     Sign(&'a str),
-    /// Signs in a row that mean nothing.
+    /// A sequence of signs without meaning.
     Nonsense,
     End,
 }
@@ -23,7 +23,7 @@ fn is_sign(byte: u8) -> bool {
     b"=!(),><".contains(&byte)
 }
 
-/// Cuts the text into pieces; of signs in a row the longest known beginning counts.
+/// Splits the text into tokens; of consecutive signs the longest known prefix counts.
 fn cut(text: &str) -> Vec<Token<'_>> {
     let bytes = text.as_bytes();
     let (mut tokens, mut at) = (Vec::new(), 0);
@@ -61,7 +61,7 @@ struct Parser<'a> {
     at: usize,
 }
 
-/// Reads a selector.
+/// Parses a selector.
 pub fn parse(text: &str) -> Result<Vec<Requirement>, String> {
     let mut parser = Parser { tokens: cut(text), at: 0 };
     let mut found = Vec::new();
@@ -156,7 +156,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// One value, which may be left out.
+    /// A single value, which may be empty.
     fn value(&mut self) -> Result<String, String> {
         match self.peek() {
             Token::End | Token::Sign(",") => Ok(String::new()),
@@ -168,7 +168,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Values in parentheses, sorted and each once.
+    /// Values in parentheses, sorted and without duplicates.
     fn values(&mut self) -> Result<Vec<String>, String> {
         let open = self.next();
         if open != Token::Sign("(") {

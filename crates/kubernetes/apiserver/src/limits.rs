@@ -1,53 +1,122 @@
-//! What the server bears at once: requests in flight by kind, and the time a request may take.
+//! Limits of concurrent requests by kind, and of the time of a request.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use http::{HeaderValue, StatusCode, header};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::auth::User;
 use crate::reply::{self, Response};
 use crate::route::Query;
 use crate::status::{ApiError, ApiResult, StatusReason};
+use crate::user::User;
 
-/// Reading requests at once, as kube-apiserver's `--max-requests-inflight`.
+/// Concurrent reading requests, as kube-apiserver's `--max-requests-inflight`.
 const READ_ONLY: usize = 400;
-/// Changing requests at once, as kube-apiserver's `--max-mutating-requests-inflight`.
+/// Concurrent mutating requests, as kube-apiserver's `--max-mutating-requests-inflight`.
 const MUTATING: usize = 200;
-/// How many times as much administrators get: upstream never refuses them, but memory has an end.
+/// One user gets at most 1/`SHARE` of these, so that slow or busy clients leave places to others. (kube-apiserver
+/// shares by its API Priority and Fairness.)
+const SHARE: usize = 4;
+/// Extra places for administrators, as a multiple of the normal ones. Upstream never refuses them, but memory is
+/// limited.
 const ADMINISTRATORS: usize = 10;
-/// Time for a whole request, up to the beginning of a watch's stream.
+/// Time limit of a request, up to the start of a watch's stream.
 pub const REQUEST_TIME: Duration = Duration::from_secs(60);
 
-/// A place among the requests in flight: held by the answer, and by a change that goes on without its client.
-pub type Place = Arc<OwnedSemaphorePermit>;
+/// A place among the requests in flight, held by the response, and by a change that outlives its client's connection.
+pub type Place = Arc<Held>;
+
+/// See [`Place`].
+#[derive(Debug)]
+pub struct Held {
+    _permit: OwnedSemaphorePermit,
+    /// The sharer and the shares to return this place to; `None` for an administrator's.
+    share: Option<(String, Arc<Shares>)>,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if let Some((user, shares)) = &self.share {
+            shares.leave(user);
+        }
+    }
+}
+
+/// The number of places by sharer, for those that hold any.
+#[derive(Debug, Default)]
+struct Shares(Mutex<HashMap<String, usize>>);
+
+impl Shares {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, usize>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn enter(&self, user: &str, most: usize) -> bool {
+        let mut held = self.lock();
+        match held.get_mut(user) {
+            Some(count) if *count >= most => false,
+            Some(count) => {
+                *count += 1;
+                true
+            }
+            None => {
+                held.insert(user.to_owned(), 1);
+                true
+            }
+        }
+    }
+
+    fn leave(&self, user: &str) {
+        let mut held = self.lock();
+        if let Some(count) = held.get_mut(user) {
+            *count -= 1;
+            if *count == 0 {
+                held.remove(user);
+            }
+        }
+    }
+}
 
 /// Requests in flight of one kind.
 struct Kind {
     all: Arc<Semaphore>,
     administrators: Arc<Semaphore>,
+    shares: Arc<Shares>,
     size: usize,
 }
 
 impl Kind {
     fn new(size: usize) -> Self {
         let reserve = size * ADMINISTRATORS;
-        Self { all: Arc::new(Semaphore::new(size)), administrators: Arc::new(Semaphore::new(reserve)), size }
+        let (all, administrators) = (Arc::new(Semaphore::new(size)), Arc::new(Semaphore::new(reserve)));
+        Self { all, administrators, shares: Arc::default(), size }
     }
 
     fn enter(&self, user: &User) -> Option<Place> {
-        let ordinary = Arc::clone(&self.all).try_acquire_owned().ok();
-        if ordinary.is_some() || !user.groups.iter().any(|group| group == "system:masters") {
-            return ordinary.map(Arc::new);
+        let permit = Arc::clone(&self.all).try_acquire_owned().ok();
+        if user.groups.iter().any(|group| group == "system:masters") {
+            let permit = permit.or_else(|| Arc::clone(&self.administrators).try_acquire_owned().ok());
+            return permit.map(|permit| Arc::new(Held { _permit: permit, share: None }));
         }
-        Arc::clone(&self.administrators).try_acquire_owned().ok().map(Arc::new)
+        let permit = permit?;
+        let most = self.size.div_ceil(SHARE);
+        let whose = sharer(&user.name);
+        let share = self.shares.enter(whose, most).then(|| (whose.to_owned(), Arc::clone(&self.shares)))?;
+        Some(Arc::new(Held { _permit: permit, share: Some(share) }))
     }
 
     fn in_flight(&self) -> usize {
         let left = self.all.available_permits() + self.administrators.available_permits();
         (self.size * (1 + ADMINISTRATORS)).saturating_sub(left)
     }
+}
+
+/// The key for sharing: a user, or the namespace of a service account, because its owner can create many accounts.
+fn sharer(user: &str) -> &str {
+    let accounts = user.strip_prefix("system:serviceaccount:").and_then(|rest| rest.split_once(':'));
+    accounts.map_or(user, |(_, name)| &user[..user.len() - name.len()])
 }
 
 /// All requests in flight but watches.
@@ -67,18 +136,18 @@ impl Limits {
         Self { read_only: Kind::new(read_only), mutating: Kind::new(mutating) }
     }
 
-    /// Takes a place for as long as the result is held; none is left under pressure.
+    /// Takes a place until the result is dropped; `None` if there is no free place.
     pub fn enter(&self, user: &User, mutating: bool) -> Option<Place> {
         if mutating { self.mutating.enter(user) } else { self.read_only.enter(user) }
     }
 
-    /// Reading and changing requests in flight.
+    /// Number of reading and mutating requests in flight.
     pub fn in_flight(&self) -> (usize, usize) {
         (self.read_only.in_flight(), self.mutating.in_flight())
     }
 }
 
-/// 429, in upstream's form: plain text.
+/// 429 as plain text, as upstream.
 pub fn too_many_requests() -> Response {
     let text = "Too many requests, please try again later.\n";
     let mut response = reply::plain(StatusCode::TOO_MANY_REQUESTS, "text/plain; charset=utf-8", text);
@@ -87,7 +156,7 @@ pub fn too_many_requests() -> Response {
     response
 }
 
-/// The time that a request may take: the `timeout` parameter, within the server's own limit.
+/// The time limit of a request: the `timeout` parameter, within the server's own limit.
 pub fn time_allowed(query: &Query) -> ApiResult<Duration> {
     let text = query.get("timeout");
     if text.is_empty() {
@@ -98,7 +167,7 @@ pub fn time_allowed(query: &Query) -> ApiResult<Duration> {
     Ok(if asked.is_zero() { REQUEST_TIME } else { asked.min(REQUEST_TIME) })
 }
 
-/// A duration as Go writes it, such as `1m30.5s`; negative ones count as none.
+/// Parses a Go duration such as `1m30.5s`; a negative one is zero.
 fn duration(text: &str) -> Result<Duration, String> {
     let invalid = || format!("invalid duration {text:?}");
     let negative = text.starts_with('-');
@@ -135,7 +204,7 @@ fn duration(text: &str) -> Result<Duration, String> {
     Ok(if negative { Duration::ZERO } else { Duration::from_secs_f64(seconds) })
 }
 
-/// 504 for a request that took too long.
+/// 504 for a request that exceeded its time limit.
 pub fn timed_out() -> ApiError {
     ApiError::new(
         StatusCode::GATEWAY_TIMEOUT,
@@ -153,11 +222,12 @@ mod tests {
     #[test]
     fn ordinary_users_are_refused_before_administrators() {
         let limits = Limits::new(2, 1);
-        let ordinary = User::anonymous();
+        let user = |name: &str| User { name: name.to_owned(), ..User::anonymous() };
+        let ordinary = user("a");
         let mut administrator = User::anonymous();
         administrator.groups.push("system:masters".to_owned());
-        let held: Vec<_> = (0..2).map(|_| limits.enter(&ordinary, false).unwrap()).collect();
-        assert!(limits.enter(&ordinary, false).is_none());
+        let held: Vec<_> = ["a", "b"].map(|name| limits.enter(&user(name), false).unwrap()).into();
+        assert!(limits.enter(&user("c"), false).is_none());
         let changing = limits.enter(&ordinary, true).unwrap();
         assert!(limits.enter(&ordinary, true).is_none());
         let reserved: Vec<_> = (0..20).map(|_| limits.enter(&administrator, false).unwrap()).collect();
@@ -166,6 +236,27 @@ mod tests {
         drop((held, changing, reserved));
         assert_eq!(limits.in_flight(), (0, 0));
         assert!(limits.enter(&ordinary, false).is_some());
+    }
+
+    /// A user at its limit leaves three quarters to others, and gets another place after releasing one.
+    #[test]
+    fn one_user_leaves_places_to_others() {
+        let limits = Limits::new(8, 8);
+        let user = |name: &str| User { name: name.to_owned(), ..User::anonymous() };
+        let mut held: Vec<_> = (0..2).map(|_| limits.enter(&user("greedy"), true).unwrap()).collect();
+        assert!(limits.enter(&user("greedy"), true).is_none());
+        assert!(limits.enter(&user("greedy"), false).is_some(), "reads are counted apart");
+        let others: Vec<_> = (0..6).map(|n| limits.enter(&user(&format!("u{n}")), true).unwrap()).collect();
+        assert!(limits.enter(&user("late"), true).is_none(), "all are taken");
+        let account = |name: &str| limits.enter(&user(&format!("system:serviceaccount:team:{name}")), false);
+        let accounts = [account("a").unwrap(), account("b").unwrap()];
+        assert!(account("c").is_none(), "the accounts of a namespace share one part");
+        drop(accounts);
+        held.pop();
+        assert!(limits.enter(&user("greedy"), true).is_some());
+        drop((held, others));
+        assert_eq!(limits.in_flight(), (0, 0));
+        assert!(limits.mutating.shares.lock().is_empty() && limits.read_only.shares.lock().is_empty());
     }
 
     #[test]

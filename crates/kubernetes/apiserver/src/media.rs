@@ -1,16 +1,16 @@
-//! Media types: what a client accepts, and what its body is in.
+//! Media types: content negotiation of responses, and the media type of bodies.
 
 use http::{HeaderMap, header};
 
 use crate::status::{ApiError, ApiResult};
 
-/// Bytes of a request's body.
+/// Largest request body, in bytes.
 pub const MAX_BODY: usize = 3 << 20;
 
-/// Kubernetes' protobuf, for own kinds and for metadata of all.
+/// Kubernetes' protobuf, for built-in kinds and for the metadata of all.
 pub const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 
-/// Form of the answer.
+/// Shape of the response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Shape {
     /// The object itself.
@@ -21,7 +21,7 @@ pub enum Shape {
     Partial,
 }
 
-/// How an answer is written.
+/// Encoding of the response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Encoding {
     /// `application/json`.
@@ -45,14 +45,14 @@ impl Encoding {
     }
 }
 
-/// What the client accepts.
+/// The negotiated form of the response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Accept {
-    /// Form of the answer.
+    /// Its shape.
     pub shape: Shape,
-    /// How it is written.
+    /// Its encoding.
     pub encoding: Encoding,
-    /// For `Shape::Partial`: a list is asked for, not an object.
+    /// For `Shape::Partial`: whether a list is requested.
     pub list: bool,
     /// For `Shape::Partial`: version `v1beta1` instead of `v1`.
     pub beta: bool,
@@ -65,7 +65,7 @@ impl Accept {
     }
 }
 
-/// The Accept header as text; of several the first counts.
+/// The text of the Accept header; the first one if there are several.
 pub fn accept_header(headers: &HeaderMap) -> String {
     headers.get(header::ACCEPT).and_then(|v| v.to_str().ok()).unwrap_or_default().to_owned()
 }
@@ -103,7 +103,7 @@ impl<'a> Clause<'a> {
         self.main == main && (self.sub == sub || self.sub == "*") || self.main == "*" && self.sub == "*"
     }
 
-    /// Upstream's order of preference, which is none in the strict sense.
+    /// Upstream's order of preference, which is not a strict order.
     fn before(&self, other: &Self) -> bool {
         self.q > other.q || self.main != "*" && other.main == "*" || self.sub != "*" && other.sub == "*"
     }
@@ -122,7 +122,7 @@ fn clauses(accept: &str) -> Vec<Clause<'_>> {
     out
 }
 
-/// The first of the media types offered that the client likes best; without a wish, the first.
+/// The offered media type that the client prefers; without an Accept header, the first one.
 pub fn prefer<'a>(accept: &str, offered: &[&'a str]) -> Option<&'a str> {
     if accept.is_empty() {
         return offered.first().copied();
@@ -130,12 +130,12 @@ pub fn prefer<'a>(accept: &str, offered: &[&'a str]) -> Option<&'a str> {
     clauses(accept).iter().find_map(|clause| offered.iter().copied().find(|media| clause.takes(media)))
 }
 
-/// Forms that objects of a resource have beside the usual ones.
+/// Optional forms of a resource's objects.
 #[derive(Debug, Clone, Copy)]
 pub struct Forms {
-    /// Protobuf: custom resources themselves have none.
+    /// Protobuf: not for custom resources.
     pub protobuf: bool,
-    /// Tables: questions and tokens have none.
+    /// Tables: not for reviews and tokens.
     pub tables: bool,
 }
 
@@ -144,7 +144,7 @@ impl Forms {
     pub const ALL: Self = Self { protobuf: true, tables: true };
 }
 
-/// Picks the first form that can be made. A watch has no YAML one.
+/// Negotiates the first form that is possible. A watch has no YAML form.
 pub fn negotiate(accept: &str, forms: Forms, watch: bool) -> ApiResult<Accept> {
     let found = if accept.is_empty() { Some(Accept::plain(Encoding::Json)) } else { pick(accept, forms) };
     match found {
@@ -157,8 +157,8 @@ pub fn negotiate(accept: &str, forms: Forms, watch: bool) -> ApiResult<Accept> {
     }
 }
 
-/// Whether upstream's router takes a request for an own kind: it compares whole media types, before any handler looks at
-/// weights and parameters. `streams` says that lists and watches are made there.
+/// Checks Accept like upstream's router for built-in kinds, which compares whole media types before any handler
+/// considers weights and parameters. `streams` if the route serves lists and watches.
 pub fn routed(accept: &str, streams: bool) -> ApiResult<()> {
     let offered = Encoding::ALL.map(Encoding::media);
     let taken = |part: &str| {
@@ -182,7 +182,7 @@ fn pick(accept: &str, forms: Forms) -> Option<Accept> {
     })
 }
 
-/// What a clause comes to in one encoding, if it can be made.
+/// The form that a clause selects in one encoding, if it is possible.
 fn offer(clause: &Clause<'_>, encoding: Encoding, forms: Forms) -> Option<Accept> {
     let (mut kind, mut group, mut version) = (None, "", "");
     for (key, value) in &clause.params {
@@ -212,8 +212,7 @@ fn offer(clause: &Clause<'_>, encoding: Encoding, forms: Forms) -> Option<Accept
     }
 }
 
-/// How a discovery document is asked for: in which encoding, and whether as the aggregated list, which is there for the
-/// roots alone.
+/// The encoding of a discovery document, and whether it is the aggregated list, which only the roots offer.
 pub fn discovery(accept: &str, aggregates: bool) -> ApiResult<(Encoding, bool)> {
     if accept.is_empty() {
         return Ok((Encoding::Json, false));
@@ -224,7 +223,7 @@ pub fn discovery(accept: &str, aggregates: bool) -> ApiResult<(Encoding, bool)> 
         let wanted = [of("g"), of("v"), of("as")] == ["apidiscovery.k8s.io", "v2", "APIGroupDiscoveryList"];
         Encoding::ALL.into_iter().find(|e| wanted && clause.takes(e.media()))
     };
-    // Who can take that gets it, whatever it would rather have.
+    // Aggregated discovery wins regardless of q-values.
     if aggregates && let Some(encoding) = clauses.iter().find_map(in_one) {
         return Ok((encoding, true));
     }
@@ -239,7 +238,7 @@ pub fn discovery(accept: &str, aggregates: bool) -> ApiResult<(Encoding, bool)> 
     found.ok_or_else(|| ApiError::not_acceptable(&Encoding::ALL.map(Encoding::media).join(", ")))
 }
 
-/// The encoding of an error: what the client takes without a change of form, else JSON.
+/// The encoding of an error: the first plain one that the client accepts, else JSON.
 pub fn error_encoding(accept: &str) -> Encoding {
     let clauses = clauses(accept);
     let plain = |clause: &Clause<'_>| {
@@ -256,7 +255,7 @@ pub fn content_type(headers: &HeaderMap) -> String {
     if media.is_empty() { "application/json".to_owned() } else { media }
 }
 
-/// 415 for a body that is in no form which can be read.
+/// Checks that a body has a supported media type; 415 otherwise.
 pub fn readable(content_type: &str) -> ApiResult<()> {
     if Encoding::ALL.iter().any(|encoding| encoding.media() == content_type) {
         return Ok(());

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::auth::index::Index;
 use crate::given::Given;
 use crate::object::Object;
+use crate::rbac::index::Index;
 use crate::registry::Registry;
 use crate::resource::Resource;
 use crate::status::{ApiError, ApiResult};

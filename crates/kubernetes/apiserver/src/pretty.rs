@@ -1,4 +1,4 @@
-//! JSON for people: who asks with `?pretty=true`, with curl or with a browser gets lines and indents, as upstream.
+//! Indented JSON, as upstream: for `?pretty=true`, and for curl, Wget and browsers.
 
 use bytes::Bytes;
 use futures::StreamExt as _;
@@ -11,17 +11,16 @@ use crate::reply::{self, Response};
 use crate::route::Query;
 use crate::status::ApiError;
 
-/// Levels that lines are indented by at most: without an end, a long list deep within a body takes a thousand times its
-/// bytes.
+/// Deepest indentation of lines: without a limit, a deeply nested list would grow a thousandfold.
 const MAX_INDENT: usize = 64;
-/// Bytes that are brought in this form at once; what is longer is so while it is sent.
+/// Bytes formatted at once; longer bodies are formatted while they are sent.
 const AT_ONCE: usize = 16 << 10;
 
-/// Marks an answer whose JSON may be brought in this form.
+/// Marks a response whose JSON may be indented.
 #[derive(Clone)]
 pub struct Plain;
 
-/// Whether a request is from somebody who reads the answer.
+/// Whether the client wants indented JSON.
 pub fn wanted(query: &Query, headers: &HeaderMap) -> bool {
     match query.get("pretty") {
         "" => {
@@ -32,7 +31,7 @@ pub fn wanted(query: &Query, headers: &HeaderMap) -> bool {
     }
 }
 
-/// The answer with lines and indents, if it is one of plain JSON.
+/// Indents the response if it is marked.
 pub async fn form(mut response: Response) -> Response {
     if response.extensions_mut().remove::<Plain>().is_none() {
         return response;
@@ -57,13 +56,13 @@ pub async fn form(mut response: Response) -> Response {
     http::Response::from_parts(head, StreamBody::new(parts).boxed_unsync())
 }
 
-/// Where in the text the printer is; JSON may come in any parts.
+/// State of the printer, which accepts JSON in arbitrary chunks.
 #[derive(Default)]
 struct Printer {
     depth: usize,
     in_text: bool,
     escaped: bool,
-    /// A bracket was opened, and nothing stands in it yet.
+    /// Whether a bracket was just opened.
     opened: bool,
 }
 
@@ -95,7 +94,7 @@ impl Printer {
             self.depth = self.depth.saturating_sub(1);
         }
         if self.opened != closes {
-            // Not between the brackets of what is empty, and not after what stands on the line.
+            // No line break within empty brackets, nor after other characters on the line.
             self.line(out);
         }
         self.opened = matches!(byte, b'{' | b'[');

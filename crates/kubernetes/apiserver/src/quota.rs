@@ -1,6 +1,6 @@
-//! ResourceQuotas, as far as they are about numbers of objects: `count/RESOURCE.GROUP` of every kind, and the short names
-//! of some core kinds. What is there is counted when something is to be made, in turns, so that two at once cannot both
-//! be the last that fits; nothing is kept but the quotas themselves.
+//! ResourceQuotas for numbers of objects: `count/RESOURCE.GROUP` of every kind, the short names of some core kinds,
+//! and Services by their node ports and type. Usage is counted at each write under a lock per namespace, so that
+//! concurrent writes cannot exceed a limit together. Only the quotas themselves are kept in memory.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,22 +9,21 @@ use core_kinds::quantity;
 use serde_json::{Value, json};
 use tokio::sync::OwnedMutexGuard;
 
-use crate::builtin::rules::service::{needs_node_port, node_port};
-use crate::builtin::rules::{list, member, text};
+use crate::checks::{list, member};
 use crate::object::{self, Object};
 use crate::objects::{Objects, store_failed};
 use crate::resource::Resource;
 use crate::status::{ApiError, ApiResult};
 use crate::store::{Key, ListQuery, Stored};
 
-/// Kinds that are counted by their plural alone, too.
+/// Kinds that are also counted by their plural alone.
 const SHORT: [&str; 4] = ["configmaps", "resourcequotas", "secrets", "services"];
 /// Storage name of quotas.
 pub const STORAGE: &str = "resourcequotas";
 /// Objects read at once.
 const PAGE: usize = 256;
 
-/// Amounts by name of what is counted.
+/// Amounts by resource name.
 pub type Amounts = BTreeMap<String, i64>;
 
 /// The quotas of a namespace by name.
@@ -37,7 +36,7 @@ pub struct Quotas {
     turns: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
 }
 
-/// What a quota limits. One with scopes is about pods alone.
+/// The limits of a quota. A quota with scopes limits pods only, so it has none here.
 fn hard(quota: &Object) -> Amounts {
     let spec = member(quota, "spec");
     if !list(spec, "scopes").is_empty() || spec.get("scopeSelector").is_some_and(|s| !s.is_null()) {
@@ -52,8 +51,8 @@ fn hard(quota: &Object) -> Amounts {
 }
 
 impl Quotas {
-    /// Notes a committed write: the object's tail, or `None` if it is gone. Other kinds are passed over, and so are writes
-    /// older than what is known.
+    /// Notes a committed write: the object's tail, or `None` if it was deleted. Other kinds and outdated writes are
+    /// ignored.
     pub fn see(&self, key: &Key, rev: u64, tail: Option<&[u8]>) {
         if &*key.resource != STORAGE {
             return;
@@ -78,7 +77,7 @@ impl Quotas {
         }
     }
 
-    /// The quotas of a namespace with what they limit.
+    /// The quotas of a namespace with their limits.
     pub fn of(&self, ns: &str) -> Vec<(String, Arc<Amounts>)> {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let quotas = known.get(ns).into_iter().flatten();
@@ -90,38 +89,29 @@ impl Quotas {
     }
 }
 
-/// The names by which an object of a resource is counted.
+/// The names that an object of a resource counts for.
 fn names_of(resource: &Resource) -> Vec<String> {
-    let qualified = match resource.group.as_str() {
-        // Both groups of Events are one kind, which is counted as the core one.
-        "" | "events.k8s.io" => format!("count/{}", resource.plural),
+    let qualified = match resource.strategy.view_of().unwrap_or(&resource.group) {
+        "" => format!("count/{}", resource.plural),
         group => format!("count/{}.{group}", resource.plural),
     };
     let short = resource.group.is_empty() && SHORT.contains(&resource.plural.as_str());
     short.then(|| resource.plural.clone()).into_iter().chain([qualified]).collect()
 }
 
-/// What one object takes.
+/// The amounts that one object uses.
 fn usage(resource: &Resource, object: &Object) -> Amounts {
-    let mut out: Amounts = names_of(resource).into_iter().map(|name| (name, 1)).collect();
-    if resource.is("", "services") {
-        let spec = member(object, "spec");
-        let ports = list(spec, "ports");
-        let given = ports.iter().filter(|port| node_port(port) != 0).count();
-        let count = if needs_node_port(spec) { ports.len() } else { given };
-        let exposed = matches!(text(spec, "type"), "NodePort" | "LoadBalancer");
-        out.insert("services.nodeports".into(), if exposed { i64::try_from(count).unwrap_or(i64::MAX) } else { 0 });
-        out.insert("services.loadbalancers".into(), i64::from(text(spec, "type") == "LoadBalancer"));
-    }
-    out
+    let counted = names_of(resource).into_iter().map(|name| (name, 1));
+    let used = resource.strategy.usage(object).into_iter().map(|(name, amount)| (name.to_owned(), amount));
+    counted.chain(used).collect()
 }
 
 impl Objects {
-    /// How much of what `names` limit is used in a namespace; names that count nothing here are left out.
+    /// The usage in a namespace of everything in `names`; names that are not counted here are left out.
     pub async fn quota_used(&self, ns: &str, names: &Amounts) -> ApiResult<Amounts> {
         let catalog = self.registry.catalog();
         let mut used = Amounts::new();
-        for resource in catalog.all().filter(|r| r.namespaced && !r.is_review() && r.group != "events.k8s.io") {
+        for resource in catalog.all().filter(|r| r.namespaced && !r.is_review() && r.strategy.view_of().is_none()) {
             let wanted: Vec<String> = names_of(resource).into_iter().filter(|n| names.contains_key(n)).collect();
             if !wanted.is_empty() && !wanted.iter().all(|name| used.contains_key(name)) {
                 let storage = Arc::clone(&resource.storage);
@@ -170,8 +160,8 @@ impl Objects {
 }
 
 impl Quotas {
-    /// Whether the quotas of its namespace let an object be stored; `old` is its former state. Whoever holds the answer is
-    /// the only one who stores what is limited there.
+    /// Checks an object against the quotas of its namespace; `old` is its former state. The returned lock excludes
+    /// other limited writes there.
     pub async fn within(
         &self,
         objects: &Objects,
@@ -180,8 +170,9 @@ impl Quotas {
         object: &Object,
         old: Option<&Object>,
     ) -> ApiResult<Option<OwnedMutexGuard<()>>> {
-        // An update takes more only of what a Service asks for.
-        if ns.is_empty() || old.is_some() && !resource.is("", "services") || self.of(ns).is_empty() {
+        // An update can only use more of what depends on the object's fields.
+        let same = || resource.strategy.usage(object).is_empty();
+        if ns.is_empty() || old.is_some() && same() || self.of(ns).is_empty() {
             return Ok(None);
         }
         let mut more = usage(resource, object);
@@ -222,7 +213,7 @@ impl Quotas {
     }
 }
 
-/// What a quota's status says of it.
+/// The status of a quota with this usage.
 pub fn status(quota: &Object, used: &Amounts) -> Value {
     let hard = member(quota, "spec").get("hard").cloned().unwrap_or_else(|| json!({}));
     let names = hard.as_object().into_iter().flatten().map(|(name, _)| name);

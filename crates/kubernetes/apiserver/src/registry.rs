@@ -1,51 +1,52 @@
-//! The catalog as it changes: the server's own kinds, and what definitions add and take away.
+//! The changing catalog: built-in kinds, and resources added and removed by definitions.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use core_kinds::Defs;
 
-use crate::builtin::selectable;
 use crate::crd::compiled::Compiled;
+use crate::jsonpath::JsonPath;
 use crate::resource::{Catalog, Flavor, Resource};
+use crate::strategy::Kind;
 
-/// Revisions of definitions that are gone are remembered for so long: a write that was overtaken comes no later.
+/// How many revisions a deleted definition is remembered: no overtaken write is noted later.
 const MARK_AGE: u64 = 100_000;
 
-/// The catalog as it changes.
+/// The changing catalog.
 pub struct Registry {
     now: RwLock<Arc<Catalog>>,
-    /// Revision of the definition seen last, by name of the resource (`plural.group`).
+    /// Newest known revision of each definition, by name (`plural.group`).
     seen: Mutex<HashMap<String, u64>>,
-    /// Held while a definition's names are accepted: two at once could both be given the same.
+    /// Locked while names of a definition are accepted, so that no two definitions get the same ones.
     pub naming: tokio::sync::Mutex<()>,
-    /// What other servers may have compiled already.
+    /// Definitions compiled by any server that shares this cache.
     pub compiled: Compiled,
 }
 
 impl Registry {
-    /// With the server's own kinds.
-    pub fn new() -> Self {
-        Self::with(Compiled::default())
+    /// With these built-in kinds.
+    pub fn new(kinds: impl IntoIterator<Item = Kind>) -> Self {
+        Self::with(kinds, Compiled::default())
     }
 
-    /// As [`Registry::new`]; definitions are compiled with others.
-    pub fn with(compiled: Compiled) -> Self {
+    /// Like [`Registry::new`], with a cache of compiled definitions.
+    pub fn with(kinds: impl IntoIterator<Item = Kind>, compiled: Compiled) -> Self {
         let mut catalog = Catalog::first();
-        for resource in builtins() {
+        for resource in kinds.into_iter().filter_map(resource) {
             catalog.insert(Arc::new(resource));
         }
         let now = RwLock::new(Arc::new(catalog));
         Self { now, seen: Mutex::default(), naming: tokio::sync::Mutex::default(), compiled }
     }
 
-    /// What is served now.
+    /// The present catalog.
     pub fn catalog(&self) -> Arc<Catalog> {
         Arc::clone(&self.now.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Replaces all versions of `plural.group` by these (none removes it), as the definition of revision `rev` has them.
-    /// One that was overtaken by a newer revision changes nothing.
+    /// Replaces all versions of `plural.group` by those of the definition's revision `rev`; none removes the
+    /// resource. Outdated revisions are ignored.
     pub fn replace<R: Into<Arc<Resource>>>(
         &self,
         group: &str,
@@ -70,140 +71,54 @@ impl Registry {
     }
 }
 
-/// Group, version, kind, plural, short names, namespaced, status.
-type Own = (&'static str, &'static str, &'static str, &'static str, &'static [&'static str], bool, bool);
-
-const OWN: &[Own] = &[
-    ("", "v1", "Namespace", "namespaces", &["ns"], false, true),
-    ("", "v1", "Secret", "secrets", &[], true, false),
-    ("", "v1", "ConfigMap", "configmaps", &["cm"], true, false),
-    ("", "v1", "ServiceAccount", "serviceaccounts", &["sa"], true, false),
-    ("", "v1", "Event", "events", &["ev"], true, false),
-    ("events.k8s.io", "v1", "Event", "events", &["ev"], true, false),
-    ("", "v1", "Node", "nodes", &["no"], false, true),
-    ("", "v1", "Service", "services", &["svc"], true, true),
-    ("", "v1", "Endpoints", "endpoints", &["ep"], true, false),
-    ("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices", &[], true, false),
-    ("coordination.k8s.io", "v1", "Lease", "leases", &[], true, false),
-    (
-        "apiextensions.k8s.io",
-        "v1",
-        "CustomResourceDefinition",
-        "customresourcedefinitions",
-        &["crd", "crds"],
-        false,
-        true,
-    ),
-    ("", "v1", "ResourceQuota", "resourcequotas", &["quota"], true, true),
-    ("", "v1", "LimitRange", "limitranges", &["limits"], true, false),
-    ("certificates.k8s.io", "v1", "CertificateSigningRequest", "certificatesigningrequests", &["csr"], false, true),
-    ("networking.k8s.io", "v1", "Ingress", "ingresses", &["ing"], true, true),
-    ("networking.k8s.io", "v1", "IngressClass", "ingressclasses", &[], false, false),
-    ("networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies", &["netpol"], true, false),
-    ("node.k8s.io", "v1", "RuntimeClass", "runtimeclasses", &[], false, false),
-    ("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets", &["pdb"], true, true),
-    ("scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses", &["pc"], false, false),
-    ("rbac.authorization.k8s.io", "v1", "Role", "roles", &[], true, false),
-    ("rbac.authorization.k8s.io", "v1", "RoleBinding", "rolebindings", &[], true, false),
-    ("rbac.authorization.k8s.io", "v1", "ClusterRole", "clusterroles", &[], false, false),
-    ("rbac.authorization.k8s.io", "v1", "ClusterRoleBinding", "clusterrolebindings", &[], false, false),
-    ("authorization.k8s.io", "v1", "SubjectAccessReview", "subjectaccessreviews", &[], false, false),
-    ("authorization.k8s.io", "v1", "LocalSubjectAccessReview", "localsubjectaccessreviews", &[], true, false),
-    ("authorization.k8s.io", "v1", "SelfSubjectAccessReview", "selfsubjectaccessreviews", &[], false, false),
-    ("authorization.k8s.io", "v1", "SelfSubjectRulesReview", "selfsubjectrulesreviews", &[], false, false),
-    ("authentication.k8s.io", "v1", "SelfSubjectReview", "selfsubjectreviews", &[], false, false),
-    ("authentication.k8s.io", "v1", "TokenReview", "tokenreviews", &[], false, false),
-    (
-        "admissionregistration.k8s.io",
-        "v1",
-        "MutatingWebhookConfiguration",
-        "mutatingwebhookconfigurations",
-        &[],
-        false,
-        false,
-    ),
-    (
-        "admissionregistration.k8s.io",
-        "v1",
-        "ValidatingWebhookConfiguration",
-        "validatingwebhookconfigurations",
-        &[],
-        false,
-        false,
-    ),
-    (
-        "admissionregistration.k8s.io",
-        "v1",
-        "ValidatingAdmissionPolicy",
-        "validatingadmissionpolicies",
-        &[],
-        false,
-        true,
-    ),
-    (
-        "admissionregistration.k8s.io",
-        "v1",
-        "ValidatingAdmissionPolicyBinding",
-        "validatingadmissionpolicybindings",
-        &[],
-        false,
-        false,
-    ),
-];
-
-/// What `scale` takes and gives.
+/// The kind of the `scale` subresource.
 pub fn scale() -> Option<Resource> {
-    builtin(&("autoscaling", "v1", "Scale", "scales", &[], true, false))
+    resource(Kind { group: "autoscaling", kind: "Scale", plural: "scales", ..Kind::NEW })
 }
 
-/// What `serviceaccounts/token` takes and gives: served there alone.
+/// The kind of `serviceaccounts/token`, which is served only there.
 pub fn token_request() -> Option<Resource> {
-    builtin(&("authentication.k8s.io", "v1", "TokenRequest", "tokenrequests", &[], true, false))
+    resource(Kind { group: "authentication.k8s.io", kind: "TokenRequest", plural: "tokenrequests", ..Kind::NEW })
 }
 
-fn builtins() -> impl Iterator<Item = Resource> {
-    OWN.iter().filter_map(builtin)
-}
-
-fn builtin(&(group, version, kind, plural, short, namespaced, status): &Own) -> Option<Resource> {
-    let def = Defs::get().kind(group, version, kind)?;
-    let storage = match group {
-        "" | "events.k8s.io" => plural.to_owned(),
-        group => format!("{group}/{plural}"),
+/// A built-in kind as a resource; `None` if its fields are unknown.
+fn resource(kind: Kind) -> Option<Resource> {
+    let def = Defs::get().kind(kind.group, Kind::VERSION, kind.kind)?;
+    let texts = |list: &[&str]| list.iter().map(|text| (*text).to_owned()).collect();
+    let selectable = kind.strategy.selectable().iter().filter_map(|(label, path)| {
+        let path = if path.is_empty() { label } else { path };
+        Some(((*label).to_owned(), JsonPath::parse(&format!(".{path}")).ok()?))
+    });
+    let storage = match kind.strategy.view_of().unwrap_or(kind.group) {
+        "" => kind.plural.to_owned(),
+        group => format!("{group}/{}", kind.plural),
     };
     Some(Resource {
-        group: group.to_owned(),
-        version: version.to_owned(),
-        plural: plural.to_owned(),
-        singular: kind.to_lowercase(),
-        kind: kind.to_owned(),
-        list_kind: format!("{kind}List"),
-        short_names: short.iter().map(|s| (*s).to_owned()).collect(),
-        categories: categories(group, plural).iter().map(|c| (*c).to_owned()).collect(),
-        namespaced,
+        group: kind.group.to_owned(),
+        version: Kind::VERSION.to_owned(),
+        plural: kind.plural.to_owned(),
+        singular: kind.kind.to_lowercase(),
+        kind: kind.kind.to_owned(),
+        list_kind: format!("{}List", kind.kind),
+        short_names: texts(kind.short_names),
+        categories: texts(kind.categories),
+        namespaced: kind.namespaced,
         storage: storage.into(),
-        status,
+        status: kind.status,
         scale: None,
         terminating: false,
         columns: Vec::new(),
-        selectable: selectable::fields(group, plural),
-        deprecation: (kind == "Endpoints")
-            .then(|| "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice".to_owned()),
+        selectable: selectable.collect(),
+        deprecation: kind.deprecation.map(str::to_owned),
+        strategy: kind.strategy,
         flavor: Flavor::Builtin(def),
     })
-}
-
-fn categories(group: &str, plural: &str) -> &'static [&'static str] {
-    match (group, plural) {
-        ("", "services") => &["all"],
-        ("apiextensions.k8s.io" | "admissionregistration.k8s.io", _) => &["api-extensions"],
-        _ => &[],
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::strategies;
 
     #[test]
     fn a_definition_that_was_overtaken_changes_nothing() {
@@ -215,7 +130,7 @@ mod tests {
                 "status": {"conditions": [{"type": "Established", "status": "True"}]}});
             crate::crd::resources(crd.as_object().unwrap(), rev)
         };
-        let registry = Registry::new();
+        let registry = Registry::new(strategies::kinds());
         let served = || -> Vec<String> {
             let catalog = registry.catalog();
             catalog.all().filter(|r| r.group == "g.example.com").map(|r| r.version.clone()).collect()
@@ -237,6 +152,6 @@ mod tests {
 
     #[test]
     fn all_own_kinds_have_a_definition() {
-        assert_eq!(Registry::new().catalog().all().count(), OWN.len());
+        assert_eq!(Registry::new(strategies::kinds()).catalog().all().count(), strategies::kinds().count());
     }
 }

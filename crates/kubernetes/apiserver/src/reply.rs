@@ -1,4 +1,4 @@
-//! Answers: objects in the form that the client accepts, errors as Status, streams.
+//! Responses: objects in the negotiated form, errors as Status, streams.
 
 use std::io::Write as _;
 
@@ -19,19 +19,19 @@ use crate::status::{ApiError, ApiResult, StatusReason};
 use crate::store::Stored;
 use crate::{pretty, table};
 
-/// An answer that could not be sent to its end. The connection ends with it, so that no client takes it for whole.
+/// A response that could not be completed. The connection is closed, so that clients notice.
 #[derive(Debug, thiserror::Error)]
 #[error("the answer broke off: {0}")]
 pub struct Broken(pub String);
 
-/// Body of an answer.
+/// Body of a response.
 pub type Body = UnsyncBoxBody<Bytes, Broken>;
-/// An answer.
+/// A response.
 pub type Response = http::Response<Body>;
 
-/// Answers from this size on are compressed for clients that can take it.
+/// Responses larger than this are compressed for clients that accept it, in bytes.
 const COMPRESS_FROM: usize = 128 << 10;
-/// Bytes of all warnings of an answer, as kube-apiserver limits them.
+/// Limit of all warnings of a response in bytes, as in kube-apiserver.
 const WARNING_BYTES: usize = 4096;
 
 /// A body of these bytes.
@@ -39,7 +39,7 @@ pub fn full(bytes: impl Into<Bytes>) -> Body {
     Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()
 }
 
-/// An answer of any media type.
+/// A response of any media type.
 pub fn plain(code: StatusCode, media: &'static str, bytes: impl Into<Bytes>) -> Response {
     let mut response = http::Response::new(full(bytes));
     *response.status_mut() = code;
@@ -47,14 +47,14 @@ pub fn plain(code: StatusCode, media: &'static str, bytes: impl Into<Bytes>) -> 
     response
 }
 
-/// Nothing but a code.
+/// A response without a body.
 pub fn empty(code: StatusCode) -> Response {
     let mut response = http::Response::new(full(Bytes::new()));
     *response.status_mut() = code;
     response
 }
 
-/// An answer of negotiated form.
+/// A response in a negotiated encoding.
 fn negotiated(code: StatusCode, encoding: Encoding, bytes: impl Into<Bytes>) -> Response {
     let mut response = plain(code, encoding.media(), bytes);
     if encoding == Encoding::Json {
@@ -63,17 +63,17 @@ fn negotiated(code: StatusCode, encoding: Encoding, bytes: impl Into<Bytes>) -> 
     response
 }
 
-/// A JSON value, with the newline after it that Go's encoder writes.
+/// A JSON value with a newline, as Go's encoder writes it.
 pub fn json_value(code: StatusCode, value: &Value) -> Response {
     plain(code, "application/json", gotext::encoded(value) + "\n")
 }
 
-/// A value in an encoding; 406 if it has no such form.
+/// A value in an encoding; 406 if the encoding cannot represent it.
 pub fn form(code: StatusCode, value: &Value, encoding: Encoding) -> ApiResult<Response> {
     Ok(negotiated(code, encoding, in_form(value, encoding)?))
 }
 
-/// An error as Status, in what the client can read.
+/// An error as Status, in an encoding that the client can read.
 pub fn error(error: &ApiError, encoding: Encoding) -> Response {
     let code = StatusCode::from_u16(error.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     if *error == ApiError::unknown_path() {
@@ -96,14 +96,14 @@ pub fn error(error: &ApiError, encoding: Encoding) -> Response {
     response
 }
 
-/// A stored object in the form that the client accepts.
+/// A stored object in the negotiated form.
 pub fn stored(request: &Request, code: StatusCode, stored: &Stored) -> ApiResult<Response> {
     let resource = request.resource();
     let damaged = |e: serde_json::Error| ApiError::internal(format!("a stored object is damaged: {e}"));
     match &request.accept.shape {
         Shape::Plain => {
             let encoded = if stored.rev == 0 {
-                // A dry run's new object has no version.
+                // A new object in a dry run has no resourceVersion.
                 let mut object = resource.load(0, &stored.tail).map_err(damaged)?;
                 object::metadata_mut(&mut object).shift_remove("resourceVersion");
                 serde_json::to_vec(&object).map_err(damaged)?
@@ -126,12 +126,12 @@ pub fn stored(request: &Request, code: StatusCode, stored: &Stored) -> ApiResult
     }
 }
 
-/// A value that has no other form, such as a Status.
+/// A value that has no other shapes, such as a Status.
 pub fn value(request: &Request, code: StatusCode, value: Value) -> ApiResult<Response> {
     whole(request, code, &value)
 }
 
-/// A value as JSON or YAML.
+/// A value in the negotiated encoding.
 pub fn whole(request: &Request, code: StatusCode, value: &Value) -> ApiResult<Response> {
     bytes(request, code, gotext::encode(value))
 }
@@ -149,7 +149,7 @@ fn in_form(value: &Value, encoding: Encoding) -> ApiResult<Vec<u8>> {
     }
 }
 
-/// Encoded JSON, turned to what the client wants.
+/// Encoded JSON, converted to the negotiated encoding.
 pub fn bytes(request: &Request, code: StatusCode, mut encoded: Vec<u8>) -> ApiResult<Response> {
     let accept = &request.accept;
     let mut response = if accept.encoding == Encoding::Json && !accept.beta {
@@ -168,13 +168,13 @@ pub fn bytes(request: &Request, code: StatusCode, mut encoded: Vec<u8>) -> ApiRe
     Ok(response)
 }
 
-/// Puts the request's warnings on an answer.
+/// Adds the request's warnings to a response.
 pub fn warned(request: &Request, mut response: Response) -> Response {
     warn(&mut response, &request.warnings);
     response
 }
 
-/// Adds warnings to an answer.
+/// Adds warnings to a response.
 pub fn warn(response: &mut Response, texts: &[String]) {
     for warning in warning_values(texts) {
         response.headers_mut().append(header::WARNING, warning);
@@ -203,7 +203,7 @@ fn warning_values(texts: &[String]) -> impl Iterator<Item = HeaderValue> + use<>
         .into_iter()
 }
 
-/// A frame of a watch: the kind of event and the object, which is encoded JSON.
+/// A watch frame: the event type, and the object as encoded JSON.
 pub fn frame(accept: &Accept, kind: &str, object: &[u8]) -> Result<Bytes, serde_json::Error> {
     if accept.encoding == Encoding::Protobuf || accept.beta {
         let mut value: Value = serde_json::from_slice(object)?;
@@ -236,11 +236,11 @@ pub fn stream(request: &Request, frames: impl Stream<Item = Bytes> + Send + 'sta
     Ok(response)
 }
 
-/// Marks an answer that comes in parts and is large.
+/// Marks a large streamed response.
 #[derive(Clone)]
 struct Large;
 
-/// A body of the parts that come.
+/// A body that streams the received parts.
 pub fn unending(parts: mpsc::Receiver<Result<Bytes, Broken>>) -> Body {
     let parts = futures::stream::unfold(parts, |mut parts| async move {
         let part = parts.recv().await?;
@@ -249,7 +249,7 @@ pub fn unending(parts: mpsc::Receiver<Result<Bytes, Broken>>) -> Body {
     StreamBody::new(parts).boxed_unsync()
 }
 
-/// JSON that is made while it is sent.
+/// A streamed JSON response.
 pub fn parts(request: &Request, parts: mpsc::Receiver<Result<Bytes, Broken>>) -> Response {
     let mut response = http::Response::new(unending(parts));
     response.extensions_mut().insert(Large);
@@ -266,7 +266,7 @@ fn mark_compressed(headers: &mut http::HeaderMap) {
     headers.append(header::VARY, HeaderValue::from_static("Accept-Encoding"));
 }
 
-/// Compresses part by part.
+/// Compresses a streamed body.
 fn compress_parts(body: Body) -> Body {
     let encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     let packed = futures::stream::unfold(Some((body, encoder)), |state| async move {
@@ -290,7 +290,7 @@ fn compress_parts(body: Body) -> Body {
     StreamBody::new(packed).boxed_unsync()
 }
 
-/// Compresses a large answer if the client takes gzip.
+/// Compresses a large response if the client accepts gzip.
 pub async fn compress(response: Response, accept_encoding: &str) -> Response {
     use hyper::body::Body as _;
     if !accept_encoding.split(',').any(|coding| coding.trim() == "gzip") {

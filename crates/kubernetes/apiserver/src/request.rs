@@ -1,11 +1,10 @@
-//! A request for a resource, decoded as far as path, query and headers go.
+//! A request for a resource, with decoded path, query and headers.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 
 use crate::audit::Annotations;
-use crate::auth::User;
 use crate::change::Change;
 use crate::fields::options::manager_of;
 use crate::media::Accept;
@@ -14,14 +13,15 @@ use crate::resource::Resource;
 use crate::route::{Query, ResourceTarget};
 use crate::status::{ApiError, ApiResult, FieldError};
 use crate::store::Key;
+use crate::user::User;
 
 /// A decoded request for a resource.
 pub struct Request {
-    /// What is asked of what.
+    /// Resource, verb and name.
     pub target: ResourceTarget,
     /// Query parameters.
     pub query: Query,
-    /// What the client accepts.
+    /// The negotiated form of the response.
     pub accept: Accept,
     /// Media type of the body.
     pub content_type: String,
@@ -29,11 +29,11 @@ pub struct Request {
     pub body: Bytes,
     /// Warnings for the client, in order.
     pub warnings: Vec<String>,
-    /// Who asks.
+    /// The requesting user.
     pub user: User,
-    /// The client's own name of itself, as in its header.
+    /// The User-Agent header.
     pub agent: String,
-    /// What the audit log shall say besides.
+    /// Annotations for the audit log.
     pub audit: Annotations,
 }
 
@@ -54,7 +54,7 @@ impl Request {
         &self.target.resource
     }
 
-    /// The change that the request asks for.
+    /// The change that the request makes.
     pub fn change(&self) -> ApiResult<Change> {
         let manager = match self.query.get("fieldManager") {
             "" => manager_of(&self.agent),
@@ -69,7 +69,7 @@ impl Request {
         })
     }
 
-    /// The options that the query gives.
+    /// The options in the query.
     fn options(&self) -> Object {
         let mut options = Object::new();
         let dry: Vec<&str> = self.query.all("dryRun").collect();
@@ -85,7 +85,7 @@ impl Request {
         options
     }
 
-    /// Whether nothing shall be stored.
+    /// Whether this is a dry run.
     pub fn dry_run(&self) -> bool {
         self.query.all("dryRun").any(|v| v == "All")
     }
@@ -99,7 +99,7 @@ impl Request {
         }
     }
 
-    /// Tells what a strict decoder found as the client wishes. The error is the strict one's text.
+    /// Handles the findings of a strict decoder as the client requests. The error is the text of strict validation.
     pub fn tell(&mut self, found: Vec<String>) -> Result<(), String> {
         match self.field_validation() {
             _ if found.is_empty() => Ok(()),
@@ -123,7 +123,7 @@ impl Request {
     }
 }
 
-/// The warnings of an error: those about YAML have a line each.
+/// The warnings for an error; an error about YAML becomes one for each line.
 pub fn lines(text: &str) -> Vec<String> {
     let yaml = "yaml: unmarshal errors:\n";
     let rest = text.strip_prefix("error converting YAML to JSON: ").unwrap_or(text).strip_prefix(yaml);
@@ -133,7 +133,7 @@ pub fn lines(text: &str) -> Vec<String> {
     }
 }
 
-/// What is wrong with the values of a dry run's option.
+/// Errors in the values of the `dryRun` option.
 pub fn wrong_dry_run(values: &[&str]) -> Option<FieldError> {
     values.iter().any(|v| *v != "All").then(|| FieldError::not_supported("dryRun", &values.into(), &["All"]))
 }

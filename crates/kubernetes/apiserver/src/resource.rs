@@ -7,10 +7,11 @@ use core_kinds::{Def, canonical};
 use structural_schema::rules::CelRules;
 use structural_schema::schema::Schema;
 
-use crate::builtin::events;
 use crate::jsonpath::JsonPath;
 use crate::object::{self, Object};
+use crate::scale::Scale;
 use crate::store::Key;
+use crate::strategy::Strategy;
 use crate::versions::Versions;
 
 /// A column of a table.
@@ -30,7 +31,7 @@ pub struct Column {
     pub path: Option<JsonPath>,
 }
 
-/// How objects are checked and changed.
+/// What objects look like.
 #[derive(Debug)]
 pub enum Flavor {
     /// A kind of the server's own.
@@ -74,7 +75,7 @@ pub struct Resource {
     /// Has the status subresource.
     pub status: bool,
     /// Has the scale subresource.
-    pub scale: Option<crate::crd::scale::Scale>,
+    pub scale: Option<Scale>,
     /// Its definition is on its way out: nothing new may be made.
     pub terminating: bool,
     /// Columns after the name, in order; without any, the age is shown.
@@ -83,7 +84,9 @@ pub struct Resource {
     pub selectable: Vec<(String, JsonPath)>,
     /// Text of the warning that users of a deprecated version get.
     pub deprecation: Option<String>,
-    /// How objects are checked and changed.
+    /// The rules of its kind.
+    pub strategy: &'static dyn Strategy,
+    /// What its objects look like.
     pub flavor: Flavor,
 }
 
@@ -105,14 +108,13 @@ impl Resource {
 
     /// Whether objects are questions: created, answered and never stored.
     pub fn is_review(&self) -> bool {
-        matches!(self.flavor, Flavor::Builtin(_))
-            && matches!(self.group.as_str(), "authentication.k8s.io" | "authorization.k8s.io")
+        self.strategy.is_review()
     }
 
     /// Whether a stored tail can be served as it is.
     pub fn serves_raw(&self, rev: u64) -> bool {
         match &self.flavor {
-            Flavor::Builtin(_) => !self.is("events.k8s.io", "events"),
+            Flavor::Builtin(_) => self.strategy.view_of().is_none(),
             Flavor::Custom { fresh_since, .. } => rev >= *fresh_since,
         }
     }
@@ -121,9 +123,9 @@ impl Resource {
     pub fn load(&self, rev: u64, tail: &[u8]) -> Result<Object, serde_json::Error> {
         let mut object = object::from_tail(&self.api_version(), &self.kind, rev, tail)?;
         match &self.flavor {
-            Flavor::Builtin(_) if self.group == "events.k8s.io" => events::event_to_events_v1(&mut object),
+            Flavor::Builtin(_) => self.strategy.view_stored(&mut object),
             Flavor::Custom { fresh_since, .. } if rev < *fresh_since => self.settle(&mut object),
-            _ => {}
+            Flavor::Custom { .. } => {}
         }
         Ok(object)
     }
@@ -162,7 +164,7 @@ impl Resource {
     /// The tail to store.
     pub fn tail(&self, mut object: Object) -> bytes::Bytes {
         match &self.flavor {
-            Flavor::Builtin(_) if self.group == "events.k8s.io" => events::event_from_events_v1(&mut object),
+            Flavor::Builtin(_) if self.strategy.view_of().is_some() => self.strategy.to_stored(&mut object),
             Flavor::Builtin(def) => canonical::settle(def, &mut object),
             Flavor::Custom { .. } => {}
         }
@@ -216,7 +218,7 @@ impl Catalog {
 
     /// Any version of the resource stored under this name.
     pub fn by_storage(&self, storage: &str) -> Option<&Arc<Resource>> {
-        let mut all = self.by_path.values().filter(|r| &*r.storage == storage && r.group != "events.k8s.io");
+        let mut all = self.by_path.values().filter(|r| &*r.storage == storage && r.strategy.view_of().is_none());
         // The version in which objects are stored needs no conversion; any other is as good.
         let first = all.next()?;
         let stored =

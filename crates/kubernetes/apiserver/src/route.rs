@@ -1,10 +1,10 @@
-//! Paths and queries: what a request is about.
+//! Paths and queries: finds the resource and verb of a request.
 
 use std::sync::Arc;
 
 use http::Method;
 
-use crate::builtin::registered;
+use crate::registered;
 use crate::resource::{Catalog, Flavor, Resource};
 use crate::status::{ApiError, ApiResult};
 
@@ -51,7 +51,7 @@ impl Verb {
 pub struct ResourceTarget {
     /// The resource.
     pub resource: Arc<Resource>,
-    /// What is asked.
+    /// The verb.
     pub verb: Verb,
     /// Namespace, empty for cluster scope or all namespaces.
     pub ns: String,
@@ -61,10 +61,10 @@ pub struct ResourceTarget {
     pub sub: String,
 }
 
-/// What a request is about.
+/// The target of a request.
 #[derive(Debug, Clone)]
 pub enum Target {
-    /// Objects.
+    /// A resource.
     Resource(ResourceTarget),
     /// Everything else, by path.
     Other(Vec<String>),
@@ -94,14 +94,14 @@ impl Query {
         self.0.iter().filter(move |(k, _)| k == key).map(|(_, v)| v.as_str())
     }
 
-    /// A boolean as kube-apiserver reads it, by its first value: absent, `0` and `false` in any case are false, all else
-    /// true.
+    /// A boolean as kube-apiserver parses it, by its first value: absent, `0` and `false` in any case are false,
+    /// everything else is true.
     pub fn flag(&self, key: &str) -> bool {
         self.all(key).next().is_some_and(|value| value != "0" && !value.eq_ignore_ascii_case("false"))
     }
 }
 
-/// Decodes `%XX`, and `+` as a blank if `plus`.
+/// Decodes `%XX`, and `+` as a space if `plus`.
 pub fn unescape(text: &str, plus: bool) -> String {
     let mut out = Vec::with_capacity(text.len());
     let bytes = text.as_bytes();
@@ -131,8 +131,8 @@ pub fn split(path: &str) -> Vec<String> {
     unescape(path, false).split('/').filter(|p| !p.is_empty()).take(32).map(str::to_owned).collect()
 }
 
-/// What is said where nothing is: under the paths of upstream's own groups there is a router that answers with a Status,
-/// elsewhere the plain text.
+/// The error for an unknown path. Upstream's own groups have a router that responds with a Status; other paths get
+/// plain text.
 pub fn missing(parts: &[&str], error: ApiError) -> ApiError {
     let own = match parts {
         ["api", ..] => true,
@@ -142,8 +142,8 @@ pub fn missing(parts: &[&str], error: ApiError) -> ApiError {
     if own && error == ApiError::unknown_path() { ApiError::unknown_resource() } else { error }
 }
 
-/// Whether a path is one that the server itself answers for, be there something or not; the others are the business of
-/// custom resources and pages, which know no Status for it.
+/// Whether a path belongs to a built-in group or endpoint, even if nothing is served at it. Other paths belong to
+/// custom resources and plain pages, whose error has no Status.
 pub fn is_of_own_group(catalog: &Catalog, path: &str) -> bool {
     let parts = split(path);
     match parts.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
@@ -153,7 +153,7 @@ pub fn is_of_own_group(catalog: &Catalog, path: &str) -> bool {
     }
 }
 
-/// Finds out what a request is about.
+/// Finds the target of a request.
 pub fn route(catalog: &Catalog, method: &Method, path: &str, query: &Query) -> ApiResult<Target> {
     let parts = split(path);
     let words: Vec<&str> = parts.iter().map(String::as_str).collect();
@@ -171,8 +171,8 @@ fn resource_at(
     (group, version, rest): (&str, &str, &[&str]),
     query: &Query,
 ) -> ApiResult<Target> {
-    // The old way to ask for a watch, of a collection or of one object. What a path is about must be what rights were
-    // asked for (`Attributes::of_request`): there words such as these mean the same in every group.
+    // The deprecated watch paths, for a collection or a single object. Parsing must agree with
+    // `Attributes::of_request`, which authorization used: such words mean the same in every group there.
     let (watch_path, rest) = match rest {
         ["watch", more @ ..] if !more.is_empty() => (true, more),
         ["proxy", more @ ..] if !more.is_empty() => return Err(ApiError::unknown_path()),
@@ -196,10 +196,7 @@ fn resource_at(
         "" => true,
         "status" => resource.status,
         "scale" => resource.scale.is_some(),
-        "finalize" => resource.is("", "namespaces"),
-        "token" => resource.is("", "serviceaccounts"),
-        "approval" => resource.is("certificates.k8s.io", "certificatesigningrequests"),
-        _ => false,
+        other => resource.strategy.subresources().contains(&other),
     };
     let custom = matches!(resource.flavor, Flavor::Custom { .. });
     if !known_sub {
@@ -219,8 +216,8 @@ fn resource_at(
     }))
 }
 
-/// Whether a path beside resources takes GET alone: that is so where upstream has a route for it. What it serves by
-/// handlers of whole paths takes any method.
+/// Whether a non-resource path allows GET only: upstream has a route for it. Paths with upstream handlers allow any
+/// method.
 pub fn gets_only(catalog: &Catalog, path: &[&str]) -> bool {
     match path {
         ["api" | "version" | "openid" | ".well-known", ..] => true,
@@ -231,14 +228,14 @@ pub fn gets_only(catalog: &Catalog, path: &[&str]) -> bool {
     }
 }
 
-/// The verb of a method on a collection, an object or a subresource. `watch` is the parameter of that name.
+/// The verb of a method on a collection, object or subresource. `watch` is the query parameter.
 fn verb_of(resource: &Resource, method: &Method, (ns, name, sub): (&str, &str, &str), watch: bool) -> ApiResult<Verb> {
     let no_verb = |verb: &str| match resource.flavor {
         Flavor::Custom { .. } => ApiError::verb_not_supported(&resource.group, &resource.plural, verb),
         Flavor::Builtin(_) => ApiError::method_not_allowed(),
     };
     if resource.is_review() && !(method == Method::POST && name.is_empty()) {
-        // A review has no collection and no members: with a name, nothing is served at all.
+        // A review has neither collection nor members: a path with a name does not exist.
         return Err(if name.is_empty() { ApiError::method_not_allowed() } else { ApiError::unknown_path() });
     }
     if sub == "token" && method != Method::POST {
@@ -255,7 +252,7 @@ fn verb_of(resource: &Resource, method: &Method, (ns, name, sub): (&str, &str, &
         ("PUT", false, _) => Verb::Update,
         ("PATCH", false, _) if sub != "finalize" => Verb::Patch,
         ("DELETE", false, true) => Verb::Delete,
-        ("DELETE", true, _) if resource.is("", "namespaces") => return Err(no_verb("delete")),
+        ("DELETE", true, _) if !resource.strategy.deletes_collections() => return Err(no_verb("delete")),
         ("DELETE", true, _) if !resource.namespaced || !ns.is_empty() => Verb::DeleteCollection,
         ("POST", false, _) => return Err(no_verb("create")),
         ("DELETE", false, false) => return Err(no_verb("delete")),
@@ -263,7 +260,7 @@ fn verb_of(resource: &Resource, method: &Method, (ns, name, sub): (&str, &str, &
     })
 }
 
-/// The verb of a path with `/watch/`; for custom resources it is one whatever the method.
+/// The verb of a `/watch/` path; for custom resources it does not depend on the method.
 fn watch_verb(resource: &Resource, method: &Method, sub: &str) -> ApiResult<Verb> {
     let custom = matches!(resource.flavor, Flavor::Custom { .. });
     match (custom, sub) {
@@ -280,9 +277,10 @@ fn watch_verb(resource: &Resource, method: &Method, sub: &str) -> ApiResult<Verb
 mod tests {
     use super::*;
     use crate::registry::Registry;
+    use crate::strategies;
 
     fn target(method: &str, path: &str, query: &str) -> Result<(String, &'static str, String, String, String), u16> {
-        let catalog = Registry::new().catalog();
+        let catalog = Registry::new(strategies::kinds()).catalog();
         let method = Method::from_bytes(method.as_bytes()).unwrap();
         match route(&catalog, &method, path, &Query::parse(query)) {
             Ok(Target::Resource(t)) => Ok((t.resource.plural.clone(), t.verb.name(), t.ns, t.name, t.sub)),
@@ -303,8 +301,8 @@ mod tests {
 
     #[test]
     fn what_is_done_is_what_rights_are_asked_for() {
-        use crate::auth::Attributes;
-        let registry = Registry::new();
+        use crate::rbac::Attributes;
+        let registry = Registry::new(strategies::kinds());
         for plural in ["status", "finalize", "proxy", "watch", "things", "namespaces"] {
             for scope in ["Namespaced", "Cluster"] {
                 let crd = serde_json::json!({"spec": {"group": "g.example.com", "scope": scope,
@@ -331,7 +329,7 @@ mod tests {
                         let asked = Attributes::of_request(&method, path, &Query::default());
                         let told =
                             (done.resource.plural.as_str(), done.sub.as_str(), done.name.as_str(), done.ns.as_str());
-                        // Of a Namespace, its name is its namespace.
+                        // The namespace attribute of a Namespace is its own name.
                         let own = done.resource.plural == "namespaces" && done.ns.is_empty() && asked.ns == asked.name;
                         let ns = if own { "" } else { asked.ns.as_str() };
                         assert_eq!(
@@ -373,7 +371,7 @@ mod tests {
         assert_eq!(target("GET", "/api/v1/pods", ""), Err(404));
         assert_eq!(target("GET", "/api/v1/namespaces/a/secrets/b/status", ""), Err(404));
         assert_eq!(target("GET", "/version", ""), Err(0));
-        let catalog = Registry::new().catalog();
+        let catalog = Registry::new(strategies::kinds()).catalog();
         assert!(is_of_own_group(&catalog, "/api/v1/pods") && is_of_own_group(&catalog, "/apis/coordination.k8s.io/v9"));
         assert!(!is_of_own_group(&catalog, "/apis/x.io/v1/pods") && !is_of_own_group(&catalog, "/x"));
     }

@@ -1,4 +1,4 @@
-//! Lists of stored objects: page by page, consistent at one revision, in the version asked for.
+//! Lists of stored objects: page by page, consistent at one revision, in the requested version.
 
 use crate::objects::{Objects, store_failed};
 use crate::resource::Resource;
@@ -7,43 +7,43 @@ use crate::status::{ApiError, ApiResult};
 use crate::store::{Cursor, ListPage, ListQuery, Row, StoreError};
 use crate::versions;
 
-/// Rows read at once.
+/// Most rows per read.
 const CHUNK: usize = 256;
 
-/// Where a list begins and as of when.
+/// The start and the revision of a list.
 pub struct Begin {
-    /// Revision of the list; the newest if none.
+    /// Revision of the list; `None` is the newest.
     pub at: Option<u64>,
-    /// The place after which it begins.
+    /// The position to start after.
     pub after: Option<Cursor>,
 }
 
-/// A page after the selectors.
+/// A page of matching objects.
 pub struct Selected {
     /// Revision of the page.
     pub rev: u64,
     /// Matching rows.
     pub rows: Vec<Row>,
-    /// Where the next page starts, if there is one.
+    /// The position to continue after, if there is more.
     pub next: Option<Cursor>,
 }
 
-/// A list that is read part by part; all parts are as of one revision.
+/// A list that is read in parts, all at the same revision.
 #[derive(Clone)]
 pub struct Walk {
-    /// What is asked of the store next.
+    /// The next query to the store.
     pub query: ListQuery,
-    /// How many are still wanted, if there is a limit.
+    /// How many objects are still wanted, if there is a limit.
     pub left: Option<usize>,
-    /// Revision that all parts are of.
+    /// Revision of all parts.
     pub rev: u64,
-    /// Where the next page starts, once this one is full.
+    /// The position to continue after once the limit is reached.
     pub next: Option<Cursor>,
-    /// Whether all was read, or as many as wanted.
+    /// Whether everything was read, or the limit is reached.
     pub done: bool,
 }
 
-/// Why a part of a list could not be had.
+/// Why a part of a list could not be read.
 pub enum Unread {
     /// The store failed.
     Store(StoreError),
@@ -61,7 +61,7 @@ impl From<Unread> for ApiError {
 }
 
 impl Walk {
-    /// A list that begins there.
+    /// A list from this start.
     pub fn new(resource: &Resource, ns: &str, begin: Begin, limit: Option<usize>) -> Self {
         let query = ListQuery {
             resource: resource.storage.clone(),
@@ -74,7 +74,7 @@ impl Walk {
         Self { query, left: limit, rev: 0, next: None, done: false }
     }
 
-    /// The next matching rows; there may be none although the list goes on.
+    /// The next matching rows, which can be empty although the list continues.
     pub async fn step(
         &mut self,
         objects: &Objects,
@@ -82,13 +82,13 @@ impl Walk {
         selector: &Selector,
     ) -> Result<Vec<Row>, Unread> {
         let wanted = self.left.map_or(CHUNK, |left| left.clamp(1, CHUNK));
-        // A conversion webhook may change labels: then those of the stored form say nothing.
+        // A conversion webhook may change labels, so stored labels cannot be used for selection.
         self.query.pick = if versions::asks(resource) { None } else { selector.pick() };
         self.query.limit = if selector.is_empty() || self.query.pick.is_some() { wanted } else { CHUNK };
         let ListPage { rev, mut rows, more } = objects.store.list(self.query.clone()).await.map_err(Unread::Store)?;
         objects.convert_rows(resource, &mut rows).await.map_err(Unread::Converted)?;
         self.rev = rev;
-        // The rest of the list is read as of the same revision.
+        // The remaining parts use the same revision.
         self.query.at = Some(rev);
         let count = rows.len();
         let mut found = Vec::with_capacity(count);
@@ -131,7 +131,8 @@ impl Objects {
         Ok(Selected { rev: walk.rev, rows, next: walk.next })
     }
 
-    /// The first matching objects after a place: as many as one read of the store gives, which is bounded in bytes.
+    /// The first matching objects after a position, as many as one read of the store returns, which is bounded in
+    /// bytes.
     pub async fn part(
         &self,
         resource: &Resource,
@@ -149,13 +150,13 @@ impl Objects {
         Ok(Selected { rev: walk.rev, rows, next })
     }
 
-    /// All objects that match now, and the revision of that.
+    /// All objects that match now, and the present revision.
     pub async fn select(&self, resource: &Resource, ns: &str, selector: &Selector) -> ApiResult<(u64, Vec<Row>)> {
         let page = self.page(resource, ns, selector, None, None, None).await?;
         Ok((page.rev, page.rows))
     }
 
-    /// Objects after a place, as of a revision.
+    /// The number of objects after a position at a revision.
     pub async fn count_after(&self, resource: &Resource, ns: &str, place: &Cursor, rev: u64) -> ApiResult<u64> {
         let query = ListQuery {
             resource: resource.storage.clone(),

@@ -6,15 +6,12 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::builtin::selectable;
 use crate::label_text;
 use crate::object::{self, Object};
-use crate::resource::{Flavor, Resource};
+use crate::resource::Resource;
 use crate::status::{ApiError, ApiResult};
 use crate::store::Pick;
 
-/// Core resources with labels of their own for field selectors, besides events.
-const OWN_LABELS: [&str; 4] = ["namespaces", "nodes", "secrets", "services"];
 /// Bytes of a selector's text.
 const MAX_TEXT: usize = 64 << 10;
 /// Requirements of a selector.
@@ -133,7 +130,7 @@ impl Selector {
             let found = resource.selectable.iter().find(|(label, _)| label == path).map(|(_, p)| p.find(&root));
             let text = match found.unwrap_or_default().first() {
                 Some(Value::String(text)) if !text.is_empty() => text.clone(),
-                None | Some(Value::String(_)) | Some(Value::Null) => selectable::if_absent(path, object),
+                None | Some(Value::String(_)) | Some(Value::Null) => resource.strategy.if_absent(path, object),
                 Some(other) => other.to_string(),
             };
             (text == *wanted) == *equal
@@ -166,10 +163,7 @@ impl Requirement {
 /// Why objects cannot be selected by a field, if they cannot. Upstream, kinds that have labels of their own say it in
 /// another way than the rest, and without a namespace they have none to select by.
 fn refusal(resource: &Resource, path: &str) -> Option<String> {
-    let own = match resource.flavor {
-        Flavor::Custom { .. } => true,
-        Flavor::Builtin(_) => resource.plural == "events" || OWN_LABELS.iter().any(|plural| resource.is("", plural)),
-    };
+    let own = resource.strategy.converts_field_labels();
     let known = path == "metadata.name"
         || path == "metadata.namespace" && (resource.namespaced || !own)
         || resource.selectable.iter().any(|(label, _)| label == path);
@@ -255,11 +249,12 @@ fn parse_fields(text: &str) -> Result<Vec<(String, String, bool)>, String> {
 mod tests {
     use super::*;
     use crate::registry::Registry;
+    use crate::strategies;
     use proptest::prelude::*;
     use serde_json::json;
 
     fn matches(labels: &str, fields: &str, object: Value) -> bool {
-        let catalog = Registry::new().catalog();
+        let catalog = Registry::new(strategies::kinds()).catalog();
         let resource = catalog.find("", "v1", "secrets").unwrap();
         let Value::Object(object) = object else { panic!() };
         let (ns, name) = ("n".to_owned(), crate::object::name(&object).to_owned());
@@ -283,7 +278,7 @@ mod tests {
 
     #[test]
     fn unknown_fields_and_bad_syntax_are_refused() {
-        let catalog = Registry::new().catalog();
+        let catalog = Registry::new(strategies::kinds()).catalog();
         let resource = catalog.find("", "v1", "secrets").unwrap();
         assert_eq!(Selector::parse("", "spec.x=1", resource).unwrap_err().code, 400);
         for (text, told) in [

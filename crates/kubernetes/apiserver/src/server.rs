@@ -1,4 +1,4 @@
-//! The listener and the way of a request: authenticate, route, authorize, decode, do, encode.
+//! The listener and the path of a request: authenticate, route, authorize, decode, execute, encode.
 
 use std::convert::Infallible;
 use std::net::IpAddr;
@@ -21,18 +21,21 @@ use tokio_util::task::TaskTracker;
 
 use crate::audit::{Annotations, Audit, Entry};
 use crate::auth::impersonate::{self, Refused};
-use crate::auth::{Attributes, Shown, User, keys::Keys};
+use crate::auth::keys::Keys;
 use crate::delivery::{Connections, Deliveries};
 use crate::given::Given;
 use crate::limits::{self, Limits};
 use crate::media::{self, Forms};
 use crate::metrics::{Labels, Metrics};
+use crate::pki::Shown;
 use crate::pki::{Live, Validity};
+use crate::rbac::Attributes;
 use crate::reply::{self, Response};
 use crate::request::Request;
 use crate::resource::Flavor;
 use crate::route::{self, Query, ResourceTarget, Target, Verb};
 use crate::status::{ApiError, ApiResult, StatusReason};
+use crate::user::User;
 use crate::verbs::{Backend, create, delete, get, list, patch, scale, update, watch};
 use crate::{discovery, health, openapi, pretty};
 
@@ -40,34 +43,33 @@ use crate::{discovery, health, openapi, pretty};
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Connections served at once.
 const MAX_CONNECTIONS: usize = 10_000;
-/// Connections of one peer at once, an address or a network of IPv6: no single client takes all.
+/// Connections of one peer at once, so that no single client uses all. A peer is an address or an IPv6 network.
 const MAX_OF_PEER: usize = MAX_CONNECTIONS / 4;
-/// Bytes of a body that nobody wants which are taken all the same: a client that may not send to the end does not see the
-/// answer in HTTP/2.
+/// Bytes of an unread body that are drained. An HTTP/2 client that cannot finish sending does not see the response.
 const MAX_UNWANTED: usize = 64 << 20;
 /// Time for requests in flight when the server stops.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// Everything that a request needs.
+/// State shared by all requests.
 pub struct App {
     /// Store and catalog.
     pub backend: Arc<Backend>,
-    /// Where what was asked is written.
+    /// The audit log, if there is one.
     pub audit: Option<Audit>,
-    /// Held for as long as anything here uses the folder, if there is one.
+    /// Locks the data folder, if there is one, for as long as anything here uses it.
     pub _lock: Option<std::fs::File>,
-    /// OpenAPI documents as built last.
+    /// Cached OpenAPI documents.
     pub openapi: openapi::Cache,
-    /// Address for discovery.
+    /// Address published by discovery.
     pub address: String,
     /// Requests in flight.
     pub limits: Limits,
-    /// What is told at `/metrics`.
+    /// Metrics served at `/metrics`.
     pub metrics: Metrics,
 }
 
 impl App {
-    /// A place among the requests in flight for as long as it is held; watches need none.
+    /// Enters the requests in flight for as long as the returned place lives. Watches need no place.
     fn enter(&self, user: &User, method: &http::Method, target: &Target) -> Result<Option<limits::Place>, ()> {
         let mutating = match target {
             Target::Resource(target) if target.verb == Verb::Watch => return Ok(None),
@@ -98,7 +100,7 @@ pub async fn serve(app: Arc<App>, listener: TcpListener, tls: TlsAcceptor, live:
             accepted = listener.accept() => accepted,
         };
         let Ok((stream, from)) = accepted else {
-            // Out of file descriptors, most likely: let others end first.
+            // Most likely out of file descriptors: wait for other connections to close.
             tokio::time::sleep(Duration::from_millis(50)).await;
             continue;
         };
@@ -164,10 +166,10 @@ async fn connection(
     }
 }
 
-/// A request's body that is not read yet.
+/// A request body that has not been read yet.
 pub type Unread = UnsyncBoxBody<Bytes, String>;
 
-/// Any body as that of a request.
+/// Boxes any body as an unread request body.
 pub fn unread<B>(body: B) -> Unread
 where
     B: hyper::body::Body<Data = Bytes> + Send + 'static,
@@ -176,27 +178,27 @@ where
     body.map_err(|error| error.to_string()).boxed_unsync()
 }
 
-/// Where a request comes from.
+/// The client end of a connection.
 pub struct Peer {
     certificate: Shown,
-    /// What is to be told of a certificate that ends soon.
+    /// Warning about a certificate that expires soon.
     ending: Option<String>,
     address: Option<IpAddr>,
-    /// What is on its way to it.
+    /// Responses being delivered to it.
     deliveries: Arc<Deliveries>,
-    /// A request has come.
+    /// Whether a request has arrived.
     heard: AtomicBool,
 }
 
 impl Peer {
-    /// One that showed this of itself.
+    /// A peer that presented this certificate.
     pub fn of(certificate: Shown, deliveries: Arc<Deliveries>) -> Self {
         Self { certificate, ending: None, address: None, deliveries, heard: AtomicBool::new(false) }
     }
 }
 
-/// Ends if no request comes in time after the handshake: neither version of HTTP knows a limit for that before its first
-/// bytes are there.
+/// Completes if no request arrives in time after the handshake: neither HTTP version has a timeout before its first
+/// bytes.
 async fn stays_silent(heard: &AtomicBool) {
     tokio::time::sleep(PATIENCE).await;
     if heard.load(Ordering::Acquire) {
@@ -204,7 +206,7 @@ async fn stays_silent(heard: &AtomicBool) {
     }
 }
 
-/// Answers a request, whatever way it came.
+/// Answers a request from the network or from within the process.
 pub async fn handle(app: &Arc<App>, peer: &Peer, request: http::Request<Unread>) -> Response {
     peer.heard.store(true, Ordering::Release);
     let given = &app.backend.given;
@@ -223,7 +225,7 @@ pub async fn handle(app: &Arc<App>, peer: &Peer, request: http::Request<Unread>)
     let mut entry = noted(given, peer, &parts.uri, &headers, asked);
     let annotations = entry.annotations.clone();
     let outcome = async {
-        // Before anything is looked up: who may not ask learns nothing about what is served.
+        // Before routing, so that an unauthorized client learns nothing about what is served.
         let user = match admit(app, &peer.certificate, &headers, &mut entry).await {
             Ok(user) => user,
             Err(refused) => return refused,
@@ -281,7 +283,7 @@ pub async fn handle(app: &Arc<App>, peer: &Peer, request: http::Request<Unread>)
     peer.deliveries.send(reply::compress(response, encoding).await, place)
 }
 
-/// What the audit log says of a request before it is answered.
+/// The audit entry of a request before it is answered.
 fn noted(given: &Given, peer: &Peer, uri: &http::Uri, headers: &HeaderMap, asked: Attributes) -> Entry {
     let named = headers.get(AUDIT_ID).and_then(|v| v.to_str().ok()).filter(|id| !id.is_empty());
     Entry {
@@ -300,7 +302,7 @@ fn noted(given: &Given, peer: &Peer, uri: &http::Uri, headers: &HeaderMap, asked
     }
 }
 
-/// An error in the words of whoever answers for the path.
+/// Replaces the error for an unknown path within a built-in group by the one for an unknown resource.
 fn worded(app: &App, error: ApiError, path: &str) -> ApiError {
     let own = error == ApiError::unknown_path() && route::is_of_own_group(&app.backend.registry.catalog(), path);
     if own { ApiError::unknown_resource() } else { error }
@@ -317,7 +319,7 @@ fn name_answer(id: &str, answer: &mut HeaderMap) {
     }
 }
 
-/// The user as whom the request acts, if it may do what it asks; else the error or the answer.
+/// Authenticates, impersonates and authorizes. Returns the acting user, else the error or response of the refusal.
 async fn admit(
     app: &App,
     certificate: &Shown,
@@ -382,9 +384,9 @@ impl Upload {
         }
     }
 
-    /// Takes what is left and forgets it, within limits.
+    /// Drains the rest of the body, within limits.
     async fn pass_over(&mut self, headers: &HeaderMap) {
-        // Who waits to be told to go on has sent nothing and shall send nothing.
+        // A client that still waits for `100 Continue` has sent no body and will not send one.
         let waits = !self.begun && headers.contains_key(header::EXPECT);
         if waits || self.body.is_end_stream() {
             return;
@@ -432,12 +434,13 @@ async fn on_resource(
             _ => Ok(watch::watch(&backend, &request).await?.map(|stream| app.metrics.watching(stream))),
         };
     }
-    // A change goes on to its end when its client hangs up: what is stored and what is served stay the same thing.
+    // A change runs to completion even if its client disconnects, so that the store and the served state stay in
+    // step.
     let encoding = media::error_encoding(&media::accept_header(headers));
     let change = tokio::spawn(async move {
         let _place = place;
         let outcome = change(&backend, &mut request).await;
-        // Warnings go with a refusal too.
+        // A refusal carries the warnings, too.
         outcome.or_else(|error| {
             let mut refusal = reply::warned(&request, reply::error(&error, encoding));
             // For the audit log.
@@ -488,7 +491,7 @@ async fn other(app: &App, parts: &[&str], query: &Query, headers: &HeaderMap) ->
     }
 }
 
-/// Keys change with the data folder only.
+/// Lets clients cache a response for an hour: the signing keys change only with the data folder.
 fn cached(mut response: Response) -> Response {
     let value = http::HeaderValue::from_static("public, max-age=3600");
     response.headers_mut().insert(header::CACHE_CONTROL, value);

@@ -1,4 +1,4 @@
-//! Starting and stopping the server, and what the program that embeds it needs of it.
+//! Starts and stops the server; the API of the embedding program.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -12,10 +12,10 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::admission::{Admission, Reviewer};
+use crate::allocation::Allocator;
 use crate::archive::{KEYS, STORE};
 use crate::audit::Audit;
-use crate::auth::{self, Auth};
-use crate::builtin::allocation::Allocator;
+use crate::auth::Auth;
 use crate::given::Given;
 use crate::install::ApplyError;
 use crate::limits::Limits;
@@ -27,28 +27,29 @@ use crate::registry::Registry;
 use crate::server::{self, App};
 use crate::status::ApiError;
 use crate::store::{Store, StoreError};
+use crate::strategies;
 use crate::verbs::Backend;
 use crate::{controllers, openapi};
 
 /// How to run the server.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// Folder for the store and the keys; made if absent.
+    /// Folder for the store and the keys; created if absent.
     pub data_dir: PathBuf,
-    /// Address to listen on; port 0 takes a free one.
+    /// Address to listen on; port 0 selects a free one.
     pub listen: SocketAddr,
-    /// More DNS names and addresses for the server's certificate.
+    /// Additional DNS names and addresses for the server's certificate.
     pub extra_sans: Vec<String>,
     /// File for one JSON line per request.
     pub audit_log: Option<PathBuf>,
-    /// What the program that embeds the server says to changes.
+    /// In-process reviewers of changes.
     pub reviewers: Vec<Reviewer>,
 }
 
 /// The server did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The data folder could not be made.
+    /// The data folder could not be created.
     #[error("the data folder {} could not be made", path.display())]
     Folder {
         /// The folder.
@@ -57,7 +58,7 @@ pub enum StartError {
         #[source]
         source: std::io::Error,
     },
-    /// Another server has the folder.
+    /// Another server uses the folder.
     #[error("the data folder {} is in use by another server: stop it, or choose another folder", path.display())]
     InUse {
         /// The folder.
@@ -93,31 +94,31 @@ pub enum StartError {
     /// The first objects could not be written.
     #[error("the first objects could not be written: {0}")]
     Bootstrap(String),
-    /// Another server in process has the disk.
+    /// Another in-process server uses the disk.
     #[error("the disk is in use by another server of this process: shut that one down, or drop it, first")]
     Taken,
 }
 
-/// What a server begins with, however it is reached.
+/// The parts to build a server from, for the network or in process.
 pub struct Begin {
-    /// What it serves.
+    /// The store.
     pub store: Store,
-    /// The catalog without what the store defines.
+    /// The catalog of built-in kinds.
     pub registry: Registry,
     /// Ends it.
     pub stop: CancellationToken,
-    /// Time and chance.
+    /// Time and randomness.
     pub given: Arc<Given>,
-    /// What the program says to changes.
+    /// In-process reviewers of changes.
     pub reviewers: Vec<Reviewer>,
-    /// Where what was asked is written.
+    /// The audit log, if there is one.
     pub audit: Option<Audit>,
-    /// The folder, if there is one.
+    /// The lock of the data folder, if there is one.
     pub lock: Option<std::fs::File>,
 }
 
 impl Begin {
-    /// Loads what is stored, and makes the objects that are always there. `reachable` is where clients find the server.
+    /// Loads the stored state, and creates the objects that always exist. Clients find the server at `reachable`.
     pub async fn app(
         self,
         credentials: &Credentials,
@@ -142,7 +143,7 @@ impl Begin {
         controllers::quotas::load(&backend).await.map_err(failed)?;
         controllers::ensure_priorities(&backend).await.map_err(failed)?;
         controllers::kubernetes::ensure(&backend, reachable).await.map_err(failed)?;
-        auth::bootstrap::ensure(&backend).await.map_err(failed)?;
+        controllers::bootstrap::ensure(&backend).await.map_err(failed)?;
         controllers::settle(&backend).await.map_err(failed)?;
         Ok(Arc::new(App {
             backend,
@@ -156,10 +157,10 @@ impl Begin {
     }
 }
 
-/// A running server. Dropping it begins its end; [`Server::shutdown`] also waits for that.
+/// A running server. Dropping it starts its shutdown; [`Server::shutdown`] also waits for it.
 pub struct Server {
     app: Arc<App>,
-    /// As it was at the start.
+    /// The keys and certificates at the start.
     pki: Pki,
     live: Arc<Live>,
     address: SocketAddr,
@@ -173,7 +174,7 @@ impl Drop for Server {
 }
 
 impl Server {
-    /// Starts on the given folder and address. When this returns, requests are answered.
+    /// Starts on the given folder and address. When this returns, the server accepts requests.
     pub async fn start(config: Config) -> Result<Self, StartError> {
         let lock = take_folder(&config.data_dir)?;
         let (names, addresses) = sans(&config);
@@ -192,7 +193,7 @@ impl Server {
         let reachable = controllers::kubernetes::reachable(address, &config.extra_sans);
         let begin = Begin {
             store,
-            registry: Registry::new(),
+            registry: Registry::new(strategies::kinds()),
             stop: CancellationToken::new(),
             given: Arc::default(),
             reviewers: config.reviewers,
@@ -224,18 +225,20 @@ impl Server {
         &self.pki.admin_token
     }
 
-    /// A kubeconfig (YAML) of the administrator, with the CAs and a client certificate embedded. The certificate ends: see [`Server::kubeconfigs`].
+    /// A kubeconfig (YAML) of the administrator, with the CAs and a client certificate embedded. The certificate
+    /// expires: see [`Server::kubeconfigs`].
     pub fn admin_kubeconfig(&self) -> String {
         self.live.kubeconfig().borrow().clone()
     }
 
-    /// The administrator's kubeconfig, now and whenever its certificates have been followed by others. What was there before is good for months.
+    /// The administrator's kubeconfig, updated whenever its certificates are renewed. Older ones remain valid for
+    /// months.
     pub fn kubeconfigs(&self) -> watch::Receiver<String> {
         self.live.kubeconfig()
     }
 
-    /// From now on, changes of these annotations of whatever object are told to the audit log and to the server's own, with
-    /// who made them and what they were and are. Only the first call counts.
+    /// Records changes of these annotations, on any object, in the audit log and the server's own log, with the user
+    /// and both values. Only the first call has an effect.
     pub fn audit_annotations(&self, keys: &[&str]) {
         let _ = self.app.backend.audited.set(keys.iter().map(|key| (*key).to_owned()).collect());
     }
@@ -250,7 +253,7 @@ impl Server {
         self.app.backend.install(definition).await
     }
 
-    /// Compacts all history at once, as happens to it by itself after five minutes. Recent events stay in memory.
+    /// Compacts all history at once, which otherwise happens after five minutes. Recent events stay in memory.
     pub async fn forget_history(&self) {
         let store = &self.app.backend.store;
         if let Err(error) = store.compact(store.revision()).await {
@@ -258,7 +261,7 @@ impl Server {
         }
     }
 
-    /// Ends watches, lets requests in flight end, and closes the store.
+    /// Ends watches, waits for requests in flight, and closes the store.
     pub async fn shutdown(self) {
         self.app.backend.stop.cancel();
         self.tasks.wait().await;
@@ -266,8 +269,8 @@ impl Server {
     }
 }
 
-/// Takes the folder for this process, and makes it if there is none; the system lets go of it when the process ends,
-/// however it ends.
+/// Locks the folder for this process, and creates it if it is absent. The system releases the lock when the process
+/// ends, even after a crash.
 pub fn take_folder(folder: &std::path::Path) -> Result<std::fs::File, StartError> {
     use std::os::unix::fs::DirBuilderExt as _;
     std::fs::DirBuilder::new()

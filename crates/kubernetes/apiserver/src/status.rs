@@ -32,7 +32,7 @@ pub struct Details {
     pub causes: Vec<Cause>,
     /// Seconds after which a retry can help; 0 is none.
     pub retry_after: u32,
-    /// Continue token for the rest of a list whose revision is gone. It stands in the Status' metadata.
+    /// Continue token for the rest of a list whose revision was compacted. It is in the Status' metadata.
     pub next: String,
 }
 
@@ -49,7 +49,7 @@ pub enum StatusReason {
     NotFound,
     /// A create met an existing object.
     AlreadyExists,
-    /// The object changed, or a precondition does not hold.
+    /// The object changed, or a precondition failed.
     Conflict,
     /// The object breaks its schema or rules.
     Invalid,
@@ -59,15 +59,15 @@ pub enum StatusReason {
     BadRequest,
     /// The resource has no such verb.
     MethodNotAllowed,
-    /// No media type that the client accepts can be made.
+    /// None of the accepted media types can be produced.
     NotAcceptable,
-    /// The body's media type is not understood.
+    /// The body's media type is not supported.
     UnsupportedMediaType,
     /// The request is over a limit.
     RequestEntityTooLarge,
     /// A fault of the server.
     InternalError,
-    /// The requested history is gone.
+    /// The requested history was compacted.
     Expired,
     /// The server does not serve this now.
     ServiceUnavailable,
@@ -116,7 +116,7 @@ pub struct ApiError {
     pub given: Option<Box<Map<String, Value>>>,
 }
 
-/// Result of everything in a request's way.
+/// Result type of everything that handles a request.
 pub type ApiResult<T> = Result<T, ApiError>;
 
 impl ApiError {
@@ -125,7 +125,7 @@ impl ApiError {
         Self { code: code.as_u16(), reason, message: message.into(), details: None, given: None }
     }
 
-    /// An error whose Status comes from elsewhere. `code` and `message` are those of the Status.
+    /// An error with a given Status. `code` and `message` are those of the Status.
     pub fn given(code: u16, message: String, status: Map<String, Value>) -> Self {
         Self { code, reason: StatusReason::Unknown, message, details: None, given: Some(Box::new(status)) }
     }
@@ -172,7 +172,7 @@ impl ApiError {
         Self::new(StatusCode::CONFLICT, StatusReason::AlreadyExists, text).detailed(about(group, resource, name))
     }
 
-    /// 409: the object changed, or a precondition does not hold.
+    /// 409: the object changed, or a precondition failed.
     pub fn conflict(group: &str, resource: &str, name: &str, why: &str) -> Self {
         let text = format!("Operation cannot be fulfilled on {} \"{name}\": {why}", qualified(resource, group));
         Self::new(StatusCode::CONFLICT, StatusReason::Conflict, text).detailed(about(group, resource, name))
@@ -213,7 +213,7 @@ impl ApiError {
         .detailed(Details::default())
     }
 
-    /// 405: the custom resource has no such verb there.
+    /// 405: the custom resource does not support this verb.
     pub fn verb_not_supported(group: &str, resource: &str, verb: &str) -> Self {
         let text = format!("{verb} is not supported on resources of kind \"{}\"", qualified(resource, group));
         Self::new(StatusCode::METHOD_NOT_ALLOWED, StatusReason::MethodNotAllowed, text)
@@ -251,12 +251,12 @@ impl ApiError {
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, StatusReason::RequestEntityTooLarge, text)
     }
 
-    /// 410: the requested history is gone.
+    /// 410: the requested history was compacted.
     pub fn expired(message: impl Into<String>) -> Self {
         Self::new(StatusCode::GONE, StatusReason::Expired, message)
     }
 
-    /// 410: a list's revision is gone; `next` goes on with the newest one.
+    /// 410: a list's revision was compacted; `next` continues with the newest one.
     pub fn expired_list(next: String) -> Self {
         let text = "The provided continue parameter is too old to display a consistent list result. You can start a new \
                     list without the continue parameter, or use the continue token in this response to retrieve the \
@@ -266,7 +266,7 @@ impl ApiError {
         Self::expired(text).detailed(Details { next, ..Details::default() })
     }
 
-    /// 504: the client asks for a revision of the future.
+    /// 504: the client requests a revision that does not exist yet.
     pub fn future_version(asked: u64, current: u64) -> Self {
         let text = format!("Timeout: Too large resource version: {asked}, current: {current}");
         Self::new(StatusCode::GATEWAY_TIMEOUT, StatusReason::Timeout, text).detailed(Details {
@@ -304,7 +304,7 @@ impl ApiError {
         })
     }
 
-    /// With details, even if there is nothing to tell in them.
+    /// Sets details, even if they are empty.
     pub fn with_details(mut self) -> Self {
         self.details.get_or_insert_with(Box::default);
         self

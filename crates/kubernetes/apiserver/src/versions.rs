@@ -1,4 +1,4 @@
-//! What the versions of one custom resource have in common, and whether a webhook converts between them.
+//! Common properties of the versions of a custom resource, and whether a webhook converts between them.
 
 use serde_json::Value;
 
@@ -6,13 +6,13 @@ use crate::object::{Object, strings};
 use crate::resource::{Flavor, Resource};
 use crate::webhook::Target;
 
-/// What the versions of a definition with several of them have in common.
+/// Common properties of a definition with several versions.
 pub struct Versions {
     /// Their group.
     pub group: String,
-    /// Version of tails that are not marked.
+    /// Version of unmarked tails.
     pub first: String,
-    /// Those that are not served: owners of fields may speak of them all the same.
+    /// Versions that are not served, which field owners may still refer to.
     unserved: Vec<Resource>,
     webhook: Option<Webhook>,
 }
@@ -23,16 +23,16 @@ impl std::fmt::Debug for Versions {
     }
 }
 
-/// Who converts.
+/// The conversion webhook.
 pub struct Webhook {
-    /// Where it is, or why that cannot be read.
+    /// Its target, or why it cannot be parsed.
     pub target: Result<Target, String>,
-    /// Review versions that it understands, in its order of preference.
+    /// Review versions that it accepts, in its order of preference.
     pub reviews: Vec<String>,
 }
 
 impl Versions {
-    /// Those of a definition; `None` if it has one version only.
+    /// The properties of a definition; `None` if it has a single version.
     pub fn of(crd: &Object, unserved: Vec<Resource>) -> Option<Self> {
         let spec = crd.get("spec")?;
         let names: Vec<&str> =
@@ -59,12 +59,12 @@ impl Versions {
     }
 }
 
-/// Whether a webhook converts a resource's objects.
+/// Whether a webhook converts the resource's objects.
 pub fn asks(resource: &Resource) -> bool {
     by_webhook(resource).is_some()
 }
 
-/// The versions of a custom resource whose objects a webhook converts.
+/// The versions and webhook of a custom resource, if a webhook converts its objects.
 pub fn by_webhook(resource: &Resource) -> Option<(&Versions, &Webhook)> {
     let Flavor::Custom { versions: Some(versions), .. } = &resource.flavor else { return None };
     Some((versions, versions.webhook.as_ref()?))

@@ -2,7 +2,7 @@
 
 use crate::value::Value;
 
-/// Tells the nodes of one expression apart; dense from 1.
+/// Identifies a node within its expression; dense from 1.
 pub(crate) type Id = u32;
 
 /// A node.
@@ -61,7 +61,7 @@ pub(crate) struct Entry {
     pub optional: bool,
 }
 
-/// A comprehension: what the macros become.
+/// A comprehension: the expansion of a macro.
 #[derive(Debug, Clone)]
 pub(crate) struct Fold {
     pub range: Expr,

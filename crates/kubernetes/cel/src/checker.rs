@@ -1,4 +1,4 @@
-//! The type checker: what every node yields and which overloads a call means.
+//! The type checker: the type of every node, and the overloads of each call.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -12,17 +12,17 @@ use crate::types::Type;
 use crate::unify::{Mapping, most_general, params, rename};
 use crate::value::Value;
 
-/// Errors after which no more are said.
+/// Most errors reported.
 const MAX_ISSUES: usize = 100;
 
-/// What the checker found out, by node.
+/// The checker's results, by node.
 #[derive(Debug, Default)]
 pub(crate) struct Checked {
     pub types: Vec<Type>,
     pub overloads: HashMap<Id, Vec<&'static str>>,
     /// The variables that are used.
     pub idents: Vec<String>,
-    /// Selections of a field whose name is a reserved word that stands there as it is.
+    /// Field selections by a reserved word in unescaped form.
     pub keywords: HashSet<Id>,
 }
 
@@ -48,7 +48,7 @@ pub(crate) fn check(env: &Env, root: &mut Expr, ids: Id) -> Result<Checked, Vec<
     Ok(checked)
 }
 
-/// Parts that a type may be made of: macros in a chain could double it with each.
+/// Most parts of a type: chained macros could double it with each step.
 const MAX_TYPE: usize = 2_000;
 
 struct Checker<'a> {
@@ -305,7 +305,7 @@ impl Checker<'_> {
         Type::Dyn
     }
 
-    /// The type within an optional; complains if it is none.
+    /// The type within an optional; reports an error for other types.
     fn required_optional(&mut self, expr: &Expr) -> Type {
         let ty = self.ty(expr);
         if let Type::Optional(inner) = &ty {

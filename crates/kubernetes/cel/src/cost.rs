@@ -1,4 +1,4 @@
-//! What an expression may cost, found out before it is run (cel-go's `checker/cost.go`).
+//! Static cost estimate of an expression (cel-go's `checker/cost.go`).
 
 use std::collections::HashMap;
 
@@ -52,7 +52,7 @@ impl Cost {
     }
 }
 
-/// What a call costs without its arguments, and how large its result is.
+/// The cost of a call without its arguments, and the size of its result.
 pub(crate) struct CallCost {
     pub cost: Cost,
     pub result: Option<Size>,
@@ -423,7 +423,7 @@ pub(crate) fn or_unknown(node: &Node<'_>) -> Size {
     node.size.unwrap_or(Cost::UNKNOWN)
 }
 
-/// What cel-go itself says of its standard functions.
+/// cel-go's own estimates for its standard functions.
 fn standard(overload: &str, target: Option<&Node<'_>>, args: &[Node<'_>]) -> CallCost {
     let plain = |cost: Cost| CallCost { cost, result: None };
     match (overload, target, args) {

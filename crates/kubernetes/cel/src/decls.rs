@@ -1,5 +1,5 @@
-//! What functions there are: names, overloads and their types, as cel-go's standard library and Kubernetes 1.34
-//! (compatibility version 1.33, which its new expressions are held to) declare them.
+//! Declarations of all functions: names, overloads and their types, as cel-go's standard library and Kubernetes 1.34
+//! (compatibility version 1.33, the limit for its new expressions) declare them.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -72,7 +72,7 @@ fn parse_type(text: &str) -> Type {
     }
 }
 
-/// The names that stand for types.
+/// The names of types.
 pub(crate) fn type_names(name: &str) -> Option<Type> {
     let param = |n: &str| Type::Param(n.into());
     Some(match name {

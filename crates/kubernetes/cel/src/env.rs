@@ -1,4 +1,4 @@
-//! What an expression may refer to.
+//! The environment: the names that an expression may use.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -32,7 +32,7 @@ impl Env {
         self
     }
 
-    /// Adds a field to an object type, which is declared if it is not yet.
+    /// Adds a field to an object type, and declares the type if necessary.
     pub fn add_field(&mut self, object: &str, field: &str, ty: Type) {
         self.objects.entry(object.to_owned()).or_default().insert(field.to_owned(), ty);
     }

@@ -1,4 +1,4 @@
-//! The interpreter. It counts what evaluation costs as cel-go's (`interpreter/runtimecost.go`), step by step.
+//! The interpreter. It counts the cost of evaluation like cel-go (`interpreter/runtimecost.go`), step by step.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -16,7 +16,7 @@ use crate::value::{Key, List, ListKind, Map, Outcome, Value};
 /// Elements that the lists joined in one evaluation may have together.
 const MAX_JOINED: usize = 4_000_000;
 
-/// Where the values of variables come from.
+/// The source of variables' values.
 pub trait Vars {
     /// The value of a variable; none if it has none now.
     fn get(&self, name: &str) -> Option<Value>;
@@ -40,12 +40,12 @@ impl<const N: usize> Vars for [(&str, Value); N] {
     }
 }
 
-/// What came of an evaluation.
+/// Result of an evaluation.
 #[derive(Debug)]
 pub struct Evaluation {
-    /// The value, or why there is none.
+    /// The value, or the fault.
     pub result: Outcome,
-    /// What it cost, in cel-go's units.
+    /// The cost, in cel-go's units.
     pub cost: u64,
 }
 
@@ -71,7 +71,7 @@ fn sound(value: Value) -> Outcome {
     }
 }
 
-/// What an attribute yields: its value, whether it is optional, and whether it hangs on a condition.
+/// Result of an attribute: its value, and whether it is optional.
 struct Attribute {
     value: Value,
     optional: bool,
@@ -152,7 +152,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// An attribute whose evaluation is counted, unless a condition chooses it.
+    /// An attribute whose cost is counted, unless it is conditional.
     fn observed(&mut self, expr: &'a Expr) -> Outcome {
         let found = self.attribute(expr);
         if found.as_ref().is_err_and(|f| f.is_limit()) {
@@ -228,7 +228,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// The field's name in values: a reserved word that stands as it is in the expression has its other form there.
+    /// The field's name in values: a reserved word in unescaped form has its escaped form there.
     fn named<'n>(&self, id: Id, field: &'n str) -> Cow<'n, str> {
         let escaped = if self.checked.keywords.contains(&id) { keyword(field) } else { None };
         escaped.map_or(Cow::Borrowed(field), Cow::Owned)
@@ -247,7 +247,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// What is there, else the alternative; neither is counted as a call.
+    /// The value if present, else the alternative; neither counts as a call.
     fn alternative(&mut self, expr: &'a Expr) -> Outcome {
         let Kind::Call { target: Some(target), function, args } = &expr.kind else { return Err(Fault::overload()) };
         match (self.eval(target)?, args.first()) {
@@ -325,7 +325,7 @@ impl<'a> Machine<'a> {
         functions::call("_+_", values)
     }
 
-    /// Appends to a list in a variable, in place where nobody else has it.
+    /// Appends to a list in a variable, in place if the list is not shared.
     fn append(&mut self, name: &str, added: &'a Expr) -> Outcome {
         self.charge(1)?;
         let added = self.eval(added);
@@ -428,7 +428,7 @@ impl<'a> Machine<'a> {
             if let Some((_, accu)) = self.scopes.last_mut() {
                 *accu = next;
             }
-            // An evaluation without any cost would never end by its limit.
+            // Without any cost, an evaluation would never reach its limit.
             self.charge(0)?;
         }
         Ok(())

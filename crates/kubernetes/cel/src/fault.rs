@@ -1,9 +1,9 @@
-//! What keeps an evaluation from having a value.
+//! Evaluation failures.
 
 use std::fmt;
 use std::sync::Arc;
 
-/// Why an evaluation has no value; displayed in cel-go's words.
+/// Why an evaluation has no value; displayed with cel-go's message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
     message: Arc<str>,
@@ -12,9 +12,9 @@ pub struct Fault {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// A function or the expression said no.
+    /// Failure of a function, or of the expression itself.
     Plain,
-    /// No function takes these values.
+    /// No overload accepts these values.
     Overload,
     /// It cost too much.
     Limit,
@@ -39,7 +39,7 @@ impl Fault {
         self.kind == Kind::Limit
     }
 
-    /// Whether no function takes the values that one was called with.
+    /// Whether no overload accepted the values.
     pub fn is_overload(&self) -> bool {
         self.kind == Kind::Overload
     }

@@ -201,7 +201,7 @@ impl Lexer<'_> {
         Ok(if bytes { Tok::Bytes(out) } else { Tok::String(text) })
     }
 
-    /// What stands after a backslash; true if it names a byte.
+    /// The character after a backslash; true if the escape names a byte.
     fn escape(&mut self, bytes: bool) -> Result<(char, bool), String> {
         let c = self.peek(0);
         self.at += 1;

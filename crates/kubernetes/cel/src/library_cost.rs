@@ -1,4 +1,4 @@
-//! What Kubernetes' own functions may cost (`k8s.io/apiserver/pkg/cel/library/cost.go`).
+//! Cost estimates of Kubernetes' own functions (`k8s.io/apiserver/pkg/cel/library/cost.go`).
 
 use crate::ast::Kind;
 use crate::cost::{CallCost, Cost, Node, Size, or_unknown};
@@ -12,7 +12,7 @@ const FORMAT_PATTERN: f64 = 128.0;
 /// The longest name of a format.
 const FORMAT_SIZE: u64 = 64;
 
-/// What a call costs without its arguments; none if the function is one of cel-go's own.
+/// The cost of a call without its arguments; `None` for cel-go's own functions.
 pub(crate) fn estimate(
     sizes: &dyn Sizes,
     function: &str,

@@ -10,7 +10,7 @@ pub(crate) type MacroError = (u32, String);
 const SIMPLE: &str = "argument must be a simple name";
 const OVERWRITES: &str = "iteration variable overwrites accumulator variable";
 
-/// Expands the call if it is a macro's; else gives target and arguments back.
+/// Expands the call if it is a macro's; otherwise returns target and arguments.
 #[allow(clippy::type_complexity, reason = "either the expansion or what was given")]
 pub(crate) fn expand(
     parser: &mut Parser<'_>,

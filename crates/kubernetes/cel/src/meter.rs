@@ -1,4 +1,4 @@
-//! What one call costs when it is run (cel-go's `interpreter/runtimecost.go`, Kubernetes' `library/cost.go`).
+//! Runtime cost of a call (cel-go's `interpreter/runtimecost.go`, Kubernetes' `library/cost.go`).
 
 use crate::ext::Ext;
 use crate::value::{Outcome, Value};
@@ -67,7 +67,7 @@ fn matching(text: u64, pattern: u64) -> u64 {
     text.saturating_mul(scaled(pattern, PATTERN))
 }
 
-/// Whether texts or bytes are put in order: that costs by the shorter one.
+/// Whether the overload compares the order of texts or bytes, which costs by the shorter one.
 pub(crate) fn is_order(overload: &str) -> bool {
     let of = overload.strip_suffix("_string").or_else(|| overload.strip_suffix("_bytes"));
     matches!(of, Some("less" | "greater" | "less_equals" | "greater_equals"))

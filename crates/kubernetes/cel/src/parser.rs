@@ -13,7 +13,7 @@ const MAX_SIZE: usize = 100_000;
 pub(crate) const MAX_DEPTH: usize = 250;
 /// Nodes that macros may multiply an expression to.
 const MAX_NODES: u32 = 400_000;
-/// Errors after which nothing more is said.
+/// Most errors reported.
 const MAX_ISSUES: usize = 100;
 
 const EXPECTED: &str =
@@ -45,7 +45,7 @@ fn too_deep() -> Issue {
     Issue::new(None, format!("expression recursion limit exceeded: {MAX_DEPTH}"))
 }
 
-/// Whether an expression may begin with this.
+/// Whether an expression can begin with this token.
 fn starts_expression(tok: &Tok) -> bool {
     match tok {
         Tok::End => false,
@@ -75,7 +75,7 @@ impl Parser<'_> {
         Expr { id: self.next, place, height: kind.height(), kind }
     }
 
-    /// A copy with ids of its own.
+    /// A copy with new ids.
     pub fn copy(&mut self, expr: &Expr) -> Expr {
         source::deep(|| {
             let mut copy = expr.clone();
@@ -187,7 +187,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Ends here if the tree has grown too deep: also what drops it recurses.
+    /// Fails if the tree is too deep: dropping it recurses as well.
     fn shallow(&mut self, expr: Expr) -> Parsed {
         if expr.height > MAX_DEPTH {
             self.issues = vec![too_deep()];
@@ -241,7 +241,7 @@ impl Parser<'_> {
         self.balance(function, &mut terms, &places).ok_or(Stop)
     }
 
-    /// A balanced tree of the terms, so that long chains stay shallow.
+    /// Builds a balanced tree of the terms, so that long chains stay shallow.
     fn balance(&mut self, function: &str, terms: &mut [Option<Expr>], places: &[u32]) -> Option<Expr> {
         if places.is_empty() {
             return terms.first_mut()?.take();
@@ -464,7 +464,7 @@ impl Parser<'_> {
         Ok(self.node(place, Kind::Ident(name)))
     }
 
-    /// Whether a dotted name followed by `{` stands here.
+    /// Whether a dotted name followed by `{` comes next.
     fn is_struct(&self) -> bool {
         let mut at = self.at;
         loop {

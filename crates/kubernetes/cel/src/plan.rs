@@ -1,4 +1,4 @@
-//! What is done once before an expression is run: checks of literals, and constants computed ahead.
+//! Preparation of an expression before its first evaluation: checks literals and folds constants.
 
 use crate::ast::{Expr, Kind};
 use crate::checker::Checked;
@@ -43,7 +43,7 @@ pub(crate) fn validate(expr: &Expr, checked: &Checked, exempt: bool, issues: &mu
         }
         _ => {}
     }
-    // What is formatted may be of any types.
+    // The arguments of `format` may have any types.
     let exempt = exempt || matches!(&expr.kind, Kind::Call { function, .. } if function == "format");
     children(expr, &mut |child| deep(|| validate(child, checked, exempt, issues)));
 }

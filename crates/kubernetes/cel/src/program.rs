@@ -15,7 +15,7 @@ impl Env {
     /// Parses and checks an expression.
     ///
     /// # Errors
-    /// All that is wrong with it, in cel-go's words.
+    /// All errors in it, with cel-go's messages.
     pub fn compile(&self, source: &str) -> Result<Program, CompileError> {
         let failed = |issues| CompileError::new(source, issues);
         let (mut ast, ids) = parser::parse(source).map_err(failed)?;
@@ -52,17 +52,17 @@ impl Program {
         self.checked.idents.iter().any(|n| n == variable)
     }
 
-    /// What keeps the expression from being run though it is well typed: a constant conversion that fails.
+    /// Why a well-typed expression cannot be run: a constant conversion that fails.
     pub fn instantiation_error(&self) -> Option<&str> {
         self.fault.as_deref()
     }
 
-    /// What evaluation may cost at least and at most, given how large the variables may be.
+    /// The least and greatest cost of an evaluation, given the sizes of the variables.
     pub fn estimate(&self, sizes: &dyn Sizes) -> Cost {
         cost::estimate(&self.ast, &self.checked, sizes)
     }
 
-    /// Evaluates. It ends with a fault when `limit` is passed; the cost says how far it came.
+    /// Evaluates. Ends with a fault when the cost passes `limit`; the cost shows how far it got.
     pub fn eval(&self, vars: &dyn Vars, limit: u64) -> Evaluation {
         eval::run(&self.planned, &self.checked, vars, limit)
     }

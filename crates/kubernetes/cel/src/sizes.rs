@@ -1,12 +1,12 @@
-//! How large what an expression works on may be, for the estimate of what it costs.
+//! Upper bounds on the sizes of an expression's inputs, for the cost estimate.
 
-/// How large what variables hold may be.
+/// Sizes of variables.
 pub trait Sizes {
     /// The most elements, entries or code points at a path such as `["self", "list", "@items"]`; none if unknown.
     fn max_size(&self, path: &[String]) -> Option<u64>;
 }
 
-/// Nothing is known of any size.
+/// No sizes are known.
 #[derive(Debug, Clone, Copy)]
 pub struct NoSizes;
 

@@ -1,8 +1,8 @@
-//! The text of an expression, places in it, and what a compiler has to say about them.
+//! The text of an expression, positions in it, and compile errors.
 
 use std::fmt;
 
-/// A place in an expression: a count of code points from its start; none where no place fits.
+/// A position in an expression: a count of code points from its start; `None` where no position applies.
 pub(crate) type Place = Option<u32>;
 
 /// Lines longer than this are not shown below an error.
@@ -23,7 +23,7 @@ impl Issue {
     }
 }
 
-/// All complaints about one expression; displayed as cel-go does (`common/error.go`), each with the line and a mark.
+/// All errors of one expression; displayed like cel-go (`common/error.go`), each with the line and a mark.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CompileError {
     source: String,

@@ -26,7 +26,7 @@ pub enum Type {
     Duration,
     /// Anything; checked when evaluated.
     Dyn,
-    /// What a wrong expression has.
+    /// The type of an invalid expression.
     Error,
     /// A list of one element type.
     List(Arc<Type>),
@@ -65,7 +65,7 @@ impl Type {
         Self::Object(name.into())
     }
 
-    /// Whether the type has no more parts than `left`, which is counted down.
+    /// Whether the type has at most `left` parts; counts `left` down.
     pub(crate) fn fits(&self, left: &mut usize) -> bool {
         let Some(less) = left.checked_sub(1) else { return false };
         *left = less;
@@ -80,7 +80,7 @@ impl Type {
         matches!(self, Self::Dyn | Self::Error)
     }
 
-    /// The name that `type(x)` shows and that conversion errors quote.
+    /// The name that `type(x)` returns and that conversion errors quote.
     pub fn runtime_name(&self) -> &str {
         match self {
             Self::Null => "null_type",

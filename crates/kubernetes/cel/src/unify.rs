@@ -1,11 +1,11 @@
-//! Type variables and what they stand for while an expression is checked.
+//! Type variables and their substitutions during type checking.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::types::Type;
 
-/// What type variables stand for.
+/// Substitutions of type variables.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Mapping {
     found: HashMap<Arc<str>, Type>,
@@ -31,7 +31,7 @@ impl Mapping {
         }
     }
 
-    /// Whether a value of `b` may stand where `a` is wanted; what that says about variables is kept only if so.
+    /// Whether a value of `b` can be used where `a` is expected; keeps new substitutions only if so.
     pub fn assignable(&mut self, a: &Type, b: &Type) -> bool {
         let before = self.found.clone();
         let fits = self.fits(a, b);
@@ -115,7 +115,7 @@ impl Mapping {
         }
     }
 
-    /// The type with its variables replaced; unknown ones by `dyn` if asked for.
+    /// The type with its variables replaced; unbound ones by `dyn` on request.
     pub fn substitute(&self, ty: &Type, to_dyn: bool) -> Type {
         if let Some(known) = self.find(ty) {
             return self.substitute(known, to_dyn);
@@ -156,7 +156,7 @@ pub(crate) fn params(ty: &Type, into: &mut Vec<Arc<str>>) {
     }
 }
 
-/// The more general of two types that fit.
+/// The more general of two compatible types.
 pub(crate) fn most_general(a: &Type, b: &Type) -> Type {
     if less_specific(a, b) { a.clone() } else { b.clone() }
 }

@@ -43,22 +43,22 @@ pub enum Value {
     Ext(Arc<Ext>),
     /// Data of unknown schema: only comparable.
     Unknown(Arc<serde_json::Value>),
-    /// Fields that are computed when asked for.
+    /// Fields that are computed on access.
     Lazy(Arc<dyn Fields>),
-    /// Data that does not fit its schema: using it fails with this text.
+    /// Data that does not match its schema: using it fails with this fault.
     Broken(Fault),
 }
 
-/// Fields that are computed when asked for, such as the `variables` of an admission policy.
+/// Fields that are computed on access, such as the `variables` of an admission policy.
 pub trait Fields: Send + Sync + fmt::Debug {
-    /// The value of a field; none if there is no such field.
+    /// The value of a field; `None` if the field does not exist.
     ///
     /// # Errors
-    /// What computing it failed with.
+    /// The fault of its computation.
     fn get(&self, name: &str) -> Option<Result<Value, Fault>>;
 }
 
-/// A list with the equality that its schema asks for.
+/// A list with the equality of its schema.
 #[derive(Debug, Clone, Default)]
 pub struct List {
     /// The elements.
@@ -75,14 +75,14 @@ pub enum ListKind {
     Plain,
     /// Regardless of order.
     Set,
-    /// Regardless of order, elements told apart by these fields.
+    /// Regardless of order, with elements identified by these fields.
     Map(Vec<String>),
 }
 
 /// A map.
 #[derive(Debug, Clone, Default)]
 pub struct Map {
-    /// What can be looked up.
+    /// The entries.
     pub entries: BTreeMap<Key, Value>,
     /// How many more there are that no schema describes: they count for the size only.
     pub hidden: usize,
@@ -172,7 +172,7 @@ impl From<&str> for Value {
     }
 }
 
-/// A value, or why there is none.
+/// A value, or the fault that prevented it.
 pub type Outcome = Result<Value, Fault>;
 
 impl Value {
@@ -203,7 +203,7 @@ impl Value {
         match value {
             Json::Null => Self::Null,
             Json::Bool(b) => Self::Bool(*b),
-            // What is too large for 64 bits with a sign is a floating point number to Kubernetes' decoder.
+            // Kubernetes' decoder reads an integer beyond 64 bits with a sign as a float.
             Json::Number(n) => n.as_i64().map_or_else(|| Self::Double(n.as_f64().unwrap_or_default()), Self::Int),
             Json::String(s) => Self::string(s),
             Json::Array(items) => deep(|| Self::list(items.iter().map(Self::from_json).collect())),
@@ -233,7 +233,7 @@ impl Value {
         }
     }
 
-    /// The size that costs are counted by: elements, code points or bytes; one for all else.
+    /// The size for cost accounting: elements, code points or bytes; one for other values.
     pub fn size(&self) -> u64 {
         match self {
             Self::String(s) => s.chars().count() as u64,
@@ -268,7 +268,7 @@ impl Value {
         }
     }
 
-    /// The order of two numbers of any type; none if one is none or not a number.
+    /// The order of two numbers of any types; `None` if either is not a number, or is NaN.
     pub fn compare_numbers(&self, other: &Self) -> Option<Ordering> {
         match (self, other) {
             (Self::Int(a), Self::Int(b)) => Some(a.cmp(b)),
@@ -319,7 +319,7 @@ fn list_equals(a: &List, b: &List) -> bool {
     }
 }
 
-/// The values of the fields that tell elements of a list apart.
+/// The values of an element's key fields.
 pub(crate) fn keys_of(value: &Value, keys: &[String]) -> Option<Vec<Value>> {
     let Value::Map(map) = value else { return None };
     let key = |k: &String| map.entries.get(&Key::String(k.as_str().into())).cloned().unwrap_or(Value::Null);

@@ -1,6 +1,6 @@
-//! Words that the language keeps for itself (cel-spec, `doc/langdef.md`, "Syntax").
+//! Reserved words of the language (cel-spec, `doc/langdef.md`, "Syntax").
 
-/// The first four are words of the grammar, which the lexer makes tokens of; the others mean nothing yet.
+/// The first four belong to the grammar, and the lexer makes tokens of them; the others have no meaning yet.
 const RESERVED: [&str; 21] = [
     "true",
     "false",
@@ -25,7 +25,7 @@ const RESERVED: [&str; 21] = [
     "while",
 ];
 
-/// Whether nothing in an expression can be named so.
+/// Whether the word cannot be used as a name in an expression.
 pub(crate) fn is_reserved(word: &str) -> bool {
     RESERVED.contains(&word)
 }

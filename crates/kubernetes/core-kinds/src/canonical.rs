@@ -1,17 +1,16 @@
-//! Objects of own kinds as Go's encoder would write them: zero values left out or put in, times and quantities in
-//! their one form. Clients and field ownership see the difference between an absent and a null member.
+//! Objects of the core kinds as Go's encoder would write them: zero values left out or filled in, times and quantities in
+//! canonical form. Clients and field ownership distinguish absent members from null ones.
 
 use serde_json::{Value, json};
 
 use crate::{Def, Defs, Field, Object, Type, quantity};
 
-/// Brings `object` into the form in which it is stored and served. Doing it twice changes nothing.
+/// Brings `object` into its stored and served form. Idempotent.
 pub fn settle(def: &Def, object: &mut Object) {
     settle_for(def, object, false);
 }
 
-/// The same for what a client sent: an empty list that is always written stays what it is until it is stored. Who sent it
-/// owns it.
+/// The same for an object from a client: keeps an empty list of a field that is always written, because the client that sent it owns it.
 pub fn settle_sent(def: &Def, object: &mut Object) {
     settle_for(def, object, true);
 }
@@ -32,7 +31,7 @@ fn settle_for(def: &Def, object: &mut Object, sent: bool) {
     }
 }
 
-/// What stands for a field that is absent or zero; `None` if nothing does.
+/// The written value of a field that is absent or zero; `None` if it is not written.
 fn absent(field: &Field) -> Option<Value> {
     match (field.always, field.optional) {
         (false, _) => None,
@@ -101,13 +100,13 @@ fn settle_value(ty: &Type, value: &mut Value, sent: bool) {
     }
 }
 
-/// A time as it is written: whole seconds, or microseconds. Go's zero time is null.
+/// A time in its written form: whole seconds, or microseconds. Go's zero time is null.
 pub fn written(ty: &Type, time: jiff::Timestamp) -> Value {
     const GO_ZERO: i64 = -62_135_596_800;
     if time.as_second() == GO_ZERO && time.subsec_nanosecond() == 0 {
         return Value::Null;
     }
-    // Towards the past, as Go cuts.
+    // Rounds towards the past, like Go.
     let micros = time.as_microsecond().div_euclid(if *ty == Type::Time { 1_000_000 } else { 1 });
     let cut = match ty {
         Type::Time => jiff::Timestamp::from_second(micros),

@@ -1,5 +1,5 @@
-//! The check that an object passes which a strategic merge patch has left: upstream turns the map into the Go type
-//! without JSON in between (`runtime.DefaultUnstructuredConverter`), and has other words for what does not fit.
+//! The check of an object after a strategic merge patch: upstream converts the map to the Go type without JSON in between
+//! (`runtime.DefaultUnstructuredConverter`), so the errors for wrong types differ from the decoder's.
 
 use gojson::Step;
 use serde_json::Value;
@@ -7,8 +7,8 @@ use serde_json::Value;
 use crate::decode::{base64_text, go_type};
 use crate::{Def, Defs, Field, Object, Type, gotime, quantity};
 
-/// Brings numbers into the types that `def` has for them. Gives what a strict conversion tells of unknown fields; the
-/// error is the text about the first value of a wrong type, in the order of Go's fields.
+/// Converts numbers to the types in `def`. Returns the strict conversion's errors about unknown fields; fails with the error about the first value of
+/// a wrong type, in the order of Go's fields.
 pub fn check(def: &Def, object: &mut Object) -> Result<Vec<String>, String> {
     let mut unknown = Vec::new();
     structure(def, object, &mut Vec::new(), &mut unknown)?;
@@ -35,7 +35,7 @@ fn structure<'d>(
     Ok(())
 }
 
-/// What Go calls the kind of a value.
+/// The kind of a value in Go.
 fn kind(value: &Value) -> &'static str {
     match value {
         Value::Array(_) => "slice",
@@ -60,11 +60,11 @@ fn convert<'d>(
         (Type::Int32 | Type::Int64, Value::Number(number)) => {
             let whole = number.as_i64().or_else(|| number.as_f64().filter(|f| f.fract() == 0.0).map(|f| f as i64));
             let Some(whole) = whole else { return Err(format!("cannot convert float64 to {}", go_type(ty, go))) };
-            // Go cuts what does not fit.
+            // Go truncates the value.
             *value = if *ty == Type::Int32 { Value::from(whole as i32) } else { Value::from(whole) };
             Ok(())
         }
-        // Go can make a character of an integer, which is not meant here.
+        // Go would allow the conversion of an integer to a character, which upstream excludes.
         (Type::String, Value::Number(number)) if !number.is_f64() => {
             Err(format!("cannot convert int64 to {}", go_type(ty, go)))
         }
@@ -126,7 +126,7 @@ fn own(ty: &Type, value: &Value) -> Result<(), String> {
     }
 }
 
-/// The Go type in which a value is held, as `%s` of it is printed.
+/// The Go type that holds a value, as `%s` prints it.
 fn held(value: &Value) -> &'static str {
     if value.is_null() { "%!s(<nil>)" } else { gotext::go_type(value) }
 }

@@ -1,7 +1,7 @@
-//! Decodes objects of the server's own kinds: types are checked, unknown fields dropped and reported, doubled ones merged
-//! and reported, all as Go's typed decoder (`sigs.k8s.io/json`) does it and in its words.
+//! Decodes objects of the core kinds like Go's typed decoder (`sigs.k8s.io/json`), with its errors: checks types, drops and reports unknown fields,
+//! merges and reports duplicate ones.
 //!
-//! That decoder goes on after a value of a wrong type and gives the first such error at the end; an error of a type that
+//! That decoder continues after a value of a wrong type and returns the first such error at the end; an error of a type that
 //! decodes itself (times, quantities, integers or text) ends it at once.
 
 use base64::Engine as _;
@@ -11,16 +11,16 @@ use serde_json::{Value, json};
 
 use crate::{Def, Defs, Field, Object, Type, gotime, quantity};
 
-/// Text of a quantity that is none.
+/// Error text for an invalid quantity.
 pub const NO_QUANTITY: &str =
     "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
 
-/// What a strict decoder tells besides, with the path of the field.
+/// An additional error of a strict decoder, with the field's path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Strict {
     /// A field that the type does not have.
     Unknown(String),
-    /// A field or key that is there twice.
+    /// A duplicate field or key.
     Doubled(String),
 }
 
@@ -63,7 +63,7 @@ pub fn decode(def: &Def, object: &mut Object, unknown: &mut Vec<String>) -> Resu
     Ok(())
 }
 
-/// Checks a member of something else at `path`, as [`decode`] does. What is unknown is dropped silently.
+/// Decodes a member of another object at `path`, like [`decode`]. Drops unknown fields silently.
 pub fn within(def: &Def, object: &mut Object, path: &str) -> Result<(), String> {
     let node = Node::of_members(object);
     let fields = path.split('.').filter(|p| !p.is_empty()).collect();
@@ -87,9 +87,9 @@ struct At<'a> {
 }
 
 struct Decoder<'n> {
-    /// The way to the value at hand.
+    /// The path to the current value.
     steps: Vec<Step<'n>>,
-    /// The names of fields on that way: errors about types leave keys of maps and places in lists out.
+    /// The field names on that path: errors about types omit map keys and list indexes.
     fields: Vec<&'n str>,
     told: Vec<Strict>,
     failed: Option<String>,
@@ -137,7 +137,7 @@ impl<'n> Decoder<'n> {
         Ok(())
     }
 
-    /// A field's value, `None` if it is as if it was not given. What it was before is merged where Go does that.
+    /// A field's value, `None` if it counts as absent. Merges with the earlier occurrence of the field where Go does.
     fn field(
         &mut self,
         field: &Field,
@@ -146,7 +146,7 @@ impl<'n> Decoder<'n> {
         structure: &str,
     ) -> Result<Option<Value>, String> {
         if *node == Node::Null {
-            // Null leaves plain values as they are.
+            // Null does not change scalars and structs.
             let plain =
                 matches!(field.ty, Type::String | Type::Bool | Type::Int32 | Type::Int64 | Type::Double | Type::Ref(_));
             return Ok(old.filter(|_| plain && !field.optional));
@@ -154,7 +154,7 @@ impl<'n> Decoder<'n> {
         self.value(&field.ty, node, old, At { structure, go: field.go }).map(Some)
     }
 
-    /// A wrong type: Go's decoder goes on, and so the value does not matter.
+    /// Records a wrong type. Go's decoder continues, so the value does not matter.
     fn wrong(&mut self, found: &str, ty: &str, at: At<'_>) -> Value {
         let why = self.text(found, ty, at);
         self.failed.get_or_insert(why);
@@ -268,8 +268,7 @@ impl<'n> Decoder<'n> {
     }
 }
 
-/// Base64 as Go reads it, in its canonical form: line breaks are passed over, and so are bits after the last byte. The
-/// error is Go's.
+/// Base64 as Go decodes it, in canonical form: ignores line breaks and the bits after the last byte. The error is Go's.
 pub fn base64_text(text: &str) -> Result<String, String> {
     const LENIENT: GeneralPurpose = GeneralPurpose::new(
         &base64::alphabet::STANDARD,
@@ -283,7 +282,7 @@ pub fn base64_text(text: &str) -> Result<String, String> {
     Ok(STANDARD.encode(bytes))
 }
 
-/// The place at which Go finds that a text is no base64.
+/// The offset at which Go's base64 decoder reports an error.
 fn corrupt(text: &[u8]) -> Option<usize> {
     let breaks = |mut at: usize| {
         while matches!(text.get(at), Some(b'\n' | b'\r')) {
@@ -323,7 +322,7 @@ fn corrupt(text: &[u8]) -> Option<usize> {
     }
 }
 
-/// A number that fits the type.
+/// Parses a number if it is in the type's range.
 fn numeric(ty: &Type, text: &str) -> Option<Value> {
     match ty {
         Type::Int32 => text.parse::<i32>().ok().map(Value::from),
@@ -332,7 +331,7 @@ fn numeric(ty: &Type, text: &str) -> Option<Value> {
     }
 }
 
-/// What null stands for within a list or a map.
+/// The value of a null within a list or a map.
 fn zero(ty: &Type) -> Value {
     match ty {
         Type::String | Type::Bytes => json!(""),
@@ -345,7 +344,7 @@ fn zero(ty: &Type) -> Value {
     }
 }
 
-/// A type as Go names it.
+/// The name of a type in Go.
 pub fn go_type(ty: &Type, own: Option<&'static str>) -> String {
     let plain = |name: &str| own.unwrap_or(name).to_owned();
     match ty {
@@ -449,7 +448,7 @@ mod tests {
                 r#"{"metadata":{"uid":{}}}"#,
                 "object into Go struct field ObjectMeta.metadata.uid of type types.UID",
             ),
-            // The first one counts, but what decodes itself comes before all.
+            // The first error counts, except that an error of a type that decodes itself takes precedence.
             (
                 "ConfigMap",
                 r#"{"data":1,"metadata":{"name":2}}"#,

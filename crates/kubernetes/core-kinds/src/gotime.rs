@@ -1,4 +1,4 @@
-//! Times in JSON as Go's `time.Parse` reads them, with its words for those that are none.
+//! Times in JSON as Go's `time.Parse` reads them, with its errors.
 
 /// Checks an RFC 3339 time; with `micro` it has exactly six digits after the second.
 pub fn check(text: &str, micro: bool) -> Result<(), String> {
@@ -37,11 +37,11 @@ pub fn check(text: &str, micro: bool) -> Result<(), String> {
     if !after.is_empty() {
         return Err(format!("parsing time \"{text}\": extra text: \"{after}\""));
     }
-    // What is left to go wrong is the day of the month, or a year that has no place in our calendar.
+    // The remaining errors: a wrong day of the month, or a year beyond our calendar.
     text.replace(',', ".").parse::<jiff::Timestamp>().map(|_| ()).map_err(|_| range("day"))
 }
 
-/// What follows the fraction of a second.
+/// The part after the fraction of a second.
 fn fraction(rest: &str, micro: bool) -> Option<&str> {
     let digits = rest.strip_prefix(['.', ',']).map_or(0, |r| r.bytes().take_while(u8::is_ascii_digit).count());
     match (micro, digits) {
@@ -52,7 +52,7 @@ fn fraction(rest: &str, micro: bool) -> Option<&str> {
     }
 }
 
-/// What follows the zone.
+/// The part after the zone.
 fn zone(rest: &str) -> Option<&str> {
     if let Some(after) = rest.strip_prefix('Z') {
         return Some(after);

@@ -1,14 +1,14 @@
-//! The core kinds of Kubernetes that an API server has of its own, as data: one table (`kinds.txt`, made from Kubernetes'
-//! Go types by `tests/kubernetes/kinds`) says the fields of each kind, their types, numbers in protobuf, merge keys,
-//! defaults and texts for people. From it come
+//! The core kinds of Kubernetes that an API server itself serves, as data: one table (`kinds.txt`, generated from Kubernetes' Go types by
+//! `tests/kubernetes/kinds`) has the fields of each kind, with their types, protobuf numbers, merge keys, defaults and descriptions. Modules built on
+//! it:
 //!
-//! - [`decode`]: the typed decoder of JSON, with the errors of Go's, unknown and doubled fields told in their order;
-//! - [`canonical`]: objects as Go's encoder writes them, zero values left out or put in;
-//! - [`convert`]: the check of untyped objects that a patch has left;
+//! - [`decode`]: the typed decoder of JSON, with the errors of Go's; reports unknown and duplicate fields in their order;
+//! - [`canonical`]: objects as Go's encoder writes them, zero values left out or filled in;
+//! - [`convert`]: the check of untyped objects after a patch;
 //! - [`protobuf`]: Kubernetes' protobuf, both ways;
 //! - [`quantity`]: amounts such as `128Mi`.
 //!
-//! What must hold for an object of a kind is the server's business.
+//! Validation of the kinds is the server's concern.
 
 pub mod canonical;
 pub mod convert;
@@ -59,13 +59,13 @@ pub enum Type {
 /// How a list is keyed, for `x-kubernetes-list-type`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ListKind {
-    /// Nothing said.
+    /// Unspecified.
     Plain,
     /// Replaced as a whole.
     Atomic,
     /// No value twice.
     Set,
-    /// Items told apart by this field, or by these fields with commas between them.
+    /// Items are identified by this field, or by these fields separated by commas.
     Map(&'static str),
 }
 
@@ -84,17 +84,17 @@ pub struct Field {
     pub merge_key: Option<&'static str>,
     /// List semantics; `Atomic` also for maps that are replaced as a whole.
     pub list: ListKind,
-    /// Absent is something else than zero.
+    /// Whether absent differs from zero.
     pub optional: bool,
     /// Written even if it is zero or, for an optional field, absent (as null).
     pub always: bool,
     /// Value if absent.
     pub default: Option<&'static str>,
-    /// Name of the type in Go, if it is none of Go's own.
+    /// Name of the type in Go, unless it is a built-in one.
     pub go: Option<&'static str>,
     /// For [`Type::Json`]: name of the definition that schemas refer to.
     pub refer: Option<&'static str>,
-    /// What schemas allow, for the field or the items of its list; empty if anything.
+    /// Values that schemas allow, for the field or the items of its list; empty for any.
     pub choices: Vec<&'static str>,
     /// Schemas call the zero value a default, though it is left out when written.
     pub zero: bool,
@@ -107,7 +107,7 @@ pub struct Field {
 pub struct Def {
     /// Name as in OpenAPI, such as `io.k8s.api.core.v1.Secret`.
     pub name: &'static str,
-    /// Group, version and kind, if it is a kind of its own.
+    /// Group, version and kind, if the definition is a kind.
     pub gvk: Option<(&'static str, &'static str, &'static str)>,
     /// Replaced as a whole when applied.
     pub atomic: bool,

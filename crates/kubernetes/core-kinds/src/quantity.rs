@@ -1,4 +1,4 @@
-//! Quantities such as `128Mi` or `0.5`: the text an API server gives back for one that was sent
+//! Quantities such as `128Mi` or `0.5`: the canonical text that an API server returns
 //! (apimachinery, `pkg/api/resource`: `ParseQuantity`, `CanonicalizeBytes`, `MarshalJSON`).
 
 /// How the text was written, which its canonical text keeps.
@@ -12,13 +12,13 @@ enum Format {
     Exponent,
 }
 
-/// The greatest amount that [`nanos`] tells, and that powers of 1024 may say.
+/// The greatest amount: [`nanos`] and amounts with powers of 1024 saturate there.
 const MOST: i128 = i64::MAX as i128;
 /// Billionths in one.
 const NANO: i128 = 1_000_000_000;
-/// What is smaller than 10 to this power is rounded away from zero.
+/// Smaller amounts than 10 to this power are rounded away from zero.
 const FINEST: i32 = -9;
-/// Digits that upstream counts in machine words; texts with no more may be kept as they are.
+/// Most digits that upstream holds in a machine word; such texts may stay as written.
 const WORD_DIGITS: i32 = 18;
 /// Powers of ten beyond it are refused. Upstream calculates with them, for minutes.
 const GREATEST_POWER: i32 = 100_000;
@@ -50,7 +50,7 @@ struct Written<'a> {
     /// Digits after it.
     fraction: &'a str,
     format: Format,
-    /// Of 2 if the format is binary, else of 10.
+    /// Power of 2 for the binary format, else of 10.
     power: i32,
 }
 
@@ -69,7 +69,7 @@ fn parse(text: &str) -> Option<Written<'_>> {
     };
     let (format, power) = parse_suffix(suffix)?;
     let written = Written { text, negative, whole, fraction, format, power };
-    // Without any digit it is 0 where upstream counts in words, and an error where it does not.
+    // A text without digits is 0 if upstream uses a machine word, and an error otherwise.
     (written.fits_words() || unsigned.len() > rest.len() || !whole.is_empty() || !fraction.is_empty())
         .then_some(written)
 }
@@ -96,7 +96,7 @@ impl Written<'_> {
         before + after <= WORD_DIGITS && self.power - after >= FINEST
     }
 
-    /// Whether upstream takes the text for canonical, by a quick look, and answers by it: it also takes `+1`, `5.` and `007` so.
+    /// Whether upstream returns the text as written, because a quick check calls it canonical: it also accepts `+1`, `5.` and `007`.
     fn is_kept(&self) -> bool {
         let whole = if self.whole.is_empty() { "0" } else { self.whole };
         let shifted = format!("{whole}{}", self.fraction);
@@ -168,7 +168,7 @@ impl Amount {
         self.digits.insert(0, 1);
     }
 
-    /// Moves zeros at the end into the power, and drops those at the beginning.
+    /// Moves trailing zeros into the power, and drops leading ones.
     fn shorten(&mut self) {
         while self.digits.last() == Some(&0) {
             self.digits.pop();
@@ -201,7 +201,7 @@ impl Amount {
             return "0".to_owned();
         }
         let sign = if self.negative { "-" } else { "" };
-        // Powers of 1024 say neither what is less than 1024 nor fractions: such a text goes on as a decimal one.
+        // Powers of 1024 cannot express fractions or less than 1024: such an amount is printed as a decimal one.
         let nanos = self.nanos().abs();
         if format == Format::Binary && nanos >= 1024 * NANO && nanos % NANO == 0 {
             let (mut number, mut at) = (nanos / NANO, 0);
@@ -218,7 +218,7 @@ impl Amount {
         if format == Format::Exponent {
             return if power == 0 { text } else { format!("{text}e{power}") };
         }
-        // A power that no suffix says is lost, upstream too: 1000E is answered by 1.
+        // A power without a suffix is lost, as upstream: 1000E becomes 1.
         let suffix = DECIMAL.iter().find(|(_, p)| *p == power).map_or("", |(s, _)| s);
         format!("{text}{suffix}")
     }

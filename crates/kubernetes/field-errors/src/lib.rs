@@ -1,20 +1,20 @@
-//! What is wrong with a field of an object, in the words that Kubernetes' clients get (apimachinery,
-//! `pkg/util/validation/field`): a kind, the field's path, the value as Go prints it, and what was expected.
+//! Errors in the fields of objects, in the form that Kubernetes' clients get (apimachinery, `pkg/util/validation/field`): a kind, the field's path,
+//! the value as Go prints it, and what was expected.
 
 use serde_json::Value;
 
-/// What is wrong with a field (`field.ErrorType` of apimachinery).
+/// Kind of error (`field.ErrorType` of apimachinery).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FieldErrorKind {
     /// A needed value is missing.
     Required,
-    /// A value that must be unique is there twice.
+    /// A duplicate of a value that must be unique.
     Duplicate,
     /// The value breaks a rule.
     Invalid,
     /// The value is of the wrong type.
     TypeInvalid,
-    /// The value is none of an enumeration.
+    /// The value is not in the enumeration.
     NotSupported,
     /// The value may not be set.
     Forbidden,
@@ -59,7 +59,7 @@ impl FieldErrorKind {
 /// One broken field.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FieldError {
-    /// What is wrong.
+    /// The kind.
     pub kind: FieldErrorKind,
     /// Path such as `spec.bmc.address`.
     pub field: String,
@@ -90,7 +90,7 @@ impl FieldError {
         Self::with_value(FieldErrorKind::Invalid, field, value, detail)
     }
 
-    /// An error that shows the value.
+    /// An error with the value in its text.
     pub fn with_value(
         kind: FieldErrorKind,
         field: impl Into<String>,
@@ -100,12 +100,12 @@ impl FieldError {
         Self { kind, field: field.into(), value: printed(value), detail: detail.into() }
     }
 
-    /// An error that shows a value of a type in Go: its members stand in the order given.
+    /// An error with a value of a Go struct in its text: keeps the members' order.
     pub fn of_struct(kind: FieldErrorKind, field: impl Into<String>, value: &Value, detail: impl Into<String>) -> Self {
         Self { kind, field: field.into(), value: gotext::json_in_order(value), detail: detail.into() }
     }
 
-    /// A string that is longer than this many bytes; the string itself is not shown.
+    /// A string longer than this many bytes; the text omits the string.
     pub fn too_long(field: impl Into<String>, most: u64) -> Self {
         let unit = if most == 1 { "byte" } else { "bytes" };
         let detail = format!("may not be more than {most} {unit}");
@@ -119,12 +119,12 @@ impl FieldError {
         Self { kind: FieldErrorKind::TooMany, field: field.into(), value: count.to_string(), detail }
     }
 
-    /// A value that is there twice.
+    /// A duplicate value.
     pub fn duplicate(field: impl Into<String>, value: &Value) -> Self {
         Self::with_value(FieldErrorKind::Duplicate, field, value, "")
     }
 
-    /// A value that is none of these.
+    /// A value that is not among the supported ones.
     pub fn not_supported(field: impl Into<String>, value: &Value, supported: &[&str]) -> Self {
         let list: Vec<String> = supported.iter().map(|s| gotext::quote(s)).collect();
         Self::with_value(FieldErrorKind::NotSupported, field, value, format!("supported values: {}", list.join(", ")))
@@ -156,7 +156,7 @@ impl std::fmt::Display for FieldError {
     }
 }
 
-/// A value as it stands in an error text, cut to a sane length.
+/// A value for an error text, truncated to a reasonable length.
 fn printed(value: &Value) -> String {
     let text = gotext::shown(value);
     match text.char_indices().nth(32_768) {

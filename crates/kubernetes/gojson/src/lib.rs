@@ -1,10 +1,11 @@
-//! JSON and YAML as the decoders of Kubernetes' programs read them (`sigs.k8s.io/json`, `sigs.k8s.io/yaml`), with their
-//! errors, and limits on what a hostile text can cost.
+//! JSON and YAML as Kubernetes' decoders read them (`sigs.k8s.io/json`, `sigs.k8s.io/yaml`), with their errors, and limits on the cost of a hostile
+//! text.
 //!
-//! [`parse`] makes a [`Node`] of JSON: the document as it was written. Doubled keys, order and the text of numbers are what
-//! Go's typed decoders speak of in their errors; [`Node::to_value`] gives the untyped value, and tells what is there twice.
-//! [`from_yaml`] reads YAML 1.1 by way of the same values: tokens (`yaml/scan.rs`, `yaml/scalars.rs`), then events
-//! (`yaml/parse.rs`), then plain scalars by their looks (`yaml/resolve.rs`). [`to_yaml`] writes it.
+//! [`parse`] reads JSON into a [`Node`], which keeps the document as it was written: Go's typed decoders mention duplicate keys, order and the text
+//! of
+//! numbers in their errors. [`Node::to_value`] converts it to an untyped value, and reports duplicate keys.
+//! [`from_yaml`] reads YAML 1.1 into the same values: tokens (`yaml/scan.rs`, `yaml/scalars.rs`), then events (`yaml/parse.rs`), then typed scalars
+//! (`yaml/resolve.rs`). [`to_yaml`] writes it.
 
 mod scan;
 mod yaml;
@@ -17,7 +18,7 @@ pub use yaml::{Yaml, from_yaml, from_yaml_stream, to_yaml, to_yaml_in_order};
 
 /// Nesting of a document. Deeper ones are refused before they cost stack.
 pub const MAX_DEPTH: usize = 120;
-/// Errors that a strict decoder tells.
+/// Most errors that a strict decoder reports.
 pub const MAX_TOLD: usize = 100;
 
 /// A document and the paths of keys that it has twice (the last one counts).
@@ -36,16 +37,16 @@ pub enum Node<'a> {
     String(Cow<'a, str>),
     /// A list.
     Array(Vec<Node<'a>>),
-    /// Keys, possibly twice, and what they stand for.
+    /// Keys, possibly duplicate, and their values.
     Object(Vec<(Cow<'a, str>, Node<'a>)>),
 }
 
-/// Reads JSON. The error is Go's.
+/// Parses JSON. The error is Go's.
 pub fn parse(bytes: &[u8]) -> Result<Node<'_>, String> {
     scan::parse(bytes)
 }
 
-/// Reads JSON for those who do not ask for its types.
+/// Parses JSON into an untyped value.
 pub fn from_json(bytes: &[u8]) -> Result<Parsed, String> {
     parse(bytes)?.to_value()
 }
@@ -63,7 +64,7 @@ pub fn from_yaml_or_json(bytes: &[u8]) -> Result<Yaml, String> {
     from_yaml(bytes)
 }
 
-/// YAML is turned into JSON before it is read: a whole float has become an integer on the way.
+/// YAML is converted to JSON before it is decoded, which turns whole floats into integers.
 fn reread(value: &mut Value) {
     match value {
         Value::Number(float) if float.is_f64() => {
@@ -77,7 +78,7 @@ fn reread(value: &mut Value) {
     }
 }
 
-/// A step on the way to a part of a document.
+/// A step of a path into a document.
 #[derive(Debug, Clone, Copy)]
 pub enum Step<'a> {
     /// A key.
@@ -86,7 +87,7 @@ pub enum Step<'a> {
     Index(usize),
 }
 
-/// The way as errors show it: `spec.ports[0].name`.
+/// The path in the form of errors: `spec.ports[0].name`.
 pub fn path(steps: &[Step<'_>], last: &str) -> String {
     let mut out = String::new();
     for step in steps.iter().copied().chain(std::iter::once(Step::Key(last))) {
@@ -103,7 +104,7 @@ pub fn path(steps: &[Step<'_>], last: &str) -> String {
 }
 
 impl<'a> Node<'a> {
-    /// A value as if it had been read.
+    /// Converts a value to a node.
     pub fn of(value: &'a Value) -> Self {
         match value {
             Value::Null => Self::Null,
@@ -120,7 +121,7 @@ impl<'a> Node<'a> {
         Self::Object(map.iter().map(|(k, v)| (Cow::Borrowed(k.as_str()), Self::of(v))).collect())
     }
 
-    /// What Go's decoder calls it.
+    /// The name of its kind in Go's decoder.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Null => "null",
@@ -141,9 +142,8 @@ impl<'a> Node<'a> {
     }
 }
 
-/// The number that a text stands for in a value without a type: an integer if it is one of 64 bits and has neither a
-/// point nor an exponent, else a float, be it whole or not ([`gotext::encode`] writes `1` for the float 1). `None` if it
-/// does not fit.
+/// Parses the number of an untyped value: an integer if the text has neither a point nor an exponent and the value fits 64 bits, else a float, even
+/// if it is whole ([`gotext::encode`] writes `1` for the float 1). `None` if it exceeds a float's range.
 pub fn number(text: &str) -> Option<Number> {
     match text.parse::<i64>() {
         Ok(whole) => Some(whole.into()),
@@ -191,7 +191,7 @@ impl<'n> Untyped<'n> {
         })
     }
 
-    /// A doubled key is found before what is doubled within its value.
+    /// Reports a duplicate key before the duplicates within its value.
     fn tell(&mut self, at: usize, key: &str) {
         let path = path(&self.steps, key);
         if !self.told.contains(&path) {

@@ -1,13 +1,13 @@
-//! JSON into nodes, with the errors of Go's scanner.
+//! Parses JSON into nodes, with the errors of Go's scanner.
 //!
-//! Follows what `sigs.k8s.io/json` accepts and says: bytes that are no UTF-8 and halves of surrogate pairs become U+FFFD,
-//! numbers keep their text, keys keep their order and may be there twice.
+//! Accepts the same as `sigs.k8s.io/json`: invalid UTF-8 and unpaired surrogates become U+FFFD, numbers keep their text, and keys keep their order
+//! and may be duplicate.
 
 use std::borrow::Cow;
 
 use super::{MAX_DEPTH, Node};
 
-/// Reads a document. The error is the text of Go's syntax error.
+/// Parses a document. The error is the text of Go's syntax error.
 pub fn parse(text: &[u8]) -> Result<Node<'_>, String> {
     let mut scanner = Scanner { text, at: 0, depth: 0 };
     scanner.space();
@@ -30,7 +30,7 @@ impl<'a> Scanner<'a> {
         self.text.get(self.at).copied()
     }
 
-    /// The byte at hand, where Go takes the end for a blank.
+    /// The current byte; at the end a blank, as in Go.
     fn byte(&self) -> u8 {
         self.peek().unwrap_or(b' ')
     }
@@ -41,12 +41,12 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// The error about the byte at hand, which may be the blank that stands for the end.
+    /// The error about the current byte, a blank at the end.
     fn wrong(&self, place: &str) -> String {
         format!("invalid character {} {place}", gotext::quote_byte(self.byte()))
     }
 
-    /// The same between tokens, where the end is told as such.
+    /// The same between tokens, where Go reports the end as such.
     fn unexpected(&self, place: &str) -> String {
         match self.peek() {
             None => "unexpected end of JSON input".to_owned(),
@@ -238,7 +238,7 @@ fn push_lossy(out: &mut String, raw: &[u8]) {
     }
 }
 
-/// The text of a string literal whose escapes have been checked.
+/// The text of a string literal whose escapes are valid.
 fn unescape(raw: &[u8]) -> String {
     let mut out = String::with_capacity(raw.len());
     let mut rest = raw;
@@ -265,7 +265,7 @@ fn unescape(raw: &[u8]) -> String {
     out
 }
 
-/// The character of four hexadecimal digits, or of two such units that are a pair, and the bytes that it takes.
+/// The character of one `\u` escape, or of a surrogate pair, and the bytes consumed.
 fn unit(rest: &[u8]) -> (char, usize) {
     let high = hex(rest).unwrap_or(0xfffd);
     if !(0xd800..0xe000).contains(&high) {

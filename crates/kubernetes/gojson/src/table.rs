@@ -13,7 +13,7 @@ fn text<'a>(row: &'a Value, key: &str) -> &'a str {
     row[key].as_str().unwrap_or_default()
 }
 
-/// All that differ, so that one run shows them.
+/// Reports all differences, so that one run shows them.
 fn report(differences: &[String]) {
     assert!(differences.is_empty(), "{} differ:\n{}", differences.len(), differences.join("\n"));
 }

@@ -1,9 +1,8 @@
-//! Values as Go prints them. Who compares answers with those of a program in Go, or shows people the same, needs its way
-//! of quoting text, of writing numbers and of encoding JSON.
+//! Formats values like Go, for answers that must equal those of a Go program: its quoting of text, its numbers and its JSON.
 //!
-//! `%q` is [`quote`], `%v` of JSON's values [`map`], [`number`] and [`float`]; what Go's JSON encoder writes is [`json`] and
-//! [`json_number`], and [`encode`] writes numbers so; [`shown`] is what Kubernetes' field errors make of a value, [`json_type`] what Go's decoder calls it, and
-//! [`go_type`] what Go holds it in.
+//! `%q` is [`quote`], `%v` of JSON's values [`map`], [`number`] and [`float`]. Go's JSON encoder is [`json`] and
+//! [`json_number`], and [`encode`] writes numbers in its form. [`shown`] is a value in Kubernetes' field errors, [`json_type`] its type in the
+//! messages of Go's decoder, and [`go_type`] the Go type that holds it.
 
 use std::io;
 
@@ -11,7 +10,7 @@ use serde::Serialize as _;
 use serde_json::ser::{Formatter, Serializer};
 use serde_json::{Number, Value};
 
-/// The character in a quoted text, if it has an escape of its own.
+/// The character's escape sequence in a quoted text, if it has one.
 pub fn escape(c: char) -> Option<&'static str> {
     Some(match c {
         '"' => "\\\"",
@@ -44,7 +43,7 @@ pub fn quote(text: &str) -> String {
     out
 }
 
-/// The character of a byte's number in single quotes, as errors of Go's JSON scanner show it.
+/// The character with a byte's number, in single quotes, as in errors of Go's JSON scanner.
 pub fn quote_byte(byte: u8) -> String {
     match byte {
         b'\'' => "'\\''".to_owned(),
@@ -56,14 +55,14 @@ pub fn quote_byte(byte: u8) -> String {
     }
 }
 
-/// Whether Go's `unicode.IsPrint` holds, near enough: no controls, no spaces but the plain one, no format characters.
+/// Approximates Go's `unicode.IsPrint`: no controls, no spaces but the plain one, no format characters.
 pub fn printable(c: char) -> bool {
     let formatting = matches!(c, '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
         | '\u{feff}' | '\u{e000}'..='\u{f8ff}');
     c == ' ' || !(c.is_control() || c.is_whitespace() || formatting)
 }
 
-/// The JSON type of a value as Go's decoder calls it in errors.
+/// The JSON type of a value, as in errors of Go's decoder.
 pub fn json_type(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
@@ -75,7 +74,7 @@ pub fn json_type(value: &Value) -> &'static str {
     }
 }
 
-/// The type in which Go holds a value of JSON without a type of its own.
+/// The Go type that holds an untyped JSON value.
 pub fn go_type(value: &Value) -> &'static str {
     match value {
         Value::Null => "<nil>",
@@ -136,18 +135,17 @@ fn json_float(float: f64) -> String {
     format!("{float}")
 }
 
-/// Numbers as Go's JSON encoder writes them, all else as ours does.
+/// Formats numbers like Go's JSON encoder, everything else by default.
 struct GoNumbers;
 
 impl Formatter for GoNumbers {
     fn write_f64<W: ?Sized + io::Write>(&mut self, writer: &mut W, value: f64) -> io::Result<()> {
-        // What is written is read again: Go reads its own `-0` as the integer 0.
+        // The text is read again: Go reads its own `-0` as the integer 0.
         if value == 0.0 { writer.write_all(b"0") } else { writer.write_all(json_float(value).as_bytes()) }
     }
 }
 
-/// Appends JSON with numbers as Go's encoder writes them: the float 1 is `1`. Keys stay in their order, signs of HTML as
-/// they are.
+/// Appends JSON with numbers in the form of Go's encoder: the float 1 is `1`. Keeps the order of keys; does not escape HTML.
 pub fn append(out: &mut Vec<u8>, value: &Value) {
     let written = value.serialize(&mut Serializer::with_formatter(out, GoNumbers));
     debug_assert!(written.is_ok(), "a value has its text, and memory takes it");
@@ -165,19 +163,19 @@ pub fn encoded(value: &Value) -> String {
     String::from_utf8(encode(value)).unwrap_or_default()
 }
 
-/// A value as Go's JSON encoder writes it: sorted keys, and no `<`, `>`, `&` as they are.
+/// A value as Go's JSON encoder writes it: keys sorted; `<`, `>` and `&` escaped.
 pub fn json(value: &Value) -> String {
     let mut sorted = value.clone();
     sorted.sort_all_objects();
     json_in_order(&sorted)
 }
 
-/// The same with keys as they stand.
+/// The same, with keys in their own order.
 pub fn json_in_order(value: &Value) -> String {
     escape_html(&encoded(value))
 }
 
-/// JSON as Go writes it where it could get into HTML.
+/// Escapes JSON for HTML like Go.
 pub fn escape_html(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
     for c in json.chars() {
@@ -205,7 +203,7 @@ pub fn map(value: &Value) -> String {
     }
 }
 
-/// A value as field errors show it: text quoted, numbers plain, everything else in JSON.
+/// A value in field errors: text quoted, numbers plain, everything else as JSON.
 pub fn shown(value: &Value) -> String {
     match value {
         Value::String(text) => quote(text),

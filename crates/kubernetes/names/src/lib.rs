@@ -1,15 +1,15 @@
-//! What Kubernetes lets names and labels be, and what it says of those that are not so (apimachinery 0.34,
+//! Validity of names and labels in Kubernetes, with the messages for invalid ones (apimachinery 0.34,
 //! `pkg/util/validation/validation.go` and `pkg/api/validation`).
 //!
-//! A rule is a function from a text to all that is wrong with it, in the words that clients get; nothing if all is well:
+//! A rule is a function from a text to the messages of all its errors; none for a valid text:
 //!
 //! ```
 //! assert!(names::dns_1123_label("my-name").is_empty());
 //! assert_eq!(names::dns_1123_label("my.name"), ["must not contain dots"]);
 //! ```
 //!
-//! Most callers make one error of each text, some one error of all ([`joined`]). Lengths are those of Go's strings, bytes,
-//! though the texts speak of characters. A name that is still to get an ending is checked as [`masked`].
+//! Most callers make one error of each message, some one error of all ([`joined`]). Lengths are those of Go's strings, in bytes, although the
+//! messages speak of characters. A prefix to which a generated ending will be added is checked as [`masked`].
 
 use std::borrow::Cow;
 
@@ -58,7 +58,7 @@ fn word_form(text: &str) -> bool {
         && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
 }
 
-/// What is said of a text of more than `most` bytes.
+/// The error message for a text of more than `most` bytes.
 pub fn too_long(text: &str, most: usize) -> Option<String> {
     (text.len() > most).then(|| format!("must be no more than {most} characters"))
 }
@@ -113,7 +113,7 @@ pub fn qualified_name(text: &str) -> Vec<String> {
     errors
 }
 
-/// The value of a label: nothing, or the name part of a qualified name.
+/// The value of a label: empty, or the name part of a qualified name.
 pub fn label_value(text: &str) -> Vec<String> {
     told(text, MAX_LABEL, (!text.is_empty() && !word_form(text)).then_some(VALUE))
 }
@@ -126,19 +126,18 @@ pub fn path_segment(text: &str) -> Vec<String> {
     }
 }
 
-/// The beginning of a name that is a step of a path.
+/// The prefix of a name that is a path segment.
 pub fn path_segment_prefix(text: &str) -> Vec<String> {
     ['/', '%'].iter().filter(|c| text.contains(**c)).map(|c| format!("may not contain '{c}'")).collect()
 }
 
-/// The beginning of another name as rules see it: a dash at its end is well when something follows it, so the last two bytes
-/// count as one letter.
+/// Masks the end of a prefix for other rules: a trailing dash is valid when more follows, so the last two bytes count as one letter.
 pub fn masked(prefix: &str) -> Cow<'_, str> {
     let Some(before) = prefix.strip_suffix('-') else { return Cow::Borrowed(prefix) };
     let mut kept = before.chars();
     match kept.next_back() {
         None => Cow::Borrowed(prefix),
-        // What remains of a longer character is no letter.
+        // A cut multi-byte character leaves non-letters.
         Some(last) => Cow::Owned(format!("{}{}a", kept.as_str(), "?".repeat(last.len_utf8() - 1))),
     }
 }

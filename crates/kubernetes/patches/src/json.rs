@@ -1,4 +1,4 @@
-//! JSON patch (RFC 6902), with limits on what copies may add up to.
+//! JSON patch (RFC 6902), with limits on the total size of copies.
 
 use gotext::json_type;
 use serde_json::Value;
@@ -16,9 +16,9 @@ pub type Path = Vec<String>;
 pub enum Operation {
     /// Sets a member or inserts an item.
     Add(Path, Value),
-    /// Removes what must be there.
+    /// Removes an existing value.
     Remove(Path),
-    /// Replaces what must be there.
+    /// Replaces an existing value.
     Replace(Path, Value),
     /// Moves from the second path to the first.
     Move(Path, Path),
@@ -26,14 +26,14 @@ pub enum Operation {
     Copy(Path, Path),
     /// The value must be this.
     Test(Path, Value),
-    /// Nothing that can be applied, and why.
+    /// An invalid operation, and why.
     Bad(String),
 }
 
 /// Why a patch cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Unreadable {
-    /// It is no list of operations: the decoder's words.
+    /// Not a list of operations: the decoder's message.
     Form(String),
     /// It has too many operations.
     TooMany(String),
@@ -48,8 +48,8 @@ impl std::fmt::Display for Unreadable {
 
 impl std::error::Error for Unreadable {}
 
-/// Reads the operations; also what a strict reader has to say about them. What is wrong with a single operation shows only
-/// when it is applied, as with the library that kube-apiserver uses.
+/// Parses the operations; also returns a strict decoder's errors. Errors in a single operation appear only when it is applied, as with
+/// kube-apiserver's library.
 pub fn parse(value: Value) -> Result<(Vec<Operation>, Vec<String>), Unreadable> {
     let cannot = |found: &Value, into: &str| {
         let kind = json_type(found);
@@ -83,7 +83,7 @@ pub fn parse(value: Value) -> Result<(Vec<Operation>, Vec<String>), Unreadable> 
 
 fn operation(value: Value) -> Operation {
     let text = |key: &str| value.get(key).and_then(Value::as_str);
-    // A path is split at slashes, and what stands before the first one does not matter.
+    // A path is split at slashes; the part before the first one is ignored.
     let pointer = |key: &str| -> Option<Path> {
         let parts = text(key)?.split('/').skip(1).map(|p| p.replace("~1", "/").replace("~0", "~")).collect();
         Some(parts)
@@ -158,7 +158,7 @@ fn replace(root: &mut Value, path: &[String], value: &Value) -> Result<(), Strin
     Ok(())
 }
 
-/// What is at a path whose parent is there; nothing for an absent member.
+/// The value at a path whose parent exists; `None` for an absent member.
 fn get<'a>(root: &'a mut Value, path: &[String]) -> Result<Option<&'a Value>, String> {
     let missing = || format!("operation does not apply: doc is missing path: {}", shown(path));
     let (last, parent) = path.split_last().ok_or_else(missing)?;

@@ -1,8 +1,7 @@
-//! The kinds of patches that are not server-side apply, as kube-apiserver applies them, with its errors.
+//! The kinds of patches other than server-side apply, applied like kube-apiserver, with its errors.
 //!
-//! [`json`] is RFC 6902 and [`merge`] RFC 7386, each as the library does it that upstream uses; [`strategic`] merges lists of
-//! core kinds by key and follows directives (`order.rs`: where merged items go). [`shown`] is a patched object as errors show
-//! it, which tells how far a patch has opened it.
+//! [`json`] is RFC 6902 and [`merge`] RFC 7386, each like upstream's library; [`strategic`] merges lists of core kinds by key and follows directives
+//! (`order.rs`: the order of merged items). [`shown`] is a patched object in the form of errors, which depends on the parts that a patch has opened.
 
 pub mod json;
 pub mod merge;

@@ -76,7 +76,7 @@ mod tests {
         })
     }
 
-    /// Without nulls in lists: those are kept or dropped by what was there before.
+    /// Without nulls in lists: whether these are kept depends on the previous value.
     fn plain_lists(value: Value) -> Value {
         match value {
             Value::Array(_) => without_nulls(&value),

@@ -1,5 +1,5 @@
-//! The order of merged lists: items that a patch names keep the patch's order, others the present one, and where the
-//! present list has both its order decides which comes first.
+//! The order of merged lists: items that a patch names keep the patch's order, others that of the present list; between both, the present list
+//! decides, for items that it contains.
 
 use std::collections::HashMap;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::strategic::Refused;
 
-/// What tells an item of a list apart: the value of its merge key, or all of it.
+/// Identifies an item of a list: by the value of its merge key, or by the whole item.
 fn id(item: &Value, key: &str) -> String {
     if key.is_empty() { item.to_string() } else { item.get(key).map(Value::to_string).unwrap_or_default() }
 }
@@ -45,7 +45,7 @@ pub fn once(mut list: Vec<Value>) -> Vec<Value> {
     list
 }
 
-/// Puts `merged` in order: `named` is the patch's list (or the order that it sets), `present` the list before.
+/// Sorts `merged`: `named` is the patch's list (or its `$setElementOrder`), `present` the list before.
 pub fn arrange(merged: Vec<Value>, named: &[Value], present: &[Value], key: &str) -> Result<Vec<Value>, Refused> {
     let (by_name, by_present) = (places(named, key), places(present, key));
     let (mut ours, mut others) = (Vec::with_capacity(merged.len()), Vec::new());
@@ -73,7 +73,7 @@ pub fn arrange(merged: Vec<Value>, named: &[Value], present: &[Value], key: &str
     }
 }
 
-/// The items of a patch must be among those whose order it sets, and in that order.
+/// Checks that the items of a patch occur in its `$setElementOrder`, in the same order.
 pub fn validate(patch: &[Value], order: &[Value], key: &str) -> Result<(), Refused> {
     if patch.is_empty() || order.is_empty() {
         return Ok(());

@@ -1,6 +1,5 @@
-//! A patched object of an own kind as errors show it. The library that applies JSON and merge patches upstream opens only
-//! what it has to: those maps come out with their keys sorted, all else as it went in, in the order of Go's structures
-//! (which is that of the fields' numbers).
+//! A patched object of a core kind in the form of errors. Upstream's library for JSON and merge patches parses only the parts that it must: those
+//! maps come out with their keys sorted, everything else unchanged, in the order of Go's structs (by field number).
 
 use std::collections::HashMap;
 
@@ -9,19 +8,19 @@ use serde_json::Value;
 
 use crate::json::Operation;
 
-/// What a patch has opened.
+/// The parts of an object that a patch has parsed.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Opened {
     /// All from here on.
     All,
-    /// Nothing: it stands as the client wrote it.
+    /// Not parsed: as the client wrote it.
     Given,
-    /// This, and what is named in it.
+    /// This map, and its named members.
     Map(HashMap<String, Opened>),
 }
 
 impl Opened {
-    /// What a merge patch opens.
+    /// The parts that a merge patch parses.
     pub fn by_merge(patch: &Value) -> Self {
         match patch {
             Value::Object(members) => Self::Map(members.iter().map(|(k, v)| (k.clone(), Self::by_merge(v))).collect()),
@@ -29,7 +28,7 @@ impl Opened {
         }
     }
 
-    /// What a JSON patch opens.
+    /// The parts that a JSON patch parses.
     pub fn by_operations(operations: &[Operation]) -> Self {
         let mut root = Self::Map(HashMap::new());
         for operation in operations {

@@ -1,7 +1,7 @@
-//! Strategic merge patch for the server's own kinds: lists merge by key, and directives delete, replace, order, retain.
+//! Strategic merge patch for the core kinds: lists merge by key, and directives delete, replace, order, retain.
 //!
-//! Follows `apimachinery/pkg/util/strategicpatch`, also in how items are ordered (those of the patch first, where the
-//! present order does not say otherwise) and in that the patch is used up: errors show what is left of it.
+//! Follows `apimachinery/pkg/util/strategicpatch`, also in the order of items (those of the patch first, unless the present order says otherwise) and
+//! in consuming the patch: errors show the rest of it.
 
 use std::collections::HashMap;
 
@@ -20,13 +20,13 @@ const ORDER: &str = "$setElementOrder";
 pub enum Refused {
     /// It has not the form of a patch: 400.
     Form(&'static str),
-    /// It asks for what there is not: 422.
+    /// It refers to something that does not exist: 422.
     Unprocessable(&'static str),
     /// Anything else, which upstream answers with 500.
     Other(String),
 }
 
-/// Applies `patch`, which must be an object, to an object of kind `def`, and leaves in it what upstream leaves.
+/// Applies `patch`, which must be an object, to an object of kind `def`; leaves in `patch` the same rest as upstream.
 pub fn apply(def: &Def, target: &mut Value, patch: &mut Value) -> Result<(), Refused> {
     let Value::Object(patch) = patch else { return Err(Refused::Form("invalid JSON document")) };
     let original = match target.take() {
@@ -108,7 +108,7 @@ fn bad_type(expected: &str, found: &Value) -> Refused {
     Refused::Other(format!("expected a {expected}, but received a {}", go_type(found)))
 }
 
-/// The Go type in which a value is held, as `%s` of it is printed.
+/// The Go type that holds a value, as `%s` prints it.
 pub fn go_type(value: &Value) -> &'static str {
     match value {
         Value::Null => "%!s(<nil>)",
@@ -147,7 +147,7 @@ fn retain(original: &mut Object, patch: &mut Object) -> Result<(), Refused> {
     Ok(())
 }
 
-/// Merges the lists whose order is set, and puts their items in that order.
+/// Merges the lists that have a `$setElementOrder`, and sorts their items by it.
 fn set_order(def: Option<&Def>, original: &mut Object, patch: &mut Object) -> Result<(), Refused> {
     let directives: Vec<String> = patch.keys().filter(|k| k.starts_with(ORDER)).cloned().collect();
     for directive in directives {
@@ -223,7 +223,7 @@ fn list(
         return Err(Refused::Other("cannot merge lists without merge key for struct".to_owned()));
     }
     let Some(mut plain) = special(&mut original, patch, key)? else {
-        // The list is replaced: what is no directive stands, in its order.
+        // The list is replaced: items without a directive remain, in their order.
         return Ok(patch.iter().filter(|item| item.get(DIRECTIVE).is_none()).cloned().collect());
     };
     let before = original.clone();
@@ -273,7 +273,7 @@ fn special(original: &mut Vec<Value>, patch: &[Value], key: &str) -> Result<Opti
     Ok((!replace).then_some(plain))
 }
 
-/// Drops the nulls of what is new.
+/// Drops nulls from a new value.
 fn discard_nulls(value: &mut Value) {
     match value {
         Value::Object(map) => {
@@ -285,7 +285,7 @@ fn discard_nulls(value: &mut Value) {
     }
 }
 
-/// Drops what is marked with a directive; false if that is the value itself.
+/// Drops parts with a directive; false if the value itself has one.
 fn without_directives(value: &mut Value) -> bool {
     match value {
         Value::Object(map) if map.contains_key(DIRECTIVE) => return false,

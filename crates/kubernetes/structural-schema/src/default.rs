@@ -1,4 +1,4 @@
-//! Defaulting: absent members get the schema's default; nulls that may not be null give way to it.
+//! Defaulting: absent members get the schema's default, and so do nulls that are not allowed.
 
 use serde_json::Value;
 
@@ -14,7 +14,7 @@ pub fn apply_object(schema: &Schema, object: &mut Object) {
     }
 }
 
-/// Drops nulls where none may be and no default takes their place. Lists keep them, so that indexes stay.
+/// Drops nulls that are neither allowed nor replaced by a default. Lists keep them, so that indexes stay.
 pub fn drop_nulls(schema: &Schema, object: &mut Object) {
     object.retain(|key, value| {
         let Some(inner) = schema.property(key) else { return true };

@@ -1,4 +1,4 @@
-//! The string and number formats that custom resources may ask for (apiextensions `supportedFormats`).
+//! The string and number formats that custom resources may use (apiextensions `supportedFormats`).
 //! Upstream's are those of kube-openapi's `strfmt`.
 
 use std::net::{Ipv4Addr, Ipv6Addr};

@@ -1,9 +1,9 @@
-//! Structural schemas of Kubernetes (`apiextensions.k8s.io/v1` JSONSchemaProps), and what they do to objects.
+//! Structural schemas of Kubernetes (`apiextensions.k8s.io/v1` JSONSchemaProps), and their application to objects.
 //!
-//! A definition's schema is first found to be [`structural`], then read into a [`schema::Schema`], the form that requests
-//! are checked with. An object goes [`prune`] → [`default`] → [`validate`] → [`lists`] → [`rules`]: what is not known is
-//! dropped, what is absent filled in, values are checked (formats: [`formats`]), lists of type set and map must hold nothing
-//! twice, and rules in CEL must hold. Errors are kube-apiserver's, in its order.
+//! A definition's schema is first checked to be [`structural`], then parsed into a [`schema::Schema`], the form for validating
+//! requests. An object passes [`prune`] → [`default`] → [`validate`] → [`lists`] → [`rules`]: unknown members are dropped, absent ones filled in with
+//! defaults, values validated (formats: [`formats`]), lists of type set and map checked for duplicates, and CEL rules run. Errors are
+//! kube-apiserver's, in its order.
 
 pub mod default;
 pub mod formats;

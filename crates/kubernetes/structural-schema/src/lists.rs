@@ -1,4 +1,4 @@
-//! Lists of type set and map hold nothing twice (`x-kubernetes-list-type`).
+//! Lists of type set and map must not contain duplicates (`x-kubernetes-list-type`).
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::Object;
 use crate::schema::{Additional, ListType, Schema};
 
-/// Values and keys that stand twice in the object's sets and maps. Only the first repetition of each is told.
+/// Duplicate values and keys in the object's sets and maps. Reports only the first repetition of each.
 pub fn validate(schema: &Schema, object: &Object) -> Vec<FieldError> {
     let mut errors = Vec::new();
     members(schema, object, "", &mut errors);
@@ -71,7 +71,7 @@ fn unique(schema: &Schema, list: &[Value], path: &str, errors: &mut Vec<FieldErr
     }
 }
 
-/// Where something stands for the second time.
+/// The indexes of second occurrences.
 fn repeated(texts: impl Iterator<Item = String>) -> Vec<usize> {
     let mut seen: HashMap<String, u32> = HashMap::new();
     let mut out = Vec::new();

@@ -1,4 +1,4 @@
-//! Where in a document a value is: a chain of steps on the stack, written out only when there is something to say.
+//! The position of a value in a document: a chain of steps on the stack, formatted only for an error.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! Pruning: what the schema does not know is dropped, and told to those who ask.
+//! Pruning: drops members that the schema does not know, and reports their paths.
 
 use serde_json::Value;
 
@@ -40,7 +40,7 @@ fn members(schema: &Schema, object: &mut Object, path: &Path<'_>, resource: bool
     }
 }
 
-/// Below a place that keeps unknown members: only what the schema names is pruned further down.
+/// Below a place that preserves unknown members: prunes only within members that the schema names.
 fn skip(schema: &Schema, value: &mut Value, path: &Path<'_>, unknown: &mut Vec<String>) {
     match value {
         Value::Object(object) => {

@@ -23,7 +23,7 @@ impl CelRules {
         Self { source: Some(Box::new(schema.clone())), compiled: OnceLock::new() }
     }
 
-    /// Runs the rules, unless what else was found makes that senseless. Gives warnings back.
+    /// Runs the rules, unless earlier errors prevent that. Returns warnings.
     pub fn run(&self, object: &Object, old: Option<&Object>, errors: &mut Vec<FieldError>) -> Vec<String> {
         let Some(source) = &self.source else { return Vec::new() };
         let Some(validator) = self.compiled.get_or_init(|| Validator::new(source)) else { return Vec::new() };
@@ -43,7 +43,7 @@ impl CelRules {
     }
 }
 
-/// Whether CEL rules cannot be asked after such an error.
+/// Whether CEL rules must not run after such an error.
 fn blocks_rules(error: &FieldError) -> bool {
     matches!(
         error.kind,
@@ -79,7 +79,7 @@ fn as_written(rule: &Object) -> String {
     format!("{{{}}}", parts.collect::<Vec<_>>().join(","))
 }
 
-/// Checks the rules of a structural schema. `found` is what is wrong with it otherwise: rules there and above are left aside.
+/// Checks the rules of a structural schema. `found` are its other errors: rules at their paths and above are skipped.
 pub fn check_schema(schema: &Value, path: &str, found: &[FieldError]) -> Vec<FieldError> {
     let sound = |at: &str| {
         let below = |e: &FieldError| {
@@ -90,7 +90,7 @@ pub fn check_schema(schema: &Value, path: &str, found: &[FieldError]) -> Vec<Fie
     check::check(schema, path, &sound).into_iter().map(field_error).collect()
 }
 
-/// Runs the rules of a schema on its default, which stands at `path`. `root`: whether it is that of a whole object.
+/// Runs the rules of a schema on its default, which is at `path`. `root`: whether it is the default of a whole object.
 pub fn check_default(schema: &Value, root: bool, default: &Value, path: &str) -> Vec<FieldError> {
     let Some(validator) = Validator::of(schema, root) else { return Vec::new() };
     validator.validate_default(default, path).into_iter().map(field_error).collect()

@@ -14,7 +14,7 @@ const MAX_DEPTH: usize = 100;
 /// Bytes of a compiled pattern.
 const PATTERN_LIMIT: usize = 4 << 20;
 
-/// JSON type that a schema asks for.
+/// Type that a schema requires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum JsonType {
     /// `object`.
@@ -44,7 +44,7 @@ impl JsonType {
         })
     }
 
-    /// The name in a schema, alone in a list.
+    /// The type's name as in schemas, as a list of one.
     pub fn names(self) -> &'static [&'static str] {
         match self {
             Self::Object => &["object"],
@@ -60,12 +60,12 @@ impl JsonType {
 /// List semantics.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum ListType {
-    /// Replaced as a whole (also when nothing is said).
+    /// Replaced as a whole (also the default).
     #[default]
     Atomic,
     /// No value twice.
     Set,
-    /// Items told apart by these fields.
+    /// Items are identified by these fields.
     Map(Vec<String>),
 }
 
@@ -75,7 +75,7 @@ pub enum Additional {
     /// Not given, or false.
     #[default]
     None,
-    /// Anything goes.
+    /// Any members are allowed.
     Any,
     /// Values follow a schema.
     Schema(Box<Schema>),
@@ -144,7 +144,7 @@ pub struct Rules {
 /// A structural schema.
 #[derive(Debug, Default)]
 pub struct Schema {
-    /// Wanted type.
+    /// Required type.
     pub ty: Option<JsonType>,
     /// Null is allowed.
     pub nullable: bool,
@@ -175,7 +175,7 @@ pub struct Schema {
 }
 
 impl Schema {
-    /// Reads a schema. The error names the path and what is wrong with it.
+    /// Parses a schema. The error is a path and a message.
     pub fn parse(value: &Value) -> Result<Self, (String, String)> {
         parse(value, "", MAX_DEPTH)
     }
@@ -189,7 +189,7 @@ impl Schema {
         }
     }
 
-    /// Whether CEL rules stand anywhere in it.
+    /// Whether the schema contains any CEL rules.
     pub fn has_cel(&self) -> bool {
         self.rules.cel
             || self.properties.values().any(Schema::has_cel)
@@ -313,7 +313,7 @@ fn regex_syntax_check(source: &str) -> Result<(), String> {
     pattern_error(source).map_or(Ok(()), |e| Err(format!("must be a valid regular expression, but isn't: {e}")))
 }
 
-/// What is wrong with a pattern, as Go's parser says it for the usual mistakes.
+/// The error in a pattern, as Go's parser reports it for common mistakes.
 pub fn pattern_error(source: &str) -> Option<String> {
     let text = compile(source).err()?.to_string();
     let from = |mark: char| source.rfind(mark).map_or(source, |at| &source[at..]);

@@ -1,4 +1,4 @@
-//! Whether a schema is structural: every place has a type, and branches only restrict what is named outside them.
+//! Checks that a schema is structural: every place has a type, and branches only restrict members that are named outside them.
 //!
 //! Upstream: apiextensions `pkg/apiserver/schema` (convert, validation, complete).
 
@@ -17,7 +17,7 @@ enum Level {
     Field,
 }
 
-/// What makes the schema at `path` no structural one, in order of text.
+/// The reasons why the schema at `path` is not structural, in order of text.
 pub fn validate(schema: &Value, path: &str) -> Vec<FieldError> {
     let mut errors = Vec::new();
     if depth(schema) > MAX_DEPTH {
@@ -65,7 +65,7 @@ pub fn ty(schema: &Value) -> &str {
     schema.get("type").and_then(Value::as_str).unwrap_or_default()
 }
 
-/// A member that is there, not null, and not empty.
+/// Whether a member is present, not null, and not empty.
 fn given(schema: &Value, key: &str) -> bool {
     match schema.get(key) {
         None | Some(Value::Null | Value::Bool(false)) => false,
@@ -76,7 +76,7 @@ fn given(schema: &Value, key: &str) -> bool {
     }
 }
 
-/// The first thing in it that no structural schema can have at all.
+/// The first keyword that structural schemas do not support.
 pub fn unsupported(schema: &Value) -> Option<String> {
     for key in ["id", "$schema", "$ref", "patternProperties", "dependencies", "additionalItems", "definitions"] {
         let there = match key {
@@ -206,7 +206,7 @@ fn metadata(s: &Value, level: Level, path: &str, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// The branches that stand for "integer or string" and may name types.
+/// Whether the branches are exactly those of "integer or string", the only ones that may have types.
 fn int_or_string(branches: &[Value]) -> bool {
     let only = |s: &Value, wanted: &str| ty(s) == wanted && s.as_object().is_some_and(|o| o.len() == 1);
     matches!(branches, [a, b] if only(a, "integer") && only(b, "string"))

@@ -166,7 +166,7 @@ mod properties {
             let plain = Schema::parse(&json!({"type": "object", "properties": {"spec": spec}})).unwrap();
             let branched = json!({"type": "object", "properties": {"spec": {"anyOf": [spec], "nullable": spec["nullable"]}}});
             let branched = Schema::parse(&branched).unwrap();
-            // Nulls are another matter: a branch has no say in whether they may be.
+            // Nulls are excluded: branches do not affect whether they are allowed.
             let value = if value.is_null() { json!("a") } else { value };
             let Value::Object(object) = json!({"spec": value}) else { panic!("not an object") };
             let good = validate::validate(&plain, &object, None).is_empty();

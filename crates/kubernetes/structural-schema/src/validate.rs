@@ -1,9 +1,8 @@
-//! Validation of a value against a structural schema, with kube-apiserver's texts, in its order.
+//! Validation of a value against a structural schema, with kube-apiserver's messages, in its order.
 //!
-//! Upstream's validator (kube-openapi `pkg/validation/validate`) asks a fixed row of validators at each place: type,
+//! Upstream's validator (kube-openapi `pkg/validation/validate`) runs a fixed sequence of validators at each place: type,
 //! branches, string, format, number, list, enumeration, object. It counts the checks that hold: of several branches that
-//! all fail, the errors of the one with most matches are shown. On updates, a broken value that was there before, unchanged,
-//! is let pass (ratcheting).
+//! all fail, it reports the errors of the one with most matches. On updates, an invalid value that has not changed is accepted (ratcheting).
 
 use std::collections::HashMap;
 
@@ -15,12 +14,12 @@ use crate::formats;
 use crate::path::Path;
 use crate::schema::{Additional, ListType, Rules, Schema};
 
-/// Errors reported for one object; more would help nobody.
+/// Most errors reported for one object.
 const MAX_ERRORS: usize = 200;
 
 /// Checks a custom resource; `old` is its former state.
 pub fn validate(schema: &Schema, object: &Object, old: Option<&Object>) -> Vec<FieldError> {
-    // The walk takes values: the object is only borrowed, so its members are checked as those of a value would be.
+    // `node` takes values, but the object is only borrowed: validate its members directly.
     let mut verdict = Verdict::default();
     object_rules(schema, object, old, &Path::Root, &mut verdict);
     if schema.rules.has_branches() {
@@ -33,7 +32,7 @@ pub fn validate(schema: &Schema, object: &Object, old: Option<&Object>) -> Vec<F
     verdict.errors
 }
 
-/// Checks a part of a custom resource that stands at `prefix`; texts speak of the part alone.
+/// Validates a part of a custom resource at `prefix`; messages contain only the path within the part.
 pub fn validate_part(schema: &Schema, value: &Value, old: Option<&Value>, prefix: &str) -> Vec<FieldError> {
     let mut errors = node(schema, value, old, &Path::Root).errors;
     for error in &mut errors {
@@ -42,7 +41,7 @@ pub fn validate_part(schema: &Schema, value: &Value, old: Option<&Value>, prefix
     errors
 }
 
-/// What was found at a place and below.
+/// Errors and matches at a place and below.
 #[derive(Default)]
 struct Verdict {
     errors: Vec<FieldError>,
@@ -108,12 +107,12 @@ fn node(schema: &Schema, value: &Value, old: Option<&Value>, path: &Path<'_>) ->
     ratchet(verdict, value, old)
 }
 
-/// What was wrong before and did not change is let pass.
+/// Ratcheting: drops the errors of an unchanged value.
 fn ratchet(verdict: Verdict, value: &Value, old: Option<&Value>) -> Verdict {
     if !verdict.good() && old == Some(value) { Verdict::default() } else { verdict }
 }
 
-/// The JSON type of a value, and the format that upstream's validator takes it to have.
+/// The JSON type of a value, and the format that upstream's validator assigns to it.
 fn kind_of(value: &Value) -> (&'static str, &'static str) {
     match value {
         Value::Null => ("null", ""),
@@ -126,7 +125,7 @@ fn kind_of(value: &Value) -> (&'static str, &'static str) {
     }
 }
 
-/// Whether upstream takes a float for an integer: one that every reader of JSON can keep, or nearly one.
+/// Whether upstream treats a float as an integer: within the exact range of a double, and whole or nearly so.
 fn whole(number: f64) -> bool {
     const MOST: f64 = 9_007_199_254_740_991.0;
     let rest = number.fract();
@@ -139,7 +138,7 @@ fn type_error(named: &str, path: &str, wanted: &str, found: &str) -> FieldError 
     FieldError::with_value(FieldErrorKind::TypeInvalid, path, &shown, detail)
 }
 
-/// The error of a value at `path` (`named` so in the text) that is not of the wanted type.
+/// The error of a value at `path` (called `named` in the message) of another type than `wanted`.
 pub fn wrong_type(named: &str, path: &str, wanted: &str, value: &Value) -> FieldError {
     type_error(named, path, wanted, kind_of(value).0)
 }
@@ -249,7 +248,7 @@ fn number_rules(rules: &Rules, number: &serde_json::Number, value: &Value, path:
                 push(format!("a multiple of {text}"));
             }
         } else {
-            // Nothing is left of a small factor that is cut to an integer.
+            // A small factor becomes 0 when truncated to an integer.
             let detail = format!("factor MultipleOf declared for {path} must be positive: {text}");
             verdict.push(FieldError::invalid(path.to_string(), &0.into(), detail));
         }
@@ -356,7 +355,7 @@ fn branches(rules: &Rules, value: &Value, old: Option<&Value>, path: &Path<'_>, 
         let empty = Value::String(String::new());
         FieldError::invalid("", &empty, format!("{} must {what}", gotext::quote(&path.to_string())))
     };
-    // A branch is no place of its own: what stands at it is not ratcheted.
+    // A branch is not a place of its own: its errors are not ratcheted.
     let try_one = |schema: &Schema| node(schema, value, old.filter(|old| *old != value), path);
     let mut out = Verdict::default();
     any_of(rules, try_one, composite, &mut out);
@@ -437,7 +436,7 @@ fn one_of(
 }
 
 impl Rules {
-    /// Whether other schemas stand in for this one.
+    /// Whether the schema has branches.
     pub fn has_branches(&self) -> bool {
         self.not.is_some() || !(self.any_of.is_empty() && self.one_of.is_empty() && self.all_of.is_empty())
     }

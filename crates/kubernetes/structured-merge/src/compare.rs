@@ -1,4 +1,4 @@
-//! What differs between two states of an object (structured-merge-diff v6, `typed/compare.go`).
+//! Differences between two states of an object (structured-merge-diff v6, `typed/compare.go`).
 
 use std::collections::BTreeMap;
 
@@ -21,17 +21,17 @@ pub struct Comparison {
 }
 
 impl Comparison {
-    /// Whether nothing differs.
+    /// Whether the states are equal.
     pub fn is_empty(&self) -> bool {
         self.added.is_empty() && self.modified.is_empty() && self.removed.is_empty()
     }
 
-    /// What is in the later state and was not so before.
+    /// The added and modified fields.
     pub fn changed(&self) -> Set {
         self.added.union(&self.modified)
     }
 
-    /// Without some fields and what is below them.
+    /// Without these fields and everything below them.
     pub fn without(mut self, fields: &Set) -> Self {
         if !fields.is_empty() {
             self.added = self.added.recursive_difference(fields);
@@ -41,7 +41,7 @@ impl Comparison {
         self
     }
 
-    /// Without some fields; what is below them stays.
+    /// Without these fields; keeps the fields below them.
     pub fn minus(mut self, fields: &Set) -> Self {
         self.added = self.added.difference(fields);
         self.modified = self.modified.difference(fields);
@@ -50,7 +50,7 @@ impl Comparison {
     }
 }
 
-/// Compares two states of an object. The error is about a list whose items cannot be told apart.
+/// Compares two states of an object. Fails for a list whose items cannot be identified.
 pub fn compare<T: Typed>(ty: T, before: &Map<String, Value>, after: &Map<String, Value>) -> Result<Comparison, String> {
     let mut out = Comparison::default();
     maps(ty, Some(before), Some(after), &Path::ROOT, &mut out)?;
@@ -81,7 +81,7 @@ fn walk<T: Typed>(ty: T, pair: Pair<'_>, path: &Path<'_>, out: &mut Comparison) 
     Ok(())
 }
 
-/// Compares as values of a sort; tells whether they were compared as a whole.
+/// Compares values of one sort; returns whether they were compared as a whole.
 fn visit<T: Typed>(ty: T, sort: Sort, pair: Pair<'_>, path: &Path<'_>, out: &mut Comparison) -> Result<bool, String> {
     let (before, after) = pair;
     let whole = match sort {
@@ -164,7 +164,7 @@ fn lists<T: Typed>(
         let path = path.join(Step::Item(element));
         match (a.as_slice(), b.as_slice()) {
             ([] | [_], [] | [_]) => walk(ty.item(), (a.first().copied(), b.first().copied()), &path, out)?,
-            // Items that are there twice are compared as one whole.
+            // Duplicate items are compared together, as one value.
             ([_, _, ..], [_, _, ..]) => {
                 if a.len() != b.len() || a.iter().zip(b).any(|(x, y)| !equal(x, y)) {
                     out.modified.insert(&path);

@@ -20,7 +20,7 @@ pub enum Element {
 }
 
 impl Element {
-    /// Reads the form of `FieldsV1`. `Ok(None)` is an element of a sort that is not known: it is left out.
+    /// Parses the form of `FieldsV1`. `Ok(None)` for an element of an unknown kind, which callers leave out.
     pub fn parse(text: &str) -> Result<Option<Self>, String> {
         let bytes = text.as_bytes();
         if bytes.len() < 2 {
@@ -203,7 +203,7 @@ fn number(n: &Number) -> String {
     format!("{float}")
 }
 
-/// A value as it stands in texts.
+/// A value for messages.
 fn shown(value: &Value) -> String {
     match value {
         Value::Number(n) => gotext::number(n),

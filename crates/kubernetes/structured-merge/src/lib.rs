@@ -1,11 +1,9 @@
 //! Field sets, and typed comparison and merging of objects: what server-side apply is made of (structured-merge-diff v6).
 //!
-//! A [`Set`] names fields by a tree of [`Element`]s; its form in objects is `FieldsV1`. What a field is for merging (a
-//! scalar, a map, a list whose items have keys, or something that is owned as a whole) a [`Typed`] tells, which callers make
-//! of their schemas. With it [`to_set`] names all fields of an object, [`check`] finds what does not fit, [`compare`] tells
-//! what differs between two states, [`merge`] lays a configuration over an object, [`remove`] takes fields out of one, and
-//! [`reconcile`] brings a set to a type that has changed. Nothing here knows of managers or conflicts: these are the API
-//! server's.
+//! A [`Set`] names fields by a tree of [`Element`]s; its form in objects is `FieldsV1`. A [`Typed`], which callers derive from their schemas, says
+//! what each field is for merging: a scalar, a map, a list whose items have keys, or a part that is owned as a whole. With it, [`to_set`] names all
+//! fields of an object, [`check`] reports invalid values, [`compare`] compares two states, [`merge`] lays a configuration over an object, [`remove`]
+//! removes fields from one, and [`reconcile`] adapts a set to a changed type. Managers and conflicts are the API server's concern.
 
 mod compare;
 mod element;

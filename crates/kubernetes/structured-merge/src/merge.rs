@@ -1,4 +1,4 @@
-//! Merging an applied configuration into an object, and removing fields from one
+//! Merges an applied configuration into an object, and removes fields from one
 //! (structured-merge-diff v6, `typed/merge.go`, `remove.go` and `reconcile_schema.go`).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,7 +10,7 @@ use crate::set::{Node, Set};
 use crate::types::{Items, Sort, Typed};
 use crate::walk::item_element;
 
-/// The object with all that the configuration says; nothing is removed.
+/// The object with the configuration laid over it; nothing is removed.
 pub fn merge<T: Typed>(
     ty: T,
     live: &Map<String, Value>,
@@ -69,13 +69,13 @@ fn named<T: Typed>(ty: T, list: &[Value]) -> Result<Vec<(Element, &Value)>, Stri
     list.iter().enumerate().map(one).collect()
 }
 
-/// Items of both: those of the configuration in its order, those of the live list alone before the next shared one.
+/// Merges lists: the configuration's items in its order; each item of the live list alone comes before the next shared one.
 fn lists<T: Typed>(ty: T, live: &[Value], config: &[Value]) -> Result<Vec<Value>, String> {
     let left = named(ty, live)?;
     let right = named(ty, config)?;
     let mut left_items: BTreeMap<&Element, Option<&Value>> = BTreeMap::new();
     for (at, item) in &left {
-        // Items that are there twice are not merged with the new one.
+        // Duplicate items are not merged with the new one.
         left_items.entry(at).and_modify(|old| *old = None).or_insert(Some(item));
     }
     let right_items: BTreeSet<&Element> = right.iter().map(|(at, _)| at).collect();
@@ -94,7 +94,7 @@ fn lists<T: Typed>(ty: T, live: &[Value], config: &[Value]) -> Result<Vec<Value>
                 continue;
             }
             if right_items.contains(at) && shared.peek().is_some_and(|next| *next != at) {
-                // Its turn comes in the configuration's order.
+                // This item comes later, at its place in the configuration.
                 l += 1;
                 continue;
             }
@@ -121,7 +121,7 @@ fn lists<T: Typed>(ty: T, live: &[Value], config: &[Value]) -> Result<Vec<Value>
     Ok(out)
 }
 
-/// The object without some of its fields. What loses all its members becomes null.
+/// The object without some of its fields. A map or list that loses all its members becomes null.
 pub fn remove<T: Typed>(ty: T, object: &Map<String, Value>, fields: &Set) -> Map<String, Value> {
     match remove_map(ty, object, fields) {
         Value::Object(map) => map,
@@ -166,7 +166,7 @@ fn remove_map<T: Typed>(ty: T, map: &Map<String, Value>, fields: &Set) -> Value 
     if out.is_empty() { Value::Null } else { Value::Object(out) }
 }
 
-/// The set with the fields that types name and that are on the way to members. Field sets leave them out.
+/// Adds the ancestors of members that the types name as fields. Field sets leave them out.
 pub fn with_named<T: Typed>(ty: T, set: &Set) -> Set {
     let nodes = set.nodes.iter().map(|node| {
         let named = match &node.at {
@@ -178,7 +178,7 @@ pub fn with_named<T: Typed>(ty: T, set: &Set) -> Set {
     Set { nodes: nodes.collect() }
 }
 
-/// The set after lists and maps became atomic: who owned something in them owns them as a whole.
+/// Adapts the set to types whose lists and maps have become atomic: the owner of a part now owns the whole.
 pub fn reconcile<T: Typed>(ty: T, set: &Set) -> Set {
     let nodes = set.nodes.iter().map(|node| {
         let inner = ty.below(&node.at);

@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use crate::element::Element;
 
-/// A set of fields: a tree whose nodes may be members or only on the way to members.
+/// A set of fields: a tree of nodes, each a member or only an ancestor of members.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Set {
     /// Children in order; none is without members.
@@ -24,7 +24,7 @@ pub struct Node {
     pub below: Set,
 }
 
-/// A way down to a field, from the last step to the first: walks need no memory for it.
+/// A path to a field, as a linked list from the last step to the first: walks allocate nothing for it.
 #[derive(Clone, Copy)]
 pub(crate) struct Path<'p> {
     parent: Option<&'p Path<'p>>,
@@ -104,7 +104,7 @@ impl Set {
         found.ok().map(|i| &self.nodes[i])
     }
 
-    /// Whether a field belongs to the set. The whole object never does.
+    /// Whether a field belongs to the set. The root object never does.
     pub fn has(&self, path: &[Element]) -> bool {
         match path {
             [] => false,
@@ -173,7 +173,7 @@ impl Set {
         })
     }
 
-    /// The members of this one that are not in the other. A field stays when only fields below it go.
+    /// The members of this set that are not in the other. Removing a field does not remove those below it.
     pub fn difference(&self, other: &Self) -> Self {
         self.zip(other, |a, b| {
             let a = a?;
@@ -182,7 +182,7 @@ impl Set {
         })
     }
 
-    /// The members of this one that are neither in the other nor below one of its members.
+    /// The members of this set that are neither in the other nor below one of its members.
     pub fn recursive_difference(&self, other: &Self) -> Self {
         self.zip(other, |a, b| {
             let a = a?;
@@ -290,8 +290,8 @@ fn parse(value: &Value) -> Result<(Option<Set>, bool), String> {
     Ok((Some(Set::from_nodes(nodes)), member))
 }
 
-/// Whether a set in `FieldsV1` form has anything at, above or below a member of `delta`: a cheap test that says yes too
-/// often, but never no where sets meet. Its keys must be in canonical form.
+/// Whether a set in `FieldsV1` form has anything at, above or below a member of `delta`: a cheap test with false positives, but no false negatives.
+/// Its keys must be in canonical form.
 pub fn touches(fields: &Value, delta: &Set) -> bool {
     let Some(map) = fields.as_object() else { return true };
     delta.nodes.iter().any(|node| {

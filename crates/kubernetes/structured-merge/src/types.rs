@@ -1,4 +1,4 @@
-//! What merging must know of the type of a part of an object.
+//! Types of an object's parts, as merging needs them.
 
 use serde_json::Value;
 
@@ -15,7 +15,7 @@ pub enum Sort {
     List,
 }
 
-/// What a plain value must be.
+/// Type of a scalar.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scalar {
     /// A number.
@@ -28,7 +28,7 @@ pub enum Scalar {
     Untyped,
 }
 
-/// How items of a list are told apart.
+/// How the items of a list are identified.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Items<'a> {
     /// Not at all: the list is one value.
@@ -43,7 +43,7 @@ pub enum Items<'a> {
 
 /// The type of a part of an object.
 pub trait Typed: Copy {
-    /// Of what no type tells anything.
+    /// The type of a part that no schema describes.
     const UNKNOWN: Self;
 
     /// The single sort that values must be of; `None` if any will do.
@@ -52,7 +52,7 @@ pub trait Typed: Copy {
     /// Whether a map is owned as a whole.
     fn atomic_map(self) -> bool;
 
-    /// How items of a list are told apart.
+    /// How the items of a list are identified.
     fn items(&self) -> Items<'_>;
 
     /// The type of the items of a list.
@@ -61,14 +61,13 @@ pub trait Typed: Copy {
     /// The type of a member of a map, and whether the type names it; `None` if there can be none of this name.
     fn child(self, key: &str) -> Option<(Self, bool)>;
 
-    /// What a plain value must be.
+    /// The type of a scalar.
     fn scalar(self) -> Scalar;
 
     /// The default of a key field of the items of a list.
     fn key_default(self, key: &str) -> Option<Value>;
 
-    /// The sort of a value by this type, and whether it follows from the value alone. A null, or a value of a wrong
-    /// sort, is taken for a map if maps are allowed.
+    /// The sort of a value by this type, and whether the type or the value determines it. A null without a determined sort counts as a map.
     fn sort(self, value: &Value) -> (Sort, bool) {
         match (self.only(), value) {
             (Some(sort), _) => (sort, true),

@@ -1,4 +1,4 @@
-//! Walks over an object by its type: its field set, and whether it fits its type at all
+//! Walks over an object by its type: computes its field set, and validates it against the type
 //! (structured-merge-diff v6, `typed/tofieldset.go`, `validate.go` and `helpers.go`).
 
 use std::collections::BTreeMap;
@@ -10,12 +10,12 @@ use crate::element::Element;
 use crate::set::{Node, Set};
 use crate::types::{Items, Scalar, Sort, Typed};
 
-/// What is wrong with an object: paths and texts.
+/// The faults of an object: paths and texts.
 #[derive(Debug, Default)]
 pub struct Faults(Vec<(String, String)>);
 
 const TWICE: &str = "duplicate entries for key ";
-/// Faults that are told.
+/// Most faults reported.
 const MAX_FAULTS: usize = 64;
 
 impl Faults {
@@ -88,7 +88,7 @@ pub fn to_set<T: Typed>(ty: T, object: &Map<String, Value>) -> Set {
     members(ty, object)
 }
 
-/// Whether the field itself is owned, and what is below it.
+/// Whether the field itself is owned, and the set below it.
 fn fields<T: Typed>(ty: T, value: &Value) -> (bool, Set) {
     match ty.sort(value).0 {
         Sort::Scalar => (true, Set::default()),
@@ -117,21 +117,21 @@ fn items<T: Typed>(ty: T, list: &[Value]) -> Set {
         *seen.entry(at).or_default() += 1;
     }
     let nodes = named.iter().map(|(at, item)| {
-        // Of items that are there twice, only the fact is owned.
+        // Of duplicate items, only the item itself is owned, not its fields.
         let below = if seen.get(at) == Some(&1) { fields(ty.item(), item).1 } else { Set::default() };
         Node { at: at.clone(), member: true, below }
     });
     Set::from_nodes(nodes.collect())
 }
 
-/// Checks that an object fits its type. Items of sets and list maps may be there twice only in objects that are stored.
+/// Validates an object against its type. Sets and list maps must not have duplicates.
 pub fn check<T: Typed>(ty: T, object: &Map<String, Value>) -> Faults {
     let mut faults = Faults::default();
     check_map(ty, object, "", &mut faults);
     faults
 }
 
-/// Whether a member of an object fits its type. Items of sets and list maps may be there twice.
+/// Whether a member of an object is valid for its type. Sets and list maps may have duplicates.
 pub fn fits<T: Typed>(ty: T, key: &str, value: &Value) -> bool {
     let Some((inner, _)) = ty.child(key) else { return false };
     let mut faults = Faults::default();

@@ -17,6 +17,9 @@ const BROKEN: u64 = 60;
 const TELLING: [u64; 3] = [109, 173, 249];
 const TELLING_BROKEN: [u64; 4] = [223, 280, 323, 391];
 
+/// Where a line is broken.
+const WIDTH: usize = 150;
+
 /// Numbers that look like chance (splitmix64).
 pub struct Chance(u64);
 
@@ -65,8 +68,35 @@ pub fn file() -> String {
     for case in cases {
         let _ = writeln!(out, "- name: {}\n  steps:", case["name"]);
         for step in case["steps"].as_array().into_iter().flatten() {
-            let _ = writeln!(out, "  - {step}");
+            let _ = writeln!(out, "  - {}", filled(step));
         }
+    }
+    out
+}
+
+/// As JSON, which is YAML: broken after commas into lines of at most [`WIDTH`] characters, as far as there are commas.
+fn filled(step: &Value) -> String {
+    let text = step.to_string();
+    let (mut out, mut width, mut start) = (String::new(), 0, 0);
+    let (mut in_string, mut escaped) = (false, false);
+    let mut breaks = Vec::new();
+    for (index, byte) in text.bytes().enumerate() {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' => escaped = in_string,
+            b'"' => in_string = !in_string,
+            b',' if !in_string => breaks.push(index + 1),
+            _ => {}
+        }
+    }
+    for end in breaks.into_iter().chain([text.len()]) {
+        let part = &text[start..end];
+        if width > 0 && width + part.len() > WIDTH {
+            out.push_str("\n      ");
+            width = 0;
+        }
+        out.push_str(part);
+        (width, start) = (width + part.len(), end);
     }
     out
 }
@@ -136,6 +166,31 @@ fn unsound(number: u64) -> Value {
 
 #[cfg(test)]
 mod tests {
+    /// A person reads cases side by side with code.
+    const LONGEST: usize = 200;
+
+    #[test]
+    fn no_line_of_a_case_is_longer_than_a_person_reads() {
+        let mut found = 0;
+        let mut folders = vec![crate::folder("cases")];
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(folder).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() {
+                    folders.push(path);
+                    continue;
+                }
+                let text = std::fs::read_to_string(&path).unwrap();
+                for (index, line) in text.lines().enumerate() {
+                    let length = line.chars().count();
+                    assert!(length <= LONGEST, "{}:{}: {length} characters", path.display(), index + 1);
+                }
+                found += 1;
+            }
+        }
+        assert!(found > 50, "{found} files");
+    }
+
     #[test]
     fn the_file_is_what_the_generator_makes() {
         let path = crate::folder("cases/generated/schemas.yaml");

@@ -9,7 +9,7 @@ use crate::status::ApiResult;
 /// API group of the configurations.
 pub const GROUP: &str = "admissionregistration.k8s.io";
 
-/// What is done to an object, in the words of admission.
+/// The operation on an object, in the terms of admission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
     /// A new object.
@@ -21,7 +21,7 @@ pub enum Operation {
 }
 
 impl Operation {
-    /// The word in rules and reviews.
+    /// Its name in rules and reviews.
     pub fn word(self) -> &'static str {
         match self {
             Self::Create => "CREATE",
@@ -30,7 +30,7 @@ impl Operation {
         }
     }
 
-    /// Kind of the options that go with it.
+    /// Kind of its options.
     pub(super) fn options_kind(self) -> &'static str {
         match self {
             Self::Create => "CreateOptions",
@@ -40,16 +40,16 @@ impl Operation {
     }
 }
 
-/// What a change is about.
+/// The object of a change.
 #[derive(Clone, Copy)]
 pub struct Subject<'a> {
     /// The resource of the request.
     pub resource: &'a Resource,
-    /// The kind of the object, if it is another one than the resource's: Scale, TokenRequest.
+    /// The kind of the object if it differs from the resource's: Scale, TokenRequest.
     pub kind: Option<&'a Resource>,
     /// Namespace, empty for cluster-scoped objects.
     pub ns: &'a str,
-    /// Name as the request knows it: empty if the server makes it later, or if there are many.
+    /// Name in the request: empty if the server generates it, or for a collection.
     pub name: &'a str,
 }
 
@@ -63,19 +63,19 @@ impl<'a> Subject<'a> {
 /// A change as admission sees it, without the new object.
 #[derive(Clone, Copy)]
 pub struct Attributes<'a> {
-    /// Who changes and how.
+    /// The user and options of the change.
     pub change: &'a Change,
     /// The resource of the request.
     pub resource: &'a Resource,
-    /// The kind of the object, if it is another one than the resource's.
+    /// The kind of the object if it differs from the resource's.
     pub kind: Option<&'a Resource>,
     /// Namespace; for a Namespace its own name; empty for other cluster-scoped objects.
     pub ns: &'a str,
-    /// Object name; empty if the server makes it later.
+    /// Object name; empty if the server generates it.
     pub name: &'a str,
-    /// What is done.
+    /// The operation.
     pub operation: Operation,
-    /// The object before, if there is one.
+    /// The former object, if any.
     pub old: Option<&'a Object>,
 }
 
@@ -95,7 +95,7 @@ impl<'a> Attributes<'a> {
         Self { change, resource, kind, ns, name, operation, old }
     }
 
-    /// An object of the request in the form in which `seen_as` has it. Scales and the like have one form only.
+    /// Converts an object of the request to the version of `seen_as`. Scales and the like have one version only.
     pub(super) async fn in_version(&self, objects: &Objects, object: Object, seen_as: &Resource) -> ApiResult<Object> {
         if self.kind.is_some() {
             return Ok(object);
@@ -103,12 +103,12 @@ impl<'a> Attributes<'a> {
         objects.in_version(object, self.resource, seen_as).await
     }
 
-    /// Whether webhooks never see this: a broken configuration must not lock itself in.
+    /// Whether webhooks never see this change: a broken configuration must remain repairable.
     pub(super) fn hides_from_webhooks(&self) -> bool {
         self.resource.group == GROUP
     }
 
-    /// Whether policies never see this.
+    /// Whether policies never see this change.
     pub(super) fn hides_from_policies(&self) -> bool {
         self.resource.group == GROUP && self.resource.plural.starts_with("validatingadmissionpolic")
     }

@@ -1,4 +1,4 @@
-//! One call of one webhook: whether it is concerned, what it is asked, what its answer comes to.
+//! One call of one webhook: whether it matches, the request, and the outcome.
 
 use std::sync::Arc;
 
@@ -11,20 +11,20 @@ use crate::resource::Resource;
 use crate::status::{ApiError, ApiResult};
 use crate::webhook::{self, Call};
 
-/// Bytes of an answer.
+/// Longest response, in bytes.
 const MAX_ANSWER: usize = 16 << 20;
 
-/// Why a call did not come to a yes.
+/// Why a call did not allow the change.
 #[derive(Debug)]
 pub enum Failure {
-    /// The webhook could not be asked, or its answer does not hold: the failure policy decides.
+    /// The call failed, or its response is invalid: the failure policy decides.
     Call(String),
-    /// It said no, or may not be asked at all.
+    /// The change is refused, whatever the failure policy.
     Final(ApiError),
 }
 
 impl Failure {
-    /// The error for the client; `None` if the failure policy lets the change go on.
+    /// The error for the client; `None` if the failure policy ignores it.
     pub fn judged(self, hook: &Hook) -> Option<ApiError> {
         match self {
             Self::Final(error) => Some(error),
@@ -37,7 +37,7 @@ impl Failure {
     }
 }
 
-/// Whether the webhook is concerned: the resource as which it sees the change.
+/// Whether the webhook matches: returns the version in which it sees the change.
 pub async fn concerned(
     objects: &Objects,
     hook: &Hook,
@@ -54,7 +54,7 @@ pub async fn concerned(
     Ok(Some(seen_as))
 }
 
-/// Asks the webhook. `object` and `old` are in the version of `seen_as`.
+/// Calls the webhook. `object` and `old` are in the version of `seen_as`.
 pub async fn ask(
     objects: &Objects,
     hook: &Hook,

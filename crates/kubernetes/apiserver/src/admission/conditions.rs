@@ -13,18 +13,18 @@ use crate::objects::Objects;
 use crate::resource::Resource;
 use crate::status::{ApiError, ApiResult};
 
-/// The conditions of one webhook or policy, compiled when they are first needed.
+/// The conditions of one webhook or policy, compiled on first use.
 #[derive(Debug, Default)]
 pub struct Conditions {
     sources: Vec<String>,
     params: bool,
-    /// Whether a condition that cannot be evaluated is as one that does not hold.
+    /// Whether an evaluation error counts as a condition that does not hold.
     lenient: bool,
     compiled: OnceLock<Vec<Expression>>,
 }
 
 impl Conditions {
-    /// Reads `matchConditions` of a webhook or policy with its failure policy.
+    /// Parses `matchConditions` of a webhook or policy with its failure policy.
     pub fn parse(owner: &Json, params: bool) -> Self {
         let text = |value: &Json, key: &str| value.get(key).and_then(Json::as_str).unwrap_or_default().to_owned();
         let list = owner.get("matchConditions").and_then(Json::as_array).into_iter().flatten();
@@ -41,10 +41,10 @@ impl Conditions {
         self.sources.is_empty()
     }
 
-    /// Whether all hold. One that does not decides, whatever becomes of the others.
+    /// Whether all conditions hold. A single false one decides, even if others fail.
     ///
     /// # Errors
-    /// Why that cannot be said, in upstream's words.
+    /// The evaluation errors, in upstream's wording.
     pub fn hold(&self, facts: Facts) -> Result<bool, String> {
         let compiled = self.compiled.get_or_init(|| {
             let compiler = Compiler::new(self.params, false);
@@ -87,7 +87,7 @@ pub fn facts(
     (object, old): (Option<&Object>, Option<&Object>),
 ) -> Facts {
     let mut request: Map<String, Json> = review::request(about, seen_as, "");
-    // Upstream shows the resource of the request here, even if another one matched.
+    // Upstream exposes the request's resource here, even if another version matched.
     if let Some(own) = request.get("requestResource").cloned() {
         request.insert("resource".into(), own);
     }

@@ -1,5 +1,5 @@
-//! Expressions of match conditions and policies: what they may refer to, how they are compiled, and how they are run
-//! within a budget (`k8s.io/apiserver/pkg/admission/plugin/cel`).
+//! Expressions of match conditions and policies: their environment, their compilation, and their evaluation within a
+//! budget (`k8s.io/apiserver/pkg/admission/plugin/cel`).
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,26 +10,27 @@ use cel::authz::{Authorization, Authorizer, Decision, Request};
 use cel::{Env, Fault, Fields, PER_CALL_LIMIT, Program, Type, Value, Vars};
 
 use super::Attributes;
-use crate::auth::index::Index;
-use crate::auth::user::{account_groups, account_name};
-use crate::auth::{Attributes as Asked, User};
 use crate::object::Object;
+use crate::rbac::Attributes as Asked;
+use crate::rbac::index::Index;
+use crate::user::User;
+use crate::user::{account_groups, account_name};
 
-/// What a run that used up its budget says.
+/// Error text of a run that exhausted its budget.
 pub const SPENT: &str = "validation failed due to running out of cost budget, no further validation rules will be run";
 
-/// Variables that may be computed within each other.
+/// How deeply variables may be nested.
 const MAX_NESTING: usize = 200;
 const REQUEST: &str = "kubernetes.AdmissionRequest";
 const NAMESPACE: &str = "kubernetes.Namespace";
 const VARIABLES: &str = "kubernetes.variables";
 
-/// What keeps an expression from being used.
+/// Why an expression is unusable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Problem {
-    /// It is written wrongly.
+    /// It is invalid.
     Invalid(String),
-    /// It cannot be run though it is well written.
+    /// It is valid, but cannot be run.
     Internal(String),
 }
 
@@ -98,22 +99,22 @@ static COMMON: LazyLock<Env> = LazyLock::new(|| {
         .variable("namespaceObject", object(NAMESPACE))
 });
 
-/// The environment with `request` and `namespaceObject` alone; the caller declares the objects.
+/// The environment with `request` and `namespaceObject` only; the caller declares the objects.
 pub fn common() -> Env {
     COMMON.clone()
 }
 
-/// Declares the composed variables: none yet.
+/// Declares `variables`, empty at first.
 pub fn with_variables(env: Env) -> Env {
     env.object(VARIABLES, BTreeMap::new()).variable("variables", Type::object(VARIABLES))
 }
 
-/// Declares one composed variable by what came of compiling it.
+/// Declares one composed variable by its compilation result.
 pub fn declare<E>(env: &mut Env, name: &str, program: &Result<Program, E>) {
     env.add_field(VARIABLES, name, program.as_ref().map_or(Type::Dyn, |p| declared(p.output_type())));
 }
 
-/// The type of a variable as expressions that use it see it: what is no plain value is checked when it is run.
+/// The type of a variable for expressions that use it. Except plain values, lists and maps it is checked at run time.
 fn declared(ty: &Type) -> Type {
     match ty {
         Type::List(of) => Type::list(declared(of)),
@@ -134,14 +135,14 @@ fn declared(ty: &Type) -> Type {
 /// Compiles the expressions of one owner.
 #[derive(Debug, Clone)]
 pub struct Compiler {
-    /// For expressions that may ask the authorizer.
+    /// With access to the authorizer.
     full: Env,
-    /// For expressions that may not.
+    /// Without access to the authorizer.
     plain: Env,
 }
 
 impl Compiler {
-    /// For expressions that see parameters or not, and that may use variables or not.
+    /// For expressions with or without parameters and composed variables.
     pub fn new(params: bool, composed: bool) -> Self {
         let mut plain = common().variable("object", Type::Dyn).variable("oldObject", Type::Dyn);
         if params {
@@ -157,10 +158,10 @@ impl Compiler {
         Self { full, plain }
     }
 
-    /// Compiles an expression that must yield exactly one of these types; any will do if none is given.
+    /// Compiles an expression that must have exactly one of the `wanted` types; any type if that is empty.
     ///
     /// # Errors
-    /// What is wrong with it, in upstream's words.
+    /// The error in upstream's wording.
     pub fn compile(&self, source: &str, wanted: &[Type], authorizer: bool) -> Result<Program, Problem> {
         let env = if authorizer { &self.full } else { &self.plain };
         let program = env.compile(source).map_err(|error| Problem::Invalid(format!("compilation failed: {error}")))?;
@@ -178,7 +179,7 @@ impl Compiler {
         }
     }
 
-    /// Compiles a variable; expressions after it may use it, whatever came of it.
+    /// Compiles a variable. Later expressions may use it even if that fails.
     ///
     /// # Errors
     /// As of [`Compiler::compile`].
@@ -191,7 +192,7 @@ impl Compiler {
     }
 }
 
-/// A type as its own name shows it, which is not always how the checker shows it.
+/// Formats a type by its runtime name, which can differ from the checker's.
 fn shown(ty: &Type) -> String {
     match ty {
         Type::List(of) => format!("list({})", shown(of)),
@@ -203,7 +204,7 @@ fn shown(ty: &Type) -> String {
     }
 }
 
-/// An expression with its text.
+/// A compiled expression with its source.
 #[derive(Debug)]
 pub struct Expression {
     source: String,
@@ -211,20 +212,20 @@ pub struct Expression {
 }
 
 impl Expression {
-    /// What came of compiling `source`.
+    /// Wraps the result of compiling `source`.
     pub fn new(source: &str, program: Result<Program, Problem>) -> Self {
         Self { source: source.to_owned(), program }
     }
 
-    /// Its text.
+    /// Its source.
     pub fn source(&self) -> &str {
         &self.source
     }
 
-    /// Runs it and takes what it cost from the budget.
+    /// Runs it and charges its cost to the budget.
     ///
     /// # Errors
-    /// The budget is used up: nothing more may be run.
+    /// The budget is exhausted: run nothing more.
     pub fn run(&self, scope: &Scope, left: &mut u64) -> Result<Result<Value, String>, Spent> {
         let program = match &self.program {
             Ok(program) => program,
@@ -238,16 +239,16 @@ impl Expression {
     }
 }
 
-/// The budget is used up.
+/// The budget is exhausted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Spent;
 
-/// The values that expressions refer to, but for the variables.
+/// The values that expressions refer to, except variables.
 #[derive(Debug, Clone)]
 pub struct Facts {
     /// The object, or null.
     pub object: Value,
-    /// The object before, or null.
+    /// The former object, or null.
     pub old: Value,
     /// The request.
     pub request: Value,
@@ -255,7 +256,7 @@ pub struct Facts {
     pub namespace: Value,
     /// The parameters, or null.
     pub params: Value,
-    /// The authorizer, and the check of what the request asks; none if expressions cannot ask it here.
+    /// The values of `authorizer` and `authorizer.requestResource`; `None` where expressions cannot use them.
     pub authorizer: Option<(Value, Value)>,
 }
 
@@ -267,26 +268,26 @@ pub fn value_of(object: Option<&Object>) -> Value {
 /// Variables by name.
 pub type Variables = BTreeMap<String, Result<Program, Problem>>;
 
-/// What a variable is: none while it is being computed.
+/// Values of variables; `None` while one is being computed.
 type Known = BTreeMap<String, Option<Result<Value, Fault>>>;
 
-/// One activation: expressions run in it one after another, and each variable is computed once.
+/// An activation in which expressions run one after another. Each variable is computed once.
 #[derive(Debug)]
 pub struct Scope {
     facts: Facts,
     programs: Option<Arc<Variables>>,
     known: Mutex<Known>,
-    /// What variables cost since the last expression.
+    /// Cost of variables since the last expression.
     spent: AtomicU64,
-    /// What they may cost before nothing more is computed.
+    /// Cost after which no more variables are computed.
     budget: AtomicU64,
-    /// How many are being computed.
+    /// Number of variables being computed.
     depth: AtomicUsize,
     this: Weak<Self>,
 }
 
 impl Scope {
-    /// With these facts, and with variables if there can be any.
+    /// With these facts and, if given, composed variables.
     pub fn new(facts: Facts, programs: Option<Arc<Variables>>) -> Arc<Self> {
         Arc::new_cyclic(|this| Self {
             facts,
@@ -307,7 +308,7 @@ impl Scope {
         let quoted = gotext::quote(name);
         match program {
             Err(problem) => Err(Fault::new(format!("composited variable {quoted} fails to compile: {problem}"))),
-            // The run is lost already: what follows only takes memory.
+            // The run has failed already: more values would only use memory.
             Ok(_) if self.spent.load(Ordering::Relaxed) > self.budget.load(Ordering::Relaxed) => Err(Fault::new(SPENT)),
             Ok(_) if self.depth.load(Ordering::Relaxed) >= MAX_NESTING => {
                 Err(Fault::new(format!("composited variable {quoted} is nested too deeply")))
@@ -349,7 +350,7 @@ impl Fields for Scope {
         let program = programs.get(name)?;
         match self.known().get(name) {
             Some(Some(found)) => return Some(found.clone()),
-            // Two variables of one name can refer to each other.
+            // Two variables of the same name can form a cycle.
             Some(None) => return Some(Err(Fault::new(format!("variable {} refers to itself", gotext::quote(name))))),
             None => {}
         }
@@ -360,7 +361,7 @@ impl Fields for Scope {
     }
 }
 
-/// Answers expressions' questions about rights, as the user of the request.
+/// Authorizes for expressions as the user of the request.
 struct Judge {
     index: Arc<Index>,
     user: User,

@@ -1,5 +1,5 @@
-//! The configurations of webhooks and the policies as they are now: read once, then kept up to date from the store's events, which lie
-//! in memory. A change therefore meets every configuration that was acknowledged before it came.
+//! The present webhook configurations and policies: read once, then updated from the store's events in memory. A
+//! change therefore sees every configuration that was acknowledged before it began.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,9 +22,9 @@ use crate::status::{ApiError, ApiResult};
 use crate::store::EventsError;
 use crate::webhook::Target;
 
-/// Time of a webhook that its configuration does not say.
+/// Default timeout of a webhook, in seconds.
 const DEFAULT_TIMEOUT: u64 = 10;
-/// Resources whose objects the index holds.
+/// Resources of the index.
 const WATCHED: [&str; 4] = [
     "mutatingwebhookconfigurations",
     "validatingwebhookconfigurations",
@@ -36,36 +36,36 @@ const WATCHED: [&str; 4] = [
 pub struct Hook {
     /// Its name.
     pub name: String,
-    /// Tells it apart from all others.
+    /// Unique identifier of the webhook.
     pub uid: String,
-    /// Where it is, or why that cannot be read.
+    /// Its target, or why it cannot be parsed.
     pub target: Result<Target, String>,
-    /// What it wants to see.
+    /// The changes that it matches.
     pub rules: Vec<Rule>,
     /// Whether rules also match other versions of the same objects.
     pub equivalent: bool,
-    /// Whether changes go on when it cannot be asked.
+    /// Whether a failed call allows the change (`failurePolicy: Ignore`).
     pub ignores_failures: bool,
-    /// Namespaces that it wants to see.
+    /// Namespaces that it matches.
     pub namespaces: LabelSelector,
-    /// Objects that it wants to see.
+    /// Objects that it matches.
     pub objects: LabelSelector,
-    /// Whether it may be asked in a dry run.
+    /// Whether it may be called in a dry run.
     pub dry_run: bool,
-    /// Time for a call.
+    /// Timeout of a call.
     pub timeout: Duration,
-    /// Review versions that it understands, in its order of preference.
+    /// Review versions that it accepts, in its order of preference.
     pub versions: Vec<String>,
-    /// Whether it wants to be asked again when others changed the object after it.
+    /// Whether to call it again after later changes to the object.
     pub again: bool,
-    /// What must hold for it to be asked.
+    /// Match conditions that must hold for a call.
     pub conditions: Conditions,
 }
 
-/// All configurations at one moment.
+/// All configurations at one revision.
 #[derive(Default)]
 pub struct Index {
-    /// Mutating webhooks, in the order in which they are asked.
+    /// Mutating webhooks in the order of their calls.
     pub mutating: Vec<Arc<Hook>>,
     /// Validating webhooks.
     pub validating: Vec<Arc<Hook>>,
@@ -73,39 +73,39 @@ pub struct Index {
     pub policies: Vec<InForce>,
 }
 
-/// What one object says.
+/// The parsed content of one object.
 enum Part {
     Hooks(Vec<Arc<Hook>>),
     Policy(Arc<Policy>),
     Binding(Arc<Binding>),
 }
 
-/// All objects, by storage name and object name.
+/// All parsed objects, by storage name and object name.
 type Configurations = BTreeMap<(Arc<str>, String), Part>;
 
-/// What the index is made of.
+/// The sources of the index.
 #[derive(Default)]
 struct Sources {
-    /// Revision up to which all events are in; 0 before the first read.
+    /// Revision up to which all events are included; 0 before the first read.
     at: u64,
     configurations: Configurations,
-    /// A configuration has changed since the index was made, also if what came after it could not be read.
+    /// Whether a configuration has changed since the index was built, even if later events could not be read.
     changed: bool,
 }
 
-/// The index, kept up to date.
+/// The index and its updates.
 #[derive(Default)]
 pub struct Admission {
-    /// Reviewers in this process.
+    /// In-process reviewers.
     pub reviewers: Vec<Reviewer>,
-    /// Revision that `index` is of.
+    /// Revision of `index`.
     fresh: AtomicU64,
     index: RwLock<Arc<Index>>,
     sources: Mutex<Sources>,
 }
 
 impl Admission {
-    /// With reviewers in this process.
+    /// With in-process reviewers.
     pub fn with(reviewers: Vec<Reviewer>) -> Self {
         Self { reviewers, ..Self::default() }
     }
@@ -129,7 +129,7 @@ impl Admission {
 }
 
 impl Sources {
-    /// Reads what is new.
+    /// Applies new events, or reads everything if there is no usable state.
     async fn catch_up(&mut self, objects: &Objects) -> ApiResult<()> {
         if self.at == 0 {
             return self.read_all(objects).await;
@@ -174,12 +174,12 @@ impl Sources {
                 }
             }
         }
-        // What came while this was read is read again as events.
+        // Events that occurred during this read are applied again later.
         (self.at, self.configurations, self.changed) = (at.max(1), configurations, true);
         Ok(())
     }
 
-    /// Configurations stand in order of name, their webhooks in their own order.
+    /// Builds the index. Configurations are ordered by name, their webhooks as listed.
     fn index(&self) -> Index {
         let of = |plural: &str| {
             let storage = format!("{GROUP}/{plural}");
@@ -262,7 +262,7 @@ mod tests {
         let admission = Admission::default();
         assert_eq!(admission.now(&backend).await.unwrap().validating.len(), 1);
         write("b").await.unwrap();
-        // As after a read that found `b` and failed later.
+        // The state after a read that found `b` and failed later.
         let mut sources = admission.sources.lock().await;
         sources.catch_up(&backend).await.unwrap();
         assert_eq!((sources.at, sources.changed), (2, true));

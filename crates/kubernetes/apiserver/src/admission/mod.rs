@@ -1,18 +1,17 @@
-//! Admission: what webhooks and policies say to a change, on its way from decoding to the store.
+//! Admission: webhooks and policies review a change on its way from decoding to the store.
 //!
-//! [`index`] knows the configurations by following the store's events; without any, a change costs no read.
-//! [`rules`] decides whom a change concerns, [`conditions`] whether its expressions let it through, [`review`] speaks the
-//! AdmissionReview, [`mutate`] and [`validate`] run the webhooks, [`own`] asks who embeds the server, [`policy`] runs the policies; [`expressions`] compiles and
-//! runs what is written in CEL. Order as upstream: mutating webhooks see what the client sent (after defaults), one after
-//! another; then policies see what would be stored, then validating webhooks, all at once. Webhooks do not see changes of
-//! the configurations themselves, policies not those of policies.
+//! [`index`] tracks the configurations by the store's events; without any, a change costs no read. [`rules`] decides
+//! which changes match, [`conditions`] evaluates match conditions, [`review`] encodes AdmissionReviews, [`mutate`]
+//! and [`validate`] call the webhooks, [`own`] calls the embedding program, [`policy`] runs the policies;
+//! [`expressions`] compiles and evaluates CEL. Order as upstream: mutating webhooks see the client's object (after
+//! defaults), one after another; then policies see the object to be stored, then validating webhooks, all at once.
+//! Webhooks do not see changes of the configurations themselves, policies not those of policies.
 
 mod attributes;
 mod call;
 mod conditions;
 pub mod expressions;
 mod index;
-pub mod kinds;
 mod mutate;
 mod own;
 pub mod policy;
@@ -33,7 +32,7 @@ pub use index::Admission;
 pub use own::Reviewer;
 
 impl Admission {
-    /// Whether any mutating webhook is configured. Costs no read while none is.
+    /// Whether any mutating webhook is configured. Costs no read if none is.
     pub async fn mutates(&self, objects: &Objects, resource: &Resource) -> ApiResult<bool> {
         Ok(resource.group != GROUP && !self.now(objects).await?.mutating.is_empty())
     }
@@ -58,7 +57,7 @@ impl Admission {
         Ok(())
     }
 
-    /// Asks policies and validating webhooks whether a new object or the new state of `old` may be stored.
+    /// Checks by policies and validating webhooks whether a new object or the new state of `old` may be stored.
     pub async fn admit_final(
         &self,
         objects: &Objects,
@@ -72,8 +71,8 @@ impl Admission {
         self.judge(objects, &index, &about, Some(object)).await
     }
 
-    /// Asks all webhooks and policies whether `old` may be deleted. The subject has no name within a deletion of a
-    /// collection.
+    /// Checks by all webhooks and policies whether `old` may be deleted. The subject has no name when a collection is
+    /// deleted.
     pub async fn admit_delete(
         &self,
         objects: &Objects,
@@ -102,6 +101,6 @@ impl Admission {
         if !index.validating.is_empty() && !about.hides_from_webhooks() {
             validate::run(objects, &index.validating, about, object).await?;
         }
-        own::run(&self.reviewers, &objects.given, about, object)
+        own::run(&self.reviewers, objects, about, object).await
     }
 }

@@ -1,4 +1,4 @@
-//! Mutating webhooks, one after another, each seeing what those before it made of the object.
+//! Mutating webhooks, called one after another: each sees the changes of those before it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -10,28 +10,28 @@ use super::call::{Failure, ask, concerned};
 use super::index::Hook;
 use super::review::Verdict;
 use super::{Attributes, conditions};
+use crate::decode::decode_internal;
 use crate::object::Object;
 use crate::objects::Objects;
 use crate::resource::Resource;
 use crate::status::{ApiError, ApiResult};
-use crate::verbs::strategy;
 
-/// Which webhooks are asked a second time.
+/// Tracks which webhooks are called a second time.
 #[derive(Default)]
 struct Again {
-    /// Asked so far, and willing.
+    /// Called since the last change, and willing to be called again.
     asked: BTreeSet<String>,
-    /// Asked before something changed.
+    /// Called before a later change, and willing to be called again.
     wanted: BTreeSet<String>,
 }
 
-/// The object on its way, in the version that the webhook asked last wanted.
+/// The object between webhooks, in the version that the last one needed.
 struct Travelling<'a> {
     object: Option<&'a mut Object>,
     version: Arc<Resource>,
 }
 
-/// Asks all, and a second time those that want that when others changed the object after them.
+/// Calls all webhooks, then once more those that request it after later changes to the object.
 pub async fn run(
     objects: &Objects,
     hooks: &[Arc<Hook>],
@@ -72,7 +72,7 @@ pub async fn run(
 }
 
 impl Travelling<'_> {
-    /// Asks one webhook; `None` if it is not concerned, else whether it changed the object.
+    /// Calls one webhook. `None` if it does not match, else whether it changed the object.
     async fn meet(&mut self, objects: &Objects, hook: &Hook, about: &Attributes<'_>) -> ApiResult<Option<bool>> {
         let Some(seen_as) = concerned(objects, hook, about, self.object.as_deref()).await? else { return Ok(None) };
         self.become_version(objects, about, &seen_as).await?;
@@ -111,7 +111,7 @@ impl Travelling<'_> {
         Ok(())
     }
 
-    /// Applies the patch of an answer; true if that changed anything.
+    /// Applies the patch of a response; true if it changed anything.
     fn apply(&mut self, hook: &Hook, seen_as: &Resource, verdict: &Verdict) -> Result<bool, Failure> {
         if verdict.patch.is_empty() {
             return Ok(false);
@@ -138,7 +138,7 @@ impl Travelling<'_> {
             return Err(broken("the patch leaves no object".to_owned()));
         };
         let changed = patched != *object;
-        strategy::settle_made(seen_as, &mut patched).map_err(|unfit| broken(unfit.bare()))?;
+        decode_internal(seen_as, &mut patched).map_err(|unfit| broken(unfit.bare()))?;
         *object = patched;
         Ok(changed)
     }

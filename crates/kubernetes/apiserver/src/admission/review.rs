@@ -1,4 +1,4 @@
-//! The AdmissionReview: the question as upstream puts it, and what of the answer holds.
+//! The AdmissionReview: the request as upstream encodes it, and the checks of the response.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -10,7 +10,7 @@ use crate::object::{Object, strings};
 use crate::resource::Resource;
 use crate::status::ApiError;
 
-/// A question.
+/// A review request.
 pub struct Question {
     uid: String,
     v1: bool,
@@ -18,10 +18,10 @@ pub struct Question {
     pub body: Bytes,
 }
 
-/// A valid answer.
+/// A valid response.
 #[derive(Debug)]
 pub struct Verdict {
-    /// Whether the change may go on.
+    /// Whether the change is allowed.
     pub allowed: bool,
     /// The reasons of a refusal, a `meta.k8s.io` Status.
     pub result: Option<Value>,
@@ -29,9 +29,9 @@ pub struct Verdict {
     pub patch: Vec<u8>,
     /// Kind of the patch.
     pub patch_type: String,
-    /// What to tell the client.
+    /// Warnings for the client.
     pub warnings: Vec<String>,
-    /// What to tell the audit log.
+    /// Annotations for the audit log.
     pub annotations: Vec<(String, String)>,
 }
 
@@ -43,7 +43,7 @@ fn gvr(resource: &Resource) -> Value {
     json!({"group": resource.group, "version": resource.version, "resource": resource.plural})
 }
 
-/// The request part of a review, also what expressions see as `request`.
+/// The request part of a review, which expressions see as `request`, too.
 pub fn request(about: &Attributes<'_>, seen_as: &Resource, uid: &str) -> Map<String, Value> {
     let change = about.change;
     let mut request = Map::new();
@@ -70,7 +70,7 @@ pub fn request(about: &Attributes<'_>, seen_as: &Resource, uid: &str) -> Map<Str
 }
 
 impl Question {
-    /// Puts the question in the first version that the webhook and this server understand.
+    /// Encodes the request in the first version that the webhook lists and this server knows.
     pub fn new(
         versions: &[String],
         about: &Attributes<'_>,
@@ -90,7 +90,7 @@ impl Question {
         Ok(Self { uid, v1: version == "v1", body: gotext::encode(&review).into() })
     }
 
-    /// What the answer says. The error is upstream's text for an answer that does not hold.
+    /// Parses the response. The error is upstream's text for an invalid one.
     pub fn verdict(&self, mutating: bool, review: &Value) -> Result<Verdict, String> {
         let response = review.get("response").filter(|r| r.is_object()).ok_or("webhook response was absent")?;
         let text = |key: &str| response.get(key).and_then(Value::as_str).unwrap_or_default();
@@ -142,7 +142,7 @@ fn patch_rules(mutating: bool, patch: &[u8], patch_type: Option<&str>) -> Result
     Err(text)
 }
 
-/// The refusal of a webhook as the client gets it: its Status, with our words in front and never a success.
+/// The refusal of a webhook for the client: its Status with the server's prefix, and never a success.
 pub fn refused(hook: &str, result: Option<Value>) -> ApiError {
     let mut status = match result {
         Some(Value::Object(status)) => status,
@@ -157,7 +157,7 @@ pub fn refused(hook: &str, result: Option<Value>) -> ApiError {
         _ => format!("{denied} without explanation"),
     };
     let code = status.get("code").and_then(Value::as_u64).and_then(|c| u16::try_from(c).ok()).unwrap_or(0);
-    // Codes that no HTTP answer can have are given as 500 is: the text says the rest.
+    // Codes below 400 become 400. Codes that HTTP does not have become 500; the text explains the refusal.
     let code = match code {
         0..400 => 400,
         1000.. => 500,

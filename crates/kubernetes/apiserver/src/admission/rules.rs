@@ -1,4 +1,4 @@
-//! Whom a change concerns: rules of operations and resources, label selectors, and other versions of the same objects.
+//! Which changes match: rules of operations and resources, label selectors, and other versions of the same objects.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::objects::{Objects, store_failed};
 use crate::resource::Resource;
 use crate::status::{ApiError, ApiResult};
 
-/// A `LabelSelector` of an object.
+/// A parsed `LabelSelector`.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct LabelSelector {
     equal: Vec<(String, String)>,
@@ -19,7 +19,7 @@ pub struct LabelSelector {
 }
 
 impl LabelSelector {
-    /// Reads one; what is absent selects all.
+    /// Parses a selector; an absent one matches all.
     pub fn parse(selector: Option<&Value>) -> Self {
         let Some(selector) = selector else { return Self::default() };
         let text = |value: &Value, key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
@@ -31,12 +31,12 @@ impl LabelSelector {
         }
     }
 
-    /// Whether everything is selected.
+    /// Whether it matches everything.
     pub fn is_empty(&self) -> bool {
         self.equal.is_empty() && self.expressions.is_empty()
     }
 
-    /// Whether these labels are selected.
+    /// Whether these labels match.
     pub fn matches(&self, labels: Option<&Object>) -> bool {
         let get = |key: &str| labels.and_then(|l| l.get(key)).and_then(Value::as_str);
         self.equal.iter().all(|(key, value)| get(key) == Some(value.as_str()))
@@ -66,7 +66,7 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// Reads one.
+    /// Parses a rule.
     pub fn parse(rule: &Value) -> Self {
         Self {
             operations: strings(rule.get("operations")),
@@ -78,7 +78,7 @@ impl Rule {
         }
     }
 
-    /// Whether a change matches, as a change of `resource` (the request's, or an equivalent one).
+    /// Whether a change matches, seen as a change of `resource` (the request's, or an equivalent one).
     fn matches(&self, about: &Attributes<'_>, resource: &Resource) -> bool {
         let among = |list: &[String], wanted: &str| list.iter().any(|i| i == "*" || i == wanted);
         self.in_scope(about, resource)
@@ -109,7 +109,7 @@ pub fn own(objects: &Objects, about: &Attributes<'_>) -> Option<Arc<Resource>> {
     objects.registry.catalog().find(&own.group, &own.version, &own.plural).cloned()
 }
 
-/// Which resource of the change a list of rules matches first: the request's own, or one that holds the same objects.
+/// The first resource that matches a rule: the request's own, or another version of the same objects.
 pub fn matched(objects: &Objects, rules: &[Rule], equivalent: bool, about: &Attributes<'_>) -> Option<Arc<Resource>> {
     let catalog = objects.registry.catalog();
     let own = about.resource;
@@ -126,7 +126,7 @@ pub fn matched(objects: &Objects, rules: &[Rule], equivalent: bool, about: &Attr
     rules.iter().find_map(|rule| others.iter().find(|other| rule.matches(about, other)).map(|r| Arc::clone(r)))
 }
 
-/// Whether the namespace of the change is selected. Cluster-scoped objects other than Namespaces always are.
+/// Whether the namespace of the change matches. Cluster-scoped objects other than Namespaces always match.
 pub async fn namespace_selected(
     objects: &Objects,
     selector: &LabelSelector,
@@ -150,7 +150,7 @@ pub async fn namespace_selected(
     }
 }
 
-/// Whether the new or the old object is selected.
+/// Whether the new or the old object matches.
 pub fn object_selected(selector: &LabelSelector, about: &Attributes<'_>, object: Option<&Object>) -> bool {
     let one = |object: Option<&Object>| object.is_some_and(|o| selector.matches(labels(o)));
     selector.is_empty() || one(object) || one(about.old)

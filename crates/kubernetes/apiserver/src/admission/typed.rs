@@ -1,17 +1,17 @@
-//! The types of a webhook's answer: one that does not decode is none, with the text of Go's decoder.
+//! Type checks of a webhook's response: a response that does not decode is an error, with the text of Go's decoder.
 
 use core_kinds::{Defs, decode};
 use gotext::{json_type, quote};
 use serde_json::Value;
 
-/// Checks the members of an AdmissionReview that are read.
+/// Checks the types of the used members of an AdmissionReview.
 ///
 /// # Errors
-/// The text that Go's decoder would give.
+/// The text of Go's decoder.
 pub fn check(review: &Value) -> Result<(), String> {
     let text = |key: &str| review.get(key).and_then(Value::as_str).unwrap_or_default();
     let (version, kind) = (text("apiVersion"), text("kind"));
-    // Kinds of the core group are the only others that upstream's decoder knows here; the rest is refused later.
+    // Besides these, upstream's decoder knows only kinds of the core group; others are refused later.
     let known = matches!(version, "admission.k8s.io/v1" | "admission.k8s.io/v1beta1");
     if !known || kind != "AdmissionReview" {
         return match (version, kind) {
@@ -65,7 +65,7 @@ fn texts<'a>(values: Option<impl Iterator<Item = &'a Value>>) -> bool {
     values.is_some_and(|mut v| v.all(|v| v.is_string() || v.is_null()))
 }
 
-/// The member that does not fit, with its type, if the whole does.
+/// The member of the wrong type, with the type expected of it, if the value is a map or list.
 fn within<'a>(value: &'a Value, ty: &'static str) -> (&'a Value, &'static str) {
     let inner = match value {
         Value::Object(map) if ty == "map[string]string" => map.values().find(|v| !v.is_string()),

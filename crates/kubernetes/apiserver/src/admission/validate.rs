@@ -1,4 +1,4 @@
-//! Validating webhooks: those concerned are asked at the same time, and all must say yes.
+//! Validating webhooks: all matching ones are called at the same time, and all must allow the change.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::status::ApiResult;
 /// Object and old object in one version.
 type Pair = (Option<Object>, Option<Object>);
 
-/// Asks all that are concerned; the first error to come is the answer, once all have answered.
+/// Calls all matching webhooks. Returns the first error to arrive, after all of them responded.
 pub async fn run(
     objects: &Objects,
     hooks: &[Arc<Hook>],

@@ -1,19 +1,21 @@
-//! Nobody gives what they do not have: checks of roles and bindings before they are stored.
+//! Escalation checks: users cannot grant rights that they lack. Roles and bindings are checked before they are
+//! stored.
 //!
 //! Follows `k8s.io/kubernetes/pkg/registry/rbac` (policybased storages, escalation_check).
 
 use serde_json::{Value, json};
 
-use super::attributes::Attributes;
-use super::index::{GROUP, Index};
-use super::rules::{self, Rule, quoted, quoted_list};
-use super::user::{MASTERS, User};
 use crate::object::{self, Object, metadata_mut};
+use crate::rbac::attributes::Attributes;
+use crate::rbac::index::{GROUP, Index};
+use crate::rbac::rules::{self, Rule, quoted, quoted_list};
 use crate::resource::Resource;
 use crate::status::{ApiError, ApiResult};
+use crate::strategy::ExtraRights;
+use crate::user::{MASTERS, User};
 
-/// Parts of one verb, group, resource and name that a role may be made of: each is looked for among the rules of who
-/// grants it. Upstream knows no end; the roles of whole clusters have some thousands.
+/// Limit of the combinations of verb, group, resource and name in a role: each is checked against the rules of the
+/// granting user. Upstream has no limit; the roles of whole clusters have some thousands.
 const MAX_PARTS: usize = 100_000;
 
 /// Checks a role or binding that `user` wants to store in `ns`; `old` is its former state. Other kinds pass.
@@ -25,12 +27,12 @@ pub fn check(
     object: &Object,
     old: Option<&Object>,
 ) -> ApiResult<()> {
-    if resource.group != GROUP || user.is_in(MASTERS) {
+    if user.is_in(MASTERS) {
         return Ok(());
     }
-    match resource.plural.as_str() {
-        "roles" | "clusterroles" => role(index, user, resource, ns, object, old),
-        "rolebindings" | "clusterrolebindings" => binding(index, user, resource, ns, object, old),
+    match resource.strategy.extra_rights() {
+        ExtraRights::Role => role(index, user, resource, ns, object, old),
+        ExtraRights::Binding => binding(index, user, resource, ns, object, old),
         _ => Ok(()),
     }
 }
@@ -46,7 +48,7 @@ fn role(
     let name = object::name(object);
     let asked = Attributes {
         ns: ns.to_owned(),
-        // A create has no name on its path.
+        // A create has no name in its path.
         name: if old.is_some() { name.to_owned() } else { String::new() },
         ..Attributes::of("escalate", GROUP, &resource.plural, "")
     };
@@ -105,7 +107,7 @@ fn binding(
         .map_err(|why| ApiError::forbidden(GROUP, &resource.plural, object::name(object), &why))
 }
 
-/// Whether the user holds all these rules where the object lives.
+/// Checks that the user holds all these rules in the object's namespace.
 fn confirm(index: &Index, user: &User, ns: &str, wanted: &[Rule]) -> Result<(), String> {
     if wanted.iter().fold(0usize, |sum, rule| sum.saturating_add(rule.count())) > MAX_PARTS {
         return Err(format!("the rules are too many to be checked: {MAX_PARTS} at most, each verb counted alone"));
@@ -124,7 +126,7 @@ fn confirm(index: &Index, user: &User, ns: &str, wanted: &[Rule]) -> Result<(), 
     ))
 }
 
-/// Whether an update changes only what garbage collection changes.
+/// Whether an update changes only what the garbage collector changes.
 fn only_collected(object: &Object, old: &Object) -> bool {
     let bare = |object: &Object| {
         let mut object = object.clone();

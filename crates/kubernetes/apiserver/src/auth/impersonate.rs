@@ -1,14 +1,14 @@
-//! Acting as someone else: the `Impersonate-*` headers.
+//! Impersonation: the `Impersonate-*` headers.
 //!
 //! Follows `k8s.io/apiserver/pkg/endpoints/filters` (impersonation).
 
 use http::HeaderMap;
 
-use super::attributes::Attributes;
-use super::index::Index;
-use super::user::{ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED, User, account_groups, account_name, split_account};
+use crate::rbac::attributes::Attributes;
+use crate::rbac::index::Index;
 use crate::route;
 use crate::status::ApiError;
+use crate::user::{ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED, User, account_groups, account_name, split_account};
 
 const USER: &str = "impersonate-user";
 const GROUP: &str = "impersonate-group";
@@ -17,16 +17,16 @@ const EXTRA: &str = "impersonate-extra-";
 /// Group of the virtual resources for UIDs and extras.
 const AUTHENTICATION: &str = "authentication.k8s.io";
 
-/// Why nobody is impersonated.
+/// Why an impersonation is refused.
 #[derive(Debug)]
 pub enum Refused {
-    /// The headers make no sense; a text for the plain 500 that upstream answers with.
+    /// The headers are inconsistent. The text is for upstream's plain 500.
     Headers(String),
-    /// The user may not.
+    /// The user lacks a right.
     Forbidden(ApiError),
 }
 
-/// The user that `user` wants to be, if any; each part of it must be allowed.
+/// The user that `user` impersonates, if any. Each part of it must be allowed.
 pub fn impersonated(index: &Index, user: &User, headers: &HeaderMap) -> Result<Option<User>, Refused> {
     let texts = |name: &str| -> Vec<String> {
         headers.get_all(name).iter().map(|v| String::from_utf8_lossy(v.as_bytes()).into_owned()).collect()
@@ -76,7 +76,7 @@ pub fn impersonated(index: &Index, user: &User, headers: &HeaderMap) -> Result<O
     Ok(Some(wanted))
 }
 
-/// Without a user nothing else may be asked for. The parts are printed as Go prints object references.
+/// Refuses groups, UIDs and extras without a user. They are printed as Go prints object references.
 fn without_user(
     groups: &[String],
     keys: &[&str],

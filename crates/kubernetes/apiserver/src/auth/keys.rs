@@ -1,4 +1,4 @@
-//! The key that signs tokens of service accounts: JWTs with ES256, and the documents by which others can check them.
+//! The key that signs tokens of service accounts (JWTs with ES256), and the documents for verifying them.
 
 use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
@@ -16,28 +16,28 @@ use sha2::Digest as _;
 
 use crate::pki::PkiError;
 
-/// Issuer of the tokens, and the audience that this server is. There is no cluster domain here.
+/// Issuer of the tokens, and this server's audience. There is no cluster domain here.
 pub const ISSUER: &str = "https://kubernetes.default.svc";
-/// What precedes the point of a P-256 key in its SubjectPublicKeyInfo (RFC 5480).
+/// The bytes before the point of a P-256 key in its SubjectPublicKeyInfo (RFC 5480).
 const P256: [u8; 26] = [
     0x30, 0x59, 0x30, 0x13, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x08, 0x2a, 0x86, 0x48, 0xce,
     0x3d, 0x03, 0x01, 0x07, 0x03, 0x42, 0x00,
 ];
 
-/// Tokens whose signature is known to be good that are remembered: checking one takes as long as half a write.
+/// Number of tokens with a verified signature that are remembered: a verification takes as long as half a write.
 const KNOWN: usize = 1024;
 
-/// The key. Debug output would show nothing of use, so it has none.
+/// The signing key. It implements no `Debug`, which could show nothing useful.
 pub struct Keys {
     pair: EcdsaKeyPair,
     random: SystemRandom,
     id: String,
-    /// SHA-256 of tokens that this key has signed. All else about a token is checked each time.
+    /// SHA-256 of tokens signed by this key. Everything else about a token is checked each time.
     known: Mutex<HashSet<[u8; 32]>>,
 }
 
 impl Keys {
-    /// Of a PKCS #8 key in PEM.
+    /// Reads a PKCS #8 key in PEM.
     pub fn from_pem(pem: &str) -> Result<Self, PkiError> {
         let refused = |e: &dyn std::fmt::Display| PkiError::Tls(format!("the key of service accounts: {e}"));
         let der = PrivatePkcs8KeyDer::from_pem_slice(pem.as_bytes()).map_err(|e| refused(&e))?;
@@ -49,7 +49,7 @@ impl Keys {
         Ok(Self { pair, random, id, known: Mutex::default() })
     }
 
-    /// A signed JWT with these claims.
+    /// Signs a JWT with these claims.
     pub fn sign(&self, claims: &Value) -> Result<String, String> {
         let head = json!({"alg": "ES256", "kid": self.id}).to_string();
         let mut out = format!("{}.{}", URL_SAFE_NO_PAD.encode(head), URL_SAFE_NO_PAD.encode(claims.to_string()));
@@ -59,7 +59,7 @@ impl Keys {
         Ok(out)
     }
 
-    /// Checks the signature of a JWT. The error is what upstream's library says.
+    /// Verifies the signature of a JWT. The error is the text of upstream's library.
     pub fn verify(&self, token: &str) -> Result<(), String> {
         let digest: [u8; 32] = sha2::Sha256::digest(token).into();
         if self.known.lock().unwrap_or_else(PoisonError::into_inner).contains(&digest) {

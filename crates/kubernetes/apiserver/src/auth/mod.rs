@@ -1,50 +1,39 @@
-//! Who asks and what they may.
+//! Authentication and authorization.
 //!
-//! [`Auth::authenticate`] finds the user by certificate or token, [`impersonate`] lets it act as another one,
-//! [`attributes`] says what the request is in terms of rules, and [`Auth::decide`] looks into [`index`] whether it is
-//! allowed. [`escalation`] keeps users from giving more than they have, [`reviews`] answers questions about all that,
-//! [`tokens`] and [`token_request`] make and check tokens of service accounts, [`bootstrap`] holds the first roles.
+//! [`Auth::authenticate`] finds the user by certificate or token, [`impersonate`] lets it act as another user, and
+//! [`Auth::decide`] authorizes by [`crate::rbac`]. [`escalation`] keeps users from granting rights that they lack,
+//! [`tokens`] issues and verifies tokens of service accounts.
 
-pub mod attributes;
-pub mod bootstrap;
-pub mod certificates;
 pub mod escalation;
 pub mod impersonate;
-pub mod index;
 pub mod keys;
-pub mod reviews;
-pub mod rules;
 pub mod signers;
-pub mod token_request;
 pub mod tokens;
-pub mod user;
 
 use std::sync::Arc;
 
 use http::{HeaderMap, header};
 use subtle::ConstantTimeEq as _;
 
-pub use attributes::Attributes;
-pub use certificates::{Clients, Shown};
-pub use index::Decision;
-pub use user::User;
-
 use crate::objects::Objects;
-use crate::pki::{Ca, Credentials, PkiError};
+use crate::pki::{Ca, Credentials, PkiError, Shown};
+use crate::rbac::index::Index;
+use crate::rbac::{Attributes, Decision};
 use crate::status::{ApiError, ApiResult};
+use crate::user::User;
 
-/// Everything about users and rights that lives as long as the server.
+/// Users and rights for the lifetime of the server.
 pub struct Auth {
     /// Roles, bindings and service accounts.
-    pub index: Arc<index::Index>,
-    /// Signs and checks tokens of service accounts.
+    pub index: Arc<Index>,
+    /// Signs and verifies tokens of service accounts.
     pub keys: keys::Keys,
     ca: Ca,
     admin_token: String,
 }
 
 impl Auth {
-    /// With these keys and this administrator's token.
+    /// Uses these keys and this administrator's token.
     pub fn new(credentials: &Credentials) -> Result<Self, PkiError> {
         Ok(Self {
             index: Arc::default(),
@@ -54,18 +43,18 @@ impl Auth {
         })
     }
 
-    /// Certificates of the CAs, PEM, for those who get a token.
+    /// CA certificates in PEM, distributed together with tokens.
     pub fn ca(&self) -> String {
         self.ca.pem()
     }
 
-    /// Whether `user` may do what is asked. Reads memory only.
+    /// Authorizes a request of `user`. Reads memory only.
     pub fn decide(&self, user: &User, asked: &Attributes) -> Decision {
         self.index.decide(user, asked)
     }
 
-    /// The user: by certificate, else by token, else anonymous. A wrong token is an error, not anonymous, and so is a
-    /// certificate that does not count, unless there is a good token too.
+    /// The user by certificate, else by token, else anonymous. A wrong token is an error, not anonymous, and so is a
+    /// refused certificate without a good token.
     pub async fn authenticate(&self, objects: &Objects, certificate: &Shown, headers: &HeaderMap) -> ApiResult<User> {
         if let Shown::User(user) = certificate {
             return Ok(user.clone());
@@ -84,7 +73,7 @@ impl Auth {
         }
     }
 
-    /// Whose a token is, with the asked audiences (this server's if `None`) that it is for.
+    /// The user of a token, and those of the requested audiences (this server's if `None`) that it is valid for.
     pub async fn user_of_token(
         &self,
         objects: &Objects,
@@ -92,7 +81,7 @@ impl Auth {
         audiences: Option<&[String]>,
     ) -> Result<(User, Vec<String>), String> {
         if bool::from(self.admin_token.as_bytes().ct_eq(token.as_bytes())) {
-            // A token that knows no audience is for whom it is asked.
+            // The administrator's token has no audience, so it is valid for all.
             let audiences = audiences.map_or_else(|| vec![keys::ISSUER.to_owned()], <[String]>::to_vec);
             return Ok((User::administrator(), audiences));
         }
@@ -107,7 +96,7 @@ impl Auth {
     }
 }
 
-/// The bearer token of a request; other schemes are passed over, as upstream does.
+/// The bearer token of a request. Other schemes are ignored, as upstream.
 fn bearer(headers: &HeaderMap) -> ApiResult<Option<&str>> {
     let Some(value) = headers.get(header::AUTHORIZATION) else { return Ok(None) };
     let text = value.to_str().map_err(|_| ApiError::unauthorized())?.trim();
@@ -144,5 +133,9 @@ mod tests {
         assert_eq!(user("Bearer secret").await.unwrap().name, "admin");
         assert_eq!(user("Bearer secreT").await.unwrap_err().code, 401);
         assert_eq!(user("Basic secret").await.unwrap(), User::anonymous());
+        // Whoever shows a certificate that is not trusted, and nothing else, is somebody else than nobody.
+        let foreign = Shown::Refused("unknown authority".into());
+        let refused = backend.auth.authenticate(&backend, &foreign, &http::HeaderMap::new()).await;
+        assert_eq!(refused.unwrap_err().code, 401);
     }
 }

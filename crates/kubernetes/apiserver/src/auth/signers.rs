@@ -1,19 +1,21 @@
-//! Who may approve and sign CertificateSigningRequests: beside the subresource, rights to the signer are needed (upstream's
-//! admission plug-ins CertificateApproval and CertificateSigning).
+//! Checks for approving and signing CertificateSigningRequests: besides the subresource, the user needs a right to
+//! the signer (upstream's admission plug-ins CertificateApproval and CertificateSigning).
 
 use serde_json::Value;
 
-use super::{Attributes, Auth};
+use super::Auth;
 use crate::change::Change;
 use crate::object::{self, Object};
+use crate::rbac::Attributes;
 use crate::resource::Resource;
 use crate::status::{ApiError, ApiResult};
+use crate::strategy::ExtraRights;
 
 const GROUP: &str = "certificates.k8s.io";
 
-/// Refuses a change of a request's approval or certificate by somebody who has no rights to its signer.
+/// Refuses a change of a request's approval or certificate by a user without rights to its signer.
 pub fn check(auth: &Auth, change: &Change, resource: &Resource, object: &Object, old: &Object) -> ApiResult<()> {
-    if !resource.is(GROUP, "certificatesigningrequests") {
+    if resource.strategy.extra_rights() != ExtraRights::Signer {
         return Ok(());
     }
     let part = |object: &Object, path: &str| object.get("status").and_then(|s| s.get(path)).cloned();

@@ -1,4 +1,4 @@
-//! Tokens of service accounts: what stands in them and when they are good.
+//! Tokens of service accounts: their claims and their validity.
 //!
 //! Follows `k8s.io/kubernetes/pkg/serviceaccount` (claims, legacy, jwt).
 
@@ -10,14 +10,14 @@ use serde_json::{Value, json};
 use subtle::ConstantTimeEq as _;
 
 use super::Auth;
-use super::index::Account;
 use super::keys::ISSUER;
-use super::rules::quoted_list;
-use super::user::{CREDENTIAL, User, account_name};
 use crate::object::{self, Object};
 use crate::objects::Objects;
+use crate::rbac::index::Account;
+use crate::rbac::rules::quoted_list;
+use crate::user::{CREDENTIAL, User, account_name};
 
-/// Issuer of tokens that stand in Secrets.
+/// Issuer of tokens in Secrets.
 pub const LEGACY_ISSUER: &str = "kubernetes/serviceaccount";
 /// Type of the Secrets that hold tokens.
 pub const SECRET_TYPE: &str = "kubernetes.io/service-account-token";
@@ -25,13 +25,13 @@ pub const SECRET_TYPE: &str = "kubernetes.io/service-account-token";
 pub const ACCOUNT_NAME: &str = "kubernetes.io/service-account.name";
 /// Annotation of such a Secret: UID of the service account.
 pub const ACCOUNT_UID: &str = "kubernetes.io/service-account.uid";
-/// Label of such a Secret: its token is not taken any more.
+/// Label of such a Secret whose token is no longer accepted.
 const INVALID_SINCE: &str = "kubernetes.io/legacy-token-invalid-since";
-/// Seconds that clocks may differ.
+/// Tolerated clock skew in seconds.
 const LEEWAY: i64 = 60;
-/// Longest token that is looked at, in bytes.
+/// Longest accepted token, in bytes.
 const LONGEST: usize = 64 << 10;
-/// Text of a token that nobody knows.
+/// Error text for an unknown token.
 pub const UNKNOWN: &str = "invalid bearer token";
 const INVALIDATED: &str = "service account token has been invalidated";
 
@@ -91,7 +91,7 @@ pub struct Binding {
     pub uid: String,
 }
 
-/// The claims of a token that is good from `now` for `seconds`.
+/// The claims of a token that is valid from `now` for `seconds`.
 pub fn claims(
     account: (&str, &str, &str),
     audiences: &[String],
@@ -109,7 +109,7 @@ pub fn claims(
         "jti": uuid::Uuid::new_v4().to_string(), "kubernetes.io": private, "sub": account_name(ns, name)})
 }
 
-/// The claims of a token that stands in a Secret.
+/// The claims of a token in a Secret.
 pub fn legacy_claims(ns: &str, name: &str, uid: &str, secret: &str) -> Value {
     json!({"iss": LEGACY_ISSUER, "kubernetes.io/serviceaccount/namespace": ns,
         "kubernetes.io/serviceaccount/secret.name": secret,
@@ -117,8 +117,8 @@ pub fn legacy_claims(ns: &str, name: &str, uid: &str, secret: &str) -> Value {
         "kubernetes.io/serviceaccount/service-account.uid": uid, "sub": account_name(ns, name)})
 }
 
-/// Whose a token is, and for which of the asked audiences (those of this server if `None`) it is. The error says what
-/// is wrong with it.
+/// The user of a token, and those of the requested audiences (this server's if `None`) that it is valid for. The
+/// error is the reason for refusing it.
 pub async fn user_of(
     auth: &Auth,
     objects: &Objects,
@@ -185,7 +185,7 @@ async fn current(auth: &Auth, objects: &Objects, claims: &Claims, now: Timestamp
         bound(objects, "secrets", ns, secret, now).await?;
     }
     if private.pod.is_some() {
-        // There are no Pods here, so the one that this token was for is gone.
+        // There are no Pods here, so the bound Pod cannot exist.
         return Err(INVALIDATED.to_owned());
     }
     if let Some(node) = &private.node {
@@ -204,13 +204,13 @@ fn account(auth: &Auth, ns: &str, name: &str) -> Result<Account, String> {
     auth.index.account(ns, name).ok_or_else(|| format!("serviceaccounts \"{name}\" not found"))
 }
 
-/// Whether a deletion began longer ago than clocks may differ.
+/// Whether a deletion began longer ago than the tolerated clock skew.
 fn long_gone(deleting: Option<&str>, now: Timestamp) -> bool {
     let since = deleting.and_then(|t| t.parse::<Timestamp>().ok());
     since.is_some_and(|at| at.as_second() < now.as_second() - LEEWAY)
 }
 
-/// The object that a token is bound to must be the same one still.
+/// Checks that the bound object still exists with the same UID.
 async fn bound(objects: &Objects, plural: &str, ns: &str, wanted: &Bound, now: Timestamp) -> Result<(), String> {
     let found = load(objects, plural, ns, &wanted.name).await.ok_or(INVALIDATED)?;
     let uid = object::meta_str(&found, "uid");

@@ -1,4 +1,4 @@
-//! The end of namespaces and of definitions: their objects go first.
+//! Deletion of namespaces and definitions: their objects are deleted first.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,7 +6,6 @@ use serde_json::{Value, json};
 
 use super::gc::unversioned;
 use crate::change::Change;
-use crate::crd::lifecycle::{self, CLEANUP};
 use crate::object::{self, Object};
 use crate::objects::store_failed;
 use crate::resource::Resource;
@@ -14,24 +13,25 @@ use crate::route::Verb;
 use crate::selectors::Selector;
 use crate::status::{ApiError, ApiResult};
 use crate::store::{Event, Guard, WriteError};
-use crate::verbs::delete::{Options, Propagation};
+use crate::strategies::custom_resource_definition::lifecycle::{self, CLEANUP};
+use crate::verbs::deletion::{Options, Propagation};
 use crate::verbs::{Backend, write_failed};
 
-/// Objects read, and asked to go, at once.
+/// Objects read and deleted at once.
 const PAGE: usize = 64;
 
-/// What is on its way out.
+/// Namespaces and definitions in deletion.
 #[derive(Default)]
 pub struct Ends {
     namespaces: BTreeSet<String>,
     definitions: BTreeSet<String>,
-    /// Those of them that something has changed for.
+    /// Those to process because something changed.
     due_namespaces: BTreeSet<String>,
     due_definitions: BTreeSet<String>,
 }
 
 impl Ends {
-    /// Notes a change: that the end of a namespace or definition begins, or that one of its objects is gone.
+    /// Notes a change: a namespace or definition enters deletion, or one of its objects is removed.
     pub fn see(&mut self, event: &Event) {
         let (set, due) = match &*event.resource {
             "namespaces" => (&mut self.namespaces, &mut self.due_namespaces),
@@ -40,7 +40,7 @@ impl Ends {
         };
         let going = object::from_tail("", "", event.rev, &event.body).is_ok_and(|o| object::is_deleting(&o));
         if going && !event.deleted {
-            // Later changes are mostly what this controller tells of the end itself.
+            // Later changes are mostly this controller's own status updates.
             if set.insert(event.name.clone()) {
                 due.insert(event.name.clone());
             }
@@ -65,13 +65,13 @@ impl Ends {
         }
     }
 
-    /// Takes up all that is not at its end.
+    /// Schedules everything unfinished again.
     pub fn again(&mut self) {
         self.due_namespaces.extend(self.namespaces.iter().cloned());
         self.due_definitions.extend(self.definitions.iter().cloned());
     }
 
-    /// Does what changes have brought up. True if something has to be tried again.
+    /// Processes noted changes. True if something must be retried.
     pub async fn work(&mut self, backend: &Backend) -> bool {
         for name in std::mem::take(&mut self.due_namespaces) {
             if finished(end_namespace(backend, &name).await, &name) {
@@ -97,7 +97,7 @@ fn finished(result: ApiResult<bool>, name: &str) -> bool {
     }
 }
 
-/// Asks every object of a resource to go; all of them, though some refuse. The error is the first refusal.
+/// Deletes every object of a resource, continuing after refusals. The error is the first refusal.
 async fn empty(backend: &Backend, change: &Change, resource: &Resource, ns: &str) -> ApiResult<()> {
     let options = Options { propagation: Some(Propagation::Background), ..Options::default() };
     let (mut after, mut first) = (None, Ok(()));
@@ -140,7 +140,7 @@ async fn end_namespace(backend: &Backend, name: &str) -> ApiResult<bool> {
     let others =
         object::strings(object.get("spec").and_then(|s| s.get("finalizers"))).iter().any(|f| f != "kubernetes");
     if others && object.get("status").and_then(|s| s.get("conditions")).is_some() {
-        // What was left is gone, and somebody else's finalizer keeps the namespace.
+        // The namespace is empty, but the finalizer of another controller keeps it.
         say_what_is_left(backend, namespaces, name, (&[], &BTreeMap::new())).await?;
         let Some(now) = backend.stored(&key).await? else { return Ok(true) };
         (stored, object) = (now.clone(), backend.load(namespaces, &now)?);
@@ -156,8 +156,8 @@ async fn end_namespace(backend: &Backend, name: &str) -> ApiResult<bool> {
     }
 }
 
-/// Writes the conditions of a namespace's end: which objects are left, which finalizers hold them, and which resources
-/// refuse to be emptied, with their words.
+/// Writes the conditions of a terminating namespace: the remaining objects, the finalizers that keep them, and the
+/// resources that refuse deletion, with their messages.
 async fn say_what_is_left(
     backend: &Backend,
     namespaces: &Resource,
@@ -166,7 +166,7 @@ async fn say_what_is_left(
 ) -> ApiResult<()> {
     let catalog = backend.registry.catalog();
     let (mut resources, mut finalizers) = (BTreeMap::new(), BTreeMap::<String, usize>::new());
-    // What refuses is not counted, as upstream has it.
+    // As upstream, resources that refuse deletion are not counted.
     let counted = left.iter().filter(|storage| !refused.contains_key(*storage));
     for resource in counted.filter_map(|storage| catalog.by_storage(storage)) {
         let (mut count, mut after) = (0, None);
@@ -206,7 +206,7 @@ async fn say_what_is_left(
     }
 }
 
-/// The conditions in upstream's order and words; empty texts mean that nothing is left.
+/// Sets the conditions in upstream's order and wording; an empty text means that nothing is left.
 fn conditions(
     status: &mut Object,
     (resources, finalizers): (&str, &str),
@@ -256,7 +256,7 @@ async fn end_definition(backend: &Backend, name: &str) -> ApiResult<bool> {
     }
     let (group, plural) = crate::crd::names(&crd);
     if let Some(resource) = catalog.by_storage(&format!("{group}/{plural}")) {
-        // Upstream empties its storage here, and asks no webhook.
+        // Upstream empties its storage here without calling webhooks.
         let mut change = Change::own(Verb::Delete, "crd-finalizer");
         change.admitted = true;
         empty(backend, &change, resource, "").await?;
@@ -268,7 +268,7 @@ async fn end_definition(backend: &Backend, name: &str) -> ApiResult<bool> {
         let mut next = unversioned(before);
         let left: Vec<String> = object::finalizers(before).into_iter().filter(|f| f != CLEANUP).collect();
         object::set_finalizers(&mut next, &left);
-        // The status as it was: conditions of an end are not settled anew.
+        // Keeps the status: the conditions of a terminating definition are not computed again.
         if let Some(Value::Object(status)) = before.get("status") {
             next.insert("status".into(), json!(status));
         }
@@ -280,7 +280,7 @@ async fn end_definition(backend: &Backend, name: &str) -> ApiResult<bool> {
         Ok(_) | Err(ApiError { code: 404, .. }) => {}
         Err(error) => return Err(error),
     }
-    // Others may have waited for its names.
+    // Other definitions may wait for its names.
     backend.settle_group(&group).await?;
     Ok(true)
 }

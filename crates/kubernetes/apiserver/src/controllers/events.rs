@@ -1,5 +1,4 @@
-//! Events are kept for one hour after they were written last. They end by themselves: finalizers do not keep them, and
-//! no webhook is asked.
+//! Events are deleted one hour after their last write, regardless of finalizers and without calling webhooks.
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
@@ -11,7 +10,7 @@ use crate::store::{Expect, Op, Write, WriteError};
 use crate::verbs::{Backend, write_failed};
 
 const KEPT: SignedDuration = SignedDuration::from_hours(1);
-/// Events looked at, and removed, at once.
+/// Events read and removed at once.
 const PAGE: usize = 64;
 
 /// Removes the events that are too old at `now`.
@@ -31,7 +30,7 @@ pub async fn expire(backend: &Backend, now: Timestamp) -> ApiResult<()> {
         });
         for outcome in futures::future::join_all(removed).await {
             match outcome {
-                // Written again or gone meanwhile.
+                // Written or deleted in the meantime.
                 Ok(_) | Err(WriteError::Conflict) => {}
                 Err(error) => return Err(write_failed(error)),
             }
@@ -43,8 +42,8 @@ pub async fn expire(backend: &Backend, now: Timestamp) -> ApiResult<()> {
     }
 }
 
-/// By the server's own clock alone: the times that an event tells are its client's. So may be those of its managers,
-/// which count only if they have come.
+/// Uses server times: an event's own times are its client's. Times of field managers may be a client's, too, so those
+/// in the future do not count.
 fn last_written(event: &Object, now: Timestamp) -> Option<Timestamp> {
     let meta = object::metadata(event);
     let time = |value: Option<&Value>| value.and_then(Value::as_str).and_then(|t| t.parse::<Timestamp>().ok());
@@ -66,7 +65,7 @@ mod tests {
         super::super::ensure_namespaces(&backend).await.unwrap();
         let catalog = backend.registry.catalog();
         let events = catalog.find("", "v1", "events").unwrap();
-        // What a client says of its times, and its finalizers, keep nothing.
+        // Neither the client's times nor its finalizers keep an event.
         let event = json!({"metadata": {"name": "e", "namespace": "default", "finalizers": ["example.com/hold"]},
             "involvedObject": {"namespace": "default"}, "lastTimestamp": "2999-01-01T00:00:00Z"});
         let Value::Object(event) = event else { panic!() };

@@ -1,6 +1,6 @@
 //! Garbage collection by owner references: background, foreground and orphan.
 //!
-//! Only objects that have owners are remembered, by the UIDs of their owners.
+//! Only objects with owners are tracked, by the UIDs of their owners.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -9,19 +9,19 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::change::Change;
+use crate::meta::{FOREGROUND, ORPHAN};
 use crate::object::{self, Object};
 use crate::resource::Resource;
 use crate::route::Verb;
 use crate::status::{ApiError, ApiResult};
 use crate::store::Event;
 use crate::verbs::Backend;
-use crate::verbs::delete::{Options, Propagation};
-use crate::verbs::meta::{FOREGROUND, ORPHAN};
+use crate::verbs::deletion::{Options, Propagation};
 
-/// Name of the collector as a user.
+/// User name of the collector.
 const COLLECTOR: &str = "generic-garbage-collector";
 
-/// An object by place.
+/// Storage name, namespace and name of an object.
 type Place = (Arc<str>, String, String);
 
 #[derive(Deserialize, Clone, PartialEq)]
@@ -50,31 +50,31 @@ struct MetaOnly {
     metadata: Meta,
 }
 
-/// What is to be looked at.
+/// A work item.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Work {
-    /// Are this object's owners still there?
+    /// Check whether the object's owners still exist.
     Owners(Place),
-    /// Are the dependents of this object that is being deleted gone?
+    /// Delete the dependents of the object if it is in foreground deletion.
     Foreground(Place),
-    /// Set the dependents of this object free.
+    /// Orphan the dependents of the object.
     Orphan(Place),
 }
 
-/// What an owner reference points to.
+/// The state of an owner.
 enum Seen {
     Solid,
     Gone,
     WaitsForDependents,
 }
 
-/// The collector's memory.
+/// The collector's state.
 #[derive(Default)]
 pub struct Collector {
     owners: BTreeMap<Place, Vec<Owner>>,
     dependents: HashMap<String, BTreeSet<Place>>,
     work: BTreeSet<Work>,
-    /// What could not be done.
+    /// Failed work items.
     failed: BTreeSet<Work>,
 }
 
@@ -121,7 +121,7 @@ impl Collector {
         self.owners.insert(place, metadata.owner_references);
     }
 
-    /// Looks again at owners that may wait for a dependent that they had.
+    /// Rechecks former owners, which may wait for this dependent.
     fn wake(&mut self, backend: &Backend, owners: &[Owner], ns: &str) {
         for owner in owners {
             let resource = backend.registry.catalog().by_kind(&owner.api_version, &owner.kind).cloned();
@@ -132,12 +132,12 @@ impl Collector {
         }
     }
 
-    /// Takes up what has to be tried again.
+    /// Schedules failed work again.
     pub fn again(&mut self) {
         self.work.append(&mut self.failed);
     }
 
-    /// Does what changes have brought up. True if something has to be tried again.
+    /// Processes all work items. True if something must be retried.
     pub async fn work(&mut self, backend: &Backend) -> bool {
         let todo = std::mem::take(&mut self.work);
         for work in todo {
@@ -198,7 +198,7 @@ impl Collector {
         backend.remove(&change, &resource, &place.1, &place.2, &options).await.map(|_| ())
     }
 
-    /// Whether an object has a dependent that waits for its own dependents: in a circle, each would wait for the next.
+    /// Whether a dependent of the object waits for its own dependents: in a cycle, each would wait for the next.
     async fn closes_circle(&self, backend: &Backend, uid: &str) -> ApiResult<bool> {
         for dependent in self.dependents.get(uid).into_iter().flatten() {
             if let Some((_, object)) = load(backend, dependent).await?
@@ -210,7 +210,7 @@ impl Collector {
         Ok(false)
     }
 
-    /// Deletes the dependents of an object; lets the object go when none is left that blocks it.
+    /// Deletes the dependents of an object. Removes its finalizer once no dependent blocks it.
     async fn foreground(&mut self, backend: &Backend, place: &Place) -> ApiResult<()> {
         let Some((resource, object)) = load(backend, place).await? else { return Ok(()) };
         if !waits_for_dependents(&object) {
@@ -260,11 +260,11 @@ async fn load(backend: &Backend, place: &Place) -> ApiResult<Option<(Arc<Resourc
 async fn look(backend: &Backend, dependent: &Resource, ns: &str, owner: &Owner) -> ApiResult<Seen> {
     let catalog = backend.registry.catalog();
     let Some(resource) = catalog.by_kind(&owner.api_version, &owner.kind) else {
-        // A kind that is not served (any more) says nothing: keep the object.
+        // The owner's kind is not served, so its state is unknown: keep the object.
         return Ok(Seen::Solid);
     };
     if resource.namespaced && !dependent.namespaced {
-        // Cluster-scoped objects cannot belong to namespaced ones; such references count for nothing.
+        // A cluster-scoped object cannot have a namespaced owner: keep the object.
         return Ok(Seen::Solid);
     }
     let ns = if resource.namespaced { ns } else { "" };
@@ -276,12 +276,12 @@ async fn look(backend: &Backend, dependent: &Resource, ns: &str, owner: &Owner) 
     Ok(if waits_for_dependents(&object) { Seen::WaitsForDependents } else { Seen::Solid })
 }
 
-/// Whether an object goes as soon as nothing depends on it any more.
+/// Whether an object is in foreground deletion.
 fn waits_for_dependents(object: &Object) -> bool {
     object::is_deleting(object) && object::finalizers(object).iter().any(|f| f == FOREGROUND)
 }
 
-/// Lets owners go before this object.
+/// Clears `blockOwnerDeletion`, so that owners can be deleted before this object.
 async fn unblock(backend: &Backend, resource: &Resource, place: &Place) -> ApiResult<()> {
     let make = |before: &Object| {
         let mut next = unversioned(before);
@@ -326,7 +326,7 @@ fn ignore_missing<T>(result: ApiResult<T>) -> ApiResult<()> {
     }
 }
 
-/// A copy to change: without the version, so that it is applied to whatever is there.
+/// A copy without resourceVersion, so that it can be stored over any version.
 pub fn unversioned(object: &Object) -> Object {
     let mut next = object.clone();
     object::metadata_mut(&mut next).shift_remove("resourceVersion");

@@ -1,5 +1,5 @@
-//! What every namespace has for its programs: the service account `default` and the CA in `kube-root-ca.crt`; tokens in
-//! Secrets; and cluster roles that are made of others.
+//! Objects for workloads: the service account `default` and the ConfigMap `kube-root-ca.crt` of each namespace,
+//! tokens in Secrets, and aggregated cluster roles.
 //!
 //! Follows the controllers serviceaccount, serviceaccount-token, root-ca-certificate-publisher and
 //! clusterrole-aggregation of `k8s.io/kubernetes/pkg/controller`.
@@ -12,39 +12,40 @@ use futures::{StreamExt as _, stream};
 use serde_json::{Value, json};
 
 use super::gc::unversioned;
-use crate::auth::index::GROUP;
-use crate::auth::rules::{self, Rule};
 use crate::auth::tokens::{self, ACCOUNT_NAME, ACCOUNT_UID, SECRET_TYPE};
 use crate::change::Change;
+use crate::decode;
 use crate::fields::views::Views;
 use crate::fields::{Scope, apply};
 use crate::object::{self, Object, child, metadata_mut};
+use crate::rbac::index::GROUP;
+use crate::rbac::rules::{self, Rule};
 use crate::resource::Resource;
 use crate::route::Verb;
 use crate::selectors::Selector;
 use crate::status::{ApiError, ApiResult, StatusReason};
 use crate::store::Event;
-use crate::verbs::delete::Options;
-use crate::verbs::{Backend, strategy};
+use crate::verbs::Backend;
+use crate::verbs::deletion::Options;
 
-/// Namespaces that get their things at once: each waits for its writes, and perhaps for a webhook.
+/// Namespaces processed at once: each waits for its writes, and possibly for a webhook.
 const AT_ONCE: usize = 16;
 /// Name of the ConfigMap with the CA.
 const ROOT_CA: &str = "kube-root-ca.crt";
 const DESCRIPTION: &str = "kubernetes.io/description";
-/// Text that the ConfigMap carries, as clients know it.
+/// Description of the ConfigMap, as upstream's.
 const DESCRIBED: &str = "Contains a CA bundle that can be used to verify the kube-apiserver when using internal endpoints \
     such as the internal service IP or kubernetes.default.svc. No other usage is guaranteed across distributions of \
     Kubernetes clusters.";
 /// Name of the service account of each namespace.
 const DEFAULT: &str = "default";
-/// Rounds of collecting at the start; roles that collect collectors in a longer row are whole a moment later.
+/// Rounds of aggregation at the start. Longer chains of aggregated roles are complete shortly after.
 const PASSES: usize = 4;
 
 /// Namespace and name.
 type Place = (String, String);
 
-/// What is to be looked at.
+/// Objects to process.
 #[derive(Default)]
 struct Todo {
     namespaces: BTreeSet<String>,
@@ -52,11 +53,11 @@ struct Todo {
     roles: bool,
 }
 
-/// The controllers' memory.
+/// The controllers' state.
 #[derive(Default)]
 pub struct Identity {
     todo: Todo,
-    /// What could not be done.
+    /// Objects whose processing failed.
     failed: Todo,
     /// Secrets with tokens, by service account.
     by_account: BTreeMap<Place, BTreeSet<String>>,
@@ -92,7 +93,7 @@ impl Identity {
     }
 
     fn see_secret(&mut self, event: &Event, load: &dyn Fn() -> Object) {
-        // Most Secrets are none of ours; parsing each would cost.
+        // Most Secrets hold no token: avoid parsing them.
         if !event.body.windows(SECRET_TYPE.len()).any(|w| w == SECRET_TYPE.as_bytes()) {
             return;
         }
@@ -116,7 +117,7 @@ impl Identity {
         self.todo.secrets.insert(place);
     }
 
-    /// Takes up what has to be tried again.
+    /// Schedules failed objects again.
     pub fn again(&mut self) {
         let mut failed = std::mem::take(&mut self.failed);
         self.todo.namespaces.append(&mut failed.namespaces);
@@ -124,7 +125,7 @@ impl Identity {
         self.todo.roles |= failed.roles;
     }
 
-    /// Does what changes have brought up. True if something has to be tried again.
+    /// Processes noted changes. True if something must be retried.
     pub async fn work(&mut self, backend: &Backend) -> bool {
         let Todo { namespaces, secrets, roles } = std::mem::take(&mut self.todo);
         let failed = &mut self.failed;
@@ -144,7 +145,7 @@ impl Identity {
 fn done(result: ApiResult<()>, what: &str) -> bool {
     match result {
         Ok(()) => true,
-        // Gone, going or changed: what did that is told as a change of its own.
+        // Deleted, terminating or changed in the meantime: that change has an event of its own.
         Err(ApiError { code: 404 | 409, .. }) => true,
         Err(error) if error.details.iter().any(|d| d.causes.iter().any(|c| c.reason == "NamespaceTerminating")) => true,
         Err(error) => {
@@ -159,7 +160,7 @@ fn annotation<'a>(object: &'a Object, key: &str) -> &'a str {
     all.and_then(|a| a.get(key)).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Gives a namespace what it must have; the one also if the other fails.
+/// Creates the account and the ConfigMap of a namespace, each even if the other fails.
 async fn furnish(backend: &Backend, ns: &str) -> ApiResult<()> {
     let (account, map) = futures::join!(account(backend, ns), root_ca(backend, ns));
     account.and(map)
@@ -199,7 +200,7 @@ async fn root_ca(backend: &Backend, ns: &str) -> ApiResult<()> {
     }
 }
 
-/// From the store: the index may hear of a deletion later than this task.
+/// Reads the store, because the index may learn of a deletion later than this task.
 async fn uid_of_account(backend: &Backend, ns: &str, name: &str) -> ApiResult<Option<String>> {
     let catalog = backend.registry.catalog();
     let accounts = catalog.find("", "v1", "serviceaccounts").ok_or_else(ApiError::unknown_path)?;
@@ -220,7 +221,7 @@ fn made<T>(result: ApiResult<T>) -> ApiResult<()> {
     }
 }
 
-/// Puts a token into a Secret that asks for one, or removes it when its service account is gone.
+/// Adds a token to a Secret that requests one, or deletes the Secret if its service account is absent.
 async fn fill(backend: &Backend, ns: &str, name: &str) -> ApiResult<()> {
     let catalog = backend.registry.catalog();
     let secrets = catalog.find("", "v1", "secrets").ok_or_else(ApiError::unknown_path)?;
@@ -252,14 +253,14 @@ async fn fill(backend: &Backend, ns: &str, name: &str) -> ApiResult<()> {
         return Ok(());
     }
     child(metadata_mut(&mut next), "annotations").insert(ACCOUNT_UID.into(), json!(uid));
-    // With its version: a change that came between is seen and makes this run again.
+    // Keeps the resourceVersion: a concurrent change causes a conflict, and its event another run.
     backend
         .change(&Change::own(Verb::Update, "tokens-controller"), secrets, ns, name, |_| Ok(next.clone()))
         .await
         .map(drop)
 }
 
-/// Does all that can be done before the first request: namespaces and cluster roles are whole from the start.
+/// Runs once before the first request, so that namespaces and cluster roles are complete from the start.
 pub async fn settle(backend: &Backend, namespaces: &[&str]) -> ApiResult<()> {
     futures::future::try_join_all(namespaces.iter().map(|ns| furnish(backend, ns))).await?;
     for _ in 0..PASSES {
@@ -270,8 +271,8 @@ pub async fn settle(backend: &Backend, namespaces: &[&str]) -> ApiResult<()> {
     Ok(())
 }
 
-/// Collects the rules of cluster roles that are made of others once. True if something changed, which others may collect
-/// in turn.
+/// Runs one round of aggregation of cluster roles. True if something changed, which other roles may aggregate in
+/// turn.
 async fn aggregate(backend: &Backend) -> ApiResult<bool> {
     let catalog = backend.registry.catalog();
     let roles = catalog.find(GROUP, "v1", "clusterroles").ok_or_else(ApiError::unknown_path)?;
@@ -296,7 +297,7 @@ async fn aggregate(backend: &Backend) -> ApiResult<bool> {
         }
         if wanted != rules::rules_of(role) {
             collect(backend, roles, object::name(role), &wanted).await?;
-            // Roles that collect each other would swap their rules for ever if each looked at what the other had before.
+            // Otherwise roles that aggregate each other would swap their rules forever.
             all[at].insert("rules".into(), rules::to_json(&wanted));
             changed = true;
         }
@@ -304,7 +305,7 @@ async fn aggregate(backend: &Backend) -> ApiResult<bool> {
     Ok(changed)
 }
 
-/// Applies the rules as a manager of its own, which takes them from whoever else set them.
+/// Applies the rules with force, as the controller's own field manager.
 async fn collect(backend: &Backend, roles: &Resource, name: &str, wanted: &[Rule]) -> ApiResult<()> {
     let manager = "clusterrole-aggregation-controller";
     let mut change = Change::own(Verb::Patch, manager);
@@ -322,13 +323,13 @@ async fn collect(backend: &Backend, roles: &Resource, name: &str, wanted: &[Rule
     let scope = Scope { resource: roles, catalog: &catalog, sub: "", manager, views, now };
     let make = |before: &Object| {
         let mut next = apply::apply(&scope, Some(before), &config, true)?;
-        strategy::decode(roles, &mut next, &mut Vec::new())?;
+        decode::decode(roles, &mut next, &mut Vec::new())?;
         Ok(next)
     };
     backend.change(&change, roles, "", name, make).await.map(drop)
 }
 
-/// Whether an object's labels match a selector of `meta/v1`. A selector that says nothing matches all.
+/// Whether an object's labels match a `meta/v1` selector. An empty selector matches all.
 fn matches(selector: &Value, object: &Object) -> bool {
     let label = |key: &str| object::metadata(object).get("labels").and_then(|l| l.get(key));
     let mut exact = selector.get("matchLabels").and_then(Value::as_object).into_iter().flatten();
@@ -357,7 +358,7 @@ mod tests {
     async fn roles_that_collect_each_other_come_to_rest() {
         let (backend, _dir) = Backend::for_tests();
         super::super::ensure_namespaces(&backend).await.unwrap();
-        crate::auth::bootstrap::ensure(&backend).await.unwrap();
+        super::super::bootstrap::ensure(&backend).await.unwrap();
         let catalog = backend.registry.catalog();
         let roles = catalog.find(GROUP, "v1", "clusterroles").unwrap();
         for (name, other, verb) in [("a", "b", "get"), ("b", "a", "list")] {
@@ -366,7 +367,7 @@ mod tests {
                 "rules": [{"verbs": [verb], "apiGroups": [""], "resources": ["secrets"]}]});
             let Value::Object(role) = role else { panic!() };
             let mut change = Change::own(Verb::Create, "test");
-            change.user = crate::auth::User::server();
+            change.user = crate::user::User::server();
             backend.insert(&change, roles, role, "").await.unwrap();
         }
         let mut rounds = 0;

@@ -1,5 +1,5 @@
-//! The Service `default/kubernetes` with its Endpoints and EndpointSlice: this server's own address. They are looked
-//! after like upstream does it, every ten seconds, so what a client breaks or deletes comes back.
+//! The Service `default/kubernetes` with its Endpoints and EndpointSlice: this server's own address. They are
+//! reconciled every ten seconds, as upstream, so a client's changes and deletions are reverted.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -12,13 +12,13 @@ use crate::fields::views::Views;
 use crate::object::{self, Object};
 use crate::status::{ApiError, ApiResult};
 use crate::store::WriteError;
-use crate::verbs::{Backend, strategy, write_failed};
+use crate::verbs::{Backend, prepare, write_failed};
 
 const EVERY: Duration = Duration::from_secs(10);
 const NAMESPACE: &str = "default";
 const NAME: &str = "kubernetes";
 
-/// Looks after the objects until the server stops.
+/// Reconciles the objects until the server stops.
 pub async fn keep(backend: Arc<Backend>, address: SocketAddr) {
     loop {
         tokio::select! {
@@ -31,7 +31,7 @@ pub async fn keep(backend: Arc<Backend>, address: SocketAddr) {
     }
 }
 
-/// Makes the objects, or puts them right.
+/// Creates or repairs the objects.
 pub async fn ensure(backend: &Backend, address: SocketAddr) -> ApiResult<()> {
     let catalog = backend.registry.catalog();
     for (group, plural, wanted) in wanted(address) {
@@ -48,11 +48,11 @@ pub async fn ensure(backend: &Backend, address: SocketAddr) -> ApiResult<()> {
         } else {
             let (manager, views, now) = (super::SERVER, Views::none(), backend.given.now());
             Scope { resource, catalog: &catalog, sub: "", manager, views, now }.update(None, &mut wanted);
-            // Not checked like a client's: upstream's rules take no loopback address in Endpoints.
-            strategy::prepare_create(resource, &mut wanted, &backend.given);
+            // Not validated like a client's object: upstream's rules allow no loopback address in Endpoints.
+            prepare::create(resource, &mut wanted, &backend.given);
         }
         match backend.put(resource, key, wanted, old.as_ref(), None).await {
-            // Changed by another at this moment: the next round sees what came of it.
+            // Another client changed it in the meantime: the next round checks it again.
             Ok(_) | Err(WriteError::Conflict) => {}
             Err(error) => return Err(write_failed(error)),
         }
@@ -60,7 +60,7 @@ pub async fn ensure(backend: &Backend, address: SocketAddr) -> ApiResult<()> {
     Ok(())
 }
 
-/// Puts the members that matter into an object that is there. False if they were.
+/// Sets the managed members of a present object. True if any of them changed.
 fn overlay(object: &mut Object, wanted: Object) -> bool {
     let mut changed = false;
     for (key, value) in wanted {
@@ -79,12 +79,12 @@ fn overlay(object: &mut Object, wanted: Object) -> bool {
     changed
 }
 
-/// Group, plural and content of the three.
+/// Group, plural and content of the three objects.
 fn wanted(address: SocketAddr) -> [(&'static str, &'static str, Value); 3] {
     let (ip, port) = (address.ip().to_canonical(), address.port());
     let labels = |labels: Value| json!({"labels": labels, "name": NAME, "namespace": NAMESPACE});
     let ports = json!([{"name": "https", "port": port, "protocol": "TCP"}]);
-    // There is no address that only this Service has: who resolves it gets the server's.
+    // Headless, for lack of a virtual IP: the Service's name resolves to the server's address.
     let spec = json!({"clusterIP": "None", "clusterIPs": ["None"], "internalTrafficPolicy": "Cluster",
         "ipFamilies": [if ip.is_ipv4() { "IPv4" } else { "IPv6" }], "ipFamilyPolicy": "SingleStack",
         "ports": [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": port}],
@@ -111,7 +111,8 @@ fn wanted(address: SocketAddr) -> [(&'static str, &'static str, Value); 3] {
     ]
 }
 
-/// Where others find this server: the address it listens on, or else the first one that its certificate has.
+/// The address at which clients reach this server: the one it listens on, or for a wildcard the first non-loopback IP
+/// of `names`, else loopback.
 pub fn reachable(listening: SocketAddr, names: &[String]) -> SocketAddr {
     if !listening.ip().is_unspecified() {
         return listening;

@@ -1,10 +1,10 @@
-//! What happens without a request: garbage collection, the end of namespaces and definitions, expiry of events,
-//! compaction.
+//! Background work: garbage collection, deletion of namespaces and definitions, expiry of events, compaction.
 //!
-//! [`gc`], [`ends`], [`identity`] and [`policies`] read all changes in order, each in a task of its own: one that waits for
-//! a webhook, or has much to check, holds up none of the others. What could not be done is tried again after a second,
-//! then less and less often; changes of other things do not bring that forward.
+//! [`gc`], [`ends`], [`identity`], [`policies`] and [`quotas`] follow all changes in order, each in its own task, so
+//! that one that waits for a webhook or has much to check delays no other. Failed work is retried after one second,
+//! then less often; unrelated changes do not advance a retry.
 
+pub mod bootstrap;
 pub mod ends;
 pub mod events;
 pub mod gc;
@@ -13,6 +13,7 @@ pub mod kubernetes;
 pub mod policies;
 pub mod quotas;
 pub mod services;
+mod typecheck;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -22,19 +23,20 @@ use serde_json::json;
 use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
-use crate::builtin::rules::scheduling::SYSTEM;
 use crate::change::Change;
+use crate::decode;
 use crate::object::Object;
 use crate::objects::store_failed;
 use crate::route::Verb;
 use crate::selectors::Selector;
 use crate::status::{ApiError, ApiResult, StatusReason};
 use crate::store::{Event, EventsError, Frames, ListQuery, Stored};
-use crate::verbs::{Backend, strategy};
+use crate::strategies::priority_class::SYSTEM;
+use crate::verbs::Backend;
 
-/// Namespaces that are always there.
+/// Namespaces that always exist.
 const NAMESPACES: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];
-/// Owner of the fields that the server itself writes, as upstream's is called.
+/// Field manager of the server's own writes, named as upstream's.
 const SERVER: &str = "kube-apiserver";
 /// How long history is kept.
 const HISTORY: Duration = Duration::from_secs(300);
@@ -42,9 +44,9 @@ const HISTORY: Duration = Duration::from_secs(300);
 const COMPACT_EVERY: Duration = Duration::from_secs(30);
 /// How often old events are removed.
 const EXPIRE_EVERY: Duration = Duration::from_secs(60);
-/// When unfinished work is tried again.
+/// First delay before unfinished work is retried.
 const RETRY: Duration = Duration::from_secs(1);
-/// The longest time between tries of work that stays unfinished.
+/// Longest delay between retries.
 const MAX_RETRY: Duration = Duration::from_secs(10);
 
 /// Serves all stored definitions.
@@ -53,14 +55,14 @@ pub async fn load_definitions(backend: &Backend) -> ApiResult<()> {
     let crds =
         catalog.find("apiextensions.k8s.io", "v1", "customresourcedefinitions").ok_or_else(ApiError::unknown_path)?;
     for row in backend.select(crds, "", &Selector::default()).await?.1 {
-        // What was written after the definition follows it; older rows are checked when they are read.
+        // Objects written after the definition match its schema; older ones are checked when they are read.
         let stored = Stored { rev: row.rev, tail: row.body };
         backend.definition_changed(&row.name, &stored, false);
     }
     Ok(())
 }
 
-/// Makes the namespaces that are always there.
+/// Creates the namespaces that always exist.
 pub async fn ensure_namespaces(backend: &Backend) -> ApiResult<()> {
     let catalog = backend.registry.catalog();
     let namespaces = catalog.find("", "v1", "namespaces").ok_or_else(ApiError::unknown_path)?;
@@ -78,7 +80,7 @@ pub async fn ensure_namespaces(backend: &Backend) -> ApiResult<()> {
     Ok(())
 }
 
-/// Makes the PriorityClasses that are always there.
+/// Creates the PriorityClasses that always exist.
 pub async fn ensure_priorities(backend: &Backend) -> ApiResult<()> {
     let catalog = backend.registry.catalog();
     let classes = catalog.find("scheduling.k8s.io", "v1", "priorityclasses").ok_or_else(ApiError::unknown_path)?;
@@ -89,7 +91,7 @@ pub async fn ensure_priorities(backend: &Backend) -> ApiResult<()> {
         object.insert("metadata".into(), json!({"name": name}));
         object.insert("value".into(), json!(value));
         object.insert("description".into(), json!(description));
-        strategy::fill(classes, &mut object);
+        decode::fill(classes, &mut object);
         match backend.insert(&change, classes, object, "").await {
             Err(error) if error.reason != StatusReason::AlreadyExists => return Err(error),
             _ => {}
@@ -98,7 +100,7 @@ pub async fn ensure_priorities(backend: &Backend) -> ApiResult<()> {
     Ok(())
 }
 
-/// Gives the first namespaces and roles what their controllers would give them.
+/// Sets up the built-in namespaces and roles before their controllers run.
 pub async fn settle(backend: &Backend) -> ApiResult<()> {
     identity::settle(backend, &NAMESPACES).await
 }
@@ -114,13 +116,13 @@ pub fn spawn(backend: &Arc<Backend>, tasks: &TaskTracker) {
     tasks.spawn(expire(Arc::clone(backend)));
 }
 
-/// One that follows all changes.
+/// A controller that follows all changes.
 trait Follower: Default + Send {
     /// Notes a change.
     fn see(&mut self, backend: &Backend, event: &Event);
-    /// Does what changes have brought up. True if something has to be tried again.
+    /// Processes noted changes. True if something must be retried.
     fn work(&mut self, backend: &Backend) -> impl Future<Output = bool> + Send;
-    /// Takes up what has to be tried again.
+    /// Schedules failed work again.
     fn again(&mut self);
 }
 
@@ -157,7 +159,7 @@ async fn follow<F: Follower>(backend: Arc<Backend>) {
     }
 }
 
-/// Reads everything once, then every change.
+/// Scans the store once, then follows all changes.
 async fn follow_all<F: Follower>(backend: &Backend) {
     let everything: Arc<str> = "".into();
     let mut news = backend.store.subscribe();
@@ -200,21 +202,21 @@ async fn follow_all<F: Follower>(backend: &Backend) {
     }
 }
 
-/// When unfinished work is tried again.
+/// The schedule of retries.
 #[derive(Default)]
 struct Retries {
     next: Option<Instant>,
-    /// The time before the last try.
+    /// The last delay.
     pause: Duration,
 }
 
 impl Retries {
-    /// Whether it is time; true once.
+    /// Whether a retry is due; true once per retry.
     fn are_due(&mut self, now: Instant) -> bool {
         self.next.take_if(|next| *next <= now).is_some()
     }
 
-    /// The time of the next try, after work that left something unfinished or not.
+    /// The time of the next retry, given whether the last run left work unfinished.
     fn next(&mut self, unfinished: bool, now: Instant) -> Option<Instant> {
         if !unfinished {
             *self = Self::default();
@@ -268,14 +270,14 @@ async fn expire(backend: Arc<Backend>) {
     }
 }
 
-/// Which revision was the newest five minutes ago.
+/// Finds the revision that was the newest five minutes ago.
 #[derive(Default)]
 struct Window {
     marks: VecDeque<(Instant, u64)>,
 }
 
 impl Window {
-    /// Notes the newest revision at `now`; gives the one that history may be forgotten up to.
+    /// Notes the newest revision at `now`; returns the revision up to which history may be compacted.
     fn pass(&mut self, now: Instant, newest: u64) -> Option<u64> {
         self.marks.push_back((now, newest));
         let mut upto = None;
@@ -313,7 +315,7 @@ mod tests {
         let at = |seconds: u64| start + Duration::from_secs(seconds);
         assert_eq!(retries.next(false, start), None);
         assert_eq!(retries.next(true, start), Some(at(1)));
-        // Other changes, which come all the time, do not bring it forward or put it off.
+        // Unrelated changes neither advance nor delay the retry.
         assert!(!retries.are_due(start));
         assert_eq!(retries.next(true, start), Some(at(1)));
         let mut now = start;
@@ -336,7 +338,7 @@ mod tests {
         }
         assert_eq!(window.pass(at(300), 10), Some(0));
         assert_eq!(window.pass(at(330), 11), Some(1));
-        // After a pause, what is old enough goes at once.
+        // After a pause, everything old enough is compacted at once.
         assert_eq!(window.pass(at(3000), 12), Some(11));
         assert_eq!(window.pass(at(3001), 12), None);
     }

@@ -1,4 +1,4 @@
-//! The status of ValidatingAdmissionPolicies: what their expressions get wrong about types.
+//! The status of ValidatingAdmissionPolicies: type errors in their expressions.
 //!
 //! Follows the controller validatingadmissionpolicy-status of `k8s.io/kubernetes/pkg/controller`.
 
@@ -6,24 +6,26 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use crate::admission::{GROUP, policy::typecheck};
+use super::typecheck;
+use crate::admission::GROUP;
 use crate::change::Change;
+use crate::decode;
 use crate::fields::views::Views;
 use crate::fields::{Scope, apply};
 use crate::object::{self, Object};
 use crate::route::Verb;
 use crate::status::{ApiError, ApiResult};
 use crate::store::Event;
-use crate::verbs::{Backend, strategy};
+use crate::verbs::Backend;
 
 const STORAGE: &str = "admissionregistration.k8s.io/validatingadmissionpolicies";
 const MANAGER: &str = "validatingadmissionpolicy-status";
 
-/// Policies that are to be looked at.
+/// Policies to check.
 #[derive(Default)]
 pub struct Policies {
     names: BTreeSet<String>,
-    /// Those that could not be reported on.
+    /// Policies whose check failed.
     failed: BTreeSet<String>,
 }
 
@@ -40,12 +42,12 @@ impl Policies {
         }
     }
 
-    /// Takes up what has to be tried again.
+    /// Schedules failed policies again.
     pub fn again(&mut self) {
         self.names.append(&mut self.failed);
     }
 
-    /// Does what changes have brought up. True if something has to be tried again.
+    /// Checks all noted policies. True if something must be retried.
     pub async fn work(&mut self, backend: &Backend) -> bool {
         for name in std::mem::take(&mut self.names) {
             match report(backend, &name).await {
@@ -60,7 +62,7 @@ impl Policies {
     }
 }
 
-/// Checks a policy that has changed since it was last checked, and applies what was found.
+/// Checks a policy that changed since its last check, and applies its status.
 async fn report(backend: &Backend, name: &str) -> ApiResult<()> {
     let catalog = backend.registry.catalog();
     let policies = catalog.find(GROUP, "v1", "validatingadmissionpolicies").ok_or_else(ApiError::unknown_path)?;
@@ -87,7 +89,7 @@ async fn report(backend: &Backend, name: &str) -> ApiResult<()> {
     let scope = Scope { resource: policies, catalog: &catalog, sub: "status", manager: MANAGER, views, now };
     let make = |before: &Object| {
         let mut next = apply::apply(&scope, Some(before), &config, true)?;
-        strategy::decode(policies, &mut next, &mut Vec::new())?;
+        decode::decode(policies, &mut next, &mut Vec::new())?;
         Ok(next)
     };
     backend.change(&change, policies, "", name, make).await.map(drop)

@@ -1,4 +1,4 @@
-//! The status of ResourceQuotas: what they limit, and how much of that is used.
+//! The status of ResourceQuotas: limits and usage.
 
 use std::collections::BTreeSet;
 
@@ -13,30 +13,30 @@ use crate::status::{ApiError, ApiResult, StatusReason};
 use crate::store::Event;
 use crate::verbs::Backend;
 
-/// Namespaces in which something was made or removed.
+/// Namespaces whose usage may have changed.
 #[derive(Default)]
 pub struct Quotas {
     changed: BTreeSet<String>,
-    /// Those that could not be reported on.
+    /// Namespaces whose status update failed.
     failed: BTreeSet<String>,
 }
 
 impl Quotas {
     /// Notes a change.
     pub fn see(&mut self, backend: &Backend, event: &Event) {
-        // Services can take more while they change.
+        // An update of a Service can change its usage.
         let counts = event.deleted || event.prev == 0 || matches!(&*event.resource, quota::STORAGE | "services");
         if counts && !event.ns.is_empty() && !backend.quotas.of(&event.ns).is_empty() {
             self.changed.insert(event.ns.clone());
         }
     }
 
-    /// Takes up what has to be tried again.
+    /// Schedules failed namespaces again.
     pub fn again(&mut self) {
         self.changed.append(&mut self.failed);
     }
 
-    /// Does what changes have brought up. True if something has to be tried again.
+    /// Updates the status in all noted namespaces. True if something must be retried.
     pub async fn work(&mut self, backend: &Backend) -> bool {
         for ns in std::mem::take(&mut self.changed) {
             if let Err(error) = report(backend, &ns).await {

@@ -1,12 +1,12 @@
-//! Addresses and node ports of the Services that are stored already: noted at the start, and given to those that a
-//! version of this server stored without.
+//! Addresses and node ports of stored Services: noted at the start, and assigned where an earlier version of this
+//! server stored a Service without them.
 
 use crate::selectors::Selector;
 use crate::status::{ApiError, ApiResult};
 use crate::store::{Stored, WriteError};
 use crate::verbs::{Backend, write_failed};
 
-/// Notes what all Services have, then gives the others what they lack.
+/// Notes what all Services have, then assigns what others lack.
 pub async fn ensure(backend: &Backend) -> ApiResult<()> {
     let catalog = backend.registry.catalog();
     let services = catalog.find("", "v1", "services").ok_or_else(ApiError::unknown_path)?;

@@ -1,16 +1,17 @@
-//! All checks of a custom resource, in kube-apiserver's order: schema, scale, embedded resources, sets and keyed lists, rules in
-//! CEL.
+//! Validation of a custom resource, in kube-apiserver's order: schema, scale, embedded resources, sets and keyed
+//! lists, CEL rules.
 
 use structural_schema::schema::Schema;
 use structural_schema::{lists, validate as rules};
 
-use super::{embedded, scale};
+use super::embedded;
 use crate::object::Object;
 use crate::resource::{Flavor, Resource};
+use crate::scale;
 use crate::status::FieldError;
 
-/// Pushes what is wrong with an object (`old`: its former state) that is written by this subresource. Gives back what the
-/// client is to be warned of.
+/// Validates an object (`old`: its former state) that is written through the subresource `sub`. Returns warnings for
+/// the client.
 pub fn validate(
     resource: &Resource,
     object: &Object,

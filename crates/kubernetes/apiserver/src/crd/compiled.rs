@@ -1,4 +1,4 @@
-//! Definitions that are compiled once for all servers of a kind in process: schemas and rules are most of their start.
+//! Compiled definitions that in-process servers share: schemas and rules take most of their start time.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,23 +8,23 @@ use bytes::Bytes;
 use crate::resource::Resource;
 use crate::store::Stored;
 
-/// Revisions of definitions that are kept at most; then all are forgotten, and compiled again when they are needed.
+/// Most revisions of definitions that are kept; beyond it all are dropped, and compiled again on demand.
 const MOST: usize = 512;
 
-/// Name and revision of a definition, and the body that the revision has.
+/// Resources by name and revision of a definition, with the body of that revision.
 type Made = HashMap<(String, u64), (Bytes, Arc<[Arc<Resource>]>)>;
 
-/// What was compiled, by whoever came first. A server that shares it with nobody keeps nothing.
+/// The shared cache; the default one caches nothing.
 #[derive(Clone, Default)]
 pub struct Compiled(Option<Arc<Mutex<Made>>>);
 
 impl Compiled {
-    /// To be shared by servers.
+    /// A cache that servers can share.
     pub fn shared() -> Self {
         Self(Some(Arc::default()))
     }
 
-    /// What a stored definition serves.
+    /// The resources that a stored definition serves.
     pub fn of(&self, name: &str, stored: &Stored, make: impl FnOnce() -> Vec<Resource>) -> Arc<[Arc<Resource>]> {
         let make = || make().into_iter().map(Arc::new).collect::<Arc<[_]>>();
         let Some(made) = &self.0 else { return make() };
@@ -60,7 +60,7 @@ mod tests {
             made.get()
         };
         assert_eq!((ask(&compiled, 1, "x"), ask(&compiled.clone(), 1, "x")), (1, 1));
-        // Two servers that began alike have each a revision 2.
+        // Two servers with the same start each have a revision 2.
         assert_eq!((ask(&compiled, 1, "y"), ask(&compiled, 2, "y")), (2, 3));
         assert_eq!((ask(&Compiled::default(), 2, "y"), ask(&Compiled::default(), 2, "y")), (4, 5));
         for rev in 3..2000 {

@@ -1,16 +1,17 @@
-//! Embedded resources (`x-kubernetes-embedded-resource`): their kind, version and metadata are those of any object.
+//! Embedded resources (`x-kubernetes-embedded-resource`), whose kind, version and metadata follow the rules of any
+//! object.
 
 use core_kinds::{Defs, decode as typed};
 use gotext::json_type;
 use serde_json::{Value, json};
 use structural_schema::schema::{Additional, Schema};
 
+use crate::meta;
 use crate::object::{self, Object};
 use crate::status::FieldError;
-use crate::verbs::meta;
 
-/// Brings the metadata of embedded resources into shape. Unknown members go and are told in `unknown`; what has a wrong
-/// type is an error with its text.
+/// Converts the metadata of embedded resources to their types. Unknown members are dropped and reported in `unknown`;
+/// a wrong type is an error.
 pub fn coerce(schema: &Schema, object: &mut Object, unknown: &mut Vec<String>) -> Result<(), String> {
     if !schema.has_embedded {
         return Ok(());
@@ -77,7 +78,7 @@ fn coerce_value(schema: &Schema, value: &mut Value, path: &str, unknown: &mut Ve
     }
 }
 
-/// Checks kind, version and metadata of embedded resources.
+/// Validates kind, version and metadata of embedded resources.
 pub fn validate(schema: &Schema, object: &Object) -> Vec<FieldError> {
     let mut errors = Vec::new();
     if schema.has_embedded {

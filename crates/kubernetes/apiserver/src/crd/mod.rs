@@ -1,13 +1,10 @@
-//! Custom resources: definitions, their life cycle, and the checks that their schemas ask for. What a schema does to objects
-//! is the crate `structural_schema`.
+//! Custom resources: the resources that a definition serves, and the validation by their schemas. The crate
+//! `structural_schema` applies schemas to objects; definitions themselves are validated in [`crate::strategies`].
 
-pub mod check;
+mod check;
 pub mod compiled;
-pub mod definition;
+mod custom;
 pub mod embedded;
-pub mod lifecycle;
-pub mod scale;
-mod schema_rules;
 
 use std::sync::Arc;
 
@@ -18,6 +15,7 @@ use structural_schema::schema::Schema;
 use crate::jsonpath::JsonPath;
 use crate::object::{Object, strings};
 use crate::resource::{Column, Flavor, Resource, version_rank};
+use crate::scale::Scale;
 use crate::versions::Versions;
 
 /// The group and plural of a definition.
@@ -46,7 +44,7 @@ pub fn established_status(status: &Object) -> bool {
     })
 }
 
-/// The served versions of an established definition. Rows from `fresh_since` on follow its storage version's schema.
+/// The served versions of an established definition. Rows from `fresh_since` on match its storage version's schema.
 pub fn resources(crd: &Object, fresh_since: u64) -> Vec<Resource> {
     if !established(crd) {
         return Vec::new();
@@ -59,7 +57,7 @@ pub fn resources(crd: &Object, fresh_since: u64) -> Vec<Resource> {
     all().filter(served).filter_map(|v| resource(crd, v, fresh_since, common.clone())).collect()
 }
 
-/// What clients of a deprecated version are told: the best newer one that is served, if there is one.
+/// The warning to clients of a deprecated version. Names the best newer version that is served, if any.
 fn deprecated(spec: &Value, group: &str, name: &str, kind: &str) -> String {
     let text = format!("{group}/{name} {kind} is deprecated");
     let set = |version: &Value, key: &str| version.get(key) == Some(&Value::Bool(true));
@@ -111,12 +109,13 @@ fn resource(crd: &Object, version: &Value, fresh_since: u64, versions: Option<Ar
         categories: strings(names.get("categories")),
         namespaced: text(spec, "scope") == "Namespaced",
         status: version.get("subresources").and_then(|s| s.get("status")).is_some_and(Value::is_object),
-        scale: scale::Scale::of(version),
+        scale: Scale::of(version),
         terminating: crate::object::is_deleting(crd),
         columns: columns(version),
         selectable,
         deprecation,
-        // Rows do not say which version wrote them: other versions than the storage one are always checked.
+        strategy: &custom::Custom,
+        // Rows do not record which version wrote them, so only the storage version can skip checks.
         flavor: Flavor::Custom {
             schema,
             rules: Box::new(rules),
@@ -129,7 +128,7 @@ fn resource(crd: &Object, version: &Value, fresh_since: u64, versions: Option<Ar
     })
 }
 
-/// A version's columns, up to the first whose path cannot be read: as upstream, it takes those behind it with it.
+/// A version's columns. As upstream, the first one with an invalid path drops all that follow it.
 fn columns(version: &Value) -> Vec<Column> {
     let list = version.get("additionalPrinterColumns").and_then(Value::as_array);
     list.into_iter()

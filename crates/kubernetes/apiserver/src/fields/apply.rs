@@ -1,4 +1,4 @@
-//! Server-side apply: the configuration of one manager is merged into the object, and what the manager gave up is removed
+//! Server-side apply: merges the configuration of one manager into the object, and removes what the manager gave up
 //! (structured-merge-diff v6 `merge/update.go`; apimachinery `managedfields/internal`: `structuredmerge.go`,
 //! `skipnonapplied.go`, `managedfieldsupdater.go`, `conflict.go`).
 
@@ -14,14 +14,14 @@ use super::{Scope, Settled, last_applied, set_entries, unowned};
 use crate::object::{self, Object, meta_str, metadata, metadata_mut};
 use crate::status::{ApiError, ApiResult, Cause, Details, StatusReason};
 
-/// Manager of fields that were there before the first apply.
+/// Manager of fields from before the first apply.
 const BEFORE: &str = "before-first-apply";
-/// The manager that client-side apply's annotation is kept for.
+/// The manager for which client-side apply's annotation is maintained.
 const KUBECTL: &str = "kubectl";
 
-/// One manager's field that stands in the way.
+/// A conflicting field of another manager.
 pub(super) struct Obstacle {
-    /// The entry.
+    /// The manager's entry.
     pub entry: Entry,
     /// The field.
     pub path: Vec<Element>,
@@ -29,13 +29,13 @@ pub(super) struct Obstacle {
 
 /// Why an apply fails.
 pub(super) enum Failure {
-    /// Others own fields with other values.
+    /// Other managers own fields with other values.
     Conflicts(Vec<Obstacle>),
     /// Anything else.
     Other(ApiError),
 }
 
-/// An outcome of the merge.
+/// The result of a merge.
 struct Merged {
     /// The object, without its entries.
     object: Object,
@@ -43,12 +43,12 @@ struct Merged {
     entries: Vec<Entry>,
 }
 
-/// A failure that upstream has no class for.
+/// A failure without a reason, as upstream.
 fn failed(text: String) -> Failure {
     Failure::Other(ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, StatusReason::Unknown, text))
 }
 
-/// Applies a configuration to the live object (`None` creates it). The outcome has its owners in
+/// Applies a configuration to the live object (`None` creates it). The result has its owners in
 /// `metadata.managedFields`, but no defaults yet.
 pub fn apply(scope: &Scope<'_>, live: Option<&Object>, config: &Object, force: bool) -> ApiResult<Object> {
     suits(scope, config)?;
@@ -69,7 +69,7 @@ pub fn apply(scope: &Scope<'_>, live: Option<&Object>, config: &Object, force: b
     };
     let mut outcome = run(scope, live.is_some(), &bare, config, entries.clone(), force);
     if let Err(Failure::Conflicts(obstacles)) = outcome {
-        // What client-side apply wrote last is kubectl's own, whoever the entries name.
+        // Fields last written by client-side apply belong to kubectl, whatever the entries name.
         outcome = match last_applied::allowed(scope, &bare) {
             Some(own) if scope.manager == KUBECTL => {
                 let hard: Vec<Obstacle> = obstacles.into_iter().filter(|o| !last_applied::has(&own, &o.path)).collect();
@@ -93,7 +93,7 @@ pub fn apply(scope: &Scope<'_>, live: Option<&Object>, config: &Object, force: b
     Ok(object)
 }
 
-/// The configuration must be of the kind and version of the request, and must not speak of owners.
+/// Checks that the configuration has the kind and version of the request, and no managed fields.
 fn suits(scope: &Scope<'_>, config: &Object) -> ApiResult<()> {
     let text = |key: &str| config.get(key).and_then(Value::as_str).unwrap_or_default();
     let (api_version, kind) = (text("apiVersion"), text("kind"));
@@ -168,7 +168,7 @@ fn run(
     Ok(Merged { object: merged, entries })
 }
 
-/// Removes what the manager applied the last time and does not apply now, unless others own it.
+/// Removes fields that the manager applied before but not now, unless others own them.
 fn give_up(scope: &Scope<'_>, merged: Object, entries: &[Entry], former: &Entry) -> Result<Object, String> {
     let last = scope.reconciled(former);
     let keeps = |e: &Entry| e.api_version == former.api_version && last.difference(&e.set()).is_empty();
@@ -186,7 +186,7 @@ fn give_up(scope: &Scope<'_>, merged: Object, entries: &[Entry], former: &Entry)
         let set = owned.entry(&entry.api_version).or_default();
         *set = set.union(&scope.reconciled(entry));
     }
-    // The version of the former configuration comes first, as upstream has it.
+    // As upstream, the version of the former configuration comes first.
     let first = owned.remove_entry(former.api_version.as_str());
     let (mut at, mut whole, mut pruned) = (resource, merged.clone(), remove(ty, &merged, &last));
     for (version, owned) in first.into_iter().chain(owned) {
@@ -203,7 +203,7 @@ fn give_up(scope: &Scope<'_>, merged: Object, entries: &[Entry], former: &Entry)
     let pruned = scope.between(at, resource, &pruned).map_err(|e| {
         format!("failed add back dangling items: failed to convert pruned object to last applied version: {e}")
     })?;
-    // Only what the manager itself had goes: what nobody owned stays.
+    // Only the manager's own fields are removed; unowned fields are kept.
     let gone = with_named(ty, &to_set(ty, &merged)).difference(&with_named(ty, &to_set(ty, &pruned)));
     let left = remove(ty, &merged, &gone.intersection(&last));
     scope.between(resource, scope.resource, &left)
@@ -214,7 +214,7 @@ fn keep_owned(ty: Ty<'_>, whole: &Object, pruned: &Object, owned: &Set) -> Objec
     remove(ty, whole, &with_named(ty, &to_set(ty, whole)).difference(&kept))
 }
 
-/// 409 that names all fields and their owners.
+/// 409 with all conflicting fields and their owners.
 fn conflict(mut obstacles: Vec<Obstacle>) -> ApiError {
     obstacles.sort_by_cached_key(|o| o.entry.identity());
     let path = |o: &Obstacle| o.path.iter().map(ToString::to_string).collect::<String>();

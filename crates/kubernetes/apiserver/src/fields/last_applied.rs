@@ -1,4 +1,4 @@
-//! From client-side to server-side apply: kubectl's annotation with the configuration that it applied last
+//! Migration from client-side to server-side apply: kubectl's annotation with its last applied configuration
 //! (apimachinery `managedfields/internal`: `lastappliedmanager.go`, `lastappliedupdater.go`).
 
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ use crate::object::{Object, child, metadata, metadata_mut};
 
 /// The annotation.
 const ANNOTATION: &str = "kubectl.kubernetes.io/last-applied-configuration";
-/// Bytes of all annotations of an object, keys and values.
+/// Limit of all annotations of an object in bytes, keys and values.
 const MAX_ANNOTATIONS: usize = 256 << 10;
 
 fn annotation(object: &Object) -> Option<&str> {
@@ -18,7 +18,7 @@ fn annotation(object: &Object) -> Option<&str> {
     annotations.get(ANNOTATION).and_then(Value::as_str).filter(|text| !text.is_empty())
 }
 
-/// Fields that client-side apply wrote and that still have its values.
+/// Fields that client-side apply wrote and that are unchanged since.
 pub fn allowed(scope: &Scope<'_>, live: &Object) -> Option<Set> {
     let (value, _) = gojson::from_json(annotation(live)?.as_bytes()).ok()?;
     let Value::Object(last) = value else { return None };
@@ -43,7 +43,7 @@ pub fn has(set: &Set, path: &[Element]) -> bool {
     }
 }
 
-/// Keeps the annotation, if there is one, equal to the configuration applied now.
+/// Updates the annotation, if there is one, to the present configuration.
 pub fn renew(object: &mut Object, config: &Object) {
     if annotation(object).is_none() {
         return;
@@ -57,7 +57,7 @@ pub fn renew(object: &mut Object, config: &Object) {
     }
     let mut value = Value::Object(config);
     value.sort_all_objects();
-    // Go's encoder ends the document with a new line, and escapes for HTML.
+    // Go's encoder appends a newline, and escapes for HTML.
     let text = format!("{}\n", gotext::encoded(&value))
         .replace('&', "\\u0026")
         .replace('<', "\\u003c")

@@ -1,5 +1,5 @@
-//! The entries of `metadata.managedFields`: read, checked, ordered, capped and written
-//! (apimachinery `util/managedfields/internal`: `managedfields.go` and `capmanagers.go`).
+//! The entries of `metadata.managedFields`: parsed, validated, sorted, capped and encoded (apimachinery
+//! `util/managedfields/internal`: `managedfields.go` and `capmanagers.go`).
 
 use std::borrow::Cow;
 
@@ -10,15 +10,15 @@ use crate::change::Change;
 use crate::object::{Object, metadata, metadata_mut};
 use crate::status::{FieldError, FieldErrorKind};
 
-/// Entries of updates before the oldest are joined.
+/// Most update entries before the oldest are merged.
 const MAX_UPDATERS: usize = 10;
-/// Manager of joined entries.
+/// Manager of merged entries.
 const ANCIENT: &str = "ancient-changes";
-/// Bytes of a manager's name.
+/// Longest name of a manager, in bytes.
 pub const MAX_MANAGER: usize = 128;
-/// Bytes of a subresource's name in an entry.
+/// Longest name of a subresource in an entry, in bytes.
 const MAX_SUBRESOURCE: usize = 256;
-/// Bytes that errors about one manager's name may take by repeating it: each names it whole.
+/// Limit of repetitions of a manager's name in errors, in bytes: each error contains the whole name.
 const MAX_REPEATED: usize = 64 << 10;
 
 /// How a manager got its fields.
@@ -82,7 +82,7 @@ impl Entry {
         }
     }
 
-    /// The name under which upstream tells entries apart and sorts them.
+    /// The key by which upstream distinguishes and sorts entries.
     pub fn identity(&self) -> String {
         let mut parts = Vec::new();
         let mut part = |key: &str, value: &str| {
@@ -99,7 +99,7 @@ impl Entry {
         format!("{{{}}}", parts.join(","))
     }
 
-    /// Whether another entry is about the same manager.
+    /// Whether another entry has the same manager, operation and subresource, and for updates the same version.
     pub fn same_manager(&self, other: &Self) -> bool {
         self.manager == other.manager
             && self.operation == other.operation
@@ -107,7 +107,7 @@ impl Entry {
             && (self.operation == Operation::Apply || self.api_version == other.api_version)
     }
 
-    /// How texts of conflicts call the manager.
+    /// The manager's name in conflict messages.
     pub fn called(&self) -> String {
         let mut text = format!("{:?}", self.manager);
         if !self.subresource.is_empty() {
@@ -144,7 +144,7 @@ impl Entry {
     }
 }
 
-/// Whether `metadata.managedFields` asks to forget all managers: an empty list, or one empty entry.
+/// Whether `metadata.managedFields` resets all managers: an empty list, or one empty entry.
 pub fn is_reset(value: &Value) -> bool {
     let empty = |entry: &Value| {
         entry.as_object().is_some_and(|e| e.values().all(|v| v.is_null() || v.as_str().is_some_and(str::is_empty)))
@@ -156,8 +156,8 @@ pub fn is_reset(value: &Value) -> bool {
     }
 }
 
-/// Reads `metadata.managedFields`. With `parse` the fields are parsed, and so checked and brought into canonical form;
-/// without, they are trusted: that is for what the server stored itself.
+/// Parses `metadata.managedFields`. With `parse` the field sets are parsed, and so validated and normalized; without,
+/// they are trusted, for entries that the server itself stored.
 pub fn decode(value: Option<&Value>, parse: bool) -> Result<Vec<Entry>, String> {
     let mut out: Vec<Entry> = Vec::new();
     for (at, value) in value.and_then(Value::as_array).into_iter().flatten().enumerate() {
@@ -201,7 +201,7 @@ fn decode_entry(at: usize, value: &Value, parse: bool) -> Result<Entry, String> 
     })
 }
 
-/// Writes `metadata.managedFields`, in upstream's order; `None` without any.
+/// Encodes `metadata.managedFields` in upstream's order; `None` without entries.
 pub fn encode(mut entries: Vec<Entry>) -> Option<Value> {
     if entries.is_empty() {
         return None;
@@ -217,7 +217,7 @@ pub fn encode(mut entries: Vec<Entry>) -> Option<Value> {
     Some(entries.iter().map(Entry::to_json).collect())
 }
 
-/// Joins the oldest entries of updates, version by version, while there are too many.
+/// Merges the oldest update entries by version while there are too many.
 pub fn cap(entries: &mut Vec<Entry>) {
     let updaters = |all: &[Entry]| all.iter().filter(|e| e.operation == Operation::Update).count();
     let mut left = updaters(entries);
@@ -256,7 +256,7 @@ pub fn cap(entries: &mut Vec<Entry>) {
     }
 }
 
-/// Whether two lists of entries say the same but for their times, and whether any time differs.
+/// Whether two lists of entries are equal except for their times, and whether any time differs.
 pub fn same_but_times(a: Option<&Value>, b: Option<&Value>) -> (bool, bool) {
     let (Some(a), Some(b)) = (a.and_then(Value::as_array), b.and_then(Value::as_array)) else { return (false, false) };
     let mut times = false;
@@ -272,8 +272,8 @@ pub fn same_but_times(a: Option<&Value>, b: Option<&Value>) -> (bool, bool) {
     (same, times)
 }
 
-/// Puts the entries back that webhooks spoiled, and tells the client
-/// (apiserver `endpoints/handlers/fieldmanager/admission.go`).
+/// Restores entries that webhooks made invalid, and warns the client (apiserver
+/// `endpoints/handlers/fieldmanager/admission.go`).
 pub fn restore(object: &mut Object, entries: Option<Value>, change: &Change) {
     let now = metadata(object).get("managedFields");
     if now == entries.as_ref() {
@@ -290,7 +290,7 @@ pub fn restore(object: &mut Object, entries: Option<Value>, change: &Change) {
     };
 }
 
-/// Checks `metadata.managedFields` of an object that is about to be stored.
+/// Validates `metadata.managedFields` before an object is stored.
 pub fn validate(entries: Option<&Value>, errors: &mut Vec<FieldError>) {
     for (at, entry) in entries.and_then(Value::as_array).into_iter().flatten().enumerate() {
         let path = format!("metadata.managedFields[{at}]");
@@ -310,7 +310,7 @@ pub fn validate(entries: Option<&Value>, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// Checks the name of a manager.
+/// Validates the name of a manager.
 pub fn validate_manager(name: &str, path: &str, errors: &mut Vec<FieldError>) {
     if name.len() > MAX_MANAGER {
         errors.push(too_long(path.to_owned(), MAX_MANAGER));

@@ -1,9 +1,9 @@
-//! Who owns which field (`metadata.managedFields`), and server-side apply.
+//! Field ownership (`metadata.managedFields`) and server-side apply.
 //!
-//! A write goes through one of two doors: [`Scope::update`] when a client says what the whole object shall be (create,
-//! update, the other patches), [`apply::apply`] when it says what it wants of it. Both compare the object's two
-//! states by its type ([`types`], the crate `structured_merge`), take what changed from its former owners and give it to the writer.
-//! Field sets are stored per manager ([`managed`]) and parsed only when a change touches them.
+//! Writes use one of two entry points: [`Scope::update`] if the client sends the whole object (create, update, the
+//! other patches), [`apply::apply`] if it sends a configuration. Both compare the two states of the object by its
+//! type ([`types`], the crate `structured_merge`), and move ownership of changed fields from former owners to the
+//! writer. Field sets are stored per manager ([`managed`]) and parsed only when a change touches them.
 //!
 //! The rules are upstream's: apimachinery `util/managedfields` and structured-merge-diff v6.
 
@@ -20,14 +20,13 @@ use jiff::Timestamp;
 use serde_json::Value;
 use structured_merge::{Comparison, Element, Set, check, compare, equal, fits, reconcile, touches};
 
-use crate::builtin::events;
 use crate::object::{self, Object, metadata, metadata_mut};
 use crate::resource::{Catalog, Flavor, Resource};
 use managed::{Entry, Fields, Operation};
 use types::Ty;
 use views::Views;
 
-/// Metadata that nobody owns.
+/// Metadata fields without owners.
 const UNOWNED: &[&str] = &[
     "name",
     "namespace",
@@ -40,11 +39,11 @@ const UNOWNED: &[&str] = &[
     "resourceVersion",
 ];
 
-/// Where a write goes to and who makes it.
+/// The context of a write.
 pub struct Scope<'a> {
     /// The resource, in the version of the request.
     pub resource: &'a Resource,
-    /// For the other versions that fields are named in.
+    /// For other versions that field owners refer to.
     pub catalog: &'a Catalog,
     /// Subresource, empty for the object itself.
     pub sub: &'a str,
@@ -52,11 +51,11 @@ pub struct Scope<'a> {
     pub manager: &'a str,
     /// The object in other versions.
     pub views: &'a Views,
-    /// When.
+    /// The time of the write.
     pub now: Timestamp,
 }
 
-/// A field that another manager owns with another value.
+/// Fields that another manager owns with other values.
 struct Conflict {
     /// Index of the manager's entry.
     entry: usize,
@@ -64,19 +63,19 @@ struct Conflict {
     fields: Set,
 }
 
-/// What a change does to the owners of what it changes.
+/// The effect of a change on field owners.
 struct Settled {
-    /// The differences, without what is reset or nobody's.
+    /// The differences, without reset and unowned fields.
     comparison: Comparison,
-    /// Fields taken from managers.
+    /// Fields taken from other managers.
     conflicts: Vec<Conflict>,
-    /// The entries after it.
+    /// The resulting entries.
     entries: Vec<Entry>,
 }
 
 impl<'a> Scope<'a> {
-    /// Brings `metadata.managedFields` of `new` up to date, which a client wants in place of `live` (`None` if it is
-    /// created). What the client says of owners is taken if it is sound.
+    /// Updates `metadata.managedFields` of `new`, with which a client replaces `live` (`None` if it is new). A valid
+    /// list of managers from the client is accepted.
     pub fn update(&self, live: Option<&Object>, new: &mut Object) {
         let given = metadata_mut(new).shift_remove("managedFields");
         drop_empty(metadata_mut(new));
@@ -96,16 +95,16 @@ impl<'a> Scope<'a> {
         };
         let entries = entries.unwrap_or_default();
         if entries.is_empty() && live.is_some() {
-            // Nobody is tracked: that begins with the first apply.
+            // No ownership is tracked until the first apply.
             return;
         }
-        // What cannot be compared has no owners any more, as upstream has it.
+        // As upstream, objects that cannot be compared lose their owners.
         let entries =
             if self.rest_fits(live, new) { self.updated(live, new, entries, self.manager).ok() } else { None };
         set_entries(new, entries.unwrap_or_default());
     }
 
-    /// Whether what such a write leaves aside fits its type all the same. Nobody else looks at it.
+    /// Whether the fields that such a write ignores match their types. Nothing else checks them.
     fn rest_fits(&self, live: Option<&Object>, new: &Object) -> bool {
         let aside = |key: &str| match self.sub {
             "" => self.resource.status && key == "status",
@@ -118,7 +117,7 @@ impl<'a> Scope<'a> {
             || new.iter().filter(|(key, _)| aside(key)).all(|(key, value)| same(key, value) || fits(ty, key, value))
     }
 
-    /// The entries after `manager` wrote `new` over `live`.
+    /// The entries after `manager` replaced `live` by `new`.
     fn updated(
         &self,
         live: Option<&Object>,
@@ -133,7 +132,7 @@ impl<'a> Scope<'a> {
         let gained = comparison.changed();
         if !gained.is_empty() {
             let mut own = self.entry(manager, Operation::Update);
-            // Upstream computes the owners of a scale on an object of another kind, and loses the time on the way.
+            // Upstream computes the owners of a scale on an object of another kind, which loses the time.
             own.time = (self.sub != "scale").then(|| self.now.as_second());
             let mut set = gained;
             if let Some(at) = entries.iter().position(|e| e.same_manager(&own)) {
@@ -146,7 +145,7 @@ impl<'a> Scope<'a> {
         Ok(entries)
     }
 
-    /// What an object is before it is made: own kinds have members that are always there.
+    /// The state before a create: built-in kinds have members that are always present.
     fn nothing(&self) -> Object {
         let mut object = Object::new();
         object.insert("apiVersion".into(), Value::from(self.resource.api_version()));
@@ -157,7 +156,7 @@ impl<'a> Scope<'a> {
         object
     }
 
-    /// An entry of this scope without fields.
+    /// An empty entry of this scope.
     fn entry(&self, manager: &str, operation: Operation) -> Entry {
         Entry {
             manager: if manager.is_empty() { "unknown" } else { manager }.to_owned(),
@@ -169,7 +168,7 @@ impl<'a> Scope<'a> {
         }
     }
 
-    /// Takes what differs between two states from all managers but `own`.
+    /// Removes changed fields from all managers but `own`.
     fn settle(&self, live: &Object, new: &Object, entries: Vec<Entry>, own: Option<usize>) -> Result<Settled, String> {
         let here = self.resource.api_version();
         let comparison = self.compare(self.resource, live, new)?.without(&self.reset());
@@ -197,7 +196,7 @@ impl<'a> Scope<'a> {
         Ok(Settled { comparison, conflicts, entries: kept })
     }
 
-    /// Takes from an entry what differs; gives what it owned of the new values' fields.
+    /// Removes changed fields from an entry. Returns those of them that have new values.
     fn take(&self, entry: &mut Entry, differs: &Comparison) -> Option<Set> {
         if differs.is_empty() {
             return None;
@@ -216,13 +215,13 @@ impl<'a> Scope<'a> {
         (!conflict.is_empty()).then_some(conflict)
     }
 
-    /// The entries whose versions there are. The live object must be what it is in each of them.
+    /// The entries whose versions exist. The live object must convert to each of these versions.
     fn known(&self, live: &Object, entries: Vec<Entry>) -> Result<Vec<Entry>, String> {
         let mut seen: Vec<String> = vec![self.resource.api_version()];
         let mut known = Vec::with_capacity(entries.len());
         for entry in entries {
             if !seen.contains(&entry.api_version) {
-                // Fields of a version that there is not any more are nobody's.
+                // Fields in a version that no longer exists have no owner.
                 let Some(resource) = self.version(&entry.api_version)? else { continue };
                 self.between(self.resource, resource, live)?;
                 seen.push(entry.api_version.clone());
@@ -232,7 +231,7 @@ impl<'a> Scope<'a> {
         Ok(known)
     }
 
-    /// The fields of an entry after changes of the schema.
+    /// The fields of an entry, adapted to changes of the schema.
     fn reconciled(&self, entry: &Entry) -> Set {
         match self.version(&entry.api_version) {
             Ok(Some(resource)) => reconcile(Ty::of(resource), &entry.set()),
@@ -245,7 +244,7 @@ impl<'a> Scope<'a> {
         Ok(differs.minus(&unowned()))
     }
 
-    /// What differs in the words of another version.
+    /// The differences in another version.
     fn compare_in(&self, api_version: &str, live: &Object, new: &Object) -> Result<Comparison, String> {
         let Some(resource) = self.version(api_version)? else { return Ok(Comparison::default()) };
         let view = |object: &Object, which: &str| {
@@ -255,8 +254,8 @@ impl<'a> Scope<'a> {
         self.compare(resource, &view(live, "old")?, &view(new, "new")?)
     }
 
-    /// The same kind in another version; `None` if a kind of the server's own has no such. Versions that a definition
-    /// does not have, upstream's converter stumbles over.
+    /// The same kind in another version; `None` if a built-in kind has no such version. For a custom resource an
+    /// unknown version is upstream's converter error.
     fn version(&self, api_version: &str) -> Result<Option<&'a Resource>, String> {
         if api_version == self.resource.api_version() {
             return Ok(Some(self.resource));
@@ -277,7 +276,7 @@ impl<'a> Scope<'a> {
         found.map(Some).ok_or_else(|| format!("request to convert CR to an invalid group/version: {api_version}"))
     }
 
-    /// An object of one version in another one, by way of this scope's. It must be of the type that it has there.
+    /// Converts an object to another version, by way of this scope's version. The result must match its type.
     fn between(&self, from: &Resource, to: &Resource, object: &Object) -> Result<Object, String> {
         let (before, after) = (from.api_version(), to.api_version());
         if before == after {
@@ -285,7 +284,7 @@ impl<'a> Scope<'a> {
         }
         if matches!(to.flavor, Flavor::Builtin(_)) {
             let mut object = object.clone();
-            convert(&before, to, &mut object);
+            convert(from, to, &mut object);
             return Ok(object);
         }
         let hub = self.resource.api_version();
@@ -301,19 +300,16 @@ impl<'a> Scope<'a> {
 
     /// Fields that a write of this scope cannot change (`GetResetFields` of upstream's strategies).
     fn reset(&self) -> Set {
-        let definition = self.resource.group == "apiextensions.k8s.io";
-        let policy = self.resource.is("admissionregistration.k8s.io", "validatingadmissionpolicies");
         match self.sub {
             "" if self.resource.status => paths([&["status"][..]]),
             "finalize" => paths([&["status"][..]]),
-            "status" if definition || policy => paths([&["metadata"][..], &["spec"][..]]),
-            "status" => paths([&["spec"][..]]),
+            "status" => paths(self.resource.strategy.reset_by_status().iter().copied()),
             _ => Set::default(),
         }
     }
 }
 
-/// Drops members of metadata that say nothing: they are not stored either.
+/// Drops empty members of metadata, which are not stored either.
 fn drop_empty(meta: &mut Object) {
     for key in ["labels", "annotations", "finalizers", "ownerReferences"] {
         let empty = match meta.get(key) {
@@ -327,13 +323,10 @@ fn drop_empty(meta: &mut Object) {
     }
 }
 
-/// Brings an object of the server's own into another version.
-fn convert(from: &str, to: &Resource, object: &mut Object) {
-    if to.group == "events.k8s.io" {
-        events::event_to_events_v1(object);
-    } else if from == "events.k8s.io/v1" {
-        events::event_from_events_v1(object);
-    }
+/// Converts an object of a built-in kind to another version.
+fn convert(from: &Resource, to: &Resource, object: &mut Object) {
+    from.strategy.to_stored(object);
+    to.strategy.view_stored(object);
     object.insert("apiVersion".into(), Value::from(to.api_version()));
 }
 
@@ -345,7 +338,7 @@ fn paths<'p>(all: impl IntoIterator<Item = &'p [&'p str]>) -> Set {
     set
 }
 
-/// Type and identity of an object: no set names them.
+/// The type and identity of an object, which are never owned.
 fn unowned() -> Set {
     let mut set = paths([&["apiVersion"][..], &["kind"][..], &["metadata"][..]]);
     for name in UNOWNED {
@@ -354,7 +347,7 @@ fn unowned() -> Set {
     set
 }
 
-/// Writes the entries that own something into an object.
+/// Writes all non-empty entries to an object.
 fn set_entries(object: &mut Object, mut entries: Vec<Entry>) {
     entries.retain(|e| !e.is_empty());
     match managed::encode(entries) {
@@ -363,8 +356,8 @@ fn set_entries(object: &mut Object, mut entries: Vec<Entry>) {
     };
 }
 
-/// Keeps the times of managers if nothing but them differs: then nothing is written
-/// (apiserver `endpoints/handlers/fieldmanager/equality.go`).
+/// Keeps the managers' times if nothing else differs, so that nothing is written (apiserver
+/// `endpoints/handlers/fieldmanager/equality.go`).
 pub fn keep_times(new: &mut Object, old: &Object) {
     let entries = metadata(old).get("managedFields");
     let (same, times) = managed::same_but_times(metadata(new).get("managedFields"), entries);

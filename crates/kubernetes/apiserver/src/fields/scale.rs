@@ -1,16 +1,16 @@
-//! Owners of a custom resource's replicas, as its scale subresource sees them and gives them back
-//! (apimachinery `util/managedfields/scalehandler.go`).
+//! Owners of a custom resource's replicas, converted for its scale subresource and back (apimachinery
+//! `util/managedfields/scalehandler.go`).
 
 use serde_json::Value;
 use structured_merge::{Element, Set};
 
 use super::managed::{self, Entry, Fields};
 
-/// Version that owners of a Scale's fields name.
+/// Version in the owners of a Scale's fields.
 const SCALE: &str = "autoscaling/v1";
 
-/// Where wanted replicas are, by version (`group/version`): an empty path in one without a scale, `None` in one that there
-/// is not.
+/// Path of the wanted replicas by version (`group/version`): empty for a version without a scale, `None` for an
+/// unknown version.
 pub type Places<'a> = &'a dyn Fn(&str) -> Option<Vec<String>>;
 
 fn path(names: &[String]) -> Vec<Element> {
@@ -27,7 +27,7 @@ fn in_scale() -> Vec<String> {
     vec!["spec".to_owned(), "replicas".to_owned()]
 }
 
-/// The owners of the Scale made of an object with these owners.
+/// The owners of a Scale from the owners of its object.
 pub fn to_scale(entries: Option<&Value>, places: Places<'_>) -> Result<Option<Value>, String> {
     let mut out = Vec::new();
     for entry in managed::decode(entries, false)? {
@@ -39,7 +39,7 @@ pub fn to_scale(entries: Option<&Value>, places: Places<'_>) -> Result<Option<Va
     Ok(managed::encode(out))
 }
 
-/// The owners of the object after its Scale, with these owners now, was written in this version of the object.
+/// The owners of an object from those of its Scale, which was written in this version of the object.
 pub fn to_parent(
     parent: Option<&Value>,
     scale: Option<&Value>,
@@ -65,7 +65,7 @@ pub fn to_parent(
         }
     }
     for entry in scaled.into_iter().filter(|s| s.set().has(&path(&in_scale()))) {
-        // Times are kept by identity, which for updates names the version: upstream loses theirs so.
+        // Times are kept by identity, which contains the version for updates; upstream loses theirs for this reason.
         let identity = entry.identity();
         let time = times.iter().find(|(known, _)| *known == identity).and_then(|(_, time)| *time);
         let fields = Fields::Set(of(&places(version).unwrap_or_default()));
@@ -103,10 +103,10 @@ mod tests {
         assert_eq!(seen.as_array().unwrap().len(), 1);
         assert_eq!(seen[0]["apiVersion"], "autoscaling/v1");
         assert_eq!(seen[0]["fieldsV1"], json!({"f:spec": {"f:replicas": {}}}));
-        // Untouched, all but owners in unknown versions stay.
+        // Without a change everything is kept except owners in unknown versions.
         let back = to_parent(Some(&owned), Some(&seen), "x.io/v1", &places).unwrap().unwrap();
         assert_eq!(back, json!([owned[0], owned[1]]));
-        // Another manager takes it.
+        // Another manager takes ownership.
         let taken = json!([entry("d", "Apply", "autoscaling/v1", json!({"f:spec": {"f:replicas": {}}}))]);
         let back = to_parent(Some(&owned), Some(&taken), "x.io/v1", &places).unwrap().unwrap();
         let found: Vec<(&str, &Value)> =

@@ -6,6 +6,7 @@ use serde_json::json;
 use super::*;
 use crate::registry::Registry;
 use crate::status::{ApiError, ApiResult};
+use crate::strategies;
 
 fn object(value: Value) -> Object {
     match value {
@@ -41,7 +42,7 @@ fn registry() -> Registry {
         "names": {"plural": "things", "kind": "Thing", "listKind": "ThingList", "singular": "thing"},
         "versions": [version("v1", true, spec), version("v2", false, later)]},
         "status": {"conditions": [{"type": "Established", "status": "True"}]}}));
-    let registry = Registry::new();
+    let registry = Registry::new(strategies::kinds());
     registry.replace("example.com", "things", 0, crate::crd::resources(&crd, 0));
     registry
 }

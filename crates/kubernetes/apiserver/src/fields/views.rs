@@ -1,8 +1,8 @@
 //! Objects in other versions of their kind.
 //!
-//! Who owns what is settled without waiting for anybody. Where that takes an object in a version that only a webhook can
-//! bring it to, it fails and leaves a note of what it needs: whoever settles has the webhook asked
-//! ([`crate::verbs::Backend::learn`]), and begins anew.
+//! Ownership is computed without waiting. If it needs an object in a version that only a webhook can produce, it
+//! fails and records the needed conversion; the caller then calls the webhook ([`crate::verbs::Backend::learn`]) and
+//! starts again.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -12,15 +12,15 @@ use crate::object::Object;
 use crate::resource::Resource;
 use crate::versions;
 
-/// Conversions for one change: a few for each version that owners have written in.
+/// Most conversions for one change: a few for each version that field owners refer to.
 const MAX_KNOWN: usize = 128;
 
 /// A conversion.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Need {
-    /// What is to be converted.
+    /// The object to convert.
     pub object: Object,
-    /// The version that it is wanted in, with its group.
+    /// The wanted version, with its group.
     pub to: String,
 }
 
@@ -34,12 +34,12 @@ struct Known {
 #[derive(Debug)]
 pub struct Views {
     known: Mutex<Known>,
-    /// Whether a webhook converts.
+    /// Whether a webhook converts the kind.
     asks: bool,
 }
 
 impl Views {
-    /// For kinds whose objects no webhook converts.
+    /// For kinds without a conversion webhook.
     pub fn none() -> &'static Self {
         static NONE: Views = Views { known: Mutex::new(Known { converted: Vec::new(), need: None }), asks: false };
         &NONE
@@ -50,14 +50,14 @@ impl Views {
         Self { known: Mutex::default(), asks: versions::asks(resource) }
     }
 
-    /// Whether a webhook converts: then an outcome is void as long as there is something that it [needs](Self::need).
+    /// Whether a webhook converts the kind. Then an outcome is void while a conversion is [needed](Self::need).
     pub fn asks(&self) -> bool {
         self.asks
     }
 
-    /// An object in another version. The error is the webhook's, or void.
+    /// Converts an object to another version. The error is the webhook's, or void while the conversion is needed.
     pub fn convert(&self, object: &Object, to: &str) -> Result<Object, String> {
-        // Nobody is asked about an object that says nothing but its kind.
+        // An object with nothing but its kind needs no webhook.
         if !self.asks || object.len() == 2 && object.contains_key("kind") && object.contains_key("apiVersion") {
             let mut object = object.clone();
             object.insert("apiVersion".into(), Value::from(to));
@@ -71,12 +71,12 @@ impl Views {
         Err(format!("not yet known in {to}"))
     }
 
-    /// What is not known yet, if anything was asked for that is not.
+    /// Takes the recorded conversion, if one is needed.
     pub fn need(&self) -> Option<Need> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner).need.take()
     }
 
-    /// Makes an outcome known; false if there are too many.
+    /// Records the outcome of a conversion; false if there are too many.
     pub fn learn(&self, need: Need, outcome: Result<Object, String>) -> bool {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.converted.push((need, outcome));

@@ -1,4 +1,4 @@
-//! What both versions of the documents tell alike.
+//! Parts that both versions of the documents share.
 
 use std::collections::BTreeMap;
 
@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 use super::custom;
 use crate::resource::{Catalog, Flavor};
 
-/// What is stored of custom resources, by group, version and kind.
+/// Stored schemas of custom resources, by group, version and kind.
 pub(super) type Custom = BTreeMap<(String, String, String), custom::Stored>;
 
-/// Groups of own kinds, which have a page of their own.
+/// Groups of built-in kinds, each with its own discovery endpoint.
 pub(super) fn own_groups(catalog: &Catalog) -> Vec<&str> {
     let mut groups: Vec<&str> =
         catalog.all().filter(|r| matches!(r.flavor, Flavor::Builtin(_))).map(|r| r.group.as_str()).collect();
@@ -22,7 +22,7 @@ pub(super) fn path_of(group: &str, version: &str) -> String {
     if group.is_empty() { format!("api/{version}") } else { format!("apis/{group}/{version}") }
 }
 
-/// How clients may show who they are.
+/// The security schemes for clients.
 pub(super) fn security() -> Value {
     let text = "A token in the header Authorization, after the word Bearer.";
     json!({"BearerToken": {"type": "apiKey", "in": "header", "name": "authorization", "description": text}})

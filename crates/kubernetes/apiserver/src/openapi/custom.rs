@@ -1,23 +1,23 @@
-//! Schemas of custom resources: what was stored, brought to the form that clients get. In 2.0 that is less: what clients
-//! of that version misread is left out.
+//! Schemas of custom resources as clients see them, from the stored ones. The 2.0 form leaves out what its clients
+//! misread.
 
 use serde_json::{Map, Value, json};
 
 use super::schemas::{self, API_VERSION, KIND, METADATA, OBJECT_META};
 use crate::resource::Resource;
 
-/// What is known of one version of a custom resource beside its names.
+/// The stored properties of one version of a custom resource.
 #[derive(Debug, Default, Clone)]
 pub struct Stored {
     /// Its structural schema.
     pub schema: Option<Value>,
-    /// Everything is kept in all versions.
+    /// Whether unknown fields are preserved in all versions.
     pub preserves: bool,
-    /// Paths of fields for selectors, without the first dot.
+    /// Paths of selectable fields, without the leading dot.
     pub selectable: Vec<String>,
 }
 
-/// What stands in a schema and its parts, beside other schemas.
+/// Keywords that are copied from a schema.
 const PLAIN: [&str; 25] = [
     "type",
     "nullable",
@@ -45,7 +45,7 @@ const PLAIN: [&str; 25] = [
     "x-kubernetes-map-type",
     "x-kubernetes-validations",
 ];
-/// What is only told if it is so.
+/// Keywords that are copied only if true.
 const FLAGS: [&str; 3] =
     ["x-kubernetes-preserve-unknown-fields", "x-kubernetes-embedded-resource", "x-kubernetes-int-or-string"];
 
@@ -62,7 +62,7 @@ pub fn schemas(resource: &Resource, stored: Option<&Stored>, two: bool) -> (Valu
             set(&mut out, "kind", json!({"type": "string", "description": KIND}));
             out
         }
-        // Nothing more: clients take what is not listed for forbidden.
+        // No properties: clients reject fields that are not listed.
         _ => json!({"type": "object"}),
     };
     object["x-kubernetes-group-version-kind"] = schemas::gvk(resource, &resource.kind);
@@ -87,7 +87,7 @@ fn set(schema: &mut Value, property: &str, value: Value) {
     schema["properties"][property] = value;
 }
 
-/// A schema as it is told. Its depth was bounded when it was stored.
+/// The schema for clients. Its depth was limited when it was stored.
 fn structural(schema: &Value, two: bool) -> Value {
     let mut out = Map::new();
     for key in PLAIN {
@@ -123,7 +123,7 @@ fn structural(schema: &Value, two: bool) -> Value {
     Value::Object(out)
 }
 
-/// Says in words of the standard that numbers and texts are allowed.
+/// Expresses int-or-string in standard keywords.
 fn unfold(schema: &mut Map<String, Value>) {
     if schema.get(FLAGS[2]) != Some(&Value::Bool(true)) {
         return;
@@ -143,7 +143,7 @@ fn unfold(schema: &mut Map<String, Value>) {
     }
 }
 
-/// Leaves out what 2.0 cannot say, and what kubectl misread in it.
+/// Drops what 2.0 cannot express, and what kubectl misreads in it.
 fn simplify(out: &mut Map<String, Value>, schema: &Value) {
     let is = |ty: &str| schema.get("type").is_some_and(|t| t == ty);
     let (nullable, preserves) = (flag(schema, "nullable"), flag(schema, FLAGS[0]));
@@ -169,7 +169,7 @@ fn simplify(out: &mut Map<String, Value>, schema: &Value) {
     }
 }
 
-/// Adds what every object has to objects within the object.
+/// Adds the common fields of objects to embedded objects.
 fn embed(schema: &mut Value, two: bool) {
     if let Some(Value::Object(members)) = schema.get_mut("properties") {
         members.values_mut().for_each(|member| embed(member, two));

@@ -1,5 +1,5 @@
-//! The OpenAPI 2.0 document in gnostic's protobuf form (message `Document` of `openapiv2/OpenAPIv2.proto` in
-//! google/gnostic, from which the field numbers are): older kubectl reads nothing else.
+//! The OpenAPI 2.0 document in gnostic's protobuf form, the only one that older kubectl reads (message `Document` of
+//! `openapiv2/OpenAPIv2.proto` in google/gnostic, from which the field numbers are).
 
 use serde_json::{Map, Value};
 
@@ -59,14 +59,14 @@ fn api_key(value: &Value) -> Message {
     out
 }
 
-/// A protobuf message being written. What has the value that absent fields have is left out, but in lists and choices.
+/// A protobuf message being written. Members with default values are omitted, except in lists and oneofs.
 #[derive(Default)]
 pub(super) struct Message {
     bytes: Vec<u8>,
 }
 
 impl Message {
-    /// What was written.
+    /// The encoded message.
     pub(super) fn into_bytes(self) -> Vec<u8> {
         self.bytes
     }
@@ -83,33 +83,33 @@ impl Message {
         self.varint(field << 3 | wire);
     }
 
-    /// A number, whatever it is.
+    /// Writes a number, even zero.
     pub(super) fn number(&mut self, field: u64, value: u64) {
         self.tag(field, 0);
         self.varint(value);
     }
 
-    /// A float, whatever it is.
+    /// Writes a float, even zero.
     pub(super) fn fixed(&mut self, field: u64, value: f64) {
         self.tag(field, 1);
         self.bytes.extend_from_slice(&value.to_le_bytes());
     }
 
-    /// A text, whatever it is.
+    /// Writes a string, even an empty one.
     pub(super) fn string(&mut self, field: u64, text: &str) {
         self.tag(field, 2);
         self.varint(text.len() as u64);
         self.bytes.extend_from_slice(text.as_bytes());
     }
 
-    /// A message, even an empty one.
+    /// Writes a message, even an empty one.
     pub(super) fn message(&mut self, field: u64, inner: &Message) {
         self.tag(field, 2);
         self.varint(inner.bytes.len() as u64);
         self.bytes.extend_from_slice(&inner.bytes);
     }
 
-    /// A pair of a name and a value, as all maps are written.
+    /// Writes an entry of a map: a name and a value.
     pub(super) fn named(&mut self, field: u64, name: &str, value: &Message) {
         let mut pair = Message::default();
         pair.string(1, name);
@@ -117,42 +117,42 @@ impl Message {
         self.message(field, &pair);
     }
 
-    /// A member that is a text.
+    /// Writes a string member.
     pub(super) fn text(&mut self, field: u64, value: &Value, key: &str) {
         if let Some(text) = value.get(key).and_then(Value::as_str).filter(|t| !t.is_empty()) {
             self.string(field, text);
         }
     }
 
-    /// A member that is a boolean.
+    /// Writes a boolean member.
     pub(super) fn flag(&mut self, field: u64, value: &Value, key: &str) {
         if value.get(key) == Some(&Value::Bool(true)) {
             self.number(field, 1);
         }
     }
 
-    /// A member that is a number.
+    /// Writes a float member.
     pub(super) fn double(&mut self, field: u64, value: &Value, key: &str) {
         if let Some(number) = value.get(key).and_then(Value::as_f64).filter(|n| *n != 0.0) {
             self.fixed(field, number);
         }
     }
 
-    /// A member that counts.
+    /// Writes an unsigned integer member.
     pub(super) fn count(&mut self, field: u64, value: &Value, key: &str) {
         if let Some(number) = value.get(key).and_then(Value::as_u64).filter(|n| *n != 0) {
             self.number(field, number);
         }
     }
 
-    /// A member that is a list of texts.
+    /// Writes a member that is a list of strings.
     pub(super) fn strings(&mut self, field: u64, value: &Value, key: &str) {
         for text in value.get(key).and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str) {
             self.string(field, text);
         }
     }
 
-    /// The members that OpenAPI does not know.
+    /// Writes all extension members (`x-…`).
     pub(super) fn extensions(&mut self, field: u64, value: &Value) {
         for (key, value) in value.as_object().into_iter().flatten().filter(|(k, _)| k.starts_with("x-")) {
             self.named(field, key, &any(value));
@@ -160,7 +160,7 @@ impl Message {
     }
 }
 
-/// The members of a member.
+/// The members of an object member.
 pub(super) fn members<'a>(value: &'a Value, key: &str) -> impl Iterator<Item = (&'a String, &'a Value)> {
     value.get(key).and_then(Value::as_object).into_iter().flat_map(Map::iter)
 }
@@ -273,7 +273,7 @@ fn operation(value: &Value) -> Message {
     out
 }
 
-/// `ParametersItem`: a parameter, or where it stands.
+/// `ParametersItem`: a parameter or a reference to one.
 fn parameters_item(value: &Value) -> Message {
     let mut out = Message::default();
     if value.get("$ref").is_some() {
@@ -300,7 +300,7 @@ fn parameter(value: &Value) -> Message {
         }
         parameter.message(1, &inner);
     } else {
-        // Query parameters have one field more than path parameters; the numbers after it are shifted.
+        // Query parameters have one field more than path parameters, which shifts the later numbers.
         let query = place == "query";
         inner.flag(1, value, "required");
         inner.text(2, value, "in");

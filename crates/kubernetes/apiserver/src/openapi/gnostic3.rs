@@ -5,11 +5,11 @@ use serde_json::Value;
 
 use super::gnostic::{Message, any, members};
 
-/// Members whose parts stand in an order of their own; all others are in that of the alphabet.
+/// A member whose parts have a fixed order. All other parts are sorted alphabetically.
 type Ordered = (&'static str, &'static [&'static str]);
-/// What an operation is about.
+/// The group, version and kind of an operation.
 const KIND: Ordered = ("x-kubernetes-group-version-kind", &["group", "version", "kind"]);
-/// Rules in CEL.
+/// CEL rules.
 const RULES: Ordered =
     ("x-kubernetes-validations", &["rule", "message", "messageExpression", "reason", "fieldPath", "optionalOldSelf"]);
 
@@ -40,14 +40,14 @@ pub fn encode(document: &Value) -> Vec<u8> {
     out.into_bytes()
 }
 
-/// A message with one other in it.
+/// A message that contains one other message.
 fn one(field: u64, inner: &Message) -> Message {
     let mut out = Message::default();
     out.message(field, inner);
     out
 }
 
-/// A message of named others.
+/// A message that contains named messages.
 fn named(value: &Value, key: &str, of: impl Fn(&Value) -> Message) -> Message {
     let mut out = Message::default();
     for (name, found) in members(value, key) {
@@ -74,7 +74,7 @@ fn extensions(out: &mut Message, field: u64, value: &Value, ordered: &[Ordered])
     }
 }
 
-/// An object, or each of a list, with its members in this order.
+/// Orders the members of an object, or of each object in a list.
 fn in_order(value: &Value, parts: &[&str]) -> Value {
     match value {
         Value::Array(list) => list.iter().map(|one| in_order(one, parts)).collect(),
@@ -146,7 +146,7 @@ fn parameter(value: &Value) -> Message {
     out
 }
 
-/// The forms that a body has, by media type.
+/// The content of a body by media type.
 fn content(out: &mut Message, field: u64, value: &Value) {
     let media = |found: &Value| match found.get("schema") {
         Some(schema) => one(1, &schema_or_reference(schema)),
@@ -230,7 +230,7 @@ fn schema(value: &Value) -> Message {
     out
 }
 
-/// `DefaultType`: nothing but plain values have a place there.
+/// `DefaultType`, which holds plain values only.
 fn default(value: &Value) -> Message {
     let mut out = Message::default();
     match value {

@@ -1,7 +1,7 @@
-//! OpenAPI: v2 and v3, each in JSON and protobuf, built from the table of own kinds and from stored definitions.
+//! OpenAPI: v2 and v3, each in JSON and protobuf, built from the table of built-in kinds and from stored definitions.
 //!
-//! [`paths`] tells what can be asked, [`schemas`] (and [`custom`]) how objects look, [`v2`] and [`v3`] write it down.
-//! Documents are built when first asked for and kept, within bounds, until what they are about changes.
+//! [`paths`] describes operations, [`schemas`] and [`custom`] describe objects, [`v2`] and [`v3`] encode them.
+//! Documents are built on demand and cached, within bounds, until their resources change.
 
 mod common;
 mod custom;
@@ -36,24 +36,24 @@ use serve::Document;
 
 const JSON: &str = "application/json";
 const V2_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
-/// What the answer says it is: `@` may not stand in a media type, and Go's parser refuses it.
+/// The media type in the response: Go's parser refuses `@` in a media type.
 const V2_PROTOBUF_ANSWER: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
 
 const V3_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v3@v1.0+protobuf";
 const V3_PROTOBUF_ANSWER: &str = "application/com.github.proto-openapi.spec.v3.v1.0+protobuf";
-/// What names of documents in protobuf begin with.
+/// Prefix of the cache keys of protobuf documents.
 const BINARY: &str = "protobuf:";
 
-/// Bytes of documents that are kept; what is beyond is built again when it is asked for.
+/// Most bytes of cached documents; others are built again on demand.
 const KEPT_BYTES: usize = 8 << 20;
 
-/// One document as built last.
+/// The last build of a document.
 struct Built {
-    /// What it is about: as long as these are served, it holds.
+    /// Its resources: the document is valid as long as exactly these are served.
     about: Vec<Arc<Resource>>,
     tag: String,
     made: jiff::Timestamp,
-    /// Absent if there was no room.
+    /// Absent if the cache had no room.
     bytes: Option<Bytes>,
 }
 
@@ -63,15 +63,15 @@ impl Built {
     }
 }
 
-/// Documents as built last.
+/// The cache of documents.
 #[derive(Default)]
 pub struct Cache {
-    /// By name. Held while documents are built, so that many who ask wait for one work.
+    /// By name. Locked while building, so that concurrent requests share one build.
     built: tokio::sync::Mutex<HashMap<String, Built>>,
 }
 
 impl Cache {
-    /// Answers a path below `/openapi`.
+    /// Serves a path below `/openapi`.
     pub async fn answer(
         &self,
         backend: &Backend,
@@ -91,7 +91,7 @@ impl Cache {
                 let document = self.document(backend, &catalog, name).await?;
                 let media = if name == "v2.json" { JSON } else { V2_PROTOBUF_ANSWER };
                 let mut response = serve::document(&document, media, headers);
-                // A document of this size is compressed for those who take that.
+                // Documents of this size are compressed for clients that accept it.
                 response.headers_mut().insert(VARY, HeaderValue::from_static("Accept-Encoding"));
                 response.headers_mut().append(VARY, HeaderValue::from_static("Accept"));
                 Ok(response)
@@ -118,7 +118,7 @@ impl Cache {
         }
     }
 
-    /// All documents of version 3, by name, with addresses that change when they do.
+    /// The index of all documents of version 3. Their addresses contain their hashes.
     async fn index(&self, backend: &Backend, catalog: &Arc<Catalog>) -> ApiResult<Value> {
         let mut built = self.built.lock().await;
         let names = names(catalog);
@@ -150,7 +150,7 @@ fn url(name: &str, tag: &str) -> String {
     format!("/openapi/v3/{name}?hash={tag}")
 }
 
-/// Builds documents. The last one's bytes stay in any case, the others' as far as there is room.
+/// Builds documents. When the cache is full, the bytes of all previous ones are dropped.
 async fn build(
     built: &mut HashMap<String, Built>,
     backend: &Backend,
@@ -175,7 +175,7 @@ async fn build(
         if held + bytes.len() > KEPT_BYTES {
             built.values_mut().for_each(|b| b.bytes = None);
         }
-        // The same content is the same document: who has it need not fetch it again.
+        // Unchanged content keeps its build time, so that clients need not fetch it again.
         let made = built.get(&name).filter(|b| b.tag == tag).map_or_else(jiff::Timestamp::now, |b| b.made);
         built.insert(name, Built { about, tag, made, bytes: Some(bytes.into()) });
     }
@@ -202,7 +202,7 @@ fn encode(catalog: &Catalog, custom: &Custom, name: &str) -> (Vec<u8>, String) {
     }
 }
 
-/// The document's name, in whatever form it is.
+/// The document's name without the prefix for protobuf.
 fn bare(name: &str) -> &str {
     name.strip_prefix(BINARY).unwrap_or(name)
 }
@@ -212,7 +212,7 @@ fn tag(bytes: &[u8]) -> String {
     sha2::Sha512::digest(bytes).iter().map(|b| format!("{b:02X}")).collect()
 }
 
-/// The documents of version 3 with what they are about: `api/v1`, `apis/GROUP/VERSION`, and those above.
+/// The documents of version 3 with their resources: `api/v1`, `apis/GROUP/VERSION`, and the discovery endpoints.
 fn names(catalog: &Catalog) -> BTreeMap<String, Vec<Arc<Resource>>> {
     let mut out: BTreeMap<String, Vec<Arc<Resource>>> =
         paths::roots(&own_groups(catalog)).into_iter().map(|(name, _)| (name, Vec::new())).collect();
@@ -229,7 +229,7 @@ fn about(catalog: &Catalog, name: &str) -> Vec<Arc<Resource>> {
     }
 }
 
-/// What is stored of the custom resources of these groups.
+/// The stored schemas of the custom resources of these groups.
 async fn stored(backend: &Backend, groups: &[&str]) -> ApiResult<Custom> {
     let catalog = backend.registry.catalog();
     let crds =

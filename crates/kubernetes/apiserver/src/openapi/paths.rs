@@ -1,4 +1,4 @@
-//! What can be asked at which path, in no version's form yet: [`super::v2`] and [`super::v3`] write it down.
+//! Paths and their operations, independent of the OpenAPI version: [`super::v2`] and [`super::v3`] encode them.
 
 use serde_json::{Value, json};
 
@@ -7,13 +7,13 @@ use super::schemas;
 use crate::discovery;
 use crate::resource::{Flavor, Resource};
 
-/// What the answer of a status code is called.
+/// A status code and its description.
 type Answer = (u16, &'static str);
 
 const OK: Answer = (200, "OK");
 const CREATED: Answer = (201, "Created");
 const ACCEPTED: Answer = (202, "Accepted");
-/// Every operation may be answered so.
+/// Possible for every operation.
 pub const UNAUTHORIZED: Answer = (401, "Unauthorized");
 
 const STATUS: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.Status";
@@ -46,7 +46,7 @@ const ALL_PATCHES: &[&str] = &[
 pub struct Input {
     /// Name of its definition.
     pub definition: String,
-    /// Must be there.
+    /// Whether it is required.
     pub required: bool,
 }
 
@@ -58,36 +58,36 @@ pub struct Operation {
     pub id: String,
     /// Group and version, joined.
     pub tag: String,
-    /// Text for people.
+    /// Description.
     pub text: String,
-    /// Name of the action, and group, version and kind of what it is about.
+    /// The action, and group, version and kind that it applies to.
     pub about: Option<(&'static str, [String; 3])>,
-    /// Parameters that not all operations of the path have.
+    /// Parameters that are not shared by all operations of the path.
     pub parameters: Vec<Parameter>,
-    /// What the body holds.
+    /// The request body.
     pub input: Option<Input>,
     /// Media types of the body.
     pub consumes: &'static [&'static str],
-    /// Media types of the answer.
+    /// Media types of the response.
     pub produces: &'static [&'static str],
-    /// Codes of success.
+    /// Successful responses.
     pub answers: &'static [Answer],
-    /// Name of the answer's definition; text if there is none.
+    /// Name of the response's definition; `None` for plain text.
     pub output: Option<String>,
 }
 
-/// A path with what can be asked there.
+/// A path with its operations.
 pub struct Item {
-    /// The path, with names in braces.
+    /// The path, with parameters in braces.
     pub path: String,
-    /// Parameters that all operations have.
+    /// Parameters of all operations.
     pub parameters: Vec<Parameter>,
     /// One for each method.
     pub operations: Vec<Operation>,
 }
 
 impl Item {
-    /// Puts apart the parameters that all operations have, and all in order.
+    /// Moves parameters shared by all operations to the path, and sorts all of them.
     fn new(path: String, mut operations: Vec<Operation>) -> Self {
         let first: Vec<Parameter> = operations.first().map(|o| o.parameters.clone()).unwrap_or_default();
         let everywhere = |p: &Parameter| operations.iter().all(|o| o.parameters.iter().any(|q| q.same(p)));
@@ -101,7 +101,7 @@ impl Item {
     }
 }
 
-/// A request that tells what is served: path, name of its id after `get`, text, definition of the answer.
+/// A discovery request: path, suffix of its id after `get`, description, definition of the response.
 fn plain(path: &str, id: &str, text: &str, output: Option<&str>, media: &'static [&'static str]) -> Item {
     let (prefix, tag) = id_and_tag(path);
     let operation = Operation {
@@ -124,7 +124,7 @@ fn meta(kind: &str) -> String {
     format!("io.k8s.apimachinery.pkg.apis.meta.v1.{kind}")
 }
 
-/// What is asked to find out what there is: everything outside of groups and versions. With names of the documents.
+/// The discovery endpoints outside of groups and versions, with the names of their documents.
 pub fn roots(groups: &[&str]) -> Vec<(String, Item)> {
     let text = "Says which versions and groups there are.";
     let mut out = vec![
@@ -163,12 +163,12 @@ pub fn roots(groups: &[&str]) -> Vec<(String, Item)> {
     out.into_iter().map(|item| (item.path.trim_matches('/').to_owned(), item)).collect()
 }
 
-/// What tells the resources of a group and version of own kinds, at this path.
+/// The discovery endpoint for the resources of a group and version of built-in kinds.
 pub fn version_root(path: &str) -> Item {
     plain(path, "APIResources", "Says which resources there are.", Some(&meta("APIResourceList")), ALL)
 }
 
-/// Group and version in an operation's id, and as a tag.
+/// Group and version of a path for an operation's id, and the same for its tag.
 fn id_and_tag(path: &str) -> (String, String) {
     let mut parts: Vec<&str> = path.trim_matches('/').split('/').collect();
     if parts.first() == Some(&"api") {
@@ -187,7 +187,7 @@ fn id_and_tag(path: &str) -> (String, String) {
     }
 }
 
-/// Letters and digits alone, with a capital where something was left out.
+/// Removes everything but letters, digits and underscores; the next letter is capitalized.
 fn word(text: &str, capital: bool) -> String {
     let mut out = String::with_capacity(text.len());
     let mut capital = capital;
@@ -211,7 +211,7 @@ struct Maker<'a> {
     custom: bool,
     /// Empty, or a subresource.
     sub: &'static str,
-    /// Definition of what is read and written.
+    /// Definition of the object that is read and written.
     definition: String,
     /// Path of the group and version.
     base: &'a str,
@@ -239,8 +239,11 @@ pub fn of(resource: &Resource, base: &str) -> Vec<Item> {
         out.push(Item::new(format!("{base}/{}", resource.plural), vec![own.operation("list", true)]));
     }
     let whole = |verbs: &[&'static str]| verbs.iter().map(|v| own.operation(v, false)).collect();
-    let collection: &[&'static str] =
-        if resource.is("", "namespaces") { &["list", "create"] } else { &["list", "create", "deletecollection"] };
+    let collection: &[&'static str] = if !resource.strategy.deletes_collections() {
+        &["list", "create"]
+    } else {
+        &["list", "create", "deletecollection"]
+    };
     out.push(Item::new(own.collection(), whole(collection)));
     out.push(Item::new(own.item(), whole(&["get", "update", "patch", "delete"])));
     for sub in discovery::subresources(resource) {
@@ -272,7 +275,7 @@ impl Maker<'_> {
         format!("{}/{{name}}{sub}", self.collection())
     }
 
-    /// Watches by path: the form from before there was a parameter for it.
+    /// The deprecated watch paths, which predate the `watch` parameter.
     fn watches(&self) -> Vec<Item> {
         let (scoped, plural) = (self.scoped(), &self.resource.plural);
         let at = |path: String, operation| Item::new(format!("{}/watch{path}", self.base), vec![operation]);
@@ -296,7 +299,7 @@ impl Maker<'_> {
         let rest = format!("{}{scope}{kind}{sub}{}{all}", facts.before, facts.after);
         let about = match self.sub {
             "token" => ["authentication.k8s.io", "v1", "TokenRequest"].map(str::to_owned),
-            // A custom resource's scale is told as its own kind.
+            // The scale of a custom resource is described as its own kind.
             _ => [self.resource.group.clone(), self.resource.version.clone(), kind.clone()],
         };
         let of = if self.sub.is_empty() { String::new() } else { format!("the {} of ", self.sub) };
@@ -424,20 +427,20 @@ impl Maker<'_> {
         }
     }
 
-    /// Whether a deletion is answered with the object instead of a Status.
+    /// Whether a deletion returns the object instead of a Status.
     fn returns_deleted(&self) -> bool {
         self.resource.is("", "services") || self.resource.is("", "serviceaccounts")
     }
 }
 
-/// What tells the operations of one verb.
+/// The properties of operations of one verb.
 struct Facts {
     method: &'static str,
-    /// Begin of the id.
+    /// Prefix of the id.
     verb: &'static str,
-    /// In the id before the kind.
+    /// Part of the id before the kind.
     before: &'static str,
-    /// In the id after the kind.
+    /// Part of the id after the kind.
     after: &'static str,
     action: &'static str,
     text: &'static str,
@@ -447,7 +450,7 @@ struct Facts {
     output: String,
 }
 
-/// Tells an operation's action and kind.
+/// Adds an operation's action and kind.
 pub(super) fn tell_kind(out: &mut Value, of: &Operation) {
     if let Some((action, [group, version, kind])) = &of.about {
         out["x-kubernetes-action"] = json!(action);
@@ -472,7 +475,7 @@ mod tests {
 
     #[test]
     fn parameters_of_all_operations_stand_at_the_path() {
-        let catalog = crate::registry::Registry::new().catalog();
+        let catalog = crate::registry::Registry::new(crate::strategies::kinds()).catalog();
         let leases = catalog.find("coordination.k8s.io", "v1", "leases").unwrap();
         let items = of(leases, "/apis/coordination.k8s.io/v1");
         let names = |list: &[Parameter]| list.iter().map(|p| p.name).collect::<Vec<_>>();

@@ -1,5 +1,5 @@
-//! Definitions as schemas of OpenAPI 3.0: of own kinds from their table, of custom ones from what was stored. What 2.0
-//! says otherwise, [`super::v2`] changes.
+//! Definitions as OpenAPI 3.0 schemas: built-in kinds from their table, custom ones from stored definitions.
+//! [`super::v2`] adapts them to 2.0.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use super::common::Custom;
 use super::custom;
 use crate::resource::{Catalog, Flavor, Resource};
 
-/// What every reference begins with.
+/// Prefix of every reference.
 pub const PREFIX: &str = "#/components/schemas/";
 
 /// Object metadata.
@@ -23,14 +23,14 @@ const INT_OR_STRING: &str = "io.k8s.apimachinery.pkg.util.intstr.IntOrString";
 const DELETE_OPTIONS: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions";
 const WATCH_EVENT: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.WatchEvent";
 
-/// Text of every `apiVersion`.
+/// Description of every `apiVersion`.
 pub const API_VERSION: &str = "APIVersion defines the form that this object is in: its group and version.";
-/// Text of every `kind`.
+/// Description of every `kind`.
 pub const KIND: &str = "Kind of this representation.";
-/// Text of every object's `metadata`.
+/// Description of every object's `metadata`.
 pub const METADATA: &str = "Standard object's metadata.";
 
-/// Groups and versions, those of kube-apiserver, in whose names DeleteOptions and watch events may come.
+/// Groups and versions in which kube-apiserver accepts DeleteOptions and watch events.
 const COMMON: &str = "v1 admission.k8s.io/v1 admission.k8s.io/v1beta1 admissionregistration.k8s.io/v1 \
     admissionregistration.k8s.io/v1alpha1 admissionregistration.k8s.io/v1beta1 apiextensions.k8s.io/v1 \
     apiextensions.k8s.io/v1beta1 apiregistration.k8s.io/v1 apiregistration.k8s.io/v1beta1 apps/v1 apps/v1beta1 \
@@ -47,7 +47,7 @@ const COMMON: &str = "v1 admission.k8s.io/v1 admission.k8s.io/v1beta1 admissionr
     scheduling.k8s.io/v1alpha1 scheduling.k8s.io/v1beta1 storage.k8s.io/v1 storage.k8s.io/v1alpha1 \
     storage.k8s.io/v1beta1 storagemigration.k8s.io/v1alpha1";
 
-/// Those of them that documents of custom resources leave out.
+/// Groups among them that documents of custom resources leave out.
 const NOT_OF_CUSTOM: [&str; 4] =
     ["admission.k8s.io", "apiextensions.k8s.io", "apiregistration.k8s.io", "imagepolicy.k8s.io"];
 
@@ -67,24 +67,24 @@ pub fn list_name_of(resource: &Resource) -> String {
     }
 }
 
-/// Such as `io.example.v1.Thing`.
+/// A name such as `io.example.v1.Thing`.
 fn custom_name(resource: &Resource, kind: &str) -> String {
     let group: Vec<&str> = resource.group.rsplit('.').collect();
     format!("{}.{}.{kind}", group.join("."), resource.version)
 }
 
-/// Which documents definitions are for.
+/// The documents that definitions are for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Of {
-    /// Version 2.0, everything.
+    /// Version 2.0, all resources.
     Everything,
-    /// Version 3.0, own kinds.
+    /// Version 3.0, built-in kinds.
     Own,
     /// Version 3.0, custom resources.
     Custom,
 }
 
-/// All definitions that the resources which `wanted` names need, and some more.
+/// All built-in definitions, and those of the resources that `wanted` selects.
 pub fn definitions(
     catalog: &Catalog,
     custom: &Custom,
@@ -111,12 +111,12 @@ pub fn definitions(
     out
 }
 
-/// Group, version and kind as documents tell it.
+/// The extension value for group, version and kind.
 pub fn gvk(resource: &Resource, kind: &str) -> Value {
     json!([{"group": resource.group, "version": resource.version, "kind": kind}])
 }
 
-/// Definitions with a form of their own in JSON.
+/// Definitions with a special JSON form.
 fn primitives() -> Map<String, Value> {
     let schema = "Stands for any value.";
     let extensions = |name: &str| format!("io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.{name}");
@@ -158,7 +158,7 @@ fn primitives() -> Map<String, Value> {
     out
 }
 
-/// A reference: alone if nothing is to be said beside it.
+/// A reference, wrapped in `allOf` if it has a description or default.
 pub fn refer(name: &str, doc: &str, default: bool) -> Value {
     let reference = json!({"$ref": format!("{PREFIX}{name}")});
     if doc.is_empty() && !default {
@@ -174,7 +174,7 @@ pub fn refer(name: &str, doc: &str, default: bool) -> Value {
     out
 }
 
-/// A list of a resource: `items` as given.
+/// The list type of a resource.
 pub fn list(resource: &Resource, items: Value, metadata: Value) -> Value {
     let kind = &resource.list_kind;
     json!({"type": "object", "description": format!("A list of objects of the kind {}.", resource.kind), "required": ["items"],
@@ -249,7 +249,7 @@ fn field(field: &Field) -> Value {
     out
 }
 
-/// A type's schema; with `zero`, its zero value stands as default.
+/// The schema of a type; with `zero`, its zero value is the default.
 fn ty(of: &Type, field: &Field, zero: bool, doc: &str) -> Value {
     let plain = |name: &str, format: &str, value: Value| {
         let mut out = json!({"type": name});
@@ -285,7 +285,7 @@ fn ty(of: &Type, field: &Field, zero: bool, doc: &str) -> Value {
     }
 }
 
-/// Drops definitions that nothing refers to, with references that begin with `prefix`.
+/// Drops definitions that are not reachable from `from` by references with the prefix `prefix`.
 pub fn keep_reached<'a>(schemas: &mut Map<String, Value>, from: impl Iterator<Item = &'a Value>, prefix: &str) {
     let mut reached = BTreeSet::new();
     let mut work: Vec<String> = Vec::new();

@@ -1,4 +1,4 @@
-//! Sends documents: with tags, so that who has one need not fetch it again.
+//! Serves documents with ETags, so that clients need not fetch an unchanged document again.
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::reply::{self, Response};
 
-/// A document that can be sent.
+/// A document to serve.
 pub struct Document {
     /// Its bytes.
     pub bytes: Bytes,
@@ -17,9 +17,9 @@ pub struct Document {
     pub made: jiff::Timestamp,
 }
 
-/// How times stand in headers.
+/// Format of times in headers.
 const TIME: &str = "%a, %d %b %Y %H:%M:%S GMT";
-/// How long a document stays what it is under an address that has its hash.
+/// Cache lifetime of a document whose address contains its hash.
 const YEAR: jiff::SignedDuration = jiff::SignedDuration::from_hours(365 * 24);
 
 fn set(response: &mut Response, name: HeaderName, value: &str) {
@@ -28,9 +28,9 @@ fn set(response: &mut Response, name: HeaderName, value: &str) {
     }
 }
 
-/// The list of documents; upstream says nothing of its media type, and so its HTTP library guesses.
+/// The index of documents. Upstream sets no media type, so its HTTP library guesses one.
 pub fn index(value: &Value, headers: &HeaderMap) -> Response {
-    // It has no tag that could be asked for, but there it is.
+    // It has no ETag, but `*` matches any present document.
     let there = text(headers, header::IF_NONE_MATCH).is_some_and(|tags| tags.split(',').any(|t| t.trim() == "*"));
     let mut response = if there {
         reply::empty(StatusCode::NOT_MODIFIED)
@@ -41,7 +41,7 @@ pub fn index(value: &Value, headers: &HeaderMap) -> Response {
     response
 }
 
-/// A document or a part of it, or that the client has it already.
+/// Serves a document or a range of it, or reports that the client's copy is current.
 pub fn document(document: &Document, media: &'static str, headers: &HeaderMap) -> Response {
     let mut response = if unwanted(document, headers) {
         reply::plain(StatusCode::PRECONDITION_FAILED, media, "")
@@ -57,7 +57,7 @@ pub fn document(document: &Document, media: &'static str, headers: &HeaderMap) -
     response
 }
 
-/// The document, or the one part of it that is asked for.
+/// The document, or the requested range.
 fn content(document: &Document, media: &'static str, headers: &HeaderMap) -> Response {
     let length = document.bytes.len();
     let same = text(headers, header::IF_RANGE).is_none_or(|tag| tag.trim_matches('"') == document.tag);
@@ -82,7 +82,7 @@ fn content(document: &Document, media: &'static str, headers: &HeaderMap) -> Res
     }
 }
 
-/// The bytes that a range of a document of this length means, in the words of Go's `net/http` if there are none.
+/// The requested range of a document of this length. Errors are the texts of Go's `net/http`.
 fn range(asked: &str, length: usize) -> Result<std::ops::Range<usize>, &'static str> {
     let invalid = "invalid range";
     let (first, last) = asked.strip_prefix("bytes=").and_then(|r| r.split_once('-')).ok_or(invalid)?;
@@ -98,8 +98,8 @@ fn range(asked: &str, length: usize) -> Result<std::ops::Range<usize>, &'static 
     if end > first { Ok(first..end) } else { Err(invalid) }
 }
 
-/// The same, at an address that may have the document's hash: then it never changes. With another hash the client is
-/// sent to `address`.
+/// Serves a document whose address may contain its hash, which makes it immutable. A different hash redirects to
+/// `address`.
 pub fn hashed(of: &Document, media: &'static str, headers: &HeaderMap, (hash, address): (&str, &str)) -> Response {
     if hash.is_empty() {
         return document(of, media, headers);
@@ -122,13 +122,13 @@ fn text(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
     headers.get(name).and_then(|v| v.to_str().ok())
 }
 
-/// A time in a header, in seconds since 1970.
+/// A time from a header, in seconds since 1970.
 fn time(headers: &HeaderMap, name: HeaderName) -> Option<i64> {
     let parsed = jiff::fmt::strtime::parse(TIME, text(headers, name)?).ok()?;
     Some(parsed.to_datetime().ok()?.to_zoned(jiff::tz::TimeZone::UTC).ok()?.timestamp().as_second())
 }
 
-/// Whether the client wants another state of the document or none.
+/// Whether a precondition of the client fails.
 fn unwanted(document: &Document, headers: &HeaderMap) -> bool {
     match text(headers, header::IF_MATCH) {
         Some(tags) => !tags.split(',').map(str::trim).any(|t| t == "*" || t == format!("\"{}\"", document.tag)),

@@ -1,4 +1,4 @@
-//! The OpenAPI 2.0 document of everything. What 2.0 cannot say is left out, as kube-apiserver does.
+//! The OpenAPI 2.0 document of all resources. As in kube-apiserver, what 2.0 cannot express is left out.
 
 use serde_json::{Map, Value, json};
 
@@ -12,7 +12,7 @@ use crate::resource::{Catalog, Flavor};
 
 const PREFIX: &str = "#/definitions/";
 
-/// Bodies that many operations have, by definition, and how the shared parameters are called.
+/// Request bodies shared by many operations: their definitions, and the names of the shared parameters.
 const BODIES: [(&str, &str); 2] = [
     ("io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions", "body-2Y1dVQaQ"),
     ("io.k8s.apimachinery.pkg.apis.meta.v1.Patch", "body-78PwaGsr"),
@@ -96,7 +96,7 @@ fn parameter(of: &Parameter, shared: &mut Map<String, Value>) -> Value {
     if of.shared.is_empty() { out } else { share(&format!("{}-{}", of.name, of.shared), out, shared) }
 }
 
-/// Puts a parameter where all can refer to it.
+/// Adds a shared parameter, and returns a reference to it.
 fn share(name: &str, parameter: Value, shared: &mut Map<String, Value>) -> Value {
     shared.entry(name).or_insert(parameter);
     json!({"$ref": format!("#/parameters/{name}")})
@@ -106,7 +106,7 @@ fn refer(name: &str) -> Value {
     json!({"$ref": format!("{PREFIX}{name}")})
 }
 
-/// Brings a schema of 3.0 to the form of 2.0. Defaults go too: older clients misread them.
+/// Converts a 3.0 schema to 2.0. Defaults are dropped: older clients misread them.
 fn downgrade(schema: &mut Value) {
     let Value::Object(map) = schema else { return };
     if let Some(name) = map.get("$ref").and_then(Value::as_str).and_then(|r| r.strip_prefix(schemas::PREFIX)) {
@@ -121,7 +121,7 @@ fn downgrade(schema: &mut Value) {
     }
     map.shift_remove("default");
     if map.shift_remove("oneOf").is_some() {
-        // Quantities and numbers-or-texts.
+        // Quantities and int-or-string values.
         map.insert("type".to_owned(), json!("string"));
     }
     if let Some(Value::Object(properties)) = map.get_mut("properties") {

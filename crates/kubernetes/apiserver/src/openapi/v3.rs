@@ -1,4 +1,4 @@
-//! The OpenAPI 3.0 documents: one for each group and version, and a few for what tells what is served.
+//! The OpenAPI 3.0 documents: one for each group and version, and some for discovery endpoints.
 
 use serde_json::{Map, Value, json};
 

@@ -1,7 +1,8 @@
-//! How long certificates live, and when they are followed by others: pure, of their dates.
+//! Lifetimes and renewal of certificates, as pure functions of their dates.
 //!
-//! What the CA signs lives a year and is made anew after two thirds of that. The CA lives ten years. The next one is made three years before
-//! its end and told to all who are told of a CA from then on; a year later it is the one that signs, and the one before is trusted to its end.
+//! Certificates signed by the CA are valid for a year and renewed after two thirds of it. The CA is valid for ten
+//! years. Three years before its end the next CA is created and published together with it; a year later the next one
+//! signs, and the former stays trusted to its end.
 
 use jiff::{SignedDuration, Timestamp};
 use rustls_pki_types::CertificateDer;
@@ -10,20 +11,20 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 const DAY: SignedDuration = SignedDuration::from_hours(24);
 const YEAR: SignedDuration = SignedDuration::from_hours(365 * 24);
-/// Life of what the CA signs.
+/// Lifetime of certificates signed by the CA.
 pub const LEAF: SignedDuration = YEAR;
-/// Life of a CA.
+/// Lifetime of a CA.
 pub const CA: SignedDuration = SignedDuration::from_hours(10 * 365 * 24);
-/// From when certificates are good: 2000-01-01.
+/// Start of all validity periods: 2000-01-01.
 const LONG_AGO: Timestamp = Timestamp::constant(946_684_800, 0);
-/// How long before the end of a CA the next one is made.
+/// How long before a CA's end the next one is created.
 const AHEAD: SignedDuration = SignedDuration::from_hours(3 * 365 * 24);
-/// How long the next CA is told before it signs: longer than any kubeconfig of the server's lives.
+/// How long the next CA is published before it signs: longer than any kubeconfig of the server is valid.
 const LEAD: SignedDuration = SignedDuration::from_hours(366 * 24);
-/// How long before its end a client's certificate is warned of.
+/// How long before its end a client certificate causes warnings.
 const WARNED: SignedDuration = SignedDuration::from_hours(30 * 24);
 
-/// From when to when a certificate is good.
+/// The validity period of a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Validity {
     /// First moment.
@@ -33,13 +34,13 @@ pub struct Validity {
 }
 
 impl Validity {
-    /// Of something that is made now and lives for so long. It is good from long ago: a client whose clock is behind this one's by a day, or by years, is
-    /// served, and nobody else has ever had the key.
+    /// The period of a new certificate with this lifetime. It begins long ago, so that clients whose clock is behind
+    /// by days or years are served; the key is new, so an early start does no harm.
     pub fn of_new(now: Timestamp, life: SignedDuration) -> Self {
         Self { from: LONG_AGO.min(now), to: now + life }
     }
 
-    /// Of a certificate; `None` if it cannot be read.
+    /// The period of a certificate; `None` if it cannot be parsed.
     pub fn of_der(der: &[u8]) -> Option<Self> {
         let (_, certificate) = X509Certificate::from_der(der).ok()?;
         let at = |seconds| Timestamp::from_second(seconds).ok();
@@ -47,22 +48,22 @@ impl Validity {
         Some(Self { from: at(validity.not_before.timestamp())?, to: at(validity.not_after.timestamp())? })
     }
 
-    /// Of a certificate in PEM.
+    /// The period of a certificate in PEM.
     pub fn of_pem(pem: &str) -> Option<Self> {
         Self::of_der(&CertificateDer::from_pem_slice(pem.as_bytes()).ok()?)
     }
 
-    /// Whether another one is to be made of what the CA signs: two thirds of the life are over.
+    /// Whether a certificate signed by the CA must be renewed: two thirds of its lifetime have passed.
     pub fn due(self, now: Timestamp) -> bool {
         now >= self.to - LEAF / 3
     }
 
-    /// Whether it is over.
+    /// Whether it has expired.
     pub fn over(self, now: Timestamp) -> bool {
         now > self.to
     }
 
-    /// What to tell its holder, if it ends soon.
+    /// A warning for its holder if it expires soon.
     pub fn warning(self, now: Timestamp) -> Option<String> {
         (now >= self.to - WARNED).then(|| {
             let day = self.to.strftime("%Y-%m-%d");
@@ -73,18 +74,18 @@ impl Validity {
     }
 }
 
-/// What is to be done about the CA.
+/// The next step in the life of the CA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Nothing.
     Keep,
-    /// The next one is to be there, and to be told.
+    /// Create and publish the next CA.
     Announce,
-    /// The next one signs from now on.
+    /// Switch to the next CA for signing.
     Switch,
 }
 
-/// The step for a CA and the next one, if there is one.
+/// The step for a CA and the next one, if any.
 pub fn step(current: Validity, next: Option<Validity>, now: Timestamp) -> Step {
     let last = current.to - DAY;
     let ready = next.map_or(last, |next| last.min(next.to - CA + LEAD));
@@ -138,7 +139,7 @@ mod tests {
             (Some(end - 1095), end - 1095, Step::Announce),
             (Some(end - 1095), end - 1095 + 365, Step::Announce),
             (Some(end - 1095), end - 1095 + 366, Step::Switch),
-            // The server was away for years.
+            // The server was down for years.
             (None, end - 2, Step::Announce),
             (Some(end - 2), end - 2, Step::Announce),
             (Some(end - 2), end - 1, Step::Switch),

@@ -1,4 +1,4 @@
-//! Keys and certificates while the server runs: looked at again and again, and replaced without a restart.
+//! Keys and certificates at run time: checked periodically, and replaced without a restart.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -16,13 +16,13 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use super::clients::Clients;
 use super::{Pki, PkiError, Validity};
-use crate::auth::Clients;
 
-/// How often certificates are looked at.
+/// How often certificates are checked.
 const LOOK: Duration = Duration::from_secs(6 * 3600);
 
-/// Where the keys are, and whom the server's certificate names.
+/// The folder of the keys, and the names in the server's certificate.
 #[derive(Debug, Clone)]
 pub struct Place {
     /// The folder.
@@ -33,7 +33,7 @@ pub struct Place {
     pub addresses: Vec<IpAddr>,
 }
 
-/// What counts now. Its clones are the same.
+/// The present certificates, shared by listener and API.
 pub struct Live {
     place: Place,
     address: SocketAddr,
@@ -52,12 +52,12 @@ struct Now {
     ca: String,
     clients: Arc<Clients>,
     serving: Arc<CertifiedKey>,
-    /// When the served certificate is good.
+    /// Validity of the served certificate.
     validity: Option<Validity>,
 }
 
 impl Live {
-    /// With what the folder holds.
+    /// Starts with the content of the folder.
     pub fn new(pki: &Pki, place: Place, address: SocketAddr, now: Timestamp) -> Result<Self, PkiError> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let kubeconfig = watch::Sender::new(kubeconfig(pki, address));
@@ -65,7 +65,7 @@ impl Live {
         Ok(Self { place, address, provider, now, kubeconfig })
     }
 
-    /// TLS for the listener: asks for a client certificate, and takes connections without one too.
+    /// TLS configuration for the listener: requests a client certificate, but does not require one.
     pub fn server_config(self: &Arc<Self>) -> Result<rustls::ServerConfig, PkiError> {
         let mut config = rustls::ServerConfig::builder_with_provider(Arc::clone(&self.provider))
             .with_safe_default_protocol_versions()
@@ -80,22 +80,22 @@ impl Live {
         of(&self.now.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The CAs that are to be trusted, PEM, the one that signs first.
+    /// The trusted CAs, PEM, the signing one first.
     pub fn ca(&self) -> String {
         self.read(|now| now.ca.clone())
     }
 
-    /// Whose clients' certificates are.
+    /// The verifier of client certificates.
     pub fn clients(&self) -> Arc<Clients> {
         self.read(|now| Arc::clone(&now.clients))
     }
 
-    /// The administrator's kubeconfig, now and whenever it is another one.
+    /// The administrator's kubeconfig, updated whenever it changes.
     pub fn kubeconfig(&self) -> watch::Receiver<String> {
         self.kubeconfig.subscribe()
     }
 
-    /// Looks at the certificates; those whose time has come are made anew, and count for connections from now on.
+    /// Checks the certificates. Renewed ones apply to new connections.
     pub fn look(&self, at: Timestamp) -> Result<(), PkiError> {
         let pki = Pki::open(&self.place.folder, at)?;
         let due = self.read(|now| now.ca != pki.ca || now.validity.is_none_or(|validity| validity.due(at)));
@@ -113,7 +113,7 @@ impl Live {
         Ok(())
     }
 
-    /// Looks again and again until the end.
+    /// Checks periodically until `stop`.
     pub async fn keep(self: Arc<Self>, stop: CancellationToken) {
         loop {
             tokio::select! {
@@ -167,7 +167,7 @@ fn kubeconfig(pki: &Pki, mut address: SocketAddr) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::auth::Shown;
+    use crate::pki::Shown;
     use jiff::SignedDuration;
     use rustls_pki_types::UnixTime;
 
@@ -200,7 +200,7 @@ mod tests {
         UnixTime::since_unix_epoch(Duration::from_secs(at.as_second().try_into().unwrap()))
     }
 
-    /// Whether a holder of the kubeconfig trusts the server, and is trusted.
+    /// Whether a holder of the kubeconfig trusts the server, and the server trusts the holder.
     fn meet(live: &Live, kubeconfig: &str, at: Timestamp) -> (bool, bool) {
         use rustls::client::WebPkiServerVerifier;
         use rustls::client::danger::ServerCertVerifier as _;
@@ -215,7 +215,7 @@ mod tests {
         (trusts, matches!(live.clients().judge(&own, unix(at)), Shown::User(_)))
     }
 
-    /// Forty years of a server that runs on, and of people who take the kubeconfig that it writes every four months.
+    /// Forty years of a running server, and of users who replace their kubeconfig every four months.
     #[test]
     fn who_takes_the_kubeconfig_three_times_a_year_is_served_for_ever() {
         let folder = Folder::new();
@@ -263,7 +263,7 @@ mod tests {
         let announced = begin + DAY * (7 * 365 + 10);
         let taken = folder.start(announced).kubeconfig().borrow().clone();
         assert_eq!(field(&taken, "certificate-authority-data").len(), 2);
-        // As after a crash between its two renames.
+        // The state after a crash between its two renames.
         let path = |name: &str| folder.place.folder.join(name);
         std::fs::copy(path("ca.crt"), path("ca-previous.crt")).unwrap();
         std::fs::rename(path("ca-next.key"), path("ca.key")).unwrap();

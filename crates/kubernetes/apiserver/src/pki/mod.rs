@@ -1,8 +1,10 @@
-//! Keys and certificates: a CA of the data folder, a server certificate made anew at each start, an administrator. All are followed by others
-//! before their end ([`life`] says when), while the server runs ([`live`]).
+//! Keys and certificates: a CA per data folder, a server certificate created at each start, an administrator. All are
+//! renewed before they expire ([`life`]), while the server runs ([`live`]).
 //!
-//! Of CAs there are up to three in the folder: `ca`, which signs; `ca-next`, which is told already; `ca-previous`, which is still trusted.
+//! The folder has up to three CAs: `ca`, which signs; `ca-next`, which is published; `ca-previous`, which is still
+//! trusted.
 
+mod clients;
 mod life;
 mod live;
 
@@ -21,18 +23,17 @@ use rcgen::{
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, UnixTime};
 
-use crate::auth::{Clients, Shown};
-
+pub use clients::{Clients, Shown};
 use life::Step;
 pub use life::Validity;
 pub use live::{Live, Place};
 
-/// Names of the CA's files, without their ends: the one that signs, the next, the one before.
+/// File names of the CAs without extension: the signing one, the next, the previous.
 const CA: &str = "ca";
 const NEXT: &str = "ca-next";
 const PREVIOUS: &str = "ca-previous";
 
-/// A key or certificate could not be read, made or written.
+/// A key or certificate could not be read, created or written.
 #[derive(Debug, thiserror::Error)]
 pub enum PkiError {
     /// A file could not be read or written.
@@ -46,16 +47,16 @@ pub enum PkiError {
         #[source]
         source: std::io::Error,
     },
-    /// A certificate could not be made.
+    /// A certificate could not be created.
     #[error("a certificate for {subject} could not be made")]
     Make {
-        /// Whom for.
+        /// Its subject.
         subject: String,
         /// The cause.
         #[source]
         source: rcgen::Error,
     },
-    /// TLS refused the material.
+    /// TLS rejected the material.
     #[error("the TLS set-up was refused: {0}")]
     Tls(String),
 }
@@ -69,17 +70,17 @@ pub struct Identity {
     pub key: String,
 }
 
-/// Where the certificates of the CAs are found.
+/// The source of the CA certificates.
 #[derive(Clone)]
 pub enum Ca {
-    /// They stay what they are, PEM.
+    /// Fixed, PEM.
     Given(String),
-    /// They are followed by others.
+    /// Renewed while the server runs.
     Live(Arc<Live>),
 }
 
 impl Ca {
-    /// What is to be trusted now, PEM.
+    /// The CAs to trust now, PEM.
     pub fn pem(&self) -> String {
         match self {
             Self::Given(pem) => pem.clone(),
@@ -88,7 +89,7 @@ impl Ca {
     }
 }
 
-/// What a server shows and checks besides its certificates.
+/// A server's credentials besides its certificate.
 pub struct Credentials {
     /// Certificates of the CAs.
     pub ca: Ca,
@@ -99,7 +100,7 @@ pub struct Credentials {
 }
 
 impl Credentials {
-    /// New ones that are in no folder. The CA's key is forgotten: a server without TLS has nothing to sign.
+    /// New credentials outside of any folder. The CA's key is dropped: a server without TLS signs nothing.
     pub fn new() -> Result<Self, PkiError> {
         let pem = ca_params().self_signed(&new_key("the CA")?).map_err(making("the CA"))?.pem();
         Ok(Self {
@@ -110,9 +111,9 @@ impl Credentials {
     }
 }
 
-/// Everything TLS needs.
+/// All keys and certificates of a data folder.
 pub struct Pki {
-    /// Certificates of the CAs that are to be trusted, PEM, the one that signs first.
+    /// Certificates of the trusted CAs, PEM, the signing one first.
     pub ca: String,
     /// Client certificate of group `system:masters`.
     pub admin: Identity,
@@ -120,17 +121,17 @@ pub struct Pki {
     pub admin_token: String,
     /// Key that signs tokens of service accounts (P-256), PEM.
     pub account_key: String,
-    /// The CA that signs.
+    /// The signing CA.
     signer: Identity,
 }
 
 impl Pki {
-    /// What a server needs of it besides TLS.
+    /// The credentials of the server besides TLS.
     pub fn credentials(&self, ca: Ca) -> Credentials {
         Credentials { ca, admin_token: self.admin_token.clone(), account_key: self.account_key.clone() }
     }
 
-    /// Reads the folder, making what is missing and what has had its time. Private files have mode 0600, the folder 0700.
+    /// Reads the folder. Creates what is missing and renews what is due. Files have mode 0600, the folder 0700.
     pub fn open(folder: &Path, now: Timestamp) -> Result<Self, PkiError> {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(|source| PkiError::File {
             what: "written",
@@ -151,7 +152,8 @@ impl Pki {
         Ok(pki)
     }
 
-    /// The administrator's certificate: the one that is there, if its time has not come and one of the CAs has signed it.
+    /// The administrator's certificate: the present one if it is not due and a trusted CA has signed it, else a new
+    /// one.
     fn administrator(&self, folder: &Path, now: Timestamp) -> Result<Identity, PkiError> {
         let key = read_or_make(&folder.join("admin.key"), || Ok(new_key("admin")?.serialize_pem()))?;
         let path = folder.join("admin.crt");
@@ -168,7 +170,7 @@ impl Pki {
         Ok(Identity { certificate, key })
     }
 
-    /// Whether a client's certificate counts.
+    /// Whether a client certificate is accepted.
     fn knows(&self, certificate: &str, now: Timestamp) -> bool {
         let authorities = CertificateDer::pem_slice_iter(self.ca.as_bytes()).filter_map(Result::ok).collect();
         let provider = std::sync::Arc::new(rustls::crypto::ring::default_provider());
@@ -182,7 +184,7 @@ impl Pki {
         matches!(clients.judge(&[own], now), Shown::User(_))
     }
 
-    /// A new certificate of the server, with a key of its own.
+    /// A new server certificate with a new key.
     pub fn server(&self, names: &[String], addresses: &[IpAddr], now: Timestamp) -> Result<Identity, PkiError> {
         let key = new_key("the server")?;
         let certificate = self.sign(server_params(names, addresses)?, &key, "the server", now)?;
@@ -208,10 +210,10 @@ impl Pki {
     }
 }
 
-/// The CA that signs, and the certificates of all that are to be trusted, that one first.
+/// The signing CA, and the certificates of all trusted CAs, the signing one first.
 fn authorities(folder: &Path, now: Timestamp) -> Result<(Identity, String), PkiError> {
     let file = |name: &str, end: &str| folder.join(format!("{name}.{end}"));
-    // A switch of which the key was renamed and the certificate not.
+    // Completes an interrupted switch, in which only the key was renamed.
     if file(NEXT, "crt").exists() && !file(NEXT, "key").exists() {
         rename(&file(NEXT, "crt"), &file(CA, "crt"))?;
     }
@@ -239,7 +241,7 @@ fn authorities(folder: &Path, now: Timestamp) -> Result<(Identity, String), PkiE
     Ok((signer, all.collect()))
 }
 
-/// The CA in these files, made if it is not there: first its key.
+/// The CA in these files; a missing key or certificate is created, the key first.
 fn authority(folder: &Path, name: &str, now: Timestamp) -> Result<Identity, PkiError> {
     let key = read_or_make(&folder.join(format!("{name}.key")), || Ok(new_key("the CA")?.serialize_pem()))?;
     let certificate = read_or_make(&folder.join(format!("{name}.crt")), || {
@@ -319,7 +321,7 @@ fn server_params(names: &[String], addresses: &[IpAddr]) -> Result<CertificatePa
     Ok(params)
 }
 
-/// The file's text, or what `make` gives, then written.
+/// The file's text; a missing file is created with the text of `make`.
 fn read_or_make(path: &Path, make: impl FnOnce() -> Result<String, PkiError>) -> Result<String, PkiError> {
     if let Some(text) = read(path)? {
         return Ok(text);
@@ -329,7 +331,7 @@ fn read_or_make(path: &Path, make: impl FnOnce() -> Result<String, PkiError>) ->
     Ok(text)
 }
 
-/// The file's text, if there is one.
+/// The file's text, `None` if it is absent.
 fn read(path: &Path) -> Result<Option<String>, PkiError> {
     match fs::read_to_string(path) {
         Ok(text) => Ok(Some(text)),
@@ -338,7 +340,7 @@ fn read(path: &Path) -> Result<Option<String>, PkiError> {
     }
 }
 
-/// Writes a file so that it is whole or as it was.
+/// Writes a file atomically.
 fn write(path: &Path, text: &str) -> Result<(), PkiError> {
     let failed = |source| PkiError::File { what: "written", path: path.to_owned(), source };
     let new = path.with_extension("new");

@@ -9,11 +9,11 @@ use rusqlite::{Connection, OpenFlags};
 
 use super::sqlite::{FORMAT, sql, unsql};
 
-/// How far a restore moves the revision beyond all that was handed out before the backup or after it. A server writes
-/// less than this between a backup and its restore, so no client ever sees a revision with two meanings.
+/// How far a restore advances the revision beyond all that were ever handed out. A server writes less than this
+/// between a backup and its restore, so no client sees a revision with two meanings.
 const JUMP: u64 = 1_000_000_000;
 
-/// A backup or a restore did not happen; what was there before still is.
+/// Why a backup or restore failed. The previous files are kept.
 #[derive(Debug, thiserror::Error)]
 pub enum BackupError {
     /// SQLite said no.
@@ -27,7 +27,7 @@ pub enum BackupError {
         #[source]
         source: rusqlite::Error,
     },
-    /// A file could not be made, synced or moved.
+    /// A file could not be created, synced or moved.
     #[error("{what} {} failed", path.display())]
     File {
         /// What was attempted.
@@ -70,14 +70,14 @@ fn beside(path: &Path, suffix: &str) -> PathBuf {
     name.into()
 }
 
-/// Syncs a file and the folder that names it.
+/// Syncs a file and its folder.
 fn sync(path: &Path) -> Result<(), BackupError> {
     std::fs::File::open(path).and_then(|f| f.sync_all()).map_err(file("syncing", path))?;
     let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     std::fs::File::open(folder).and_then(|f| f.sync_all()).map_err(file("syncing", folder))
 }
 
-/// Copies `from` as it is at one moment to the new file `to`. Whoever writes to `from` goes on meanwhile.
+/// Copies a consistent snapshot of `from` to the new file `to`. Writers of `from` continue meanwhile.
 fn copy(from: &Path, to: &Path) -> Result<(), BackupError> {
     use std::os::unix::fs::OpenOptionsExt as _;
     // It holds Secrets.
@@ -88,16 +88,16 @@ fn copy(from: &Path, to: &Path) -> Result<(), BackupError> {
     let mut target = Connection::open(to).map_err(sqlite("opening", to))?;
     {
         let copying = Backup::new(&source, &mut target).map_err(sqlite("copying", from))?;
-        // All pages in one step: one moment of the source.
+        // All pages in one step, for a consistent snapshot.
         copying.run_to_completion(i32::MAX, Duration::from_millis(50), None).map_err(sqlite("copying", from))?;
     }
-    // One file, without a log beside it.
+    // A single file without a log.
     target.query_row("PRAGMA journal_mode=DELETE", [], |_| Ok(())).map_err(sqlite("closing", to))?;
     target.close().map_err(|(_, e)| sqlite("closing", to)(e))?;
     sync(to)
 }
 
-/// Writes a backup of the store `store` to the new file `to`, also while a server runs on it.
+/// Writes a backup of the store `store` to the new file `to`, even while a server uses it.
 pub fn backup(store: &Path, to: &Path) -> Result<(), BackupError> {
     let done = copy(store, to);
     if done.as_ref().is_err_and(|e| !matches!(e, BackupError::File { what: "making", .. })) {
@@ -106,7 +106,7 @@ pub fn backup(store: &Path, to: &Path) -> Result<(), BackupError> {
     done
 }
 
-/// The newest revision that a store has handed out.
+/// The newest revision that the store has handed out.
 fn newest(connection: &Connection) -> rusqlite::Result<u64> {
     let newest: i64 = connection.query_row(
         "SELECT max(coalesce((SELECT max(rev) FROM rows), 0),
@@ -134,17 +134,17 @@ fn check(path: &Path) -> Result<u64, BackupError> {
     newest(&connection).map_err(|e| wrong(e.to_string()))
 }
 
-/// Makes `store` what the backup `from` holds. No server may run on it. What was there stays beside it as `.old`.
+/// Replaces `store` by the backup `from`. No server may use it. The former file is kept beside it as `.old`.
 ///
-/// Revisions go on far beyond all that were ever handed out, and all history counts as compacted: clients that watched
-/// before are told to list anew.
+/// Revisions continue far beyond all that were ever handed out, and all history counts as compacted, so clients with
+/// older watches must list again.
 pub fn restore(store: &Path, from: &Path) -> Result<(), BackupError> {
     let mut rev = check(from)?;
     let made = beside(store, ".new");
     let _ = std::fs::remove_file(&made);
     copy(from, &made)?;
     if store.exists() {
-        // Opening and closing it moves its log into it. One that cannot be read does not hinder a restore.
+        // The checkpoint moves its log into it. An unreadable store does not prevent the restore.
         let present = Connection::open(store).and_then(|present| {
             let found = newest(&present)?;
             present.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))?;
@@ -166,7 +166,7 @@ pub fn restore(store: &Path, from: &Path) -> Result<(), BackupError> {
     target.close().map_err(|(_, e)| sqlite("closing", &made)(e))?;
     sync(&made)?;
     for suffix in ["-wal", "-shm"] {
-        // A log of another file must never meet this one.
+        // The log of another file must never be applied to this one.
         let left = beside(store, suffix);
         if left.exists() {
             std::fs::remove_file(&left).map_err(file("removing", &left))?;

@@ -1,27 +1,27 @@
-//! Labels of revisions, for lists of few among many: such a list looks at the labels of all and reads the bodies of those
-//! alone that it wants. What a revision holds never changes, so nothing here can be out of date.
+//! A cache of labels by revision, for selective lists: they check the labels of all objects and read the bodies of
+//! the matching ones only. Revisions are immutable, so entries never become stale.
 
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Bytes that an entry takes beside its labels, about.
+/// Approximate bytes of an entry besides its labels.
 const OVERHEAD: usize = 48;
 
-/// Says whether an object with these labels is wanted.
+/// Decides whether labels match.
 type Wanted = dyn Fn(&[u8]) -> bool + Send + Sync;
 
-/// Chooses objects by their labels, a JSON object.
+/// Selects objects by their labels, a JSON object.
 #[derive(Clone)]
 pub struct Pick(Arc<Wanted>);
 
 impl Pick {
-    /// Chooses those for which this is true.
+    /// Selects the objects for which `wanted` returns true.
     pub fn new(wanted: impl Fn(&[u8]) -> bool + Send + Sync + 'static) -> Self {
         Self(Arc::new(wanted))
     }
 
-    /// Whether an object with these labels is wanted.
+    /// Whether these labels match.
     pub fn wants(&self, labels: &[u8]) -> bool {
         (self.0)(labels)
     }
@@ -36,16 +36,16 @@ impl fmt::Debug for Pick {
 #[derive(Default)]
 struct Known {
     young: HashMap<u64, Box<[u8]>>,
-    /// Bytes of the young ones.
+    /// Bytes of the young entries.
     bytes: usize,
-    /// Those that were young before: gone with the next change of generation, unless they are asked for until then.
+    /// The previous generation: dropped at the next change of generation, except entries used until then.
     old: HashMap<u64, Box<[u8]>>,
 }
 
-/// See the module's text.
+/// The cache, see the module.
 pub(super) struct Labels {
     known: Mutex<Known>,
-    /// Bytes of a generation; there are two.
+    /// Most bytes of each of the two generations.
     limit: usize,
 }
 
@@ -54,7 +54,7 @@ impl Labels {
         Self { known: Mutex::default(), limit: limit / 2 }
     }
 
-    /// Whether a revision is wanted, if its labels are known.
+    /// Whether the labels of a revision match; `None` if they are not cached.
     pub(super) fn wanted(&self, rev: u64, pick: &Pick) -> Option<bool> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(labels) = known.young.get(&rev) {
@@ -66,7 +66,7 @@ impl Labels {
         Some(wanted)
     }
 
-    /// Notes the labels of a revision.
+    /// Caches the labels of a revision.
     pub(super) fn learn(&self, rev: u64, labels: &[u8]) {
         self.known.lock().unwrap_or_else(PoisonError::into_inner).add(rev, labels.into(), self.limit);
     }

@@ -1,4 +1,4 @@
-//! Tables in memory: what a server in process leaves behind when it ends, and the next one begins with.
+//! Tables in memory, which outlive an in-process server and can be given to the next one.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -10,10 +10,10 @@ use super::seal::Keyring;
 use super::sqlite::{FORMAT, Opened, TABLES, failed, opened};
 use super::types::StoreError;
 
-/// Statements kept ready: all that the store has.
+/// Cached prepared statements: enough for all of the store.
 const STATEMENTS: usize = 64;
 
-/// The tables with the keys of their Secrets. Clones are of the same tables.
+/// The tables and the keys of their Secrets. Clones share the same tables.
 #[derive(Clone)]
 pub struct Memory {
     connection: Arc<Mutex<Connection>>,
@@ -28,19 +28,19 @@ impl Memory {
         Ok(Self { connection: Arc::new(Mutex::new(connection)), keys: Arc::new(Keyring::of_memory()?) })
     }
 
-    /// Tables of their own with what these hold at this moment.
+    /// Copies the present content to new tables.
     pub fn copy(&self) -> Result<Self, StoreError> {
         let mut target = connect()?;
         {
             let source = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
             let copying = Backup::new(&source, &mut target).map_err(failed("copy"))?;
-            // The lock keeps all others out: there is nobody to wait for.
+            // The lock excludes all other users, so there is no need to wait.
             copying.run_to_completion(i32::MAX, Duration::ZERO, None).map_err(failed("copy"))?;
         }
         Ok(Self { connection: Arc::new(Mutex::new(target)), keys: Arc::clone(&self.keys) })
     }
 
-    /// What a store needs to work on them.
+    /// The connection and state that a store needs.
     pub(super) fn open(&self) -> Result<(Arc<Mutex<Connection>>, Opened), StoreError> {
         let opened = {
             let connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);

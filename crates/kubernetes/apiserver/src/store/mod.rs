@@ -1,15 +1,16 @@
-//! The store: every revision of every object in one SQLite file, one writer, many readers.
+//! The store: all revisions of all objects in one SQLite file, with one writer and many readers.
 //!
 //! A row is one revision of one object: `(revision, key, previous revision, deleted, body)`. Revisions are global and
-//! never go back. The writer thread drains its queue, checks each write against the present revision of its key, commits
-//! all of them with one sync and only then acknowledges and publishes them. Readers use connections of their own and see
-//! committed revisions only. What watchers missed in memory they read from the rows, until compaction.
+//! never decrease. The writer thread drains its queue, checks each write against the present revision of its key,
+//! commits all of them with one sync, and only then acknowledges and publishes them. Readers use their own
+//! connections and see committed revisions only. Watchers read events that are no longer in memory from the rows,
+//! until compaction.
 //!
-//! A full disk or a full file refuses writes but those that end objects, and nothing else; a failed sync ends writing until the next start, because
-//! nobody knows then what is on the disk.
+//! On a full disk, or at the size limit, only reads and writes that end objects succeed. A failed sync ends all writing
+//! until the next start, because the state of the disk is unknown.
 //!
-//! For servers in process the tables are in [`Memory`], and whoever writes or reads does so on the own thread: an executor
-//! whose clock is paused has nothing to wait for.
+//! In-process servers keep the tables in [`Memory`] and access them on the caller's thread, so that nothing waits for
+//! another thread while the executor's clock is paused.
 
 mod backup;
 mod labels;
@@ -43,20 +44,19 @@ use shared::Shared;
 use sqlite::{Readers, Tables};
 use writer::{Command, Writer};
 
-/// Writes that may wait for the writer before callers have to.
+/// Capacity of the writer's queue; callers wait beyond that.
 const QUEUE: usize = 1024;
 
-/// Size of the file in bytes from which on no more is stored, unless [`Store::open_limited`] says otherwise. It can
-/// still be deleted from, and compaction makes room.
+/// Default limit of the file size in bytes, see [`Store::open_limited`]. Beyond it deletions still succeed, and
+/// compaction makes room.
 pub const SIZE_LIMIT: u64 = 8 << 30;
 
-/// How writes get to the writer.
+/// How writes reach the writer.
 #[derive(Clone)]
 enum Door {
-    /// It has a thread, which others write for as long as it syncs.
+    /// By a queue to its thread, so that other tasks run while it syncs.
     Thread(mpsc::Sender<Command>),
-    /// Whoever writes does so at once, on the own thread: nothing goes on that its executor does not know of. `None` at
-    /// the end.
+    /// Directly, on the caller's thread: no work happens outside the caller's executor. `None` after the end.
     Here(Arc<Mutex<Option<Writer>>>),
 }
 
@@ -68,13 +68,13 @@ pub struct Store {
 }
 
 impl Store {
-    /// Opens or creates `file`, whose Secrets are encrypted with the keys of the file `keys`, which is made if it is not
-    /// there and not needed either, and starts the writer thread.
+    /// Opens or creates `file` and starts the writer thread. Secrets are encrypted with the keys in the file `keys`,
+    /// which is created if it is absent and the store has no encrypted Secrets yet.
     pub fn open(file: &Path, keys: &Path) -> Result<Self, StoreError> {
         Self::open_limited(file, keys, SIZE_LIMIT)
     }
 
-    /// As [`Store::open`], with another limit of the file's size in bytes.
+    /// Like [`Store::open`], with another limit of the file size in bytes.
     pub fn open_limited(file: &Path, keys: &Path, limit: u64) -> Result<Self, StoreError> {
         let (connection, opened) = sqlite::open_writer(file, keys)?;
         let revision = opened.revision;
@@ -88,7 +88,7 @@ impl Store {
         Ok(Self { shared, door: Door::Thread(queue) })
     }
 
-    /// On tables in memory. It has no thread, and waits for none.
+    /// Opens tables in memory. It starts no thread, and never waits for one.
     pub fn in_memory(memory: &Memory) -> Result<Self, StoreError> {
         let (connection, opened) = memory.open()?;
         let revision = opened.revision;
@@ -97,7 +97,7 @@ impl Store {
         Ok(Self { shared, door: Door::Here(Arc::new(Mutex::new(Some(writer)))) })
     }
 
-    /// Whether writes can succeed: false once a sync failed, or after the end.
+    /// Whether the store accepts writes: false after a failed sync or after the end.
     pub fn takes_writes(&self) -> bool {
         let open = match &self.door {
             Door::Thread(queue) => !queue.is_closed(),
@@ -106,7 +106,7 @@ impl Store {
         open && !self.shared.broken.load(Ordering::Acquire)
     }
 
-    /// Why no new objects are stored although the store takes writes, if there is a reason.
+    /// Why only deletions are stored, if the store lacks room.
     pub fn lacks_room(&self) -> Option<&'static str> {
         let found = |flag: &AtomicBool| flag.load(Ordering::Acquire);
         if found(&self.shared.tight) {
@@ -118,7 +118,7 @@ impl Store {
         }
     }
 
-    /// Size of the file in bytes, without what is not yet moved into it from its log.
+    /// Size of the file in bytes, without the part of the log that is not checkpointed yet.
     pub fn file_size(&self) -> u64 {
         match &self.shared.file {
             Some(file) => std::fs::metadata(file).map_or(0, |m| m.len()),
@@ -126,7 +126,7 @@ impl Store {
         }
     }
 
-    /// Objects by storage name of their resource.
+    /// Number of objects by storage name of their resource.
     pub async fn object_counts(&self) -> Result<Vec<(String, u64)>, StoreError> {
         self.read("count", Readers::object_counts).await
     }
@@ -146,7 +146,7 @@ impl Store {
         self.shared.published.subscribe()
     }
 
-    /// Wakes whenever an object of a resource is written, and at no other commit.
+    /// Wakes when an object of the resource is written, and at no other commit.
     pub fn subscribe_to(&self, resource: &Arc<str>) -> latest::Receiver<u64> {
         self.shared.news.subscribe(resource)
     }
@@ -194,7 +194,7 @@ impl Store {
         found.map_err(|oldest| StoreError::Compacted { asked, oldest })
     }
 
-    /// How many objects a list as of now has after a place.
+    /// Number of objects after a position in a list.
     pub async fn count(&self, query: ListQuery) -> Result<u64, StoreError> {
         let asked = query.at.unwrap_or_default();
         let found = self.read("count", move |readers| readers.count(&query)).await?;
@@ -206,8 +206,8 @@ impl Store {
         self.read("count", move |readers| readers.resources_in_use(ns.as_deref())).await
     }
 
-    /// Events of a resource after `rev`, oldest first, and the revision up to which there are no more.
-    /// At most some hundred at once: call again with the returned revision.
+    /// A batch of events of a resource after `rev`, oldest first, and the revision up to which it is complete.
+    /// Continue with that revision.
     pub async fn events_after(&self, resource: &Arc<str>, rev: u64) -> Result<(Vec<Arc<Event>>, u64), EventsError> {
         if let Some(found) = self.shared.ring.after(resource, rev) {
             return Ok(found);
@@ -223,7 +223,7 @@ impl Store {
         found.map_err(|e| EventsError::Store(e.to_string()))?.map_err(|oldest| EventsError::Compacted { oldest })
     }
 
-    /// Forgets history up to `upto`: superseded rows go, present objects stay.
+    /// Compacts history up to `upto`: superseded rows are deleted, present objects are kept.
     pub async fn compact(&self, upto: u64) -> Result<(), WriteError> {
         loop {
             let done = match &self.door {
@@ -240,7 +240,7 @@ impl Store {
         }
     }
 
-    /// Commits what is queued, then ends the writer.
+    /// Commits all queued writes, then stops the writer.
     pub async fn close(&self) {
         let Door::Thread(queue) = &self.door else { return self.end() };
         let (reply, answer) = oneshot::channel();
@@ -249,14 +249,14 @@ impl Store {
         }
     }
 
-    /// Ends the writer at once if it is here: nothing is written from now on. One with a thread goes on.
+    /// Stops an in-process writer at once: nothing is written from now on. A writer thread continues.
     pub fn end(&self) {
         if let Door::Here(writer) = &self.door {
             writer.lock().unwrap_or_else(PoisonError::into_inner).take();
         }
     }
 
-    /// Does what takes long: in a thread, but here if nothing shall go on beside the caller's executor.
+    /// Runs long work on a blocking thread; in-process stores run it here, on the caller's executor.
     pub async fn aside<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, StoreError> {
         match &self.door {
             Door::Here(_) => Ok(work()),
@@ -281,7 +281,7 @@ impl Store {
     }
 }
 
-/// Lets the writer do something, unless it has ended.
+/// Runs `work` with the writer unless it has ended.
 fn here<T>(
     writer: &Mutex<Option<Writer>>,
     work: impl FnOnce(&mut Writer) -> Result<T, WriteError>,

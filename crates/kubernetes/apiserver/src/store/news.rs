@@ -1,11 +1,11 @@
-//! Who waits for changes of which resource: a commit wakes only those.
+//! Notifies watchers of a resource: a commit wakes only those of the resources it changes.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::watch as latest;
 
-/// Senders by storage name of a resource; those that nobody listens to any more go with the next that is made.
+/// Senders by storage name of a resource. Unused senders are dropped when a new one is created.
 #[derive(Default)]
 pub(super) struct News(Mutex<HashMap<Arc<str>, latest::Sender<u64>>>);
 
@@ -20,7 +20,7 @@ impl News {
         all.entry(Arc::clone(resource)).or_insert_with(|| latest::channel(0).0).subscribe()
     }
 
-    /// Tells of a commit at `rev` that changed objects of these resources.
+    /// Wakes the watchers of these resources after a commit at `rev`.
     pub(super) fn tell<'r>(&self, rev: u64, resources: impl Iterator<Item = &'r Arc<str>>) {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         for sender in resources.filter_map(|resource| all.get(resource)) {

@@ -1,5 +1,5 @@
-//! The present bodies of keys that were written or read lately, bounded in bytes. What is found here is what the file
-//! has: the writer takes the keys of a group out before it commits, and puts their new bodies in before it answers.
+//! A cache of present bodies that were written or read recently, bounded in bytes. It never differs from the file:
+//! the writer removes the keys of a group before its commit, and inserts the new bodies before it acknowledges.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::{BuildHasher as _, RandomState};
@@ -9,43 +9,43 @@ use bytes::Bytes;
 
 use super::types::{Key, Row};
 
-/// Parts with a lock of their own.
+/// Number of separately locked shards.
 const SHARDS: usize = 8;
-/// Bytes that an entry takes beside its body and the text of its key, about.
+/// Approximate bytes of an entry besides its body and key.
 const OVERHEAD: usize = 200;
 
 struct Kept {
     rev: u64,
     body: Bytes,
-    /// Asked for since it was last looked at for room.
+    /// Whether it was used since the last eviction scan.
     used: bool,
-    /// Which of the key's entries in the order is this one's.
+    /// Identifies its entry in `order`.
     turn: u64,
 }
 
 #[derive(Default)]
 struct Shard {
     rows: HashMap<Key, Kept>,
-    /// Keys in the order in which they came, each with its turn; some are not there any more, or came again.
+    /// Keys in order of insertion, each with its turn. Some are stale: removed or inserted again since.
     order: VecDeque<(Key, u64)>,
-    /// The last turn given.
+    /// The last turn assigned.
     turn: u64,
     bytes: usize,
-    /// Keys of the group that is being committed.
+    /// Keys of the group being committed.
     pending: HashSet<Key>,
-    /// How often something was taken out: what a reader read meanwhile may be older than what was here.
+    /// Number of removals: a reader that overlaps one may have read an older state.
     losses: u64,
 }
 
-/// See the module's text.
+/// The cache, see the module.
 pub(super) struct Recent {
     shards: Vec<Mutex<Shard>>,
     hasher: RandomState,
-    /// Bytes of each shard.
+    /// Most bytes of each shard.
     limit: usize,
 }
 
-/// What a look without success leaves behind: needed to put in what is read from the file.
+/// Returned by a failed lookup; required for filling in the row read from the file.
 pub(super) struct Miss(u64);
 
 fn weight(key: &Key, body: &Bytes) -> usize {
@@ -75,7 +75,7 @@ impl Recent {
         }
     }
 
-    /// Puts in what a reader found in the file after a miss, unless it may be old by now.
+    /// Inserts a row that a reader found after a miss, unless it may be stale.
     pub(super) fn fill(&self, key: &Key, Miss(losses): Miss, row: &Row) {
         let mut shard = self.shard(key);
         if shard.losses == losses && !shard.pending.contains(key) && !shard.rows.contains_key(key) {
@@ -83,14 +83,14 @@ impl Recent {
         }
     }
 
-    /// Before a commit: what is here about a key may be old soon.
+    /// Before a commit: removes the key, whose entry is about to become stale.
     pub(super) fn begin(&self, key: &Key) {
         let mut shard = self.shard(key);
         shard.remove(key);
         shard.pending.insert(key.clone());
     }
 
-    /// After a commit: the key's new state, `None` if it is gone or was not written.
+    /// After a commit: the new state of the key; `None` if it was deleted or not written.
     pub(super) fn end(&self, key: &Key, now: Option<(u64, Bytes)>) {
         let mut shard = self.shard(key);
         shard.pending.remove(key);
@@ -117,7 +117,7 @@ impl Shard {
         self.remove(key);
         let size = weight(key, &body);
         if size > limit / 4 {
-            // It would push out all others.
+            // It would evict too many others.
             self.losses += 1;
             return;
         }
@@ -128,8 +128,7 @@ impl Shard {
         self.make_room(limit);
     }
 
-    /// Each round of the loop takes out an entry, forgets a turn that is over, or gives a second chance, of which
-    /// each entry has one.
+    /// Each round evicts an entry, drops a stale turn, or gives a used entry its second chance.
     fn make_room(&mut self, limit: usize) {
         while self.bytes > limit || self.order.len() > 2 * self.rows.len() + 16 {
             let Some((oldest, turn)) = self.order.pop_front() else { break };
@@ -192,7 +191,7 @@ mod tests {
         assert!(recent.bytes() > 32 << 10);
         recent.end(&key("huge"), Some((1, Bytes::from(vec![b'x'; 60 << 10]))));
         assert!(recent.get(&key("huge")).is_err());
-        // One key written again and again does not fill the order.
+        // Rewriting one key does not grow the order.
         for rev in 0..10_000 {
             recent.end(&key("same"), Some((rev, Bytes::new())));
         }

@@ -1,5 +1,5 @@
-//! Room on the disk that is kept for deletions: a file of a fixed size beside the store. When the disk is full the file
-//! goes, and what ends objects is stored in its place; nothing else is, until there is room for the file again.
+//! Disk space reserved for deletions: a file of fixed size beside the store. When the disk is full the file is
+//! removed, and only writes that end objects use its space until it can be created again.
 
 use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -8,24 +8,24 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
 
-/// Bytes kept: the deletions of some thousand objects, and the log's way into the file.
+/// Size of the reserve in bytes: enough to delete some thousand objects and to checkpoint the log.
 const SIZE: u64 = 16 << 20;
-/// Bytes that must be free besides for the disk not to count as full.
+/// Bytes that must be free besides the reserve.
 const SPARE: u64 = 1 << 20;
 
-/// The file.
+/// The reserve file.
 pub(super) struct Reserve {
     path: PathBuf,
     held: bool,
 }
 
 impl Reserve {
-    /// Beside `store`; nothing is kept yet.
+    /// Beside `store`; reserves nothing yet.
     pub(super) fn new(store: &Path) -> Self {
         Self { path: store.with_extension("reserve"), held: false }
     }
 
-    /// Keeps the room if it is not kept yet. Whether it is, and some is free besides.
+    /// Creates the reserve if necessary. True if it exists and spare bytes are free besides.
     pub(super) fn take(&mut self) -> bool {
         match self.try_take() {
             Ok(()) => self.held = true,
@@ -44,7 +44,7 @@ impl Reserve {
         let mut file =
             std::fs::OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&self.path)?;
         let outcome = match fallocate(&file, FallocateFlags::empty(), 0, SIZE + SPARE) {
-            // Not every file system can set room aside: there it is written.
+            // Some file systems do not support `fallocate`: write the file instead.
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => fill(&mut file),
             other => other.map_err(std::io::Error::from),
         };
@@ -53,14 +53,14 @@ impl Reserve {
         outcome
     }
 
-    /// Gives the room up. False if none was kept.
+    /// Removes the reserve. False if there was none.
     pub(super) fn release(&mut self) -> bool {
         let held = std::mem::take(&mut self.held);
         held && std::fs::remove_file(&self.path).is_ok()
     }
 }
 
-/// Writes what no file system can leave out as being nothing.
+/// Writes random data, which no file system stores as a hole.
 fn fill(file: &mut std::fs::File) -> std::io::Result<()> {
     let block: Vec<u8> = (0..64 << 10).map(|_| rand::random()).collect();
     let mut written = file.metadata()?.len();
@@ -90,7 +90,7 @@ mod tests {
             assert!(found.blocks() * 512 >= SIZE, "{} blocks", found.blocks());
         }
         assert!(reserve.release() && !file.exists() && !reserve.release());
-        // A file system that cannot set room aside.
+        // A file system without `fallocate`.
         let mut other = std::fs::File::create(&file).unwrap();
         fill(&mut other).unwrap();
         assert!(other.metadata().unwrap().len() >= SIZE);

@@ -1,9 +1,9 @@
-//! Secrets are encrypted before they reach the file, and so in its log and in backups. The keys are in a file of their own,
-//! one a line: an id and 32 bytes in Base64. The first one encrypts; all decrypt. To rotate, a new line is put first and
-//! the server started, which encrypts everything with it; then the old line can go.
+//! Encryption of Secrets before they reach the file, its log or backups. The keys are in their own file, one per
+//! line: an id and 32 bytes in Base64. The first key encrypts, all keys decrypt. To rotate, insert a new first line
+//! and restart the server, which encrypts everything with it; then remove the old line.
 //!
-//! A sealed body is `\0sealed1`, the length of the id and the id, a nonce, and AES-256-GCM's text and tag. What is
-//! authenticated with it says whose body it is, so no row can stand for another.
+//! A sealed body is `\0sealed1`, the length of the key id and the id, a nonce, and the AES-256-GCM ciphertext with
+//! its tag. The associated data names the row, so no row can be substituted for another.
 
 use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -18,19 +18,19 @@ use rusqlite::{Connection, params};
 
 use super::sqlite::{sql, unsql};
 
-/// What sealed bodies begin with; no other body begins with a zero.
+/// Prefix of sealed bodies. No other body begins with a zero byte.
 const MARK: &[u8] = b"\0sealed1";
-/// The storage name of what is sealed.
+/// Storage name of the sealed resource.
 const SEALED: &str = "secrets";
-/// Bytes of an id at most.
+/// Longest key id, in bytes.
 const MAX_ID: usize = 64;
-/// Bytes of the file of keys at most.
+/// Largest key file, in bytes.
 const MAX_FILE: u64 = 64 << 10;
 
-/// The keys cannot be used. Nothing of the store was changed.
+/// The keys cannot be used. The store is unchanged.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
-    /// The file could not be read or made.
+    /// The file could not be read or created.
     #[error("the file of encryption keys {} could not be {what}", path.display())]
     File {
         /// "read" or "made".
@@ -41,7 +41,7 @@ pub enum KeyError {
         #[source]
         source: std::io::Error,
     },
-    /// The store needs keys and there are none.
+    /// The store needs keys, but the file is missing.
     #[error(
         "the store's Secrets are encrypted and the file of keys {} is missing: put it back from where you keep it; without it \
          the Secrets cannot be read",
@@ -51,7 +51,7 @@ pub enum KeyError {
         /// The file.
         path: PathBuf,
     },
-    /// A line is no key.
+    /// A line is not a valid key.
     #[error("line {line} of the file of encryption keys {} {why}", path.display())]
     Line {
         /// The file.
@@ -61,7 +61,7 @@ pub enum KeyError {
         /// What is wrong.
         why: &'static str,
     },
-    /// A key that the store was written with is not in the file.
+    /// The store uses a key that is not in the file.
     #[error(
         "the store has Secrets encrypted with the key {id:?}, which is not in {}: add its line again, after the first",
         path.display()
@@ -72,7 +72,7 @@ pub enum KeyError {
         /// The file.
         path: PathBuf,
     },
-    /// A key does not fit what was encrypted.
+    /// A key does not decrypt what was encrypted under its id.
     #[error(
         "the key {id:?} in {} is not the one that the store's Secrets were encrypted with, or the store is damaged: put \
          the right file back",
@@ -86,12 +86,12 @@ pub enum KeyError {
     },
 }
 
-/// A body that cannot be read.
+/// A body that cannot be decrypted.
 #[derive(Debug, thiserror::Error)]
 #[error("a Secret could not be decrypted: its key is not there, or the row is damaged")]
 struct Unreadable;
 
-/// Which row a body is of: storage name, namespace as stored, name, revision.
+/// The row of a body: storage name, namespace as stored, name, revision.
 #[derive(Clone, Copy)]
 pub(super) struct Place<'a> {
     pub(super) resource: &'a str,
@@ -114,7 +114,7 @@ pub(super) struct Keyring {
 }
 
 impl Keyring {
-    /// Reads the keys; makes the first one unless the store `needs` some that were there before.
+    /// Reads the keys. Creates the file with a first key unless the store `needs` existing ones.
     pub(super) fn open(path: &Path, needs: bool) -> Result<Self, KeyError> {
         let file = |what: &'static str| move |source| KeyError::File { what, path: path.to_owned(), source };
         match std::fs::metadata(path) {
@@ -144,7 +144,7 @@ impl Keyring {
         Ok(Self { path: path.to_owned(), keys })
     }
 
-    /// One key that is in no file, for tables that are in none.
+    /// A random key without a file, for tables in memory.
     pub(super) fn of_memory() -> Result<Self, KeyError> {
         let path = PathBuf::from("in memory");
         let wrong = KeyError::Line { path: path.clone(), line: 1, why: "has a key that is not of 32 bytes" };
@@ -152,7 +152,7 @@ impl Keyring {
         Ok(Self { path, keys: vec![("memory".to_owned(), LessSafeKey::new(key))] })
     }
 
-    /// The body as it is stored.
+    /// Encrypts a body for storage.
     pub(super) fn seal(&self, place: Place<'_>, body: &Bytes) -> rusqlite::Result<Bytes> {
         let failed = || rusqlite::Error::ToSqlConversionFailure(Box::new(Unreadable));
         let Some((id, key)) = self.keys.first().filter(|_| place.resource == SEALED) else { return Ok(body.clone()) };
@@ -164,7 +164,7 @@ impl Keyring {
         Ok([MARK, &[length], id.as_bytes(), &nonce, &text].concat().into())
     }
 
-    /// The body as it was before it was stored.
+    /// Decrypts a stored body.
     pub(super) fn unseal(&self, place: Place<'_>, stored: &[u8]) -> rusqlite::Result<Bytes> {
         if !stored.starts_with(MARK) {
             return Ok(Bytes::copy_from_slice(stored));
@@ -193,7 +193,7 @@ fn id_of(stored: &[u8]) -> Option<&[u8]> {
     stored.get(MARK.len() + 1..MARK.len() + 1 + length)
 }
 
-/// Makes the file with one key, so that it is whole or absent.
+/// Creates the file with one key, atomically.
 fn make(path: &Path) -> std::io::Result<()> {
     use std::os::unix::fs::DirBuilderExt as _;
     let (id, key): ([u8; 4], [u8; 32]) = (rand::random(), rand::random());
@@ -225,7 +225,8 @@ pub(super) fn has_sealed(connection: &Connection) -> rusqlite::Result<bool> {
 /// A stored row.
 type Found = (u64, String, String, Vec<u8>);
 
-/// Proves that every sealed row can be read, then seals with the first key what is not. True if some was in clear text.
+/// Verifies that every sealed row can be decrypted, then encrypts all others with the first key. True if some were in
+/// clear text.
 pub(super) fn settle(connection: &mut Connection, keys: &Keyring) -> rusqlite::Result<Result<bool, KeyError>> {
     let transaction = connection.transaction()?;
     let mut clear = false;

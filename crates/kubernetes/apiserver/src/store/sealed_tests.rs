@@ -1,4 +1,4 @@
-//! Secrets in the file: encrypted, readable with the right keys alone, and sealed anew when keys change.
+//! Secrets in the file: encrypted, readable with the right keys only, and encrypted again when keys change.
 
 use std::path::PathBuf;
 
@@ -26,7 +26,7 @@ impl Place {
         Store::open(&self.at("s.db"), &self.at("keys")).map_err(|error| error.to_string())
     }
 
-    /// Whether the word stands in any file of the folder but that of the keys.
+    /// Whether the word occurs in any file of the folder other than the key file.
     fn tells(&self, word: &str) -> Vec<String> {
         let files = std::fs::read_dir(self.dir.path()).unwrap().map(|f| f.unwrap().path());
         let tells =
@@ -69,7 +69,7 @@ async fn secrets_are_nowhere_in_clear_text_and_are_read_in_every_way() {
     assert_eq!(place.tells(WORD), Vec::<String>::new());
     store.close().await;
     assert_eq!(place.tells(WORD), Vec::<String>::new());
-    // Nothing is in memory now: all of this comes from the file.
+    // Nothing is cached now: all of this comes from the file.
     let store = place.open().unwrap();
     assert!(reads(&store, "x").await);
     let of = |at| ListQuery { resource: "secrets".into(), ns: None, after: None, at, limit: 9, pick: None };
@@ -94,7 +94,7 @@ async fn what_was_stored_in_clear_text_is_encrypted_at_the_next_start() {
     let store = place.open().unwrap();
     write(&store, Key { resource: "things".into(), ..secret("x") }, Expect::Absent).await;
     store.close().await;
-    // As a program before this one wrote it: much of it superseded or deleted.
+    // Rows of an earlier program version, many of them superseded or deleted.
     let file = rusqlite::Connection::open(place.at("s.db")).unwrap();
     file.execute_batch(
         "UPDATE rows SET resource='secrets'; UPDATE current SET resource='secrets'; PRAGMA user_version=2;",
@@ -141,7 +141,7 @@ async fn keys_are_rotated_and_a_store_without_its_keys_is_left_alone() {
     let store = place.open().unwrap();
     assert!(reads(&store, "x").await);
     store.close().await;
-    // Everything is encrypted with the new key: the old one can go.
+    // Everything is encrypted with the new key, so the old one can be removed.
     std::fs::write(place.at("keys"), second).unwrap();
     assert!(reads(&place.open().unwrap(), "x").await);
 }

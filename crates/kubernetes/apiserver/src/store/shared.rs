@@ -1,4 +1,4 @@
-//! What readers and the writer of a store share.
+//! The state that readers and the writer of a store share.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,14 +14,14 @@ use super::watch::Ring;
 
 /// Bytes of recent events kept in memory for watchers; older ones come from the file.
 const RING_BYTES: usize = 4 << 20;
-/// Bytes of present bodies kept in memory for readers; others come from the file.
+/// Bytes of present bodies cached for readers; others come from the file.
 const RECENT_BYTES: usize = 16 << 20;
-/// Bytes of labels kept in memory for lists that select by them: of some ten thousand objects.
+/// Bytes of labels cached for lists with label selectors: enough for some ten thousand objects.
 const LABELS_BYTES: usize = 8 << 20;
-/// Reads at once; each has a connection and a thread.
+/// Concurrent reads; each has a connection and a thread.
 const READERS: usize = 8;
 
-/// What readers and the writer share.
+/// The state that readers and the writer share.
 pub(super) struct Shared {
     pub(super) ring: Ring,
     pub(super) recent: Recent,
@@ -30,15 +30,15 @@ pub(super) struct Shared {
     pub(super) readers: Readers,
     pub(super) reading: tokio::sync::Semaphore,
     pub(super) published: latest::Sender<u64>,
-    /// Set for good when a sync failed.
+    /// Set permanently after a failed sync.
     pub(super) broken: AtomicBool,
-    /// The disk was full when it was written to last.
+    /// Whether the disk was full at the last attempt.
     pub(super) tight: AtomicBool,
-    /// The file has reached its limit.
+    /// Whether the file has reached its limit.
     pub(super) over: AtomicBool,
-    /// Size from which on nothing is stored any more, in bytes.
+    /// File size at which only deletions are stored, in bytes.
     pub(super) limit: u64,
-    /// `None`: in memory.
+    /// `None` for tables in memory.
     pub(super) file: Option<PathBuf>,
     pub(super) keys: Arc<Keyring>,
 }

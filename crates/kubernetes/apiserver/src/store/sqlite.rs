@@ -1,4 +1,4 @@
-//! The file: its tables, and what readers ask of them.
+//! The SQLite file: its tables, and the queries of readers.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,12 +14,13 @@ use super::seal::{self, Keyring, Place};
 use super::types::{Key, Row, StoreError};
 use super::watch::{BATCH, Event, Frames};
 
-/// Version of the tables below, kept in `user_version`. Format 1 had namespaces without the slash, 2 Secrets in clear text.
+/// Version of the tables below, stored in `user_version`. Format 1 had namespaces without the slash, format 2 Secrets
+/// in clear text.
 pub(super) const FORMAT: i64 = 3;
-/// Connections kept open for readers.
+/// Idle connections kept open for readers.
 const KEPT_READERS: usize = 4;
-/// Bytes of bodies after which a page of a list, or a batch of events, ends early: some of each list and watch that is
-/// being sent are in memory.
+/// Bytes of bodies after which a page of a list, or a batch of events, ends early: each list and watch in delivery
+/// has some of them in memory.
 const PAGE_BYTES: usize = 128 << 10;
 
 pub(super) const TABLES: &str = "
@@ -33,36 +34,37 @@ CREATE TABLE IF NOT EXISTS current (
 CREATE TABLE IF NOT EXISTS marks (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
 ";
 
-/// The newest revision of the file.
+/// The newest revision in the file.
 const NEWEST: &str = "SELECT max(coalesce((SELECT max(rev) FROM rows), 0),
                                  coalesce((SELECT value FROM marks WHERE name='compacted'), 0))";
 
-/// Up to where history is gone.
+/// The revision up to which history is compacted.
 const COMPACTED: &str = "SELECT coalesce((SELECT value FROM marks WHERE name='compacted'), 0)";
 
-/// What was read of history, or the oldest revision that is kept if what was asked for is gone.
+/// The result of reading history, or the oldest kept revision if the requested one is compacted.
 type OfHistory<T> = Result<T, u64>;
 
-/// The oldest kept revision if `rev` is older. Asked in the transaction that reads: else compaction could come between.
+/// The oldest kept revision if `rev` is older. Must run in the reading transaction, to exclude a compaction in
+/// between.
 fn gone(transaction: &Connection, rev: u64) -> rusqlite::Result<Option<u64>> {
     let oldest = unsql(transaction.prepare_cached(COMPACTED)?.query_row([], |r| r.get(0))?);
     Ok((rev < oldest).then_some(oldest))
 }
 
-/// What the file said when it was opened.
+/// State of the file when it was opened.
 pub(super) struct Opened {
     pub(super) revision: u64,
     pub(super) compacted: u64,
     pub(super) keys: Arc<Keyring>,
 }
 
-/// A namespace as it stands in the file: with a slash, so that keys sort as kube-apiserver's do, where a namespace and
-/// a name are one text (`x-y/a` comes before `x/a`).
+/// The namespace as stored, with a slash: keys then sort as in kube-apiserver, where namespace and name are one text
+/// (`x-y/a` comes before `x/a`).
 pub(super) fn stored_ns(ns: &str) -> String {
     if ns.is_empty() { String::new() } else { format!("{ns}/") }
 }
 
-/// The namespace of a row of the file.
+/// The namespace of a stored row.
 fn ns_of(row: &rusqlite::Row<'_>, column: usize) -> rusqlite::Result<String> {
     let mut ns: String = row.get(column)?;
     if ns.ends_with('/') {
@@ -71,7 +73,7 @@ fn ns_of(row: &rusqlite::Row<'_>, column: usize) -> rusqlite::Result<String> {
     Ok(ns)
 }
 
-/// SQLite integers are signed; revisions never reach the sign.
+/// SQLite integers are signed; revisions never reach the sign bit.
 pub(super) fn sql(rev: u64) -> i64 {
     i64::try_from(rev).unwrap_or(i64::MAX)
 }
@@ -84,13 +86,13 @@ pub(super) fn failed(what: &'static str) -> impl Fn(rusqlite::Error) -> StoreErr
     move |source| StoreError::Sqlite { what, source }
 }
 
-/// Makes the file with mode 0600 (it holds Secrets); SQLite gives its helper files the same.
+/// Creates the file with mode 0600 because it holds Secrets. SQLite's helper files inherit it.
 fn private(file: &Path) -> std::io::Result<()> {
     use std::os::unix::fs::OpenOptionsExt as _;
     std::fs::OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(file).map(drop)
 }
 
-/// What a store with these tables has handed out, and what is gone of it.
+/// Reads the newest revision and the compaction mark.
 pub(super) fn opened(connection: &Connection, keys: Arc<Keyring>) -> Result<Opened, StoreError> {
     let newest: i64 = connection
         .query_row("SELECT coalesce(max(rev), 0) FROM rows", [], |r| r.get(0))
@@ -100,7 +102,7 @@ pub(super) fn opened(connection: &Connection, keys: Arc<Keyring>) -> Result<Open
     Ok(Opened { revision: unsql(newest.max(compacted)), compacted: unsql(compacted), keys })
 }
 
-/// Opens the file, brings it to the present format and seals what is to be; the keys are in the file `keys`.
+/// Opens the file, upgrades it to the present format and encrypts Secrets; the keys are in the file `keys`.
 pub(super) fn open_writer(file: &Path, keys: &Path) -> Result<(Connection, Opened), StoreError> {
     private(file).map_err(|e| {
         let cause = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CANTOPEN);
@@ -127,7 +129,7 @@ pub(super) fn open_writer(file: &Path, keys: &Path) -> Result<(Connection, Opene
         );
     }
     upgrade.push_str(&format!("PRAGMA user_version={FORMAT}; COMMIT;"));
-    // A start on a full disk writes nothing.
+    // Without an upgrade nothing is written, so that a start succeeds on a full disk.
     if format < FORMAT {
         connection.execute_batch(&upgrade).map_err(failed("set-up"))?;
     }
@@ -136,12 +138,12 @@ pub(super) fn open_writer(file: &Path, keys: &Path) -> Result<(Connection, Opene
     Ok((connection, opened))
 }
 
-/// Reads the keys and seals what is not sealed with the first of them.
+/// Reads the keys, and encrypts all Secrets that are not encrypted with the first one.
 fn open_keys(connection: &mut Connection, path: &Path) -> Result<Arc<Keyring>, StoreError> {
     let needed = seal::has_sealed(connection).map_err(failed("look for encrypted Secrets"))?;
     let keys = Keyring::open(path, needed)?;
     if seal::settle(connection, &keys).map_err(failed("encryption of Secrets"))?? {
-        // What was in clear text is nowhere in the file any more, nor in its log.
+        // Removes the clear text from the file and its log.
         connection
             .execute_batch("VACUUM; PRAGMA wal_checkpoint(TRUNCATE);")
             .map_err(failed("removal of what was in clear text"))?;
@@ -149,45 +151,45 @@ fn open_keys(connection: &mut Connection, path: &Path) -> Result<Arc<Keyring>, S
     Ok(Arc::new(keys))
 }
 
-/// A place in a list: the last `(namespace, name)` seen.
+/// A position in a list: the last `(namespace, name)` returned.
 pub type Cursor = (String, String);
 
 /// What to list.
 #[derive(Debug, Clone)]
 pub struct ListQuery {
-    /// Storage name.
+    /// Storage name of the resource.
     pub resource: Arc<str>,
     /// Only this namespace.
     pub ns: Option<String>,
-    /// Only after this place.
+    /// Only after this position.
     pub after: Option<Cursor>,
     /// As of this revision; `None` is now.
     pub at: Option<u64>,
-    /// At most so many.
+    /// At most this many.
     pub limit: usize,
-    /// Only those with such labels.
+    /// Only objects whose labels match.
     pub pick: Option<Pick>,
 }
 
-/// One page.
+/// One page of a list.
 #[derive(Debug)]
 pub struct ListPage {
     /// Revision the page is consistent with.
     pub rev: u64,
     /// Objects by namespace and name.
     pub rows: Vec<Row>,
-    /// Objects after the page (counted for a list of now only).
+    /// Whether more objects follow.
     pub more: bool,
 }
 
-/// Some events, and the revision up to which they are all.
+/// Some events, and the revision up to which they are complete.
 pub(super) type Batch = (Vec<Arc<Event>>, u64);
 
-/// Where the tables are.
+/// Location of the tables.
 pub(super) enum Tables {
-    /// In a file, with the connections that are not in use.
+    /// In a file, with idle connections.
     File(PathBuf, Mutex<Vec<Connection>>),
-    /// In memory, with one connection for all.
+    /// In memory, with a single connection.
     Memory(Arc<Mutex<Connection>>),
 }
 
@@ -201,12 +203,12 @@ pub(super) struct Readers {
 }
 
 impl Readers {
-    /// Keeps so many bytes of labels.
+    /// `labels` limits the bytes of cached labels.
     pub(super) fn new(tables: Tables, labels: usize, keys: Arc<Keyring>) -> Self {
         Self { tables, labels: Labels::new(labels), keys, uses: AtomicU64::new(0) }
     }
 
-    /// Whether a read takes no thread: it waits for no disk.
+    /// Whether reads run on the caller's thread, because they wait for no disk.
     pub(super) fn in_memory(&self) -> bool {
         matches!(self.tables, Tables::Memory(_))
     }
@@ -286,7 +288,7 @@ impl Readers {
                 (Some(only), None) => (only.clone(), String::new()),
                 _ => (stored_ns(&ns), name),
             };
-            // Who chooses reads many keys and few bodies.
+            // A selective list reads many keys and few bodies.
             let limit = if query.pick.is_some() { usize::MAX } else { query.limit.saturating_add(1) };
             let limit = i64::try_from(limit).unwrap_or(-1);
             let mut statement = transaction.prepare_cached(match (now, &query.pick) {
@@ -300,7 +302,7 @@ impl Readers {
                      WHERE resource=?1 AND (ns, name) > (?2, ?3) AND (?4 IS NULL OR ns=?4) AND ?5 >= 0
                      ORDER BY ns, name LIMIT ?6"
                 }
-                // As of then; the body is read from the row only if it is asked for.
+                // As of that revision. SQLite reads the body only if the column is used.
                 (false, _) => {
                     "SELECT g.ns, g.name, g.rev, r.body FROM (
                         SELECT ns, name, max(rev) AS rev FROM rows INDEXED BY rows_by_key
@@ -333,7 +335,7 @@ impl Readers {
         })
     }
 
-    /// The body of a revision if its labels are wanted; it is not read if they are known and are not.
+    /// The body of a revision if its labels match. Cached labels that do not match save reading it.
     fn picked(&self, connection: &Connection, rev: u64, pick: &Pick) -> rusqlite::Result<Option<Bytes>> {
         let known = self.labels.wanted(rev, pick);
         if known == Some(false) {
@@ -341,7 +343,7 @@ impl Readers {
         }
         let body = self.body_of(connection, rev)?;
         let wanted = known.unwrap_or_else(|| {
-            // What is damaged has no labels that anybody could want.
+            // A damaged body has no labels, so it never matches.
             let Some(labels) = crate::object::labels(&body) else { return false };
             self.labels.learn(rev, labels);
             pick.wants(labels)
@@ -391,7 +393,7 @@ impl Readers {
         })
     }
 
-    /// Bytes of the tables.
+    /// Size of the tables in bytes.
     pub(super) fn bytes(&self) -> rusqlite::Result<u64> {
         self.with(|c| {
             let number = |pragma: &str| c.query_row(pragma, [], |r| r.get::<_, i64>(0)).map(unsql);

@@ -45,7 +45,7 @@ async fn older_revisions_can_be_listed_until_compaction() {
     store.write(put("z", Expect::Absent, "z5")).await.unwrap();
     store.compact(4).await.unwrap();
     assert!(matches!(store.list(all(Some(3))).await, Err(StoreError::Compacted { .. })));
-    // Who asked before the compaction and reads after it learns of it as well.
+    // A page requested before the compaction and read after it reports the compaction, too.
     let late = &store.shared.readers;
     assert_eq!(late.list(&all(Some(3))).unwrap().err(), Some(4));
     assert_eq!(late.count(&all(Some(3))).unwrap().err(), Some(4));
@@ -86,7 +86,7 @@ async fn those_with_wanted_labels_are_listed_now_and_as_of_then() {
     }
     let wanted = |labels: &[u8]| labels == b"{\"rack\":\"1\"}";
     let pick = Some(Pick::new(wanted));
-    // The second time the labels are known.
+    // The second time the labels are cached.
     for at in [None, Some(20), Some(33), Some(59), None, Some(33), Some(60)] {
         let mut whole = store.list(all(at)).await.unwrap();
         whole.rows.retain(|row| wanted(crate::object::labels(&row.body).unwrap()));

@@ -1,4 +1,4 @@
-//! Keys and rows, writes and their conditions, and what can go wrong.
+//! Keys and rows, writes and their conditions, and errors.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::seal::KeyError;
 
-/// Where an object lives. `resource` is `plural` for core kinds and `group/plural` else; `ns` is empty for cluster scope.
+/// The key of an object. `resource` is `plural` for core kinds, else `group/plural`; `ns` is empty for cluster scope.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key {
     /// Storage name of the resource.
@@ -39,7 +39,7 @@ pub struct Stored {
     pub tail: Bytes,
 }
 
-/// What must hold of the key for a write to happen.
+/// The required state of the key before a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Expect {
     /// The key does not exist.
@@ -53,13 +53,13 @@ pub enum Expect {
 pub enum Op {
     /// Store this body.
     Put(Bytes),
-    /// Store this body of an object on its way out: also if there is no room for others.
+    /// Store this body of an object in deletion, even without room for others.
     Ending(Bytes),
     /// Remove the key; watchers get this last body.
     Delete(Bytes),
 }
 
-/// A second condition, checked in the same transaction.
+/// An additional condition, checked in the same transaction.
 #[derive(Debug, Clone)]
 pub enum Guard {
     /// Another key is still at this revision.
@@ -71,23 +71,23 @@ pub enum Guard {
 /// One write.
 #[derive(Debug, Clone)]
 pub struct Write {
-    /// What is written.
+    /// The key to write.
     pub key: Key,
     /// Its expected state.
     pub expect: Expect,
     /// The change.
     pub op: Op,
-    /// A second condition.
+    /// An additional condition.
     pub guard: Option<Guard>,
 }
 
-/// Why a write did not happen.
+/// Why a write failed.
 #[derive(Debug, Clone, thiserror::Error, PartialEq, Eq)]
 pub enum WriteError {
     /// The key is not in the expected state.
     #[error("the key is not in the expected state")]
     Conflict,
-    /// The guard does not hold.
+    /// The guard is not satisfied.
     #[error("a condition of the write does not hold any more")]
     Guard,
     /// The disk is full.
@@ -104,12 +104,12 @@ pub enum WriteError {
     /// SQLite failed; nothing was acknowledged.
     #[error("the store could not write: {0}")]
     Failed(String),
-    /// The writer is gone (shutdown, or a failed sync, after which it must not go on).
+    /// The writer has stopped: shutdown, or a failed sync.
     #[error("the store takes no more writes")]
     Stopped,
 }
 
-/// The store could not be opened or read.
+/// Errors of opening or reading the store.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// SQLite said no.

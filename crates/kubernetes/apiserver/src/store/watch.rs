@@ -1,11 +1,11 @@
-//! Recent events in memory, bounded in bytes. Watchers are cursors into it: a slow one costs nothing.
+//! A ring of recent events, bounded in bytes. Watchers are cursors into it, so a slow one costs nothing.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use bytes::Bytes;
 
-/// Events handed out at once.
+/// Most events returned at once.
 pub(super) const BATCH: usize = 256;
 
 /// One committed change.
@@ -13,7 +13,7 @@ pub(super) const BATCH: usize = 256;
 pub struct Event {
     /// Its revision.
     pub rev: u64,
-    /// Revision of the object before; 0 if it was created.
+    /// Previous revision of the object; 0 if it was created.
     pub prev: u64,
     /// Storage name of the resource.
     pub resource: Arc<str>,
@@ -21,30 +21,30 @@ pub struct Event {
     pub ns: String,
     /// Object name.
     pub name: String,
-    /// The object is gone; `body` is its last state.
+    /// Whether the object was deleted; `body` is its last state.
     pub deleted: bool,
     /// Encoded object.
     pub body: Bytes,
-    /// What watchers get of it.
+    /// Its encodings for watchers.
     pub frames: Frames,
 }
 
-/// Forms of an event that are kept with it; more are encoded for each watcher.
+/// Encodings cached per event; others are made for each watcher.
 const FORMS: usize = 4;
 
-/// An event as watchers get it, encoded once for each form and shared by all who want that form.
+/// The encodings of an event, each made once and shared by all watchers that need it.
 #[derive(Debug, Default)]
 pub struct Frames(Mutex<Vec<(Arc<str>, &'static str, Bytes)>>);
 
 impl Frames {
-    /// The frame of this form (version, media type, shape) and event type; made by `encode` if nobody had it before.
+    /// The frame of this form (version, media type, shape) and event type; encodes it if it is not cached.
     pub fn get<E>(
         &self,
         form: &Arc<str>,
         kind: &'static str,
         encode: impl FnOnce() -> Result<Bytes, E>,
     ) -> Result<Bytes, E> {
-        // Held while encoding: others who want the same frame would only do the same work.
+        // Locked while encoding: others that want the same frame would repeat the work.
         let mut made = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((.., frame)) = made.iter().find(|(f, k, _)| f == form && *k == kind) {
             return Ok(frame.clone());
@@ -84,7 +84,7 @@ struct Inner {
     first: u64,
 }
 
-/// The ring. See the module's text.
+/// The ring, see the module.
 pub(super) struct Ring {
     inner: RwLock<Inner>,
     limit: usize,
@@ -124,7 +124,7 @@ impl Ring {
         }
     }
 
-    /// If nothing of `resource` has changed after `rev`: the revision up to which that is so.
+    /// The revision up to which `resource` is unchanged after `rev`; `None` if it has changed.
     pub(super) fn quiet(&self, resource: &Arc<str>, rev: u64) -> Option<u64> {
         let inner = self.inner.read().unwrap_or_else(PoisonError::into_inner);
         let last =

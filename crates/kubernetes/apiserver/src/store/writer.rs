@@ -1,5 +1,5 @@
-//! The one writer: group commit, and compaction in small steps between commits. It has a thread of its own, or works on
-//! that of whoever writes ([`super::Door`]).
+//! The single writer: group commit, and compaction in small steps between commits. It runs on its own thread, or on
+//! the caller's ([`super::Door`]).
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,45 +14,45 @@ use super::sqlite::{sql, stored_ns, unsql};
 use super::types::{Expect, Guard, Key, Op, Write, WriteError};
 use super::watch::{Event, Frames};
 
-/// Writes that share one commit at most.
+/// Most writes in one commit.
 const GROUP: usize = 512;
-/// Body bytes that share one commit at most.
+/// Most body bytes in one commit.
 const GROUP_BYTES: usize = 8 << 20;
 /// Revisions compacted per step.
 const STEP: u64 = 500;
-/// Bytes written after which the log is moved into the file.
+/// Bytes written before a checkpoint.
 const CHECKPOINT_BYTES: usize = 4 << 20;
-/// What a row costs beside its body, about.
+/// Approximate cost of a row besides its body, in bytes.
 const ROW_BYTES: usize = 8 << 10;
 
-/// What the writer can be asked.
+/// Commands to the writer.
 pub(super) enum Command {
-    /// Write and answer with the revision.
+    /// Write, and reply with the revision.
     Write(Write, oneshot::Sender<Result<u64, WriteError>>),
-    /// Compact one step; answers whether it is done.
+    /// Compact one step; replies whether compaction is done.
     Compact(u64, oneshot::Sender<Result<bool, WriteError>>),
-    /// Commit what came before, then end.
+    /// Commit earlier writes, then stop.
     Stop(oneshot::Sender<()>),
 }
 
-/// Whoever holds it writes.
+/// The only access for writing.
 pub(super) struct Writer {
-    /// Its own, but for tables in memory, which have one connection for all.
+    /// The writer's own connection; for tables in memory, the only one.
     connection: Arc<Mutex<Connection>>,
     revision: u64,
     shared: Arc<Shared>,
-    /// Bytes written since the log was moved into the file, about.
+    /// Approximate bytes written since the last checkpoint.
     logged: usize,
-    /// Room for deletions; memory has none.
+    /// Disk space reserved for deletions; `None` in memory.
     reserve: Option<Reserve>,
 }
 
 type Reply = oneshot::Sender<Result<u64, WriteError>>;
 
-/// What became of each write of a group, and the events of those that were done.
+/// The events of a committed group, and the result of each of its writes.
 type Outcome = (Vec<Event>, Vec<Result<u64, WriteError>>);
 
-/// Runs until told to stop or until all handles are gone.
+/// Runs until stopped, or until all handles are dropped.
 pub(super) fn run(mut writer: Writer, mut commands: mpsc::Receiver<Command>) {
     writer.look_for_room();
     let mut next = commands.blocking_recv();
@@ -103,19 +103,19 @@ fn size(write: &Write) -> usize {
     }
 }
 
-/// Whether the write is one towards more room.
+/// Whether the write ends an object, and so frees space.
 fn ends(write: &Write) -> bool {
     matches!(write.op, Op::Ending(_) | Op::Delete(_))
 }
 
 impl Writer {
-    /// Writes from `revision` on.
+    /// Continues after `revision`.
     pub(super) fn new(connection: Arc<Mutex<Connection>>, revision: u64, shared: Arc<Shared>) -> Self {
         let reserve = shared.file.as_deref().map(Reserve::new);
         Self { connection, revision, shared, logged: 0, reserve }
     }
 
-    /// Performs one write here and now.
+    /// Performs one write synchronously.
     pub(super) fn write(&mut self, write: Write) -> Result<u64, WriteError> {
         let (reply, mut answer) = oneshot::channel();
         self.commit(vec![(write, reply)]);
@@ -130,17 +130,17 @@ impl Writer {
         self.shared.broken.load(Ordering::Acquire)
     }
 
-    /// Moves the log into the file. After commits are acknowledged, so that nobody waits for it.
+    /// Checkpoints the log. Called after commits are acknowledged, so that no client waits for it.
     fn checkpoint(&mut self) {
         self.logged = 0;
         let moved = self.connection().query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
         if let Err(error) = moved {
-            // The log still holds everything: with a full disk, the next one tries again.
+            // The log still has everything: if the disk is full, the next checkpoint tries again.
             note(&self.shared, &error, true);
         }
     }
 
-    /// Whether the file has room for more objects.
+    /// Whether the file is below its size limit.
     fn has_room(&self) -> rusqlite::Result<bool> {
         let connection = self.connection();
         let number = |pragma: &str| connection.query_row(pragma, [], |r| r.get::<_, i64>(0)).map(unsql);
@@ -148,7 +148,7 @@ impl Writer {
         Ok(used.saturating_mul(number("PRAGMA page_size")?) < self.shared.limit)
     }
 
-    /// Notes whether the disk has room for more than deletions.
+    /// Takes the reserve if possible, and records whether the disk has room for more than deletions.
     fn look_for_room(&mut self) -> bool {
         let room = self.reserve.as_mut().is_none_or(Reserve::take);
         if self.shared.tight.swap(!room, Ordering::AcqRel) == room {
@@ -201,7 +201,7 @@ impl Writer {
         }
     }
 
-    /// Puts what was committed where readers look first.
+    /// Updates the cache of present bodies after a commit.
     fn remember(&self, writes: &[Write], events: &[Event]) {
         for write in writes {
             self.shared.recent.end(&write.key, None);
@@ -213,7 +213,8 @@ impl Writer {
         }
     }
 
-    /// Commits what can be; the error is that of all. On a `tight` disk only what ends objects is tried.
+    /// Commits all acceptable writes; the error applies to all of them. On a `tight` disk only writes that end
+    /// objects are tried.
     fn try_commit(&mut self, writes: &[Write], tight: bool) -> Result<Outcome, WriteError> {
         let (mut events, mut results) = (Vec::with_capacity(writes.len()), Vec::with_capacity(writes.len()));
         let mut revision = self.revision;
@@ -246,7 +247,7 @@ impl Writer {
         Ok((events, results))
     }
 
-    /// Compacts one step; whether it is done.
+    /// Compacts one step. True when done.
     pub(super) fn compact(&mut self, upto: u64) -> Result<bool, WriteError> {
         if self.broken() {
             return Err(WriteError::Stopped);
@@ -254,7 +255,7 @@ impl Writer {
         if self.shared.tight.load(Ordering::Acquire) {
             self.look_for_room();
         }
-        // The newest row stays: it carries the revision over a restart.
+        // The newest row is kept: it carries the revision across a restart.
         let upto = upto.min(self.revision.saturating_sub(1));
         let from = self.shared.compacted.load(Ordering::Acquire);
         if upto <= from {
@@ -264,7 +265,7 @@ impl Writer {
         let mut done = self.compact_step(from, step);
         let full = |e: &rusqlite::Error| e.sqlite_error_code() == Some(ErrorCode::DiskFull);
         if done.as_ref().is_err_and(full) && self.reserve.as_mut().is_some_and(Reserve::release) {
-            // What is forgotten makes room within the file.
+            // Compaction frees space within the file.
             self.shared.tight.store(true, Ordering::Release);
             done = self.compact_step(from, step);
         }
@@ -356,7 +357,7 @@ fn apply(
     Ok(Ok(Event { rev, prev: prev.unwrap_or(0), resource, ns, name, deleted, body, frames: Frames::default() }))
 }
 
-/// After a failed sync nobody knows what is on the disk: only a new start can read it again.
+/// After a failed sync the state of the disk is unknown until the next start reads it again.
 fn note(shared: &Shared, error: &rusqlite::Error, committing: bool) {
     let fatal = match error.sqlite_error_code() {
         Some(ErrorCode::DiskFull) => false,

@@ -1,16 +1,17 @@
-//! apply: a client says what it wants of an object, which is made if it is not there.
+//! apply: server-side apply changes an object, or creates a missing one.
 
 use gojson::Yaml;
 use http::StatusCode;
 use serde_json::Value;
 
-use super::{ATTEMPTS, Backend, strategy, update};
-use crate::auth::attributes::Attributes;
+use super::{ATTEMPTS, Backend, prepare, update};
 use crate::change::Change;
+use crate::decode::decode_internal;
 use crate::fields::options::Options;
 use crate::fields::views::Views;
 use crate::fields::{Scope, apply as server_side};
 use crate::object::{self, Object, meta_str};
+use crate::rbac::attributes::Attributes;
 use crate::reply::{self, Response};
 use crate::request::{FieldValidation, Request, lines};
 use crate::resource::Resource;
@@ -18,7 +19,7 @@ use crate::route::ResourceTarget;
 use crate::status::{ApiError, ApiResult, StatusReason};
 use crate::store::Stored;
 
-/// Media type of the body, which is YAML and so may be JSON.
+/// Media type of the body: YAML, of which JSON is a subset.
 pub const MEDIA: &str = "application/apply-patch+yaml";
 
 /// Applies the body to the named object.
@@ -58,13 +59,13 @@ async fn write(
             let changed =
                 backend.change(change, resource, &target.ns, &target.name, |before| merge(Some(before))).await;
             if let Some(need) = views.need() {
-                // Void: owners speak of it in another version.
+                // The attempt is void: some owners name another version, which must be converted first.
                 backend.learn(&views, need, resource).await?;
                 attempts = 0..ATTEMPTS;
                 continue;
             }
             match changed {
-                // Gone in between: it is to be made.
+                // Deleted in the meantime: create it.
                 Err(error) if error.reason == StatusReason::NotFound && !last => {}
                 other => return other.map(|stored| (StatusCode::OK, stored)),
             }
@@ -79,7 +80,7 @@ async fn write(
             object::metadata_mut(&mut made).shift_remove("resourceVersion");
             may_create(backend, request)?;
             match backend.insert(change, resource, made, &target.ns).await {
-                // Made in between: it is to be changed.
+                // Created in the meantime: change it.
                 Err(error) if error.reason == StatusReason::AlreadyExists && !last => {}
                 other => return other.map(|stored| (StatusCode::CREATED, stored)),
             }
@@ -89,7 +90,7 @@ async fn write(
     }
 }
 
-/// The right to patch or to update is not enough to make an object.
+/// Checks the right to create: patching or updating an absent object needs it, too.
 pub fn may_create(backend: &Backend, request: &Request) -> ApiResult<()> {
     let resource = request.resource();
     let mut asked = Attributes::of("create", &resource.group, &resource.plural, "");
@@ -100,10 +101,10 @@ pub fn may_create(backend: &Backend, request: &Request) -> ApiResult<()> {
     if decision.allowed { Ok(()) } else { Err(asked.refusal(&request.user, &decision.reason)) }
 }
 
-/// Defaults of the outcome, and whether it is the object of the request.
+/// Decodes the merged object with its defaults, and checks that it is the object of the request.
 fn finish(resource: &Resource, target: &ResourceTarget, mut merged: Object, exists: bool) -> ApiResult<Object> {
-    strategy::settle_made(resource, &mut merged)?;
-    strategy::fit_namespace(resource, &mut merged, &target.ns)?;
+    decode_internal(resource, &mut merged)?;
+    prepare::fit_namespace(resource, &mut merged, &target.ns)?;
     let name = object::name(&merged);
     if name.is_empty() {
         let text =
@@ -115,8 +116,8 @@ fn finish(resource: &Resource, target: &ResourceTarget, mut merged: Object, exis
         return Err(ApiError::bad_request(text));
     }
     let version = object::resource_version(&merged).map_err(|text| update::bad_version(&text))?;
-    // A configuration that names none has left the present one.
-    if exists && version.is_none() && update::is_conditional(resource) {
+    // A configuration without a resourceVersion keeps the present one.
+    if exists && version.is_none() && !resource.strategy.allows_unconditional_update() {
         return Err(update::unversioned(resource, &target.name));
     }
     Ok(merged)

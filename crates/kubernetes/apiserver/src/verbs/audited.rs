@@ -1,5 +1,5 @@
-//! Annotations whose changes are told to the audit log and to the server's own, with what they were and are: the program
-//! that embeds the server names those by which somebody consents to something.
+//! Annotations whose changes are recorded in the audit log and in the server's own log, with their old and new
+//! values. The embedding program names them: annotations that express consent.
 
 use serde_json::Value;
 
@@ -8,17 +8,17 @@ use crate::change::Change;
 use crate::object::{self, Object};
 use crate::resource::Resource;
 
-/// Characters of a value that are told.
+/// Longest part of a value that is recorded, in characters.
 const MOST: usize = 256;
 
-/// An annotation's value as it is told.
+/// The value of an annotation, for the log.
 fn value(object: Option<&Object>, key: &str) -> String {
     let found = object.and_then(|o| object::metadata(o).get("annotations")?.get(key)?.as_str());
     found.map_or_else(|| "nothing".to_owned(), |text| gotext::quote(&text.chars().take(MOST).collect::<String>()))
 }
 
 impl Backend {
-    /// Tells of the audited annotations that a change makes, alters or removes.
+    /// Records each audited annotation that a change adds, alters or removes.
     pub fn audit_annotations(&self, change: &Change, resource: &Resource, object: &Object, old: Option<&Object>) {
         for key in self.audited.get().into_iter().flatten() {
             let (before, after) = (value(old, key), value(Some(object), key));

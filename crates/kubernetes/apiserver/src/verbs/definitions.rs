@@ -1,17 +1,17 @@
-//! What follows the write of a definition: its names are accepted, and it is established.
+//! The hook after the write of a definition: it accepts the names and establishes the definition.
 
 use super::Backend;
 use crate::change::Change;
-use crate::crd::lifecycle::{Taken, settle};
 use crate::object::Object;
 use crate::resource::Resource;
 use crate::route::Verb;
 use crate::selectors::Selector;
 use crate::status::{ApiError, ApiResult};
+use crate::strategies::custom_resource_definition::lifecycle::{Taken, settle};
 
 impl Backend {
-    /// Accepts a definition's names as far as they are free, and establishes it then. Upstream's controllers do that after
-    /// the write, in a write of their own.
+    /// Accepts a definition's names if they are free, then establishes it. Upstream's controllers do that in a later
+    /// write.
     pub async fn settle_definition(&self, name: &str) -> ApiResult<()> {
         let catalog = self.registry.catalog();
         let crds = catalog
@@ -34,7 +34,7 @@ impl Backend {
         }
     }
 
-    /// Lets the definitions of a group try again for the names that one of them gave up.
+    /// Retries the definitions of a group after one of them released its names.
     pub async fn settle_group(&self, group: &str) -> ApiResult<()> {
         let catalog = self.registry.catalog();
         let crds = catalog

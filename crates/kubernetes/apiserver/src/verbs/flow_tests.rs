@@ -8,13 +8,13 @@ use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
 
 use super::{Backend, list, watch};
-use crate::auth::User;
 use crate::media::{Accept, Encoding};
 use crate::object;
 use crate::reply::Body;
 use crate::request::Request;
 use crate::route::{Query, ResourceTarget, Verb};
 use crate::store::{Expect, Op, Write};
+use crate::user::User;
 
 /// Bytes of a ConfigMap's text.
 const SIZE: usize = 20_000;

@@ -1,5 +1,5 @@
-//! list: pages of objects, consistent at one revision. Objects are passed on as stored, without being parsed, unless a
-//! selector or another form of answer needs it; what does not fit into one part is read while it is sent.
+//! list: pages of objects, consistent at one revision. Objects are passed on as stored, without being parsed, unless
+//! a selector or another form of response needs it. Large lists are streamed while they are read.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use crate::status::{ApiError, ApiResult};
 use crate::store::{Row, StoreError};
 use crate::table;
 
-/// Bytes of stored objects up to which an answer is made whole before it is sent.
+/// Lists up to this size are built before they are sent, in bytes of stored objects.
 const WHOLE: usize = 256 << 10;
 
 /// Answers with a list.
@@ -38,7 +38,7 @@ pub async fn list(backend: &Arc<Backend>, request: &Request) -> ApiResult<Respon
     };
     let mut walk = Walk::new(&resource, ns, begin, options.limit);
     let (mut rows, mut bytes) = (Vec::new(), 0);
-    // Only JSON can be sent in parts: other forms are made of the whole.
+    // Only JSON can be streamed.
     let in_parts = request.accept.encoding == Encoding::Json && !request.accept.beta;
     while !walk.done && (bytes < WHOLE || !in_parts) {
         let step = walk.step(backend, &resource, &options.selector).await;
@@ -46,14 +46,14 @@ pub async fn list(backend: &Arc<Backend>, request: &Request) -> ApiResult<Respon
         bytes += found.iter().map(|row| row.body.len()).sum::<usize>();
         rows.extend(found);
     }
-    // What comes after the page stands before its items: a page that is sent in parts is looked through first.
+    // The continue token precedes the items, so a page that will be streamed is scanned ahead.
     let mut ahead = walk.clone();
     while !ahead.done && ahead.left.is_some() {
         ahead.step(backend, &resource, &options.selector).await?;
     }
     let mut meta = json!({"resourceVersion": walk.rev.to_string()});
     if matches!(resource.flavor, Flavor::Custom { .. }) && matches!(request.accept.shape, Shape::Plain) {
-        // Lists of custom resources always have it upstream.
+        // Upstream always sets it in lists of custom resources.
         meta["continue"] = json!("");
     }
     if let Some(next) = &ahead.next {
@@ -80,7 +80,7 @@ pub async fn list(backend: &Arc<Backend>, request: &Request) -> ApiResult<Respon
     Ok(reply::parts(request, parts))
 }
 
-/// What a deletion takes of a collection: its metadata as a list, and a page of it or all.
+/// The objects that a deletecollection removes: the metadata of their list, and one page or all of them.
 pub async fn taken(backend: &Backend, request: &Request, options: Options) -> ApiResult<(Value, Vec<Row>)> {
     let (resource, ns) = (request.resource(), &request.target.ns);
     let mut walk = Walk::new(resource, ns, begin(backend, request, &options).await?, options.limit);
@@ -101,8 +101,8 @@ pub async fn taken(backend: &Backend, request: &Request, options: Options) -> Ap
     Ok((meta, rows))
 }
 
-/// Sends what is read already, then the rest as it is read. Ends without the closing brackets if that fails, which
-/// breaks the connection: the client must not take a part for the whole.
+/// Sends the head, then the rest while reading it. On failure it ends without the closing brackets and breaks the
+/// connection, so that the client does not mistake a part for the whole.
 async fn send(
     backend: Arc<Backend>,
     form: Arc<Form>,
@@ -135,12 +135,12 @@ async fn send(
     let _ = out.send(Ok(Bytes::from_static(b"]}\n"))).await;
 }
 
-/// Whether places of the list are names alone.
+/// Whether the objects of the list share a namespace or have none, so that a name alone is a position.
 fn scoped(resource: &Resource, ns: &str) -> bool {
     !ns.is_empty() || !resource.namespaced
 }
 
-/// What stands after the items of a list.
+/// The end of a list after its items.
 const END: &[u8] = b"]}";
 
 /// How a list is encoded.
@@ -169,7 +169,7 @@ impl Form {
         format!("{{\"kind\":\"{kind}\",\"apiVersion\":\"{api_version}\",\"metadata\":{meta},{items}").into_bytes()
     }
 
-    /// Adds items; `first` says that no item stands before them.
+    /// Appends items; `first` if no item precedes them.
     fn items(&self, out: &mut Vec<u8>, rows: &[Row], first: bool) -> ApiResult<()> {
         let damaged = |e: serde_json::Error| ApiError::internal(format!("a stored object is damaged: {e}"));
         for (at, row) in rows.iter().enumerate() {

@@ -1,5 +1,5 @@
-//! What is done to objects. Each verb takes a [`Request`](crate::request::Request) and gives a response; the parts that controllers need too
-//! stand on [`Backend`].
+//! The verbs. Each takes a [`Request`](crate::request::Request) and returns a response; what controllers need, too,
+//! is implemented on [`Backend`].
 
 pub mod apply;
 mod audited;
@@ -7,17 +7,23 @@ pub mod body;
 pub mod create;
 pub mod definitions;
 pub mod delete;
+pub mod deletion;
 pub mod get;
 pub mod list;
-pub mod meta;
 pub mod options;
 mod owners;
 pub mod patch;
+mod policy_rights;
+pub mod prepare;
+pub mod reviews;
 pub mod scale;
-pub mod strategy;
+mod stages;
+pub mod token_request;
 pub mod tokens;
 pub mod update;
+pub mod validate;
 pub mod watch;
+mod write;
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -26,8 +32,8 @@ use bytes::Bytes;
 use tokio_util::sync::CancellationToken;
 
 use crate::admission::Admission;
+use crate::allocation::Allocator;
 use crate::auth::Auth;
-use crate::builtin::allocation::Allocator;
 use crate::object::Object;
 use crate::objects::Objects;
 use crate::quota::Quotas;
@@ -38,25 +44,28 @@ use crate::status::{ApiError, StatusReason};
 #[cfg(test)]
 use crate::store::Store;
 use crate::store::{EventsError, Expect, Guard, Key, Op, Stored, Write, WriteError};
+#[cfg(test)]
+use crate::strategies;
 
-/// Attempts of a change that others keep overtaking.
+/// Attempts of a change that conflicts with other writes.
 pub const ATTEMPTS: usize = 16;
 
-/// All that verbs and controllers work on: what can be read ([`Objects`], to which it dereferences), and what has a say in changes.
+/// Everything that verbs and controllers use: the readable part ([`Objects`], to which it dereferences), and whatever
+/// takes part in changes.
 pub struct Backend {
-    /// What can be read.
+    /// The readable part.
     pub objects: Objects,
     /// Ends watches when the server stops.
     pub stop: CancellationToken,
     /// Users and rights.
     pub auth: Auth,
-    /// Webhooks that have a say in changes.
+    /// Admission webhooks and policies.
     pub admission: Admission,
     /// Addresses and node ports of Services.
     pub allocator: Allocator,
     /// Quotas of namespaces.
     pub quotas: Quotas,
-    /// Annotations whose changes are told to the audit log.
+    /// Annotations whose changes are recorded in the audit log.
     pub audited: std::sync::OnceLock<Vec<String>>,
 }
 
@@ -69,7 +78,7 @@ impl Deref for Backend {
 }
 
 impl Backend {
-    /// Writes an object whose former state is `old`; an object that nothing keeps any more is removed instead.
+    /// Writes an object whose former state is `old`. An object in deletion without finalizers is removed instead.
     pub async fn put(
         &self,
         resource: &Resource,
@@ -78,7 +87,7 @@ impl Backend {
         old: Option<&Stored>,
         guard: Option<Guard>,
     ) -> Result<Stored, WriteError> {
-        let gone = old.is_some() && strategy::may_go(resource, &object);
+        let gone = old.is_some() && prepare::may_go(resource, &object);
         let ending = crate::object::is_deleting(&object);
         let mut object = object;
         let tail = if let Some(storage) = self.registry.catalog().storage_version(resource) {
@@ -101,11 +110,11 @@ impl Backend {
         };
         let rev = self.store.write(Write { key: key.clone(), expect, op, guard }).await?;
         let stored = Stored { rev, tail };
-        if resource.group == "apiextensions.k8s.io" {
+        if resource.strategy.defines_resources() {
             self.definition_changed(&key.name, &stored, gone);
         }
         self.seen(&key, rev, (!gone).then_some(&stored.tail));
-        // What is gone has no new version: clients see the one it had.
+        // A removed object is returned with its last resourceVersion.
         Ok(Stored { rev: old.filter(|_| gone).map_or(rev, |o| o.rev), ..stored })
     }
 
@@ -122,19 +131,19 @@ impl Backend {
     pub fn on(store: Store) -> Self {
         let auth = Auth::for_tests();
         let (rights, given) = (Arc::clone(&auth.index), Arc::default());
-        let objects = Objects { store, registry: Registry::new(), rights, given };
+        let objects = Objects { store, registry: Registry::new(strategies::kinds()), rights, given };
         let (admission, allocator, quotas, audited) = Default::default();
         Self { objects, stop: CancellationToken::new(), auth, admission, allocator, quotas, audited }
     }
 
-    /// Notes a committed write where requests are answered from memory.
+    /// Updates the in-memory indexes after a committed write.
     pub fn seen(&self, key: &Key, rev: u64, tail: Option<&Bytes>) {
         self.auth.index.see(&key.resource, &key.ns, &key.name, rev, tail.map(|tail| &tail[..]));
         self.quotas.see(key, rev, tail.map(|tail| &tail[..]));
         self.allocator.see(&key.resource, &key.ns, &key.name, rev, tail.map(|tail| &tail[..]));
     }
 
-    /// Serves a definition as it now is.
+    /// Serves the present state of a definition.
     pub fn definition_changed(&self, name: &str, stored: &Stored, gone: bool) {
         let Some((plural, group)) = name.split_once('.') else { return };
         let resources = if gone {
@@ -150,7 +159,7 @@ impl Backend {
     }
 }
 
-/// A failed read of history.
+/// The error for a failed read of history.
 pub fn history_failed(error: EventsError, asked: u64) -> ApiError {
     match error {
         EventsError::Compacted { oldest } => ApiError::expired(format!("too old resource version: {asked} ({oldest})")),
@@ -158,7 +167,7 @@ pub fn history_failed(error: EventsError, asked: u64) -> ApiError {
     }
 }
 
-/// A failed write that is no conflict.
+/// The error for a failed write other than a conflict.
 pub fn write_failed(error: WriteError) -> ApiError {
     match error {
         WriteError::Stopped => ApiError::new(
@@ -175,3 +184,5 @@ pub fn write_failed(error: WriteError) -> ApiError {
 
 #[cfg(test)]
 mod flow_tests;
+#[cfg(test)]
+mod write_tests;

@@ -8,13 +8,13 @@ use crate::route::Query;
 use crate::selectors::Selector;
 use crate::status::{ApiError, ApiResult, FieldError};
 
-/// Time that a revision of the near future gets to come true.
+/// How long a request waits for a revision that does not exist yet.
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(3);
 
-/// How the asked resourceVersion is meant.
+/// How to interpret the requested resourceVersion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Match {
-    /// Nothing said.
+    /// Not specified.
     Unset,
     /// As of exactly this revision.
     Exact,
@@ -27,23 +27,23 @@ pub enum Match {
 pub struct Options {
     /// Which objects.
     pub selector: Selector,
-    /// resourceVersion as given, empty if not given.
+    /// The resourceVersion parameter, empty if absent.
     pub version: String,
-    /// How it is meant.
+    /// How to interpret it.
     pub matching: Match,
-    /// Objects of a page; `None` is all.
+    /// Size of a page; `None` is all.
     pub limit: Option<usize>,
-    /// Continue token, empty if not given.
+    /// Continue token, empty if absent.
     pub token: String,
-    /// Seconds that a watch lasts, 0 if not given.
+    /// Duration of a watch in seconds, 0 if not given.
     pub seconds: u64,
-    /// Whether the watcher takes bookmarks.
+    /// Whether the watcher accepts bookmarks.
     pub bookmarks: bool,
-    /// Whether a watch begins with the present objects, if it was said or follows from the version.
+    /// Whether a watch begins with the present objects; `None` if neither parameter nor version decides.
     pub initial: Option<bool>,
 }
 
-/// `strconv.ParseInt` for parameters, with the text of its errors.
+/// Parses a parameter like `strconv.ParseInt`, with its error text.
 fn number(query: &Query, key: &str) -> ApiResult<i64> {
     match query.all(key).next() {
         None => Ok(0),
@@ -51,7 +51,7 @@ fn number(query: &Query, key: &str) -> ApiResult<i64> {
     }
 }
 
-/// The error text of Go's `strconv` for a text that is no number, or one that does not fit.
+/// The error text of Go's `strconv` for a text that is not a number, or one out of range.
 fn not_a_number(function: &str, text: &str) -> String {
     let digits = text.strip_prefix(['-', '+']).filter(|_| function == "ParseInt").unwrap_or(text);
     let out_of_range = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
@@ -59,7 +59,8 @@ fn not_a_number(function: &str, text: &str) -> String {
     format!("strconv.{function}: parsing {}: {why}", json!(text))
 }
 
-/// A resourceVersion parameter; 0 if it is empty. The error is the text that lists and watches put into theirs.
+/// Parses a resourceVersion parameter; 0 if it is empty. The error is the text that lists and watches embed in
+/// theirs.
 pub fn version(text: &str) -> Result<u64, String> {
     match text {
         "" => Ok(0),
@@ -97,7 +98,7 @@ impl Options {
             "NotOlderThan" => Match::NotOlderThan,
             _ => Match::Unset,
         };
-        // What is served from a cache upstream (any version will do) comes whole.
+        // Upstream serves resourceVersion 0 from its cache and ignores the limit.
         let limit = usize::try_from(limit).ok().filter(|n| *n > 0 && version != "0");
         Ok(Self {
             selector,
@@ -159,7 +160,7 @@ fn check_watch(matching: &str, initial: Option<bool>, token: &str) -> Vec<FieldE
     errors
 }
 
-/// Gives a revision of the near future some seconds to come, then refuses it.
+/// Waits some seconds for a revision, then refuses it.
 pub async fn wait_for(objects: &Objects, rev: u64) -> ApiResult<()> {
     let mut news = objects.store.subscribe();
     let reached = news.wait_for(|newest| *newest >= rev);
@@ -173,9 +174,10 @@ pub async fn wait_for(objects: &Objects, rev: u64) -> ApiResult<()> {
 mod tests {
     use super::*;
     use crate::registry::Registry;
+    use crate::strategies;
 
     fn read(query: &str, watch: bool) -> ApiResult<Options> {
-        let catalog = Registry::new().catalog();
+        let catalog = Registry::new(strategies::kinds()).catalog();
         Options::read(&Query::parse(query), catalog.find("", "v1", "secrets").unwrap(), watch)
     }
 

@@ -1,4 +1,4 @@
-//! Who owns the fields of what is written, where it may take a webhook to see them in the words of another version.
+//! Field owners of written objects. Their fields may be recorded in another version, which a webhook has to convert.
 
 use super::Backend;
 use crate::change::Change;
@@ -9,7 +9,7 @@ use crate::resource::Resource;
 use crate::status::{ApiError, ApiResult};
 
 impl Backend {
-    /// Brings the owners of `wanted` up to date, which is written over `live` (`None`: it is new).
+    /// Updates the field owners of `wanted`, which replaces `live` (`None` if it is new).
     pub async fn settle_owners(
         &self,
         change: &Change,
@@ -36,7 +36,7 @@ impl Backend {
         }
     }
 
-    /// Has a resource's webhook convert what is needed.
+    /// Has the resource's webhook convert the needed object.
     pub async fn learn(&self, views: &Views, need: Need, resource: &Resource) -> ApiResult<()> {
         let outcome = self.by_webhook(resource, need.object.clone(), &need.to).await.map_err(|error| error.message);
         if views.learn(need, outcome) {

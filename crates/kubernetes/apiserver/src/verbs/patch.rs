@@ -9,8 +9,9 @@ use patches::shown::{self, Opened};
 use patches::strategic::{self, Refused};
 use serde_json::{Value, json};
 
-use super::Backend;
-use super::strategy::{self, Unfit};
+use super::{Backend, prepare};
+use crate::decode::decode as decode_object;
+use crate::decode::kind::Unfit;
 use crate::fields::options::Options;
 use crate::object::{self, Object};
 use crate::reply::{self, Response};
@@ -22,9 +23,9 @@ use crate::status::{ApiError, ApiResult, FieldError, StatusReason};
 pub enum Patch {
     /// Operations.
     Json(Vec<rfc6902::Operation>),
-    /// What changes, null for what goes.
+    /// The changed members; null deletes a member.
     Merge(Value),
-    /// The same with directives.
+    /// A merge patch with directives.
     Strategic(Value),
 }
 
@@ -54,13 +55,13 @@ pub async fn patch(backend: &Backend, request: &mut Request) -> ApiResult<Respon
             request.tell(strict.iter().cloned().chain(told).collect()).map_err(|why| refused(&why))?;
             early = std::mem::take(&mut request.warnings);
             object::resource_version(&wanted).map_err(|text| super::update::bad_version(&text))?;
-            strategy::fit_namespace(&resource, &mut wanted, &target.ns)?;
+            prepare::fit_namespace(&resource, &mut wanted, &target.ns)?;
             if object::name(&wanted) != target.name {
                 let (given, asked) = (object::name(&wanted), &target.name);
                 let why = format!("the name of the object ({given}) does not match the name on the URL ({asked})");
                 return Err(ApiError::bad_request(why));
             }
-            // A patch that does not speak of the version is applied to whatever is there.
+            // A patch that does not set the version applies to any version.
             if object::meta_str(&wanted, "resourceVersion") == object::meta_str(before, "resourceVersion") {
                 object::metadata_mut(&mut wanted).shift_remove("resourceVersion");
             }
@@ -75,16 +76,16 @@ pub async fn patch(backend: &Backend, request: &mut Request) -> ApiResult<Respon
 
 /// Why a patched object is refused.
 enum Untyped {
-    /// For one of its values.
+    /// One of its values is invalid.
     Value(String),
-    /// For something else.
+    /// Any other reason.
     Other(ApiError),
 }
 
-/// Brings a patched object into its kind's types and gives what a strict decoder tells of it.
+/// Converts a patched object to its kind's types. Returns what a strict decoder reports.
 fn typed(patch: &Patch, resource: &Resource, wanted: &mut Object) -> Result<Vec<String>, Untyped> {
     let decode = |wanted: &mut Object, unknown: &mut Vec<String>| {
-        strategy::decode(resource, wanted, unknown).map_err(|unfit| match unfit {
+        decode_object(resource, wanted, unknown).map_err(|unfit| match unfit {
             Unfit::Value { why, .. } => Untyped::Value(why),
             Unfit::Other(error) => Untyped::Other(error),
         })
@@ -98,7 +99,7 @@ fn typed(patch: &Patch, resource: &Resource, wanted: &mut Object) -> Result<Vec<
     let given = matches!(resource.flavor, Flavor::Builtin(_)).then(|| wanted.clone());
     decode(wanted, &mut unknown)?;
     if let (Flavor::Builtin(def), Some(given), false) = (&resource.flavor, given, unknown.is_empty()) {
-        // They are told in the order in which the patched text has them.
+        // Reported in the order of the patched text.
         let text = shown::text(def, &given, &opened(patch));
         let node = gojson::parse(text.as_bytes()).map_err(Untyped::Value)?;
         let (_, told) = decode::read(def, &node).map_err(Untyped::Value)?;
@@ -114,7 +115,7 @@ fn opened(patch: &Patch) -> Opened {
     }
 }
 
-/// What errors show: the patched object, or what a strategic merge has left of the patch.
+/// The object that errors print: the patched one, or what a strategic merge leaves of the patch.
 fn shown(patch: &Patch, before: &Object, resource: &Resource) -> String {
     match (patch, &resource.flavor) {
         (Patch::Strategic(given), Flavor::Builtin(def)) => {
@@ -130,7 +131,7 @@ fn shown(patch: &Patch, before: &Object, resource: &Resource) -> String {
     }
 }
 
-/// Reads the body, and the keys that it has twice.
+/// Parses the body, and reports duplicate keys.
 pub fn read(request: &Request, resource: &Resource) -> ApiResult<(Patch, Vec<String>)> {
     let custom = matches!(resource.flavor, Flavor::Custom { .. });
     let accepted = if custom {
@@ -178,7 +179,7 @@ fn duplicates(twice: &[String]) -> Vec<String> {
     twice.iter().map(|p| format!("duplicate field {}", gotext::quote(p))).collect()
 }
 
-/// A patch that merges is an object.
+/// A merge patch must be an object.
 fn of_object(value: Value, place: &str) -> ApiResult<Value> {
     if value.is_object() {
         return Ok(value);
@@ -188,7 +189,7 @@ fn of_object(value: Value, place: &str) -> ApiResult<Value> {
     Err(ApiError::bad_request(text))
 }
 
-/// 422 for a patch that does not apply. Upstream does not say why either.
+/// 422 for a patch that does not apply, without the reason, as upstream.
 pub fn rejected() -> ApiError {
     let text = "the server rejected our request due to an error in our request";
     ApiError {

@@ -4,11 +4,10 @@ use core_kinds::{Def, Defs, canonical, decode as typed};
 use http::StatusCode;
 use serde_json::{Value, json};
 
-use super::body;
-use super::{ATTEMPTS, Backend, apply, patch, strategy};
+use super::{ATTEMPTS, Backend, apply, body, patch, prepare};
 use crate::admission::Subject;
 use crate::change::Change;
-use crate::crd::scale::Scale;
+use crate::decode::kind;
 use crate::fields::options::Options;
 use crate::fields::views::Views;
 use crate::fields::{Scope, apply as server_side, scale as owners};
@@ -19,10 +18,11 @@ use crate::reply::{self, Response};
 use crate::request::Request;
 use crate::resource::{Flavor, Resource};
 use crate::route::Verb;
+use crate::scale::Scale;
 use crate::status::{ApiError, ApiResult, StatusReason};
 use crate::table;
 
-/// What stands for replicas that were never set, so that a patch can be told from silence.
+/// Stands in for replicas that were never set, to detect whether a patch sets them.
 const UNSET: i64 = i32::MIN as i64;
 
 fn paths(resource: &Resource) -> ApiResult<&Scale> {
@@ -60,12 +60,12 @@ fn answer(request: &Request, scale: Object) -> ApiResult<Response> {
 /// Sets the replicas of the named object by the Scale in the body.
 pub async fn update(backend: &Backend, request: &mut Request) -> ApiResult<Response> {
     Options::Update.validate(&request.query)?;
-    let wanted = body::Wanted { group: "autoscaling", version: "v1", kind: "Scale" };
+    let wanted = kind::Wanted { group: "autoscaling", version: "v1", kind: "Scale" };
     let unsound = |error: ApiError| if error.code == 400 { refused() } else { error };
     let mut given = body::own(request, &wanted, scale_def()?).map_err(unsound)?;
     let target = request.target.clone();
     same_name(&given, &target.name)?;
-    strategy::fit_namespace(request.resource(), &mut given, &target.ns)?;
+    prepare::fit_namespace(request.resource(), &mut given, &target.ns)?;
     change(backend, request, |_| Ok(given.clone())).await
 }
 
@@ -90,8 +90,8 @@ pub async fn patch(backend: &Backend, request: &mut Request) -> ApiResult<Respon
     .await
 }
 
-/// Applies a Scale. It can do no more than make its manager an owner of the replicas that are there, or find out who is in
-/// the way: upstream fails over every change, and so does this.
+/// Applies a Scale. As upstream, every change of the replicas fails: an apply can only make its manager an owner of
+/// the present replicas, or report conflicts.
 async fn applied(backend: &Backend, request: &mut Request) -> ApiResult<Response> {
     Options::Apply.validate(&request.query)?;
     let (config, doubts) = apply::decode(request)?;
@@ -128,7 +128,7 @@ async fn applied(backend: &Backend, request: &mut Request) -> ApiResult<Response
     answer(request, written?)
 }
 
-/// An object without its owners.
+/// An object without its managed fields.
 fn bare(object: &Object) -> Object {
     let mut object = object.clone();
     metadata_mut(&mut object).shift_remove("managedFields");
@@ -146,7 +146,7 @@ fn not_convertible(config: &Object) -> ApiError {
 }
 
 fn scale_parts(path: &str) -> Vec<String> {
-    crate::crd::scale::parts(path).into_iter().map(str::to_owned).collect()
+    crate::scale::parts(path).into_iter().map(str::to_owned).collect()
 }
 
 fn same_name(scale: &Object, name: &str) -> ApiResult<()> {
@@ -169,10 +169,10 @@ async fn change(
     answer(request, written?)
 }
 
-/// The wanted Scale, and the object's owners if it says who they are.
+/// The wanted Scale, and the managed fields of the object if they change.
 type Wanted = (Object, Option<Option<Value>>);
 
-/// Changes the object by what `make` makes of it and of its Scale; gives the Scale after it.
+/// Changes the object as `make` changes its Scale; returns the new Scale.
 async fn write(
     backend: &Backend,
     request: &Request,
@@ -221,8 +221,8 @@ async fn write(
     Err(ApiError::modified(&resource.group, &resource.plural, name))
 }
 
-/// Admission sees Scales, not the objects behind them: mutating webhooks the wanted one, all others that of the object
-/// that it would make.
+/// Admission sees Scales, not the objects behind them. Mutating webhooks see the wanted Scale, all others the Scale
+/// of the resulting object.
 async fn admit(
     backend: &Backend,
     asked: &Change,
@@ -257,7 +257,8 @@ async fn admit(
     backend.admission.admit_final(backend, asked, subject, &seen, Some(&present)).await
 }
 
-/// A body that is no sound Scale. Upstream means to say more, but does not know the kind where it puts the text together.
+/// The error for a body that is no valid Scale. Upstream intends a longer text, but does not know the kind where it
+/// builds it.
 fn refused() -> ApiError {
     ApiError::bad_request("no kind is registered for the type v1.Scale in scheme \"pkg/runtime/scheme.go:110\"")
 }
@@ -266,7 +267,7 @@ fn scale_def() -> ApiResult<&'static Def> {
     Defs::get().kind("autoscaling", "v1", "Scale").ok_or_else(ApiError::unknown_path)
 }
 
-/// Checks kind and types of a Scale that a patch has left, and drops what it does not have.
+/// Checks kind and types of a patched Scale, and drops unknown fields.
 fn check(scale: &mut Object, unknown: &mut Vec<String>) -> ApiResult<()> {
     let text = |key: &str| scale.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
     let (version, kind) = (text("apiVersion"), text("kind"));

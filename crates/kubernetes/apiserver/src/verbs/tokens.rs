@@ -1,4 +1,4 @@
-//! Continue tokens: the revision of a list and the key after which it goes on, encoded as kube-apiserver does.
+//! Continue tokens: the revision of a list and the key to continue after, encoded as kube-apiserver does.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{GeneralPurpose, NO_PAD, URL_SAFE_NO_PAD};
@@ -7,29 +7,29 @@ use serde_json::{Value, json};
 use crate::status::{ApiError, ApiResult};
 use crate::store::Cursor;
 
-/// As lenient about the last bits as Go is.
+/// Ignores trailing bits, as Go does.
 const LENIENT: GeneralPurpose =
     GeneralPurpose::new(&base64::alphabet::URL_SAFE, NO_PAD.with_decode_allow_trailing_bits(true));
 
-/// Bytes of a token.
+/// Longest token, in bytes.
 const MAX_TOKEN: usize = 4096;
 
 /// A decoded token.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Token {
-    /// Revision of the list; `None` goes on with the newest, for lists whose revision is gone.
+    /// Revision of the list. `None` continues at the newest, for lists whose revision was compacted.
     pub rev: Option<u64>,
-    /// Last place that was answered.
+    /// The last returned position.
     pub after: Cursor,
 }
 
-/// The key as it stands in a token: without the namespace for a list of one namespace.
+/// The key inside a token: without the namespace for a list of one namespace.
 fn start(place: &Cursor, scoped: bool) -> String {
     let (ns, name) = place;
     if scoped || ns.is_empty() { format!("{name}\0") } else { format!("{ns}/{name}\0") }
 }
 
-/// The token that goes on after `place`. `scoped` says that the list is of one namespace or of cluster scope.
+/// The token to continue after `place`. `scoped` if the list is of one namespace or of cluster scope.
 pub fn encode(rev: Option<u64>, place: &Cursor, scoped: bool) -> String {
     let rev = rev.map_or(-1, |rev| i64::try_from(rev).unwrap_or(i64::MAX));
     let text = json!({"v": "meta.k8s.io/v1", "rv": rev, "start": start(place, scoped)}).to_string();
@@ -61,7 +61,7 @@ pub fn decode(token: &str, ns: &str, namespaced: bool) -> ApiResult<Token> {
     }
     let key = start.strip_suffix('\0').unwrap_or(start);
     let relative = key.strip_prefix('/').unwrap_or(key);
-    // Nothing outside the list can be reached: the place stays within the list's own resource and namespace.
+    // Rejects path tricks: the position stays within the list's resource and namespace.
     if relative.split('/').any(|part| matches!(part, "" | "." | "..")) {
         return Err(refused(&format!(": {start}")));
     }
@@ -72,7 +72,7 @@ pub fn decode(token: &str, ns: &str, namespaced: bool) -> ApiResult<Token> {
     Ok(Token { rev: u64::try_from(rev).ok(), after })
 }
 
-/// Go's text for a broken base64 text.
+/// Go's error text for invalid base64.
 fn base64_text(error: &base64::DecodeError, token: &str) -> String {
     let at = match error {
         base64::DecodeError::InvalidByte(at, _) | base64::DecodeError::InvalidLastSymbol(at, _) => *at,
@@ -81,7 +81,7 @@ fn base64_text(error: &base64::DecodeError, token: &str) -> String {
     format!("illegal base64 data at input byte {at}")
 }
 
-/// Go's text for bytes that are no JSON.
+/// Go's error text for bytes that are not JSON.
 fn json_text(bytes: &[u8]) -> String {
     match bytes.iter().find(|b| !b.is_ascii_whitespace()) {
         None => "unexpected end of JSON input".to_owned(),
@@ -90,7 +90,7 @@ fn json_text(bytes: &[u8]) -> String {
     }
 }
 
-/// A byte as Go quotes the character of that number.
+/// The character with this code as Go quotes it.
 fn quoted(byte: u8) -> String {
     match byte {
         b'\n' => "'\\n'".to_owned(),

@@ -1,5 +1,5 @@
-//! watch: a stream of changes. A watcher is a revision that moves on; nothing is queued for it. It has no task of its own:
-//! its connection asks for the next frame when it can take one.
+//! watch: a stream of changes. A watcher is an advancing revision; no events are queued for it. It has no task of its
+//! own: its connection polls for the next frame when it can send one.
 
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -27,12 +27,12 @@ use crate::table;
 
 /// Time between bookmarks.
 const BOOKMARK: Duration = Duration::from_secs(60);
-/// Time before a watch's end at which a last bookmark tells how far it came.
+/// How long before a watch's end the last bookmark reports its progress.
 const LAST_BOOKMARK: Duration = Duration::from_secs(2);
-/// Seconds that a watch lasts when the client does not say.
+/// Duration of a watch in seconds if the client does not specify one.
 const LASTS: std::ops::Range<u64> = 1800..3600;
-/// Frames that wait for a client: one that reads too slowly is waited for, and what it misses meanwhile is read later
-/// from the ring or the file.
+/// Frames buffered for a client. A watch pauses for a slow reader and later reads the missed events from the ring or
+/// the file.
 const WAITING: usize = 1;
 
 /// A running watch.
@@ -42,7 +42,7 @@ struct Watch {
     selector: Selector,
     accept: Accept,
     include: String,
-    /// Name of the form in which this watcher gets objects, the same for all who get the same bytes.
+    /// Key of the encoding, shared by all watchers that get the same bytes.
     form: Arc<str>,
     bookmarks: bool,
     deadline: Instant,
@@ -50,13 +50,13 @@ struct Watch {
     at: u64,
 }
 
-/// How it begins.
+/// How a watch begins.
 enum Begin {
-    /// With the present objects as additions: the first of them, as they were when the request came.
+    /// With the present objects as additions. Holds the first part, read when the request arrived.
     Present(Selected),
-    /// With what comes after a revision.
+    /// With the changes after a revision.
     After(u64),
-    /// It ends at once.
+    /// With an error, which ends it.
     Refused(ApiError),
 }
 
@@ -105,7 +105,7 @@ pub async fn watch(backend: &Arc<Backend>, request: &Request) -> ApiResult<Respo
     reply::stream(request, Frames { making: Some(Box::pin(making)), made: frames })
 }
 
-/// The frames of a watch, made by who asks for them.
+/// The frames of a watch, made when the connection polls for them.
 struct Frames {
     making: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
     made: mpsc::Receiver<Bytes>,
@@ -118,14 +118,14 @@ impl Stream for Frames {
         if let Some(making) = &mut self.making
             && making.as_mut().poll(context).is_ready()
         {
-            // With it goes the sender: after what is made already, the stream ends.
+            // Drops the sender: the stream ends after the buffered frames.
             self.making = None;
         }
         self.made.poll_recv(context)
     }
 }
 
-/// Once a version is understood, everything that goes wrong is an event of the stream, as upstream.
+/// After the version is parsed, every error is an event of the stream, as upstream.
 async fn begin(backend: &Backend, request: &Request, options: &Options) -> ApiResult<Begin> {
     let asked = version(&options.version)
         .map_err(|text| ApiError::new(http::StatusCode::INTERNAL_SERVER_ERROR, StatusReason::Unknown, text))?;
@@ -143,7 +143,7 @@ async fn begin(backend: &Backend, request: &Request, options: &Options) -> ApiRe
     })
 }
 
-/// The client is gone, or the stream ended with an error that was sent.
+/// The client disconnected, or the stream ended with an error event.
 struct Ended;
 
 async fn run(mut watch: Watch, begin: Begin, backend: &Backend, out: &mpsc::Sender<Bytes>) -> Result<(), Ended> {
@@ -166,7 +166,7 @@ async fn run(mut watch: Watch, begin: Begin, backend: &Backend, out: &mpsc::Send
             changed = news.changed() => changed.map_err(|_| Ended)?,
             () = &mut next_bookmark => {
                 next_bookmark.as_mut().reset(watch.next_bookmark(Instant::now()));
-                // Changes of other resources do not wake it, but it must not fall behind what is kept of history.
+                // Changes of other resources do not wake it, but its revision must not fall behind compaction.
                 watch.catch_up(backend, out).await?;
                 if watch.bookmarks {
                     watch.bookmark(out, false).await?;
@@ -177,7 +177,7 @@ async fn run(mut watch: Watch, begin: Begin, backend: &Backend, out: &mpsc::Send
 }
 
 impl Watch {
-    /// When the next bookmark is due: each minute, and once just before the end.
+    /// When the next bookmark is due: every minute, and once shortly before the end.
     fn next_bookmark(&self, now: Instant) -> Instant {
         let last = self.deadline.checked_sub(LAST_BOOKMARK).filter(|last| *last > now);
         last.map_or(now + BOOKMARK, |last| last.min(now + BOOKMARK))
@@ -224,13 +224,13 @@ impl Watch {
         }
     }
 
-    /// Brings a tail to the version of the watch.
+    /// Converts a tail to the version of the watch.
     async fn convert(&self, backend: &Backend, rev: u64, tail: &mut Bytes) -> ApiResult<()> {
         backend.convert_tails(&self.resource, &mut [(rev, tail)]).await
     }
 
-    /// Sends an event as the selector sees it: leaving the selection is a deletion, entering it an addition.
-    /// `body` is the event's in the version of the watch.
+    /// Sends an event as the selector sees it: an object that leaves the selection is deleted, one that enters it is
+    /// added. `body` is the event's body in the version of the watch.
     async fn pass(
         &mut self,
         backend: &Backend,
@@ -254,14 +254,15 @@ impl Watch {
                     _ => None,
                 },
             };
-            // An event whose former state is compacted, or cannot be converted, is sent: one too many is the safe side.
+            // If the former state is compacted or cannot be converted, send the event: a redundant event does no
+            // harm.
             let before = event.prev > 0 && former.as_ref().is_none_or(|body| matches(body, event.prev));
             match (before, now && !event.deleted) {
                 (true, true) => "MODIFIED",
                 (false, true) => "ADDED",
                 (true, false) if event.deleted => "DELETED",
                 (true, false) => {
-                    // The object as it was when it was selected last, at the revision of its leaving.
+                    // The object as last selected, with the revision of the change.
                     let frame = self.encode("DELETED", event.rev, former.as_ref().unwrap_or(body));
                     return self.send(out, frame).await;
                 }
@@ -277,7 +278,7 @@ impl Watch {
         self.send(out, frame).await
     }
 
-    /// Whether the next frame is unlike that of others, because it holds a table's columns.
+    /// Whether the next frame differs from those of other watchers because it contains the table's columns.
     fn unheaded(&self) -> bool {
         matches!(self.accept.shape, Shape::Table(_)) && !self.headed
     }
@@ -306,7 +307,7 @@ impl Watch {
     }
 
     fn table(&mut self, version: &str, rev: u64, rows: Vec<Value>) -> Value {
-        // Columns stand in the first table of the stream only.
+        // Only the first table of the stream has columns.
         let columns = if self.headed { Value::Null } else { table::columns(&self.resource) };
         self.headed = true;
         json!({"kind": "Table", "apiVersion": version, "metadata": {"resourceVersion": rev.to_string()},
@@ -361,7 +362,7 @@ mod tests {
         backend.store.compact(3).await.unwrap();
         let catalog = backend.registry.catalog();
         for (from, told) in [(1, "ERROR"), (3, "ADDED")] {
-            // A store opened anew holds no events in memory: they come from the file.
+            // A reopened store has no events in memory, so they are read from the file.
             let backend = Backend::on(Store::open(&dir.path().join("s.db"), &dir.path().join("keys")).unwrap());
             let watch = Watch {
                 resource: Arc::clone(catalog.find("", "v1", "namespaces").unwrap()),

@@ -1,15 +1,15 @@
-//! What a webhook's answer says, with the texts that upstream's client gives for answers that are none.
+//! The responses of webhooks, with the error texts of upstream's client.
 
 use serde_json::Value;
 
 use super::Answer;
 
-/// The text for an answer whose status is no success; `None` for a success.
+/// The error text for an unsuccessful response; `None` for success.
 pub fn refusal(answer: &Answer) -> Option<String> {
     if (200..=206).contains(&answer.code) {
         return None;
     }
-    // A Status in the body says it better than its code.
+    // The message of a Status in the body takes precedence over the code.
     if let Ok(status) = serde_json::from_slice::<Value>(&answer.body)
         && status.get("kind").and_then(Value::as_str) == Some("Status")
         && status.get("apiVersion").and_then(Value::as_str) == Some("v1")
@@ -44,7 +44,7 @@ pub fn refusal(answer: &Answer) -> Option<String> {
     Some(text)
 }
 
-/// The review of a successful answer, of whatever version it says it is.
+/// The review in a successful response, in any version.
 pub fn decoded(answer: &Answer) -> Result<Value, String> {
     if answer.body.is_empty() {
         return Err(format!("0-length response with status code: {} and content type: {}", answer.code, answer.media));
@@ -67,7 +67,7 @@ pub fn decoded(answer: &Answer) -> Result<Value, String> {
     Ok(value)
 }
 
-/// Go's text for what is no JSON, as far as the first character tells it.
+/// Go's error text for invalid JSON, as far as its first character determines it.
 fn syntax(body: &[u8]) -> String {
     let text = String::from_utf8_lossy(body);
     match text.trim_start().chars().next() {

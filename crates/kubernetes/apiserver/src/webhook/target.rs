@@ -1,4 +1,4 @@
-//! Where a webhook is, and what is sent there.
+//! The address of a webhook, and the requests to it.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::{connect, trust};
 
-/// Answer of a webhook.
+/// The response of a webhook.
 #[derive(Debug)]
 pub struct Answer {
     /// HTTP status code.
@@ -33,28 +33,31 @@ pub struct Service {
     pub port: u16,
 }
 
-/// Where a webhook is: a `WebhookClientConfig`, with the connections to it that are idle.
+/// A `WebhookClientConfig` with its idle connections.
 pub struct Target {
-    pub(super) service: Option<Service>,
+    /// The service, if it is one of the API.
+    pub service: Option<Service>,
     /// Name or address to dial; the name in the certificate.
-    pub(super) host: String,
-    pub(super) port: u16,
+    pub host: String,
+    /// Its port.
+    pub port: u16,
     /// Path of the URL, at least `/`.
     path: String,
     bundle: Vec<u8>,
     tls: OnceLock<Result<Arc<ClientConfig>, String>>,
-    pub(super) idle: connect::Idle,
+    /// Connections that are idle.
+    pub idle: connect::Idle,
 }
 
 /// One call.
 pub struct Call {
     /// The JSON to send.
     pub body: Bytes,
-    /// For the whole call.
+    /// Timeout of the whole call.
     pub patience: Duration,
-    /// Whether the webhook is told the time it has, in seconds.
+    /// Whether the query contains the timeout, in seconds.
     pub tell: bool,
-    /// Bytes that the answer may have.
+    /// Largest response, in bytes.
     pub most: usize,
 }
 
@@ -90,16 +93,18 @@ impl Target {
     }
 
     /// The URL as upstream prints it.
-    pub(super) fn url(&self, call: &Call) -> String {
+    pub fn url(&self, call: &Call) -> String {
         let port = if self.service.is_some() || self.port != 443 { format!(":{}", self.port) } else { String::new() };
         format!("https://{}{port}{}", self.host, self.query(call))
     }
 
-    pub(super) fn query(&self, call: &Call) -> String {
+    /// The path of a call, with its timeout if requested.
+    pub fn query(&self, call: &Call) -> String {
         if call.tell { format!("{}?timeout={}s", self.path, call.patience.as_secs().max(1)) } else { self.path.clone() }
     }
 
-    pub(super) fn tls(&self) -> Result<Arc<ClientConfig>, String> {
+    /// What of its certificate is trusted. The error is upstream's text.
+    pub fn tls(&self) -> Result<Arc<ClientConfig>, String> {
         self.tls.get_or_init(|| trust::client_config(&self.bundle)).clone()
     }
 }

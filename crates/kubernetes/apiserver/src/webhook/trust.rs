@@ -1,4 +1,4 @@
-//! Whom a webhook's certificate may come from: the bundle of its configuration, else the system's authorities.
+//! Trust in webhook certificates: the bundle of the configuration, else the system's CAs.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
-/// A configuration that trusts the PEM certificates of `bundle`, or the system's if it is empty.
+/// A TLS configuration that trusts the PEM certificates of `bundle`, or the system's CAs if it is empty.
 pub fn client_config(bundle: &[u8]) -> Result<Arc<ClientConfig>, String> {
     let mut roots = RootCertStore::empty();
     let mut own = Vec::new();
@@ -28,7 +28,7 @@ pub fn client_config(bundle: &[u8]) -> Result<Arc<ClientConfig>, String> {
         .with_safe_default_protocol_versions()
         .map_err(|e| e.to_string())?;
     if roots.is_empty() {
-        // A machine without authorities: every certificate is of an unknown one.
+        // Without system CAs every certificate has an unknown issuer.
         return Ok(Arc::new(config.with_root_certificates(roots).with_no_client_auth()));
     }
     let inner =
@@ -37,8 +37,8 @@ pub fn client_config(bundle: &[u8]) -> Result<Arc<ClientConfig>, String> {
     Ok(Arc::new(config.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth()))
 }
 
-/// Verifies as usual, and knows a self-signed certificate that stands in the bundle itself, even one that calls itself
-/// an authority: Go takes such ones, and `openssl req -x509` makes them.
+/// Verifies as usual, and also accepts a self-signed certificate that is listed in the bundle, even one marked as a
+/// CA: Go accepts these, and `openssl req -x509` creates them.
 #[derive(Debug)]
 struct Bundle {
     inner: Arc<WebPkiServerVerifier>,
@@ -83,7 +83,7 @@ impl ServerCertVerifier for Bundle {
     }
 }
 
-/// Whether the certificate is in its time and names the server.
+/// Whether the certificate is within its validity period and matches the server's name.
 fn covers(certificate: &CertificateDer<'_>, server: &ServerName<'_>, now: UnixTime) -> bool {
     let Ok((_, parsed)) = X509Certificate::from_der(certificate) else { return false };
     let validity = parsed.validity();

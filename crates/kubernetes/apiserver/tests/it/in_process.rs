@@ -349,7 +349,9 @@ fn rights_reviewers_and_leases_count_here_too() {
             group: "metal3.io".to_owned(),
             version: "v1alpha1".to_owned(),
             resource: "baremetalhosts".to_owned(),
-            review: Arc::new(|asked: &Value| {
+            deletes: false,
+            beside: None,
+            review: Arc::new(|asked: &Value, _: &[Value]| {
                 let allowed = asked["request"]["object"]["metadata"]["name"] != "bad";
                 json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
                     "response": {"uid": asked["request"]["uid"], "allowed": allowed, "status": {"message": "not that one"}}})
@@ -388,6 +390,95 @@ fn rights_reviewers_and_leases_count_here_too() {
             tokio::join!(leases.replace("leader", &params, &one), leases.replace("leader", &params, &other));
         assert!(one.is_ok() != other.is_ok());
         assert_eq!(refused(if one.is_ok() { other } else { one }).code, 409);
+    });
+}
+
+/// What a reviewer refuses cannot be had by writing in another version that is served.
+#[test]
+fn a_reviewer_sees_requests_in_every_version() {
+    let disk = prepared().copy().unwrap();
+    paused(async {
+        let reviewer = Reviewer {
+            name: "no.example.com".to_owned(),
+            group: "metal3.io".to_owned(),
+            version: "v1alpha1".to_owned(),
+            resource: "baremetalhosts".to_owned(),
+            deletes: false,
+            beside: None,
+            review: Arc::new(|asked: &Value, _: &[Value]| {
+                let object = &asked["request"]["object"];
+                let allowed = object["metadata"]["name"] != "bad";
+                json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+                    "response": {"uid": asked["request"]["uid"], "allowed": allowed,
+                        "status": {"message": format!("not that {}", object["apiVersion"])}}})
+            }),
+        };
+        let clock = Arc::new(ExecutorClock::starting_at(BEGIN.parse().unwrap()));
+        let server = InProcess::start(Setup { disk, clock, seed: 9, reviewers: vec![reviewer] }).await.unwrap();
+        let of = kind("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions");
+        let definitions: Api<DynamicObject> = Api::all_with(client(&server), &of);
+        let mut definition = definitions.get("baremetalhosts.metal3.io").await.unwrap();
+        let versions = definition.data["spec"]["versions"].as_array_mut().unwrap();
+        let mut other = versions[0].clone();
+        (other["name"], other["storage"]) = (json!("v1beta9"), json!(false));
+        versions.push(other);
+        definitions.replace("baremetalhosts.metal3.io", &PostParams::default(), &definition).await.unwrap();
+        let of = kind("metal3.io", "v1beta9", "BareMetalHost", "baremetalhosts");
+        let all: Api<DynamicObject> = Api::default_namespaced_with(client(&server), &of);
+        let in_it = |name: &str| {
+            let mut made = host(name);
+            made.types.as_mut().unwrap().api_version = "metal3.io/v1beta9".to_owned();
+            made
+        };
+        all.create(&PostParams::default(), &in_it("good")).await.unwrap();
+        let told = refused(all.create(&PostParams::default(), &in_it("bad")).await);
+        assert!(told.message.contains("not that \"metal3.io/v1alpha1\""), "{told:?}");
+    });
+}
+
+/// A reviewer that wants to is asked of deletions, one by one and of all, and sees what else there is at that moment.
+#[test]
+fn a_reviewer_sees_deletions_and_what_is_beside() {
+    let disk = prepared().copy().unwrap();
+    paused(async {
+        let reviewer = Reviewer {
+            name: "kept.example.com".to_owned(),
+            group: "metal3.io".to_owned(),
+            version: "v1alpha1".to_owned(),
+            resource: "hostnetworkattachments".to_owned(),
+            deletes: true,
+            beside: Some(("metal3.io".to_owned(), "baremetalhosts".to_owned())),
+            review: Arc::new(|asked: &Value, beside: &[Value]| {
+                let name = &asked["request"]["oldObject"]["metadata"]["name"];
+                let named = beside.iter().filter(|host| host["spec"]["description"] == *name).count();
+                json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+                    "response": {"uid": asked["request"]["uid"], "allowed": named == 0,
+                        "status": {"message": format!("{} by {named} of {}", asked["request"]["operation"], beside.len())}}})
+            }),
+        };
+        let clock = Arc::new(ExecutorClock::starting_at(BEGIN.parse().unwrap()));
+        let server = InProcess::start(Setup { disk, clock, seed: 9, reviewers: vec![reviewer] }).await.unwrap();
+        let of = kind("metal3.io", "v1alpha1", "HostNetworkAttachment", "hostnetworkattachments");
+        let all: Api<DynamicObject> = Api::default_namespaced_with(client(&server), &of);
+        for name in ["free", "used"] {
+            let object = json!({"apiVersion": "metal3.io/v1alpha1", "kind": "HostNetworkAttachment",
+                "metadata": {"name": name}, "spec": {"nativeVLAN": 7}});
+            all.create(&PostParams::default(), &serde_json::from_value(object).unwrap()).await.unwrap();
+        }
+        let mut user = host("user");
+        user.data["spec"]["description"] = json!("used");
+        let hosts = hosts(client(&server));
+        hosts.create(&PostParams::default(), &user).await.unwrap();
+        let patch = Patch::Merge(json!({"spec": {"nativeVLAN": 8}}));
+        all.patch("free", &PatchParams::default(), &patch).await.unwrap();
+        let told = refused(all.patch("used", &PatchParams::default(), &patch).await);
+        assert!(told.message.contains("\"UPDATE\" by 1 of 1"), "{told:?}");
+        let told = refused(all.delete("used", &DeleteParams::default()).await);
+        assert!(told.message.contains("\"DELETE\" by 1 of 1"), "{told:?}");
+        assert!(all.delete_collection(&DeleteParams::default(), &ListParams::default()).await.is_err());
+        assert!(all.get_opt("used").await.unwrap().is_some());
+        hosts.delete("user", &DeleteParams::default()).await.unwrap();
+        all.delete("used", &DeleteParams::default()).await.unwrap();
     });
 }
 

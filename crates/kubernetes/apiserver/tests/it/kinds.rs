@@ -153,6 +153,33 @@ async fn events_of_both_groups_are_one() {
     assert!(refused.message().contains("involvedObject.namespace: Invalid value: \"kube-system\": does not match"));
 }
 
+/// Names of core Events are path segments: baremetal-operator's begin with their reason.
+#[tokio::test]
+async fn core_events_may_have_names_that_are_no_subdomains() {
+    let api = Api::start().await;
+    let about = json!({"involvedObject": {"kind": "ConfigMap", "name": "c", "namespace": "default"}});
+    let path = format!("{DEFAULT}/events");
+    api.post(&path, &named("v1", "Event", "Registered.17a", about.clone())).await.expect(201);
+    let mut generated = named("v1", "Event", "", about.clone());
+    generated["metadata"] = json!({"generateName": "Registered-"});
+    api.post(&path, &generated).await.expect(201);
+    api.post(&path, &named("v1", "Event", "a/b", about)).await.expect(422);
+}
+
+/// Objects beyond a quota's count are refused, and there is room again after a deletion.
+#[tokio::test]
+async fn quotas_of_counts_are_enforced() {
+    let api = Api::start().await;
+    let quota = named("v1", "ResourceQuota", "few", json!({"spec": {"hard": {"count/secrets": "1"}}}));
+    api.post(&format!("{DEFAULT}/resourcequotas"), &quota).await.expect(201);
+    let path = format!("{DEFAULT}/secrets");
+    api.post(&path, &named("v1", "Secret", "a", json!({}))).await.expect(201);
+    let refused = api.post(&path, &named("v1", "Secret", "b", json!({}))).await.expect(403);
+    assert!(refused.message().contains("exceeded quota: few"), "{}", refused.message());
+    api.delete(&format!("{path}/a")).await.expect(200);
+    api.post(&path, &named("v1", "Secret", "b", json!({}))).await.expect(201);
+}
+
 #[tokio::test]
 async fn protobuf_is_answered_and_taken_in_every_place() {
     const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";

@@ -1,12 +1,12 @@
-//! The authorizer as expressions see it (`library/authz.go`).
+//! The authorizer in expressions (`library/authz.go`).
 
 use std::fmt;
 use std::sync::Arc;
 
-/// What an expression wants to know whether it is allowed.
+/// A request to be authorized.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Request {
-    /// The namespace and name of a service account, if not the user of the request is meant.
+    /// The namespace and name of a service account, to check in place of the request's user.
     pub service_account: Option<(String, String)>,
     /// The path, for requests that are for no resource.
     pub path: Option<String>,
@@ -28,14 +28,14 @@ pub struct Request {
     pub verb: String,
 }
 
-/// What the authorizer said.
+/// The authorizer's decision.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Decision {
     /// Whether it is allowed.
     pub allowed: bool,
     /// Why.
     pub reason: String,
-    /// What went wrong, if anything.
+    /// The error, if any.
     pub error: Option<String>,
 }
 

@@ -27,7 +27,7 @@ impl Format {
         NAMES.iter().find(|n| **n == name).map(|name| Self { name })
     }
 
-    /// What the cost of validation is counted by: the length of upstream's pattern.
+    /// The size that counts for the cost of validation: the length of upstream's pattern.
     pub(crate) fn max_regex_size(self) -> u64 {
         match self.name {
             "dns1123Label" | "dns1035Label" | "dns1123LabelPrefix" | "dns1035LabelPrefix" => 30,

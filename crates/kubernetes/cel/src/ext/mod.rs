@@ -1,4 +1,4 @@
-//! Values of Kubernetes' own types. What the functions do with them is in [`functions`](crate::functions).
+//! Values of Kubernetes' own types. Their functions are in [`functions`](crate::functions).
 
 pub mod authz;
 pub(crate) mod format;
@@ -38,7 +38,7 @@ pub enum Ext {
     GroupCheck(GroupCheck),
     /// A check of a resource.
     ResourceCheck(ResourceCheck),
-    /// What the authorizer said.
+    /// The authorizer's decision.
     Decision(Decision),
 }
 
@@ -59,7 +59,7 @@ impl Ext {
         }
     }
 
-    /// The size that costs are counted by: bytes of an address, else one.
+    /// The size for cost accounting: bytes of an address, else one.
     pub(crate) fn size(&self) -> u64 {
         match self {
             Self::Ip(ip) => ip_size(ip),

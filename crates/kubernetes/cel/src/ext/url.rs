@@ -10,7 +10,7 @@ pub struct Url {
 }
 
 impl Url {
-    /// Reads what Go's `ParseRequestURI` accepts.
+    /// Parses what Go's `ParseRequestURI` accepts.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let failed = |why: &str| format!("parse {text:?}: {why}");
         if text.chars().any(char::is_control) {
@@ -78,7 +78,7 @@ fn bad_escape(text: &str) -> Option<&str> {
     None
 }
 
-/// The path with what may not stand in one escaped.
+/// The path, with invalid characters escaped.
 fn escaped(path: &str) -> String {
     let mut out = String::new();
     for byte in path.bytes() {

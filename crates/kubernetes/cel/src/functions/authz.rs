@@ -1,4 +1,4 @@
-//! What expressions ask the authorizer (`library/authz.go`).
+//! Functions of the authorizer (`library/authz.go`).
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Conversions between types, and how values are shown.
+//! Conversions between types, and values as text.
 
 use super::time;
 use crate::ext::Ext;
@@ -119,7 +119,7 @@ pub(super) fn to_string(value: &Value) -> Result<Option<String>, Fault> {
     }))
 }
 
-/// A number as Go's shortest form: with an exponent only where it is very large or small.
+/// A number in Go's shortest form: with an exponent only if it is very large or small.
 pub(super) fn double(d: f64) -> String {
     if d.is_nan() {
         return "NaN".into();

@@ -6,7 +6,7 @@ use super::convert;
 use crate::fault::Fault;
 use crate::value::{Outcome, Value};
 
-/// The most digits after the point that may be asked for.
+/// Most digits after the point.
 const MAX_PRECISION: usize = 1000;
 /// The largest text.
 const MAX_TEXT: usize = 16 << 20;

@@ -1,4 +1,4 @@
-//! What the functions do. Names are cel-go's internal ones (`_+_`, `@in`); receivers are the first argument.
+//! Implementations of the functions. Names are cel-go's internal ones (`_+_`, `@in`); receivers are the first argument.
 
 mod authz;
 pub(crate) mod convert;
@@ -19,7 +19,7 @@ use std::sync::Arc;
 use crate::fault::Fault;
 use crate::value::{Key, Map, Outcome, Value};
 
-/// Calls a function by name; values decide which overload is meant.
+/// Calls a function by name; the values select the overload.
 pub(crate) fn call(name: &str, args: &[Value]) -> Outcome {
     if let Some(Value::Broken(fault)) = args.iter().find(|a| matches!(a, Value::Broken(_))) {
         return Err(fault.clone());

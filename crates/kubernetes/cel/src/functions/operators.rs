@@ -90,7 +90,7 @@ fn add(a: &Value, b: &Value) -> Outcome {
     }
 }
 
-/// Two lists as one, the way the first one's kind asks for.
+/// Concatenates two lists, by the rules of the first one's kind.
 fn join(a: &List, b: &List) -> List {
     let mut items = a.items.clone();
     match &a.kind {

@@ -10,7 +10,7 @@ use crate::value::{Outcome, Value};
 
 /// Compiled patterns that are kept.
 const KEPT: usize = 64;
-/// Bytes that a compiled pattern may take.
+/// Most bytes of a compiled pattern.
 const MAX_COMPILED: usize = 1 << 20;
 
 static COMPILED: LazyLock<Mutex<HashMap<String, Regex>>> = LazyLock::new(Mutex::default);
@@ -37,7 +37,7 @@ pub(crate) fn compile(pattern: &str) -> Result<Regex, String> {
     Ok(regex)
 }
 
-/// Whether a digit class stands within brackets, where it cannot be replaced.
+/// Whether a digit class is inside brackets, where it cannot be replaced.
 fn in_class(pattern: &str) -> bool {
     let mut depth = 0;
     let mut chars = pattern.chars();

@@ -53,7 +53,7 @@ fn char_at(text: &str, at: i64) -> Outcome {
     }
 }
 
-/// The byte at which the code point stands.
+/// The byte offset of a code point.
 fn offset(text: &str, at: usize) -> usize {
     text.char_indices().nth(at).map_or(text.len(), |(o, _)| o)
 }
@@ -83,7 +83,7 @@ fn last_index_of(text: &str, part: &str, from: i64) -> Outcome {
     Ok(Value::Int(found.filter(|n| *n <= start).map_or(-1, |n| n as i64)))
 }
 
-/// A replacement may be much larger than what it came from: this many bytes at most.
+/// Most bytes of a replacement's result, which may be much larger than its inputs.
 const MAX_REPLACED: usize = 16 << 20;
 
 fn replace(text: &str, old: &str, new: &str, count: i64) -> Outcome {
@@ -151,7 +151,7 @@ fn join(items: &[Value], by: &str) -> Outcome {
     Ok(Value::string(&out))
 }
 
-/// Only what has an escape of its own is escaped.
+/// Escapes only characters with a dedicated escape sequence.
 fn quote(text: &str) -> String {
     let mut out = String::from("\"");
     for c in text.chars() {

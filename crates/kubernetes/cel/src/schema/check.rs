@@ -8,13 +8,13 @@ use super::escape::escape;
 use super::rules::{Reason, RuleError, compile, has_rules};
 use super::{additional, count, embedded, items, properties, text};
 
-/// What one rule may cost by its estimate.
+/// Limit on one rule's estimated cost.
 const RULE_LIMIT: u64 = 10_000_000;
-/// What all rules of one version may cost by their estimates.
+/// Limit on the estimated cost of all rules of one version.
 const SCHEMA_LIMIT: u64 = 100_000_000;
 
-/// Compiles all rules of a structural schema at `path`, such as `spec.validation.openAPIV3Schema`, and weighs their costs.
-/// `sound` says of a path whether the schema there and below is otherwise well: rules of others are left aside.
+/// Compiles all rules of a structural schema at `path`, such as `spec.validation.openAPIV3Schema`, and checks their costs. Skips the rules of schemas
+/// for which `sound` returns false: those with other errors at their path or below.
 pub fn check(schema: &Json, path: &str, sound: &dyn Fn(&str) -> bool) -> Vec<RuleError> {
     if !has_rules(schema) {
         return Vec::new();
@@ -52,7 +52,7 @@ fn too_much(what: &str, cost: u64, limit: u64) -> String {
 #[derive(Clone)]
 struct Place {
     decl: Option<DeclType>,
-    /// How many such values an object may have; none if nothing bounds that.
+    /// Most values of this kind in one object; `None` if unbounded.
     cardinality: Option<u64>,
     root: bool,
     within: bool,

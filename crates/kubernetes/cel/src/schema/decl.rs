@@ -91,7 +91,7 @@ impl DeclType {
             _ => {
                 let choices = schema.get("enum").and_then(Json::as_array).filter(|c| !c.is_empty());
                 let max = match (max, choices) {
-                    // Upstream lets the product wrap around too.
+                    // The product wraps around, as upstream.
                     (Some(max), _) => max.wrapping_mul(4),
                     (None, Some(choices)) => {
                         choices.iter().filter_map(Json::as_str).map(|s| s.len() as i64).max().unwrap_or(0)
@@ -103,7 +103,7 @@ impl DeclType {
         }
     }
 
-    /// The type as the checker knows it.
+    /// The type for the checker.
     pub fn cel_type(&self) -> Type {
         match &self.kind {
             Kind::Simple(ty) => ty.clone(),
@@ -113,7 +113,7 @@ impl DeclType {
         }
     }
 
-    /// How many such values fit into one request.
+    /// The most values of this type that fit into one request.
     pub fn max_cardinality(&self) -> u64 {
         (MAX_REQUEST / (self.min_size + 1)) as u64
     }
@@ -142,7 +142,7 @@ impl Sizes for DeclType {
         for step in path.iter().skip(1) {
             at = match (&at.kind, step.as_str()) {
                 (Kind::List(of) | Kind::Map(of), "@items" | "@values") => of,
-                // A key is text of a size that nothing bounds but the type that all keys share: none.
+                // All keys share one plain string type, which has the size limit 0.
                 (Kind::Map(_), "@keys") => return Some(0),
                 (Kind::Object { fields, .. }, name) => fields.get(name)?,
                 _ => return None,

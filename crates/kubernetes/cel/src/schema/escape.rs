@@ -1,4 +1,4 @@
-//! How field names that are no identifiers are written in expressions (`k8s.io/apiserver/pkg/cel/escaping.go`).
+//! Escapes field names that are not identifiers, for use in expressions (`k8s.io/apiserver/pkg/cel/escaping.go`).
 
 use crate::words::is_reserved;
 

@@ -48,7 +48,7 @@ pub(crate) fn int_or_string(schema: &Json) -> bool {
     flag(schema, "x-kubernetes-int-or-string")
 }
 
-/// The names of the fields that tell elements of the list apart; none if it is no list of type map.
+/// The key fields of a list of type map; `None` for other lists.
 pub(crate) fn map_keys(schema: &Json) -> Option<Vec<&str>> {
     if text(schema, "type") != "array" || text(schema, "x-kubernetes-list-type") != "map" {
         return None;
@@ -58,7 +58,7 @@ pub(crate) fn map_keys(schema: &Json) -> Option<Vec<&str>> {
     (!keys.is_empty()).then_some(keys)
 }
 
-/// The schema of an object with what every object has: apiVersion, kind, and of the metadata name and generateName.
+/// An object's schema, with the members of every object added: apiVersion, kind, and the metadata's name and generateName.
 pub(crate) fn with_metadata(schema: &Json) -> Cow<'_, Json> {
     let is = |path: &[&str], ty: &str| {
         let mut at = Some(schema);

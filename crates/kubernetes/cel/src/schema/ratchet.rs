@@ -14,7 +14,7 @@ pub struct Pair<'a> {
     pub new: &'a Json,
     /// The old part.
     pub old: &'a Json,
-    /// What both follow.
+    /// The schema of both.
     pub schema: &'a Json,
 }
 
@@ -53,7 +53,7 @@ fn id(element: &Json, keys: &[&str]) -> Option<String> {
     Some(out)
 }
 
-/// Two lists of type map whose elements correspond by their keys.
+/// Two lists of type map whose elements are matched by their keys.
 pub struct Elements<'a> {
     new: &'a [Json],
     old: &'a [Json],
@@ -84,7 +84,7 @@ impl<'a> Pair<'a> {
         Some(Elements { new, old, keyed, schema: items(self.schema)? })
     }
 
-    /// Whether nothing changed, as far as that is known.
+    /// Whether both are equal, as far as that is known.
     pub fn same(self) -> bool {
         match (self.new, self.old) {
             (Json::Array(new), Json::Array(old)) => {

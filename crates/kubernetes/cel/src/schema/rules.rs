@@ -20,7 +20,7 @@ use crate::{OBJECT_BUDGET, PER_CALL_LIMIT};
 const MAX_MESSAGE: usize = 5 * 1024;
 const SPENT: &str = "validation failed due to running out of cost budget, no further validation rules will be run";
 
-/// A rule as it is written, compiled.
+/// A compiled rule.
 #[derive(Debug)]
 pub(crate) struct Rule {
     pub source: Json,
@@ -35,7 +35,7 @@ pub(crate) struct Rule {
 }
 
 impl Rule {
-    /// What names the rule in errors: its message, else its text.
+    /// The rule's name in errors: its message, else its text.
     fn shown(&self) -> &str {
         let message = text(&self.source, "message");
         if message.is_empty() { text(&self.source, "rule").trim() } else { message.trim() }
@@ -81,14 +81,14 @@ impl RuleError {
     }
 }
 
-/// What the rules say of an object.
+/// Result of the rules for an object.
 #[derive(Debug, Default)]
 pub struct Report {
     /// Why the object is refused.
     pub errors: Vec<RuleError>,
     /// Rules that fail on parts that an update did not change.
     pub warnings: Vec<RuleError>,
-    /// What the rules cost.
+    /// The cost of the rules.
     pub cost: u64,
 }
 
@@ -167,7 +167,7 @@ fn checked(env: &Env, expression: &str, wanted: &Type) -> Result<Program, Failur
     }
 }
 
-/// Whether rules stand anywhere in the schema.
+/// Whether the schema contains any rules.
 pub fn has_rules(schema: &Json) -> bool {
     schema.get("x-kubernetes-validations").and_then(Json::as_array).is_some_and(|r| !r.is_empty())
         || items(schema).is_some_and(has_rules)
@@ -213,13 +213,13 @@ impl Validator {
         Some(Self { root: Node::new(schema, schema, root, decl.as_ref())?, schema: Arc::new(schema.clone()) })
     }
 
-    /// Runs the rules on an object; `old` is what an update replaces.
+    /// Runs the rules on an object; `old` is the object that an update replaces.
     pub fn validate(&self, object: &Json, old: Option<&Json>) -> Report {
         let pair = old.map(|old| Pair { new: object, old, schema: &self.schema });
         self.run("", object, old, pair)
     }
 
-    /// What the rules say of a default value at `path`: as one that stays, and as one that is new. Nothing is forgiven.
+    /// Runs the rules on a default value at `path`: as an unchanged value, and as a new one. Ratcheting does not apply.
     pub fn validate_default(&self, value: &Json, path: &str) -> Vec<RuleError> {
         let mut errors = self.run(path, value, Some(value), None).errors;
         if errors.is_empty() {
@@ -237,7 +237,7 @@ impl Validator {
     }
 }
 
-/// A part of the object, with its value where that is known already.
+/// A part of the object, with its CEL value if already computed.
 #[derive(Clone)]
 struct Part<'a> {
     json: &'a Json,
@@ -300,7 +300,7 @@ impl Run {
         self.report.errors.push(RuleError::new(path, Reason::Invalid, value, detail));
     }
 
-    /// Takes the cost from the budget; false if it does not suffice.
+    /// Deducts the cost from the budget; false if the budget is exceeded.
     fn pay(&mut self, cost: u64) -> bool {
         match i64::try_from(cost) {
             Ok(cost) if cost <= self.left => {
@@ -501,7 +501,7 @@ fn variables(own: &Value, old: Option<&Value>, optional: bool) -> Vec<(&'static 
     vars
 }
 
-/// The computed message; none if the plain one is to be used, or what ends the validation.
+/// The computed message; `Err(None)` to use the static one, `Err(Some(…))` with the error that ends the validation.
 fn message(run: &mut Run, rule: &Rule, program: &Program, vars: &[(&str, Value)]) -> Result<String, Option<String>> {
     let done = program.eval(&vars, PER_CALL_LIMIT);
     if !run.pay(done.cost) {

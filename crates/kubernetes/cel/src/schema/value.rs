@@ -30,7 +30,7 @@ fn go_type(json: &Json) -> &'static str {
     }
 }
 
-/// The value of `json`. What does not fit the schema becomes a value that fails when it is used.
+/// Converts `json` by its schema. A part that does not match the schema becomes a value that fails when it is used.
 pub fn to_value(json: &Json, schema: &Json, root: bool) -> Value {
     if json.is_null() {
         let why = "invalid data, got null for schema with nullable=false";

@@ -1,8 +1,7 @@
-//! Kubernetes' protobuf: own kinds, their lists, Status, options and PartialObjectMetadata between JSON and the wire.
+//! Kubernetes' protobuf: converts core kinds, their lists, Status, options and PartialObjectMetadata between JSON and the wire.
 //!
-//! A body is `k8s\0` and a `runtime.Unknown`: kind and version, then the message. Field numbers stand in `kinds.txt`.
-//! Fields that Go holds by value are always written, lists and maps if they are not empty, map keys in order: the same
-//! bytes as upstream's generated code.
+//! A body is `k8s\0` and a `runtime.Unknown`: kind and version, then the message. `kinds.txt` has the field numbers. Like upstream's generated code,
+//! always writes fields that Go holds by value, writes lists and maps if they are not empty, and sorts map keys: the bytes are the same.
 
 mod discovery;
 mod read;
@@ -22,7 +21,7 @@ const MAGIC: &[u8] = b"k8s\0";
 pub struct BadBody {
     /// Kind and version, if the body's head could be read.
     pub kind: Option<(String, String)>,
-    /// What is wrong, in the words of upstream's decoder.
+    /// The text of upstream's decoder.
     pub text: String,
 }
 
@@ -116,7 +115,7 @@ pub fn encode(value: &Value) -> Option<Vec<u8>> {
 
 fn list(item: &'static Def, object: &Object, kind: &str, api_version: &str) -> Option<Vec<u8>> {
     let meta = Defs::get().def("io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta")?;
-    // The older version of this one list has its fields the other way around.
+    // The v1beta1 version of this list has its two fields swapped.
     let swapped = kind == "PartialObjectMetadataList" && api_version.ends_with("/v1beta1");
     let (meta_at, items_at) = if swapped { (2, 1) } else { (1, 2) };
     let empty = Object::new();

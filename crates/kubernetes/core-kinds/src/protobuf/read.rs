@@ -11,7 +11,7 @@ use crate::{Def, Defs, Field, Object, Type, canonical};
 /// Nesting of messages; as deep as JSON may be.
 const MAX_DEPTH: usize = 100;
 
-/// The object of a message, as Go's JSON encoder would write it.
+/// Decodes a message into the object that Go's JSON encoder would write.
 pub fn message(def: &Def, bytes: &[u8]) -> Result<Object, String> {
     let mut object = Object::new();
     fields(def, bytes, &[], &mut object, MAX_DEPTH)?;
@@ -58,7 +58,7 @@ fn take(field: &Field, wire: Wire<'_>, object: &mut Object, depth: usize) -> Res
             }
         }
         (ty, wire) => {
-            // A message that comes twice is one message with the fields of both.
+            // Repeated occurrences of a message field are merged.
             let before = object.shift_remove(field.name);
             if let Some(value) = single(ty, wire, field, before, depth)? {
                 object.insert(field.name.to_owned(), value);
@@ -68,7 +68,7 @@ fn take(field: &Field, wire: Wire<'_>, object: &mut Object, depth: usize) -> Res
     Ok(())
 }
 
-/// A value of a map; lists stand in a message of their own there.
+/// A value of a map; lists are wrapped in a message of their own there.
 fn entry_value(ty: &Type, wire: Wire<'_>, field: &Field, depth: usize) -> Result<Value, String> {
     let Type::List(inner) = ty else {
         return Ok(single(ty, wire, field, None, depth)?.unwrap_or_else(|| empty(ty)));
@@ -93,12 +93,12 @@ fn empty(ty: &Type) -> Value {
     }
 }
 
-/// Name of a definition's type in Go.
+/// Name of a definition's Go type.
 fn go_type(def: &Def) -> &'static str {
     def.name.rsplit('.').next().unwrap_or_default()
 }
 
-/// Name of a field in Go: that in JSON with a capital, and with capitals alone where it begins with an abbreviation.
+/// Name of a field in Go: the JSON name with a capital, and fully capitalised if it begins with an abbreviation.
 fn go_name(field: &Field) -> String {
     let name = field.name;
     match name {
@@ -156,7 +156,7 @@ fn single(
     }))
 }
 
-/// Go cuts a number to the field's 32 bits.
+/// Go truncates a number to the field's 32 bits.
 fn int32(n: u64) -> i32 {
     let [a, b, c, d, ..] = n.to_le_bytes();
     i32::from_le_bytes([a, b, c, d])
@@ -229,7 +229,7 @@ fn time(ty: &Type, bytes: &[u8]) -> Result<Option<Value>, String> {
             _ => {}
         }
     }
-    // Go takes the epoch for no time at all.
+    // Go treats the epoch as no time.
     if seconds == 0 && nanos == 0 {
         return Ok(None);
     }

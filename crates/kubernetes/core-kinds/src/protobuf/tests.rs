@@ -110,7 +110,7 @@ fn sample(ty: &Type, field: &Field, seed: u64, depth: u32) -> Value {
                 }
             }
         },
-        // The wire does not tell an empty list from none.
+        // The wire does not distinguish an empty list from an absent one.
         Type::List(inner) => (0..=pick(2)).map(|n| sample(inner, field, next + n, depth)).collect(),
         Type::Map(inner) => {
             Value::Object((0..pick(3)).map(|n| (format!("k{n}"), sample(inner, field, next + n, depth))).collect())

@@ -1,4 +1,4 @@
-//! The wire format of protobuf: numbers, lengths, fields. Lengths are checked against what is there; errors are those of
+//! The wire format of protobuf: numbers, lengths, fields. Lengths are checked against the available bytes; errors are those of
 //! upstream's generated code.
 
 /// Value of a field.
@@ -9,8 +9,7 @@ pub enum Wire<'a> {
     Bytes(&'a [u8]),
     /// Eight bytes, little-endian.
     Fixed(u64),
-    /// What no field of ours has: four bytes, a group, or a type that does not exist. A reader that is asked for the next
-    /// field passes over it, if that can be done.
+    /// A wire type that our fields do not use: four bytes, a group, or an invalid type. Reading the next field skips it, if possible.
     Other(u8),
 }
 
@@ -38,7 +37,7 @@ pub struct Reader<'a> {
 const EOF: &str = "unexpected EOF";
 
 impl<'a> Reader<'a> {
-    /// Of a message's bytes; `name` is its type in Go.
+    /// Reads a message's bytes; `name` is its type in Go.
     pub fn new(rest: &'a [u8], name: &'a str) -> Self {
         Self { rest, name, unread: None }
     }
@@ -72,7 +71,7 @@ impl<'a> Reader<'a> {
     fn entry(&mut self) -> Result<(u64, Wire<'a>), String> {
         let tag = self.varint()?;
         let kind = (tag & 7).to_le_bytes()[0];
-        // Field numbers have 32 bits in Go, with a sign.
+        // Field numbers are signed 32-bit integers in Go.
         let number = u32::try_from(tag >> 3 & u64::from(u32::MAX)).unwrap_or_default();
         if kind == 4 {
             return Err(format!("proto: {}: wiretype end group for non-group", self.name));
@@ -176,7 +175,7 @@ pub fn put_fixed(out: &mut Vec<u8>, field: u64, value: u64) {
     out.extend_from_slice(&value.to_le_bytes());
 }
 
-/// The error of a field whose value has another type on the wire than it should; `field` is its name in Go.
+/// The error of a field with the wrong wire type; `field` is its name in Go.
 pub(super) fn wrong_wire(wire: &Wire<'_>, field: &str) -> String {
     format!("proto: wrong wireType = {} for field {field}", wire.kind())
 }

@@ -51,7 +51,7 @@ fn put(field: &Field, number: u64, value: &Value, out: &mut Vec<u8>) {
             }
         }
         (Type::List(_) | Type::Map(_), _) => {}
-        // What Go holds by a pointer or as a slice is absent if it is nil.
+        // A nil pointer or slice in Go is absent.
         (Type::Bytes | Type::Json, Value::Null) => {}
         (_, Value::Null) if field.optional => {}
         (ty, value) => single(ty, field, number, value, out),

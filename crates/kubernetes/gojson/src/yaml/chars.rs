@@ -25,7 +25,7 @@ pub fn blank_or_end(c: char) -> bool {
     blank(c) || end_of_line(c)
 }
 
-/// What may stand in YAML.
+/// Whether YAML allows the character.
 pub fn allowed(c: char) -> bool {
     matches!(c, '\t' | '\n' | '\r' | ' '..='~' | '\u{85}' | '\u{a0}'..='\u{d7ff}' | '\u{e000}'..='\u{fffd}' | '\u{10000}'..)
 }

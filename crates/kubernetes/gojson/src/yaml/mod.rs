@@ -1,7 +1,7 @@
-//! YAML into values, as `sigs.k8s.io/yaml` turns it into JSON: YAML 1.1, the first document of a text, keys of all plain
-//! types made strings, aliases and merge keys followed within limits.
+//! YAML into values, as `sigs.k8s.io/yaml` converts it to JSON: YAML 1.1, only the first document of a text, keys of all scalar types converted to
+//! strings, aliases and merge keys expanded within limits.
 //!
-//! [`scan`] finds tokens, [`parse`] nodes, [`resolve`] what plain scalars stand for; [`write`] goes the other way.
+//! [`scan`] produces tokens, [`parse`] nodes, [`resolve`] typed scalars; [`write`] is the inverse.
 
 mod chars;
 mod parse;
@@ -25,7 +25,7 @@ const MAX_ALIASED: usize = 4 << 20;
 /// Nodes from which on the share of aliases is looked at, and bounds of that share.
 const MANY: usize = 400_000;
 
-/// A document, and what a strict reader says of doubled keys.
+/// A document, and a strict reader's error about duplicate keys.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Yaml {
     /// The value, with sorted keys.
@@ -34,7 +34,7 @@ pub struct Yaml {
     pub doubled: Option<String>,
 }
 
-/// Reads the first document of a text; none is null. The error is that of the Go library.
+/// Reads the first document of a text; an empty text is null. The error is the Go library's.
 pub fn from_yaml(bytes: &[u8]) -> Result<Yaml, String> {
     let mut parser = Parser::new(text(bytes)?, MAX_DEPTH);
     match parser.document().map_err(|why| format!("yaml: {why}"))? {
@@ -58,8 +58,8 @@ pub fn from_yaml_stream(stream: &str) -> Result<Vec<Value>, String> {
     Ok(all)
 }
 
-/// Whether JSON has nothing that YAML reads in another way: halves of surrogate pairs, characters that may not stand in
-/// YAML, keys that are too long for it.
+/// Whether a JSON text surely means the same in YAML: it has no unpaired surrogates, no characters that YAML forbids, and no keys that are too long
+/// for YAML.
 pub fn reads_json_alike(bytes: &[u8]) -> bool {
     let mut run = 0;
     for (at, byte) in bytes.iter().enumerate() {
@@ -83,7 +83,7 @@ pub fn reads_json_alike(bytes: &[u8]) -> bool {
     true
 }
 
-/// The characters of a text; those that may not stand in YAML are refused.
+/// The characters of a text; fails for those that YAML forbids.
 fn text(bytes: &[u8]) -> Result<Vec<char>, String> {
     let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
     let text = std::str::from_utf8(bytes).map_err(|error| {
@@ -176,7 +176,7 @@ fn go_syntax(value: &Value, within: bool) -> String {
 
 struct Reader<'d> {
     nodes: &'d [Node],
-    /// What doubled keys are told as, in order.
+    /// Errors about duplicate keys, in order.
     told: Vec<String>,
     /// Nodes of aliases that are being followed.
     open: HashSet<usize>,
@@ -184,7 +184,7 @@ struct Reader<'d> {
     aliased: usize,
     bytes: usize,
     depth: usize,
-    /// The first error of the step from YAML's values to JSON's, which comes after all others.
+    /// The first error of the conversion from YAML values to JSON, reported only if there is no other.
     late: Option<String>,
 }
 
@@ -209,7 +209,7 @@ fn value(document: &Document) -> Result<Yaml, String> {
 }
 
 impl<'d> Reader<'d> {
-    /// Counts a node: few may come from aliases once there are many.
+    /// Counts a node; fails if too large a share of a large document comes from aliases.
     fn count(&mut self) -> Result<(), String> {
         self.read += 1;
         if !self.open.is_empty() {
@@ -355,7 +355,7 @@ impl<'d> Reader<'d> {
         }
     }
 
-    /// What a mapping takes over from others.
+    /// Merges other mappings into a mapping (`<<`).
     fn merge(&mut self, from: usize, map: &mut Map<String, Value>, keys: &mut HashSet<Key>) -> Result<(), String> {
         let no_map = || Err("map merge requires map or sequence of maps as the value".to_owned());
         match &self.node(from).held {

@@ -2,7 +2,7 @@
 
 use super::scan::{Fault, Kind, Mark, Scanner};
 
-/// What a node holds.
+/// Content of a node.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Held {
     /// Text, its tag (empty if it has none) and whether it is plain.
@@ -18,7 +18,7 @@ pub enum Held {
 /// A node of a document.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Node {
-    /// What it holds.
+    /// Its content.
     pub held: Held,
     /// Its line, counted from 0.
     pub line: usize,
@@ -29,7 +29,7 @@ pub struct Node {
 pub enum Broken {
     /// The text is no YAML.
     Fault(Fault),
-    /// The document is none that can be read.
+    /// Any other error in the document.
     Other(String),
 }
 
@@ -66,7 +66,7 @@ pub struct Parser {
     first: bool,
 }
 
-/// What a node may be where it stands.
+/// The kinds of node that are allowed at a place.
 #[derive(Clone, Copy, PartialEq)]
 enum Place {
     /// In a block.
@@ -206,7 +206,7 @@ impl Parser {
         };
         let kind = token.kind.clone();
         let made = self.push(held, start);
-        // An anchor is known within its own node.
+        // An alias may refer to an anchor from within the anchor's own node.
         self.anchors.extend(anchor.map(|anchor| (anchor, made)));
         if let Kind::Scalar(..) = kind {
             self.scanner.take()?;
@@ -315,7 +315,7 @@ impl Parser {
         let at = token.end;
         let key = match token.kind {
             Kind::Value | Kind::Comma | Kind::BracketEnd => {
-                // What stands here is passed over, even a comma.
+                // The token here is skipped, even a comma.
                 self.scanner.take()?;
                 self.empty(at)
             }
@@ -382,7 +382,7 @@ impl Parser {
 }
 
 impl Scanner {
-    /// The next token with its end if it is of a kind, else where it begins.
+    /// Takes the next token if it matches, and returns it with its end; otherwise returns its start.
     fn take_if(&mut self, wanted: impl Fn(&Kind) -> bool) -> Result<Result<(Kind, Mark), Mark>, Fault> {
         let token = self.peek()?;
         if !wanted(&token.kind) {

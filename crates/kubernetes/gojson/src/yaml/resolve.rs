@@ -1,8 +1,8 @@
-//! What plain scalars stand for in YAML 1.1, as `go.yaml.in/yaml/v2` has it: `yes` is true, `0777` is octal.
+//! Resolves plain scalars of YAML 1.1 like `go.yaml.in/yaml/v2`: `yes` is true, `0777` is octal.
 
 use base64::Engine as _;
 
-/// What tags of YAML's own types begin with.
+/// Prefix of the tags of YAML's own types.
 pub const LONG: &str = "tag:yaml.org,2002:";
 
 /// A scalar's value.
@@ -89,7 +89,7 @@ fn number(text: &str) -> Option<Scalar> {
     }
 }
 
-/// Digits with a point and an exponent, nothing else, and no more than a float can hold.
+/// Digits with a point and an exponent, nothing else, within a float's range.
 fn float(text: &str) -> Option<Scalar> {
     let digits = text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'.' | b'e' | b'E' | b'+' | b'-'));
     let float: f64 = text.parse().ok().filter(|_| digits)?;
@@ -179,7 +179,7 @@ fn parse_time(text: &str) -> Option<()> {
     (at && zone).then_some(())
 }
 
-/// Whether a text would be read as something else than text if it stood without quotes.
+/// Whether a text without quotes would be read as another type.
 pub fn needs_quotes(text: &str) -> bool {
     !matches!(untagged(text), Scalar::Text(_)) || is_time(text) || text == "<<" || base_sixty(text)
 }

@@ -3,7 +3,7 @@
 use super::chars::{blank, blank_or_end, broken, end_of_line};
 use super::scan::{Fault, Kind, Mark, Scanner};
 
-/// Blanks and line breaks within a scalar, until it is known what they stand for.
+/// Blanks and line breaks within a scalar, until the next character decides what they mean.
 #[derive(Default)]
 struct Gap {
     blanks: String,
@@ -78,7 +78,7 @@ impl Scanner {
                     ('\\', next) if quote == '"' && broken(next) => {
                         self.skip();
                         self.skip_break();
-                        // A break that is escaped stands for nothing.
+                        // An escaped line break produces nothing.
                         gap.broken = true;
                         break;
                     }

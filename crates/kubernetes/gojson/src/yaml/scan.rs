@@ -1,7 +1,7 @@
-//! The tokens of YAML 1.1, as `go.yaml.in/yaml/v2` finds them, and its errors about what is none.
+//! The tokenizer of YAML 1.1, with the tokens and errors of `go.yaml.in/yaml/v2`.
 //!
-//! A *simple key* is what may turn out to be a key once a `:` follows: its place in the queue of tokens is kept, so that
-//! the marks of a mapping can be put before it. A key of a block mapping that must be one is an error without a `:`.
+//! A *simple key* is a token that becomes a key if a `:` follows: its position in the queue of tokens is remembered, so that the mapping's tokens can
+//! be inserted before it. A required key of a block mapping is an error without a `:`.
 
 use std::collections::VecDeque;
 
@@ -20,7 +20,7 @@ pub struct Mark {
     pub column: usize,
 }
 
-/// What is wrong, and where.
+/// An error and its position.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
     problem: String,
@@ -43,7 +43,7 @@ impl Fault {
 
 impl std::fmt::Display for Fault {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // The first line is 0, and not told; the scanner's lines count from 1, the parser's do not.
+        // Line 0, the first, is not reported; the scanner counts lines from 1, the parser from 0.
         let line = match self.line {
             0 => self.context,
             line => line + usize::from(self.scanner),
@@ -68,9 +68,9 @@ pub enum Kind {
     DocumentStart,
     /// `...`.
     DocumentEnd,
-    /// A list in lines begins.
+    /// A block sequence begins.
     SequenceStart,
-    /// A mapping in lines begins.
+    /// A block mapping begins.
     MappingStart,
     /// A list or mapping in lines ends.
     BlockEnd,
@@ -124,7 +124,7 @@ pub struct Scanner {
     text: Vec<char>,
     pub(super) mark: Mark,
     queue: VecDeque<Token>,
-    /// Tokens taken from the queue.
+    /// Tokens taken from the queue so far.
     taken: usize,
     keys: Vec<SimpleKey>,
     key_allowed: bool,
@@ -151,7 +151,7 @@ impl Scanner {
         }
     }
 
-    /// The next token, which stays.
+    /// The next token, without taking it.
     pub fn peek(&mut self) -> Result<&Token, Fault> {
         while self.queue.is_empty() || self.may_be_key()? {
             self.fetch()?;
@@ -167,7 +167,7 @@ impl Scanner {
         Ok(token)
     }
 
-    /// Whether a mapping may have to be put before the first token.
+    /// Whether a mapping may have to begin before the first token.
     fn may_be_key(&mut self) -> Result<bool, Fault> {
         if self.ended {
             return Ok(false);
@@ -188,13 +188,13 @@ impl Scanner {
         self.mark.column += 1;
     }
 
-    /// Takes a character into a text.
+    /// Reads a character into a text.
     pub(super) fn read(&mut self, into: &mut String) {
         into.push(self.look(0));
         self.skip();
     }
 
-    /// Takes a line break into a text, where each is the same.
+    /// Reads a line break into a text, normalised.
     pub(super) fn read_break(&mut self, into: &mut String) {
         match self.look(0) {
             '\0' => return,
@@ -287,7 +287,7 @@ impl Scanner {
         Ok(())
     }
 
-    /// Begins a block at a column if it is further in; its mark goes before the token of that number, or to the end.
+    /// Begins a block at a column, if that is deeper; inserts its token before the token of that number, or at the end.
     fn roll(&mut self, column: usize, number: Option<usize>, kind: Kind, mark: Mark) {
         if self.flow == 0 && self.indent.is_none_or(|indent| indent < column) {
             self.indents.push(self.indent);
@@ -645,7 +645,7 @@ impl Scanner {
         Ok(handle)
     }
 
-    /// The rest of a tag whose `head` has been read as a handle.
+    /// Reads the rest of a tag whose `head` has been read as a handle.
     fn tag_uri(&mut self, head: &str, start: Mark) -> Result<String, Fault> {
         let mut uri: Vec<u8> = head.strip_prefix('!').unwrap_or_default().as_bytes().to_vec();
         let mut found = !head.is_empty();

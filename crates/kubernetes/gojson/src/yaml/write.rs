@@ -1,5 +1,5 @@
-//! Values as YAML, in the form that `sigs.k8s.io/yaml` gives them: blocks of two spaces, lists not further in than their
-//! key, numbers in keys sorted as numbers, texts without quotes where they stay texts, lines folded at 80 columns.
+//! Writes values as YAML in the form of `sigs.k8s.io/yaml`: blocks of two spaces, lists not indented below their key, numbers in keys sorted as
+//! numbers, strings without quotes where they stay strings, lines folded at 80 columns.
 
 use serde_json::{Map, Value};
 
@@ -8,7 +8,7 @@ use super::resolve::needs_quotes;
 
 /// Column from which on lines are folded.
 const WIDTH: usize = 80;
-/// Bytes of a key that stands on one line with its value.
+/// Longest key, in bytes, that shares a line with its value.
 const KEY_LENGTH: usize = 128;
 
 /// The text of a value.
@@ -16,7 +16,7 @@ pub fn to_yaml(value: &Value) -> String {
     written(value, true)
 }
 
-/// The same with keys as they stand.
+/// The same, with keys in their own order.
 pub fn to_yaml_in_order(value: &Value) -> String {
     written(value, false)
 }
@@ -43,9 +43,9 @@ struct Writer {
     out: String,
     column: usize,
     indent: Option<usize>,
-    /// What came last is blank.
+    /// The last character written was blank.
     whitespace: bool,
-    /// The line has nothing but indentation and marks of lists so far.
+    /// The line has only indentation and list markers so far.
     indention: bool,
     /// Whether keys are brought in order.
     sorted: bool,
@@ -100,7 +100,7 @@ impl Writer {
         before
     }
 
-    /// A value; `member` says that it is one of a mapping.
+    /// Writes a value; `member` if it is part of a mapping.
     fn node(&mut self, value: &Value, member: bool) {
         match value {
             Value::Null => self.scalar("null", Style::Plain, false),
@@ -168,7 +168,7 @@ impl Writer {
         self.indention = false;
     }
 
-    /// Text whose lines are folded at single blanks.
+    /// Writes text, folding lines at single blanks.
     fn words(&mut self, text: &str, fold: bool, quoted: bool) {
         let chars: Vec<char> = text.chars().collect();
         let (mut spaces, mut breaks) = (false, false);
@@ -271,7 +271,7 @@ impl Writer {
     }
 }
 
-/// What the Go library wishes for a text.
+/// The style that the Go library chooses for a text.
 fn style(text: &str) -> Style {
     if text.contains('\n') {
         Style::Literal
@@ -380,7 +380,7 @@ impl Analysis {
     }
 }
 
-/// Keys in order: letters after other characters, numbers by what they count.
+/// Order of keys: letters after other characters, numbers by value.
 fn order(a: &str, b: &str) -> std::cmp::Ordering {
     use std::cmp::Ordering;
     let (left, right): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());

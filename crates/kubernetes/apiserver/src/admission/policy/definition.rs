@@ -1,4 +1,4 @@
-//! A policy and its bindings, read from their objects.
+//! A policy and its bindings, parsed from their objects.
 
 use std::sync::{Arc, OnceLock};
 
@@ -14,7 +14,7 @@ use crate::objects::Objects;
 use crate::resource::Resource;
 use crate::status::ApiResult;
 
-/// What a policy or binding is about (`MatchResources`).
+/// The changes that a policy or binding applies to (`MatchResources`).
 #[derive(Debug, Default)]
 pub struct Matching {
     rules: Vec<Rule>,
@@ -33,16 +33,16 @@ pub struct ParamKind {
     pub kind: String,
 }
 
-/// Which parameters a binding takes.
+/// The parameters that a binding refers to.
 #[derive(Debug)]
 pub struct ParamRef {
-    /// One by name, if not empty.
+    /// A single object by name, if not empty.
     pub name: String,
-    /// Their namespace; empty for that of the request.
+    /// The namespace of the parameters; empty for the request's.
     pub namespace: String,
-    /// All that are selected.
+    /// All objects that match.
     pub selector: Option<LabelSelector>,
-    /// Whether it is a refusal that there are none.
+    /// Whether absent parameters refuse the change.
     pub must_be: bool,
 }
 
@@ -51,9 +51,9 @@ pub struct ParamRef {
 pub struct Policy {
     /// Its name.
     pub name: String,
-    /// What cannot be evaluated is let through.
+    /// Whether evaluation errors are ignored (`failurePolicy: Ignore`).
     pub lenient: bool,
-    /// What it is about.
+    /// The changes it applies to.
     pub matching: Matching,
     /// The kind of its parameters.
     pub params: Option<ParamKind>,
@@ -68,11 +68,11 @@ pub struct Binding {
     pub name: String,
     /// The policy's name.
     pub policy: String,
-    /// What it narrows the policy to.
+    /// Restricts the policy further.
     pub matching: Option<Matching>,
     /// The parameters.
     pub params: Option<ParamRef>,
-    /// What is done about a failure.
+    /// The reactions to a failure.
     pub actions: Vec<String>,
 }
 
@@ -81,22 +81,22 @@ pub struct Binding {
 pub struct Compiled {
     /// Its variables.
     pub variables: Arc<Variables>,
-    /// Conditions for all the rest.
+    /// Match conditions, evaluated before everything else.
     pub conditions: Conditions,
-    /// What must hold.
+    /// The validations.
     pub validations: Vec<Validation>,
-    /// Annotations of the audit log: key and value.
+    /// Audit annotations: key and value.
     pub annotations: Vec<(String, Expression)>,
 }
 
-/// One thing that must hold.
+/// One validation.
 #[derive(Debug)]
 pub struct Validation {
-    /// That it holds.
+    /// The expression that must be true.
     pub expression: Expression,
-    /// What is said if not; may be empty.
+    /// The fixed message; may be empty.
     pub message: String,
-    /// What is said first of all.
+    /// The message expression, which takes precedence.
     pub words: Option<Expression>,
     /// Reason of the refusal.
     pub reason: String,
@@ -122,7 +122,7 @@ impl Matching {
         }
     }
 
-    /// The resource as which a change concerns it; none if it does not.
+    /// The resource version in which the policy sees a change; `None` if it does not apply.
     pub async fn concerned(
         &self,
         objects: &Objects,
@@ -146,7 +146,7 @@ impl Matching {
 }
 
 impl Policy {
-    /// Reads one.
+    /// Parses a policy.
     pub fn parse(name: &str, object: &Object) -> Self {
         let spec = object.get("spec").cloned().unwrap_or_default();
         let params = spec.get("paramKind").map(|kind| ParamKind {
@@ -163,7 +163,7 @@ impl Policy {
         }
     }
 
-    /// Its expressions, compiled when they are first needed.
+    /// Its expressions, compiled on first use.
     pub fn compiled(&self) -> &Compiled {
         self.compiled.get_or_init(|| {
             let spec = &self.spec;
@@ -200,7 +200,7 @@ impl Policy {
 }
 
 impl Binding {
-    /// Reads one.
+    /// Parses a binding.
     pub fn parse(name: &str, object: &Object) -> Self {
         let spec = object.get("spec").cloned().unwrap_or_default();
         Self {

@@ -1,5 +1,5 @@
-//! What a policy says of one change with one set of parameters (`k8s.io/apiserver/pkg/admission/plugin/policy/validating`,
-//! validator).
+//! Evaluates a policy for one change with one set of parameters
+//! (`k8s.io/apiserver/pkg/admission/plugin/policy/validating`, validator).
 
 use std::sync::Arc;
 
@@ -8,38 +8,38 @@ use cel::{OBJECT_BUDGET, Value};
 use super::definition::{Compiled, Policy, Validation};
 use crate::admission::expressions::{Expression, Facts, SPENT, Scope};
 
-/// Bytes of a message that an expression makes.
+/// Longest message computed by an expression, in bytes.
 const MAX_MESSAGE: usize = 5 * 1024;
 
-/// What came of one validation.
+/// The outcome of one validation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Decision {
-    /// It holds, or a failure is let through.
+    /// It holds, or the failure policy ignores its evaluation error.
     Admit,
-    /// It does not hold, or cannot be evaluated.
+    /// It does not hold, or could not be evaluated.
     Deny {
         /// Why.
         message: String,
-        /// The reason for the client; empty if it could not be evaluated.
+        /// The reason for the client; empty if evaluation failed.
         reason: String,
     },
 }
 
-/// What came of one annotation.
+/// The outcome of one audit annotation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Annotation {
     /// Key and value for the audit log.
     Publish(String, String),
-    /// It could not be evaluated, which is a refusal.
+    /// It could not be evaluated, which refuses the change.
     Failed(String),
 }
 
-/// What came of a policy.
+/// The outcome of a policy.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Verdict {
-    /// By validation.
+    /// One for each validation.
     pub decisions: Vec<Decision>,
-    /// What is to be said in the audit log.
+    /// Annotations for the audit log.
     pub annotations: Vec<Annotation>,
 }
 
@@ -56,7 +56,7 @@ fn unable(policy: &Policy, why: &str) -> Decision {
     Decision::Deny { message: why.to_owned(), reason: String::new() }
 }
 
-/// Evaluates. `condition_facts` are what match conditions see, `facts` what all else sees.
+/// Evaluates a policy. Match conditions see `condition_facts`, all other expressions `facts`.
 pub fn evaluate(policy: &Policy, condition_facts: Facts, facts: &Facts) -> Verdict {
     let compiled = policy.compiled();
     if !compiled.conditions.is_empty() {
@@ -71,7 +71,7 @@ pub fn evaluate(policy: &Policy, condition_facts: Facts, facts: &Facts) -> Verdi
     else {
         return Verdict::failed(policy, SPENT);
     };
-    // Messages and annotations cannot ask the authorizer.
+    // Messages and annotations have no access to the authorizer.
     let plain = Facts { authorizer: None, ..facts.clone() };
     let words = all(compiled, &plain, compiled.validations.iter().map(|v| v.words.as_ref()), &mut left);
     let mut decisions = Vec::with_capacity(results.len());
@@ -103,7 +103,7 @@ pub fn evaluate(policy: &Policy, condition_facts: Facts, facts: &Facts) -> Verdi
 /// The outcome of one expression, if there is one.
 type Outcome = Option<Result<Value, String>>;
 
-/// Runs expressions in one activation; none if the budget is used up.
+/// Runs expressions in one activation; `None` if the budget is exhausted.
 fn all<'a>(
     compiled: &Compiled,
     facts: &Facts,
@@ -114,7 +114,7 @@ fn all<'a>(
     expressions.map(|e| e.map(|e| e.run(&scope, left)).transpose().ok()).collect()
 }
 
-/// The words of a refusal: computed ones if they are fit, else the given ones, else the expression itself.
+/// The message of a refusal: the computed one if it is usable, else the fixed one, else the expression itself.
 fn message(validation: &Validation, words: Option<&Result<Value, String>>) -> String {
     let computed = match words {
         Some(Ok(Value::String(text))) => text.trim(),

@@ -1,16 +1,12 @@
-//! ValidatingAdmissionPolicy: what policies in force say to a change, before validating webhooks are asked.
+//! ValidatingAdmissionPolicy: evaluates the active policies for a change, before the validating webhooks.
 //!
-//! [`definition`] reads policies and bindings, [`params`] finds their parameters, [`evaluate`] runs their expressions;
-//! [`check`] says what must hold for the objects themselves, [`rights`] who may refer to which parameters, and
-//! [`typecheck`] what expressions get wrong about types, for the status (`k8s.io/apiserver/pkg/admission/plugin/policy`).
+//! [`definition`] parses policies and bindings, [`params`] finds their parameters, [`evaluate`] runs their
+//! expressions. Validation of the objects themselves is in [`crate::strategies`]
+//! (`k8s.io/apiserver/pkg/admission/plugin/policy`).
 
-pub mod check;
 pub mod definition;
 pub mod evaluate;
 pub mod params;
-pub mod rights;
-pub mod status;
-pub mod typecheck;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,9 +26,9 @@ use crate::objects::{Objects, store_failed};
 use crate::resource::Resource;
 use crate::status::{ApiError, ApiResult, StatusReason};
 
-/// Time for all policies together, as upstream's requests have it.
+/// Time for all policies of a request together, as upstream.
 const PATIENCE: Duration = Duration::from_secs(34);
-/// Bytes of an annotation of the audit log.
+/// Longest value of an audit annotation, in bytes.
 const MAX_ANNOTATION: usize = 10 * 1024;
 const FAILURE: &str = "validation.policy.admission.k8s.io/validation_failure";
 
@@ -42,7 +38,7 @@ struct Denied {
     reason: String,
 }
 
-/// One change on its way through the policies.
+/// The evaluation of all policies for one change.
 struct Run<'a> {
     objects: &'a Objects,
     about: &'a Attributes<'a>,
@@ -51,14 +47,14 @@ struct Run<'a> {
     began: Instant,
 }
 
-/// Asks all policies; the first refusal is the answer, once all have spoken.
+/// Runs all policies. Returns the first refusal after all of them ran.
 pub async fn run(
     objects: &Objects,
     policies: &[InForce],
     about: &Attributes<'_>,
     object: Option<&Object>,
 ) -> ApiResult<()> {
-    // Reviews are never stored, and without them nothing works any more.
+    // Policies skip reviews: they are never stored, and clients depend on them.
     if about.resource.is_review() {
         return Ok(());
     }
@@ -95,7 +91,7 @@ impl Run<'_> {
         self.denied.get_or_insert_with(|| Denied { message, reason: reason.to_owned() });
     }
 
-    /// What is wrong with a policy or binding, not with the change.
+    /// Handles an error in a policy or binding itself.
     fn misconfigured(&mut self, policy: &Policy, binding: Option<&Binding>, why: &str) {
         if policy.lenient {
             return;
@@ -156,7 +152,7 @@ impl Run<'_> {
             }
             let Some((condition, plain)) = &facts else { continue };
             for params in found {
-                // Each may take long by itself: others have their turn in between.
+                // An evaluation can take long: let other tasks run in between.
                 tokio::task::yield_now().await;
                 if self.began.elapsed() > PATIENCE {
                     return Err(limits::timed_out());
@@ -174,7 +170,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// What match conditions see, and what all other expressions see; the inner error is that of a conversion.
+    /// The facts for match conditions, and those for all other expressions. The inner error is a failed conversion.
     async fn facts(&self, seen_as: &Arc<Resource>) -> ApiResult<Result<(Facts, Facts), String>> {
         let mut both = [Value::Null, Value::Null];
         for (value, object) in both.iter_mut().zip([self.object, self.about.old]) {
@@ -252,9 +248,9 @@ impl Run<'_> {
     }
 }
 
-/// The value of the annotation that tells of a failure.
+/// The value of the audit annotation for a failed validation.
 fn failure(binding: &Binding, at: usize, message: &str) -> String {
-    // In the order of upstream's structure.
+    // Members are in the order of upstream's struct.
     let part = |value: serde_json::Value| gotext::json(&value);
     format!(
         "[{{\"message\":{},\"policy\":{},\"binding\":{},\"expressionIndex\":{at},\"validationActions\":{}}}]",

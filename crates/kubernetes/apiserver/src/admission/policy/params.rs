@@ -1,4 +1,4 @@
-//! The parameters that a binding gives to its policy.
+//! The parameters that a binding refers to.
 
 use serde_json::json;
 
@@ -14,7 +14,7 @@ fn gvk(kind: &ParamKind) -> String {
     format!("{slash}{}, Kind={}", kind.api_version, kind.kind)
 }
 
-/// Whether the kind of a policy's parameters is served.
+/// Checks that the kind of a policy's parameters is served.
 ///
 /// # Errors
 /// Upstream's text if it is not.
@@ -24,11 +24,11 @@ pub fn known(objects: &Objects, kind: &ParamKind) -> Result<(), String> {
     if served { Ok(()) } else { Err(format!("failed to find resource referenced by paramKind: '{}'", gvk(kind))) }
 }
 
-/// The parameters to evaluate a policy with, one after another; none stands for no parameters. `ns` is the namespace of
-/// the request.
+/// The parameters to evaluate a policy with, one after another. A `None` evaluates it without parameters. `ns` is the
+/// namespace of the request.
 ///
 /// # Errors
-/// Upstream's text of what is wrong with the binding.
+/// Upstream's text for an invalid binding.
 pub async fn collect(
     objects: &Objects,
     kind: Option<&ParamKind>,
