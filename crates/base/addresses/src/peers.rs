@@ -1,10 +1,10 @@
-//! Whoever is bounded is bounded as a whole: by its IPv4 address, or by its network of IPv6, in which it has as many addresses as it likes.
+//! Limits per peer: an IPv4 address, or a whole IPv6 /64, since one machine can use any number of addresses in its network.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Who counts as one: an IPv4 address, however it is written, or the /64 of an IPv6 address.
+/// The peer of an address: the IPv4 address, also if written as mapped, or the /64 of an IPv6 address.
 #[must_use]
 pub fn peer(from: IpAddr) -> IpAddr {
     match from.to_canonical() {
@@ -16,14 +16,13 @@ pub fn peer(from: IpAddr) -> IpAddr {
     }
 }
 
-/// How many places each peer has.
+/// The number of places that each peer holds.
 #[derive(Debug, Default)]
 pub struct Peers(Mutex<HashMap<IpAddr, usize>>);
 
-/// The part of a share that each address of an IPv6 network still gets when its network has its share: one machine there does not lock its neighbours
-/// out.
+/// Each address of a full IPv6 network still gets the network's share divided by this, so that one machine does not lock its neighbours out.
 const OWN: usize = 64;
-/// How many shares a network has in all, with what its addresses still get.
+/// Most shares that a network gets in all, including the extra places of its addresses.
 const SHARES: usize = 4;
 
 impl Peers {
@@ -31,10 +30,11 @@ impl Peers {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A place for the peer with this address, unless it has `most` already; an address of an IPv6 network that has, a few of its own.
+    /// Takes a place for the peer with this address, unless the peer has `most` already; an address of a full IPv6 network gets a few more (see
+    /// `OWN`).
     ///
     /// # Errors
-    /// How many it has.
+    /// The number of places that the peer holds.
     pub fn enter(self: &Arc<Self>, from: IpAddr, most: usize) -> Result<PeerPlace, usize> {
         let peer = peer(from);
         let mut places = self.lock();
@@ -52,14 +52,14 @@ impl Peers {
         Ok(PeerPlace { peers: Arc::clone(self), of: if is_network { vec![peer, own] } else { vec![peer] } })
     }
 
-    /// How many networks and addresses have places.
+    /// The number of networks and addresses that hold places.
     #[must_use]
     pub fn count(&self) -> usize {
         self.lock().len()
     }
 }
 
-/// One place of a peer, given back when it is dropped.
+/// One place of a peer, released on drop.
 #[derive(Debug)]
 pub struct PeerPlace {
     peers: Arc<Peers>,

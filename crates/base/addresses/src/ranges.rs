@@ -1,8 +1,7 @@
-//! Addresses that nobody outside may have this program call, unless its operator allows them.
+//! Addresses that outsiders may not make this program call unless the operator allows them.
 //!
-//! BMC and image addresses come from whoever may write a BareMetalHost. What answers on the server's own loopback, on its link, or at a cloud's
-//! metadata service may trust whoever can reach it at all: so the address to which a connection is about to be made is looked at, after names have
-//! been resolved, and however it is written.
+//! BMC and image addresses come from anyone who may write a BareMetalHost. Services on the server's own loopback, on its link, or at a cloud's
+//! metadata address may trust every caller that can reach them. So the check is on the resolved address of each connection, whatever its notation.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -11,21 +10,21 @@ use std::str::FromStr;
 /// Most ranges that may be allowed.
 pub const MAX_RANGES: usize = 64;
 
-/// A range of addresses: all with this prefix of so many bits.
+/// A range of addresses that share a prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Range {
     base: IpAddr,
     bits: u8,
 }
 
-/// Why a text is no range.
+/// Why a text is not a range.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RangeError {
-    /// What stands before the prefix is no address.
+    /// The part before the prefix length is not an address.
     Address,
-    /// The prefix is no number up to this.
+    /// The prefix length is not a number, or exceeds this maximum.
     Prefix(u8),
-    /// The address has bits beyond its prefix.
+    /// The address has bits set beyond its prefix.
     Beyond,
 }
 
@@ -74,7 +73,7 @@ impl Range {
         Self { base: IpAddr::V6(Ipv6Addr::new(a, b, c, d, e, f, g, h)), bits }
     }
 
-    /// Whether an address is in it, as it is written: `::ffff:10.0.0.1` is no address of 10.0.0.0/8.
+    /// Whether the range contains an address, compared as written: `::ffff:10.0.0.1` is not an address of 10.0.0.0/8.
     #[must_use]
     pub fn holds(&self, address: IpAddr) -> bool {
         self.base.is_ipv4() == address.is_ipv4() && prefix(address, self.bits) == number(self.base)
@@ -103,13 +102,13 @@ fn prefix(ip: IpAddr, bits: u8) -> u128 {
 /// Why an address is not called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// This machine's own: 127.0.0.0/8, ::1, and what connects there: 0.0.0.0/8, ::.
+    /// This machine's own: 127.0.0.0/8, ::1, and the addresses that also connect there: 0.0.0.0/8, ::.
     Loopback,
     /// On the link: 169.254.0.0/16, fe80::/10.
     LinkLocal,
-    /// A cloud's service that tells secrets to whoever asks from within.
+    /// A cloud's metadata service, which returns secrets to any caller inside.
     Metadata,
-    /// Many machines, or none: multicast, broadcast, reserved.
+    /// Not a single host: multicast, broadcast, reserved.
     NoHost,
 }
 
@@ -153,8 +152,7 @@ const LOCAL: [(Range, Kind); 9] = [
     (Range::v6([0xff00, 0, 0, 0, 0, 0, 0, 0], 8), Kind::NoHost),
 ];
 
-/// The address as it is written, and the IPv4 address within it, if it is one of IPv6 that leads to such: mapped, compatible, of NAT64 (RFC 6052)
-/// or 6to4.
+/// The address itself and, for an IPv6 address that embeds an IPv4 address, that one: mapped, compatible, NAT64 (RFC 6052) or 6to4.
 fn forms(address: IpAddr) -> [Option<IpAddr>; 2] {
     let within = match address {
         IpAddr::V4(_) => None,
@@ -170,7 +168,7 @@ fn forms(address: IpAddr) -> [Option<IpAddr>; 2] {
     [Some(address), within]
 }
 
-/// What an address is that is not called without leave; `None` for all others.
+/// Why an address needs permission; `None` for addresses that do not.
 #[must_use]
 pub fn local_kind(address: IpAddr) -> Option<Kind> {
     let kind = |ip: IpAddr| {
@@ -182,7 +180,7 @@ pub fn local_kind(address: IpAddr) -> Option<Kind> {
     forms(address).into_iter().flatten().find_map(kind)
 }
 
-/// What may be called all the same.
+/// Local addresses that are allowed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Allowed(Vec<Range>);
 
@@ -205,10 +203,10 @@ impl Allowed {
         &self.0
     }
 
-    /// Those of a name's addresses to which a connection may be made.
+    /// Filters a name's addresses to those to which a connection may be made.
     ///
     /// # Errors
-    /// [`NotAllowed`] of the first, if there are some and none may.
+    /// [`NotAllowed`] for the first address, if no address may be called.
     pub fn among(&self, found: impl IntoIterator<Item = SocketAddr>) -> Result<Vec<SocketAddr>, NotAllowed> {
         let (mut good, mut bad) = (Vec::new(), None);
         for address in found {
@@ -223,8 +221,8 @@ impl Allowed {
         }
     }
 
-    /// Whether a connection to this address may be made. A metadata service is allowed by its own address alone, not by a range around it: whoever
-    /// needs BMCs at link-local addresses does not mean it.
+    /// Checks whether a connection to this address may be made. Only a range of that single address allows a metadata service: an operator who allows
+    /// link-local BMCs with a wider range does not mean it.
     ///
     /// # Errors
     /// [`NotAllowed`].
@@ -236,12 +234,12 @@ impl Allowed {
     }
 }
 
-/// An address is not called.
+/// The address is not called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotAllowed {
-    /// Which.
+    /// The address.
     pub address: IpAddr,
-    /// Why.
+    /// Why it is not called.
     pub kind: Kind,
 }
 
@@ -254,7 +252,7 @@ impl fmt::Display for NotAllowed {
 impl std::error::Error for NotAllowed {}
 
 impl NotAllowed {
-    /// What to do, where `field` says what the address is of.
+    /// Advice for the user; `field` names the field with the address.
     #[must_use]
     pub fn advice(&self, field: &str) -> String {
         format!("correct {field}; if it is meant so, the server is to be started with --allow-address {}", self.address)
@@ -365,7 +363,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever way leads to an IPv4 address, it is judged as that address is.
+        /// An embedded IPv4 address is judged like the plain one.
         #[test]
         fn forms_of_an_address_are_judged_alike(bits: u32) {
             let plain = Ipv4Addr::from_bits(bits);
@@ -380,7 +378,7 @@ mod tests {
             }
         }
 
-        /// An address that is allowed by itself is called, and a range that holds another one changes nothing.
+        /// A single allowed address is called, and a range without the address changes nothing.
         #[test]
         fn only_what_is_named_is_allowed(bits: u128, other: u128) {
             for (address, other) in [

@@ -1,9 +1,8 @@
-//! Time, given from outside: whoever stamps objects or judges their age asks a [`Clock`], so that a test can make all of
-//! a program's clocks one.
+//! Time as a dependency: code that stamps objects or judges their age asks a [`Clock`], so that a test can set all of a program's clocks at once.
 
 use jiff::Timestamp;
 
-/// Where the time comes from.
+/// A source of the current time.
 pub trait Clock: Send + Sync + 'static {
     /// Now.
     fn now(&self) -> Timestamp;

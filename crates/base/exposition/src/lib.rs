@@ -1,14 +1,14 @@
 //! Counters, gauges and histograms in Prometheus' text exposition format, version 0.0.4
 //! (prometheus.io/docs/instrumenting/exposition_formats).
 //!
-//! A family knows its name, its help and the names of its labels; its series come with their first value. A family without labels shows 0
-//! from the start. Series are bounded: what would make one too many is counted as one series with empty labels.
+//! A family has a name, a help text and label names; each series appears with its first value. A family without labels reports 0 from the start.
+//! The number of series is bounded: all series beyond [`MAX_SERIES`] are counted together in one series with empty labels.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Series that one family tells apart.
+/// Most series of one family.
 pub const MAX_SERIES: usize = 20_000;
 
 /// The media type of the text.
@@ -48,7 +48,7 @@ impl Family {
         let _ = writeln!(out, " {value}");
     }
 
-    /// The key of a series: one with empty values if it would be one too many.
+    /// The key of a series; empty label values once the family is full.
     fn key<T>(&self, series: &BTreeMap<Values, T>, values: &[&str]) -> Values {
         let key: Values = values.iter().map(|value| (*value).to_owned()).collect();
         if series.len() < MAX_SERIES || series.contains_key(&key) {
@@ -59,7 +59,7 @@ impl Family {
     }
 }
 
-/// A label's value as the format wants it.
+/// A label's value, escaped as the format requires.
 fn escaped(value: &str) -> String {
     value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
@@ -89,7 +89,7 @@ impl Counter {
         *series.entry(key).or_default() += 1;
     }
 
-    /// How often it was counted.
+    /// The current count.
     #[must_use]
     pub fn value(&self, values: &[&str]) -> u64 {
         let key: Values = values.iter().map(|value| (*value).to_owned()).collect();
@@ -116,7 +116,7 @@ impl Counter {
 
 #[derive(Debug, Default)]
 struct Observed {
-    /// One for each bound, not summed up.
+    /// One count per bucket, not cumulative.
     buckets: Vec<u64>,
     count: u64,
     sum: f64,
@@ -131,7 +131,7 @@ pub struct Histogram {
 }
 
 impl Histogram {
-    /// A family in which nothing has been observed; `bounds` are the upper bounds of its buckets, ascending, in the unit that its name tells.
+    /// A family in which nothing has been observed; `bounds` are the upper bounds of its buckets, ascending, in the unit that its name states.
     #[must_use]
     pub const fn new(family: Family, bounds: &'static [f64]) -> Self {
         Self { family, bounds, series: Mutex::new(BTreeMap::new()) }
@@ -182,7 +182,7 @@ fn begins(key: &[String], first: &[&str]) -> bool {
     key.len() >= first.len() && key.iter().zip(first).all(|(have, want)| have == want)
 }
 
-/// Writes a family of gauges, whose values are known at this moment only.
+/// Writes a family of gauges from samples taken now.
 pub fn gauges(out: &mut String, family: Family, samples: impl IntoIterator<Item = (Vec<String>, f64)>) {
     family.head(out, "gauge");
     for (values, value) in samples {
@@ -203,8 +203,8 @@ const TICKS: f64 = 100.0;
 /// Bytes of a page in `/proc`, on the machines that this is built for.
 const PAGE: u64 = 4096;
 
-/// Writes what the system says of a process, with the names that Prometheus' client libraries use: `stat` is its `/proc/<pid>/stat`, `descriptors`
-/// how many files it has open. What the system does not say is left out.
+/// Writes the metrics of a process under the names that Prometheus' client libraries use: `stat` is its `/proc/<pid>/stat`, `descriptors` the number
+/// of its open files. Values that the system does not report are left out.
 pub fn process(out: &mut String, stat: &str, descriptors: Option<usize>) {
     // After the program's name in parentheses, which may hold anything: field 3 of proc_pid_stat(5) is the first.
     let fields: Vec<&str> =

@@ -1,8 +1,8 @@
 //! Access to the BMC: credentials, registration, adoption.
 //!
-//! The Secret's resourceVersion tells whether credentials were tried, and whether they worked. Changed ones are tried at once, in
-//! any managed state and before anything else; where only the version has changed, the status takes it over and no BMC is asked. Adoption follows a registration of a provisioned host: it is owed while
-//! `operationHistory.register` has a start and no end.
+//! The Secret's resourceVersion identifies which credentials were tried, and which worked. Changed ones are tried at once, in any managed state
+//! and before anything else; if only the version has changed, the status adopts it and no BMC is asked. Adoption follows a registration of a
+//! provisioned host: it is due while `operationHistory.register` has a start and no end.
 
 use api::Time;
 use api::metal3::{
@@ -20,7 +20,7 @@ use crate::step::{Action, Change, Next, Outcome, Step};
 use crate::validate;
 use crate::view::{Credentials, View};
 
-/// Registers if need be, or says why it cannot; `None` if access is as it should be.
+/// Registers the host if necessary, or reports why that is impossible; `None` if access is in order.
 pub(crate) fn decide(view: &View<'_>) -> Option<Step> {
     let state = view.host.state();
     if matches!(state, State::None | State::Unmanaged | State::MatchProfile | State::Deleting) {
@@ -30,7 +30,7 @@ pub(crate) fn decide(view: &View<'_>) -> Option<Step> {
         State::Registering => &[ErrorType::Registration, ErrorType::Inspection],
         _ => &[],
     };
-    // What can never be served is said now, not after a boot of real hardware.
+    // Report what can never be served now, not after a boot of real hardware.
     let never = || {
         let unserved = served::unserved(view.host, &view.settings.served).into_iter().next();
         unserved.or_else(|| validate::of_image(view.host))
@@ -42,7 +42,7 @@ pub(crate) fn decide(view: &View<'_>) -> Option<Step> {
         return Some(draft.step(Next::Wait));
     }
     let Some(current) = current(view) else {
-        // A deletion goes on without credentials, as far as it gets.
+        // A deletion goes as far as it can without credentials.
         return (!view.host.is_deleting()).then(|| without_credentials(view));
     };
     if let Some(step) = same_credentials(view, &current) {
@@ -55,7 +55,8 @@ pub(crate) fn decide(view: &View<'_>) -> Option<Step> {
         }
         let settled = status.good_credentials == current
             && state != State::Registering
-            && status.error_type != Some(ErrorType::Registration)
+            // A blocked deletion has an error of registration: only trying its work shows whether it still is blocked.
+            && (status.error_type != Some(ErrorType::Registration) || view.host.is_deleting())
             && status.operational_status != OperationalStatus::Detached;
         if settled {
             return adoption(view, status);
@@ -64,7 +65,7 @@ pub(crate) fn decide(view: &View<'_>) -> Option<Step> {
     Some(Step::Act(Action::Register { credentials_changed: status.good_credentials != current }))
 }
 
-/// The Secret was written to, and its user and password are what they were: what is known of them is known of its new version.
+/// If the Secret was written without a change of user and password, what is known of its old version holds for the new one.
 fn same_credentials(view: &View<'_>, current: &CredentialsStatus) -> Option<Step> {
     let Credentials::Present { same, .. } = &view.credentials else { return None };
     let is_old = |known: &CredentialsStatus| {
@@ -147,7 +148,7 @@ fn without_credentials(view: &View<'_>) -> Step {
         ),
     };
     let mut draft = Draft::new(view);
-    // Whatever Secret comes next counts as one that was not tried.
+    // The next Secret counts as untried.
     draft.status.tried_credentials = CredentialsStatus::default();
     draft.fault_as(ErrorType::Registration, "BMCCredentialError", &message);
     draft.step(next)
@@ -159,7 +160,7 @@ pub(crate) fn conclude_register(mut draft: Draft<'_>, outcome: Outcome) -> Chang
     if let Some(current) = current.as_ref().filter(|c| draft.status.tried_credentials != **c) {
         draft.status.tried_credentials = current.clone();
         if draft.status.error_type == Some(ErrorType::Registration) {
-            // Those were the failures of other credentials.
+            // Those failures were of other credentials.
             draft.status.error_count = 0;
         }
     }
@@ -177,10 +178,12 @@ pub(crate) fn conclude_register(mut draft: Draft<'_>, outcome: Outcome) -> Chang
         let next = draft.fail(ErrorType::Registration, message, Retry::Later);
         return draft.finish(next);
     }
-    if draft.status.provisioning.id != id && draft.state() == State::Preparing {
-        // What another machine, or a provisioner that has forgotten, had accepted is handed over anew.
-        draft.status.provisioning.raid = None;
-        draft.status.provisioning.root_device_hints = None;
+    if draft.status.provisioning.id != id {
+        // What was accepted for another machine, or by a provisioner that has forgotten it, is handed over again.
+        if draft.state() == State::Preparing {
+            draft.status.provisioning.raid = None;
+            draft.status.provisioning.root_device_hints = None;
+        }
         firmware::failed(&mut draft);
     }
     draft.status.provisioning.id = id;
@@ -203,7 +206,7 @@ pub(crate) fn conclude_register(mut draft: Draft<'_>, outcome: Outcome) -> Chang
     draft.finish(Next::Now)
 }
 
-/// A detached host that is registered again is a host like any other.
+/// Ends the detachment of a host that is registered again.
 fn take_back(draft: &mut Draft<'_>) {
     if draft.status.operational_status == OperationalStatus::Detached {
         draft.status.operational_status = OperationalStatus::Ok;

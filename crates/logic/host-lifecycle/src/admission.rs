@@ -4,7 +4,7 @@
 //! is being deleted is let go on its way, whatever is wrong with it. What upstream admits and this server cannot serve, or nobody serves,
 //! is admitted with a warning.
 
-use api::metal3::{BareMetalHost, BootMode, OperationalStatus, ProvisioningState as State, bmc_driver};
+use api::metal3::{BareMetalHost, BootMode, OperationalStatus, ProvisioningState as State, annotation, bmc_driver};
 
 use crate::annotations;
 use crate::served::{Served, unserved};
@@ -52,8 +52,23 @@ pub fn review(
     if let Some(old) = old {
         changes(old, new, &mut review.denials);
     }
-    review.warnings.extend(unserved(new, served).into_iter().map(|violation| violation.message));
+    if review.denials.is_empty() {
+        review.warnings.extend(unserved(new, served).into_iter().map(|violation| violation.message));
+    }
     review.warnings.extend(annotations::reboot_surplus(new));
+    let reboot = new.annotation(annotation::REBOOT);
+    let at_rest = matches!(new.state(), State::Available | State::Ready);
+    if at_rest
+        && reboot.is_some()
+        && reboot != old.and_then(|old| old.annotation(annotation::REBOOT))
+        && !annotations::is_reboot_forced(new)
+    {
+        review.warnings.push(
+            "annotation reboot.metal3.io: a host without a system is restarted with {\"force\":true} only; it is dropped when a system comes"
+                .to_owned(),
+        );
+    }
+    review.warnings.extend(annotations::detached_fault(new));
     if !new.spec.taints.is_empty() {
         review.warnings.push("spec.taints is deprecated and has no effect, here or in Metal³".to_owned());
     }

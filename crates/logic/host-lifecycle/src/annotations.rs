@@ -1,7 +1,8 @@
 //! Annotations that carry wishes, read from untrusted text.
 
-use api::metal3::{BareMetalHost, InspectionMode, annotation};
-use serde::Deserialize;
+use std::collections::BTreeMap;
+
+use api::metal3::{BareMetalHost, InspectionMode, ProvisioningState as State, annotation};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
@@ -25,13 +26,13 @@ pub(crate) struct Reboot {
 struct RebootValue {
     hard: bool,
     force: bool,
-    /// Fields that say nothing to anybody.
+    /// Names of unknown fields.
     unknown: Vec<String>,
 }
 
-/// The reboot annotations of a host; with `forced_only` those that insist.
+/// The reboot annotations of a host; with `forced_only` only those with `force`.
 ///
-/// One that cannot be read asks for nothing: it is dropped with a word (upstream reboots the host the soft way).
+/// One that cannot be parsed asks for nothing and is dropped with an Event (upstream reboots the host softly).
 pub(crate) fn reboot(host: &BareMetalHost, forced_only: bool) -> Reboot {
     let mut wish = Reboot::default();
     for (key, value) in reboot_annotations(host) {
@@ -49,16 +50,28 @@ pub(crate) fn reboot(host: &BareMetalHost, forced_only: bool) -> Reboot {
     wish
 }
 
+/// Whether the one-shot reboot annotation has `force`: during inspection or provisioning, the agent is then booted again (upstream's
+/// `forceReboot`). One with a key of its own only keeps a host off once it is at rest.
+#[must_use]
+pub fn is_reboot_forced(host: &BareMetalHost) -> bool {
+    reboot(host, true).once
+}
+
 /// Reboot annotations that cannot be read: the key, and what is wrong, a sentence.
 pub(crate) fn reboot_faults(host: &BareMetalHost) -> Vec<(String, String)> {
-    reboot_annotations(host)
+    host.metadata.annotations.as_ref().map(reboot_faults_in).unwrap_or_default()
+}
+
+/// The same of any object's annotations.
+pub(crate) fn reboot_faults_in(annotations: &BTreeMap<String, String>) -> Vec<(String, String)> {
+    reboots_in(annotations)
         .filter_map(|(key, value)| {
             reboot_value(value).err().map(|what| (key.to_owned(), format!("annotation {key}: {what}")))
         })
         .collect()
 }
 
-/// Fields in reboot annotations that say nothing, a sentence each.
+/// Unknown fields in reboot annotations, a sentence per annotation.
 pub(crate) fn reboot_surplus(host: &BareMetalHost) -> Vec<String> {
     let read = reboot_annotations(host).filter_map(|(key, value)| Some((key, reboot_value(value).ok()?)));
     read.filter(|(_, value)| !value.unknown.is_empty())
@@ -69,13 +82,16 @@ pub(crate) fn reboot_surplus(host: &BareMetalHost) -> Vec<String> {
 }
 
 fn reboot_annotations(host: &BareMetalHost) -> impl Iterator<Item = (&str, &str)> {
-    let all = host.metadata.annotations.iter().flatten();
-    all.map(|(k, v)| (k.as_str(), v.as_str())).filter(|(key, _)| {
+    host.metadata.annotations.iter().flat_map(reboots_in)
+}
+
+fn reboots_in(annotations: &BTreeMap<String, String>) -> impl Iterator<Item = (&str, &str)> {
+    annotations.iter().map(|(k, v)| (k.as_str(), v.as_str())).filter(|(key, _)| {
         key.strip_prefix(annotation::REBOOT).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     })
 }
 
-/// Reads a value as Go's decoder does: names of fields in any case, null says nothing, other fields are left.
+/// Parses a value as Go's decoder does: field names in any case, null ignored, unknown fields accepted.
 fn reboot_value(text: &str) -> Result<RebootValue, String> {
     if text.is_empty() {
         return Ok(RebootValue::default());
@@ -113,20 +129,83 @@ pub(crate) struct Detached {
     pub(crate) force: bool,
 }
 
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct DetachedValue {
-    #[serde(default)]
-    delete_action: String,
-    #[serde(default)]
-    force: bool,
+impl Detached {
+    /// Whether a host in this state can be detached: when available or provisioned, or by force while work is under way.
+    pub(crate) const fn applies(self, state: State) -> bool {
+        match state {
+            State::Available | State::Ready | State::Provisioned | State::ExternallyProvisioned => true,
+            State::Inspecting
+            | State::Preparing
+            | State::Provisioning
+            | State::Deprovisioning
+            | State::PoweringOffBeforeDelete => self.force,
+            State::None | State::Unmanaged | State::Registering | State::MatchProfile | State::Deleting => false,
+        }
+    }
+}
+
+/// Says that the wish to detach the host waits for the end of its work.
+pub(crate) fn detaches_later(host: &BareMetalHost, state: State) -> Option<&'static str> {
+    let wish = detached(host)?;
+    let works = !matches!(state, State::None | State::Unmanaged | State::Deleting);
+    (works && !wish.applies(state)).then_some(
+        "the host is detached when this has ended, as the annotation baremetalhost.metal3.io/detached asks: with {\"force\":true} alone it \
+         would not wait",
+    )
+}
+
+/// What is wrong with the value of the detached annotation, where it is meant to be its JSON.
+pub(crate) fn detached_fault(host: &BareMetalHost) -> Option<String> {
+    let key = annotation::DETACHED;
+    let (_, fault) = detached_value(host.annotation(key)?);
+    fault.map(|what| {
+        format!(
+            "annotation {key}: {what}; it detaches the host without force, and a deletion of the host waits until it is corrected; allowed \
+             is {{\"force\":true or false,\"deleteAction\":\"delay\" or \"delete\"}}"
+        )
+    })
 }
 
 /// The detached annotation; a value that is not its JSON is free text.
 pub(crate) fn detached(host: &BareMetalHost) -> Option<Detached> {
-    let text = host.annotation(annotation::DETACHED)?;
-    let value: DetachedValue = bounded(text).ok().and_then(|()| serde_json::from_str(text).ok()).unwrap_or_default();
-    Some(Detached { delay_deletion: value.delete_action == "delay", force: value.force })
+    host.annotation(annotation::DETACHED).map(|text| detached_value(text).0)
+}
+
+/// Parses a value as Go's decoder does: field names in any case, null ignored. What is not understood may be the wish to keep the host: it is
+/// neither let go by force nor deleted by it.
+fn detached_value(text: &str) -> (Detached, Option<String>) {
+    let unclear = |what: String| (Detached { delay_deletion: true, force: false }, Some(what));
+    if let Err(what) = bounded(text) {
+        return unclear(what);
+    }
+    let fields = match serde_json::from_str(text) {
+        Ok(Value::Object(fields)) => fields,
+        Ok(other @ (Value::Array(_) | Value::String(_) | Value::Bool(false))) => {
+            return unclear(format!("{} is no JSON object", short(&other)));
+        }
+        Ok(_) => return (Detached::default(), None),
+        Err(error) if text.trim_start().starts_with('{') => return unclear(format!("not JSON ({error})")),
+        Err(_) => return (Detached::default(), None),
+    };
+    let mut wish = Detached::default();
+    for (name, value) in fields {
+        match (name.to_ascii_lowercase().as_str(), value) {
+            ("force" | "deleteaction", Value::Null) => {}
+            ("force", Value::Bool(force)) => wish.force = force,
+            ("force", other) => return unclear(format!("its force is {}", short(&other))),
+            ("deleteaction", Value::String(action)) if matches!(action.as_str(), "" | "delay" | "delete") => {
+                wish.delay_deletion = action == "delay";
+            }
+            ("deleteaction", other) => return unclear(format!("its deleteAction is {}", short(&other))),
+            _ => return unclear(format!("{} says nothing here", short(&Value::String(name)))),
+        }
+    }
+    (wish, None)
+}
+
+/// A value as a message shows it.
+fn short(value: &Value) -> String {
+    value.to_string().chars().take(64).collect()
 }
 
 /// Whether the host is to be let go even in the middle of work, and though its machine does not answer.

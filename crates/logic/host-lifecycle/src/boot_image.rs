@@ -1,7 +1,7 @@
-//! The image that a host is worked on with, where its provisioner does not bring its own: a PreprovisioningImage, which somebody else builds
-//! (baremetal-operator `getPreprovImage`).
+//! The image that a host boots for work on it, if its provisioner does not bring its own: a PreprovisioningImage, which another controller
+//! builds (baremetal-operator `getPreprovImage`).
 //!
-//! It is asked for before work that boots it, and waited for, but for provisioning: a machine may have booted it already.
+//! Work that boots it requests it and waits for it, except provisioning: the machine may have booted it already.
 
 use api::metal3::{
     ErrorType, InspectionMode, PreprovisioningImage, PreprovisioningImageSpec, PreprovisioningImageStatus,
@@ -13,10 +13,10 @@ use crate::step::{Action, Next, Step};
 use crate::view::View;
 use crate::wishes;
 
-/// How soon an image that was asked for is looked at, where its work goes on without.
+/// How soon to look again after a request, if the work does not wait for the image.
 const SOON: std::time::Duration = std::time::Duration::from_secs(1);
 
-/// What has to be done before this action, if anything.
+/// The step that must precede this action, if any.
 pub(crate) fn before(view: &View<'_>, action: &Action) -> Option<Step> {
     if view.settings.served.boot_images.is_empty() {
         return None;
@@ -29,7 +29,7 @@ pub(crate) fn before(view: &View<'_>, action: &Action) -> Option<Step> {
         Action::Provision => false,
         _ => return None,
     };
-    // A deletion is not held up by an image that nobody builds.
+    // A deletion does not wait for an image that may never be built.
     let waits = waits && !view.host.is_deleting();
     let served = &view.settings.served;
     let wished = wishes::boot_image(view.host, &served.boot_images, served.architectures.first());
@@ -67,7 +67,7 @@ fn ask(view: &View<'_>, wished: PreprovisioningImageSpec, waits: bool) -> Step {
 fn ready(view: &View<'_>, image: &PreprovisioningImage) -> Result<bool, String> {
     let Some(status) = &image.status else { return Ok(false) };
     if image.metadata.deletion_timestamp.is_some() {
-        // It is kept by the host's finalizer, and good as long as it is there.
+        // The host's finalizer keeps it, and it is usable until it is deleted.
         let held = image.metadata.finalizers.as_ref().is_some_and(|held| !held.is_empty());
         return Ok(held && status.image_url.as_ref().is_some_and(|url| !url.is_empty()));
     }

@@ -1,11 +1,12 @@
 //! The objects beside a host: what a decision reads of them, and what it has written to them.
 //!
-//! Each has the host's name and namespace, and the host as its owner. Whoever acts on a decision writes [`ChildWrite`]s before the host's status: what is
-//! lost with a crash in between is decided, and written, again.
+//! Each has the host's name and namespace, and the host as its owner. [`ChildWrite`]s are written before the host's status: after a crash in between,
+//! what is missing is decided and written again.
 
 use api::metal3::{
-    DataImage, DataImageStatus, HostFirmwareComponents, HostFirmwareComponentsStatus, HostFirmwareSettings,
-    HostFirmwareSettingsStatus, HostUpdatePolicy, PreprovisioningImage, PreprovisioningImageSpec, finalizer,
+    DataImage, DataImageStatus, FirmwareSchema, FirmwareSchemaSpec, HostFirmwareComponents,
+    HostFirmwareComponentsStatus, HostFirmwareSettings, HostFirmwareSettingsStatus, HostUpdatePolicy,
+    PreprovisioningImage, PreprovisioningImageSpec, finalizer,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
@@ -14,6 +15,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 pub struct Children<'a> {
     /// Settings of the firmware.
     pub firmware_settings: Option<&'a HostFirmwareSettings>,
+    /// What the settings may be: the FirmwareSchema that their status names.
+    pub firmware_schema: Option<&'a FirmwareSchema>,
     /// Versions of the firmware.
     pub firmware_components: Option<&'a HostFirmwareComponents>,
     /// When a provisioned host's firmware may be changed.
@@ -32,7 +35,7 @@ impl Children<'_> {
         self.data_image.is_some_and(|image| holds(&image.metadata, finalizer::DATA_IMAGE))
     }
 
-    /// What is to be released when the host goes: nobody else does.
+    /// The finalizers to remove when the host is deleted: no other component does.
     pub(crate) fn releases(&self) -> impl Iterator<Item = ChildWrite> {
         let boot_image = self.boot_image.is_some_and(|image| holds(&image.metadata, finalizer::BOOT_IMAGE));
         let data_image = self.holds_data_image().then_some(ChildWrite::ReleaseDataImage);
@@ -47,6 +50,19 @@ fn holds(metadata: &ObjectMeta, name: &str) -> bool {
 /// A write to an object beside the host.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ChildWrite {
+    /// Create the HostFirmwareSettings if there is none, with nothing wished, and make the host its owner.
+    OwnFirmwareSettings,
+    /// The same of the HostFirmwareComponents.
+    OwnFirmwareComponents,
+    /// Make the host an owner of the HostUpdatePolicy.
+    OwnUpdatePolicy,
+    /// Create the FirmwareSchema of this name if there is none, and make the host's HostFirmwareSettings one of its owners.
+    FirmwareSchema {
+        /// Its name.
+        name: String,
+        /// What it says.
+        spec: Box<FirmwareSchemaSpec>,
+    },
     /// Create the HostFirmwareSettings if there is none, with nothing wished; then write this status.
     FirmwareSettings(Box<HostFirmwareSettingsStatus>),
     /// Create the HostFirmwareComponents if there is none, with nothing wished; then write this status.

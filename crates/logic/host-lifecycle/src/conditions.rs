@@ -1,12 +1,14 @@
 //! The six conditions of a BareMetalHost (baremetal-operator `apis/metal3.io/v1alpha1`, `internal/controller/metal3.io`).
 //!
-//! Types, statuses and reasons are upstream's; the messages are ours: what is going on, and what went wrong. While failed work is tried
-//! again the status shows no error, and the message still does.
+//! Types, statuses and reasons are upstream's; the messages are ours: what is going on, and what went wrong. While failed work is retried, the
+//! status shows no error, but the message still does.
 
+use addresses::text_without_secrets;
 use api::Time;
 use api::metal3::{BareMetalHostStatus, ErrorType, OperationalStatus, ProvisioningState as State, annotation};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
+use crate::annotations;
 use crate::step::Next;
 use crate::view::View;
 
@@ -15,13 +17,28 @@ const BEFORE: &str = "the last attempt failed: ";
 /// How it begins where an attempt has failed and is not being made again yet.
 const NEXT: &str = "The next attempt is ";
 
+/// How the error begins that says that no more attempts are made.
+pub(crate) const EXHAUSTED: &str = "Provisioning the image failed ";
+
+/// Longest message of a condition, bytes, of which the API takes 32,768.
+const MAX_MESSAGE: usize = 8192;
+/// Reason of the condition Ready while a provisioned host's firmware is changed.
+const SERVICING: &str = "Servicing";
+
 /// A condition's type, status, reason and message.
 struct Fact(&'static str, &'static str, &'static str, String);
 
-/// Brings the conditions up to date; a transition time moves only when its status does. `next` is when the next attempt is made, if one has just failed.
+/// Updates the conditions; a transition time changes only with its status. `next` is when the next attempt is made, if one has just failed.
 pub(crate) fn update(view: &View<'_>, status: &mut BareMetalHostStatus, next: Option<Next>) {
     let waits = waits(view, status, next);
-    for Fact(kind, value, reason, message) in facts(status, waits) {
+    // An error is shown alone: later writes find it at the end of the message.
+    let detaches =
+        annotations::detaches_later(view.host, status.provisioning.state).filter(|_| error(status).is_none());
+    for Fact(kind, value, reason, mut message) in facts(status, waits) {
+        if let Some(why) = detaches.filter(|_| kind == "Progressing" && !message.contains(BEFORE)) {
+            message = format!("{message}; {why}");
+        }
+        let message = cut(message);
         let generation = view.host.metadata.generation;
         match status.conditions.iter_mut().find(|c| c.type_ == kind) {
             Some(old) => {
@@ -45,12 +62,21 @@ pub(crate) fn update(view: &View<'_>, status: &mut BareMetalHostStatus, next: Op
     }
 }
 
+/// The message, cut with a note if it is too long for a condition: writing it would fail forever.
+pub(crate) fn cut(message: String) -> String {
+    if message.len() <= MAX_MESSAGE {
+        return message;
+    }
+    let end = message.floor_char_boundary(MAX_MESSAGE);
+    format!("{}… The rest is left out: the message is too long for a condition", message.get(..end).unwrap_or_default())
+}
+
 fn facts(status: &BareMetalHostStatus, waits: Option<String>) -> [Fact; 6] {
     let progressing = progressing(status, waits);
     [manageable(status), available(status), provisioned(status), ready(status), progressing, healthy()]
 }
 
-/// What is waited for with the error that there is: no work is under way then.
+/// When the next attempt follows the error: no work is under way until then.
 fn waits(view: &View<'_>, status: &BareMetalHostStatus, next: Option<Next>) -> Option<String> {
     let error = error(status)?;
     let when = match next? {
@@ -64,13 +90,13 @@ fn waits(view: &View<'_>, status: &BareMetalHostStatus, next: Option<Next>) -> O
     Some(format!("{NEXT}{when}; {BEFORE}{error}"))
 }
 
-/// The error, or that there is none.
+/// The error, if there is one.
 fn error(status: &BareMetalHostStatus) -> Option<&str> {
     status.error_type.map(|_| status.error_message.as_str()).filter(|message| !message.is_empty())
 }
 
-/// What the condition of this type said of an earlier attempt.
-fn earlier<'a>(status: &'a BareMetalHostStatus, kind: &str) -> Option<&'a str> {
+/// The error of an earlier attempt in the condition of this type.
+pub(crate) fn earlier<'a>(status: &'a BareMetalHostStatus, kind: &str) -> Option<&'a str> {
     let said = status.conditions.iter().find(|c| c.type_ == kind)?;
     said.message.split_once(BEFORE).map(|(_, error)| error)
 }
@@ -100,7 +126,12 @@ fn manageable(status: &BareMetalHostStatus) -> Fact {
 fn available(status: &BareMetalHostStatus) -> Fact {
     match status.provisioning.state {
         State::Available | State::Ready => {
-            Fact("AvailableForProvisioning", "True", "Available", "The host can be given an image".to_owned())
+            // As upstream, the state alone decides; the message reports an error of the access.
+            let message = match error(status) {
+                None => "The host can be given an image".to_owned(),
+                Some(error) => format!("The host can be given an image once its error is gone: {error}"),
+            };
+            Fact("AvailableForProvisioning", "True", "Available", message)
         }
         state => Fact("AvailableForProvisioning", "False", "NotAvailable", is(state)),
     }
@@ -116,28 +147,39 @@ fn provisioned(status: &BareMetalHostStatus) -> Fact {
             Fact("Provisioned", "True", "Provisioned", "The host is provisioned".to_owned())
         }
         State::Provisioned => {
+            let image = text_without_secrets(image);
             Fact("Provisioned", "True", "Provisioned", format!("The host is provisioned with {image}"))
         }
         state => Fact("Provisioned", "False", "NotProvisioned", not_provisioned(status, state)),
     }
 }
 
-/// Attempts at the same image that failed are told until one succeeds or another image is wished.
+/// Reports failed attempts at the same image until one succeeds or another image is wished.
 fn not_provisioned(status: &BareMetalHostStatus, state: State) -> String {
     let count = status.provisioning_fail_count;
     let own = error(status).filter(|_| status.error_type == Some(ErrorType::Provisioning));
-    match own.or_else(|| earlier(status, "Provisioned")) {
+    // The message that no more attempts are made is not the failure itself.
+    match own.filter(|own| !own.starts_with(EXHAUSTED)).or_else(|| earlier(status, "Provisioned")) {
         Some(last) if count > 0 => format!("{}; failed attempts: {count}; {BEFORE}{last}", is(state)),
         _ => is(state),
     }
+}
+
+/// Whether the host was being serviced when its conditions were last written, whatever has happened to it meanwhile.
+pub(crate) fn is_being_serviced(status: &BareMetalHostStatus) -> bool {
+    status.conditions.iter().any(|condition| condition.type_ == "Ready" && condition.reason == SERVICING)
 }
 
 fn ready(status: &BareMetalHostStatus) -> Fact {
     let settled = matches!(status.provisioning.state, State::Provisioned | State::ExternallyProvisioned);
     let (value, reason, message) = match status.operational_status {
         _ if !settled => ("False", "NotProvisioned", is(status.provisioning.state)),
+        // An error of the access, say: the service goes on afterwards.
+        OperationalStatus::Error if is_being_serviced(status) && status.error_type != Some(ErrorType::Servicing) => {
+            ("False", SERVICING, error(status).unwrap_or_default().to_owned())
+        }
         OperationalStatus::Error => ("False", "Error", error(status).unwrap_or_default().to_owned()),
-        OperationalStatus::Servicing => ("False", "Servicing", "The host is being serviced".to_owned()),
+        OperationalStatus::Servicing => ("False", SERVICING, "The host is being serviced".to_owned()),
         OperationalStatus::Detached => ("False", "Detached", "The host is detached".to_owned()),
         _ => ("True", "Ready", "The host is provisioned and without error".to_owned()),
     };
@@ -146,6 +188,7 @@ fn ready(status: &BareMetalHostStatus) -> Fact {
 
 fn progressing(status: &BareMetalHostStatus, waits: Option<String>) -> Fact {
     let (value, reason, work) = match status.provisioning.state {
+        _ if status.operational_status == OperationalStatus::Detached => ("False", "Detached", "The host is detached"),
         State::Registering => ("True", "Registering", "Access to the BMC is being checked"),
         State::Inspecting => ("True", "Inspecting", "The hardware is being inspected"),
         State::MatchProfile | State::Preparing => ("True", "Preparing", "The host is being prepared"),
@@ -153,13 +196,18 @@ fn progressing(status: &BareMetalHostStatus, waits: Option<String>) -> Fact {
         State::Deprovisioning => ("True", "Deprovisioning", "What was provisioned is being removed"),
         State::PoweringOffBeforeDelete => ("True", "PoweringOff", "The host is being powered off before it is deleted"),
         State::Deleting => ("True", "Deleting", "The host is being let go"),
-        _ if status.operational_status == OperationalStatus::Detached => ("False", "Detached", "The host is detached"),
         _ => ("False", "NotProgressing", "Nothing is under way"),
     };
     let Some(error) = error(status) else {
-        return Fact("Progressing", value, reason, again(status, "Progressing", work));
+        let message = match status.error_message.as_str() {
+            why if status.operational_status == OperationalStatus::Delayed && !why.is_empty() => {
+                format!("Delayed: {why}")
+            }
+            _ => again(status, "Progressing", work),
+        };
+        return Fact("Progressing", value, reason, message);
     };
-    // When the next attempt is was said when the last one failed.
+    // The time of the next attempt was reported when the last one failed.
     let said = || {
         let old = status.conditions.iter().find(|c| c.type_ == "Progressing")?;
         (old.message.starts_with(NEXT) && old.message.ends_with(error)).then(|| old.message.clone())
@@ -181,7 +229,7 @@ fn is(state: State) -> String {
     }
 }
 
-/// Nobody reports a machine's health yet: unknown, as upstream says of a provisioner that does not.
+/// No provisioner reports health yet: unknown, as upstream says in that case.
 fn healthy() -> Fact {
     Fact("Healthy", "Unknown", "HealthUnknown", "No provisioner reports the machine's health".to_owned())
 }

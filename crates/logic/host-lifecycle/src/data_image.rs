@@ -12,12 +12,12 @@ use crate::retry;
 use crate::step::{Action, Change, Next, Outcome, Step};
 use crate::view::View;
 
-/// Longest wait after failures: an edit of the DataImage cannot be told from none.
+/// Longest wait after failures, which is short because an edit of the DataImage cannot be recognized.
 const LONGEST: Duration = Duration::from_secs(600);
 /// Longest message, in bytes.
 const MAX_MESSAGE: usize = 1024;
 
-/// What is said of a DataImage that nobody attaches.
+/// The error of a DataImage that the provisioner does not serve.
 const UNSERVED: &str = "The provisioner of this host attaches no data images — delete the DataImage";
 
 /// What the DataImage needs now; `booting` says that the machine is off and about to be switched on.
@@ -50,7 +50,7 @@ pub(crate) fn decide(view: &View<'_>, booting: bool) -> Option<Step> {
     }))
 }
 
-/// Lets go of a DataImage that is to be deleted, of a host with nothing on it: what was attached went with the image.
+/// Releases a DataImage that is being deleted, on a host with nothing on it: what was attached went with the image.
 pub(crate) fn release(view: &View<'_>) -> Option<Step> {
     let deleted = view.children.data_image?.metadata.deletion_timestamp.is_some();
     (deleted && view.children.holds_data_image()).then(|| write(view, ChildWrite::ReleaseDataImage))
@@ -60,7 +60,7 @@ fn attached(status: &DataImageStatus) -> &str {
     status.attached_image.as_ref().map(|image| image.url.as_str()).unwrap_or_default()
 }
 
-/// Nobody attaches it: that is said once, and it may go.
+/// Reports once that the DataImage is not served, and releases it when it is deleted.
 fn unserved(
     view: &View<'_>,
     image: &DataImage,

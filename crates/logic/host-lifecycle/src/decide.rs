@@ -10,6 +10,7 @@ use crate::diagnosis;
 use crate::draft::{Draft, idle, through};
 use crate::firmware;
 use crate::held;
+use crate::owned;
 use crate::power;
 use crate::prelude;
 use crate::retry::GIVE_UP_AFTER;
@@ -35,6 +36,9 @@ pub fn decide(view: &View<'_>) -> Step {
         return step;
     }
     if let Some(step) = access::decide(view) {
+        return step;
+    }
+    if let Some(step) = owned::decide(view) {
         return step;
     }
     if let Some(step) = diagnosis::decide(view).filter(|_| !view.host.is_deleting()) {
@@ -94,7 +98,7 @@ fn begin_deletion(view: &View<'_>) -> Option<Step> {
         return None;
     }
     if let Some(wish) = annotation
-        && (was_detached || detach::applies(state, &wish))
+        && (was_detached || wish.applies(state))
     {
         return Some(if wish.delay_deletion {
             idle(view, Next::After(view.settings.unmanaged_poll))
@@ -110,6 +114,10 @@ fn begin_deletion(view: &View<'_>) -> Option<Step> {
             let mut draft = Draft::new(view);
             if to == State::Deprovisioning {
                 draft.event("DeprovisioningStarted", "The host is being deleted");
+            }
+            if annotation.is_some() {
+                let why = "The host is deleted in the middle of work, in which the annotation baremetalhost.metal3.io/detached counts with {\"force\":true} only: its machine is not let go as it is";
+                draft.warn("DetachNotForced", why);
             }
             draft.go(to);
             Some(draft.step(Next::Now))

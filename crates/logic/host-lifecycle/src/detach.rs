@@ -1,36 +1,24 @@
-//! Letting go of a host without deprovisioning it (annotation `baremetalhost.metal3.io/detached`).
+//! Releasing a host without deprovisioning it (annotation `baremetalhost.metal3.io/detached`).
 
-use api::metal3::{CredentialsStatus, ErrorType, OperationalStatus, ProvisioningState as State};
+use api::metal3::{CredentialsStatus, ErrorType, OperationalStatus};
 
-use crate::annotations::{self, Detached};
+use crate::annotations;
 use crate::draft::{Draft, idle};
+use crate::firmware;
 use crate::retry::wait_left;
 use crate::step::{Action, Change, Next, Outcome, Step};
 use crate::view::View;
 
-/// Whether a host in this state can be let go; in the other states the wish waits, unless it is forced.
-pub(crate) fn applies(state: State, wish: &Detached) -> bool {
-    match state {
-        State::Available | State::Ready | State::Provisioned | State::ExternallyProvisioned => true,
-        State::Inspecting
-        | State::Preparing
-        | State::Provisioning
-        | State::Deprovisioning
-        | State::PoweringOffBeforeDelete => wish.force,
-        State::None | State::Unmanaged | State::Registering | State::MatchProfile | State::Deleting => false,
-    }
-}
-
-/// Lets go of the host if that is wished; `None` if it is not, or has to wait.
+/// Releases the host if its annotation asks for that; `None` if not, or if it has to wait.
 pub(crate) fn decide(view: &View<'_>) -> Option<Step> {
     let wish = annotations::detached(view.host)?;
-    if !applies(view.host.state(), &wish) {
+    if !wish.applies(view.host.state()) {
         return None;
     }
     if view.status().operational_status == OperationalStatus::Detached {
         return Some(idle(view, Next::After(view.settings.unmanaged_poll)));
     }
-    // Upstream's class «detach error» is refused by its own schema; the nearest one that is allowed is registration.
+    // Upstream's own schema refuses its class "detach error"; the nearest allowed one is registration.
     Some(match wait_left(view, ErrorType::Registration) {
         Some(left) => idle(view, Next::After(left)),
         None => Step::Act(Action::Release),
@@ -43,11 +31,16 @@ pub(crate) fn conclude(mut draft: Draft<'_>, outcome: Outcome) -> Change {
         Outcome::Done => {
             if draft.status.operational_status != OperationalStatus::Detached {
                 draft.event("Detached", "The host was let go; remove the annotation to take it back");
+                if let Some(what) = annotations::detached_fault(draft.view.host) {
+                    draft.warn("InvalidAnnotationValue", &what);
+                }
             }
+            // The release has ended the provisioner's work.
+            firmware::failed(&mut draft);
             draft.clear_error();
             draft.status.error_count = 0;
             draft.status.operational_status = OperationalStatus::Detached;
-            // Taking it back begins with checking the access again.
+            // Taking the host back begins with a check of its access.
             draft.status.good_credentials = CredentialsStatus::default();
             draft.status.tried_credentials = CredentialsStatus::default();
             let poll = draft.view.settings.unmanaged_poll;

@@ -1,4 +1,4 @@
-//! A look at a machine that somebody asks for by an annotation: its finding is an Event, and the annotation goes.
+//! A diagnosis of a machine, requested by an annotation: its finding becomes an Event, and the annotation is removed.
 
 use api::metal3::{ProvisioningState as State, annotation};
 
@@ -19,7 +19,7 @@ pub(crate) fn decide(view: &View<'_>) -> Option<Step> {
     Some(draft.step(Next::Now))
 }
 
-/// Reads the answer to a diagnosis. It is no work on the host: a failure of it is told, and not tried again.
+/// Reads the answer to a diagnosis. A failure becomes an Event and is not retried.
 pub(crate) fn conclude(mut draft: Draft<'_>, outcome: Outcome) -> Change {
     if draft.view.host.annotation(annotation::DIAGNOSE).is_none() {
         return draft.seal(Next::Now);

@@ -11,6 +11,7 @@ use inventory::HardwareDetails;
 use jiff::SignedDuration;
 use terms::Retry;
 
+use crate::annotations::is_reboot_forced;
 use crate::children::ChildWrite;
 use crate::conditions;
 use crate::retry::{self, GIVE_UP_AFTER};
@@ -23,9 +24,9 @@ use crate::wishes;
 const MAX_MESSAGE: usize = 4096;
 /// Longest Event message in bytes (Kubernetes refuses more).
 const MAX_EVENT: usize = 1024;
-/// No work is looked at more often.
+/// Shortest pause between looks at work.
 const SHORTEST_LOOK: Duration = Duration::from_millis(100);
-/// No work is left alone longer.
+/// Longest pause between looks at work.
 const LONGEST_LOOK: Duration = Duration::from_secs(600);
 
 /// A change in the making.
@@ -40,7 +41,7 @@ pub(crate) struct Draft<'v> {
     hardware_data: Option<Box<HardwareDetails>>,
     children: Vec<ChildWrite>,
     events: Vec<HostEvent>,
-    /// An attempt has failed: when the next one is made.
+    /// When the next attempt is made, if one has failed.
     next_attempt: Option<Next>,
 }
 
@@ -65,7 +66,7 @@ impl<'v> Draft<'v> {
         self.status.provisioning.state
     }
 
-    /// Goes to a state that the table has a transition to. The error stays behind; the clock of the work that begins starts.
+    /// Moves to a state if the table allows it. Clears the error, and records when the new state's work begins.
     pub(crate) fn go(&mut self, to: State) {
         let allowed = transitions::allows(self.state(), to);
         debug_assert!(allowed, "the table has no transition from {:?} to {to:?}", self.state());
@@ -76,7 +77,7 @@ impl<'v> Draft<'v> {
         self.clear_error();
         self.status.error_count = 0;
         let now = self.now();
-        // Two rounds of the same work never begin in the same second: by its beginning one is told from the other.
+        // Rounds of the same work never begin in the same second: their start times distinguish them.
         let begun = |metric: &mut OperationMetric| {
             let next = metric.start.as_ref().and_then(|last| last.0.checked_add(SignedDuration::from_secs(1)).ok());
             let start = next.filter(|next| next.as_second() > now.0.as_second()).map_or_else(|| now.clone(), Time);
@@ -102,16 +103,22 @@ impl<'v> Draft<'v> {
 
     /// Forgets the error; failures stay counted until work goes forward.
     pub(crate) fn clear_error(&mut self) {
+        let of_service = matches!(self.status.error_type, None | Some(ErrorType::Servicing));
+        let settled = matches!(self.state(), State::Provisioned | State::ExternallyProvisioned);
+        // A failure of something else does not end a service, if the provisioner still serves it.
+        let goes_on = self.view.settings.served.service && conditions::is_being_serviced(&self.status);
+        let serviced = settled && !of_service && goes_on;
         self.status.error_type = None;
         self.status.error_message.clear();
         self.status.operational_status = match (self.state(), self.status.operational_status) {
             (_, OperationalStatus::Detached) => OperationalStatus::Detached,
             (State::Unmanaged, _) => OperationalStatus::Discovered,
+            _ if serviced => OperationalStatus::Servicing,
             _ => OperationalStatus::Ok,
         };
     }
 
-    /// Work of this class went well: its error is over, and so is the count of its failures.
+    /// Work of this class succeeded: clears its error, and the count of failures if no other error remains.
     pub(crate) fn settle(&mut self, kind: ErrorType) {
         if self.status.error_type == Some(kind) {
             self.clear_error();
@@ -122,7 +129,7 @@ impl<'v> Draft<'v> {
         }
     }
 
-    /// Records an error without an attempt behind it (a fault that can be read off the objects). Saying it again changes nothing.
+    /// Records an error without an attempt behind it (a fault visible in the objects). Repeating it changes nothing.
     pub(crate) fn fault(&mut self, kind: ErrorType, message: &str) {
         self.fault_as(kind, kind.event_reason(), message);
     }
@@ -148,7 +155,7 @@ impl<'v> Draft<'v> {
         let message = format!("{}{until}", clip(message, MAX_MESSAGE - until.len()));
         self.record_error(kind, kind.event_reason(), message);
         let next = match class {
-            // A deletion that has insisted enough goes on without, and it never waits for an edit.
+            // A deletion skips the work after enough failures, and never waits for an edit.
             _ if deleting && self.status.error_count > GIVE_UP_AFTER => Next::Now,
             Retry::AfterChange if !deleting => Next::Wait,
             Retry::AfterChange | Retry::Later | Retry::Waiting | Retry::Held | Retry::AnotherMachine => {
@@ -167,7 +174,7 @@ impl<'v> Draft<'v> {
         self.status.error_message = message;
     }
 
-    /// A provisioner that works has capacity.
+    /// Ends the delay: a provisioner that works has capacity.
     pub(crate) fn no_longer_delayed(&mut self) {
         if self.status.operational_status == OperationalStatus::Delayed {
             if self.status.error_type.is_some() {
@@ -199,15 +206,15 @@ impl<'v> Draft<'v> {
         self.finish(Self::look(look_again))
     }
 
-    /// The provisioner does not know the machine: no credentials count as good ones until it does.
+    /// Has the machine registered again, because the provisioner does not know it: no credentials count as good until then.
     pub(crate) fn register_anew(mut self) -> Change {
         self.status.good_credentials = CredentialsStatus::default();
-        // Not at once: one that never remembers must not be asked without end.
+        // Not at once: a provisioner that never remembers must not be asked in a tight loop.
         let poll = self.view.settings.secret_poll;
         self.finish(Next::After(poll))
     }
 
-    /// The work boots an image that somebody else builds.
+    /// Requests the boot image that the work needs, and waits for it.
     fn wait_for_image(mut self) -> Change {
         let view = self.view;
         let served = &view.settings.served;
@@ -218,12 +225,13 @@ impl<'v> Draft<'v> {
         self.finish(Next::After(view.settings.image_poll))
     }
 
-    /// An answer other than the one hoped for: still working, failed, or one that does not fit the call.
+    /// Reads an answer other than success: still working, failed, or not valid for the call.
     pub(crate) fn not_done(mut self, kind: ErrorType, work: &str, outcome: Outcome) -> Change {
         let (message, class) = match outcome {
             Outcome::Working { look_again } | Outcome::Accepted { look_again } => {
-                // The failure before this attempt is no longer the news; it stays counted.
-                if self.status.error_type == Some(kind) {
+                // This attempt supersedes the last failure, which stays counted, and what blocked a deletion.
+                let was_held = self.view.host.is_deleting() && self.status.error_type == Some(ErrorType::Registration);
+                if self.status.error_type == Some(kind) || was_held {
                     self.clear_error();
                 }
                 self.no_longer_delayed();
@@ -234,7 +242,7 @@ impl<'v> Draft<'v> {
                 if !self.view.host.is_deleting() {
                     return self.register_anew();
                 }
-                // A deletion asks again, and not for ever.
+                // A deletion asks again, but not forever.
                 self.status.good_credentials = CredentialsStatus::default();
                 (format!("The provisioner does not know the machine of which it is asked {work}"), Retry::Later)
             }
@@ -271,7 +279,7 @@ impl<'v> Draft<'v> {
         self.events.push(HostEvent { reason, message: clip(message, MAX_EVENT), warning: true });
     }
 
-    /// The host is let go while its machine is not the one at hand.
+    /// Warns that the host is deleted while its own machine is left running, because it is not the one at hand.
     pub(crate) fn left_running(&mut self, why: &str) {
         self.warn("LeftRunning", &format!("The host is deleted; its machine is left running, not wiped: {why}"));
     }
@@ -285,6 +293,24 @@ impl<'v> Draft<'v> {
     pub(crate) fn remove_annotation(&mut self, key: &str) {
         if self.view.host.annotation(key).is_some() && !self.remove_annotations.iter().any(|k| k == key) {
             self.remove_annotations.push(key.to_owned());
+        }
+    }
+
+    /// Notes that the agent's reboot, which an annotation forced, is under way.
+    pub(crate) fn agent_booted_anew(&mut self) {
+        if is_reboot_forced(self.view.host) {
+            self.remove_annotation(annotation::REBOOT);
+            self.event("AgentRebooted", "The agent is booted anew, as the annotation reboot.metal3.io asks by force");
+        }
+    }
+
+    /// The system that a one-shot reboot annotation was for is not on the machine any more, or has only just been booted: no other is rebooted by it
+    /// (baremetal-operator `clearRebootAnnotations`).
+    pub(crate) fn drop_reboot(&mut self) {
+        if self.view.host.annotation(annotation::REBOOT).is_some() {
+            self.remove_annotation(annotation::REBOOT);
+            let what = "The annotation reboot.metal3.io is dropped: the system that it was set for is not on the machine, or has just been booted";
+            self.event("RebootDropped", what);
         }
     }
 
@@ -308,7 +334,7 @@ impl<'v> Draft<'v> {
         self.hardware_data = Some(details);
     }
 
-    /// The change, with conditions and time stamp brought up to date. Nothing but the time stamp differs: nothing differs.
+    /// The change with its conditions updated, and a new time stamp if anything else differs.
     pub(crate) fn finish(mut self, next: Next) -> Change {
         conditions::update(self.view, &mut self.status, self.next_attempt);
         let old = self.view.status();

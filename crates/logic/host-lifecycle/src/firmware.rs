@@ -10,6 +10,9 @@
 //!    └──────────────────────────────────────┘
 //! ```
 //!
+//! An update counts as made (`status.updates`) when it is done, not when it is accepted: an interrupted update is made again. Upstream records it
+//! at once, and forgets all updates after a failure.
+//!
 //! Upstream makes HostFirmwareComponents only for machines that have some; here an empty one says that there are none. Values of passwords are never
 //! written down.
 
@@ -18,28 +21,36 @@ use std::time::Duration;
 
 use api::Time;
 use api::metal3::{
-    ErrorType, FirmwareComponent, FirmwareUpdate, HostFirmwareComponentsStatus, HostFirmwareSettingsStatus,
-    ProvisioningState as State,
+    ErrorType, FirmwareComponent, FirmwareSchemaSpec, FirmwareUpdate, HostFirmwareComponentsStatus,
+    HostFirmwareSettingsStatus, ProvisioningState as State, SchemaReference, SettingSchema, UpdatePolicy,
 };
+use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use terms::Retry;
 
 use crate::children::ChildWrite;
 use crate::draft::Draft;
-use crate::orders::{FirmwareFacts, SettingsTarget, Targets};
-use crate::step::{Change, Next, Outcome};
+use crate::orders::{FirmwareFacts, FirmwareSetting, SettingsTarget, Targets};
+use crate::owned;
+use crate::servicing;
+use crate::settings_schema::{self, text};
+use crate::step::{Action, Change, Next, Outcome, Step};
 use crate::view::View;
 
 const CHANGED: &str = "ChangeDetected";
 const VALID: &str = "Valid";
-/// Reasons of ours: the provisioner has taken the change; it says that it is made, which nobody has seen yet.
+/// Reasons of ours: the provisioner has accepted the change; it reports the change as made, which is not verified yet.
 const ACCEPTED: &str = "Accepted";
 const APPLIED: &str = "Applied";
-/// Settings or components that a machine may have; more is no machine.
+/// Most settings or components that a machine may have; more is treated as a fault.
 const MAX_ITEMS: usize = 4096;
 /// Longest name or value that is written down, in bytes.
 const MAX_TEXT: usize = 1024;
+/// Longest names and values of all settings together, in bytes: they go into one object, of which the API takes no more than 1.5 MiB.
+const MAX_BYTES: usize = 768 << 10;
+/// Longest name of a wish that a message shows, in characters.
+const MAX_SHOWN: usize = 64;
 /// Findings that a message lists.
 const MAX_LISTED: usize = 5;
 
@@ -52,16 +63,16 @@ struct Words {
 const SETTINGS: Words = Words { fine: "Success", faulty: "ConfigurationError" };
 const COMPONENTS: Words = Words { fine: "OK", faulty: "InvalidComponent" };
 
-/// How a wish stands.
+/// State of a wish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Standing {
-    /// What there is must be read first: nobody has yet, the wish was edited since, or it is said to have come true.
+    /// The firmware must be read first: it never was, the wish was edited since, or the provisioner reports it as fulfilled.
     Unread,
     /// The provisioner is at it.
     Taken,
     /// It is to be handed over.
     Differs,
-    /// Nothing is to be done: it is as wished, or the wish cannot be fulfilled, which the condition says.
+    /// Nothing to do: the wish is fulfilled, or cannot be, which the condition says.
     Settled,
 }
 
@@ -100,8 +111,10 @@ pub(crate) fn settings(view: &View<'_>) -> Option<Option<SettingsTarget>> {
         Standing::Taken | Standing::Settled => Some(None),
         Standing::Differs => {
             let object = view.children.firmware_settings?;
-            let present = object.status.clone().unwrap_or_default().settings;
-            Some(Some(SettingsTarget { wished: texts(&object.spec.settings), present }))
+            let status = object.status.clone().unwrap_or_default();
+            let since = find(&status.conditions, CHANGED).map(|changed| changed.last_transition_time.0);
+            let present = status.settings;
+            Some(Some(SettingsTarget { wished: texts(&object.spec.settings), present, since }))
         }
     }
 }
@@ -119,33 +132,72 @@ pub(crate) fn updates(view: &View<'_>) -> Option<Vec<FirmwareUpdate>> {
     }
 }
 
-/// Whether the provisioner has taken a change that has not come true.
-pub(crate) fn is_taken(view: &View<'_>) -> bool {
+/// Whether the provisioner has accepted a change that is not yet made.
+#[must_use]
+pub fn is_taken(view: &View<'_>) -> bool {
     let served = &view.settings.served;
     served.firmware_settings && settings_standing(view) == Standing::Taken
         || served.firmware_updates && updates_standing(view) == Standing::Taken
 }
 
-/// Whether what is known of the firmware is older than this.
-pub(crate) fn is_older(view: &View<'_>, than: Duration) -> bool {
-    let served = &view.settings.served;
-    let old = |read: Option<&Time>| {
-        read.is_none_or(|read| {
-            // A clock that went back reads anew: nothing is lost by it.
-            Duration::try_from(view.now.duration_since(read.0)).map_or(true, |age| age > than)
-        })
+/// Whether a service has fulfilled its wishes: of what the HostUpdatePolicy allows, something is as wished and nothing differs.
+pub(crate) fn is_as_wished(view: &View<'_>) -> bool {
+    let (settings, components) = (view.children.firmware_settings, view.children.firmware_components);
+    let there = |conditions: &[Condition]| {
+        let is = |kind: &str, value: &str| find(conditions, kind).is_some_and(|condition| condition.status == value);
+        is(VALID, "True") && is(CHANGED, "False")
     };
+    let of_settings = settings.filter(|object| !object.spec.settings.is_empty());
+    let of_components = components.filter(|object| !object.spec.updates.is_empty());
+    let settings_there =
+        of_settings.map(|object| object.status.as_ref().is_some_and(|status| there(&status.conditions)));
+    let updates_there =
+        of_components.map(|object| object.status.as_ref().is_some_and(|status| there(&status.conditions)));
+    let any = [settings_there, updates_there].contains(&Some(true));
+    any && !view.children.update_policy.is_none_or(|policy| {
+        let reboots = |policy: Option<UpdatePolicy>| policy == Some(UpdatePolicy::OnReboot);
+        let open = |allowed: bool, there: Option<bool>| allowed && there == Some(false);
+        let (of_settings, of_updates) = (reboots(policy.spec.firmware_settings), reboots(policy.spec.firmware_updates));
+        open(of_settings, settings_there)
+            || open(of_updates, updates_there)
+            || !(of_settings && settings_there == Some(true) || of_updates && updates_there == Some(true))
+    })
+}
+
+/// Whether `time` is longer ago than this. True if the clock went back: another read does no harm.
+fn is_past(view: &View<'_>, time: Timestamp, than: Duration) -> bool {
+    Duration::try_from(view.now.duration_since(time)).map_or(true, |age| age > than)
+}
+
+/// Whether the firmware was last read longer ago than this. An unchanged status is not rewritten for its time stamp, so this process's own last
+/// read counts too.
+pub(crate) fn is_older(view: &View<'_>, than: Duration) -> bool {
+    if view.firmware_read.is_some_and(|read| !is_past(view, read, than)) {
+        return false;
+    }
+    let served = &view.settings.served;
+    let old = |read: Option<&Time>| read.is_none_or(|read| is_past(view, read.0, than));
     let children = &view.children;
     let settings = || children.firmware_settings.and_then(|object| object.status.as_ref()?.last_updated.as_ref());
     let components = || children.firmware_components.and_then(|object| object.status.as_ref()?.last_updated.as_ref());
-    served.firmware_settings && old(settings()) || served.firmware_updates && old(components())
+    served.firmware_settings && old(settings()) || served.reads_components() && old(components())
+}
+
+/// Reads the firmware of a host with something on it, now and then and soon after a new wish, so that the objects show what there is and whether
+/// the wish can be fulfilled. It changes nothing; a failure becomes an Event, and is no failure of the host.
+pub(crate) fn freshen(view: &View<'_>) -> Option<Step> {
+    let served = &view.settings.served;
+    if !(served.firmware_settings || served.reads_components()) {
+        return None;
+    }
+    let unread = served.firmware_settings && settings_standing(view) == Standing::Unread
+        || served.reads_components() && updates_standing(view) == Standing::Unread;
+    let pause = if unread { view.settings.steady_state_poll } else { view.settings.facts_poll };
+    let tried = view.firmware_read.is_some_and(|tried| !is_past(view, tried, pause));
+    (!tried && (unread || is_older(view, view.settings.facts_poll))).then_some(Step::Act(Action::RefreshFacts))
 }
 
 fn texts(settings: &BTreeMap<String, IntOrString>) -> BTreeMap<String, String> {
-    let text = |value: &IntOrString| match value {
-        IntOrString::Int(number) => number.to_string(),
-        IntOrString::String(text) => text.clone(),
-    };
     settings.iter().map(|(name, value)| (name.clone(), text(value))).collect()
 }
 
@@ -153,22 +205,17 @@ fn missing(wished: &[FirmwareUpdate], made: &[FirmwareUpdate]) -> Vec<FirmwareUp
     wished.iter().filter(|update| !made.contains(update)).cloned().collect()
 }
 
-/// Names that stand for a secret.
-fn is_password(name: &str) -> bool {
-    name.to_ascii_lowercase().contains("password")
-}
-
-/// The provisioner has taken these targets: they are not handed over again.
+/// Notes that the provisioner has accepted these targets: they are not handed over again.
 pub(crate) fn accepted(draft: &mut Draft<'_>, targets: &Targets) {
     mark(draft, targets, "True", ACCEPTED);
 }
 
-/// The provisioner says that all is done; true if that is still to be seen.
+/// Notes that the provisioner reports all as done; true if that is still to be verified.
 pub(crate) fn applied(draft: &mut Draft<'_>, targets: &Targets) -> bool {
     mark(draft, targets, "Unknown", APPLIED)
 }
 
-/// Marks what was handed over now or before; true if there was any.
+/// Marks what was handed over now or before; true if there was anything.
 fn mark(draft: &mut Draft<'_>, targets: &Targets, value: &str, reason: &str) -> bool {
     let view = draft.view;
     let mut any = false;
@@ -184,9 +231,14 @@ fn mark(draft: &mut Draft<'_>, targets: &Targets, value: &str, reason: &str) -> 
         && (!targets.updates.is_empty() || updates_standing(view) == Standing::Taken)
     {
         let mut status = object.status.clone().unwrap_or_default();
-        for update in &targets.updates {
-            status.updates.retain(|made| made.component != update.component);
-            status.updates.push(update.clone());
+        if reason == APPLIED {
+            // Handed over with this call, or before and still wished.
+            let taken =
+                (updates_standing(view) == Standing::Taken).then(|| missing(&object.spec.updates, &status.updates));
+            for update in targets.updates.iter().cloned().chain(taken.unwrap_or_default()) {
+                status.updates.retain(|made| made.component != update.component);
+                status.updates.push(update);
+            }
         }
         set(&mut status.conditions, CHANGED, value, reason, view);
         draft.write_child(ChildWrite::FirmwareComponents(Box::new(status)));
@@ -195,7 +247,7 @@ fn mark(draft: &mut Draft<'_>, targets: &Targets, value: &str, reason: &str) -> 
     any
 }
 
-/// The work failed: what was taken is to be handed over again, and no update counts as made (as upstream).
+/// The work failed, or ended with a release: what was accepted is to be handed over again. None of its updates counts as made.
 pub(crate) fn failed(draft: &mut Draft<'_>) {
     let view = draft.view;
     if let Some(object) = view.children.firmware_settings
@@ -209,16 +261,17 @@ pub(crate) fn failed(draft: &mut Draft<'_>) {
         && updates_standing(view) == Standing::Taken
     {
         let mut status = object.status.clone().unwrap_or_default();
-        status.updates.clear();
         set(&mut status.conditions, CHANGED, "True", COMPONENTS.fine, view);
         draft.write_child(ChildWrite::FirmwareComponents(Box::new(status)));
     }
 }
 
-/// Sets a condition without judging the wish anew: what was observed stays what it was.
+/// Sets a condition without judging the wish again: observed generation and message stay.
 fn set(conditions: &mut Vec<Condition>, kind: &str, value: &str, reason: &str, view: &View<'_>) {
-    let observed = find(conditions, kind).and_then(|condition| condition.observed_generation);
-    judge(conditions, kind, value, reason, String::new(), observed, view);
+    let (observed, said) = find(conditions, kind)
+        .map(|condition| (condition.observed_generation, condition.message.clone()))
+        .unwrap_or_default();
+    judge(conditions, kind, value, reason, said, observed, view);
 }
 
 fn judge(
@@ -234,7 +287,7 @@ fn judge(
     conditions.retain(|condition| condition.type_ != kind);
     conditions.push(Condition {
         last_transition_time: since.unwrap_or(Time(view.now)),
-        message,
+        message: crate::conditions::cut(message),
         observed_generation,
         reason: reason.to_owned(),
         status: value.to_owned(),
@@ -242,7 +295,7 @@ fn judge(
     });
 }
 
-/// The class of failures to read the firmware, or to see it as it was set.
+/// The class of failures to read the firmware, or to find it as it was set.
 pub(crate) fn error_type(state: State) -> ErrorType {
     match state {
         State::Provisioned | State::ExternallyProvisioned => ErrorType::Servicing,
@@ -253,23 +306,28 @@ pub(crate) fn error_type(state: State) -> ErrorType {
 /// Reads the answer to a look at the firmware.
 pub(crate) fn conclude(mut draft: Draft<'_>, outcome: Outcome) -> Change {
     let kind = error_type(draft.state());
+    // On a host with something on it, only a service waits for this; on one that cannot be prepared, nothing does.
+    let changes = draft.view.settings.served.prepares();
+    let aside = !changes || kind == ErrorType::Servicing && !servicing::is_due(draft.view);
     let facts = match outcome {
         Outcome::Firmware(facts) => facts,
+        Outcome::Failed { message, .. } | Outcome::Blocked { message } if aside => return unread(draft, &message),
         other => return draft.not_done(kind, "reading the firmware", other),
     };
     if let Some(message) = absurd(&facts) {
+        if aside {
+            return unread(draft, &message);
+        }
         let next = draft.fail(kind, &message, Retry::Later);
         return draft.finish(next);
     }
     let served = draft.view.settings.served.clone();
     let mut untrue = Vec::new();
     if served.firmware_settings {
-        let status = settings_status(draft.view, facts.settings, &mut untrue);
-        draft.write_child(ChildWrite::FirmwareSettings(Box::new(status)));
+        note_settings(&mut draft, facts.settings, &mut untrue);
     }
-    if served.firmware_updates {
-        let status = components_status(draft.view, facts.components);
-        draft.write_child(ChildWrite::FirmwareComponents(Box::new(status)));
+    if served.reads_components() {
+        note_components(&mut draft, facts.components);
     }
     if untrue.is_empty() {
         return draft.finish(Next::Now);
@@ -283,69 +341,145 @@ pub(crate) fn conclude(mut draft: Draft<'_>, outcome: Outcome) -> Change {
     draft.finish(next)
 }
 
-/// What no machine has.
+fn unread(mut draft: Draft<'_>, message: &str) -> Change {
+    draft.warn("FirmwareUnread", &format!("The host's firmware could not be read: {message}"));
+    draft.finish(Next::Now)
+}
+
+/// Why the facts cannot be those of a machine.
 fn absurd(facts: &FirmwareFacts) -> Option<String> {
     let long = |text: &str| text.len() > MAX_TEXT;
     if facts.settings.len() > MAX_ITEMS || facts.components.len() > MAX_ITEMS {
         return Some(format!("The provisioner read more than {MAX_ITEMS} settings or components of the firmware"));
     }
-    let settings = facts.settings.iter().any(|(name, value)| long(name) || long(value));
+    let mut bytes = 0_usize;
+    let settings = facts.settings.iter().any(|(name, setting)| {
+        let texts = [name, &setting.value].into_iter().chain(&setting.schema.allowable_values);
+        texts.fold(false, |found, text| {
+            bytes = bytes.saturating_add(text.len());
+            found || long(text)
+        })
+    });
     let components = facts.components.iter().any(|c| {
         let versions = [Some(&c.initial_version), c.current_version.as_ref(), c.last_version_flashed.as_ref()];
         long(&c.component) || versions.into_iter().flatten().any(|text| long(text))
     });
-    (settings || components)
-        .then(|| format!("The provisioner read a name or value of the firmware that is longer than {MAX_TEXT} bytes"))
+    if settings || components {
+        return Some(format!(
+            "The provisioner read a name or value of the firmware that is longer than {MAX_TEXT} bytes"
+        ));
+    }
+    (bytes > MAX_BYTES).then(|| format!("The provisioner read settings of the firmware of more than {MAX_BYTES} bytes"))
+}
+
+/// Records the settings with their schema, and whether the wish can be fulfilled. Writes only what has changed.
+fn note_settings(draft: &mut Draft<'_>, all: BTreeMap<String, FirmwareSetting>, untrue: &mut Vec<String>) {
+    let view = draft.view;
+    let object = view.children.firmware_settings;
+    let old = object.and_then(|object| object.status.clone()).unwrap_or_default();
+    let (mut read, mut schema) = (BTreeMap::new(), BTreeMap::new());
+    for (name, setting) in all {
+        read.insert(name.clone(), setting.value);
+        schema.insert(name, setting.schema);
+    }
+    let name = settings_schema::name(&schema);
+    let secret = |name: &String, schema: &BTreeMap<String, SettingSchema>| {
+        schema.get(name).is_some_and(|setting| settings_schema::is_secret(name, setting))
+    };
+    read.retain(|name, _| !secret(name, &schema));
+    schema.retain(|name, setting| !settings_schema::is_secret(name, setting));
+    let faults = faults(view, &read, &schema);
+    let mut status = settings_status(view, &old, read, &faults, untrue);
+    let namespace = view.host.metadata.namespace.clone().unwrap_or_default();
+    status.schema = Some(SchemaReference { name: name.clone(), namespace });
+    let known = view.children.firmware_schema.filter(|known| known.metadata.name.as_ref() == Some(&name));
+    let owner = object.and_then(|object| object.metadata.uid.as_ref());
+    if !known.is_some_and(|known| owner.is_some_and(|owner| owned::has_owner(&known.metadata, owner))) {
+        let vendor = view.status().hardware.as_ref().and_then(|hardware| hardware.system_vendor.clone());
+        let (hardware_vendor, hardware_model) =
+            vendor.map(|vendor| (vendor.manufacturer, vendor.product_name)).unwrap_or_default();
+        let spec = Box::new(FirmwareSchemaSpec { hardware_vendor, hardware_model, schema });
+        draft.write_child(ChildWrite::FirmwareSchema { name, spec });
+    }
+    if (HostFirmwareSettingsStatus { last_updated: old.last_updated.clone(), ..status.clone() }) != old {
+        refused(draft, "HostFirmwareSettings", &old.conditions, &status.conditions);
+        draft.write_child(ChildWrite::FirmwareSettings(Box::new(status)));
+    }
+}
+
+/// Why the wish cannot be fulfilled.
+fn faults(view: &View<'_>, read: &BTreeMap<String, String>, schema: &BTreeMap<String, SettingSchema>) -> Vec<String> {
+    let wished = view.children.firmware_settings.map(|object| texts(&object.spec.settings)).unwrap_or_default();
+    let fault = |(name, value): (&String, &String)| {
+        if settings_schema::is_password(name) {
+            let shown: String = name.chars().take(MAX_SHOWN).collect();
+            Some(format!("{shown} is a password, which is not set here"))
+        } else if long_or_empty(name) || value.len() > MAX_TEXT {
+            Some("a name is empty, or a name or value longer than a machine's".to_owned())
+        } else if !read.contains_key(name) {
+            Some(format!("the machine has no setting {name}"))
+        } else {
+            settings_schema::fault(name, value, schema.get(name)?)
+        }
+    };
+    wished.iter().filter_map(fault).collect()
 }
 
 fn settings_status(
     view: &View<'_>,
-    mut read: BTreeMap<String, String>,
+    old: &HostFirmwareSettingsStatus,
+    read: BTreeMap<String, String>,
+    faults: &[String],
     untrue: &mut Vec<String>,
 ) -> HostFirmwareSettingsStatus {
     let object = view.children.firmware_settings;
     let generation = object.map_or(Some(1), |object| object.metadata.generation);
-    let old = object.and_then(|object| object.status.clone()).unwrap_or_default();
     let wished = object.map(|object| texts(&object.spec.settings)).unwrap_or_default();
-    read.retain(|name, _| !is_password(name));
-    let faults: Vec<String> = wished
-        .iter()
-        .filter_map(|(name, value)| {
-            if is_password(name) {
-                Some(format!("{name} is a password, which is not set here"))
-            } else if long_or_empty(name) || long_or_empty(value) {
-                Some("a name or value is empty, or longer than a machine's".to_owned())
-            } else if !read.contains_key(name) {
-                Some(format!("the machine has no setting {name}"))
-            } else {
-                None
-            }
-        })
-        .collect();
-    let differing = || wished.iter().filter(|(name, value)| read.get(*name) != Some(*value));
-    let differs = differing().next().is_some();
+    let found = |(name, value): (&String, &String)| {
+        format!("{name} is «{}», not «{value}»", read.get(name).map(String::as_str).unwrap_or_default())
+    };
+    let differing: Vec<String> =
+        wished.iter().filter(|(name, value)| read.get(*name) != Some(*value)).take(MAX_LISTED).map(found).collect();
     let was_applied = find(&old.conditions, CHANGED)
         .is_some_and(|changed| changed.reason == APPLIED && changed.observed_generation == generation);
     if was_applied && faults.is_empty() {
-        let found = |(name, value): (&String, &String)| {
-            format!("{name} is «{}», not «{value}»", read.get(name).map(String::as_str).unwrap_or_default())
-        };
-        untrue.extend(differing().take(MAX_LISTED).map(found));
+        untrue.extend(differing.clone());
     }
-    let mut status = HostFirmwareSettingsStatus { last_updated: Some(Time(view.now)), ..old };
+    let mut status = HostFirmwareSettingsStatus { last_updated: Some(Time(view.now)), ..old.clone() };
     let taken = settings_standing(view) == Standing::Taken && is_at_it(view);
-    write_conditions(&mut status.conditions, &SETTINGS, differs, taken, &faults, generation, view);
+    // Values of a wish that cannot be fulfilled may be anything; the condition Valid reports what is wrong.
+    let said = if faults.is_empty() { differing.join("; ") } else { String::new() };
+    let judged = Judged { differs: !differing.is_empty(), taken, faults, said };
+    write_conditions(&mut status.conditions, &SETTINGS, judged, generation, view);
     status.settings = read;
     status
 }
 
-/// What the provisioner has taken it is still at, unless its work was broken off (a host in service that was deprovisioned).
+/// An Event for a wish that is seen to be wrong.
+fn refused(draft: &mut Draft<'_>, kind: &str, old: &[Condition], new: &[Condition]) {
+    let Some(valid) = find(new, VALID).filter(|valid| valid.status == "False") else { return };
+    if find(old, VALID).is_none_or(|old| old.status != valid.status || old.message != valid.message) {
+        draft.warn("ValidationFailed", &format!("The host's {kind} cannot be fulfilled: {}", valid.message));
+    }
+}
+
+/// Whether the provisioner still works on what it accepted: not after an abort (a host in service that was deprovisioned).
 fn is_at_it(view: &View<'_>) -> bool {
     !matches!(view.host.state(), State::Available | State::Ready)
 }
 
 fn long_or_empty(text: &str) -> bool {
     text.is_empty() || text.len() > MAX_TEXT
+}
+
+fn note_components(draft: &mut Draft<'_>, read: Vec<FirmwareComponent>) {
+    let object = draft.view.children.firmware_components;
+    let old = object.and_then(|object| object.status.clone()).unwrap_or_default();
+    let status = components_status(draft.view, read);
+    if (HostFirmwareComponentsStatus { last_updated: old.last_updated.clone(), ..status.clone() }) != old {
+        refused(draft, "HostFirmwareComponents", &old.conditions, &status.conditions);
+        draft.write_child(ChildWrite::FirmwareComponents(Box::new(status)));
+    }
 }
 
 fn components_status(view: &View<'_>, read: Vec<FirmwareComponent>) -> HostFirmwareComponentsStatus {
@@ -363,28 +497,49 @@ fn components_status(view: &View<'_>, read: Vec<FirmwareComponent>) -> HostFirmw
             let shown: String = update.component.chars().take(64).collect();
             format!("component {shown:?} is not known; known are bios, bmc and nic:<name>")
         })
+        .chain((!wished.is_empty() && !view.settings.served.firmware_updates).then(|| {
+            "the provisioner of this host reads versions of the firmware and makes no updates: remove spec.updates, and make them with the vendor's own tools"
+                .to_owned()
+        }))
         .collect();
-    let differs = !missing(wished, &old.updates).is_empty();
+    let open = missing(wished, &old.updates);
     let mut status = HostFirmwareComponentsStatus { last_updated: Some(Time(view.now)), ..old };
     let taken = updates_standing(view) == Standing::Taken && is_at_it(view);
-    write_conditions(&mut status.conditions, &COMPONENTS, differs || taken, taken, &faults, generation, view);
+    let names: Vec<String> = open.iter().take(MAX_LISTED).map(|update| update.component.clone()).collect();
+    let said = match (faults.is_empty(), names.is_empty()) {
+        (true, false) => format!("to be updated: {}", names.join(", ")),
+        _ => String::new(),
+    };
+    let judged = Judged { differs: !open.is_empty() || taken, taken, faults: &faults, said };
+    write_conditions(&mut status.conditions, &COMPONENTS, judged, generation, view);
     status.components = read;
     status
+}
+
+/// What was found of a wish.
+struct Judged<'a> {
+    /// It is not as wished.
+    differs: bool,
+    /// The provisioner is at it.
+    taken: bool,
+    /// Why it cannot be fulfilled.
+    faults: &'a [String],
+    /// How what there is differs from the wish.
+    said: String,
 }
 
 fn write_conditions(
     conditions: &mut Vec<Condition>,
     words: &Words,
-    differs: bool,
-    taken: bool,
-    faults: &[String],
+    judged: Judged<'_>,
     generation: Option<i64>,
     view: &View<'_>,
 ) {
+    let Judged { differs, taken, faults, said } = judged;
     let valid = faults.is_empty();
     let listed = faults.iter().take(MAX_LISTED).cloned().collect::<Vec<_>>().join("; ");
     let reason = if valid { words.fine } else { words.faulty };
     judge(conditions, VALID, if valid { "True" } else { "False" }, reason, listed, generation, view);
     let reason = if taken && differs { ACCEPTED } else { words.fine };
-    judge(conditions, CHANGED, if differs { "True" } else { "False" }, reason, String::new(), generation, view);
+    judge(conditions, CHANGED, if differs { "True" } else { "False" }, reason, said, generation, view);
 }

@@ -1,6 +1,5 @@
-//! What nothing can be asked for until somebody puts something right: which provisioner the host has is refused or not known, or what that remembers
-//! cannot be read. It is no failure of the work: the host stays in its state, nothing is counted, and a deletion waits as well. Whoever
-//! wants the host gone all the same detaches it by force.
+//! Blocks that last until the operator corrects something: the host's provisioner is refused or unknown, or its record cannot be read. The work
+//! has not failed: the host stays in its state, no failure is counted, and a deletion waits too. To delete the host anyway, detach it by force.
 
 use api::metal3::{ErrorType, ProvisioningState as State, annotation};
 
@@ -9,12 +8,12 @@ use crate::detach;
 use crate::draft::Draft;
 use crate::step::{Action, Change, Next, Outcome};
 
-/// Reads the answer to any call that was not made for such a reason.
+/// Reads the answer to any call that was not made because of such a block.
 pub(crate) fn conclude(mut draft: Draft<'_>, action: &Action, message: &str) -> Change {
     let host = draft.view.host;
     let forced = detached_by_force(host);
     if *action == Action::Release && draft.state() == State::Deleting {
-        // Never registered: there is nothing to let go of.
+        // Never registered: there is nothing to release.
         if forced || !draft.view.is_registered() {
             draft.warn("DeletionGaveUp", &format!("The host is deleted without being released: {message}"));
             return draft.finish(Next::Gone);
@@ -29,7 +28,7 @@ pub(crate) fn conclude(mut draft: Draft<'_>, action: &Action, message: &str) -> 
         String::new()
     };
     draft.fault(ErrorType::Registration, &format!("{message}{way_out}"));
-    // Nothing was attempted: neither this nor earlier failures bring a deletion nearer to its giving up.
+    // Nothing was attempted: neither this nor earlier failures count towards a deletion's giving up.
     draft.status.error_count = 1;
     let poll = draft.view.settings.steady_state_poll;
     draft.finish(Next::After(poll))

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use api::metal3::{FirmwareComponent, FirmwareUpdate, Raid};
+use api::metal3::{FirmwareComponent, FirmwareUpdate, Raid, SettingSchema};
 use inventory::RootDeviceHints;
+use jiff::Timestamp;
 
 /// What [`crate::Action::Prepare`] and [`crate::Action::Service`] are to bring about. Empty: nothing new; what was accepted before is gone on with.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -34,6 +35,8 @@ pub struct SettingsTarget {
     pub wished: BTreeMap<String, String>,
     /// All that there is.
     pub present: BTreeMap<String, String>,
+    /// Since when the two differ: the same wish a second time is another one.
+    pub since: Option<Timestamp>,
 }
 
 impl Targets {
@@ -48,7 +51,16 @@ impl Targets {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FirmwareFacts {
     /// Settings by name.
-    pub settings: BTreeMap<String, String>,
+    pub settings: BTreeMap<String, FirmwareSetting>,
     /// Components with their versions.
     pub components: Vec<FirmwareComponent>,
+}
+
+/// One setting of a machine's firmware.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FirmwareSetting {
+    /// As it is.
+    pub value: String,
+    /// What it may be.
+    pub schema: SettingSchema,
 }

@@ -13,7 +13,7 @@ use crate::step::{Action, Change, Next, Outcome, Step};
 use crate::validate;
 use crate::view::View;
 
-/// The reboot annotations that count: a host that is merely available heeds only those that insist.
+/// The reboot annotations that count: on an available host, only those with `force`.
 fn reboot(view: &View<'_>) -> Reboot {
     wish(view.host)
 }
@@ -57,12 +57,12 @@ pub(crate) fn steady(view: &View<'_>) -> Step {
     }
     let reboot = reboot(view);
     let on = wanted_on(view, &reboot);
-    // A one-shot reboot is done only when the machine was seen off: a status that says so already may be stale.
+    // A one-shot reboot needs the machine to be switched off now: a status that already says off may be stale.
     if on == status.powered_on && !reboot.once {
         return Step::Act(Action::ReadPower);
     }
     let failed_before = status.error_type == Some(ErrorType::PowerManagement) && status.error_count > 0;
-    // What must not be powered off must not be cut off either.
+    // A host that must not be powered off must not lose power abruptly either.
     let may_cut = view.host.spec.disable_power_off != Some(true);
     Step::Act(Action::SetPower(match (on, may_cut && (reboot.hard || failed_before)) {
         (true, _) => PowerWish::On,
@@ -110,7 +110,7 @@ fn switched_off(mut draft: Draft<'_>, on: bool, edge: bool) -> Change {
     settled(draft)
 }
 
-/// The call was answered; is the power what it should be?
+/// The call succeeded: checks whether the power is as wished.
 fn settled(mut draft: Draft<'_>) -> Change {
     let reboot = reboot(draft.view);
     if draft.status.powered_on != wanted_on(draft.view, &reboot) {

@@ -56,7 +56,7 @@ fn restore(view: &View<'_>) -> Option<Step> {
     }
 }
 
-/// Reboot annotations that cannot be read: nobody knows what was wished, so nothing is done, and the wish goes with a word.
+/// Drops reboot annotations that cannot be parsed, with an Event; the host is not rebooted.
 fn malformed_reboot(view: &View<'_>) -> Option<Step> {
     let faults = annotations::reboot_faults(view.host);
     let mut draft = Draft::new(view);
@@ -70,13 +70,13 @@ fn malformed_reboot(view: &View<'_>) -> Option<Step> {
     (!faults.is_empty()).then(|| untouched(draft, Next::Now))
 }
 
-/// A restored status, made to fit a host that is not being deleted.
+/// A restored status, made valid for a host that is not being deleted.
 fn sane(mut status: BareMetalHostStatus) -> BareMetalHostStatus {
     status.conditions.clear();
     status.error_count = status.error_count.max(0);
     status.provisioning_fail_count = status.provisioning_fail_count.max(0);
     if matches!(status.provisioning.state, State::PoweringOffBeforeDelete | State::Deleting) {
-        // Saved on its way out. With an image on it, it is a provisioned host; without one it begins anew.
+        // Saved during a deletion: with an image the host is provisioned, without one it starts over.
         status.provisioning.state =
             if status.provisioning.image.url.is_empty() { State::None } else { State::Provisioned };
     }
@@ -101,7 +101,7 @@ fn external_details(view: &View<'_>) -> Option<Step> {
         draft.status.hardware = Some(details.clone());
         return Some(draft.step(Next::Now));
     }
-    // A value that cannot be used stays where it is; validation says what is wrong with it.
+    // An unusable value stays; validation reports what is wrong with it.
     let details = annotations::strict(text.filter(|_| disabled)?).ok()?;
     let mut draft = Draft::new(view);
     draft.remove_annotation(annotation::HARDWARE_DETAILS);

@@ -43,7 +43,7 @@ fn hash(uid: &str, exponent: u32) -> u32 {
 
 /// The wait that `status` asks for: by its count of failures, or by the failed attempts at the same image, whichever is more.
 ///
-/// Consent, to overwrite another owner's disk or to the other machine that the error speaks of, or the wish to detach, is most likely what the work was waiting for, and an annotation leaves no trace in
+/// Consent, to overwrite another owner's disk or to the other machine that the error speaks of, or the wish to detach or to boot the agent anew by force, is most likely what the work was waiting for, and an annotation leaves no trace in
 /// the generation: while it is there, the wait is one unit at most.
 pub(crate) fn delay(view: &View<'_>, status: &BareMetalHostStatus) -> Duration {
     let trying = status.provisioning.state == State::Provisioning && status.error_type == Some(ErrorType::Provisioning);
@@ -55,14 +55,17 @@ pub(crate) fn delay(view: &View<'_>, status: &BareMetalHostStatus) -> Duration {
     let consented = may_overwrite && status.error_type == Some(ErrorType::Provisioning)
         || annotations::detached(view.host).is_some()
         || view.host.annotation(annotation::ACCEPT_MACHINE).is_some()
-            && status.error_message.contains(annotation::ACCEPT_MACHINE);
+            && status.error_message.contains(annotation::ACCEPT_MACHINE)
+        || annotations::is_reboot_forced(view.host)
+            && matches!(status.error_type, Some(ErrorType::Inspection | ErrorType::Provisioning));
     if consented { wait.min(unit) } else { wait }
 }
 
 /// How long work of the class `kind` must still wait; `None` if it may be done now.
 ///
-/// It need not wait if its last attempt did not fail, if the wait is over, if it failed before the settings' moment, if the host's spec was edited after the failure was
-/// recorded (the conditions tell which generation that was), or if it is work on the machine itself and the machine has shown that it lives.
+/// It need not wait if its last attempt did not fail, if the wait is over, if it failed before the settings' `anew_since`, if the spec was edited
+/// after the failure was recorded (the conditions name that generation), or if it is inspection or provisioning and the machine has shown a sign
+/// of life.
 pub(crate) fn wait_left(view: &View<'_>, kind: ErrorType) -> Option<Duration> {
     let status = view.host.status.as_ref()?;
     if status.error_type != Some(kind) || edited_since(view.host, status) {

@@ -1,9 +1,9 @@
-//! What upstream admits and the provisioner of a host cannot do: said before anybody waits for it.
+//! What upstream admits and a host's provisioner cannot do, reported before the work begins.
 //!
-//! Admission warns, registration ends in an error of the class that the work would have failed with, and so does the next work if the
-//! wish comes later. A host that somebody else provisions is only watched: nothing of this is asked of it.
+//! Admission warns; registration ends in an error of the class that the work would have failed with, and so does the next work if the
+//! wish comes later. None of this applies to an externally provisioned host, which is only watched.
 
-use api::metal3::{BareMetalHost, BootFormat, BootMode, DiskFormat, ErrorType, InspectionMode};
+use api::metal3::{BareMetalHost, BootFormat, BootMode, DiskFormat, ErrorType, Image, InspectionMode, request_scheme};
 
 use serde::{Deserialize, Serialize};
 
@@ -15,11 +15,15 @@ use crate::validate::Violation;
 pub struct Served {
     /// Boots live ISOs (`spec.image.format`).
     pub live_iso: bool,
-    /// Makes RAID volumes (`spec.raid`).
-    pub raid: bool,
+    /// Makes RAID volumes by a controller (`spec.raid.hardwareRAIDVolumes`).
+    pub hardware_raid: bool,
+    /// Makes RAID volumes by software (`spec.raid.softwareRAIDVolumes`).
+    pub software_raid: bool,
     /// Reads and sets settings of the firmware (HostFirmwareSettings).
     pub firmware_settings: bool,
-    /// Reads versions of the firmware, and updates it (HostFirmwareComponents).
+    /// Reads versions of the firmware (HostFirmwareComponents).
+    pub firmware_components: bool,
+    /// Updates it, which implies reading its versions.
     pub firmware_updates: bool,
     /// Does both to a provisioned host that is rebooted, where its HostUpdatePolicy allows it.
     pub service: bool,
@@ -31,15 +35,23 @@ pub struct Served {
     pub data_images: bool,
     /// Has BMCs send their events (BMCEventSubscription).
     pub events: bool,
-    /// Says how the machine is.
+    /// Reports the machine's health.
     pub health: bool,
     /// Finds out why a machine does not do what it should (annotation `metamorph.metal3.io/diagnose`).
     pub diagnose: bool,
-    /// Forms of an image that it works on machines with and that others build (PreprovisioningImage); empty if it brings its own.
+    /// Formats of the image that it boots on machines and that others build (PreprovisioningImage); empty if it brings its own.
     pub boot_images: Vec<BootFormat>,
     /// Boots by BIOS (`spec.bootMode`).
     pub legacy_boot: bool,
-    /// Holds each machine against what it has shown before, and refuses another.
+    /// Boots by UEFI with Secure Boot, and switches it.
+    pub secure_boot: bool,
+    /// Needs `spec.bootMACAddress`, to identify the machine or to boot it over the network.
+    pub needs_boot_mac: bool,
+    /// Forms of an image that it writes to a disk (`spec.image.format`); empty for any.
+    pub image_formats: Vec<DiskFormat>,
+    /// Schemes of the URLs that it reads images from (`spec.image.url`), in lower case; empty for any.
+    pub image_schemes: Vec<String>,
+    /// Compares each machine with what it has shown before, and refuses another.
     pub proves_identity: bool,
     /// Marks the disks that it has written, and refuses those with another's mark.
     pub marks_disks: bool,
@@ -48,14 +60,26 @@ pub struct Served {
 }
 
 impl Served {
+    /// Whether versions of the firmware are shown.
+    #[must_use]
+    pub const fn reads_components(&self) -> bool {
+        self.firmware_components || self.firmware_updates
+    }
+
     /// Whether there is anything that a host can be prepared with.
     #[must_use]
     pub const fn prepares(&self) -> bool {
-        self.raid || self.firmware_settings || self.firmware_updates
+        self.raid() || self.firmware_settings || self.firmware_updates
+    }
+
+    /// Whether it makes RAID volumes of any kind.
+    #[must_use]
+    pub const fn raid(&self) -> bool {
+        self.hardware_raid || self.software_raid
     }
 }
 
-/// What this host wishes and does not get.
+/// What this host asks for and its provisioner does not serve.
 pub(crate) fn unserved(host: &BareMetalHost, served: &Served) -> Vec<Violation> {
     let spec = &host.spec;
     let mut found = Vec::new();
@@ -67,6 +91,15 @@ pub(crate) fn unserved(host: &BareMetalHost, served: &Served) -> Vec<Violation> 
     };
     if spec.boot_mode == Some(BootMode::Legacy) && !served.legacy_boot {
         let what = "spec.bootMode is legacy, and the provisioner of this host boots by UEFI only — set it to UEFI or UEFISecureBoot";
+        add(ErrorType::Registration, what.to_owned());
+    }
+    if spec.boot_mode == Some(BootMode::UefiSecureBoot) && !served.secure_boot {
+        let what =
+            "spec.bootMode is UEFISecureBoot, which the provisioner of this host cannot switch on — set it to UEFI";
+        add(ErrorType::Registration, what.to_owned());
+    }
+    if served.needs_boot_mac && spec.boot_mac_address.as_ref().is_none_or(String::is_empty) {
+        let what = "spec.bootMACAddress is not set, which the provisioner of this host needs — set it to the MAC address that the machine boots from";
         add(ErrorType::Registration, what.to_owned());
     }
     if let Some(wished) = spec.architecture.as_deref().filter(|wished| !wished.is_empty())
@@ -85,15 +118,21 @@ pub(crate) fn unserved(host: &BareMetalHost, served: &Served) -> Vec<Violation> 
         let what = "spec.inspectionMode is fast, and the provisioner of this host inspects with its agent only — set it to agent or disabled";
         add(ErrorType::Inspection, what.to_owned());
     }
-    if wants_raid(host) && !served.raid {
-        let what = "spec.raid asks for RAID volumes, which the provisioner of this host cannot make — remove spec.raid, and make the \
-                    volumes with the controller's own tools if they are needed";
+    let (hardware_raid, software_raid) = wanted_raid(host);
+    if hardware_raid && !served.hardware_raid {
+        let what = "spec.raid.hardwareRAIDVolumes asks for RAID volumes, which the provisioner of this host cannot make — remove them, and make \
+                    the volumes with the controller's own tools if they are needed";
         add(ErrorType::Preparation, what.to_owned());
     }
-    let image = spec.image.as_ref().filter(|image| !image.url.is_empty());
-    if image.is_some_and(|image| image.format == Some(DiskFormat::LiveIso)) && !served.live_iso {
-        let what = "spec.image.format is live-iso, and the provisioner of this host writes images to disks only — give a disk image";
-        add(ErrorType::Provisioning, what.to_owned());
+    if software_raid && !served.software_raid {
+        let what = "spec.raid.softwareRAIDVolumes asks for RAID volumes, which the provisioner of this host cannot make — remove them, and give \
+                    an image that makes them itself if they are needed";
+        add(ErrorType::Preparation, what.to_owned());
+    }
+    if let Some(image) = spec.image.as_ref().filter(|image| !image.url.is_empty()) {
+        for what in unserved_image(image, served) {
+            add(ErrorType::Provisioning, what);
+        }
     }
     let method = crate::wishes::method(host);
     if !method.is_empty() && !served.custom_deploy {
@@ -112,10 +151,43 @@ pub(crate) fn first(host: &BareMetalHost, served: &Served, kinds: &[ErrorType]) 
     unserved(host, served).into_iter().find(|v| v.error_type.is_some_and(|kind| kinds.contains(&kind)))
 }
 
-fn wants_raid(host: &BareMetalHost) -> bool {
+/// What of an image the provisioner cannot read or write.
+fn unserved_image(image: &Image, served: &Served) -> Vec<String> {
+    let mut found = Vec::new();
+    match image.format {
+        Some(DiskFormat::LiveIso) if !served.live_iso => found.push(
+            "spec.image.format is live-iso, and the provisioner of this host writes images to disks only — give a disk image"
+                .to_owned(),
+        ),
+        None | Some(DiskFormat::LiveIso) => {}
+        Some(format) if served.image_formats.is_empty() || served.image_formats.contains(&format) => {}
+        Some(format) => {
+            let known: Vec<&str> = served.image_formats.iter().map(|known| known.as_str()).collect();
+            let (format, known) = (format.as_str(), known.join(" and "));
+            found.push(format!(
+                "spec.image.format is {format}, and the provisioner of this host writes {known} only — give such an image"
+            ));
+        }
+    }
+    // An invalid URL is a fault of its own.
+    let scheme = request_scheme(&image.url);
+    if let Some(scheme) =
+        scheme.filter(|scheme| !served.image_schemes.is_empty() && !served.image_schemes.contains(scheme))
+    {
+        let known = served.image_schemes.join(" and ");
+        found.push(format!(
+            "spec.image.url has the scheme {scheme}, and the provisioner of this host reads images by {known} only — serve the image there"
+        ));
+    }
+    found
+}
+
+/// Whether RAID volumes of a controller, and of software, are wished.
+fn wanted_raid(host: &BareMetalHost) -> (bool, bool) {
     let any = |count: Option<usize>| count.is_some_and(|n| n > 0);
-    host.spec.raid.as_ref().is_some_and(|raid| {
-        any(raid.hardware_raid_volumes.as_ref().map(Vec::len)) || any(raid.software_raid_volumes.as_ref().map(Vec::len))
+    host.spec.raid.as_ref().map_or((false, false), |raid| {
+        let (hardware, software) = (&raid.hardware_raid_volumes, &raid.software_raid_volumes);
+        (any(hardware.as_ref().map(Vec::len)), any(software.as_ref().map(Vec::len)))
     })
 }
 

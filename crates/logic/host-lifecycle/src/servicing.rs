@@ -1,12 +1,15 @@
 //! Changes of a provisioned host's firmware, where its HostUpdatePolicy allows them at a reboot (baremetal-operator `doServiceIfNeeded`).
 //!
-//! They begin when the machine is off and about to be switched on, and are gone on with until the provisioner says that they are done: so is what is no
-//! longer wished or allowed, for which it is called with nothing new. That a host is in service stands in `operationalStatus` before the first call.
+//! They begin when the machine is off and about to be switched on, and continue until the provisioner reports that they are done, without new targets
+//! if they are no longer wished or allowed. From before the first call, `operationalStatus` and the reason of the condition Ready show that the host
+//! is in service, so a failure of something else, such as the access to its BMC, does not end the service. Detaching does: accepted changes are
+//! handed over again when the host is taken back.
 
 use api::metal3::{BareMetalHostStatus, ErrorType, OperationalStatus, UpdatePolicy};
 
 use crate::draft::{Draft, idle};
 use crate::firmware;
+use crate::power;
 use crate::retry::wait_left;
 use crate::step::{Action, Change, Next, Outcome, Step};
 use crate::targets;
@@ -16,12 +19,17 @@ fn is_in_service(status: &BareMetalHostStatus) -> bool {
     status.operational_status == OperationalStatus::Servicing || status.error_type == Some(ErrorType::Servicing)
 }
 
-/// What servicing needs now; `booting` says that the machine is off and about to be switched on.
-pub(crate) fn decide(view: &View<'_>, booting: bool) -> Option<Step> {
+/// Whether a service is under way, or may begin now.
+pub(crate) fn is_due(view: &View<'_>) -> bool {
+    view.settings.served.service && (power::is_about_to_boot(view) || is_in_service(view.status()))
+}
+
+/// What servicing needs now.
+pub(crate) fn decide(view: &View<'_>) -> Option<Step> {
     let served = &view.settings.served;
     let status = view.status();
     let in_service = is_in_service(status);
-    if !served.service || !(booting || in_service) {
+    if !is_due(view) {
         return None;
     }
     let policy = view.children.update_policy.map(|policy| policy.spec.clone()).unwrap_or_default();
@@ -66,7 +74,14 @@ pub(crate) fn conclude(mut draft: Draft<'_>, action: &Action, outcome: Outcome) 
             }
             draft.clear_error();
             draft.status.error_count = 0;
-            draft.event("ServicingComplete", "The firmware was changed as wished");
+            if firmware::is_as_wished(draft.view) {
+                draft.event("ServicingComplete", "The firmware was changed as wished");
+            } else {
+                draft.event(
+                    "ServicingEnded",
+                    "The service was ended: what it was begun for is no longer wished, or not allowed",
+                );
+            }
             draft.finish(Next::Now)
         }
         Outcome::Failed { .. } => {
@@ -87,7 +102,7 @@ fn goes_on_now(mut draft: Draft<'_>) -> Change {
     draft.finish(Next::Now)
 }
 
-/// The error is over; its failures stay counted until the work is done.
+/// Clears the error; its failures stay counted until the work is done.
 fn in_service(draft: &mut Draft<'_>) {
     draft.clear_error();
     if draft.status.operational_status != OperationalStatus::Detached {

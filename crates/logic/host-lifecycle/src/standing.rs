@@ -1,4 +1,4 @@
-//! Whether a host is as it is declared: its object's answer to whoever waits for it.
+//! Whether a host is as declared, for clients that wait for it.
 
 use api::metal3::{
     BareMetalHost, BareMetalHostStatus, ErrorType, OperationalStatus, ProvisioningState as State, annotation,
@@ -6,7 +6,6 @@ use api::metal3::{
 
 use crate::access;
 use crate::annotations;
-use crate::detach;
 use crate::power;
 use crate::retry::edited_since;
 use crate::targets;
@@ -20,7 +19,7 @@ pub enum Standing {
     AsDeclared(String),
     /// Not yet: the error that is waited out, or what it waits for; empty while work is simply under way.
     NotYet(String),
-    /// Nothing will bring it there but a change of the host: why, and what to change.
+    /// Only a change of the host will bring it there: why, and what to change.
     NeedsChange(String),
 }
 
@@ -41,7 +40,7 @@ pub fn standing(host: &BareMetalHost) -> Standing {
         };
     }
     if let Some(kind) = status.error_type {
-        // What refuses an image while the host is available is the image itself, or the count of attempts at it.
+        // A provisioning error of an available host concerns the image itself, or the count of attempts at it.
         let refused =
             kind == ErrorType::Provisioning && matches!(status.provisioning.state, State::Available | State::Ready);
         let edited = edited_since(host, &status);
@@ -59,7 +58,7 @@ fn reached(host: &BareMetalHost, status: &BareMetalHostStatus) -> Option<String>
     let detached = status.operational_status == OperationalStatus::Detached;
     let wish = annotations::detached(host);
     if wish.is_some() || detached {
-        let let_go = detached && wish.is_some_and(|wish| detach::applies(host.state(), &wish));
+        let let_go = detached && wish.is_some_and(|wish| wish.applies(host.state()));
         return let_go.then(|| "detached".to_owned());
     }
     let held = matches!(status.operational_status, OperationalStatus::Delayed | OperationalStatus::Servicing);
@@ -100,7 +99,7 @@ fn reached(host: &BareMetalHost, status: &BareMetalHostStatus) -> Option<String>
     }
 }
 
-/// Only the URL makes another image: what else differs is said.
+/// Only another URL makes another image; other differences are reported.
 fn provisioned(host: &BareMetalHost, status: &BareMetalHostStatus) -> String {
     let there = &status.provisioning.image;
     match wishes::image(host) {

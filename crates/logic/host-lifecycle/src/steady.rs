@@ -2,6 +2,7 @@
 
 use crate::data_image;
 use crate::draft::Draft;
+use crate::firmware;
 use crate::power;
 use crate::servicing;
 use crate::step::{Action, Change, Next, Outcome, Step};
@@ -11,8 +12,9 @@ use crate::view::View;
 pub(crate) fn decide(view: &View<'_>) -> Step {
     let booting = power::is_about_to_boot(view);
     // A service may boot the machine for itself: it is through before the machine is shown anything.
-    servicing::decide(view, booting)
+    servicing::decide(view)
         .or_else(|| data_image::decide(view, booting))
+        .or_else(|| firmware::freshen(view))
         .unwrap_or_else(|| power::steady(view))
 }
 

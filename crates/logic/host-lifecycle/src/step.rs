@@ -39,8 +39,8 @@ pub enum Action {
     SetPower(PowerWish),
     /// Bring RAID volumes and firmware of a host without an image to what is wished. Called until it answers [`Outcome::Done`].
     ///
-    /// Targets are handed over until they are accepted (or done), and then never again: they stand in the status. Without any the provisioner goes on
-    /// with what it has accepted, and is done if there is nothing.
+    /// Targets are handed over until they are accepted (or done), and then never again: the status records them. Without targets, the provisioner
+    /// goes on with what it has accepted, and is done if there is nothing; it aborts firmware changes that are no longer wished.
     Prepare {
         /// What is to be made.
         targets: Box<Targets>,
@@ -48,7 +48,7 @@ pub enum Action {
         restart: bool,
     },
     /// Bring the firmware of a provisioned host to what is wished; answers and targets are those of [`Action::Prepare`]. The machine is off, and its
-    /// disks stay as they are. Without targets, and with nothing accepted that is still wished, what is under way is ended.
+    /// disks stay as they are. Without targets, and with nothing accepted that is still wished, the work under way is aborted.
     Service {
         /// What is to be made.
         targets: Box<Targets>,
@@ -132,8 +132,8 @@ pub enum Outcome {
         /// What is needed, what was found, what to do.
         message: String,
     },
-    /// Nothing was asked of the machine, and nothing can be until somebody puts something right: which provisioner the host has is not known, say. The
-    /// host stays in its state, and a deletion waits as well; to detach the host by force lets it go all the same.
+    /// The machine was not called, and cannot be until the operator corrects something: the host's provisioner is unknown, say. The host stays in its
+    /// state, and a deletion waits too; detaching the host by force releases it anyway.
     Held {
         /// What is wrong, what to do.
         message: String,
@@ -180,8 +180,8 @@ impl Outcome {
 
 /// What to write, and when to look again.
 ///
-/// To be written in this order: `hardware_data`, `children`, `status`, `set_architecture` and annotations and finalizer, `events`. A
-/// crash in between is safe: what is left over is decided again.
+/// To be written in this order: `hardware_data`, `children`, annotations that are used up (consent to overwrite, reboots), `status`,
+/// `set_architecture` and other annotations and finalizer, `events`. A crash in between is safe: what is left over is decided again.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Change {
     /// The whole new status; equal to the old one if it need not be written.

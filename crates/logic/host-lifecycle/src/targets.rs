@@ -1,5 +1,5 @@
-//! What is to be made of a machine beside its image: RAID volumes, settings and versions of the firmware. Only what differs from what is known to be
-//! there, and only what the host's provisioner serves.
+//! A machine's targets beside its image: RAID volumes, settings and versions of the firmware. Only what differs from the known state, and only
+//! what the host's provisioner serves.
 
 use api::metal3::{BareMetalHost, BareMetalHostStatus, ErrorType, Raid};
 
@@ -12,7 +12,7 @@ use crate::wishes;
 pub(crate) fn preparing(view: &View<'_>) -> Option<Targets> {
     let served = &view.settings.served;
     Some(Targets {
-        raid: if served.raid { raid(view.host, view.status()) } else { None },
+        raid: if served.raid() { raid(view.host, view.status()) } else { None },
         settings: if served.firmware_settings { firmware::settings(view)? } else { None },
         updates: if served.firmware_updates { firmware::updates(view)? } else { Vec::new() },
         root_device_hints: wishes::root_device_hints(view.host),
@@ -29,7 +29,7 @@ pub(crate) fn servicing(view: &View<'_>, settings: bool, updates: bool) -> Optio
     })
 }
 
-/// The RAID volumes to make (baremetal-operator `saveHostProvisioningSettings`). After a failure nobody knows what there is.
+/// The RAID volumes to make (baremetal-operator `saveHostProvisioningSettings`). After a failure, the existing ones are unknown.
 fn raid(host: &BareMetalHost, status: &BareMetalHostStatus) -> Option<RaidTarget> {
     let wished = raid_wished(host, status)?;
     let failed = status.error_type == Some(ErrorType::Preparation);
@@ -37,7 +37,7 @@ fn raid(host: &BareMetalHost, status: &BareMetalHostStatus) -> Option<RaidTarget
     (present.as_ref() != Some(&wished)).then_some(RaidTarget { wished, present })
 }
 
-/// The spec's volumes. Without any, those of a controller stay as they were made, and software's go; `None` if none were ever made.
+/// The spec's volumes. If it has none, hardware volumes stay as they were made and software volumes are removed; `None` if none were ever made.
 fn raid_wished(host: &BareMetalHost, status: &BareMetalHostStatus) -> Option<Raid> {
     if let Some(wished) = host.spec.raid.as_ref().filter(|raid| **raid != Raid::default()) {
         return Some(wished.clone());

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeSet;
 
+use addresses::text_without_secrets;
 use api::metal3::{
     BareMetalHost, BareMetalHostStatus, ChecksumType, DiskFormat, ErrorType, Image, InspectionMode, Raid, annotation,
     profile_root_hints, request_scheme,
@@ -54,8 +55,8 @@ pub(crate) fn first(host: &BareMetalHost, kinds: &[ErrorType]) -> Option<Violati
     violations.into_iter().find(|v| v.error_type.is_some_and(|kind| kinds.contains(&kind)))
 }
 
-/// What is wrong with the image of a host that is to be provisioned here, and can be known before anything is done to its machine. Upstream's webhook lets
-/// it in; what it refuses is not here but where there is no webhook, and ends the next work.
+/// The first fault of the image of a host that is provisioned here, of those that upstream's webhook admits and that can be known before anything is
+/// done to its machine. What the webhook refuses is left out: it occurs only without a webhook, and fails the next work.
 pub(crate) fn of_image(host: &BareMetalHost) -> Option<Violation> {
     if host.spec.externally_provisioned == Some(true) {
         return None;
@@ -94,17 +95,38 @@ fn bmc(host: &BareMetalHost, found: &mut Findings) {
 }
 
 fn image(host: &BareMetalHost, found: &mut Findings) {
-    let Some(image) = host.spec.image.as_ref().filter(|i| !i.url.is_empty()) else { return };
+    if let Some(image) = &host.spec.image {
+        image_rules(image, found);
+    }
+}
+
+/// What an image breaks, wherever it is asked for.
+pub(crate) fn image_violations(image: &Image) -> Vec<Violation> {
+    let mut found = Findings(Vec::new());
+    image_rules(image, &mut found);
+    found.0
+}
+
+/// An image without an address is none.
+fn image_rules(image: &Image, found: &mut Findings) {
+    if image.url.is_empty() {
+        return;
+    }
+    let shown = text_without_secrets(&image.url);
     match request_scheme(&image.url) {
+        Some(scheme) if scheme.is_empty() => found.add(
+            ErrorType::Provisioning,
+            format!("spec.image.url has no scheme: {shown}; allowed are http, https, ftp, gopher and oci"),
+        ),
         Some(scheme) if !matches!(scheme.as_str(), "http" | "https" | "ftp" | "gopher" | "oci") => found.add(
             ErrorType::Provisioning,
             format!("spec.image.url has the scheme {scheme}; allowed are http, https, ftp, gopher and oci"),
         ),
-        None => found.add(ErrorType::Provisioning, format!("spec.image.url is not a URL: {}", image.url)),
+        None => found.add(ErrorType::Provisioning, format!("spec.image.url is not a URL: {shown}")),
         Some(_) => {
             // What Go takes for a URL although nothing can be read there.
             if let Err(error) = Url::parse(&image.url) {
-                found.ours(ErrorType::Provisioning, format!("spec.image.url is not a URL ({error}): {}", image.url));
+                found.ours(ErrorType::Provisioning, format!("spec.image.url is not a URL ({error}): {shown}"));
             }
         }
     }
@@ -143,7 +165,7 @@ fn no_checksum(text: &str, kind: Option<ChecksumType>) -> Option<String> {
     if text.is_empty() {
         return None;
     }
-    let shown: String = text.chars().take(SHOWN).collect();
+    let shown: String = text_without_secrets(text).chars().take(SHOWN).collect();
     if text.starts_with("http://") || text.starts_with("https://") {
         return Url::parse(text).err().map(|error| format!("is not a URL ({error}): {shown}"));
     }

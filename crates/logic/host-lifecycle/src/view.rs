@@ -21,6 +21,8 @@ pub struct View<'a> {
     pub children: Children<'a>,
     /// What became of reading the Secret that `spec.bmc.credentialsName` names.
     pub credentials: Credentials<'a>,
+    /// When this process last tried to read the machine's firmware, if it has.
+    pub firmware_read: Option<Timestamp>,
     /// The machine has shown a sign of life that failed work may have been waiting for.
     pub news: bool,
     /// Settings of the server.

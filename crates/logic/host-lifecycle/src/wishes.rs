@@ -64,7 +64,8 @@ pub(crate) fn boot_image(
 }
 
 /// The root device hints wished for: the spec's, else those of its profile; `None` without any. A RAID volume that is to be the root needs none.
-pub(crate) fn root_device_hints(host: &BareMetalHost) -> Option<RootDeviceHints> {
+#[must_use]
+pub fn root_device_hints(host: &BareMetalHost) -> Option<RootDeviceHints> {
     let software = host.spec.raid.as_ref().and_then(|raid| raid.software_raid_volumes.as_deref()).unwrap_or_default();
     if software.iter().any(|volume| volume.root_volume == Some(true)) {
         return None;

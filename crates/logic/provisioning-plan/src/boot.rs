@@ -1,8 +1,8 @@
-//! Bringing the agent up: is the one that is there used, is one waited for, or is the machine booted?
+//! Bringing the agent up: use the running agent, wait for one, or boot the machine?
 //!
-//! A boot is recorded before it happens, with a generation of its own, which belongs to the boot that reports first. So: what is recorded and has
-//! not reported is gone on with, at the same generation; what has reported, was seen or is retired is never booted again; and no machine is
-//! reset while an agent in the middle of this operation's work may return.
+//! A boot is recorded before it happens, with its own generation, which belongs to the first boot that reports. So a recorded boot without a
+//! report is continued at the same generation; one that has reported, was seen or is retired is never repeated; and no machine is reset while an
+//! agent may return in the middle of this operation's work, unless the reset is forced.
 
 use std::time::Duration;
 
@@ -35,18 +35,18 @@ impl From<&AgentBoot> for Boot {
 pub enum Work {
     /// Nothing.
     Idle,
-    /// It has ended a command, of whichever operation, and tells of it.
+    /// It has ended a command, of any operation, and reports that.
     Ended,
     /// A command of this operation.
     Own,
-    /// A command of another operation. It cannot be stopped but by a boot, which is the proof that it has stopped.
+    /// A command of another operation. Only a boot stops it, and proves that it has stopped.
     Other,
 }
 
 /// An agent's protocol beside this server's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
-    /// Older: it brings its work to its end, and gets no new one.
+    /// Older: it finishes its work and gets no new work.
     Older,
     /// The same.
     Same,
@@ -69,30 +69,30 @@ pub struct Agent {
     pub secure_boot: Proof,
 }
 
-/// What an agent that is there is good for.
+/// Whether a living agent is usable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Judged {
     /// It works for this operation, or can be given work.
     Usable,
-    /// It is left for another boot.
+    /// Not usable: another boot replaces it.
     Unusable,
-    /// It shows that another boot would not help: for this reason.
+    /// Not usable, and another boot would not help, for this reason.
     Refused(Refusal),
 }
 
-/// Why work is refused that another boot would not help.
+/// Why work is refused although the agent could be booted again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// Secure Boot is not as the boot mode wants it.
     SecureBoot(Proof),
     /// The agent that was booted for this comes from an old image.
     OldImage,
-    /// The record names the last generation that there is: somebody has changed it.
+    /// The record names the last possible generation: it was edited.
     NoGeneration,
 }
 
 impl Agent {
-    /// What it is good for; `fresh`: the recorded boot is this operation's, and its agent has not been used yet.
+    /// Whether it is usable; `fresh`: the recorded boot is this operation's, and its agent has not been used yet.
     #[must_use]
     pub fn judge(&self, fresh: bool) -> Judged {
         let may_be_asked = match self.work {
@@ -103,14 +103,14 @@ impl Agent {
         match self.secure_boot {
             _ if !may_be_asked => self.left(fresh),
             Proof::Fits | Proof::Tolerated => Judged::Usable,
-            // It was given its work when that fitted, and is not reset in the middle of it.
+            // It matched when it got its work, and is not reset in the middle of it.
             Proof::Differs if self.work == Work::Own => Judged::Usable,
             Proof::Differs => self.left(fresh),
             refused @ (Proof::NotOn | Proof::StillOn) => Judged::Refused(Refusal::SecureBoot(refused)),
         }
     }
 
-    /// One that was booted for this operation and is older than this server comes from an old image: booting it again changes nothing.
+    /// An agent that was booted for this operation and speaks an older protocol comes from an old image: another boot changes nothing.
     fn left(&self, fresh: bool) -> Judged {
         if fresh && self.protocol == Protocol::Older { Judged::Refused(Refusal::OldImage) } else { Judged::Unusable }
     }
@@ -119,7 +119,7 @@ impl Agent {
 /// A fact that is gathered when it is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fact<T> {
-    /// Nobody has asked.
+    /// Not gathered yet.
     Unasked,
     /// The answer.
     Known(T),
@@ -156,9 +156,11 @@ pub struct Facts {
     pub power: Fact<Option<bool>>,
     /// The medium of the recorded boot can be offered, as it was.
     pub medium: Fact<bool>,
+    /// Another boot is requested, even if the agent is still awaited or at work.
+    pub forced: bool,
 }
 
-/// How long an agent that was there before this process is waited for.
+/// How long to wait for an agent that was running before this process started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Patience {
     /// Any.
@@ -180,13 +182,13 @@ pub enum Decision {
     AwaitBoot,
     /// Wait for a report, or for a reader of the medium: this process has just begun.
     AwaitReport,
-    /// Say whether the machine is on.
+    /// Gather whether the machine is on.
     AskPower,
     /// Wait for the agent that was at work before this process began.
     AwaitWorker,
-    /// Say whether the recorded medium can be offered again.
+    /// Gather whether the recorded medium can be offered again.
     AskMedium,
-    /// Ask for the recorded boot once more, at the same address: whether it has happened is not known, and nobody has reported of it.
+    /// Repeat the recorded boot at the same address: whether it happened is unknown, and no agent has reported.
     BootRecorded,
     /// Record and ask for another boot.
     BootAnew {
@@ -206,27 +208,36 @@ impl Facts {
         self.own.or(self.latest)
     }
 
-    /// The newest generation that is recorded or known: agents of older ones are not heard.
+    /// Another boot is asked for, and this operation has one to give up. An agent that has ended its work only tells of it: it does not hang. Nor is one
+    /// given up that has not had its time to report since this process began.
+    fn has_to_boot_anew(&self, patience: &Patience) -> bool {
+        let Some(own) = self.own.filter(|_| self.forced) else { return false };
+        let ended = self.agent.is_some_and(|agent| agent.work == Work::Ended);
+        let unheard = self.agent.is_none() && self.booted != Some(own.generation) && self.may_return(own);
+        !(ended || unheard && self.waited < patience.reconnect)
+    }
+
+    /// The newest generation that is recorded or known: reports of older ones are refused.
     fn newest(&self) -> u64 {
         let recorded = [self.own, self.latest].into_iter().flatten().map(|boot| boot.generation);
         recorded.fold(self.known_generation, u64::max)
     }
 
-    /// This operation has recorded a boot of which no agent has reported, and of which one would be heard.
+    /// This operation has recorded a boot without a report so far, and a report would be accepted.
     fn begun(&self) -> bool {
         let open = |boot: Boot| !boot.bound && !boot.retired && boot.generation == self.newest();
         self.phase == StepPhase::Running && self.own.is_some_and(open)
     }
 
-    /// The agent of this boot may show itself by itself: nobody has seen it come and go, and it has no reason to be gone.
+    /// The agent of this boot may still report by itself: this process has not seen it, and it has no reason to be gone.
     fn may_return(&self, boot: Boot) -> bool {
-        // One that wrote a system has left for it.
+        // An agent that wrote a system has left for it.
         let left = self.own.is_none() && self.provisioned;
         !self.seen && !left && !boot.retired && (boot.bound || self.begun())
     }
 
-    /// After a restart of this process: the agent of this boot is waited for. One that had work gets as long as it would have got from a process
-    /// that knew it, unless the machine is seen to be off: a reset in the middle of its work costs more than waiting.
+    /// After a restart of this process, waits for the agent of this boot. One with work gets as long as from a process that knew it, unless the
+    /// machine is seen to be off: a reset in the middle of its work costs more than waiting.
     fn reconnecting(&self, boot: Boot, patience: &Patience) -> Option<Decision> {
         if !self.may_return(boot) {
             return None;
@@ -240,7 +251,7 @@ impl Facts {
         match self.power {
             Fact::Unasked => Some(Decision::AskPower),
             Fact::Known(Some(false)) => None,
-            // A BMC that cannot be asked says nothing against it.
+            // If the BMC cannot be asked, keep waiting.
             Fact::Known(_) => Some(Decision::AwaitWorker),
         }
     }
@@ -250,6 +261,11 @@ impl Facts {
 #[must_use]
 pub fn decide(facts: &Facts, patience: &Patience) -> Decision {
     let recorded = facts.recorded();
+    if facts.has_to_boot_anew(patience) {
+        // What somebody asks for is no attempt that failed.
+        let again = matches!(facts.phase, StepPhase::Running | StepPhase::Done) && facts.attempts > 0;
+        return anew(facts, facts.attempts.saturating_add(u32::from(!again)));
+    }
     match facts.agent.map(|agent| agent.judge(facts.own.is_some_and(|boot| !boot.bound))) {
         Some(Judged::Usable) => return Decision::Use,
         Some(Judged::Refused(refusal)) => return Decision::Refuse(refusal),
@@ -266,7 +282,7 @@ pub fn decide(facts: &Facts, patience: &Patience) -> Decision {
             return waiting;
         }
     }
-    // One whose agent has been seen is that boot's: another needs a generation of its own.
+    // A generation whose agent was seen belongs to that boot: another boot needs a new one.
     if facts.begun() && !facts.seen {
         match facts.medium {
             Fact::Unasked => return Decision::AskMedium,
@@ -274,15 +290,15 @@ pub fn decide(facts: &Facts, patience: &Patience) -> Decision {
             Fact::Known(false) => {}
         }
     }
-    anew(facts)
-}
-
-fn anew(facts: &Facts) -> Decision {
     if facts.attempts >= MAX_BOOTS {
         return Decision::GiveUp;
     }
+    anew(facts, facts.attempts + 1)
+}
+
+fn anew(facts: &Facts, attempt: u32) -> Decision {
     match facts.newest().checked_add(1) {
-        Some(generation) => Decision::BootAnew { attempt: facts.attempts + 1, generation },
+        Some(generation) => Decision::BootAnew { attempt, generation },
         None => Decision::Refuse(Refusal::NoGeneration),
     }
 }

@@ -1,25 +1,25 @@
-//! Power: what is wished, what is seen, and the order that is outstanding.
+//! Power: the wish, the observed state, and the outstanding order.
 //!
-//! An order counts from when the BMC has taken it (or may have: its answer was lost), has a direction, and belongs to the work that it was given
-//! for. What is seen of the machine ends it; so does nobody's looking after it for longer than it may take. While an order for the other direction may
-//! still be carried out, what is seen does not count: a machine that is about to come on is not off.
+//! An order counts from when the BMC accepted it (or may have: its answer was lost), has a direction, and belongs to the work that gave it. It
+//! ends when its effect is seen, or when its work has not looked for longer than it may take. While an order for the other direction may still
+//! take effect, the observed state does not count: a machine that is about to come on is not off.
 
 use std::time::Duration;
 
 use terms::{PowerAction, PowerWish};
 
-/// What became of an order that was given.
+/// Result of an order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// The BMC has taken it.
+    /// The BMC has accepted it.
     Taken,
-    /// The answer was lost: it may be carried out.
+    /// The answer was lost: it may take effect.
     Lost,
-    /// The BMC was not reached, or went away: it may be carried out, and is to be given again.
+    /// The BMC was not reached, or disconnected: it may take effect, and is to be given again.
     Unclear,
-    /// The BMC has said no, or cannot do this: nothing happens.
+    /// The BMC refuses it, or cannot do it: nothing happens.
     Refused,
-    /// It did not come to the order (the BMC is busy, the password is wrong): nothing happens, and nothing is known.
+    /// The order was not given (the BMC is busy, the password is wrong): nothing happens, and nothing is learned.
     NotGiven,
 }
 
@@ -41,10 +41,10 @@ impl Patience {
     }
 }
 
-/// What counts where the BMC does not tell whether the machine is on.
+/// What counts if the BMC does not report whether the machine is on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unseen {
-    /// What was last seen or ordered; if nothing was, an order is given.
+    /// The state last seen or ordered; if there is none, an order is given.
     Remembered,
     /// Nothing: an order is given.
     Ordered,
@@ -52,7 +52,7 @@ pub enum Unseen {
     Left,
 }
 
-/// One look at the machine for a wish. Times are since any moment that stays the same.
+/// One look at the machine for a wish. Times count from any fixed moment.
 #[derive(Clone, Copy, Debug)]
 pub struct Look<'a> {
     /// What is wished.
@@ -63,7 +63,7 @@ pub struct Look<'a> {
     pub sight: Option<bool>,
     /// What counts where it does not tell.
     pub unseen: Unseen,
-    /// An agent runs on the machine: nothing is mounted, and there is nobody to ask politely.
+    /// An agent runs on the machine: nothing is mounted, and there is no system to shut down.
     pub agent: bool,
     /// The power may be cut.
     pub may_cut: bool,
@@ -76,7 +76,7 @@ impl Look<'_> {
         matches!(self.wish, PowerWish::SoftOff) && !self.agent
     }
 
-    /// What the BMC is told first.
+    /// The first order for the wish.
     const fn first(&self) -> PowerAction {
         match self.wish {
             PowerWish::On => PowerAction::On,
@@ -91,7 +91,7 @@ impl Look<'_> {
 pub enum Decision {
     /// The machine is as wished.
     Done,
-    /// Give this order, and say what became of it ([`Power::answered`]).
+    /// Give this order, and report its result ([`Power::answered`]).
     Ask(PowerAction),
     /// Look again: an order is outstanding, for this wish or against it.
     Wait {
@@ -100,9 +100,9 @@ pub enum Decision {
         /// How long it may take yet.
         left: Duration,
     },
-    /// The BMC does not tell the machine's power, and no order is outstanding.
+    /// The BMC does not report the machine's power, and no order is outstanding.
     Untold,
-    /// The BMC took the order, or may have, and the machine did not follow in time.
+    /// The BMC accepted the order, or may have, and the machine did not follow in time.
     Failed {
         /// Whether the BMC has said that it took it.
         answered: bool,
@@ -144,7 +144,7 @@ impl Power {
         self.last
     }
 
-    /// Notes what the BMC tells: the order that has brought it about is no longer outstanding.
+    /// Notes the power that the BMC reports: an order that has taken effect is no longer outstanding.
     pub fn saw(&mut self, sight: Option<bool>) {
         let Some(on) = sight else { return };
         self.last = Some(on);
@@ -178,14 +178,14 @@ impl Power {
         }
     }
 
-    /// An order for the other direction that may still be carried out, and for how long.
+    /// An order for the other direction that may still take effect, and for how long.
     fn against(&self, on: bool, now: Duration, patience: &Patience) -> Option<(PowerAction, Duration)> {
         let (order, at) = self.acting.filter(|(order, _)| order.on() != on)?;
         let left = (at + patience.of(order)).saturating_sub(now);
         (!left.is_zero()).then_some((order, left))
     }
 
-    /// The machine is not as wished: looks after this work's order, or has one given.
+    /// The machine is not as wished: follows up this work's order, or gives one.
     fn pursue(&mut self, look: &Look<'_>, patience: &Patience) -> Decision {
         let own = self.outstanding.as_mut().filter(|outstanding| {
             let looked_after = look.now.saturating_sub(outstanding.looked) <= patience.of(outstanding.order);
@@ -201,7 +201,7 @@ impl Power {
             (PowerAction::SoftOff, Answer::Taken | Answer::Lost) if look.polite() && !left.is_zero() => {
                 Decision::Wait { order, left }
             }
-            // Asked politely in vain, or not so politely any more.
+            // The soft power-off was in vain, or is no longer wanted.
             (PowerAction::SoftOff, _) => Decision::Ask(PowerAction::HardOff),
             _ if !left.is_zero() => Decision::Wait { order, left },
             (_, answer) => {
@@ -211,7 +211,7 @@ impl Power {
         }
     }
 
-    /// Notes what became of an order. `shown`: the BMC tells the machine's power, so that it can be waited for.
+    /// Notes an order's result. `shown`: the BMC reports the machine's power, so that the effect can be awaited.
     pub fn answered(&mut self, order: PowerAction, answer: Answer, of: &str, shown: bool, now: Duration) {
         if matches!(order, PowerAction::Restart | PowerAction::SoftRestart) {
             if answer == Answer::Taken {
@@ -225,10 +225,10 @@ impl Power {
         let outstanding = Outstanding { order, of: of.to_owned(), answer, at: now, looked: now };
         match (order, answer) {
             (_, Answer::NotGiven) => {}
-            // That it cannot be asked politely is worth keeping.
+            // A refused soft power-off is kept too: the power is cut next.
             (PowerAction::SoftOff, _) | (_, Answer::Lost | Answer::Unclear) => self.outstanding = Some(outstanding),
             (_, Answer::Taken) if shown => self.outstanding = Some(outstanding),
-            // What a BMC does not show cannot be waited for.
+            // An effect that the BMC does not show cannot be awaited.
             (_, Answer::Taken) => *self = Self { last: Some(order.on()), ..Self::default() },
             (_, Answer::Refused) => {}
         }

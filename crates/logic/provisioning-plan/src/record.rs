@@ -1,7 +1,7 @@
 //! The transitions that an operation's record may take; others are refused.
 //!
-//! An operation is begun once and ends once. A step's attempts count up; the same attempt stands for the same boot of the agent. What is recorded as
-//! under way or done is never taken back to what it was before.
+//! An operation begins once and ends once. A step's attempts count up, and each belongs to one boot of the agent. What is recorded as under way
+//! or done never goes back.
 
 use api::metamorph::{HostOperationStatus, OperationPhase, StepPhase};
 
@@ -35,7 +35,7 @@ pub enum Refused {
     },
     /// The attempt was given to another boot of the agent.
     AnotherBoot,
-    /// The step has failed: it has no end but that, unless it is begun anew.
+    /// The step has failed, which is final unless it is begun again.
     Failed,
     /// The step was never begun.
     NotBegun,
@@ -67,7 +67,11 @@ pub fn check(status: &HostOperationStatus, step: Step, change: Change<'_>) -> Re
         Change::Intend { attempt, boot_id } => {
             let anew = before.checked_add(1) == Some(attempt);
             // Once more, after a wait: for the same boot, if for any.
-            let again = attempt == before && attempt > 0 && recorded.phase == StepPhase::Running;
+            // An agent that hangs may be given up by force, and is booted once more.
+            let again = attempt == before
+                && attempt > 0
+                && (recorded.phase == StepPhase::Running
+                    || recorded.phase == StepPhase::Done && step == Step::BootAgent);
             match (anew, again) {
                 (true, _) => Ok(()),
                 (false, true) if recorded.boot_id.as_deref() == boot_id => Ok(()),
@@ -77,7 +81,7 @@ pub fn check(status: &HostOperationStatus, step: Step, change: Change<'_>) -> Re
         }
         Change::Done => match recorded.phase {
             StepPhase::Running | StepPhase::Done => Ok(()),
-            // An agent that an earlier operation has booted is simply there.
+            // The agent may have been booted by an earlier operation.
             StepPhase::Pending | StepPhase::Failed if step == Step::BootAgent => Ok(()),
             StepPhase::Pending => Err(Refused::NotBegun),
             StepPhase::Failed => Err(Refused::Failed),

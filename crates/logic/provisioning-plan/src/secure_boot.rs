@@ -1,11 +1,11 @@
-//! Secure Boot follows the boot mode both ways, as a recorded step before a boot of the agent: set, restarted into force, seen.
+//! Secure Boot follows the boot mode both ways, as a recorded step before a boot of the agent: set it, restart the machine, verify it.
 //!
-//! That the BMC says so is no proof: the agent finds it in the firmware's variables. In Setup Mode there is no platform key and nothing is
-//! verified, whatever the switch says.
+//! What the BMC reports is no proof: the agent reads the firmware's variables. In Setup Mode there is no platform key and nothing is verified,
+//! whatever the setting says.
 
 use std::time::Duration;
 
-/// After a restart of this process: the part of the patience after which a change that is not seen is asked for again.
+/// A process that only found the switch recorded requests it again after the limit divided by this.
 pub const ASK_AGAIN: u32 = 4;
 
 /// What the BMC shows.
@@ -89,7 +89,7 @@ pub enum End {
     InForce,
     /// Off was wanted, and the BMC does not show it any more.
     Vanished,
-    /// Off was wanted and is set, and was never shown as being in force: some BMCs do not keep that up to date, and what is signed runs.
+    /// Off was wanted and is set, but never shown in force: some BMCs do not update that, and signed code runs anyway.
     NeverShown,
 }
 
@@ -115,7 +115,7 @@ pub fn decide(facts: &Facts) -> Decision {
     if shown.is_in_force(wanted) {
         return if facts.begun { Decision::Ended(End::InForce) } else { Decision::Go };
     }
-    // What is set and not in force yet is another's work of the firmware: it is brought to its end here.
+    // A setting that is not in force yet is a pending change of another client: complete it here.
     let switch = Decision::Switch { set: !shown.is_set(wanted) };
     if !facts.begun {
         return switch;
@@ -129,7 +129,7 @@ pub fn decide(facts: &Facts) -> Decision {
             }
         }
         Some(Waiting { age, asked: false }) if age >= facts.limit / ASK_AGAIN => switch,
-        // Recorded by a process that died, at first: the firmware may be at work on it.
+        // Even if a process that died recorded it, wait at first: the firmware may be at work on it.
         _ => Decision::AwaitFirmware,
     }
 }
@@ -158,17 +158,17 @@ pub struct Found {
 pub enum Proof {
     /// As wanted, or it makes no difference.
     Fits,
-    /// Not as wanted, of an agent that was there before this work: it is left for a new boot.
+    /// Not as wanted, with an agent from before this work: a new boot replaces it.
     Differs,
     /// On was wanted, and switched on.
     NotOn,
     /// Off was wanted, and the BMC says that it is off.
     StillOn,
-    /// Off was wanted, and the BMC does not show it: nobody can change it from here, and what is signed runs.
+    /// Off was wanted, and the BMC does not show it: it cannot be changed from here, and signed code runs anyway.
     Tolerated,
 }
 
-/// What the agent's finding comes to. One that was there before this work is left for a new boot; one that was booted for it is the proof.
+/// Judges the agent's finding. An agent from before this work is replaced by a new boot; one booted for it is the proof.
 #[must_use]
 pub fn proof(wanted: Option<bool>, found: Option<Found>, booted_for_this: bool, bmc_shows: bool) -> Proof {
     let (Some(wanted), Some(found)) = (wanted, found) else { return Proof::Fits };

@@ -1,5 +1,5 @@
-//! A machine was reset to boot the agent, and the agent is silent: what the BMC shows of it tells the cause. Where the boot cannot have
-//! come about, it is asked for once more.
+//! A machine was reset to boot the agent, and the agent is silent: what the BMC shows identifies the cause. If the boot cannot have happened, it
+//! is requested once more.
 
 /// Firmware and BMC look into a medium without booting from it; a kernel alone has more bytes than this.
 pub const LOOKED_INTO: u64 = 1 << 20;
@@ -75,7 +75,7 @@ impl Silence {
     }
 }
 
-/// Whether a boot that came to nothing may be asked for once more.
+/// Whether a boot that did not happen may be requested once more.
 #[derive(Clone, Copy, Debug)]
 pub struct Boot {
     /// How much of the medium has been read since its reset, or in the attempt before.

@@ -150,13 +150,19 @@ impl Work {
         self.table().iter().map(|(step, _)| step.name()).collect()
     }
 
-    /// The wish has turned since this was recorded, and the disks have not been touched: it is other work.
+    /// Whether the wish has changed since this was recorded, with the disks still untouched: it is other work then.
     #[must_use]
     pub fn turned(self, status: &HostOperationStatus) -> bool {
         self.recorded(status) != self && !Step::WipeDisks.begun(status)
     }
 
-    /// The work that the record is of: a wipe that has begun is brought to its end, whatever the mode has been changed to meanwhile.
+    /// Whether what is recorded as done is this work, or more: a machine that was let go unwiped has not been cleaned.
+    #[must_use]
+    pub fn is_done_by(self, status: &HostOperationStatus) -> bool {
+        self != Self::Clean || self.recorded(status) == Self::Clean
+    }
+
+    /// The work that the record is of, whatever the mode has been changed to meanwhile.
     #[must_use]
     pub fn recorded(self, status: &HostOperationStatus) -> Self {
         let has = |step: Step| status.steps.iter().any(|recorded| recorded.name == step.name());
@@ -190,8 +196,8 @@ pub enum Command {
     Give(u32),
 }
 
-/// The attempt at a step that the agent of this boot is asked for: the same attempt only of the same boot. A step that is done but whose end could
-/// not be recorded is looked at again, not run again.
+/// What to ask of the agent of this boot for a step: an attempt stays with the boot that got it. A step that is done but whose end could not be
+/// recorded is looked at again, not run again.
 #[must_use]
 pub fn command(recorded: &OperationStep, boot_id: &str) -> Command {
     let attempt = recorded.attempt.unwrap_or(0);
@@ -220,7 +226,7 @@ pub enum Leave {
     Bmc,
 }
 
-/// Who takes the machine into its disk. `waited`: for how long this process has known the host.
+/// Who boots the machine into its disk. `waited`: for how long this process has known the host.
 #[must_use]
 pub fn leave(agent: bool, waited: Duration, reconnect: Duration) -> Leave {
     match (agent, waited < reconnect) {
@@ -230,7 +236,7 @@ pub fn leave(agent: bool, waited: Duration, reconnect: Duration) -> Leave {
     }
 }
 
-/// What the BMC does to take a machine into its disk whose agent is gone.
+/// What the BMC does to boot a machine into its disk when the agent is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
     /// Cut the power; `begun`: that is recorded already.
@@ -245,16 +251,15 @@ pub enum Way {
         /// Attempt.
         attempt: u32,
     },
-    /// A reset was asked for. Whether it has happened is not known, a tenant may be booting: it is not repeated.
+    /// A reset was requested. Whether it happened is unknown, and a tenant may be booting: it is not repeated.
     LeaveAlone,
-    /// The power is to be seen, and the BMC does not tell.
+    /// The power has to be seen, and the BMC does not report it.
     Untold,
 }
 
-/// In two steps that can be told apart afterwards: the power is seen gone before the intent to switch it on is recorded, so that a machine that is
-/// found on after that runs the new system, and is left alone. Where the power must not be cut, or is not shown, by one reset. Which way was
-/// taken stands in the record, whatever the BMC shows later. `refused`: this process has heard the BMC refuse the reset, which is the proof that
-/// nothing has happened.
+/// Two steps that can be told apart afterwards: the machine is seen off before the intent to switch it on is recorded, so a machine found on after
+/// that runs the new system and is left alone. If the power must not be cut, or is not shown, one reset instead. The record keeps the way
+/// taken, whatever the BMC shows later. `refused`: the BMC refused the reset to this process, which proves that nothing happened.
 #[must_use]
 pub fn way_into_disk(status: &HostOperationStatus, powered_on: Option<bool>, may_cut: bool, refused: bool) -> Way {
     let reset = Step::Reset.recorded(status);

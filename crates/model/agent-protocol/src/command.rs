@@ -1,4 +1,4 @@
-//! What the server may ask of the agent.
+//! Commands from the server to the agent.
 
 use inventory::{RootDeviceHints, Storage};
 use serde::{Deserialize, Serialize};
@@ -10,7 +10,7 @@ use terms::{ChecksumType, DiskFormat};
 pub struct Command {
     /// Fencing: which work, which attempt, which boot.
     pub id: CommandId,
-    /// What to do.
+    /// The action.
     pub action: Action,
 }
 
@@ -18,17 +18,17 @@ pub struct Command {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CommandId {
-    /// Name and uid of the HostOperation, `<name>/<uid>`: one that takes the name of a deleted one is another.
+    /// Name and uid of the HostOperation, `<name>/<uid>`: a later one of the same name is another operation.
     pub operation: String,
     /// Step of the operation.
     pub step: String,
     /// Attempt, from 1.
     pub attempt: u32,
-    /// Kernel boot id of the agent this is meant for.
+    /// Kernel boot id of the intended agent.
     pub boot_id: String,
 }
 
-/// What the agent can do.
+/// Actions of the agent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "kind")]
 pub enum Action {
@@ -63,7 +63,7 @@ pub struct WriteImage {
     pub image: ImageSource,
     /// Which disk.
     pub root_device_hints: RootDeviceHints,
-    /// Owner to write, and what is known of the present one.
+    /// Owner to write, and the known current owner.
     pub mark: DiskMark,
     /// Files of the config drive; `None` writes no config drive.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -76,13 +76,13 @@ pub struct WriteImage {
 pub struct ImageSource {
     /// http or https; the suffix names the compression.
     pub url: String,
-    /// `raw` or `qcow2`, others are refused; the content is never asked.
+    /// `raw` or `qcow2`, others are refused; the format is never guessed from the content.
     pub format: DiskFormat,
     /// Hex digest, or the URL of a checksum file.
     pub checksum: String,
     /// Which digest.
     pub checksum_type: ChecksumType,
-    /// Ranges of local addresses (loopback, link-local, metadata services) from which image and checksum file may be read all the same.
+    /// Ranges of local addresses (loopback, link-local, metadata services) from which image and checksum file may nevertheless be read.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub allowed_addresses: Vec<String>,
 }
@@ -97,7 +97,7 @@ pub struct DiskMark {
     pub host: String,
     /// HostOperation that writes.
     pub operation: String,
-    /// Foreign owners whose marks may be overwritten, by owner or by host, separated by commas or blanks: consent is one-shot and names the
+    /// Foreign owners whose marks may be overwritten, by owner or by host, separated by commas or blanks: consent is valid once and names the
     /// marks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub consent: Option<String>,
@@ -127,16 +127,16 @@ impl std::fmt::Debug for ConfigDrive {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct WipeDisks {
-    /// Marks that may go: only disks with this owner's mark, with the consented mark, or with none are wiped.
+    /// Only disks with this owner's mark, with a consented mark, or without a mark are wiped.
     pub mark: DiskMark,
-    /// Nothing is wiped unless one disk at least carries this owner's mark.
+    /// Wipe nothing unless at least one disk carries this owner's mark.
     #[serde(default)]
     pub requires_mark: bool,
-    /// Disks that an inspection found: nothing is wiped if one of them is absent. Empty: the machine had none; `None`: nobody knows, and a
-    /// machine that shows no disk fails.
+    /// Disks of the inspection: nothing is wiped if one of them is absent. Empty: the machine had none. `None`: unknown, and the wipe fails on a
+    /// machine without disks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expected: Option<Vec<Storage>>,
-    /// Hints that may name a disk which is left otherwise: one that a network carries, or one with a cluster file system.
+    /// Hints that include a disk which is otherwise left untouched: one behind a network, or one with a cluster file system.
     #[serde(default)]
     pub named: RootDeviceHints,
 }

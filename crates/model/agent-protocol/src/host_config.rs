@@ -1,4 +1,4 @@
-//! What the boot medium tells the agent: who it is, whom to ask, and how to get there.
+//! The configuration on the boot medium: the agent's identity, its server, and its network.
 
 use serde::{Deserialize, Serialize};
 
@@ -42,8 +42,8 @@ impl std::fmt::Debug for HostConfig {
     }
 }
 
-/// What the agent says in its TLS handshake of the certificate that it knows, by the SHA-256 of the boot medium: the name of an authority
-/// (RFC 8446, section 4.2.4) whose common name is that digest. A server with several certificates shows it the right one.
+/// The hint in the agent's TLS handshake for the certificate that it trusts, by the SHA-256 on the boot medium: the name of a certificate authority
+/// (RFC 8446, section 4.2.4) whose common name is that digest. A server with several certificates selects by it.
 #[must_use]
 pub fn certificate_hint(sha256: &str) -> Vec<u8> {
     // Name, one relative name of one attribute: commonName (2.5.4.3), a string of 64 characters.

@@ -1,22 +1,22 @@
 //! Messages between the agent and the server: one exchange, always begun by the agent.
 //!
 //! The agent reports its whole state ([`Report`]) to `POST {agent endpoint}/agent/v1/report`; the server answers with a
-//! [`Directive`]. While there is nothing to do the server holds the answer back (long poll, at most [`Report::wait_seconds`]), so
-//! that a command reaches an idle agent at once. Because each report says everything, a restarted server knows after one
-//! report where the machine stands, and nothing is lost when an answer is.
+//! [`Directive`]. While the server has no work it delays the answer (long poll, at most [`Report::wait_seconds`]), so
+//! that a command reaches an idle agent at once. Because each report is complete, a restarted server knows the machine's state after one
+//! report, and a lost answer loses nothing.
 //!
-//! **Identity.** The agent proves itself by `Authorization: Bearer <token>`; the token, which [`HostConfig`] carries on the boot
-//! medium, is derived by the server from its secret, the host's uid and the boot generation, and names the latter two, so that a report
-//! is judged before its body is read. To the agent it is opaque. Whoever reads the medium learns it: so each boot of the agent makes a key of its own
-//! ([`BOOT_KEY_HEADER`]), and the first report binds the generation to it. The agent trusts exactly
-//! one server certificate, whose SHA-256 the medium names and which it asks for in the TLS handshake ([`certificate_hint`]), and looks at no clock of its own: the time at which it judges the
-//! certificates of image servers is that of the server's last answer (the `Date` field of HTTP).
+//! **Identity.** The agent authenticates with `Authorization: Bearer <token>`. The token, which [`HostConfig`] carries on the boot medium, is opaque
+//! to the agent. The server derives it from its secret, the host's uid and the boot generation, and it contains the latter two, so that the server
+//! can check a report before it reads the body. Anyone who can read the medium learns the token: therefore each boot of the agent makes its own key
+//! ([`BOOT_KEY_HEADER`]), and the first report binds the generation to it. The agent trusts exactly one server certificate: the medium has its
+//! SHA-256, and the agent requests it in the TLS handshake ([`certificate_hint`]). The agent does not use its own clock: it verifies the certificates
+//! of image servers at the time of the server's last answer (HTTP's `Date` field).
 //!
 //! **Fencing.** A command carries operation, attempt and boot id ([`CommandId`]). The agent refuses a command for another boot,
 //! runs each id once, keeps its outcome until the server has acknowledged it, and leaves the machine (reboot, power off) only
 //! when the server has acknowledged that it may.
 //!
-//! Sizes are bounded by the `MAX_*` constants, on both sides.
+//! Both sides bound all sizes by the `MAX_*` constants.
 
 mod command;
 mod host_config;
@@ -35,11 +35,12 @@ pub use report::{
 };
 pub use terms::{ChecksumType, DiskFormat};
 
-/// Version of this protocol. 2 adds the boot's key, disks that a wipe expects and those that it leaves, and what the firmware says of Secure Boot.
+/// Version of this protocol. Version 2 adds the boot's key, the disks that a wipe expects and those that it leaves, and the firmware's Secure Boot
+/// state.
 pub const PROTOCOL_VERSION: u32 = 2;
 
-/// Oldest version that is served, so that an upgrade of the server orphans no agent. An agent of that version is heard, and brings the work that
-/// it has begun to its end; it is given none that it would do otherwise than it is meant.
+/// Oldest version that the server supports, so that an upgrade of the server orphans no agent. An agent of that version can report and finish the
+/// work that it has begun; it gets no new work that it would execute differently.
 pub const OLDEST_PROTOCOL: u32 = 1;
 
 /// Header of a report with the key of the agent's boot: 32 random bytes in base64url without padding, made by the agent and never on a medium. The
@@ -58,7 +59,7 @@ pub const MAX_REPORT_BYTES: usize = 4 << 20;
 /// Largest directive the agent reads, in bytes (a config drive of up to 64 MiB is base64 in it, hence the size).
 pub const MAX_DIRECTIVE_BYTES: usize = 96 << 20;
 
-/// Longest time a report may be held back, in seconds.
+/// Longest delay of an answer (long poll), in seconds.
 pub const MAX_WAIT_SECONDS: u64 = 30;
 
 /// Most log lines in one report; more are dropped with a line that says how many.

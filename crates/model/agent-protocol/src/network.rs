@@ -1,7 +1,7 @@
-//! OpenStack network data (`network_data.json`), and the plan it becomes once it is known to be sound.
+//! OpenStack network data (`network_data.json`), and the validated plan made from it.
 //!
 //! Shape: OpenStack nova, `doc/api_schemas/network_data.json`; the same document serves the agent (preprovisioning network data)
-//! and, passed on as is, the installed system. Unknown fields are kept out of the plan, not refused.
+//! and, unchanged, the installed system. Unknown fields are ignored, not refused.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -124,7 +124,7 @@ impl std::fmt::Display for NetworkDataError {
 
 impl std::error::Error for NetworkDataError {}
 
-/// What to configure, in an order in which it can be done: parents before children.
+/// The configuration, in an order that works: parents before children.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NetworkPlan {
     /// Links.
@@ -146,7 +146,7 @@ pub struct Link {
     pub addresses: Vec<NetworkAddress>,
     /// Routes through it.
     pub routes: Vec<Route>,
-    /// Ask for a lease by DHCP (IPv4).
+    /// Request a lease by DHCP (IPv4).
     pub dhcp4: bool,
     /// Leave IPv6 to router advertisements and DHCPv6.
     pub auto6: bool,
@@ -271,10 +271,10 @@ impl NetworkData {
         Ok((data, plan))
     }
 
-    /// Checks references, addresses and kinds, and puts parents before children.
+    /// Checks references, addresses and kinds, and sorts parents before children.
     ///
     /// # Errors
-    /// [`NetworkDataError`] that names the entry at fault.
+    /// [`NetworkDataError`] that names the faulty entry.
     pub fn plan(&self) -> Result<NetworkPlan, NetworkDataError> {
         if self.links.len().max(self.networks.len()).max(self.services.len()) > MAX_ENTRIES {
             return fail(format!("more than {MAX_ENTRIES} entries"));

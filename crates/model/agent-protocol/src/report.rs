@@ -1,4 +1,4 @@
-//! What the agent says, and the server's answer.
+//! The agent's reports, and the server's answer.
 
 use inventory::{HardwareDetails, MachineEvidence};
 use serde::{Deserialize, Serialize};
@@ -19,11 +19,11 @@ pub struct Report {
     pub generation: u64,
     /// `/proc/sys/kernel/random/boot_id`.
     pub boot_id: String,
-    /// Counts reports of this boot from 1; the server ignores one that is older than the last it has seen.
+    /// Numbers the reports of a boot from 1; the server ignores reports older than the last one received.
     pub sequence: u64,
-    /// What it is doing.
+    /// The agent's state.
     pub state: AgentState,
-    /// On which machine it runs, by what it finds there. Nothing is written or wiped for an agent that does not say.
+    /// The machine's identity, as the agent found it. An agent that does not report it gets no work that writes or wipes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine: Option<MachineEvidence>,
     /// How the firmware has started the machine.
@@ -36,15 +36,15 @@ pub struct Report {
     pub logs: Vec<LogLine>,
 }
 
-/// What the firmware's variables say (UEFI specification 2.10, 3.3 and 32.3).
+/// The firmware's variables (UEFI specification 2.10, 3.3 and 32.3).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct FirmwareState {
     /// The machine was started by UEFI.
     pub uefi: bool,
-    /// `SecureBoot` is 1: what started was verified.
+    /// `SecureBoot` is 1: the running software was verified.
     pub secure_boot: bool,
-    /// `SetupMode` is 1: there is no platform key, so that nothing is verified.
+    /// `SetupMode` is 1: there is no platform key, and nothing is verified.
     pub setup_mode: bool,
 }
 
@@ -60,7 +60,7 @@ pub struct LogLine {
     pub text: String,
 }
 
-/// What the agent is doing.
+/// The agent's activity.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "kind")]
 pub enum AgentState {
@@ -77,7 +77,7 @@ pub enum AgentState {
     Finished {
         /// Which.
         command: CommandId,
-        /// What came of it.
+        /// Its outcome.
         outcome: Outcome,
     },
 }
@@ -86,16 +86,16 @@ pub enum AgentState {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Progress {
-    /// Part of the work under way.
+    /// Phase of the work.
     pub phase: Phase,
     /// 0 to 100.
     pub percent: u8,
     /// Bytes done (of the download).
     pub bytes: u64,
-    /// Bytes of the disk written or made zero: they may go on long while nothing is downloaded.
+    /// Bytes of the disk written or zeroed: they may increase for long without a download.
     #[serde(default)]
     pub written: u64,
-    /// Bytes in all, where known.
+    /// Total bytes, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub total_bytes: Option<u64>,
 }
@@ -119,7 +119,7 @@ pub enum Phase {
     Inspecting,
 }
 
-/// What came of a command.
+/// Outcome of a command.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "kind")]
 pub enum Outcome {
@@ -141,7 +141,7 @@ pub enum Outcome {
     Wiped {
         /// Names of the disks wiped.
         disks: Vec<String>,
-        /// Disks left as they are, because others may use them too.
+        /// Disks left untouched, because other machines may use them too.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         left: Vec<LeftDisk>,
     },
@@ -151,7 +151,7 @@ pub enum Outcome {
     Failed(CommandError),
 }
 
-/// What was written.
+/// Result of a write.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct WriteSummary {
@@ -166,7 +166,7 @@ pub struct WriteSummary {
     /// `Boot0003` and its label, where an entry was made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub boot_entry: Option<String>,
-    /// Things a person should know (no room for the mark, no ESP, …).
+    /// Warnings for people (no room for the mark, no ESP, …).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
 }
@@ -207,9 +207,9 @@ pub struct CommandError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum ErrorCode {
-    /// The image's server could not be reached, or broke off for good.
+    /// The image's server could not be reached, or the download failed for good.
     ImageUnreachable,
-    /// The image's address is one that is not called.
+    /// The image's address is not allowed.
     ImageNotAllowed,
     /// The image's server answered that it has no such image, or not for this machine.
     ImageNotFound,
@@ -245,10 +245,10 @@ pub enum ErrorCode {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Directive {
-    /// The outcome with this id is persisted: the agent may forget it (and, for a leave, go).
+    /// The server has persisted the outcome with this id: the agent may forget it (and, for a leave, go).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub acknowledged: Option<CommandId>,
-    /// Next work. Sent again until a report shows it running or finished.
+    /// Next command. Repeated until a report shows it running or finished.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<Command>,
 }

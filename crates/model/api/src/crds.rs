@@ -12,6 +12,8 @@ pub const HARDWARE_DATA: &str = include_str!("../crds/upstream/metal3.io_hardwar
 
 /// HostFirmwareSettings as baremetal-operator ships it.
 pub const HOST_FIRMWARE_SETTINGS: &str = include_str!("../crds/upstream/metal3.io_hostfirmwaresettings.yaml");
+/// FirmwareSchema as baremetal-operator ships it.
+pub const FIRMWARE_SCHEMA: &str = include_str!("../crds/upstream/metal3.io_firmwareschemas.yaml");
 /// HostFirmwareComponents as baremetal-operator ships it.
 pub const HOST_FIRMWARE_COMPONENTS: &str = include_str!("../crds/upstream/metal3.io_hostfirmwarecomponents.yaml");
 /// HostUpdatePolicy as baremetal-operator ships it.
@@ -21,6 +23,15 @@ pub const PREPROVISIONING_IMAGE: &str = include_str!("../crds/upstream/metal3.io
 /// DataImage as baremetal-operator ships it.
 pub const DATA_IMAGE: &str = include_str!("../crds/upstream/metal3.io_dataimages.yaml");
 
+/// HostClaim as baremetal-operator ships it.
+pub const HOST_CLAIM: &str = include_str!("../crds/upstream/metal3.io_hostclaims.yaml");
+/// HostDeployPolicy as baremetal-operator ships it.
+pub const HOST_DEPLOY_POLICY: &str = include_str!("../crds/upstream/metal3.io_hostdeploypolicies.yaml");
+/// BareMetalSwitch as baremetal-operator ships it.
+pub const BARE_METAL_SWITCH: &str = include_str!("../crds/upstream/metal3.io_baremetalswitches.yaml");
+/// HostNetworkAttachment as baremetal-operator ships it.
+pub const HOST_NETWORK_ATTACHMENT: &str = include_str!("../crds/upstream/metal3.io_hostnetworkattachments.yaml");
+
 /// What no update may do to a BareMetalHost: a ValidatingAdmissionPolicy and its binding.
 pub const POLICIES: &str = include_str!("../policies/baremetalhost.yaml");
 
@@ -29,12 +40,16 @@ pub const POLICIES: &str = include_str!("../policies/baremetalhost.yaml");
 /// # Errors
 /// When the generated definition cannot be written as JSON (a mistake in the types).
 pub fn all() -> Result<Vec<String>, serde_json::Error> {
-    let mut all = vec![BARE_METAL_HOST.to_owned(), HARDWARE_DATA.to_owned()];
+    let upstream =
+        [BARE_METAL_HOST, HARDWARE_DATA, HOST_CLAIM, HOST_DEPLOY_POLICY, BARE_METAL_SWITCH, HOST_NETWORK_ATTACHMENT];
+    let mut all: Vec<String> = upstream.map(str::to_owned).into();
     for own in [HostOperation::crd(), MachineRecord::crd()] {
         let mut own = serde_json::to_value(own)?;
         kubernetes_formats(&mut own);
         all.push(serde_json::to_string_pretty(&own)?);
     }
+    let firmware = [HOST_FIRMWARE_SETTINGS, FIRMWARE_SCHEMA, HOST_FIRMWARE_COMPONENTS, HOST_UPDATE_POLICY];
+    all.extend(firmware.map(ToOwned::to_owned));
     Ok(all)
 }
 

@@ -70,10 +70,11 @@ fn hardware_data_keeps_every_field_of_upstreams_schema() {
 #[test]
 fn the_kinds_beside_a_host_keep_every_field_of_upstreams_schemas() {
     use api::metal3::{
-        DataImage, HostFirmwareComponents, HostFirmwareSettings, HostUpdatePolicy, PreprovisioningImage,
+        DataImage, FirmwareSchema, HostFirmwareComponents, HostFirmwareSettings, HostUpdatePolicy, PreprovisioningImage,
     };
     let version = "metal3.io/v1alpha1";
     survives::<HostFirmwareSettings>(api::crds::HOST_FIRMWARE_SETTINGS, "HostFirmwareSettings", version);
+    survives::<FirmwareSchema>(api::crds::FIRMWARE_SCHEMA, "FirmwareSchema", version);
     survives::<HostFirmwareComponents>(api::crds::HOST_FIRMWARE_COMPONENTS, "HostFirmwareComponents", version);
     survives::<HostUpdatePolicy>(api::crds::HOST_UPDATE_POLICY, "HostUpdatePolicy", version);
     survives::<PreprovisioningImage>(api::crds::PREPROVISIONING_IMAGE, "PreprovisioningImage", version);
@@ -81,9 +82,27 @@ fn the_kinds_beside_a_host_keep_every_field_of_upstreams_schemas() {
 }
 
 #[test]
+fn claims_and_policies_keep_every_field_of_upstreams_schemas() {
+    use api::metal3::{HostClaim, HostDeployPolicy};
+    let version = "metal3.io/v1alpha1";
+    survives::<HostClaim>(api::crds::HOST_CLAIM, "HostClaim", version);
+    survives::<HostDeployPolicy>(api::crds::HOST_DEPLOY_POLICY, "HostDeployPolicy", version);
+}
+
+#[test]
+fn switches_and_attachments_keep_every_field_of_upstreams_schemas() {
+    use api::metal3::{BareMetalSwitch, HostNetworkAttachment};
+    let version = "metal3.io/v1alpha1";
+    survives::<BareMetalSwitch>(api::crds::BARE_METAL_SWITCH, "BareMetalSwitch", version);
+    survives::<HostNetworkAttachment>(api::crds::HOST_NETWORK_ATTACHMENT, "HostNetworkAttachment", version);
+}
+
+#[test]
 fn an_object_beside_a_host_is_read_without_a_spec() {
     let bare = json!({ "metadata": { "name": "h" } });
     assert_eq!(serde_json::from_value::<api::metal3::DataImage>(bare.clone()).unwrap().spec.url, "");
+    let schema: api::metal3::FirmwareSchema = serde_json::from_value(bare.clone()).unwrap();
+    assert_eq!(schema, api::metal3::FirmwareSchema::new("h", Default::default()));
     let settings: api::metal3::HostFirmwareSettings = serde_json::from_value(bare).unwrap();
     assert_eq!(settings, api::metal3::HostFirmwareSettings::new("h", Default::default()));
 }
@@ -94,6 +113,8 @@ fn a_fresh_status_beside_a_host_is_known_to_its_schema() {
         (api::crds::HOST_FIRMWARE_SETTINGS, json!(api::metal3::HostFirmwareSettingsStatus::default())),
         (api::crds::HOST_FIRMWARE_COMPONENTS, json!(api::metal3::HostFirmwareComponentsStatus::default())),
         (api::crds::DATA_IMAGE, json!(api::metal3::DataImageStatus::default())),
+        (api::crds::HOST_CLAIM, json!(api::metal3::HostClaimStatus::default())),
+        (api::crds::BARE_METAL_SWITCH, json!(api::metal3::BareMetalSwitchStatus::default())),
     ];
     for (yaml, status) in statuses {
         let schema = schema(yaml);
@@ -102,6 +123,17 @@ fn a_fresh_status_beside_a_host_is_known_to_its_schema() {
         for required in sub["required"].as_array().into_iter().flatten() {
             assert!(status.get(required.as_str().unwrap()).is_some(), "status lacks the required {required}");
         }
+    }
+}
+
+/// A fixture of the upstream definitions, byte for byte, is what is installed.
+#[test]
+fn the_firmware_kinds_are_installed_as_upstream_defines_them() {
+    let all = api::crds::all().unwrap();
+    for plural in ["hostfirmwaresettings", "firmwareschemas", "hostfirmwarecomponents", "hostupdatepolicies"] {
+        let path = format!("{}/crds/upstream/metal3.io_{plural}.yaml", env!("CARGO_MANIFEST_DIR"));
+        let upstream = std::fs::read_to_string(path).unwrap();
+        assert_eq!(all.iter().filter(|text| **text == upstream).count(), 1, "{plural}");
     }
 }
 
@@ -133,8 +165,8 @@ fn a_fresh_status_is_known_to_the_schema_and_has_what_it_requires() {
 #[test]
 fn our_own_definition_is_structural_and_has_its_columns() {
     let all = api::crds::all().unwrap();
-    let crd: Value = serde_json::from_str(&all[2]).unwrap();
-    assert_eq!(crd["metadata"]["name"], "hostoperations.metamorph.metal3.io");
+    let mut all = all.iter().map(|text| serde_saphyr::from_str::<Value>(text).unwrap());
+    let crd = all.find(|crd| crd["metadata"]["name"] == "hostoperations.metamorph.metal3.io").unwrap();
     let version = &crd["spec"]["versions"][0];
     assert!(version["subresources"]["status"].is_object());
     let columns: Vec<&str> =

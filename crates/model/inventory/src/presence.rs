@@ -2,12 +2,12 @@
 
 use crate::{DiskType, RootDeviceHints, Storage};
 
-/// Folder of names that tell a disk's place.
+/// Folder of disk names that encode the disk's place.
 const BY_PATH: &str = "/dev/disk/by-path/";
 
 impl RootDeviceHints {
-    /// Whether the hints name one very disk, by its name, its address or what only it has, and this is the one. Hints that many disks may fit
-    /// (a size, a model) name none.
+    /// Whether the hints identify exactly this disk, by its name, its address or a unique property. Hints that many disks may match (a size, a model)
+    /// identify none.
     #[must_use]
     pub fn names(&self, disk: &Storage) -> bool {
         let own = [&self.device_name, &self.hctl, &self.serial_number, &self.wwn, &self.wwn_with_extension];
@@ -16,7 +16,7 @@ impl RootDeviceHints {
 }
 
 impl Storage {
-    /// The name that people are told.
+    /// The name for messages.
     #[must_use]
     pub fn told(&self) -> String {
         let name = self.name.as_deref().unwrap_or("(unnamed disk)");
@@ -26,8 +26,7 @@ impl Storage {
         }
     }
 
-    /// Whether its names say that it is reached through a network: they are udev's for Fibre Channel and iSCSI. An NVMe disk of the machine's own has a
-    /// name by its place, one of a fabric has none.
+    /// Whether its names imply a network: udev's for Fibre Channel and iSCSI. A local NVMe disk has a name by its place, one of a fabric has none.
     #[must_use]
     pub fn seems_remote(&self) -> bool {
         let mut places = self.places().peekable();
@@ -43,12 +42,12 @@ impl Storage {
         names.filter(|name| name.starts_with(BY_PATH))
     }
 
-    /// World wide name, the whole of it where it is known.
+    /// World wide name, in its longest known form.
     fn unique(&self) -> Option<String> {
         plain(self.wwn_with_extension.as_ref()).or_else(|| plain(self.wwn.as_ref()))
     }
 
-    /// Whether it is this disk, or the one that has taken its place.
+    /// Whether it is this disk, or the one that has replaced it.
     fn is_there(&self, found: &Self) -> bool {
         match (self.unique(), found.unique()) {
             (Some(own), Some(other)) if own == other => return true,
@@ -69,13 +68,13 @@ impl Storage {
     }
 }
 
-/// Without what makes no difference; nothing if nothing is left.
+/// The text without insignificant differences; `None` if nothing remains.
 fn plain(text: Option<&String>) -> Option<String> {
     text.map(|text| text.trim().to_ascii_lowercase()).filter(|text| !text.is_empty())
 }
 
-/// Disks that an inspection knew and that are not there: neither they nor others in their places (a disk that was exchanged is no disk that is
-/// missing). What is reached through a network may be gone, unless the hints name it.
+/// Disks of an earlier inspection that are absent. A disk with another one in its place counts as replaced, not as absent. A disk behind a network
+/// may be absent, unless the hints name it.
 #[must_use]
 pub fn absent<'a>(expected: &'a [Storage], found: &[Storage], named: &RootDeviceHints) -> Vec<&'a Storage> {
     let needed = expected.iter().filter(|disk| !disk.seems_remote() || named.names(disk));

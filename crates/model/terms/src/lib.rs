@@ -1,11 +1,13 @@
-//! Words that several layers share, each said once: state machine, contract, plan, BMCs, agent and disks mean the same by them.
+//! Terms that several layers share, each defined once: state machine, contract, plan, BMCs, agent and disks all use them.
 //!
-//! What is serialised here stands in custom resources, in messages to agents and in requests to provisioners: names of values never change.
+//! Their serialised forms appear in custom resources, in messages to agents and in requests to provisioners: names of values never change.
 
 mod image;
 mod power;
 mod retry;
+mod untrusted;
 
 pub use image::{ChecksumType, DiskFormat};
 pub use power::{PowerAction, PowerWish};
 pub use retry::Retry;
+pub use untrusted::{is_printable, json_values_at_most};

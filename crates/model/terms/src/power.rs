@@ -1,4 +1,4 @@
-//! Power: where a machine is to be brought, and what its BMC is told for that.
+//! Power: the target state of a machine, and the request to its BMC.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 pub enum PowerWish {
     /// On.
     On,
-    /// Off: asked politely first, cut after the provisioner's grace period.
+    /// Off: gracefully first, forced after the provisioner's grace period.
     SoftOff,
     /// Off at once.
     HardOff,
@@ -21,18 +21,18 @@ impl PowerWish {
     }
 }
 
-/// What a BMC is told: a change of power.
+/// A power request to a BMC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PowerAction {
     /// Switch on.
     On,
     /// Cut the power.
     HardOff,
-    /// Ask the system to shut down.
+    /// Ask the operating system to shut down.
     SoftOff,
-    /// Restart, politely where the BMC can ask; never off: for a machine whose power must not be cut.
+    /// Restart, gracefully where the BMC supports it; never off: for a machine whose power must not be cut.
     SoftRestart,
-    /// Reset, for a machine that runs nothing that could be asked; switches a machine that is off on.
+    /// Reset, for a machine without a system that could shut down; switches on a machine that is off.
     Restart,
 }
 

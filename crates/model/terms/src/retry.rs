@@ -5,15 +5,15 @@ use serde::{Deserialize, Serialize};
 /// Whether trying failed work again can help.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Retry {
-    /// With back-off: the cause may go away by itself.
+    /// With back-off: the cause may pass.
     Later,
-    /// Only after somebody changed something that wakes the host (spec, Secret).
+    /// Only after a change that wakes the host (spec, Secret).
     AfterChange,
-    /// The operation is not over and must not be begun anew: the host says what it waits for, and the same call is made again soon.
+    /// The operation is still running and must not be started again: the host reports what it waits for, and the same call is repeated soon.
     Waiting,
-    /// Nothing was asked of the machine, and nothing is until somebody puts right what the failure names: the same call is made again now and then. It
-    /// counts as no failure, and a deletion waits for it.
+    /// The machine was not touched, and stays so until the operator fixes the reported cause: the same call is repeated now and then. It does not
+    /// count as a failure, and a deletion waits for it.
     Held,
-    /// The machine is not this host's: with back-off, for cables and addresses are put right; a deletion does not wait for it.
+    /// The machine is not this host's: retried with back-off, since cables and addresses may be fixed; a deletion does not wait for it.
     AnotherMachine,
 }

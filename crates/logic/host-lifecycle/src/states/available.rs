@@ -1,9 +1,11 @@
 //! Can be provisioned. (`ready` is its legacy name.)
 
+use addresses::text_without_secrets;
 use api::metal3::{BareMetalHostStatus, ErrorType, ProvisioningState as State, annotation};
 
 use super::preparing;
 use crate::annotations;
+use crate::conditions::{self, EXHAUSTED};
 use crate::data_image;
 use crate::draft::{Draft, idle, through};
 use crate::firmware;
@@ -61,7 +63,8 @@ fn decide(view: &View<'_>) -> Step {
 /// Back to preparing if RAID volumes or firmware are to be others than they are; first what there is may have to be read.
 fn other_targets(view: &View<'_>) -> Option<Step> {
     if !view.settings.served.prepares() {
-        return None;
+        // What can be read only is read now and then.
+        return firmware::freshen(view);
     }
     if let Some(left) = wait_left(view, ErrorType::Preparation) {
         return Some(idle(view, Next::After(left)));
@@ -84,9 +87,13 @@ fn obstacle(view: &View<'_>, status: &BareMetalHostStatus) -> Option<String> {
     let (failed, limit) = (status.provisioning_fail_count, i64::from(view.settings.max_provisioning_retries));
     let same = status.last_attempted_image.as_ref() == wishes::image(view.host);
     (same && limit > 0 && failed >= limit).then(|| {
+        let head = format!("{EXHAUSTED}{failed} times; the retry limit is {limit} and no more attempts are made");
+        if status.error_message.starts_with(&head) {
+            return status.error_message.clone();
+        }
+        let last = conditions::earlier(status, "Provisioned").map_or_else(String::new, |last| format!(", the last because: {last}"));
         format!(
-            "Provisioning the image failed {failed} times; the retry limit is {limit} and no more attempts are made — change \
-             anything in spec.image, or remove it and set it again, to try anew"
+            "{head}{last} — correct what is wrong, then change anything in spec.image, or remove it and set it again: other changes do not begin anew"
         )
     })
 }
@@ -101,7 +108,7 @@ fn begin_provisioning(view: &View<'_>) -> Step {
     draft.event(
         "ProvisioningStarted",
         &match image {
-            Some(image) => format!("Image provisioning started for {}", image.url),
+            Some(image) => format!("Image provisioning started for {}", text_without_secrets(&image.url)),
             None => format!("Provisioning started with method {}", wishes::method(view.host)),
         },
     );

@@ -42,6 +42,7 @@ fn conclude(mut draft: Draft<'_>, action: &Action, outcome: Outcome) -> Change {
                 // Where no disk is touched, the consent is for what comes next.
                 draft.use_up_consent();
             }
+            draft.drop_reboot();
             draft.event("DeprovisioningComplete", "The image was removed");
             let deleting = draft.view.host.is_deleting();
             draft.go(if deleting { State::PoweringOffBeforeDelete } else { State::Available });

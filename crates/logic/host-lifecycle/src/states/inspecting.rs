@@ -42,6 +42,9 @@ fn conclude(mut draft: Draft<'_>, action: &Action, outcome: Outcome) -> Change {
     if annotations::inspection_requested(draft.view.host) {
         draft.remove_annotation(annotation::INSPECT);
     }
+    if matches!(outcome, Outcome::Accepted { .. }) {
+        draft.agent_booted_anew();
+    }
     match outcome {
         Outcome::Inspected(details) => inspected(draft, details),
         other => draft.not_done(ErrorType::Inspection, "inspection", other),

@@ -1,6 +1,6 @@
-//! Being prepared: RAID volumes and firmware are made as wished, as far as the host's provisioner serves them; other wishes are an error that says so.
-//! It is called until it is done, and told of each wish once: what it has accepted stands in the status. And it is seen that the machine is what the
-//! spec says of it, and settled which disk the image will go to.
+//! Being prepared: RAID volumes and firmware are made as wished, as far as the provisioner serves them; other wishes are an error. The provisioner is
+//! called until it is done, but gets each wish once: the status records what it has accepted. This state also checks the machine against the spec,
+//! and fixes the disk that the image will go to.
 
 use api::metal3::{ErrorType, ProvisioningState as State};
 
@@ -56,7 +56,7 @@ fn conclude(mut draft: Draft<'_>, action: &Action, outcome: Outcome) -> Change {
             if unseen { draft.finish(Next::Now) } else { leave(draft) }
         }
         Outcome::Working { look_again } => {
-            // The error stays until the new attempt is accepted: by it the volumes are known to be unknown.
+            // The error stays until the new attempt is accepted: it marks the existing volumes as unknown.
             draft.no_longer_delayed();
             draft.finish(Draft::look(look_again))
         }
@@ -68,7 +68,7 @@ fn conclude(mut draft: Draft<'_>, action: &Action, outcome: Outcome) -> Change {
     }
 }
 
-/// What the provisioner has taken is noted: it is not handed over again.
+/// Records what the provisioner has accepted, so that it is not handed over again.
 fn save(draft: &mut Draft<'_>, targets: &Targets) {
     if let Some(raid) = &targets.raid {
         draft.status.provisioning.raid = Some(raid.wished.clone());
@@ -112,7 +112,7 @@ fn unserved_firmware(view: &View<'_>) -> Option<String> {
     })
 }
 
-/// What the spec says of the machine and the machine does not bear out.
+/// What the spec says about the machine and the inspection contradicts.
 fn another_machine(view: &View<'_>) -> Option<String> {
     let status = view.host.status.as_ref();
     let found = view.hardware_data.or_else(|| status.and_then(|status| status.hardware.as_ref()))?;

@@ -1,9 +1,10 @@
 //! An image is being written.
 //!
-//! After a failure the wait comes first, then the host is deprovisioned and available again, and provisioned anew. Upstream takes
-//! any error as a reason to deprovision; here only a failed provisioning is one: a Secret that was missing for a minute must not
-//! undo a write that goes well. An attempt that cannot begin is a preparation error, and is looked at again without any of this.
+//! After a failure, the host waits, is deprovisioned, becomes available, and is provisioned again. Upstream deprovisions after any error; here
+//! only a failed provisioning counts: a Secret that was missing for a minute must not undo a write that goes well. An attempt that cannot begin
+//! is a preparation error, and is retried without any of this.
 
+use addresses::text_without_secrets;
 use api::metal3::{ErrorType, ProvisioningState as State};
 
 use crate::draft::{Draft, idle};
@@ -45,12 +46,17 @@ fn conclude(mut draft: Draft<'_>, action: &Action, outcome: Outcome) -> Change {
             draft.status.provisioning_fail_count = 0;
             draft.status.operation_history.provision.end = Some(draft.now());
             draft.use_up_consent();
-            let what = format!("Image provisioning completed for {}", draft.status.provisioning.image.url);
+            draft.drop_reboot();
+            let image = text_without_secrets(&draft.status.provisioning.image.url);
+            let what = format!("Image provisioning completed for {image}");
             draft.event("ProvisioningComplete", &what);
             draft.go(State::Provisioned);
             draft.finish(Next::Now)
         }
         Outcome::Working { .. } | Outcome::Accepted { .. } => {
+            if matches!(outcome, Outcome::Accepted { .. }) {
+                draft.agent_booted_anew();
+            }
             draft.settle(ErrorType::Preparation);
             draft.not_done(ErrorType::Provisioning, "provisioning", outcome)
         }

@@ -3,7 +3,7 @@
 use crate::kit::new_host;
 use api::metal3::{
     BareMetalHost, BareMetalHostSpec, BootMode, CustomDeploy, DiskFormat, HardwareRaidVolume, Image, InspectionMode,
-    NetworkInterface, Raid, Taint, annotation,
+    NetworkInterface, Raid, SoftwareRaidVolume, Taint, annotation,
 };
 use host_lifecycle::{Served, review};
 use serde_json::{Value, json};
@@ -42,29 +42,47 @@ fn warnings(edit: impl FnOnce(&mut BareMetalHostSpec), served: &Served) -> Vec<S
     found.warnings
 }
 
+fn image(url: &str, format: DiskFormat) -> Image {
+    Image { url: url.into(), checksum: Some("0".repeat(64)), format: Some(format), ..Image::default() }
+}
+
 #[test]
 fn what_nobody_serves_is_warned_of() {
     type Edit = fn(&mut BareMetalHostSpec);
     let all = Served {
         live_iso: true,
-        raid: true,
+        hardware_raid: true,
+        software_raid: true,
         fast_inspection: true,
         custom_deploy: true,
         legacy_boot: true,
+        secure_boot: true,
         architectures: Vec::new(),
         ..Served::default()
     };
-    let none = Served { architectures: vec!["x86_64".into()], ..Served::default() };
-    let cases: [(&str, Edit); 6] = [
+    let none = Served {
+        architectures: vec!["x86_64".into()],
+        needs_boot_mac: true,
+        image_formats: vec![DiskFormat::Raw, DiskFormat::Qcow2],
+        image_schemes: vec!["http".into(), "https".into()],
+        ..Served::default()
+    };
+    let cases: [(&str, Edit); 11] = [
         ("bootMode", |s| s.boot_mode = Some(BootMode::Legacy)),
         ("inspectionMode", |s| s.inspection_mode = Some(InspectionMode::Fast)),
-        ("raid", |s| {
+        ("UEFISecureBoot", |s| s.boot_mode = Some(BootMode::UefiSecureBoot)),
+        ("bootMACAddress", |s| s.boot_mac_address = None),
+        ("hardwareRAIDVolumes", |s| {
             let volume = HardwareRaidVolume { level: "1".into(), ..HardwareRaidVolume::default() };
             s.raid = Some(Raid { hardware_raid_volumes: Some(vec![volume]), ..Raid::default() });
         }),
-        ("format", |s| {
-            s.image = Some(Image { url: "http://a/b".into(), format: Some(DiskFormat::LiveIso), ..Image::default() });
+        ("softwareRAIDVolumes", |s| {
+            let volume = SoftwareRaidVolume { level: "1".into(), ..SoftwareRaidVolume::default() };
+            s.raid = Some(Raid { software_raid_volumes: Some(vec![volume]), ..Raid::default() });
         }),
+        ("live-iso", |s| s.image = Some(image("http://a/b", DiskFormat::LiveIso))),
+        ("vmdk", |s| s.image = Some(image("http://a/b", DiskFormat::Vmdk))),
+        ("scheme ftp", |s| s.image = Some(image("FTP://a/b", DiskFormat::Raw))),
         ("customDeploy", |s| s.custom_deploy = Some(CustomDeploy { method: "x".into() })),
         ("architecture", |s| s.architecture = Some("aarch64".into())),
     ];
@@ -72,6 +90,9 @@ fn what_nobody_serves_is_warned_of() {
         let found = warnings(edit, &none);
         assert!(found.len() == 1 && found[0].contains(word), "{word}: {found:?}");
         assert_eq!(warnings(edit, &all), [""; 0], "{word} is served");
+    }
+    for read in ["http://a/b", "HTTPS://a/b"] {
+        assert_eq!(warnings(|s| s.image = Some(image(read, DiskFormat::Qcow2)), &none), [""; 0], "{read}");
     }
     for same in ["amd64", "x86_64", "AMD64"] {
         assert_eq!(warnings(|s| s.architecture = Some(same.into()), &none), [""; 0]);
@@ -101,6 +122,37 @@ fn a_host_on_its_way_out_is_not_held_up() {
     assert_eq!(review(&host, Some(&host), &Served::default(), None).denials.len(), 1);
     host.metadata.deletion_timestamp = Some(api::Time("2026-01-01T00:00:00Z".parse().unwrap()));
     assert_eq!(review(&host, Some(&host), &Served::default(), None), host_lifecycle::Review::default());
+}
+
+#[test]
+fn a_detached_annotation_that_cannot_be_read_is_warned_of() {
+    let warned = |value: &str| {
+        let mut host = new_host();
+        host.metadata.annotations = Some([(annotation::DETACHED.to_owned(), value.to_owned())].into());
+        review(&host, None, &Served::default(), None).warnings
+    };
+    for read in [
+        "",
+        "until Monday",
+        "true",
+        r#"{"force":true}"#,
+        r#"{"deleteAction":"delay"}"#,
+        r#"{"deleteaction":"delete","FORCE":null}"#,
+    ] {
+        assert_eq!(warned(read), [""; 0], "{read}");
+    }
+    for unread in [
+        r#"{"force":"true"}"#,
+        r#"{"deleteAction":"delay","force":"yes"}"#,
+        "{force:true}",
+        r#"{"deleteAction":"Delay"}"#,
+        r#"{"force":true,"forced":1}"#,
+        r#"["delay"]"#,
+        "false",
+    ] {
+        let found = warned(unread);
+        assert!(found.len() == 1 && found[0].contains("without force"), "{unread}: {found:?}");
+    }
 }
 
 #[test]

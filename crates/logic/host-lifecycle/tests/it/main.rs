@@ -8,6 +8,7 @@
 )]
 
 mod admission;
+mod beside;
 mod early;
 mod golden;
 mod held;

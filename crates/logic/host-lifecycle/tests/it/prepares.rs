@@ -14,7 +14,8 @@ const SOON: Duration = Duration::from_secs(5);
 
 fn all_served() -> Served {
     Served {
-        raid: true,
+        hardware_raid: true,
+        software_raid: true,
         firmware_settings: true,
         firmware_updates: true,
         service: true,
@@ -92,7 +93,7 @@ fn a_provisioner_that_serves_none_is_asked_for_none() {
 #[test]
 fn volumes_are_handed_over_once_and_waited_for() {
     let mut world = World::new();
-    world.settings.served = Served { raid: true, ..Served::default() };
+    world.settings.served = Served { hardware_raid: true, ..Served::default() };
     world.host.spec.raid = Some(raid("1"));
     let first = answer(&mut world, is_prepare, accepted());
     let wished = targets(&first).unwrap().raid.clone().unwrap();
@@ -198,6 +199,7 @@ fn settings_that_cannot_be_made_are_said_and_not_handed_over() {
     for (name, value) in [("NoSuchThing", "1"), ("AdminPassword", "secret"), ("BootMode", "")] {
         let mut world = served(None);
         world.bios.insert("AdminPassword".into(), "hunter2".into());
+        world.allowed.insert("BootMode".into(), vec!["Uefi".into(), "Legacy".into()]);
         world.wish_setting(name, value);
         world.settle();
         assert_eq!((world.state(), world.states.len()), (State::Available, 0), "{name}");
@@ -280,6 +282,94 @@ fn what_is_known_of_an_available_hosts_firmware_is_read_again() {
     world.settle();
     let seen = world.firmware_settings.clone().unwrap().status.unwrap().settings;
     assert_eq!(seen["BootMode"], "Legacy");
+}
+
+#[test]
+fn what_is_known_already_is_not_written_again() {
+    for url in [None, Some(URL)] {
+        let mut world = served(url);
+        let poll = Settings::default().facts_poll;
+        let (writes, statuses) = (world.child_writes, world.status_writes);
+        for round in 1..4 {
+            world.pass(poll + Duration::from_secs(1));
+            world.settle();
+            let reads = world.calls.iter().filter(|action| **action == Action::RefreshFacts).count();
+            assert_eq!((reads, world.child_writes, world.status_writes), (round, writes, statuses));
+        }
+        // A schema that somebody has deleted is made again.
+        let schema = world.firmware_schema.take().unwrap();
+        world.pass(poll * 2);
+        world.settle();
+        assert_eq!((world.child_writes, world.firmware_schema.clone()), (writes + 1, Some(schema)));
+    }
+}
+
+#[test]
+fn a_value_that_the_firmware_does_not_allow_is_refused_once() {
+    let mut world = served(None);
+    world.allowed.insert("LogicalProc".into(), vec!["Enabled".into(), "Disabled".into()]);
+    world.wish_setting("LogicalProc", "Half");
+    world.settle();
+    assert_eq!(settings_condition(&world, "Valid"), ("False".into(), "ConfigurationError".into()));
+    let status = world.firmware_settings.as_ref().unwrap().status.clone().unwrap();
+    let valid = status.conditions.iter().find(|condition| condition.type_ == "Valid").unwrap();
+    assert_eq!(valid.message, "LogicalProc cannot be «Half»: it is one of Enabled, Disabled");
+    assert_eq!((world.state(), world.events.clone()), (State::Available, vec!["ValidationFailed"]));
+    world.pass(Settings::default().facts_poll * 2);
+    world.settle();
+    assert_eq!(world.events.len(), 1);
+    assert!(!world.calls.iter().any(is_prepare));
+    let schema = world.firmware_schema.clone().unwrap().spec.schema;
+    assert_eq!(schema["LogicalProc"].allowable_values.len(), 2);
+    assert_eq!(status.schema.unwrap().name, world.firmware_schema.unwrap().metadata.name.unwrap());
+}
+
+#[test]
+fn the_same_wish_a_second_time_is_another() {
+    let mut world = served(None);
+    let mut since = Vec::new();
+    for value in ["Disabled", "Enabled", "Disabled"] {
+        world.pass(SOON);
+        world.wish_setting("LogicalProc", value);
+        let action = world.until(is_prepare);
+        since.push(targets(&action).unwrap().settings.as_ref().unwrap().since.unwrap());
+        world.settle();
+        assert_eq!(world.bios["LogicalProc"], value);
+    }
+    assert!(since.is_sorted_by(|one, next| one < next), "{since:?}");
+}
+
+#[test]
+fn firmware_that_cannot_be_read_is_no_failure_of_a_host_in_use() {
+    let mut world = served(Some(URL));
+    world.wish_setting("LogicalProc", "Disabled");
+    answer(&mut world, |action| *action == Action::RefreshFacts, failed("The BMC has no Bios"));
+    assert!(!world.in_error());
+    assert_eq!(world.events, ["FirmwareUnread"]);
+    world.settle();
+    let asked = world.calls.iter().filter(|action| **action == Action::RefreshFacts).count();
+    assert_eq!(asked, 1, "not at once again");
+    world.pass(Duration::from_secs(120));
+    world.settle();
+    assert_eq!(settings_condition(&world, "ChangeDetected").0, "True");
+    assert!(!world.calls.iter().any(is_service), "it waits for a reboot");
+}
+
+#[test]
+fn objects_of_kinds_that_are_not_served_are_told_so_and_go_with_the_host() {
+    let mut world = World::settled(Some(URL));
+    world.update_policy = Some(created(HostUpdatePolicy::new));
+    world.wish_setting("LogicalProc", "Disabled");
+    world.settle();
+    assert_eq!(world.events, ["NotServed", "NotServed"]);
+    let owners = [
+        world.update_policy.as_ref().unwrap().metadata.owner_references.clone(),
+        world.firmware_settings.as_ref().unwrap().metadata.owner_references.clone(),
+    ];
+    assert!(owners.iter().all(|owners| owners.as_ref().is_some_and(|owners| owners.len() == 1)), "{owners:?}");
+    let writes = world.child_writes;
+    world.settle();
+    assert_eq!((world.events.len(), world.child_writes), (2, writes));
 }
 
 #[test]
@@ -511,7 +601,7 @@ fn a_diagnosis_is_made_once_and_harms_nothing() {
 /// A new host whose provisioner boots images of others.
 fn needs_images() -> World {
     let mut world = World::new();
-    world.settings.served = Served { boot_images: vec![BootFormat::Iso], raid: true, ..Served::default() };
+    world.settings.served = Served { boot_images: vec![BootFormat::Iso], hardware_raid: true, ..Served::default() };
     world.host.spec.preprovisioning_network_data_name = Some("net".into());
     world
 }
@@ -624,4 +714,136 @@ fn what_a_host_holds_is_let_go_with_it_and_a_data_image_of_an_empty_host() {
     assert!(world.run_until(|w| w.gone), "{:?}", world.states);
     assert_eq!(world.data_image.clone().unwrap().metadata.finalizers, None);
     assert_eq!(world.boot_image.clone().unwrap().metadata.finalizers, None);
+}
+
+fn made_updates(world: &World) -> usize {
+    world.firmware_components.clone().unwrap().status.unwrap_or_default().updates.len()
+}
+
+#[test]
+fn an_update_counts_as_made_when_it_is_done() {
+    let mut world = served(None);
+    world.wish_update("bios", "https://firmware.example/bios-2");
+    let first = answer(&mut world, is_prepare, accepted());
+    assert_eq!(made_updates(&world), 0, "it is taken, and not made");
+    world.make(targets(&first).unwrap());
+    answer(&mut world, is_prepare, Outcome::Done);
+    assert_eq!(made_updates(&world), 1);
+    // Another's failure does not undo it.
+    world.wish_update("bmc", "https://firmware.example/bmc-2");
+    answer(&mut world, is_prepare, accepted());
+    answer(&mut world, is_prepare, failed("The BMC refused it"));
+    assert_eq!(made_updates(&world), 1);
+    let reboots = Some(UpdatePolicy::OnReboot);
+    let mut world = rebooting(None, reboots);
+    answer(&mut world, is_service, accepted());
+    world.edit(|spec| spec.image = None);
+    let prepared = answer(&mut world, is_prepare, accepted());
+    assert_eq!(targets(&prepared).unwrap().updates.len(), 1, "broken off, so made anew");
+}
+
+#[test]
+fn a_service_outlasts_what_happens_to_the_access_meanwhile() {
+    let reboots = Some(UpdatePolicy::OnReboot);
+    for (taken, withdrawn) in [(true, false), (true, true), (false, true)] {
+        let mut world = rebooting(reboots, None);
+        answer(&mut world, is_service, if taken { accepted() } else { working() });
+        answer(&mut world, is_service, Outcome::NeedsRegistration);
+        answer(&mut world, |action| matches!(action, Action::Register { .. }), failed("The BMC is silent"));
+        assert_eq!(world.status().error_type, Some(ErrorType::Registration));
+        if withdrawn {
+            world.update_policy = None;
+        }
+        answer(
+            &mut world,
+            |action| matches!(action, Action::Register { .. }),
+            Outcome::Registered { id: "prov-1".into(), powered_on: Some(false) },
+        );
+        let next = world.until(|action| is_service(action) || matches!(action, Action::SetPower(_)));
+        assert!(is_service(&next), "taken {taken}, withdrawn {withdrawn}: {next:?}");
+        assert_eq!(world.status().operational_status, OperationalStatus::Servicing);
+    }
+}
+
+#[test]
+fn a_service_of_a_host_that_was_detached_begins_anew() {
+    let reboots = Some(UpdatePolicy::OnReboot);
+    let mut world = rebooting(reboots, None);
+    answer(&mut world, is_service, accepted());
+    world.annotate(annotation::DETACHED, "");
+    answer(&mut world, |action| *action == Action::Release, Outcome::Done);
+    assert_eq!(world.status().operational_status, OperationalStatus::Detached);
+    world.unannotate(annotation::DETACHED);
+    let next = world.until(|action| is_service(action) || matches!(action, Action::SetPower(PowerWish::On)));
+    assert!(targets(&next).is_some_and(|targets| targets.settings.is_some()), "{next:?}");
+}
+
+#[test]
+fn a_service_that_was_ended_does_not_say_that_it_was_made() {
+    let reboots = Some(UpdatePolicy::OnReboot);
+    let mut world = rebooting(reboots, None);
+    answer(&mut world, is_service, accepted());
+    world.update_policy = None;
+    answer(&mut world, is_service, Outcome::Done);
+    world.settle();
+    assert!(!world.events.contains(&"ServicingComplete"), "{:?}", world.events);
+    assert!(world.events.contains(&"ServicingEnded"), "{:?}", world.events);
+    let mut world = rebooting(reboots, None);
+    world.settle();
+    assert!(world.events.contains(&"ServicingComplete"), "{:?}", world.events);
+}
+
+#[test]
+fn no_condition_is_longer_than_the_api_allows() {
+    let mut world = served(Some(URL));
+    for number in 0..5 {
+        let name = format!("Setting{number}");
+        world.bios.insert(name.clone(), "x".repeat(1000));
+        world.wish_setting(&name, &"y".repeat(1000));
+    }
+    world.pass(Settings::default().facts_poll * 2);
+    world.settle();
+    let status = world.firmware_settings.as_ref().unwrap().status.clone().unwrap();
+    let changed = status.conditions.iter().find(|condition| condition.type_ == "ChangeDetected").unwrap();
+    assert_eq!(changed.status, "True");
+    assert!(changed.message.len() < 9000, "{}", changed.message.len());
+    assert!(changed.message.ends_with("The rest is left out: the message is too long for a condition"));
+    let mut world = World::new();
+    world.host.spec.image = Some(image(&format!("https://images.example/{}", "a".repeat(40_000))));
+    assert!(world.run_until(|w| w.state() == State::Provisioned), "{:?}", world.calls);
+    assert!(world.status().conditions.iter().all(|condition| condition.message.len() < 32_768));
+}
+
+#[test]
+fn versions_that_can_be_read_only_are_shown_and_not_changed() {
+    for url in [None, Some(URL)] {
+        let mut world = World::new();
+        world.settings.served = Served { firmware_components: true, ..Served::default() };
+        world.host.spec.image = url.map(image);
+        world.settle();
+        world.pass(Settings::default().facts_poll * 2);
+        world.settle();
+        assert!(world.calls.contains(&Action::RefreshFacts), "{:?}", world.calls);
+        let status = world.firmware_components.clone().unwrap().status.unwrap();
+        assert!(
+            !status.components.is_empty() && status.conditions.iter().any(|c| c.type_ == "Valid" && c.status == "True")
+        );
+        assert!(world.firmware_settings.is_none() && !world.events.contains(&"NotServed"), "{:?}", world.events);
+        // One that cannot be read keeps no host from anything.
+        world.pass(Settings::default().facts_poll * 2);
+        answer(&mut world, |action| *action == Action::RefreshFacts, failed("The BMC has none"));
+        assert!(!world.in_error());
+        world.wish_update("bios", "https://firmware.example/bios-2");
+        world.pass(Settings::default().facts_poll * 2);
+        world.settle();
+        assert_eq!(world.flashed.len(), 0);
+        match url {
+            None => assert!(world.status().error_message.contains("HostFirmwareComponents"), "{:?}", world.status()),
+            Some(_) => {
+                let conditions = world.firmware_components.clone().unwrap().status.unwrap().conditions;
+                let valid = conditions.iter().find(|c| c.type_ == "Valid").unwrap();
+                assert!(valid.status == "False" && valid.message.contains("makes no updates"), "{valid:?}");
+            }
+        }
+    }
 }

@@ -157,8 +157,9 @@ fn beside() -> impl Strategy<Value = ([bool; 7], [bool; 9])> {
 
 fn give_beside(world: &mut World, (served, there): ([bool; 7], [bool; 9])) {
     let [raid, settings, updates, servicing, media, diagnosis, images] = served;
+    world.settings.served.software_raid = raid;
     let mine = &mut world.settings.served;
-    (mine.raid, mine.firmware_settings, mine.firmware_updates) = (raid, settings, updates);
+    (mine.hardware_raid, mine.firmware_settings, mine.firmware_updates) = (raid, settings, updates);
     (mine.service, mine.data_images, mine.diagnose) = (servicing, media, diagnosis);
     if images {
         mine.boot_images = vec![BootFormat::Iso];
@@ -365,7 +366,7 @@ fn call_is_allowed(world: &World, action: &Action) -> bool {
             state == State::Preparing
                 && !deleting
                 && served.prepares()
-                && (targets.raid.is_none() || served.raid)
+                && (targets.raid.is_none() || served.raid())
                 && (targets.settings.is_none() || served.firmware_settings)
                 && (targets.updates.is_empty() || served.firmware_updates)
         }

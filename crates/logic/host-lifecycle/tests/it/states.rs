@@ -7,7 +7,7 @@ use api::metal3::{
     BareMetalHostStatus, CleaningMode, CustomDeploy, ErrorType, HardwareRaidVolume, InspectionMode, OperationalStatus,
     ProvisioningState as State, Raid, annotation, finalizer,
 };
-use host_lifecycle::{Action, Next, Outcome, PowerWish, Retry, Step};
+use host_lifecycle::{Action, Next, Outcome, PowerWish, Retry, Standing, Step, is_reboot_forced, standing};
 use inventory::RootDeviceHints;
 
 const URL: &str = "https://images.example/debian.qcow2";
@@ -584,6 +584,19 @@ fn consent_shortens_the_wait() {
 }
 
 #[test]
+fn a_service_that_nobody_serves_any_more_is_over_with_the_next_look() {
+    let mut world = World::settled(Some(URL));
+    let status = world.host.status.as_mut().unwrap();
+    status.operational_status = OperationalStatus::Servicing;
+    (status.error_type, status.error_message) = (Some(ErrorType::Inspection), "of long ago".into());
+    for _ in 0..2 {
+        world.step();
+    }
+    assert_eq!(world.status().operational_status, OperationalStatus::Ok);
+    assert!(matches!(standing(&world.host), Standing::AsDeclared(_)), "{:?}", world.status());
+}
+
+#[test]
 fn one_reboot_is_off_and_on_again() {
     let mut world = World::settled(Some(URL));
     world.annotate(annotation::REBOOT, "");
@@ -639,6 +652,74 @@ fn an_available_host_heeds_only_a_forced_reboot() {
     world.annotate(annotation::REBOOT, r#"{"force":true}"#);
     world.settle();
     assert!(world.events.contains(&"PowerOff") && !world.annotated(annotation::REBOOT));
+}
+
+/// What was to be rebooted is not on the machine any more, or has just been booted: nobody else's system is cut off by it.
+#[test]
+fn a_reboot_that_was_asked_for_before_the_system_came_is_dropped_with_a_word() {
+    for forced in ["", r#"{"force":true}"#] {
+        let mut world = World::settled(None);
+        world.edit(|spec| spec.image = Some(image(URL)));
+        world.until(|action| *action == Action::Provision);
+        world.annotate(annotation::REBOOT, forced);
+        world.annotate(&held_off(), "");
+        world.calls.clear();
+        world.step();
+        assert_eq!(world.state(), State::Provisioned);
+        assert!(!world.annotated(annotation::REBOOT) && world.events.contains(&"RebootDropped"));
+        assert!(world.annotated(&held_off()), "whoever has set it takes it off");
+        world.unannotate(&held_off());
+        world.edit(|spec| spec.image = None);
+        world.until(|action| matches!(action, Action::Deprovision { .. }));
+        world.annotate(annotation::REBOOT, forced);
+        world.events.clear();
+        world.step();
+        assert!(!world.annotated(annotation::REBOOT) && world.events.contains(&"RebootDropped"));
+    }
+}
+
+#[test]
+fn somebody_who_insists_on_another_boot_does_not_wait_out_the_back_off() {
+    let mut world = World::new();
+    for _ in 0..8 {
+        world.until(|action| matches!(action, Action::Inspect { .. }));
+        world.fail("The agent did not report");
+    }
+    world.pass(Duration::from_secs(61));
+    assert!(matches!(world.decide(), Step::Change(_)));
+    world.annotate(annotation::REBOOT, "");
+    assert!(matches!(world.decide(), Step::Change(_)), "it does not insist");
+    world.annotate(annotation::REBOOT, r#"{"force":true}"#);
+    assert_eq!(world.decide(), Step::Act(Action::Inspect { restart: true }));
+}
+
+/// By force, and only when the provisioner has taken it: until then the annotation stays, and with a key of its own it is for hosts at rest.
+#[test]
+fn a_boot_that_is_asked_for_by_force_in_the_middle_of_work_is_asked_for_once() {
+    let working = |_: &mut World, _: &Action| Outcome::Working { look_again: Duration::from_secs(5) };
+    let accepted = |_: &mut World, _: &Action| Outcome::Accepted { look_again: Duration::from_secs(5) };
+    for state in [State::Inspecting, State::Provisioning] {
+        let mut world = World::new();
+        world.edit(|spec| spec.image = Some(image(URL)));
+        world.until(|action| match state {
+            State::Inspecting => matches!(action, Action::Inspect { .. }),
+            _ => *action == Action::Provision,
+        });
+        assert_eq!(world.state(), state);
+        world.annotate(annotation::REBOOT, r#"{"mode":"hard"}"#);
+        assert!(!is_reboot_forced(&world.host));
+        world.step_with(accepted);
+        assert!(world.annotated(annotation::REBOOT), "it does not insist");
+        world.annotate(annotation::REBOOT, r#"{"force":true}"#);
+        world.annotate(&held_off(), r#"{"force":true}"#);
+        assert!(is_reboot_forced(&world.host));
+        world.step_with(working);
+        assert!(world.annotated(annotation::REBOOT), "{state:?}: it has not been taken");
+        world.step_with(accepted);
+        assert!(!world.annotated(annotation::REBOOT) && world.annotated(&held_off()), "{state:?}");
+        assert!(world.events.contains(&"AgentRebooted") && !is_reboot_forced(&world.host));
+        assert_eq!((world.state(), world.in_error()), (state, false));
+    }
 }
 
 #[test]
@@ -821,6 +902,37 @@ fn deleting_a_detached_host_leaves_the_machine_alone() {
     world.unannotate(annotation::DETACHED);
     world.settle();
     assert!(world.gone && world.states.contains(&State::Deprovisioning));
+}
+
+#[test]
+fn a_deletion_waits_for_a_detached_annotation_that_can_be_read() {
+    for unclear in [r#"{"deleteAction":"Delay"}"#, r#"{"deleteAction":"delay""#] {
+        let mut world = World::settled(Some(URL));
+        world.annotate(annotation::DETACHED, unclear);
+        world.settle();
+        assert!(world.events.contains(&"InvalidAnnotationValue"));
+        world.delete();
+        world.settle();
+        assert!(!world.gone);
+        world.annotate(annotation::DETACHED, r#"{"deleteaction":"delete"}"#);
+        world.settle();
+        assert!(world.gone && world.machine_on && !world.states.contains(&State::Deprovisioning), "{unclear}");
+    }
+}
+
+#[test]
+fn a_wish_to_detach_that_waits_for_the_work_is_reported() {
+    let mut world = World::new();
+    while world.host.state() != State::Inspecting {
+        world.step();
+    }
+    let said = |w: &World| w.status().conditions.into_iter().find(|c| c.type_ == "Progressing").unwrap().message;
+    world.annotate(annotation::DETACHED, "");
+    world.step();
+    assert!(said(&world).contains("is detached when this has ended"));
+    world.settle();
+    assert_eq!(world.status().operational_status, OperationalStatus::Detached);
+    assert_eq!(said(&world), "The host is detached");
 }
 
 #[test]

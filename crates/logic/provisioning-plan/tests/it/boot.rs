@@ -19,6 +19,25 @@ const POWER: [Fact<Option<bool>>; 4] =
     [Fact::Unasked, Fact::Known(None), Fact::Known(Some(true)), Fact::Known(Some(false))];
 const MEDIUM: [Fact<bool>; 3] = [Fact::Unasked, Fact::Known(false), Fact::Known(true)];
 
+/// Nothing recorded, and no agent.
+const FACTS: Facts = Facts {
+    own: None,
+    latest: None,
+    agent: None,
+    phase: StepPhase::Running,
+    attempts: 1,
+    inserting: None,
+    booted: None,
+    seen: true,
+    provisioned: false,
+    known_generation: 5,
+    waited: Duration::ZERO,
+    in_work: false,
+    power: Fact::Unasked,
+    medium: Fact::Known(true),
+    forced: false,
+};
+
 const fn boot(generation: u64, bound: bool, retired: bool) -> Boot {
     Boot { generation, bound, retired }
 }
@@ -68,6 +87,7 @@ fn each(agent: Option<Agent>, mut check: impl FnMut(&Facts)) {
                                 in_work,
                                 power,
                                 medium,
+                                forced: false,
                             });
                         }
                     }
@@ -211,22 +231,7 @@ fn every_agent_is_judged() {
 /// The machine of one whose work is wanted is not reset, that of one who has other work is.
 #[test]
 fn an_agent_is_used_refused_or_left_as_it_is_judged() {
-    let base = Facts {
-        own: None,
-        latest: None,
-        agent: None,
-        phase: StepPhase::Running,
-        attempts: 1,
-        inserting: None,
-        booted: None,
-        seen: true,
-        provisioned: false,
-        known_generation: 5,
-        waited: Duration::ZERO,
-        in_work: false,
-        power: Fact::Unasked,
-        medium: Fact::Known(true),
-    };
+    let base = FACTS;
     for agent in agents() {
         for (own, latest) in records().into_iter().skip(1) {
             for (seen, booted) in BOOLS.into_iter().flat_map(|s| [None, Some(5)].map(|b| (s, b))) {
@@ -280,6 +285,7 @@ fn a_record_that_names_the_last_generation_is_refused() {
         in_work: false,
         power: Fact::Unasked,
         medium: Fact::Unasked,
+        forced: false,
     };
     for (own, latest, known) in [(u64::MAX, 1, 1), (1, u64::MAX, 1), (1, 1, u64::MAX)] {
         let decision = decide(&facts(own, latest, known), &PATIENCE);
@@ -287,6 +293,51 @@ fn a_record_that_names_the_last_generation_is_refused() {
     }
     let last = decide(&facts(u64::MAX - 1, 1, 1), &PATIENCE);
     assert_eq!(last, Decision::BootAnew { attempt: 1, generation: u64::MAX });
+}
+
+/// This operation has recorded a boot of which no agent has reported.
+fn begun(facts: &Facts) -> bool {
+    let newest =
+        [facts.own, facts.latest].into_iter().flatten().map(|b| b.generation).chain([facts.known_generation]).max();
+    let open = facts.own.is_some_and(|b| !b.bound && !b.retired && Some(b.generation) == newest);
+    open && facts.phase == StepPhase::Running
+}
+
+/// Whatever else is known: a boot that somebody asks for is made, at a generation of its own, however many there were. Only what this operation
+/// has booted is given up for it, no result that an agent tells of, and no agent that may report yet to a process that has just begun.
+#[test]
+fn a_boot_that_is_asked_for_by_force_is_made() {
+    let check = |facts: &Facts| {
+        let calm = decide(facts, &PATIENCE);
+        let decision = decide(&Facts { forced: true, ..*facts }, &PATIENCE);
+        let ended = facts.agent.is_some_and(|agent| agent.work == Work::Ended);
+        let own = facts.own.map(|own| own.generation);
+        let gone = facts.seen || facts.own.is_some_and(|own| own.retired);
+        let open = facts.own.is_some_and(|own| own.bound || begun(facts));
+        let unheard = facts.agent.is_none() && facts.booted != own && open && !gone;
+        if facts.own.is_none() || ended || unheard && facts.waited < PATIENCE.reconnect {
+            assert_eq!(decision, calm, "{facts:?}");
+            return;
+        }
+        let generations = [facts.own, facts.latest].into_iter().flatten().map(|b| b.generation);
+        let generation = generations.chain([facts.known_generation]).max().unwrap() + 1;
+        let attempt = match (facts.phase, facts.attempts) {
+            (StepPhase::Running | StepPhase::Done, attempts @ 1..) => attempts,
+            (_, attempts) => attempts + 1,
+        };
+        assert_eq!(decision, Decision::BootAnew { attempt, generation }, "{facts:?}");
+    };
+    each(None, check);
+    for agent in agents() {
+        for (own, latest) in records() {
+            for attempts in [0, 2, 3] {
+                let base = Facts { own, latest, agent: Some(agent), attempts, ..FACTS };
+                check(&base);
+            }
+        }
+    }
+    let last = Facts { own: Some(boot(u64::MAX, true, false)), forced: true, ..FACTS };
+    assert_eq!(decide(&last, &PATIENCE), Decision::Refuse(Refusal::NoGeneration));
 }
 
 #[test]

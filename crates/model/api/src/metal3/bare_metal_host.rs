@@ -84,24 +84,39 @@ impl kube::Resource for BareMetalHost {
 pub mod annotation {
     /// Any value stops all work on the host.
     pub const PAUSED: &str = "baremetalhost.metal3.io/paused";
-    /// Let go of the host without deprovisioning it.
+    /// Value of [`PAUSED`] on a host whose HostClaim is paused (baremetal-operator `pkg/hostclaim`).
+    pub const PAUSED_BY_CLAIM: &str = "metal3.io/hostclaim";
+    /// Release the host without deprovisioning it.
     pub const DETACHED: &str = "baremetalhost.metal3.io/detached";
     /// Status to restore, as JSON.
     pub const STATUS: &str = "baremetalhost.metal3.io/status";
     /// One reboot; with `/<key>` the host stays off until the key is removed.
     pub const REBOOT: &str = "reboot.metal3.io";
-    /// `disabled`, or empty to ask for another inspection.
+    /// `disabled`, or empty to request another inspection.
     pub const INSPECT: &str = "inspect.metal3.io";
     /// Hardware details from elsewhere, as JSON.
     pub const HARDWARE_DETAILS: &str = "inspect.metal3.io/hardwaredetails";
     /// Provisioner of this host (ours).
     pub const PROVISIONER: &str = "metamorph.metal3.io/provisioner";
-    /// Consent to another machine in this host's place (ours): the fingerprint that the error message shows. One-shot: removed when used.
+    /// Consent to another machine in this host's place (ours): the fingerprint from the error message. One-shot: removed when used.
     pub const ACCEPT_MACHINE: &str = "metamorph.metal3.io/accept-machine";
-    /// Wish to have the machine looked at for what is wrong with it (ours). One-shot: removed when there is a finding.
+    /// Request a diagnosis of the machine (ours). One-shot: removed when there is a finding.
     pub const DIAGNOSE: &str = "metamorph.metal3.io/diagnose";
+    /// On a host: uid and version of the HostClaim whose reboot annotation was passed on to it (ours). On the claim: the same, for the last one that
+    /// was passed on and removed from the claim.
+    pub const CLAIM_REBOOT: &str = "metamorph.metal3.io/claim-reboot";
+    /// On a host: the version at which a HostClaim has given up its intent to claim it (ours). Other controllers can ignore it.
+    pub const NOT_CLAIMED: &str = "metamorph.metal3.io/not-claimed";
+    /// Key prefix of the reboot annotations that a host got from its HostClaim (ours).
+    pub const CLAIM_REBOOT_PREFIX: &str = "hostclaim.";
+    /// On a copy of a Secret that was made for a HostClaim: the Secret it was made from, `namespace/name` (ours).
+    pub const COPIED_FROM: &str = "metamorph.metal3.io/copied-from";
+    /// On such a copy: uid and version of that Secret, with a slash between them (ours).
+    pub const COPIED_VERSION: &str = "metamorph.metal3.io/copied-version";
     /// Consent to overwrite a disk of the owner that the value names (ours). One-shot: removed when used.
     pub const OVERWRITE_OWNER: &str = "metamorph.metal3.io/overwrite-owner";
+    /// On a HostOperation: the identity of the piece of work that it describes, independent of its name.
+    pub const OPERATION: &str = "metamorph.metal3.io/operation";
 }
 
 /// Finalizers.
@@ -116,6 +131,8 @@ pub mod finalizer {
     pub const BOOT_IMAGE: &str = "baremetalhost.metal3.io/preprovisioningImage";
     /// On a host's HardwareData.
     pub const HARDWARE_DATA: &str = "baremetalhost.metal3.io/hardwareData";
+    /// On a HostClaim.
+    pub const HOST_CLAIM: &str = "metal3.io/hostclaim";
 }
 
 /// Labels.
@@ -124,14 +141,18 @@ pub mod label {
     pub const ENVIRONMENT: &str = "environment.metal3.io";
     /// Value of [`ENVIRONMENT`].
     pub const ENVIRONMENT_VALUE: &str = "baremetal";
+    /// On a host: its failure domain, as Cluster API names it. A HostClaim may prefer one.
+    pub const FAILURE_DOMAIN: &str = "infrastructure.cluster.x-k8s.io/failure-domain";
+    /// On a copy of a Secret in a host's namespace: uid of the HostClaim that it was made for (ours).
+    pub const CLAIM: &str = "metamorph.metal3.io/host-claim";
     /// Host that a HostOperation works on (ours).
     pub const HOST: &str = "metamorph.metal3.io/host";
 }
 
-/// Root device hints that a deprecated hardware profile stands for (baremetal-operator `pkg/hardware/profile.go`).
+/// Root device hints of a deprecated hardware profile (baremetal-operator `pkg/hardware/profile.go`).
 ///
-/// `None` for a profile nobody knows. The profile `unknown`, which every host without one gets, gives no hint here: naming
-/// `/dev/sda`, as upstream does, breaks hosts that have only NVMe disks, and the smallest sound disk is chosen instead.
+/// `None` for an unknown profile. The profile `unknown`, which every host without one gets, gives no hint here: upstream's `/dev/sda` breaks hosts
+/// that have only NVMe disks, and the smallest suitable disk is chosen instead.
 #[must_use]
 pub fn profile_root_hints(profile: &str) -> Option<RootDeviceHints> {
     let device = |name: &str| RootDeviceHints { device_name: Some(name.to_owned()), ..RootDeviceHints::default() };
@@ -159,7 +180,7 @@ impl BareMetalHost {
         self.metadata.annotations.as_ref()?.get(key).map(String::as_str)
     }
 
-    /// Whether deletion has been asked for.
+    /// Whether the object is being deleted.
     #[must_use]
     pub fn is_deleting(&self) -> bool {
         self.metadata.deletion_timestamp.is_some()

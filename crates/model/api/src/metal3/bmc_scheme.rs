@@ -1,7 +1,7 @@
-//! What Metal³ makes of `spec.bmc.address`: which driver it names, and what that driver can do.
+//! Metal³'s interpretation of `spec.bmc.address`: the driver that it names, and that driver's abilities.
 //!
-//! This is upstream's reading (baremetal-operator `pkg/hardwareutils/bmc`: `access.go`, and each driver's file), which decides what its
-//! webhook admits. Whether an address is served here is the provisioner's word, and stricter.
+//! This follows upstream (baremetal-operator `pkg/hardwareutils/bmc`: `access.go`, and each driver's file), which decides what its
+//! webhook admits. Whether an address is supported here is up to the provisioner, and stricter.
 
 use std::net::IpAddr;
 
@@ -12,7 +12,7 @@ use super::go_url;
 pub struct BmcDriver {
     /// Scheme, without `+http` or `+https`.
     pub scheme: &'static str,
-    /// Cannot find the boot interface by itself.
+    /// Cannot discover the boot interface.
     pub needs_mac: bool,
     /// Sets up RAID controllers.
     pub raid: bool,
@@ -42,7 +42,7 @@ const REDFISH: [BmcDriver; 7] = [
 ];
 const IPMI: [BmcDriver; 2] = [ipmi("ipmi", false), ipmi("libvirt", true)];
 
-/// The driver that an address names.
+/// The driver of an address.
 ///
 /// # Errors
 /// What is wrong with the address, a sentence.
@@ -62,8 +62,8 @@ pub fn bmc_driver(address: &str) -> Result<BmcDriver, String> {
     })
 }
 
-/// Scheme and host name of an address, as Go's `net/url` and upstream's fallbacks read it: what is no URL may still be `host:port`, and without
-/// a scheme it is IPMI.
+/// Scheme and host name of an address, as parsed by Go's `net/url` and upstream's fallbacks: an invalid URL may still be `host:port`, and without a
+/// scheme it is IPMI.
 fn split(address: &str) -> Result<(String, &str), String> {
     let malformed = || format!("spec.bmc.address is neither a URL nor host:port: {address:?}");
     let ipmi = |host| (IPMI[0].scheme.to_owned(), host);
@@ -81,7 +81,7 @@ fn split(address: &str) -> Result<(String, &str), String> {
         (Some(_), Some(after)) => after,
         (None, Some(after)) if !after.starts_with('/') => after,
         (_, _) if rest.starts_with('/') => "",
-        // «scheme:rest» is read as «scheme://rest».
+        // "scheme:rest" is read as "scheme://rest".
         _ => rest,
     };
     let host = go_url::host_of(after).filter(|_| go_url::is_printable(address)).ok_or_else(malformed)?;

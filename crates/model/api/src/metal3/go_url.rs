@@ -1,8 +1,8 @@
-//! Addresses as Go's `net/url` and `net` read them (Go 1.26), as far as upstream's webhook asks: is it one, which scheme, which host.
+//! URLs as Go's `net/url` and `net` parse them (Go 1.26), as far as upstream's webhook needs: validity, scheme, host.
 
 use std::net::Ipv6Addr;
 
-/// The scheme, in lower case, of an address that stands in a request line (`url.ParseRequestURI`), empty where it is a path; `None` if it is none.
+/// The lower-case scheme of a URL in a request line (`url.ParseRequestURI`), empty for a path; `None` if it is invalid.
 #[must_use]
 pub fn request_scheme(text: &str) -> Option<String> {
     let (scheme, rest) = scheme(text).ok().filter(|_| is_printable(text))?;
@@ -15,7 +15,19 @@ pub fn request_scheme(text: &str) -> Option<String> {
     sound.then(|| scheme.unwrap_or_default())
 }
 
-/// The scheme in lower case, if there is one, and what follows; an error if the address begins with a colon.
+/// Whether a URL in a request line has a path (`URL.Path`); [`request_scheme`] checks its validity.
+#[must_use]
+pub fn request_has_path(text: &str) -> bool {
+    let Ok((scheme, rest)) = scheme(text) else { return false };
+    let rest = rest.split('?').next().unwrap_or_default();
+    match rest.strip_prefix("//") {
+        Some(after) if scheme.is_some() => after.contains('/'),
+        // After a scheme, a rest without a slash is opaque.
+        _ => rest.starts_with('/'),
+    }
+}
+
+/// The lower-case scheme, if any, and the rest; an error if the address begins with a colon.
 pub(super) fn scheme(address: &str) -> Result<(Option<String>, &str), ()> {
     for (at, c) in address.char_indices() {
         match c {
@@ -37,7 +49,7 @@ pub(super) fn is_printable(text: &str) -> bool {
     text.bytes().all(|b| b >= b' ' && b != 0x7f)
 }
 
-/// The host of `host:port` or `[v6]:port` (`net.SplitHostPort`, then what a URL with that host says of it).
+/// The host of `host:port` or `[v6]:port` (`net.SplitHostPort`, then the host name of a URL with that host).
 pub(super) fn host_and_port(text: &str) -> Option<&str> {
     let (host, port) = text.rsplit_once(':')?;
     let inner = match host.strip_prefix('[') {
@@ -48,7 +60,7 @@ pub(super) fn host_and_port(text: &str) -> Option<&str> {
     if port.contains(['[', ']']) || inner.contains(['[', ']']) {
         return None;
     }
-    // A port of other characters than digits is taken for a part of the host.
+    // A port with characters other than digits counts as part of the host.
     Some(if port.bytes().all(|b| b.is_ascii_digit()) { inner } else { text })
 }
 

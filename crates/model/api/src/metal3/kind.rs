@@ -1,9 +1,9 @@
-//! Kinds whose `spec` upstream's schema does not ask for.
+//! Kinds whose `spec` is optional in upstream's schema, with or without a `status`.
 
-/// Makes a kind of `metal3.io/v1alpha1` of its spec and status. One object without a spec must not keep a watch from being read, so that these kinds
-/// are not derived with one that does.
+/// Defines a kind of `metal3.io/v1alpha1` from its spec and status. The derive macro would require a spec, and one object without it would make a
+/// watch unreadable: so these kinds do not use it.
 macro_rules! kind {
-    ($(#[$doc:meta])* $name:ident, $plural:literal, $spec:ty, $status:ty) => {
+    ($(#[$doc:meta])* $name:ident, $plural:literal, $spec:ty $(, $status:ty)?) => {
         $(#[$doc])*
         #[derive(Clone, Debug, Default, PartialEq, ::serde::Deserialize)]
         pub struct $name {
@@ -13,9 +13,11 @@ macro_rules! kind {
             /// What is wanted.
             #[serde(default)]
             pub spec: $spec,
-            /// How it is; absent until a controller has seen it.
-            #[serde(default)]
-            pub status: Option<$status>,
+            $(
+                /// How it is; absent until a controller has seen it.
+                #[serde(default)]
+                pub status: Option<$status>,
+            )?
         }
 
         impl $name {
@@ -26,7 +28,7 @@ macro_rules! kind {
                     name: Some(name.to_owned()),
                     ..Default::default()
                 };
-                Self { metadata, spec, status: None }
+                Self { metadata, spec $(, status: None::<$status>)? }
             }
         }
 
@@ -39,9 +41,11 @@ macro_rules! kind {
                 object.serialize_field("kind", &Self::kind(&()))?;
                 object.serialize_field("metadata", &self.metadata)?;
                 object.serialize_field("spec", &self.spec)?;
-                if let Some(status) = &self.status {
-                    object.serialize_field("status", status)?;
-                }
+                $(
+                    if let Some(status) = &self.status {
+                        object.serialize_field::<$status>("status", status)?;
+                    }
+                )?
                 object.end()
             }
         }

@@ -50,6 +50,19 @@ pub struct MachineRecordSpec {
     /// What the host's provisioner must remember.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provisioner: Option<ProvisionerRecord>,
+    /// That the server wrote all of this but the provisioner's part. An edit breaks it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seal: Option<RecordSeal>,
+}
+
+/// The server's seal on a record. Of two hosts that show one machine, the one whose record was sealed first has it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RecordSeal {
+    /// Since when the server has vouched for the record.
+    #[schemars(with = "String", extend("format" = "date-time"))]
+    pub since: Time,
+    /// HMAC-SHA256 with a key of the server's, hexadecimal.
+    pub value: String,
 }
 
 /// What a provisioner remembers of a host; nobody else reads or writes it.

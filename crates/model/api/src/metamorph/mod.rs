@@ -1,4 +1,4 @@
-//! `metamorph.metal3.io/v1alpha1`: what Metal³ lacks.
+//! `metamorph.metal3.io/v1alpha1`: kinds that Metal³ lacks.
 
 mod host_operation;
 mod machine_record;
@@ -7,4 +7,4 @@ pub use host_operation::{
     AgentBoot, HostOperation, HostOperationSpec, HostOperationStatus, HostReference, OperationError, OperationPhase,
     OperationStep, OperationType, StepPhase,
 };
-pub use machine_record::{AcceptedMachine, MachineRecord, MachineRecordSpec, ProvisionerRecord};
+pub use machine_record::{AcceptedMachine, MachineRecord, MachineRecordSpec, ProvisionerRecord, RecordSeal};

@@ -4,17 +4,17 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use api::metal3::{
-    BareMetalHost, BareMetalHostSpec, BareMetalHostStatus, Bmc, DataImage, FirmwareComponent, HostFirmwareComponents,
-    HostFirmwareSettings, HostUpdatePolicy, Image, OperationalStatus, PreprovisioningImage, PreprovisioningImageStatus,
-    ProvisioningState as State, Raid, SecretStatus, annotation, finalizer,
+    BareMetalHost, BareMetalHostSpec, BareMetalHostStatus, Bmc, DataImage, FirmwareComponent, FirmwareSchema,
+    HostFirmwareComponents, HostFirmwareSettings, HostUpdatePolicy, Image, OperationalStatus, PreprovisioningImage,
+    PreprovisioningImageStatus, ProvisioningState as State, Raid, SecretStatus, SettingSchema, annotation, finalizer,
 };
 use host_lifecycle::{
-    Action, Change, ChildWrite, Children, Credentials, FirmwareFacts, Next, Outcome, PowerWish, Retry, Settings, Step,
-    Targets, View, conclude, decide,
+    Action, Change, ChildWrite, Children, Credentials, FirmwareFacts, FirmwareSetting, Next, Outcome, PowerWish, Retry,
+    Settings, Step, Targets, View, conclude, decide,
 };
 use inventory::{Cpu, HardwareDetails};
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, OwnerReference};
 
 /// When the world begins.
 pub const BEGIN: &str = "2026-01-01T00:00:00Z";
@@ -42,19 +42,24 @@ pub struct World {
     pub news: bool,
     pub gone: bool,
     pub firmware_settings: Option<HostFirmwareSettings>,
+    pub firmware_schema: Option<FirmwareSchema>,
+    /// When the firmware was last read.
+    pub firmware_read: Option<Timestamp>,
     pub firmware_components: Option<HostFirmwareComponents>,
     pub update_policy: Option<HostUpdatePolicy>,
     pub boot_image: Option<PreprovisioningImage>,
     pub data_image: Option<DataImage>,
     /// The firmware's settings, as the machine has them.
     pub bios: BTreeMap<String, String>,
+    /// What they may be, where the firmware says.
+    pub allowed: BTreeMap<String, Vec<String>>,
     /// RAID volumes, as the machine has them.
     pub raid: Option<Raid>,
     /// Updates made, in order.
     pub flashed: Vec<String>,
     /// The medium that the machine is shown.
     pub medium: Option<String>,
-    /// Writes to the objects beside the host.
+    /// Writes to the objects beside the host, but for those of their owners.
     pub child_writes: u32,
     /// Writes of the host's status.
     pub status_writes: u32,
@@ -126,11 +131,14 @@ impl World {
             news: false,
             gone: false,
             firmware_settings: None,
+            firmware_schema: None,
+            firmware_read: None,
             firmware_components: None,
             update_policy: None,
             boot_image: None,
             data_image: None,
             bios: [("BootMode", "Uefi"), ("LogicalProc", "Enabled")].map(|(n, v)| (n.into(), v.into())).into(),
+            allowed: BTreeMap::new(),
             raid: None,
             flashed: Vec::new(),
             medium: None,
@@ -181,6 +189,7 @@ impl World {
             hardware_data: self.hardware_data.as_ref(),
             children: Children {
                 firmware_settings: self.firmware_settings.as_ref(),
+                firmware_schema: self.firmware_schema.as_ref(),
                 firmware_components: self.firmware_components.as_ref(),
                 update_policy: self.update_policy.as_ref(),
                 boot_image: self.boot_image.as_ref(),
@@ -188,6 +197,7 @@ impl World {
                 data_image: self.data_image.as_ref(),
             },
             credentials,
+            firmware_read: self.firmware_read,
             news: self.news,
             settings: &self.settings,
             now: self.now,
@@ -236,7 +246,11 @@ impl World {
             self.hardware_data = Some(*details);
         }
         for write in change.children {
-            self.child_writes += 1;
+            let owner = matches!(
+                write,
+                ChildWrite::OwnFirmwareSettings | ChildWrite::OwnFirmwareComponents | ChildWrite::OwnUpdatePolicy
+            );
+            self.child_writes += u32::from(!owner);
             self.write_child(write);
         }
         if self.host.status.clone().unwrap_or_default() != change.status {
@@ -267,7 +281,27 @@ impl World {
     }
 
     fn write_child(&mut self, write: ChildWrite) {
+        let owner = OwnerReference { uid: self.host.metadata.uid.clone().unwrap(), ..OwnerReference::default() };
         match write {
+            ChildWrite::OwnFirmwareSettings => {
+                let object = self.firmware_settings.get_or_insert_with(|| created(HostFirmwareSettings::new));
+                object.metadata.owner_references = Some(vec![owner]);
+            }
+            ChildWrite::OwnFirmwareComponents => {
+                let object = self.firmware_components.get_or_insert_with(|| created(HostFirmwareComponents::new));
+                object.metadata.owner_references = Some(vec![owner]);
+            }
+            ChildWrite::OwnUpdatePolicy => {
+                let object = self.update_policy.as_mut().expect("there is a policy");
+                object.metadata.owner_references = Some(vec![owner]);
+            }
+            ChildWrite::FirmwareSchema { name, spec } => {
+                let mut schema = FirmwareSchema::new(&name, stored(&*spec));
+                let object = self.firmware_settings.get_or_insert_with(|| created(HostFirmwareSettings::new));
+                let uid = object.metadata.uid.clone().unwrap();
+                schema.metadata.owner_references = Some(vec![OwnerReference { uid, ..owner }]);
+                self.firmware_schema = Some(schema);
+            }
             ChildWrite::FirmwareSettings(status) => {
                 let object = self.firmware_settings.get_or_insert_with(|| created(HostFirmwareSettings::new));
                 object.status = Some(stored(&*status));
@@ -353,7 +387,13 @@ impl World {
             initial_version: version.into(),
             ..FirmwareComponent::default()
         };
-        FirmwareFacts { settings: self.bios.clone(), components: versions.map(component).into() }
+        let setting = |(name, value): (&String, &String)| {
+            let allowable_values = self.allowed.get(name).cloned().unwrap_or_default();
+            let attribute_type = (!allowable_values.is_empty()).then(|| "Enumeration".to_owned());
+            let schema = SettingSchema { attribute_type, allowable_values, ..SettingSchema::default() };
+            (name.clone(), FirmwareSetting { value: value.clone(), schema })
+        };
+        FirmwareFacts { settings: self.bios.iter().map(setting).collect(), components: versions.map(component).into() }
     }
 
     /// The machine becomes what is wished.
@@ -416,6 +456,9 @@ impl World {
             }
             Step::Act(action) => {
                 let outcome = answer(self, &action);
+                if action == Action::RefreshFacts {
+                    self.firmware_read = Some(self.now);
+                }
                 self.calls.push(action.clone());
                 let change = self.conclude(&action, outcome);
                 self.apply(change);
@@ -499,6 +542,7 @@ fn stored<T: serde::Serialize + serde::de::DeserializeOwned>(value: &T) -> T {
 pub fn created<T: serde::Serialize + serde::de::DeserializeOwned, S: Default>(new: impl Fn(&str, S) -> T) -> T {
     let mut object = serde_json::to_value(new("worker-0", S::default())).unwrap();
     object["metadata"]["generation"] = 1.into();
+    object["metadata"]["uid"] = format!("uid of the {}", object["kind"].as_str().unwrap()).into();
     serde_json::from_value(object).unwrap()
 }
 

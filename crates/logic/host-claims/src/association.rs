@@ -1,0 +1,110 @@
+//! Which host belongs to the claim.
+
+use api::metal3::{BareMetalHost, BoundObject, HostClaim, condition};
+
+use crate::synchronize::wants_work;
+
+/// Reason of the condition Associated when a host that was the claim's no longer is (upstream's `MissingBareMetalHostReason`).
+pub(crate) const MISSING: &str = "MissingBareMetalHost";
+
+/// Reason of the condition Synchronized as long as nothing was written to a host (ours).
+pub(crate) const NOT_ASSOCIATED: &str = "NotAssociated";
+
+/// Relation of a claim to hosts.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Association<'a> {
+    /// Each names the other.
+    Bound(&'a BareMetalHost),
+    /// The host names the claim; the claim must name the host before anything else is done with it.
+    TakeUp(&'a BareMetalHost),
+    /// The claim names the host, which nobody uses.
+    Chosen(&'a BareMetalHost),
+    /// There is no host.
+    Search,
+    /// The host that the claim names, and that was given its work, is no longer the claim's. The claim gets no other: its work may still run there.
+    Lost,
+}
+
+/// Judges by the claim, the host that its status names, and the hosts that name the claim.
+#[must_use]
+pub fn association<'a>(
+    claim: &HostClaim,
+    named: Option<&'a BareMetalHost>,
+    holding: &[&'a BareMetalHost],
+) -> Association<'a> {
+    let names_one = claim.status.as_ref().is_some_and(|status| status.bare_metal_host.is_some());
+    if let Some(host) = named.filter(|host| names_one && holds(host, claim)) {
+        return Association::Bound(host);
+    }
+    // The host's reference outweighs the claim's status, which the claim's owner may be able to write.
+    if let Some(host) = holding.iter().min_by_key(|host| place(host)) {
+        return Association::TakeUp(host);
+    }
+    if names_one && is_lost(claim) {
+        return Association::Lost;
+    }
+    match named {
+        Some(host) if names_one && host.spec.consumer_ref.is_none() && !was_bound(claim) => Association::Chosen(host),
+        _ => Association::Search,
+    }
+}
+
+/// Hosts without work that name the claim although it has another: a delayed write of an earlier choice.
+pub fn strays<'a>(
+    own: &BareMetalHost,
+    holding: &'a [&'a BareMetalHost],
+) -> impl Iterator<Item = &'a BareMetalHost> + 'a {
+    let own = place(own);
+    let idle = |host: &BareMetalHost| {
+        host.spec.image.as_ref().is_none_or(|image| image.url.is_empty()) && host.spec.custom_deploy.is_none()
+    };
+    holding.iter().copied().filter(move |host| place(host) != own && idle(host))
+}
+
+/// Whether the host's consumer is the claim, by group, kind, namespace and name.
+#[must_use]
+pub fn holds(host: &BareMetalHost, claim: &HostClaim) -> bool {
+    let Some(consumer) = &host.spec.consumer_ref else { return false };
+    let group = consumer.api_version.as_deref().unwrap_or_default().split_once('/').map(|(group, _)| group);
+    group == Some("metal3.io")
+        && consumer.kind.as_deref() == Some("HostClaim")
+        && consumer.name == claim.metadata.name
+        && consumer.namespace == claim.metadata.namespace
+}
+
+/// Whether the host names a claim of this name with another uid, or with none, which proves as little. That claim was deleted without giving
+/// the host back, or was moved here from another cluster.
+#[must_use]
+pub fn is_of_another_life(host: &BareMetalHost, claim: &HostClaim) -> bool {
+    let named = host.spec.consumer_ref.as_ref().and_then(|consumer| consumer.uid.as_deref());
+    named.is_none_or(|uid| Some(uid) != claim.metadata.uid.as_deref())
+}
+
+/// Namespace and name.
+pub(crate) fn place(host: &BareMetalHost) -> BoundObject {
+    BoundObject {
+        namespace: host.metadata.namespace.clone().unwrap_or_default(),
+        name: host.metadata.name.clone().unwrap_or_default(),
+    }
+}
+
+/// Whether the claim's status records a host that may have been given work: if the claim loses it, it gets no other. Recorded before anything but
+/// the consumer is written to the host.
+#[must_use]
+pub fn is_recorded(claim: &HostClaim) -> bool {
+    was_bound(claim) && was_given(claim)
+}
+
+fn was_given(claim: &HostClaim) -> bool {
+    claim.condition(condition::SYNCHRONIZED).is_some_and(|found| found.reason != NOT_ASSOCIATED)
+}
+
+fn was_bound(claim: &HostClaim) -> bool {
+    claim.condition(condition::ASSOCIATED).is_some_and(|found| found.status == "True")
+}
+
+/// Whether the claim had a host, and its work may run there.
+fn is_lost(claim: &HostClaim) -> bool {
+    let said = claim.condition(condition::ASSOCIATED).is_some_and(|found| found.reason == MISSING);
+    said || (is_recorded(claim) && wants_work(claim))
+}

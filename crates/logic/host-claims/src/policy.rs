@@ -1,0 +1,86 @@
+//! HostDeployPolicies: whose claims the hosts of a namespace may be given to.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use api::metal3::HostDeployPolicy;
+use regex::{Regex, RegexBuilder};
+
+/// Largest compiled expression, bytes.
+const MAX_EXPRESSION: usize = 1 << 20;
+/// Longest expression, bytes.
+const MAX_TEXT: usize = 4096;
+/// Most expressions that are kept compiled.
+const MAX_KEPT: usize = 32;
+
+/// Expressions of policies, compiled once and kept by their text, so that an edited policy never uses an old one.
+#[derive(Debug, Default)]
+pub struct Expressions {
+    kept: HashMap<String, Option<Regex>>,
+    compiled: u64,
+}
+
+impl Expressions {
+    /// How many were compiled.
+    #[must_use]
+    pub const fn compiled(&self) -> u64 {
+        self.compiled
+    }
+
+    /// Whether it matches; `None` if the expression is unusable.
+    fn matches(&mut self, expression: &str, text: &str) -> Option<bool> {
+        if expression.len() > MAX_TEXT {
+            return None;
+        }
+        if !self.kept.contains_key(expression) {
+            if self.kept.len() >= MAX_KEPT {
+                self.kept.clear();
+            }
+            self.compiled = self.compiled.saturating_add(1);
+            let built = RegexBuilder::new(expression).size_limit(MAX_EXPRESSION).build().ok();
+            self.kept.insert(expression.to_owned(), built);
+        }
+        self.kept.get(expression)?.as_ref().map(|built| built.is_match(text))
+    }
+
+    /// Whether a policy admits the claims of a namespace with these labels (upstream's `acceptableNamespaces`).
+    ///
+    /// # Errors
+    /// A sentence, when its expression is unusable. Such a policy admits no claims; upstream stops all claims because of it.
+    pub fn admits(
+        &mut self,
+        policy: &HostDeployPolicy,
+        namespace: &str,
+        labels: &BTreeMap<String, String>,
+    ) -> Result<bool, String> {
+        let Some(wanted) = &policy.spec.host_claim_namespaces else { return Ok(false) };
+        if wanted.names.as_ref().is_some_and(|names| !names.iter().any(|name| name == namespace)) {
+            return Ok(false);
+        }
+        if let Some(expression) = wanted.name_matches.as_deref().filter(|expression| !expression.is_empty()) {
+            let matches = self.matches(expression, namespace).ok_or_else(|| {
+                "spec.hostClaimNamespaces.nameMatches is no regular expression that can be used: the policy admits nobody until it is corrected"
+                    .to_owned()
+            })?;
+            if !matches {
+                return Ok(false);
+            }
+        }
+        Ok(wanted.has_labels.iter().all(|label| {
+            let wanted = label.value.as_deref().filter(|value| !value.is_empty());
+            labels.get(&label.name).is_some_and(|found| wanted.is_none_or(|wanted| wanted == found))
+        }))
+    }
+
+    /// Namespaces whose hosts the claims of a namespace may have.
+    #[must_use]
+    pub fn admitted<'a>(
+        &mut self,
+        policies: impl IntoIterator<Item = &'a HostDeployPolicy>,
+        namespace: &str,
+        labels: &BTreeMap<String, String>,
+    ) -> BTreeSet<String> {
+        let policies = policies.into_iter();
+        let admitting = policies.filter(|policy| self.admits(policy, namespace, labels) == Ok(true));
+        admitting.filter_map(|policy| policy.metadata.namespace.clone()).collect()
+    }
+}
