@@ -1,4 +1,4 @@
-//! Where the agent program is that fake machines boot: whoever tries the simulator need not know.
+//! Finds the agent program that fake machines boot, so that users need not name it.
 
 use std::{
     env,
@@ -9,7 +9,7 @@ use thiserror::Error;
 
 /// The program's name.
 const NAME: &str = "metamorph-agent";
-/// Where `make agent` puts it, seen from the folder of the optimised programs.
+/// Where `make agent` puts it, relative to the folder of optimised programs.
 const BUILT: &str = "../x86_64-unknown-linux-gnu/agent/metamorph-agent";
 
 /// It is nowhere.
@@ -21,10 +21,10 @@ pub struct NoAgent {
     looked: String,
 }
 
-/// The agent program: the given one, else that of `METAMORPH_AGENT`, beside this program, where `make agent` puts it, or in `PATH`.
+/// The agent program: the given one, else the one in `METAMORPH_AGENT`, next to this program, where `make agent` puts it, or in `PATH`.
 ///
 /// # Errors
-/// When it is in none of these places, or the given one is not there.
+/// When it is in none of these places, or the given one does not exist.
 pub fn find(given: Option<&Path>) -> Result<PathBuf, NoAgent> {
     let own = env::current_exe().unwrap_or_default();
     let path = env::var_os("PATH").unwrap_or_default();

@@ -1,4 +1,4 @@
-//! One BMC: its state, and what its machine does when the power changes.
+//! One BMC: its state, and its machine's reaction to power changes.
 
 use std::{
     future::Future,
@@ -28,7 +28,7 @@ use crate::{
 /// How long a listener may take to open or close.
 const SETTLE_LIMIT: Duration = Duration::from_secs(5);
 
-/// What the BMCs of one simulator share.
+/// State shared by the BMCs of one simulator.
 pub struct Shared {
     /// Changes of state.
     pub events: EventLog,
@@ -58,7 +58,7 @@ impl Default for BootOverride {
     }
 }
 
-/// What a client can change of a system, apart from its power.
+/// The state of a system that clients can change, apart from its power.
 #[derive(Clone, Debug)]
 pub struct SystemState {
     /// The boot override.
@@ -73,7 +73,7 @@ pub struct SystemState {
     pub indicator: String,
 }
 
-/// What outlives the simulator.
+/// State that is kept across restarts of the simulator.
 #[derive(Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Kept {
@@ -81,7 +81,7 @@ struct Kept {
     boots: u64,
 }
 
-/// The power and what runs, as others see it.
+/// The power state and the running software, as others see it.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PowerView {
@@ -91,13 +91,13 @@ pub struct PowerView {
     pub running: Running,
     /// Boots so far, over the machine's life.
     pub boots: u64,
-    /// Process id of what runs, if it is a process.
+    /// Process id of the running software, if it is a process.
     pub pid: Option<u32>,
     /// Details of the last start.
     pub detail: Value,
-    /// How the last run ended by itself, if it did not end well, or why the last start failed.
+    /// How the last run ended on its own, if badly, or why the last start failed.
     pub failure: Option<String>,
-    /// When it was last switched on or off, or started anew.
+    /// When it was last switched on or off, or restarted.
     #[serde(skip)]
     pub since: tokio::time::Instant,
     /// When it was last started or reset, in this life of the simulator.
@@ -125,9 +125,9 @@ pub enum PowerError {
 
 /// One BMC and its machine.
 pub struct Bmc {
-    /// What it was configured to be.
+    /// Its configuration.
     pub config: MachineConfig,
-    /// What it shares with others.
+    /// State shared with other BMCs.
     pub shared: Arc<Shared>,
     /// Its behaviour.
     pub settings: watch::Sender<Settings>,
@@ -143,7 +143,7 @@ pub struct Bmc {
     pub faults: Faults,
     /// Requests it got.
     pub requests: RequestLog,
-    /// What was fetched for its drive.
+    /// The fetches for its drive.
     pub media_log: Arc<MediaLog>,
     system: Mutex<SystemState>,
     drive: Mutex<Option<Arc<Medium>>>,
@@ -153,13 +153,13 @@ pub struct Bmc {
     kept: PathBuf,
 }
 
-/// The content of a lock, also when a thread died while it held it.
+/// Locks a mutex, even if a thread died while it held it.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Bmc {
-    /// A BMC in front of `machine`, switched off. What outlives the simulator is kept in the file `kept`.
+    /// A BMC in front of `machine`, switched off. The file `kept` stores its state across restarts of the simulator.
     #[must_use]
     pub fn new(
         config: MachineConfig,
@@ -213,10 +213,10 @@ impl Bmc {
         self.shared.events.push(&self.config.id, kind, data);
     }
 
-    /// Changes the BMC's behaviour, and returns when a change of listening has taken place.
+    /// Changes the BMC's behaviour; returns when a change of listening has taken effect.
     ///
     /// # Errors
-    /// The patch does not fit the settings.
+    /// The patch is invalid for the settings.
     pub async fn change_settings(&self, patch: &Value) -> Result<Settings, serde_json::Error> {
         let changed = self.settings.borrow().patched(patch)?;
         self.settings.send_replace(changed.clone());
@@ -246,7 +246,7 @@ impl Bmc {
         self.machine.parts()
     }
 
-    /// What a client can change of the system.
+    /// The state of the system that clients can change.
     #[must_use]
     pub fn system(&self) -> SystemState {
         lock(&self.system).clone()
@@ -269,7 +269,7 @@ impl Bmc {
         }
     }
 
-    /// Writes what outlives the simulator.
+    /// Writes the state that is kept across restarts.
     fn keep(&self) {
         let kept = Kept { secure_boot: Some(self.system().secure_boot), boots: self.view.borrow().boots };
         let half = self.kept.with_extension("part");
@@ -285,10 +285,10 @@ impl Bmc {
         lock(&self.drive).clone()
     }
 
-    /// Puts a medium in, after the look at it that a BMC takes. Gives false when there is one already.
+    /// Inserts a medium, after the checks that a BMC makes. Returns false if the drive is occupied.
     ///
     /// # Errors
-    /// The image is not fit to be inserted.
+    /// The image cannot be inserted.
     pub async fn insert(&self, image: &str) -> Result<bool, MediaError> {
         if self.medium().is_some() {
             return Ok(false);
@@ -306,7 +306,7 @@ impl Bmc {
         Ok(true)
     }
 
-    /// Takes the medium out, in the middle of reading if need be. Gives false when there was none.
+    /// Ejects the medium, even in the middle of reads. Returns false if the drive was empty.
     pub fn eject(&self) -> bool {
         let Some(medium) = lock(&self.drive).take() else { return false };
         medium.eject();
@@ -314,7 +314,7 @@ impl Bmc {
         true
     }
 
-    /// What the next boot boots; an override for once is used up.
+    /// The source of the next boot; consumes an override for one boot.
     fn boot_plan(&self, number: u64) -> BootPlan {
         let mut wanted = None;
         let mut secure_boot = false;
@@ -373,8 +373,8 @@ impl Bmc {
         self.start(&mut power).await.map_err(PowerError::Machine)
     }
 
-    /// Presses the power button of a running system: what runs there may shut down, now or later or never. With
-    /// `restart`, the system is switched on again after that.
+    /// Presses the power button of a running system: its software may shut down, now or later or never. With `restart`, the system is then switched
+    /// on again.
     ///
     /// # Errors
     /// It is off.
@@ -388,7 +388,7 @@ impl Bmc {
             let sent = commands.send(Command::Button).await.is_ok();
             power.restart_after_off = restart && sent;
         } else if view.running != Running::Hung {
-            // What is imagined to run from the disk of a fake machine, or the firmware's menu, obeys at once.
+            // The imaginary system on the disk of a fake machine, or the firmware's menu, obeys at once.
             power.generation += 1;
             self.set_off("button");
             if restart {
@@ -440,14 +440,14 @@ impl Bmc {
         }
     }
 
-    /// Ends what runs, and returns when it has ended.
+    /// Kills the running software, and returns when it has ended.
     async fn stop(power: &mut Power) {
         power.generation += 1;
         power.restart_after_off = false;
         if let Some(commands) = power.commands.take() {
             let (done, dead) = oneshot::channel();
             if commands.send(Command::Kill(done)).await.is_ok() {
-                // An error means that it ended by itself meanwhile.
+                // An error means that it ended on its own meanwhile.
                 let _ = dead.await;
             }
         }
@@ -464,14 +464,14 @@ impl Bmc {
         }
     }
 
-    /// Waits for the end of a run and does what it asks for. Boxed: it starts the machine, which follows it again.
+    /// Waits for the end of a run and reacts to it. Boxed: it starts the machine, which calls this again.
     fn follow(
         self: Arc<Self>,
         generation: u64,
         exit: oneshot::Receiver<Exit>,
     ) -> Pin<Box<dyn Future<Output = ()> + Send>> {
         Box::pin(async move {
-            // An error means that it was ended by force, by someone who knows.
+            // An error means that it was ended by force, and the caller of that handles the rest.
             let Ok(exit) = exit.await else { return };
             let mut power = self.power.lock().await;
             if power.generation != generation {

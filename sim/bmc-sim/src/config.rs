@@ -1,4 +1,4 @@
-//! What a simulator is told to be: its machines, their hardware, and how their BMCs behave at the start.
+//! Configuration of a simulator: its machines, their hardware, and the initial behaviour of their BMCs.
 //!
 //! Everything is plain JSON in camelCase with defaults, so that `{"machines":[{"id":"node-0","kind":"fake"}]}` is a
 //! complete configuration.
@@ -22,7 +22,7 @@ pub const MAX_MACHINES: usize = 4096;
 pub struct Config {
     /// The machines, each with a BMC and a listener of its own.
     pub machines: Vec<MachineConfig>,
-    /// Folder that keeps disks, NVRAM and consoles between runs. None: a temporary folder that goes with the simulator.
+    /// Folder that keeps disks, NVRAM and consoles between runs. None: a temporary folder, removed when the simulator ends.
     #[serde(default)]
     pub state_dir: Option<PathBuf>,
     /// Address that all listeners bind.
@@ -43,7 +43,7 @@ pub struct Config {
     /// The agent program that fake machines boot from a medium.
     #[serde(default)]
     pub agent: Option<PathBuf>,
-    /// Environment variables added to what the fake machines' agents get.
+    /// Additional environment variables for the agents of fake machines.
     #[serde(default)]
     pub agent_environment: Vec<(String, String)>,
     /// Whether the BMCs check the certificate of https media. Most real BMCs do not.
@@ -80,7 +80,7 @@ impl Default for Config {
     }
 }
 
-/// What stands behind a BMC.
+/// Kind of machine behind a BMC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum MachineKind {
@@ -197,7 +197,7 @@ pub struct NicConfig {
     /// Port forwards in QEMU's form, such as `tcp:127.0.0.1:2222-:22`.
     #[serde(default)]
     pub forwards: Vec<String>,
-    /// Whether what passes this card is captured in a pcap file, one per start of QEMU.
+    /// Whether to capture this card's traffic in a pcap file, one per start of QEMU.
     #[serde(default)]
     pub capture: bool,
     /// Whether the cable is unplugged.
@@ -211,7 +211,7 @@ pub struct NicConfig {
 pub struct MachineConfig {
     /// Name, also the Redfish system's id: letters, digits, `-`, `_` and `.`, at most 63.
     pub id: String,
-    /// What stands behind the BMC.
+    /// Kind of machine behind the BMC.
     pub kind: MachineKind,
     /// Port of the BMC; 0 lets the system choose.
     #[serde(default)]
@@ -234,7 +234,7 @@ pub struct MachineConfig {
     /// Product name.
     #[serde(default = "default_model")]
     pub model: String,
-    /// Whether Secure Boot is on before anybody has set it.
+    /// Whether Secure Boot is on initially.
     #[serde(default)]
     pub secure_boot: bool,
     /// Processors.
@@ -261,7 +261,7 @@ pub struct MachineConfig {
 }
 
 impl MachineConfig {
-    /// A machine of `kind` named `id`, everything else by default.
+    /// A machine of `kind` named `id`, with defaults for everything else.
     #[must_use]
     pub fn new(id: impl Into<String>, kind: MachineKind) -> Self {
         Self {
@@ -314,7 +314,7 @@ impl MachineConfig {
         named.unwrap_or_else(|| format!("eno{}", index + 1))
     }
 
-    /// Serial number of disk `index`, at most 20 characters, which is what virtio-blk can carry.
+    /// Serial number of disk `index`, at most 20 characters, the limit of virtio-blk.
     #[must_use]
     pub fn disk_serial(&self, index: usize) -> String {
         let given = self.disks.get(index).and_then(|disk| disk.serial.clone());
@@ -366,7 +366,7 @@ pub enum ConfigError {
         /// What was given.
         found: u32,
     },
-    /// A value that would change QEMU's command line beyond what it stands for.
+    /// A value that would inject options into QEMU's command line.
     #[error("machine {machine:?}: {what} {value:?} contains a comma, blank or control character")]
     Unsafe {
         /// Which machine.

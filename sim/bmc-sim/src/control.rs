@@ -1,5 +1,5 @@
-//! The control API, by which tests and people look behind the BMCs and set faults: JSON over HTTP on loopback, on a
-//! listener of its own. The paths are listed at `GET /`.
+//! The control API for tests and people, to look behind the BMCs and to set faults: JSON over HTTP on loopback, on a
+//! separate listener. The paths are listed at `GET /`.
 
 use std::{sync::Arc, time::Duration};
 
@@ -89,7 +89,7 @@ pub fn router(machines: Arc<Machines>) -> Router {
         .with_state(machines)
 }
 
-/// What is known of a machine.
+/// Describes a machine.
 #[must_use]
 pub fn describe_machine(machines: &Machines, id: &str) -> Option<Value> {
     let machine = machines.get(id)?;
@@ -256,7 +256,7 @@ struct PowerAction {
 
 async fn power(State(machines): Ctl, Path(id): Path<String>, Json(body): Json<PowerAction>) -> Reply {
     let bmc = find(&machines, &id)?;
-    // In a task of its own: an impatient client must not leave half a power change behind.
+    // In a separate task: an impatient client must not leave half a power change behind.
     let work = tokio::spawn(async move {
         match body.action.as_str() {
             "On" => bmc.power_on().await,

@@ -1,5 +1,5 @@
-//! Faults of single requests: rules that pick requests by what they are and by what the machine is doing, and gates that hold requests
-//! until stepped. A BMC that deviates from the standard, or lies, is a list of such rules and nothing else.
+//! Faults of single requests: rules that select requests by their content and by the machine's state, and gates that hold requests
+//! until stepped. A BMC that deviates from the standard, or lies, is nothing but a list of such rules.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -28,7 +28,7 @@ pub enum When {
     After,
 }
 
-/// Something that happens to the machine or its BMC beside what is asked for.
+/// A side effect on the machine or its BMC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Effect {
@@ -44,7 +44,7 @@ pub enum Effect {
     PowerOff,
 }
 
-/// How a text is put into bytes.
+/// Encoding of a text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Encoding {
@@ -53,22 +53,22 @@ pub enum Encoding {
     Utf8,
     /// UTF-16, little-endian, with its mark.
     Utf16,
-    /// ISO 8859-1; what it cannot hold becomes a question mark.
+    /// ISO 8859-1; other characters become a question mark.
     Latin1,
-    /// UTF-8 in gzip, whether the client wants it or not.
+    /// UTF-8 in gzip, even if the client does not accept it.
     Gzip,
 }
 
-/// What a fault does to a request.
+/// The effect of a fault on a request.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(tag = "type", rename_all = "camelCase", rename_all_fields = "camelCase", deny_unknown_fields)]
 pub enum Action {
-    /// Answers with this status and a Redfish error body; nothing is done.
+    /// Answers with this status and a Redfish error body, without performing the request.
     Status {
         /// HTTP status.
         status: u16,
     },
-    /// Waits, then goes on.
+    /// Waits, then continues.
     Delay {
         /// Milliseconds.
         ms: u64,
@@ -85,19 +85,19 @@ pub enum Action {
         #[serde(default)]
         when: When,
     },
-    /// Does what is asked, then answers 200 with a body that is not JSON.
+    /// Performs the request, then answers 200 with a body that is not JSON.
     Garbage,
-    /// Does what is asked, then answers with these fields in place of its own, null among them.
+    /// Performs the request, then answers with these fields in place of its own, including nulls.
     Edit {
         /// The fields.
         fields: Value,
     },
-    /// Does what is asked, then answers without these fields.
+    /// Performs the request, then answers without these fields.
     Remove {
         /// JSON pointers (RFC 6901).
         fields: Vec<String>,
     },
-    /// Answers this: with `before` nothing is done, with `after` what is asked for is done first.
+    /// Answers this: with `before` the request is not performed, with `after` it is performed first.
     Answer {
         /// HTTP status.
         status: u16,
@@ -120,7 +120,7 @@ pub enum Action {
         #[serde(default)]
         when: When,
     },
-    /// Changes headers of the answer; those that every answer has can be changed and removed, too.
+    /// Changes headers of the answer, including those that every answer has.
     Headers {
         /// Headers and their values.
         #[serde(default)]
@@ -131,19 +131,19 @@ pub enum Action {
     },
     /// Changes the answer's text (indented JSON, a blank after each colon).
     Text {
-        /// Pairs of what is replaced, wherever it stands, and by what.
+        /// Pairs of a text and its replacement, for every occurrence.
         #[serde(default)]
         replace: Vec<(String, String)>,
-        /// What is put before it.
+        /// Prefix.
         #[serde(default)]
         prefix: String,
-        /// What is put behind it.
+        /// Suffix.
         #[serde(default)]
         suffix: String,
         /// Only so many characters are sent, and pass for the whole.
         #[serde(default)]
         keep: Option<usize>,
-        /// How it is put into bytes.
+        /// Encoding of the result.
         #[serde(default)]
         encoding: Encoding,
     },
@@ -158,21 +158,21 @@ pub enum Action {
         #[serde(default)]
         cut_after: Option<usize>,
     },
-    /// Closes the connection after the answer, without having said so.
+    /// Closes the connection after the answer, without announcing it.
     Close {
         /// How long after it, in milliseconds.
         after_ms: u64,
     },
-    /// Does what would be done at another path.
+    /// Handles the request at another path.
     Route {
         /// That path.
         to: String,
     },
-    /// Something else happens as well.
+    /// Has a side effect.
     Also {
-        /// What.
+        /// The side effect.
         effect: Effect,
-        /// Before or after what is asked for.
+        /// Before or after the request is performed.
         #[serde(default)]
         when: When,
     },
@@ -185,7 +185,7 @@ fn header_fits(name: &str, value: &str) -> bool {
 
 impl Action {
     /// # Errors
-    /// A status or header is none.
+    /// An invalid status or header.
     fn check(&self) -> Result<(), RuleError> {
         let (status, headers) = match self {
             Self::Status { status } => (Some(*status), None),
@@ -203,17 +203,17 @@ impl Action {
     }
 }
 
-/// One rule: which requests it strikes, how often, and what it does.
+/// One rule: which requests it applies to, how often, and its effect.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Rule {
     /// Method, such as `POST`; any when absent.
     #[serde(default)]
     pub method: Option<String>,
-    /// Path pattern in which `*` stands for any text; any path when absent.
+    /// Path pattern in which `*` matches any text; any path when absent.
     #[serde(default)]
     pub path: Option<String>,
-    /// What else must hold of the request and the machine.
+    /// Further conditions on the request and the machine.
     #[serde(default, rename = "if")]
     pub condition: Condition,
     /// So many matching requests pass first.
@@ -222,7 +222,7 @@ pub struct Rule {
     /// So many matching requests are struck; all when absent.
     #[serde(default)]
     pub count: Option<u32>,
-    /// What happens to them.
+    /// The effect on them.
     pub action: Action,
 }
 
@@ -240,7 +240,7 @@ impl Rule {
     }
 }
 
-/// Whether `text` fits `pattern`, `*` standing for any text, without backtracking beyond the last star.
+/// Whether `text` matches `pattern`, in which `*` matches any text, without backtracking beyond the last star.
 fn glob(pattern: &str, text: &str) -> bool {
     let (pattern, text) = (pattern.as_bytes(), text.as_bytes());
     let (mut p, mut t, mut star, mut mark) = (0, 0, None, 0);
@@ -263,20 +263,20 @@ fn glob(pattern: &str, text: &str) -> bool {
     pattern[p..].iter().all(|byte| *byte == b'*')
 }
 
-/// A rule with its number and what it has done.
+/// A rule with its number and its count so far.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ActiveRule {
     /// Its number, by which it is removed.
     pub id: u64,
-    /// The rule, with what is left of its counts.
+    /// The rule, with its remaining counts.
     #[serde(flatten)]
     pub rule: Rule,
     /// How many requests it struck.
     pub struck: u32,
 }
 
-/// Why a rule was not taken.
+/// Why a rule was refused.
 #[derive(Debug, thiserror::Error)]
 pub enum RuleError {
     /// Too many rules.
@@ -290,12 +290,12 @@ pub enum RuleError {
     Header(String),
 }
 
-/// What strikes a request.
+/// The faults for a request.
 #[derive(Clone, Debug, Default)]
 pub struct Struck {
     /// Numbers of the rules.
     pub rules: Vec<u64>,
-    /// What they do.
+    /// Their effects.
     pub actions: Vec<Action>,
 }
 
@@ -332,10 +332,10 @@ impl Faults {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a rule and gives its number. Rules are tried in the order they were added; all that match act.
+    /// Adds a rule and returns its number. Rules are tried in the order they were added; all that match apply.
     ///
     /// # Errors
-    /// There are too many, or its status or a header is none.
+    /// There are too many, or its status or a header is invalid.
     pub fn add(&self, rule: Rule) -> Result<u64, RuleError> {
         rule.action.check()?;
         let mut inner = self.lock();
@@ -348,13 +348,13 @@ impl Faults {
         Ok(id)
     }
 
-    /// The rules as they are.
+    /// The current rules.
     #[must_use]
     pub fn list(&self) -> Vec<ActiveRule> {
         self.lock().rules.clone()
     }
 
-    /// Removes one rule; false when there is none of that number.
+    /// Removes one rule; false if the number is unknown.
     pub fn remove(&self, id: u64) -> bool {
         let mut inner = self.lock();
         let before = inner.rules.len();
@@ -367,7 +367,7 @@ impl Faults {
         self.lock().rules.clear();
     }
 
-    /// What strikes this request, used up by one where a rule counts.
+    /// The faults for this request; decrements the counts of the rules.
     pub fn strike(&self, scene: &Scene<'_>) -> Struck {
         let mut inner = self.lock();
         let mut struck = Struck::default();
@@ -407,19 +407,19 @@ impl Faults {
         let _ = released.await;
     }
 
-    /// Lets the `count` longest-held requests go on; gives how many there were.
+    /// Releases the `count` longest-held requests; returns how many there were.
     pub fn step(&self, count: usize) -> usize {
         let mut inner = self.lock();
         let mut stepped = 0;
         while stepped < count {
             let Some((_, release)) = inner.waiting.pop_front() else { break };
-            // A request whose client went away is gone: it does not count.
+            // A request whose client has disconnected does not count.
             stepped += usize::from(release.send(()).is_ok());
         }
         stepped
     }
 
-    /// Ends a pause, removes the rules that hold, and lets all held requests go on; gives how many there were.
+    /// Ends a pause, removes the rules that hold requests, and releases all held requests; returns how many there were.
     pub fn resume(&self) -> usize {
         {
             let mut inner = self.lock();
@@ -437,7 +437,7 @@ impl Faults {
     }
 }
 
-/// The waiting time that these actions ask for before the effect.
+/// The total delay of these actions before the effect.
 #[must_use]
 pub fn delay(actions: &[Action]) -> Duration {
     let ms = actions.iter().map(|action| if let Action::Delay { ms } = action { *ms } else { 0 });

@@ -1,4 +1,4 @@
-//! A BMC on the wire: its listener, which can stop listening, and the way of a request through log and faults.
+//! A BMC on the wire: its listener, which can stop listening, and a request's way through log and faults.
 
 use std::{
     io,
@@ -54,11 +54,11 @@ struct Line {
     cut: Notify,
     /// Requests that it has carried.
     requests: AtomicU32,
-    /// The BMC reads nothing more from it.
+    /// The BMC ignores further requests on it.
     closing: AtomicBool,
 }
 
-/// The BMC as a service to be mounted in process, without a listener: what would cut the connection answers 502.
+/// The BMC as an in-process service, without a listener: faults that would cut the connection answer 502.
 pub fn router(bmc: Arc<Bmc>) -> Router {
     Router::new().fallback(handle).with_state(bmc)
 }
@@ -86,7 +86,7 @@ fn bound(address: SocketAddr) -> io::Result<TcpSocket> {
 }
 
 impl Listener {
-    /// Listens for a BMC's clients. While its settings say so it does not, and connections are refused by the system.
+    /// Listens for a BMC's clients. While the settings refuse connections, the listener is closed, and the system refuses them.
     ///
     /// # Errors
     /// The address cannot be bound.
@@ -107,9 +107,9 @@ impl Listener {
     }
 }
 
-/// Waits until connections are to be refused, or not any more.
+/// Waits until connections are to be refused, or accepted again.
 async fn until(settings: &mut watch::Receiver<Settings>, refuse: bool) {
-    // An error would mean that the BMC, which holds the sender, is gone.
+    // An error would mean that the BMC, which holds the sender, was dropped.
     let _ = settings.wait_for(|settings| settings.refuse == refuse).await;
 }
 
@@ -235,7 +235,7 @@ async fn handle(State(bmc): State<Arc<Bmc>>, request: HttpRequest) -> Response {
     wire::shaped(answer.into_response(head), &actions).await
 }
 
-/// What strikes a request.
+/// The faults for a request.
 fn strike(bmc: &Bmc, parts: &Parts, request: &Request) -> Struck {
     let line = parts.extensions.get::<Arc<Line>>();
     let power = bmc.power();
@@ -251,7 +251,7 @@ fn strike(bmc: &Bmc, parts: &Parts, request: &Request) -> Struck {
     })
 }
 
-/// What happens beside what is asked for.
+/// Performs the side effects of faults.
 async fn also(bmc: &Arc<Bmc>, actions: &[Action], at: When) {
     for action in actions {
         let Action::Also { effect, when } = action else { continue };
@@ -292,7 +292,7 @@ fn close_after(parts: &Parts, actions: &[Action]) {
     });
 }
 
-/// Does what is asked, to its end even if the client goes away: so do real BMCs.
+/// Performs the request, to its end even if the client disconnects, like real BMCs.
 async fn perform(bmc: &Arc<Bmc>, seq: u64, request: Request) -> Answer {
     let bmc = bmc.clone();
     let work = tokio::spawn(async move {

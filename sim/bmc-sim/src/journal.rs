@@ -1,5 +1,5 @@
-//! What happened, in order: requests that BMCs got, and changes of state. Both are bounded and can be read over the
-//! control API; changes can be waited for.
+//! The record of what happened, in order: requests to BMCs, and state changes. Both are bounded and can be read over the control API; clients can
+//! wait for changes.
 
 use std::{
     collections::VecDeque,
@@ -34,13 +34,13 @@ pub struct RequestRecord {
     pub status: Option<u16>,
     /// The client's User-Agent.
     pub user_agent: String,
-    /// How the client showed who it is: `session`, `basic` or `none`.
+    /// How the client authenticated: `session`, `basic` or `none`.
     pub authentication: &'static str,
     /// The JSON body of a request that changes something, passwords left out.
     pub body: Option<Value>,
     /// When it came: milliseconds since the simulator's start.
     pub at_ms: u64,
-    /// Whether its effect took place (for GET: whether it was answered by the tree).
+    /// Whether it took effect (for GET: whether the tree answered it).
     pub performed: bool,
     /// Numbers of the fault rules that struck it.
     pub faults: Vec<u64>,
@@ -54,13 +54,13 @@ pub struct Event {
     pub seq: u64,
     /// Which machine.
     pub machine: String,
-    /// What changed: `power`, `running`, `boot`, `exit`, `media`, `override`, `secureBoot`, `session`, `held`, …
+    /// Kind of change: `power`, `running`, `boot`, `exit`, `media`, `override`, `secureBoot`, `session`, `held`, …
     pub kind: &'static str,
     /// Details.
     pub data: Value,
 }
 
-/// Changes of state, with a way to wait for the next.
+/// State changes, with a way to wait for the next.
 pub struct EventLog {
     events: Mutex<VecDeque<Event>>,
     last: watch::Sender<u64>,
@@ -109,7 +109,7 @@ impl EventLog {
         let mut changes = self.last.subscribe();
         loop {
             let events = self.after(after, machine);
-            // The sender lives as long as self: an error cannot come, and would mean the end anyway.
+            // The sender lives as long as self: an error is impossible, and would end the wait anyway.
             if !events.is_empty() || changes.changed().await.is_err() {
                 return events;
             }
@@ -139,7 +139,7 @@ impl RequestLog {
         }
     }
 
-    /// Changes the record of request `seq`, if it is still kept.
+    /// Updates the record of request `seq`, if it is still kept.
     pub fn update(&self, seq: u64, change: impl FnOnce(&mut RequestRecord)) {
         if let Some(record) = self.lock().iter_mut().rev().find(|record| record.seq == seq) {
             change(record);
@@ -165,7 +165,7 @@ impl RequestLog {
     }
 }
 
-/// `value` with what follows a key that names a secret left out.
+/// `value` without the values of keys that name a secret.
 #[must_use]
 pub fn redacted(value: &Value) -> Value {
     match value {

@@ -1,9 +1,9 @@
 //! Virtual BMCs.
 //!
-//! A simulator holds machines, each behind a BMC of its own that speaks Redfish: a recorded tree of resources, with
-//! sessions, power, boot override, virtual media, tasks and Secure Boot as behaviour on top of it. Behind a BMC stands a
-//! QEMU machine, or a fake one: the real agent program over a made-up Linux tree. Virtual media are fetched by the
-//! simulator itself, range by range, when the machine reads. What goes wrong is set at run time over a control API.
+//! A simulator holds machines, each behind its own BMC that speaks Redfish: a recorded tree of resources, with
+//! sessions, power, boot override, virtual media, tasks and Secure Boot as behaviour on top of it. The machine behind a BMC is a
+//! QEMU machine, or a fake one: the real agent program over a made-up Linux tree. The simulator itself fetches virtual media,
+//! range by range, when the machine reads. Faults are set at run time over a control API.
 //!
 //! The simulator never uses the types of the client that it serves: they would hide the client's mistakes.
 //!

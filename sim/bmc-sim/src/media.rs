@@ -1,6 +1,6 @@
-//! Virtual media as a BMC reads them: by HTTP range requests, only what the machine asks for, through a small cache.
+//! Virtual media as BMCs read them: by HTTP range requests, only what the machine reads, through a small cache.
 //!
-//! Nothing of a medium is ever stored in a file. Ejecting a medium makes its reads fail at once, also those under way.
+//! Media are never stored in files. Ejecting a medium fails its reads at once, including those in progress.
 
 use std::{
     collections::VecDeque,
@@ -16,20 +16,20 @@ use url::Url;
 
 use crate::settings::Settings;
 
-/// Bytes of a block: what is cached, and fetched when reads jump about.
+/// Size of a block, in bytes: the unit of the cache, and of fetches at random offsets.
 pub const BLOCK: u64 = 64 << 10;
 /// Blocks fetched at a time, at most, when reads follow each other: the read-ahead doubles up to 1 MiB.
 const MAX_WINDOW: u64 = 16;
 /// Blocks kept in memory for one medium: 8 MiB.
 const CACHED_BLOCKS: usize = 128;
-/// Fetches remembered one by one; beyond that only the counters go on.
+/// Most fetches recorded one by one; beyond that, only the counters continue.
 const MAX_FETCHES: usize = 4096;
 /// How often a fetch is tried when the medium's server does not answer; the pause doubles from `FIRST_PAUSE`.
 const ATTEMPTS: u32 = 8;
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 /// Longest wait for a connection or between two pieces of an answer.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(30);
-/// Bytes asked for when a medium is inserted, to see that it is there.
+/// Bytes requested at insertion, to check that the medium exists.
 const PROBE: u64 = 2048;
 /// Largest medium: far above any DVD, far below where offsets could overflow.
 const MAX_SIZE: u64 = 1 << 40;
@@ -70,10 +70,10 @@ pub enum MediaError {
     /// The medium was ejected.
     #[error("the medium was ejected")]
     Ejected,
-    /// A fault that was asked for.
+    /// A fault set by a test.
     #[error("a fault was set: media fetches fail")]
     Fault,
-    /// The reader asked for what the medium does not have.
+    /// The read is beyond the medium's end.
     #[error("{0} bytes at {1} are beyond the medium's end")]
     Beyond(u64, u64),
 }
@@ -84,9 +84,9 @@ pub enum MediaError {
 pub struct Fetch {
     /// Which medium.
     pub url: String,
-    /// First byte asked for.
+    /// First byte requested.
     pub start: u64,
-    /// Bytes asked for.
+    /// Bytes requested.
     pub length: u64,
     /// Status of the answer, if there was one.
     pub status: Option<u16>,
@@ -94,7 +94,7 @@ pub struct Fetch {
     pub error: Option<String>,
 }
 
-/// What a drive has fetched and read in its life.
+/// A drive's fetches and reads so far.
 #[derive(Clone, Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MediaCounters {
@@ -112,7 +112,7 @@ pub struct MediaCounters {
     pub failed_reads: u64,
 }
 
-/// The record of a drive's fetches, shared by all media that are put in.
+/// The record of a drive's fetches, shared by all its media.
 #[derive(Default)]
 pub struct MediaLog(Mutex<MediaCounters>);
 
@@ -121,7 +121,7 @@ impl MediaLog {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The record as it is.
+    /// The current record.
     #[must_use]
     pub fn snapshot(&self) -> MediaCounters {
         self.lock().clone()
@@ -170,7 +170,7 @@ pub struct Medium {
     cache: tokio::sync::Mutex<Cache>,
 }
 
-/// The blocks read last, and where a sequential reader would go on.
+/// The most recently used blocks, and where a sequential reader would continue.
 #[derive(Default)]
 struct Cache {
     blocks: VecDeque<(u64, Bytes)>,
@@ -179,7 +179,7 @@ struct Cache {
 }
 
 impl Cache {
-    /// A block that is there, which is thereby the last to be forgotten.
+    /// A cached block, which becomes the most recently used.
     fn get(&mut self, number: u64) -> Option<Bytes> {
         let at = self.blocks.iter().position(|(cached, _)| *cached == number)?;
         let entry = self.blocks.remove(at)?;
@@ -204,8 +204,8 @@ impl Cache {
 }
 
 impl Medium {
-    /// Looks at the image as a BMC does when it is inserted: the address must be http or https and end in `.iso`, the
-    /// server must answer and send ranges.
+    /// Checks the image as a BMC does on insertion: the address must be http or https and end in `.iso`, and the server must answer and support
+    /// ranges.
     ///
     /// # Errors
     /// What is wrong with address, server or answer.
@@ -248,7 +248,7 @@ impl Medium {
         self.size
     }
 
-    /// Makes all reads fail, those under way included.
+    /// Makes all reads fail, including those in progress.
     pub fn eject(&self) {
         self.ejected.send_replace(true);
     }
@@ -259,7 +259,7 @@ impl Medium {
         *self.ejected.borrow()
     }
 
-    /// Reads `length` bytes at `offset`, fetching what is not in the cache.
+    /// Reads `length` bytes at `offset`, and fetches those that are not in the cache.
     ///
     /// # Errors
     /// The medium was ejected, cannot be fetched, or ends before.
@@ -299,7 +299,7 @@ impl Medium {
         let length = (cache.ahead(number) * BLOCK).min(self.size - start);
         self.faults(length).await?;
         let bytes = self.fetch(start, length).await?;
-        // Last to first, so that the block that was asked for is kept longest.
+        // Last to first, so that the requested block stays longest.
         for ahead in (0..length.div_ceil(BLOCK)).rev() {
             let from = (ahead * BLOCK) as usize;
             let block = bytes.slice(from..bytes.len().min(from + BLOCK as usize));
@@ -308,7 +308,7 @@ impl Medium {
         Ok(bytes.slice(..bytes.len().min(BLOCK as usize)))
     }
 
-    /// Waits and fails as the settings say.
+    /// Applies the settings' delays and failures.
     async fn faults(&self, length: u64) -> Result<(), MediaError> {
         let faults = self.settings.borrow().media.clone();
         let fetched = self.log.lock().bytes_fetched;
@@ -323,8 +323,8 @@ impl Medium {
         Ok(())
     }
 
-    /// Fetches a range, trying again while the server cannot be reached or is unwell: a BMC that gives up on the first
-    /// broken connection would lose its machine to every restart of that server.
+    /// Fetches a range, with retries while the server is unreachable or returns 5xx: a BMC that gave up on the first broken connection would lose its
+    /// machine to every restart of that server.
     async fn fetch(&self, start: u64, length: u64) -> Result<Bytes, MediaError> {
         let mut pause = FIRST_PAUSE;
         let mut attempt = 1;
@@ -347,7 +347,7 @@ impl Medium {
         }
     }
 
-    /// One range request; gives the bytes and the size of the whole. `expected` is the size known from before.
+    /// Sends one range request; returns the bytes and the total size. `expected` is the known size.
     async fn fetch_once(&self, start: u64, length: u64, expected: Option<u64>) -> Result<(Bytes, u64), MediaError> {
         let mut status = None;
         let result = self.request(start, length, expected, &mut status).await;

@@ -45,7 +45,7 @@ const EINVAL: u32 = 22;
 
 /// Longest option a client may send.
 const MAX_OPTION: u32 = 64 << 10;
-/// Longest read, which is also what the protocol promises to clients.
+/// Longest read, which is also the limit announced to clients.
 const MAX_READ: u32 = 32 << 20;
 /// The export's size is a whole number of these: a CD's sector.
 const SECTOR: u64 = 2048;
@@ -160,7 +160,7 @@ async fn negotiate<S: AsyncRead + AsyncWrite + Unpin>(socket: &mut S, size: u64)
     }
 }
 
-/// Whether an INFO or GO option holds what it must: a name with its length, and a list of information requests.
+/// Whether the data of an INFO or GO option is valid: a name with its length, and a list of information requests.
 fn well_formed(data: &[u8]) -> bool {
     let Some((length, rest)) = data.split_first_chunk::<4>() else { return false };
     let length = u32::from_be_bytes(*length) as usize;
@@ -196,7 +196,7 @@ async fn transmit<S: AsyncRead + AsyncWrite + Unpin>(socket: &mut S, medium: &Me
             COMMAND_DISCONNECT => return Ok(()),
             COMMAND_FLUSH => (0, Bytes::new()),
             1 => {
-                // The data of a write must be taken off the wire before it is refused.
+                // A refused write's data must still be read from the wire.
                 let mut rest = (&mut *socket).take(u64::from(length));
                 tokio::io::copy(&mut rest, &mut tokio::io::sink()).await?;
                 (EPERM, Bytes::new())
@@ -222,7 +222,7 @@ async fn read(medium: &Medium, offset: u64, length: u32) -> (u32, Bytes) {
     match medium.read(offset.min(medium.size()), there).await {
         Ok(data) if data.len() == length as usize => (0, data),
         Ok(data) => {
-            // The image is no whole number of sectors: what is missing reads as zeros.
+            // The image is not a whole number of sectors: the rest reads as zeros.
             let mut padded = data.to_vec();
             padded.resize(length as usize, 0);
             (0, padded.into())

@@ -1,4 +1,4 @@
-//! When a rule strikes beyond method and path: by what the machine is doing, by the connection, and by what the request carries.
+//! Conditions of fault rules beyond method and path: the machine's state, the connection, and the request's content.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -21,14 +21,14 @@ pub struct Scene<'a> {
     pub reused: bool,
     /// Whether the machine is on.
     pub power: bool,
-    /// Since the machine was last switched on or off, or started anew.
+    /// Since the machine was last switched on or off, or restarted.
     pub since_power: Duration,
     /// Whether a medium is in the drive.
     pub medium: bool,
 }
 
 impl<'a> Scene<'a> {
-    /// GET of a path on a new connection; the machine has been off for long.
+    /// A GET of a path on a new connection; the machine has been off for long.
     #[must_use]
     pub const fn of(path: &'a str, headers: &'a HeaderMap) -> Self {
         let since_power = Duration::MAX;
@@ -36,13 +36,13 @@ impl<'a> Scene<'a> {
     }
 }
 
-/// What must hold for a rule to strike; what is absent need not.
+/// The conditions of a rule; absent ones always hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Condition {
     /// The machine is on, or off.
     pub power: Option<bool>,
-    /// The machine was switched on or off, or started anew, at most so many milliseconds ago: it is in its self-test.
+    /// The machine was switched on or off, or restarted, at most this many milliseconds ago: it is in its self-test.
     pub within_ms: Option<u64>,
     /// A medium is in the drive, or not.
     pub medium: Option<bool>,

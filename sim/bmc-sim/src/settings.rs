@@ -1,4 +1,4 @@
-//! How a BMC behaves, as switches that can be turned while it runs.
+//! Behaviour of a BMC, as settings that can be changed while it runs.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -10,21 +10,21 @@ pub enum MediaPlace {
     /// Under the system and under the manager: two views of one drive.
     #[default]
     Both,
-    /// Under the system only, as Redfish wants it since 2020.4.
+    /// Under the system only, as Redfish requires since 2020.4.
     System,
     /// Under the manager only, as older BMCs have it.
     Manager,
 }
 
-/// What goes wrong when the BMC reads its virtual medium.
+/// Faults while the BMC reads its virtual medium.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct MediaFaults {
     /// Delay before each fetch, in milliseconds.
     pub delay_ms: u64,
-    /// Throughput limit in bytes per second; 0 is none.
+    /// Throughput limit in bytes per second; 0 for none.
     pub bytes_per_second: u64,
-    /// Every fetch fails, the medium's server not being asked.
+    /// Every fetch fails without a request to the medium's server.
     pub fail: bool,
     /// Fetches fail once so many bytes of the medium were fetched.
     pub fail_after_bytes: Option<u64>,
@@ -34,31 +34,31 @@ pub struct MediaFaults {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Settings {
-    /// Connections are refused: nothing listens on the port, and open connections are cut.
+    /// Refuses connections: nothing listens on the port, and open connections are cut.
     pub refuse: bool,
     /// Most sessions at a time; one more is answered with 503.
     pub session_limit: usize,
-    /// A session unused for so many seconds is gone.
+    /// A session expires after this many seconds without use.
     pub session_idle_seconds: u64,
-    /// Whether there is a session service at all.
+    /// Whether the session service exists.
     pub sessions: bool,
-    /// Whether HTTP basic authentication is taken.
+    /// Whether HTTP basic authentication is accepted.
     pub basic_auth: bool,
     /// Resets and media actions are answered with 202 and a task.
     pub async_actions: bool,
-    /// Such tasks begin and never end, and do nothing.
+    /// Such tasks never end, and have no effect.
     pub stuck_tasks: bool,
     /// How long such a task lasts before it acts, in milliseconds.
     pub task_delay_ms: u64,
-    /// A reset that finds the system in that state already is answered with 409, else with 204.
+    /// Whether a reset to the current power state is answered with 409; otherwise with 204.
     pub reset_conflict: bool,
-    /// Resets are accepted and change nothing.
+    /// Resets are accepted but change nothing.
     pub power_stuck: bool,
     /// A PATCH without If-Match is refused with 428.
     pub require_if_match: bool,
     /// Where virtual media are found.
     pub media_at: MediaPlace,
-    /// What goes wrong when the medium is read.
+    /// Faults while the medium is read.
     pub media: MediaFaults,
 }
 
@@ -94,8 +94,7 @@ impl Settings {
     }
 }
 
-/// Puts the patch's fields in place of the target's, to a depth that nothing here exceeds. Unlike in a merge patch (RFC 7396), null is a
-/// value.
+/// Merges the patch's fields into the target, to a depth that nothing here exceeds. Unlike in a merge patch (RFC 7396), null is a value.
 pub(crate) fn merge(target: &mut Value, patch: &Value, depth: usize) {
     match (target, patch) {
         (Value::Object(target), Value::Object(patch)) if depth < 8 => {

@@ -70,7 +70,7 @@ fn failed(what: impl Into<String>) -> impl FnOnce(io::Error) -> StartError {
     move |source| StartError::Io { what, source }
 }
 
-/// A machine and what is known of it from the start.
+/// A machine and its fixed properties.
 pub struct Entry {
     /// Its BMC.
     pub bmc: Arc<Bmc>,
@@ -80,7 +80,7 @@ pub struct Entry {
 
 /// The machines of a simulator.
 pub struct Machines {
-    /// What their BMCs share.
+    /// State shared by the BMCs.
     pub shared: Arc<Shared>,
     order: Vec<String>,
     entries: HashMap<String, Entry>,
@@ -122,7 +122,7 @@ impl Drop for Simulator {
 }
 
 impl Simulator {
-    /// Starts all that the configuration asks for. Every machine is switched off at first.
+    /// Starts everything in the configuration. All machines are off at first.
     ///
     /// # Errors
     /// The configuration is wrong, a port is taken, or a file cannot be made.
@@ -197,7 +197,7 @@ impl Simulator {
         self.authority.as_deref()
     }
 
-    /// What a client needs to know, as the program prints it when it is ready.
+    /// The data that clients need, as the program prints it when it is ready.
     #[must_use]
     pub fn ready(&self) -> Value {
         let machines: Vec<&Value> =
@@ -229,7 +229,7 @@ impl Simulator {
         Some(http::router(self.bmc(id)?.clone()))
     }
 
-    /// Cuts the power of all machines, takes the media out, and stops listening.
+    /// Cuts the power of all machines, ejects the media, and stops listening.
     pub async fn shutdown(mut self) {
         self.listeners.clear();
         let mut work = tokio::task::JoinSet::new();

@@ -22,7 +22,7 @@ pub enum TlsError {
     /// Making them.
     #[error("making the certificates of the BMCs")]
     Make(#[from] rcgen::Error),
-    /// What lies in the state folder is not usable.
+    /// The state folder's files are unusable.
     #[error("reading the certificates of the BMCs; remove the folder's *.pem files to have them made anew")]
     Pem(#[from] rustls_pki_types::pem::Error),
     /// The TLS library refused them.
@@ -30,8 +30,8 @@ pub enum TlsError {
     Use(#[from] rustls::Error),
 }
 
-/// The authority's certificate (PEM) and what accepts TLS connections. Kept in `folder` over restarts, so that who
-/// trusts the authority once trusts it still.
+/// The authority's certificate (PEM) and a TLS acceptor. Both are kept in `folder` over restarts, so that clients that trust the authority keep
+/// trusting it.
 ///
 /// # Errors
 /// Files cannot be read or written, or hold no certificates.

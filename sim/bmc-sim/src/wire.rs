@@ -1,4 +1,4 @@
-//! What faults do to an answer: to its fields, and to how it is put on the wire.
+//! Effects of faults on an answer: on its fields, and on its transmission.
 
 use std::{io, time::Duration};
 
@@ -45,7 +45,7 @@ pub fn forced(actions: &[Action], at: When) -> Option<Answer> {
     })
 }
 
-/// The request as the BMC takes it: at another path, if a fault says so.
+/// The request as the BMC handles it: at another path, if a fault redirects it.
 #[must_use]
 pub fn routed(request: &Request, actions: &[Action]) -> Request {
     let to = actions.iter().find_map(|action| if let Action::Route { to } = action { Some(to.clone()) } else { None });
@@ -68,7 +68,7 @@ pub fn edit(answer: &mut Answer, actions: &[Action]) {
     }
 }
 
-/// Takes what a JSON pointer names out of a value.
+/// Removes the field at a JSON pointer from a value.
 fn remove(value: &mut Value, pointer: &str) {
     let Some((parent, name)) = pointer.rsplit_once('/') else { return };
     let name = name.replace("~1", "/").replace("~0", "~");
@@ -85,7 +85,7 @@ fn remove(value: &mut Value, pointer: &str) {
     }
 }
 
-/// An answer's text, headers and pieces as the faults want them.
+/// Applies faults to an answer's text, headers and transmission.
 pub async fn shaped(response: Response, actions: &[Action]) -> Response {
     let shapes = |action: &Action| {
         matches!(action, Action::Headers { .. } | Action::Text { .. } | Action::Pieces { .. } | Action::Garbage)
@@ -130,7 +130,7 @@ pub async fn shaped(response: Response, actions: &[Action]) -> Response {
     Response::from_parts(parts, body)
 }
 
-/// A text as a fault tells it.
+/// Applies a text fault.
 fn retold(bytes: &[u8], action: &Action) -> Vec<u8> {
     let Action::Text { replace, prefix, suffix, keep, encoding } = action else { return bytes.to_vec() };
     let mut text = String::from_utf8_lossy(bytes).into_owned();
@@ -148,7 +148,7 @@ fn retold(bytes: &[u8], action: &Action) -> Vec<u8> {
     }
 }
 
-/// A gzip file (RFC 1952) whose blocks are stored as they are (RFC 1951, 3.2.4).
+/// A gzip file (RFC 1952) of stored blocks (RFC 1951, 3.2.4).
 fn gzip(data: &[u8]) -> Vec<u8> {
     let mut file = vec![0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0xff];
     let blocks: Vec<&[u8]> = if data.is_empty() { vec![data] } else { data.chunks(0xffff).collect() };

@@ -1,7 +1,7 @@
 //! A simulator's machine: files as disks, a made-up tree, the medium read by HTTP ranges.
 //!
-//! Nothing but primitives is different from the real machine. What would be configured is written to `network.json` below the
-//! root, and leaving ends the process: status 0 switches the machine off, 10 resets it.
+//! Only the primitives differ from the real machine. The network configuration is written to `network.json` below the root, and leaving ends the
+//! process: status 0 switches the machine off, 10 resets it.
 
 use std::io;
 use std::net::IpAddr;
@@ -135,7 +135,7 @@ impl HttpRanges {
         let range = format!("bytes={offset}-{}", offset + length as u64 - 1);
         let mut response = self.client.get(&self.url).header("range", range).send().await?.error_for_status()?;
         let mut bytes = Vec::with_capacity(length);
-        // a server that knows no ranges sends the whole: what is too much is not waited for
+        // a server without ranges sends the whole file: skip to the offset, and stop reading early
         let skip = if response.status().as_u16() == 206 { 0 } else { offset };
         let mut seen = 0_u64;
         while let Some(chunk) = response.chunk().await? {

@@ -1,6 +1,6 @@
-//! What the agent can do to a machine, and how it talks with the server.
+//! The agent's operations on a machine, and its communication with the server.
 //!
-//! Everything stands behind [`Machine`], a bundle of small capability traits with two implementations: [`linux::LinuxMachine`],
+//! Access to the machine goes through [`Machine`], a bundle of small capability traits with two implementations: [`linux::LinuxMachine`],
 //! the real one, and [`fake::FakeMachine`], whose disks are files and whose hardware is a made-up tree. They differ in
 //! primitives only; inventory ([`facts`]), commands ([`commands`]), UEFI variables ([`efi`]) and the report loop ([`report`]) are
 //! the same code on both. The network's wire formats ([`net`]) are encoded here, without external programs.

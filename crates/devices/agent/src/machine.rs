@@ -20,21 +20,21 @@ pub trait Facts {
     }
 }
 
-/// Disks: opened for nobody else.
+/// Disks: opened exclusively.
 pub trait Disks {
     /// Opens `/dev/<device>` exclusively.
     ///
     /// # Errors
-    /// What disk-image says: it is in use, or cannot be opened.
+    /// disk-image's error: the disk is in use, or cannot be opened.
     fn open_disk(&self, device: &str) -> Result<Box<dyn Disk>, disk_image::Error>;
 }
 
 /// Network of the agent's own system.
 pub trait Network {
-    /// Configures it; returns when it can be used, however long that takes (a lease may be late).
+    /// Configures it; returns when it is usable, which may take long (a lease may be late).
     ///
     /// # Errors
-    /// [`NetworkError`] when what is asked for cannot be done on this machine at all.
+    /// [`NetworkError`] when the configuration is impossible on this machine.
     fn configure(&self, network: &AgentNetwork) -> Result<(), NetworkError>;
 
     /// Addresses that interfaces have, by interface name.
@@ -43,7 +43,7 @@ pub trait Network {
 
 /// The boot medium.
 pub trait Medium {
-    /// Reads what the medium says of the host.
+    /// Reads the host's configuration from the medium.
     ///
     /// # Errors
     /// [`MediumError`].
@@ -108,7 +108,7 @@ pub enum NetworkError {
         id: String,
         /// Address looked for.
         mac: String,
-        /// Addresses that are there.
+        /// Addresses of the present interfaces.
         present: String,
     },
     /// The kernel refused.

@@ -2,7 +2,7 @@
 
 use std::error::Error;
 
-/// The error and its causes, joined by colons; a cause that its parent already tells is left out.
+/// The error and its causes, joined by colons; a cause whose text its parent contains is left out.
 pub(crate) fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

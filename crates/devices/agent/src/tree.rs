@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 /// Most bytes of an attribute.
 const MAX_TEXT: u64 = 64 << 10;
 
-/// Most names taken from one folder.
+/// Most names read from one folder.
 const MAX_NAMES: usize = 4096;
 
 /// A file system tree with `sys`, `proc`, `dev`, … below it.
@@ -72,7 +72,7 @@ impl Tree {
         names
     }
 
-    /// Where a link leads, as a path below the root without `/` in front; `None` when it leads nowhere or out of the tree.
+    /// The target of a link, as a path below the root without a leading `/`; `None` if it is broken or leaves the tree.
     #[must_use]
     pub fn resolve(&self, relative: &str) -> Option<String> {
         let path = self.path(relative).canonicalize().ok()?;

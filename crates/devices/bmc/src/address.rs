@@ -1,7 +1,7 @@
 //! `spec.bmc.address`: which protocol, where, and which system behind it.
 //!
-//! The scheme names are Metal³'s (baremetal-operator, `pkg/hardwareutils/bmc`). All of them are known here, so that an address for a
-//! protocol that this program does not speak is told apart from a misspelt one.
+//! The scheme names are Metal³'s (baremetal-operator, `pkg/hardwareutils/bmc`). All of them are known here, to distinguish an address for a protocol
+//! that this program does not speak from a misspelt one.
 
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -11,10 +11,10 @@ pub const MAX_ADDRESS: usize = 2048;
 /// Longest path, bytes.
 const MAX_PATH: usize = 1024;
 
-/// Why an address cannot be used. The text says what was found and what would be right.
+/// Why an address cannot be used. The text says what was found and what would be correct.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AddressError {
-    /// Nothing there.
+    /// The address is empty.
     #[error("the BMC address is empty; write one such as redfish-virtualmedia://192.0.2.10/redfish/v1/Systems/1")]
     Empty,
     /// Longer than [`MAX_ADDRESS`].
@@ -23,7 +23,7 @@ pub enum AddressError {
     /// A blank, control or non-ASCII character.
     #[error("the BMC address contains the character {0:?}, which no address may contain; remove or percent-encode it")]
     Character(char),
-    /// A scheme nobody knows.
+    /// An unknown scheme.
     #[error(
         "the BMC address has the unknown scheme {0:?}; use redfish-virtualmedia, redfish-virtualmedia+http or redfish-virtualmedia+https"
     )]
@@ -33,7 +33,7 @@ pub enum AddressError {
     NotServed {
         /// As written.
         scheme: String,
-        /// What to use in its place.
+        /// The scheme to use instead.
         instead: &'static str,
     },
     /// A scheme that Metal³ itself has dropped.
@@ -69,8 +69,8 @@ pub enum AddressError {
 /// Protocols that address schemes name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Protocol {
-    /// Redfish, booting by virtual media, whatever else the scheme would boot from: `redfish-virtualmedia`, `ilo5-virtualmedia`,
-    /// `idrac-virtualmedia`; and `redfish`, `ilo5-redfish` and `idrac-redfish`, by which Metal³ boots over the network.
+    /// Redfish with boot by virtual media, even for schemes that stand for network boot in Metal³: `redfish-virtualmedia`, `ilo5-virtualmedia`,
+    /// `idrac-virtualmedia`, and also `redfish`, `ilo5-redfish` and `idrac-redfish`.
     Redfish,
 }
 
@@ -85,7 +85,7 @@ impl fmt::Display for Protocol {
 /// How the connection is protected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Security {
-    /// TLS (`+https`, or nothing said).
+    /// TLS (`+https`, or no suffix).
     Https,
     /// None (`+http`).
     Http,
@@ -146,7 +146,7 @@ impl Address {
     /// Parses `spec.bmc.address`.
     ///
     /// # Errors
-    /// [`AddressError`], whose text is fit for the host's status.
+    /// [`AddressError`], whose text is suitable for the host's status.
     pub fn parse(text: &str) -> Result<Self, AddressError> {
         if text.len() > MAX_ADDRESS {
             return Err(AddressError::TooLong(text.len()));
@@ -198,13 +198,13 @@ impl Address {
         self.port
     }
 
-    /// Path of the system's resource; `None` when the address names none and the BMC's only system is meant.
+    /// Path of the system's resource; `None` if the address names none, which means the BMC's only system.
     #[must_use]
     pub fn system_path(&self) -> Option<&str> {
         self.system_path.as_deref()
     }
 
-    /// What the BMC is known by: `host:port`, equal for all systems behind it.
+    /// The key of the BMC: `host:port`, equal for all systems behind it.
     #[must_use]
     pub fn key(&self) -> String {
         format!("{}:{}", self.host, self.port)
@@ -322,7 +322,7 @@ fn name_of(name: &str) -> Result<HostName, AddressError> {
     Ok(HostName::Dns(bare.to_ascii_lowercase()))
 }
 
-/// The system's path; nothing, `/`, and the service root all mean «the only system».
+/// The system's path; an empty path, `/`, and the service root all mean "the only system".
 fn path_of(path: &str) -> Result<Option<String>, AddressError> {
     if path.contains(['?', '#']) {
         return Err(AddressError::Query);

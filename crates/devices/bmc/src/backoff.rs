@@ -28,7 +28,7 @@ impl Backoff {
         Some(self.first.saturating_mul(factor).min(self.most))
     }
 
-    /// The wait after failed attempt number `attempt`, at least as long as the other side asked for, within [`Backoff::most`].
+    /// The wait after failed attempt number `attempt`: at least as long as the other side asked for, within [`Backoff::most`].
     #[must_use]
     pub fn wait_at_least(&self, attempt: u32, asked: Option<Duration>) -> Option<Duration> {
         let wait = self.wait(attempt)?;

@@ -1,4 +1,4 @@
-//! The way to a BMC: one call in flight at a time, whoever calls, each written to the ledger.
+//! The channel to a BMC: one call in flight at a time for all callers, each recorded in the ledger.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -22,11 +22,11 @@ pub struct BmcRegistry {
     sign_ins: SignIns,
 }
 
-/// How long a BMC that refused its own tokens is asked without sessions.
+/// How long to avoid sessions on a BMC that refused its own tokens.
 const TOKENLESS: Duration = Duration::from_secs(600);
 
-/// BMCs that have refused the tokens of sessions that they had just opened, and when: each further sign-in would leave one more session
-/// behind, which nobody can end.
+/// BMCs that refused the token of a session that they had just opened, and when. Each further sign-in would leave another session behind, which this
+/// server cannot end.
 #[derive(Debug, Default)]
 struct Tokenless(Mutex<HashMap<String, Instant>>);
 
@@ -41,19 +41,19 @@ impl Tokenless {
 /// How long a BMC that lost a request on a connection used before is given a new one for each.
 const FORGOTTEN: Duration = Duration::from_secs(600);
 
-/// Whether a request may go over a connection to this BMC that has answered others before.
+/// Whether a request may reuse a connection to this BMC.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Reuse {
-    /// It has not been tried yet, or not lately: only what may be sent twice.
+    /// Reuse has not been tried lately: only for requests that are safe to repeat.
     #[default]
     Untried,
     /// It has worked.
     Works,
-    /// A request was lost that way lately: not at all.
+    /// A request on a reused connection was lost lately: do not reuse.
     Loses,
 }
 
-/// What is known of BMCs' connections, and since when. Outlives the channels.
+/// Whether each BMC's connections can be reused, and since when that is known. Outlives the channels.
 #[derive(Debug, Default)]
 struct Reuses(Mutex<HashMap<String, (Reuse, Instant)>>);
 
@@ -72,13 +72,13 @@ impl BmcRegistry {
         Self::default()
     }
 
-    /// Calls are made only while this says so.
+    /// Restricts all calls to the time in which this process leads.
     #[must_use]
     pub fn led_by(self, lead: Lead) -> Self {
         Self { lead, ..self }
     }
 
-    /// The channel to the BMC at this address: the same one for all systems behind it, as long as somebody holds it.
+    /// The channel to the BMC at this address, shared by all systems behind it. It exists while a caller holds it.
     #[must_use]
     pub fn channel(&self, address: &Address) -> Arc<Channel> {
         let key = address.key();
@@ -96,14 +96,14 @@ impl BmcRegistry {
         channel
     }
 
-    /// What is counted of all calls.
+    /// Counters of all calls.
     #[must_use]
     pub fn totals(&self) -> Arc<Totals> {
         Arc::clone(&self.totals)
     }
 }
 
-/// The way to one BMC.
+/// The channel to one BMC.
 #[derive(Debug, Default)]
 pub struct Channel {
     gate: tokio::sync::Mutex<()>,
@@ -118,9 +118,9 @@ pub struct Channel {
 }
 
 impl Channel {
-    /// Waits for its turn (first come, first served) and begins a call. The next call begins when the returned value is gone.
+    /// Waits for its turn (first come, first served) and begins a call. The next call begins when the returned value is dropped.
     ///
-    /// `retry` is 0 for the first try.
+    /// `retry` is 0 for the first attempt.
     pub async fn begin(&self, method: &str, path: &str, retry: u32) -> InFlight<'_> {
         let gate = self.gate.lock().await;
         let call = Call {
@@ -134,13 +134,13 @@ impl Channel {
         InFlight { ledger: &self.ledger, totals: &self.totals, call: Some(call), started: Instant::now(), _gate: gate }
     }
 
-    /// Whether, and for how long, a call may be made: to be asked for each, once it has its turn.
+    /// Whether, and for how long, calls are allowed: to be checked for each call once it has its turn.
     #[must_use]
     pub const fn lead(&self) -> &Lead {
         &self.lead
     }
 
-    /// The places of those that sign in to any BMC.
+    /// The limit on concurrent sign-ins to all BMCs.
     #[must_use]
     pub const fn sign_ins(&self) -> &SignIns {
         &self.sign_ins
@@ -161,7 +161,7 @@ impl Channel {
         self.sessions().insert(path.to_owned());
     }
 
-    /// Notes that nobody here uses the session any more.
+    /// Notes that no client of this process uses the session any more.
     pub fn remove_session(&self, path: &str) {
         self.sessions().remove(path);
     }
@@ -183,8 +183,8 @@ impl Channel {
         self.reuse.known().get(&self.key).map(|(reuse, _)| *reuse).unwrap_or_default()
     }
 
-    /// Notes how a request fared that went over a connection used before: answered, or lost before any answer. One that was lost counts
-    /// for ten minutes, whatever others do meanwhile.
+    /// Notes whether a request on a reused connection was answered, or lost before any answer. A loss counts for ten minutes, even if later requests
+    /// succeed.
     pub fn note_reuse(&self, answered: bool) {
         let mut known = self.reuse.known();
         let now = Instant::now();
@@ -212,7 +212,7 @@ pub struct InFlight<'a> {
     totals: &'a Totals,
     call: Option<Call>,
     started: Instant,
-    // Last: the record is written before the next call begins.
+    // Declared last, so that the record is written before the next call begins.
     _gate: tokio::sync::MutexGuard<'a, ()>,
 }
 

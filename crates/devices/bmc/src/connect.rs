@@ -1,4 +1,4 @@
-//! From what a host says of its BMC to a connection: the address's scheme names the protocol, and the program says who speaks it.
+//! Connects to the BMC that a host's spec names: the address's scheme selects the protocol, and a registered connector speaks it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,16 +16,16 @@ use crate::error::{BmcError, ErrorKind};
 pub struct Target {
     /// Where.
     pub address: Address,
-    /// Who.
+    /// User and password.
     pub credentials: Credentials,
     /// Whether any certificate is good enough (`spec.bmc.disableCertificateVerification`).
     pub accept_any_certificate: bool,
-    /// The BMC that is meant, as far as it is known: another one is sent no password.
+    /// The expected BMC, as far as it is known: no other BMC is sent the password.
     pub pin: BmcPin,
 }
 
 impl Target {
-    /// From what stands in a host's spec and Secret; whichever BMC answers is meant.
+    /// Parses the values of a host's spec and Secret. Without a pin, any BMC that answers is accepted.
     ///
     /// # Errors
     /// [`BmcError`] when address or credentials cannot be used.
@@ -53,26 +53,26 @@ impl From<CredentialsError> for BmcError {
 
 /// A protocol's client. One for all BMCs that speak it.
 pub trait Connector: Send + Sync + 'static {
-    /// A connection to this BMC, which signs in only if it is the one that the pin says. No call happens here.
+    /// A connection to this BMC, which signs in only if the BMC matches the pin. Makes no call yet.
     ///
     /// # Errors
-    /// When the target cannot be reached with what this client was given.
+    /// When the target cannot be reached with this client's configuration.
     fn connect(&self, target: Target) -> Result<Arc<dyn Bmc>, BmcError>;
 
-    /// Changes when what this client trusts BMCs by has: a connection that was made before is to be made anew.
+    /// A version of the trusted certificates: when it changes, existing connections must be recreated.
     fn trust(&self) -> u64 {
         0
     }
 }
 
-/// Who speaks which protocol. The program makes it when it starts: a new protocol is one line there.
+/// The connectors by protocol. The program registers them when it starts: a new protocol is one line there.
 #[derive(Default)]
 pub struct Connectors {
     by_protocol: HashMap<Protocol, Box<dyn Connector>>,
 }
 
 impl Connectors {
-    /// Nobody yet.
+    /// No connectors.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -91,10 +91,10 @@ impl Connectors {
         self.by_protocol.values().fold(0, |all, connector| all.wrapping_add(connector.trust()))
     }
 
-    /// A connection by whoever speaks what the address's scheme names. No call to the BMC happens here.
+    /// A connection by the connector for the address's scheme. Makes no call to the BMC yet.
     ///
     /// # Errors
-    /// When nobody does, or as [`Connector::connect`].
+    /// When no connector speaks it, or as [`Connector::connect`].
     pub fn connect(&self, target: Target) -> Result<Arc<dyn Bmc>, BmcError> {
         let protocol = target.address.protocol();
         match self.by_protocol.get(&protocol) {

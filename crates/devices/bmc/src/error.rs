@@ -9,9 +9,9 @@ use inventory::BmcPin;
 pub enum ErrorKind {
     /// The address cannot be used.
     Address,
-    /// Nothing answers at the address, or the connection was lost.
+    /// The address does not answer, or the connection was lost.
     Unreachable,
-    /// The address is one that this server does not call: it was not called.
+    /// The address is not allowed: no call was made.
     NotAllowed,
     /// Another process acts on machines: the call was not made, or cut.
     NotLeading,
@@ -25,19 +25,19 @@ pub enum ErrorKind {
     NotFound,
     /// The BMC has no free session.
     SessionLimit,
-    /// Another BMC answers than the one that is recorded; it has been sent no password.
+    /// Another BMC than the recorded one answers; it was not sent the password.
     AnotherBmc,
     /// The BMC answered with this HTTP status (or, for other protocols, code) and an error.
     Rejected {
         /// Status code.
         status: u16,
     },
-    /// The BMC, or the firmware of its machine, puts the request off: overloaded, starting, in the self-test. It has been waited for.
+    /// The BMC or the machine's firmware defers the request (overloaded, starting, in the self-test), and waiting for it did not help.
     Busy {
         /// Status code.
         status: u16,
     },
-    /// The request may have been carried out or not: its answer was lost, and nothing that the BMC shows tells which.
+    /// The answer was lost, and the BMC's state does not reveal whether the request was carried out.
     Unanswered,
     /// No answer, or no end of a task, in time.
     Timeout,
@@ -48,7 +48,7 @@ pub enum ErrorKind {
 }
 
 impl ErrorKind {
-    /// Whether the same call may succeed later with nothing changed by hand.
+    /// Whether the same call may succeed later without a change by a person.
     #[must_use]
     pub const fn is_transient(self) -> bool {
         match self {
@@ -72,7 +72,8 @@ impl ErrorKind {
         }
     }
 
-    /// Whether the BMC has said no, or lacks something: nothing has been done, and it is no matter of who asks or when.
+    /// Whether the BMC refused the request, lacks a capability, or gave an unreadable answer. Excludes a busy BMC, and failures of access or of the
+    /// network.
     #[must_use]
     pub const fn is_refusal(self) -> bool {
         match self {
@@ -144,19 +145,19 @@ impl ErrorKind {
     }
 }
 
-/// A failed exchange with a BMC. Displayed as «attempted: found».
+/// A failed exchange with a BMC. Displayed as "attempted: found".
 #[derive(Debug, thiserror::Error)]
 #[error("{attempted}: {found}")]
 pub struct BmcError {
     /// Kind.
     pub kind: ErrorKind,
-    /// What was attempted, such as «insert the medium on BMC https://192.0.2.10».
+    /// What was attempted, such as "insert the medium on BMC https://192.0.2.10".
     pub attempted: String,
     /// What was found.
     pub found: String,
     /// What to do.
     pub advice: Cow<'static, str>,
-    /// What another BMC than the recorded one shows of itself ([`ErrorKind::AnotherBmc`]).
+    /// The identity of the BMC that answers in place of the recorded one ([`ErrorKind::AnotherBmc`]).
     pub shown: Option<Box<BmcPin>>,
     /// The cause below, if any.
     #[source]
@@ -184,7 +185,7 @@ impl BmcError {
         self
     }
 
-    /// Adds what another BMC shows of itself.
+    /// Adds the identity of the other BMC.
     #[must_use]
     pub fn showing(mut self, pin: BmcPin) -> Self {
         self.shown = Some(Box::new(pin));
@@ -198,13 +199,13 @@ impl BmcError {
         self
     }
 
-    /// Whether the same call may succeed later with nothing changed by hand.
+    /// Whether the same call may succeed later without a change by a person.
     #[must_use]
     pub const fn is_transient(&self) -> bool {
         self.kind.is_transient()
     }
 
-    /// Status code of a rejection, for now or for good.
+    /// Status code of a rejection, temporary or final.
     #[must_use]
     pub const fn status(&self) -> Option<u16> {
         match self.kind {

@@ -1,4 +1,4 @@
-//! Whether this process may call BMCs: of several, one acts, and its right ends at a moment that it knows.
+//! Whether this process may call BMCs: only one of several processes acts, and it knows when its term ends.
 
 use std::fmt;
 use std::future::Future;
@@ -11,20 +11,20 @@ use tokio::time::{Instant, sleep_until};
 pub enum Term {
     /// There is no other that could.
     Always,
-    /// Until then, unless it is told otherwise before.
+    /// Until this time, unless the term is changed before.
     Until(Instant),
     /// No longer.
     Over,
 }
 
-/// Tells the present [`Term`]; asked before each call, and again when one lasts until the term's end.
+/// Returns the current [`Term`]; checked before each call, and again when a call outlasts the term.
 #[derive(Clone)]
 pub struct Lead(Arc<dyn Fn() -> Term + Send + Sync>);
 
 /// Another process may act now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotLeading {
-    /// The call had begun: what it asked for may be done or not.
+    /// The call had begun: it may or may not have taken effect.
     pub begun: bool,
 }
 
@@ -41,13 +41,13 @@ impl fmt::Debug for Lead {
 }
 
 impl Lead {
-    /// What is told so.
+    /// A source of terms.
     #[must_use]
     pub fn new(term: impl Fn() -> Term + Send + Sync + 'static) -> Self {
         Self(Arc::new(term))
     }
 
-    /// Until when, if there is an end; an end that has come is told as one.
+    /// The end of the term, `None` for no end; an error if it has passed.
     fn end(&self, begun: bool) -> Result<Option<Instant>, NotLeading> {
         match (self.0)() {
             Term::Always => Ok(None),
@@ -56,8 +56,7 @@ impl Lead {
         }
     }
 
-    /// Makes a call for as long as this process leads: one that lasts beyond the term's end is cut there, unless the term has been made longer
-    /// meanwhile.
+    /// Makes a call for as long as this process leads: cancels it at the term's end, unless the term has been extended meanwhile.
     ///
     /// # Errors
     /// [`NotLeading`]; before the call if the term is over.

@@ -1,4 +1,4 @@
-//! How many BMCs are signed in to at once: when this process starts, or a network comes back, all of them are to be.
+//! Limit on concurrent sign-ins: when this process starts, or a network comes back, it must sign in to all BMCs.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -6,12 +6,12 @@ use std::sync::Arc;
 use tokio::sync::Semaphore;
 use tokio::time::{Duration, timeout};
 
-/// Sign-ins under way at once.
+/// Most concurrent sign-ins.
 pub const MAX_SIGN_INS: usize = 50;
-/// How long one counts: a BMC that does not answer, or asks for patience, does not keep others waiting for long.
+/// How long a sign-in occupies its place: a BMC that does not answer, or asks to retry later, blocks others only briefly.
 const COUNTS: Duration = Duration::from_secs(10);
 
-/// The places of those that sign in; who comes first is first. Clones share them.
+/// The places for sign-ins, in the order of requests. Clones share them.
 #[derive(Clone, Debug)]
 pub struct SignIns(Arc<Semaphore>);
 
@@ -24,7 +24,7 @@ impl Default for SignIns {
 impl SignIns {
     /// Signs in when there is a place.
     pub async fn when_there_is_room<T>(&self, sign_in: impl Future<Output = T>) -> T {
-        // It is never closed; if it were, nothing would have to be waited for.
+        // The semaphore is never closed; if it were, there would be no limit to wait for.
         let place = self.0.acquire().await.ok();
         tokio::pin!(sign_in);
         if let Ok(done) = timeout(COUNTS, &mut sign_in).await {
@@ -44,7 +44,7 @@ mod tests {
 
     use super::*;
 
-    /// A thousand that take so long each: how many were under way at once at most, and how long all took.
+    /// A thousand sign-ins of this duration each: the most that ran at once, and the total time.
     async fn thousand(each: Duration) -> (usize, Duration) {
         let (places, begun) = (SignIns::default(), Instant::now());
         let [now, most] = [(); 2].map(|()| Arc::new(AtomicUsize::new(0)));

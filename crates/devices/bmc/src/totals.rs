@@ -1,4 +1,4 @@
-//! What is counted of the calls to all BMCs of a process, for `/metrics`.
+//! Counters of the calls to all BMCs of a process, for `/metrics`.
 
 use exposition::{Counter, Family, Histogram};
 
@@ -7,7 +7,7 @@ use crate::ledger::{Call, CallOutcome};
 /// Upper bounds of the buckets, seconds: a BMC answers in tenths of a second, inserts media in ten, and may take a minute.
 const SECONDS: &[f64] = &[0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 60.0];
 
-/// Methods that are told apart.
+/// Methods with counters of their own.
 const METHODS: [&str; 6] = ["GET", "HEAD", "POST", "PATCH", "PUT", "DELETE"];
 
 /// Calls to all BMCs.

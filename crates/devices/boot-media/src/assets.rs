@@ -34,7 +34,7 @@ const MAX_LOADER: u64 = 16 << 20;
 const MAX_KERNEL: u64 = 64 << 20;
 const MAX_INITRAMFS: u64 = 1 << 30;
 
-/// What an agent image folder holds, and where it came from.
+/// The content of an agent image folder, and its origin.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Manifest {
@@ -50,7 +50,7 @@ pub struct Manifest {
     pub modules: usize,
     /// Files by name.
     pub files: BTreeMap<String, FileEntry>,
-    /// Packages that the files were taken from, with their licences.
+    /// Source packages of the files, with their licences.
     pub packages: Vec<PackageEntry>,
 }
 
@@ -62,7 +62,7 @@ pub struct FileEntry {
     pub sha256: String,
     /// Length in bytes.
     pub bytes: u64,
-    /// What it is and from which package.
+    /// Its description and package.
     pub source: String,
 }
 
@@ -81,8 +81,7 @@ pub struct PackageEntry {
 }
 
 impl Manifest {
-    /// Describes the files that stand in a folder, such as one put together by hand with a kernel of one's own. Names other
-    /// than those of this module are passed over.
+    /// Describes the files in a folder, for example one assembled by hand with a custom kernel. Ignores names that this module does not know.
     ///
     /// # Errors
     /// [`AssetsError::Read`] when a file is there and cannot be read.
@@ -107,7 +106,7 @@ impl Manifest {
         })
     }
 
-    /// The document as it stands in [`MANIFEST`].
+    /// The document as stored in [`MANIFEST`].
     ///
     /// # Errors
     /// None in practice: everything in it can be written as JSON.
@@ -149,21 +148,21 @@ pub enum AssetsError {
         "the agent image's manifest has format {found}, this program reads {MANIFEST_FORMAT}: build the image anew"
     )]
     Format {
-        /// What the manifest says.
+        /// The version in the manifest.
         found: u32,
     },
     /// The manifest does not name a file that is needed.
     #[error("the agent image's manifest names no {0}: build the image anew")]
     Unnamed(&'static str),
-    /// A file is not what the manifest says, or too large.
+    /// A file differs from the manifest, or is too large.
     #[error("{path:?} of the agent image is not what its manifest says ({what}): build the image anew")]
     Differs {
         /// Which file.
         path: PathBuf,
-        /// In what.
+        /// The property that differs.
         what: &'static str,
     },
-    /// The boot loaders do not fit a FAT image.
+    /// The boot loaders do not fit on a FAT image.
     #[error("making the EFI system partition image failed")]
     Esp(#[source] io::Error),
 }
@@ -217,14 +216,14 @@ impl Assets {
         })
     }
 
-    /// What the folder holds.
+    /// The folder's manifest.
     pub fn manifest(&self) -> &Manifest {
         &self.manifest
     }
 }
 
-/// Where [`crate::agent_image::build`] keeps the image that it replaces: beside it, with `.earlier` at the end of its name. Boots that have
-/// begun with it read it to their end. `None` for a path without a name of its own, such as `/`.
+/// Where [`crate::agent_image::build`] keeps the image that it replaces: next to it, with the suffix `.earlier`. Running boots that began with it
+/// read it to their end. `None` for a path without a file name, such as `/`.
 pub fn earlier(folder: &Path) -> Option<PathBuf> {
     let mut name = folder.file_name()?.to_owned();
     name.push(".earlier");

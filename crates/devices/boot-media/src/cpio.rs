@@ -105,7 +105,7 @@ pub struct File {
     pub data: Vec<u8>,
 }
 
-/// What [`read`] accepts at most.
+/// Limits for [`read`].
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Entries of any kind.

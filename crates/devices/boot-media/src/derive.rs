@@ -1,7 +1,7 @@
 //! Secrets derived from one: the token and the address of a medium, the same after every restart of the server.
 //!
 //! HMAC-SHA256 (RFC 2104) over a domain, the host's uid, its boot generation and, of an address, the medium's digest, in base64url
-//! without padding (RFC 4648 5): 43 characters. Who knows one derived value learns neither the secret nor another value.
+//! without padding (RFC 4648 5): 43 characters. A derived value reveals neither the secret nor another value.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -12,16 +12,16 @@ use subtle::ConstantTimeEq;
 /// Characters of a derived value.
 pub const LEN: usize = 43;
 
-/// What stands before the derived part of a medium's address, behind its shard.
+/// Path segment between the shard and the derived part of a medium's address.
 pub const PATH_PREFIX: &str = "/media/";
 
-/// What stands before the number of a shard, at the beginning of all addresses that a host's BMC and agent are given.
+/// Prefix of the shard number, at the beginning of all addresses given to a host's BMC and agent.
 const SHARD_PREFIX: &str = "/shard/";
 
 /// The shard of every host, as long as one server serves all.
 pub const SHARD: u32 = 0;
 
-/// What stands behind it: BMCs refuse an address without it.
+/// Suffix of a medium's address: BMCs refuse an address without it.
 pub const PATH_SUFFIX: &str = ".iso";
 
 /// Longest host uid, in bytes.
@@ -31,13 +31,13 @@ const TOKEN: &str = "metamorph/agent-token/v1";
 const PATH: &str = "metamorph/media-path/v2";
 const CLAIM: &str = "metamorph/subject/v1";
 
-/// The token with which the agent of this host and boot generation shows who it is.
+/// The token with which the agent of this host and boot generation authenticates.
 pub fn token(secret: &[u8; 32], host_uid: &str, generation: u64) -> String {
     derive(secret, TOKEN, &[host_uid.as_bytes(), &generation.to_be_bytes()])
 }
 
-/// What an agent shows: its token behind the host and generation for which it holds, so that it can be judged before a word of the
-/// body is read: `<generation>.<token>.<host uid>`.
+/// The agent's credential: its token with the host and generation for which it is valid, so that the server can check it before it reads the body:
+/// `<generation>.<token>.<host uid>`.
 pub fn credential(secret: &[u8; 32], host_uid: &str, generation: u64) -> String {
     format!("{generation}.{}.{host_uid}", token(secret, host_uid, generation))
 }
@@ -51,13 +51,13 @@ pub fn holder<'a>(secret: &[u8; 32], credential: &'a str) -> Option<(&'a str, u6
     genuine.then_some((host_uid, generation))
 }
 
-/// Proof that the host of this namespace and name goes by `subject`, which may be the uid of an earlier one: only who has the secret can have written it.
+/// Proof that the host of this namespace and name uses `subject`, possibly an earlier host's uid: only a holder of the secret can have written it.
 pub fn claim(secret: &[u8; 32], namespace: &str, name: &str, subject: &str) -> String {
     derive(secret, CLAIM, &[namespace.as_bytes(), name.as_bytes(), subject.as_bytes()])
 }
 
-/// What the paths of a shard begin with. Nothing is derived from it: whichever server serves the shard, and under which number a path was given out,
-/// a medium is found by its derived part, and an agent's token holds.
+/// Path prefix of a shard. Nothing is derived from it: any server of any shard finds a medium by the derived part of its path, and accepts an agent's
+/// token.
 pub fn shard(number: u32) -> String {
     format!("{SHARD_PREFIX}{number}")
 }
@@ -69,8 +69,7 @@ pub fn path(secret: &[u8; 32], host_uid: &str, generation: u64, digest: &[u8; 32
     format!("{}{PATH_PREFIX}{own}{PATH_SUFFIX}", shard(SHARD))
 }
 
-/// The derived part of a medium's path, when it has the right shape; it says nothing about whether it is known. Paths that the version before gave out have
-/// no shard.
+/// The derived part of a medium's path, if its form is valid; the medium itself may be unknown. Paths from the previous version have no shard.
 pub fn path_id(path: &str) -> Option<&str> {
     let path = match path.strip_prefix(SHARD_PREFIX) {
         Some(rest) => {

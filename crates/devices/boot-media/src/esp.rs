@@ -11,7 +11,7 @@ const ROOT_ENTRIES: usize = 512;
 const ENTRY: usize = 32;
 /// A volume with fewer clusters is taken for FAT12, one with more for FAT32.
 const CLUSTERS: std::ops::Range<usize> = 4085..65_525;
-/// Fixed volume serial number: a random one would make each image different.
+/// Fixed volume serial number: a random one would make every image different.
 const VOLUME_ID: u32 = 0x4D65_7461;
 /// 2020-01-01 as the directory stores it: years since 1980, month, day.
 const DATE: u16 = 40 << 9 | 1 << 5 | 1;
@@ -19,10 +19,10 @@ const END_OF_CHAIN: u16 = 0xFFFF;
 const ATTRIBUTE_VOLUME: u8 = 0x08;
 const ATTRIBUTE_DIRECTORY: u8 = 0x10;
 const ATTRIBUTE_ARCHIVE: u8 = 0x20;
-/// Name and extension are to be shown in lower case (an extension of Windows NT, understood by Linux and mtools).
+/// Flags for a lower-case name and extension (an extension of Windows NT, understood by Linux and mtools).
 const LOWER_CASE: u8 = 0x18;
 
-/// Where everything stands, in sectors and clusters.
+/// The volume's layout, in sectors and clusters.
 struct Geometry {
     sectors_per_cluster: usize,
     clusters: usize,

@@ -1,4 +1,4 @@
-//! What one host's medium carries beyond the shared files, and how the host finds it there.
+//! The per-host files on a medium, and how the host finds them.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -39,7 +39,7 @@ pub struct HostFiles {
     pub kernel_arguments: Vec<String>,
 }
 
-/// What cannot be put on a medium.
+/// Why something cannot be put on a medium.
 #[derive(Debug, Error)]
 pub enum HostFilesError {
     /// A path is not usable.
@@ -53,7 +53,7 @@ pub enum HostFilesError {
         /// How many bytes.
         bytes: usize,
     },
-    /// A kernel argument has a character that GRUB or the kernel would take apart.
+    /// A kernel argument has a character that is special to GRUB or the kernel.
     #[error("{0:?} cannot be a kernel argument: letters, digits and `._-=:,/@+%[]` only")]
     Argument(String),
     /// Too many kernel arguments.

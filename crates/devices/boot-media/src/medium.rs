@@ -14,8 +14,8 @@ use crate::read_at::{FileAt, ReadAt};
 /// Volume label of every medium.
 pub const VOLUME_LABEL: &str = "METAMORPH";
 
-/// The kernel's arguments before the host's own. The last console is the one that process 1 writes to; where a machine
-/// has no such port the kernel takes the screen. A crash restarts the machine, so that nothing hangs unseen.
+/// The kernel's arguments before the host's own. Process 1 writes to the last console; on a machine without that port the kernel uses the screen.
+/// A crash restarts the machine, so that it does not hang unnoticed.
 const KERNEL_ARGUMENTS: &str = "quiet panic=30 console=tty0 console=ttyS0,115200";
 
 /// Why a medium could not be composed.
@@ -44,7 +44,7 @@ struct Segment {
     source: Source,
 }
 
-/// A composed medium. Cheap to clone: it holds a few kilobytes of its own, the rest is shared.
+/// A composed medium. Cheap to clone: it holds a few kilobytes of its own and shares the rest.
 #[derive(Clone, Debug)]
 pub struct Medium {
     segments: Arc<[Segment]>,
@@ -122,10 +122,10 @@ impl Medium {
         in_memory.take(4).map(|segment| segment.len).sum()
     }
 
-    /// Reads up to `buffer.len()` bytes from `offset` on and says how many; 0 at or beyond the end.
+    /// Reads up to `buffer.len()` bytes from `offset` on and returns their number; 0 at or beyond the end.
     ///
     /// # Errors
-    /// What the file system says about a shared file.
+    /// The file system's error for a shared file.
     pub fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
         let left = self.len.saturating_sub(offset);
         let wanted = usize::try_from(left).unwrap_or(usize::MAX).min(buffer.len());

@@ -10,7 +10,7 @@ pub trait ReadAt {
     /// Length in bytes.
     fn len(&self) -> u64;
 
-    /// Whether there are no bytes at all.
+    /// Whether the length is zero.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -18,7 +18,7 @@ pub trait ReadAt {
     /// Fills `buffer` with the bytes from `offset` on.
     ///
     /// # Errors
-    /// `UnexpectedEof` when the range is not wholly inside, or what the source says.
+    /// `UnexpectedEof` when the range is not wholly inside, or the source's error.
     fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()>;
 }
 
@@ -69,7 +69,7 @@ pub struct FileAt {
 }
 
 impl FileAt {
-    /// Takes an open file; its length is asked once.
+    /// Wraps an open file; reads its length once.
     ///
     /// # Errors
     /// What the file system says.

@@ -20,7 +20,7 @@ const PIECE: u64 = 128 << 10;
 /// A `Range` longer than this is not one that a BMC sends.
 const MAX_RANGE_HEADER: usize = 128;
 
-/// Which part of the medium is wanted.
+/// The requested part of the medium.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wanted {
     Whole,
@@ -28,7 +28,7 @@ enum Wanted {
     Unsatisfiable,
 }
 
-/// What of an answer has been handed to the connection; told when it goes, whether the body was read to its end or not.
+/// Bytes of an answer that were handed to the connection; reported on drop, whether or not the body was read to its end.
 struct Progress<F: FnOnce(u64, u64)> {
     start: u64,
     asked: u64,
@@ -46,9 +46,9 @@ impl<F: FnOnce(u64, u64)> Drop for Progress<F> {
 
 /// Answers a request for `medium`. GET and HEAD; one range, `If-Range`, `If-None-Match`.
 ///
-/// Several ranges, and ranges that cannot be understood, get the whole (RFC 9110, 14.2 allows it). The body is read from
-/// the shared files as the connection takes it. `served` is called once for an answer that has a body, after the body has
-/// ended or the connection has broken, with the first byte's offset and the number of bytes that were handed over.
+/// Requests with several or invalid ranges get the whole medium (RFC 9110, 14.2 allows it). The body is read from the shared files at the
+/// connection's pace. `served` is called once for an answer with a body, when the body has ended or the connection has broken, with the first byte's
+/// offset and the number of bytes handed over.
 pub fn respond(
     medium: &Medium,
     method: &Method,
@@ -126,7 +126,7 @@ fn insert(headers: &mut HeaderMap, name: axum::http::HeaderName, value: &str) {
     }
 }
 
-/// A header that stands there once and is text.
+/// A header that occurs exactly once and is text.
 fn header(headers: &HeaderMap, name: axum::http::HeaderName) -> Option<&str> {
     let mut values = headers.get_all(name).iter();
     let value = values.next()?.to_str().ok()?;

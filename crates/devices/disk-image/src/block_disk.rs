@@ -1,4 +1,4 @@
-//! A Linux block device as a disk: opened exclusively, written past the page cache. (Or a file in the same way.)
+//! A Linux block device as a disk: opened exclusively, with direct I/O. (Or a regular file in the same way.)
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
@@ -21,7 +21,7 @@ const BLKRRPART: rustix::ioctl::Opcode = rustix::ioctl::opcode::none(0x12, 95);
 const REREAD_ATTEMPTS: u32 = 40;
 const REREAD_PAUSE: Duration = Duration::from_millis(50);
 
-/// Largest piece that goes through a bounce buffer at once, in bytes.
+/// Largest piece per copy through a bounce buffer, in bytes.
 const BOUNCE: usize = 1 << 20;
 
 /// A whole block device.
@@ -31,7 +31,7 @@ pub struct BlockDisk {
     name: String,
     size: u64,
     sector: u32,
-    /// Held while a sector is read, changed in part and written back: another thread may write its other part.
+    /// Locks the read-modify-write of a sector: another thread may write another part of it.
     partial: Mutex<()>,
 }
 
@@ -60,8 +60,7 @@ impl BlockDisk {
         Self::open_with(path, false, OFlags::CLOEXEC)
     }
 
-    /// Opens a regular file as if it were a device, past the page cache where its file system can do that. `sector` is
-    /// 512 or 4096.
+    /// Opens a regular file as if it were a device, with direct I/O if its file system supports that. `sector` is 512 or 4096.
     ///
     /// # Errors
     /// [`Error::Disk`] with operation `open`.
@@ -149,7 +148,7 @@ impl BlockDisk {
         let _partial = self.partial.lock().unwrap_or_else(PoisonError::into_inner);
         self.windows(offset, data.len(), &mut |first, inside, window| {
             let room = &mut bounce.room()[..window];
-            // What surrounds the range in its first and last sector stays as it is.
+            // Preserve the bytes around the range in its first and last sector.
             if inside.start != 0 {
                 self.file.read_exact_at(&mut room[..sector], first)?;
             }

@@ -1,4 +1,4 @@
-//! What to boot from a disk: its EFI system partition and the loader in it, read without mounting anything.
+//! How to boot a disk: its EFI system partition and the loader in it, read without mounting.
 
 use std::io::Read;
 
@@ -30,7 +30,7 @@ pub enum BootArch {
 }
 
 impl BootArch {
-    /// The architecture this program was built for; x86-64 if it is neither.
+    /// The architecture of this program; x86-64 if it is unknown.
     pub fn native() -> Self {
         if cfg!(target_arch = "aarch64") { Self::Aa64 } else { Self::X64 }
     }
@@ -43,21 +43,21 @@ impl BootArch {
     }
 }
 
-/// A disk's EFI system partition, with what a boot entry needs.
+/// A disk's EFI system partition, with the data for a boot entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BootInfo {
     /// Identity of the disk.
     pub disk: DiskId,
     /// The EFI system partition.
     pub esp: Partition,
-    /// The loader; `None` if there is none for this architecture, or the file system cannot be read.
+    /// The loader; `None` if none exists for this architecture, or the file system cannot be read.
     pub loader: Option<Loader>,
 }
 
 /// A boot loader.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Loader {
-    /// Path as the firmware wants it: `\EFI\debian\shimx64.efi`.
+    /// Path in the firmware's notation: `\EFI\debian\shimx64.efi`.
     pub path: String,
     /// Name for the boot menu, if the system brings one.
     pub label: Option<String>,
@@ -67,8 +67,8 @@ pub struct Loader {
     pub fallback: bool,
 }
 
-/// Finds the EFI system partition and its loader: the one that a `BOOT….CSV` names (as the fallback program of shim reads
-/// it), else `\EFI\BOOT\BOOT….EFI`. Of several such partitions the first with a loader counts. `None` without any.
+/// Finds the EFI system partition and its loader: the one named in a `BOOT….CSV` (as shim's fallback program reads it), else `\EFI\BOOT\BOOT….EFI`.
+/// Of several such partitions, the first with a loader counts. `None` without any.
 ///
 /// # Errors
 /// [`Error::Disk`].

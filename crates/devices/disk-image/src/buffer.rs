@@ -1,4 +1,4 @@
-//! Aligned memory for direct I/O, and chunks of it that find their way home when the last reader drops them.
+//! Aligned memory for direct I/O, and chunks of it that return to their pool when the last reader drops them.
 
 use std::ops::Deref;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -9,7 +9,7 @@ pub(crate) const ALIGNMENT: usize = 4096;
 /// Bytes per chunk of the pipeline.
 pub(crate) const CHUNK: usize = 1 << 20;
 
-/// A buffer whose first byte lies on a multiple of [`ALIGNMENT`].
+/// A buffer that starts at a multiple of [`ALIGNMENT`].
 pub(crate) struct AlignedBuf {
     memory: Vec<u8>,
     start: usize,
@@ -20,7 +20,7 @@ pub(crate) struct AlignedBuf {
 impl AlignedBuf {
     /// Zero-filled room for `capacity` bytes; its length is zero at first.
     pub(crate) fn new(capacity: usize) -> Self {
-        // The vector never grows, so its address and hence the offset stay right.
+        // The vector never grows, so its address and hence the start stay valid.
         let memory = vec![0; capacity + ALIGNMENT];
         let start = memory.as_ptr().align_offset(ALIGNMENT).min(ALIGNMENT);
         Self { memory, start, capacity, len: 0 }
@@ -62,7 +62,7 @@ impl Deref for Chunk {
 impl Drop for Chunk {
     fn drop(&mut self) {
         if let Some(buf) = self.buf.take() {
-            // The pool may be gone already: then the memory is simply freed.
+            // If the pool no longer exists, the memory is simply freed.
             let _ = self.home.send(buf);
         }
     }

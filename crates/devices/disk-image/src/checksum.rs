@@ -77,10 +77,10 @@ impl std::fmt::Display for Checksum {
 }
 
 impl Checksum {
-    /// From hex digits, upper or lower case. With [`ChecksumType::Auto`] the length decides.
+    /// Parses hex digits, upper or lower case. With [`ChecksumType::Auto`] the length decides.
     ///
     /// # Errors
-    /// [`Error::ChecksumUnusable`] if they are not hex or their number does not fit.
+    /// [`Error::ChecksumUnusable`] if they are not hex or their number is wrong.
     pub fn from_hex(text: &str, kind: ChecksumType) -> Result<Self, Error> {
         let text = text.trim();
         let unusable = |reason: String| Error::ChecksumUnusable { reason };
@@ -151,7 +151,7 @@ fn base_name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
-/// One line: its digest and the file it is of, if it says so.
+/// Parses one line: its digest and, if present, its file name.
 fn parse_line(line: &str) -> Option<(Checksum, Option<&str>)> {
     let first = line.split_whitespace().next()?;
     if let Ok(checksum) = Checksum::from_hex(first, ChecksumType::Auto) {
@@ -198,7 +198,7 @@ pub(crate) enum Hasher {
 }
 
 impl Hasher {
-    /// Computes what can be compared with this digest.
+    /// A hasher for the same kind of digest.
     pub(crate) fn like(expected: &Checksum) -> Self {
         match expected.0 {
             Digest::Md5(_) => Self::Md5(Md5::new()),

@@ -1,5 +1,5 @@
-//! The config drive: a small FAT volume labelled `config-2` with OpenStack's layout, at the disk's end; and those of
-//! earlier deployments, which must not be taken for it.
+//! The config drive: a small FAT volume labelled `config-2` with OpenStack's layout, at the disk's end; and removal of those from earlier
+//! deployments, which cloud-init might read instead.
 
 use uuid::Uuid;
 
@@ -13,8 +13,8 @@ use crate::volume::{Extent, VolumeKind, has_label};
 /// The label that cloud-init, ignition's metadata agents and cloudbase-init look for.
 pub const CONFIG_LABEL: &str = "config-2";
 
-/// Folders of `openstack/` that hold the files: cloud-init takes the newest dated one that it knows (its
-/// `sources/helpers/openstack.py`, `OS_VERSIONS`) and warns if there is only `latest`, which others read.
+/// Folders of `openstack/` with the files: cloud-init takes the newest dated one that it knows (its `sources/helpers/openstack.py`, `OS_VERSIONS`)
+/// and warns if there is only `latest`, which other programs read.
 const VERSIONS: [&str; 2] = ["latest", "2012-08-10"];
 
 /// Size of the partition where there is room, in bytes.
@@ -61,7 +61,7 @@ impl<'a> ConfigDriveFiles<'a> {
 
     /// Bytes that a volume with these files in `folders` folders needs, a little more than exactly.
     fn needed(&self, folders: usize) -> u64 {
-        // Larger volumes have larger clusters: counted as if all had.
+        // Larger volumes have larger clusters: use these for all files.
         let cluster =
             if self.files().map(|(_, data)| data.len()).sum::<usize>() > 64 << 20 { CLUSTER * 8 } else { CLUSTER };
         let files: u64 = self.files().map(|(_, data)| (data.len() as u64).next_multiple_of(cluster) + cluster).sum();
@@ -90,14 +90,14 @@ pub struct ConfigDrivePlaced {
     pub offset: u64,
     /// Number of bytes.
     pub length: u64,
-    /// It took the place of one that the image brought along.
+    /// Whether it replaced one from the image, in its place.
     pub reused: bool,
 }
 
-/// Adds the config drive to a disk with a partition table. One that is there already is replaced: in its place if that
-/// is large enough. The same content on the same disk gives the same bytes.
+/// Adds the config drive to a disk with a partition table. Replaces an existing one, in its place if that is large enough. The same content on the
+/// same disk gives the same bytes.
 ///
-/// The ownership mark should be written before, so that it gets its place.
+/// Write the ownership mark first, so that it gets its space.
 ///
 /// # Errors
 /// [`Error::BadPartitionTable`] without a table; [`Error::NoRoom`]; [`Error::Disk`].
@@ -192,14 +192,13 @@ pub fn find_config_volumes(disk: &dyn Disk) -> Result<Vec<ConfigVolume>, Error> 
         .collect())
 }
 
-/// Makes a volume that [`find_config_volumes`] found unrecognisable: its headers are cleared, partition tables and the
-/// volume's further content stay.
+/// Makes a volume from [`find_config_volumes`] unrecognisable: clears its headers, but keeps partition tables and the rest of the volume.
 ///
 /// # Errors
 /// [`Error::Disk`].
 pub fn neutralise_config_volume(disk: &dyn Disk, volume: &ConfigVolume) -> Result<(), Error> {
     let available = volume.length.min(disk.size().saturating_sub(volume.offset));
-    // A hybrid ISO image keeps its partition table: only its descriptors go.
+    // A hybrid ISO image keeps its partition table: only its descriptors are cleared.
     let from = match volume.kind {
         VolumeKind::Fat => 0,
         VolumeKind::Iso9660 => 16 * 2048,

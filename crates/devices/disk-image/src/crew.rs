@@ -1,4 +1,4 @@
-//! A few threads that do the writing, so that several writes are under way at the same time.
+//! Worker threads for writing, so that several writes are in flight at once.
 
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Mutex, PoisonError};
@@ -6,7 +6,7 @@ use std::thread;
 
 use crate::error::Error;
 
-/// Threads that write; each has one write under way.
+/// Number of worker threads; each has one write in flight.
 const WORKERS: usize = 4;
 
 /// Jobs that wait for a thread.
@@ -32,8 +32,8 @@ impl<J> Crew<'_, J> {
     }
 }
 
-/// Runs `body`, whose jobs are done by threads with a tool each; all jobs are done when this returns. The first failed
-/// job's error counts more than what `body` gives.
+/// Runs `body`; its jobs are executed by threads that own one tool each, and all of them have finished when this returns. The first error of a job
+/// takes precedence over the result of `body`.
 pub(crate) fn with_crew<J: Send, W, T>(
     tool: impl Fn() -> Result<W, Error> + Sync,
     work: impl Fn(&mut W, J) -> Result<(), Error> + Sync,
@@ -54,7 +54,7 @@ pub(crate) fn with_crew<J: Send, W, T>(
                 });
                 if let Err(error) = done {
                     failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
-                    // Empty the queue, so that nobody waits for room in it.
+                    // Drain the queue, so that no sender blocks on it.
                     while take(&queue).is_some() {}
                 }
             });

@@ -9,14 +9,14 @@ use rustix::fs::FallocateFlags;
 
 use crate::error::Error;
 
-/// Longest stretch that is made zero in one call, in bytes: a caller can be heard between two of them.
+/// Longest range that is zeroed in one call, in bytes: between two calls, the caller can cancel.
 pub(crate) const ZERO_STEP: u64 = 256 << 20;
 
 /// Zeroing stretches shorter than this is done by writing: a punched hole costs more.
 const ZERO_BY_WRITING: u64 = 64 << 10;
 
-/// A place for whole-disk images. Offsets and lengths are in bytes and may have any alignment; what the device
-/// needs is the implementation's business. Calls from several threads may overlap in time.
+/// A target for whole-disk images. Offsets and lengths are in bytes and may have any alignment; implementations deal with the device's requirements.
+/// Calls from several threads may overlap in time.
 ///
 /// Every failure is [`Error::Disk`]; a range beyond the end fails and writes nothing.
 pub trait Disk: Send + Sync {
@@ -41,8 +41,7 @@ pub trait Disk: Send + Sync {
     /// [`Error::Disk`].
     fn write_at(&self, offset: u64, data: &[u8]) -> Result<(), Error>;
 
-    /// Makes a range read as zeros, whatever it held: by unmapping where the device guarantees zeros, by its own
-    /// write-zeroes command, or by writing.
+    /// Makes a range read as zeros: by unmapping if the device guarantees zeros, by its own write-zeroes command, or by writing.
     ///
     /// # Errors
     /// [`Error::Disk`].
@@ -54,7 +53,7 @@ pub trait Disk: Send + Sync {
     /// [`Error::Disk`].
     fn flush(&self) -> Result<(), Error>;
 
-    /// Lets the system see the partitions that the disk has now.
+    /// Makes the kernel read the disk's current partition table.
     ///
     /// # Errors
     /// [`Error::Disk`].
@@ -94,7 +93,7 @@ pub(crate) fn make_zero_in_steps(
     Ok(())
 }
 
-/// Zeroes through the file's own operations; `write` is the last resort and gets pieces of zeros.
+/// Zeroes a range by the file's own operations; `write` is the last resort and receives pieces of zeros.
 pub(crate) fn zero_file_range(
     file: &File,
     offset: u64,
@@ -134,7 +133,7 @@ pub struct FileDisk {
 }
 
 impl FileDisk {
-    /// Opens an existing file; a partial sector at its end does not count.
+    /// Opens an existing file; ignores a partial sector at its end.
     ///
     /// # Errors
     /// [`Error::Disk`] if it cannot be opened or `sector` is neither 512 nor 4096.
@@ -205,7 +204,7 @@ impl Disk for FileDisk {
     }
 }
 
-/// Fails unless an image of `image` bytes fits.
+/// Fails if an image of `image` bytes is larger than the disk.
 pub(crate) fn fits(image: u64, disk: u64, at_least: bool) -> Result<(), Error> {
     if image > disk { Err(Error::ImageTooLarge { image, disk, at_least }) } else { Ok(()) }
 }

@@ -1,4 +1,4 @@
-//! What can go wrong while an image is read and a disk is written.
+//! Errors in reading an image and writing a disk.
 
 use std::io;
 
@@ -16,7 +16,7 @@ pub enum Error {
         attempts: u32,
         /// Bytes received before.
         offset: u64,
-        /// What the last attempt failed with; [`NotAllowed`] where it was not made.
+        /// The last attempt's error; [`NotAllowed`] if no attempt was made.
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
@@ -48,12 +48,12 @@ pub enum Error {
         /// Bytes there are.
         found: u64,
     },
-    /// The download's digest is not the one asked for.
+    /// The download's digest differs from the expected one.
     #[error(
         "checksum mismatch over {bytes} downloaded bytes: expected {expected}, found {found}; the disk has no partition table"
     )]
     ChecksumMismatch {
-        /// `sha256:<hex>` as asked for.
+        /// The expected digest, `sha256:<hex>`.
         expected: String,
         /// `sha256:<hex>` as computed.
         found: String,
@@ -66,7 +66,7 @@ pub enum Error {
         /// What was looked for and what was found.
         reason: String,
     },
-    /// The image does not fit on the disk.
+    /// The image is larger than the disk.
     #[error("the image is larger than the disk: it has {image} bytes{}, the disk {disk}", if *.at_least { " or more" } else { "" })]
     ImageTooLarge {
         /// Size of the image, in bytes.
@@ -111,7 +111,7 @@ pub enum Error {
         #[source]
         source: io::Error,
     },
-    /// The disk's partition table cannot be used as asked.
+    /// The disk's partition table is unusable for the operation.
     #[error("unusable partition table: {reason}")]
     BadPartitionTable {
         /// What is wrong with it.
@@ -120,7 +120,7 @@ pub enum Error {
     /// No free space for a partition.
     #[error("no room on the disk for {what}: it needs {needed} bytes, the largest free place has {available}{hint}")]
     NoRoom {
-        /// What was to be placed.
+        /// The object without room.
         what: String,
         /// Bytes needed.
         needed: u64,
@@ -129,7 +129,7 @@ pub enum Error {
         /// More about the reason (starts with `; `), or empty.
         hint: String,
     },
-    /// The caller asked to stop.
+    /// The caller cancelled.
     #[error("cancelled; the disk has no partition table")]
     Cancelled,
     /// A part of the pipeline ended without a result.

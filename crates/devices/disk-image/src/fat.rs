@@ -1,6 +1,6 @@
-//! Making a FAT volume (FAT12 or FAT16, Microsoft's FAT specification 1.03) from files that are all known in advance.
+//! Creates a FAT volume (FAT12 or FAT16, Microsoft's FAT specification 1.03) from files that are all known in advance.
 //!
-//! The bytes follow from the content alone: fixed timestamps, files laid out one after the other.
+//! The bytes depend on the content alone: fixed timestamps, files laid out one after the other.
 
 use std::borrow::Cow;
 
@@ -36,7 +36,7 @@ const ATTRIBUTE_LONG_NAME: u8 = 0x0f;
 /// UTF-16 units of a name in one entry.
 const NAME_UNITS: usize = 13;
 
-/// A file or folder to put on the volume. At most nine to a folder; names are ASCII.
+/// A file or folder for the volume. At most nine per folder; names are ASCII.
 pub(crate) enum Node<'a> {
     /// Name, content.
     File(&'a str, &'a [u8]),
@@ -181,7 +181,7 @@ struct Builder<'l, 'a> {
 }
 
 impl<'a> Builder<'_, 'a> {
-    /// Takes consecutive clusters for so many bytes and gives the first; 0 for none.
+    /// Allocates consecutive clusters for this many bytes and returns the first; 0 for none.
     fn take(&mut self, bytes: usize) -> Result<u16, u64> {
         let count = (bytes as u64).div_ceil(self.layout.cluster);
         let first = self.fat.len() as u64;
@@ -259,7 +259,7 @@ fn short_name(name: &str, index: usize) -> [u8; 11] {
     short
 }
 
-/// The entries of a long name, which come before the short one's.
+/// The entries of a long name, which precede the short one's.
 fn long_name(name: &str, short: &[u8; 11]) -> Vec<u8> {
     let sum = short.iter().fold(0_u8, |sum, byte| sum.rotate_right(1).wrapping_add(*byte));
     let mut units: Vec<u16> = name.encode_utf16().collect();

@@ -1,17 +1,16 @@
-//! Image formats and compressions, as declared: nothing here looks at an image's content to guess.
+//! Image formats and compressions, as declared: this module never guesses from an image's content.
 
 use std::io::{self, BufRead, Read};
 
 use crate::error::Error;
 
-/// Largest window (dictionary) that a decoder may ask for, in bytes, unless the caller says otherwise: what
-/// `zstd --long=27` and `xz -9e` need at most.
+/// Largest window (dictionary) of a decoder, in bytes, unless the caller sets another limit: the maximum for `zstd --long=27` and `xz -9e`.
 pub const DEFAULT_MAX_WINDOW: u64 = 128 << 20;
 
 /// How the whole file is compressed, from the suffix of its address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Compression {
-    /// Not at all.
+    /// Uncompressed.
     None,
     /// `.gz` (RFC 1952).
     Gzip,
@@ -24,7 +23,7 @@ pub enum Compression {
 }
 
 impl Compression {
-    /// By the suffix of the path of an address; query and fragment do not count, nor does upper or lower case.
+    /// By the suffix of a URL's path, ignoring case, query and fragment.
     pub fn from_url(url: &str) -> Self {
         let path = url.split(['?', '#']).next().unwrap_or(url);
         let file = path.rsplit('/').next().unwrap_or(path);
@@ -67,7 +66,7 @@ impl Compression {
         }
     }
 
-    /// What a decoder's error means; `decoded` is the number of bytes it gave before.
+    /// Classifies a decoder's error; `decoded` is the number of bytes decoded before it.
     pub(crate) fn decode_error(self, e: &io::Error, decoded: u64, max_window: u64) -> Error {
         let name = self.name();
         let text = e.to_string();

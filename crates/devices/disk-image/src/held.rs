@@ -31,8 +31,7 @@ fn lock(bytes: &Mutex<Vec<u8>>) -> MutexGuard<'_, Vec<u8>> {
 }
 
 impl<'a> HeldDisk<'a> {
-    /// Makes both ends of the disk zero (old partition tables, labels and signatures go with them) and holds
-    /// back what is written there from now on.
+    /// Zeroes both ends of the disk, with any old partition tables, labels and signatures, and buffers all later writes to them.
     ///
     /// # Errors
     /// [`Error::Disk`].
@@ -66,7 +65,7 @@ impl<'a> HeldDisk<'a> {
         self.disk.reread_partition_table()
     }
 
-    /// Cuts a range at the borders of the held parts: place, offset there, offset in the range, length.
+    /// Splits a range at the borders of the buffered parts: part, offset in it, offset in the range, length.
     fn parts(&self, offset: u64, length: u64) -> impl Iterator<Item = (Place, u64, u64, u64)> {
         let end = offset + length;
         let cut = move |from: u64, to: u64| {
@@ -155,7 +154,7 @@ mod tests {
     use super::*;
     use crate::disk::FileDisk;
 
-    /// Places near the borders of the held parts, and others.
+    /// Offsets near the borders of the buffered parts, and others.
     fn place(size: u64) -> impl Strategy<Value = u64> {
         let near = |at: u64| (at.saturating_sub(600)..(at + 600).min(size)).boxed();
         prop_oneof![near(0), near(HELD.min(size / 2)), near(size.saturating_sub(HELD)), near(size - 600), 0..size]

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use addresses::without_secrets;
 use reqwest::header::{
     ACCEPT_ENCODING, ACCEPT_RANGES, CONTENT_RANGE, ETAG, HeaderMap, HeaderValue, IF_RANGE, LAST_MODIFIED, RANGE,
 };
@@ -13,7 +14,7 @@ use crate::error::Error;
 use crate::reach;
 use crate::source::Source;
 
-/// A forward jump shorter than this reads on instead of asking anew, in bytes.
+/// A forward jump shorter than this continues the response instead of sending a new request, in bytes.
 const READ_ON: u64 = 512 << 10;
 
 /// How long and how often to try.
@@ -29,14 +30,14 @@ pub struct RetryPolicy {
     pub max_pause: Duration,
     /// Longest wait for an answer, or for the next bytes.
     pub stall: Duration,
-    /// Before the server has given its first good answer, no attempt begins later than this after the first one: an address that is wrong, or
-    /// a server that is not there, is a matter for a person, who is to hear of it soon.
+    /// Until the first good answer, no attempt begins later than this after the first one: a wrong address or a missing server needs a person, who
+    /// should learn of it soon.
     pub first_answer: Duration,
 }
 
 impl Default for RetryPolicy {
-    /// 8 attempts, 1 s to 20 s apart, 60 s of silence each: a server that restarts during a download is waited for. One that has not answered
-    /// yet is given up after 15 s.
+    /// 8 attempts, 1 s to 20 s apart, 60 s of silence each: enough for a server that restarts during a download. Without any good answer, gives up
+    /// after 15 s.
     fn default() -> Self {
         Self {
             attempts: 8,
@@ -49,7 +50,7 @@ impl Default for RetryPolicy {
     }
 }
 
-/// What one attempt ended with.
+/// Why an attempt ended.
 enum Failure {
     /// Worth another attempt.
     Lost(Box<dyn std::error::Error + Send + Sync>),
@@ -73,7 +74,7 @@ pub struct HttpSource {
     policy: RetryPolicy,
     /// Offset of the next byte to give.
     position: u64,
-    /// Offset of the next byte of `body` or of what is left of `rest`.
+    /// Offset of the next byte of `body` or of the remainder in `rest`.
     arrived: u64,
     body: Option<Response>,
     rest: bytes_of::Rest,
@@ -90,7 +91,7 @@ pub struct HttpSource {
     answered: bool,
 }
 
-/// What is left of the last piece of a body.
+/// The remainder of a body's last piece.
 mod bytes_of {
     /// Bytes and how many of them are used up.
     #[derive(Default)]
@@ -126,21 +127,8 @@ impl std::fmt::Debug for HttpSource {
     }
 }
 
-/// An address for people: no user, no password, no query (it may carry a signature).
-pub fn without_credentials(url: &Url) -> String {
-    let mut shown = url.clone();
-    // Both fail only for addresses that cannot have a user at all.
-    let _ = shown.set_username("");
-    let _ = shown.set_password(None);
-    shown.set_fragment(None);
-    if shown.query().is_some() {
-        shown.set_query(Some("…"));
-    }
-    shown.to_string().replace("%E2%80%A6", "…")
-}
-
 impl HttpSource {
-    /// Asks for the image; the answer's headers have arrived when this returns.
+    /// Requests the image; returns when the response headers have arrived.
     ///
     /// # Errors
     /// [`Error::Unsupported`] for another scheme, [`Error::SourceStatus`], [`Error::SourceUnreachable`].
@@ -149,7 +137,7 @@ impl HttpSource {
             .ok()
             .filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host())
             .ok_or_else(|| Error::Unsupported { what: "the image's address is not an http or https address".into() })?;
-        let name = without_credentials(&url);
+        let name = without_secrets(&url);
         let mut source = Self {
             client,
             handle,
@@ -290,7 +278,7 @@ impl HttpSource {
         Error::SourceChanged { url: self.name.clone(), reason }
     }
 
-    /// The image from its beginning: the first answer, or one of a server that has no ranges (or another image).
+    /// Starts at the image's beginning: the first answer, or that of a server without ranges (or with another image).
     fn take_whole(&mut self, response: Response) -> Result<(), Failure> {
         let length = response.content_length();
         let headers = response.headers();
@@ -342,7 +330,7 @@ impl HttpSource {
         }
     }
 
-    /// Gets the next piece of the body into `rest`; false at the image's end.
+    /// Reads the body's next piece into `rest`; false at the image's end.
     fn next_piece(&mut self) -> Result<bool, Failure> {
         let Some(body) = &mut self.body else { return Err(Failure::Lost("not connected".into())) };
         let stall = self.policy.stall;
@@ -353,7 +341,7 @@ impl HttpSource {
             }
             Ok(Ok(None)) if self.length.is_none_or(|length| self.arrived >= length) => Ok(false),
             Ok(Ok(None)) => Err(Failure::Short),
-            // The body ended before its announced length, or the connection was reset: the client does not tell.
+            // The body ended before its announced length, or the connection was reset: the client does not distinguish them.
             Ok(Err(e)) if e.is_body() || e.is_decode() => Err(Failure::Short),
             Ok(Err(e)) => Err(Failure::Lost(Box::new(e.without_url()))),
             Err(_) => Err(Failure::Lost(format!("no data within {} s", stall.as_secs()).into())),
@@ -390,7 +378,7 @@ impl Source for HttpSource {
             let left = self.rest.left();
             if !left.is_empty() {
                 if self.arrived < self.position {
-                    // A server without ranges sends again what is there already.
+                    // A server without ranges sends bytes again that have been read already.
                     let skip = (self.position - self.arrived).min(left.len() as u64);
                     self.rest.consume(skip as usize);
                     self.arrived += skip;
@@ -437,13 +425,6 @@ impl Source for HttpSource {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn addresses_are_shown_without_secrets() {
-        let url = Url::parse("https://user:pass@images.example/a/b.img?X-Signature=abc#part").unwrap();
-        let shown = without_credentials(&url);
-        assert_eq!(shown, "https://images.example/a/b.img?…");
-    }
 
     #[test]
     fn content_ranges() {

@@ -1,8 +1,8 @@
 //! Image formats and the streaming write pipeline.
 //!
 //! [`write_image`] takes a [`Source`] (a file, or HTTP with resumption), decodes it as declared and writes it to a
-//! [`Disk`], hashing the bytes on their way. Memory is constant. Everything read (images, their tables, what disks
-//! hold) is taken for hostile.
+//! [`Disk`], hashing the bytes on their way. Memory use is constant. All input (images, their tables, existing disk
+//! content) is treated as hostile.
 
 mod block_disk;
 mod boot;
@@ -37,7 +37,7 @@ pub use config_drive::{
 pub use disk::{Disk, FileDisk};
 pub use error::{Cause, Error};
 pub use format::{Compression, DEFAULT_MAX_WINDOW};
-pub use http::{HttpSource, RetryPolicy, without_credentials};
+pub use http::{HttpSource, RetryPolicy};
 pub use mark::{MARK_TYPE, Mark, MarkFound, MarkPlaced, read_mark, write_mark};
 pub use partition::{DiskId, ESP_TYPE, Partition, PartitionTable, PartitionType, TableKind, read_partitions};
 pub use pipeline::{Flow, Phase, Progress};

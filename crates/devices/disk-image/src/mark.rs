@@ -33,7 +33,7 @@ const NEEDED: u64 = 4 * RECORD as u64;
 /// Name of the partition.
 const NAME: &str = "metamorph-mark";
 
-/// Who owns a disk.
+/// The owner of a disk.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Mark {
@@ -43,11 +43,11 @@ pub struct Mark {
     pub host: String,
     /// The operation that wrote the disk.
     pub operation: String,
-    /// When, as the server said (RFC 3339).
+    /// The time by the server's clock (RFC 3339).
     pub written: String,
 }
 
-/// What a disk says of its owner.
+/// Result of reading a disk's mark.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MarkFound {
     /// No mark: unknown.
@@ -75,7 +75,7 @@ pub enum MarkPlaced {
     },
 }
 
-/// Reads the mark, from the GPT's backup if its primary is damaged, and whatever sector size the table was made for.
+/// Reads the mark: from the GPT's backup if its primary is damaged, and for any sector size of the table.
 ///
 /// # Errors
 /// [`Error::Disk`].
@@ -163,8 +163,8 @@ fn record(mark: &Mark) -> Option<Vec<u8>> {
     Some(record)
 }
 
-/// Writes the mark: over the one there is, else in a new partition as near to the disk's end as it goes, or in any gap
-/// that is large enough (16 KiB).
+/// Writes the mark: over an existing one, else in a new partition as close to the disk's end as possible, or in any gap that is large enough (16
+/// KiB).
 ///
 /// # Errors
 /// [`Error::Disk`]; [`Error::LimitExceeded`] if the mark's texts have more than 4 KiB together.

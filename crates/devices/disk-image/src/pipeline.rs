@@ -15,10 +15,10 @@ use crate::source::{Source, read_full};
 /// Buffers between download, hash and writer: 16 MiB in all.
 const BUFFERS: usize = 16;
 
-/// How often the caller is asked whether to go on while nothing happens.
+/// How often the caller is asked whether to continue, while the pipeline is idle.
 const TICK: Duration = Duration::from_millis(200);
 
-/// What the pipeline is at.
+/// Phase of the pipeline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Phase {
     /// Reading the image's own tables (qcow2).
@@ -49,13 +49,13 @@ pub struct Progress {
 /// The caller's answer to a [`Progress`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Flow {
-    /// Go on.
+    /// Continue.
     Continue,
     /// Stop as soon as possible; the disk is left without a partition table.
     Cancel,
 }
 
-/// Tells the caller how far it is and asks whether to go on.
+/// Reports progress to the caller and asks whether to continue.
 pub(crate) struct Monitor<'a> {
     callback: &'a mut dyn FnMut(&Progress) -> Flow,
     pub(crate) progress: Progress,
@@ -80,7 +80,7 @@ impl<'a> Monitor<'a> {
         }
     }
 
-    /// Waits for something from another thread, asking the caller meanwhile. `None`: the other side is gone.
+    /// Waits for a value from another thread, and meanwhile reports to the caller. `None`: the sender was dropped.
     pub(crate) fn wait<T>(&mut self, from: &Receiver<T>) -> Result<Option<T>, Error> {
         loop {
             match from.recv_timeout(TICK) {
@@ -91,8 +91,8 @@ impl<'a> Monitor<'a> {
         }
     }
 
-    /// Runs blocking work on a thread of its own, so that a cancel is heard meanwhile. When cancelled the thread is
-    /// left to end by itself: it holds nothing but the source.
+    /// Runs blocking work on a separate thread, so that the caller can cancel meanwhile. After a cancel, the thread ends on its own: it holds nothing
+    /// but the source.
     pub(crate) fn run<T: Send + 'static>(
         &mut self,
         stage: &'static str,

@@ -4,21 +4,20 @@
 use std::error::Error as StdError;
 use std::net::IpAddr;
 
-use addresses::{Allowed, NotAllowed};
+use addresses::{Allowed, NotAllowed, without_secrets};
 use reqwest::ClientBuilder;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::redirect::Policy;
 use url::{Host, Url};
 
 use crate::error::Error;
-use crate::http::without_credentials;
 
 /// Most redirects that are followed.
 const MAX_REDIRECTS: usize = 10;
 /// Most causes of an error that are looked through.
 const MAX_CAUSES: usize = 16;
 
-/// A client that connects to local addresses only if they are allowed. What a URL itself says is checked by [`check`].
+/// A client that connects to local addresses only if they are allowed. IP addresses in the URL itself are checked by [`check`].
 pub fn guarded(builder: ClientBuilder, allowed: &Allowed) -> ClientBuilder {
     let (names, hops) = (allowed.clone(), allowed.clone());
     let redirects = Policy::custom(move |attempt| match of_url(attempt.url(), &hops) {
@@ -29,7 +28,7 @@ pub fn guarded(builder: ClientBuilder, allowed: &Allowed) -> ClientBuilder {
     builder.dns_resolver(Guard(names)).redirect(redirects)
 }
 
-/// Whether an image may be read from this URL, as far as that can be told before names are resolved.
+/// Checks whether an image may be read from this URL, as far as possible without resolving names.
 ///
 /// # Errors
 /// One of the cause [`crate::Cause::SourceNotAllowed`].
@@ -37,9 +36,9 @@ pub fn check(url: &Url, allowed: &Allowed) -> Result<(), Error> {
     of_url(url, allowed).map_err(|refused| not_allowed(url, refused))
 }
 
-/// The address of this URL, or one that it leads to, is not called.
+/// The error for a URL whose address, or that of a redirect, is not allowed.
 pub(crate) fn not_allowed(url: &Url, refused: NotAllowed) -> Error {
-    Error::SourceUnreachable { url: without_credentials(url), attempts: 1, offset: 0, source: Box::new(refused) }
+    Error::SourceUnreachable { url: without_secrets(url), attempts: 1, offset: 0, source: Box::new(refused) }
 }
 
 fn of_url(url: &Url, allowed: &Allowed) -> Result<(), NotAllowed> {
@@ -63,7 +62,7 @@ pub(crate) fn refusal(error: &reqwest::Error) -> Option<NotAllowed> {
     None
 }
 
-/// Resolves names as the system does, and keeps what may be called.
+/// Resolves names with the system's resolver, and keeps the allowed addresses.
 struct Guard(Allowed);
 
 impl Resolve for Guard {

@@ -13,7 +13,7 @@ const VMFS_MBR_TYPE: u8 = 0xfb;
 /// IBM's General Parallel File System.
 const GPFS_TYPE: Uuid = Uuid::from_u128(0x37affc90_ef7d_4e96_91c3_2d7ae055b174);
 
-/// Where a signature stands in a volume, in bytes; what it is; whose it is.
+/// Offset of a signature in a volume, in bytes; the signature; the file system's name.
 type Signature = (u64, &'static [u8], &'static str);
 
 /// VMFS: of a volume's member at 1 MiB, of the file system at 2 MiB. GFS and GFS2: superblock in the 128th sector, magic number and type 1, big
@@ -29,8 +29,7 @@ const SIGNATURES: [Signature; 8] = [
     (8 << 10, b"OracleCFS", "OCFS"),
 ];
 
-/// The cluster file system that lies on the disk or on one of its partitions, by name. Partitions are taken from tables for 512 and for 4096 byte
-/// sectors.
+/// The name of a cluster file system on the disk or on one of its partitions. Finds partitions in tables for 512 and for 4096 byte sectors.
 ///
 /// # Errors
 /// [`Error::Disk`].
@@ -56,7 +55,7 @@ pub fn cluster_file_system(disk: &dyn Disk) -> Result<Option<&'static str>, Erro
     Ok(None)
 }
 
-/// Whether the volume has these bytes there; what lies beyond it, or beyond the disk, has none.
+/// Whether the volume has these bytes at this offset; false beyond its end or the disk's.
 fn reads(disk: &dyn Disk, volume: Extent, at: u64, bytes: &[u8]) -> Result<bool, Error> {
     let end = at + bytes.len() as u64;
     let fits = end <= volume.length && volume.offset.checked_add(end).is_some_and(|end| end <= disk.size());

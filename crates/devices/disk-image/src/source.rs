@@ -1,4 +1,4 @@
-//! Where an image comes from: a sequence of bytes that may be started again at any offset.
+//! The source of an image: a sequence of bytes that can be restarted at any offset.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
@@ -11,13 +11,13 @@ pub trait Source: Send {
     /// Address or path for people, without credentials.
     fn name(&self) -> &str;
 
-    /// Length in bytes, where known.
+    /// Length in bytes, if known.
     fn length(&self) -> Option<u64>;
 
     /// Whether [`Source::restart_at`] is cheap at any offset. Without ranges it reads again from the beginning.
     fn has_ranges(&self) -> bool;
 
-    /// Reads some bytes; 0 at the end. A source that can be resumed does so by itself.
+    /// Reads some bytes; 0 at the end. A resumable source resumes on its own.
     ///
     /// # Errors
     /// One of the source's errors ([`Error::SourceUnreachable`], [`Error::Truncated`], …).

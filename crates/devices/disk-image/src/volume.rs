@@ -25,7 +25,7 @@ pub(crate) struct Extent {
     pub(crate) length: u64,
 }
 
-/// Where a seek leads; errors before the beginning.
+/// The position after a seek; an error if it is negative.
 fn seek_to(position: u64, length: u64, to: SeekFrom) -> io::Result<u64> {
     let target = match to {
         SeekFrom::Start(at) => Some(at),
@@ -47,7 +47,7 @@ pub(crate) struct VolumeReader<'a> {
 }
 
 impl<'a> VolumeReader<'a> {
-    /// Only what of the extent lies on the disk is read.
+    /// A reader limited to the extent.
     pub(crate) fn new(disk: &'a dyn Disk, extent: Extent) -> Self {
         let offset = extent.offset.min(disk.size());
         let length = extent.length.min(disk.size() - offset);
@@ -139,7 +139,7 @@ pub(crate) fn has_label(disk: &dyn Disk, extent: Extent, label: &str) -> Option<
     if !is_fat(&boot) {
         return None;
     }
-    // The boot sector's label is at 43, or at 71 in FAT32; the root directory's counts more but both may be asked.
+    // The boot sector's label is at 43, or at 71 in FAT32; either it or the root directory's label may match.
     if same(&boot[43..54]) || same(&boot[71..82]) {
         return Some(VolumeKind::Fat);
     }

@@ -12,11 +12,10 @@ const HEAD: u64 = 5 << 20;
 /// Bytes cleared at the end: ZFS labels (512 KiB), RAID superblocks of Linux and of controllers, the backup GPT.
 const TAIL: u64 = 2 << 20;
 
-/// Makes the beginning and end of each partition, then of the disk itself, zero. Partitions are taken from tables for 512
-/// and for 4096 byte sectors, the backup table included. The ownership mark goes too: whether it may is for the caller to
-/// have asked. Gives the number of partitions cleared.
+/// Zeroes the beginning and end of each partition, then of the disk itself. Finds partitions in tables for 512 and for 4096 byte sectors, including
+/// the backup table. Also clears the ownership mark: callers must check before whether they may. Returns the number of partitions cleared.
 ///
-/// The tables go last, so that an interrupted cleaning finds the partitions again.
+/// The tables come last, so that a repeated run after an interruption finds the partitions again.
 ///
 /// # Errors
 /// [`Error::Disk`].

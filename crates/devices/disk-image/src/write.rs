@@ -24,14 +24,14 @@ const DECODED_BUFFERS: usize = 10;
 /// Longest run of zeros that is gathered before it is made zero, in bytes.
 const ZERO_RUN: u64 = 256 << 20;
 
-/// What to write.
+/// A request to write an image.
 #[derive(Clone, Debug)]
 pub struct WriteRequest {
     /// The image's declared format.
     pub format: DiskFormat,
     /// Its compression as a whole, by the address's suffix ([`Compression::from_url`]).
     pub compression: Compression,
-    /// Digest of the file as it is downloaded (compressed, and in its own format).
+    /// Digest of the file as downloaded (compressed, and in its own format).
     pub checksum: Checksum,
     /// Largest window of a decoder, in bytes.
     pub max_window: u64,
@@ -44,29 +44,28 @@ impl WriteRequest {
     }
 }
 
-/// What was written.
+/// Result of a write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Written {
     /// Bytes of the image file in the verified pass.
     pub downloaded: u64,
     /// Bytes of the disk that the image covers.
     pub image_size: u64,
-    /// Digest of the download: the one asked for.
+    /// Digest of the download: equal to the requested one.
     pub digest: Checksum,
     /// Partition table on the disk now; `None` if the image has none.
     pub table: Option<TableKind>,
-    /// Things a person should know.
+    /// Warnings for people.
     pub warnings: Vec<String>,
 }
 
-/// Writes an image, verified before its partition table becomes visible.
+/// Writes an image, which is verified before its partition table becomes visible.
 ///
-/// The disk's first and last MiB are made zero first and held back in memory until the digest of all downloaded bytes
-/// is the one asked for; then a GPT's backup is placed at the disk's real end and its protective MBR fitted, and the
-/// ends are written. On any error or cancel the disk is left without a partition table, or, when the error was found
-/// before the first write (address, status, size, image tables), untouched.
+/// The disk's first and last MiB are zeroed first, and writes to them are buffered until the digest of all downloaded bytes has been verified; then a
+/// GPT's backup is moved to the disk's end, its protective MBR is adjusted, and the ends are written. On any error or cancel the disk is left without
+/// a partition table, or, when the error was found before the first write (address, status, size, image tables), untouched.
 ///
-/// `progress` is called often (every MiB and every 200 ms): it should be quick.
+/// `progress` is called often (every MiB and every 200 ms) and should be quick.
 ///
 /// # Errors
 /// Any [`Error`].
@@ -79,8 +78,8 @@ pub fn write_image(
     write_image_then(source, request, disk, progress, &mut |_| Ok(()))
 }
 
-/// As [`write_image`], with edits made to the verified disk before its tables become visible: what `edit` writes to
-/// the first and last MiB of the disk it is given appears together with the image's own tables, at the end.
+/// Like [`write_image`], with edits to the verified disk before its tables become visible: bytes that `edit` writes to the first and last MiB become
+/// visible together with the image's own tables, at the end.
 ///
 /// # Errors
 /// Any [`Error`]; one from `edit` leaves the disk without a partition table.
@@ -125,7 +124,7 @@ pub fn write_image_then(
     Ok(Written { downloaded: monitor.progress.downloaded, image_size, digest, table, warnings })
 }
 
-/// All that can be known before the disk is touched.
+/// All checks that can precede the first write.
 fn prepare(
     source: Box<dyn Source>,
     request: &WriteRequest,
@@ -157,7 +156,7 @@ fn prepare(
     }
 }
 
-/// Compares the digest. An error of the writing stage that may come of a damaged download is reported as such.
+/// Compares the digest. An error of the writing stage that may come from a damaged download is reported as a checksum mismatch.
 fn verify(
     outcome: Result<u64, Error>,
     feed: &mut Feed<'_, '_>,
@@ -170,7 +169,7 @@ fn verify(
     };
     let digest = match (feed.finish(), image_size.is_err()) {
         (Ok(digest), _) => digest,
-        // The first error is the better one to tell, but for a cancel.
+        // The first error is the better one to report, except for a cancel.
         (Err(error), true) if !matches!(error, Error::Cancelled) => {
             return image_size.map(|size| (size, request.checksum.clone()));
         }
@@ -191,13 +190,13 @@ fn verify(
 
 /// A piece of work for the crew.
 enum Job {
-    /// Bytes for the place that their chunk says.
+    /// Data, to be written at the chunk's own offset.
     Data(Arc<Chunk>),
     /// Zeros: first byte, number of bytes.
     Zero(u64, u64),
 }
 
-/// Hands a sequential stream to the crew; whole chunks of zeros are gathered and made zero the cheap way.
+/// Passes a sequential stream to the crew; merges whole chunks of zeros and zeroes them efficiently.
 struct StreamWriter<'a, 'c> {
     crew: &'a Crew<'c, Job>,
     zeros: u64,
@@ -288,7 +287,7 @@ fn write_decoded(feed: &mut Feed<'_, '_>, request: &WriteRequest, held: &HeldDis
     })
 }
 
-/// Decompresses all of the feed into buffers for `put`.
+/// Decompresses the whole feed into buffers for `put`.
 fn decode(
     feed: &mut Feed<'_, '_>,
     request: &WriteRequest,

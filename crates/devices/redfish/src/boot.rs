@@ -12,7 +12,7 @@ use crate::resources::{SecureBoot, System};
 /// Most boot options of the firmware that are looked at.
 const MAX_OPTIONS: usize = 32;
 
-/// What the next boot is from.
+/// The source of the next boot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BootTarget {
     /// The virtual CD.
@@ -42,7 +42,7 @@ impl BootMode {
 }
 
 impl Client {
-    /// Makes the next boot, and only that one, go to this target: one request.
+    /// Overrides the boot source for the next boot only: one request.
     ///
     /// # Errors
     /// [`BmcError`].
@@ -87,8 +87,8 @@ impl Client {
         })
     }
 
-    /// Where neither a CD nor a USB drive is offered: the medium as one of the firmware's boot options, by its device path or by its number (schema
-    /// ComputerSystem, `UefiTargetBootSourceOverride` and `BootNext`). Left as it is where no such option is found.
+    /// If neither a CD nor a USB drive is offered, selects the medium among the firmware's boot options, by its device path or by its number (schema
+    /// ComputerSystem, `UefiTargetBootSourceOverride` and `BootNext`). Changes nothing if it finds no such option.
     async fn name_the_medium(&self, what: &str, system: &System, boot: &mut Value) -> Result<(), Fault> {
         let offers = |name: &str| system.boot.targets.iter().any(|offered| offered.eq_ignore_ascii_case(name));
         let (by_path, by_number) = (offers("UefiTarget"), offers("UefiBootNext"));
@@ -140,7 +140,7 @@ impl Client {
                 boot["BootSourceOverrideMode"] = present.into();
                 self.change_boot_whole(what, &system, &boot).await
             }
-            // Some take «None» only together with «Once», some not at all: switched off is enough.
+            // Some accept "None" only together with "Once", some not at all: disabling the override is enough.
             Err(fault) if fault.status() == Some(400) => {
                 self.change_boot(what, &system, &json!({ "BootSourceOverrideEnabled": "Disabled" })).await
             }
@@ -149,7 +149,7 @@ impl Client {
         Ok(result?)
     }
 
-    /// Whether this BMC wants the mode in each boot change: by its maker, or because it has said so.
+    /// Whether this BMC requires the mode in each boot change: because of its vendor, or because it said so.
     fn boot_change_is_whole(&self) -> bool {
         let state = self.core.state();
         state.whole_boot_change || state.quirks.boot_change_needs_all_fields()
@@ -163,7 +163,7 @@ impl Client {
     }
 
     async fn change_boot(&self, what: &str, system: &System, boot: &Value) -> Result<(), Fault> {
-        // Some (Lenovo SE450, Nokia, iDRAC 10) take boot changes only at the settings resource; their system then shows no target.
+        // Some (Lenovo SE450, Nokia, iDRAC 10) accept boot changes only at the settings resource; their system resource then shows no target.
         let path = match &system.settings {
             Some(settings) if system.boot.target.is_none() => settings,
             _ => &system.path,
@@ -230,7 +230,7 @@ fn names(fault: &Fault, property: &str) -> bool {
     fault.status() == Some(400) && fault.body().is_some_and(|body| body.mentions(property))
 }
 
-/// Whether the BMC says that it takes this boot source, or says nothing of which it takes.
+/// Whether the BMC lists this boot source, or lists none.
 fn is_offered(system: &System, boot: &Value) -> bool {
     let name = boot["BootSourceOverrideTarget"].as_str().unwrap_or_default();
     let targets = &system.boot.targets;
@@ -263,7 +263,7 @@ fn target_name(target: BootTarget, system: &System, quirks: &Quirks) -> String {
     match target {
         BootTarget::Cd => {
             let usb = if quirks.virtual_cd_is_usb_cd() { offered("UsbCd") } else { None };
-            // Supermicro X10 writes «CD/DVD». A BMC whose list lacks every one of them is still asked for the standard's own name.
+            // Supermicro X10 spells it "CD/DVD". A BMC that lists none of these names is sent the standard's name.
             usb.or_else(|| offered("Cd"))
                 .or_else(|| offered("CD/DVD"))
                 .or_else(|| offered("UsbCd"))

@@ -25,7 +25,7 @@ impl RedfishBmc {
         Self { client }
     }
 
-    /// The capability, unless the system as it was last read shows that it is not there. Nothing read says nothing.
+    /// The capability, unless the system as last read shows that it is missing. Before the first read, every capability counts as present.
     fn unless<T>(
         &self,
         has: T,
@@ -37,7 +37,7 @@ impl RedfishBmc {
         looked_for.map_or(Ok(has), |looked_for| Err(lacking(looked_for)))
     }
 
-    /// Whether there is a manager, which may have what a system does not.
+    /// Whether a manager exists, which may have what the system lacks.
     fn shows_managers(&self) -> impl Fn(&System) -> bool + use<> {
         let listed = self.client.core.state().root.as_ref().is_some_and(|root| root.managers.is_some());
         move |system| listed || !system.managers.is_empty()
@@ -203,7 +203,7 @@ impl SecureBoot for RedfishBmc {
     }
 }
 
-/// Whether what a BMC shows as the image is the medium at this address. Some show its last part alone, or cut it; it is unguessable.
+/// Whether the image that a BMC reports is the medium at this address. Some report only its last part, or truncate it; that part is unguessable.
 fn is_image_of(image: &str, url: &str) -> bool {
     const TELLING: usize = 16;
     let last = |text: &str| text.trim_end_matches('/').rsplit('/').next().unwrap_or_default().to_owned();

@@ -1,4 +1,4 @@
-//! The client of one system: what it knows, and how the system is found.
+//! The client of one system: its cached knowledge, and how it finds the system.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -22,18 +22,17 @@ const MAX_INTERFACES: usize = 32;
 /// How a client behaves.
 #[derive(Clone)]
 pub struct ClientOptions {
-    /// `Context` of the sessions: `metamorph/<server id>`. By it, a later life of the same server finds what it left behind.
+    /// `Context` of the sessions: `metamorph/<server id>`. A later process of the same server recognises left-over sessions by it.
     pub context: String,
-    /// Waits before a request is repeated that the BMC puts off (503, 429) without saying for how long.
+    /// Waits before a deferred request (503, 429) is repeated, if the BMC names no time.
     pub busy: Backoff,
-    /// Waits before a request is repeated, or what came of it is looked at again, while the BMC starts or is slow, the machine's self-test
-    /// runs, or a machine that has just been off may not come on yet (iDRAC: up to a minute).
+    /// Waits before a request is repeated, or its result checked again, while the BMC starts or is slow, the machine is in its self-test, or a
+    /// machine that has just been off may not come on yet (iDRAC: up to a minute).
     pub ready: Backoff,
-    /// The longest that one request is waited for because the BMC says so: then it is an error that says for how long the BMC wants to be
-    /// left alone.
+    /// The longest total wait for one request that the BMC defers; beyond it, the request fails with an error that includes the time that the BMC
+    /// asks for.
     pub patience: Duration,
-    /// The longest that a BMC is waited for so in ten minutes, all requests together: one that puts off each would keep its host in work for
-    /// hours.
+    /// The longest total wait for a BMC within ten minutes, over all requests: a BMC that defers each request would keep its host busy for hours.
     pub patience_in_all: Duration,
     /// Waits before an insertion is repeated while the eject before it still runs (Dell: 3 × 3 s).
     pub settle: Backoff,
@@ -41,9 +40,9 @@ pub struct ClientOptions {
     pub task: Backoff,
     /// Waits between looks at the power, when a restart has to be done as off and on.
     pub power: Backoff,
-    /// Who waits.
+    /// How to wait.
     pub pacer: Arc<dyn Pacer>,
-    /// The BMC that is meant, as far as it is known: another one is sent no password.
+    /// The expected BMC, as far as it is known: no other BMC is sent the password.
     pub pin: BmcPin,
     /// Local addresses that may be called.
     pub allowed: Allowed,
@@ -112,7 +111,7 @@ impl Client {
         &self.core.address
     }
 
-    /// The way to the BMC, with its ledger; shared by all clients of that BMC.
+    /// The channel to the BMC, with its ledger; shared by all clients of that BMC.
     #[must_use]
     pub const fn channel(&self) -> &Arc<Channel> {
         &self.core.channel
@@ -140,7 +139,7 @@ impl Client {
         self.read_system("read the system").await
     }
 
-    /// What the BMC shows of itself before anybody signs in; empty before the first operation.
+    /// The identity that the BMC shows without authentication; empty before the first operation.
     #[must_use]
     pub fn pin(&self) -> BmcPin {
         self.core.pin()
@@ -149,7 +148,7 @@ impl Client {
     /// Permanent MACs of the system, as far as the BMC shows them: one request, and one for each interface that the BMC does not inline.
     ///
     /// # Errors
-    /// [`BmcError`] when it cannot be asked; one that refuses to show them has none.
+    /// [`BmcError`] when the request fails; a BMC that refuses to show them has none.
     pub async fn macs(&self) -> Result<Vec<String>, BmcError> {
         let what = "read the MAC addresses";
         let system = self.known_system(what).await?;
@@ -167,7 +166,7 @@ impl Client {
             }
             match self.core.get(what, path).await {
                 Ok(reply) => macs.extend(permanent_mac(&reply.value)),
-                // Another system's, or one that has just gone.
+                // An interface of another system, or one just removed.
                 Err(Fault::Refused(_)) => {}
                 Err(fault) => return Err(fault.into()),
             }
@@ -278,7 +277,7 @@ fn listed(paths: &[String]) -> String {
 
 impl Drop for Client {
     fn drop(&mut self) {
-        // Whoever lets go of a client without closing it leaves its session to the next sweep.
+        // A client dropped without `close` leaves its session to the next sweep.
         let path = self.core.state().session_path();
         if let Some(path) = path {
             self.core.channel.remove_session(&path);
@@ -286,13 +285,13 @@ impl Drop for Client {
     }
 }
 
-/// What a client has found out. Nothing of it is needed by a later life.
+/// A client's cached knowledge. A later process needs none of it.
 #[derive(Default)]
 pub(crate) struct State {
     pub auth: Option<Auth>,
     pub root: Option<Root>,
     pub context_refused: bool,
-    /// A sign-in had no definite answer: the BMC may hold a session that nobody knows.
+    /// A sign-in had no definite answer: the BMC may hold a session that this client does not know.
     pub doubtful: bool,
     pub expand_broken: bool,
     pub system_path: Option<String>,
@@ -301,9 +300,9 @@ pub(crate) struct State {
     pub power_seen: Option<(PowerState, Instant)>,
     pub slot: Option<Slot>,
     pub refused_slots: Vec<String>,
-    /// Why a drive that was passed over takes no image.
+    /// Why a drive that was skipped takes no image.
     pub unfit_media: Option<&'static str>,
-    /// Scheme of the address that a medium was last put in from.
+    /// Scheme of the address of the last inserted medium.
     pub media_scheme: Option<String>,
     /// Certificates that the BMC has been given for media servers, by collection.
     pub given_certificates: Vec<(String, String)>,
@@ -311,8 +310,10 @@ pub(crate) struct State {
     pub whole_boot_change: bool,
     pub reset_allowed: Option<Vec<String>>,
     pub etags: std::collections::HashMap<String, String>,
-    /// Since when the BMC's wishes to be asked later are added up, and how long they have been waited for.
+    /// When the current window of waits began, and the total time waited in it.
     pub put_off: Option<(Instant, Duration)>,
+    /// The BMC's newest tokens: its texts may repeat them.
+    pub tokens: std::collections::VecDeque<http::HeaderValue>,
     /// The present session's token has been accepted for something; so has any token, ever.
     pub token_served: bool,
     pub tokens_served: bool,
@@ -320,14 +321,24 @@ pub(crate) struct State {
     pub pin: Option<BmcPin>,
 }
 
-/// How requests prove who sends them.
+/// How requests authenticate.
 #[derive(Clone)]
 pub(crate) enum Auth {
     Basic,
     Session { token: http::HeaderValue, path: Option<String> },
 }
 
+/// Tokens remembered for redaction: the current one, and those whose requests may still be answered.
+const TOKENS: usize = 8;
+
 impl State {
+    pub fn note_token(&mut self, token: &http::HeaderValue) {
+        if self.tokens.len() >= TOKENS {
+            self.tokens.pop_front();
+        }
+        self.tokens.push_back(token.clone());
+    }
+
     pub fn session_path(&self) -> Option<String> {
         match &self.auth {
             Some(Auth::Session { path, .. }) => path.clone(),

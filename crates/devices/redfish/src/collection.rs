@@ -1,48 +1,48 @@
-//! Collections of resources: their members, page by page (DSP0266, «Resource collection responses»).
+//! Collections of resources: reads their members page by page (DSP0266, "Resource collection responses").
 
 use http::Method;
 use serde_json::Value;
 
 use crate::client::Auth;
 use crate::exchange::{Core, Fault};
-use crate::json::{MAX_MEMBERS, link, path_only, same_path};
+use crate::json::{MAX_MEMBERS, MAX_VALUES, link, path_only, same_path, weight};
 
 /// Most pages of a collection that are read.
 const MAX_PAGES: usize = 16;
 
-/// What was read of a collection.
+/// What was read of a collection so far.
 #[derive(Default)]
 struct Found {
     members: Vec<(String, Value)>,
-    /// Something of the collection was not shown, or not as a member that could be named.
+    /// Whether members are missing, or lack a link.
     lacks: bool,
 }
 
 impl Core {
     /// Links to the members of a collection.
     pub async fn members(&self, what: &str, path: &str) -> Result<Vec<String>, Fault> {
-        Ok(self.pages(what, path, None).await?.members.into_iter().map(|(path, _)| path).collect())
+        Ok(self.pages(what, path, None, 0).await?.members.into_iter().map(|(path, _)| path).collect())
     }
 
-    /// The members of a collection, each with what stands of it in the collection itself: the whole member where the BMC inlines members, else not more
-    /// than its link. With the credentials in use if none are given. A BMC that offers to inline them and then does not is asked for the plain list,
-    /// and for nothing but plain lists from then on.
+    /// The members of a collection: the whole member if the BMC inlines members, else only its link. Uses the current credentials if none are given.
+    /// If the BMC offers to inline members and then fails to, reads the plain list, and only plain lists from then on.
     pub async fn expanded(&self, what: &str, path: &str, auth: Option<&Auth>) -> Result<Vec<(String, Value)>, Fault> {
         let query = self.root(what).await?.expand.filter(|_| !self.state().expand_broken && !path.contains('?'));
-        let Some(query) = query else { return Ok(self.pages(what, path, auth).await?.members) };
-        match self.pages(what, &format!("{path}{query}"), auth).await {
+        let Some(query) = query else { return Ok(self.pages(what, path, auth, MAX_VALUES).await?.members) };
+        match self.pages(what, &format!("{path}{query}"), auth, MAX_VALUES).await {
             Ok(found) if !found.lacks => return Ok(found.members),
             Ok(_) => {}
             Err(fault) if fault.status().is_some_and(|status| status != 401) || fault.is_nonsense() => {}
             Err(fault) => return Err(fault),
         }
-        let plain = self.pages(what, path, auth).await?;
+        let plain = self.pages(what, path, auth, MAX_VALUES).await?;
         self.state().expand_broken = true;
         Ok(plain.members)
     }
 
-    /// All pages of a collection. Each member counts once, pages in a circle end, and a further page that the BMC refuses is left out.
-    async fn pages(&self, what: &str, path: &str, auth: Option<&Auth>) -> Result<Found, Fault> {
+    /// All pages of a collection. Each member counts once, pages in a circle end, and a further page that the BMC refuses is left out. Of what stands in
+    /// the collection itself no more than `kept` values are kept: of the members after that there are only the links.
+    async fn pages(&self, what: &str, path: &str, auth: Option<&Auth>, mut kept: usize) -> Result<Found, Fault> {
         let mut found = Found::default();
         let mut seen = vec![path.to_owned()];
         let mut value = self.send(what, Method::GET, path, auth).await?.value;
@@ -55,7 +55,10 @@ impl Core {
                     continue;
                 };
                 if !found.members.iter().any(|(known, _)| same_path(known, &path)) {
-                    found.members.push((path, item.clone()));
+                    let weight = weight(item);
+                    let shown = if weight <= kept { item.clone() } else { Value::Null };
+                    kept = kept.saturating_sub(weight);
+                    found.members.push((path, shown));
                 }
             }
             let next = value.get("Members@odata.nextLink").and_then(Value::as_str).and_then(path_only);
@@ -84,7 +87,7 @@ impl Core {
     }
 }
 
-/// Whether a collection says that it has members.
+/// Whether a collection claims to have members.
 fn counts_members(collection: &Value) -> bool {
     collection.get("Members@odata.count").and_then(Value::as_u64).is_some_and(|count| count > 0)
 }

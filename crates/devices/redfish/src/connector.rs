@@ -1,4 +1,4 @@
-//! How the program comes to Redfish connections.
+//! The connector for Redfish.
 
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -10,7 +10,7 @@ use crate::capabilities::RedfishBmc;
 use crate::client::{Client, ClientOptions};
 use crate::tls::{Tls, TlsError};
 
-/// The id of the server whose first key this is. It stays what it is when keys are rotated: sessions that an earlier life left on BMCs are known by it.
+/// The server's id, derived from its first key. It survives key rotation: the server recognises its old sessions on BMCs by it.
 #[must_use]
 pub fn server_id(secret: &[u8; 32]) -> String {
     let mut hash = Sha256::new();
@@ -36,7 +36,7 @@ impl Trust {
         *trusted = (trusted.0.wrapping_add(1), given(pem));
     }
 
-    /// Those that are trusted now.
+    /// The certificates trusted now.
     #[must_use]
     pub fn pem(&self) -> Option<String> {
         self.0.read().unwrap_or_else(PoisonError::into_inner).1.clone()
@@ -74,13 +74,13 @@ impl RedfishConnector {
         Self { allowed, ..self }
     }
 
-    /// Each call asks whether this process leads, and for how long.
+    /// Restricts calls to the time in which this process leads.
     #[must_use]
     pub fn led_by(self, lead: Lead) -> Self {
         Self { registry: self.registry.led_by(lead), ..self }
     }
 
-    /// What is counted of the calls to all BMCs.
+    /// Counters of the calls to all BMCs.
     #[must_use]
     pub fn totals(&self) -> Arc<Totals> {
         self.registry.totals()

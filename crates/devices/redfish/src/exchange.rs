@@ -10,11 +10,12 @@ use http::header::{AUTHORIZATION, HeaderName, HeaderValue, IF_MATCH, LOCATION};
 use http::{Method, StatusCode};
 use secrecy::ExposeSecret;
 use serde_json::Value;
+use terms::json_values_at_most;
 use tokio::time::Instant;
 
 use crate::client::{Auth, ClientOptions, Reply, State};
 use crate::hide::{basic, redact};
-use crate::json::{absolute, make_absolute, path_only, plain};
+use crate::json::{MAX_VALUES, absolute, make_absolute, path_only, plain};
 use crate::message::ErrorBody;
 use crate::quirks::Quirks;
 use crate::text::clean;
@@ -22,14 +23,14 @@ use crate::transport::{MAX_BODY, Over, Request, Response, Transport, TransportEr
 
 /// Most entity tags that are kept.
 const MAX_ETAGS: usize = 16;
-/// Time for which a BMC's wishes to be asked later are added up.
+/// Time over which the waits that a BMC asks for are added up.
 const WINDOW: Duration = Duration::from_secs(600);
-/// Most times that one request is put off.
+/// Most times that one request is deferred.
 const MAX_PUT_OFF: u32 = 12;
 /// Most redirects that are followed.
 const MAX_REDIRECTS: u32 = 2;
 
-/// Key of the message that the account's password must be changed first (DSP0266, «Password change required»), and what is to be done then.
+/// Key of the message that the account's password must be changed first (DSP0266, "Password change required"), and the advice for it.
 pub(crate) const PASSWORD_DUE: &str = "PasswordChangeRequired";
 pub(crate) const NEW_PASSWORD: &str =
     "set a new password for the account at the BMC, then write it into the Secret that spec.bmc.credentialsName names";
@@ -50,7 +51,7 @@ fn is_refused(answer: &Result<Reply, Fault>) -> bool {
     matches!(answer, Err(Fault::Refused(refusal)) if refusal.status == 401)
 }
 
-/// An answer with an error status, with what was read from it.
+/// An answer with an error status, with its parsed body.
 #[derive(Debug)]
 pub(crate) struct Refusal {
     pub status: u16,
@@ -91,12 +92,12 @@ impl Fault {
         }
     }
 
-    /// Whether there was an answer that nobody can read: no JSON, or too much of it.
+    /// Whether the answer was unreadable: not JSON, or too large.
     pub fn is_nonsense(&self) -> bool {
         matches!(self, Self::Other(error) if error.kind == ErrorKind::Protocol)
     }
 
-    /// What the error answer says, if it was one.
+    /// The body of the error answer, if there was one.
     pub fn body(&self) -> Option<&ErrorBody> {
         match self {
             Self::Refused(refusal) => Some(&refusal.body),
@@ -129,15 +130,18 @@ impl Core {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// An error of this BMC, without the password in any part of it.
+    /// An error of this BMC, without password and tokens in any part of it.
     pub fn error(&self, kind: ErrorKind, what: &str, found: impl AsRef<str>) -> BmcError {
         BmcError::new(kind, format!("{what} on BMC {}", self.address.origin()), self.without_secrets(found.as_ref()))
     }
 
-    /// What the BMC says, without the password in any form.
+    /// A text from the BMC, without the password and its tokens in any encoding.
     pub fn without_secrets(&self, text: &str) -> String {
         let password = self.credentials.password().expose_secret();
-        redact(text, &[password, &basic(self.credentials.username(), password)])
+        let pair = basic(self.credentials.username(), password);
+        let tokens = self.state().tokens.clone();
+        let tokens = tokens.iter().filter_map(|token| token.to_str().ok());
+        redact(text, &[password, &pair].into_iter().chain(tokens).collect::<Vec<_>>())
     }
 
     /// Reads a resource and remembers its entity tag.
@@ -155,8 +159,8 @@ impl Core {
         self.call(what, &Request::new(Method::POST, path, Some(bytes_of(body)))).await
     }
 
-    /// Changes a resource. Its entity tag goes along if one is known; a tag that no longer holds is read anew once, a weak one is tried
-    /// in its strong form, and then it goes without (BMCs disagree on tags; none of our changes depends on what was there before).
+    /// Changes a resource. Sends the entity tag if one is known; a stale tag is read again once, a weak one is tried in its strong form, and the last
+    /// attempt has none (BMCs disagree on tags, and none of our changes depends on the previous value).
     pub async fn patch(&self, what: &str, path: &str, body: &Value) -> Result<Reply, Fault> {
         let known = self.state().etags.get(path).cloned();
         let had_none = known.is_none();
@@ -186,7 +190,7 @@ impl Core {
             request.headers.insert(IF_MATCH, tag);
         }
         let reply = self.call(what, &request).await?;
-        // What was known of the resource is old now.
+        // The known entity tag is stale now.
         self.state().etags.remove(path);
         Ok(reply)
     }
@@ -206,7 +210,7 @@ impl Core {
         state.etags.insert(path.to_owned(), tag.to_owned());
     }
 
-    /// Sends with credentials; signs in first if need be, and anew, once, if the session has ended.
+    /// Sends with credentials; signs in first if necessary, and once more if the session has expired.
     pub async fn call(&self, what: &str, request: &Request) -> Result<Reply, Fault> {
         let mut auth = self.authorize(what).await?;
         let mut answer = self.call_as(what, request, Some(&auth)).await;
@@ -216,7 +220,7 @@ impl Core {
         }
         if matches!(auth, Auth::Session { .. }) {
             if is_refused(&answer) && !self.state().token_served {
-                // Another session would be refused as well, and stay behind.
+                // Another session would be refused as well, and left behind.
                 return self.without_token(what, request, &auth, answer).await;
             }
             let mut state = self.state();
@@ -225,8 +229,8 @@ impl Core {
         answer
     }
 
-    /// Sends with these credentials, or none; repeats what can be repeated while the BMC is busy.
-    /// A request that is put off has not been carried out, whatever its method. The turn at the BMC is given up while it is waited for.
+    /// Sends with these credentials, or none; repeats requests that the BMC defers. A deferred request has not been carried out, whatever its method.
+    /// The BMC's channel is free during the waits.
     pub async fn call_as(&self, what: &str, request: &Request, auth: Option<&Auth>) -> Result<Reply, Fault> {
         let mut request = request.clone();
         self.sign(&mut request, auth);
@@ -259,7 +263,7 @@ impl Core {
         }
     }
 
-    /// How long a request that was answered so is to wait before it is made again; `None` if it is not.
+    /// How long to wait before a deferred request is repeated; `None` if it was not deferred, or should not be repeated.
     fn put_off(&self, response: &Response, waits: u32, waited: Duration) -> Option<Duration> {
         if response.status < 400 {
             return None;
@@ -306,7 +310,7 @@ impl Core {
         }
     }
 
-    /// Follows redirects that stay at the BMC, with the same method and body: what is redirected has not been done. Links of the answer are made
+    /// Follows redirects within the BMC, with the same method and body: a redirected request has not been carried out. Makes links in the answer
     /// absolute.
     async fn followed(
         &self,
@@ -333,7 +337,7 @@ impl Core {
         }
     }
 
-    /// Where a redirect leads, if it stays at the BMC.
+    /// The target of a redirect, if it stays at the BMC.
     fn redirect(&self, response: &Response) -> Option<String> {
         let redirects = matches!(response.status, 301 | 302 | 307 | 308);
         response.header("location").filter(|_| redirects).and_then(|location| self.stays(location))
@@ -353,8 +357,8 @@ impl Core {
     async fn once(&self, what: &str, request: &Request, retry: u32) -> Result<Response, (BmcError, TransportError)> {
         let turn = self.channel.begin(request.method.as_str(), &request.path, retry).await;
         self.calls.fetch_add(1, Ordering::Relaxed);
-        // Nobody knows what became of a request that a BMC lost with the connection: what must not be sent twice is given none that this BMC
-        // may just be ending.
+        // The fate of a request is unknown if the BMC loses it with the connection: a request that must not be sent twice avoids a connection that
+        // the BMC may just be closing.
         let over = match self.channel.reuse() {
             Reuse::Untried if request.method == Method::POST => Over::New,
             Reuse::Untried | Reuse::Works => Over::Any,
@@ -423,7 +427,7 @@ impl Core {
         }
     }
 
-    /// An answer as what it means.
+    /// Converts an answer to a result or an error.
     fn judge(&self, what: &str, request: &Request, response: Response, waited: Duration) -> Result<Reply, Fault> {
         if (200..300).contains(&response.status) {
             return self.understood(what, request, response);
@@ -483,8 +487,13 @@ impl Core {
 
     fn understood(&self, what: &str, request: &Request, response: Response) -> Result<Reply, Fault> {
         let blank = response.body.iter().all(u8::is_ascii_whitespace);
-        // Nothing is read from the answer to a change, except where a task or session is made: those look at headers first.
+        // The body of an answer to a change is not needed. Where a task or session is created, callers read the headers first.
         let needed = request.method == Method::GET && response.status == 200;
+        if json_values_at_most(&response.body) > MAX_VALUES {
+            let (method, path) = (&request.method, clean(&request.path, 200));
+            let found = format!("the answer to {method} {path} holds more than {MAX_VALUES} values");
+            return Err(self.error(ErrorKind::Protocol, what, found).into());
+        }
         let value = if blank && !needed { Ok(Value::Null) } else { serde_json::from_slice(&response.body) };
         match value {
             Ok(mut value) => {
@@ -494,15 +503,21 @@ impl Core {
             Err(_) if !needed => Ok(Reply { response, value: Value::Null }),
             Err(source) => {
                 let start = clean(&String::from_utf8_lossy(&response.body[..response.body.len().min(80)]), 60);
-                let found =
-                    format!("the answer to GET {} is not JSON; it begins with {start:?}", clean(&request.path, 200));
+                let path = clean(&request.path, 200);
+                let found = match response.header("content-encoding").filter(|coding| *coding != "identity") {
+                    Some(coding) => format!(
+                        "the answer to GET {path} is compressed ({}), which was not asked for",
+                        clean(coding, 40)
+                    ),
+                    None => format!("the answer to GET {path} is not JSON; it begins with {start:?}"),
+                };
                 Err(self.error(ErrorKind::Protocol, what, found).caused_by(source).into())
             }
         }
     }
 }
 
-/// Whether the BMC may have carried out what it was asked, its answer being lost.
+/// Whether the answer was lost, so that the BMC may have carried out the request.
 pub(crate) fn answer_lost(fault: &Fault) -> bool {
     let Fault::Other(error) = fault else { return false };
     transport_error(error).is_some_and(|error| !error.never_sent())

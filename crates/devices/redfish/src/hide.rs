@@ -1,11 +1,11 @@
-//! Secrets taken out of what BMCs say, however it is written there: as it is, or escaped as JSON, URLs and HTML do it, or in Base64.
+//! Redaction of secrets in texts from BMCs: plain, escaped for JSON, URLs or HTML, or in Base64.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 
-/// What stands in a secret's place.
+/// Replacement for a secret.
 const HIDDEN: &str = "[hidden]";
-/// A shorter secret is in half of all texts by chance: only what looks like a value is hidden.
+/// A shorter secret occurs in half of all texts by chance: only apparent values are hidden.
 const SHORT: usize = 4;
 /// Less of a secret's Base64 than this may be anything.
 const LEAST_BASE64: usize = 4;
@@ -14,7 +14,7 @@ const MOST_ESCAPED: usize = 16;
 /// Where a text was cut short.
 const CUT: char = '…';
 
-/// Words that stand in every second message.
+/// Words that occur in many messages.
 const EVERYDAY: [&str; 24] = [
     "access",
     "account",
@@ -42,11 +42,11 @@ const EVERYDAY: [&str; 24] = [
     "wrong",
 ];
 
-/// The text with each secret replaced, in whatever form it stands there, and what is left of one where the text was cut short.
+/// Replaces each secret in the text, in any encoding, including one that is cut off by a truncation mark.
 ///
-/// Where a secret is an everyday word, hiding each «password» would tell that this is the password; and one of less than four characters is part of
-/// half of all words. Of those only what looks like a value is hidden: in quotation marks, or right behind an equals sign or colon; and what is written
-/// in another form than it is, which nobody does by chance.
+/// If a secret is an everyday word, hiding every "password" would reveal that this is the password; and one of less than four characters is part of
+/// many words. Of those, only apparent values are hidden: in quotation marks, or right after an equals sign or colon; and encoded forms, which do not
+/// occur by chance.
 pub fn redact(text: &str, secrets: &[&str]) -> String {
     let mut out = text.to_owned();
     for secret in secrets.iter().filter(|secret| !secret.is_empty()) {
@@ -58,14 +58,14 @@ pub fn redact(text: &str, secrets: &[&str]) -> String {
     out
 }
 
-/// As what a secret is looked for.
+/// How to search for a secret.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum As {
-    /// Wherever it stands.
+    /// Anywhere.
     Text,
-    /// As a value alone, or in another form than it is.
+    /// Only as a value, or in an encoded form.
     Value,
-    /// With what belongs to the same Base64 before and behind it, which has some of its bits.
+    /// With the adjacent Base64 characters, which hold some of its bits.
     Base64,
 }
 
@@ -74,17 +74,17 @@ pub fn basic(username: &str, password: &str) -> String {
     STANDARD_NO_PAD.encode(format!("{username}:{password}"))
 }
 
-/// It may stand in a text without being the secret.
+/// Whether the secret may occur in a text by chance.
 fn is_plain(secret: &str) -> bool {
     secret.chars().count() < SHORT || EVERYDAY.contains(&secret.to_ascii_lowercase().as_str())
 }
 
-/// What is sure to be in each Base64 of a text with the secret, wherever in it the secret is.
+/// Substrings that every Base64 of a text with the secret contains, for each alignment of the secret.
 fn encodings(secret: &str) -> Vec<String> {
     let mut found = Vec::new();
     for before in 0..3_usize {
         let padded = [&b"\0\0"[..before], secret.as_bytes()].concat();
-        // Characters that hold bits of what is before or behind it are left out.
+        // Leaves out the characters that share bits with the neighbouring bytes.
         let (first, last) = ((before * 8).div_ceil(6), padded.len() * 8 / 6);
         for encoded in [STANDARD_NO_PAD.encode(&padded), URL_SAFE_NO_PAD.encode(&padded)] {
             let sure = encoded.get(first..last).unwrap_or_default();
@@ -127,7 +127,7 @@ fn without(text: &str, secret: &str, kind: As) -> String {
     out
 }
 
-/// Where the secret ends that the text begins with, in whatever form each of its characters is; the longest.
+/// The end of the longest match of the secret at the text's start, each character in any encoding; also matches a truncated secret.
 fn matched(text: &str, secret: &str) -> Option<usize> {
     let mut places = vec![0];
     for (count, wanted) in secret.chars().enumerate() {
@@ -150,7 +150,7 @@ fn matched(text: &str, secret: &str) -> Option<usize> {
     places.last().copied()
 }
 
-/// How long a form of the character is that the text begins with: each that there is.
+/// Lengths of all encodings of the character at the text's start.
 fn forms(text: &str, wanted: char) -> Vec<usize> {
     let mut found = Vec::new();
     if text.starts_with(wanted) {
@@ -161,7 +161,7 @@ fn forms(text: &str, wanted: char) -> Vec<usize> {
         found.push(1);
     }
     found.extend(entity(text, wanted));
-    // Whoever escapes what is escaped already has more than one.
+    // Repeated escaping adds backslashes.
     let slashes = text.bytes().take(MOST_ESCAPED).take_while(|byte| *byte == b'\\').count();
     for count in 1..=slashes {
         let rest = &text[count..];
@@ -194,7 +194,7 @@ fn percent(text: &str, wanted: char) -> Vec<usize> {
     vec![text.len() - rest.len()]
 }
 
-/// `u00e4`, and two of them for what needs two.
+/// `u00e4`, or two of them for a surrogate pair.
 fn unicode(text: &str, wanted: char) -> Option<usize> {
     let mut rest = text;
     for (index, unit) in wanted.encode_utf16(&mut [0; 2]).iter().enumerate() {
@@ -246,7 +246,7 @@ fn numbered(text: &str, wanted: char) -> Option<&str> {
     (u32::from_str_radix(digits, radix).ok() == Some(u32::from(wanted))).then_some(behind)
 }
 
-/// Between quotation marks, or right behind an equals sign or colon, in whatever form these are.
+/// Whether the secret is in quotation marks, or right after an equals sign or colon, in any encoding.
 fn is_value(before: &str, after: &str, secret: &str) -> bool {
     const QUOTES: [&str; 6] = ["%22", "%27", "&quot;", "&apos;", "&#34;", "&#39;"];
     let opened = before.ends_with(is_quote) || QUOTES.iter().any(|quote| before.ends_with(quote));
@@ -254,7 +254,7 @@ fn is_value(before: &str, after: &str, secret: &str) -> bool {
     let closed = after.starts_with(is_quote) || QUOTES.iter().any(|quote| after.starts_with(quote));
     let assigned =
         before.ends_with(['=', ':']) || ["%3D", "%3d", "%3A", "%3a"].iter().any(|sign| before.ends_with(sign));
-    // A short one is the beginning of many values.
+    // A short one is also the beginning of many values.
     let whole = secret.chars().count() >= SHORT || !after.starts_with(|next: char| next.is_alphanumeric());
     opened && closed || assigned && whole
 }
@@ -341,7 +341,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever form a secret has that is no everyday word, nothing is left from which it could be read.
+        /// No encoding of a secret leaves anything readable, unless the secret is an everyday word.
         #[test]
         fn no_form_of_a_secret_is_left(secret in "[!-~äß€😀][ -~äß€😀]{4,20}[!-~]", user in "[a-z]{1,8}", before in "[a-z ]{0,6}", after in "[a-z ]{0,6}") {
             prop_assume!(!is_plain(&secret) && !"[hidden]".contains(&secret));
@@ -352,7 +352,7 @@ mod tests {
             }
         }
 
-        /// Texts without it stay as they are; nothing makes it fail.
+        /// Texts without the secret stay the same; no input makes it fail.
         #[test]
         fn other_texts_stay(text in "[A-Z ]{0,60}", secret in "[a-z]{4,12}") {
             prop_assert_eq!(redact(&text, &[&secret]), text);

@@ -1,8 +1,8 @@
 //! HTTP/1.1 to a BMC, over TLS unless the address says otherwise.
 //!
-//! One connection is kept for the next request. Many BMCs end theirs without a word, at any moment: whether one has is looked at right
-//! before a request is written to it, so that a request which could not have arrived is sent over another one. What has been written and
-//! is lost is reported as [`TransportError::Dropped`]; whether it may be sent again is not known here.
+//! One connection is kept for the next request. Many BMCs close theirs at any moment without notice: this is checked right before a request is
+//! written, so that a request that could not have arrived is sent over another connection. A request that is lost after it was written is reported as
+//! [`TransportError::Dropped`]; callers decide whether to repeat it.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -24,6 +24,7 @@ use tokio::time::{Instant, timeout};
 use tokio_rustls::TlsConnector;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
+use crate::metered::{Meter, Metered};
 use crate::text::clean;
 use crate::tls::{self, TlsFault};
 use crate::tls_probe;
@@ -39,8 +40,8 @@ const HANDSHAKE: Duration = Duration::from_secs(20);
 const OVERALL: Duration = Duration::from_secs(60);
 /// A connection is kept for so long after an answer: BMCs have few.
 const IDLE: Duration = Duration::from_secs(20);
-/// What must not be lost goes over a connection that was in use so lately, or over a new one: the shortest time after which servers
-/// commonly end an idle connection is 5 s.
+/// A request that must not be lost uses a connection only if it was in use this recently, else a new one: servers commonly close idle connections
+/// after 5 s at the earliest.
 const LATELY: Duration = Duration::from_secs(2);
 /// Most addresses of a name that are tried.
 const MAX_ADDRESSES: usize = 8;
@@ -68,10 +69,11 @@ struct Connection {
     socket: std::net::TcpStream,
     key: Option<String>,
     answered: Instant,
+    meter: Meter,
 }
 
 impl Connection {
-    /// Nothing has come since the last answer: neither an end nor anything else.
+    /// Nothing has arrived since the last answer: neither an end of stream nor data.
     fn is_quiet(&self) -> bool {
         let seen = self.socket.peek(&mut [0]);
         !self.sender.is_closed() && matches!(seen, Err(error) if error.kind() == std::io::ErrorKind::WouldBlock)
@@ -86,9 +88,9 @@ impl std::fmt::Debug for HttpTransport {
 
 /// How a request went that was given to a connection.
 enum Sent {
-    /// There is an answer, or none will come.
+    /// The result, final.
     Over(Result<Response, TransportError>),
-    /// The connection had ended before: nothing was written.
+    /// The connection was already closed: nothing was written.
     Not(http::Request<Body>),
 }
 
@@ -137,13 +139,13 @@ impl HttpTransport {
         let agent = HeaderValue::from_static(concat!("metamorph/", env!("CARGO_PKG_VERSION")));
         built.headers_mut().insert(USER_AGENT, agent);
         if request.over == Over::Own {
-            // Whoever is not asked again need not keep the connection.
+            // The connection will not be used again.
             built.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
         Ok(built)
     }
 
-    /// The kept connection, if this request may go over it and the other side has not ended it.
+    /// The kept connection, if this request may use it and the BMC has not closed it.
     async fn kept(&self, request: &Request) -> Option<Connection> {
         let mut connection = locked(&self.idle).take()?;
         let limit = if request.method == http::Method::POST { LATELY } else { IDLE };
@@ -157,6 +159,7 @@ impl HttpTransport {
     /// Sends over this connection and reads the answer; then the connection is kept, if it can be.
     async fn over(&self, mut connection: Connection, request: http::Request<Body>, reused: bool) -> Sent {
         let keep = !request.headers().contains_key(CONNECTION);
+        connection.meter.restart();
         let answer = match connection.sender.try_send_request(request).await {
             Ok(answer) => answer,
             Err(mut error) => {
@@ -212,7 +215,7 @@ impl HttpTransport {
         begun(stream, second, key).await
     }
 
-    /// Why there is no TLS; where both sides found nothing in common, the other one is asked what it has.
+    /// The error of a failed handshake; without a common version or cipher suite, probes what the BMC supports.
     async fn no_tls(&self, error: &std::io::Error) -> TransportError {
         match tls::fault_of(error) {
             TlsFault::Certificate(detail) => TransportError::Certificate { detail },
@@ -232,8 +235,8 @@ impl HttpTransport {
         }
     }
 
-    /// A connection to the first of the host's addresses that may be called and takes one. What is looked at is what is connected to: a name that
-    /// had another address before helps nobody.
+    /// Connects to the first of the host's addresses that is allowed and accepts. The addresses checked are the ones connected to, so a DNS name
+    /// cannot change in between.
     async fn tcp(&self) -> Result<TcpStream, TransportError> {
         let found: Vec<SocketAddr> = match &self.host {
             HostName::V4(address) => vec![(IpAddr::V4(*address), self.port).into()],
@@ -285,12 +288,13 @@ fn name_of(host: &HostName) -> Result<ServerName<'static>, TlsError> {
     }
 }
 
-/// Begins HTTP on a stream.
+/// Starts HTTP on a stream.
 async fn begun<S>(stream: S, socket: std::net::TcpStream, key: Option<String>) -> Result<Connection, TransportError>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let (sender, driver) = handshake(TokioIo::new(stream))
+    let meter = Meter::default();
+    let (sender, driver) = handshake(TokioIo::new(Metered::new(stream, meter.clone())))
         .await
         .map_err(|error| TransportError::Connect { detail: clean(&innermost(&error), 300) })?;
     tokio::spawn(async move {
@@ -298,7 +302,7 @@ where
             tracing::trace!(%error, "a connection to a BMC ended");
         }
     });
-    Ok(Connection { sender, socket, key, answered: Instant::now() })
+    Ok(Connection { sender, socket, key, answered: Instant::now(), meter })
 }
 
 async fn read(answer: http::Response<Incoming>, reused: bool) -> Result<Response, TransportError> {
@@ -335,7 +339,7 @@ fn lost(error: &hyper::Error, reused: bool) -> TransportError {
     if error.is_parse() { TransportError::Protocol { detail } } else { TransportError::Dropped { detail, reused } }
 }
 
-/// What the last of the causes says.
+/// The text of the innermost cause.
 fn innermost(error: &hyper::Error) -> String {
     let first: &(dyn std::error::Error + 'static) = error;
     let last = std::iter::successors(Some(first), |cause| cause.source()).take(16).last();

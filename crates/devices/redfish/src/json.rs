@@ -1,4 +1,4 @@
-//! Lenient reading of JSON that somebody else wrote.
+//! Lenient reading of BMCs' JSON.
 
 use serde_json::Value;
 use url::Url;
@@ -9,6 +9,17 @@ use crate::text::clean;
 const MAX_PATH: usize = 1024;
 /// Most members that are looked at in a collection.
 pub const MAX_MEMBERS: usize = 128;
+/// Most values of one answer, and of all that is kept of a collection's pages. The answer with the most among those recorded, a log of HPE's, has 3,700.
+pub const MAX_VALUES: usize = 100_000;
+
+/// The values within this one, and itself.
+pub fn weight(value: &Value) -> usize {
+    1 + match value {
+        Value::Array(items) => items.iter().map(weight).sum(),
+        Value::Object(fields) => fields.values().map(weight).sum(),
+        _ => 0,
+    }
+}
 
 /// A text field, cleaned; `None` when absent, empty or not text.
 pub fn text(value: &Value, field: &str) -> Option<String> {
@@ -58,7 +69,7 @@ pub fn links(list: Option<&Value>) -> Vec<String> {
     items.iter().take(MAX_MEMBERS).filter_map(link).collect()
 }
 
-/// The path of a link or `Location`, which may be a whole URL: requests always go to the BMC's own address, whatever host is written.
+/// The path of a link or `Location`, which may be a whole URL: requests always go to the BMC's own address, so the host in it is ignored.
 /// `None` when it is not a clean absolute path.
 pub fn path_only(text: &str) -> Option<String> {
     if text.len() > MAX_PATH * 2 {
@@ -87,8 +98,8 @@ const MAX_LINKS: usize = 4096;
 const LINKS: [&str; 6] =
     ["@odata.id", "@odata.Id", "target", "Members@odata.nextLink", "@Redfish.ActionInfo", "TaskMonitor"];
 
-/// The absolute path of a link that is relative to the resource at `base` (RFC 3986, section 5); `None` for one that is absolute already. A
-/// path that only lacks its first slash, `redfish/v1/…`, is meant as it is.
+/// The absolute path of a link that is relative to the resource at `base` (RFC 3986, section 5); `None` if it is already absolute. For a path that
+/// only lacks its first slash, `redfish/v1/…`, adds it.
 pub fn absolute(base: &str, link: &str) -> Option<String> {
     if is_relative(link) { joined(&here(base)?, link) } else { None }
 }
@@ -97,13 +108,13 @@ fn is_relative(link: &str) -> bool {
     !link.is_empty() && !link.starts_with(['/', '#', '?']) && link.len() <= MAX_PATH
 }
 
-/// The resource as a whole address, as joining wants it.
+/// The resource as a whole URL, for joining.
 fn here(base: &str) -> Option<Url> {
     Url::parse("http://bmc.invalid").ok()?.join(base).ok()
 }
 
-/// Whether a link under this field begins below the resource itself, not beside it: `"VirtualMedia"` of the field VirtualMedia, `"Actions/…"`. By
-/// RFC 3986 it would begin with the resource's own last segment; some leave that out.
+/// Whether a link under this field starts below the resource itself, not beside it: `"VirtualMedia"` of the field VirtualMedia, `"Actions/…"`. RFC
+/// 3986 requires the resource's own last segment first; some BMCs omit it.
 fn is_below(here: &Url, field: &str, link: &str) -> bool {
     let first = link.split(['/', '?', '#']).next().unwrap_or_default();
     let own = here.path_segments().and_then(|mut segments| segments.next_back()).unwrap_or_default();
@@ -153,8 +164,8 @@ fn walk(bases: [&Url; 2], field: &str, value: &mut Value, left: &mut usize) {
     }
 }
 
-/// A body as JSON is to be written (RFC 8259, 8.1): UTF-8, without a byte order mark before it or zeros behind it, which some send. A byte that is no
-/// UTF-8 is taken for Latin-1, so that a name that somebody typed in does not hide the rest.
+/// Cleans a body into valid JSON encoding (RFC 8259, 8.1): UTF-8, without the leading byte order mark or the trailing zeros that some BMCs send. A
+/// byte that is not UTF-8 is read as Latin-1, so that one name typed in by a person does not make the whole body unreadable.
 pub fn plain(body: Vec<u8>) -> Vec<u8> {
     let marked = body.starts_with(b"\xEF\xBB\xBF");
     let end = body.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
@@ -234,7 +245,7 @@ mod tests {
         ] {
             assert_eq!(String::from_utf8(plain(body.to_vec())).unwrap(), plain_text);
         }
-        // UTF-16 stays what no BMC may send.
+        // UTF-16 stays invalid.
         let utf16: Vec<u8> = "{}".encode_utf16().flat_map(u16::to_le_bytes).collect();
         assert!(serde_json::from_slice::<Value>(&plain(utf16)).is_err());
     }

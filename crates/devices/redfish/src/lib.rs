@@ -1,12 +1,14 @@
 //! Redfish client (DMTF DSP0266): sessions, system, virtual media, boot override, power, Secure Boot, tasks.
 //!
-//! What the program uses is [`RedfishConnector`], which makes [`bmc::Bmc`]s; behind each is a [`Client`]: one object per system, kept as long as the host is known. It signs in when first needed, keeps what
-//! it has found (service root, paths, actions), so that most operations are one request, and signs out in [`Client::close`]. The core
-//! sends through a [`Transport`]: [`HttpTransport`] in production, a router in the same process in tests. Every request goes through the
+//! The program uses [`RedfishConnector`], which makes [`bmc::Bmc`]s, each backed by a [`Client`]: one object per system, kept as long as the host is
+//! known. It signs in when first needed, caches what it has found (service root, paths, actions), so that most operations are one request, and signs
+//! out in
+//! [`Client::close`]. The core sends through a [`Transport`]: [`HttpTransport`] in production, an in-process router in tests. Every request goes
+//! through the
 //! BMC's [`bmc::Channel`]: one in flight, each in the ledger.
 //!
-//! Answers are read leniently, as BMCs differ from the schema and from each other; what they do differently beyond that is in
-//! [`quirks`], one named predicate per observed fault.
+//! Answers are read leniently, since BMCs deviate from the schema and from each other; further deviations are in [`quirks`], one named predicate per
+//! observed fault.
 
 mod boot;
 mod capabilities;
@@ -20,6 +22,7 @@ mod json;
 mod logs;
 mod media;
 pub mod message;
+mod metered;
 mod oem_media;
 mod power;
 pub mod quirks;

@@ -1,6 +1,6 @@
-//! Logs of system and manager (schemas LogService, LogEntry), as far as a diagnosis needs them: what they call critical, the newest first.
+//! Logs of system and manager (schemas LogService, LogEntry), as far as a diagnosis needs them: the newest critical entries.
 //!
-//! A log has thousands of entries, in either order, in pages or whole: the first page is read, and the last one where the newest stand there.
+//! A log has thousands of entries, in either order, paged or whole: reads the first page, and also the last one if it has the newest.
 
 use bmc::{BmcError, LogEntry, MAX_LOG_ENTRIES};
 use serde_json::Value;
@@ -15,16 +15,16 @@ const WHAT: &str = "read the BMC's log";
 const MAX_LOGS: usize = 3;
 /// Most entries of a page that are looked at.
 const MAX_LOOKED_AT: usize = 4096;
-/// Most entries at each end of a list that are read one by one, where the list has their links alone.
+/// Most entries read one by one at each end of a list that has only their links.
 const ONE_BY_ONE: usize = 2;
 /// Entries at the end of a long log.
 const LAST: u64 = 50;
 
 impl Client {
-    /// The newest entries that are called critical, at most `most`.
+    /// The newest critical entries, at most `most`.
     ///
     /// # Errors
-    /// [`BmcError`] when the BMC cannot be asked; a log that it does not show is left out.
+    /// [`BmcError`] when the request fails; a log that the BMC does not show is left out.
     pub async fn critical_entries(&self, most: usize) -> Result<Vec<LogEntry>, BmcError> {
         let mut found = Vec::new();
         for log in self.logs().await? {
@@ -33,7 +33,7 @@ impl Client {
                 found.extend(self.critical(&entry));
             }
         }
-        // Times are written alike within one BMC; what has none is taken for old.
+        // All times of one BMC have the same format; entries without one sort as old.
         found.sort_by(|a: &LogEntry, b| b.created.cmp(&a.created));
         found.dedup();
         found.truncate(most.min(MAX_LOG_ENTRIES));
@@ -86,7 +86,7 @@ impl Client {
         Ok(found)
     }
 
-    /// The resource, unless the BMC refuses to show it, or shows nothing that can be read: some logs are larger than any answer that is taken.
+    /// The resource, unless the BMC refuses it or the answer is unreadable: some logs exceed the limit on answers.
     async fn shown(&self, path: &str) -> Result<Option<Value>, BmcError> {
         match self.core.get(WHAT, path).await {
             Ok(reply) => Ok(Some(reply.value)),
@@ -114,7 +114,7 @@ impl Client {
 /// Longest message that is looked at, bytes.
 const MAX_MESSAGE: usize = 4096;
 
-/// A date and time (ISO 8601), as Redfish has it, and nothing else that a BMC would have known.
+/// Whether this is a date and time (ISO 8601) in Redfish's form, and no other text from the BMC.
 fn is_time(text: &str) -> bool {
     text.len() <= 40
         && text.starts_with(|first: char| first.is_ascii_digit())
@@ -126,7 +126,7 @@ fn members(list: &Value) -> Vec<Value> {
     items.iter().take(MAX_LOOKED_AT).cloned().collect()
 }
 
-/// What is known to be about the hardware, then what is not known, then who signed in and how the BMC fared.
+/// Ranks logs: hardware first, then unknown ones, then audit logs and dumps.
 fn rank(path: &str) -> u8 {
     let name = drive_name(path);
     let is = |words: &[&str]| words.iter().any(|word| name.contains(word));

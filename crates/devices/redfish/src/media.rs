@@ -1,4 +1,4 @@
-//! Virtual media: the drive found once, what is in it taken out, the medium put in.
+//! Virtual media: finds the drive once, ejects its medium, inserts another.
 
 use bmc::{BmcError, Capability, ErrorKind, Lacking};
 use serde_json::{Value, json};
@@ -16,25 +16,25 @@ use crate::text::clean;
 const MAX_SLOTS: usize = 16;
 /// Most managers that are looked at.
 const MAX_MANAGERS: usize = 8;
-/// Most certificates of media servers that a BMC is left with: one that has so many is given no other.
+/// Most certificates of media servers on a BMC: with so many, it gets no other.
 const MAX_CERTIFICATES: usize = 16;
 /// Lenovo's drives that are passed over.
 const LENOVO: &str = "its drives RDOC and Remote take no image by address, and it shows no drive EXT that does";
 /// Most forms in which an insertion is tried.
 const MAX_FORMS: u32 = 5;
 
-/// What an insertion found.
+/// Result of an insertion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Inserted {
-    /// The medium was put in.
+    /// The medium was inserted.
     Now,
     /// This very medium was in already.
     Already,
-    /// It was asked for, and not answered in time: the BMC may still be at it. Asked again, it would begin anew.
+    /// The BMC has not answered in time and may still be inserting. A second request would start over.
     Pending,
 }
 
-/// Parameters of an insertion beyond the image, as this BMC wants them.
+/// The parameters besides the image that this BMC requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Form {
     flags: bool,
@@ -55,7 +55,7 @@ impl Form {
             body["TransferMethod"] = "Stream".into();
         }
         if self.login {
-            // NVIDIA DGX insists on a user and a password, and sends them nowhere if the server asks for none.
+            // NVIDIA DGX insists on a user and a password, but sends them only to a server that asks for them.
             body["UserName"] = "none".into();
             body["Password"] = "none".into();
         }
@@ -86,8 +86,8 @@ impl Form {
 }
 
 impl Client {
-    /// Puts a medium in, whatever is in the drive now: three requests the first time (list of drives, drive, insertion), two later; one
-    /// more if something has to be taken out.
+    /// Inserts a medium and replaces any other: three requests the first time (list of drives, drive, insertion), two later; one more if a medium
+    /// must be ejected first.
     ///
     /// The address of the medium does not appear in errors.
     ///
@@ -97,9 +97,8 @@ impl Client {
         self.insert_media_from(&[url.to_owned()], None).await
     }
 
-    /// The same for a medium that several addresses have, in the order in which they are to be tried: those of protocols that the drive
-    /// declares, the next one when the BMC refuses one. A BMC that keeps certificates of media servers is given the certificates of `certificate` (PEM) before
-    /// it is to read over HTTPS.
+    /// The same for a medium with several addresses. Tries the protocols that the drive declares, in order, and goes on to the next address after a
+    /// refusal. A BMC that keeps certificates of media servers is given those of `certificate` (PEM) before it reads over HTTPS.
     ///
     /// # Errors
     /// As [`Self::insert_media`]; also when the drive takes none of the protocols.
@@ -141,7 +140,7 @@ impl Client {
         state.slot = None;
     }
 
-    /// Takes the medium out: one request, once the drive is known. An empty drive is a success.
+    /// Ejects the medium: one request, once the drive is known. Succeeds if the drive is empty.
     ///
     /// # Errors
     /// [`BmcError`].
@@ -166,7 +165,7 @@ impl Client {
         Ok(self.eject_from(what, &slot).await?)
     }
 
-    /// What is in the drive: one request, once the drive is known.
+    /// Reads the drive's content: one request, once the drive is known.
     ///
     /// # Errors
     /// [`BmcError`]; `Unsupported` when there is no virtual drive for CDs.
@@ -174,7 +173,7 @@ impl Client {
         Ok(self.cd_slot("read the virtual drive").await?.state)
     }
 
-    /// The drive as it is now; found first if it is not known.
+    /// The drive's current state; finds the drive first if it is not known.
     async fn cd_slot(&self, what: &str) -> Result<Slot, Fault> {
         let known = self.core.state().slot.clone();
         if let Some(Slot { path, iso_config, .. }) = known {
@@ -219,7 +218,8 @@ impl Client {
         Err(forbidden.unwrap_or_else(|| self.no_drive(what, &places).into()))
     }
 
-    /// A drive at this place, if there is one. What the account may not see hides nothing elsewhere; it is told if nothing else is found.
+    /// A drive at this place, if there is one. A place that the account may not read does not end the search; its error is reported if no drive is
+    /// found.
     async fn slot_at(&self, what: &str, place: Place, forbidden: &mut Option<Fault>) -> Result<Option<Slot>, Fault> {
         let found = match place {
             Place::Drives(collection) => self.slot_in(what, &collection).await,
@@ -338,11 +338,11 @@ impl Client {
                 Err(fault) => return Err(fault),
             }
         }
-        // What is told is what the BMC says of the address that should have served it.
+        // Reports the answer for the first address, which should have worked.
         Err(first.map_or_else(|| self.no_drive(what, &[]).into(), Fault::Refused))
     }
 
-    /// The addresses of protocols that the drive takes, the protocol that served before first.
+    /// The addresses that the drive supports; the protocol that worked before comes first.
     fn in_order<'a>(&self, what: &str, slot: &Slot, urls: &'a [String]) -> Result<Vec<&'a String>, Fault> {
         let takes = |url: &&String| {
             slot.protocols.is_empty() || slot.protocols.iter().any(|name| name.eq_ignore_ascii_case(scheme(url)))
@@ -362,8 +362,8 @@ impl Client {
         Ok(fit)
     }
 
-    /// Sees to it that the BMC has this certificate among those of media servers. One that does not take it may do without, or refuses the
-    /// medium then in its own words.
+    /// Installs this certificate among those of media servers. A BMC that refuses it may not need it; otherwise the insertion fails with the BMC's
+    /// own error.
     async fn give_certificate(&self, what: &str, list: &str, pem: &str) {
         let given = (list.to_owned(), pem.to_owned());
         if self.core.state().given_certificates.contains(&given) {
@@ -405,7 +405,7 @@ impl Client {
                     let slow = matches!(&fault, Fault::Other(error) if error.kind == ErrorKind::Timeout);
                     match self.has_arrived(what, slot, url, slow).await {
                         Ok(true) => return Ok(Inserted::Now),
-                        // Some answer nothing at all while they read a medium.
+                        // Some do not answer at all while they read a medium.
                         _ if slow => return Ok(Inserted::Pending),
                         Ok(false) => {}
                         Err(fault) => return Err(fault),
@@ -441,11 +441,11 @@ impl Client {
         }
     }
 
-    /// Whether the medium is in after an insertion whose answer was lost; a BMC that is slow is given a minute more.
+    /// Whether the medium is in after an insertion whose answer was lost; waits up to a minute for a slow BMC.
     async fn has_arrived(&self, what: &str, slot: &Slot, url: &str, slow: bool) -> Result<bool, Fault> {
         for attempt in 0.. {
             let now = self.state_of(what, slot).await?;
-            // Some do not show what is in. Before, nothing was.
+            // Some do not report the image. The drive was empty before.
             if now.is_occupied() && now.image.as_deref().is_none_or(|image| image == url) {
                 return Ok(true);
             }
@@ -486,7 +486,7 @@ impl Client {
             if !lost && fault.status().is_none_or(|status| status == 401 || status == 403) {
                 return Err(fault);
             }
-            // Nothing in it? Then there was nothing to do, or it has been done, whatever the answer was.
+            // An empty drive means success, whatever the answer was.
             let now = self.state_of(what, slot).await?;
             if !now.is_occupied() && now.inserted.is_some() {
                 return Ok(());
@@ -512,12 +512,13 @@ enum Place {
     Manager(String),
 }
 
-/// Some drives of a list take no images: Cisco's internal ones answer 400, others that there is no such action. What every drive refuses is told after the last one.
+/// Whether another drive may accept the image: Cisco's internal ones answer 400, others that the action does not exist. If all refuse, the last error
+/// is reported.
 fn other_slot_may_help(refusal: &Refusal) -> bool {
     matches!(refusal.status, 400 | 404 | 405 | 501) && !matches!(refusal.error.kind, ErrorKind::Busy { .. })
 }
 
-/// The address of a medium is a secret: whoever knows it reads the host's configuration.
+/// Redacts the address of a medium, which is a secret: it gives access to the host's configuration.
 fn hide(mut error: BmcError, urls: &[String]) -> BmcError {
     for url in urls {
         let path = url.splitn(4, '/').nth(3).unwrap_or(url);
@@ -530,7 +531,7 @@ fn hide(mut error: BmcError, urls: &[String]) -> BmcError {
     error
 }
 
-/// The text without addresses that begin so: a BMC's answer, or what is made of it, may cut them short.
+/// Removes addresses with this prefix from the text: the BMC, or our processing, may have truncated them.
 fn without_addresses(text: &str, base: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
@@ -549,7 +550,7 @@ fn scheme(url: &str) -> &str {
     url.split_once("://").map_or("", |(scheme, _)| scheme)
 }
 
-/// The certificates of a text in PEM, each by itself: while one is replaced, the server has two. Nothing else of the text is given away.
+/// The certificates of a PEM text, one by one: during a replacement the server has two. Never returns other parts of the text.
 fn certificates_of(text: &str) -> impl Iterator<Item = &str> {
     const BEGIN: &str = "-----BEGIN CERTIFICATE-----";
     const END: &str = "-----END CERTIFICATE-----";

@@ -1,12 +1,14 @@
-//! Redfish error bodies (DSP0266, 8.6) turned into one sentence.
+//! Condenses Redfish error bodies (DSP0266, 8.6) into one sentence.
 
 use serde_json::Value;
+use terms::json_values_at_most;
 
+use crate::json::MAX_VALUES;
 use crate::text::clean;
 
 /// Most messages that are read from a body.
 const MAX_MESSAGES: usize = 8;
-/// Most messages that are shown.
+/// Most messages reported.
 const SHOWN: usize = 3;
 /// Longest sentence, characters.
 const MAX_SENTENCE: usize = 500;
@@ -20,11 +22,11 @@ pub struct Message {
     pub text: String,
     /// `MessageArgs`.
     pub args: Vec<String>,
-    /// What the BMC advises.
+    /// The BMC's advice.
     pub resolution: String,
 }
 
-/// What a BMC says in the body of an answer.
+/// The messages in the body of an answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ErrorBody {
     /// Messages, the most telling first.
@@ -32,9 +34,13 @@ pub struct ErrorBody {
 }
 
 impl ErrorBody {
-    /// Reads a body, whatever it is. A body that is no JSON, or says nothing, gives no messages.
+    /// Parses any body. One that is not JSON, or has no messages, gives none.
     #[must_use]
     pub fn parse(body: &[u8]) -> Self {
+        // No error has so much to say.
+        if json_values_at_most(body) > MAX_VALUES {
+            return Self::default();
+        }
         serde_json::from_slice::<Value>(body).map_or_else(|_| Self::default(), |value| Self::read(&value))
     }
 
@@ -59,7 +65,7 @@ impl ErrorBody {
             let key = error.get("code").and_then(Value::as_str).map(key_of).unwrap_or_default();
             messages.push(Message { key, text: clean(text, 300), ..Message::default() });
         }
-        // «GeneralError» only says that there is more to read.
+        // "GeneralError" only refers to further messages.
         messages.sort_by_key(|message| message.key == "GeneralError");
         Self { messages }
     }
@@ -87,7 +93,7 @@ impl ErrorBody {
         })
     }
 
-    /// Whether an entry's text, arguments or advice contain these words, in any case.
+    /// Whether a message's text, arguments or advice contain these words, ignoring case.
     #[must_use]
     pub fn says(&self, words: &str) -> bool {
         let has = |text: &str| text.to_ascii_lowercase().contains(words);
@@ -105,7 +111,7 @@ impl ErrorBody {
             || self.key_contains("MaxSession")
     }
 
-    /// Seconds after which a service that is away for now wants to be asked again (Base registry: `ServiceTemporarilyUnavailable`).
+    /// Seconds after which an unavailable service wants a retry (Base registry: `ServiceTemporarilyUnavailable`).
     #[must_use]
     pub fn asked_again_after(&self) -> Option<std::time::Duration> {
         let away = |message: &&Message| message.key.eq_ignore_ascii_case("ServiceTemporarilyUnavailable");
@@ -113,7 +119,7 @@ impl ErrorBody {
         Some(std::time::Duration::from_secs(seconds))
     }
 
-    /// One sentence for people, or `None` when the body says nothing.
+    /// One sentence for people, or `None` without messages.
     #[must_use]
     pub fn sentence(&self) -> Option<String> {
         let telling = self.messages.iter().any(|message| message.key != "GeneralError");
@@ -141,7 +147,7 @@ impl ErrorBody {
     }
 }
 
-/// Phrases that stand in every second answer and help nobody.
+/// Whether advice is more than a generic phrase.
 fn useful(resolution: &str) -> bool {
     let lower = resolution.to_ascii_lowercase();
     !lower.is_empty()
@@ -172,8 +178,8 @@ fn message(value: &Value) -> Option<Message> {
 /// Longest text of a message, characters.
 const MAX_TEXT: usize = 300;
 
-/// The text with its arguments in place of `%1` to `%9`. What an argument says is not looked at again: otherwise arguments that name each other
-/// would grow without end.
+/// The text with its arguments for `%1` to `%9`. Placeholders inside arguments are not expanded: arguments that refer to each other would grow
+/// without end.
 fn filled(text: &str, args: &[String]) -> String {
     let mut out = String::new();
     let mut rest = text;

@@ -8,8 +8,8 @@ use crate::exchange::Fault;
 use crate::json::{link_at, path_only};
 use crate::resources::{MediaState, Slot};
 
-/// Insertion and ejection by HPE iLO 4 (`Hp`), whose drives have no standard actions; the names that iLO 5 has kept for them are known,
-/// too. They take the image alone (iLO 4 refuses `Inserted` and `WriteProtected`).
+/// Insertion and ejection by HPE iLO 4 (`Hp`), whose drives have no standard actions, and by the names that iLO 5 has kept for them. They take the
+/// image alone (iLO 4 refuses `Inserted` and `WriteProtected`).
 const BARE: [(&str, &str, &str); 2] = [
     ("Hp", "#HpiLOVirtualMedia.InsertVirtualMedia", "#HpiLOVirtualMedia.EjectVirtualMedia"),
     ("Hpe", "#HpeiLOVirtualMedia.InsertVirtualMedia", "#HpeiLOVirtualMedia.EjectVirtualMedia"),
@@ -31,7 +31,7 @@ pub(crate) fn bare_actions(drive: &Value) -> Option<(String, String)> {
     })
 }
 
-/// Why a drive without standard actions can be given no image from a web server, if its maker's own action says so.
+/// Why a drive without standard actions cannot take an image from a web server, if its vendor's action implies that.
 pub(crate) fn unfit_drive(drive: &Value) -> Option<&'static str> {
     let makers = drive.get("Oem")?.as_object()?;
     let has = |maker: &Value| maker.get("Actions").is_some_and(|a| a.get("#VirtualMedia.VmmControl").is_some());
@@ -49,7 +49,7 @@ pub(crate) fn iso_config(list: &Value) -> Option<String> {
 }
 
 impl Client {
-    /// The drive behind a configuration of Supermicro's: `CD1` of the list, which is there only while something is in it.
+    /// The drive behind Supermicro's configuration: `CD1` of the list, which exists only while a medium is inserted.
     pub(crate) async fn iso_config_slot(&self, what: &str, list: &str, config: String) -> Result<Slot, Fault> {
         let path = format!("{}/CD1", list.trim_end_matches('/'));
         let state = match self.core.get(what, &path).await {
@@ -62,7 +62,7 @@ impl Client {
         Ok(Slot { takes_cd: true, bare: true, iso_config: Some(config), state, ..Slot::read(&path, &Value::Null) })
     }
 
-    /// Server and path are written down, then mounted; whether it worked shows in the drive alone.
+    /// Sets server and path, then mounts; only the drive shows whether it worked.
     pub(crate) async fn mount_iso_config(&self, what: &str, slot: &Slot, config: &str, url: &str) -> Result<(), Fault> {
         let start = url.find("://").map_or(0, |at| at + 3);
         let split = url[start..].find('/').map_or(url.len(), |at| start + at);
@@ -87,7 +87,7 @@ impl Client {
         }
     }
 
-    /// Takes out what a configuration of Supermicro's has mounted.
+    /// Ejects the medium of Supermicro's configuration.
     pub(crate) async fn unmount_iso_config(&self, what: &str, config: &str) -> Result<(), Fault> {
         let reply = self.core.post(what, &format!("{config}/Actions/IsoConfig.UnMount"), &json!({})).await?;
         self.core.finish(what, reply).await

@@ -1,4 +1,4 @@
-//! Power: resets by what the BMC allows, and the state that is there already counted as success.
+//! Power: resets of the types that the BMC allows; a machine that already has the requested state counts as success.
 
 use std::time::Duration;
 
@@ -17,17 +17,17 @@ const FRESH: Duration = Duration::from_secs(10);
 /// The reset that only toggles.
 const BUTTON: &str = "PushPowerButton";
 
-/// What a refused reset means.
+/// The meaning of a refused reset.
 enum Refused {
-    /// Nothing was left to do.
+    /// Nothing to do.
     Moot,
-    /// It may be taken after this time.
+    /// Retry after this time.
     ForNow(Duration),
     /// It is refused.
     ForGood,
 }
 
-/// What a machine shows of a reset whose answer was lost.
+/// What the machine's state reveals of a reset whose answer was lost.
 enum Lost {
     /// It was carried out.
     Done,
@@ -48,7 +48,7 @@ pub enum ResetType {
     GracefulShutdown,
     /// Ask the operating system to restart.
     GracefulRestart,
-    /// Reset at once; a machine that is off stays so, or is switched on, depending on the BMC: see [`Client::restart`].
+    /// Reset at once; whether a machine that is off stays off or is switched on depends on the BMC: see [`Client::restart`].
     ForceRestart,
     /// Off and on.
     PowerCycle,
@@ -66,12 +66,12 @@ impl ResetType {
         }
     }
 
-    /// What does the same where the type itself is not offered.
+    /// Types with the same effect, for BMCs that do not offer the type itself.
     const fn substitutes(self) -> &'static [&'static str] {
         match self {
             Self::On => &["ForceOn", "PushPowerButton"],
             Self::ForceOff | Self::GracefulRestart => &[],
-            // Pushing the button briefly is how an operating system is asked by hand.
+            // A short press of the button is the manual way to request a shutdown.
             Self::GracefulShutdown => &["PushPowerButton"],
             Self::ForceRestart => &["PowerCycle"],
             Self::PowerCycle => &["ForceRestart"],
@@ -87,7 +87,7 @@ impl ResetType {
         }
     }
 
-    /// Power state that shows that nothing was left to do.
+    /// The power state that means there is nothing to do.
     const fn goal(self) -> Option<PowerState> {
         match self {
             Self::On => Some(PowerState::On),
@@ -98,11 +98,11 @@ impl ResetType {
 }
 
 impl Client {
-    /// Sends a reset: one request. Returns when the BMC has taken it; whether the machine follows is seen by [`Client::power_state`].
-    /// A machine that is already in the state is a success.
+    /// Sends a reset: one request. Returns when the BMC has accepted it; [`Client::power_state`] tells whether the machine follows.
+    /// Succeeds if the machine already has the state.
     ///
     /// # Errors
-    /// [`BmcError`]; `Unsupported` when the BMC offers neither this type nor one that does the same.
+    /// [`BmcError`]; `Unsupported` when the BMC offers neither this type nor one with the same effect.
     pub async fn reset(&self, kind: ResetType) -> Result<(), BmcError> {
         let what = kind.what();
         let system = self.known_system(what).await?;
@@ -114,7 +114,7 @@ impl Client {
         let (mut waits, mut lost) = (0, false);
         loop {
             let seen = self.core.state().power_seen;
-            // A button only toggles: it must not be pushed at a machine that is there already.
+            // The button toggles: it must not be pressed if the machine already has the state.
             if name == BUTTON {
                 match self.read_system(what).await?.power_state {
                     state if Some(state) == kind.goal() => return Ok(()),
@@ -144,7 +144,7 @@ impl Client {
         }
     }
 
-    /// What a refused reset means.
+    /// Interprets a refused reset.
     async fn refused(&self, what: &str, kind: ResetType, fault: &Fault, waits: u32) -> Result<Refused, BmcError> {
         let (Some(status @ (400 | 409)), Some(body)) = (fault.status(), fault.body()) else {
             return Ok(Refused::ForGood);
@@ -156,7 +156,7 @@ impl Client {
         let seen = self.read_system(what).await?.power_state;
         match kind.goal() {
             Some(goal) if seen == goal => return Ok(Refused::Moot),
-            // It does not say. That the state conflicts with switching off can only mean that it is off.
+            // The power state is unknown. A conflict with switching off can only mean that the machine is off.
             Some(PowerState::Off) if seen == PowerState::Unknown && (status == 409 || Quirks::is_off(body)) => {
                 return Ok(Refused::Moot);
             }
@@ -171,7 +171,7 @@ impl Client {
         Ok(wait.map_or(Refused::ForGood, Refused::ForNow))
     }
 
-    /// What the machine shows of a reset whose answer was lost.
+    /// Reads the machine's state after a reset whose answer was lost.
     async fn after_a_lost_answer(
         &self,
         what: &str,
@@ -186,10 +186,10 @@ impl Client {
                 Lost::Done
             }
             (Some(_), PowerState::Unknown) => Lost::Untold,
-            // It may be on its way: pushed twice, a button undoes what it did.
+            // The change may be in progress: a second press of the button would undo it.
             (Some(_), _) if toggles => Lost::Untold,
             (Some(_), _) => Lost::Not,
-            // A machine that has gone off is not restarted but switched on, see `restart`.
+            // A machine that is off now is switched on rather than restarted, see `restart`.
             (None, PowerState::Off) => Lost::Untold,
             // Since 1.12 of 2020, and with few: when it was last reset.
             (None, _) => match (last_reset, &now.last_reset) {
@@ -213,8 +213,8 @@ impl Client {
         self.core.error(ErrorKind::Unanswered, what, found).caused_by(error)
     }
 
-    /// Makes the machine start anew, whether it is on or off: one request if its power was read within the last ten seconds, two
-    /// otherwise. Where the BMC offers no restart, it is switched off, and on when it is off.
+    /// Restarts the machine, or starts it if it is off: one request if its power was read within the last ten seconds, else two. If the BMC offers no
+    /// restart, switches off, waits until the machine is off, and switches on.
     ///
     /// # Errors
     /// [`BmcError`].
@@ -238,8 +238,8 @@ impl Client {
         match self.read_system(what).await?.power_state {
             // It went off in between.
             PowerState::Off => self.reset(ResetType::On).await,
-            // It does not say (null, empty, twice), or what it says is old: refused because the machine is off, most likely. A machine that is
-            // on takes no harm from being switched on, and what was refused first is the better word if this fails, too.
+            // The state is unknown (null, empty, contradictory): most likely the machine is off. Switching on a running machine is harmless, and if
+            // that fails too, the first error is the better one to report.
             PowerState::Unknown if error.kind != ErrorKind::Unanswered => {
                 self.reset(ResetType::On).await.map_err(|_| error)
             }
@@ -248,8 +248,8 @@ impl Client {
         }
     }
 
-    /// Asks the operating system to restart. A BMC that cannot ask is told to restart the machine, see [`Client::restart`]: the power is
-    /// never switched off where the BMC offers any restart.
+    /// Asks the operating system to restart. If the BMC cannot ask, restarts the machine, see [`Client::restart`]: the power is never switched off if
+    /// the BMC offers any restart.
     ///
     /// # Errors
     /// [`BmcError`].
@@ -283,7 +283,7 @@ impl Client {
     async fn send_reset(&self, what: &str, target: &str, name: &str) -> Result<(), Fault> {
         let sent = self.core.post(what, target, &json!({ "ResetType": name })).await;
         {
-            // Whatever the answer says, nothing is known of the power now.
+            // Whatever the answer, the power state is unknown now.
             let mut state = self.core.state();
             state.power_seen = None;
             let system = state.system.as_ref().map(|system| system.path.clone());
@@ -294,10 +294,10 @@ impl Client {
         self.core.finish(what, sent?).await
     }
 
-    /// The type's name, or that of one that does the same, as the BMC allows it.
+    /// The type's name, or that of one with the same effect, as the BMC spells it.
     async fn reset_name(&self, what: &str, system: &System, kind: ResetType) -> Result<String, BmcError> {
         let allowed = self.reset_allowed(what, system).await?;
-        // A BMC that does not say what it allows is asked.
+        // A BMC without a list of allowed types is sent the type itself.
         if allowed.is_empty() {
             return Ok(kind.as_str().to_owned());
         }

@@ -1,11 +1,11 @@
-//! What real BMCs do differently, one named predicate per observed fault, chosen by what the BMC says of itself.
+//! Deviations of real BMCs, one named predicate per observed fault, selected by the BMC's identity.
 //!
-//! Faults that show in an error answer (a parameter refused, a field that is missing) are met where they occur, for every maker; here
-//! stand those that must be known beforehand.
+//! Faults that an error answer reveals (a refused parameter, a missing field) are handled where they occur, for every vendor; this module has
+//! those that must be known beforehand.
 
 use crate::message::ErrorBody;
 
-/// Who made the BMC and the machine.
+/// The vendor of the BMC and the machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Quirks {
     maker: Option<Maker>,
@@ -27,7 +27,7 @@ impl Quirks {
     /// From the service root's `Vendor` and `Product`, and the system's `Manufacturer` and `Model`; any may be empty.
     #[must_use]
     pub fn of(vendor: &str, product: &str, manufacturer: &str, model: &str) -> Self {
-        // The system's maker says more than the BMC's: many boards carry another company's BMC firmware.
+        // The system's vendor is more reliable than the BMC's: many boards carry another company's BMC firmware.
         let maker = [manufacturer, vendor, product].into_iter().find_map(|name| {
             let name = name.to_ascii_lowercase();
             let starts = |word: &str| name.starts_with(word);
@@ -61,8 +61,8 @@ impl Quirks {
         self.is(&[Maker::Supermicro])
     }
 
-    /// Supermicro X11 and X12: virtual media are a USB CD, which boots by the target `UsbCd` where it is offered. The model
-    /// ARS-111GL-NHR offers it and boots by `Cd` all the same.
+    /// Supermicro X11 and X12: virtual media are a USB CD, which boots by the target `UsbCd` where it is offered. The exception is the model
+    /// ARS-111GL-NHR, which offers it but boots by `Cd`.
     #[must_use]
     pub fn virtual_cd_is_usb_cd(&self) -> bool {
         self.is(&[Maker::Supermicro]) && !self.model.contains("ARS-111GL-NHR")
@@ -87,38 +87,38 @@ impl Quirks {
         self.is(&[Maker::Lenovo])
     }
 
-    /// Lenovo XClarity Controller: of the drives in the list, those named RDOC hold uploads and those named Remote what a console maps. They
-    /// take no image by address; those named EXT do («XClarity Controller REST API guide», virtual media).
+    /// Lenovo XClarity Controller: drives named RDOC hold uploads, and drives named Remote hold media of a console. They take no image by address;
+    /// drives named EXT do ("XClarity Controller REST API guide", virtual media).
     #[must_use]
     pub fn takes_no_image_by_address(&self, drive: &str) -> bool {
         let name = drive.to_ascii_lowercase();
         self.is(&[Maker::Lenovo]) && (name.starts_with("rdoc") || name.starts_with("remote"))
     }
 
-    /// HPE iLO: a change answers 400 UnableToModifyDuringSystemPOST while the machine starts; it works some seconds later. Other makers'
-    /// answers with the same key mean the same. InvalidOperationForSystemState is also said of a machine that is there already (argument
-    /// «Power is off»), which does not pass.
+    /// HPE iLO: while the machine starts, a change answers 400 UnableToModifyDuringSystemPOST; it works some seconds later. The same key means the
+    /// same from other vendors. InvalidOperationForSystemState may also mean that the machine already has the state (argument "Power is off"), which
+    /// does not pass.
     #[must_use]
     pub fn busy_with_self_test(body: &ErrorBody) -> bool {
         body.has("UnableToModifyDuringSystemPOST")
             || (body.has("InvalidOperationForSystemState") && !Self::is_there_already(body) && !Self::is_off(body))
     }
 
-    /// Dell iDRAC while it starts: 400 with SWC0700 («iDRAC is not ready»), or 503 with SYS518 and the Base registry's
-    /// ServiceTemporarilyUnavailable, to reads as to changes. Others have words of their own for it.
+    /// Dell iDRAC while it starts: 400 with SWC0700 ("iDRAC is not ready"), or 503 with SYS518 and the Base registry's
+    /// ServiceTemporarilyUnavailable, to reads and changes. Other vendors use other messages.
     #[must_use]
     pub fn is_not_ready(body: &ErrorBody) -> bool {
         ["SWC0700", "SYS518", "ServiceTemporarilyUnavailable"].iter().any(|key| body.has(key))
             || ["idrac", "bmc", "controller", "service"].iter().any(|who| body.says(&format!("{who} is not ready")))
     }
 
-    /// A change of power is refused because nothing is left to do.
+    /// A change of power is refused because the machine already has the state.
     #[must_use]
     pub fn is_there_already(body: &ErrorBody) -> bool {
         body.says("already")
     }
 
-    /// A restart is refused because the machine is off, whatever the BMC tells of its power.
+    /// A restart is refused because the machine is off, whatever power state the BMC reports.
     #[must_use]
     pub fn is_off(body: &ErrorBody) -> bool {
         ["power is off", "is off", "powered off", "off already", "already off"].iter().any(|words| body.says(words))

@@ -1,4 +1,4 @@
-//! What is read from resources: service root, system, virtual media slot, Secure Boot. Every field may be missing or odd.
+//! Parsed resources: service root, system, virtual media slot, Secure Boot. Every field may be missing or odd.
 
 use inventory::MachineEvidence;
 use serde_json::Value;
@@ -12,15 +12,15 @@ pub enum PowerState {
     On,
     /// Off.
     Off,
-    /// On its way to on.
+    /// Turning on.
     PoweringOn,
-    /// On its way to off.
+    /// Turning off.
     PoweringOff,
-    /// The BMC does not say, or says something else.
+    /// The BMC does not report it, or reports another value.
     Unknown,
 }
 
-/// All that an object says of `PowerState`: with some firmware it stands there twice, and says two things.
+/// All values of `PowerState` in an object: some firmware has it twice, with different values.
 struct Told(Vec<Value>);
 
 impl<'de> serde::Deserialize<'de> for Told {
@@ -50,7 +50,7 @@ impl<'de> serde::Deserialize<'de> for Told {
 }
 
 impl PowerState {
-    /// From a system as it was sent. One that contradicts itself says nothing.
+    /// Parses a system's body. Contradictory values give `Unknown`.
     pub(crate) fn of(body: &[u8]) -> Self {
         match serde_json::from_slice::<Told>(body) {
             Ok(Told(told)) if told.windows(2).all(|pair| pair[0] == pair[1]) => {
@@ -70,7 +70,7 @@ impl PowerState {
         }
     }
 
-    /// Whether the machine has power; a machine on its way has not arrived. `None` when unknown.
+    /// Whether the machine is on; false during a transition. `None` when unknown.
     #[must_use]
     pub const fn is_on(self) -> Option<bool> {
         match self {
@@ -90,7 +90,7 @@ pub struct BootOverride {
     pub target: Option<String>,
     /// `BootSourceOverrideMode`: `UEFI` or `Legacy`.
     pub mode: Option<String>,
-    /// Targets that the BMC says it takes; empty when it does not say.
+    /// Targets that the BMC lists; empty without a list.
     pub targets: Vec<String>,
     /// Collection of the firmware's boot options.
     pub(crate) options: Option<String>,
@@ -105,7 +105,7 @@ pub struct System {
     pub power_state: PowerState,
     /// Boot override.
     pub boot: BootOverride,
-    /// Whether it shows a boot override at all.
+    /// Whether the system has a boot override at all.
     pub(crate) shows_boot: bool,
     /// Maker.
     pub manufacturer: Option<String>,
@@ -119,11 +119,11 @@ pub struct System {
     pub bios_version: Option<String>,
     /// Stock-keeping unit.
     pub sku: Option<String>,
-    /// `LastResetTime` as written: when it was last reset, where the BMC says so.
+    /// `LastResetTime` as written: the time of the last reset, if the BMC reports it.
     pub(crate) last_reset: Option<String>,
     /// How far its boot is: `BootProgress.LastState`.
     pub boot_progress: Option<String>,
-    /// Why images cannot be put in by an action of the maker's own, where it has one that mounts none from a web server.
+    /// Why the vendor's own insertion action cannot take images from a web server, if that is the system's only one.
     pub(crate) unfit_media: Option<&'static str>,
     pub(crate) reset: ResetAction,
     pub(crate) virtual_media: Option<String>,
@@ -184,8 +184,8 @@ impl System {
 }
 
 impl System {
-    /// By what the machine can be told from others, without MACs. A Dell's serial number is the one of its mainboard; its service tag, which
-    /// SMBIOS has as the serial number, stands under SKU (Dell, «Redfish API guide», ComputerSystem).
+    /// Evidence of the machine's identity, without MACs. A Dell's serial number is that of its mainboard; its service tag, which SMBIOS has as the
+    /// serial number, is the SKU (Dell, "Redfish API guide", ComputerSystem).
     #[must_use]
     pub fn evidence(&self) -> MachineEvidence {
         let is_dell = self.manufacturer.as_deref().is_some_and(|maker| maker.trim().to_lowercase().starts_with("dell"));
@@ -199,13 +199,12 @@ impl System {
     }
 }
 
-/// Whether this is an interface as it is read by itself, not a link to it or a part: its address may be null, but it is there.
+/// Whether this is a complete interface, not a link to one or an excerpt: it has an address field, perhaps with the value null.
 pub(crate) fn tells_of_macs(interface: &Value) -> bool {
     ["PermanentMACAddress", "MACAddress"].iter().any(|field| interface.get(field).is_some())
 }
 
-/// The permanent address of an interface of the system (`EthernetInterface`), unless it is the BMC's own, which it shows the system
-/// over USB.
+/// The permanent address of an interface of the system (`EthernetInterface`), except the BMC's own interface to the system, over USB.
 pub(crate) fn permanent_mac(interface: &Value) -> Option<String> {
     let named = |field: &str| word(interface, field).unwrap_or_default().to_ascii_lowercase();
     if interface.get("Links").and_then(|links| links.get("HostInterface")).is_some() {
@@ -218,17 +217,17 @@ pub(crate) fn permanent_mac(interface: &Value) -> Option<String> {
     text(interface, "PermanentMACAddress").or_else(|| text(interface, "MACAddress"))
 }
 
-/// What is in a virtual drive.
+/// Content of a virtual drive.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MediaState {
-    /// `Inserted`; some BMCs do not say, or say it wrongly.
+    /// `Inserted`; some BMCs omit it or report it wrongly.
     pub inserted: Option<bool>,
-    /// `Image`: the address of the medium, where the BMC shows it.
+    /// `Image`: the address of the medium, if the BMC reports it.
     pub image: Option<String>,
 }
 
 impl MediaState {
-    /// Whether something is in the drive, as far as the BMC says.
+    /// Whether the drive has a medium, as far as the BMC reports it.
     #[must_use]
     pub const fn is_occupied(&self) -> bool {
         match self.inserted {
@@ -245,11 +244,11 @@ pub(crate) struct Slot {
     pub takes_cd: bool,
     pub insert: Option<String>,
     pub eject: Option<String>,
-    /// The actions are the maker's own and take the image alone.
+    /// Whether the actions are the vendor's own and take the image alone.
     pub bare: bool,
     /// Configuration by which older Supermicro BMCs mount.
     pub iso_config: Option<String>,
-    /// Protocols that the insertion says it takes (`TransferProtocolType`); empty when it does not say.
+    /// Protocols listed for the insertion (`TransferProtocolType`); empty without a list.
     pub protocols: Vec<String>,
     /// Collection of the certificates of servers that images are mounted from (since VirtualMedia 1.4).
     pub certificates: Option<String>,
@@ -284,7 +283,7 @@ impl Slot {
     }
 }
 
-/// The address of the medium; not cut, as it is compared with the one that was inserted.
+/// The address of the medium; not truncated, because it is compared with the inserted one.
 fn image(value: &Value) -> Option<String> {
     let image = word(value, "Image")?;
     (!image.is_empty() && image.len() <= 4096).then(|| image.to_owned())
@@ -295,8 +294,8 @@ pub(crate) fn drive_name(path: &str) -> String {
     path.trim_end_matches('/').rsplit('/').next().unwrap_or(path).to_ascii_lowercase()
 }
 
-/// Order in which drives are looked at, by their path's last part: those named for a CD first (Lenovo's `EXT1` and so on are those that
-/// take images by address), those named for something else last.
+/// Preference among drives, by the last part of their path: those named for a CD first (Lenovo's `EXT1` and so on take images by address), those
+/// named for something else last.
 pub(crate) fn cd_rank(path: &str) -> u8 {
     let name = drive_name(path);
     let external = name.strip_prefix("ext").is_some_and(|rest| rest.bytes().all(|byte| byte.is_ascii_digit()));
@@ -316,8 +315,8 @@ pub struct SecureBoot {
     pub enable: Option<bool>,
     /// `SecureBootCurrentBoot` is `Enabled`: in force now.
     pub current: Option<bool>,
-    /// `SecureBootMode` is `SetupMode` or `AuditMode`: there is no platform key, or what fails to be verified is run all the same (UEFI
-    /// specification 2.10, 32.3).
+    /// `SecureBootMode` is `SetupMode` or `AuditMode`: there is no platform key, or images that fail verification still run (UEFI specification 2.10,
+    /// 32.3).
     pub setup_mode: bool,
 }
 
@@ -348,14 +347,14 @@ pub(crate) struct Root {
     pub expand: Option<&'static str>,
 }
 
-/// Session collection where nothing names one (DSP0266, 13.3.4.1).
+/// Default session collection, if none is linked (DSP0266, 13.3.4.1).
 const SESSIONS: &str = "/redfish/v1/SessionService/Sessions";
 
 impl Root {
     pub fn read(value: &Value) -> Self {
         let service = link_at(value, "SessionService");
         let linked = value.get("Links").and_then(|links| link_at(links, "Sessions"));
-        // Some BMCs link the collection wrongly: the one below the service comes second.
+        // Some BMCs link the collection wrongly: the standard one is tried second.
         let mut sessions: Vec<String> = linked.into_iter().collect();
         if let Some(service) = service {
             let below = format!("{}/Sessions", service.trim_end_matches('/'));
@@ -374,7 +373,7 @@ impl Root {
         }
     }
 
-    /// What is assumed of a BMC that shows its service root only to users, until it can be read.
+    /// The assumed root of a BMC that requires authentication for it, until it can be read.
     pub fn hidden() -> Self {
         Self {
             vendor: String::new(),
@@ -388,12 +387,12 @@ impl Root {
     }
 }
 
-/// What an iDRAC shows of its machine before anybody signs in.
+/// The machine's service tag that an iDRAC shows without authentication.
 fn service_tag(root: &Value) -> Option<String> {
     text(root.get("Oem")?.get("Dell")?, "ServiceTag")
 }
 
-/// DSP0266, 7.3.2: `.` inlines what is not under `Links`.
+/// DSP0266, 7.3.2: `.` inlines everything except `Links`.
 fn expand(value: &Value) -> Option<&'static str> {
     let features = value.get("ProtocolFeaturesSupported")?.get("ExpandQuery")?;
     let has = |name| flag(features, name).unwrap_or(false);

@@ -17,7 +17,7 @@ use crate::transport::{Request, TransportError};
 const ROOT: &str = "/redfish/v1/";
 /// Most sessions of a BMC that are looked at one by one.
 const MAX_LOOKS: usize = 32;
-/// Most recorded addresses that are taken.
+/// Most recorded addresses that are accepted.
 const MAX_STALE: usize = 64;
 
 /// Result of a sweep.
@@ -30,9 +30,10 @@ pub struct Swept {
 }
 
 impl Client {
-    /// Signs in if need be and ends the sessions that an earlier life of this server left at the BMC: those recorded by address
-    /// (`stale`, as [`Client::session_address`] gave them) and those whose `Context` is ours. Sessions that clients of this process use,
-    /// and other users' sessions, stay. One request, and one per session that has to be looked at or ended.
+    /// Signs in if necessary and ends the sessions that an earlier process of this server left at the BMC: those recorded by address (`stale`, from
+    /// [`Client::session_address`]) and those whose `Context` is ours. Sessions of this process's clients and of other users stay. One request, and
+    /// one
+    /// per session that must be read or ended.
     ///
     /// # Errors
     /// [`BmcError`] when the BMC cannot be reached or used; a BMC that does not show its sessions is no error.
@@ -45,7 +46,7 @@ impl Client {
             }
             Ok(Auth::Session { .. }) => Ok(self.core.sweep(what, stale, None).await?),
             Err(error) if error.kind == ErrorKind::SessionLimit => {
-                // Perhaps our own sessions fill the BMC: many let basic authentication in even then.
+                // Our own sessions may fill the BMC: many accept basic authentication even then.
                 let swept = self.core.sweep(what, stale, Some(&Auth::Basic)).await;
                 if !matches!(&swept, Ok(swept) if swept.ended > 0) {
                     return Err(error);
@@ -57,16 +58,16 @@ impl Client {
         }
     }
 
-    /// Ends the session. The next operation signs in again. If a sign-in was cut off before, what it may have left at the BMC is looked
-    /// for and ended too.
+    /// Ends the session. The next operation signs in again. After a sign-in without a definite answer, also looks for the session that it may have
+    /// left, and ends it.
     ///
     /// # Errors
-    /// [`BmcError`] when the BMC did not take it; the session is kept, so that it can be tried again.
+    /// [`BmcError`] when the BMC did not end it; the session is kept, so that the caller can retry.
     pub async fn close(&self) -> Result<(), BmcError> {
         let what = "end the session";
         let doubtful = self.core.state().doubtful;
         if doubtful {
-            // Somewhere on the way a sign-in was cut off: what it may have made is found by its context.
+            // A sign-in had no definite answer: the sweep finds its session by the context.
             self.sweep(&[]).await?;
         }
         let _gate = self.core.sign_in_gate.lock().await;
@@ -97,7 +98,7 @@ impl Core {
         let root = match self.call_as(what, &Request::new(Method::GET, ROOT, None), None).await {
             Ok(reply) if reply.value.is_object() => Root::read(&reply.value),
             Ok(_) => return Err(self.error(ErrorKind::Protocol, what, "the service root is not a JSON object")),
-            // The standard shows it to everybody; some BMCs do not.
+            // By the standard the root needs no authentication; some BMCs require it.
             Err(fault) if matches!(fault.status(), Some(401 | 403)) => Root::hidden(),
             Err(fault) if fault.status() == Some(404) => {
                 let advice = "check that the address is a BMC's and that its Redfish service is switched on";
@@ -124,10 +125,10 @@ impl Core {
         }
     }
 
-    /// Signs in again after the BMC has refused `used`, unless somebody else has done so already.
+    /// Signs in again after the BMC has refused `used`, unless another task has done so already.
     pub async fn renew(&self, what: &str, used: &Auth) -> Result<Auth, BmcError> {
         let _gate = self.sign_in_gate.lock().await;
-        // What has lost our session may be another BMC: it shows itself again before it is sent a password.
+        // Another BMC may have taken this address: its identity is checked again before it is sent a password.
         self.state().root = None;
         let Auth::Session { token: refused, path: old } = used else { return self.sign_in(what).await };
         let known = self.state().auth.clone();
@@ -141,7 +142,7 @@ impl Core {
             self.channel.remove_session(old);
             let current = matches!(&auth, Auth::Session { path: Some(new), .. } if same_path(new, old));
             if !current {
-                // The BMC may have lost only the token. Gone, mostly: then this answers 404.
+                // The BMC may have lost only the token. Usually the session is gone, and this answers 404.
                 let ended = self.call_as(what, &Request::new(Method::DELETE, old, None), Some(&auth)).await;
                 tracing::debug!(session = %old, gone = ended.is_err(), "the refused session was ended");
             }
@@ -176,13 +177,13 @@ impl Core {
         Ok(Auth::Basic)
     }
 
-    /// What the BMC shows of itself to everybody.
+    /// The identity that the BMC shows without authentication.
     pub fn pin(&self) -> BmcPin {
         let service_uuid = self.state().root.as_ref().and_then(|root| root.uuid.clone());
         BmcPin { service_uuid, key_sha256: self.transport.key_sha256() }
     }
 
-    /// The BMC that is meant: the one signed in to, else the one that whoever made this client knows.
+    /// The expected BMC: the one signed in to, else the pin that this client was created with.
     fn meant(&self) -> BmcPin {
         self.state().pin.clone().unwrap_or_else(|| self.options.pin.clone())
     }
@@ -192,7 +193,8 @@ impl Core {
         self.state().pin = Some(pin);
     }
 
-    /// Where each request carries the password, the BMC shows itself before the first of an operation: one more request.
+    /// With basic authentication, each request carries the password: checks the BMC's identity before the first one of an operation, with one more
+    /// request.
     ///
     /// # Errors
     /// [`BmcError`], of kind `AnotherBmc` if it is another one.
@@ -206,7 +208,7 @@ impl Core {
         self.is_the_one_meant(what)
     }
 
-    /// No password goes to another BMC than the one that is recorded.
+    /// Ensures that the password goes only to the recorded BMC.
     fn is_the_one_meant(&self, what: &str) -> Result<(), BmcError> {
         let (recorded, seen) = (&self.meant(), self.pin());
         if machine_identity::holds(recorded, &seen) {
@@ -247,8 +249,8 @@ impl Core {
         self.accept_session(what, reply).await
     }
 
-    /// The BMC has refused the very first use of a token that it had just given. If it takes user and password with the request, they go with
-    /// each from now on; if not, either the account lacks the right, or nothing helps: then at least no more sessions are left behind.
+    /// The BMC refused the first use of a token that it had just issued. If it accepts basic authentication, all further requests use that; if not,
+    /// the account lacks the right, or the BMC is broken: then at least no more sessions are left behind.
     pub async fn without_token(
         &self,
         what: &str,
@@ -273,10 +275,10 @@ impl Core {
 
     async fn post_session(&self, what: &str, collection: &str, body: &Value) -> Result<Reply, Fault> {
         let request = Request::new(Method::POST, collection, Some(body.to_string().into_bytes()));
-        // In doubt until there is a definite answer, even if the caller goes away in between.
+        // In doubt until there is a definite answer, even if the caller is dropped meanwhile.
         let before = std::mem::replace(&mut self.state().doubtful, true);
         let mut answer = self.call_as(what, &request, None).await;
-        // The BMC was just ending the connection. If it opened a session all the same, the doubt remains, and it is looked for.
+        // The BMC was just closing the connection. It may have opened a session all the same: the doubt remains, and a sweep looks for it.
         let ended =
             |error: &BmcError| matches!(transport_error(error), Some(TransportError::Dropped { reused: true, .. }));
         let again = matches!(&answer, Err(Fault::Other(error)) if ended(error));
@@ -313,9 +315,10 @@ impl Core {
         };
         let mut token = token.clone();
         token.set_sensitive(true);
+        self.state().note_token(&token);
         let said = ErrorBody::read(&reply.value);
         if said.has(PASSWORD_DUE) {
-            // Good for nothing but setting another one, which is not ours to choose.
+            // Such a session can only set another password, which is not up to this program.
             let auth = Auth::Session { token, path };
             if let Auth::Session { path: Some(path), .. } = &auth {
                 let ended = self.call_as(what, &Request::new(Method::DELETE, path, None), Some(&auth)).await;
@@ -392,7 +395,7 @@ impl Core {
         Ok(swept)
     }
 
-    /// Whether a session was made by this server. A recorded address alone proves nothing: BMCs give the same number again.
+    /// Whether this server made the session. A recorded address alone proves nothing: BMCs reuse the numbers.
     fn is_ours(&self, session: &Value, recorded: bool) -> bool {
         let context = word(session, "Context").filter(|context| !context.is_empty());
         match context {
@@ -425,7 +428,7 @@ impl Core {
     }
 }
 
-/// `Context` came with Session 1.5.0; older BMCs may refuse the whole request for it. Wrong credentials are never meant.
+/// Whether the BMC refuses `Context`, which came with Session 1.5.0. Wrong credentials never count.
 fn refuses_context(status: u16, body: &ErrorBody) -> bool {
     let credentials =
         body.key_contains("Unauthorized") || body.has("AuthenticationFailed") || body.key_contains("Limit");

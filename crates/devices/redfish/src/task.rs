@@ -13,7 +13,7 @@ use crate::transport::{Request, Response};
 /// Looks at a task that is not there yet (Dell: 404 right after it was made).
 const NOT_YET: u32 = 3;
 
-/// What a look at a task shows.
+/// A task's state.
 #[derive(Debug, PartialEq, Eq)]
 enum Look {
     Running(String),
@@ -56,7 +56,7 @@ impl Core {
                     }
                     asked = reply.response.retry_after();
                 }
-                // Ended and forgotten: the monitor of a finished task may be gone.
+                // The task has ended and been forgotten: the monitor of a finished task may no longer exist.
                 Err(fault) if matches!(fault.status(), Some(404 | 410)) && seen => return Ok(()),
                 Err(fault) if fault.status() == Some(404) && attempt < NOT_YET => {}
                 Err(fault) if fault.status() == Some(404) => return Ok(()),
@@ -74,7 +74,7 @@ impl Core {
     }
 }
 
-/// Where to watch: the `Location` of the monitor, else the task in the body.
+/// The address to poll: the `Location` of the monitor, else the task in the body.
 fn monitor_of(reply: &Reply) -> Option<String> {
     let location = reply.response.header("location").and_then(path_only);
     let in_body = || reply.value.get("TaskMonitor").and_then(Value::as_str).and_then(path_only);
@@ -84,7 +84,7 @@ fn monitor_of(reply: &Reply) -> Option<String> {
     })
 }
 
-/// What an answer of the monitor, or the task itself, says.
+/// Interprets an answer of the monitor, or the task itself.
 fn look(response: &Response, value: &Value) -> Look {
     let state = word(value, "TaskState").unwrap_or_default();
     let failed = || {
@@ -95,7 +95,7 @@ fn look(response: &Response, value: &Value) -> Look {
         "Completed" if matches!(word(value, "TaskStatus"), Some("Critical")) => Look::Failed(failed()),
         "Completed" => Look::Done,
         "Exception" | "Killed" | "Cancelled" | "Interrupted" => Look::Failed(failed()),
-        // The monitor answers 202 as long as the task runs, and then as the operation itself would have.
+        // The monitor answers 202 while the task runs, and then with the operation's own answer.
         "" if response.status != 202 => Look::Done,
         "" => Look::Running("running".into()),
         _ => {

@@ -1,4 +1,6 @@
-//! Texts from BMCs made fit for a status message: bounded, on one line.
+//! Sanitises texts from BMCs for status messages: bounded, on one line.
+
+use terms::is_printable;
 
 /// Longest text taken from one field, characters.
 pub const MAX_FIELD: usize = 300;
@@ -7,9 +9,9 @@ pub const MAX_FIELD: usize = 300;
 pub fn clean(text: &str, most: usize) -> String {
     let mut out = String::new();
     let mut count = 0;
-    // Bounded before anything else: a text of megabytes is not walked to its end.
+    // Truncated first: a text of megabytes is not scanned completely.
     for c in text.chars().take(most.saturating_mul(4)) {
-        let c = if c.is_control() || c.is_whitespace() || is_invisible(c) { ' ' } else { c };
+        let c = if c.is_whitespace() || !is_printable(c) { ' ' } else { c };
         if c == ' ' && (out.is_empty() || out.ends_with(' ')) {
             continue;
         }
@@ -22,11 +24,6 @@ pub fn clean(text: &str, most: usize) -> String {
     }
     out.truncate(out.trim_end().len());
     out
-}
-
-/// Characters that reorder or hide text around them.
-const fn is_invisible(c: char) -> bool {
-    matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
-//! TLS as BMCs have it: which certificates are trusted, and what a failed handshake means.
+//! TLS for BMCs: which certificates are trusted, and why a handshake failed.
 //!
-//! Most BMCs have a certificate that they have signed themselves, mostly as openssl makes one by default: marked as an authority's,
-//! often without a name. No path of certificates leads to such a one (RFC 5280, section 6), so it is trusted by being given itself.
+//! Most BMCs have a self-signed certificate, usually with openssl's defaults: marked as a CA's, often without a name. No certification path leads to
+//! such a certificate (RFC 5280, section 6), so it is trusted if it is itself among the given ones.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
@@ -18,10 +18,10 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 use crate::text::clean;
 
-/// Most certificates that are taken from a file.
+/// Most certificates read from a file.
 const MAX_GIVEN: usize = 1024;
 
-/// What certificates are accepted.
+/// The accepted certificates.
 #[derive(Clone, Debug, Default)]
 pub struct Tls {
     /// Any (`spec.bmc.disableCertificateVerification`).
@@ -36,10 +36,10 @@ pub enum TlsError {
     /// The CA file is not a list of PEM certificates.
     #[error("read the CA certificates for BMCs: not a list of PEM certificates ({0}); correct the file")]
     CaPem(String),
-    /// There is nothing to trust.
+    /// No trusted certificates.
     #[error("set up HTTPS to BMCs: {0}; install the system's CA certificates or name a CA file")]
     Setup(String),
-    /// The host's name cannot stand in a certificate.
+    /// The host's name is not valid in a certificate.
     #[error("set up HTTPS to BMCs: {0:?} is no name that a certificate can have; correct the address")]
     Name(String),
 }
@@ -71,7 +71,7 @@ fn make(tls: &Tls) -> Result<Arc<ClientConfig>, TlsError> {
         None => Vec::new(),
     };
     let mut roots = system_roots().clone();
-    // What is no authority's certificate may be a BMC's own.
+    // A certificate that is not a CA's may be a BMC's own.
     roots.add_parsable_certificates(given.iter().cloned());
     if roots.is_empty() && !tls.accept_any_certificate {
         return Err(TlsError::Setup("there are no CA certificates".to_owned()));
@@ -121,7 +121,7 @@ fn given(pem: &str) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     if found.is_empty() { Err(TlsError::CaPem("there is none in it".to_owned())) } else { Ok(found) }
 }
 
-/// What this side offers, in words.
+/// The versions and cipher suites that this program offers, as text.
 pub fn offered() -> String {
     let names: Vec<String> = provider()
         .cipher_suites
@@ -132,7 +132,7 @@ pub fn offered() -> String {
     format!("TLS 1.2 and 1.3, with {}", names.join(", "))
 }
 
-/// Trusts authorities' certificates as usual, and a given one by itself.
+/// Verifies by certificate authorities as usual, and accepts a given certificate itself.
 #[derive(Debug)]
 struct Verifier {
     any: bool,
@@ -187,8 +187,8 @@ impl ServerCertVerifier for Verifier {
     }
 }
 
-/// A certificate that was given itself: its dates count, and its names if it has any. One without (openssl's default) is for whoever holds
-/// its key, which the handshake proves; to take a BMC for another one, a BMC with names would have to be held against them.
+/// Verifies a given certificate: its dates count, and its names if it has any. One without names (openssl's default) is valid for any holder of its
+/// key, which the handshake proves.
 fn by_itself(
     certificate: &CertificateDer<'_>,
     name: &ServerName<'_>,
@@ -209,7 +209,7 @@ fn by_itself(
     Ok(ServerCertVerified::assertion())
 }
 
-/// What a failed handshake means.
+/// Why a handshake failed.
 pub enum TlsFault {
     /// The certificate is not trusted.
     Certificate(String),
@@ -219,14 +219,14 @@ pub enum TlsFault {
     Other(String),
 }
 
-/// What the error of a handshake means.
+/// Classifies the error of a handshake.
 pub fn fault_of(error: &std::io::Error) -> TlsFault {
     let first: Option<&(dyn std::error::Error + 'static)> = error.get_ref().map(|inner| inner as _);
     let causes = std::iter::successors(first, |cause: &&(dyn std::error::Error + 'static)| (*cause).source()).take(16);
     let inner = causes.into_iter().find_map(|cause| cause.downcast_ref::<rustls::Error>());
     let Some(fault) = inner else {
         let text = match error.kind() {
-            // So answer those that do not even know how to refuse a version.
+            // The reaction of servers too old to refuse a version properly.
             std::io::ErrorKind::UnexpectedEof | std::io::ErrorKind::ConnectionReset => {
                 return TlsFault::NothingInCommon("the BMC ended the connection in the handshake".to_owned());
             }

@@ -1,7 +1,7 @@
-//! What an old BMC offers, where a handshake has found nothing in common: asked with a greeting of the past.
+//! After a handshake without a common version or cipher suite, finds out what the old BMC supports.
 //!
-//! A ClientHello (RFC 5246, section 7.4.1.2) that offers TLS 1.0 to 1.2 and the cipher suites of their time is answered by a ServerHello with what
-//! the server would choose. No more is said: the connection ends there, and no secret has been sent.
+//! Sends a ClientHello (RFC 5246, section 7.4.1.2) that offers TLS 1.0 to 1.2 and the cipher suites of their time; the ServerHello names the server's
+//! choice. The connection ends there, and no secret has been sent.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -16,7 +16,7 @@ const LIMIT: Duration = Duration::from_secs(5);
 /// Longest record that is read, bytes (RFC 5246, section 6.2.1).
 const MAX_RECORD: usize = 1 << 14;
 
-/// Cipher suites that are offered, and their names (IANA's registry «TLS Cipher Suites»).
+/// The offered cipher suites and their names (IANA's registry "TLS Cipher Suites").
 const SUITES: &[(u16, &str)] = &[
     (0xc030, "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384"),
     (0xc02f, "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"),
@@ -45,7 +45,7 @@ const SUITES: &[(u16, &str)] = &[
     (0x0004, "TLS_RSA_WITH_RC4_128_MD5"),
 ];
 
-/// What the server would choose, in words; `None` when it does not say within five seconds.
+/// The server's choice, as text; `None` if it does not answer within five seconds.
 pub async fn ask(mut stream: TcpStream, host: &HostName) -> Option<String> {
     let asked = async {
         stream.write_all(&hello(host)).await.ok()?;
@@ -107,7 +107,7 @@ fn hello(host: &HostName) -> Vec<u8> {
     extensions.extend(extension(13, &counted(&[4, 1, 5, 1, 6, 1, 2, 1, 4, 3, 5, 3, 6, 3, 2, 3])));
     let suites: Vec<u8> = SUITES.iter().flat_map(|(number, _)| number.to_be_bytes()).collect();
     let mut body = vec![3, 3];
-    // It protects nothing: no handshake follows.
+    // The value does not matter: no handshake follows.
     body.extend([0x6d; 32]);
     body.push(0);
     body.extend(counted(&suites));

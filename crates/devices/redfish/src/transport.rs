@@ -21,19 +21,19 @@ pub struct Request {
     pub headers: HeaderMap,
     /// JSON.
     pub body: Option<Vec<u8>>,
-    /// Over what it may go.
+    /// Which connections it may use.
     pub over: Over,
 }
 
-/// Over what connection a request may go.
+/// The connections that a request may use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Over {
     /// Any.
     #[default]
     Any,
-    /// One that has not answered a request before; it may answer others later.
+    /// A connection without earlier requests; later ones may use it.
     New,
-    /// One of its own.
+    /// A connection for this request alone.
     Own,
 }
 
@@ -99,7 +99,7 @@ pub enum TransportError {
     /// No connection: name not found, refused, no route.
     #[error("no connection: {detail}")]
     Connect {
-        /// What the network said.
+        /// The network's error.
         detail: String,
     },
     /// None of the host's addresses may be called.
@@ -137,12 +137,12 @@ pub enum TransportError {
     /// The connection was lost after the request had been sent and before the answer was complete.
     #[error("the connection was lost before the answer: {detail}")]
     Dropped {
-        /// What the network said.
+        /// The network's error.
         detail: String,
-        /// Nothing of an answer came, on a connection that had answered a request before: many BMCs end such connections when they please.
+        /// The connection had answered a request before, and closed without an answer to this one: many BMCs do so at any time.
         reused: bool,
     },
-    /// Nothing came in time.
+    /// No answer in time.
     #[error("no answer within {seconds} s")]
     Timeout {
         /// Limit.
@@ -178,8 +178,8 @@ impl TransportError {
 /// Sends requests to one BMC.
 #[async_trait]
 pub trait Transport: Send + Sync {
-    /// Sends and waits for the whole answer. Does not follow redirects, and sends again only what has certainly not left: when the connection
-    /// turns out to have been ended before.
+    /// Sends and waits for the whole answer. Does not follow redirects; sends again only if the request has certainly not left, because the
+    /// connection was closed before.
     ///
     /// # Errors
     /// [`TransportError`] when there is no answer; an answer of any status is no error.

@@ -5,8 +5,7 @@ use std::io;
 use rustix::process::{Pid, Signal};
 use tokio::process::{Child, Command};
 
-/// Starts `command` in a process group of its own. The child is killed when its handle is dropped, and by the kernel
-/// when the simulator dies without having dropped anything.
+/// Starts `command` in its own process group. The child is killed when its handle is dropped, and by the kernel if the simulator dies before that.
 ///
 /// # Errors
 /// The program cannot be started.
@@ -42,7 +41,7 @@ pub async fn kill(child: &mut Child) {
     }
 }
 
-/// Asks the child to end.
+/// Asks the child to end (SIGTERM).
 pub fn terminate(child: &Child) {
     if let Some(pid) = pid(child)
         && let Err(error) = rustix::process::kill_process(pid, Signal::TERM)

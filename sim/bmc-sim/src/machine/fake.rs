@@ -1,7 +1,7 @@
 //! The fake machine: the real agent program as a process, over a made-up Linux tree with files as disks.
 //!
-//! The agent is started as `<agent> fake --root <tree> --medium <url>`. Its exit status says what the machine does next:
-//! 0 switches it off, 10 resets it; with any other the machine stays on and nothing runs on it.
+//! The agent is started as `<agent> fake --root <tree> --medium <url>`. Its exit status selects what the machine does next:
+//! 0 switches it off, 10 resets it; after any other, the machine stays on and nothing runs on it.
 
 use std::{path::PathBuf, process::Stdio, sync::Arc};
 
@@ -20,7 +20,7 @@ use crate::{
     },
 };
 
-/// The exit status by which the agent asks for a reset.
+/// The agent's exit status for a reset.
 const EXIT_RESET: i32 = 10;
 
 /// A fake machine.
@@ -33,7 +33,7 @@ pub struct FakeMachine {
 }
 
 impl FakeMachine {
-    /// Makes the machine's tree and disks in `folder`, keeping what is there from an earlier run.
+    /// Creates the machine's tree and disks in `folder`, and keeps those of an earlier run.
     ///
     /// # Errors
     /// A file cannot be made.
@@ -126,7 +126,7 @@ async fn supervise(
                 Some(Command::Kill(done)) => {
                     child::kill(&mut child).await;
                     drop(served);
-                    // Nobody waits for the answer any more: nothing to tell.
+                    // An error means that the caller no longer waits.
                     let _ = done.send(());
                     return;
                 }
@@ -138,7 +138,7 @@ async fn supervise(
         }
     };
     drop(served);
-    // Nobody listens when the power was cut at the same moment.
+    // An error means that the power was cut at the same moment.
     let _ = ended.send(exit);
 }
 

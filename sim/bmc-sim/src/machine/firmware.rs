@@ -1,5 +1,5 @@
-//! What UEFI firmware would boot from the disks of a fake machine: a boot entry in its variables that names a partition
-//! which is there, else the first disk with an EFI system partition.
+//! The disk that UEFI firmware would boot on a fake machine: the target of a boot entry whose partition exists, else the first disk with an EFI
+//! system partition.
 
 use std::{
     fs::File,
@@ -22,7 +22,7 @@ const MAX_VARIABLE: u64 = 64 << 10;
 /// Most boot entries that are tried.
 const MAX_ENTRIES: usize = 64;
 
-/// What is booted.
+/// The boot target.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Found {
@@ -39,7 +39,7 @@ struct Partition {
     id: [u8; 16],
 }
 
-/// What the firmware boots from `disks` (each with its logical sector size in bytes). `BootNext` is used up.
+/// Returns what the firmware boots from `disks` (each with its logical sector size in bytes). Consumes `BootNext`.
 #[must_use]
 pub fn find_boot(efivars: &Path, disks: &[(PathBuf, u64)]) -> Option<Found> {
     let tables: Vec<(&PathBuf, Vec<Partition>)> = disks
@@ -81,7 +81,7 @@ fn variable_path(efivars: &Path, name: &str) -> PathBuf {
     efivars.join(format!("{name}-{GLOBAL_VARIABLE}"))
 }
 
-/// A variable's value as efivarfs shows it, without the four bytes of attributes.
+/// A variable's value in efivarfs, without the four bytes of attributes.
 fn variable(efivars: &Path, name: &str) -> Option<Vec<u8>> {
     let path = variable_path(efivars, name);
     if std::fs::metadata(&path).ok()?.len() > MAX_VARIABLE {
@@ -95,7 +95,7 @@ struct Entry {
     partition: [u8; 16],
 }
 
-/// A load option (UEFI specification, 3.1.3) that is active and whose path begins at a GPT partition.
+/// Parses a load option (UEFI specification, 3.1.3) that is active and whose path begins at a GPT partition.
 fn parse_entry(data: &[u8]) -> Option<Entry> {
     let (attributes, rest) = data.split_first_chunk::<4>()?;
     let active = u32::from_le_bytes(*attributes) & 1 == 1;
@@ -123,7 +123,7 @@ fn bad(what: &'static str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what)
 }
 
-/// The partitions of a disk with a protective MBR and a GPT whose checksums hold (UEFI specification, 5.3).
+/// The partitions of a disk with a protective MBR and a GPT with valid checksums (UEFI specification, 5.3).
 fn partitions(file: &File, sector: u64) -> io::Result<Vec<Partition>> {
     let mut mbr = [0; 512];
     file.read_exact_at(&mut mbr, 0)?;

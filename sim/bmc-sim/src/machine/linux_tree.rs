@@ -1,5 +1,5 @@
-//! A made-up Linux tree for a fake machine: the files of `/sys`, `/proc` and `/dev` that tell an agent what hardware it
-//! runs on, laid out as the kernel lays them out (Documentation/ABI of Linux), with files as disks.
+//! A made-up Linux tree for a fake machine: the files of `/sys`, `/proc` and `/dev` from which an agent learns its hardware, laid out like the
+//! kernel's (Documentation/ABI of Linux), with files as disks.
 
 use std::{
     fs,
@@ -78,7 +78,7 @@ pub fn efivars(root: &Path) -> PathBuf {
     root.join("sys/firmware/efi/efivars")
 }
 
-/// Makes the tree. Disks that are there already are kept; everything else is written anew.
+/// Creates the tree. Keeps existing disks; everything else is rewritten.
 ///
 /// # Errors
 /// A file cannot be written.
@@ -104,7 +104,7 @@ pub fn fabricate(config: &MachineConfig, root: &Path) -> Result<(), MachineError
     refresh(root, config.secure_boot)
 }
 
-/// What is new at each start: the boot id, and what the firmware says of Secure Boot.
+/// Rewrites the files that change at each start: the boot id, and the firmware's Secure Boot variables.
 ///
 /// # Errors
 /// A file cannot be written.
@@ -316,7 +316,7 @@ fn disk_file(tree: &Tree<'_>, config: &MachineConfig, index: usize, disk: &DiskC
     Ok(())
 }
 
-/// Makes a sparse file of `size` bytes if there is none; gives the size that the file has.
+/// Creates a sparse file of `size` bytes if none exists; returns the file's size.
 ///
 /// # Errors
 /// The file cannot be made.

@@ -1,4 +1,4 @@
-//! What stands behind a BMC: a machine that can be started with or without a medium, and that ends by itself or by force.
+//! The machine behind a BMC: it can be started with or without a medium, and ends on its own or by force.
 
 pub mod child;
 pub mod fake;
@@ -18,10 +18,10 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::media::Medium;
 
-/// What a machine boots.
+/// What the next boot is from.
 #[derive(Clone)]
 pub struct BootPlan {
-    /// The medium in the drive, when the boot override asked for it.
+    /// The medium in the drive, if the boot override asked for it.
     pub medium: Option<Arc<Medium>>,
     /// Whether the firmware checks signatures.
     pub secure_boot: bool,
@@ -29,7 +29,7 @@ pub struct BootPlan {
     pub number: u64,
 }
 
-/// What runs on a machine.
+/// The software that runs on a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Running {
@@ -41,18 +41,18 @@ pub enum Running {
     Disk,
     /// Nothing: the firmware found nothing to boot.
     None,
-    /// The machine is on, and what ran on it died.
+    /// The machine is on, and its software has crashed.
     Hung,
 }
 
-/// How a machine's run ended by itself.
+/// How a machine's run ended on its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Exit {
     /// It switched itself off.
     PowerOff,
     /// It asked for a reset.
     Reset,
-    /// What ran on it died.
+    /// Its software crashed.
     Crashed(String),
 }
 
@@ -60,7 +60,7 @@ pub enum Exit {
 pub enum Command {
     /// Cut the power; answered when nothing runs any more.
     Kill(oneshot::Sender<()>),
-    /// Press the power button: an orderly shutdown, if what runs there listens.
+    /// Press the power button: an orderly shutdown, if the software reacts.
     Button,
 }
 
@@ -68,9 +68,9 @@ pub enum Command {
 pub struct Process {
     /// Its process id.
     pub pid: u32,
-    /// Takes commands while it runs.
+    /// Accepts commands while it runs.
     pub commands: mpsc::Sender<Command>,
-    /// Tells once how it ended by itself.
+    /// Reports once how it ended on its own.
     pub exit: oneshot::Receiver<Exit>,
 }
 
@@ -80,7 +80,7 @@ pub struct Started {
     pub running: Running,
     /// Details for the control API: the command line, the disk that was booted, …
     pub detail: Value,
-    /// The process, if one is needed for what runs.
+    /// The process, if the software needs one.
     pub process: Option<Process>,
 }
 

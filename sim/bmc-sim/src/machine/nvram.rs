@@ -1,7 +1,7 @@
 //! The switch for Secure Boot in a file of OVMF's firmware variables.
 //!
 //! The firmware keeps it in the variable `SecureBootEnable`, which only its own setup screen changes. It is one byte
-//! without a checksum, so that a switched-off machine's file can be changed in place: keys and boot entries stay.
+//! without a checksum, so it can be changed in place while the machine is off: keys and boot entries stay.
 
 use std::{
     fs::OpenOptions,

@@ -1,9 +1,8 @@
-//! The QEMU machine: UEFI firmware under software emulation, disks in files, the virtual CD by way of NBD.
+//! The QEMU machine: UEFI firmware under software emulation, disks in files, the virtual CD over NBD.
 //!
-//! QEMU is never given a kernel or an initial RAM disk: its firmware boots what is on the medium or on a disk. It ends
-//! when the guest resets, and is started anew with what the boot override asks for then: QEMU's own boot order would
-//! not forget the CD. Firmware variables are kept per machine in one file, enrolled with Microsoft's keys, with Secure
-//! Boot switched on or off in it: boot entries outlive the change from one to the other.
+//! QEMU never gets a kernel or an initial RAM disk: its firmware boots from the medium or from a disk. QEMU ends when the guest resets, and is
+//! started again with the boot source of the current override: QEMU's own boot order would not forget the CD. Each machine keeps its firmware
+//! variables in one file, enrolled with Microsoft's keys; Secure Boot is switched on or off inside it, so that boot entries survive the switch.
 
 use std::{
     path::{Path, PathBuf},
@@ -28,7 +27,7 @@ use crate::{
     nbd,
 };
 
-/// How long QEMU may take to say hello, and to end when asked to.
+/// How long QEMU may take to greet, and to end when asked.
 const START_LIMIT: Duration = Duration::from_secs(60);
 const QUIT_LIMIT: Duration = Duration::from_secs(5);
 /// Longest path of a unix socket (108 bytes with the closing zero, `unix(7)`).
@@ -45,8 +44,8 @@ pub struct QemuMachine {
 }
 
 impl QemuMachine {
-    /// Makes the machine's firmware variables and disks in `folder`, keeping what is there from an earlier run. Sockets
-    /// are made in `run`, whose path should be short.
+    /// Creates the machine's firmware variables and disks in `folder`, and keeps those of an earlier run. Creates sockets in `run`, whose path should
+    /// be short.
     ///
     /// # Errors
     /// A file cannot be made, or a path cannot stand on QEMU's command line.
@@ -140,7 +139,7 @@ impl QemuMachine {
         Ok(args)
     }
 
-    /// A disk. It gets a place in QEMU's boot order only beside a CD: with none, the firmware goes by its own variables.
+    /// A disk. It gets a place in QEMU's boot order only next to a CD: without a CD, the firmware follows its own variables.
     fn disk_arguments(&self, index: usize, disk: &DiskConfig, with_cd: bool) -> Result<Vec<String>, MachineError> {
         let file = text(&self.disks[index])?;
         let driver = match disk.format {
@@ -202,7 +201,7 @@ impl QemuMachine {
             network += &format!(",hostfwd={forward}");
         }
         let mac = self.config.mac(index);
-        // No option ROM: the firmware has a driver of its own, and booting from the network is not wanted.
+        // No option ROM: the firmware has its own driver, and must not boot from the network.
         let device = format!("virtio-net-pci,id=nic{index},netdev=net{index},mac={mac},romfile=");
         let mut args = vec!["-netdev".to_owned(), network, "-device".to_owned(), device];
         if nic.capture {
@@ -311,7 +310,7 @@ async fn supervise(
                 Some(Command::Kill(done)) => {
                     quit(&mut child, &mut qmp).await;
                     drop(cd);
-                    // Nobody waits for the answer any more: nothing to tell.
+                    // An error means that the caller no longer waits.
                     let _ = done.send(());
                     return;
                 }
@@ -333,11 +332,11 @@ async fn supervise(
         Some(other) => Exit::Crashed(format!("QEMU stopped: {other}")),
         None => Exit::Crashed("QEMU ended without saying why".to_owned()),
     };
-    // Nobody listens when the power was cut at the same moment.
+    // An error means that the power was cut at the same moment.
     let _ = ended.send(exit);
 }
 
-/// Asks QEMU to quit, so that qcow2 files are closed in order; kills it when it does not.
+/// Asks QEMU to quit, so that it closes qcow2 files properly; kills it if it does not.
 async fn quit(child: &mut Child, qmp: &mut Qmp) {
     if qmp.send("quit").await.is_ok() && tokio::time::timeout(QUIT_LIMIT, child.wait()).await.is_ok() {
         return;
@@ -345,7 +344,7 @@ async fn quit(child: &mut Child, qmp: &mut Qmp) {
     child::kill(child).await;
 }
 
-/// A path as QEMU's option syntax takes it.
+/// A path in the form of QEMU's options.
 fn text(path: &Path) -> Result<&str, MachineError> {
     let plain = |path: &&str| !path.contains(',') && !path.chars().any(char::is_control);
     path.to_str().filter(plain).ok_or_else(|| MachineError::Path(path.to_owned()))

@@ -1,4 +1,4 @@
-//! The few words of QEMU's machine protocol (QMP) that a virtual BMC speaks, over QEMU's own standard input and output.
+//! The few commands of QEMU's machine protocol (QMP) that a virtual BMC needs, over QEMU's standard input and output.
 
 use serde_json::{Value, json};
 use tokio::{
@@ -15,7 +15,7 @@ pub enum QmpError {
     /// QEMU closed it.
     #[error("QEMU closed its monitor")]
     Closed,
-    /// Not what QMP looks like.
+    /// Not a QMP message.
     #[error("QEMU's monitor said {0:?}")]
     Unexpected(String),
 }
@@ -27,7 +27,7 @@ pub struct Qmp {
 }
 
 impl Qmp {
-    /// Greets QEMU and enters command mode.
+    /// Negotiates with QEMU and enters command mode.
     ///
     /// # Errors
     /// QEMU ended, or answered something else.
@@ -49,7 +49,7 @@ impl Qmp {
         }
     }
 
-    /// Sends a command without arguments; its answer comes as a message.
+    /// Sends a command without arguments; its answer arrives as a message.
     ///
     /// # Errors
     /// The pipe broke.

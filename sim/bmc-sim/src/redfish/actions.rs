@@ -1,4 +1,4 @@
-//! What changes a BMC or its system: PATCH, resets, media.
+//! Requests that change a BMC or its system: PATCH, resets, media.
 
 use std::{future::Future, sync::Arc, time::Duration};
 
@@ -16,7 +16,7 @@ use crate::{
     settings::{MediaPlace, Settings},
 };
 
-/// Answers what is neither read nor a session or task.
+/// Answers requests other than reads, sessions and tasks.
 pub async fn answer(bmc: &Arc<Bmc>, request: &Request, settings: &Settings) -> Answer {
     let system = tree::system_path(&bmc.config.id);
     let path = request.path.as_str();
@@ -76,7 +76,7 @@ pub(super) fn changeable(bmc: &Bmc, path: &str) -> bool {
         || drive(path, &system, &settings) == Some("")
 }
 
-/// What follows the CD drive in a path, under the system or the manager.
+/// The part of a path after the CD drive's, under the system or the manager.
 fn drive<'a>(path: &'a str, system: &str, settings: &Settings) -> Option<&'a str> {
     let below = |base: &str| path.strip_prefix(base)?.strip_prefix("/VirtualMedia/")?.strip_prefix(DRIVE);
     let rest = match settings.media_at {
@@ -178,7 +178,7 @@ fn patch_session_service(bmc: &Bmc, patch: &Map<String, Value>) -> Result<(), An
     Ok(())
 }
 
-/// Does something at once, or as a task if the BMC works that way.
+/// Performs an action at once, or as a task if the BMC works that way.
 async fn perform<F>(bmc: &Arc<Bmc>, settings: &Settings, name: &str, work: F) -> Answer
 where
     F: Future<Output = Answer> + Send + 'static,

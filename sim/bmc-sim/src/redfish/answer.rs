@@ -7,12 +7,12 @@ use axum::{
 };
 use serde_json::{Value, json};
 
-/// An answer before it is put on the wire.
+/// An answer before it is sent.
 #[derive(Clone, Debug)]
 pub struct Answer {
     /// HTTP status.
     pub status: u16,
-    /// Headers beyond those that every answer has.
+    /// Additional headers, besides those of every answer.
     pub headers: Vec<(HeaderName, String)>,
     /// JSON body.
     pub body: Option<Value>,
@@ -48,8 +48,8 @@ impl Answer {
 
     /// An error with one message of the Base registry.
     ///
-    /// `id` is the message's name there (another registry's message is named with registry and version), `arguments` what it is about; the
-    /// sentence is the simulator's own.
+    /// `id` is the message's name there (a message of another registry includes registry and version), `arguments` are its arguments; the sentence is
+    /// the simulator's own.
     #[must_use]
     pub fn error(status: u16, id: &str, message: impl Into<String>, arguments: &[&str]) -> Self {
         let id = if id.contains('.') { id.to_owned() } else { format!("Base.1.18.{id}") };
@@ -78,14 +78,14 @@ impl Answer {
         Self::error(404, "ResourceMissingAtURI", format!("There is no resource at {path}."), &[path])
     }
 
-    /// 405, naming what is allowed.
+    /// 405, with the allowed methods.
     #[must_use]
     pub fn not_allowed(method: &str, allowed: &str) -> Self {
         let message = format!("The resource does not take {method}.");
         Self::error(405, "OperationNotAllowed", message, &[method]).with(header::ALLOW, allowed)
     }
 
-    /// 400 for a body that is not what the action takes.
+    /// 400 for a body that is invalid for the action.
     #[must_use]
     pub fn malformed() -> Self {
         Self::error(400, "MalformedJSON", "The request's body is not the JSON object that was expected.", &[])

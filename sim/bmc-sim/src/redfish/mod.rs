@@ -1,4 +1,4 @@
-//! The Redfish service of one BMC: authentication, the tree, and what can be done to it.
+//! The Redfish service of one BMC: authentication, the tree, and its actions.
 
 pub mod actions;
 pub mod answer;
@@ -28,7 +28,7 @@ pub struct Request {
     pub method: String,
     /// Path without a slash at its end.
     pub path: String,
-    /// What follows the question mark, if anything.
+    /// The part after the question mark, if any.
     pub query: String,
     /// Headers.
     pub headers: HeaderMap,
@@ -47,14 +47,14 @@ impl Request {
     }
 }
 
-/// How a client showed who it is.
+/// How a client authenticated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Identity {
     /// By a session's token.
     Session(u64),
     /// By user name and password.
     Basic,
-    /// Not at all.
+    /// Not authenticated.
     Nobody,
     /// By something that is not valid here.
     Refused,
@@ -77,7 +77,7 @@ pub(crate) fn idle(settings: &Settings) -> Duration {
     Duration::from_secs(settings.session_idle_seconds)
 }
 
-/// Who sent a request.
+/// Identifies the sender of a request.
 #[must_use]
 pub fn identify(bmc: &Bmc, headers: &HeaderMap) -> Identity {
     let settings = bmc.settings.borrow().clone();
@@ -147,7 +147,7 @@ pub async fn answer(bmc: &Arc<Bmc>, request: &Request, identity: Identity) -> An
     actions::answer(bmc, request, &settings).await
 }
 
-/// The methods that a resource takes, as `Allow` names them.
+/// The methods that a resource supports, for `Allow`.
 fn allowed(bmc: &Bmc, path: &str) -> &'static str {
     match path.strip_prefix("/redfish/v1/SessionService/Sessions") {
         Some("") => "GET, HEAD, POST",
@@ -157,7 +157,7 @@ fn allowed(bmc: &Bmc, path: &str) -> &'static str {
     }
 }
 
-/// Whether a query asks for subordinate resources in place of links (`$expand` with `.` or `*`, DSP0266).
+/// Whether a query requests subordinate resources in place of links (`$expand` with `.` or `*`, DSP0266).
 fn expands(query: &str) -> bool {
     query.split('&').any(|part| {
         let value = part.strip_prefix("$expand=").or_else(|| part.strip_prefix("%24expand="));

@@ -1,7 +1,7 @@
-//! The resources that stand in `data/`: recorded ones as a service may show them, and those of the simulator's own beside them.
+//! The resources in `data/`: recorded ones, adapted for a service, and the simulator's own.
 //!
-//! The recorded tree is a slice: it links to resources that are not in it. A service does not link to what it does not have (DSP0266,
-//! "Links"), so such links are left out, and so are the copyright notes, which only mockups may carry.
+//! The recorded tree is a slice: it links to resources that are not in it. A service must not link to missing resources (DSP0266, "Links"), so such
+//! links are removed, and so are the copyright notes, which only mockups may carry.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,7 +15,7 @@ include!(concat!(env!("OUT_DIR"), "/recorded.rs"));
 /// The system's id in the recorded tree, which each machine replaces by its own.
 pub const RECORDED_ID: &str = "437XR1138R2";
 
-/// Paths that are served from the machine's state and stand in no table.
+/// Paths that are served from the machine's state, not from a table.
 const LIVE: [&str; 7] = [
     "/redfish/v1/EventService/Subscriptions",
     "/redfish/v1/JsonSchemas",
@@ -26,7 +26,7 @@ const LIVE: [&str; 7] = [
     "/redfish",
 ];
 
-/// Types of resources that stand in no table.
+/// Types of resources that are not in a table.
 const LIVE_TYPES: [&str; 9] = [
     super::sessions::SESSION_TYPE,
     super::services::SESSION_SERVICE_TYPE,
@@ -88,7 +88,7 @@ fn is_dangling(value: &Value, known: &BTreeSet<&str>) -> bool {
     target.and_then(Value::as_str).is_some_and(|target| !leads_somewhere(target, known))
 }
 
-/// Leaves out links that lead nowhere, and copyright notes. Recorded resources are not deep; below a bound nothing is changed.
+/// Removes broken links and copyright notes. Recorded resources are not deep; below a bound nothing is changed.
 fn prune(value: &mut Value, known: &BTreeSet<&str>, depth: usize) {
     match value {
         Value::Object(fields) if depth < 16 => prune_fields(fields, known, depth),

@@ -20,9 +20,9 @@ pub struct Session {
     pub id: u64,
     /// The secret that clients send with each request.
     pub token: String,
-    /// Who logged in.
+    /// The user who logged in.
     pub user: String,
-    /// What the client wanted to be remembered with the session.
+    /// The client's `Context` for the session.
     pub context: Option<String>,
     created: Timestamp,
     used: Instant,
@@ -102,7 +102,7 @@ impl Sessions {
         &self.open
     }
 
-    /// Closes a session; false when there is none of that id.
+    /// Closes a session; false if the id is unknown.
     pub fn close(&mut self, id: &str) -> bool {
         let before = self.open.len();
         self.open.retain(|session| session.id.to_string() != id);

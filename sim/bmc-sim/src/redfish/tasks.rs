@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::answer::Answer;
 
-/// Most tasks kept; the oldest go first.
+/// Most tasks kept; the oldest are dropped first.
 const MAX_TASKS: usize = 256;
 /// Type of a task's resource.
 pub const TASK_TYPE: &str = "#Task.v1_7_4.Task";
@@ -59,7 +59,7 @@ pub struct Tasks {
 }
 
 impl Tasks {
-    /// Begins a task; gives its number and the answer for the client: 202 with the monitor's address.
+    /// Begins a task; returns its number and the answer for the client: 202 with the monitor's address.
     pub fn begin(&mut self, name: &str) -> (u64, Answer) {
         self.last += 1;
         let task = Task { id: self.last, name: name.to_owned(), started: Timestamp::now(), ended: None };
@@ -77,7 +77,7 @@ impl Tasks {
         answer.with(header::LOCATION, monitor(task.id)).with(header::RETRY_AFTER, "1")
     }
 
-    /// Ends a task with the answer that its action would have given.
+    /// Ends a task with its action's answer.
     pub fn end(&mut self, id: u64, answer: Answer) {
         if let Some(task) = self.tasks.iter_mut().find(|task| task.id == id) {
             task.ended = Some((Timestamp::now(), answer));
@@ -99,7 +99,7 @@ impl Tasks {
         Some(Answer::resource(task.resource()))
     }
 
-    /// What a task's monitor answers: 202 while it runs, then the action's answer.
+    /// The answer of a task's monitor: 202 while it runs, then the action's answer.
     #[must_use]
     pub fn monitor(&self, id: &str) -> Option<Answer> {
         let task = self.tasks.iter().find(|task| task.id.to_string() == id)?;

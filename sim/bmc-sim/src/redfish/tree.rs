@@ -1,4 +1,4 @@
-//! The resources a BMC shows: the recorded tree, with what is this machine's own laid over it.
+//! The resources of a BMC: the recorded tree, overlaid with this machine's own values.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -20,13 +20,13 @@ use crate::{
 pub const MANAGER: &str = "/redfish/v1/Managers/BMC";
 /// Id of the drive that takes CD images.
 pub const DRIVE: &str = "CD1";
-/// The recorded Ethernet interfaces that stand for the machine's first two cards.
+/// The recorded Ethernet interfaces that represent the machine's first two cards.
 const RECORDED_NICS: [&str; 2] = ["12446A3B0411", "12446A3B8890"];
-/// Boot override targets that the firmware knows.
+/// Boot override targets that the firmware lists.
 pub const BOOT_TARGETS: [&str; 10] =
     ["None", "Pxe", "Cd", "Usb", "Hdd", "BiosSetup", "Utilities", "Diags", "SDCard", "UefiTarget"];
 
-/// Boot override targets that the firmware takes: those that it shows, and a drive's name on boards that present it by USB.
+/// Boot override targets that the firmware accepts: the listed ones, and the drive's name on boards that present it over USB.
 pub const TAKEN_TARGETS: [&str; 11] =
     ["None", "Pxe", "Cd", "Usb", "Hdd", "BiosSetup", "Utilities", "Diags", "SDCard", "UefiTarget", "UsbCd"];
 
@@ -36,7 +36,7 @@ pub fn system_path(id: &str) -> String {
     format!("/redfish/v1/Systems/{id}")
 }
 
-/// A recorded resource as this machine shows it, before anything of its own is laid over.
+/// A recorded resource with this machine's id, before its own values are added.
 fn recorded(bmc: &Bmc, path: &str) -> Option<Value> {
     let system = system_path(&bmc.config.id);
     let recorded_system = system_path(RECORDED_ID);
@@ -182,7 +182,7 @@ fn lay_nic(bmc: &Bmc, body: &mut Value, index: usize) {
     body["FQDN"] = json!(bmc.config.id);
 }
 
-/// A resource below a virtual media collection at `base`; the one under the manager shows the same drives.
+/// A resource below a virtual media collection at `base`; system and manager show the same drives.
 fn media_resource(bmc: &Bmc, rest: &str, base: &str) -> Option<Value> {
     let own = format!("{}/VirtualMedia", system_path(&bmc.config.id));
     let mut body = recorded(bmc, &format!("{own}{rest}"))?;
@@ -210,7 +210,7 @@ fn media_resource(bmc: &Bmc, rest: &str, base: &str) -> Option<Value> {
     Some(body)
 }
 
-/// An entity tag over what clients can change: reading the power or the time does not make it stale.
+/// An entity tag over the fields that clients can change: changes of the power or the time do not make it stale.
 #[must_use]
 pub fn etag(body: &Value) -> String {
     let mut body = body.clone();

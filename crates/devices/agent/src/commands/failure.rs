@@ -29,8 +29,8 @@ impl Failure {
         Self::new(code(error), format!("{attempt}: {}", chain(error)))
     }
 
-    /// A failure to have the digest by a checksum file. What the file's server says for good is the checksum's fault; where it does not answer, only the
-    /// way to it is at fault.
+    /// A failure to get the digest from a checksum file. A definite error is a problem with the checksum; if the file cannot be reached (or may not
+    /// be), the error stays what it is for an image.
     pub(super) fn of_checksum_file(error: &Error) -> Self {
         let code = match code(error) {
             passing @ (ErrorCode::ImageUnreachable | ErrorCode::ImageNotAllowed) => passing,
@@ -61,7 +61,7 @@ impl From<Failure> for CommandError {
 fn code(error: &Error) -> ErrorCode {
     match error.cause() {
         Cause::SourceStatus => match error {
-            // Too early, too many, taken too long: the same request may be answered otherwise.
+            // Too early, too many, timed out: the same request may succeed later.
             Error::SourceStatus { status: 408 | 421 | 425 | 429, .. } => ErrorCode::ImageUnreachable,
             Error::SourceStatus { status: 400..=499, .. } => ErrorCode::ImageNotFound,
             _ => ErrorCode::ImageUnreachable,

@@ -17,7 +17,7 @@ pub(super) fn inspect(machine: &dyn Machine) -> Result<Outcome, Failure> {
     }
     for disk in facts::disks(machine.tree()) {
         let place = disk.name();
-        // a disk that something else holds open is inspected without its mark
+        // a disk that is in use is inspected without its mark
         match OpenDisk::open(machine, disk).and_then(|disk| disk.owner()) {
             Ok(Some((owner, host))) => marks.push(DiskMarkFound { place, owner, host }),
             Ok(None) => {}

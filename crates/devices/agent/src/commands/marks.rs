@@ -1,14 +1,14 @@
-//! Whose machine is it? Marks on disks and in firmware, and what may be done in the face of them.
+//! Ownership of the machine: marks on disks and in firmware, and which of them may be overwritten.
 
 use agent_protocol::{DiskMark, ErrorCode};
-use disk_image::{Disk, MarkFound, read_mark};
+use disk_image::{Disk, MarkFound, read_mark, read_partitions};
 
 use super::Failure;
 use crate::efi::{EfiVariables, owner};
 use crate::facts;
 use crate::machine::Machine;
 
-/// A disk opened for nobody else.
+/// A disk opened exclusively.
 pub(super) struct OpenDisk {
     pub(super) facts: facts::Disk,
     pub(super) disk: Box<dyn Disk>,
@@ -21,7 +21,20 @@ impl OpenDisk {
         Ok(Self { facts, disk })
     }
 
-    /// Owner and host by the disk's mark; one that cannot be read is an unknown owner's.
+    /// Whether this very operation has written the disk to its end: the mark is made visible with the partition table, when the image is verified.
+    pub(super) fn is_written_by(&self, mark: &DiskMark) -> Result<bool, Failure> {
+        let attempt = || format!("reading the owner's mark of {}", self.facts.name());
+        let found = read_mark(self.disk.as_ref()).map_err(|error| Failure::of_image(&attempt(), &error))?;
+        // The table at the disk's beginning becomes visible last: a mark that only the backup table reveals belongs to an interrupted write.
+        let table = read_partitions(self.disk.as_ref()).map_err(|error| Failure::of_image(&attempt(), &error))?;
+        if table.is_none_or(|table| table.primary_damaged) {
+            return Ok(false);
+        }
+        let is_own = |found: &disk_image::Mark| found.owner == mark.owner && found.operation == mark.operation;
+        Ok(!mark.operation.is_empty() && matches!(found, MarkFound::Owner(found) if is_own(&found)))
+    }
+
+    /// Owner and host from the disk's mark; an unreadable mark counts as an unknown owner's.
     pub(super) fn owner(&self) -> Result<Option<(String, String)>, Failure> {
         let attempt = || format!("reading the owner's mark of {}", self.facts.name());
         match read_mark(self.disk.as_ref()).map_err(|error| Failure::of_image(&attempt(), &error))? {
@@ -46,8 +59,8 @@ pub(super) struct Found {
 const MAX_NAMED: usize = 12;
 
 impl Found {
-    /// Whoever ran on the machine may have written the mark: what is no name counts as unreadable, so that consent can still name it and no message
-    /// says what it likes.
+    /// Any software on the machine may have written the mark. A name with other characters counts as unreadable: consent can still refer to it, and
+    /// it cannot inject text into messages.
     fn new(place: String, owner: String, host: String) -> Self {
         let owner = if is_name(&owner) { owner } else { owner::UNREADABLE.to_owned() };
         let host = if is_name(&host) { host } else { String::new() };
@@ -73,10 +86,10 @@ impl Found {
     }
 }
 
-/// Longest name that Kubernetes knows, and a namespace before it.
+/// Longest Kubernetes name, with a namespace before it.
 const MAX_NAME: usize = 253 + 64;
 
-/// Letters, digits and what stands between them in ids and `namespace/name`.
+/// Letters, digits, and the separators in ids and in `namespace/name`.
 fn is_name(text: &str) -> bool {
     let fits = |c: char| c.is_ascii_alphanumeric() || "-._:/".contains(c);
     text == owner::UNREADABLE || (1..=MAX_NAME).contains(&text.len()) && text.chars().all(fits)

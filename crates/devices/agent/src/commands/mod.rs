@@ -24,13 +24,13 @@ pub struct Runner {
     handle: Handle,
     /// More certificate authorities for images, in PEM.
     image_ca_pem: String,
-    /// The time that certificates of image servers are held against.
+    /// The time for verifying certificates of image servers.
     clock: Arc<ServerClock>,
     /// How long disks that must be there are waited for.
     patience: Duration,
 }
 
-/// How long disks may take to appear: controllers are reset, cabinets spin up, drivers are loaded late.
+/// How long disks may take to appear: controllers reset, enclosures spin up, drivers load late.
 const LATE_DISKS: Duration = Duration::from_secs(60);
 
 impl std::fmt::Debug for Runner {
@@ -57,13 +57,13 @@ impl Runner {
         Self { patience, ..self }
     }
 
-    /// The kernel's id of this boot; `unknown` where the kernel tells none.
+    /// The kernel's id of this boot; `unknown` if the kernel has none.
     #[must_use]
     pub fn boot_id(&self) -> String {
         self.machine.tree().text("proc/sys/kernel/random/boot_id").unwrap_or_else(|| "unknown".to_owned())
     }
 
-    /// By what the machine can be told from others, as it is now.
+    /// Current evidence of the machine's identity.
     #[must_use]
     pub fn evidence(&self) -> inventory::MachineEvidence {
         crate::facts::evidence(self.machine.tree())
@@ -80,7 +80,7 @@ impl Runner {
         }
     }
 
-    /// Runs an action to its end and tells how far it is. Blocks: not to be called on a thread of the runtime.
+    /// Runs an action to its end and reports progress. Blocks: not to be called on a thread of the runtime.
     pub fn run(&self, action: Action, report: &dyn Fn(Progress)) -> Outcome {
         let result = match action {
             Action::Inspect => {
@@ -89,7 +89,7 @@ impl Runner {
             }
             Action::WriteImage(command) => write::write(self, &command, report),
             Action::WipeDisks(command) => wipe::wipe(self, &command, report),
-            // the session leaves by itself
+            // the session performs the leave
             Action::Leave { .. } => Ok(Outcome::Leaving),
         };
         result.unwrap_or_else(|failure| Outcome::Failed(failure.into()))

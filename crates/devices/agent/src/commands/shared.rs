@@ -1,12 +1,12 @@
-//! Disks that other machines may use too: they are neither wiped nor chosen unless somebody names them.
+//! Disks that other machines may use too: they are neither wiped nor chosen unless the hints name them.
 
 use disk_image::cluster_file_system;
 
 use super::Failure;
 use super::marks::OpenDisk;
 
-/// Why the disk is left alone, in words (`it is reached by iSCSI`); `None` for the machine's own. The owner's mark on it says that it is the
-/// host's own as well: this host was installed there, on the word of hints that may have changed since.
+/// Why the disk is left untouched, as text (`it is reached by iSCSI`); `None` for the machine's own. A disk with this owner's mark counts as the
+/// machine's own: an earlier installation chose it, by hints that may have changed since.
 pub(super) fn left_alone(disk: &OpenDisk, owner: &str) -> Result<Option<String>, Failure> {
     let why = match disk.facts.network {
         Some(network) => reached_by(network),
@@ -22,7 +22,7 @@ pub(super) fn left_alone(disk: &OpenDisk, owner: &str) -> Result<Option<String>,
     Ok((!own).then_some(why))
 }
 
-/// Why a disk behind this network is left alone.
+/// Why a disk behind this network is left untouched.
 pub(super) fn reached_by(network: &str) -> String {
     format!("it is reached by {network}")
 }

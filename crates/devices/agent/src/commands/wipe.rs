@@ -40,7 +40,7 @@ pub(super) fn wipe(runner: &Runner, command: &WipeDisks, report: &dyn Fn(Progres
             is_blank(&disks, &command.mark)?;
         }
     }
-    // Those with the mark go last: an agent that is cut off before finds it again.
+    // Marked disks come last: after an interruption, the next agent still finds a mark.
     let mut disks: Vec<(bool, OpenDisk)> = marked.into_iter().zip(disks).collect();
     disks.sort_by_key(|(marked, _)| *marked);
     let disks: Vec<OpenDisk> = disks.into_iter().map(|(_, disk)| disk).collect();
@@ -54,7 +54,7 @@ pub(super) fn wipe(runner: &Runner, command: &WipeDisks, report: &dyn Fn(Progres
         tracing::info!("wiped {}", disk.facts.name());
         names.push(disk.facts.name());
     }
-    // the firmware's mark goes last: an agent that is cut off before comes here again
+    // the firmware's mark comes last: after an interruption, the next wipe gets here again
     if variables.available() {
         let ours = |entry: &boot::BootEntry| {
             let partition = device_path::partition(&entry.option.path);
@@ -70,7 +70,7 @@ pub(super) fn wipe(runner: &Runner, command: &WipeDisks, report: &dyn Fn(Progres
     Ok(Outcome::Wiped { disks: names, left })
 }
 
-/// The machine's disks, when those that must be there are: they may come late.
+/// Waits for the disks that must be present, which may appear late; returns all disks.
 fn present(runner: &Runner, command: &WipeDisks) -> Result<Vec<facts::Disk>, Failure> {
     let begun = Instant::now();
     loop {
@@ -87,7 +87,7 @@ fn present(runner: &Runner, command: &WipeDisks) -> Result<Vec<facts::Disk>, Fai
     }
 }
 
-/// What is missing, in words.
+/// The absent disks, as text.
 fn missing(command: &WipeDisks, present: &[Storage]) -> Option<String> {
     let Some(expected) = &command.expected else {
         let text = "no disk was found, and no inspection says that the machine has none";
@@ -111,7 +111,7 @@ fn list<'a>(disks: impl ExactSizeIterator<Item = &'a Storage>) -> String {
     format!("{}{more}", names.join(", "))
 }
 
-/// The disks to be wiped, opened, and those that are left because other machines may use them, and nobody names them.
+/// Splits the disks into those to wipe, opened, and those left untouched because other machines may use them and the hints do not name them.
 fn sort(
     machine: &dyn Machine,
     found: Vec<facts::Disk>,
@@ -128,7 +128,7 @@ fn sort(
         match (looked, network) {
             (Ok((disk, None)), _) => disks.push(disk),
             (Ok((_, Some(why))), _) => left.push(LeftDisk { disk: name, why }),
-            // what is not the machine's own need not answer
+            // a shared disk need not open
             (Err(_), Some(network)) if !named => left.push(LeftDisk { disk: name, why: reached_by(network) }),
             (Err(failure), _) => return Err(failure),
         }
@@ -141,10 +141,10 @@ fn owned(disks: &[OpenDisk], mark: &DiskMark) -> Result<Vec<bool>, Failure> {
     disks.iter().map(|disk| Ok(disk.owner()?.is_some_and(|(owner, _)| owner == mark.owner))).collect()
 }
 
-/// How much of a disk's beginning is looked at for anything that somebody may miss.
+/// How much of a disk's beginning must be zero for it to count as blank.
 const LOOKED_AT: usize = 1 << 20;
 
-/// Fails unless there is nothing on the disks that could be lost.
+/// Fails unless all disks are blank.
 fn is_blank(disks: &[OpenDisk], mark: &DiskMark) -> Result<(), Failure> {
     for disk in disks {
         let size = usize::try_from(disk.disk.size()).unwrap_or(usize::MAX).min(LOOKED_AT);

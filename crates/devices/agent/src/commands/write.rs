@@ -1,4 +1,4 @@
-//! Writing an operating system: the disk is chosen and its owner known before anything is changed.
+//! Writes an operating system: chooses the disk and checks its owner before it changes anything.
 
 use addresses::Allowed;
 use agent_protocol::{ConfigDrive, DiskMark, ErrorCode, Outcome, Phase, Progress};
@@ -33,18 +33,21 @@ pub(super) fn write(runner: &Runner, command: &WriteImage, report: &dyn Fn(Progr
     let in_firmware = Found::in_firmware(&variables)?;
     let (disk, others) = choose(runner, command)?;
     all_may_go(in_firmware.into_iter().chain(Found::on(&disk)?), &command.mark, ACTION)?;
+    if disk.is_written_by(&command.mark)? {
+        return written_before(runner, &disk, &others, (&command.mark, drive.is_some()), report);
+    }
     let download = Download::new(runner, command)?;
     let (request, source) = download.open()?;
 
     let mut warnings = Vec::new();
-    // before the disk is changed, so that a half-written machine tells whose it is
+    // before the disk changes, so that a half-written machine already names its owner
     if variables.available()
         && let Err(error) = owner::write(&variables, &command.mark)
     {
         warnings.push(format!("the firmware did not take the owner's mark: {}", crate::text::chain(&error)));
     }
     let name = disk.facts.name();
-    tracing::info!("writes {} to {name}", disk_image::without_credentials(&download.url));
+    tracing::info!("writes {} to {name}", addresses::without_secrets(&download.url));
     let mut edit_warnings = Vec::new();
     let written = write_image_then(
         Box::new(source),
@@ -73,7 +76,27 @@ pub(super) fn write(runner: &Runner, command: &WriteImage, report: &dyn Fn(Progr
     }))
 }
 
-/// The disk that the hints choose, and the others. One that other machines may use is chosen only if the hints name that very disk.
+/// The same operation has already written the disk completely, and the server does not know it, for example after a restore from a backup. A system
+/// may have run from the disk since: its data stays.
+fn written_before(
+    runner: &Runner,
+    disk: &OpenDisk,
+    others: &[facts::Disk],
+    (mark, needed): (&DiskMark, bool),
+    report: &dyn Fn(Progress),
+) -> Result<Outcome, Failure> {
+    report(Progress { phase: Phase::BootEntry, percent: 100, ..Progress::default() });
+    let name = disk.facts.name();
+    let mut warnings = vec![format!(
+        "{name} carries the mark of this very operation: it has been written before, and is left as it is"
+    )];
+    clean_others(runner, others, mark, needed, &mut warnings);
+    let boot_entry = boot_entry(runner, disk, &mut warnings)?;
+    warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
+    Ok(Outcome::Written(WriteSummary { disk: name, boot_entry, warnings, ..WriteSummary::default() }))
+}
+
+/// Chooses a disk by the hints; also returns the others. A disk that other machines may use is chosen only if the hints identify that very disk.
 fn choose(runner: &Runner, command: &WriteImage) -> Result<(OpenDisk, Vec<facts::Disk>), Failure> {
     let hints = &command.root_device_hints;
     let mut disks = facts::disks(runner.machine.tree());
@@ -122,7 +145,7 @@ fn config_drive(drive: &ConfigDrive) -> Result<DriveFiles, Failure> {
     })
 }
 
-/// An image's address with what is needed to read it.
+/// An image's address, with everything needed to read it.
 struct Download<'a> {
     command: &'a WriteImage,
     url: Url,
@@ -141,7 +164,7 @@ impl<'a> Download<'a> {
         if unusable > 0 {
             tracing::warn!("{unusable} of the certificate authorities for images cannot be used");
         }
-        // What cannot be read as a range was written by a server that knows more than this agent: it allows nothing.
+        // Only a newer server sends ranges that do not parse: they allow nothing.
         let allowed = Allowed::new(command.image.allowed_addresses.iter().filter_map(|range| range.parse().ok()));
         let client = reach::guarded(reqwest::Client::builder(), &allowed)
             .tls_backend_preconfigured(tls)
@@ -153,7 +176,7 @@ impl<'a> Download<'a> {
         Ok(Self { command, url, allowed, client, handle: runner.handle.clone() })
     }
 
-    /// What to write, and its bytes; the server of the image has answered.
+    /// The write request and the image's bytes; the image server has answered.
     fn open(&self) -> Result<(WriteRequest, HttpSource), Failure> {
         let image = &self.command.image;
         let request = WriteRequest::new(image.format, Compression::from_url(&image.url), self.checksum()?);
@@ -182,7 +205,7 @@ impl<'a> Download<'a> {
     }
 }
 
-/// Progress in the protocol's terms: the download, where its length is known, else what is written.
+/// Progress in the protocol's terms: of the download if its length is known, else of the write.
 fn told(progress: &disk_image::Progress) -> Progress {
     let (done, all) = match (progress.download_total, progress.write_total) {
         (Some(total), _) => (progress.downloaded, total),
@@ -216,7 +239,7 @@ fn edit(
         operation: mark.operation.clone(),
         written: String::new(),
     };
-    // first, so that it gets its place
+    // first, so that it gets the space
     if let MarkPlaced::NoRoom { reason } = write_mark(disk, &own)? {
         warnings.push(format!("the disk does not carry the owner's mark, only the firmware does: {reason}"));
     }
@@ -230,7 +253,7 @@ fn edit(
     write_config_drive(disk, &files).map(drop)
 }
 
-/// Takes config drives of an older life off the other disks, where no other owner's mark forbids it: cloud-init would find them.
+/// Removes old config drives from the other disks, unless a foreign mark forbids it: cloud-init would find them.
 fn clean_others(runner: &Runner, others: &[facts::Disk], mark: &DiskMark, needed: bool, warnings: &mut Vec<String>) {
     for facts in others.iter().filter(|_| needed) {
         let name = facts.name();
@@ -286,7 +309,7 @@ fn boot_entry(runner: &Runner, disk: &OpenDisk, warnings: &mut Vec<String>) -> R
     Ok(Some(told))
 }
 
-/// GUIDs of all partitions of the machine; `None` when a disk cannot be read: nothing is known to be gone then.
+/// GUIDs of all partitions of the machine; `None` if a disk cannot be read, so that no partition counts as gone.
 fn present_partitions(runner: &Runner, target: &OpenDisk) -> Option<Vec<[u8; 16]>> {
     let mut guids = partition_guids(target)?;
     for facts in facts::disks(runner.machine.tree()) {
@@ -301,7 +324,7 @@ fn present_partitions(runner: &Runner, target: &OpenDisk) -> Option<Vec<[u8; 16]
 mod tests {
     use super::*;
 
-    /// Whoever looks for a stall sees a disk that is being made zero.
+    /// The stall check must see progress while a disk is being zeroed.
     #[test]
     fn what_is_written_without_a_download_is_told() {
         let at = |written| disk_image::Progress {

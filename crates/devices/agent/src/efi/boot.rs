@@ -1,4 +1,4 @@
-//! Boot entries of our own: made, put first, and cleaned up.
+//! Our own boot entries: created, moved to the front, and cleaned up.
 //!
 //! Source: UEFI specification 2.10, 3.1 (boot manager), 3.3 (`BootOrder`, `Boot####`).
 
@@ -8,7 +8,7 @@ use super::device_path::{self, FilePath};
 use super::load_option::{ACTIVE, LoadOption};
 use super::variables::{EfiVariables, GLOBAL, VariableError};
 
-/// What every label of ours begins with.
+/// Prefix of all our labels.
 pub const LABEL_PREFIX: &str = "metamorph ";
 
 /// Longest label, in characters: firmware menus cut longer ones.
@@ -20,7 +20,7 @@ pub enum BootError {
     /// The firmware refused.
     #[error(transparent)]
     Variable(#[from] VariableError),
-    /// All 65536 numbers are taken.
+    /// All 65536 numbers are in use.
     #[error("making a boot entry failed: the firmware has no free number for it")]
     NoNumber,
     /// The loader's path cannot be written.
@@ -28,12 +28,12 @@ pub enum BootError {
     Path(String),
 }
 
-/// What an entry of ours starts.
+/// The target of one of our entries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     /// Partition and file.
     pub path: FilePath,
-    /// What the loader gets; mostly nothing.
+    /// Options for the loader; usually empty.
     pub options: String,
 }
 
@@ -62,7 +62,7 @@ fn variable(name: &str) -> String {
     format!("{name}-{GLOBAL}")
 }
 
-/// Label of an entry for what a loader calls itself: our prefix, plain text, bounded.
+/// The label for a loader's own name: our prefix, plain text, bounded length.
 #[must_use]
 pub fn label(name: &str) -> String {
     let plain: String = name.chars().filter(|c| !c.is_control()).collect();
@@ -102,8 +102,8 @@ fn set_order(variables: &EfiVariables, order: &[u16]) -> Result<(), VariableErro
     variables.write(&variable("BootOrder"), &value)
 }
 
-/// Makes an entry for `target` under `label` and puts it first in the order. An entry with the same contents is used again; older
-/// ones with the same label whose partition `is_gone` says is gone are removed.
+/// Creates an entry for `target` under `label` and puts it first in the order. Reuses an entry with the same contents; removes older ones with the
+/// same label whose partition is gone according to `is_gone`.
 ///
 /// # Errors
 /// [`BootError`].
@@ -115,7 +115,7 @@ pub fn install(
 ) -> Result<BootEntry, BootError> {
     let too_long = || BootError::Path(target.path.file.clone());
     let path = device_path::encode(&target.path).ok_or_else(too_long)?;
-    // UTF-16 with a zero, as boot loaders of UEFI take their options
+    // UTF-16 with a terminating zero, as UEFI boot loaders expect their options
     let end = usize::from(!target.options.is_empty());
     let units = target.options.encode_utf16().chain(std::iter::repeat_n(0, end));
     let data = units.flat_map(u16::to_le_bytes).collect();

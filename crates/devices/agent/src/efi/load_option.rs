@@ -11,11 +11,11 @@ pub const MAX_OPTION: usize = 64 << 10;
 pub struct LoadOption {
     /// Attribute bits.
     pub attributes: u32,
-    /// What people see in the boot menu.
+    /// The entry's text in the boot menu.
     pub description: String,
     /// Device path, encoded.
     pub path: Vec<u8>,
-    /// What the loader gets.
+    /// Options for the loader.
     pub data: Vec<u8>,
 }
 

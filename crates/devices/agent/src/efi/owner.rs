@@ -24,7 +24,7 @@ pub struct OwnerRecord {
     pub operation: String,
 }
 
-/// Reads the record; `None` when there is none. One that cannot be understood counts as an unknown owner's.
+/// Reads the record; `None` if there is none. An unreadable record counts as an unknown owner's.
 ///
 /// # Errors
 /// [`VariableError`].

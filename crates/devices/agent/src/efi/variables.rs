@@ -1,7 +1,7 @@
-//! UEFI variables as efivarfs shows them: one file each, four bytes of attributes, then the value.
+//! UEFI variables through efivarfs: one file each, four bytes of attributes, then the value.
 //!
-//! On a plain folder (a simulator's) the same files are written with a rename; on efivarfs a variable is set by exactly one
-//! write, and most variables carry the immutable flag, which is taken off first (Linux, `Documentation/filesystems/efivarfs.rst`).
+//! In a plain folder (a simulator's), the files are replaced by a rename. On efivarfs, exactly one write sets a variable, and most variables carry
+//! the immutable flag, which is cleared first (Linux, `Documentation/filesystems/efivarfs.rst`).
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -50,7 +50,7 @@ impl EfiVariables {
         Self { folder: folder.into() }
     }
 
-    /// Whether there are variables at all: a machine started by BIOS has none.
+    /// Whether the machine has variables: one started by BIOS has none.
     #[must_use]
     pub fn available(&self) -> bool {
         self.folder.is_dir()
@@ -68,7 +68,7 @@ impl EfiVariables {
         };
         let mut bytes = Vec::new();
         file.take(MAX_VALUE).read_to_end(&mut bytes).map_err(error)?;
-        // firmware shows a variable being removed as an empty file
+        // efivarfs shows a variable that is being removed as an empty file
         Ok(bytes.split_at_checked(4).map(|(_, value)| value.to_vec()))
     }
 
@@ -82,10 +82,10 @@ impl EfiVariables {
         names
     }
 
-    /// Sets a variable, new or not. Nothing is written when it has that value already: firmware's memory wears.
+    /// Sets a variable, new or not. Writes nothing if it has that value already: firmware memory wears out.
     ///
     /// # Errors
-    /// [`VariableError`] with what the firmware says (no room, write protected, …).
+    /// [`VariableError`] with the firmware's error (no room, write protected, …).
     pub fn write(&self, name: &str, value: &[u8]) -> Result<(), VariableError> {
         if self.read(name)?.as_deref() == Some(value) {
             return Ok(());
@@ -97,7 +97,7 @@ impl EfiVariables {
         result.map_err(|source| VariableError { action: "writing", name: name.to_owned(), source })
     }
 
-    /// Removes a variable; that there is none is no error.
+    /// Removes a variable; succeeds if it does not exist.
     ///
     /// # Errors
     /// [`VariableError`].
@@ -116,7 +116,7 @@ impl EfiVariables {
         self.is_one("SecureBoot")
     }
 
-    /// Whether the firmware has no platform key yet: nothing is verified then.
+    /// Whether the firmware has no platform key yet: then it verifies nothing.
     #[must_use]
     pub fn setup_mode(&self) -> bool {
         self.is_one("SetupMode")
@@ -132,7 +132,7 @@ impl EfiVariables {
     }
 }
 
-/// Takes the immutable flag off; that a file system knows no flags is no error.
+/// Clears the immutable flag; succeeds on a file system without flags.
 fn make_mutable(path: &Path) -> io::Result<()> {
     let file = File::open(path)?;
     match rustix::fs::ioctl_getflags(&file) {

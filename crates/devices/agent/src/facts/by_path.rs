@@ -110,7 +110,7 @@ impl Place<'_> {
         vec![usb.map_or_else(|| tail.clone(), |port| format!("usb-0:{port}-{tail}"))]
     }
 
-    /// Hosts are counted anew at each start; udev takes the lowest of the same parent as 0.
+    /// Hosts are numbered anew at each start; udev counts from the lowest of the same parent.
     fn lowest_host(&self, host: usize) -> Option<u64> {
         let names = self.attributes.names(&self.upto(host - 1));
         names.iter().filter_map(|name| name.strip_prefix("host")?.parse().ok()).min()
@@ -148,7 +148,7 @@ impl Place<'_> {
         Some(format!("fc-{}-{}", self.attributes.text(&path)?, lun_text(lun)))
     }
 
-    /// By portal, target and unit, whichever card it goes through.
+    /// By portal, target and unit, independent of the network card.
     fn iscsi(&self, session: usize) -> Option<String> {
         let [.., lun] = self.parts.iter().rev().find_map(|part| hctl(part))?;
         let path = self.upto(session);

@@ -4,7 +4,7 @@ use inventory::Cpu;
 
 use crate::tree::{Tree, clean};
 
-/// Most bytes of `/proc/cpuinfo`: a thousand processors fit.
+/// Most bytes of `/proc/cpuinfo`: enough for a thousand processors.
 const MAX_CPUINFO: u64 = 4 << 20;
 
 /// Most flags of a processor.

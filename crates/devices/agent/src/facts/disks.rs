@@ -26,7 +26,7 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// The name that people are told: the lasting one where there is one.
+    /// The name in messages: the persistent one where it exists.
     #[must_use]
     pub fn name(&self) -> String {
         self.storage.name.clone().unwrap_or_else(|| format!("/dev/{}", self.device))
@@ -91,7 +91,7 @@ fn disk(tree: &Tree, device: String) -> Option<Disk> {
     Some(Disk { device, storage, network })
 }
 
-/// The network between the machine and the disk, by its place and by what its drivers say of it.
+/// The network between the machine and the disk, by its sysfs path and its drivers.
 fn network(tree: &Tree, base: &str, place: &str) -> Option<&'static str> {
     let parts: Vec<&str> = place.split('/').collect();
     if parts.iter().any(|part| part.starts_with("rport-")) {

@@ -1,4 +1,4 @@
-//! Memory: what is plugged in by the firmware's SMBIOS tables, else what the kernel has.
+//! Memory: the installed amount by the firmware's SMBIOS tables, else the kernel's total.
 //!
 //! Source: DMTF DSP0134 (SMBIOS reference specification), 6.1 structure header, 7.18 memory device, 7.20 memory array
 //! mapped address. The tables come from the firmware and are read as hostile input.
@@ -31,7 +31,7 @@ fn total(tree: &Tree) -> Option<i64> {
     Some(line.trim().strip_suffix("kB")?.trim().parse::<i64>().ok()? / 1024)
 }
 
-/// Bytes of all memory devices, else of all mapped ranges; `None` when neither says.
+/// Bytes of all memory devices, else of all mapped ranges; `None` if the tables have neither.
 fn sum(tables: &[u8]) -> Option<u64> {
     let (mut devices, mut ranges) = (0_u64, 0_u64);
     let mut rest = tables;

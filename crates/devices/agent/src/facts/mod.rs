@@ -33,7 +33,7 @@ pub fn collect(tree: &Tree, addresses: &[(String, IpAddr)]) -> HardwareDetails {
     }
 }
 
-/// By what the machine can be told from others.
+/// Evidence of the machine's identity.
 #[must_use]
 pub fn evidence(tree: &Tree) -> MachineEvidence {
     let own = |nic: &Nic| !nic.name.as_deref().is_some_and(|name| nics::is_usb(tree, name));

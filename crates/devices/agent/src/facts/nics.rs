@@ -41,7 +41,7 @@ fn is_link_local(address: IpAddr) -> bool {
     matches!(address, IpAddr::V6(v6) if v6.segments()[0] & 0xFFC0 == 0xFE80)
 }
 
-/// Hardware address that the interface was made with: a port of a bond shows the bond's as its own.
+/// The interface's factory MAC address: the port of a bond reports the bond's as its current one.
 pub(crate) fn permanent_mac(tree: &Tree, name: &str) -> Option<String> {
     let base = format!("sys/class/net/{name}");
     let mac =
@@ -49,7 +49,7 @@ pub(crate) fn permanent_mac(tree: &Tree, name: &str) -> Option<String> {
     Some(mac.to_ascii_lowercase()).filter(|mac| mac.len() == 17 && mac != "00:00:00:00:00:00")
 }
 
-/// An interface over USB: the BMC's own, or one that somebody plugged in.
+/// An interface over USB: the BMC's own, or an adapter that a person plugged in.
 pub(super) fn is_usb(tree: &Tree, name: &str) -> bool {
     tree.resolve(&format!("sys/class/net/{name}/device"))
         .is_some_and(|place| place.split('/').any(|component| component.starts_with("usb")))

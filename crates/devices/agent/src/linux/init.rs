@@ -10,7 +10,7 @@ use rustix::process::{Pid, WaitOptions, wait};
 
 use crate::tree::Tree;
 
-/// What is mounted at the start: kind, place, data.
+/// The mounts at the start: kind, place, data.
 const MOUNTS: [(&str, &str, &std::ffi::CStr); 5] = [
     ("proc", "/proc", c""),
     ("sysfs", "/sys", c""),
@@ -19,8 +19,8 @@ const MOUNTS: [(&str, &str, &std::ffi::CStr); 5] = [
     ("tmpfs", "/tmp", c"mode=1777"),
 ];
 
-/// Mounts the kernel's file systems. What cannot be mounted is told, and the start goes on: an agent that can report is better
-/// than none. Gives the complaints, as there is no log yet.
+/// Mounts the kernel's file systems. A failed mount does not stop the start: an agent that can report is better than none. Returns the errors as
+/// text, since logging has not started yet.
 #[must_use]
 pub fn mount_all() -> Vec<String> {
     let mut complaints = Vec::new();
@@ -37,7 +37,7 @@ pub fn mount_all() -> Vec<String> {
     complaints
 }
 
-/// Mounts efivarfs, once its module is there; a machine started by BIOS has none.
+/// Mounts efivarfs, once its module is loaded; a machine started by BIOS has none.
 ///
 /// # Errors
 /// What the kernel says.
@@ -49,7 +49,7 @@ pub fn mount_efivars(tree: &Tree) -> io::Result<()> {
     Ok(mount("efivarfs", place, "efivarfs", MountFlags::empty(), c"")?)
 }
 
-/// Takes the end of any child, as process 1 must, until `child` has ended; gives how.
+/// Reaps any child, as process 1 must, until `child` has ended; returns its status.
 ///
 /// # Errors
 /// What the kernel says, but for interruptions.
@@ -65,7 +65,7 @@ pub fn reap_until(child: u32) -> io::Result<ExitStatus> {
     }
 }
 
-/// All consoles that the kernel was told of: whoever looks at one of them sees the agent's log.
+/// All consoles that the kernel knows: the agent's log appears on each of them.
 #[derive(Clone, Debug)]
 pub struct Consoles {
     files: Arc<Mutex<Vec<File>>>,
@@ -88,7 +88,7 @@ impl Consoles {
 impl Write for Consoles {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
-        // a console that nobody can write to any more is no reason to be silent on the others
+        // a console that can no longer be written is dropped; the others continue
         files.retain_mut(|file| file.write_all(bytes).is_ok());
         Ok(bytes.len())
     }

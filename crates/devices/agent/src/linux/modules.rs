@@ -1,4 +1,4 @@
-//! Kernel modules: those that devices ask for by their modalias, in the order that the medium's index gives.
+//! Kernel modules: loads those that devices request by their modalias, in the order of the medium's index.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -22,11 +22,11 @@ const MAX_FOLDERS: usize = 200_000;
 
 /// How long new devices are waited for at the start.
 const SETTLE: Duration = Duration::from_secs(30);
-/// How long it must be quiet before the start goes on.
+/// Time without new devices before the start goes on.
 const QUIET: Duration = Duration::from_millis(1500);
 const STEP: Duration = Duration::from_millis(100);
 
-/// Loads modules; knows which were loaded and which devices were served.
+/// Loads modules; remembers the loaded modules and the devices handled.
 #[derive(Debug)]
 pub struct Loader {
     index: ModuleIndex,
@@ -54,7 +54,7 @@ impl Loader {
         }
     }
 
-    /// Loads a module and what it needs. What cannot be loaded is told in the log.
+    /// Loads a module and its dependencies. Logs those that cannot be loaded.
     pub fn load(&mut self, name: &str) {
         let order = match self.index.load_order(name) {
             Ok(order) => order,
@@ -82,14 +82,14 @@ impl Loader {
         }
     }
 
-    /// Loads the modules that no device asks for.
+    /// Loads the modules that no device requests.
     pub fn load_by_name(&mut self) {
         for name in LOAD_BY_NAME {
             self.load(name);
         }
     }
 
-    /// Loads what devices ask for that were not seen before; gives how many there were.
+    /// Loads modules for devices not seen before; returns the number of these devices.
     pub fn scan(&mut self) -> usize {
         let mut found = BTreeSet::new();
         let mut folders = 0;
@@ -104,8 +104,8 @@ impl Loader {
         count
     }
 
-    /// Scans until nothing new has come for a while and there are a disk and an interface, or the time is up. New devices show
-    /// as new modaliases (a bus behind a bus) or as disks and interfaces.
+    /// Scans until nothing new has appeared for a while and a disk and an interface exist, or the time is up. New devices appear as new modaliases (a
+    /// bus behind a bus) or as disks and interfaces.
     pub fn settle(&mut self) {
         let start = Instant::now();
         let mut quiet = Instant::now();
@@ -130,7 +130,7 @@ impl Loader {
     }
 }
 
-/// Parameters of a module: bonding would make a bond of its own otherwise.
+/// Parameters of a module: without them, bonding would create a bond on its own.
 fn parameters(name: &str) -> &'static std::ffi::CStr {
     if name == "bonding" { c"max_bonds=0" } else { c"" }
 }

@@ -1,4 +1,4 @@
-//! Configures the agent's network: rtnetlink for links, addresses and routes, DHCP where it is asked for.
+//! Configures the agent's network: rtnetlink for links, addresses and routes, and DHCP where configured.
 
 use std::io;
 use std::net::IpAddr;
@@ -20,7 +20,7 @@ use crate::tree::Tree;
 const APPEAR: Duration = Duration::from_secs(30);
 const STEP: Duration = Duration::from_millis(200);
 
-/// How long a lease is waited for before the log says so again.
+/// How often the log repeats that a lease is awaited.
 const NOTICE: Duration = Duration::from_secs(15);
 
 /// Metric of routes that came with a lease, plus the interface's index: of two default routes the first interface's counts.
@@ -43,7 +43,7 @@ pub(super) fn configure(tree: &Tree, network: &AgentNetwork) -> Result<(), Netwo
     }
 }
 
-/// The plan's operations, as soon as every interface that it names is there.
+/// Waits for every interface that the plan names, and returns the plan's operations.
 fn wait_for_interfaces(tree: &Tree, plan: &NetworkPlan) -> Result<Vec<Operation>, NetworkError> {
     let end = Instant::now() + APPEAR;
     loop {
@@ -76,7 +76,7 @@ fn static_network(tree: &Tree, kernel: &Kernel, steps: &[Operation]) -> Result<(
     Ok(())
 }
 
-/// Asks for a lease on every interface, on those that come later too; returns with the first lease.
+/// Requests a lease on every interface, including later ones; returns with the first lease.
 fn dhcp_everywhere(tree: &Tree) -> Result<(), NetworkError> {
     let (sender, receiver) = mpsc::channel();
     let mut known: Vec<Interface> = Vec::new();
@@ -99,7 +99,7 @@ fn wait_for_lease(receiver: &mpsc::Receiver<String>, mut meanwhile: impl FnMut()
         match receiver.recv_timeout(Duration::from_secs(1)) {
             Ok(name) => return tracing::info!("{name} has a lease"),
             Err(mpsc::RecvTimeoutError::Timeout) => meanwhile(),
-            // no thread is left that could get one: the interfaces may come back
+            // no DHCP thread is left; the interfaces may come back
             Err(mpsc::RecvTimeoutError::Disconnected) => {
                 std::thread::sleep(Duration::from_secs(1));
                 meanwhile();
@@ -210,7 +210,7 @@ impl<'a> Kernel<'a> {
         }
     }
 
-    /// Removes what an earlier attempt (or a driver, of itself) has made under this name; a device stays.
+    /// Removes a link of this name that an earlier attempt (or a driver on its own) created; hardware devices stay.
     fn make_way(&self, name: &str) -> Result<(), NetworkError> {
         let base = format!("sys/class/net/{name}");
         if self.tree.exists(&base) && !self.tree.exists(&format!("{base}/device")) {

@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 
 const FIXED: usize = 236;
 const COOKIE: [u8; 4] = [99, 130, 83, 99];
-/// The server must answer by broadcast: without an address we hear nothing else.
+/// The server must answer by broadcast: without an address, the client receives nothing else.
 const BROADCAST: u16 = 0x8000;
 
 const MASK: u8 = 1;
@@ -55,7 +55,7 @@ impl Kind {
     }
 }
 
-/// What a server gives.
+/// A server's offer or grant.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Lease {
     /// Our address.
@@ -76,7 +76,7 @@ pub struct Lease {
     pub renewal: u32,
 }
 
-/// What the client says.
+/// A client message.
 #[derive(Clone, Copy, Debug)]
 pub struct Question<'a> {
     /// Discover or request.
@@ -85,9 +85,9 @@ pub struct Question<'a> {
     pub transaction: u32,
     /// Our hardware address.
     pub mac: [u8; 6],
-    /// The lease that is asked for.
+    /// The requested lease.
     pub wanted: Option<&'a Lease>,
-    /// It is ours already, and shall go on.
+    /// The lease is ours and is to be extended.
     pub renew: bool,
 }
 
@@ -170,7 +170,7 @@ fn classless(mut value: &[u8]) -> Option<Vec<(Ipv4Addr, u8, Ipv4Addr)>> {
     Some(routes)
 }
 
-/// Reads a server's answer to this transaction and hardware address; `None` when it is none or is damaged.
+/// Parses a server's answer to this transaction and hardware address; `None` for other messages and damaged ones.
 #[must_use]
 pub fn decode(bytes: &[u8], transaction: u32, mac: [u8; 6]) -> Option<(Kind, Lease)> {
     let (fixed, rest) = bytes.split_first_chunk::<FIXED>()?;
@@ -187,7 +187,7 @@ pub fn decode(bytes: &[u8], transaction: u32, mac: [u8; 6]) -> Option<(Kind, Lea
         !(address.is_unspecified() || address.is_broadcast() || address.is_multicast() || address.is_loopback());
     let mask = four(MASK).map_or(u32::MAX << 8, u32::from_be_bytes);
     let routers = value(ROUTER).map(addresses).unwrap_or_default();
-    // classless routes take the place of the router (RFC 3442)
+    // classless routes replace the router option (RFC 3442)
     let routes = value(ROUTES).and_then(classless).filter(|routes| !routes.is_empty());
     let routes = routes
         .unwrap_or_else(|| routers.first().map(|router| (Ipv4Addr::UNSPECIFIED, 0, *router)).into_iter().collect());

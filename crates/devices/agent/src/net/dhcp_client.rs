@@ -1,7 +1,7 @@
 //! DHCP for IPv4: getting a lease on one interface and keeping it.
 //!
-//! A plain UDP socket bound to the interface does: requests go out by broadcast, and answers are asked for by broadcast
-//! (RFC 2131, 4.1), which Linux accepts on an interface without an address.
+//! A plain UDP socket bound to the interface suffices: requests are broadcasts, and they ask for broadcast answers (RFC 2131, 4.1), which Linux
+//! accepts on an interface without an address.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
@@ -34,7 +34,7 @@ pub struct DhcpError {
     pub source: io::Error,
 }
 
-/// Gets a lease and keeps it, for ever: `apply` is called with each lease. Returns only on an error of the socket.
+/// Gets a lease and renews it for ever: calls `apply` with each lease. Returns only on an error of the socket.
 ///
 /// # Errors
 /// [`DhcpError`].
@@ -125,7 +125,7 @@ fn acquire(socket: &UdpSocket, mac: [u8; 6]) -> io::Result<Lease> {
     }
 }
 
-/// Asks for more time until it is given, refused or too late; `None` means to begin anew.
+/// Asks for an extension until the server grants or refuses it, or the lease ends; `None` means to start over.
 fn renew(socket: &UdpSocket, mac: [u8; 6], lease: &Lease, until: Instant) -> io::Result<Option<Lease>> {
     let transaction = rand::random();
     let question = Question { kind: Kind::Request, transaction, mac, wanted: Some(lease), renew: true };

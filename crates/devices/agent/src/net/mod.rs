@@ -1,4 +1,4 @@
-//! The agent's own network: rtnetlink and DHCP on the wire, and what network data asks for as a list of operations.
+//! The agent's own network: rtnetlink and DHCP on the wire, and network data as a list of operations.
 
 pub mod dhcp;
 mod dhcp_client;

@@ -50,7 +50,7 @@ impl Request {
         self.bytes.resize(self.bytes.len().next_multiple_of(4), 0);
     }
 
-    /// Adds an attribute; one longer than a length field can tell is left out.
+    /// Adds an attribute; one whose length does not fit the length field is left out.
     #[must_use]
     pub fn attribute(mut self, kind: u16, value: &[u8]) -> Self {
         if let Ok(length) = u16::try_from(value.len() + 4) {
@@ -104,7 +104,7 @@ pub struct Message<'a> {
     pub kind: u16,
     /// Sequence number of the request.
     pub sequence: u32,
-    /// What follows the header.
+    /// The bytes after the header.
     pub payload: &'a [u8],
 }
 
@@ -117,7 +117,7 @@ impl Message<'_> {
     }
 }
 
-/// Takes a datagram apart; ends at the first damaged message.
+/// Splits a datagram into messages; ends at the first damaged one.
 #[must_use]
 pub fn messages(mut bytes: &[u8]) -> Vec<Message<'_>> {
     let mut found = Vec::new();

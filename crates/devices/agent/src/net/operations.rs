@@ -1,4 +1,4 @@
-//! What network data asks for, as a list of operations in the order in which they can be done. No IO.
+//! The operations that network data requires, in an order in which they succeed. No IO.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -94,7 +94,7 @@ pub enum Operation {
         /// No network of the interface covers the next hop.
         onlink: bool,
     },
-    /// Ask for a lease.
+    /// Request a lease.
     Dhcp {
         /// Interface.
         name: String,
@@ -145,7 +145,7 @@ fn physical(link: &Link, mac: &str, interfaces: &[Interface]) -> Result<String, 
     })
 }
 
-/// A name the kernel accepts, as near to the document's as can be, and that nothing has yet.
+/// An interface name that the kernel accepts, close to the document's id and not in use yet.
 fn new_name(id: &str, names: &BTreeMap<&str, String>, interfaces: &[Interface]) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-') { c } else { '-' };
     let mut base: String = id.chars().map(plain).take(MAX_NAME).collect();

@@ -41,7 +41,7 @@ const IFA_F_NODAD: u8 = 2;
 const TABLE_MAIN: u8 = 254;
 const PROTOCOL_STATIC: u8 = 4;
 const TYPE_UNICAST: u8 = 1;
-/// The next hop is on this link, whatever the addresses say.
+/// Treat the next hop as on this link, regardless of the addresses.
 const ONLINK: u32 = 4;
 
 /// Largest datagram read.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 const FIRST: Duration = Duration::from_millis(200);
 const LONGEST: Duration = Duration::from_secs(5);
-/// Pause after the server refused this agent: nothing that the agent does can change that.
+/// Pause after the server refused this agent: the agent itself cannot change that.
 const REFUSED: Duration = Duration::from_secs(30);
 
 /// Counts failures.

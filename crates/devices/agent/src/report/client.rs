@@ -1,4 +1,4 @@
-//! One exchange: the report goes out by HTTPS, the directive comes back.
+//! One exchange: sends the report over HTTPS, receives the directive.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,7 +16,7 @@ use crate::text::cut;
 /// Longest time to connect to one address.
 const CONNECT: Duration = Duration::from_secs(10);
 
-/// Time an answer may take beyond what the server may hold it back.
+/// Time for an answer, in addition to the long poll.
 const ANSWER: Duration = Duration::from_secs(20);
 
 /// Most endpoints.
@@ -25,7 +25,7 @@ const MAX_ENDPOINTS: usize = 16;
 /// Most bytes of an error's text that are kept.
 const MAX_ERROR_TEXT: usize = 300;
 
-/// Why no client could be made of the medium's configuration.
+/// Why the medium's configuration yields no client.
 #[derive(Debug, Error)]
 pub enum ClientError {
     /// No server.
@@ -60,7 +60,7 @@ pub enum ExchangeError {
         endpoint: String,
         /// 401 or 403.
         status: u16,
-        /// What it says.
+        /// The body's text.
         text: String,
     },
     /// It answered with an error.
@@ -70,7 +70,7 @@ pub enum ExchangeError {
         endpoint: String,
         /// HTTP status.
         status: u16,
-        /// What it says.
+        /// The body's text.
         text: String,
     },
     /// Its answer is longer than is accepted.
@@ -112,7 +112,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// A client for what the medium says.
+    /// A client for the medium's configuration.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -136,16 +136,16 @@ impl Client {
         Ok(Self { http, endpoints, token: config.token.clone(), preferred: AtomicUsize::new(0), clock: Arc::default() })
     }
 
-    /// The server's time of day, as its answers tell it.
+    /// The server's time of day, as its answers report it.
     #[must_use]
     pub fn clock(&self) -> Arc<ServerClock> {
         Arc::clone(&self.clock)
     }
 
-    /// Sends the report, with the boot's key, to the first endpoint that answers, the one that answered last before the others.
+    /// Sends the report, with the boot's key, to the first endpoint that answers; tries the last working one first.
     ///
     /// # Errors
-    /// The last endpoint's [`ExchangeError`]; a refusal goes before others, as it says more.
+    /// The last endpoint's [`ExchangeError`]; but a refusal takes precedence, since it is more specific.
     pub async fn exchange(&self, report: &Report, key: &str) -> Result<Directive, ExchangeError> {
         let body = encode(report)?;
         let preferred = self.preferred.load(Ordering::Relaxed);

@@ -1,7 +1,7 @@
-//! What outlives the agent's process, but not the machine's boot: which commands were begun, and the boot's key.
+//! State that outlives the agent's process, but not the machine's boot: the commands begun, and the boot's key.
 //!
-//! Should the agent be started anew on the same boot, it must not run a command a second time; and its reports must not count from
-//! 1 again, or the server takes them for old ones.
+//! An agent that is restarted within a boot must not run a command a second time, nor number its reports from 1 again: the server would ignore them
+//! as old.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write};
@@ -13,7 +13,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::{Deserialize, Serialize};
 
-/// Most commands remembered: the server has one at a time, and never comes back to an old attempt.
+/// Most commands remembered: the server sends one at a time, and never returns to an old attempt.
 const MAX_STARTED: usize = 1024;
 
 #[derive(Default, Serialize, Deserialize)]
@@ -21,7 +21,7 @@ struct Content {
     boot_id: String,
     starts: u64,
     started: Vec<CommandId>,
-    /// What shows the server that it is still this boot: nobody else has it.
+    /// Proves to the server that this is still the same boot: no other client has it.
     #[serde(default)]
     key: String,
 }
@@ -39,7 +39,7 @@ impl std::fmt::Debug for Ledger {
 }
 
 impl Ledger {
-    /// Opens the ledger of this boot; that of another boot is begun anew.
+    /// Opens the ledger of this boot; discards that of another boot.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -56,7 +56,7 @@ impl Ledger {
         Ok(ledger)
     }
 
-    /// What the reports of this process are counted from: 0 for the first one of a boot.
+    /// Offset of this process's report numbers: 0 for the first process of a boot.
     #[must_use]
     pub fn sequence_base(&self) -> u64 {
         (self.content.starts - 1).min(1 << 20) << 32
@@ -74,7 +74,7 @@ impl Ledger {
         self.content.started.contains(id)
     }
 
-    /// Notes that a command begins; written before it does.
+    /// Records that a command begins; called before it does.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -91,7 +91,7 @@ impl Ledger {
             std::fs::create_dir_all(folder)?;
         }
         let beside = self.path.with_extension("new");
-        // For the agent's own eyes. One that an earlier process left half-written is not opened, but made anew.
+        // Readable by the agent alone. A half-written file of an earlier process is recreated, not reopened.
         match std::fs::remove_file(&beside) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}

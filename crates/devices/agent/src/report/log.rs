@@ -54,7 +54,7 @@ impl LogRing {
         act(&mut self.ring.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Adds a line; the oldest goes when there are too many.
+    /// Adds a line; drops the oldest if the ring is full.
     pub fn push(&self, level: &str, text: &str) {
         let line = LogLine { uptime_ms: uptime_ms(), level: level.to_owned(), text: cut(text, MAX_TEXT).to_owned() };
         self.with(|ring| {

@@ -28,7 +28,7 @@ struct Work {
     outcome: JoinHandle<Outcome>,
 }
 
-/// Everything that stays the same from report to report.
+/// Everything that is the same in every report.
 struct Agent<'a> {
     config: &'a HostConfig,
     client: Client,
@@ -39,14 +39,14 @@ struct Agent<'a> {
     sequence: u64,
     session: Session,
     work: Option<Work>,
-    /// On which machine it runs; looked at again whenever there is nothing else to do, for disks come late.
+    /// The identity of the machine; checked again when the agent is idle, because disks may appear late.
     machine: MachineEvidence,
     backoff: Backoff,
 }
 
-/// Reports and obeys until the server has acknowledged that the machine may be left; gives how.
+/// Reports and executes directives until the server has acknowledged that the agent may leave the machine; returns how.
 ///
-/// Failures are retried for ever: there is nothing else that an agent could do.
+/// Failures are retried for ever: the agent has no alternative.
 pub async fn run(config: &HostConfig, client: Client, runner: Arc<Runner>, logs: LogRing, ledger: Ledger) -> Leave {
     let boot_id = runner.boot_id();
     let agent = Agent {
@@ -121,7 +121,7 @@ impl Agent<'_> {
         (report, mark)
     }
 
-    /// Begins a command, unless an earlier process of this boot has: what became of that is not known.
+    /// Starts a command, unless an earlier process of this boot has: then its outcome is unknown.
     fn start(&mut self, command: Command) {
         let refusal = if self.ledger.was_started(&command.id) {
             Some("the agent ended while it ran this command; what it had done by then is not known".to_owned())
@@ -157,7 +157,7 @@ impl Agent<'_> {
         self.session.finish(outcome);
     }
 
-    /// Waits until the running command has something new to say: its end at once, progress at most once a second.
+    /// Waits until the running command has news: its end at once, progress at most once a second.
     async fn wait_for_work(&mut self) {
         let Some(work) = &mut self.work else { return };
         let progress = &mut work.progress;

@@ -1,4 +1,4 @@
-//! What the agent does with a directive: fencing, once only, and no leaving before the acknowledgement. No IO.
+//! The agent's reaction to directives: fencing, execution at most once, and leaving only after the acknowledgement. No IO.
 
 use std::collections::VecDeque;
 
@@ -14,9 +14,9 @@ const MAX_REMEMBERED: usize = 32;
 pub enum Next {
     /// Report again when something happens.
     Nothing,
-    /// The server wants to hear of the state at once.
+    /// Report at once.
     Report,
-    /// Begin this command; the state says that it runs.
+    /// Start this command; the state says already that it runs.
     Start(Box<Command>),
     /// Leave the machine.
     Leave(Leave),
@@ -27,7 +27,7 @@ pub enum Next {
 pub struct Session {
     boot_id: String,
     state: AgentState,
-    /// How, when the outcome under way is [`Outcome::Leaving`].
+    /// How to leave, if the current outcome is [`Outcome::Leaving`].
     leaving: Option<Leave>,
     remembered: VecDeque<(CommandId, Outcome)>,
 }
@@ -39,7 +39,7 @@ impl Session {
         Self { boot_id: boot_id.into(), state: AgentState::Idle, leaving: None, remembered: VecDeque::new() }
     }
 
-    /// What to report.
+    /// The state to report.
     #[must_use]
     pub fn state(&self) -> &AgentState {
         &self.state
@@ -52,7 +52,7 @@ impl Session {
         }
     }
 
-    /// The running command has come to its end.
+    /// The running command has ended.
     pub fn finish(&mut self, outcome: Outcome) {
         if let AgentState::Running { command, .. } = &self.state {
             let command = command.clone();
@@ -69,7 +69,7 @@ impl Session {
         self.state = AgentState::Finished { command, outcome };
     }
 
-    /// Takes the server's answer to the last report.
+    /// Handles the server's answer to the last report.
     pub fn receive(&mut self, directive: Directive) -> Next {
         if let (AgentState::Finished { command, outcome }, Some(id)) = (&self.state, &directive.acknowledged)
             && command == id
@@ -88,7 +88,7 @@ impl Session {
 
     fn command(&mut self, command: Command) -> Next {
         match &self.state {
-            // one at a time: the server sees what runs and sends its wish again
+            // one at a time: the server sees the running command and sends its next one again
             AgentState::Running { .. } => return Next::Nothing,
             AgentState::Finished { command: own, .. } if *own == command.id => return Next::Nothing,
             _ => {}

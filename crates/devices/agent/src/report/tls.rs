@@ -1,8 +1,8 @@
 //! TLS: one certificate by its digest for the server, certificate authorities for images.
 //!
-//! The agent's machine may have any time of day, so the server's certificate is known by its SHA-256 alone, which came with
-//! the boot medium; its names and dates are not looked at. The certificates of image servers have dates that count, and they are held
-//! against the time that the known server tells: [`ServerClock`].
+//! The agent's machine may have any time of day, so the server's certificate is verified by its SHA-256 alone, which came with the boot medium; its
+//! names and dates are ignored. The dates of image servers' certificates do count, and are compared with the time that the pinned server reports:
+//! [`ServerClock`].
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -22,7 +22,7 @@ const MAX_AUTHORITIES: usize = 64;
 #[derive(Debug)]
 struct Pinned {
     sha256: [u8; 32],
-    /// The same in the handshake: a server that has several certificates, since it changes its keys while machines boot, shows this one.
+    /// The pin as a hint in the handshake: a server with several certificates (it changes its keys while machines boot) serves the matching one.
     hint: [DistinguishedName; 1],
     provider: Arc<CryptoProvider>,
 }
@@ -78,10 +78,10 @@ fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }
 
-/// Configuration that accepts only the certificate with this SHA-256 (of its DER form).
+/// A configuration that accepts only the certificate with this SHA-256 (of its DER form).
 ///
 /// # Errors
-/// What rustls says when it has no usable protocol version.
+/// rustls' error if it has no usable protocol version.
 pub fn pinned(sha256: [u8; 32]) -> Result<ClientConfig, Error> {
     let provider = provider();
     let hint = [DistinguishedName::from(agent_protocol::certificate_hint(&hex::encode(sha256)))];
@@ -93,12 +93,12 @@ pub fn pinned(sha256: [u8; 32]) -> Result<ClientConfig, Error> {
         .with_no_client_auth())
 }
 
-/// The time of day as the server told it last, carried on by the machine's monotonic clock. There is none before the first answer.
+/// The time of day by the server's last answer, advanced by the machine's monotonic clock. Unset before the first answer.
 #[derive(Debug, Default)]
 pub struct ServerClock(Mutex<Option<(Duration, Instant)>>);
 
 impl ServerClock {
-    /// Takes the time of an answer's `Date` field (RFC 9110, section 6.6.1); what is no such date is left out.
+    /// Sets the time from an answer's `Date` field (RFC 9110, section 6.6.1); ignores anything else.
     pub fn hear(&self, date: &str) {
         let told = httpdate::parse_http_date(date).ok().and_then(|t| t.duration_since(std::time::UNIX_EPOCH).ok());
         if let Some(told) = told {
@@ -114,11 +114,11 @@ impl TimeProvider for ServerClock {
     }
 }
 
-/// Configuration for image downloads: the public authorities, and those of `extra_pem`, at the time of `clock`. Gives also how many
-/// extra ones there were that could not be used.
+/// A configuration for image downloads: trusts the public authorities and those of `extra_pem`, at the time of `clock`. Also returns the number of
+/// unusable certificates in `extra_pem`.
 ///
 /// # Errors
-/// What rustls says when it has no usable protocol version.
+/// rustls' error if it has no usable protocol version.
 pub fn for_images(extra_pem: &str, clock: Arc<dyn TimeProvider>) -> Result<(ClientConfig, usize), Error> {
     let mut roots = RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() };
     let mut unusable = 0;
@@ -139,7 +139,7 @@ mod tests {
     use rustls::pki_types::PrivateKeyDer;
     use rustls::{ClientConnection, ServerConfig, ServerConnection};
 
-    /// A handshake in memory with a server whose certificate is valid in the year 2040 only; the client's view of it.
+    /// A handshake in memory with a server whose certificate is valid only in the year 2040; returns the client's result.
     fn handshake(clock: Arc<ServerClock>) -> Result<(), Error> {
         let mut params = rcgen::CertificateParams::new(["images.example".to_owned()]).unwrap();
         params.not_before = rcgen::date_time_ymd(2040, 1, 1);

@@ -165,9 +165,29 @@ async fn an_image_is_written_marked_and_bootable_and_wiped_again() {
     assert!(String::from_utf8_lossy(&record[4..]).contains("owner-1"));
     assert_eq!(efivars(root).len(), 3, "owner, order and entry: {:?}", efivars(root));
 
-    // the same owner may write again: the entry of the partition that is the same stays the only one
+    // the same operation finds its work done, by a server that was restored from a backup for instance: what the system has written stays
+    std::fs::remove_dir_all(root.join("run")).unwrap();
+    let of_the_system = 30 * MIB;
+    OpenOptions::new().write(true).open(&vdb).unwrap().write_all_at(b"the system's", of_the_system).unwrap();
+    let found = outcomes(root, vec![write(images.order("image.raw", "owner-1"))]).await;
+    let summary = written(&found[0]);
+    assert_eq!((summary.bytes_read, summary.boot_entry.as_deref()), (0, Some("Boot0000 «metamorph Test OS»")));
+    assert!(summary.warnings[0].contains("has been written before"), "{:?}", summary.warnings);
+    let mut kept = [0; 12];
+    OpenOptions::new().read(true).open(&vdb).unwrap().read_exact_at(&mut kept, of_the_system).unwrap();
+    assert_eq!(&kept, b"the system's");
+
+    // a write that was broken off before the table at the disk's beginning was there is made again
+    OpenOptions::new().write(true).open(&vdb).unwrap().write_all_at(&vec![0; 1 << 20], 0).unwrap();
     std::fs::remove_dir_all(root.join("run")).unwrap();
     let found = outcomes(root, vec![write(images.order("image.raw", "owner-1"))]).await;
+    assert_eq!(written(&found[0]).bytes_read, 40 * MIB);
+
+    // the same owner may write again with another: the entry of the partition that is the same stays the only one
+    std::fs::remove_dir_all(root.join("run")).unwrap();
+    let again = DiskMark { operation: "op-2".into(), ..mark("owner-1") };
+    let found = outcomes(root, vec![write(WriteImage { mark: again, ..images.order("image.raw", "") })]).await;
+    assert_eq!(written(&found[0]).bytes_read, 40 * MIB);
     assert_eq!(written(&found[0]).boot_entry.as_deref(), Some("Boot0000 «metamorph Test OS»"));
 
     // another owner is refused, both for writing and for wiping, and nothing is changed

@@ -1,10 +1,10 @@
-//! The BMC's log, for people who look for the cause of something.
+//! The BMC's log, for diagnosis by people.
 
 use async_trait::async_trait;
 
 use crate::error::BmcError;
 
-/// Most entries of a log that are asked for at once.
+/// Most entries of a log that are requested at once.
 pub const MAX_LOG_ENTRIES: usize = 16;
 
 /// One entry.
@@ -12,14 +12,14 @@ pub const MAX_LOG_ENTRIES: usize = 16;
 pub struct LogEntry {
     /// When it was made, as the BMC writes it: by its own clock.
     pub created: Option<String>,
-    /// What it says, on one line and bounded. A BMC writes addresses there that it was told to use: they may be secret.
+    /// The message on one line, truncated. It may contain secret addresses that the BMC was given.
     pub message: String,
 }
 
 /// Reads the log.
 #[async_trait]
 pub trait Logs: Send + Sync {
-    /// The newest entries that the BMC calls critical, the newest first; at most `most`, and never more than [`MAX_LOG_ENTRIES`]. Some two dozen
-    /// calls at most: for the diagnosis of what has failed.
+    /// The newest critical entries, newest first; at most `most`, and never more than [`MAX_LOG_ENTRIES`]. Takes up to some two dozen calls: for the
+    /// diagnosis of a failure.
     async fn newest_critical(&self, most: usize) -> Result<Vec<LogEntry>, BmcError>;
 }

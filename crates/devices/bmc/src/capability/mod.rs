@@ -1,11 +1,11 @@
-//! What a connected BMC can be asked, whatever it speaks: one small trait a capability, and [`Bmc`], which says which of them this BMC has.
+//! The capabilities of a connected BMC, independent of its protocol: one small trait per capability, and [`Bmc`], which reports which of them this
+//! BMC has.
 //!
-//! Power is what makes a BMC one: all have it. For each of the others the BMC answers with the capability or with [`Lacking`], which says what was
-//! looked for and what to do. It answers from what it showed when it was last looked at, without a call, so that what is missing is known before
-//! anything is begun that needs it.
+//! Every BMC has power. For each other capability, the BMC returns either the capability or [`Lacking`], which says what was looked for and what to
+//! do. It answers from its last look at the machine, without a call, so that a missing capability is known before any work begins that needs it.
 //!
-//! The traits say nothing of a protocol. A protocol that lacks a capability altogether (IPMI has no virtual media) leaves its method as it is here: then
-//! the BMC lacks it.
+//! The traits contain nothing of a protocol. A protocol without a capability (IPMI has no virtual media) keeps the method's default: then the BMC
+//! lacks it.
 //!
 //! | capability | Redfish | IPMI would use |
 //! |---|---|---|
@@ -36,10 +36,10 @@ pub use secure_boot::{SecureBoot, SecureBootSeen};
 pub use terms::PowerAction;
 pub use virtual_media::{Drive, Insertion, VirtualMedia};
 
-/// What one look at the machine shows.
+/// The result of one look at the machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sight {
-    /// Whether the machine is on; `None` where the BMC does not say.
+    /// Whether the machine is on; `None` if the BMC does not report it.
     pub powered_on: Option<bool>,
     /// Maker and model, for logs.
     pub model: String,
@@ -50,14 +50,14 @@ pub struct Sight {
 /// A connected BMC.
 #[async_trait]
 pub trait Bmc: Send + Sync {
-    /// The first contact: checks access, ends sessions that an earlier life of this server left behind (`stale`: their addresses), and looks at the
-    /// machine. From then on the BMC knows what it has.
+    /// The first contact: checks access, ends sessions that an earlier process of this server left behind (`stale`: their addresses), and looks at
+    /// the machine. From then on the BMC knows its capabilities.
     async fn begin(&self, stale: &[String]) -> Result<Sight, BmcError>;
     /// Looks at the machine. One call.
     async fn look(&self) -> Result<Sight, BmcError>;
-    /// Permanent MACs of the machine, as far as the BMC shows them. A call an interface.
+    /// Permanent MACs of the machine, as far as the BMC reports them. One call per interface.
     async fn macs(&self) -> Result<Vec<String>, BmcError>;
-    /// By what the BMC itself is known.
+    /// The identity of the BMC itself.
     fn pin(&self) -> BmcPin;
     /// Calls made since the connection was made.
     fn calls(&self) -> u32;
@@ -68,10 +68,10 @@ pub trait Bmc: Send + Sync {
 
     /// Power.
     fn power(&self) -> &dyn Power;
-    /// From what the machine boots next.
+    /// Selection of the next boot's source.
     ///
     /// # Errors
-    /// [`Lacking`] when the BMC does not have it; so for the others.
+    /// [`Lacking`] when the BMC does not have it; likewise for the methods below.
     fn boot_device(&self) -> Result<&dyn BootDevice, Lacking> {
         Err(Lacking::unspoken(Capability::BootDevice))
     }
@@ -98,7 +98,7 @@ pub trait Bmc: Send + Sync {
     }
 }
 
-/// What a BMC may have or lack.
+/// Capabilities that a BMC may lack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Capability {
     /// [`BootDevice`].
@@ -112,7 +112,7 @@ pub enum Capability {
 }
 
 impl Capability {
-    /// In words, for messages.
+    /// The name for messages.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -123,7 +123,7 @@ impl Capability {
         }
     }
 
-    /// What to do about a BMC that lacks it.
+    /// Advice for a BMC that lacks it.
     const fn advice(self) -> &'static str {
         match self {
             Self::VirtualMedia => "check that virtual media are licensed and switched on at the BMC",
@@ -140,11 +140,11 @@ impl std::fmt::Display for Capability {
     }
 }
 
-/// Something that a BMC does not have: what was looked for, and what to do.
+/// A capability that a BMC lacks: what was looked for, and what to do.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the BMC shows no {capability}: {looked_for}")]
 pub struct Lacking {
-    /// What.
+    /// The capability.
     pub capability: Capability,
     /// What was looked for, and where.
     pub looked_for: String,
@@ -169,7 +169,7 @@ impl Lacking {
         }
     }
 
-    /// The failure of what needs it.
+    /// The error of an operation that needs it.
     #[must_use]
     pub fn keeps_from(self, attempted: impl Into<String>) -> BmcError {
         BmcError::new(ErrorKind::Unsupported, attempted, self.to_string()).advise(self.advice)
@@ -183,7 +183,7 @@ impl From<Lacking> for BmcError {
     }
 }
 
-/// What this BMC has, and what it lacks.
+/// The capabilities that this BMC has, and those that it lacks.
 #[must_use]
 pub fn capabilities(bmc: &dyn Bmc) -> (Vec<Capability>, Vec<Lacking>) {
     let asked = [

@@ -8,7 +8,7 @@ use crate::error::BmcError;
 /// Changes the machine's power.
 #[async_trait]
 pub trait Power: Send + Sync {
-    /// Changes the power; a machine that is there already is fine. Returns when the BMC has taken the order: whether the machine follows is seen by
-    /// looking at it.
+    /// Changes the power; succeeds if the machine is in that state already. Returns when the BMC has accepted the request: the caller polls whether
+    /// the machine follows.
     async fn change(&self, action: PowerAction) -> Result<(), BmcError>;
 }

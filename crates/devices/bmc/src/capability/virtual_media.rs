@@ -1,10 +1,10 @@
-//! A virtual drive, into which the BMC puts a medium that it reads from a web server.
+//! A virtual drive with a medium that the BMC reads from a web server.
 
 use async_trait::async_trait;
 
 use crate::error::BmcError;
 
-/// What is in the virtual drive.
+/// Content of the virtual drive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Drive {
     /// The medium in question.
@@ -13,29 +13,29 @@ pub enum Drive {
     Another,
     /// None.
     Empty,
-    /// Something, or nothing: the BMC does not say.
+    /// Unknown: the BMC does not report it.
     Unknown,
 }
 
-/// What came of an insertion.
+/// Result of an insertion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Insertion {
     /// The medium is in.
     Done,
-    /// The BMC was asked and has not answered in time; it may still be at it. Asked again, it would begin anew: look at the drive.
+    /// The BMC has not answered in time and may still be inserting. A second request would start over: check the drive instead.
     Pending,
 }
 
 /// The virtual drive.
 #[async_trait]
 pub trait VirtualMedia: Send + Sync {
-    /// Finds the drive, so that whoever needs one knows that it is there before anything else is done to the machine. No call, once it is known.
+    /// Finds the drive, so that callers know that it exists before they change the machine. No call, once it is known.
     async fn find(&self) -> Result<(), BmcError>;
-    /// Puts the medium in that these addresses have, whatever is in now: by the first that the BMC takes. One that wants to know the media
-    /// server's certificate (PEM) is given it. Errors do not show the addresses, which are secret.
+    /// Inserts the medium at these addresses and replaces any other: uses the first address that the BMC accepts. Installs the media server's
+    /// certificate (PEM) on a BMC that wants it. Errors omit the addresses, which are secret.
     async fn insert(&self, urls: &[String], certificate: Option<&str>) -> Result<Insertion, BmcError>;
-    /// What is in the drive, compared with the medium that these addresses have. One call, once the drive is known.
+    /// Content of the drive, compared with the medium at these addresses. One call, once the drive is known.
     async fn drive(&self, urls: &[String]) -> Result<Drive, BmcError>;
-    /// Takes the medium out; fine if there is none.
+    /// Ejects the medium; succeeds if the drive is empty.
     async fn eject(&self) -> Result<(), BmcError>;
 }

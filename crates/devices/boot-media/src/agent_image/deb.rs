@@ -20,7 +20,7 @@ pub enum DebError {
     /// The outer archive is damaged.
     #[error("it is no Debian package: {0}")]
     NotDeb(&'static str),
-    /// A member is compressed in a way not known here.
+    /// Unknown compression of a member.
     #[error("its member {0:?} is compressed in an unknown way; xz, zstd and none are known")]
     Compression(String),
     /// An inner archive is damaged or too large.
@@ -71,7 +71,7 @@ impl Deb {
         Ok(Self { name, version, bytes, data })
     }
 
-    /// Goes through the regular files once, in the archive's order; paths have no `./` in front.
+    /// Walks the regular files once, in the archive's order; paths have no leading `./`.
     pub fn walk(
         &self,
         wanted: &mut dyn FnMut(&str) -> bool,

@@ -1,8 +1,8 @@
-//! What is asked of ELF files: is a program static, and what a kernel module says about itself (`.modinfo`).
+//! Properties of ELF files: whether a program is static, and a kernel module's metadata (`.modinfo`).
 //!
 //! Format: System V ABI, ELF-64 object file format. Only little-endian 64-bit files are read.
 
-/// What a module says about itself.
+/// A module's metadata.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ModInfo {
     /// Name with underscores.
@@ -34,7 +34,7 @@ fn is_elf64(bytes: &[u8]) -> bool {
     bytes.starts_with(b"\x7fELF\x02\x01")
 }
 
-/// Says what keeps a program from being process 1 of a system without libraries.
+/// Returns what prevents a program from being process 1 of a system without libraries.
 pub(super) fn check_static_program(bytes: &[u8]) -> Result<(), &'static str> {
     let damaged = "it is damaged";
     if !is_elf64(bytes) {

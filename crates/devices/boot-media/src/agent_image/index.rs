@@ -1,6 +1,6 @@
-//! Which kernel modules the agent's medium carries, what they need, and which devices ask for them.
+//! The kernel modules on the agent's medium, their dependencies, and the devices that request them.
 //!
-//! It stands in the initramfs beside the modules, as one JSON document, and takes the place of depmod's files.
+//! It is stored in the initramfs next to the modules, as one JSON document, and replaces depmod's files.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,7 +20,7 @@ pub struct ModuleIndex {
     pub release: String,
     /// Modules by name, with underscores.
     pub modules: BTreeMap<String, ModuleEntry>,
-    /// Pattern of an alias and the module that it stands for, sorted.
+    /// Alias patterns with their modules, sorted.
     pub aliases: Vec<(String, String)>,
     /// Modules that are part of the kernel itself.
     pub builtin: BTreeSet<String>,
@@ -67,7 +67,7 @@ impl ModuleIndex {
         format!("/lib/modules/{}/{}", self.release, entry.path)
     }
 
-    /// Names of the modules that a device's modalias (or any alias) asks for, in the index's order, each once.
+    /// Names of the modules that match a device's modalias (or any alias), in the index's order, each once.
     pub fn matching(&self, modalias: &str) -> Vec<&str> {
         let mut found: Vec<&str> = Vec::new();
         for (pattern, name) in &self.aliases {
@@ -78,11 +78,11 @@ impl ModuleIndex {
         found
     }
 
-    /// What to load, in this order, so that `name` (a module or an alias) is there in the end; nothing when it is part
-    /// of the kernel. Softer wishes that cannot be met are passed over.
+    /// The modules to load, in this order, for `name` (a module or an alias); empty when it is built into the kernel. Soft dependencies that are
+    /// missing are skipped.
     ///
     /// # Errors
-    /// [`IndexError`] when it or something that it must have is not there.
+    /// [`IndexError`] when it or a required dependency is missing.
     pub fn load_order(&self, name: &str) -> Result<Vec<(&str, &ModuleEntry)>, IndexError> {
         let mut order = Vec::new();
         self.visit(name, 0, &mut order)?;
@@ -159,7 +159,7 @@ pub fn glob(pattern: &[u8], text: &[u8]) -> bool {
     pattern[p..].iter().all(|&byte| byte == b'*')
 }
 
-/// Length of the class at the pattern's beginning when it holds the byte.
+/// Length of the character class at the pattern's start, if it contains the byte.
 fn class(pattern: &[u8], byte: u8) -> Option<usize> {
     let end = pattern.iter().position(|&byte| byte == b']')?;
     let mut members = &pattern[1..end];

@@ -14,10 +14,10 @@ const WINDOW_LOG: u32 = 23;
 /// Folders that process 1 mounts over or writes to.
 const FOLDERS: &[(&str, u32)] = &[("dev", 0o755), ("proc", 0o755), ("run", 0o755), ("sys", 0o755), ("tmp", 0o1777)];
 
-/// Gives the compressed archive.
+/// Returns the compressed archive.
 ///
 /// # Errors
-/// What the compressor says; a module that the index names and `modules` lacks.
+/// The compressor's error, or a module that the index names but `modules` lacks.
 pub(super) fn write(agent: &[u8], index: &ModuleIndex, modules: &BTreeMap<String, Vec<u8>>) -> io::Result<Vec<u8>> {
     let mut encoder = zstd::Encoder::new(Vec::new(), LEVEL)?;
     encoder.window_log(WINDOW_LOG)?;

@@ -1,7 +1,7 @@
 //! Builds the shared files of the agent's medium from Debian's packages and the static agent program.
 //!
-//! Kernel, modules and boot loaders are taken unchanged, so that their signatures hold under Secure Boot. No program of
-//! dpkg is used: the packages are read here. The result is the same for the same inputs, byte for byte.
+//! Kernel, modules and boot loaders are copied unchanged, so that their signatures stay valid under Secure Boot. The packages are read here, without
+//! dpkg's programs. The same inputs give the same result, byte for byte.
 
 mod deb;
 mod elf;
@@ -40,7 +40,7 @@ pub struct BuildOptions {
     pub out_dir: PathBuf,
     /// Folder that keeps downloaded packages; created if missing.
     pub cache_dir: PathBuf,
-    /// Packages at hand; `None` asks apt for the current ones.
+    /// Local packages; `None` downloads the current ones through apt.
     pub packages: Option<DebFiles>,
 }
 
@@ -81,7 +81,7 @@ pub enum BuildError {
         /// The end of what it printed.
         output: String,
     },
-    /// A downloaded package is not what the package list says.
+    /// A downloaded package differs from the package list.
     #[error("{path:?} is not what apt's package list says; delete it and try again")]
     Digest {
         /// Which file.
@@ -103,7 +103,7 @@ pub enum BuildError {
         /// What is missing.
         file: &'static str,
     },
-    /// A kernel module is damaged, or needs one that is not there.
+    /// A kernel module is damaged, or its dependency is missing.
     #[error("the kernel module {module} cannot be used: {what}")]
     Module {
         /// Which module.
@@ -123,7 +123,7 @@ impl BuildError {
     }
 }
 
-/// What was taken from the kernel's package.
+/// The files from the kernel's package.
 struct Kernel {
     release: String,
     image: Vec<u8>,
@@ -140,7 +140,7 @@ pub fn build(options: &BuildOptions) -> Result<Manifest, BuildError> {
     build_with_progress(options, &|step| tracing::info!("{step}"))
 }
 
-/// Builds the image. `progress` gets a few words at the beginning of each step.
+/// Builds the image. Calls `progress` with a short text at the beginning of each step.
 ///
 /// # Errors
 /// [`BuildError`]; the manifest of an older build is removed first, so that a half-built folder is never used.
@@ -209,13 +209,13 @@ fn write_folder(
     for (name, text) in licences {
         replace(&texts.join(name), text)?;
     }
-    // the manifest comes last: a folder with one is complete
+    // the manifest is written last: a folder with one is complete
     let text = manifest.to_json().map_err(|error| BuildError::file("writing", &path)(error.into()))?;
     replace(&path, &text)
 }
 
-/// Puts a complete image with other files aside, for the boots that have begun with it; what was aside before goes. Where that cannot be
-/// done (a mount point cannot be renamed), the image is replaced in its place.
+/// Sets a complete image with different files aside, for running boots that began with it, and deletes the one set aside before. If that fails (a
+/// mount point cannot be renamed), the new image overwrites the files in place.
 fn keep_earlier(folder: &Path, manifest: &Manifest) {
     let there: Option<Manifest> =
         fs::read(folder.join(MANIFEST)).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
@@ -265,7 +265,7 @@ impl Sources {
         Ok(deb)
     }
 
-    /// Takes one file out of a package.
+    /// Extracts one file from a package.
     fn one_file(&mut self, path: &Path, file: &'static str) -> Result<Vec<u8>, BuildError> {
         let deb = self.open(path)?;
         let mut found = None;
@@ -273,7 +273,7 @@ impl Sources {
         found.ok_or_else(|| BuildError::Lacks { path: path.to_owned(), file })
     }
 
-    /// Goes through a package's files once; keeps the licence text, hands over what is wanted.
+    /// Walks a package's files once; keeps the licence text and passes on the wanted files.
     fn walk(
         &mut self,
         path: &Path,
@@ -328,8 +328,8 @@ fn read_kernel(path: &Path, sources: &mut Sources) -> Result<Kernel, BuildError>
     })
 }
 
-/// Modules that the agent loads by name at its start, as no device asks for them: EFI variables, the EFI system
-/// partition's file system with its code pages, networks over others, disks, and the BMC's local interface.
+/// Modules that the agent loads by name at its start, as no device requests them: EFI variables, the EFI system partition's file system with its code
+/// pages, virtual network links, disks, and the BMC's local interface.
 pub const LOAD_BY_NAME: &[&str] = &[
     "efivarfs",
     "vfat",
@@ -343,7 +343,7 @@ pub const LOAD_BY_NAME: &[&str] = &[
     "ipmi_devintf",
 ];
 
-/// Checks that what [`LOAD_BY_NAME`] names is in an index, or built into the kernel.
+/// Checks that the modules in [`LOAD_BY_NAME`] are in an index, or built into the kernel.
 fn check_by_name(index: &ModuleIndex) -> Result<(), BuildError> {
     for name in LOAD_BY_NAME {
         index

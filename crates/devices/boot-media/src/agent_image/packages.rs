@@ -1,4 +1,4 @@
-//! Gets the packages: through apt, as an ordinary user, into a folder that keeps them.
+//! Downloads the packages through apt, as an ordinary user, into a cache folder.
 
 use std::fs;
 use std::io::Read;
@@ -25,7 +25,7 @@ pub struct DebFiles {
 /// Package that depends on Debian's current kernel.
 const KERNEL: &str = "linux-image-amd64";
 
-/// Takes the packages from the cache where they are current, else downloads them.
+/// Uses packages from the cache if they are current, else downloads them.
 pub(super) fn download(cache: &Path, progress: &dyn Fn(&str)) -> Result<DebFiles, BuildError> {
     fs::create_dir_all(cache).map_err(BuildError::file("creating", cache))?;
     let kernel = concrete_kernel(&apt("apt-cache", &["show", "--no-all-versions", KERNEL], cache)?)?;
@@ -40,7 +40,7 @@ pub(super) fn download(cache: &Path, progress: &dyn Fn(&str)) -> Result<DebFiles
 }
 
 fn one(package: &str, cache: &Path, progress: &dyn Fn(&str)) -> Result<PathBuf, BuildError> {
-    // asked from elsewhere: apt says nothing about a file that stands in its folder already
+    // run in another folder: apt prints nothing for a file that already exists in its folder
     let listing = apt("apt-get", &["--print-uris", "download", package], Path::new("/"))?;
     let refused =
         || BuildError::Apt { command: format!("apt-get --print-uris download {package}"), output: listing.clone() };
@@ -50,7 +50,7 @@ fn one(package: &str, cache: &Path, progress: &dyn Fn(&str)) -> Result<PathBuf, 
         return Ok(path);
     }
     progress(&format!("Downloading {package}"));
-    // into a folder of its own, so that a download that was cut off is never taken for a package
+    // into a separate folder, so that an interrupted download is never mistaken for a package
     let apart = cache.join(format!("download-{}", std::process::id()));
     fs::create_dir_all(&apart).map_err(BuildError::file("creating", &apart))?;
     let fetched = apart.join(&wanted.file);

@@ -6,7 +6,7 @@ use super::elf::{self, ModInfo};
 use super::index::{ModuleEntry, ModuleIndex, module_name};
 use super::{BuildError, check_by_name};
 
-/// Folders whose modules are taken whole.
+/// Folders of which all modules are included.
 const FOLDERS: &[&str] = &[
     // disks
     "kernel/drivers/ata/",
@@ -51,7 +51,7 @@ const FOLDERS: &[&str] = &[
     "kernel/drivers/net/phy/",
     "kernel/drivers/net/hyperv/",
     "kernel/net/8021q/",
-    // buses and what stands between them and a disk
+    // buses and everything between them and a disk
     "kernel/drivers/usb/host/",
     "kernel/drivers/virtio/",
     // file systems of the EFI system partition
@@ -113,7 +113,7 @@ const MODULES: &[&str] = &[
     "hv_vmbus",
 ];
 
-/// Parts of the folders above that no server boots from, or that are large for what they give.
+/// Exceptions to the folders above: no server boots from them, or they are too large for their benefit.
 const NOT: &[&str] = &[
     "kernel/drivers/ata/pata_",
     "kernel/drivers/net/ethernet/amd/pcnet32",
@@ -126,7 +126,7 @@ const NOT: &[&str] = &[
     "kernel/drivers/virtio/virtio_mem",
 ];
 
-/// Folders that are not even looked at: nothing above needs a module from there.
+/// Folders to skip entirely: no module above depends on one of theirs.
 const HOPELESS: &[&str] = &[
     "kernel/arch/x86/kvm/",
     "kernel/drivers/accessibility/",
@@ -153,10 +153,10 @@ fn is_chosen(path: &str) -> bool {
     folder || MODULES.contains(&module_name(path).as_str())
 }
 
-/// Chooses from `modules` (contents by path) and makes the index of what was chosen.
+/// Chooses from `modules` (contents by path) and builds the index of the chosen ones.
 ///
 /// # Errors
-/// A module that is damaged, or needs one that is not there.
+/// A module that is damaged, or whose dependency is missing.
 pub(super) fn select(
     release: &str,
     modules: &BTreeMap<String, Vec<u8>>,

@@ -14,7 +14,7 @@ const MAX_DIRECTORY: u64 = 1 << 20;
 /// Deepest path.
 const MAX_DEPTH: usize = 8;
 
-/// Where a file's contents stand on the image, in bytes. Always wholly inside the image.
+/// Position of a file's contents on the image, in bytes. Always wholly inside the image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
     /// Offset of the first byte.

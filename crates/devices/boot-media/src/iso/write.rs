@@ -22,7 +22,7 @@ pub(crate) struct FileSpec<'a> {
     pub len: u64,
 }
 
-/// A laid out image: what stands in front of the files, and where each file begins.
+/// A laid out image: the bytes before the files, and where each file begins.
 pub(crate) struct Layout {
     /// Everything before the first file, a whole number of sectors.
     pub head: Vec<u8>,
@@ -32,7 +32,7 @@ pub(crate) struct Layout {
     pub len: u64,
 }
 
-/// What [`layout`] cannot lay out; callers choose paths, so it is a fault of theirs.
+/// Why [`layout`] failed; callers choose the paths, so it is their error.
 #[derive(Debug, thiserror::Error)]
 pub enum LayoutError {
     /// A path has an empty component, a bad character, or is used twice.
@@ -58,7 +58,7 @@ enum Child {
     Directory(usize),
 }
 
-/// One directory record before its place is known.
+/// One directory record before its position is known.
 struct Record {
     identifier: Vec<u8>,
     system_use: Vec<u8>,
@@ -115,7 +115,7 @@ fn to_usize(value: u64) -> usize {
     usize::try_from(value).unwrap_or(usize::MAX)
 }
 
-/// Sectors were checked to fit when the whole was counted.
+/// Cannot overflow: the total was checked to fit.
 fn to_u32(value: u64) -> u32 {
     u32::try_from(value).unwrap_or(u32::MAX)
 }

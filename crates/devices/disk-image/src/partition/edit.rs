@@ -1,4 +1,4 @@
-//! Finding room on a disk and adding or removing partitions, whatever the kind of table.
+//! Finds free space on a disk and adds or removes partitions, for both kinds of table.
 
 use super::Table;
 use super::entry::{NewPartition, Span};
@@ -38,7 +38,7 @@ impl Table {
         free
     }
 
-    /// Adds a partition as near to the disk's end as it goes and gives its number and place. Nothing is written.
+    /// Adds a partition as close to the disk's end as possible and returns its number and place. Writes nothing to the disk.
     ///
     /// # Errors
     /// [`Error::NoRoom`].
@@ -60,7 +60,7 @@ impl Table {
         Ok((number, span))
     }
 
-    /// Frees an entry. Nothing is written.
+    /// Frees an entry. Writes nothing to the disk.
     pub(crate) fn remove(&mut self, number: u32) {
         match self {
             Self::Gpt(gpt) => gpt.remove(number),
@@ -81,7 +81,7 @@ impl Table {
     }
 }
 
-/// The last place of the size wanted, else the largest that is enough.
+/// The last free place of the wanted size, else the largest one if it is large enough.
 fn place(free: &[Span], new: &NewPartition<'_>, sector: u64) -> Option<Span> {
     let fit = |span: &Span, bytes: u64, alignment: u64| {
         let sectors = bytes.div_ceil(sector);

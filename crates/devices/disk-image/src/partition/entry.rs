@@ -1,4 +1,4 @@
-//! A partition: one that a table has, or one to be added.
+//! A partition: of a table, or one to be added.
 
 use uuid::Uuid;
 
@@ -39,7 +39,7 @@ pub struct Partition {
 }
 
 impl Partition {
-    /// Whether the type says EFI system partition.
+    /// Whether the type is that of an EFI system partition.
     pub fn is_esp(&self) -> bool {
         matches!(self.kind, PartitionType::Guid(ESP_TYPE) | PartitionType::Byte(ESP_MBR_TYPE))
     }

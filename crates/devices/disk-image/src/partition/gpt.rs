@@ -32,7 +32,7 @@ fn uuid_at(data: &[u8], at: usize) -> Uuid {
     Uuid::from_bytes_le(bytes)
 }
 
-/// A GPT in memory. Entries are kept as they are, so that unknown parts of them survive.
+/// A GPT in memory. Entries are kept as raw bytes, so that unknown fields survive.
 #[derive(Clone, Debug)]
 pub(crate) struct Gpt {
     sector: u64,

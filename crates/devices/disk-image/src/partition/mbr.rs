@@ -32,7 +32,7 @@ impl Entry {
         Self { kind: entry[4], first: u32_at(8), sectors: u32_at(12) }
     }
 
-    /// CHS fields say "beyond", as with every entry of a disk of more than 8 GB.
+    /// The CHS fields have the value for "beyond", as in every entry of a disk of more than 8 GB.
     fn bytes(self) -> [u8; 16] {
         let mut entry = [0; 16];
         entry[1..4].copy_from_slice(&[0xfe, 0xff, 0xff]);
@@ -52,7 +52,7 @@ impl Entry {
     }
 }
 
-/// Whether 512 bytes are a boot sector of a FAT or NTFS file system rather than a partition table: same magic.
+/// Whether 512 bytes are a boot sector of a FAT or NTFS file system rather than a partition table, which has the same magic.
 fn is_file_system(sector: &[u8; 512]) -> bool {
     let jump = matches!(sector[0], 0xeb | 0xe9);
     let label = [&sector[3..11], &sector[54..62], &sector[82..90]];
@@ -109,7 +109,7 @@ impl Mbr {
                 break;
             }
             self.logical.push((next + u64::from(this.first), u64::from(this.sectors), this.kind));
-            // The chain only goes forward: a loop ends here.
+            // The chain must go forward: this ends loops.
             if !link.is_used() || base + u64::from(link.first) <= next {
                 break;
             }
@@ -166,7 +166,7 @@ impl Mbr {
         }
     }
 
-    /// What is taken, the extended partition as a whole included.
+    /// The sectors in use, including the extended partition as a whole.
     pub(crate) fn taken(&self) -> Vec<Span> {
         let used = self.primary.iter().filter(|entry| entry.is_used());
         used.map(|e| Span { first: e.first.into(), last: u64::from(e.first) + u64::from(e.sectors) - 1 }).collect()
@@ -187,7 +187,7 @@ impl Mbr {
         Some(index as u32 + 1)
     }
 
-    /// Frees a primary partition's entry; logical ones stay.
+    /// Frees a primary partition's entry; logical partitions stay.
     pub(crate) fn remove(&mut self, number: u32) {
         if (1..=4).contains(&number) {
             let index = number as usize - 1;
@@ -208,7 +208,7 @@ impl Mbr {
     }
 }
 
-/// Makes sector 0 protect a GPT on a disk of `sectors` sectors. Boot code stays; so do the entries of a hybrid MBR.
+/// Makes sector 0 protect a GPT on a disk of `sectors` sectors. Keeps the boot code and the entries of a hybrid MBR.
 pub(crate) fn write_protective(disk: &dyn Disk, sectors: u64) -> Result<(), Error> {
     let mut boot = [0; 512];
     disk.read_at(0, &mut boot)?;

@@ -23,7 +23,7 @@ pub enum TableKind {
     Mbr,
 }
 
-/// What identifies a table's disk in a boot entry.
+/// Identifies a table's disk in a boot entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DiskId {
     /// The GPT's disk GUID.
@@ -92,8 +92,8 @@ impl Table {
     }
 }
 
-/// Fits the table of a freshly written image of `image_size` bytes to its disk: a GPT's backup goes to the disk's last
-/// sectors and its protective MBR covers the disk. Gives the kind of table; `None` without any.
+/// Adapts the table of a newly written image of `image_size` bytes to its disk: moves a GPT's backup to the disk's last sectors and extends its
+/// protective MBR to the whole disk. Returns the kind of table; `None` without any.
 ///
 /// # Errors
 /// [`Error::BadPartitionTable`] if a partition lies beyond the disk; [`Error::Disk`].

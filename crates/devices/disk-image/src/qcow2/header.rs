@@ -18,7 +18,7 @@ pub(super) enum ClusterCompression {
     Zstd,
 }
 
-/// What the header says.
+/// The parsed header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Header {
     pub(super) version: u32,
@@ -89,7 +89,7 @@ impl Header {
         Ok(())
     }
 
-    /// Checks what the header says of the L1 table.
+    /// Checks the header's description of the L1 table.
     ///
     /// # Errors
     /// [`Error::CorruptImage`], [`Error::LimitExceeded`].

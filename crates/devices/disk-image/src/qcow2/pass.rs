@@ -1,4 +1,4 @@
-//! The pass over the file: every piece goes to its place, and the tables must be those of the plan.
+//! The pass over the file: writes each extent to its place, and verifies that the tables are those of the plan.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -36,7 +36,7 @@ struct Batch {
     guest: u64,
 }
 
-/// What a thread needs for compressed clusters; made when the first of them comes.
+/// A thread's tools for compressed clusters; created with the first of them.
 type Tool = Option<(ClusterDecoder, AlignedBuf)>;
 
 /// Writes the image while it passes by; gives its virtual size. `name` is the image's address, for errors.
@@ -173,7 +173,7 @@ impl<'a> Pass<'a> {
         Err(Error::SourceChanged { url: name.to_owned(), reason })
     }
 
-    /// Takes the file's next bytes.
+    /// Processes the file's next bytes.
     fn push(&mut self, chunk: &Arc<Chunk>) -> Result<(), Error> {
         let bits = self.plan.header.cluster_bits;
         let (offset, data) = (chunk.offset, &***chunk);
@@ -203,7 +203,7 @@ impl<'a> Pass<'a> {
         Ok(())
     }
 
-    /// Writes what there is of an uncompressed piece in these bytes; remembers it if there is more to come.
+    /// Writes the part of an uncompressed extent that these bytes contain; remembers the extent if more is to come.
     fn write_part(&mut self, extent: Extent, chunk: &Arc<Chunk>) -> Result<(), Error> {
         let bits = self.plan.header.cluster_bits;
         let offset = chunk.offset;
@@ -276,7 +276,7 @@ impl<'a> Pass<'a> {
         if needed > end {
             return Err(Error::Truncated { what: "the qcow2 image".into(), expected: needed, found: end });
         }
-        // What a cluster's last sector lacks is not needed.
+        // The last sector of a compressed cluster may lie partly beyond the file's end: those bytes are not needed.
         let kept = std::mem::take(&mut self.kept);
         for extent in std::mem::take(&mut self.waiting) {
             self.compressed(extent, &kept[(extent.host() - self.kept_from) as usize..])?;

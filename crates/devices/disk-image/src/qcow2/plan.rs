@@ -1,4 +1,4 @@
-//! The plan: which bytes of the file are tables, and which go where on the disk.
+//! The plan: the file's tables, and where its clusters go on the disk.
 
 use sha2::{Digest as _, Sha256};
 
@@ -28,7 +28,7 @@ const RESERVED_L2: u64 = 0x3f00_0000_0000_01fe;
 /// Consecutive clusters of the file that are consecutive on the disk, or one compressed cluster, in 16 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Extent {
-    /// First byte in the file; the highest bit says compressed.
+    /// First byte in the file; the highest bit marks compressed data.
     host_kind: u64,
     /// First cluster on the disk (40 bits), then clusters, or compressed bytes (24 bits).
     guest_count: u64,
@@ -87,7 +87,7 @@ pub(super) struct Region {
     pub(super) length: u64,
 }
 
-/// What to do with the file's bytes.
+/// How to process the file's bytes.
 pub(crate) struct Plan {
     pub(super) header: Header,
     /// By offset in the file.
@@ -98,7 +98,7 @@ pub(crate) struct Plan {
     allocated: Vec<u64>,
 }
 
-/// The tables and what they were: offsets in file order, and digests over their bytes.
+/// The tables: their offsets in file order, and digests of their bytes.
 pub(super) struct Tables {
     pub(super) header: Region,
     pub(super) header_digest: [u8; 32],
@@ -133,7 +133,7 @@ impl Parts {
     }
 }
 
-/// Reads the tables of an image for a disk of `disk_size` bytes. The source is given back at its beginning.
+/// Reads the tables of an image for a disk of `disk_size` bytes. Returns the source reset to its beginning.
 ///
 /// # Errors
 /// Any of the image's and source's; [`Error::ImageTooLarge`].
@@ -205,7 +205,7 @@ impl Plan {
         self.header.virtual_size
     }
 
-    /// Takes in one L2 table, the `index`th of the disk.
+    /// Adds one L2 table, the `index`th of the disk.
     fn add_table(&mut self, table: &[u8], index: u32) -> Result<(), Error> {
         let first = u64::from(index) * self.header.l2_entries();
         let count = self.header.l2_entries().min(self.header.clusters() - first);
@@ -225,7 +225,7 @@ impl Plan {
         Ok(())
     }
 
-    /// What one L2 entry says; `None` for a cluster of zeros.
+    /// Parses one L2 entry; `None` for a cluster of zeros.
     fn extent(&self, entry: u64, guest: u64) -> Result<Option<Extent>, Error> {
         let header = &self.header;
         let corrupt = || Error::corrupt(format!("qcow2 L2 entry of cluster {guest} is {entry:#018x}"));
@@ -310,7 +310,7 @@ impl Plan {
         Ok(())
     }
 
-    /// The first cluster from `at` that has data (or has none); far beyond the end if there is none.
+    /// The first cluster from `at` on with data (or without); far beyond the end if none exists.
     fn next(&self, at: u64, with_data: bool) -> u64 {
         let mut at = at;
         while let Some(word) = self.allocated.get((at / 64) as usize) {

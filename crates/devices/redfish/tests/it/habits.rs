@@ -275,3 +275,28 @@ async fn a_password_that_is_an_everyday_word_does_not_hide_that_word() {
     let error = rig.client.power_state().await.unwrap_err();
     assert!(error.to_string().contains("accepted user and password"), "{error}");
 }
+
+#[tokio::test]
+async fn an_answer_that_is_compressed_is_said_to_be() {
+    let bmc = Bmc::generic();
+    let zipped = vec![("content-encoding", "gzip".to_owned())];
+    bmc.script("GET", SYSTEM, Odd::Answer(200, zipped, vec![0x1f, 0x8b, 8, 0]));
+    let error = rig(&bmc, SYSTEM).client.power_state().await.unwrap_err().to_string();
+    assert!(error.contains("is compressed (gzip), which was not asked for"), "{error}");
+}
+
+/// JSON of four bytes a value takes a hundred times as much in memory.
+#[tokio::test]
+async fn an_answer_of_a_million_values_is_refused_before_it_is_read() {
+    let nested = |count: usize| format!("[{}0]", "[0],".repeat(count)).into_bytes();
+    let bmc = Bmc::generic();
+    bmc.script("GET", SYSTEM, Odd::Answer(200, vec![], nested(1_000_000)));
+    let error = rig(&bmc, SYSTEM).client.power_state().await.unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Protocol);
+    assert!(error.to_string().contains("holds more than 100000 values"), "{error}");
+    // An error that says so much says nothing.
+    let bmc = Bmc::generic();
+    bmc.script("GET", SYSTEM, Odd::Answer(400, vec![], nested(1_000_000)));
+    let error = rig(&bmc, SYSTEM).client.power_state().await.unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Rejected { status: 400 }, "{error}");
+}

@@ -76,6 +76,21 @@ async fn a_password_is_told_in_no_form() {
     }
 }
 
+/// The token of the session is as good as the password for as long as the session lasts.
+#[tokio::test]
+async fn a_token_is_told_in_no_form() {
+    let bmc = Bmc::generic();
+    let rig = rig(&bmc, SYSTEM);
+    rig.client.power_state().await.unwrap();
+    let token = "token-1";
+    bmc.set(|inner| assert!(inner.sessions.values().any(|(given, _)| given == token)));
+    for form in [token.to_owned(), token.replace('-', "%2D"), STANDARD.encode(token)] {
+        bmc.script("GET", SYSTEM, odd(400, json!({"error": {"message": format!("bad: {form} was shown")}})));
+        let error = rig.client.power_state().await.unwrap_err().to_string();
+        assert!(error.contains("bad: [hidden] was shown"), "{error}");
+    }
+}
+
 #[tokio::test]
 async fn only_what_is_critical_and_unresolved_the_newest_first() {
     let mut resolved = entry(9, "Critical");

@@ -243,3 +243,28 @@ fn a_broken_ca_file_is_named() {
     let tls = Tls { extra_ca_pem: Some(broken), ..Tls::default() };
     assert!(HttpTransport::new(&address, &tls, &Allowed::default()).is_err());
 }
+
+/// A BMC that says without end that it is at work keeps no core busy: what belongs to one answer is bounded on the wire.
+#[tokio::test]
+async fn informational_answers_without_end_are_given_up() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let sent = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let counted = Arc::clone(&sent);
+    tokio::spawn(async move {
+        let again = b"HTTP/1.1 102 Processing\r\n\r\n".repeat(1000);
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let mut asked = [0; 4096];
+            let _ = stream.read(&mut asked).await;
+            while stream.write_all(&again).await.is_ok() {
+                counted.fetch_add(again.len(), std::sync::atomic::Ordering::Relaxed);
+            }
+        }
+    });
+    let bmc = Address::parse(&format!("redfish+http://{address}/redfish/v1/Systems/1")).unwrap();
+    let transport = HttpTransport::new(&bmc, &Tls::default(), &Allowed::loopback()).unwrap();
+    let error = transport.send(&Request::new(http::Method::GET, SYSTEM, None)).await.unwrap_err();
+    assert!(!matches!(error, TransportError::Timeout { .. }), "{error}");
+    // What the sockets hold comes on top.
+    assert!(sent.load(std::sync::atomic::Ordering::Relaxed) < 4 * MAX_BODY);
+}
