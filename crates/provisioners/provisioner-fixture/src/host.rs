@@ -165,7 +165,8 @@ impl FixtureHost {
             return Err(failure.advise("set spec.image.url"));
         }
         let leaves = Leaves::System(what, self.owner());
-        let plan = Plan { kind: Kind::Provision, effect, leaves, time: DEPLOYMENT, restart: false };
+        let force_reboot = request.force_reboot;
+        let plan = Plan { kind: Kind::Provision, effect, leaves, time: DEPLOYMENT, restart: false, force_reboot };
         self.work(plan, request.wish.as_deref(), request.overwrite_owner.as_deref()).await
     }
 }
@@ -306,7 +307,8 @@ impl Inspect for FixtureHost {
             return answer;
         }
         let (effect, leaves) = (Effect::Inspect, Leaves::Nothing);
-        let plan = Plan { kind: Kind::Inspect, effect, leaves, time: INSPECTION, restart: request.restart };
+        let InspectRequest { restart, force_reboot, .. } = request;
+        let plan = Plan { kind: Kind::Inspect, effect, leaves, time: INSPECTION, restart, force_reboot };
         let verdict = self.work(plan, request.wish.as_deref(), None).await?;
         let (serial, boot_mac) = (self.serial(), self.context.boot_mac.clone());
         Ok(verdict.map(|()| Box::new(hardware::details(&serial, boot_mac.as_deref()))))
@@ -326,7 +328,8 @@ impl Deploy for FixtureHost {
             (false, true) => (Effect::Vacate, Leaves::Nothing),
             (false, false) => (Effect::Vacate, Leaves::Darkness),
         };
-        let plan = Plan { kind: Kind::Deprovision, effect, leaves, time: DEPLOYMENT, restart: request.restart };
+        let restart = request.restart;
+        let plan = Plan { kind: Kind::Deprovision, effect, leaves, time: DEPLOYMENT, restart, force_reboot: false };
         self.work(plan, request.wish.as_deref(), request.overwrite_owner.as_deref()).await
     }
 }

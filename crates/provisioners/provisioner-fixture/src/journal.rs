@@ -35,7 +35,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// As people see it; what is no operation of theirs they do not.
+    /// The type of its HostOperation; `None` for work that is not shown as one.
     const fn operation(self) -> Option<OperationType> {
         match self {
             Self::Inspect => Some(OperationType::Inspect),
@@ -83,7 +83,7 @@ pub struct Work {
 }
 
 impl Work {
-    /// It is of this kind, and for this wish; one that is not told is not told from another.
+    /// Whether it is of this kind and for this wish; a missing wish, on either side, matches any.
     pub fn is_for(&self, kind: Kind, wish: Option<&str>) -> bool {
         self.kind == kind && (wish.is_none() || self.wish.is_none() || self.wish.as_deref() == wish)
     }
@@ -133,7 +133,7 @@ impl Memory {
         self.lock().remove(uid);
     }
 
-    /// The host hears of the failure of this work; false if it has heard of it before.
+    /// Notes that the host gets the failure of this work; false if it already has.
     pub fn tells(&self, uid: &str, id: &str) -> bool {
         let told = self.lock().entry(uid.to_owned()).or_default().told.replace(id.to_owned());
         told.as_deref() != Some(id)
@@ -148,7 +148,7 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// What is recorded; or, if that was deleted in the middle of work, what this process recorded of it before.
+    /// The recorded data; if the record was deleted during work, what this process recorded before.
     ///
     /// # Errors
     /// When the record is not one that this version may touch.
@@ -165,7 +165,7 @@ impl Journal {
             tracing::warn!(host = %context.key.name, "the record of the work that is under way was deleted: it is written anew");
             return Ok(Self { data: ours.clone(), revision });
         }
-        // Numbers go on, whatever has become of the record.
+        // Numbers only grow, whatever happened to the record.
         read.number = live.recorded.as_ref().map_or(0, |(_, ours)| ours.number).max(read.number);
         live.recorded = Some((revision, read.clone()));
         Ok(Self { data: read, revision })
@@ -181,13 +181,13 @@ impl Journal {
         Ok(())
     }
 
-    /// A new work, which ends the one before; not recorded yet. The one that it ends, if that was under way.
+    /// Begins new work and cancels work under way; not recorded yet. Returns both.
     pub fn begin(&mut self, context: &HostContext, kind: Kind, wish: Option<&str>) -> (Work, Option<Work>) {
         let now = (context.now)();
         let ended = self.end(now, OperationPhase::Cancelled, None);
         self.data.number = self.data.number.saturating_add(1);
         let number = self.data.number;
-        // Nothing else has happened at that instant to a host of this uid.
+        // Unique: no other work on a host of this uid begins at this instant.
         let id = format!("{}/{number}/{:x}", context.key.uid, now.as_nanosecond());
         let (wish, phase) = (wish.map(ToOwned::to_owned), OperationPhase::Running);
         let work = Work { number, id, kind, wish, begun: now, ended: None, phase, failure: None };
@@ -195,7 +195,7 @@ impl Journal {
         (work, ended)
     }
 
-    /// The work under way ends so; not recorded yet. The work, if there is one.
+    /// Ends the work under way, if there is any, and returns it; not recorded yet.
     pub fn end(&mut self, now: Timestamp, phase: OperationPhase, failure: Option<Failure>) -> Option<Work> {
         let work = self.data.work.as_mut().filter(|work| !work.phase.is_final())?;
         (work.phase, work.ended, work.failure) = (phase, Some(now), failure);

@@ -210,6 +210,17 @@ impl Machine {
         true
     }
 
+    /// Begins the work of this id anew, as the machine is booted in the middle of it; false if it does not run.
+    pub fn begin_again(&mut self, id: &str, time: Duration, now: Timestamp) -> bool {
+        let Some(work) = self.work.take_if(|work| work.job.id == id && !work.over) else { return false };
+        let fails = work.fails;
+        let again = self.begin(work.job, time, now);
+        if let Some(work) = &mut self.work {
+            work.fails |= fails;
+        }
+        again
+    }
+
     /// Ends the work of this id; false if it does not run.
     pub fn stop(&mut self, id: &str) -> bool {
         self.work.take_if(|work| work.job.id == id && !work.over).is_some()

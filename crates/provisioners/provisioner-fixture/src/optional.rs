@@ -34,6 +34,20 @@ fn wished(targets: &FirmwareTargets) -> (BTreeMap<String, String>, BTreeMap<Stri
 }
 
 impl FixtureHost {
+    /// Ends the work of this kind, if there is any: recorded first, then the machine is told.
+    async fn break_off(&mut self, kind: Kind) -> Outcome<()> {
+        let work = self.journal.data.work.clone().filter(|work| work.kind == kind);
+        let Some(work) = work else { return Ok(Verdict::Done(())) };
+        if self.journal.end(self.now(), OperationPhase::Cancelled, None).is_some() {
+            self.record(Purpose::Intent).await?;
+        }
+        let (now, id) = (self.now(), work.id);
+        if self.look(|machine| matches!(machine.standing(&id, now), crate::machines::Standing::Running { .. })) {
+            self.tell(Effect::Stop, |machine| Ok((machine.stop(&id), ()))).await?;
+        }
+        Ok(Verdict::Done(()))
+    }
+
     /// Nothing of that is different on the machine.
     fn has_all(&self, settings: &BTreeMap<String, String>, firmware: &BTreeMap<String, String>) -> bool {
         let within = |wished: &BTreeMap<String, String>, there: &BTreeMap<String, String>| {
@@ -68,34 +82,51 @@ impl Prepare for FixtureHost {
             });
         }
         let leaves = Leaves::Firmware(settings, firmware);
-        let plan =
-            Plan { kind: Kind::Prepare, effect: Effect::Prepare, leaves, time: CHANGE, restart: request.restart };
+        let plan = Plan {
+            kind: Kind::Prepare,
+            effect: Effect::Prepare,
+            leaves,
+            time: CHANGE,
+            restart: request.restart,
+            force_reboot: false,
+        };
         self.work(plan, request.wish.as_deref(), None).await
+    }
+
+    async fn abort(&mut self) -> Outcome<()> {
+        self.reached()?;
+        if let Some(answer) = demo::answer(&self.context.key.name, Stage::Prepare) {
+            return answer;
+        }
+        self.break_off(Kind::Prepare).await
     }
 }
 
 #[async_trait]
 impl Service for FixtureHost {
     async fn service(&mut self, request: ServiceRequest) -> Outcome<()> {
+        let under_way = self.journal.data.work.as_ref().is_some_and(|work| work.kind == Kind::Service);
+        if !request.unprepared && request.wish.is_none() && !under_way {
+            // Nothing new, and nothing to go on with.
+            self.reached()?;
+            return Ok(Verdict::Done(()));
+        }
         let (settings, firmware) = wished(&request.firmware);
         let leaves = Leaves::Firmware(settings, firmware);
-        let plan =
-            Plan { kind: Kind::Service, effect: Effect::Service, leaves, time: CHANGE, restart: request.restart };
+        let plan = Plan {
+            kind: Kind::Service,
+            effect: Effect::Service,
+            leaves,
+            time: CHANGE,
+            restart: request.restart,
+            force_reboot: false,
+        };
         self.work(plan, request.wish.as_deref(), None).await
     }
 
     async fn abort(&mut self) -> Outcome<()> {
         self.reached()?;
-        let service = self.journal.data.work.clone().filter(|work| work.kind == Kind::Service);
-        let Some(work) = service else { return Ok(Verdict::Done(())) };
-        if self.journal.end(self.now(), OperationPhase::Cancelled, None).is_some() {
-            self.record(Purpose::Intent).await?;
-        }
-        let (now, id) = (self.now(), work.id);
-        if self.look(|machine| matches!(machine.standing(&id, now), crate::machines::Standing::Running { .. })) {
-            self.tell(Effect::Stop, |machine| Ok((machine.stop(&id), ()))).await?;
-        }
-        Ok(Verdict::Done(()))
+        self.break_off(Kind::Service).await
     }
 }
 

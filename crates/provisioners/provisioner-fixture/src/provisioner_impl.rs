@@ -22,8 +22,10 @@ pub const ID_PREFIX: &str = "fixture-";
 pub const fn capabilities() -> Capabilities {
     Capabilities {
         live_iso: true,
-        raid: true,
+        hardware_raid: true,
+        software_raid: true,
         firmware_settings: true,
+        firmware_components: true,
         firmware_updates: true,
         service: true,
         fast_inspection: true,
@@ -34,6 +36,10 @@ pub const fn capabilities() -> Capabilities {
         diagnose: true,
         boot_images: Vec::new(),
         legacy_boot: true,
+        secure_boot: true,
+        needs_boot_mac: false,
+        image_formats: Vec::new(),
+        image_schemes: Vec::new(),
         proves_identity: true,
         marks_disks: true,
         architectures: Vec::new(),

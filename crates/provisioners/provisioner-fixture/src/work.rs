@@ -26,6 +26,8 @@ pub struct Plan {
     pub time: Duration,
     /// The last attempt failed: begin anew.
     pub restart: bool,
+    /// The machine is to be booted anew in the middle of it.
+    pub force_reboot: bool,
 }
 
 impl FixtureHost {
@@ -90,7 +92,7 @@ impl FixtureHost {
         self.order(&plan, &work).await
     }
 
-    /// Tells the machine. It is recorded that it will be: whoever comes after tells it again, and the machine does it once.
+    /// Gives the machine its order, whose intent is recorded: a later process repeats it, and the machine carries it out once.
     async fn order(&mut self, plan: &Plan, work: &Work) -> Outcome<()> {
         let job = Job { id: work.id.clone(), effect: plan.effect, leaves: plan.leaves.clone() };
         let (time, now) = (plan.time, self.now());
@@ -109,6 +111,12 @@ impl FixtureHost {
                 Some(waiting) => Ok(Verdict::Waiting(waiting)),
                 None => self.order(&plan, &work).await,
             },
+            Standing::Running { .. } if plan.force_reboot => {
+                let (id, time) = (work.id.clone(), plan.time);
+                self.tell(Effect::Restart, |machine| Ok((machine.begin_again(&id, time, now), ()))).await?;
+                show(&self.context, &work, Some(0)).await;
+                Ok(Verdict::Working(Working { accepted: true, ..self.progress(&work, 0, time) }))
+            }
             Standing::Running { percent, left } => {
                 show(&self.context, &work, Some(percent)).await;
                 Ok(self.working(&work, percent, left))
@@ -141,13 +149,17 @@ impl FixtureHost {
     }
 
     fn working(&self, work: &Work, percent: u8, left: Duration) -> Verdict<()> {
+        Verdict::Working(self.progress(work, percent, left))
+    }
+
+    fn progress(&self, work: &Work, percent: u8, left: Duration) -> Working {
         let bytes = (work.kind == Kind::Provision).then(|| IMAGE_BYTES / 100 * u64::from(percent));
-        Verdict::Working(Working {
+        Working {
             step: work.kind.step().to_owned(),
             percent: Some(percent),
             bytes,
             accepted: matches!(work.kind, Kind::Prepare | Kind::Service),
             look_again: left.min(LOOK_AGAIN),
-        })
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! The laws that are told from what has happened.
+//! The laws that can be checked by what has happened.
 
 use provisioner::{Answer, Call, Capabilities, Cause, Failure, Host};
 
@@ -15,12 +15,21 @@ pub struct Seen {
     pub working: bool,
     /// The targets were accepted.
     pub accepted: bool,
-    /// So often there was no room.
+    /// How often the machine was booted again on request.
+    pub forced: usize,
+    /// How often there was no capacity.
     pub busy: usize,
     /// The machine was to be registered again.
     pub registration: bool,
     /// Failures on the way.
     pub failures: Vec<Failure>,
+}
+
+impl Seen {
+    /// How often what was begun may have been begun again.
+    pub fn begun_again(&self) -> usize {
+        self.failures.len() + self.forced
+    }
 }
 
 /// A law and what was found against it.
@@ -37,8 +46,8 @@ fn count(entries: &[Entry], effect: Effect) -> usize {
     effects(entries).filter(|found| *found == effect).count()
 }
 
-/// What a part of a scenario has done is in order, whether it has come to its end or not.
-pub fn order(entries: &[Entry], step: &Step, failures: usize) -> Vec<Found> {
+/// Checks what a part of a scenario has done, whether it has ended or not.
+pub fn order(entries: &[Entry], step: &Step, again: usize) -> Vec<Found> {
     let mut found = Vec::new();
     let (mut intended, mut ever) = (false, false);
     for entry in entries {
@@ -61,8 +70,8 @@ pub fn order(entries: &[Entry], step: &Step, failures: usize) -> Vec<Found> {
     for effect in [Effect::Write, Effect::Wipe, Effect::Configure] {
         let times = count(entries, effect);
         if step.effect == Some(effect) {
-            if times > 1 + failures {
-                found.push((Law::OnceAWish, format!("{effect:?} {times} times, after {failures} failures")));
+            if times > 1 + again {
+                found.push((Law::OnceAWish, format!("{effect:?} {times} times, begun again {again} times")));
             }
         } else if times > 0 {
             found.push((Law::OnlyThisWish, format!("{effect:?}, which was not asked for")));
@@ -71,9 +80,9 @@ pub fn order(entries: &[Entry], step: &Step, failures: usize) -> Vec<Found> {
     found
 }
 
-/// A step that is done has done what it was to do, and was answered as expected.
+/// Checks that a finished step did what it had to, and was answered as expected.
 pub fn end(entries: &[Entry], step: &Step, seen: &Seen, answer: &Answer) -> Vec<Found> {
-    let mut found = order(entries, step, seen.failures.len());
+    let mut found = order(entries, step, seen.begun_again());
     if let Some(effect) = step.effect
         && count(entries, effect) == 0
     {
@@ -111,19 +120,19 @@ fn fits(call: &Call, answer: &Answer) -> bool {
     }
 }
 
-/// Nothing has been recorded or done. What the machine does by itself, of what it was told before, is no matter here: the kit looks right after a call.
+/// Checks that nothing was recorded or done, except inspection and the ending of work.
 pub fn nothing(entries: &[Entry], law: Law, why: &str) -> Option<Found> {
     let found = entries.iter().find(|entry| !matches!(entry.what, What::Effect(Effect::End | Effect::Inspect)))?;
     Some((law, format!("{:?} ({}) {why}", found.what, found.text)))
 }
 
-/// Nothing has been done to the machine; the record may be written.
+/// The same for the machine alone: the record may be written.
 pub fn no_effect(entries: &[Entry], law: Law, why: &str) -> Option<Found> {
     let effects: Vec<Entry> = entries.iter().filter(|entry| matches!(entry.what, What::Effect(_))).cloned().collect();
     nothing(&effects, law, why)
 }
 
-/// A refusal is for its cause, and nothing was done.
+/// Checks that a refusal has the expected cause, and that nothing was done that may happen only once.
 pub fn refused(entries: &[Entry], failure: &Failure, cause: Cause) -> Vec<Found> {
     let mut found = Vec::new();
     if failure.cause != cause {
@@ -135,7 +144,7 @@ pub fn refused(entries: &[Entry], failure: &Failure, cause: Cause) -> Vec<Found>
     found
 }
 
-/// A failure is told from others, and says something.
+/// Checks that a failure has a known cause and a message.
 pub fn typed(failure: &Failure) -> Option<Found> {
     let known = !matches!(failure.cause, Cause::Internal | Cause::Other);
     (!known || failure.message.is_empty())
@@ -144,9 +153,8 @@ pub fn typed(failure: &Failure) -> Option<Found> {
 
 /// The host has the optional traits that its capabilities name, and no others.
 pub fn capabilities(host: &mut dyn Host, caps: &Capabilities) -> Vec<Found> {
-    let prepares = caps.raid || caps.firmware_settings || caps.firmware_updates;
     let all = [
-        ("prepare", prepares, host.prepare().is_some()),
+        ("prepare", caps.prepares(), host.prepare().is_some()),
         ("service", caps.service, host.service().is_some()),
         ("live media", caps.live_iso, host.live_media().is_some()),
         ("custom deploy", caps.custom_deploy, host.custom_deploy().is_some()),
@@ -154,8 +162,8 @@ pub fn capabilities(host: &mut dyn Host, caps: &Capabilities) -> Vec<Found> {
         ("events", caps.events, host.events().is_some()),
         ("health", caps.health, host.health().is_some()),
         ("diagnose", caps.diagnose, host.diagnose().is_some()),
-        // Who changes a firmware knows it; who knows it need not change it.
-        ("firmware", prepares && (caps.firmware_settings || caps.firmware_updates), host.firmware().is_some()),
+        // A host that changes firmware can read it; one that reads it need not change it.
+        ("firmware", caps.firmware_settings || caps.reads_components(), host.firmware().is_some()),
     ];
     let differs = |(name, said, has): &(&str, bool, bool)| said != has && !(*name == "firmware" && *has);
     let text = |(name, said, has)| (Law::Capabilities, format!("{name}: said {said}, there {has}"));

@@ -3,10 +3,10 @@
 //! For tests of one provisioner: a record, a history and a machine record in memory, as durable as the test, on tokio's clock, which tests pause.
 //! Killing a server is making another provisioner over the same memory.
 //!
-//! For every provisioner: the scenarios that each must pass ([`scenarios()`]), as data. Whoever has written one gives a [`Kind`] (how its
-//! machines are made, made slow, failing or silent, and what is done to them), and [`run()`] carries the scenarios out: each call, undisturbed, repeated,
-//! killed before and after each write and effect, beside a second process, cancelled, and so on by [`Class`]. What is found against the [`Law`]s is a
-//! list of [`Violation`]s. Calls go through the contract's envelope and JSON on their way.
+//! For every provisioner: the scenarios that each must pass ([`scenarios()`]), as data. The provisioner's author supplies a [`Kind`] (how its
+//! machines are made, made slow, failing or silent, and what is done to them), and [`run()`] carries the scenarios out: each call, undisturbed,
+//! repeated, killed before and after each write and effect, beside a second process, cancelled, and so on by [`Class`]. It returns the
+//! [`Violation`]s of the [`Law`]s. Calls go through the contract's envelope and JSON on their way.
 
 mod clock;
 mod history;

@@ -42,12 +42,12 @@ impl MemoryRecord {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The next write that the rule fits fails, as if the process died before it.
+    /// The next write that matches the rule fails, as if the process died before it.
     pub fn fail_before(&self, rule: impl Fn(&Write) -> bool + Send + Sync + 'static) {
         self.lock().fails = Some((Box::new(rule), false));
     }
 
-    /// The next write that the rule fits is made, and its answer is lost, as if the process died after it.
+    /// The next write that matches the rule succeeds, and its answer is lost, as if the process died after it.
     pub fn fail_after(&self, rule: impl Fn(&Write) -> bool + Send + Sync + 'static) {
         self.lock().fails = Some((Box::new(rule), true));
     }

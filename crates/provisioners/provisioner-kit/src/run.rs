@@ -20,15 +20,15 @@ use crate::trail::{Point, Trail};
 use crate::verdict::{Law, Report, Violation};
 use crate::{MemoryHistory, MemoryMachine, paused_clock};
 
-/// Looks after which work does not arrive any more.
+/// Looks after which unfinished work counts as stuck.
 const MOST_LOOKS: usize = 500;
-/// Failures after which it does not.
+/// Most failures that a step may have.
 const MOST_FAILURES: usize = 6;
-/// For so many looks a disturbance lasts.
+/// How many looks a disturbance lasts.
 const DISTURBED: usize = 3;
-/// Looks of one step that are interrupted.
+/// Most looks of one step that are interrupted.
 const MOST_INTERRUPTED: usize = 40;
-/// After so many violations the rest is not looked at.
+/// Violations after which the rest is skipped.
 const MOST_VIOLATIONS: usize = 40;
 
 /// Where a run is interrupted.
@@ -118,7 +118,9 @@ async fn all_runs(kind: &dyn Kind, scenario: &Scenario) -> (usize, Vec<Violation
         Interruption::Frozen => at_points(|point| point != Point::BeforeEffect),
         Interruption::Overtaken => at_points(|point| point == Point::BeforeWrite),
         Interruption::Repeated | Interruption::HistoryDeleted | Interruption::Record(_) => vec![At::Everywhere],
-        Interruption::CancelledBy(..) | Interruption::RecordDeleted => (1..looks).map(At::Look).collect(),
+        Interruption::CancelledBy(..) | Interruption::RecordDeleted | Interruption::Forced => {
+            (1..looks).map(At::Look).collect()
+        }
         Interruption::Machine(_) | Interruption::NotLeading => (0..looks).map(At::Look).collect(),
     };
     for at in places {
@@ -131,7 +133,7 @@ async fn all_runs(kind: &dyn Kind, scenario: &Scenario) -> (usize, Vec<Violation
     (count, found)
 }
 
-/// What a run has shown.
+/// Result of a run.
 struct Told {
     /// Places within the calls of the last step.
     points: Vec<Point>,
@@ -318,7 +320,7 @@ impl<'a> Run<'a> {
         Looked::Answered(result)
     }
 
-    /// One call to its answer, whatever happens in the middle; `None` if it died.
+    /// One call to its answer, with its interruption; `None` if the process died.
     async fn through(&mut self, step: &Step, call: &Call) -> Option<Outcome<Answer>> {
         let asking = match self.look(step, call).await {
             Looked::Answered(result) => return Some(result),
@@ -336,7 +338,7 @@ impl<'a> Run<'a> {
                 // Two of them never do the same at the very same instant.
                 sleep(Duration::from_secs(1)).await;
                 let other = self.another();
-                // Whatever it is answered: that is its affair.
+                // The other process's answer does not matter.
                 let _ = self.asking(step, Some(&other), call).await;
                 self.subject.stop(other.id);
                 self.trail.thaw();
@@ -355,18 +357,21 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Asks until it is done; the looks that it took.
+    /// Repeats the call until it is done. Returns the number of looks.
     async fn drive(&mut self, step: &Step, at: At, is_last: bool) -> usize {
         let (mut seen, mut call) = (Seen::default(), step.call.clone());
         while seen.looks < MOST_LOOKS {
             if let (Interruption::CancelledBy(other, effect), At::Look(look)) = (&step.interruption, at)
                 && look == seen.looks
             {
-                let early = laws::order(&self.trail.present(), step, seen.failures.len());
+                let early = laws::order(&self.trail.present(), step, seen.begun_again());
                 self.violates(step, early);
                 self.trail.begin_part(None);
                 let instead = Step::of(other.clone(), *effect);
                 return Box::pin(self.drive(&instead, At::Nowhere, false)).await;
+            }
+            if step.interruption == Interruption::Forced && at == At::Look(seen.looks) {
+                set_force_reboot(&mut call, true);
             }
             self.before_look(step, at, seen.looks).await;
             let entries = self.trail.present().len();
@@ -392,7 +397,7 @@ impl<'a> Run<'a> {
             }
         }
         let text = format!("not done after {MOST_LOOKS} looks, {} failures: {:?}", seen.failures.len(), seen.failures);
-        let early = laws::order(&self.trail.present(), step, seen.failures.len());
+        let early = laws::order(&self.trail.present(), step, seen.begun_again());
         self.violates(step, early);
         self.violates(step, [(Law::Arrives, text)]);
         seen.looks
@@ -415,7 +420,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// The record is edited, another process finds it so, and somebody puts it back.
+    /// Edits the record, lets another process read it, and restores it.
     async fn edited(&mut self, step: &Step, edit: Edit) {
         let Some(before) = self.store.now().content else { return };
         let mut content = before.clone();
@@ -464,6 +469,10 @@ impl<'a> Run<'a> {
             Ok(Verdict::Working(working)) => {
                 seen.working = true;
                 seen.accepted |= working.accepted;
+                if working.accepted && step.interruption == Interruption::Forced {
+                    seen.forced += 1;
+                    set_force_reboot(call, false);
+                }
                 Next::Again(working.look_again)
             }
             Ok(Verdict::Waiting(Waiting::Busy { look_again, .. })) => {
@@ -524,7 +533,7 @@ impl<'a> Run<'a> {
         self.violates(step, [(Law::Arrives, "the machine cannot be registered again".to_owned())]);
     }
 
-    /// The step is done: what it has done, what it has left, and what comes of asking again.
+    /// Checks a finished step: what it did, what it left, and what repeating the call does.
     async fn ended(&mut self, step: &Step, at: At, seen: &Seen, answer: &Answer, is_last: bool) {
         if let Interruption::Machine(condition) = step.interruption {
             self.subject.set(condition, false);
@@ -546,7 +555,7 @@ impl<'a> Run<'a> {
             self.awakes(step, asking, process).await;
         }
         if is_last && at == At::Nowhere && step.interruption != Interruption::Nothing {
-            // The points of this part are still to be read.
+            // The caller still needs this part's points.
             return;
         }
         if is_last || matches!(step.call, Call::Release(_)) {
@@ -577,7 +586,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// A process that stood still goes on, when another has done the work.
+    /// Resumes a frozen process after another has done the work.
     async fn awakes(&mut self, step: &Step, asking: Asking, process: Process) {
         self.trail.begin_part(None);
         self.trail.thaw();
@@ -590,7 +599,7 @@ impl<'a> Run<'a> {
         drop(process);
     }
 
-    /// The answer was lost: whoever asks again hears the same, and nothing is done.
+    /// The answer was lost: the repeated call gets the same answer, and nothing is done.
     async fn again(&mut self, step: &Step) {
         self.replace();
         self.trail.begin_part(None);
@@ -626,6 +635,15 @@ fn started(subject: &mut dyn Subject, store: &Arc<Store>, trail: &Trail, id: u64
     let leads = Arc::new(AtomicBool::new(true));
     let record = Arc::new(ProcessRecord::new(Arc::clone(store), trail.clone(), Arc::clone(&leads)));
     Process { id, provisioner: subject.start(id, may_act(&leads)), leads, record }
+}
+
+/// The call with or without the wish that the machine is booted anew.
+fn set_force_reboot(call: &mut Call, force: bool) {
+    match call {
+        Call::Inspect(request) => request.force_reboot = force,
+        Call::Provision(request) => request.force_reboot = force,
+        _ => {}
+    }
 }
 
 /// The call as it is made after a failure.

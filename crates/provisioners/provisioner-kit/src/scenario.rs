@@ -22,6 +22,8 @@ pub enum Class {
     Frozen,
     /// Something else is asked in the middle.
     Cancelled,
+    /// The machine is to be booted anew in the middle.
+    Forced,
     /// The machine is slow.
     Slow,
     /// The machine fails, refuses, or does not answer.
@@ -44,13 +46,14 @@ pub enum Class {
 
 impl Class {
     /// All of them.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::Plain,
         Self::Repeated,
         Self::Killed,
         Self::Concurrent,
         Self::Frozen,
         Self::Cancelled,
+        Self::Forced,
         Self::Slow,
         Self::Failing,
         Self::Busy,
@@ -129,6 +132,8 @@ pub enum Interruption {
     HistoryDeleted,
     /// The process does not lead for three looks.
     NotLeading,
+    /// After each look the machine is to be booted anew, until that is under way; one run each.
+    Forced,
 }
 
 /// One thing that is asked.

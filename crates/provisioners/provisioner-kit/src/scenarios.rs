@@ -1,6 +1,6 @@
 //! The scenarios that every provisioner passes: each call that its host has, and everything that may happen to it.
 
-use api::metal3::{HardwareRaidVolume, Image, Raid};
+use api::metal3::{HardwareRaidVolume, Image, Raid, SoftwareRaidVolume};
 use provisioner::{
     AdoptRequest, Call, Capabilities, Cause, CleaningRequest, ConfigDrive, Deployed, FirmwareTargets, FirmwareUpdate,
     InspectRequest, Method, PowerWish, PrepareRequest, ProvisionRequest, RegisterRequest, ReleaseRequest, SecretText,
@@ -86,7 +86,10 @@ fn firmware(caps: &Capabilities, value: i64) -> FirmwareTargets {
 
 fn prepare(caps: &Capabilities, wish: &str) -> Call {
     let volume = HardwareRaidVolume { level: "1".to_owned(), ..HardwareRaidVolume::default() };
-    let raid = caps.raid.then(|| Raid { hardware_raid_volumes: Some(vec![volume]), ..Raid::default() });
+    let raid = caps.hardware_raid.then(|| Raid { hardware_raid_volumes: Some(vec![volume]), ..Raid::default() });
+    let volume = SoftwareRaidVolume { level: "1".to_owned(), ..SoftwareRaidVolume::default() };
+    let by_software = || Raid { software_raid_volumes: Some(vec![volume]), ..Raid::default() };
+    let raid = raid.or_else(|| caps.software_raid.then(by_software));
     let (wish, firmware) = (Some(format!("prepare {wish}")), firmware(caps, 7));
     Call::Prepare(Box::new(PrepareRequest { wish, raid, firmware, unprepared: true, ..PrepareRequest::default() }))
 }
@@ -130,7 +133,7 @@ fn stories(caps: &Capabilities) -> Vec<Story> {
         let custom = provision("custom", Method::Custom("install_everything".to_owned()));
         add("deploy by a method of its own", &inspected, Step::of(custom, Some(Effect::Write)), true);
     }
-    if caps.raid || caps.firmware_settings || caps.firmware_updates {
+    if caps.prepares() {
         let step = Step::of(prepare(caps, "a"), Some(Effect::Configure));
         add("prepare", &inspected, Step { expected: Expected::Accepted, ..step }, true);
         add("read the firmware", &inspected, Step::of(Call::FirmwareFacts { bounds: true }, None), false);
@@ -181,6 +184,7 @@ pub fn scenarios(caps: &Capabilities) -> Vec<Scenario> {
         }
     }
     cancelled(caps, &stories, &mut all);
+    forced(&stories, &mut all);
     released(&stories, &mut all);
     identity(caps, &stories, &mut all);
     all
@@ -278,6 +282,16 @@ fn cancelled(caps: &Capabilities, stories: &[Story], all: &mut Vec<Scenario>) {
         all.push(story.scenario(Class::Cancelled, why, |step| {
             step.interruption = Interruption::CancelledBy(call, effect);
         }));
+    }
+}
+
+/// Work whose machine somebody wants to be booted anew.
+fn forced(stories: &[Story], all: &mut Vec<Scenario>) {
+    for name in ["inspect", "provision", "provision anew", "boot a live ISO", "deploy by a method of its own"] {
+        let Some(story) = named(stories, name) else { continue };
+        all.push(
+            story.scenario(Class::Forced, "booted anew by force", |step| step.interruption = Interruption::Forced),
+        );
     }
 }
 

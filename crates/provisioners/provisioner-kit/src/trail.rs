@@ -103,7 +103,7 @@ impl Trail {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The machine is told something by a call: the process can be stopped before and after `act`, which says whether it has happened.
+    /// Carries out a call's effect: the process can be stopped before and after `act`, which returns whether the effect happened.
     pub async fn effect<T>(&self, effect: Effect, text: &str, act: impl FnOnce() -> (bool, T)) -> T {
         self.point(Point::BeforeEffect).await;
         let (happened, result) = act();
@@ -114,7 +114,7 @@ impl Trail {
         result
     }
 
-    /// The same, in two parts, for a machine that tells of it.
+    /// A point where the process can be stopped, for machines that enter their effects themselves ([`Self::saw`]).
     pub async fn point(&self, point: Point) {
         let stops = {
             let mut state = self.lock();
@@ -128,7 +128,7 @@ impl Trail {
         }
     }
 
-    /// Something has happened to the machine by itself: what it was told before.
+    /// Enters an effect that the machine carried out by itself, on an earlier order.
     pub fn saw(&self, effect: Effect, text: &str) {
         self.enter(What::Effect(effect), text);
     }
@@ -139,7 +139,7 @@ impl Trail {
         state.entries.push(Entry { part, what, text: text.to_owned() });
     }
 
-    /// From now on it is the next part of the scenario; its points count from 0, and the process stops at the one that is named.
+    /// Begins the next part of the scenario: its points count from 0, and the process stops at `stop_at`.
     pub(crate) fn begin_part(&self, stop_at: Option<usize>) {
         let mut state = self.lock();
         state.part += 1;
@@ -151,7 +151,7 @@ impl Trail {
         self.0.stopped.notified().await;
     }
 
-    /// Whatever stands still goes on.
+    /// Resumes the stopped process.
     pub(crate) fn thaw(&self) {
         self.0.thawed.notify_one();
     }
@@ -166,7 +166,7 @@ impl Trail {
         self.lock().entries.clone()
     }
 
-    /// What belongs to the part that goes on.
+    /// The entries of the present part.
     pub(crate) fn present(&self) -> Vec<Entry> {
         let state = self.lock();
         state.entries.iter().filter(|entry| entry.part == state.part).cloned().collect()

@@ -5,11 +5,11 @@ use std::cmp::Ordering;
 use agent_protocol::{AgentState, PROTOCOL_VERSION};
 use api::metamorph::{AgentBoot, OperationType, StepPhase};
 use boot_media::MediumError;
-use provisioner::{Cause, Failure, Outcome, Verdict, Waiting};
+use provisioner::{Cause, Failure, Outcome, Verdict, Waiting, Working};
 use provisioning_plan::boot::{self, Decision, Fact, Facts, MAX_BOOTS, Patience, Refusal};
 use provisioning_plan::secure_boot::Proof;
 use provisioning_plan::steps::Step;
-use tokio::time::Instant;
+use tokio::time::{Duration, Instant};
 
 use crate::failures::of_bmc;
 use crate::host::NativeHost;
@@ -23,7 +23,30 @@ use crate::record::{done, intend};
 use crate::secure_boot::disproved;
 
 impl NativeHost {
-    /// The boot id of the living agent; boots the machine into the agent if there is none. What is done next is [`boot::decide`]'s word.
+    /// Whether somebody insists on another boot with this call. What was made for earlier calls is no longer remembered when one does not.
+    pub fn insists(&mut self, force_reboot: bool) {
+        self.force_reboot = force_reboot;
+        if !force_reboot {
+            self.live.timers().forced = None;
+        }
+    }
+
+    /// The recorded boot is the one that somebody insists on.
+    fn is_forced_boot(&self, operation: &Operation) -> bool {
+        let forced = self.live.timers().forced;
+        forced.is_some() && forced == operation.generation()
+    }
+
+    /// The answer, which says whether the boot that somebody insists on is under way.
+    pub fn forced<T>(&self, operation: &Operation, answer: Outcome<T>) -> Outcome<T> {
+        let is_under_way = self.force_reboot && self.is_forced_boot(operation);
+        answer.map(|verdict| match verdict {
+            Verdict::Working(working) if is_under_way => Verdict::Working(Working { accepted: true, ..working }),
+            other => other,
+        })
+    }
+
+    /// The boot id of the living agent; boots the machine into the agent if there is none. [`boot::decide`] chooses each step.
     pub async fn ensure_agent(&self, operation: &mut Operation) -> Outcome<String> {
         let own = operation.status().boot.clone();
         if let Err(reason) = self.enter(own.is_some()) {
@@ -31,7 +54,7 @@ impl NativeHost {
         }
         self.refuse_lost_key(own.as_ref())?;
         let recorded = own.clone().or_else(|| self.journal.latest_boot());
-        // One that was derived from a key that is gone cannot be heard any more.
+        // The agent of a boot whose key was removed cannot be heard any more.
         let heard = recorded.as_ref().filter(|boot| self.shared.settings.keys.of(boot).is_some());
         let agent = heard.and_then(|boot| self.shared.hub.agent(self.uid(), boot.generation));
         let (mut facts, mut medium) = (self.boot_facts(operation, recorded.as_ref(), agent.as_ref()), None);
@@ -58,13 +81,12 @@ impl NativeHost {
                 let since = timers.booted.map_or_else(Instant::now, |(_, since)| since);
                 self.wait_for_agent(operation, &boot, since).await
             }
-            (Decision::AwaitReport, Some(boot), _) => self.wait_for_evidence(&boot),
-            (Decision::AwaitWorker, ..) => {
-                Ok(Verdict::working("waiting for the agent that was at work before this server started", 10))
-            }
+            (Decision::AwaitReport, Some(boot), _) => self.wait_for_evidence(operation, &boot).await,
+            (Decision::AwaitWorker, ..) => Ok(self.wait_for_worker(operation, patience.in_work).await),
             (Decision::BootRecorded, Some(boot), _) => match medium {
                 Some(medium) => {
                     let (bmc, _) = self.proven(Effect::Boot).await?;
+                    self.still_wanted().await?;
                     self.bring_up(operation, &boot, &medium, bmc).await
                 }
                 None => Err(undecided()),
@@ -76,7 +98,7 @@ impl NativeHost {
         }
     }
 
-    /// Takes the host's place among those that are worked on; why there is none. What is `begun` already goes on.
+    /// Takes a place for the host among those that are worked on, or returns why there is none. Work that has `begun` goes on in any case.
     fn enter(&self, begun: bool) -> Result<(), String> {
         let (places, key) = (&self.shared.places, &self.context.key);
         let mut place = self.live.place();
@@ -87,7 +109,7 @@ impl NativeHost {
         Ok(())
     }
 
-    /// What counts for [`boot::decide`], but for what is asked for.
+    /// The facts for [`boot::decide`], except those gathered on request.
     fn boot_facts(&self, operation: &Operation, recorded: Option<&AgentBoot>, agent: Option<&Agent>) -> Facts {
         let status = operation.status();
         let (hub, journal) = (&self.shared.hub, &self.journal);
@@ -128,15 +150,29 @@ impl NativeHost {
             in_work: recorded.is_some_and(|boot| boot::in_work(status, boot)),
             power: Fact::Unasked,
             medium: Fact::Unasked,
+            forced: self.force_reboot && !self.is_forced_boot(operation),
         }
     }
 
-    /// Whether the machine is on, if the BMC tells.
+    /// Gives the agent that was at work time to report, and shows that in the operation.
+    async fn wait_for_worker(&self, operation: &mut Operation, patience: Duration) -> Verdict<String> {
+        let left = patience.saturating_sub(self.live.since.elapsed()).as_secs();
+        let message = format!(
+            "waiting for the agent that was at work before this server started: it has not reported; the machine is on, and is booted anew if it stays silent for {left} s more"
+        );
+        let running = operation.status().steps.iter().rev().find(|step| step.phase == StepPhase::Running);
+        if let Some(name) = running.map(|step| step.name.clone()) {
+            operation.progress(&name, StepProgress { message: message.clone(), ..StepProgress::default() }).await;
+        }
+        Verdict::working(message, 10)
+    }
+
+    /// Whether the machine is on, if the BMC reports it.
     async fn power_now(&self) -> Option<bool> {
         self.proven(Effect::Look).await.ok().and_then(|(_, sight)| sight.powered_on)
     }
 
-    /// The agent is there, and works for this operation from now on.
+    /// Uses the living agent for this operation from now on.
     fn use_agent(
         &self,
         operation: &mut Operation,
@@ -145,7 +181,7 @@ impl NativeHost {
         judged: Option<boot::Agent>,
     ) -> Outcome<String> {
         if agent.given.as_ref().is_some_and(|given| given.operation != operation.id()) {
-            // It may have begun with what is not wanted any more: it says so at once, or is silent. If it has not, it shall not.
+            // It may have begun work that is no longer wanted, which its next report shows. If it has not, it must not.
             self.shared.hub.withdraw(self.uid(), &operation.id());
             return Ok(Verdict::working("waiting for the agent to say whether it has begun with other work", 1));
         }
@@ -153,7 +189,7 @@ impl NativeHost {
             tracing::warn!(host = %self.context.key.name, "Secure Boot is on, though spec.bootMode is UEFI, and the BMC does not show it");
         }
         self.live.timers().booted = None;
-        // It runs from memory: what brought it up is no longer needed, and names its token.
+        // It runs from memory: the medium is no longer needed, and contains its token.
         self.shared.media.withdraw(self.uid());
         let bound = AgentBoot {
             generation: boot.generation,
@@ -174,10 +210,10 @@ impl NativeHost {
 
     /// A boot of a new generation, recorded with its medium before anything happens.
     async fn boot_anew(&self, operation: &mut Operation, attempt: u32, generation: u64) -> Outcome<String> {
-        // Reached before the intent is recorded, so that the session's address is recorded with it.
+        // Connect before the intent is recorded, so that the session's address is recorded with it.
         let (bmc, _) = self.proven(Effect::Boot).await?;
         Self::account(operation, bmc.as_ref(), bmc.calls());
-        // What the BMC lacks is told before anything is done that takes time.
+        // Report what the BMC lacks before doing anything that takes time.
         bmc.virtual_media().map_err(of_bmc)?;
         bmc.boot_device().map_err(of_bmc)?;
         if let Some(waiting) = self.switch_secure_boot(operation, bmc.as_ref()).await? {
@@ -190,13 +226,16 @@ impl NativeHost {
         let boot = AgentBoot { generation, medium: digest, key, ..AgentBoot::default() };
         operation.set_boot(boot.clone());
         intend(operation, Step::BootAgent, attempt, None).await?;
+        if self.force_reboot {
+            self.live.timers().forced = Some(generation);
+        }
         // Until here the key was in hand: it is not deleted before the boot that is derived from it is recorded.
         drop(root);
         self.bring_up(operation, &boot, &medium, bmc).await
     }
 
-    /// The medium that is recorded for this boot, on offer again; `None` if it can no longer be made: something that goes into it is
-    /// another than it was, its key has been removed, or the record is from before media were recorded.
+    /// Offers the medium that is recorded for this boot again; `None` if it can no longer be made: one of its inputs has changed, its key was
+    /// removed, or the record is from before media were recorded.
     pub fn medium_of(&self, boot: &AgentBoot) -> Result<Option<Offered>, Failure> {
         let root = self.shared.settings.keys.of(boot);
         let (Some(digest), Some(root)) = (&boot.medium, root) else { return Ok(None) };
@@ -205,7 +244,7 @@ impl NativeHost {
         again.map_err(|e| not_composed(&e))
     }
 
-    /// What this operation has booted cannot go on without the key that it was derived from: the operation fails, and the next one boots anew.
+    /// Fails if the key of this operation's boot was removed: the boot cannot go on, and the next operation boots anew.
     fn refuse_lost_key(&self, own: Option<&AgentBoot>) -> Result<(), Failure> {
         let Some(boot) = own.filter(|boot| self.shared.settings.keys.of(boot).is_none()) else { return Ok(()) };
         self.shared.media.withdraw(self.uid());
@@ -219,14 +258,17 @@ impl NativeHost {
 
     /// After a restart of this process: an agent that was there, or a boot under way, shows itself soon, by a report or by
     /// reading the medium.
-    fn wait_for_evidence(&self, boot: &AgentBoot) -> Outcome<String> {
+    async fn wait_for_evidence(&self, operation: &mut Operation, boot: &AgentBoot) -> Outcome<String> {
         self.shared.hub.expect(self.key(), Some(boot));
-        // An agent that has reported needs no medium. Without its medium the machine may still have read enough of it: only the agent can tell.
+        // An agent that has reported needs no medium. If the medium is gone, the machine may have read enough of it: only the agent can show that.
         let offered = boot.boot_id.is_none() && self.medium_of(boot)?.is_some();
         if offered && self.shared.media.reads(self.uid()).bytes > 0 {
             self.live.timers().booted = Some((boot.generation, Instant::now()));
         }
-        Ok(Verdict::working("waiting for the agent that was there before this server started", 1))
+        let message = "waiting for the agent that was on the machine before; it is booted anew if nobody reports";
+        let progress = StepProgress { message: message.to_owned(), ..StepProgress::default() };
+        operation.progress(Step::BootAgent.name(), progress).await;
+        Ok(Verdict::working(message, 1))
     }
 
     async fn wait_for_agent(&self, operation: &mut Operation, boot: &AgentBoot, since: Instant) -> Outcome<String> {
@@ -245,7 +287,7 @@ impl NativeHost {
     }
 }
 
-/// Why no work is given, though another boot would not help.
+/// Why no work is given, when another boot would not help.
 fn refused(refusal: Refusal, agent: Option<&Agent>) -> Failure {
     match refusal {
         Refusal::SecureBoot(proof) => disproved(proof, agent),
@@ -272,7 +314,7 @@ fn given_up() -> Failure {
     .advise("look at the machine's console and memory; it is tried again")
 }
 
-/// A decision without what it is about: a fault of this program, not of the machine.
+/// A decision without its subject: a fault of this program, not of the machine.
 fn undecided() -> Failure {
     Failure::new(Cause::Internal, "boot the agent: what was decided does not fit what is known")
         .advise("it is decided again")

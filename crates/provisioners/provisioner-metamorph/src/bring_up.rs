@@ -1,5 +1,5 @@
-//! Bringing a machine up from its medium: medium in, boot override, reset. A BMC that does not answer the insertion in time is waited
-//! for: it gets the same address until the medium is in, not another one that would begin everything anew.
+//! Bringing a machine up from its medium: medium in, boot override, reset. If a BMC does not answer the insertion in time, its medium keeps the
+//! same address until it is in: another address would restart everything.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use api::metamorph::AgentBoot;
 use bmc::{Bmc, BmcError, Drive, ErrorKind, Insertion, PowerAction};
 use provisioner::{Cause, Failure, Outcome, Verdict};
 use provisioning_plan::steps::Step;
-use tokio::time::Instant;
+use tokio::time::{Duration, Instant};
 
 use crate::boot::amount;
 use crate::failures::of_bmc;
@@ -17,8 +17,11 @@ use crate::journal::{Operation, StepProgress};
 use crate::media::{Offered, Reads};
 use crate::record::intend;
 
-/// How often a BMC that is putting a medium in is looked at, in seconds.
+/// Seconds between looks at a BMC that is inserting a medium.
 const LOOK_AGAIN: u64 = 10;
+
+/// How long the machine's proof of identity counts for the reset that follows.
+const SIGHT: Duration = Duration::from_secs(10);
 
 impl NativeHost {
     /// Medium in, boot from it once, reset.
@@ -32,6 +35,7 @@ impl NativeHost {
         self.shared.hub.expect(self.key(), Some(boot));
         let calls = bmc.calls();
         let read = self.shared.media.reads(self.uid());
+        let begun = Instant::now();
         self.live.timers().ejected = false;
         let certificates = self.shared.settings.media_certificates.pem();
         let inserted = match bmc.virtual_media() {
@@ -40,7 +44,11 @@ impl NativeHost {
         };
         Self::account(operation, bmc.as_ref(), calls);
         match inserted {
-            Ok(Insertion::Done) => self.boot_from(operation, boot, bmc).await,
+            Ok(Insertion::Done) => {
+                // After a slow insertion, another machine may be behind the BMC.
+                let bmc = if begun.elapsed() > SIGHT { self.proven(Effect::Boot).await?.0 } else { bmc };
+                self.boot_from(operation, boot, bmc).await
+            }
             Ok(Insertion::Pending) => {
                 tracing::info!(host = %self.context.key.name, "the BMC has not answered in time; the medium is waited for");
                 let since = Instant::now();
@@ -51,7 +59,7 @@ impl NativeHost {
         }
     }
 
-    /// Looks whether the medium is in that the BMC was asked to put in at `since`, and goes on from there.
+    /// Checks whether the medium that the BMC was asked to insert at `since` is in, and continues from there.
     pub async fn go_on_inserting(
         &self,
         operation: &mut Operation,
@@ -83,7 +91,7 @@ impl NativeHost {
             .advise("look at the BMC's log and restart the BMC; it is tried again"))
     }
 
-    /// Records the same intent once more, after a wait: the machine is reset only if the host is still what this was decided on.
+    /// Records the same intent again after a wait, so that the machine is reset only if the host has not changed.
     pub async fn intend_again(&self, operation: &mut Operation) -> Result<(), Failure> {
         let attempt = Step::BootAgent.recorded(operation.status()).attempt.unwrap_or(1);
         intend(operation, Step::BootAgent, attempt, None).await
@@ -112,7 +120,7 @@ impl NativeHost {
 
     /// The medium is in: boot from it once, reset.
     async fn boot_from(&self, operation: &mut Operation, boot: &AgentBoot, bmc: Arc<dyn Bmc>) -> Outcome<String> {
-        // The medium took its time. If this is wished again, it is gone on with from here.
+        // The insertion took time. If the boot is wished again later, it continues from here.
         if let Err(failure) = self.still_wanted().await {
             self.live.timers().inserting = Some((boot.generation, Instant::now()));
             return Err(failure);
@@ -127,7 +135,7 @@ impl NativeHost {
     async fn boot_from_calls(&self, boot: &AgentBoot, bmc: &dyn Bmc) -> Result<(), Failure> {
         let device = bmc.boot_device().map_err(of_bmc)?;
         device.once_from_medium().await.map_err(of_bmc)?;
-        // After a boot that came to nothing it is worth a look whether the BMC has kept the override.
+        // After a boot that did not happen, check whether the BMC keeps the override.
         let again = self.live.timers().again == Some(boot.generation);
         let kept = if again { device.standing().await.ok().and_then(|standing| standing.override_ahead) } else { None };
         {
@@ -136,7 +144,7 @@ impl NativeHost {
             timers.read_before = self.shared.media.reads(self.uid());
         }
         let unanswered = match bmc.power().change(PowerAction::Restart).await {
-            // Whether the machine boots is seen soon, and a second reset would undo it.
+            // A boot will show soon, and a second reset would undo it.
             Err(error) if error.kind == ErrorKind::Unanswered => {
                 tracing::warn!(host = %self.context.key.name, "{error}; waiting for the agent all the same");
                 true
@@ -150,9 +158,9 @@ impl NativeHost {
         Ok(())
     }
 
-    /// A BMC that refuses a medium has often tried to read it first; `before` is what had been read until it was asked.
+    /// The failure of an insertion. A BMC that refuses a medium has often tried to read it first; `before` is what was read before the request.
     fn not_inserted(&self, error: BmcError, before: Reads) -> Failure {
-        // One that has no drive for it is not the one that did not reach it.
+        // A BMC without a drive has not failed to reach the server.
         let refused = error.kind.is_refusal() && error.kind != ErrorKind::Unsupported;
         let mut failure = of_bmc(error);
         if !refused {

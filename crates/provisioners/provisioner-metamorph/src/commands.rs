@@ -48,7 +48,7 @@ impl NativeHost {
         let working = |text: String| {
             Ran::Working(Working { step: text, look_again: Duration::from_secs(15), ..Working::default() })
         };
-        let state = self.shared.hub.command(self.uid(), command);
+        let state = self.shared.hub.command(self.uid(), command, &self.context.record);
         self.watch_for_stall(step, &state)?;
         match state {
             CommandState::Given => Ok(working(format!("{step}: given to the agent"))),

@@ -32,16 +32,20 @@ impl Deploy for NativeHost {
         self.unheard(OperationType::Provision, request.wish.as_deref(), false)?;
         let write = self.write_image(&request)?;
         let mut operation = self.open(Work::Provision, request.wish.as_deref()).await?;
+        self.insists(request.force_reboot);
         let result = self.provision_steps(&mut operation, write).await;
-        self.closing(&mut operation, result).await
+        let result = self.closing(&mut operation, result).await;
+        self.forced(&operation, result)
     }
 
     async fn deprovision(&mut self, request: CleaningRequest) -> Outcome<()> {
-        if self.already(OperationType::Deprovision, request.wish.as_deref()).await {
+        let wished = Work::deprovisioning(request.clean);
+        // A machine released without a wipe is not wiped: the mode may have changed since.
+        let wiped = || self.journal.newest().is_some_and(|newest| wished.is_done_by(&newest.status));
+        if self.already(OperationType::Deprovision, request.wish.as_deref()).await && wiped() {
             return Ok(Verdict::Done(()));
         }
         self.unheard(OperationType::Deprovision, request.wish.as_deref(), request.restart)?;
-        let wished = Work::deprovisioning(request.clean);
         let mut operation = self.open(wished, request.wish.as_deref()).await?;
         if wished.turned(operation.status()) {
             let why =
@@ -63,12 +67,12 @@ impl NativeHost {
         self.journal.open(work.operation(), wish, &work.plan()).await.map_err(Failure::from)
     }
 
-    /// A failure that is recorded and that the host has not heard of: the process died between the two, or the status could not be written. It
-    /// is told now; the attempt is not made again as if it had not been.
+    /// Returns a recorded failure that the host has not got yet, because the process died in between or the status could not be written: the failed
+    /// attempt must not be repeated as if it had not been made.
     pub fn unheard(&self, kind: OperationType, wish: Option<&str>, begins_anew: bool) -> Result<(), Failure> {
         let Some((id, failure)) = self.journal.failure(kind, wish) else { return Ok(()) };
         if begins_anew || self.live.told().as_ref() == Some(&id) {
-            // The host has heard of it, and tries again.
+            // The host knows the failure, and retries.
             *self.live.told() = Some(id);
             return Ok(());
         }
@@ -77,8 +81,7 @@ impl NativeHost {
         Err(failure)
     }
 
-    /// The newest operation is of this type, for this very wish, and has succeeded: a process that died after recording that has done the
-    /// work.
+    /// Whether the newest operation is of this type, for this wish, and has succeeded: then the work is done, even if its process died afterwards.
     async fn already(&self, kind: OperationType, wish: Option<&str>) -> bool {
         self.settle_with_journal().await;
         self.journal.newest().is_some_and(|newest| newest.is_for(wish) && newest.succeeded(kind))
@@ -93,7 +96,7 @@ impl NativeHost {
         }
     }
 
-    /// Why nothing is read from this URL, as far as it says an address itself; names are the agent's matter, which looks at what they resolve to.
+    /// Why this URL must not be read, if its host is an address; for names, the agent checks what they resolve to.
     fn local(&self, url: &str) -> Option<NotAllowed> {
         let address = match url::Url::parse(url).ok()?.host()? {
             url::Host::Ipv4(address) => IpAddr::V4(address),
@@ -161,16 +164,24 @@ impl NativeHost {
             self.proven(Effect::Destroy).await?;
             self.agent_proof(&boot_id, true).await?;
         }
-        write.mark.operation = operation.name().to_owned();
+        // The id, not the name, which recurs when a record is lost: the mark identifies a disk that is already written.
+        write.mark.operation = operation.id();
         match self.run(operation, Step::WriteImage, &boot_id, Action::WriteImage(Box::new(write))).await? {
             Ran::Working(working) => Ok(Verdict::Working(working)),
             Ran::Finished(id, AgentOutcome::Written(summary)) => {
                 for warning in &summary.warnings {
                     tracing::warn!(host = %self.context.key.name, warning, "image written");
                 }
-                let text = format!("{} bytes on {}, {}", summary.image_bytes, summary.disk, summary.digest);
+                let mut text = match summary.digest.as_str() {
+                    "" => format!("{} carried this operation's mark: it had been written before", summary.disk),
+                    digest => format!("{} bytes on {}, {digest}", summary.image_bytes, summary.disk),
+                };
+                for warning in &summary.warnings {
+                    text.push_str("; warning: ");
+                    text.push_str(warning);
+                }
                 done(operation, Step::WriteImage, &text)?;
-                // One write: that the image is on the disk, and that the machine is about to leave for it.
+                // A single write records that the image is on the disk and that the machine is about to boot it.
                 intend(operation, Step::BootDisk, 1, Some(&boot_id)).await?;
                 self.shared.hub.acknowledge(self.uid(), &id);
                 self.boot_disk(operation).await
@@ -184,7 +195,7 @@ impl NativeHost {
         if !self.live.timers().ejected
             && let Err(failure) = self.medium_out(operation).await
         {
-            // The image is on the disk: a BMC that does not answer now is no reason to write it again.
+            // The image is on the disk: a silent BMC is no reason to write it again.
             let since = *self.live.timers().eject_failing.get_or_insert_with(Instant::now);
             if since.elapsed() < self.shared.settings.timing.eject {
                 let message = format!("taking the medium out: {}", failure.message);
@@ -213,12 +224,12 @@ impl NativeHost {
         }
     }
 
-    /// Into the new system without an agent. From the recorded order on a tenant may be running: what the BMC answers or does not answer then is
-    /// waited out, said on the host, and never a reason to write the image again: nor is a machine that does not show for now which one it is.
+    /// Boots the new system without an agent. Once the order is recorded, a tenant may be running: from then on, failures of the BMC, or a machine
+    /// that does not show its identity, are reported on the host and waited out, and are never a reason to write the image again.
     async fn boot_disk_by_bmc(&self, operation: &mut Operation) -> Outcome<()> {
         let away = |failure: &Failure| matches!(failure.cause, Cause::BmcUnreachable | Cause::BmcBusy);
         let mut failure = match self.boot_disk_steps(operation).await {
-            // Before the order, too, a BMC that does not answer now is no reason to write the image again.
+            // Even before the order, a silent or busy BMC is no reason to write the image again.
             Err(failure) if steps::ordered_into_disk(operation.status()) || away(&failure) => failure,
             other => return other,
         };
@@ -229,7 +240,7 @@ impl NativeHost {
         Err(failure)
     }
 
-    /// One step on the way that the plan names, see [`steps::way_into_disk`].
+    /// One step of the way into the disk, see [`steps::way_into_disk`].
     async fn boot_disk_steps(&self, operation: &mut Operation) -> Outcome<()> {
         let (bmc, sight) = self.proven(Effect::Destroy).await?;
         let bmc = bmc.as_ref();
@@ -256,7 +267,7 @@ impl NativeHost {
             intend(operation, Step::SwitchOff, 1, None).await?;
         }
         let off = self.hard_off(bmc, &operation.id()).await;
-        // Only a machine that is seen off is off.
+        // Only a machine that is seen off counts as off.
         let gone = off? && bmc.look().await.map_err(of_bmc)?.powered_on == Some(false);
         Self::account(operation, bmc, before);
         if !gone {
@@ -267,7 +278,7 @@ impl NativeHost {
         self.switch_on_to_disk(operation, bmc, Some(false)).await
     }
 
-    /// Power on, asked for until the machine is seen on: of a machine that is seen off alone.
+    /// Requests power on until the machine is seen on, but only if it is seen off.
     async fn switch_on_to_disk(&self, operation: &mut Operation, bmc: &dyn Bmc, on: Option<bool>) -> Outcome<()> {
         let (of, before) = (operation.id(), bmc.calls());
         let aim = Aim { wish: PowerWish::On, of: &of, unseen: Unseen::Left, may_cut: true };
@@ -328,7 +339,7 @@ impl NativeHost {
         Ok(Verdict::Done(()))
     }
 
-    /// Notes that the newest boot of the agent has no more to do: durable with the operation's next write.
+    /// Notes that the newest boot of the agent has ended its work: durable with the operation's next write.
     fn boot_ends(&self, operation: &mut Operation) {
         let boot = operation.status().boot.clone().or_else(|| self.journal.latest_boot());
         if let Some(boot) = boot {
@@ -355,7 +366,7 @@ impl NativeHost {
         let wipe = Box::new(WipeDisks { mark, requires_mark, expected, named: request.root_device_hints });
         match self.run(operation, Step::WipeDisks, &boot_id, Action::WipeDisks(wipe)).await? {
             Ran::Working(working) => Ok(Verdict::Working(working)),
-            // An agent of an earlier version does not hold what it finds against the inspection.
+            // An agent of an earlier version does not compare its disks with the inspection.
             Ran::Finished(_, AgentOutcome::Wiped { disks, left })
                 if knew_disks && disks.is_empty() && left.is_empty() =>
             {
@@ -374,7 +385,7 @@ impl NativeHost {
         }
     }
 
-    /// Without cleaning the tenant's system must at least not run on.
+    /// Without cleaning, the tenant's system must at least not keep running.
     async fn power_off_step(&self, operation: &mut Operation) -> Outcome<()> {
         let (bmc, _) = self.proven(Effect::Destroy).await?;
         if !Step::PowerOff.begun(operation.status()) {
@@ -402,10 +413,10 @@ impl NativeHost {
     }
 }
 
-/// What to do when a disk that the inspection knew is not there to be wiped.
+/// Advice when a disk that the inspection found is missing at the wipe.
 pub const ABSENT: &str = "look at the disks, their controller, and its driver in the agent image; a disk that has been taken out for good is to be taken out of the host's HardwareData (spec.hardware.storage), too; to let the machine go unwiped, set spec.automatedCleaningMode to disabled";
 
-/// Leaves the next boot to the firmware. Where there is no boot override, it always is.
+/// Leaves the next boot to the firmware, as it always is without a boot override.
 async fn boot_normally(bmc: &dyn Bmc) -> Result<(), Failure> {
     match bmc.boot_device() {
         Ok(device) => device.normally().await.map_err(of_bmc),

@@ -14,10 +14,13 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use boot_media::serve;
 use sha2::{Digest, Sha256};
+use terms::json_values_at_most;
 
 use crate::host::Shared;
 use crate::hub::Refusal;
 
+/// Most values of a report: the inventory of the largest machines has a few thousand.
+const MAX_REPORT_VALUES: usize = 100_000;
 /// Time for a report to come in.
 const BODY_TIME: Duration = Duration::from_secs(60);
 /// Protocol since which every report carries its boot's key.
@@ -26,7 +29,7 @@ const KEY_SINCE: u32 = 2;
 const KEY_LENGTH: usize = 43;
 
 pub fn agent_router(shared: Arc<Shared>) -> Router {
-    // Agents of the version before, and those that it booted, know no shard.
+    // Agents from the previous version use addresses without a shard.
     Router::new()
         .route(REPORT_PATH, post(report))
         .route(&format!("/shard/{{number}}{REPORT_PATH}"), post(report))
@@ -34,7 +37,7 @@ pub fn agent_router(shared: Arc<Shared>) -> Router {
 }
 
 pub fn media_router(shared: Arc<Shared>) -> Router {
-    // BMCs read what the version before inserted from addresses without a shard.
+    // BMCs may still read media that the previous version inserted at addresses without a shard.
     Router::new()
         .route("/media/{file}", get(media).head(media))
         .route("/shard/{number}/media/{file}", get(media).head(media))
@@ -44,7 +47,7 @@ pub fn media_router(shared: Arc<Shared>) -> Router {
 async fn report(State(shared): State<Arc<Shared>>, headers: HeaderMap, body: Body) -> Response {
     let given =
         headers.get(header::AUTHORIZATION).and_then(|v| v.to_str().ok()).and_then(|v| v.strip_prefix("Bearer "));
-    // Before the body is read: who is no agent of ours sends us nothing.
+    // Check before reading the body: only our own agents may send one.
     let Some(holder) = given.and_then(|given| shared.settings.keys.holder(given)) else {
         return (StatusCode::UNAUTHORIZED, "the token is not this host's and generation's\n").into_response();
     };
@@ -52,7 +55,12 @@ async fn report(State(shared): State<Arc<Shared>>, headers: HeaderMap, body: Bod
     let Ok(key) = key_digest(&headers) else {
         return (StatusCode::BAD_REQUEST, "the key of the boot is malformed\n").into_response();
     };
-    if let Err(refusal) = shared.hub.admit(host, generation, key.as_deref()) {
+    let admitted = match shared.hub.admit(host, generation, key.as_deref()) {
+        Ok(admitted) => admitted,
+        Err(refusal) => return refused(&refusal),
+    };
+    // Read nothing from a boot that is over or of another key either.
+    if let Err(refusal) = shared.hub.derived_from(&holder).await {
         return refused(&refusal);
     }
     let body = match tokio::time::timeout(BODY_TIME, axum::body::to_bytes(body, MAX_REPORT_BYTES)).await {
@@ -63,6 +71,10 @@ async fn report(State(shared): State<Arc<Shared>>, headers: HeaderMap, body: Bod
         }
         Err(_) => return (StatusCode::REQUEST_TIMEOUT, "the report did not come in time\n").into_response(),
     };
+    if json_values_at_most(&body) > MAX_REPORT_VALUES {
+        let text = format!("the report holds more than {MAX_REPORT_VALUES} values\n");
+        return (StatusCode::PAYLOAD_TOO_LARGE, text).into_response();
+    }
     let Ok(report) = serde_json::from_slice::<Report>(&body) else {
         return (StatusCode::BAD_REQUEST, "this is no report of a Metamorph agent\n").into_response();
     };
@@ -79,9 +91,7 @@ async fn report(State(shared): State<Arc<Shared>>, headers: HeaderMap, body: Bod
     if report.protocol >= KEY_SINCE && key.is_none() {
         return (StatusCode::BAD_REQUEST, "the report lacks the key of its boot\n").into_response();
     }
-    if let Err(refusal) = shared.hub.derived_from(&holder).await {
-        return refused(&refusal);
-    }
+    drop(admitted);
     match shared.hub.report(report, key).await {
         Ok(directive) => Json(directive).into_response(),
         Err(refusal) => refused(&refusal),

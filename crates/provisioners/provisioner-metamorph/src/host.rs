@@ -29,14 +29,14 @@ pub struct Shared {
     pub subjects: Subjects,
 }
 
-/// Under which names hosts are known to agents and on media ([`crate::journal::Data::subject`]), by the hosts' uids.
+/// The names by which agents and media know hosts ([`crate::journal::Data::subject`]), by the hosts' uids.
 #[derive(Default)]
 pub struct Subjects(Mutex<Named>);
 
 #[derive(Default)]
 struct Named {
     by_uid: HashMap<String, String>,
-    /// The same the other way round: no name is given twice.
+    /// The reverse: no name is given twice.
     by_name: HashMap<String, String>,
 }
 
@@ -45,13 +45,13 @@ impl Subjects {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The host's key with the name under which it is known. A name that another host has is not given twice: whoever copies a record gets none of
-    /// the other's agents.
+    /// The host's key with the name under which it is known. A name that another host has is not given again, so a copied record brings none of the
+    /// other host's agents.
     pub fn of(&self, key: &HostKey, recorded: &str) -> HostKey {
         let mut all = self.lock();
         let taken = |name: &str| all.by_name.get(name).is_some_and(|uid| *uid != key.uid);
         let mut subject = if taken(recorded) { key.uid.clone() } else { recorded.to_owned() };
-        // Nor is the host's own uid, if another goes by that.
+        // Another host may even go by this host's uid.
         while taken(&subject) {
             subject.push('+');
         }
@@ -67,7 +67,7 @@ impl Subjects {
         self.lock().by_uid.get(uid).cloned().unwrap_or_else(|| uid.to_owned())
     }
 
-    /// The host is gone; the name that it went by.
+    /// Forgets a deleted host and returns its name.
     pub fn forget(&self, uid: &str) -> Option<String> {
         let mut all = self.lock();
         let name = all.by_uid.remove(uid)?;
@@ -89,6 +89,8 @@ pub struct NativeHost {
     pub live: Arc<LiveHost>,
     /// Where this host's BMC and machine reach the server.
     pub bases: Bases,
+    /// Another boot of the agent is requested.
+    pub force_reboot: bool,
 }
 
 impl Host for NativeHost {}
@@ -106,7 +108,7 @@ impl NativeHost {
             Some(given) => match network(given) {
                 Ok(data) => Some(data),
                 Err(failure) if context.deleting => {
-                    // A deletion goes on without what cannot be used.
+                    // A deletion goes on without unusable network data.
                     tracing::warn!(host = %context.key.name, "{}; the agent will use DHCP", failure.message);
                     None
                 }
@@ -115,16 +117,16 @@ impl NativeHost {
         };
         let (settings, address) = (&shared.settings, context.bmc.as_ref().map(|bmc| bmc.address.as_str()));
         let bases = bases_for(&settings.bases, &settings.networks, &context.key.namespace, address);
-        Ok(Self { shared, context, journal, key, agent_network, live, bases })
+        Ok(Self { shared, context, journal, key, agent_network, live, bases, force_reboot: false })
     }
 
-    /// What is about to be ordered is still what the host wishes: asked right before each order that switches or resets the machine, or gives its agent
-    /// work.
+    /// Checks that the host still wishes what is about to be ordered. Call this right before each order that switches or resets the machine, or gives
+    /// its agent work.
     pub async fn still_wanted(&self) -> Result<(), Failure> {
         self.context.record.still_wanted().await.map_err(Failure::from)
     }
 
-    /// For whom media are made, where they are offered, and what they are derived from.
+    /// The host, addresses and key that its media are made for.
     pub fn place<'a>(&'a self, root: &'a Key) -> Place<'a> {
         Place { settings: &self.shared.settings, key: &self.key, bases: &self.bases, root }
     }
@@ -134,7 +136,7 @@ impl NativeHost {
         self.bases.media.join(" or ")
     }
 
-    /// Under which name the host is known to its agents and on its media.
+    /// The name by which agents and media know the host.
     pub fn uid(&self) -> &str {
         &self.key.uid
     }
@@ -151,8 +153,8 @@ impl NativeHost {
         })
     }
 
-    /// The connected BMC if it is the one that the pin says, with what it shows if this is the first contact. For [`Self::proven`] alone:
-    /// the machine behind it has proved nothing.
+    /// The connected BMC if it matches the pin, with what it shows on first contact. Only for [`Self::proven`]: the machine behind it is not proven
+    /// yet.
     pub async fn connected(&self, pin: &BmcPin) -> Result<Connected, BmcError> {
         let stale = self.journal.recorded_sessions();
         self.live.bmc(&self.shared.connectors, self.access()?, pin, &stale).await
@@ -164,8 +166,8 @@ impl NativeHost {
         operation.set_bmc(calls, bmc.session());
     }
 
-    /// What the agent has to say about work that is over is of no use any more, and it waits to be told so: an agent that has said
-    /// that it leaves, when this process died between recording that and telling it; one whose work was given up meanwhile.
+    /// Acknowledges an outcome of work that is over, for which the agent still waits: of a leave, if this process died between recording and
+    /// acknowledging it, or of work that was given up meanwhile.
     pub fn settle(&self, newest: Option<(&str, OperationPhase)>) {
         let Some((command, outcome)) = self.shared.hub.told(self.uid()) else { return };
         let over = newest.is_none_or(|(name, phase)| command.operation != name || phase.is_final());

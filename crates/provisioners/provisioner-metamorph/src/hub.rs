@@ -1,7 +1,7 @@
 //! The agents as this process knows them: last report, the command they should have, the outcomes they may forget.
 //!
-//! Everything here can be lost: an agent says everything again with its next report. To which boot a generation is bound stands in the
-//! journal, too, so that a restart opens it to nobody else; until the journal has been read, a host's reports wait.
+//! Everything here can be lost: an agent repeats everything in its next report. The journal also records the boot that a generation is bound to,
+//! so a restart opens it to no other boot; until the journal has been read, a host's reports wait.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,12 +9,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use agent_protocol::{AgentState, Command, CommandId, Directive, FirmwareState, Outcome, Progress, Report};
 use api::metamorph::AgentBoot;
 use inventory::MachineEvidence;
-use provisioner::{HostKey, MayAct, Waker};
+use provisioner::{HostKey, MayAct, Record, Waker};
 use tokio::sync::Notify;
 use tokio::time::{Duration, Instant};
 
 use crate::keys::{FIRST_KEY, Holder};
 use crate::limits::{self, Budget, bounded};
+use crate::waiting::{Told, Waiting};
 
 /// What is known of one host's agent.
 #[derive(Default)]
@@ -27,23 +28,25 @@ struct Slot {
     agent: Option<Agent>,
     /// Newest generation of which an agent has reported to this process.
     seen: Option<u64>,
-    /// The agent of a new boot has reported, and its host's work has not been tried since.
+    /// The agent of a new boot has reported since the host's work was last tried.
     arrived: bool,
     /// When such news was last used up.
     heard: Option<Instant>,
-    command: Option<Command>,
+    command: Option<Order>,
     acknowledged: Vec<CommandId>,
-    /// The boot that has reported first for the newest generation: no other may.
+    /// The first boot that reported for the newest generation: no other may.
     bound: Option<Bound>,
-    /// The work of the generation has ended: its agent is told that it may leave, and nothing else.
+    /// The work of the generation has ended: its agent may only be told to leave.
     retired: bool,
-    /// When another boot, or somebody with another key, last reported for the generation.
+    /// When another boot, or a party with another key, last reported for the generation.
     contested: Option<Instant>,
     /// Since when an agent in work has been silent for too long.
     overdue: Option<Instant>,
-    /// What is left of what the host's agent may say in a time.
+    /// What is left of the agent's budget for reports.
     budget: Budget,
-    /// Wakes the reports that this host's agent is having held open.
+    /// Reports of the host's agent that are being read now.
+    reading: Arc<()>,
+    /// Wakes this agent's reports that are being held open.
     changed: Arc<Notify>,
 }
 
@@ -64,10 +67,30 @@ impl Slot {
             self.acknowledged.remove(0);
         }
         self.acknowledged.push(id.clone());
-        if self.command.as_ref().is_some_and(|c| c.id == *id) {
+        if self.command.as_ref().is_some_and(|order| order.command.id == *id) {
             self.command = None;
         }
     }
+}
+
+/// A command that waits until its agent asks for work.
+#[derive(Clone)]
+struct Order {
+    command: Command,
+    /// Where to ask whether the host still wishes it.
+    record: Arc<dyn Record>,
+    /// When the host was last known to wish it.
+    wished: Instant,
+}
+
+/// The answer to a report.
+enum Answer {
+    /// This, now.
+    Now(Directive),
+    /// An order that has waited for a while: ask first whether it is still wished.
+    Ask(CommandId, Arc<dyn Record>),
+    /// Nothing yet.
+    Nothing,
 }
 
 /// A boot of the agent: by the kernel's id, and by the key that it has made (its digest; agents of protocol 1 make none).
@@ -95,7 +118,7 @@ pub struct Agent {
     pub state: AgentState,
     /// On which machine it runs, as far as it says.
     pub machine: Option<MachineEvidence>,
-    /// The command that it was answered with: until it reports again, nobody knows whether it has begun.
+    /// The command in the answer: until the next report, it is unknown whether the agent has begun.
     pub given: Option<CommandId>,
     /// When it came.
     pub seen: Instant,
@@ -126,13 +149,13 @@ pub enum Refusal {
     AnotherKey,
     /// The host is not known, or not yet.
     Unknown,
-    /// More reports than an agent has to make.
+    /// More reports than an agent needs.
     TooMany,
     /// An older report than one already seen.
     Stale,
 }
 
-/// How often news end a back-off, at most.
+/// Shortest time between news that end a back-off.
 const NEWS: Duration = Duration::from_secs(60);
 /// How many acknowledged commands are remembered a host.
 const MAX_ACKNOWLEDGED: usize = 16;
@@ -148,15 +171,24 @@ pub struct Hub {
     may_act: MayAct,
 }
 
-/// How much longer than an idle agent one that is in work may be silent: a network that is away for minutes does not stop a write.
+/// How much longer a working agent may be silent than an idle one: a network outage of minutes must not stop a write.
 pub const IN_WORK: u32 = 6;
+
+/// Most concurrent reports of one host: an agent sends them one by one, but one that broke off may still be read.
+const MAX_READING: usize = 2;
+
+/// Age from which the host is asked again whether it wishes an order: it may have been paused, detached, deleted or frozen since.
+const FRESH: Duration = Duration::from_secs(1);
+
+/// How long that question may take. The agent repeats a report without an answer.
+const QUESTION: Duration = Duration::from_secs(20);
 
 /// How long a report may wait for the first look at its host.
 const FIRST_LOOK: Duration = Duration::from_secs(5);
 
 impl Hub {
-    /// An empty hub that wakes hosts through `waker`; an agent silent for `silence` is taken for dead. One in work gets `grace` from the moment
-    /// at which that is noticed: if it was this server that was away, the agent reports at once.
+    /// An empty hub that wakes hosts through `waker`. An agent silent for `silence` counts as dead; a working one gets `grace` from the moment that
+    /// this is noticed: if this server was away, the agent reports at once.
     pub fn new(waker: Arc<Waker>, silence: Duration, grace: Duration, may_act: MayAct) -> Arc<Self> {
         Arc::new(Self { slots: Mutex::default(), waker, silence, grace, may_act })
     }
@@ -189,7 +221,7 @@ impl Hub {
                 key: boot.key_digest.clone(),
             });
             if recorded.is_some() && recorded != slot.bound {
-                // Whoever has reported before the record was read is not the one that is recorded.
+                // The agent that reported before the record was read is not the recorded one.
                 slot.agent = None;
                 slot.bound = recorded;
             }
@@ -199,7 +231,7 @@ impl Hub {
         }
     }
 
-    /// The work of the host's newest boot has ended: what its agent says from now on changes nothing, but it may be told to leave.
+    /// Retires the host's newest boot, whose work has ended: its agent's reports change nothing any more, but it may be told to leave.
     pub fn retire(&self, uid: &str) {
         if let Some(slot) = self.lock().get_mut(uid) {
             slot.retired = true;
@@ -209,7 +241,7 @@ impl Hub {
     /// Forgets the host's agent: its machine was switched off or leaves.
     pub fn forget_agent(&self, uid: &str) {
         if let Some(slot) = self.lock().get_mut(uid) {
-            // A boot that has reported ends with the power. One that has not may be under way.
+            // A boot that has reported ends with the power; one that has not may be under way.
             slot.retired |= slot.bound.as_ref().is_some_and(|bound| Some(bound.generation) == slot.generation);
             slot.agent = None;
             slot.command = None;
@@ -224,13 +256,13 @@ impl Hub {
         }
     }
 
-    /// The living agent of this generation; one that may leave its machine no longer counts.
+    /// The living agent of this generation; one that was told to leave no longer counts.
     pub fn agent(&self, uid: &str, generation: u64) -> Option<Agent> {
         let mut slots = self.lock();
         let slot = slots.get_mut(uid)?;
         let agent = slot.agent.as_ref()?;
         let in_work = agent.state != AgentState::Idle;
-        // Another boot's report tells that this one may be over: it gets no more time than others.
+        // A report of another boot suggests that this one is over: it gets no extra time.
         let contested = slot.contested.is_some_and(|at| at > agent.seen);
         let patience = match agent.state {
             AgentState::Running { .. } if !contested => self.silence * IN_WORK,
@@ -248,7 +280,7 @@ impl Hub {
         (alive && agent.generation == generation && !slot.retired && !slot.leaves()).then(|| agent.clone())
     }
 
-    /// The outcome that the host's agent, living or not, has last told.
+    /// The last outcome that the host's agent, living or not, has reported.
     pub fn told(&self, uid: &str) -> Option<(CommandId, Outcome)> {
         match &self.lock().get(uid)?.agent.as_ref()?.state {
             AgentState::Finished { command, outcome } => Some((command.clone(), outcome.clone())),
@@ -268,8 +300,8 @@ impl Hub {
         self.lock().get(uid).and_then(|slot| slot.seen).is_some_and(|seen| seen >= generation)
     }
 
-    /// Whether an agent has reported of a boot that the host's work has not been tried with. Such news counts once a minute at most: whoever
-    /// reports boot after boot does not take the back-off away.
+    /// Whether the agent of a boot that the host's work has not been tried with has reported. This counts once a minute at most, so that boot after
+    /// boot does not defeat the back-off.
     pub fn has_news(&self, uid: &str) -> bool {
         let slots = self.lock();
         let slot = slots.get(uid).filter(|slot| slot.arrived && slot.agent.is_some());
@@ -291,10 +323,10 @@ impl Hub {
         self.agent(uid, generation)
     }
 
-    /// Gives a command and tells what has become of it. The outcome of another command that the agent still holds may be forgotten:
-    /// the next command is only given when that outcome has been recorded, perhaps by an earlier process that died before it could
-    /// tell the agent so.
-    pub fn command(&self, uid: &str, command: Command) -> CommandState {
+    /// Gives a command and returns its state. An outcome of another command that the agent still holds is acknowledged: the next command is only
+    /// given once that outcome is recorded, perhaps by an earlier process that died before acknowledging it. The host has just confirmed the command;
+    /// if the agent fetches it later, `record` is asked first.
+    pub fn command(&self, uid: &str, command: Command, record: &Arc<dyn Record>) -> CommandState {
         let mut slots = self.lock();
         let slot = slots.entry(uid.to_owned()).or_default();
         let mut over = None;
@@ -308,7 +340,7 @@ impl Hub {
                 }
                 AgentState::Finished { command: id, outcome } => {
                     let same_step = id.operation == command.id.operation && id.step == command.id.step;
-                    // Leave to go is never given by the way: the machine would boot what is on its disk.
+                    // Never acknowledge a leave in passing: the machine would boot what is on its disk.
                     if !same_step && *outcome != Outcome::Leaving && !slot.acknowledged.contains(id) {
                         over = Some(id.clone());
                     }
@@ -319,8 +351,9 @@ impl Hub {
         if let Some(id) = &over {
             slot.acknowledge(id);
         }
-        if over.is_some() || slot.command.as_ref() != Some(&command) {
-            slot.command = Some(command);
+        let new = slot.command.as_ref().is_none_or(|order| order.command != command);
+        slot.command = Some(Order { command, record: Arc::clone(record), wished: Instant::now() });
+        if over.is_some() || new {
             slot.changed.notify_waiters();
         }
         CommandState::Given
@@ -336,17 +369,17 @@ impl Hub {
         })
     }
 
-    /// This command is not given any more, unless the agent has it.
+    /// Takes this command back, unless the agent has it already.
     pub fn take_back(&self, uid: &str, id: &CommandId) {
         if let Some(slot) = self.lock().get_mut(uid) {
-            slot.command.take_if(|command| command.id == *id);
+            slot.command.take_if(|order| order.command.id == *id);
         }
     }
 
-    /// A command of other work than this is not given any more.
+    /// Takes back a command of any other operation.
     pub fn withdraw(&self, uid: &str, operation: &str) {
         if let Some(slot) = self.lock().get_mut(uid)
-            && slot.command.as_ref().is_some_and(|command| command.id.operation != operation)
+            && slot.command.as_ref().is_some_and(|order| order.command.id.operation != operation)
         {
             slot.command = None;
         }
@@ -360,11 +393,13 @@ impl Hub {
         }
     }
 
-    /// Whether a report for this host and generation, by whoever holds this key, is to be read at all.
+    /// Whether a report for this host and generation, by the holder of this key, may be read at all. It counts as being read while the returned guard
+    /// is held.
     ///
     /// # Errors
-    /// [`Refusal::Contested`] when the generation is bound to another key, [`Refusal::TooMany`].
-    pub fn admit(&self, host: &str, generation: u64, key: Option<&str>) -> Result<(), Refusal> {
+    /// [`Refusal::Superseded`] when the host has been booted again since, [`Refusal::Contested`] when the generation is bound to another key,
+    /// [`Refusal::Unknown`] when too many hosts report, [`Refusal::TooMany`] when this one reports too much.
+    pub fn admit(&self, host: &str, generation: u64, key: Option<&str>) -> Result<Arc<()>, Refusal> {
         let mut slots = self.lock();
         if slots.len() >= MAX_SLOTS && !slots.contains_key(host) {
             return Err(Refusal::Unknown);
@@ -373,17 +408,23 @@ impl Hub {
         if slot.bound.as_ref().is_some_and(|b| b.generation == generation && b.key.as_deref() != key) {
             return Err(contest(slot, host));
         }
-        if slot.budget.report() { Ok(()) } else { Err(Refusal::TooMany) }
+        if slot.generation.is_some_and(|newest| generation < newest) {
+            return Err(Refusal::Superseded);
+        }
+        if Arc::strong_count(&slot.reading) > MAX_READING || !slot.budget.report() {
+            return Err(Refusal::TooMany);
+        }
+        Ok(Arc::clone(&slot.reading))
     }
 
-    /// How many of the report's log lines, from the first, are to be kept, and how many were dropped since the last that was.
+    /// How many of the report's first log lines to keep, and how many were dropped since the last kept one.
     fn log_lines(&self, report: &Report) -> (usize, u64) {
         let mut slots = self.lock();
         let Some(slot) = slots.get_mut(&report.host) else { return (0, 0) };
         slot.budget.lines(&report.logs)
     }
 
-    /// Waits for the first look at the host: before that it is not known which boot may report.
+    /// Waits for the first look at the host: until then, it is unknown which boot may report.
     async fn known(&self, host: &str) -> Result<(), Refusal> {
         let deadline = Instant::now() + FIRST_LOOK;
         loop {
@@ -411,8 +452,8 @@ impl Hub {
         }
     }
 
-    /// Whether a genuine token counts for its host and generation: the generation's record names the key that it is derived from, and of one that
-    /// is not recorded yet it is the current key. An earlier key, be it in wrong hands, opens the boots alone that began with it.
+    /// Whether a genuine token counts for its host and generation: the record names the key that a generation is derived from; an unrecorded
+    /// generation uses the current key. So an earlier key, even a stolen one, opens only the boots that began with it.
     ///
     /// # Errors
     /// [`Refusal::AnotherKey`], [`Refusal::Unknown`] while the host has not been looked at.
@@ -422,7 +463,7 @@ impl Hub {
         let slot = slots.get(holder.host).ok_or(Refusal::Unknown)?;
         let counts = match slot.generation {
             Some(recorded) if recorded == holder.generation => slot.root.unwrap_or(FIRST_KEY) == holder.key,
-            // It is told what is wrong with it when its report is taken in.
+            // The report itself is refused, with this reason.
             Some(recorded) if recorded > holder.generation => true,
             _ => holder.current,
         };
@@ -473,6 +514,8 @@ impl Hub {
             holding,
             sequence: report.sequence,
         });
+        // Whoever waits for an answer to an earlier report gets one: an agent waits for one at a time.
+        slot.changed.notify_waiters();
         if news && let Some(key) = &slot.key {
             // The receiver is gone only when the server stops.
             self.waker.wake(key);
@@ -480,44 +523,72 @@ impl Hub {
         Ok(())
     }
 
-    /// What to answer now, if there is anything. An order, or leave to go, is given only by the process that acts: another may have ordered otherwise.
-    fn answer(&self, report: &Report) -> Option<Directive> {
-        if !(self.may_act)() {
-            return None;
-        }
+    /// The answer to give now. Only the acting process gives orders or leave: another process may have ordered otherwise.
+    fn answer(&self, report: &Waiting) -> Answer {
         let mut slots = self.lock();
-        let slot = slots.get_mut(&report.host)?;
-        if slot.generation.is_some_and(|g| report.generation < g) {
-            return Some(Directive::default());
+        let Some(slot) = slots.get_mut(&report.host) else { return Answer::Nothing };
+        let newer = |agent: &Agent| agent.boot_id == report.boot_id && agent.sequence > report.sequence;
+        if slot.generation.is_some_and(|g| report.generation < g) || slot.agent.as_ref().is_some_and(newer) {
+            return Answer::Now(Directive::default());
         }
-        let busy = match &report.state {
-            AgentState::Finished { command, .. } => {
+        if !(self.may_act)() {
+            return Answer::Nothing;
+        }
+        match &report.state {
+            Told::Finished(command) => {
                 if !slot.acknowledged.contains(command) {
-                    return None;
+                    return Answer::Nothing;
                 }
-                return Some(Directive { acknowledged: Some(command.clone()), command: None });
+                return Answer::Now(Directive { acknowledged: Some(command.clone()), command: None });
             }
-            AgentState::Running { command, .. } => Some(command),
-            AgentState::Idle => None,
-        };
-        let command = slot
-            .command
-            .as_ref()
-            .filter(|c| c.id.boot_id == report.boot_id && busy != Some(&c.id) && !slot.acknowledged.contains(&c.id));
-        match (command, busy) {
-            (Some(command), None) => {
-                let command = command.clone();
+            Told::Working => return Answer::Now(Directive::default()),
+            Told::Idle => {}
+        }
+        let order = slot.command.as_ref().filter(|order| {
+            order.command.id.boot_id == report.boot_id && !slot.acknowledged.contains(&order.command.id)
+        });
+        match order {
+            None => Answer::Nothing,
+            Some(order) if order.wished.elapsed() > FRESH => {
+                Answer::Ask(order.command.id.clone(), Arc::clone(&order.record))
+            }
+            Some(order) => {
+                let command = order.command.clone();
                 if let Some(agent) = slot.agent.as_mut().filter(|agent| agent.boot_id == report.boot_id) {
                     agent.given = Some(command.id.clone());
                 }
-                Some(Directive { acknowledged: None, command: Some(command) })
+                Answer::Now(Directive { acknowledged: None, command: Some(command) })
             }
-            (_, Some(_)) => Some(Directive::default()),
-            (None, None) => None,
         }
     }
 
-    fn hold(&self, report: &Report, by: i64) {
+    /// Asks whether the host still wishes this order. If it does not, or that is unknown, the order is taken back and the host is looked at, which
+    /// repeats what it still wishes.
+    async fn ask(&self, host: &str, id: &CommandId, record: &dyn Record) {
+        let begun = Instant::now();
+        let wished = tokio::time::timeout(QUESTION, record.still_wanted()).await;
+        let mut slots = self.lock();
+        let Some(slot) = slots.get_mut(host) else { return };
+        if let Ok(Ok(())) = wished {
+            if let Some(order) = slot.command.as_mut().filter(|order| order.command.id == *id) {
+                order.wished = Instant::now();
+            }
+            return;
+        }
+        // An order that was given again since is a new one.
+        if slot.command.take_if(|order| order.command.id == *id && order.wished <= begun).is_some() {
+            let why = wished.map_or_else(
+                |_| "the question took too long".to_owned(),
+                |told| told.err().map(|e| e.to_string()).unwrap_or_default(),
+            );
+            tracing::info!(host, "{} is not given to the agent: {why}", id.step);
+            if let Some(key) = &slot.key {
+                self.waker.wake(key);
+            }
+        }
+    }
+
+    fn hold(&self, report: &Waiting, by: i64) {
         if let Some(agent) = self.lock().get_mut(&report.host).and_then(|s| s.agent.as_mut())
             && agent.boot_id == report.boot_id
         {
@@ -526,7 +597,7 @@ impl Hub {
         }
     }
 
-    /// Takes the report of whoever holds this key (its digest) and answers it, at the latest after the time the agent grants.
+    /// Takes in a report by the holder of this key (its digest) and answers it, at the latest after the time that the agent grants.
     ///
     /// # Errors
     /// [`Refusal`] when the agent does not count.
@@ -536,7 +607,9 @@ impl Hub {
         self.take(&report, key)?;
         let (kept, dropped) = self.log_lines(&report);
         let report = limits::log(report, kept, dropped);
-        let wait = report.wait_seconds.min(agent_protocol::MAX_WAIT_SECONDS);
+        // What it tells is taken in: only what the answer depends on is kept for as long as it is waited for.
+        let report = Waiting::of(report);
+        let wait = report.seconds.min(agent_protocol::MAX_WAIT_SECONDS);
         let deadline = Instant::now() + Duration::from_secs(wait);
         let held = Held::new(Arc::clone(self), report);
         loop {
@@ -544,8 +617,13 @@ impl Hub {
             let changed = wakes.notified();
             tokio::pin!(changed);
             changed.as_mut().enable();
-            if let Some(directive) = self.answer(&held.report) {
-                return Ok(directive);
+            match self.answer(&held.report) {
+                Answer::Now(directive) => return Ok(directive),
+                Answer::Ask(id, record) => {
+                    self.ask(&held.report.host, &id, record.as_ref()).await;
+                    continue;
+                }
+                Answer::Nothing => {}
             }
             if tokio::time::timeout_at(deadline, changed).await.is_err() {
                 return Ok(Directive::default());
@@ -554,8 +632,8 @@ impl Hub {
     }
 }
 
-/// Somebody else than the boot that the generation is bound to has shown its token: the same machine after a reset of its own, or whoever has read
-/// the medium.
+/// Another boot than the one that the generation is bound to has used its token: the same machine after a reset of its own, or a party that has
+/// read the medium.
 fn contest(slot: &mut Slot, host: &str) -> Refusal {
     let quiet = slot.contested.is_some_and(|at| at.elapsed() < Duration::from_secs(60));
     slot.contested = Some(Instant::now());
@@ -571,11 +649,11 @@ fn contest(slot: &mut Slot, host: &str) -> Refusal {
 /// A report that is held open; dropping it (answer sent, connection lost) is seen.
 struct Held {
     hub: Arc<Hub>,
-    report: Report,
+    report: Waiting,
 }
 
 impl Held {
-    fn new(hub: Arc<Hub>, report: Report) -> Self {
+    fn new(hub: Arc<Hub>, report: Waiting) -> Self {
         hub.hold(&report, 1);
         Self { hub, report }
     }
@@ -630,6 +708,11 @@ mod tests {
         Command { id: id(boot), action: Action::Leave { how: Leave::Reboot } }
     }
 
+    /// The record of a host that wishes whatever is ordered.
+    fn wished() -> Arc<dyn Record> {
+        Arc::new(provisioner_kit::MemoryRecord::default())
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_new_boot_is_news_until_the_work_is_tried_and_once_a_minute() {
         let waker = Arc::new(Waker::default());
@@ -661,11 +744,34 @@ mod tests {
             async move { say(&hub, report("b1", 1, 1, AgentState::Idle)).await }
         });
         assert_eq!(woken.recv().await, Some(provisioner::WakeUp { key: key() }));
-        assert_eq!(hub.command("u", leave("b0")), CommandState::Given);
+        assert_eq!(hub.command("u", leave("b0"), &wished()), CommandState::Given);
         tokio::task::yield_now().await;
         assert!(!waiting.is_finished());
-        assert_eq!(hub.command("u", leave("b1")), CommandState::Given);
+        assert_eq!(hub.command("u", leave("b1"), &wished()), CommandState::Given);
         assert_eq!(waiting.await.unwrap().unwrap().command, Some(leave("b1")));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_reports_again_is_answered_once() {
+        let hub = Hub::new(Arc::default(), Duration::from_secs(90), Duration::from_secs(60), Arc::new(|| true));
+        hub.expect(&key(), Some(&boot(1)));
+        let begun = Instant::now();
+        let earlier = (1..=100).map(|number| {
+            let hub = Arc::clone(&hub);
+            tokio::spawn(async move { say(&hub, report("b1", 1, number, AgentState::Idle)).await })
+        });
+        let earlier: Vec<_> = earlier.collect();
+        tokio::task::yield_now().await;
+        let last = tokio::spawn({
+            let hub = Arc::clone(&hub);
+            async move { say(&hub, report("b1", 1, 101, AgentState::Idle)).await }
+        });
+        for report in earlier {
+            assert_eq!(report.await.unwrap().unwrap(), Directive::default());
+        }
+        assert!(begun.elapsed() < Duration::from_secs(1) && !last.is_finished());
+        assert_eq!(hub.command("u", leave("b1"), &wished()), CommandState::Given);
+        assert_eq!(last.await.unwrap().unwrap().command, Some(leave("b1")));
     }
 
     #[tokio::test(start_paused = true)]
@@ -676,7 +782,7 @@ mod tests {
         let finished = AgentState::Finished { command: id("b1"), outcome: Outcome::Leaving };
         let quiet = say(&hub, report("b1", 1, 1, finished.clone())).await.unwrap();
         assert_eq!(quiet, Directive::default());
-        assert_eq!(hub.command("u", leave("b1")), CommandState::Finished(Outcome::Leaving));
+        assert_eq!(hub.command("u", leave("b1"), &wished()), CommandState::Finished(Outcome::Leaving));
         hub.acknowledge("u", &id("b1"));
         let answer = say(&hub, report("b1", 1, 2, finished)).await.unwrap();
         assert_eq!(answer.acknowledged, Some(id("b1")));
@@ -695,7 +801,7 @@ mod tests {
             async move { say(&hub, report("b1", 1, 1, finished)).await }
         });
         tokio::task::yield_now().await;
-        assert_eq!(hub.command("u", leave("b1")), CommandState::Given);
+        assert_eq!(hub.command("u", leave("b1"), &wished()), CommandState::Given);
         assert_eq!(waiting.await.unwrap().unwrap(), Directive { acknowledged: Some(before), command: None });
         let answer = say(&hub, report("b1", 1, 2, AgentState::Idle)).await.unwrap();
         assert_eq!(answer.command, Some(leave("b1")));
@@ -714,7 +820,7 @@ mod tests {
         hub.expect(&key(), Some(&boot(1)));
         assert_eq!(say(&hub, report("b1", 1, 1, AgentState::Idle)).await.unwrap(), Directive::default());
         // The order was decided on while it led; the Lease ends before the agent asks.
-        assert_eq!(hub.command("u", leave("b1")), CommandState::Given);
+        assert_eq!(hub.command("u", leave("b1"), &wished()), CommandState::Given);
         set(false);
         assert_eq!(say(&hub, report("b1", 1, 2, AgentState::Idle)).await.unwrap(), Directive::default());
         set(true);
@@ -849,13 +955,13 @@ mod tests {
         let wiped = AgentState::Finished { command: id("b1"), outcome: Outcome::Wiped { disks: vec![], left: vec![] } };
         say(&hub, report("b1", 1, 1, wiped.clone())).await.unwrap();
         let again = Command { id: CommandId { attempt: 2, ..id("b1") }, ..leave("b1") };
-        assert_eq!(hub.command("u", again), CommandState::Given);
+        assert_eq!(hub.command("u", again, &wished()), CommandState::Given);
         assert_eq!(say(&hub, report("b1", 1, 2, wiped)).await.unwrap(), Directive::default());
 
         let leaving = AgentState::Finished { command: id("b1"), outcome: Outcome::Leaving };
         say(&hub, report("b1", 1, 3, leaving.clone())).await.unwrap();
         let other = Command { id: CommandId { step: "wipe".into(), ..id("b1") }, ..leave("b1") };
-        assert_eq!(hub.command("u", other), CommandState::Given);
+        assert_eq!(hub.command("u", other, &wished()), CommandState::Given);
         assert_eq!(say(&hub, report("b1", 1, 4, leaving)).await.unwrap(), Directive::default());
     }
 

@@ -11,8 +11,8 @@
 //! | boot of the agent, taking its medium out | yes | while no agent has ever reported, or the BMC's pin is unchanged | no |
 //! | what cannot be undone | yes, and the agent's proof | as a boot, and the agent's proof | no |
 //!
-//! Where UUID and serial number do not tell, the MACs do: they are read anew before each effect, and a BMC that fails to show them has none.
-//! A mismatch is lifted by consent alone, which names the fingerprint that the message shows; to the machine of another host nothing leads.
+//! If UUID and serial number do not decide, the recorded MACs do: they are read anew before each effect, which fails if the BMC does not show them.
+//! Only consent lifts a mismatch: it names the fingerprint in the message. Nothing gives a host the machine of another host.
 
 use api::metamorph::{AcceptedMachine, HostReference, MachineRecordSpec};
 use bmc::{Bmc, BmcError, ErrorKind, Sight};
@@ -30,11 +30,11 @@ use crate::host::NativeHost;
 pub enum Effect {
     /// Reading.
     Look,
-    /// Power as somebody asked for it.
+    /// A requested change of power.
     Power,
     /// A boot of the agent.
     Boot,
-    /// What a tenant of the machine would suffer from.
+    /// An effect that a tenant of the machine would suffer from.
     Destroy,
 }
 
@@ -62,11 +62,11 @@ const CONSENT: &str = api::metal3::annotation::ACCEPT_MACHINE;
 const MAX_NAME: usize = 253;
 /// How long disks may take to appear after an agent's first report.
 const LATE_DISKS: Duration = Duration::from_secs(60);
-/// How long MACs that a BMC has shown are not asked for again: it is a call each.
+/// How long looks reuse the MACs that a BMC has shown: reading them is a call.
 const MACS_LAST: Duration = Duration::from_secs(600);
 
 impl NativeHost {
-    /// The connected BMC, when the machine behind it is the one that this host is known to be; with what it shows.
+    /// The connected BMC and what it shows, if the machine behind it is this host's.
     pub async fn proven(&self, effect: Effect) -> Result<(Arc<dyn Bmc>, Sight), Failure> {
         let recorded = self.context.machine.recorded().await?;
         if !(self.context.may_act)() {
@@ -74,7 +74,7 @@ impl NativeHost {
         }
         let Some(mut record) = recorded else {
             let (bmc, sight) = match self.sight(&BmcPin::default()).await {
-                // The connection is to the BMC of a record that has gone: without one, the next BMC is trusted.
+                // The connection is to the BMC of a deleted record: without a record, the next BMC is trusted.
                 Err(error) if error.kind == ErrorKind::AnotherBmc => {
                     self.sight(&BmcPin::default()).await.map_err(of_bmc)?
                 }
@@ -97,11 +97,11 @@ impl NativeHost {
                 }
                 let (bmc, sight) = self.sight(seen).await.map_err(of_bmc)?;
                 if let Some(host) = self.holder(By::Bmc, &sight.evidence, None).await? {
-                    // What is not recorded is no connection of this host's.
+                    // A BMC that is not recorded must not stay connected.
                     self.live.close().await;
                     return Err(held(&host));
                 }
-                // Another BMC may be asked; whether the machine behind it is another one too is looked at below.
+                // Another BMC is accepted; whether the machine behind it is another one too is checked below.
                 let requires_mark = record.accepted.as_ref().is_some_and(|accepted| accepted.requires_mark);
                 record.pin.clone_from(seen);
                 record.accepted = Some(AcceptedMachine { fingerprint, time: None, requires_mark });
@@ -123,7 +123,7 @@ impl NativeHost {
             Ok(sight) => Ok((bmc, sight)),
             Err(error) => {
                 if error.kind == ErrorKind::AnotherBmc {
-                    // Whatever answers there now has no session of ours to be ended.
+                    // The BMC that answers there now has no session of ours to end.
                     self.live.drop_connection().await;
                 }
                 Err(error)
@@ -142,7 +142,7 @@ impl NativeHost {
         let Some(recorded) = record.bmc.clone() else { return self.first_sight(bmc, sight).await };
         let others = if effect == Effect::Look { Vec::new() } else { self.others().await? };
         let common = common_to_known(&others, &recorded);
-        // Power is cut and given as somebody asks, but not to a machine that does not show any more what it has shown.
+        // Power changes on request, but not for a machine that no longer shows the identity that it has shown.
         let trusting = effect == Effect::Look || effect == Effect::Power && !machine_identity::tells(&recorded);
         let mut seen = sight.evidence.clone();
         let mut finding = machine_identity::compare(&recorded, &seen, &common);
@@ -167,7 +167,7 @@ impl NativeHost {
             Finding::Unknown => {
                 let unchanged = machine_identity::is_pinned(&record.pin) && machine_identity::holds(&record.pin, &pin);
                 if trusting || unchanged || record.agent.is_none() {
-                    // What has proved nothing adds nothing to what is known of the BMC.
+                    // An unproven machine adds nothing to what is known of the BMC.
                     let known = record.pin.clone();
                     return self.keep_up(record, &known).await;
                 }
@@ -201,7 +201,7 @@ impl NativeHost {
         }
     }
 
-    /// Nothing is recorded: the first machine is trusted, unless another host holds it, or it is not the one whose hardware is known.
+    /// Nothing is recorded: trusts the first machine, unless another host holds it, or it is not the one whose hardware is known.
     async fn first_sight(&self, bmc: &dyn Bmc, sight: &Sight) -> Result<(), Failure> {
         let mut seen = sight.evidence.clone();
         seen.macs = self.macs_if_shown(bmc).await;
@@ -212,7 +212,7 @@ impl NativeHost {
             return Err(held(&host));
         }
         let mut refused = None;
-        // What was made up by hand, or of a machine without evidence, can be held against nothing.
+        // Hardware details without evidence, made up by hand for instance, cannot be compared.
         let known = self.context.hardware.as_ref().map(of_hardware).filter(machine_identity::tells);
         if let Some(known) = &known
             && !machine_identity::across(known, &seen, &common)
@@ -258,9 +258,9 @@ impl NativeHost {
         }
     }
 
-    /// The host that is recorded to have this machine, whichever of the two came first. Nothing gives it to this one: neither consent, for a BMC can be made
-    /// to show anything, nor one small change after the other. Whoever has what this host's `own` record shows as well is not news. That this host shows
-    /// a value too makes it no common one: it counts in favour of who has it.
+    /// The host whose record has this machine, whichever of the two came first. Nothing gives the machine to this host: neither consent, because a
+    /// BMC can be made to show anything, nor a series of small changes. A host that matches this host's `own` record already is not news. A value
+    /// does not become common because this host shows it too: it counts in favour of the host that has it.
     async fn holder(
         &self,
         by: By,
@@ -290,9 +290,9 @@ impl NativeHost {
         self.context.machine.others().await.map_err(Failure::from)
     }
 
-    /// The agent of this boot runs on the machine that is recorded. The first one is trusted, unless another host holds its machine.
+    /// Checks that the agent of this boot runs on the recorded machine. The first one is trusted, unless another host holds its machine.
     ///
-    /// An agent that does not prove it is not asked again: the machine is booted anew, for the one that reports may be somewhere else.
+    /// An agent without proof is not asked again: the machine is booted anew, because the reporting agent may be running elsewhere.
     pub async fn agent_proof(&self, boot_id: &str, disks_count: bool) -> Result<MachineRecordSpec, Failure> {
         let proof = self.agent_compared(boot_id, disks_count).await;
         if let Err(failure) = &proof
@@ -304,7 +304,7 @@ impl NativeHost {
         proof
     }
 
-    /// Without `disks_count` an inspection asks, whose end is about to be recorded: what is new about the machine is written with that.
+    /// `disks_count` is false for an inspection whose end is about to be recorded: news of the machine are written with that.
     async fn agent_compared(&self, boot_id: &str, disks_count: bool) -> Result<MachineRecordSpec, Failure> {
         let agent = self.shared.hub.any_agent(self.uid()).filter(|agent| agent.boot_id == boot_id);
         let Some(seen) = agent.and_then(|agent| agent.machine) else {
@@ -316,7 +316,7 @@ impl NativeHost {
         let others = self.others().await?;
         let common = common_of(&others, Some(&seen));
         let fingerprint = machine_identity::fingerprint(&seen);
-        // What this host's record says of it is no right to the machine of another that had it first.
+        // This host's record gives no right to the machine of another host that had it first.
         if let Some(host) = held_by(&others, true, |r| r.agent.as_ref(), &seen, &common) {
             return Err(held(&host));
         }
@@ -374,7 +374,7 @@ impl NativeHost {
         }
     }
 
-    /// What inspection has seen is what counts from now on: disks and cards come and go.
+    /// Records what the inspection has seen, which counts from now on: disks and cards come and go.
     pub async fn record_agent(&self, boot_id: &str) -> Result<(), Failure> {
         let mut record = self.agent_proof(boot_id, false).await?;
         let agent = self.shared.hub.any_agent(self.uid()).filter(|agent| agent.boot_id == boot_id);
@@ -391,7 +391,7 @@ impl NativeHost {
         }
     }
 
-    /// What is on the machine's disks is this host's own from now on, or nothing is: an accepted machine is like any other.
+    /// Records that the machine's disks hold only this host's data, or nothing: an accepted machine is now like any other.
     pub async fn record_own_disks(&self) -> Result<(), Failure> {
         let record = self.context.machine.recorded().await?;
         match record {
@@ -403,8 +403,8 @@ impl NativeHost {
         }
     }
 
-    /// A machine that shows itself as recorded may have a new certificate, or a new address: both are recorded, once a connection. A consent that
-    /// was recorded but not used up (this process died between the two) is used up now.
+    /// Records a new certificate or address of a proven machine, once per connection. A consent that was recorded but not used up, because the
+    /// process died in between, is used up now.
     async fn keep_up(&self, mut record: MachineRecordSpec, pin: &BmcPin) -> Result<(), Failure> {
         let consented = record.accepted.as_ref().is_some_and(|accepted| self.consents(&accepted.fingerprint));
         let merged = machine_identity::merged(&record.pin, pin);
@@ -459,7 +459,7 @@ impl NativeHost {
         self.context.accept_machine.as_deref().map(str::trim) == Some(fingerprint)
     }
 
-    /// The agent of this boot has been there long enough to have found all disks: they come late.
+    /// Whether the agent of this boot has had time to find all disks, which may appear late.
     fn shows_for_long(&self, boot_id: &str) -> bool {
         let mut timers = self.live.timers();
         match &timers.doubted {
@@ -471,7 +471,7 @@ impl NativeHost {
         }
     }
 
-    /// It may be the machine: unlike with another one, a deletion does not leave it unwiped at once.
+    /// It may still be the machine, so a deletion does not leave it unwiped at once, as it would another machine.
     fn not_told(&self, found: &str, fingerprint: &str) -> Failure {
         unknown(found).advise(format!(
             "look at the machine's disks and their controller; if it is as it should be, set the annotation {CONSENT} to {fingerprint}, or, while the host is available, have it inspected again (annotation inspect.metal3.io)"
@@ -501,7 +501,7 @@ impl NativeHost {
     }
 }
 
-/// MACs are all that tells the machine, and the BMC fails to show them.
+/// Only the MACs identify the machine, and the BMC fails to show them.
 fn not_shown(error: BmcError) -> Failure {
     let mut failure = of_bmc(error);
     failure.message = format!("use the machine: its MAC addresses alone tell which it is: {}", failure.message);
@@ -557,13 +557,13 @@ fn common_of<'a>(others: impl IntoIterator<Item = &'a OtherMachine>, seen: Optio
     Common::of(recorded.iter().chain(seen))
 }
 
-/// The same for a machine that is recorded: who came later, and is of another namespace, takes no worth from what it shows. Else any tenant could, with
-/// a BMC that lies.
+/// The same for a recorded machine: a later host of another namespace does not make its values common. Otherwise any tenant could, with a lying
+/// BMC.
 fn common_to_known(others: &[OtherMachine], own: &MachineEvidence) -> Common {
     common_of(others.iter().filter(|other| other.is_older || other.is_near), Some(own))
 }
 
-/// The host that exists and is recorded to be this machine; of two that are, the older one.
+/// The existing host whose record is of this machine; with `older_only`, only if that record is older than this host's.
 fn held_by(
     others: &[OtherMachine],
     older_only: bool,

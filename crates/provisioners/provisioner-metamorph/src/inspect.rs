@@ -24,8 +24,10 @@ impl Inspect for NativeHost {
         self.settle_with_journal().await;
         self.unheard(OperationType::Inspect, request.wish.as_deref(), request.restart)?;
         let mut operation = self.open(Work::Inspect, request.wish.as_deref()).await?;
+        self.insists(request.force_reboot);
         let result = self.inspect_steps(&mut operation).await;
-        self.closing(&mut operation, result).await
+        let result = self.closing(&mut operation, result).await;
+        self.forced(&operation, result)
     }
 }
 
@@ -59,8 +61,7 @@ impl NativeHost {
         }
     }
 
-    /// The failure that an outcome is, when it is not the one that was asked for. The agent may forget it when it has been recorded, not
-    /// before: [`Self::closing`].
+    /// The failure behind an unexpected outcome. The agent may forget the outcome only once it is recorded: [`Self::closing`].
     pub fn unexpected(&self, id: &agent_protocol::CommandId, outcome: &AgentOutcome) -> Failure {
         match outcome {
             AgentOutcome::Failed(error) if id.step == Step::WipeDisks.name() && error.code == ErrorCode::NoDisk => {
@@ -74,7 +75,7 @@ impl NativeHost {
         }
     }
 
-    /// Closes the operation when its work has failed, so that the failure stands in the history; the cause goes on to the host.
+    /// Closes the operation if its work has failed, so that the history shows the failure; the failure itself goes on to the host.
     pub async fn closing<T: Send>(&self, operation: &mut Operation, result: Outcome<T>) -> Outcome<T> {
         let failure = match result {
             Ok(verdict) => return Ok(verdict),
@@ -83,7 +84,7 @@ impl NativeHost {
         if matches!(failure.cause, Cause::RecordUnavailable | Cause::NotLeading)
             || matches!(failure.retry, Retry::Waiting | Retry::Held)
         {
-            // What has been done stands recorded or is looked at again: no failure of the host.
+            // What was done is recorded or will be looked at again: no failure of the host.
             if !matches!(failure.cause, Cause::RecordUnavailable | Cause::NotLeading) {
                 operation.waits(&failure).await;
             }
@@ -98,7 +99,7 @@ impl NativeHost {
             Err(error) if self.context.deleting => {
                 tracing::warn!(host = %self.context.key.name, %error, "the failed operation could not be closed");
             }
-            // The agent keeps the outcome until it is: the call is made again.
+            // The agent keeps the outcome until it is recorded: the call is made again.
             Err(error) => return Err(error.into()),
         }
         self.settle_with_journal().await;

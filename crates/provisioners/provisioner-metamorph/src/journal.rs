@@ -1,9 +1,9 @@
 //! What the native provisioner remembers of a host's work: the operation under way or the last one, step by step, the newest boot of the agent,
 //! and the sessions that may be open on the BMC.
 //!
-//! It stands in the host's record ([`provisioner::Record`]): an operation's intent is durable there before its effect. What is noted in between
-//! (steps that are done, progress, the BMC's calls) waits in this process for the next write. The history shows the same to people, and nothing is
-//! read from it but by the first version that has records, of hosts that an earlier one has worked on.
+//! It is kept in the host's record ([`provisioner::Record`]): an operation's intent is durable there before its effect. Notes in between (finished
+//! steps, progress, the BMC's calls) wait in this process for the next write. The history shows the same to people; it is read only for hosts
+//! without a record, which a version before records has worked on.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -28,18 +28,18 @@ use crate::provisioner_impl::NAME;
 const VERSION: u32 = 1;
 /// Longest message kept in an operation, in characters.
 const MAX_MESSAGE: usize = 1024;
-/// Sessions that are remembered: one is open at a time, and what an earlier life left is ended at the first contact.
+/// Most sessions that are remembered: one is open at a time, and the first contact ends those of earlier processes.
 const MAX_SESSIONS: usize = 4;
 
 /// The record's content.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Data {
-    /// Under which name the host's media and agents' tokens are derived: the uid of the host that began the record. A host that is declared again,
-    /// or restored, has another uid, and hears the agent that is there all the same.
+    /// Name from which the host's media and agents' tokens are derived: the uid of the host that began the record. A host that is declared again or
+    /// restored has another uid, and still hears the running agent.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub subject: String,
-    /// Proof of that by the server's key ([`KeyRing::claim`]): whoever may write records, and nothing else, takes nobody's agents.
+    /// Proof of that by the server's key ([`KeyRing::claim`]): a client that can only write records cannot take over agents.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub claim: String,
     /// Number of the newest operation.
@@ -53,13 +53,13 @@ pub struct Data {
     /// Addresses of sessions on the BMC, the newest last.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub sessions: Vec<String>,
-    /// What a later version has written and this one does not know: it is kept.
+    /// Fields of later versions, kept as they are.
     #[serde(flatten)]
     pub unknown: Map<String, Value>,
 }
 
 impl Data {
-    /// Which of its counters nobody can have counted so far, if there is one.
+    /// A counter with a value that counting cannot reach, if there is one.
     fn overrun(&self) -> Option<(&'static str, u64)> {
         let status = self.operation.as_ref().map(|operation| &operation.status);
         let boots = [self.boot.as_ref(), status.and_then(|status| status.boot.as_ref())];
@@ -69,7 +69,7 @@ impl Data {
         counters.into_iter().find(|(_, count)| *count >= MAX_COUNT)
     }
 
-    /// What is recorded; a record that this version must not touch is a failure.
+    /// Reads the record; fails if this version must not touch it.
     pub fn read(recorded: &Recorded) -> Result<Self, Failure> {
         let Some(content) = &recorded.content else { return Ok(Self::of_history(&recorded.earlier)) };
         let refuse = |what: String, advice: &str| {
@@ -125,7 +125,7 @@ impl Data {
         if proved { self.subject.clone() } else { key.uid.clone() }
     }
 
-    /// It has an operation under way, and the other is an earlier stage of the same work: it knows nothing of that operation, or not its end.
+    /// Whether it has an operation under way and `other` is an earlier stage of the same work, without that operation or with it still under way.
     fn goes_on_from(&self, other: &Self) -> bool {
         let Some(ours) = self.operation.as_ref().filter(|entry| !entry.status.phase.is_final()) else { return false };
         let shown = |entry: &HistoryEntry| (entry.operation, entry.wish.clone(), entry.status.start_time.clone());
@@ -143,8 +143,8 @@ impl Data {
     }
 }
 
-/// The newest boot in the record of the host with this namespace and name, and when the host's last work ended, if it has; `None` if this provisioner
-/// has not written the record with one of these keys.
+/// The newest boot in the record of the host with this namespace and name, and when its last work ended, if it has; `None` unless this provisioner
+/// wrote the record with one of these keys.
 #[must_use]
 pub fn recorded_boot(
     (namespace, name): (&str, &str),
@@ -160,24 +160,24 @@ pub fn recorded_boot(
     Some((data.boot?, ended))
 }
 
-/// The number of the key that the record's newest boot names, whoever has written the record and whether that key is there or not.
+/// Number of the key that the record's newest boot names, even if the record is unproved or the key was removed.
 #[must_use]
 pub fn recorded_key(record: &ProvisionerRecord) -> Option<u32> {
     let data: Data = (record.name == NAME).then(|| serde_json::from_value(record.data.clone()).ok())??;
     Some(data.boot?.key.unwrap_or(FIRST_KEY))
 }
 
-/// What is noted and not recorded yet, with the revision of the record that it goes on from.
+/// Notes that are not recorded yet, with the revision of the record that they build on.
 #[derive(Clone, Debug)]
 pub struct Noted {
     revision: u64,
-    /// What stands in the record at that revision: an edit may leave the number as it is.
+    /// The record's content at that revision: an edit may leave the number as it is.
     stands: Option<RecordContent>,
     data: Data,
 }
 
 /// The newest operation of a host.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Newest {
     /// [`Operation::id`].
     pub id: String,
@@ -185,6 +185,8 @@ pub struct Newest {
     pub operation: OperationType,
     /// Where it is.
     pub phase: OperationPhase,
+    /// Its steps.
+    pub status: HostOperationStatus,
     wish: Option<String>,
 }
 
@@ -200,7 +202,7 @@ impl Newest {
     }
 }
 
-/// A wish that is not told, or an operation that names none, is not told apart from another.
+/// A missing wish, on either side, matches any.
 fn is_for(named: Option<&str>, wish: Option<&str>) -> bool {
     match (named, wish) {
         (Some(named), Some(wish)) => named == wish,
@@ -266,7 +268,7 @@ impl Journal {
         })))
     }
 
-    /// What is recorded; or, if that was deleted or put back in the middle of work, what this process recorded of the work before.
+    /// The recorded data; if the record was deleted or rolled back during work, what this process recorded before.
     fn read(context: &HostContext, live: &LiveHost, recorded: &Recorded) -> Result<Data, Failure> {
         let mut read = Data::read(recorded)?;
         let mut last = live.recorded();
@@ -279,7 +281,7 @@ impl Journal {
             );
             return Ok(ours.data.clone());
         }
-        // Numbers go on, whatever has become of the record.
+        // Numbers only grow, whatever happened to the record.
         read.number = last.as_ref().map_or(0, |ours| ours.data.number).max(read.number);
         let stands = recorded.content.clone();
         *last = Some(Noted { revision: recorded.revision, stands, data: read.clone() });
@@ -313,14 +315,15 @@ impl Journal {
         self.lock().1.boot.clone()
     }
 
-    /// The newest operation, whatever its kind. A work whose newest operation is of its kind, for its wish, and has succeeded is done, even if the
-    /// process that did it could not say so.
+    /// The newest operation of any kind. If it is of a work's kind, for its wish, and has succeeded, that work is done, even if its process could not
+    /// report so.
     pub fn newest(&self) -> Option<Newest> {
         self.data().operation.map(|entry| Newest {
             id: entry.id,
             operation: entry.operation,
             phase: entry.status.phase,
             wish: entry.wish,
+            status: entry.status,
         })
     }
 
@@ -364,7 +367,7 @@ impl Journal {
             self.cancel_open("the host goes another way").await?;
         }
         let number = self.lock().1.number.saturating_add(1);
-        // Nothing else has happened at that instant to a host of this name.
+        // Unique: no other operation of a host of this name opens at this instant.
         let id =
             format!("{}/{:x}", operation_name(&self.0.host.name, number, operation), (self.0.now)().as_nanosecond());
         let entry = HistoryEntry {
@@ -379,11 +382,11 @@ impl Journal {
         Ok(opened)
     }
 
-    /// Ends whatever is open: the host goes another way.
+    /// Cancels the open operation.
     pub async fn cancel_open(&self, why: &str) -> Result<(), RecordError> {
         let open = self.data().operation.filter(|entry| !entry.status.phase.is_final());
         let Some(entry) = open else {
-            // Another process may have ended it, and died before it could show that.
+            // Another process may have ended it and died before showing that.
             self.show().await;
             return Ok(());
         };
@@ -394,12 +397,20 @@ impl Journal {
         Ok(())
     }
 
-    /// The host is at rest, or is to be off: what is open nevertheless was given up by its way (an inspection that is not wished any more).
+    /// Cancels an abandoned operation (an inspection that is no longer wished): the host is at rest, or is to be off.
     pub async fn end_abandoned(&self) -> Result<(), RecordError> {
         if self.data().operation.is_some_and(|entry| !entry.status.phase.is_final()) {
             self.cancel_open("the host goes another way").await?;
         }
         Ok(())
+    }
+
+    /// The machine is off: nobody is waited for any more who has run on it.
+    pub async fn retire_boot(&self) -> Result<(), RecordError> {
+        let mut data = self.data();
+        let Some(boot) = data.boot.as_mut().filter(|boot| !boot.retired) else { return Ok(()) };
+        boot.retired = true;
+        self.write(data, Purpose::Note).await
     }
 
     /// What people see is brought up to date: an earlier process, or an earlier write, may not have been able to.
@@ -425,7 +436,7 @@ impl Journal {
     }
 
     async fn write(&self, mut data: Data, purpose: Purpose) -> Result<(), RecordError> {
-        // By the present key, so that it is proved for as long as that is kept.
+        // With the present key, so that the proof lasts as long as that key.
         data.claim = self.0.keys.claim(&self.0.host.namespace, &self.0.host.name, &data.subject);
         let expected = self.lock().0;
         let value = serde_json::to_value(&data).map_err(|e| RecordError::new("the operation", e.to_string()))?;
@@ -434,7 +445,7 @@ impl Journal {
         let revision = match self.0.record.write(expected, content, purpose).await {
             Ok(revision) => revision,
             Err(error) => {
-                // What was noted on the way to this write has not come about either.
+                // Notes on the way to this write are void too.
                 *self.0.live.noted() = None;
                 return Err(error);
             }
@@ -462,9 +473,14 @@ impl Operation {
         &self.name
     }
 
-    /// What no other operation ever has: part of every agent command's identity.
+    /// Unique id: part of every agent command's identity.
     pub fn id(&self) -> String {
         self.entry.id.clone()
+    }
+
+    /// Which boot of the agent it has recorded.
+    pub fn generation(&self) -> Option<u64> {
+        self.status().boot.as_ref().map(|boot| boot.generation)
     }
 
     /// Where it is.
@@ -508,7 +524,7 @@ impl Operation {
         self.summarise();
         let first = !self.recorded;
         if let Err(error) = self.write(Purpose::Intent).await {
-            // It has not been intended.
+            // The intent was not recorded.
             self.entry = before;
             return Err(error);
         }
@@ -545,7 +561,7 @@ impl Operation {
         }
     }
 
-    /// Shows why nothing goes on for now.
+    /// Shows why the operation waits.
     pub async fn waits(&mut self, failure: &Failure) {
         self.entry.status.message = Some(failure.message.chars().take(MAX_MESSAGE).collect());
         self.note();

@@ -1,7 +1,7 @@
 //! Keys: what media addresses and agents' tokens are derived from, and which certificate the agents of a boot know the server by.
 //!
-//! A key has a number. New boots are derived from the current one, and their record says so; those before it stay readable until the last boot
-//! that was derived from them is over. A key that is not there any more opens nothing: its media are gone, its agents are not heard.
+//! A key has a number. New boots are derived from the current one, and their record says so; earlier keys stay valid until the last boot derived
+//! from them is over. A removed key opens nothing: its media are gone, and its agents are refused.
 
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -48,7 +48,7 @@ struct Keys {
     highest: u32,
 }
 
-/// Who shows a genuine token.
+/// The holder of a genuine token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Holder<'a> {
     /// uid of the host.
@@ -68,11 +68,11 @@ impl KeyRing {
         Self(Arc::new(RwLock::new(Keys::of(current, earlier))))
     }
 
-    /// From now on these are the keys.
+    /// Replaces the keys.
     pub fn replace(&self, current: Key, earlier: Vec<Key>) {
         let mut keys = self.0.write().unwrap_or_else(PoisonError::into_inner);
         let new = Keys::of(current, earlier);
-        // Who has one in hand has the same one afterwards.
+        // Holders of an unchanged key keep the same `Arc`.
         let kept = |key: Arc<Key>| keys.all().find(|old| **old == key).cloned().unwrap_or(key);
         *keys = Keys {
             highest: keys.highest.max(new.highest),
@@ -81,7 +81,7 @@ impl KeyRing {
         };
     }
 
-    /// Whether it is an earlier key which nobody has in hand: no boot that is not recorded yet is derived from it, and none will be.
+    /// Whether it is an earlier key that no caller holds: no unrecorded boot is derived from it, and none will be.
     #[must_use]
     pub fn idle(&self, number: u32) -> bool {
         let keys = self.0.read().unwrap_or_else(PoisonError::into_inner);
@@ -94,7 +94,7 @@ impl KeyRing {
         Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner).current)
     }
 
-    /// The greatest number that a key has had since the ring was made, be the key there or not: boots may go by it.
+    /// The greatest key number since the ring was made, even if that key was removed: boots may refer to it.
     #[must_use]
     pub fn highest(&self) -> u32 {
         self.0.read().unwrap_or_else(PoisonError::into_inner).highest
@@ -121,7 +121,7 @@ impl KeyRing {
         self.0.read().unwrap_or_else(PoisonError::into_inner).all().any(genuine)
     }
 
-    /// Who shows this token, if it is derived from one of the keys.
+    /// The holder of this token, if it is derived from one of the keys.
     #[must_use]
     pub fn holder<'a>(&self, credential: &'a str) -> Option<Holder<'a>> {
         let keys = self.0.read().unwrap_or_else(PoisonError::into_inner);

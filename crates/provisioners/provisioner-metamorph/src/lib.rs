@@ -1,26 +1,25 @@
 //! The native provisioner: virtual media and our own agent. No DHCP, PXE, SQL or bus.
 //!
-//! **What it asks of a BMC** is [`bmc::Bmc`]'s capabilities; which protocol that is, it does not know: whoever starts it hands in the
-//! [`bmc::Connectors`].
+//! **What it asks of a BMC** is [`bmc::Bmc`]'s capabilities; it does not know the protocol: its creator passes in the [`bmc::Connectors`].
 //!
 //! **How a host comes to an operating system.** The BMC is given the address of a medium that is composed while it is read
 //! ([`media`]); the machine boots the agent from it, once; the agent asks for work ([`endpoint`], [`hub`]) and gets commands one at a
 //! time; after the image is written it reboots through the firmware into the disk.
 //!
 //! **What is remembered where.** In this process: connections, the agents' last reports, which media are on offer. All of it can
-//! be lost at any instant: agents report their whole state again within seconds, media are a pure function of recorded inputs, and
-//! what was begun stands in the host's record ([`journal`]). A step's intent is recorded before its effect; a step that finds itself begun first looks
-//! whether it has happened.
+//! be lost at any instant: agents report their whole state again within seconds, media are a pure function of recorded inputs, and the host's
+//! record contains what was begun ([`journal`]). A step's intent is recorded before its effect; a step that was begun first checks whether its
+//! effect has happened.
 //!
 //! **Fencing.** A command names operation, step, attempt and the kernel boot id of the agent it is for. The same attempt is only ever
 //! given to the same boot, which runs it once; another boot id proves the older boot dead (one machine, one kernel), and only then
 //! is there another attempt. The agent leaves the machine when the end of the operation has been recorded, not before.
 //!
-//! **Tokens.** A boot generation's token stands on its medium, which a BMC fetches: it is taken for known to others. The first report binds the
-//! generation to its boot and to the key that the boot's agent has made; who shows another one is not heard. The medium is withdrawn when the agent
-//! reports, the generation is retired when its work ends.
+//! **Tokens.** A boot generation's token is on its medium, which a BMC fetches, so others may know it. The first report binds the generation to its
+//! boot and to the key that the boot's agent has made; reports with another key are refused. The medium is withdrawn when the agent reports, and
+//! the generation is retired when its work ends.
 //!
-//! **Keys.** Tokens and addresses are derived from one of several keys ([`keys`]); a boot's record names its own, and a token of another counts for nothing.
+//! **Keys.** Tokens and addresses are derived from one of several keys ([`keys`]); a boot's record names its key, and tokens of others are refused.
 
 mod boot;
 mod bring_up;
@@ -46,6 +45,7 @@ mod record;
 mod secure_boot;
 mod settings;
 mod silence;
+mod waiting;
 
 pub use journal::{recorded_boot, recorded_key};
 pub use keys::{FIRST_KEY, Key, KeyRing};

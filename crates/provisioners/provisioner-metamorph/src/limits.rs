@@ -1,15 +1,17 @@
-//! What one agent may say: how often, how much, and how long its words may be. Whoever holds a token, or has taken a machine over, is heard within
-//! these limits and costs no other host anything.
+//! Limits on what one agent may report: how often, how much, and how long its texts may be. A party that holds a token, or has taken a machine
+//! over, stays within these limits and costs other hosts nothing.
 
 use agent_protocol::{AgentState, CommandId, LogLine, MAX_LOG_LINES, Outcome, Report};
-use inventory::MachineEvidence;
+use inventory::{HardwareDetails, MachineEvidence};
+use serde_json::Value;
+use terms::is_printable;
 use tokio::time::{Duration, Instant};
 
-/// Reports a second that are taken for long, and at once. An agent in work makes one a second, and one more for each change of its state.
+/// Reports per second, sustained, and in a burst. A working agent makes one per second, and one more for each change of its state.
 const REPORTS: (u32, u32) = (4, 40);
-/// Log lines a second for long, and at once.
+/// Log lines per second, sustained, and in a burst.
 const LINES: (u32, u32) = (20, 2 * MAX_LOG_LINES as u32);
-/// Bytes of log lines a second for long, and at once.
+/// Bytes of log lines per second, sustained, and in a burst.
 const LOG_BYTES: (u32, u32) = (4 << 10, 256 << 10);
 /// Longest log line kept, in bytes.
 const MAX_LOG_TEXT: usize = 4096;
@@ -24,6 +26,10 @@ const MAX_WARNINGS: usize = 32;
 const MAX_SENTENCE: usize = 2000;
 /// Longest name of an operation or a step that a server can have given.
 const MAX_NAME: usize = 400;
+/// Longest text of what an inspection finds, in characters.
+const MAX_FACT: usize = 512;
+/// No number of it is as large: bytes of a disk are the largest.
+const MAX_NUMBER: f64 = 1e18;
 /// Longest name of a disk, of an owner or of a boot entry, and longest reason.
 const MAX_LABEL: usize = 200;
 
@@ -43,7 +49,7 @@ impl Bucket {
         Self { rate, most, left: f64::from(most), at: None }
     }
 
-    /// Takes so much out, if there is so much.
+    /// Takes this amount out, if there is enough.
     fn take(&mut self, amount: u32) -> bool {
         let now = Instant::now();
         let passed = self.at.map_or(Duration::ZERO, |at| now.duration_since(at));
@@ -57,7 +63,7 @@ impl Bucket {
     }
 }
 
-/// What one host's agent may still say.
+/// What one host's agent may still report.
 #[derive(Clone, Copy, Debug)]
 pub struct Budget {
     reports: Bucket,
@@ -79,7 +85,7 @@ impl Budget {
         self.reports.take(1)
     }
 
-    /// How many of these lines, from the first, are kept, and how many were dropped between the last one that was and the first of these.
+    /// How many of these lines, from the first, are kept, and how many were dropped between the last kept line and these.
     pub fn lines(&mut self, lines: &[LogLine]) -> (usize, u64) {
         let fits = |line: &&LogLine| {
             let bytes = u32::try_from(line.text.len().min(MAX_LOG_TEXT)).unwrap_or(u32::MAX);
@@ -100,7 +106,7 @@ pub fn log(mut report: Report, kept: usize, dropped: u64) -> Report {
     }
     for LogLine { uptime_ms, level, mut text } in lines.into_iter().take(kept) {
         text.truncate(text.floor_char_boundary(MAX_LOG_TEXT));
-        let text: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+        let text: String = text.chars().map(|c| if is_printable(c) { c } else { ' ' }).collect();
         match level.as_str() {
             "error" | "warn" => tracing::warn!(target: "agent", host = %report.host, uptime_ms, "{text}"),
             "info" => tracing::info!(target: "agent", host = %report.host, uptime_ms, "{text}"),
@@ -112,8 +118,8 @@ pub fn log(mut report: Report, kept: usize, dropped: u64) -> Report {
 
 /// Printable and not longer than this many characters.
 fn short(text: &mut String, most: usize) {
-    if text.len() > most || text.chars().any(char::is_control) {
-        *text = text.chars().filter(|c| !c.is_control()).take(most).collect();
+    if text.len() > most || !text.chars().all(is_printable) {
+        *text = text.chars().filter(|c| is_printable(*c)).take(most).collect();
     }
 }
 
@@ -140,7 +146,7 @@ fn name(command: &mut CommandId) {
     }
 }
 
-/// An agent says what it likes.
+/// Bounds an agent's evidence, which is untrusted.
 fn evidence(mut machine: MachineEvidence) -> MachineEvidence {
     [&mut machine.manufacturer, &mut machine.system_uuid, &mut machine.serial_number]
         .into_iter()
@@ -155,7 +161,8 @@ fn evidence(mut machine: MachineEvidence) -> MachineEvidence {
 
 fn bound_outcome(outcome: &mut Outcome) {
     match outcome {
-        Outcome::Inspected { marks, .. } => {
+        Outcome::Inspected { hardware, marks, .. } => {
+            **hardware = bound_hardware(hardware);
             marks.truncate(MAX_ITEMS);
             for mark in marks {
                 [&mut mark.place, &mut mark.owner, &mut mark.host].into_iter().for_each(|text| short(text, MAX_LABEL));
@@ -178,6 +185,30 @@ fn bound_outcome(outcome: &mut Outcome) {
         }
         Outcome::Leaving => {}
         Outcome::Failed(error) => short(&mut error.message, MAX_SENTENCE),
+    }
+}
+
+/// Texts are printable and short, lists bounded, and numbers such as a machine can have; what cannot be read any more after that is left out.
+fn bound_hardware(hardware: &HardwareDetails) -> HardwareDetails {
+    let mut value = serde_json::to_value(hardware).unwrap_or_default();
+    bound_value(&mut value);
+    serde_json::from_value(value).unwrap_or_default()
+}
+
+fn bound_value(value: &mut Value) {
+    match value {
+        Value::String(text) => short(text, MAX_FACT),
+        Value::Array(items) => {
+            items.truncate(MAX_ITEMS);
+            items.iter_mut().for_each(bound_value);
+        }
+        Value::Object(fields) => fields.values_mut().for_each(bound_value),
+        Value::Number(number) => {
+            if !number.as_f64().is_some_and(|number| (0.0..MAX_NUMBER).contains(&number)) {
+                *value = 0.into();
+            }
+        }
+        Value::Null | Value::Bool(_) => {}
     }
 }
 
@@ -262,5 +293,35 @@ mod tests {
             assert!(text.len() < 400_000, "{} bytes", text.len());
             assert!(!text.contains("\\u001b"), "no escape sequences");
         }
+    }
+
+    #[test]
+    fn what_an_inspection_finds_is_printable_and_such_as_a_machine_has() {
+        let hardware = serde_json::json!({
+            "hostname": "\u{202e}H\u{1b}[31m\n".to_owned() + &"h".repeat(3000),
+            "cpu": {"arch": "x86_64\u{1b}", "count": -5, "clockMegahertz": 1e300},
+            "nics": (0..2000).map(|n| serde_json::json!({"name": format!("n{n}\u{200b}"), "speedGbps": -1})).collect::<Vec<_>>(),
+        });
+        let hardware = Box::new(serde_json::from_value::<HardwareDetails>(hardware).unwrap());
+        let mut outcome = Outcome::Inspected { hardware, marks: Vec::new(), uefi: true, secure_boot: false };
+        bound_outcome(&mut outcome);
+        let Outcome::Inspected { hardware, .. } = outcome else { panic!("another outcome") };
+        assert!(hardware.hostname.as_ref().is_some_and(|name| name.starts_with("H[31mhh") && name.len() == MAX_FACT));
+        assert_eq!(hardware.nics.len(), MAX_ITEMS);
+        let text = serde_json::to_string(&hardware).unwrap();
+        assert!(text.chars().all(is_printable) && !text.contains("\\u") && !text.contains(":-"), "{}", &text[..400]);
+        assert!(text.contains("\"arch\":\"x86_64\"") && !text.contains("e300"), "{}", &text[..400]);
+    }
+
+    #[test]
+    fn a_real_inventory_is_left_as_it_is() {
+        let hardware = serde_json::json!({
+            "hostname": "node-0",
+            "cpu": {"arch": "x86_64", "model": "Intel(R) Xeon(R)", "clockMegahertz": 3500.5, "count": 64, "flags": ["aes", "vmx"]},
+            "ramMebibytes": 1_048_576,
+            "storage": [{"name": "/dev/sda", "sizeBytes": 15_360_950_534_144_u64, "rotational": false, "serialNumber": "S"}],
+        });
+        let hardware: HardwareDetails = serde_json::from_value(hardware).unwrap();
+        assert_eq!(bound_hardware(&hardware), hardware);
     }
 }

@@ -32,12 +32,12 @@ pub struct LiveHost {
 pub type Connected = (Arc<dyn Bmc>, Option<Sight>);
 
 struct Connection {
-    /// Digest of address, user, password and verification: another one means another connection.
+    /// Digest of address, user, password, verification and trust: a change means a new connection.
     fingerprint: [u8; 32],
     bmc: Arc<dyn Bmc>,
 }
 
-/// When slow things were asked for.
+/// What this process knows of slow work and of the machine, and when it last asked.
 #[derive(Clone, Debug, Default)]
 pub struct Timers {
     /// What the agent's command last showed, and since when.
@@ -46,6 +46,8 @@ pub struct Timers {
     pub eject_failing: Option<Instant>,
     /// Generation that the machine was last reset for, and when.
     pub booted: Option<(u64, Instant)>,
+    /// Generation of the boot that was made because somebody insisted on it; until a call does not insist any more.
+    pub forced: Option<u64>,
     /// How much of the medium had been read before that reset.
     pub read_before: Reads,
     /// Generation whose medium the BMC was asked to put in without an answer in time, and when.
@@ -95,8 +97,8 @@ impl Default for LiveHost {
 }
 
 impl LiveHost {
-    /// The connection to the BMC, made anew when access data, or what BMCs are trusted by, have changed. The first contact of this process checks access, reads
-    /// facts (they come along then) and ends the sessions that an earlier life left behind.
+    /// The connection to the BMC, remade when access data or the trust in BMCs have changed. The first contact of this process checks access, reads
+    /// facts (returned then) and ends the sessions that an earlier process left behind.
     ///
     /// # Errors
     /// When the address cannot be used, or the BMC cannot be reached or refuses.
@@ -135,7 +137,7 @@ impl LiveHost {
         }
     }
 
-    /// Forgets the connection without a word to whatever answers there now.
+    /// Drops the connection without a call to the BMC that answers there now.
     pub async fn drop_connection(&self) {
         *self.connection.lock().await = None;
     }

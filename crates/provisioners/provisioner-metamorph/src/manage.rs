@@ -36,7 +36,7 @@ impl Manage for NativeHost {
 
     async fn release(&mut self, request: ReleaseRequest) -> Outcome<()> {
         match self.journal.cancel_open("the host is let go").await {
-            // A namespace that goes takes no new objects.
+            // A terminating namespace refuses new objects.
             Err(error) if self.context.deleting && !error.not_leading => {
                 tracing::warn!(host = %self.context.key.name, %error, "let go");
             }
@@ -56,7 +56,7 @@ impl Manage for NativeHost {
                     }
                 }
                 Ok(_) => {}
-                // What is not this host's machine is let go as it is.
+                // A machine that is not this host's is released as it is.
                 Err(failure)
                     if matches!(failure.cause, Cause::AnotherMachine | Cause::MachineUnknown)
                         || failure.cause == Cause::RecordUnavailable && self.context.deleting =>
@@ -79,7 +79,7 @@ impl Manage for NativeHost {
 }
 
 impl NativeHost {
-    /// Acknowledges an agent's leave whose operation is recorded as ended.
+    /// Shows the newest operation to people, and acknowledges an agent's outcome whose work is over.
     pub async fn settle_with_journal(&self) {
         self.journal.show().await;
         let newest = self.journal.newest();

@@ -25,8 +25,8 @@ use crate::settings::Settings;
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Most requests that wait at once; more are turned away.
 const MAX_WAITING: usize = 2048;
-/// Most of one peer, which is a whole network of IPv6, or all BMCs behind a router that translates addresses: whoever asks for invented media
-/// leaves places to others.
+/// Most waiting requests of one peer (a whole IPv6 network, or all BMCs behind one NAT), so that requests for invented media leave places to
+/// others.
 const MAX_WAITING_OF_PEER: usize = 256;
 
 /// A medium on offer.
@@ -121,8 +121,8 @@ impl MediaStore {
         Ok(self.put(place, generation, medium))
     }
 
-    /// Offers the medium of a generation that has been recorded with this digest, if it can still be made: what is on offer already stays
-    /// as it is, whatever has changed since.
+    /// Offers the medium of a generation that was recorded with this digest again, if it can still be made. One that is on offer stays as it is,
+    /// whatever has changed since.
     pub fn offer_again(
         &self,
         place: &Place<'_>,
@@ -168,7 +168,7 @@ impl MediaStore {
         offered
     }
 
-    /// Takes the host's medium off.
+    /// Withdraws the host's medium.
     pub fn withdraw(&self, uid: &str) {
         let mut offers = self.lock();
         if let Some(id) = offers.by_host.remove(uid) {
@@ -186,14 +186,14 @@ impl MediaStore {
         })
     }
 
-    /// A place among those that wait; of this machine's own, a simulator for instance, there may be as many as in all.
+    /// A place among the waiting requests; local peers, a simulator for instance, may take all places.
     fn wait_place(&self, from: IpAddr) -> Option<(PeerPlace, SemaphorePermit<'_>)> {
         let most = if addresses::peer(from).is_loopback() { MAX_WAITING } else { MAX_WAITING_OF_PEER };
         let own = self.waiting_peers.enter(from, most).ok()?;
         Some((own, self.waiting.try_acquire().ok()?))
     }
 
-    /// The medium at this path, waited for if need be; asked for from there.
+    /// The medium at this path, waiting for it if necessary; `from` is the requesting peer.
     pub async fn find(&self, path: &str, from: IpAddr) -> Option<Arc<Offer>> {
         let id = derive::path_id(path)?;
         let deadline = Instant::now() + PATIENCE;
@@ -221,12 +221,12 @@ fn offered(place: &Place<'_>, path: &str, digest: &[u8; 32]) -> Offered {
     Offered { urls, digest: hex::encode(digest) }
 }
 
-/// How agents are told of this server.
+/// Form of this server's addresses for agents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
-    /// With the host's shard, and then without it: so the version before hears them if it comes back.
+    /// With the host's shard, then without it, so that the previous version can hear them after a rollback.
     Sharded,
-    /// Without, as the version before told them: boots that began then go on with the medium that they had.
+    /// Without a shard, as the previous version wrote them: boots that began then keep their medium.
     Plain,
 }
 

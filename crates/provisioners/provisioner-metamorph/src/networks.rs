@@ -1,6 +1,6 @@
-//! Which addresses of this server BMCs and machines are told: one set for all, and rules for those that reach it elsewhere.
+//! The addresses of this server that BMCs and machines get: one set for all, and rules for those that reach it elsewhere.
 //!
-//! A rule is chosen by the host's namespace or its BMC's address; the first that fits counts. What a rule does not name is as for all.
+//! A rule is chosen by the host's namespace or its BMC's address; the first match counts. What a rule does not name is as for all.
 
 use std::net::IpAddr;
 use std::str::FromStr;
@@ -141,8 +141,8 @@ impl NetworkRule {
     }
 }
 
-/// The bases for a host of this namespace with this BMC: those of the first rule that fits, completed by those `for_all`; media at
-/// addresses of the BMC's own family where there are any.
+/// The bases for a host of this namespace with this BMC: those of the first matching rule, completed by those `for_all`; only media addresses of
+/// the BMC's own family, if there are any.
 #[must_use]
 pub fn bases_for(for_all: &Bases, rules: &[NetworkRule], namespace: &str, bmc_address: Option<&str>) -> Bases {
     let bmc = bmc_address.and_then(|address| Address::parse(address).ok()).map(|address| address.host().clone());

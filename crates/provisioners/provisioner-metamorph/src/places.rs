@@ -1,5 +1,5 @@
-//! How many hosts are worked on at once: each of them boots from this server, and its agent reads an image. Who finds no place waits, and is woken when
-//! it is its turn. Namespaces share the places fairly: none keeps another out by the number of its hosts.
+//! How many hosts are worked on at once: each boots from this server, and its agent reads an image. A host without a place waits, and is woken
+//! when it is its turn. Namespaces share the places fairly: one with many hosts does not keep others out.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,9 +9,9 @@ use tokio::time::{Duration, Instant};
 
 /// How soon a host that waits asks again, if nothing wakes it.
 pub const ASK_AGAIN: Duration = Duration::from_secs(15);
-/// A host that has not asked for so long does not wait any more.
+/// A host that has not asked for this long no longer waits.
 const GONE: Duration = Duration::from_secs(40);
-/// A host whose work has not been looked at for so long (it is paused, its namespace is frozen, it has gone another way) does not keep its place.
+/// A host whose work was not looked at for this long (it is paused, its namespace is frozen, its work was abandoned) loses its place.
 const IDLE: Duration = Duration::from_secs(180);
 
 /// The places of a server.
@@ -73,7 +73,7 @@ impl State {
 }
 
 impl Places {
-    /// So many places; hosts that wait are woken by the waker.
+    /// `most` places; the waker wakes waiting hosts.
     pub fn new(most: usize, waker: Arc<Waker>) -> Arc<Self> {
         Arc::new(Self { most: most.max(1), waker, state: Mutex::default() })
     }

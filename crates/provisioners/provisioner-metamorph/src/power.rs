@@ -11,7 +11,7 @@ use crate::host::NativeHost;
 use crate::identity::Effect;
 use crate::live::Timers;
 
-/// Whose orders those are that no operation gives.
+/// Owner of the orders that no operation gives.
 const STEADY: &str = "";
 
 /// What the power is to be, and for what.
@@ -64,16 +64,17 @@ impl Power for NativeHost {
                 }
                 if !wish.on() {
                     self.shared.hub.forget_agent(self.uid());
+                    self.journal.retire_boot().await?;
                 }
                 return Ok(Verdict::Done(wish.on()));
             }
             Brought::Ordered(order, answer) => {
                 if !matches!(order, PowerAction::On | PowerAction::SoftOff) {
-                    // Whether the BMC can be asked again or not: the agent is gone, or it reports once more.
+                    // In any case, the agent is gone or will report again.
                     self.shared.hub.forget_agent(self.uid());
                 }
                 let restarted = matches!(order, PowerAction::Restart | PowerAction::SoftRestart);
-                // What will not be seen cannot be waited for.
+                // An effect that will not be seen cannot be awaited.
                 let unseen = sight.powered_on.is_none() && order != PowerAction::SoftOff && answer == Answer::Taken;
                 if restarted || unseen {
                     return Ok(Verdict::Done(order.on()));
@@ -131,28 +132,28 @@ impl NativeHost {
         self.live.timers().power.answered(order, answer, of, shown, self.live.since.elapsed());
         match (order, answer, sent) {
             (_, Answer::Taken, _)
-            // A BMC that cannot ask politely: the power is cut next.
+            // The BMC cannot do a soft power-off: the power is cut next.
             | (PowerAction::SoftOff, Answer::Refused, _)
-            // Whether it was done is seen.
+            // The machine will show whether it happened.
             | (_, Answer::Lost, _) => Ok(Brought::Ordered(order, answer)),
             (_, _, sent) => sent.map(|()| Brought::Ordered(order, answer)).map_err(of_bmc),
         }
     }
 
-    /// Cuts the power for this operation; true once it is seen gone, or cut where it is not shown.
+    /// Cuts the power for this operation; true once the machine is seen off, or was cut off if the BMC does not show its power.
     pub async fn hard_off(&self, bmc: &dyn Bmc, of: &str) -> Result<bool, Failure> {
         let seen = bmc.look().await.map_err(of_bmc)?.powered_on;
         let aim = Aim { wish: PowerWish::HardOff, of, unseen: Unseen::Ordered, may_cut: true };
         Ok(match self.bring_power(bmc, &aim, seen).await? {
             Brought::There => true,
-            // What a BMC does not show cannot be waited for.
+            // An effect that the BMC does not show cannot be awaited.
             Brought::Ordered(_, Answer::Taken) => seen.is_none(),
             Brought::Ordered(..) | Brought::Waiting(_) | Brought::Untold => false,
         })
     }
 }
 
-/// What an exchange that ended like this says of the order.
+/// The result of an order whose exchange ended like this.
 fn answer(error: Option<&BmcError>) -> Answer {
     match error.map(|error| &error.kind) {
         None => Answer::Taken,
@@ -163,7 +164,7 @@ fn answer(error: Option<&BmcError>) -> Answer {
     }
 }
 
-/// A power change that the BMC has accepted, or may have, and that does not come.
+/// A power change that the BMC has accepted, or may have, and that does not happen.
 fn stuck(wanted: bool, answered: bool, waited: Duration) -> Failure {
     let word = if wanted { "on" } else { "off" };
     let answer = if answered { "the BMC accepted it, but" } else { "the BMC's answer was lost, and" };
@@ -172,7 +173,7 @@ fn stuck(wanted: bool, answered: bool, waited: Duration) -> Failure {
         .advise("look at the machine's front panel and the BMC's log; it is tried again")
 }
 
-/// The BMC does not tell, where it must.
+/// The BMC does not report the power when it must.
 pub fn untold() -> Failure {
     let mut failure = Failure::new(Cause::BmcRefused, "the BMC does not tell the machine's power any more")
         .advise("look at the machine's console, and at the BMC; it is looked at again");

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use api::metal3::DiskFormat;
 use async_trait::async_trait;
 use axum::Router;
 use bmc::Connectors;
@@ -75,11 +76,14 @@ pub fn capabilities() -> Capabilities {
         proves_identity: true,
         marks_disks: true,
         architectures: vec!["x86_64".to_owned()],
+        secure_boot: true,
+        image_formats: vec![DiskFormat::Qcow2, DiskFormat::Raw],
+        image_schemes: vec!["http".to_owned(), "https".to_owned()],
         ..Capabilities::default()
     }
 }
 
-/// What keeps a host with this BMC address from being registered, a sentence; `None` if nothing does that can be read off the address.
+/// Why a host with this BMC address cannot be registered, a sentence; `None` if the address gives no reason.
 #[must_use]
 pub fn address_fault(address: &str) -> Option<String> {
     bmc::Address::parse(address).err().map(|error| error.to_string())
@@ -127,7 +131,7 @@ impl Provisioner for NativeProvisioner {
     }
 
     fn expect(&self, key: &HostKey, recorded: &Recorded) {
-        // A record that cannot be read is said when something is asked of the host.
+        // An unreadable record is reported by the host's next call.
         let Ok(data) = Data::read(recorded) else { return };
         let key = self.shared.subjects.of(key, &data.proved_subject(key, &self.shared.settings.keys));
         self.shared.hub.expect(&key, data.boot.as_ref());

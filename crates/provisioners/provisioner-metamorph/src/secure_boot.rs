@@ -1,8 +1,8 @@
 //! Secure Boot follows the host's boot mode, both ways, as a step of its own: it is in force before the medium goes in. On many BMCs the change is a
 //! job of the firmware's setup with a restart of its own, which would use up a boot override.
 //!
-//! That the BMC says so is no proof: the agent finds it in the firmware's variables. In Setup Mode there is no platform key and nothing is
-//! verified, whatever the switch says.
+//! What the BMC reports is no proof: the agent reads the firmware's variables. In Setup Mode there is no platform key and nothing is verified,
+//! whatever the setting says.
 
 use agent_protocol::FirmwareState;
 use api::metal3::BootMode;
@@ -19,7 +19,7 @@ use crate::hub::Agent;
 use crate::journal::{Operation, StepProgress};
 use crate::record::{done, intend};
 
-/// What is said of a BMC that shows nothing of it.
+/// The message for a BMC that shows nothing of it.
 const HIDDEN: &str = "the BMC does not show Secure Boot";
 
 fn word(on: bool) -> &'static str {
@@ -39,7 +39,7 @@ fn setup_mode(who: &str) -> Failure {
 }
 
 impl NativeHost {
-    /// How Secure Boot is to be for this work; `None` where it makes no difference: a wipe boots nothing but the agent, which is signed.
+    /// How Secure Boot has to be for this work; `None` if it makes no difference: a wipe boots only the agent, which is signed.
     fn wanted_secure_boot(&self, operation: &Operation) -> Option<bool> {
         let wipes = Work::Clean.recorded(operation.status()) == Work::Clean;
         match self.context.boot_mode {
@@ -50,7 +50,7 @@ impl NativeHost {
         }
     }
 
-    /// Brings Secure Boot where the boot mode wants it, before a boot of the agent; `None` when it is there.
+    /// Switches Secure Boot as the boot mode wants it, before a boot of the agent; `None` when that is done.
     pub async fn switch_secure_boot(
         &self,
         operation: &mut Operation,
@@ -90,7 +90,7 @@ impl NativeHost {
             Decision::Fail(fault) => return Err(not_switched(wanted, fault, limit, &hidden)),
             Decision::AwaitFirmware => {}
             Decision::Switch { set } => {
-                // The machine is not restarted for a boot that cannot come about.
+                // Do not restart the machine for a boot that cannot happen.
                 bmc.virtual_media().map_err(of_bmc)?.find().await.map_err(of_bmc)?;
                 let attempt = step.attempt.unwrap_or(0).saturating_add(1);
                 intend(operation, Step::SwitchSecureBoot, attempt, None).await?;
@@ -118,7 +118,7 @@ impl NativeHost {
         done(operation, Step::SwitchSecureBoot, &text)
     }
 
-    /// Sets it, if that is still to be done, and restarts the machine; false if the BMC does not let itself be switched off.
+    /// Sets it if `set`, and restarts the machine; false if the BMC refuses to switch it off.
     async fn ask_to_switch(
         &self,
         operation: &mut Operation,
@@ -132,7 +132,7 @@ impl NativeHost {
             if wanted || !error.kind.is_refusal() {
                 return Err(of_bmc(error));
             }
-            // Nobody can switch it off from here, and what is signed runs.
+            // It cannot be switched off from here, and signed code runs anyway.
             tracing::warn!(host = %self.context.key.name, "Secure Boot stays on, though spec.bootMode is UEFI: {error}");
             self.live.timers().shows_secure_boot = false;
             done(operation, Step::SwitchSecureBoot, "the BMC does not switch Secure Boot off")?;
@@ -140,7 +140,7 @@ impl NativeHost {
         }
         self.still_wanted().await?;
         match bmc.power().change(PowerAction::Restart).await {
-            // Whether it was done is seen by what is in force.
+            // What is in force later shows whether it happened.
             Err(error) if error.kind == ErrorKind::Unanswered => {}
             other => other.map_err(of_bmc)?,
         }
@@ -152,7 +152,7 @@ impl NativeHost {
         Ok(true)
     }
 
-    /// What the agent's finding of Secure Boot comes to.
+    /// Judges the agent's finding of Secure Boot.
     pub fn secure_boot_proof(&self, operation: &Operation, agent: &Agent, booted_for_this: bool) -> Proof {
         let found = agent.firmware.map(|found| Found { on: found.secure_boot, setup_mode: found.setup_mode });
         let shows = self.live.timers().shows_secure_boot;

@@ -70,7 +70,7 @@ impl MediaCertificates {
     }
 }
 
-/// CA certificates (PEM) that agents trust for image downloads. Clones share them, so that they can be replaced while the server works: agents that are
+/// CA certificates (PEM) that agents trust for image downloads. Clones share them, so that they can be replaced while the server works: agents
 /// booted from then on know the new ones.
 #[derive(Clone, Default)]
 pub struct ImageAuthorities(Arc<RwLock<String>>);

@@ -1,5 +1,5 @@
-//! A machine was reset to boot the agent, and the agent is silent: what the BMC shows of it tells the cause. Where the boot cannot have
-//! come about, it is asked for once more.
+//! A machine was reset to boot the agent, and the agent is silent: what the BMC shows identifies the cause. If the boot cannot have happened, it
+//! is requested once more.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::identity::Effect;
 use crate::journal::{Operation, StepProgress};
 use crate::media::Reads;
 
-/// So much of the name of a medium tells which it is.
+/// Length of the part of a medium's name that identifies it.
 const TELLING: usize = 16;
 
 /// What the BMC says of a boot from the medium.
@@ -33,14 +33,14 @@ impl BootSight {
     }
 }
 
-/// Most entries of the BMC's log that are told.
+/// Most entries of the BMC's log that are reported.
 const TOLD: usize = 2;
 /// Time for reading the log.
 const LOG_TIME: Duration = Duration::from_secs(60);
 /// Longest part of one that is told, characters.
 const MAX_ENTRY: usize = 160;
 
-/// What the BMC's log has of what may be the cause; one that cannot be read tells nothing.
+/// The newest critical entries of the BMC's log, which may name the cause; none if it cannot be read.
 async fn log_of(bmc: &dyn Bmc) -> Vec<LogEntry> {
     let Ok(logs) = bmc.logs() else { return Vec::new() };
     match timeout(LOG_TIME, logs.newest_critical(TOLD)).await {
@@ -53,7 +53,7 @@ async fn log_of(bmc: &dyn Bmc) -> Vec<LogEntry> {
     }
 }
 
-/// The entries in one sentence, without addresses: that of a medium is secret.
+/// The entries in one sentence, without addresses, because a medium's address is secret.
 fn told_of_log(entries: &[LogEntry], urls: &[String]) -> Option<String> {
     let secrets: Vec<&str> = urls.iter().filter_map(|url| url.rsplit('/').next()?.get(..TELLING)).collect();
     let is_hidden = |word: &str| word.contains("://") || secrets.iter().any(|secret| word.contains(secret));
@@ -72,7 +72,7 @@ impl NativeHost {
     pub async fn silent(&self, operation: &mut Operation, boot: &AgentBoot, limit: Duration) -> Outcome<String> {
         let (before, now) = (self.live.timers().read_before, self.shared.media.reads(self.uid()));
         let again = self.live.timers().again == Some(boot.generation);
-        // A BMC that keeps what it has read reads nothing the second time.
+        // A BMC that caches the medium reads nothing the second time.
         let earlier = if again { self.live.timers().read_first } else { 0 };
         let read = now.bytes.saturating_sub(before.bytes).max(earlier);
         let mut sight = None;
@@ -92,7 +92,7 @@ impl NativeHost {
             }
             Self::account(operation, bmc.as_ref(), calls);
             let urls = medium.as_ref().map(|medium| medium.urls.clone()).unwrap_or_default();
-            // A boot that another operation asked for is that one's.
+            // A boot of another operation is not repeated here.
             let own = operation.status().boot.as_ref().is_some_and(|own| own.generation == boot.generation);
             let seen = self.shared.hub.has_seen(self.uid(), boot.generation);
             let ended = silence::Boot { read, own, again, seen, medium: medium.is_some() };

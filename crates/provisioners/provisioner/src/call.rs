@@ -36,6 +36,8 @@ pub enum Call {
     Service(Box<ServiceRequest>),
     /// [`crate::Service::abort`].
     AbortService,
+    /// [`crate::Prepare::abort`].
+    AbortPrepare,
     /// [`crate::DataImages::attached`].
     AttachedImage,
     /// [`crate::DataImages::attach`].
@@ -79,6 +81,7 @@ impl Call {
             Self::Deprovision(_) => "deprovision",
             Self::Service(_) => "service",
             Self::AbortService => "abortService",
+            Self::AbortPrepare => "abortPrepare",
             Self::AttachedImage => "attachedImage",
             Self::AttachImage { .. } => "attachImage",
             Self::DetachImage => "detachImage",
@@ -145,6 +148,7 @@ pub async fn ask(host: &mut dyn Host, call: Call) -> Outcome<Answer> {
         },
         Call::Deprovision(request) => host.deprovision(*request).await?.map(done),
         Call::Service(request) => host.service().ok_or_else(missing)?.service(*request).await?.map(done),
+        Call::AbortPrepare => host.prepare().ok_or_else(missing)?.abort().await?.map(done),
         Call::AbortService => host.service().ok_or_else(missing)?.abort().await?.map(done),
         Call::AttachedImage => host.data_images().ok_or_else(missing)?.attached().await?.map(Answer::Attached),
         Call::AttachImage { url } => host.data_images().ok_or_else(missing)?.attach(url).await?.map(done),

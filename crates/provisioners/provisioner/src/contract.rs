@@ -42,7 +42,7 @@ fn exposed<S: Serializer>(secret: &SecretString, serializer: S) -> Result<S::Ok,
     serializer.serialize_str(secret.expose_secret())
 }
 
-/// Whether this process may still act on machines. Another may have taken its place since it was last asked: it is asked before each effect.
+/// Whether this process may still act on machines. Check it before each effect: another process may have taken over since the last check.
 pub type MayAct = Arc<dyn Fn() -> bool + Send + Sync>;
 
 /// The time, given from outside.
@@ -75,13 +75,13 @@ pub struct HostFacts {
     /// The host's power must never be cut.
     #[serde(default)]
     pub disable_power_off: bool,
-    /// `spec.automatedCleaningMode`: the disks are cleaned whenever the machine comes back from somebody, or comes for the first time.
+    /// `spec.automatedCleaningMode`: whether the disks are cleaned when a user gives the machine back, or it comes for the first time.
     #[serde(default)]
     pub cleaning: CleaningMode,
     /// The system to boot that was built for this host, if the provisioner asked for one ([`crate::Waiting::AgentImage`]).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_image: Option<AgentImage>,
-    /// The host is being deleted: what can no longer be recorded keeps it from nothing.
+    /// The host is being deleted: failures to record do not stop it.
     #[serde(default)]
     pub deleting: bool,
     /// What inspection found earlier, or what was declared in its stead.
@@ -132,11 +132,11 @@ pub type WakeUps = UnboundedReceiver<WakeUp>;
 /// A way to provision machines. One object for all hosts of a server.
 #[async_trait]
 pub trait Provisioner: Named + Send + Sync + 'static {
-    /// What it can do with this host: by the scheme of its address, its vendor, its licence. Nothing is asked of the machine.
+    /// What it can do with this host, by the scheme of its address, its vendor or its licence, without asking the machine.
     fn capabilities(&self, host: &HostFacts) -> Capabilities;
 
-    /// Whether this may be an id that it has given at a registration (`status.provisioning.ID`). Ids of one provisioner are told from those of every other
-    /// by what they look like, for ever: a host is never given to a provisioner that has not made its id.
+    /// Whether this provisioner may have made this id at a registration (`status.provisioning.ID`). The form of the ids must distinguish it from
+    /// every other provisioner, forever: a host is never given to a provisioner that has not made its id.
     fn made(&self, id: &str) -> bool;
 
     /// What all addresses of one machine have in common, if the address can be read: two hosts with the same key are one machine.
@@ -148,20 +148,20 @@ pub trait Provisioner: Named + Send + Sync + 'static {
     /// When the host's access data cannot be used (address, certificate store).
     fn host(&self, context: HostContext) -> Result<Box<dyn Host>, Failure>;
 
-    /// Whether the host's machine has shown a sign of life that failed work may have been waiting for, since [`Provisioner::heard`] was last called: the
-    /// work is tried again then, however long its back-off still is.
+    /// Whether the machine has, since the last [`Provisioner::heard`], shown a sign of life that failed work may have been waiting for: the work is
+    /// then retried, whatever is left of its back-off.
     fn has_news(&self, key: &HostKey) -> bool;
 
-    /// The host's work is about to be tried: what has been new is not any more.
+    /// The host's work is about to be tried: earlier news no longer count.
     fn heard(&self, key: &HostKey);
 
-    /// The stream of wake-ups from now on. Who subscribes anew, after a lost connection or lease, ends the stream of before.
+    /// The stream of wake-ups from now on. A new subscription, after a lost connection or lease, ends the previous stream.
     fn subscribe(&self) -> WakeUps;
 
-    /// The host waits, and nothing is asked of it yet in this process: whatever its machine has to say is to be heard all the same.
+    /// The host waits, and this process has not called it yet: reports of its machine are accepted all the same.
     fn expect(&self, key: &HostKey, recorded: &Recorded);
 
-    /// The host is gone, released or not: what is kept of it in this process goes as well. Nothing is waited for.
+    /// The host was deleted, released or not: drops what this process keeps of it, without waiting.
     fn forget(&self, key: &HostKey);
 
     /// Ends what is open on machines (sessions), before the server stops.

@@ -1,5 +1,5 @@
-//! How calls travel between programs of different versions: an envelope with the version of the contract, generic over the kind of thing that is
-//! provisioned (a host is one), that loses no field which its reader does not know.
+//! How calls travel between programs of different versions: an envelope with the version of the contract. It is generic over the kind of resource
+//! that is provisioned (a host, for instance), and preserves fields that its reader does not know.
 
 use std::fmt::Debug;
 
@@ -9,8 +9,8 @@ use serde_json::{Map, Value};
 
 use crate::{Answer, Call, Cause, Failure, HostFacts, HostKey, Retry, Verdict};
 
-/// Version of the contract. It grows when a reader of the version before would misunderstand. A new field does not make it grow, for it is kept; nor
-/// does a new call, for who does not know it answers that it is not served ([`Envelope::read`]).
+/// Version of the contract. It grows when a reader of the previous version would misunderstand. A new field does not make it grow, because readers
+/// preserve it; nor does a new call, because a reader that does not know it answers that it is not served ([`Envelope::read`]).
 pub const CONTRACT_VERSION: u32 = 1;
 
 /// A kind of thing that provisioners look after.
@@ -47,7 +47,7 @@ pub struct Head<R: Resource> {
     pub version: u32,
     /// [`Resource::KIND`].
     pub kind: String,
-    /// Counts the calls of a sender since it connected: the answer carries it, and one that is late or comes twice is told by it.
+    /// Counts the calls of a sender since it connected. The answer repeats it, which identifies late and duplicate answers.
     pub number: u64,
     /// Who.
     pub key: R::Key,
@@ -86,7 +86,7 @@ pub struct Reply<R: Resource> {
     more: Map<String, Value>,
 }
 
-/// An envelope that cannot be taken.
+/// An envelope that cannot be accepted.
 #[derive(Clone, Debug)]
 pub struct Unread<R: Resource> {
     /// What it begins with, if that can be read: it can be answered.
@@ -95,7 +95,7 @@ pub struct Unread<R: Resource> {
     pub error: EnvelopeError,
 }
 
-/// Why an envelope or a reply is not taken.
+/// Why an envelope or a reply is not accepted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EnvelopeError {
     /// Its version is not known.
@@ -111,10 +111,10 @@ pub enum EnvelopeError {
         /// What was expected.
         wanted: &'static str,
     },
-    /// It is none, or a call that is not known.
+    /// It cannot be parsed, or is an unknown call.
     #[error("read a call of a provisioner: {0}")]
     Unknown(String),
-    /// It answers another call: late, twice, or for somebody else.
+    /// It answers another call: it is late, a duplicate, or for another resource.
     #[error("read a provisioner's answer: it answers call {found}, and call {wanted} was asked")]
     Stray {
         /// Number of the call that it answers.

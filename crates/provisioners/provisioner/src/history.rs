@@ -1,8 +1,8 @@
 //! What people see of a provisioner's work: which pieces of it there have been, how far they are and how they ended. In a server these are
 //! HostOperations.
 //!
-//! It is told after the fact, and nothing is ever decided by it: whoever deletes it changes nothing but what can be read. Telling cannot fail; what
-//! could not be written is written with what is told next.
+//! It is written after the fact, and no decision depends on it: deleting it only loses what could be read. Telling cannot fail: the next entry
+//! makes up for one that could not be written.
 
 use api::metamorph::{HostOperationStatus, OperationType};
 use async_trait::async_trait;

@@ -122,6 +122,9 @@ pub trait CustomDeploy: Send {
 pub trait Prepare: Send {
     /// Brings them to the targets. A [`crate::Working`] that is `accepted` has taken the targets.
     async fn prepare(&mut self, request: PrepareRequest) -> Outcome<()>;
+
+    /// Ends a preparation that is not wished any more; the machine is left as it is. Done at once where there is none.
+    async fn abort(&mut self) -> Outcome<()>;
 }
 
 /// BIOS and firmware of a machine in use.

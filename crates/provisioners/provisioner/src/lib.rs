@@ -1,13 +1,13 @@
-//! The contract between the host controller and whatever provisions machines.
+//! The contract between the host controller and the provisioners of machines.
 //!
 //! A [`Provisioner`] makes one [`Host`] object per host and reconcile. What a host can be asked is split into small traits: every host has
 //! [`Manage`], [`Power`], [`Inspect`] and [`Deploy`], and those of [`Prepare`], [`Service`], [`LiveMedia`], [`CustomDeploy`], [`DataImages`],
 //! [`Events`], [`Firmware`], [`Health`] and [`Diagnose`] that its [`Capabilities`] name. Each call is idempotent and answers at once: done, still
-//! working (with when to look again at the latest), waiting for something else, or failed for a typed cause. Nothing waits inside a call for a machine
-//! to boot or an image to be written: the provisioner wakes the host ([`Provisioner::subscribe`]) when something happened.
+//! working (with when to look again at the latest), waiting for something else, or failed for a typed cause. No call waits for a machine to boot or
+//! an image to be written: the provisioner wakes the host ([`Provisioner::subscribe`]) when something happened.
 //!
-//! A provisioner has no Kubernetes client. What it must remember goes into the host's [`Record`]: each irreversible effect stands there before it
-//! happens. What it shows of its work goes to the [`History`], by which nothing is decided.
+//! A provisioner has no Kubernetes client. What it must remember goes into the host's [`Record`]: each irreversible effect is recorded there before
+//! it happens. What it shows of its work goes to the [`History`], on which no decision depends.
 //!
 //! All that goes through it is data: a [`Call`] with its requests, its [`Answer`], wake-ups, failures. [`ask`] leads from a call to the trait, and
 //! [`Envelope`] carries calls between programs of different versions: a provisioner in another process, in another language, is one more

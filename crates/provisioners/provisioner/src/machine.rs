@@ -1,4 +1,4 @@
-//! What is remembered of a host's machine, so that no other is ever taken for it.
+//! What is remembered of a host's machine, so that no other machine is ever mistaken for it.
 
 use api::metamorph::MachineRecordSpec;
 use async_trait::async_trait;
@@ -13,7 +13,7 @@ pub struct OtherMachine {
     pub host: String,
     /// The host that it was made for still exists; a record outlives it.
     pub exists: bool,
-    /// The machine that it tells of was recorded, or accepted, before this host's own.
+    /// Its machine was recorded, or accepted, before this host's own.
     pub is_older: bool,
     /// Its host is in the same namespace: one tenant has both.
     #[serde(default)]
@@ -25,7 +25,7 @@ pub struct OtherMachine {
 /// One host's record. In a server it is a MachineRecord.
 #[async_trait]
 pub trait Machine: Send + Sync {
-    /// What is recorded of this host's machine. A host that is declared under an earlier one's name, for another BMC, begins without.
+    /// What is recorded of this host's machine. A host declared under an earlier host's name with another BMC begins without a record.
     ///
     /// # Errors
     /// When it cannot be read: nothing may be done to the machine then.
@@ -37,9 +37,8 @@ pub trait Machine: Send + Sync {
     /// When they cannot be read.
     async fn others(&self) -> Result<Vec<OtherMachine>, RecordError>;
 
-    /// Replaces the record; gives what was recorded. Durable when it returns. A record with a new [`MachineRecordSpec::accepted`], one without a
-    /// time, uses up the consent that the host carries, and is made known. For a host that is being deleted it is an attempt: its namespace may
-    /// take no new objects.
+    /// Replaces the record and returns what was recorded. Durable when it returns. A new [`MachineRecordSpec::accepted`], one without a time, uses up
+    /// the host's consent and is reported by an Event. For a host that is being deleted this is best effort: its namespace may refuse new objects.
     ///
     /// # Errors
     /// When it cannot be written.
@@ -49,6 +48,6 @@ pub trait Machine: Send + Sync {
     /// anyway. It carries no new consent.
     fn record_with_next(&self, record: MachineRecordSpec);
 
-    /// Makes known that something differs which does not decide (an Event).
+    /// Reports a difference that does not decide (an Event).
     async fn note(&self, text: &str);
 }

@@ -1,4 +1,4 @@
-//! What the calls of a host carry. Each says all that its work needs: no call relies on what another process was told before.
+//! What the calls of a host carry. Each contains all that its work needs: no call relies on an earlier call to another process.
 //!
 //! All of it serialises. A field that is not known is kept by [`crate::Kept`], where calls travel between programs.
 
@@ -9,7 +9,7 @@ use inventory::RootDeviceHints;
 use serde::{Deserialize, Serialize};
 use terms::PowerWish;
 
-/// What is on a machine when it is registered or taken over: a provisioner whose own store was lost makes its entry of it anew.
+/// What is on a machine when it is registered or taken over, so that a provisioner whose own store was lost can recreate its entry.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Deployed {
     /// A system that the provisioner has put there, or `None`.
@@ -106,6 +106,10 @@ pub struct InspectRequest {
     /// What is known already is looked at anew (annotation `inspect.metal3.io`).
     #[serde(default)]
     pub refresh: bool,
+    /// Somebody asks for the system that the work runs in to be booted anew (annotation `reboot.metal3.io` with `force`): see
+    /// [`ProvisionRequest::force_reboot`].
+    #[serde(default)]
+    pub force_reboot: bool,
     /// The last attempt failed: begin anew.
     pub restart: bool,
 }
@@ -223,8 +227,8 @@ impl Method {
 /// What provisioning needs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ProvisionRequest {
-    /// Identity of the wish: when the host began with it, and a digest of what was asked for. What has been done for one wish is done for no
-    /// other. `None` where the host does not say when: the wish is taken for the one that the work under way is for.
+    /// Identity of the wish: when the host began with it, and a digest of what was asked for. Work done for one wish does not count for another.
+    /// `None` if the host does not record when: then the wish counts as that of the work under way.
     pub wish: Option<String>,
     /// Counts the attempts for this image, from 1; 0 where that is not told. For what people read.
     #[serde(default)]
@@ -243,6 +247,11 @@ pub struct ProvisionRequest {
     pub config_drive: Option<ConfigDrive>,
     /// Owner whose mark may be overwritten.
     pub overwrite_owner: Option<String>,
+    /// Boot the system that the work runs in again (annotation `reboot.metal3.io` with `force`), because it hangs, say: what it was doing begins
+    /// again. Once that is under way, the answer has [`crate::Working::accepted`], and the request is not repeated. Work that has left that
+    /// system goes on unchanged.
+    #[serde(default)]
+    pub force_reboot: bool,
 }
 
 /// A text that is secret: it is in no log.

@@ -6,7 +6,7 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 use crate::{HostKey, WakeUp, WakeUps};
 
-/// Wakes hosts: whoever has subscribed last hears of it.
+/// Wakes hosts through the latest subscription.
 #[derive(Debug, Default)]
 pub struct Waker(Mutex<Option<UnboundedSender<WakeUp>>>);
 
@@ -18,7 +18,7 @@ impl Waker {
         wake_ups
     }
 
-    /// Something happened to the host. Nobody need listen: a host is looked at in any case when its time has come.
+    /// Reports that something happened to the host. A subscriber is optional: the host is looked at anyway when its time comes.
     pub fn wake(&self, key: &HostKey) {
         if let Some(sender) = &*self.0.lock().unwrap_or_else(PoisonError::into_inner) {
             let _ = sender.send(WakeUp { key: key.clone() });

@@ -1,8 +1,10 @@
 //! Who may report for a boot generation, until when, and what its token is worth alone.
 
-use agent_protocol::{Action, AgentState, Outcome};
+use agent_protocol::{Action, AgentState, Outcome, WriteSummary};
+use axum::body::Body;
 use axum::http::StatusCode;
-use provisioner::{Cause, CleaningRequest, Verdict};
+use futures::StreamExt;
+use provisioner::{Cause, CleaningRequest, InspectRequest, ProvisionRequest, Verdict};
 
 use crate::common::{Agent, World, image, pass};
 
@@ -203,4 +205,129 @@ async fn a_journal_that_was_lost_opens_no_old_generation() {
     assert_eq!(boot.generation, agent.generation + 1);
     assert_eq!(Agent::new(boot.generation, "boot-2").say(&world).await.0, StatusCode::OK);
     assert_eq!(agent.say(&world).await.0, StatusCode::FORBIDDEN);
+}
+
+/// A report that begins and never ends: of a boot that is over it is not even read, and of one host few are read at once.
+#[tokio::test(start_paused = true)]
+async fn who_sends_slowly_takes_no_memory_from_others() {
+    let world = World::new();
+    let agent = world.booted().await;
+    let endless = |agent: &Agent| {
+        let body =
+            futures::stream::iter([Ok::<_, std::io::Error>(vec![b' '; 1 << 20])]).chain(futures::stream::pending());
+        agent.request(Vec::new()).map(|_| Body::from_stream(body))
+    };
+    let begun = tokio::time::Instant::now();
+    let (first, second, third) = tokio::join!(world.post(endless(&agent)), world.post(endless(&agent)), async {
+        tokio::task::yield_now().await;
+        let answer = world.post(endless(&agent)).await;
+        (answer.0, begun.elapsed())
+    });
+    assert_eq!((first.0, second.0), (StatusCode::REQUEST_TIMEOUT, StatusCode::REQUEST_TIMEOUT));
+    assert_eq!(third, (StatusCode::TOO_MANY_REQUESTS, std::time::Duration::ZERO));
+    assert_eq!(agent.say(&world).await.0, StatusCode::OK, "the agent is heard when they have gone");
+
+    let stale = Agent { generation: 0, ..Agent::new(0, "boot-0") };
+    let begun = tokio::time::Instant::now();
+    assert_eq!(world.post(endless(&stale)).await.0, StatusCode::FORBIDDEN);
+    assert_eq!(begun.elapsed(), std::time::Duration::ZERO);
+}
+
+/// How often the machine has been restarted from a medium that was put in for that.
+fn resets(told: &[String]) -> usize {
+    told.iter().filter(|line| line.as_str() == "Restart").count()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_boot_that_is_asked_for_by_force_gives_up_an_agent_that_hangs() {
+    let forced = || ProvisionRequest { force_reboot: true, ..image() };
+    let is_accepted = |answer: Verdict<()>| matches!(answer, Verdict::Working(working) if working.accepted);
+    let world = World::new();
+    // Whoever has nothing under way is booted as ever, and that was asked for.
+    assert!(is_accepted(world.host().provision(forced()).await.unwrap()));
+    assert_eq!((world.journal.latest_boot().unwrap().generation, resets(&world.told())), (1, 1));
+    // No agent has reported yet.
+    assert!(!is_accepted(world.host().provision(image()).await.unwrap()));
+    assert!(is_accepted(world.host().provision(forced()).await.unwrap()));
+    assert_eq!((world.journal.latest_boot().unwrap().generation, resets(&world.told())), (2, 1));
+    assert_eq!(Agent::new(1, "late").say(&world).await.0, StatusCode::FORBIDDEN, "the one that was given up");
+    // It has, and was given its work, of which it says nothing more.
+    let agent = Agent::new(2, "boot-2");
+    assert_eq!(agent.say(&world).await.0, StatusCode::OK);
+    world.host().provision(image()).await.unwrap();
+    agent.given(&world).await;
+    assert!(is_accepted(world.host().provision(forced()).await.unwrap()));
+    assert_eq!((world.journal.latest_boot().unwrap().generation, resets(&world.told())), (3, 1));
+    assert_eq!(agent.say(&world).await.0, StatusCode::FORBIDDEN);
+    // What has ended is heard, and not begun again.
+    let agent = Agent::new(3, "boot-3");
+    assert_eq!(agent.say(&world).await.0, StatusCode::OK);
+    world.host().provision(image()).await.unwrap();
+    let command = agent.given(&world).await;
+    agent.finished(&command, Outcome::Written(WriteSummary { disk: "/dev/vda".into(), ..WriteSummary::default() }));
+    assert_eq!(agent.say(&world).await.0, StatusCode::OK);
+    assert!(!is_accepted(world.host().provision(forced()).await.unwrap()));
+    assert_eq!((world.journal.latest_boot().unwrap().generation, resets(&world.told())), (3, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn boots_that_are_asked_for_by_force_are_no_failed_attempts() {
+    let world = World::new();
+    let request = |force_reboot| InspectRequest { force_reboot, ..InspectRequest::default() };
+    world.host().inspect(request(false)).await.unwrap();
+    // Whether an agent has reported meanwhile or not.
+    for generation in 2..12 {
+        if generation % 2 == 0 {
+            assert_eq!(Agent::new(generation - 1, "an-agent").say(&world).await.0, StatusCode::OK);
+        }
+        world.host().inspect(request(false)).await.unwrap();
+        world.host().inspect(request(true)).await.unwrap();
+        assert_eq!(world.journal.latest_boot().unwrap().generation, generation);
+    }
+    assert_eq!(Agent::new(11, "boot-11").say(&world).await.0, StatusCode::OK);
+    world.host().inspect(request(false)).await.unwrap();
+    // The first that falls silent by itself is the first failed attempt.
+    pass(3600).await;
+    world.host().inspect(request(false)).await.unwrap();
+    assert_eq!(world.journal.latest_boot().unwrap().generation, 12);
+}
+
+/// An API server that refuses the change of the annotation must not make the machine boot without end.
+#[tokio::test(start_paused = true)]
+async fn a_boot_that_is_asked_for_again_and_again_is_one() {
+    let mut world = World::new();
+    let forced = || InspectRequest { force_reboot: true, ..InspectRequest::default() };
+    for _ in 0..10 {
+        let answer = world.host().inspect(forced()).await.unwrap();
+        assert!(matches!(answer, Verdict::Working(working) if working.accepted));
+        pass(30).await;
+    }
+    assert_eq!((world.journal.latest_boot().unwrap().generation, resets(&world.told())), (1, 1));
+    let agent = Agent::new(1, "boot-1");
+    assert_eq!(agent.say(&world).await.0, StatusCode::OK);
+    world.host().inspect(forced()).await.unwrap();
+    assert_eq!(world.journal.latest_boot().unwrap().generation, 1);
+    // The next process gives the agent its time to report before it believes that it hangs.
+    world.restart();
+    world.host().inspect(forced()).await.unwrap();
+    assert_eq!(world.journal.latest_boot().unwrap().generation, 1);
+    assert_eq!(agent.say(&world).await.0, StatusCode::OK);
+}
+
+/// An agent that an earlier operation has left is not called booted anew.
+#[tokio::test(start_paused = true)]
+async fn an_agent_that_is_merely_taken_over_was_not_booted_anew() {
+    let world = World::new();
+    let wish = |wish: &str, force_reboot| InspectRequest {
+        wish: Some(wish.into()),
+        force_reboot,
+        ..InspectRequest::default()
+    };
+    world.host().inspect(wish("one", false)).await.unwrap();
+    assert_eq!(Agent::new(1, "boot-1").say(&world).await.0, StatusCode::OK);
+    world.host().inspect(wish("one", false)).await.unwrap();
+    let answer = world.host().inspect(wish("other", true)).await.unwrap();
+    let generation = world.journal.latest_boot().unwrap().generation;
+    let is_accepted = matches!(answer, Verdict::Working(working) if working.accepted);
+    assert_eq!(is_accepted, generation == 2, "what it says is what was done");
 }

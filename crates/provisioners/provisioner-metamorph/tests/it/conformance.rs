@@ -547,10 +547,11 @@ async fn passes(classes: &[Class]) {
 }
 
 /// One host is never too many for it, and it forgets no machine.
-const OTHERS: [Class; 7] = [
+const OTHERS: [Class; 8] = [
     Class::Plain,
     Class::Repeated,
     Class::Cancelled,
+    Class::Forced,
     Class::Slow,
     Class::Released,
     Class::Identity,

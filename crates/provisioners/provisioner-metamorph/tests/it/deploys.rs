@@ -406,3 +406,36 @@ async fn work_that_another_process_has_ended_is_shown_as_ended() {
     world.host().release(ReleaseRequest::default()).await.unwrap();
     assert!(world.journal.all().last().unwrap().1.phase.is_final());
 }
+
+/// A slow disk that is made zero downloads nothing for long: what is written counts as well. One of which nothing moves has hung.
+#[tokio::test(start_paused = true)]
+async fn a_disk_that_is_made_zero_for_long_has_not_hung() {
+    let world = World::new();
+    let agent = world.booted().await;
+    world.host().provision(image()).await.unwrap();
+    let command = agent.given(&world).await;
+    let mut written = 0;
+    let mut says = async |grows: bool| {
+        if grows {
+            written += 1 << 20;
+        }
+        let progress = Progress { bytes: 4096, written, ..Progress::default() };
+        *agent.state.lock().unwrap() = AgentState::Running { command: command.id.clone(), progress };
+        assert_eq!(agent.say(&world).await.0, StatusCode::OK);
+        let answer = world.host().provision(image()).await;
+        pass(60).await;
+        answer
+    };
+    for minute in 0..60 {
+        assert!(matches!(says(true).await, Ok(Verdict::Working(_))), "after {minute} minutes");
+    }
+    let mut failed = None;
+    for minute in 0..60 {
+        if let Err(failure) = says(false).await {
+            failed = Some((minute, failure));
+            break;
+        }
+    }
+    let (minute, failure) = failed.expect("nothing moves, and nothing is said");
+    assert!((14..=16).contains(&minute) && failure.message.contains("nothing has changed for 900 s"), "{failure}");
+}

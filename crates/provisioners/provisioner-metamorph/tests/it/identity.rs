@@ -1,5 +1,7 @@
 //! Which machine is it: no consent takes another host's, and what was seen a while ago is no proof of what is there now.
 
+use std::time::Duration;
+
 use api::metamorph::{HostReference, MachineRecordSpec};
 use bmc::ErrorKind;
 use inventory::MachineEvidence;
@@ -201,4 +203,22 @@ async fn a_later_tenant_takes_no_worth_from_what_a_machine_shows() {
         let switched = world.host().set_power(PowerWish::HardOff.into()).await;
         assert_eq!(switched.is_ok(), counts, "{is_older} {is_near}: {switched:?}");
     }
+}
+
+/// Cables are changed while the medium is put in: what was seen before that is no proof of the machine that would be reset.
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_is_swapped_while_its_medium_is_put_in_is_not_reset() {
+    let world = World::new();
+    world.host().register(RegisterRequest::default()).await.unwrap();
+    world.bmc.lock().unwrap().insertion = Duration::from_secs(30);
+    world.told();
+    let mut host = world.host();
+    let swap = async {
+        tokio::time::sleep(Duration::from_secs(15)).await;
+        let mut bmc = world.bmc.lock().unwrap();
+        (bmc.shows_another, bmc.macs) = (true, Some(Ok(vec![OTHERS_MAC.to_owned()])));
+    };
+    let (result, ()) = tokio::join!(host.inspect(InspectRequest::default()), swap);
+    assert_eq!(result.unwrap_err().cause, Cause::AnotherMachine);
+    assert_eq!(world.told(), ["insert"]);
 }

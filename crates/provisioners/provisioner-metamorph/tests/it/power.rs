@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use axum::http::StatusCode;
 use bmc::PowerAction;
-use provisioner::{CleaningRequest, Failure, PowerWish, Verdict};
+use provisioner::{CleaningRequest, Failure, InspectRequest, PowerWish, Verdict};
 
-use crate::common::{World, pass};
+use crate::common::{Agent, World, pass};
 
 /// Asks for the power until it is there or fails; gives how long it took, in seconds.
 async fn until(world: &World, request: PowerWish) -> Result<u64, Failure> {
@@ -189,4 +190,41 @@ async fn a_connection_is_made_anew_when_what_bmcs_are_trusted_by_changes() {
         world.host().power_state().await.unwrap();
         assert_eq!(world.bmc.lock().unwrap().connections, connections, "{trust}");
     }
+}
+
+/// Who ran on a machine that is off is waited for by nobody: not by the next server, and not for the next host of that name.
+#[tokio::test(start_paused = true)]
+async fn the_agent_of_a_machine_that_was_switched_off_is_not_waited_for() {
+    let mut world = World::new();
+    let wish = |wish: &str| InspectRequest { wish: Some(wish.into()), ..InspectRequest::default() };
+    world.host().inspect(wish("one")).await.unwrap();
+    assert_eq!(Agent::new(1, "boot-1").say(&world).await.0, StatusCode::OK);
+    world.host().inspect(wish("one")).await.unwrap();
+    until(&world, PowerWish::HardOff).await.unwrap();
+    world.restart();
+    world.told();
+    world.host().inspect(wish("other")).await.unwrap();
+    let told = world.told();
+    assert!(told.iter().any(|line| line == "insert"), "{told:?}");
+    assert_eq!(world.journal.latest_boot().unwrap().generation, 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_host_that_must_not_be_off_is_restarted_and_let_go_running() {
+    let mut world = World::new();
+    world.disable_power_off = true;
+    world.host().power_state().await.unwrap();
+    world.told();
+    for wish in [PowerWish::HardOff, PowerWish::SoftOff] {
+        world.host().set_power(wish.into()).await.unwrap();
+        pass(600).await;
+        world.host().set_power(wish.into()).await.unwrap();
+        let told = world.told();
+        assert!(!told.is_empty() && told.iter().all(|order| order.ends_with("Restart")), "{wish:?}: {told:?}");
+    }
+    while world.host().deprovision(CleaningRequest::default()).await.unwrap() != Verdict::Done(()) {
+        pass(1).await;
+    }
+    assert_eq!(world.told(), Vec::<String>::new());
+    assert_eq!(world.host().power_state().await.unwrap(), Verdict::Done(Some(true)));
 }

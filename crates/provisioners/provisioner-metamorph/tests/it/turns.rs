@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use agent_protocol::{Action, AgentState, Outcome, Progress};
+use agent_protocol::{Action, AgentState, Directive, Outcome, Progress};
 use api::metamorph::{OperationPhase, OperationType};
 use axum::http::StatusCode;
 use provisioner::{Cause, CleaningRequest, Failure, InspectRequest, PowerWish, Verdict};
@@ -175,4 +175,55 @@ async fn a_host_that_has_changed_is_not_switched_and_its_agent_is_given_nothing(
     assert_eq!(agent.say(&world).await.1.command, None);
     stopped(&world.host().set_power(PowerWish::HardOff.into()).await.unwrap_err());
     assert_eq!(world.told(), Vec::<String>::new());
+}
+
+/// An order lies with the server while its agent is away. What stops the host meanwhile makes no call that takes it back: the host is asked again when the
+/// agent comes for the order.
+#[tokio::test(start_paused = true)]
+async fn an_order_that_has_been_waiting_is_given_only_if_it_is_still_wished() {
+    let world = World::new();
+    let agent = world.booted().await;
+    world.host().provision(image()).await.unwrap();
+    pass(60).await;
+    world.journal.record.unwanted(Some("the host has been paused"));
+    assert_eq!(agent.say(&world).await, (StatusCode::OK, Directive::default()));
+    pass(600).await;
+    assert_eq!(agent.say(&world).await.1, Directive::default());
+    world.journal.record.unwanted(None);
+    assert_eq!(agent.say(&world).await.1, Directive::default(), "it is ordered anew by who decides, or not at all");
+    world.host().provision(image()).await.unwrap();
+    let command = agent.given(&world).await;
+    assert!(matches!(command.action, Action::WriteImage(_)));
+    assert_eq!(command.id.attempt, 1);
+}
+
+/// Where nothing stops the host, an order that has been waiting is given at once.
+#[tokio::test(start_paused = true)]
+async fn an_order_that_is_still_wished_is_given_whenever_its_agent_comes() {
+    let world = World::new();
+    let agent = world.booted().await;
+    world.host().provision(image()).await.unwrap();
+    pass(60).await;
+    assert!(agent.say(&world).await.1.command.is_some());
+}
+
+/// The machine was let go unwiped, and the process died before the host could say so. Meanwhile a wipe is wished.
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_was_let_go_unwiped_does_not_count_as_wiped() {
+    let mut world = World::new();
+    while world.host().deprovision(emptied(false)).await.unwrap() != Verdict::Done(()) {
+        pass(1).await;
+    }
+    world.restart();
+    assert!(matches!(world.host().deprovision(emptied(true)).await.unwrap(), Verdict::Working(_)));
+    let agent = Agent::new(world.journal.latest_boot().expect("the agent is booted").generation, "boot-1");
+    agent.say(&world).await;
+    world.host().deprovision(emptied(true)).await.unwrap();
+    let command = agent.given(&world).await;
+    assert!(matches!(command.action, Action::WipeDisks(_)));
+    agent.finished(&command, Outcome::Wiped { disks: vec!["/dev/vda".into()], left: vec![] });
+    agent.say(&world).await;
+    assert_eq!(world.host().deprovision(emptied(true)).await.unwrap(), Verdict::Done(()));
+    assert_eq!(world.host().deprovision(emptied(false)).await.unwrap(), Verdict::Done(()), "a wipe is enough");
+    assert_eq!(deprovisionings(&world), [OperationPhase::Succeeded, OperationPhase::Succeeded]);
 }
