@@ -1,4 +1,4 @@
-//! Process 1: mounts, then keeps the agent alive and takes the end of every child.
+//! Process 1: mounts file systems, keeps the agent alive and reaps every child.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -10,7 +10,7 @@ use agent::linux::{Consoles, mount_all, reap_until};
 /// Pause before the agent is started again.
 const AGAIN: Duration = Duration::from_secs(5);
 
-/// Prepares the system and starts the agent, again and again. Never returns: the kernel dies with process 1.
+/// Prepares the system and starts the agent, again and again. Never returns: the kernel panics when process 1 exits.
 pub fn process_one() -> ! {
     let complaints = mount_all();
     let mut console = Consoles::open(&Tree::new("/"));
@@ -29,13 +29,13 @@ pub fn process_one() -> ! {
 
 fn start() -> std::io::Result<std::process::Child> {
     let mut command = Command::new("/proc/self/exe");
-    // whatever is printed beside the log, such as the last words of a panic, belongs on the console as well
+    // output outside the log, such as a panic message, also goes to the console
     let console = std::fs::OpenOptions::new().write(true).open("/dev/console");
     let output = console.map_or_else(|_| Stdio::null(), Stdio::from);
     command.arg("run").stdin(Stdio::null()).stdout(Stdio::null()).stderr(output).spawn()
 }
 
 fn say(console: &mut Consoles, text: &str) {
-    // nobody is left to tell when the console cannot be written
+    // if the console cannot be written, there is nowhere else to report to
     let _ = writeln!(console, "metamorph-agent: {text}");
 }

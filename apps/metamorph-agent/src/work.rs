@@ -1,4 +1,4 @@
-//! The agent proper: configuration, network, reports, and the way out.
+//! The agent proper: configuration, network, reports, and how it leaves the machine.
 
 use std::io;
 use std::path::Path;
@@ -23,7 +23,7 @@ const LEDGER: &str = "run/metamorph-agent.json";
 /// How often new devices are looked for.
 const RESCAN: Duration = Duration::from_secs(5);
 
-/// Pause after a failure that only a person or a new medium can mend.
+/// Pause after a failure that only a person or a new medium can fix.
 const HOPELESS: Duration = Duration::from_secs(60);
 
 /// Prints the log, and keeps it for the server.
@@ -39,7 +39,7 @@ fn log_to<W: for<'a> MakeWriter<'a> + Send + Sync + 'static>(writer: W) -> LogRi
         .with_target(false)
         .with_timer(tracing_subscriber::fmt::time::uptime())
         .with_filter(LevelFilter::INFO);
-    // only fails when there is a log already
+    // fails only if a logger is already installed
     let _ = tracing_subscriber::registry().with(own).with(printed).with(ring.layer()).try_init();
     ring
 }
@@ -48,7 +48,7 @@ fn runtime() -> io::Result<Runtime> {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()
 }
 
-/// Works on this machine. Returns only on an error; the machine is left through the kernel.
+/// Works on this machine. Returns only on an error; a normal end goes through the kernel (reboot or power off).
 ///
 /// # Errors
 /// No runtime, or a ledger that cannot be written.
@@ -63,7 +63,7 @@ pub fn on_this_machine() -> anyhow::Result<()> {
     work(&runtime, &machine, logs)
 }
 
-/// Works on a simulator's machine; ends the process when that machine is left.
+/// Works on a simulator's machine; the process ends when the agent leaves that machine.
 ///
 /// # Errors
 /// As [`on_this_machine`].
@@ -74,7 +74,7 @@ pub fn on_a_fake_machine(root: &Path, medium: &str) -> anyhow::Result<()> {
     work(&runtime, &machine, logs)
 }
 
-/// Loads drivers until disks and interfaces are there, and goes on looking for new devices.
+/// Loads drivers until disks and interfaces appear, and keeps looking for new devices.
 fn prepare(tree: &Tree) {
     let Some(mut loader) = Loader::open(tree) else { return };
     loader.load_by_name();
@@ -97,7 +97,7 @@ fn available(meminfo: &str) -> Option<String> {
     meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:")).map(|rest| rest.trim().to_owned())
 }
 
-/// Configuration, network, reports for ever, and the leave.
+/// Reads the configuration, sets up the network, reports until the server lets the machine go, and leaves it.
 fn work(runtime: &Runtime, machine: &Arc<dyn Machine>, logs: LogRing) -> anyhow::Result<()> {
     let (config, client) = again("the boot medium's configuration", || {
         let config = machine.host_config()?;
@@ -123,7 +123,7 @@ async fn report(
     Ok(run(config, client, runner, logs, ledger).await)
 }
 
-/// Tries until it works: without it nothing can be done, and somebody may mend it.
+/// Retries until it succeeds: nothing works without it, and a person may fix the cause.
 fn again<T>(what: &str, attempt: impl Fn() -> anyhow::Result<T>) -> T {
     let mut pause = Duration::from_millis(500);
     loop {

@@ -1,4 +1,4 @@
-//! Where this server listens, and under which addresses BMCs and servers reach it.
+//! The addresses on which this server listens, and those under which BMCs and servers reach it.
 
 use std::net::{IpAddr, SocketAddr, TcpListener};
 
@@ -30,11 +30,11 @@ impl Listeners {
     }
 }
 
-/// Base addresses for all, and for some.
+/// Base addresses: the default ones, and those for some hosts.
 pub struct Addresses {
-    /// For all.
+    /// The default.
     pub bases: Bases,
-    /// For some.
+    /// Rules for some hosts.
     pub networks: Vec<NetworkRule>,
 }
 
@@ -60,7 +60,7 @@ impl Addresses {
         Ok(Self { bases, networks })
     }
 
-    /// Hosts of all media addresses over HTTPS, as a certificate names them.
+    /// Hosts of all media addresses over HTTPS, for the certificate.
     pub fn tls_hosts(&self) -> Vec<String> {
         let media = self.networks.iter().map(|rule| &rule.bases.media).chain([&self.bases.media]).flatten();
         let secure = media.filter_map(|base| Url::parse(base).ok()).filter(|url| url.scheme() == "https");
@@ -68,7 +68,7 @@ impl Addresses {
     }
 }
 
-/// HTTP addresses first: every BMC that takes them reads without a question of trust.
+/// HTTP addresses first: over HTTP no BMC has to trust a certificate.
 fn media_bases(hosts: &[String], listeners: &Listeners) -> anyhow::Result<Vec<String>> {
     if hosts.is_empty() {
         let mut bases = vec![format!("http://{}", reached_at(None, &listeners.media)?)];
@@ -110,7 +110,7 @@ fn agent_bases(hosts: &[String], listeners: &Listeners) -> anyhow::Result<Vec<St
     hosts.iter().map(base).collect()
 }
 
-/// A base address as it is given, without a slash at its end.
+/// A base address as given, without a trailing slash.
 fn whole(text: &str, schemes: &[&str]) -> anyhow::Result<String> {
     let url = Url::parse(text).with_context(|| format!("{text:?} is no address"))?;
     let plain = url.query().is_none() && url.fragment().is_none() && url.username().is_empty();
@@ -126,7 +126,7 @@ fn bind(address: SocketAddr, what: &str) -> anyhow::Result<TcpListener> {
     Ok(listener)
 }
 
-/// `host:port` under which others reach the listener.
+/// `host:port` under which other machines reach the listener.
 pub fn reached_at(host: Option<&str>, listener: &TcpListener) -> anyhow::Result<String> {
     let local = listener.local_addr().context("ask for the listener's address")?;
     let host = match host {
@@ -143,7 +143,7 @@ pub fn reached_at(host: Option<&str>, listener: &TcpListener) -> anyhow::Result<
     })
 }
 
-/// The address that this machine would use towards others: the one of the default route. Nothing is sent.
+/// The address that this machine would use for outgoing connections: that of the default route. Sends nothing.
 fn own_address(unspecified: IpAddr) -> anyhow::Result<IpAddr> {
     let attempt = "find this machine's own address; name it with --media-host and --agent-host";
     let socket = std::net::UdpSocket::bind((unspecified, 0)).context(attempt)?;

@@ -6,7 +6,7 @@ use boot_media::agent_image::{BuildOptions, build as build_image};
 use crate::cli::AgentImageBuild;
 use crate::say;
 
-/// Builds the agent's system and says what came of it.
+/// Builds the agent's system and reports the result.
 pub async fn build(options: AgentImageBuild) -> anyhow::Result<()> {
     let out = options.out.clone();
     let build_options = BuildOptions {

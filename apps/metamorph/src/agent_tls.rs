@@ -1,4 +1,4 @@
-//! Which certificate an agent is shown: the one that its boot medium names, current or earlier.
+//! The TLS certificate served to an agent: the one that its boot medium names, current or earlier.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -10,7 +10,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 
-/// A certificate with its key, and the words with which agents ask for it.
+/// A certificate with its key, and the hint with which agents request it.
 #[derive(Clone, Debug)]
 pub struct Shown {
     hint: Vec<u8>,
@@ -37,12 +37,12 @@ pub struct AgentCertificates {
 }
 
 impl AgentCertificates {
-    /// From now on these are shown, the current one first.
+    /// Replaces the served certificates; the current one comes first.
     pub fn replace(&self, all: Vec<Shown>) {
         *self.all.write().unwrap_or_else(PoisonError::into_inner) = all;
     }
 
-    /// The TLS configuration that shows them. What is served is HTTP/1, and nothing else is to be agreed on.
+    /// The TLS configuration that serves them, for HTTP/1 only.
     pub fn config(&self) -> rustls::ServerConfig {
         let mut config =
             rustls::ServerConfig::builder().with_no_client_auth().with_cert_resolver(Arc::new(self.clone()));
@@ -54,7 +54,7 @@ impl AgentCertificates {
         let all = self.all.read().unwrap_or_else(PoisonError::into_inner);
         let chosen = match &mut wanted {
             Some(hints) => hints.find_map(|hint| all.iter().find(|shown| shown.hint == hint)).or_else(|| all.first()),
-            // An agent of an earlier version does not say which one it knows, and asks again until it is shown that one.
+            // An agent of an earlier version sends no hint, and retries until it is served the certificate that it pins.
             None => all.get(self.turn.fetch_add(1, Ordering::Relaxed).checked_rem(all.len())?),
         };
         chosen.map(|shown| Arc::clone(&shown.certified))

@@ -1,4 +1,4 @@
-//! Certificates that the server was given to trust (`--bmc-ca`, `--image-ca`): their files are read again, so that a CA is replaced without a restart.
+//! CA certificates given to the server (`--bmc-ca`, `--image-ca`): their files are read again, so that replacing a CA needs no restart.
 
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
@@ -9,7 +9,7 @@ use redfish::Trust;
 use crate::cli::Endpoints;
 use crate::flags::{self, Authorities};
 
-/// The files, and where their content goes.
+/// The files, and the users of their content.
 pub struct Given {
     bmc: Option<PathBuf>,
     image: Option<PathBuf>,
@@ -19,32 +19,32 @@ pub struct Given {
 }
 
 impl Given {
-    /// What these flags name, as it was read.
+    /// The files of these flags, with their initial content.
     pub fn new(endpoints: &Endpoints, now: Authorities) -> Self {
         let trust = Trust::new(&now.bmc);
         let agents = ImageAuthorities::new(now.image.clone());
         Self { bmc: endpoints.bmc_ca.clone(), image: endpoints.image_ca.clone(), now: Mutex::new(now), trust, agents }
     }
 
-    /// By what BMCs are trusted.
+    /// The trust for connections to BMCs.
     pub fn trust(&self) -> Trust {
         self.trust.clone()
     }
 
-    /// By what agents trust servers of images.
+    /// The certificates with which agents verify image servers.
     pub fn agents(&self) -> ImageAuthorities {
         self.agents.clone()
     }
 
-    /// Whether there is something to look at.
+    /// Whether there are any files to watch.
     pub fn is_any(&self) -> bool {
         self.bmc.is_some() || self.image.is_some()
     }
 
-    /// Reads the files again. What has changed counts from now on; a file that cannot be used changes nothing.
+    /// Reads the files again. Changes apply at once; an unusable file changes nothing.
     ///
     /// # Errors
-    /// The first file that cannot be used.
+    /// The first unusable file.
     pub fn look(&self) -> anyhow::Result<()> {
         let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
         let bmc = flags::certificates(self.bmc.as_deref(), "--bmc-ca");

@@ -1,4 +1,4 @@
-//! Small things that several commands share: a Kubernetes client, definitions, errors for people.
+//! Helpers that several commands share: a Kubernetes client, definitions, readable errors.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::say;
 
-/// A client for this kubeconfig, or for what the environment says.
+/// A client for this kubeconfig, or for the environment's default.
 pub async fn connect(kubeconfig: Option<&Path>) -> anyhow::Result<Client> {
     let config = match kubeconfig {
         Some(path) => {
@@ -27,7 +27,7 @@ pub async fn connect(kubeconfig: Option<&Path>) -> anyhow::Result<Client> {
     Client::try_from(config).context("make a Kubernetes client")
 }
 
-/// A client for a kubeconfig given as text, by this token: unlike the kubeconfig's certificate it does not end while the process runs.
+/// A client for a kubeconfig given as text, with this token: unlike the kubeconfig's certificate, it does not expire while the process runs.
 pub async fn connect_text(kubeconfig: &str, token: &str) -> anyhow::Result<Client> {
     let mut file = Kubeconfig::from_yaml(kubeconfig).context("read the embedded API's kubeconfig")?;
     for user in &mut file.auth_infos {

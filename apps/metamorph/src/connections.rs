@@ -1,5 +1,5 @@
-//! What the endpoints for agents and BMCs bear: connections in all and of one peer, the time until a request's head is there, and the time in which a
-//! peer takes something of its answer. They are open to everybody on the machines' networks.
+//! Limits of the endpoints for agents and BMCs: connections in total and per peer, the time for a request's head, and the time in which a peer must
+//! read some of its answer. Every machine on these networks can reach the endpoints.
 
 use std::future::Future;
 use std::io;
@@ -21,23 +21,23 @@ use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Sleep, sleep};
 
-/// Time for a request's head, from the beginning of the connection or the end of the request before.
+/// Time for a request's head, from the start of the connection or the end of the previous request.
 const HEAD_TIME: Duration = Duration::from_secs(30);
-/// Time in which the other side must take something of what it is sent: twice what common servers give, for BMCs that read a medium when their
-/// machine wants it. A slow one takes a little again and again.
+/// Time in which the peer must read some of its answer: twice the common value, for BMCs that read a medium at their machine's pace. A slow peer that
+/// reads a little now and then is fine.
 const TAKE_TIME: Duration = Duration::from_secs(120);
-/// Bytes that wait in the kernel for a slow peer. More would be given to the connection at once, and then nothing for as long as they take.
+/// Unsent bytes in the kernel per connection. With more, a slow peer's connection would accept a lot at once, and then nothing for a long time.
 const UNSENT: u32 = 128 << 10;
 /// Most connections of one endpoint. An agent has one, a BMC a few.
 const MOST: u64 = 8192;
-/// Most connections of one peer to one endpoint: machines behind a router that translates addresses are one peer.
+/// Most connections of one peer to one endpoint; machines behind one NAT router count as one peer.
 const MOST_OF_PEER: usize = 512;
-/// File descriptors that this program asks for.
+/// File descriptors that this program requests.
 const DESCRIPTORS: u64 = 65_536;
 /// A refusal is logged at most this often.
 const LOGGED_EVERY: Duration = Duration::from_secs(60);
 
-/// The endpoint's server with limits and time-outs, of HTTP/1 alone.
+/// The endpoint's server with limits and timeouts, HTTP/1 only.
 pub fn limited<A>(
     server: Server<SocketAddr, A>,
     name: &'static str,
@@ -45,13 +45,13 @@ pub fn limited<A>(
 ) -> Server<SocketAddr, Limited<A>> {
     let mut server =
         server.handle(handle).map(|inner| Limited { inner, limits: Limits::new(name, most(), MOST_OF_PEER) });
-    // One connection is one request at a time: what is in flight is bounded with them.
+    // One request per connection at a time: this also bounds the requests in flight.
     server = server.http1_only();
     server.http_builder().http1().timer(TokioTimer::new()).header_read_timeout(HEAD_TIME).max_buf_size(64 << 10);
     server
 }
 
-/// The configuration of an endpoint over TLS. What is served is HTTP/1, and nothing else is to be agreed on.
+/// The TLS configuration of an endpoint, HTTP/1 only.
 pub async fn tls_of(what: &str, certificate: &str, key: &str) -> anyhow::Result<RustlsConfig> {
     let (certificate, key) = (certificate.as_bytes().to_vec(), key.as_bytes().to_vec());
     let config = RustlsConfig::from_pem(certificate, key)
@@ -62,8 +62,7 @@ pub async fn tls_of(what: &str, certificate: &str, key: &str) -> anyhow::Result<
     Ok(RustlsConfig::from_config(Arc::new(inner)))
 }
 
-/// As many connections as file descriptors allow: a quarter of them an endpoint. The soft limit is raised to the hard one first, which is what it is
-/// there for.
+/// Connections per endpoint: a quarter of the file descriptors. Raises the soft limit to the hard one first, or to `DESCRIPTORS` if that is less.
 fn most() -> usize {
     let limit = getrlimit(Resource::Nofile);
     let wanted = limit.maximum.unwrap_or(DESCRIPTORS).min(DESCRIPTORS);
@@ -74,7 +73,7 @@ fn most() -> usize {
     usize::try_from((current / 4).clamp(64, MOST)).unwrap_or(64)
 }
 
-/// Places of one endpoint's connections.
+/// Connection limits of one endpoint.
 #[derive(Clone)]
 struct Limits {
     name: &'static str,
@@ -90,9 +89,9 @@ impl Limits {
         Self { name, all, of_peer, peers: Arc::default(), logged: Arc::default() }
     }
 
-    /// A place for a connection from there.
+    /// Takes a place for a connection from this address.
     fn enter(&self, from: IpAddr) -> Option<Place> {
-        // What runs on this machine, a simulator for instance, is many machines.
+        // A loopback peer, such as a simulator, may stand for many machines.
         let most = if addresses::peer(from).is_loopback() { usize::MAX } else { self.of_peer };
         let own = self.peers.enter(from, most);
         match (own, Arc::clone(&self.all).try_acquire_owned()) {
@@ -112,7 +111,7 @@ impl Limits {
     }
 }
 
-/// A connection's place, given back with it.
+/// A connection's place, released on drop.
 struct Place {
     _own: PeerPlace,
     _permit: OwnedSemaphorePermit,
@@ -125,7 +124,7 @@ pub struct Limited<A> {
     limits: Limits,
 }
 
-// Beneath TLS: what counts is what the other side has taken from the network.
+// Beneath TLS, so that the time limit applies to bytes that the peer has accepted from the network.
 impl<A, S> Accept<TcpStream, S> for Limited<A>
 where
     A: Accept<Held<TcpStream>, S>,
@@ -142,22 +141,22 @@ where
         let Some(place) = place else {
             return Box::pin(std::future::ready(Err(io::Error::other("too many connections"))));
         };
-        // Where the system does not know it, a slow peer is given more at once.
+        // On a system without this option, a slow peer has more bytes queued.
         let _ = socket2::SockRef::from(&stream).set_tcp_notsent_lowat(UNSENT);
         Box::pin(self.inner.accept(Held { stream, untaken: None, _place: Some(place) }, service))
     }
 }
 
-/// A connection in its place. It ends if the other side takes nothing of what it is sent: an answer that nobody reads would hold it for ever.
+/// A connection in its place. It fails if the peer reads nothing for `TAKE_TIME`: an unread answer would hold the place for ever.
 pub struct Held<I> {
     stream: I,
-    /// Runs while the other side is waited for.
+    /// Runs while a write waits for the peer.
     untaken: Option<Pin<Box<Sleep>>>,
     _place: Option<Place>,
 }
 
 impl<I> Held<I> {
-    /// What became of an attempt to write: it fails if none has gone on for too long.
+    /// The result of a write attempt: an error if writes have been blocked for too long.
     fn judged<T>(&mut self, cx: &mut Context<'_>, attempt: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if attempt.is_ready() {
             self.untaken = None;
@@ -200,7 +199,7 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for Held<I> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // A socket has nothing to flush: it is done at once, which is no sign that anything was taken.
+        // A socket's flush returns at once, which is no sign of progress by the peer.
         Pin::new(&mut self.stream).poll_flush(cx)
     }
 
@@ -238,7 +237,7 @@ mod tests {
         assert_eq!(limits.peers.count(), 0);
     }
 
-    /// The server's address, and who has a place there.
+    /// The server's address, and the peers that hold places.
     fn serve() -> (SocketAddr, Arc<Peers>) {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
@@ -293,7 +292,7 @@ mod tests {
             stream.write_all(begun.as_bytes()).await.unwrap();
             let begun = tokio::time::Instant::now();
             let mut answer = Vec::new();
-            // An end, or a reset.
+            // End of stream, or a reset.
             let _ = tokio::time::timeout(Duration::from_secs(3600), stream.read_to_end(&mut answer))
                 .await
                 .expect("the server ends it");

@@ -1,12 +1,12 @@
-//! What flags may say. A value that could only fail later, or would silently do nothing, is refused before anything is started.
+//! Validation of flags: values that could only fail later, or would silently have no effect, are refused before anything starts.
 //!
-//! Values that can be judged alone are judged while the command line is read; files, folders and values beside each other in [`check`].
+//! Single values are validated by the command line's parser; files, folders and combinations by [`check`].
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use addresses::{MAX_RANGES, Range};
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, anyhow, bail, ensure};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 
@@ -14,7 +14,7 @@ use crate::cli::{ApiServe, Endpoints};
 
 /// Longest file with certificates that is read, bytes.
 const MAX_CERTIFICATES: u64 = 4 << 20;
-/// A week, in seconds: longer waits are slips of the pen.
+/// A week, in seconds: longer waits are taken for typing errors.
 const LONGEST: u64 = 7 * 24 * 3600;
 
 /// A host by name or address, and a port if one was written: `192.0.2.1`, `server.example:8443`, `[2001:db8::1]:6385`.
@@ -27,7 +27,7 @@ pub struct HostPort {
 }
 
 impl HostPort {
-    /// `host:port` for an address line; `default` where none was written.
+    /// `host:port` for a URL; `default` if no port was given.
     #[must_use]
     pub fn authority(&self, default: u16) -> String {
         let port = self.port.unwrap_or(default);
@@ -95,10 +95,10 @@ pub fn host_name(text: &str) -> Result<String, String> {
     if text.contains("://") {
         return Err("a host is wanted and this is a URL".to_owned());
     }
-    // Certificates may be for all names of a domain; a name's end may be written as a dot.
+    // A certificate may cover all names of a domain, and a name may end in a dot.
     let plain = text.strip_prefix("*.").unwrap_or(text);
     let plain = plain.strip_suffix('.').unwrap_or(plain).to_ascii_lowercase();
-    // Four numbers with dots between are an address that is none, not a name.
+    // Four numbers separated by dots are an invalid address, not a name.
     let numbers = plain.split('.').all(|part| part.bytes().all(|b| b.is_ascii_digit()));
     if numbers || !names::dns_1123_subdomain(&plain).is_empty() {
         return Err(format!("«{text}» is neither a DNS name nor an IP address"));
@@ -106,7 +106,7 @@ pub fn host_name(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-/// As [`host_name`], of a name without a wildcard and without a port.
+/// Like [`host_name`], but without wildcard and port.
 ///
 /// # Errors
 /// What is wrong with it.
@@ -117,7 +117,7 @@ pub fn namespace(text: &str) -> Result<String, String> {
     }
 }
 
-/// A number of things of which there is at least one.
+/// A count of at least one.
 pub fn at_least_one(text: &str) -> Result<usize, String> {
     let number: usize = text.parse().map_err(|_| "not a whole number".to_owned())?;
     if number == 0 { Err("0 would let nothing be done".to_owned()) } else { Ok(number) }
@@ -161,7 +161,7 @@ pub fn path(text: &str) -> Result<PathBuf, String> {
     if text.is_empty() { Err("a path is wanted and this is empty".to_owned()) } else { Ok(PathBuf::from(text)) }
 }
 
-/// Words for a kernel command line, which stands in the boot loader's script.
+/// Words for a kernel command line, which becomes part of the boot loader's script.
 ///
 /// # Errors
 /// Characters that would end the line there.
@@ -174,7 +174,7 @@ pub fn kernel_arguments(text: &str) -> Result<String, String> {
     }
 }
 
-/// Certificates that were read from a file given by a flag.
+/// The certificates in files that flags name.
 #[derive(Debug, Default)]
 pub struct Authorities {
     /// `--bmc-ca`, PEM.
@@ -183,13 +183,13 @@ pub struct Authorities {
     pub image: String,
 }
 
-/// Looks at the files and folders that the endpoints' flags name.
+/// Checks the files and folders of the endpoints' flags.
 ///
 /// # Errors
-/// The first flag that cannot be served, what was found and what to do.
+/// The first unusable flag: what was found and what to do.
 pub fn check(endpoints: &Endpoints) -> anyhow::Result<Authorities> {
     let image = &endpoints.agent_image;
-    folder(image, "--agent-image").context("`metamorph agent-image build` makes one")?;
+    folder(image, "--agent-image").map_err(|error| anyhow!("{error:#}; `metamorph agent-image build` makes one"))?;
     ensure!(
         image.join(boot_media::assets::MANIFEST).is_file(),
         "--agent-image: {} holds no agent image (there is no {} in it); `metamorph agent-image build --out {}` makes one",
@@ -219,7 +219,7 @@ pub fn check(endpoints: &Endpoints) -> anyhow::Result<Authorities> {
     })
 }
 
-/// Looks at what the embedded API is told.
+/// Checks the flags of the embedded API.
 ///
 /// # Errors
 /// As [`check`].
@@ -235,10 +235,10 @@ pub fn check_api(api: &ApiServe) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Two listeners cannot have one port.
+/// Checks that no two listeners share a port.
 ///
 /// # Errors
-/// When two have.
+/// When two do.
 pub fn apart(listeners: &[(&str, SocketAddr)]) -> anyhow::Result<()> {
     for (index, (flag, address)) in listeners.iter().enumerate() {
         for (other_flag, other) in &listeners[..index] {
@@ -250,7 +250,7 @@ pub fn apart(listeners: &[(&str, SocketAddr)]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A folder that is there and can be read.
+/// Checks that a folder exists and can be read.
 ///
 /// # Errors
 /// What is wrong with it.
@@ -261,7 +261,7 @@ pub fn folder(path: &Path, flag: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The file's text, if it holds certificates and nothing that should stay secret.
+/// The file's text, if it holds certificates and no private key.
 ///
 /// # Errors
 /// What is wrong with it.

@@ -1,4 +1,4 @@
-//! `host add`: prints Secret and BareMetalHost for a server, after the checks that the server would make of them.
+//! `host add`: prints Secret and BareMetalHost for a server, after the server's own checks.
 
 use std::io::Read;
 use std::net::Ipv6Addr;
@@ -44,8 +44,8 @@ fn read_password(file: &Path) -> anyhow::Result<String> {
     if password.is_empty() { bail!("the password is empty") } else { Ok(password) }
 }
 
-/// A bare host name or address means Redfish virtual media over HTTPS. Which system is meant is left to the server, which takes the BMC's only
-/// one: its path differs from maker to maker.
+/// A bare host name or address means Redfish virtual media over HTTPS. The system stays open: the server uses the BMC's only one, since its path
+/// differs between vendors.
 fn full_address(address: &str) -> String {
     let address = address.trim();
     if address.contains("://") {
@@ -56,7 +56,7 @@ fn full_address(address: &str) -> String {
     format!("redfish-virtualmedia+https://{host}")
 }
 
-/// What can be known of the flags before anybody is asked.
+/// Checks that need no server.
 fn check(add: &HostAdd, password: &str) -> anyhow::Result<()> {
     if let Some(wrong) = names::dns_1123_subdomain(&add.name).first() {
         bail!("«{}» cannot be the name of a host: {wrong}", add.name);

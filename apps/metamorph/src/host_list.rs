@@ -1,5 +1,5 @@
-//! `host list`: hosts as they are, of a cluster or of a state folder. On a folder that nobody works on, the embedded API alone is started for
-//! the time of the answer: nothing is done to a machine.
+//! `host list`: the current hosts of a cluster or of a state folder. For a folder without a running server it starts the embedded API alone for the
+//! time of the answer, without touching any machine.
 
 use std::path::Path;
 
@@ -34,7 +34,7 @@ pub async fn run(options: HostList) -> anyhow::Result<()> {
     }
 }
 
-/// Whoever works on the folder has written a kubeconfig into it.
+/// The server that runs on the folder has written a kubeconfig into it.
 async fn running(state: &Path) -> anyhow::Result<Client> {
     let kubeconfig = state.join("kubeconfig");
     if !kubeconfig.is_file() {

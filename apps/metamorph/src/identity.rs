@@ -1,8 +1,8 @@
-//! The server's keys: what tokens and media addresses are derived from, and by which certificate agents know the server.
+//! The server's keys: the secrets from which tokens and media addresses are derived, and the certificate by which agents know the server.
 //!
-//! They are a series of Secrets of the Kubernetes API ([`crate::kept`]), so that a server that is started anew, here or elsewhere, serves the same
-//! bytes at the same addresses and agents that are up recognise it. The newest is that of new boots. A key is rotated by itself after two
-//! thirds of a year, and by `metamorph keys rotate` at any time; earlier ones go when no boot needs them.
+//! They are a series of Secrets in the Kubernetes API ([`crate::kept`]), so that a restarted server, here or elsewhere, serves the same bytes at the
+//! same addresses, and running agents recognise it. New boots use the newest key. Keys rotate automatically after two thirds of a year, and by
+//! `metamorph keys rotate` at any time; an earlier key is deleted when no boot needs it.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
@@ -33,11 +33,11 @@ use crate::renewal;
 pub const NAME: &str = "metamorph-identity";
 const SECRET: &str = "secret";
 const SERVER_ID: &str = "server-id";
-/// How long an agent is heard whose work has ended: it leaves its machine when it is told, not before.
+/// How long an agent whose work has ended still counts: it leaves its machine only when the server says so.
 const STILL_HEARD: SignedDuration = SignedDuration::from_hours(1);
-/// How long a key is meant to serve: it is replaced after two thirds of that.
+/// Life of a key: it is replaced after two thirds of that.
 const LIFE: SignedDuration = SignedDuration::from_hours(365 * 24);
-/// A record may name any number. One beyond this is no key's, and keeps none from being made.
+/// A record may name any number. Larger ones cannot be a key's and are ignored, so that new keys can still be numbered.
 const MAX_NUMBER: u32 = 1_000_000;
 /// Most earlier keys: each is tried with every token.
 const MOST_EARLIER: usize = 16;
@@ -52,13 +52,13 @@ pub struct Identity {
     series: Series,
     client: Client,
     own_namespace: String,
-    /// Whose boots are looked at before a key goes: those of this namespace's hosts, or of all.
+    /// The namespace whose boots decide whether a key is still needed; `None` for all.
     scope: Option<String>,
-    /// What media addresses and tokens are derived from.
+    /// The keys from which media addresses and tokens are derived.
     pub ring: KeyRing,
-    /// What agents are shown.
+    /// The certificates served to agents.
     pub certificates: AgentCertificates,
-    /// What marks this server's sessions on BMCs.
+    /// The id that marks this server's sessions on BMCs.
     pub server_id: String,
 }
 
@@ -76,7 +76,7 @@ impl Identity {
         let series = series(client, own_namespace);
         let mut all = series.all().await?;
         if all.is_empty() {
-            // What boots were derived from is lost: no other key takes its number.
+            // The keys of earlier boots are lost: a new key must not reuse their numbers.
             all = series.next(named(client, scope).await?, data(None)?).await?;
         }
         let read = read(&all)?;
@@ -93,14 +93,13 @@ impl Identity {
         })
     }
 
-    /// Looks at the keys: those that have been added or removed count from now on, one that has had its time is followed by another, and earlier
-    /// ones that no boot needs are deleted.
+    /// Checks the keys: applies added and removed ones, replaces a key at the end of its life, and deletes earlier keys that no boot needs.
     pub async fn look(&self, now: Timestamp) -> anyhow::Result<()> {
         let mut all = self.series.all().await?;
         let newest = all.last();
         let due = newest.filter(|newest| renewal::due(newest.made, now, LIFE)).is_some();
         if due || newest.is_none() {
-            // Not under the number of one that boots have been derived from.
+            // A new key must not reuse a number that boots were derived from.
             let used = self.ring.highest().max(named(&self.client, self.scope.as_deref()).await?);
             let after = newest.map_or(used, |newest| newest.number.max(used));
             all = self.series.next(after, data(Some(&self.server_id))?).await?;
@@ -114,7 +113,7 @@ impl Identity {
         if current != before {
             tracing::info!(key = current, before, "boots are derived from another key from now on");
         }
-        // Nobody begins anything with an earlier key: who had it in hand has recorded the boot when it is let go.
+        // Boots never begin with an earlier key, and a key becomes idle only after its last user has recorded the boot.
         let idle: Vec<u32> = all.iter().map(|kept| kept.number).filter(|number| self.ring.idle(*number)).collect();
         if idle.is_empty() {
             return Ok(());
@@ -139,7 +138,7 @@ impl Identity {
         boots(&self.client, self.scope.as_deref(), &self.ring, now).await
     }
 
-    /// Looks at the keys at once, whenever their Secrets change, and every so often. What fails is tried again; a process that does not lead changes
+    /// Checks the keys at once, whenever their Secrets change, and at this interval. Failures are retried; a process that does not lead changes
     /// nothing.
     pub async fn keep(&self, every: Duration, may_act: MayAct) {
         let api: Api<PartialObjectMeta<Secret>> = Api::namespaced(self.client.clone(), &self.own_namespace);
@@ -163,8 +162,8 @@ impl Identity {
     }
 }
 
-/// The boots that are recorded with one of these keys, with their hosts (`namespace/name`), be the host there or about to be declared again; of hosts
-/// without such a record, those that operations tell. Nobody speaks for a host of another namespace.
+/// The boots with their hosts (`namespace/name`): those that records hold under one of these keys, whether or not the host exists at the moment; for
+/// hosts without such a record, those in their operations. A record vouches only for the host of its own namespace and name.
 pub async fn boots(
     client: &Client,
     scope: Option<&str>,
@@ -192,13 +191,13 @@ pub async fn boots(
     Ok(recorded.into_iter().chain(told).collect())
 }
 
-/// The greatest number of a key that a boot names, be the key there or not; 0 if none does.
+/// The greatest key number that a boot names, whether or not that key still exists; 0 if none does.
 pub async fn named(client: &Client, scope: Option<&str>) -> anyhow::Result<u32> {
     const ATTEMPT: &str = "look which keys boots name";
     let (operations, records): (Api<HostOperation>, Api<MachineRecord>) =
         (scoped(client, scope), scoped(client, scope));
     let all = ListParams::default();
-    // Where the kinds are not installed yet, nothing names a key.
+    // Without the kinds installed, nothing names a key.
     let told = or_none(operations.list(&all).await.map(|list| list.items)).context(ATTEMPT)?;
     let recorded = or_none(records.list(&all).await.map(|list| list.items)).context(ATTEMPT)?;
     let told = told.into_iter().filter_map(|told| Some(told.status?.boot?.key.unwrap_or(FIRST_KEY)));
@@ -214,8 +213,8 @@ fn or_none<T>(found: Result<Vec<T>, kube::Error>) -> Result<Vec<T>, kube::Error>
     }
 }
 
-/// The boot as it counts for its key: that its work has ended is recorded before the agent is told, who may have to be told so by another process, or
-/// when its network is back.
+/// The boot as it counts for its key. The end of its work is recorded before the agent learns of it, and the agent may learn of it only later: from
+/// another process, or when its network is back.
 fn heard_until(boot: AgentBoot, ended: Option<Timestamp>, now: Timestamp) -> AgentBoot {
     let over = boot.retired && ended.is_none_or(|ended| now.duration_since(ended) >= STILL_HEARD);
     AgentBoot { retired: over, ..boot }
@@ -238,7 +237,7 @@ pub fn open(boots: &[(String, AgentBoot)]) -> Vec<&AgentBoot> {
         let (known, over) = newest.entry(host).or_insert((boot, boot.retired));
         match boot.generation.cmp(&known.generation) {
             Ordering::Greater => (*known, *over) = (boot, boot.retired),
-            // Of one generation there may be several records: the last to be written knows that it is over.
+            // One generation may have several records: only the one written last knows that the boot is over.
             Ordering::Equal => *over |= boot.retired,
             Ordering::Less => {}
         }
@@ -277,8 +276,7 @@ fn read(all: &[Kept]) -> anyhow::Result<Read> {
     Ok(Read { current, earlier: keys.collect(), shown, server_id })
 }
 
-/// A new key follows the newest at once, and is that of new boots as soon as the server has seen it. Gives its number, which is none that a boot has
-/// named ([`named`]).
+/// Adds a key after the newest; new boots use it as soon as the server sees it. Returns its number, which no boot has named ([`named`]).
 pub async fn rotate(series: &Series, named: u32) -> anyhow::Result<u32> {
     let all = series.all().await?;
     let newest = all.last().context("there is no key yet: the server makes the first when it starts")?;
@@ -306,7 +304,7 @@ fn data(own_id: Option<&str>) -> anyhow::Result<Data> {
     let mut secret = [0; 32];
     rand::rngs::SysRng.try_fill_bytes(&mut secret).context("get random bytes from the system")?;
     let key = KeyPair::generate().context("make a key")?;
-    // Agents pin the certificate itself: its names and dates say nothing to them.
+    // Agents pin the certificate itself: its names and dates do not matter.
     let mut params = CertificateParams::new(vec!["metamorph".to_owned()]).context("make a certificate")?;
     params.distinguished_name.push(DnType::CommonName, "Metamorph agent endpoint");
     params.not_before = rcgen::date_time_ymd(2020, 1, 1);
@@ -364,7 +362,7 @@ mod tests {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let secrets = Secrets::default();
         let client = secrets.client();
-        // An earlier version's: no label, no id.
+        // A key of an earlier version: no label, no id.
         let mut old = data(None).unwrap();
         old.remove(SERVER_ID);
         secrets.put(NAME, Timestamp::now(), json!({}), &old);
@@ -373,7 +371,7 @@ mod tests {
         assert_eq!(first.server_id, server_id(&first.ring.current().secret));
         assert_eq!(rotate(&series(&client, "own"), 0).await.unwrap(), 2);
         first.look(Timestamp::now()).await.unwrap_err();
-        // Operations are not to be had there; the keys count all the same, and none is deleted.
+        // The operations cannot be listed there; the keys are applied anyway, and none is deleted.
         assert_eq!(first.ring.current().number, 2);
         assert_eq!(secrets.names(), [NAME.to_owned(), format!("{NAME}-2")]);
         let second = Identity::load(&client, "own", None).await.unwrap();
@@ -402,21 +400,21 @@ mod tests {
         rotate_after(&identity, 1).await;
         let _ = identity.look(Timestamp::now()).await;
         assert_eq!(identity.ring.current().number, 2);
-        // The newest is deleted by hand: its boots are nobody's, and stay so.
+        // The newest is deleted by hand: its boots have no key, and stay without one.
         identity.series.delete(2).await.unwrap();
         let _ = identity.look(Timestamp::now()).await;
         assert_eq!(identity.ring.current().number, 1);
         let _ = identity.look(Timestamp::now() + SignedDuration::from_hours(24 * 300)).await;
         assert_eq!(identity.ring.current().number, 3);
 
-        // All are lost with the server's memory; a boot tells of the last.
+        // All keys are lost with the server's memory; a boot names the last one.
         let secrets = Secrets::default();
         let recorded = |key: u32| {
             let data = json!({ "boot": { "generation": 3, "key": key } });
             let spec = json!({ "host": { "name": "a" }, "bmcAddress": "x", "provisioner": { "name": "metamorph", "version": 1, "revision": 1, "data": data } });
             json!({ "apiVersion": "metamorph.metal3.io/v1alpha1", "kind": "MachineRecord", "metadata": { "name": "a", "namespace": "n" }, "spec": spec })
         };
-        // One that is no number of ours keeps nobody from the next.
+        // An impossible key number does not block the next key.
         *secrets.records.lock().unwrap() = vec![recorded(4), recorded(u32::MAX)];
         let identity = Identity::load(&secrets.client(), "own", None).await.unwrap();
         assert_eq!(identity.ring.current().number, 5);

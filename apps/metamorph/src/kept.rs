@@ -1,7 +1,7 @@
-//! What the server makes once and keeps in the Kubernetes API: keys and certificates, each in a Secret that is never changed.
+//! Keys and certificates that the server makes once and keeps in the Kubernetes API, each in a Secret that never changes.
 //!
-//! They are series: `NAME`, `NAME-2`, `NAME-3` and so on. A replacement is another Secret, so that several processes that make it at once make
-//! one (the name is taken), a backup of the namespace has all of them, and no right to change Secrets is needed.
+//! They form series: `NAME`, `NAME-2`, `NAME-3` and so on. A replacement is another Secret: several processes that make it at once make only one (the
+//! name is taken for the others), a backup of the namespace holds all of them, and the server needs no right to update Secrets.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use kube::api::{Api, DeleteParams, ListParams, ObjectMeta, PostParams};
 use kube::{Client, ResourceExt};
 use rcgen::CertificateParams;
 
-/// Label of the Secrets of a series, with its name. The first ones of earlier versions have none.
+/// Label of the Secrets of a series; its value is the series' name. The first ones of earlier versions lack it.
 pub const SERIES: &str = "metamorph.metal3.io/series";
 /// Field of a certificate, PEM.
 pub const CERTIFICATE: &str = "tls.crt";
@@ -23,7 +23,7 @@ pub const KEY: &str = "tls.key";
 /// Fields of a Secret.
 pub type Data = BTreeMap<String, ByteString>;
 
-/// One of a series.
+/// One Secret of a series.
 pub struct Kept {
     /// Its number, from 1.
     pub number: u32,
@@ -53,7 +53,7 @@ pub struct Series {
     client: Client,
     namespace: String,
     name: String,
-    /// What is in them, for messages.
+    /// What the Secrets hold, for messages.
     what: &'static str,
 }
 
@@ -84,7 +84,7 @@ impl Series {
         (number > 1 && name == self.name_of(number)).then_some(number)
     }
 
-    /// All that are there, by number.
+    /// All existing ones, by number.
     pub async fn all(&self) -> anyhow::Result<Vec<Kept>> {
         let attempt = || format!("{}; `metamorph rbac` prints the rights for that", self.attempt("read"));
         let selected = ListParams::default().labels(&format!("{SERIES}={}", self.name));
@@ -100,12 +100,12 @@ impl Series {
     fn kept(&self, secret: Secret) -> Option<Kept> {
         let name = secret.name_any();
         let number = self.number_of(&name)?;
-        // Where nobody says when, it is taken for new.
+        // Without a creation time, it counts as new.
         let made = secret.metadata.creation_timestamp.map_or_else(Timestamp::now, |time| time.0);
         Some(Kept { number, made, name, data: secret.data.unwrap_or_default() })
     }
 
-    /// All that are there; the first is made if there is none.
+    /// All existing ones; makes the first if none exists.
     pub async fn all_or_first(&self, make: impl FnOnce() -> anyhow::Result<Data> + Send) -> anyhow::Result<Vec<Kept>> {
         let all = self.all().await?;
         if !all.is_empty() {
@@ -114,7 +114,7 @@ impl Series {
         self.make(1, make()?).await
     }
 
-    /// Makes the one after this number, and gives all. Whoever is quicker makes it.
+    /// Makes the one after this number and returns all. If another process was faster, its Secret counts.
     pub async fn next(&self, after: u32, data: Data) -> anyhow::Result<Vec<Kept>> {
         self.make(after.checked_add(1).context("number the next key")?, data).await
     }
@@ -138,7 +138,7 @@ impl Series {
         Ok(all)
     }
 
-    /// Deletes one; it may be gone already.
+    /// Deletes one; succeeds if it is already gone.
     pub async fn delete(&self, number: u32) -> anyhow::Result<()> {
         match self.api().delete(&self.name_of(number), &DeleteParams::default()).await {
             Err(kube::Error::Api(error)) if error.code == 404 => Ok(()),
@@ -162,7 +162,7 @@ pub fn fields(certificate: String, key: String) -> Data {
     [(CERTIFICATE, certificate), (KEY, key)].map(|(field, pem)| (field.to_owned(), ByteString(pem.into_bytes()))).into()
 }
 
-/// The days on which a certificate is good.
+/// Sets the validity period of a certificate, with these days as its bounds.
 pub fn valid(params: &mut CertificateParams, from: Timestamp, to: Timestamp) {
     let day = |at: Timestamp| {
         let date = at.to_zoned(jiff::tz::TimeZone::UTC).date();
@@ -184,12 +184,12 @@ pub mod tests {
     pub struct Secrets {
         pub stored: Arc<Mutex<BTreeMap<String, Value>>>,
         pub requests: Arc<Mutex<Vec<String>>>,
-        /// Somebody else makes this Secret just before the next creation.
+        /// Another client creates this Secret just before the next creation.
         pub rival: Arc<Mutex<Option<Value>>>,
         heard: Arc<Mutex<Option<Heard>>>,
         /// MachineRecords.
         pub records: Arc<Mutex<Vec<Value>>>,
-        /// What it takes for the time.
+        /// The time of the API's clock; the system's if `None`.
         pub clock: Arc<Mutex<Option<Timestamp>>>,
     }
 
@@ -217,7 +217,7 @@ pub mod tests {
             self.stored.lock().unwrap().insert(name.to_owned(), secret);
         }
 
-        /// What is told of each object that is applied.
+        /// Calls `heard` with each applied object.
         pub fn hear(&self, heard: impl Fn(&Value) + Send + 'static) {
             *self.heard.lock().unwrap() = Some(Box::new(heard));
         }

@@ -1,4 +1,4 @@
-//! Waiting to lead: of several processes on one API, one works. The others are alive, and not ready.
+//! Leader election: of several processes on one API, one works. The others are alive, but not ready.
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -17,23 +17,23 @@ use tokio::task::JoinHandle;
 
 use crate::{connections, identity, kept, observe, say};
 
-/// For how long a process that serves the API itself takes the Lease. It is long: if the process ends, the API does too, and the next one on the
-/// same store need not wait.
+/// Lease duration of a process that serves the API itself. It is long: if the process ends, so does the API, and its successor on the same store need
+/// not wait for the Lease to expire.
 const OF_STORE: Duration = Duration::from_secs(60);
-/// A namespace that is there as long as the store is, and whose uid tells stores apart.
+/// A namespace that lives as long as the store, and whose uid identifies the store.
 const OF_API: &str = "kube-system";
 
-/// The right to work on an API's hosts, and what keeps it.
+/// The right to work on an API's hosts, and the task that keeps it.
 #[derive(Default)]
 pub struct Led {
-    /// Without one there is no election.
+    /// `None` without leader election.
     held: Option<Held>,
 }
 
 struct Held {
     leadership: Leadership,
     over: watch::Sender<bool>,
-    /// Ends when the Lease is lost, or let go.
+    /// Ends when the Lease is lost or released.
     keeping: JoinHandle<bool>,
 }
 
@@ -42,18 +42,18 @@ impl Led {
         let leadership = leader.leadership();
         let (over, mut ended) = watch::channel(false);
         let stop = async move {
-            // An error means that the sender is gone: stop as well.
+            // An error means that the sender was dropped: stop as well.
             let _ = ended.wait_for(|over| *over).await;
         };
         Self { held: Some(Held { leadership, over, keeping: tokio::spawn(leader.keep(stop)) }) }
     }
 
-    /// Whether this process works now.
+    /// Whether this process leads now.
     pub fn holds(&self) -> bool {
         self.held.as_ref().is_none_or(|held| held.leadership.holds() && !held.keeping.is_finished())
     }
 
-    /// The question whether this process works, for everybody who asks it before an act.
+    /// The check that callers make before they act.
     pub fn may_act(&self) -> MayAct {
         match self.held.as_ref().map(|held| held.leadership.clone()) {
             Some(leadership) => Arc::new(move || leadership.holds()),
@@ -79,7 +79,7 @@ impl Led {
         anyhow!("the Lease {} was lost: another process leads, or the Kubernetes API cannot be reached", leader::NAME)
     }
 
-    /// Lets go: the next need not wait.
+    /// Releases the Lease, so that the next process need not wait.
     pub async fn release(self) {
         let Some(held) = self.held else { return };
         let _ = held.over.send(true);
@@ -87,7 +87,7 @@ impl Led {
     }
 }
 
-/// Waits until this process leads on a cluster's API. Meanwhile probes on `health` are answered.
+/// Waits until this process leads on a cluster's API. Meanwhile answers probes on `health`.
 pub async fn lead(client: &Client, namespace: &str, seconds: u64, health: &TcpListener) -> anyhow::Result<Led> {
     if seconds == 0 {
         return Ok(Led::default());
@@ -96,7 +96,7 @@ pub async fn lead(client: &Client, namespace: &str, seconds: u64, health: &TcpLi
         namespace: namespace.to_owned(),
         identity: format!("{}_{}", host(), uuid::Uuid::new_v4()),
         duration: Duration::from_secs(seconds),
-        // Whoever works on hosts makes keys first.
+        // A process makes its keys before it works: without keys, no process has worked yet.
         first: identity::series(client, namespace).all().await.is_ok_and(|keys| keys.is_empty()),
         store: None,
     };
@@ -107,7 +107,7 @@ pub async fn lead(client: &Client, namespace: &str, seconds: u64, health: &TcpLi
     Ok(led)
 }
 
-/// Waits until the process that serves this API leads on it: `up` and its like. An earlier one on the same store has ended, and is followed at once.
+/// Waits until the process that serves this API (`up` and its like) leads on it. An earlier one on the same store has ended and is succeeded at once.
 pub async fn lead_own(client: &Client, namespace: &str, command: &str, health: &TcpListener) -> anyhow::Result<Led> {
     let attempt = || format!("take the Lease {} in namespace {namespace}", leader::NAME);
     let of_api = Api::<Namespace>::all(client.clone()).get(OF_API).await.with_context(attempt)?;
@@ -117,7 +117,7 @@ pub async fn lead_own(client: &Client, namespace: &str, command: &str, health: &
         namespace: namespace.to_owned(),
         identity: format!("{command}_{}_{store}_{}", host(), uuid::Uuid::new_v4()),
         duration: OF_STORE,
-        // The API was not served before: nobody has worked on it just now.
+        // The API was not served before, so no other process has worked on it just now.
         first: true,
         store: Some(store),
     };
@@ -152,7 +152,7 @@ async fn take(client: &Client, candidate: Candidate, health: &TcpListener) -> an
         kept::make_namespace(client, &candidate.namespace).await?;
         leader = candidate.lead(client, &mut waiting).await;
     }
-    // From now on the listener is the working server's.
+    // From here on, the listener belongs to the working server.
     handle.shutdown();
     let _ = standby.await;
     Ok(Led::by(leader?))
@@ -165,7 +165,7 @@ mod tests {
 
     use super::*;
 
-    /// An API that has no Lease, and takes each.
+    /// An API without a Lease that accepts every one.
     fn api() -> Client {
         let service = tower::service_fn(async |request: Request<kube::client::Body>| {
             let status = if request.method() == "GET" { StatusCode::NOT_FOUND } else { StatusCode::OK };

@@ -1,6 +1,6 @@
 //! Logs: to standard error, or to a file while a progress view has the terminal.
 //!
-//! A level alone is about this program: what libraries say below a warning is about connections and frames, and hides what is looked for.
+//! A bare level applies to this program; libraries log less, because their connection and frame messages bury the relevant lines.
 
 use std::fs::File;
 use std::io::IsTerminal;
@@ -11,7 +11,7 @@ use std::sync::Mutex;
 use anyhow::Context;
 use tracing_subscriber::EnvFilter;
 
-/// Levels, from few to many words.
+/// Levels, from the least to the most verbose.
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
 /// The parts of this program that log, as their targets are called: crates, the agents' own lines (`agent`), and reads of media (`media`).
@@ -33,7 +33,7 @@ const OURS: [&str; 15] = [
     "redfish",
 ];
 
-/// Libraries whose logs can be asked for by name.
+/// Libraries whose logs can be requested by name.
 const LIBRARIES: [&str; 12] = [
     "axum",
     "axum_server",
@@ -53,16 +53,16 @@ const LIBRARIES: [&str; 12] = [
 pub enum Target {
     /// Standard error; with colours if that is a terminal and `NO_COLOR` (no-color.org) is not set.
     Stderr,
-    /// A file, made anew.
+    /// A file, truncated.
     File(PathBuf),
-    /// A file that goes on where earlier runs ended.
+    /// A file, appended to.
     Append(PathBuf),
 }
 
 /// Starts logging.
 pub fn start(filter: &str, target: Target) -> anyhow::Result<()> {
     let filter = EnvFilter::try_new(filter).with_context(|| format!("read the log filter «{filter}»"))?;
-    // A standard error that nobody reads any more is no reason to end: the subscriber's own complaint would go there too, and panic.
+    // A closed standard error must not end the program: the subscriber's own complaint would go there too, and panic.
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_target(true).log_internal_errors(false);
     match target {
         Target::Stderr => {
@@ -84,10 +84,10 @@ pub fn start(filter: &str, target: Target) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Reads `--log`: `level` and `target=level`, with commas between, and gives the subscriber's directives.
+/// Parses `--log`, a comma-separated list of `level` and `target=level`, and returns the subscriber's directives.
 ///
 /// # Errors
-/// Words that are neither, and targets that nothing logs under: they would silence what was meant to be seen.
+/// A word that is neither, or a target that nothing logs under: it would silence the lines that the user wanted.
 pub fn filter(text: &str) -> Result<String, String> {
     let known = |level: &str| LEVELS.contains(&level.to_ascii_lowercase().as_str());
     let mut directives = Vec::new();
@@ -95,6 +95,8 @@ pub fn filter(text: &str) -> Result<String, String> {
         match part.split_once('=') {
             None if known(part) => {
                 directives.push(others(part));
+                // Its warnings hold whole answers, and the errors that they are about are reported by whoever asked.
+                directives.push("kube_client::client=error".to_owned());
                 directives.extend(OURS.iter().map(|target| format!("{target}={part}")));
             }
             None => return Err(format!("«{part}» is no level; levels are {}", LEVELS.join(", "))),
@@ -121,7 +123,7 @@ pub fn filter(text: &str) -> Result<String, String> {
     Ok(directives.join(","))
 }
 
-/// What libraries may say when this program says so much.
+/// The level of libraries for this program's level.
 fn others(level: &str) -> String {
     let level = level.to_ascii_lowercase();
     if matches!(level.as_str(), "debug" | "trace") { "info".to_owned() } else { level }

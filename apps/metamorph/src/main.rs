@@ -24,6 +24,7 @@ mod renewal;
 mod rights;
 mod rotated;
 mod say;
+mod seal_keys;
 mod server;
 mod webhook;
 
@@ -33,19 +34,19 @@ use clap::Parser;
 
 use cli::{AgentImageCommand, ApiCommand, Cli, Command, HostCommand};
 
-/// The Kubernetes API makes and drops trees of JSON with each write: with the system's allocator a third of its processor time went there.
+/// The Kubernetes API allocates and frees JSON trees on each write: the system's allocator took a third of its processor time.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    // Pages of 2 MiB would double the memory of a server that holds little. Refused by the kernel, it is no more than that.
+    // Pages of 2 MiB would double the memory of a small server. If the kernel refuses, memory use is the only loss.
     let _ = rustix::thread::disable_transparent_huge_pages(true);
     start()
 }
 
 #[tokio::main]
 async fn start() -> ExitCode {
-    // A second provider could only be installed by ourselves: the first wins, which is the same one.
+    // An error means that a provider is installed already; only this program installs one, so it is the same.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let cli = Cli::parse();
     match run(cli).await {
@@ -67,7 +68,7 @@ async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
             logging::start(&cli.log, logging::Target::Stderr)?;
             server::operator(operator).await
         }
-        // Its exit code says more than success and failure.
+        // Its exit code has more values than success and failure.
         Command::Provision(options) => return Ok(provision::run(&options, &cli.log).await),
         Command::Demo(demo) => demo::run(demo, &cli.log).await,
         Command::Api(ApiCommand::Serve(serve)) => {

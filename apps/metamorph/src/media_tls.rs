@@ -1,6 +1,6 @@
-//! The certificate of the media endpoint over HTTPS: one that is given, or one of this server's own, kept in the Kubernetes API so that
-//! BMCs to which it was given know it again after a restart. Either is replaced without a restart: a given one when its files change, an own one
-//! after two thirds of its life, when BMCs have been given the next for a day.
+//! The certificate of the media endpoint over HTTPS: a given one, or one of the server's own, kept in the Kubernetes API so that BMCs that hold it
+//! still trust the server after a restart. Both are replaced without a restart: a given one when its files change; an own one after two thirds of its
+//! life, once BMCs have received its successor for a day.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -21,7 +21,7 @@ use crate::rotated::{Pair, Rotated};
 
 const NAME: &str = "metamorph-media-certificate";
 const NAMES: &str = "names";
-/// BMCs are given the next certificate when a medium is put in: after a day there is no boot under way that does not know it.
+/// BMCs receive the next certificate on insertion of a medium: after a day, every boot under way knows it.
 const TIMES: Times = Times { life: SignedDuration::from_hours(10 * 365 * 24), lead: SignedDuration::from_hours(24) };
 
 /// Where the certificate comes from.
@@ -36,7 +36,7 @@ pub struct MediaTls {
     now: Mutex<(Pair, Vec<String>)>,
     /// What the listener uses.
     pub config: RustlsConfig,
-    /// What BMCs are given.
+    /// The certificates that BMCs receive.
     pub certificates: MediaCertificates,
 }
 
@@ -46,12 +46,12 @@ impl MediaTls {
         Self::start(Source::Given { certificate: certificate.to_owned(), key: key.to_owned() }).await
     }
 
-    /// The server's own certificate for these names and addresses, another one when they have changed.
+    /// The server's own certificate for these names and addresses; other names get another certificate.
     pub async fn own(client: &Client, namespace: &str, hosts: &[String]) -> anyhow::Result<Self> {
         let mut hosts = hosts.to_vec();
         hosts.sort_unstable();
         hosts.dedup();
-        // Each set of hosts has its own: the server needs no right to change one.
+        // Each set of hosts has a Secret of its own: the server needs no right to update one.
         let digest = hex::encode(Sha256::digest(hosts.join(",")));
         let name = format!("{NAME}-{}", digest.get(..16).unwrap_or_default());
         let series = Series::new(client, namespace, name, "the media endpoint's certificate");
@@ -65,14 +65,14 @@ impl MediaTls {
         Ok(Self { source, now: Mutex::new((pair, given)), config, certificates })
     }
 
-    /// Looks at the certificate: another one is given to BMCs and served from now on, if there is one to be.
+    /// Checks the certificate; gives a new one to BMCs, then serves it.
     pub async fn look(&self, now: Timestamp) -> anyhow::Result<()> {
         let (pair, given) = self.source.read(now).await?;
         let before = self.now.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if before == (pair.clone(), given.clone()) {
             return Ok(());
         }
-        // Files that do not belong together change nothing, and BMCs are told before it is served.
+        // Mismatched files change nothing, and BMCs receive the certificate before it is served.
         let config = connections::tls_of("media endpoint", &pair.certificate, &pair.key).await?;
         self.certificates.replace(given.concat());
         if before.0 != pair {
@@ -85,7 +85,7 @@ impl MediaTls {
 }
 
 impl Source {
-    /// What is to be served, and what BMCs are to be given.
+    /// The certificate to serve, and those to give to BMCs.
     async fn read(&self, now: Timestamp) -> anyhow::Result<(Pair, Vec<String>)> {
         let (pair, all) = match self {
             Self::Own(rotated) => rotated.look(now).await?,
@@ -94,7 +94,7 @@ impl Source {
                     tokio::fs::read_to_string(path).await.with_context(|| format!("read {}", path.display()))
                 };
                 let pair = Pair { certificate: read(certificate).await?, key: read(key).await? };
-                // Certificates are given to BMCs, and files are mixed up.
+                // BMCs receive this file's content, and users mix up the files.
                 anyhow::ensure!(
                     !pair.certificate.contains("PRIVATE KEY-----"),
                     "--media-certificate: {} holds a private key; put certificates alone into it",
@@ -115,7 +115,7 @@ fn new(hosts: &[String], now: Timestamp) -> anyhow::Result<Data> {
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
     kept::valid(&mut params, now, now + TIMES.life);
-    // Clocks of BMCs are often wrong, and then they are behind.
+    // BMC clocks are often wrong, and then they are behind.
     params.not_before = rcgen::date_time_ymd(2000, 1, 1);
     let certificate = params.self_signed(&key).context("make a certificate")?;
     let mut data = kept::fields(certificate.pem(), key.serialize_pem());
@@ -123,7 +123,7 @@ fn new(hosts: &[String], now: Timestamp) -> anyhow::Result<Data> {
     Ok(data)
 }
 
-/// The first certificate of a chain: the endpoint's own, which is what a BMC compares with.
+/// The first certificate of a chain: the endpoint's own, which is the one that BMCs compare.
 fn first_certificate(chain: &str) -> String {
     const BEGIN: &str = "-----BEGIN CERTIFICATE-----";
     const END: &str = "-----END CERTIFICATE-----";
@@ -197,7 +197,7 @@ mod tests {
         let first = tls.config.get_inner();
         tls.look(now).await.unwrap();
         assert!(std::sync::Arc::ptr_eq(&first, &tls.config.get_inner()), "nothing has changed");
-        // Half of a change: what was served is served on.
+        // Half a change: the old certificate stays in use.
         put(&text(&pairs[1], CERTIFICATE), &text(&pairs[0], kept::KEY));
         tls.look(now).await.unwrap_err();
         put(&text(&pairs[1], kept::KEY), &text(&pairs[1], kept::KEY));

@@ -1,6 +1,6 @@
-//! How the server is seen from outside: `/metrics`, `/healthz`, `/livez`, `/readyz`, and what its service manager is told.
+//! Observability of the server: `/metrics`, `/healthz`, `/livez`, `/readyz`, and notifications to its service manager.
 //!
-//! The endpoint speaks HTTP without authentication, as probes do; it tells names of hosts and namespaces, and no secrets. Paths and answers
+//! The endpoint speaks HTTP without authentication, as probes do; it exposes names of hosts and namespaces, but no secrets. Paths and answers
 //! are Kubernetes' (kubernetes.io/docs/reference/using-api/health-checks).
 
 use std::fmt::Write as _;
@@ -22,10 +22,10 @@ use exposition::{Family, gauges};
 use kube::Client;
 use operator::Observer;
 
-/// How long the Kubernetes API may take to say that it is well.
+/// How long the Kubernetes API may take to answer a health check.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// Everything that can be seen.
+/// The sources of metrics and health.
 pub struct Seen {
     /// The controller.
     pub observer: Observer,
@@ -33,7 +33,7 @@ pub struct Seen {
     pub calls: Arc<Totals>,
     /// The Kubernetes API.
     pub client: Client,
-    /// The server has been told to stop.
+    /// Whether the server is stopping.
     pub stopping: AtomicBool,
 }
 
@@ -47,7 +47,7 @@ pub fn router(seen: Arc<Seen>) -> Router {
         .with_state(seen)
 }
 
-/// The routes of a process that stands by: alive, and not ready.
+/// The routes of a standby process: alive, but not ready.
 pub fn standby_router() -> Router {
     let ready = |request: Request| async move {
         let other = Some("another process leads; this one stands by".to_owned());
@@ -56,10 +56,10 @@ pub fn standby_router() -> Router {
     Router::new().route("/healthz", get(alive)).route("/livez", get(alive)).route("/readyz", get(ready))
 }
 
-/// One check: its name, and what is wrong.
+/// One check: its name, and the problem if it fails.
 type Check = (&'static str, Option<String>);
 
-/// That this is answered is the proof: a part that ends takes the process with it.
+/// An answer is proof enough: when a part ends, the process ends too.
 async fn alive(request: Request) -> Response {
     answer(&request, &[("ping", None)])
 }
@@ -71,19 +71,19 @@ async fn ready(State(seen): State<Arc<Seen>>, request: Request) -> Response {
     answer(&request, &[("ping", None), ("kubernetes", api), ("hosts", hosts), ("shutdown", stopping)])
 }
 
-/// What is wrong with the Kubernetes API, if something is.
+/// The problem with the Kubernetes API, if any.
 async fn api_trouble(client: &Client) -> Option<String> {
     let request = axum::http::Request::get("/readyz").body(Vec::new()).ok()?;
     match tokio::time::timeout(PATIENCE, client.request_text(request)).await {
         Ok(Ok(_)) => None,
-        // Who may not ask has been answered.
+        // The API answered, even if it denied access.
         Ok(Err(kube::Error::Api(status))) if matches!(status.code, 401 | 403 | 404) => None,
         Ok(Err(error)) => Some(format!("the Kubernetes API is not ready: {error}")),
         Err(_) => Some(format!("the Kubernetes API has not answered within {} s", PATIENCE.as_secs())),
     }
 }
 
-/// `ok`, or all checks line by line where one fails or where they are asked for.
+/// `ok`, or all checks line by line if one fails or the request is verbose.
 fn answer(request: &Request, checks: &[Check]) -> Response {
     let name = request.uri().path().trim_start_matches('/');
     let failed = checks.iter().any(|(_, wrong)| wrong.is_some());
@@ -112,7 +112,7 @@ async fn metrics(State(seen): State<Arc<Seen>>) -> Response {
     ([(header::CONTENT_TYPE, exposition::CONTENT_TYPE)], text).into_response()
 }
 
-/// What the system says of this process, and which version it is.
+/// The system's metrics of this process, and its version.
 fn process(out: &mut String) {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let descriptors = std::fs::read_dir("/proc/self/fd").ok().map(Iterator::count);
@@ -121,7 +121,7 @@ fn process(out: &mut String) {
     gauges(out, family, [(vec![env!("CARGO_PKG_VERSION").to_owned()], 1.0)]);
 }
 
-/// Listens where `--health-listen` says.
+/// Binds `--health-listen`.
 pub fn bind(address: std::net::SocketAddr) -> anyhow::Result<TcpListener> {
     let attempt = || format!("listen for probes and metrics on {address}; choose another place with --health-listen");
     let listener = TcpListener::bind(address).with_context(attempt)?;
@@ -129,14 +129,14 @@ pub fn bind(address: std::net::SocketAddr) -> anyhow::Result<TcpListener> {
     Ok(listener)
 }
 
-/// Tells the service manager something (sd_notify(3)): a datagram to the socket that `NOTIFY_SOCKET` names. Without one, or with one that
-/// does not take it, nothing is lost.
+/// Sends a state to the service manager (sd_notify(3)): a datagram to the socket that `NOTIFY_SOCKET` names. Does nothing without one; errors are
+/// ignored.
 pub fn notify(state: &str) {
     let Some(name) = std::env::var_os("NOTIFY_SOCKET") else { return };
     let sent = (|| {
         let socket = UnixDatagram::unbound()?;
         let text = name.to_string_lossy();
-        // A name that begins with @ is not in the file system (unix(7)).
+        // A name that begins with @ is an abstract socket, outside the file system (unix(7)).
         match text.strip_prefix('@') {
             Some(rest) => socket.send_to_addr(state.as_bytes(), &SocketAddr::from_abstract_name(rest)?),
             None => socket.send_to(state.as_bytes(), &name),

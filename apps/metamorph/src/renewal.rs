@@ -1,31 +1,31 @@
-//! When a certificate is replaced, and which is served meanwhile: pure, of the times at which they were made.
+//! When to replace a certificate, and which one to serve meanwhile: a pure function of the times at which they were made.
 //!
-//! The next one is made after two thirds of a life. It is given to those who are to trust it before it is served, and the one before is given
-//! for as long again after that: whoever was told of either is served.
+//! The next certificate is made after two thirds of a life. Clients receive it before it is served, and keep the one before for the same time again
+//! afterwards: a client that trusts either one can connect.
 
 use jiff::{SignedDuration, Timestamp};
 
-/// How long a certificate lives, and how long it is known before it is served.
+/// How long a certificate lives, and how long clients know it before it is served.
 #[derive(Clone, Copy, Debug)]
 pub struct Times {
-    /// From making to end.
+    /// From creation to expiry.
     pub life: SignedDuration,
-    /// From making to serving.
+    /// From creation to first use.
     pub lead: SignedDuration,
 }
 
-/// What is to be done now.
+/// What to do now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// The next one is to be made.
+    /// Whether to make the next certificate.
     pub make: bool,
-    /// Index of the one that is served.
+    /// Index of the certificate to serve.
     pub served: usize,
-    /// Index of the first that is given to those who are to trust it; all after it are given, too, and those before it are over.
+    /// Index of the first certificate that clients must trust, with all after it; those before it are obsolete.
     pub given: usize,
 }
 
-/// Whether what was made then is to be replaced.
+/// Whether a certificate or key made at this time must be replaced.
 pub fn due(made: Timestamp, now: Timestamp, life: SignedDuration) -> bool {
     now.duration_since(made) >= life / 3 * 2
 }
@@ -35,7 +35,7 @@ pub fn plan(made: &[Timestamp], now: Timestamp, times: Times) -> Option<Plan> {
     let newest = made.len().checked_sub(1)?;
     let age = |index: usize| made.get(index).map_or(SignedDuration::ZERO, |made| now.duration_since(*made));
     let known = (0..=newest).rev().find(|index| age(*index) >= times.lead).unwrap_or(0);
-    // One that has ended is of no use to anybody, known or not.
+    // An expired certificate is never served, even if the next one is not yet known.
     let served = if age(known) < times.life { known } else { newest };
     let overlap = served > 0 && age(served) < times.lead * 2;
     Some(Plan { make: age(newest) >= times.life / 3 * 2, served, given: served - usize::from(overlap) })
@@ -67,10 +67,10 @@ mod tests {
             (&[0, 200], 220, one(false, 1, 1)),
             (&[200], 399, one(false, 0, 0)),
             (&[200], 400, one(true, 0, 0)),
-            // The server was away: what has ended is not served, however new the next one is.
+            // The server was down: an expired certificate is not served, however new the next one is.
             (&[0, 305], 306, one(false, 1, 0)),
             (&[0], 900, one(true, 0, 0)),
-            // A clock that was ahead.
+            // A clock that was fast.
             (&[50], 0, one(false, 0, 0)),
         ] {
             let made: Vec<_> = made.iter().map(|hour| at(*hour)).collect();
@@ -78,7 +78,7 @@ mod tests {
         }
     }
 
-    /// Years of a server that looks at its certificates whenever it happens to run, and of clients who learn what is given when they happen to ask.
+    /// Years of a server that checks its certificates at its own pace, and of clients that fetch the trusted ones at theirs.
     #[test]
     fn whoever_has_learned_what_to_trust_within_the_lead_is_served() {
         for pause in [1, 3, 7] {
@@ -92,7 +92,7 @@ mod tests {
                 }
                 let served = made[plan_now.served];
                 assert!(now.duration_since(served) < TIMES.life, "an ended one is served");
-                // Whoever asked within the last lead, less one look, was told of it.
+                // Clients that asked within the last lead, less one check, knew of it.
                 learned.retain(|(when, _): &(Timestamp, Vec<Timestamp>)| {
                     now.duration_since(*when) <= TIMES.lead - HOUR * pause
                 });

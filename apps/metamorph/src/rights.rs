@@ -1,6 +1,6 @@
-//! `rbac`: the least rights that `operator` needs on somebody else's cluster, as manifests.
+//! `rbac`: the least rights that `operator` needs on an existing cluster, as manifests.
 //!
-//! Each rule is used: a test runs a host's whole life under them and compares them with what the API was asked.
+//! No rule is superfluous: a test runs a host's whole life with these rights and compares them with the API's requests.
 
 use serde_json::{Value, json};
 
@@ -12,36 +12,50 @@ use crate::say;
 /// Name of the service account and of all that belongs to it.
 const NAME: &str = "metamorph";
 
-/// API group, resource, verbs: wherever hosts are.
+/// API group, resource and verbs, in every namespace with hosts.
 const HOSTS: &[(&str, &str, &[&str])] = &[
     ("metal3.io", "baremetalhosts", &["get", "list", "watch", "patch"]),
     ("metal3.io", "baremetalhosts/status", &["update"]),
+    ("metal3.io", "hostfirmwaresettings", &["get", "list", "watch", "create", "patch"]),
+    ("metal3.io", "hostfirmwaresettings/status", &["update"]),
+    ("metal3.io", "firmwareschemas", &["get", "list", "watch", "create", "patch"]),
+    ("metal3.io", "hostfirmwarecomponents", &["get", "list", "watch", "create", "patch"]),
+    ("metal3.io", "hostfirmwarecomponents/status", &["update"]),
+    ("metal3.io", "hostupdatepolicies", &["get", "list", "watch", "patch"]),
     ("metal3.io", "hardwaredata", &["get", "list", "watch", "create", "update", "patch"]),
     ("metamorph.metal3.io", "hostoperations", &["list", "create", "delete"]),
     ("metamorph.metal3.io", "hostoperations/status", &["update"]),
     ("metamorph.metal3.io", "machinerecords", &["get", "list", "watch", "create", "update"]),
+    ("metal3.io", "hostclaims", &["get", "list", "watch", "patch"]),
+    ("metal3.io", "hostclaims/status", &["update"]),
+    ("metal3.io", "hostdeploypolicies", &["list", "watch"]),
+    ("metal3.io", "baremetalswitches", &["get"]),
+    ("metal3.io", "baremetalswitches/status", &["patch"]),
     ("events.k8s.io", "events", &["create", "patch"]),
-    // Which Secrets are meant stands in the hosts; the watch is of their metadata alone.
+    // Hosts and claims name the Secrets; the watch covers metadata only.
     ("", "secrets", &["get", "list", "watch", "patch"]),
 ];
 
-/// Of the namespaces themselves: whether one is frozen.
+/// To copy the Secrets that claims of other namespaces name, and to update and remove the copies. Needed only to manage all namespaces.
+const COPIES: &[(&str, &str, &[&str])] = &[("", "secrets", &["create", "update", "delete"])];
+
+/// To read whether a namespace is frozen.
 const NAMESPACES: &[(&str, &str, &[&str])] = &[("", "namespaces", &["get"])];
 
-/// Kinds of upstream that nobody serves, whose objects are told so.
+/// Upstream kinds that this program does not serve; it marks their objects as such.
 const UNSERVED: &[&str] = &["list", "watch"];
 
-/// In the server's own namespace: its keys, and who leads.
+/// In the server's own namespace: its keys and the leader election's Lease.
 const OWN: &[(&str, &str, &[&str])] = &[
     ("", "secrets", &["get", "create", "list", "watch", "delete"]),
     ("coordination.k8s.io", "leases", &["get", "create", "update"]),
 ];
 
-/// Whether the API server still asks a webhook of an earlier start.
+/// To find a webhook configuration left by an earlier start.
 const STALE: &[(&str, &str, &[&str])] =
     &[("admissionregistration.k8s.io", "validatingwebhookconfigurations", &["get"])];
 
-/// Of the cluster, for a webhook.
+/// Cluster-wide rights for a webhook.
 const WEBHOOK: &[(&str, &str, &[&str])] =
     &[("admissionregistration.k8s.io", "validatingwebhookconfigurations", &["create", "patch"])];
 
@@ -55,14 +69,18 @@ pub fn print(options: &Rbac) -> anyhow::Result<()> {
     say::out(&text)
 }
 
-/// The objects: namespace, account, roles and bindings. Hosts are looked after in one namespace, or in all.
+/// The objects: namespace, account, roles and bindings, for one namespace or for all.
 fn objects(namespace: Option<&str>, own: &str, webhook: bool) -> Vec<Value> {
-    let unserved: Vec<_> = operator::UNSERVED.iter().map(|(_, plural)| ("metal3.io", *plural, UNSERVED)).collect();
+    let unserved: Vec<_> = operator::UNSERVED
+        .iter()
+        .chain(&operator::OF_SWITCHES)
+        .map(|(_, plural)| ("metal3.io", *plural, UNSERVED))
+        .collect();
     let mut cluster = vec![NAMESPACES];
     if webhook {
         cluster.push(WEBHOOK);
     }
-    // With a webhook for all hosts nothing of an earlier start is in the way: it is written over.
+    // A webhook for all hosts overwrites any configuration of an earlier start.
     if !webhook || namespace.is_some() {
         cluster.push(STALE);
     }
@@ -75,7 +93,7 @@ fn objects(namespace: Option<&str>, own: &str, webhook: bool) -> Vec<Value> {
             objects.extend(role(Some(namespace), NAME, &[HOSTS, &unserved], own));
             objects.extend(role(None, NAME, &cluster, own));
         }
-        None => objects.extend(role(None, NAME, &[&[HOSTS, &unserved], cluster.as_slice()].concat(), own)),
+        None => objects.extend(role(None, NAME, &[&[HOSTS, COPIES, &unserved], cluster.as_slice()].concat(), own)),
     }
     objects.extend(role(Some(own), "metamorph-keys", &[OWN], own));
     objects
@@ -117,7 +135,11 @@ mod tests {
             of_cluster.map(|role| role["rules"].to_string()).collect::<String>()
         };
         assert!(roles(None).contains("baremetalhosts"));
-        // Who runs without a webhook is told of one that is left.
+        let one = objects(Some("metal3"), "own", false);
+        let role = one.iter().find(|object| object["kind"] == "Role" && object["metadata"]["name"] == NAME).unwrap();
+        let rules = role["rules"].as_array().unwrap().iter().filter(|rule| rule["resources"][0] == "secrets");
+        assert!(rules.clone().count() == 1 && rules.clone().all(|rule| !rule["verbs"].to_string().contains("create")));
+        // A server without a webhook warns of a left-over configuration.
         assert!(roles(None).contains("validatingwebhookconfigurations"));
         let some = roles(Some("metal3"));
         assert!(some.contains("namespaces") && !some.contains("baremetalhosts") && !some.contains("secrets"), "{some}");

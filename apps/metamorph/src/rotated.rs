@@ -1,4 +1,4 @@
-//! A certificate of this server's own with those that follow it: what is served, and what is given to those who are to trust it.
+//! A certificate of this server's own with its successors: the one to serve, and those that clients must trust.
 
 use std::future::Future;
 use std::time::Duration;
@@ -19,10 +19,10 @@ pub struct Pair {
     pub key: String,
 }
 
-/// How one is made, at this time.
+/// Makes a certificate as of this time.
 type Make = Box<dyn Fn(Timestamp) -> anyhow::Result<Data> + Send + Sync>;
 
-/// Certificates that follow each other.
+/// A rotated certificate: a series of successive ones.
 pub struct Rotated {
     series: Series,
     times: Times,
@@ -39,7 +39,7 @@ impl Rotated {
         Self { series, times, make: Box::new(make) }
     }
 
-    /// Makes the next one if it is time, and deletes those that are over. Gives what is served now, and the chains of all that are to be trusted.
+    /// Makes the next one if it is time, and deletes obsolete ones. Returns the one to serve, and the chains of all that clients must trust.
     pub async fn look(&self, now: Timestamp) -> anyhow::Result<(Pair, Vec<String>)> {
         let mut all = self.series.all_or_first(|| (self.make)(now)).await?;
         let plan = |all: &[crate::kept::Kept]| {
@@ -63,7 +63,7 @@ impl Rotated {
     }
 }
 
-/// Looks again and again for as long as the server runs. What fails is told, and tried the next time; a process that does not lead changes nothing.
+/// Repeats `look` for as long as the server runs. Failures are logged and retried at the next turn; a process that does not lead changes nothing.
 pub async fn keep<F: Future<Output = anyhow::Result<()>> + Send>(
     every: Duration,
     what: &'static str,

@@ -1,10 +1,10 @@
-//! What people and pipes are told. Whoever reads may have gone (`metamorph crds | head`): that ends the command, it is no fault of ours.
+//! Output to people and pipes. A reader may close the pipe early (`metamorph crds | head`): that ends the command without an error.
 
 use std::io::{self, Write};
 
 use anyhow::Context;
 
-/// Writes a command's result to standard output. A reader that is gone has had enough.
+/// Writes a command's result to standard output. A closed pipe is not an error.
 ///
 /// # Errors
 /// Any other failure of standard output, a full disk for instance.
@@ -13,7 +13,7 @@ pub fn out(text: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// As [`out`]; false if the reader is gone.
+/// Like [`out`]; false if the reader is gone.
 ///
 /// # Errors
 /// As [`out`].
@@ -30,7 +30,7 @@ fn taken(written: io::Result<()>) -> anyhow::Result<bool> {
     }
 }
 
-/// Tells the person at the terminal something, on standard error. There is nowhere to complain if that is gone.
+/// Writes a note for the user to standard error. If that is closed, the note is dropped.
 pub fn note(text: &str) {
     let _ = writeln!(io::stderr().lock(), "{text}");
 }

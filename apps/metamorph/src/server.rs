@@ -13,9 +13,10 @@ use axum_server::Handle;
 use axum_server::tls_rustls::RustlsConfig;
 use bmc::{Connectors, Protocol};
 use boot_media::Assets;
+use futures::future::Either;
 use jiff::Timestamp;
 use kube::Client;
-use operator::{HostController, HostSettings, SystemClock};
+use operator::{ClaimController, HostController, HostSettings, SystemClock};
 use provisioner::{Capabilities, MayAct, Provisioner, Registry};
 use provisioner_fixture::FixtureProvisioner;
 use provisioner_metamorph::{Bases, NativeProvisioner, Settings, Timing};
@@ -33,25 +34,26 @@ use crate::identity::Identity;
 use crate::lead::{self, Led};
 use crate::media_tls::MediaTls;
 use crate::observe::{self, Seen};
+use crate::seal_keys;
 use crate::{client, connections, rotated, say, webhook};
 
 /// Namespace of the server's own objects in the embedded API.
 const OWN_NAMESPACE: &str = "metamorph-system";
 /// How long reconciles under way may take when the server stops. Kubernetes kills after 30 s.
 const FINISH: Duration = Duration::from_secs(5);
-/// How often the media endpoint's certificate is looked at, a given one in its files.
+/// How often the media endpoint's certificate, or the files of a given one, are checked.
 const MEDIA_LOOK: Duration = Duration::from_secs(60);
-/// How often the files of certificates that BMCs and servers of images are trusted by are read again.
+/// How often the certificate files for BMCs and image servers are read again.
 const FILES_LOOK: Duration = Duration::from_secs(60);
-/// How often keys are looked at, beside when they change.
+/// How often keys are checked, besides on every change of their Secrets.
 const KEYS_LOOK: Duration = Duration::from_secs(600);
-/// How long open connections may take when the server stops.
+/// How long open connections may last when the server stops.
 const GRACE: Duration = Duration::from_secs(3);
 
-/// `up`: runs until it is told to stop.
+/// `up`: runs until it receives a stop signal.
 pub async fn up(options: Up) -> anyhow::Result<()> {
     let mut stop = StopSignal::listen()?;
-    // Told to stop while it starts, it leaves what a crash would leave, which the next start takes up.
+    // A stop signal during startup leaves the same state as a crash; the next start resumes from it.
     let mut all = tokio::select! {
         started = AllInOne::start(&options, "up") => started?,
         () = stop.told() => return Ok(()),
@@ -68,7 +70,7 @@ pub async fn up(options: Up) -> anyhow::Result<()> {
     outcome
 }
 
-/// `api serve`: the Kubernetes API alone, until it is told to stop.
+/// `api serve`: the Kubernetes API alone, until a stop signal.
 pub async fn serve_api(options: ApiServe) -> anyhow::Result<()> {
     let mut stop = StopSignal::listen()?;
     let (api, kubeconfig) = tokio::select! {
@@ -88,7 +90,7 @@ pub async fn serve_api(options: ApiServe) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The API on a data folder as it is: nothing is installed in it, and no kubeconfig is written.
+/// The API on an existing data folder: installs nothing in it and writes no kubeconfig.
 pub async fn open_api(data: &Path) -> Result<apiserver::Server, apiserver::StartError> {
     apiserver::Server::start(apiserver::Config {
         data_dir: api_folder(data),
@@ -100,7 +102,7 @@ pub async fn open_api(data: &Path) -> Result<apiserver::Server, apiserver::Start
     .await
 }
 
-/// Starts the embedded API with all definitions and writes its kubeconfig; gives the kubeconfig's path, too.
+/// Starts the embedded API with all definitions and writes its kubeconfig; also returns the kubeconfig's path.
 async fn start_api(options: &ApiServe) -> anyhow::Result<(apiserver::Server, PathBuf)> {
     flags::check_api(options)?;
     std::fs::create_dir_all(&options.data)
@@ -110,7 +112,7 @@ async fn start_api(options: &ApiServe) -> anyhow::Result<(apiserver::Server, Pat
         listen: options.api_listen,
         extra_sans: options.api_name.clone(),
         audit_log: options.api_audit_log.clone(),
-        reviewers: vec![webhook::in_process()],
+        reviewers: webhook::in_process(),
     })
     .await
     .context("start the embedded Kubernetes API")?;
@@ -134,14 +136,14 @@ async fn start_api(options: &ApiServe) -> anyhow::Result<(apiserver::Server, Pat
     Ok((api, kubeconfig))
 }
 
-/// `operator`: the controllers on somebody else's API.
+/// `operator`: the controllers on an existing cluster's API.
 pub async fn operator(options: Operator) -> anyhow::Result<()> {
     let mut stop = StopSignal::listen()?;
     let authorities = flags::check(&options.endpoints)?;
     let starting = async {
         let client = client::connect(options.kubeconfig.as_deref()).await?;
         let health = observe::bind(options.endpoints.health_listen)?;
-        // The Lease is kept from now on: what follows may take its time.
+        // Renews the Lease from here on: the steps below may take long.
         let led = lead::lead(&client, &options.own_namespace, options.lease_duration, &health).await?;
         let guard = led.may_act();
         let own = Own { namespace: &options.own_namespace, authorities, led, health, anew: None };
@@ -168,8 +170,8 @@ pub async fn operator(options: Operator) -> anyhow::Result<()> {
     outcome
 }
 
-/// Waits for the end: an ordered one, or that of a part without which the rest is of no use. Whoever supervises the process starts it again.
-/// Meanwhile, once the hosts are watched, the ready line is said, to the person and to the service manager.
+/// Waits for a stop signal, or for the end of a part that the others need; a supervisor then restarts the process.
+/// Meanwhile, as soon as the hosts are watched, reports readiness to the user and to the service manager.
 async fn told_or_broken(stop: &mut StopSignal, running: &mut Running, ready: String) -> anyhow::Result<()> {
     let seen = Arc::clone(&running.seen);
     let ready = tokio::spawn(async move {
@@ -186,7 +188,7 @@ async fn told_or_broken(stop: &mut StopSignal, running: &mut Running, ready: Str
     outcome
 }
 
-/// Hears SIGTERM and Ctrl-C from the moment it is made: one that comes while the server starts is no crash.
+/// Catches SIGTERM and Ctrl-C from its creation on, so that a signal during startup stops the server in order.
 pub struct StopSignal {
     terminate: Signal,
     interrupt: Signal,
@@ -201,12 +203,12 @@ impl StopSignal {
         })
     }
 
-    /// Resolves when the process is asked to stop.
+    /// Resolves on a stop signal.
     pub async fn told(&mut self) {
         self.which().await;
     }
 
-    /// As [`Self::told`]; says by which signal.
+    /// Like [`Self::told`], but returns the signal.
     pub async fn which(&mut self) -> SignalKind {
         tokio::select! {
             _ = self.terminate.recv() => SignalKind::terminate(),
@@ -215,7 +217,7 @@ impl StopSignal {
     }
 }
 
-/// Resolves when the process is asked to stop from now on.
+/// Waits for a stop signal, listening from this call on.
 pub async fn stop_signal() -> anyhow::Result<()> {
     StopSignal::listen()?.told().await;
     Ok(())
@@ -226,7 +228,7 @@ pub fn api_folder(data: &Path) -> PathBuf {
     data.join("api")
 }
 
-/// The embedded API with all definitions and policies. Nobody works on its objects yet.
+/// The embedded API with all definitions and policies, without controllers so far.
 pub struct Embedded {
     api: apiserver::Server,
     /// Address of the API.
@@ -246,14 +248,14 @@ impl Embedded {
         Ok(Self { api_url: format!("https://{}", api.local_addr()), api, kubeconfig, client })
     }
 
-    /// Waits until this process may work on the API's objects, as this command. Meanwhile probes are answered.
+    /// Waits until this process may work on the API's objects, under this command's name. Meanwhile answers probes.
     pub async fn lead(&self, command: &str, endpoints: &Endpoints) -> anyhow::Result<Leading> {
         let health = observe::bind(endpoints.health_listen)?;
         let led = lead::lead_own(&self.client, OWN_NAMESPACE, command, &health).await?;
         Ok(Leading { led, health })
     }
 
-    /// Adds controllers, provisioner and endpoints: from now on machines are worked on. What has failed before the time `anew` is tried at once.
+    /// Adds controllers, provisioner and endpoints, which start to work on machines. Retries at once what failed before the time `anew`.
     pub async fn work(
         self,
         leading: Leading,
@@ -269,7 +271,7 @@ impl Embedded {
         Ok(AllInOne { api, api_url, kubeconfig, client, running })
     }
 
-    /// Stops it, when nobody works on it.
+    /// Stops the API; no controllers run on it.
     pub async fn stop(self) {
         self.api.shutdown().await;
     }
@@ -295,7 +297,7 @@ pub struct AllInOne {
 }
 
 impl AllInOne {
-    /// Starts everything, for this command; when this returns, kubectl works and this process leads.
+    /// Starts everything for this command; when this returns, kubectl works and this process leads.
     pub async fn start(options: &Up, command: &str) -> anyhow::Result<Self> {
         let authorities = flags::check(&options.endpoints)?;
         let endpoints = &options.endpoints;
@@ -313,14 +315,14 @@ impl AllInOne {
         embedded.work(leading, endpoints, &options.behaviour, authorities, None).await
     }
 
-    /// Stops in the order in which nothing is lost: controllers, sessions on BMCs, endpoints, API.
+    /// Stops the parts in the order that loses nothing: controllers, sessions on BMCs, endpoints, API.
     pub async fn stop(self) {
         self.running.stop().await;
         self.api.shutdown().await;
     }
 }
 
-/// Writes a file that only its owner reads.
+/// Writes a file that only its owner may read.
 fn write_private(path: &Path, text: &str) -> anyhow::Result<()> {
     use std::io::Write;
     use std::os::unix::fs::OpenOptionsExt;
@@ -338,23 +340,23 @@ fn write_private(path: &Path, text: &str) -> anyhow::Result<()> {
     std::fs::rename(&temporary, path).with_context(attempt)
 }
 
-/// What belongs to this server alone.
+/// Settings and resources of one server process.
 struct Own<'a> {
     /// Namespace of its keys.
     namespace: &'a str,
-    /// Certificates that it was given.
+    /// Certificates from the command line's flags.
     authorities: Authorities,
-    /// Its right to act.
+    /// Its right to work on hosts.
     led: Led,
     /// Where probes and metrics are served.
     health: TcpListener,
-    /// What has failed before is tried at once.
+    /// Failures before this time are retried at once.
     anew: Option<Timestamp>,
 }
 
 /// Controllers, provisioner and its endpoints.
 pub struct Running {
-    /// Where most BMCs and servers reach the endpoints.
+    /// Base addresses under which most BMCs and servers reach the endpoints.
     pub bases: Bases,
     health_base: String,
     seen: Arc<Seen>,
@@ -375,6 +377,7 @@ impl Running {
         behaviour: &Behaviour,
     ) -> anyhow::Result<Self> {
         let identity = Identity::load(&client, own.namespace, namespace.as_deref()).await?;
+        let seal_keys = seal_keys::load(&client, own.namespace).await?;
         let (health, led) = (own.health, own.led);
         let may_act = led.may_act();
         let health_base = format!("http://{}", reached_at(None, &health)?);
@@ -424,6 +427,7 @@ impl Running {
             deprovisioning_limit: behaviour.deprovisioning_limit,
             power_on_limit: behaviour.power_on_limit,
             may_act,
+            seal_keys,
         };
         let controller = HostController::new(client.clone(), registry, settings);
         let seen = Arc::new(Seen { observer: controller.observer(), calls, client, stopping: AtomicBool::new(false) });
@@ -431,7 +435,16 @@ impl Running {
         let watched = connections::limited(watched, "probes and metrics", handle.clone());
         let router = observe::router(Arc::clone(&seen)).into_make_service();
         parts.spawn(async move { ended_part("the health endpoint", watched.serve(router).await) });
-        let controller = tokio::spawn(controller.run(until(stopped)));
+        let claims = ClaimController::beside(&controller).run(until(stopped.clone()));
+        let hosts = controller.run(until(stopped));
+        let controller = tokio::spawn(async move {
+            let (hosts, claims) = (std::pin::pin!(hosts), std::pin::pin!(claims));
+            // Neither works without the other: when one ends, wait for the other only for `FINISH`.
+            match futures::future::select(hosts, claims).await {
+                Either::Left(((), claims)) => drop(tokio::time::timeout(FINISH, claims).await),
+                Either::Right(((), hosts)) => drop(tokio::time::timeout(FINISH, hosts).await),
+            }
+        });
         let bases = addresses.bases;
         Ok(Self { bases, health_base, seen, provisioner, endpoints: handle, stop, parts, controller, led })
     }
@@ -441,7 +454,7 @@ impl Running {
         self.seen.observer.clone()
     }
 
-    /// Where it is reached, for people.
+    /// The addresses under which it is reached, for people.
     pub fn addresses(&self) -> String {
         format!(
             "  boot media       {}\n  agent endpoint   {}\n  health, metrics  {}",
@@ -451,7 +464,7 @@ impl Running {
         )
     }
 
-    /// Resolves when a part has ended without having been told to, or another process may work.
+    /// Resolves when a part ends unexpectedly, or when another process may lead.
     pub async fn broken(&mut self) -> anyhow::Error {
         tokio::select! {
             lost = self.led.lost() => lost,
@@ -469,7 +482,7 @@ impl Running {
         let _ = self.stop.send(true);
         let mut controller = self.controller;
         if !self.led.holds() {
-            // Nothing is put in order: machines are another's now, and whatever is under way here must end at once.
+            // No orderly stop: the machines belong to another process now, so all work here must end at once.
             controller.abort();
             self.endpoints.shutdown();
             return;
@@ -482,23 +495,23 @@ impl Running {
         self.led.release().await;
     }
 
-    /// Reconciles under way come to their end, within limits.
+    /// Lets running reconciles finish, within limits.
     async fn finish(controller: &mut JoinHandle<()>) {
         match tokio::time::timeout(FINISH, &mut *controller).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::error!(%error, "the host controller ended badly"),
             Err(_) => {
-                // What hangs is given up, as a crash would: the next start goes on from what is recorded.
+                // Work that hangs is aborted, as in a crash: the next start resumes from the recorded state.
                 tracing::warn!("work under way did not come to its end within {} s: it is left", FINISH.as_secs());
                 controller.abort();
-                // It ends by the abort, which it has just been told.
+                // Ends by the abort above.
                 let _ = controller.await;
             }
         }
     }
 }
 
-/// The agent image, and those that boots may have begun with: the ones named, and the one that the last build has put aside.
+/// The agent image, and the earlier ones that running boots may use: those named by flags, and the one that the last build set aside.
 async fn agent_images(endpoints: &Endpoints) -> anyhow::Result<(Assets, Vec<Assets>)> {
     let (folder, named) = (endpoints.agent_image.clone(), endpoints.earlier_agent_image.clone());
     tokio::task::spawn_blocking(move || {
@@ -525,7 +538,7 @@ async fn agent_images(endpoints: &Endpoints) -> anyhow::Result<(Assets, Vec<Asse
 }
 
 async fn until(mut stopped: watch::Receiver<bool>) {
-    // An error means that the sender is gone: stop as well.
+    // An error means that the sender was dropped: stop as well.
     let _ = stopped.wait_for(|stop| *stop).await;
 }
 
@@ -539,7 +552,7 @@ fn timing(behaviour: &Behaviour) -> Timing {
     }
 }
 
-/// The provisioners of these names, the default first, with what the default serves.
+/// The provisioners of these names, the default first, with the default's capabilities.
 fn registry(native: &Arc<dyn Provisioner>, names: &[Backend]) -> (Registry, Capabilities) {
     let make = |name: &Backend| -> (Arc<dyn Provisioner>, Capabilities) {
         match name {
@@ -568,7 +581,7 @@ fn lifecycle(behaviour: &Behaviour, served: Capabilities) -> host_lifecycle::Set
     }
 }
 
-/// Serves the provisioner's endpoints until the handle is told to stop, and looks after their keys and certificates.
+/// Serves the provisioner's endpoints until the handle stops them, and maintains their keys and certificates.
 fn serve(
     provisioner: &NativeProvisioner,
     listeners: Listeners,

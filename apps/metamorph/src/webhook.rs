@@ -1,10 +1,11 @@
-//! Admission of BareMetalHosts at the door of the Kubernetes API: in the process for the embedded one, by HTTPS for any other.
+//! Admission of BareMetalHosts and related objects: in process for the embedded Kubernetes API, over HTTPS for any other.
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
+use api::metal3::BareMetalHost;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -16,13 +17,15 @@ use axum_server::tls_rustls::RustlsConfig;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use futures::StreamExt;
+use host_lifecycle::Beside;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use kube::Client;
-use kube::api::{Api, Patch, PatchParams};
+use kube::api::{Api, ListParams, Patch, PatchParams};
 use operator::{HostAdmission, admission};
 use provisioner::MayAct;
 use rcgen::{CertificateParams, DnType, KeyPair};
+use serde::Deserialize;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -34,20 +37,24 @@ use crate::kept::{self, Data, Series};
 use crate::renewal::Times;
 use crate::rotated::{self, Pair, Rotated};
 
+/// Group, version and plural of the hosts.
+const GROUP: &str = "metal3.io";
+const VERSION: &str = "v1alpha1";
+const HOSTS: &str = "baremetalhosts";
 /// Name of the configuration, and beginning of that of the Secret with certificate and key.
 const NAME: &str = "metamorph-webhook";
-/// API servers learn within seconds what they are told; an hour leaves time for one that is away.
+/// API servers learn of a certificate within seconds; an hour covers one that is unreachable for a while.
 const TIMES: Times = Times { life: SignedDuration::from_hours(365 * 24), lead: SignedDuration::from_hours(1) };
 /// How often its certificate is looked at.
 const LOOK: Duration = Duration::from_secs(300);
-/// Largest review, bytes: two objects of the largest size that Kubernetes stores, and what is around them.
+/// Largest review, bytes: two objects of the largest size that Kubernetes stores, and the envelope.
 const MAX_REVIEW: usize = 8 << 20;
 /// Bytes of all reviews that are read and answered at once.
 const ROOM: usize = 128 << 20;
 /// Time for a review's body. Kubernetes waits 30 s at most for the answer.
 const BODY_TIME: Duration = Duration::from_secs(10);
 
-/// It knows the provisioners that this program has; which of them a server has, its controller says on the host.
+/// Accepts all provisioners of this program; the controller reports on the host if the server lacks the chosen one.
 fn hosts() -> HostAdmission {
     HostAdmission::new(
         provisioner_metamorph::capabilities(),
@@ -56,19 +63,35 @@ fn hosts() -> HostAdmission {
     )
 }
 
-/// The reviewer for the embedded API.
-pub fn in_process() -> apiserver::Reviewer {
+/// The reviewers for the embedded API.
+pub fn in_process() -> Vec<apiserver::Reviewer> {
     let hosts = hosts();
-    apiserver::Reviewer {
+    let mut all = vec![apiserver::Reviewer {
         name: admission::NAME.to_owned(),
-        group: "metal3.io".to_owned(),
-        version: "v1alpha1".to_owned(),
-        resource: "baremetalhosts".to_owned(),
-        review: Arc::new(move |question| hosts.answer(question)),
-    }
+        group: GROUP.to_owned(),
+        version: VERSION.to_owned(),
+        resource: HOSTS.to_owned(),
+        deletes: false,
+        beside: None,
+        review: Arc::new(move |question, _| hosts.answer(question)),
+    }];
+    all.extend(Beside::ALL.map(|kind| apiserver::Reviewer {
+        name: admission::name_of(kind),
+        group: GROUP.to_owned(),
+        version: VERSION.to_owned(),
+        resource: kind.resource().to_owned(),
+        deletes: kind.is_held_by_hosts(),
+        beside: kind.is_held_by_hosts().then(|| (GROUP.to_owned(), HOSTS.to_owned())),
+        review: Arc::new(move |question, hosts| {
+            let hosts: Result<Vec<BareMetalHost>, _> =
+                hosts.iter().map(|host| BareMetalHost::deserialize(host).map_err(|error| error.to_string())).collect();
+            admission::answer_beside(kind, question, hosts.as_deref().map_err(Clone::clone))
+        }),
+    }));
+    all
 }
 
-/// Where the API server finds the webhook.
+/// How the API server reaches the webhook.
 enum Place {
     Url(Url),
     Service { namespace: String, name: String, port: u16 },
@@ -101,7 +124,7 @@ impl Place {
         Ok(Some(Self::Service { namespace: namespace.to_owned(), name: name.to_owned(), port }))
     }
 
-    /// The name that the certificate must have.
+    /// The name that the certificate must cover.
     fn host(&self) -> String {
         match self {
             Self::Url(url) => url.host_str().unwrap_or_default().trim_matches(['[', ']']).to_owned(),
@@ -109,22 +132,22 @@ impl Place {
         }
     }
 
-    fn client_config(&self, certificate: &str) -> Value {
+    fn client_config(&self, certificate: &str, path: &str) -> Value {
         let bundle = STANDARD.encode(certificate);
         match self {
             Self::Url(url) => {
-                let url = format!("{}{}", url.as_str().trim_end_matches('/'), admission::PATH);
+                let url = format!("{}{path}", url.as_str().trim_end_matches('/'));
                 json!({ "url": url, "caBundle": bundle })
             }
             Self::Service { namespace, name, port } => json!({
-                "service": { "namespace": namespace, "name": name, "port": port, "path": admission::PATH },
+                "service": { "namespace": namespace, "name": name, "port": port, "path": path },
                 "caBundle": bundle,
             }),
         }
     }
 }
 
-/// Serves the webhook and tells the API server of it, if that is asked for. Resolves when it no longer serves.
+/// If configured, serves the webhook and registers it with the API server. The returned future resolves when it no longer serves.
 pub async fn serve(
     client: &Client,
     namespace: &str,
@@ -145,11 +168,20 @@ pub async fn serve(
     let attempt = || format!("listen for the API server on {}", options.webhook_listen);
     let listener = TcpListener::bind(options.webhook_listen).with_context(attempt)?;
     listener.set_nonblocking(true).with_context(attempt)?;
-    let asked = Asked { hosts: hosts(), room: Arc::new(Semaphore::new(ROOM)) };
-    let router = Router::new().route(admission::PATH, post(answer)).with_state(asked);
+    let of = match scope {
+        Some(namespace) => Api::namespaced(client.clone(), namespace),
+        None => Api::all(client.clone()),
+    };
+    let asked = Asked { hosts: hosts(), of, room: Arc::new(Semaphore::new(ROOM)), lists: Arc::new(Semaphore::new(1)) };
+    let mut router = Router::new().route(admission::PATH, post(answer));
+    for kind in Beside::ALL {
+        let review = async move |State(asked): State<Asked>, body: Body| answer_beside(kind, &asked, body).await;
+        router = router.route(&admission::path_of(kind), post(review));
+    }
+    let router = router.with_state(asked);
     let server = axum_server::from_tcp_rustls(listener, tls.config.clone()).context("serve the webhook")?;
     let server = connections::limited(server, "the webhook", handle);
-    // It answers before the API server is told to ask it.
+    // It must answer before the API server starts to call it.
     let serving = tokio::spawn(server.serve(router.into_make_service()));
     tls.look(Timestamp::now()).await?;
     Ok(Some(async move {
@@ -164,15 +196,42 @@ pub async fn serve(
 #[derive(Clone)]
 struct Asked {
     hosts: HostAdmission,
+    /// Lists the hosts that objects may be named after.
+    of: Api<BareMetalHost>,
     /// Bytes of reviews that are read and answered at once.
     room: Arc<Semaphore>,
+    /// Lists of all hosts in memory at once: any client that reaches this port may cause one.
+    lists: Arc<Semaphore>,
 }
 
 async fn answer(State(asked): State<Asked>, body: Body) -> Response {
-    let refuse = |code, what: &str| (code, format!("read the AdmissionReview: {what}")).into_response();
-    match tokio::time::timeout(BODY_TIME, read(body, &asked.room)).await {
-        Ok(Ok((bytes, _room))) => match serde_json::from_slice(&bytes) {
-            Ok(question) => Json(asked.hosts.answer(&question)).into_response(),
+    match question(body, &asked.room).await {
+        Ok((question, _room)) => Json(asked.hosts.answer(&question)).into_response(),
+        Err(refusal) => *refusal,
+    }
+}
+
+async fn answer_beside(kind: Beside, asked: &Asked, body: Body) -> Response {
+    let (question, _room) = match question(body, &asked.room).await {
+        Ok(read) => read,
+        Err(refusal) => return *refusal,
+    };
+    // Reads the current hosts, not a watch's cache.
+    let _turn = asked.lists.acquire().await;
+    let hosts = if admission::asks_for_hosts(kind, &question) {
+        asked.of.list(&ListParams::default()).await.map(|all| all.items).map_err(|error| error.to_string())
+    } else {
+        Ok(Vec::new())
+    };
+    Json(admission::answer_beside(kind, &question, hosts.as_deref().map_err(Clone::clone))).into_response()
+}
+
+/// The review in a body, with its share of the room; else the error response.
+async fn question(body: Body, room: &Arc<Semaphore>) -> Result<(Value, Option<OwnedSemaphorePermit>), Box<Response>> {
+    let refuse = |code, what: &str| Err(Box::new((code, format!("read the AdmissionReview: {what}")).into_response()));
+    match tokio::time::timeout(BODY_TIME, read(body, room)).await {
+        Ok(Ok((bytes, room))) => match serde_json::from_slice(&bytes) {
+            Ok(question) => Ok((question, room)),
             Err(error) => refuse(StatusCode::BAD_REQUEST, &error.to_string()),
         },
         Ok(Err(what)) => refuse(StatusCode::PAYLOAD_TOO_LARGE, what),
@@ -180,7 +239,7 @@ async fn answer(State(asked): State<Asked>, body: Body) -> Response {
     }
 }
 
-/// A review's bytes, with room for each as it comes: who sends nothing takes none from others.
+/// A review's bytes. Takes room only for bytes that have arrived, so that an idle client blocks no others.
 async fn read(body: Body, room: &Arc<Semaphore>) -> Result<(Vec<u8>, Option<OwnedSemaphorePermit>), &'static str> {
     let mut bytes = Vec::new();
     let mut held: Option<OwnedSemaphorePermit> = None;
@@ -206,7 +265,7 @@ fn configuration_name(scope: Option<&str>) -> String {
     scope.map_or_else(|| NAME.to_owned(), |namespace| format!("{NAME}.{namespace}"))
 }
 
-/// A configuration of an earlier start refuses all changes of hosts when nobody answers any more.
+/// Logs an error if an earlier start's configuration exists: it rejects all changes of hosts when its webhook no longer answers.
 async fn warn_of_stale(client: &Client, scope: Option<&str>) {
     let mut names = vec![configuration_name(scope), configuration_name(None)];
     names.dedup();
@@ -224,7 +283,7 @@ async fn warn_of_stale(client: &Client, scope: Option<&str>) {
     }
 }
 
-/// The configuration of this name, of an earlier start.
+/// The configuration of this name, left by an earlier start.
 async fn earlier(client: &Client, name: &str) -> Result<Option<ValidatingWebhookConfiguration>, kube::Error> {
     Api::<ValidatingWebhookConfiguration>::all(client.clone()).get_opt(name).await
 }
@@ -238,24 +297,33 @@ async fn configure(client: &Client, scope: Option<&str>, place: &Place, certific
     }
     let selector = scope
         .map_or_else(|| json!({}), |namespace| json!({ "matchLabels": { "kubernetes.io/metadata.name": namespace } }));
-    let configuration = json!({
-        "apiVersion": "admissionregistration.k8s.io/v1",
-        "kind": "ValidatingWebhookConfiguration",
-        "metadata": { "name": name },
-        "webhooks": [{
-            "name": admission::NAME,
-            "clientConfig": place.client_config(certificate),
+    let webhook = |name: &str, path: &str, resource: &str, operations: &[&str]| {
+        json!({
+            "name": name,
+            "clientConfig": place.client_config(certificate, path),
             "rules": [{
-                "apiGroups": ["metal3.io"],
-                "apiVersions": ["v1alpha1"],
-                "operations": ["CREATE", "UPDATE"],
-                "resources": ["baremetalhosts"],
+                "apiGroups": [GROUP],
+                "apiVersions": [VERSION],
+                "operations": operations,
+                "resources": [resource],
             }],
             "namespaceSelector": selector,
             "failurePolicy": "Fail",
             "sideEffects": "None",
             "admissionReviewVersions": ["v1"],
-        }],
+        })
+    };
+    let mut webhooks = vec![webhook(admission::NAME, admission::PATH, HOSTS, &["CREATE", "UPDATE"])];
+    webhooks.extend(Beside::ALL.map(|kind| {
+        let operations: &[&str] =
+            if kind.is_held_by_hosts() { &["CREATE", "UPDATE", "DELETE"] } else { &["CREATE", "UPDATE"] };
+        webhook(&admission::name_of(kind), &admission::path_of(kind), kind.resource(), operations)
+    }));
+    let configuration = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingWebhookConfiguration",
+        "metadata": { "name": name },
+        "webhooks": webhooks,
     });
     let api: Api<ValidatingWebhookConfiguration> = Api::all(client.clone());
     api.patch(&name, &PatchParams::apply("metamorph").force(), &Patch::Apply(&configuration))
@@ -264,7 +332,7 @@ async fn configure(client: &Client, scope: Option<&str>, place: &Place, certific
         .with_context(|| format!("tell the API server of the webhook (ValidatingWebhookConfiguration {name})"))
 }
 
-/// The webhook's certificate, and those that follow it: which one is served, and which the API server is told to trust.
+/// The webhook's certificate with its successors: the one to serve, and those that the API server must trust.
 struct WebhookTls {
     client: Client,
     scope: Option<String>,
@@ -275,7 +343,7 @@ struct WebhookTls {
 }
 
 impl WebhookTls {
-    /// Nothing has been told to the API server yet.
+    /// Loads the certificate; the API server does not know it yet.
     async fn start(
         client: &Client,
         scope: Option<&str>,
@@ -289,7 +357,7 @@ impl WebhookTls {
         Ok(Self { client: client.clone(), scope: scope.map(ToOwned::to_owned), place, rotated, config, now })
     }
 
-    /// Looks at the certificate: the API server is told of another one before it is served.
+    /// Checks the certificate: registers a new one with the API server before serving it.
     async fn look(&self, now: Timestamp) -> anyhow::Result<()> {
         let (pair, given) = self.rotated.look(now).await?;
         let mut known = self.now.lock().await;
@@ -315,12 +383,12 @@ fn certificates(client: &Client, namespace: &str, host: String) -> Rotated {
     Rotated::new(series, TIMES, move |now| make(&host, now))
 }
 
-/// A certificate, which signs itself, and its key.
+/// A self-signed certificate and its key.
 fn make(host: &str, now: Timestamp) -> anyhow::Result<Data> {
     let key = KeyPair::generate().context("make a key")?;
     let mut params = CertificateParams::new(vec![host.to_owned()]).context("make a certificate")?;
     params.distinguished_name.push(DnType::CommonName, "Metamorph webhook");
-    // Clocks differ.
+    // Tolerates clock differences.
     kept::valid(&mut params, now - SignedDuration::from_hours(24), now + TIMES.life + SignedDuration::from_hours(24));
     let certificate = params.self_signed(&key).context("make a certificate")?;
     Ok(kept::fields(certificate.pem(), key.serialize_pem()))
@@ -331,7 +399,48 @@ mod tests {
     use super::*;
     use std::sync::Mutex;
 
+    use clap::Parser;
+
     use crate::kept::tests::Secrets;
+
+    #[test]
+    fn the_deployment_of_the_examples_runs_this_program_and_its_service_finds_the_webhook() {
+        let text = include_str!("../../../examples/operator.yaml");
+        let objects = gojson::from_yaml_stream(text).unwrap();
+        let of = |kind: &str| objects.iter().find(|object| object["kind"] == kind).unwrap();
+        let (pod, service) = (&of("Deployment")["spec"]["template"], of("Service"));
+        let container = &pod["spec"]["containers"][0];
+        let arguments: Vec<String> = serde_json::from_value(container["args"].clone()).unwrap();
+        let arguments = arguments.iter().map(|text| text.replace("$(NODE_ADDRESS)", "192.0.2.1"));
+        let line = std::iter::once("metamorph".to_owned()).chain(arguments);
+        let crate::cli::Command::Operator(options) = crate::cli::Cli::try_parse_from(line).unwrap().command else {
+            panic!("no operator")
+        };
+        assert_eq!(options.endpoints.media_host[0].to_string(), "192.0.2.1");
+        let listens = [
+            ("media", options.endpoints.media_listen),
+            ("agents", options.endpoints.agent_listen),
+            ("webhook", options.webhook.webhook_listen),
+            ("health", options.endpoints.health_listen),
+        ];
+        let ports: Vec<_> =
+            listens.iter().map(|(name, at)| json!({ "name": name, "containerPort": at.port() })).collect();
+        assert_eq!(container["ports"], json!(ports));
+        assert!(options.endpoints.health_listen.ip().is_unspecified(), "the kubelet asks from elsewhere");
+        let Some(Place::Service { namespace, name, port }) = Place::of(&options.webhook).unwrap() else {
+            panic!("no Service")
+        };
+        assert_eq!(
+            (&service["metadata"]["namespace"], &service["metadata"]["name"]),
+            (&json!(namespace), &json!(name))
+        );
+        assert_eq!(service["spec"]["ports"], json!([{ "name": "webhook", "port": port, "targetPort": "webhook" }]));
+        assert_eq!(service["spec"]["selector"], pod["metadata"]["labels"]);
+        let account = gojson::from_yaml_stream(include_str!("../../../docs/generated/rbac.yaml")).unwrap();
+        assert!(account.iter().any(|o| o["kind"] == "ServiceAccount"
+            && o["metadata"]["name"] == pod["spec"]["serviceAccountName"]
+            && o["metadata"]["namespace"] == of("Deployment")["metadata"]["namespace"]));
+    }
 
     /// What the API server is told to trust, and with what the webhook is served, in the order in which it happens.
     #[tokio::test]

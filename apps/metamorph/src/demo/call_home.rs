@@ -1,4 +1,4 @@
-//! Where the provisioned systems report in: what they say there, only a system that ran cloud-init with its config drive can say.
+//! The server to which the provisioned systems report: only a system that ran cloud-init with its config drive can send such a report.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,17 +11,17 @@ use axum::{Json, Router};
 use serde::Deserialize;
 use tokio::sync::watch;
 
-/// Address of the host as QEMU's user-mode network shows it to guests (QEMU documentation, «Using the user mode network stack»).
+/// Address of the host in QEMU's user-mode network, as guests see it (QEMU documentation, "Using the user mode network stack").
 pub const HOST_FROM_GUEST: &str = "10.0.2.2";
 
-/// What a system says of itself.
+/// A system's report.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Report {
     /// Host name.
     pub hostname: String,
     /// Addresses with prefix lengths.
     pub addresses: Vec<String>,
-    /// Label of the firmware's boot entry that it was booted by.
+    /// Label of the firmware's boot entry that booted it.
     pub boot_entry: String,
     /// Whether Secure Boot was on.
     pub secure_boot: bool,
@@ -54,12 +54,12 @@ impl CallHome {
         Ok(Self { port, reports })
     }
 
-    /// Address for one machine, as it sees it.
+    /// The URL for one machine, as the guest sees it.
     pub fn url_for(&self, name: &str) -> String {
         format!("http://{HOST_FROM_GUEST}:{}/call-home/{name}", self.port)
     }
 
-    /// The machine's report, waited for.
+    /// Waits for the machine's report.
     pub async fn wait_for(&self, name: &str) -> Report {
         let mut reports = self.reports.clone();
         loop {

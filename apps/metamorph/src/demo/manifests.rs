@@ -1,4 +1,4 @@
-//! What the demo declares: for each machine the Secrets and the BareMetalHost that a person would write.
+//! The demo's objects: for each machine, the Secrets and the BareMetalHost that a user would write.
 
 use anyhow::{Context, ensure};
 use api::metal3::BareMetalHost;
@@ -46,7 +46,7 @@ impl Machine {
         simulator.machines().iter().enumerate().map(one).collect()
     }
 
-    /// The report is that of a system which has applied this machine's config drive.
+    /// Checks that the report comes from a system with this machine's config drive.
     pub fn check(&self, report: &Report) -> anyhow::Result<()> {
         ensure!(
             report.hostname == self.name,
@@ -115,7 +115,7 @@ impl Machine {
     }
 }
 
-/// Makes the object; one of the same name from an earlier run of the demo is brought to the same.
+/// Creates the object, or brings one of the same name from an earlier run to the same state.
 async fn create<K>(client: &Client, object: Value) -> anyhow::Result<()>
 where
     K: kube::Resource<Scope = kube::core::NamespaceResourceScope, DynamicType = ()>
@@ -138,7 +138,7 @@ where
     Ok(())
 }
 
-/// cloud-config that reports in. Python is there because cloud-init is.
+/// cloud-config that reports in. It can rely on Python, which cloud-init needs.
 fn user_data(call_home: &str) -> String {
     let script = include_str!("report-in.py").replace("CALL_HOME", call_home);
     let indented: String = script.lines().map(|line| format!("      {line}\n")).collect();

@@ -1,5 +1,5 @@
-//! `demo`: everything on one machine. Virtual servers behind virtual BMCs are registered, inspected and provisioned with a real
-//! operating system, which then reports in over the network with what its config drive told it.
+//! `demo`: everything on one machine. Virtual servers behind virtual BMCs are registered, inspected and provisioned with a real operating system,
+//! which then reports over the network what it read from its config drive.
 
 mod call_home;
 mod manifests;
@@ -115,7 +115,7 @@ async fn provision(
     Ok(())
 }
 
-/// Every machine is `provisioned` and has called home from its new system.
+/// Waits until every machine is `provisioned` and its new system has reported in.
 async fn reported_in(client: &Client, machines: &[Machine], call_home: &CallHome) -> anyhow::Result<Vec<Report>> {
     let mut reports = Vec::new();
     for machine in machines {
@@ -132,7 +132,7 @@ async fn reported_in(client: &Client, machines: &[Machine], call_home: &CallHome
     Ok(reports)
 }
 
-/// One machine's success in a line; the console's file is named only if it is still there when the line is read.
+/// One machine's success in a line; names the console's file only if it still exists when the user reads the line.
 fn told(machine: &Machine, report: &Report, console: Option<&Path>) -> String {
     format!(
         "{}: provisioned; it calls itself {}, has {} (no DHCP gives that), boot entry {}, Secure Boot {}{}",
@@ -145,7 +145,7 @@ fn told(machine: &Machine, report: &Report, console: Option<&Path>) -> String {
     )
 }
 
-/// What the hosts say of their errors, for the person who waited in vain.
+/// The hosts' error messages, for the report of a time-out.
 async fn causes(client: &Client) -> String {
     let hosts: Api<BareMetalHost> = Api::namespaced(client.clone(), NAMESPACE);
     let Ok(all) = hosts.list(&kube::api::ListParams::default()).await else {
@@ -158,7 +158,7 @@ async fn causes(client: &Client) -> String {
     all.items.iter().map(one).collect::<Vec<_>>().join("; ")
 }
 
-/// The media address with the host's address as guests see it.
+/// The media address, with the host's address as guests see it.
 fn base_for_guests(base: &str) -> anyhow::Result<String> {
     let port = base.rsplit_once(':').map(|(_, port)| port).context("read the media address")?;
     Ok(format!("http://{HOST_FROM_GUEST}:{port}"))
@@ -184,7 +184,7 @@ fn up_options(options: &Demo, folder: &Path, image: &Image) -> Up {
             images: Some(image.folder.clone()),
             bmc_ca: None,
             image_ca: None,
-            // Under software emulation on a busy host the kernel's check of its timer can fail by lateness, and it panics.
+            // Under software emulation on a busy host, the kernel's timer check can fail by lateness, and the kernel panics.
             agent_kernel_arguments: "no_timer_check".to_owned(),
         },
         behaviour: Behaviour {
@@ -227,7 +227,7 @@ impl Image {
     }
 }
 
-/// The demo's folder; a temporary one goes at the end unless something failed.
+/// The demo's folder; a temporary one is removed at the end unless something failed.
 struct Folder {
     path: PathBuf,
     temporary: std::cell::Cell<bool>,
@@ -244,7 +244,7 @@ impl Folder {
         Ok(Self { path, temporary: std::cell::Cell::new(given.is_none()) })
     }
 
-    /// Something failed: what is in the folder tells what, if there is something.
+    /// Called on failure: if the folder helps the diagnosis, keeps it and lists its files.
     fn keep(&self) {
         if let Some(text) = remains::told(&self.path) {
             self.temporary.set(false);
@@ -256,7 +256,7 @@ impl Folder {
 impl Drop for Folder {
     fn drop(&mut self) {
         if self.temporary.get() {
-            // What stays behind in the temporary folder is the system's to remove.
+            // The system cleans up whatever remains in the temporary folder.
             let _ = std::fs::remove_dir_all(&self.path);
         }
     }

@@ -1,4 +1,4 @@
-//! What a demo that failed leaves: the objects as they were at the end, logs and consoles, and a list of them.
+//! What a failed demo leaves for diagnosis: the final objects, logs and consoles, and a list of them.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -17,12 +17,12 @@ use super::manifests::NAMESPACE;
 
 /// Name of the file with the objects.
 const OBJECTS: &str = "hosts.yaml";
-/// Lines of a console that are shown.
+/// Console lines to print.
 const CONSOLE_LINES: usize = 12;
-/// Most bytes of a console's end that are looked at.
+/// Most bytes read from a console's end.
 const CONSOLE_END: usize = 16 << 10;
 
-/// Writes hosts, operations and Events, as they are now, into the folder. No Secrets.
+/// Writes the current hosts, operations and Events into the folder, without Secrets.
 pub async fn write_objects(client: &Client, folder: &Path) -> anyhow::Result<()> {
     let mut text = String::new();
     add::<BareMetalHost>(client, &mut text).await?;
@@ -52,7 +52,7 @@ where
     Ok(())
 }
 
-/// What is in the folder, for the person whose demo failed; `None` if nothing there helps.
+/// A description of the folder's files for the user; `None` if none of them helps.
 pub fn told(folder: &Path) -> Option<String> {
     let file = |name: &str| folder.join(name);
     let mut files: Vec<(PathBuf, &str)> = vec![
@@ -91,7 +91,7 @@ fn consoles(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// The last lines of a console, without what a terminal would obey.
+/// The last lines of a console, without control characters.
 fn end_of(console: &Path) -> Vec<String> {
     let bytes = std::fs::read(console).unwrap_or_default();
     let end = String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(CONSOLE_END)..]).into_owned();

@@ -1,4 +1,4 @@
-//! The simulator as a process of its own: virtual BMCs in front of QEMU machines.
+//! The simulator in a process of its own: virtual BMCs in front of QEMU machines.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -12,16 +12,16 @@ use tokio::process::{Child, Command};
 
 use crate::cli::Demo;
 
-/// How long the simulator may take to be ready.
+/// How long the simulator may take to become ready.
 const READY: Duration = Duration::from_secs(20);
 
-/// What the simulator says when it is ready.
+/// The simulator's message when it is ready.
 #[derive(Debug, Deserialize)]
 struct Ready {
     machines: Vec<ReadyMachine>,
 }
 
-/// One machine that is ready.
+/// One machine in that message.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ReadyMachine {
@@ -73,7 +73,7 @@ impl SimulatorProcess {
             .stdout(Stdio::piped())
             .stderr(log)
             .kill_on_drop(true)
-            // Ctrl-C at the terminal is for the demo, which stops the simulator last.
+            // Only the demo receives Ctrl-C from the terminal; it stops the simulator last.
             .process_group(0)
             .spawn()
             .with_context(|| format!("start the simulator {}", program.display()))?;

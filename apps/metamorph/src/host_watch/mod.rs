@@ -1,4 +1,4 @@
-//! `host watch`: what is being done to hosts, live, from BareMetalHosts and HostOperations alone.
+//! `host watch`: live progress of the work on hosts, from BareMetalHosts and HostOperations alone.
 
 mod row;
 
@@ -20,10 +20,10 @@ use crate::cli::HostWatch;
 use crate::{client, say};
 use row::Row;
 
-/// Columns of a terminal that does not tell its width.
+/// Columns of a terminal that does not report its width.
 const COLUMNS: usize = 80;
 
-/// Watches until it is told to stop.
+/// Watches until a stop signal.
 pub async fn run(options: HostWatch) -> anyhow::Result<()> {
     let client = client::connect(options.kubeconfig.as_deref()).await?;
     let mut view = View::new(options.namespace.is_none());
@@ -33,7 +33,7 @@ pub async fn run(options: HostWatch) -> anyhow::Result<()> {
     }
 }
 
-/// Feeds the view with every change, until nobody reads it any more.
+/// Feeds the view with every change, until the output's reader is gone.
 pub async fn follow(
     client: &Client,
     namespace: Option<&str>,
@@ -87,7 +87,7 @@ where
     watcher(api, config).default_backoff()
 }
 
-/// All hosts as they are now, a line or more each.
+/// The current hosts, one or more lines each.
 pub fn listed(hosts: Vec<BareMetalHost>, operations: Vec<HostOperation>, namespaces: bool) -> String {
     let mut view = View::plain(namespaces);
     for host in hosts {
@@ -113,10 +113,10 @@ pub struct View {
     terminal: Option<MultiProgress>,
     json: bool,
     zone: TimeZone,
-    /// Names are shown with their namespaces.
+    /// Whether to show names with their namespaces.
     namespaces: bool,
     rows: BTreeMap<String, Shown>,
-    /// Hosts seen since the list began, while it is being listed.
+    /// Hosts seen since the current list began; `None` outside of a list.
     listed: Option<BTreeSet<String>>,
     failing: bool,
 }
@@ -125,12 +125,12 @@ pub struct View {
 struct Shown {
     row: Row,
     bar: Option<ProgressBar>,
-    /// What the last line of the log was about.
+    /// Key of the last logged line, see [`Row::logged`].
     last: String,
 }
 
 impl View {
-    /// A view for what standard output is; `namespaces` shows those of the hosts.
+    /// A view that matches standard output; `namespaces` shows those of the hosts.
     pub fn new(namespaces: bool) -> Self {
         let terminal =
             std::io::stdout().is_terminal().then(|| MultiProgress::with_draw_target(ProgressDrawTarget::stdout()));
@@ -147,7 +147,7 @@ impl View {
         Self { terminal: None, json: false, zone, namespaces, rows: BTreeMap::new(), listed: None, failing: false }
     }
 
-    /// The event, or nothing for a failure, which is said when it begins and when it is over.
+    /// The event, or `None` for a failure, whose beginning and end are reported once.
     fn noted<K>(&mut self, event: watcher::Result<watcher::Event<K>>) -> Option<watcher::Event<K>> {
         match event {
             Ok(event) => {
@@ -166,7 +166,7 @@ impl View {
         }
     }
 
-    /// Takes a change of hosts in; false if nobody reads any more.
+    /// Applies a change of hosts; false if the reader is gone.
     fn host(&mut self, event: watcher::Event<BareMetalHost>) -> anyhow::Result<bool> {
         match event {
             watcher::Event::Init => {
@@ -195,7 +195,7 @@ impl View {
         }
     }
 
-    /// Takes a change of operations in; false if nobody reads any more.
+    /// Applies a change of operations; false if the reader is gone.
     fn operation(&mut self, event: watcher::Event<HostOperation>, wanted: Option<&str>) -> anyhow::Result<bool> {
         let (watcher::Event::Apply(operation) | watcher::Event::InitApply(operation)) = event else { return Ok(true) };
         let host = operation.spec.host.name.clone();
@@ -247,29 +247,29 @@ impl View {
             }
             bar
         });
-        // The last column is left free: some terminals begin a new line when it is written to.
+        // The last column stays free: some terminals wrap when it is written.
         bar.set_message(shown.row.lines(&name, columns() - 1, Timestamp::now()).join("\n"));
         Ok(true)
     }
 
-    /// Times go on while nothing happens.
+    /// Redraws the elapsed times, which advance without events.
     fn refresh(&mut self) {
         if self.terminal.is_some() {
             for key in self.rows.keys().cloned().collect::<Vec<_>>() {
-                // At a terminal it cannot fail.
+                // Cannot fail at a terminal.
                 let _ = self.show(&key);
             }
         }
     }
 
-    /// Prints a line above the others; false if nobody reads any more.
+    /// Prints a line above the others; false if the reader is gone.
     ///
     /// # Errors
-    /// When standard output fails otherwise.
+    /// When standard output fails for another reason.
     pub fn say(&self, line: &str) -> anyhow::Result<bool> {
         match &self.terminal {
             Some(terminal) => {
-                // A terminal that is gone needs no line.
+                // A closed terminal needs no line.
                 let _ = terminal.println(line);
                 Ok(true)
             }
@@ -277,7 +277,7 @@ impl View {
         }
     }
 
-    /// Takes the lines away: what is said next says it all.
+    /// Removes the lines: the final report replaces them.
     pub fn clear(&self) {
         for shown in self.rows.values() {
             if let Some(bar) = &shown.bar {
@@ -286,7 +286,7 @@ impl View {
         }
     }
 
-    /// Leaves the lines as they are.
+    /// Leaves the lines on the screen.
     pub fn finish(&self) {
         for shown in self.rows.values() {
             if let Some(bar) = &shown.bar {

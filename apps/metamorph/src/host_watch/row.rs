@@ -1,4 +1,4 @@
-//! One host of `host watch` as text: a line of columns, and what there is to say below it, wrapped to the terminal's width.
+//! One host of `host watch` as text: a line of columns, and a message below it, wrapped to the terminal's width.
 //!
 //! Messages come from BMCs, agents and image servers: control characters in them never reach the terminal.
 
@@ -15,10 +15,10 @@ const NAME: usize = 24;
 const STATE: usize = 22;
 /// Most lines of a message.
 const MESSAGE_LINES: usize = 6;
-/// The narrowest terminal that is written for, columns.
+/// Least width that lines are laid out for, columns.
 const NARROWEST: usize = 40;
 
-/// What is known of one host.
+/// The known state of one host.
 #[derive(Default)]
 pub struct Row {
     host: Option<Box<BareMetalHost>>,
@@ -26,12 +26,12 @@ pub struct Row {
 }
 
 impl Row {
-    /// The host as it is now.
+    /// Sets the host's current state.
     pub fn see_host(&mut self, host: Box<BareMetalHost>) {
         self.host = Some(host);
     }
 
-    /// One of its operations; older ones than that which is known say nothing new.
+    /// Sets the operation, unless it is older than the known one.
     pub fn see_operation(&mut self, operation: Box<HostOperation>) {
         let newer = self
             .operation
@@ -42,7 +42,7 @@ impl Row {
         }
     }
 
-    /// Whether the host itself is known, not only operations of it.
+    /// Whether the host itself is known, not only its operations.
     pub const fn is_known(&self) -> bool {
         self.host.is_some()
     }
@@ -51,7 +51,7 @@ impl Row {
         self.operation.as_deref().filter(|o| o.status.as_ref().is_some_and(|s| s.phase == OperationPhase::Running))
     }
 
-    /// State, and in brackets what else is to be known of it.
+    /// The state, with a qualifier in brackets.
     fn state(&self) -> String {
         let Some(host) = &self.host else { return String::new() };
         let state = match host.state().as_str() {
@@ -68,7 +68,7 @@ impl Row {
         format!("{state}{more}")
     }
 
-    /// Since when it is as it is: the work under way, or the last thing that was written of it.
+    /// Start of the current situation: the work under way, or the last change of the status, or the creation.
     fn since(&self) -> Option<Timestamp> {
         let work = self.running().and_then(|o| o.status.as_ref()?.start_time.as_ref());
         let written = self.host.as_ref().and_then(|h| h.status.as_ref()?.last_updated.as_ref());
@@ -76,7 +76,7 @@ impl Row {
         work.or(written).or(made).map(|time| time.0)
     }
 
-    /// The work under way in few words, or how long the last took.
+    /// The work under way in a few words, or how long the last operation took.
     fn work(&self) -> String {
         if let Some(status) = self.running().and_then(|o| o.status.as_ref()) {
             let done = status.steps.iter().filter(|s| s.phase == StepPhase::Done).count();
@@ -96,7 +96,7 @@ impl Row {
         }
     }
 
-    /// Whether the host's state is what the operation has brought it to, not yet something later.
+    /// Whether the host's state is still the operation's result, not a later one.
     fn is_outcome_of(&self, operation: &HostOperation) -> bool {
         let state = self.host.as_ref().map(|host| host.state()).unwrap_or_default();
         match operation.spec.operation {
@@ -108,7 +108,7 @@ impl Row {
         }
     }
 
-    /// What there is to say: an error, or what is happening.
+    /// The message to show: an error, or the current activity.
     fn message(&self) -> String {
         let status = self.host.as_ref().and_then(|h| h.status.as_ref());
         if let Some(status) = status.filter(|s| !s.error_message.is_empty()) {
@@ -137,7 +137,7 @@ impl Row {
         lines
     }
 
-    /// The same for programs.
+    /// The same as JSON, for programs.
     pub fn event(&self, now: Timestamp) -> Value {
         let host = self.host.as_ref();
         let status = host.and_then(|h| h.status.as_ref());
@@ -168,15 +168,15 @@ impl Row {
         event
     }
 
-    /// The line for a log, with the time of day at which it became so; and what of it must differ for another line to be worth
-    /// while: percents go by tens.
+    /// The line for a log, with the time at which this state began, and a key: a new line is due only when the key changes (percents change it by
+    /// tens).
     pub fn logged(&self, name: &str, zone: &TimeZone, now: Timestamp) -> (String, String) {
         let status = self.running().and_then(|o| o.status.as_ref());
         let step = status.and_then(|s| s.steps.iter().find(|s| s.phase == StepPhase::Running));
         let tens = step.and_then(|s| s.percent).map(|p| p / 10);
         let error = self.host.as_ref().and_then(|h| h.status.as_ref()).map(|s| s.error_message.as_str());
         let key = format!("{} {:?} {tens:?} {error:?} {}", self.state(), step.map(|s| &s.name), status.is_none());
-        // What is under way was so at this moment; what has been written before this was watched has its own time.
+        // Work under way is current; a state that was written before the watch began has its own time.
         let ended = self.operation.as_ref().and_then(|o| o.status.as_ref()?.end_time.as_ref()).map(|time| time.0);
         let last = self.since().max(ended);
         let at = if status.is_some() { now } else { last.unwrap_or(now).min(now) };
@@ -189,12 +189,12 @@ impl Row {
     }
 }
 
-/// What orders a host's operations: the number in their names.
+/// Orders a host's operations: the number in their names.
 fn order(operation: &HostOperation) -> u64 {
     operation.name_any().rsplit('-').nth(1).and_then(|number| number.parse().ok()).unwrap_or_default()
 }
 
-/// Text without anything that a terminal would obey.
+/// Text without control characters, which a terminal would obey.
 fn plain(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }

@@ -1,4 +1,4 @@
-//! Manifests into the embedded API: first all of them as a dry run, so that nothing is stored unless all can be; then for good.
+//! Applies manifests to the embedded API: first all of them as a dry run, so that nothing is stored if one is rejected; then for real.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,20 +19,26 @@ use super::manifests::{Object, Problem};
 
 /// Owner of the fields that manifests set.
 const MANAGER: &str = "metamorph-provision";
-/// Longest answer, bytes: an object of the largest size, with room.
+/// Largest answer, bytes: an object of the largest size, with some room.
 const MAX_ANSWER: usize = 16 << 20;
 
-/// Kinds that something is done for; of the others, objects are stored and that is all.
-const SERVED: [(&str, &str); 6] = [
+/// Kinds that controllers act on; objects of other kinds are only stored.
+const SERVED: [(&str, &str); 12] = [
     ("v1", "Namespace"),
     ("v1", "Secret"),
     ("metal3.io/v1alpha1", "BareMetalHost"),
     ("metal3.io/v1alpha1", "HardwareData"),
+    ("metal3.io/v1alpha1", "HostFirmwareSettings"),
+    ("metal3.io/v1alpha1", "HostFirmwareComponents"),
+    ("metal3.io/v1alpha1", "FirmwareSchema"),
+    ("metal3.io/v1alpha1", "HostUpdatePolicy"),
+    ("metal3.io/v1alpha1", "HostClaim"),
+    ("metal3.io/v1alpha1", "HostDeployPolicy"),
     ("metamorph.metal3.io/v1alpha1", "MachineRecord"),
     ("metamorph.metal3.io/v1alpha1", "HostOperation"),
 ];
 
-/// An object and where the API has its kind.
+/// An object and its API resource.
 struct Placed {
     object: Object,
     resource: ApiResource,
@@ -40,22 +46,22 @@ struct Placed {
     namespace: Option<String>,
 }
 
-/// Manifests that the API would take.
+/// Manifests that passed the dry run.
 pub struct Checked {
     placed: Vec<Placed>,
     force: bool,
-    /// What the API says of them.
+    /// The API's warnings about them.
     pub warnings: Vec<Problem>,
 }
 
-/// What became of them.
+/// The result of applying them.
 #[derive(Debug, Default)]
 pub struct Applied {
-    /// Objects that were not there.
+    /// Objects created.
     pub made: usize,
-    /// Objects that were otherwise.
+    /// Objects changed.
     pub changed: usize,
-    /// Objects that were so already.
+    /// Objects that were the same already.
     pub same: usize,
     /// The hosts among them: namespace, name, uid.
     pub hosts: Vec<[String; 3]>,
@@ -70,7 +76,7 @@ struct Answer {
     warnings: Vec<String>,
 }
 
-/// Asks the API of all objects whether it would take them, and stores none. All that is wrong, if something is.
+/// Sends all objects to the API as a dry run, which stores none. Returns all problems, if any.
 ///
 /// # Errors
 /// When the API does not answer.
@@ -87,7 +93,7 @@ pub async fn check(
             Err(problem) => problems.push(problem),
         }
     }
-    // Namespaces, then what hosts refer to, then the hosts.
+    // Namespaces first, then the objects that hosts refer to, then the hosts.
     placed.sort_by_key(|p| match p.object.kind.as_str() {
         "Namespace" => 0,
         "BareMetalHost" => 2,
@@ -106,7 +112,7 @@ pub async fn check(
         if !SERVED.contains(&(one.object.api_version.as_str(), one.object.kind.as_str())) {
             warnings.push(at(format!("{title} is stored, and nothing is done for it")));
         }
-        let mut wrong = Vec::new();
+        let mut wrong: Vec<String> = claim(&one.object).into_iter().collect();
         if !answer.status.is_success() {
             wrong.push(refusal(&answer));
         }
@@ -128,7 +134,16 @@ pub async fn check(
     Ok(Err(problems))
 }
 
-/// Finds where the API has the object's kind.
+/// Why a claim is refused: the run would end without waiting for it, and the claim controller with it.
+fn claim(object: &Object) -> Option<String> {
+    object.is("metal3.io/v1alpha1", "HostClaim").then(|| {
+        "a run waits for hosts only, and would end before the claim has one — declare the image on a BareMetalHost, or apply the HostClaim to a server that \
+         stays (`metamorph up`)"
+            .to_owned()
+    })
+}
+
+/// Finds the API resource of the object's kind.
 fn place(known: &Discovery, object: Object) -> Result<Placed, Problem> {
     let (group, version) = object.api_version.split_once('/').unwrap_or(("", &object.api_version));
     let found = known.resolve_gvk(&GroupVersionKind::gvk(group, version, &object.kind));
@@ -146,14 +161,14 @@ fn place(known: &Discovery, object: Object) -> Result<Placed, Problem> {
     Ok(Placed { object, resource, namespace })
 }
 
-/// Namespaces that this run has made, and those that the API refuses.
+/// Namespaces that this run has created, and those that the API refuses.
 #[derive(Default)]
 struct Made {
     names: Vec<String>,
     refused: BTreeSet<String>,
 }
 
-/// A dry run in a namespace needs the namespace.
+/// Creates missing namespaces: even a dry run needs them.
 async fn make_namespaces(client: &Client, placed: &[Placed], problems: &mut Vec<Problem>) -> anyhow::Result<Made> {
     let mut wanted: BTreeMap<&str, &str> = BTreeMap::new();
     for one in placed {
@@ -211,12 +226,12 @@ fn warnings(headers: &HeaderMap) -> Vec<String> {
         let inner = value.split_once('"')?.1.rsplit_once('"')?.0;
         Some(inner.replace("\\\"", "\"").replace("\\\\", "\\"))
     };
-    // Their text is UTF-8, which an HTTP header may be.
+    // The text is UTF-8, which an HTTP header may contain.
     let all = headers.get_all(header::WARNING).iter();
     all.filter_map(|value| text(&String::from_utf8_lossy(value.as_bytes()))).collect()
 }
 
-/// Why the API refuses, and what to do where that helps.
+/// The API's reason for a refusal, with advice where possible.
 fn refusal(answer: &Answer) -> String {
     let message = answer.body["message"].as_str().unwrap_or("the API gives no reason");
     match answer.status {
@@ -225,12 +240,11 @@ fn refusal(answer: &Answer) -> String {
     }
 }
 
-/// What is wrong with the object and not among what the API said: a body that it cannot read keeps it from looking at the name, and a host's image that can
-/// never be written is only warned of.
+/// Problems that the API does not report: it checks no name if it cannot decode the body, and only warns of a host's image that can never be written.
 fn unsaid(object: &Object, said: &[String]) -> Vec<String> {
     let mut found = Vec::new();
     let is_named = said.iter().any(|text| text.contains("metadata.name"));
-    // Roles and their bindings may have other names; of all else the API says which it takes.
+    // Roles and their bindings may have other names; for other kinds, the API reports invalid names.
     if !said.is_empty() && !is_named && SERVED.contains(&(object.api_version.as_str(), object.kind.as_str())) {
         let wrong = if object.kind == "Namespace" {
             names::dns_1123_label(&object.name)
@@ -249,14 +263,14 @@ fn unsaid(object: &Object, said: &[String]) -> Vec<String> {
     found
 }
 
-/// Secrets that hosts refer to and that are neither given nor in the state: nobody would bring them while the run waits.
+/// Secrets that hosts refer to and that are neither given nor stored: no other client would create them during the run.
 async fn missing_secrets(client: &Client, placed: &[Placed], problems: &mut Vec<Problem>) -> anyhow::Result<()> {
     let mut given: BTreeMap<(&str, &str), &Value> = BTreeMap::new();
     for one in placed.iter().filter(|p| p.object.is("v1", "Secret")) {
         given.insert((&one.object.namespace, &one.object.name), &one.object.value["data"]);
     }
     for one in placed.iter().filter(|p| p.object.is("metal3.io/v1alpha1", "BareMetalHost")) {
-        // What is no BareMetalHost has been refused.
+        // Objects that do not decode as a BareMetalHost have been refused already.
         let Ok(host) = serde_json::from_value::<BareMetalHost>(one.object.value.clone()) else { continue };
         for (field, namespace, name) in references(&host, &one.object.namespace) {
             let stored;
@@ -311,7 +325,7 @@ impl Checked {
     /// Stores all of them.
     ///
     /// # Errors
-    /// When the API does not answer, or refuses what it took as a dry run.
+    /// When the API does not answer, or refuses an object that it accepted as a dry run.
     pub async fn apply(self, client: &Client) -> anyhow::Result<Applied> {
         let mut applied = Applied::default();
         for one in &self.placed {
@@ -343,7 +357,7 @@ impl Checked {
     }
 }
 
-/// The resourceVersion of the object as it is stored.
+/// The resourceVersion of the stored object.
 async fn version(client: &Client, one: &Placed) -> anyhow::Result<Option<String>> {
     let api: Api<DynamicObject> = match &one.namespace {
         Some(namespace) => Api::namespaced_with(client.clone(), namespace, &one.resource),
@@ -363,6 +377,20 @@ mod tests {
         headers.append(header::WARNING, r#"299 - "spec.taints says \"x\" and \\""#.parse().unwrap());
         headers.append(header::WARNING, "nonsense".parse().unwrap());
         assert_eq!(warnings(&headers), [r#"spec.taints says "x" and \"#]);
+    }
+
+    #[test]
+    fn a_claim_is_refused_with_a_sentence() {
+        let object = |kind: &str| Object {
+            source: "x".to_owned(),
+            api_version: "metal3.io/v1alpha1".to_owned(),
+            kind: kind.to_owned(),
+            namespace: "default".to_owned(),
+            name: "c".to_owned(),
+            value: Value::Null,
+        };
+        assert!(claim(&object("HostClaim")).unwrap().contains("waits for hosts only"));
+        assert!(claim(&object("BareMetalHost")).is_none() && claim(&object("HostDeployPolicy")).is_none());
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The folder of the state: one that is given, or a temporary one.
+//! The state folder: a given one, or a temporary one.
 
 use std::cell::Cell;
 use std::io::ErrorKind;
@@ -7,20 +7,20 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail, ensure};
 
-/// Tries to find a name that nobody has.
+/// Attempts to find a free name.
 const TRIES: u32 = 16;
 
-/// The folder. It is removed at the end if this run has made it and nothing in it is worth keeping.
+/// The folder. It is removed at the end if this run made it and nothing in it is worth keeping.
 pub struct Folder {
     /// Where it is.
     pub path: PathBuf,
-    /// Nobody has named it.
+    /// Whether it is a temporary one, which the user did not name.
     pub temporary: bool,
     keep: Cell<bool>,
 }
 
 impl Folder {
-    /// Opens the one that is given, or makes one.
+    /// Opens the given folder, or makes one.
     pub fn open(given: Option<&Path>) -> anyhow::Result<Self> {
         let Some(path) = given else { return Self::temporary() };
         if path.exists() {
@@ -32,7 +32,7 @@ impl Folder {
         Ok(Self { path: path.to_owned(), temporary: false, keep: Cell::new(false) })
     }
 
-    /// Others can write where temporary folders are: it is made anew, and for its owner alone.
+    /// Creates a new folder for its owner alone: other users can write to the parent.
     fn temporary() -> anyhow::Result<Self> {
         let parent = std::env::temp_dir();
         for _ in 0..TRIES {
@@ -50,17 +50,17 @@ impl Folder {
         bail!("make a temporary folder for the state in {}: no name is free", parent.display())
     }
 
-    /// What is in it is needed to go on.
+    /// Keeps the folder: a later run needs its content.
     pub fn keep(&self) {
         self.keep.set(true);
     }
 
-    /// Whether it will be there when the run is over.
+    /// Whether it will outlive the run.
     pub fn is_kept(&self) -> bool {
         self.keep.get()
     }
 
-    /// All went well: a temporary one has done its work.
+    /// Success: a temporary folder is no longer needed.
     pub fn is_done(&self) {
         if self.temporary {
             self.keep.set(false);
@@ -71,7 +71,7 @@ impl Folder {
 impl Drop for Folder {
     fn drop(&mut self) {
         if !self.keep.get() {
-            // What stays behind in the temporary folder is the system's to remove.
+            // The system cleans up whatever remains in the temporary folder.
             let _ = std::fs::remove_dir_all(&self.path);
         }
     }

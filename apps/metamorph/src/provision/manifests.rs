@@ -1,4 +1,4 @@
-//! What is given to `provision`: files, folders and standard input, read to their end and taken apart, with all that is wrong in them.
+//! The input of `provision`: reads files, folders and standard input completely, splits them into objects, and collects every problem.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 const MAX_BYTES: u64 = 64 << 20;
 /// Most objects.
 const MAX_OBJECTS: usize = 20_000;
-/// Most faults that are told: who has so many reads no further.
+/// Most problems reported: a user with so many reads no further.
 const MAX_PROBLEMS: usize = 100;
 /// Most files of folders.
 const MAX_FILES: usize = 10_000;
@@ -20,7 +20,7 @@ const MAX_FILES: usize = 10_000;
 const MAX_DEPTH: usize = 32;
 /// Lists within lists.
 const MAX_LISTS: usize = 4;
-/// Ends of names of manifests.
+/// File extensions of manifests.
 const ENDS: [&str; 3] = ["yaml", "yml", "json"];
 
 /// One object.
@@ -32,11 +32,11 @@ pub struct Object {
     pub api_version: String,
     /// Kind.
     pub kind: String,
-    /// Namespace that it names, or the one for those that name none; kinds without namespaces ignore it.
+    /// Its namespace, or the default one if it names none; kinds without namespaces ignore it.
     pub namespace: String,
     /// Name.
     pub name: String,
-    /// All of it.
+    /// The whole object.
     pub value: Value,
 }
 
@@ -52,7 +52,7 @@ impl Object {
     }
 }
 
-/// What is wrong, and where.
+/// A problem and its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     /// Where it stands.
@@ -66,9 +66,9 @@ pub struct Problem {
 pub struct Manifests {
     /// Objects, in the order in which they stand.
     pub objects: Vec<Object>,
-    /// What cannot be used.
+    /// Errors.
     pub problems: Vec<Problem>,
-    /// What can, and has no effect.
+    /// Warnings: input without effect.
     pub warnings: Vec<Problem>,
     left: u64,
 }
@@ -89,7 +89,7 @@ impl Manifests {
             }
             match std::fs::metadata(path) {
                 Ok(found) if found.is_dir() => all.folder(path, recursive, namespace),
-                // Any other may be a pipe: `-f <(…)`.
+                // Anything else may be a pipe: `-f <(…)`.
                 Ok(_) => all.file(path, namespace),
                 Err(error) => all.wrong(&path.display().to_string(), format!("it cannot be read: {error}")),
             }
@@ -102,7 +102,7 @@ impl Manifests {
         all
     }
 
-    /// What follows changes nothing any more.
+    /// Whether the limits are reached, so that further input changes nothing.
     fn is_full(&self) -> bool {
         self.objects.len() > MAX_OBJECTS || self.problems.len() >= MAX_PROBLEMS
     }
@@ -171,7 +171,7 @@ impl Manifests {
         }
     }
 
-    /// One document: an object, or a list of some.
+    /// Reads one document: an object, or a list of objects.
     fn document(&mut self, value: Value, source: &str, namespace: &str, depth: usize) {
         let Value::Object(mut fields) = value else {
             return self.wrong(source, "it is no object with apiVersion, kind and metadata");
@@ -195,7 +195,7 @@ impl Manifests {
             return;
         }
         let metadata = fields.get("metadata").and_then(Value::as_object).cloned().unwrap_or_default();
-        // To YAML 1.1 `n` is false and `12` a number.
+        // YAML 1.1 reads `n` as false and `12` as a number.
         let mut no_text = Vec::new();
         for (parent, key) in [("", "apiVersion"), ("", "kind"), ("metadata.", "name"), ("metadata.", "namespace")] {
             let value = if parent.is_empty() { fields.get(key) } else { metadata.get(key) };
@@ -241,7 +241,7 @@ impl Manifests {
         self.objects.push(object);
     }
 
-    /// Of two documents about one object, nobody knows which is meant.
+    /// Reports objects that are given twice: it is unclear which one is meant.
     fn told_twice(&mut self) {
         let mut first: BTreeMap<[&str; 4], &str> = BTreeMap::new();
         let mut found = Vec::new();
@@ -259,7 +259,7 @@ impl Manifests {
     }
 }
 
-/// What belongs to the server is left out, and a Secret's text becomes data: applied as text, it would be another field.
+/// Removes fields that the server sets, and moves a Secret's `stringData` into `data`: in server-side apply they are different fields.
 fn settle(api_version: &str, kind: &str, fields: &mut Map<String, Value>) -> Result<(), String> {
     if let Some(Value::Object(metadata)) = fields.get_mut("metadata") {
         for key in ["managedFields", "resourceVersion", "uid", "generation", "creationTimestamp"] {
@@ -286,7 +286,7 @@ fn settle(api_version: &str, kind: &str, fields: &mut Map<String, Value>) -> Res
     Ok(())
 }
 
-/// The documents of a text as they are written, with the numbers of their first lines.
+/// The documents of a text, with the numbers of their first lines.
 fn documents(text: &str) -> Vec<(usize, &str)> {
     let (mut found, mut start, mut first, mut at) = (Vec::new(), 0, 1, 0);
     for (number, line) in text.split_inclusive('\n').enumerate() {
@@ -302,7 +302,7 @@ fn documents(text: &str) -> Vec<(usize, &str)> {
     found
 }
 
-/// The manifests in a folder, in the order of their names. What begins with a dot is nobody's: a mounted Secret has such folders.
+/// The manifests in a folder, in the order of their names. Names that begin with a dot are skipped: a mounted Secret has such folders.
 fn files_of(folder: &Path, recursive: bool) -> std::io::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     let mut folders = vec![(folder.to_owned(), 0)];
@@ -316,7 +316,7 @@ fn files_of(folder: &Path, recursive: bool) -> std::io::Result<Vec<PathBuf>> {
                 continue;
             }
             let is = std::fs::metadata(&path)?;
-            // As kubectl: a link to a file is the file (mounted ConfigMaps have such), one to a folder leads nowhere.
+            // Like kubectl: follows links to files (mounted ConfigMaps have them), but not links to folders.
             let is_link = std::fs::symlink_metadata(&path)?.is_symlink();
             let end = path.extension().and_then(|end| end.to_str()).unwrap_or_default();
             if is.is_dir() && !is_link && recursive && depth < MAX_DEPTH {

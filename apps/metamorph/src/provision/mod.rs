@@ -1,8 +1,8 @@
-//! `provision`: the hosts of manifests are brought to what they declare by the API and the controllers of `up`, in this process, which then
-//! ends; the exit code is the verdict.
+//! `provision`: brings the hosts of manifests to their declared state, with the API and the controllers of `up` in this process, and then ends; the
+//! exit code is the verdict.
 //!
-//! Given → read and checked, all of it, before anything is stored → applied to the state → worked on until each host is as declared, or
-//! cannot be without a change → stopped in order.
+//! All input is read and checked before anything is stored; then it is applied to the state, the controllers work until each host is as declared or
+//! cannot become so without a change, and everything stops in order.
 
 mod apply;
 mod folder;
@@ -30,13 +30,13 @@ use manifests::{Manifests, Problem};
 use tell::Tell;
 use verdict::{Tracked, Verdict};
 
-/// Name of the log in the folder, where a terminal shows the progress.
+/// Name of the log file in the folder, used if a terminal shows the progress.
 const LOG: &str = "provision.log";
 
-/// Runs, and gives the verdict as exit code.
+/// Runs, and returns the verdict as exit code.
 pub async fn run(options: &Provision, log: &str) -> ExitCode {
     let mut tell = Tell::new(options.output);
-    // Read before signals are heard: standard input may never end, and Ctrl-C ends that at once.
+    // Read before the signal handlers exist: standard input may never end, and Ctrl-C must still end it.
     let manifests = Manifests::read(&options.files, options.recursive, &options.namespace);
     let verdict = match check_flags(options) {
         Err(error) => {
@@ -68,7 +68,7 @@ async fn in_folder(
             return Verdict::Broken;
         }
     };
-    // At a terminal the log would run through the progress.
+    // At a terminal, the log would garble the progress view.
     let to_file = std::io::stderr().is_terminal();
     let target = if to_file { Target::Append(folder.path.join(LOG)) } else { Target::Stderr };
     let worked = match logging::start(log, target) {
@@ -82,7 +82,7 @@ async fn in_folder(
     })
 }
 
-/// What can be known of the flags before anything is made.
+/// Checks of the flags that need no state.
 fn check_flags(options: &Provision) -> anyhow::Result<Authorities> {
     let authorities = flags::check(&options.endpoints)?;
     let endpoints = &options.endpoints;
@@ -161,7 +161,7 @@ async fn with_state(
             return Ok(verdict);
         }
     };
-    // Who starts a run wants what waits after a failure to be tried now. Failures stay counted.
+    // A new run retries failures at once instead of waiting for their back-off. They stay counted.
     let anew = Some(jiff::Timestamp::now());
     let mut all = embedded.work(leading, &options.endpoints, &options.behaviour, authorities, anew).await?;
     tell.note(&format!(
@@ -173,7 +173,7 @@ async fn with_state(
     let worked = work(options, &mut all, &mut hosts, tell, &mut stop).await;
     let looked = match &worked {
         Ok(Verdict::AsDeclared | Verdict::NeedsChange) => Ok(()),
-        // What they have come to by now, for the table.
+        // The final states, for the table.
         _ => last_look(&all.client, &mut hosts).await,
     };
     tell.view.clear();
@@ -188,11 +188,11 @@ async fn with_state(
 }
 
 const fn stopped(signal: SignalKind) -> Verdict {
-    // Signals have small numbers.
+    // Signal numbers are small.
     Verdict::Stopped(signal.as_raw_value() as u8)
 }
 
-/// Has all that was given checked; `None` if something of it is wrong, which is then told.
+/// Checks all input; reports the problems and returns `None` if there are any.
 async fn check(
     embedded: &Embedded,
     manifests: Manifests,
@@ -228,7 +228,7 @@ fn tell_applied(tell: &Tell, applied: &Applied) {
     }
 }
 
-/// Until the verdict, the time-out or a signal.
+/// Runs until the verdict, the time-out or a signal.
 async fn work(
     options: &Provision,
     all: &mut AllInOne,
@@ -242,7 +242,7 @@ async fn work(
         if let Err(error) = host_watch::follow(&client, None, None, &mut tell.view).await {
             tracing::warn!(error = error.as_ref() as &dyn std::error::Error, "tell of the progress");
         }
-        // Nobody reads any more; machines are worked on all the same.
+        // The reader is gone; the work on machines goes on.
         std::future::pending::<()>().await;
     };
     tokio::select! {
@@ -286,7 +286,7 @@ mod tests {
 
     #[test]
     fn the_job_of_the_examples_runs_this_program() {
-        let text = include_str!("../../../../docs/examples/provision-job.yaml");
+        let text = include_str!("../../../../examples/provision-job.yaml");
         let job = gojson::from_yaml_stream(text).unwrap().into_iter().find(|object| object["kind"] == "Job").unwrap();
         let container = &job["spec"]["template"]["spec"]["containers"][0];
         let arguments: Vec<String> = serde_json::from_value(container["args"].clone()).unwrap();

@@ -1,4 +1,4 @@
-//! What a run says: lines for people, or one line of JSON an event for programs; the same facts both ways.
+//! The output of a run: lines for people, or one line of JSON per event for programs, with the same facts.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use crate::cli::{Output, Provision};
 use crate::host_watch::View;
 use crate::say;
 
-/// The voice of a run.
+/// The output of a run.
 pub struct Tell {
     output: Output,
     /// Progress of the hosts.
@@ -20,7 +20,7 @@ pub struct Tell {
 }
 
 impl Tell {
-    /// A voice for these readers.
+    /// Output for these readers.
     pub fn new(output: Output) -> Self {
         let view = match output {
             Output::Text => View::new(true),
@@ -29,7 +29,7 @@ impl Tell {
         Self { output, view }
     }
 
-    /// A line of standard output. A reader that is gone does not stop the work on machines.
+    /// Writes a line to standard output. A closed pipe does not stop the work on machines.
     fn line(&self, text: &str, event: impl FnOnce() -> Value) {
         let said = match self.output {
             Output::Text => self.view.say(text),
@@ -45,7 +45,7 @@ impl Tell {
         self.line(text, || json!({ "time": Timestamp::now().to_string(), "type": "note", "message": text }));
     }
 
-    /// Something of what was given has no effect.
+    /// Warns of input without effect.
     pub fn warn(&self, warning: &Problem) {
         let text = format!("warning: {}: {}", warning.source, warning.message);
         self.line(&text, || {
@@ -54,7 +54,7 @@ impl Tell {
         });
     }
 
-    /// All that is wrong with what was given.
+    /// Reports all problems with the input.
     pub fn refuse(&self, problems: &[Problem]) {
         let count = match problems.len() {
             1 => "one mistake".to_owned(),
@@ -70,7 +70,7 @@ impl Tell {
         }
     }
 
-    /// The run itself failed; what it has stored is not lost.
+    /// Reports that the run itself failed; stored objects are not lost.
     pub fn broke(&self, options: &Provision, error: &anyhow::Error, folder: Option<&Folder>) {
         let kept = folder.filter(|folder| folder.is_kept());
         let is_busy = error.chain().any(|e| matches!(e.downcast_ref(), Some(apiserver::StartError::InUse { .. })));
@@ -91,7 +91,7 @@ impl Tell {
         }
     }
 
-    /// The end of a run that was not to work on machines, or was stopped before it did.
+    /// The end of a run that was only to store the manifests, or was stopped before it worked on machines.
     pub fn end_early(&self, verdict: Verdict, folder: &Folder) {
         let kept = folder.is_kept();
         let path = quoted(&folder.path);
@@ -105,7 +105,7 @@ impl Tell {
         self.line(&text, || result(verdict, json!({ "state": kept.then(|| folder.path.display().to_string()) })));
     }
 
-    /// The verdict on all hosts, and how to go on.
+    /// The verdict on all hosts, and how to continue.
     pub fn end(
         &self,
         options: &Provision,
@@ -143,7 +143,7 @@ fn result(verdict: Verdict, more: Value) -> Value {
     event
 }
 
-/// What can be done with the state.
+/// What the user can do with the state.
 fn next(options: &Provision, verdict: Verdict, folder: &Folder) -> String {
     let path = quoted(&folder.path);
     if verdict == Verdict::AsDeclared {
@@ -167,7 +167,7 @@ fn next(options: &Provision, verdict: Verdict, folder: &Folder) -> String {
     )
 }
 
-/// What can be done while another server has the state.
+/// What the user can do while another server uses the state.
 fn in_use(options: &Provision, folder: &Folder) -> String {
     let (path, kubeconfig) = (quoted(&folder.path), quoted(&folder.path.join("kubeconfig")));
     let files: String = options.files.iter().map(|file| format!(" -f {}", quoted(file))).collect();
@@ -178,7 +178,7 @@ fn in_use(options: &Provision, folder: &Folder) -> String {
     )
 }
 
-/// A path as a shell takes it.
+/// A path, quoted for a shell.
 fn quoted(path: &Path) -> String {
     let text = path.display().to_string();
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+=:,@%".contains(c);

@@ -1,4 +1,4 @@
-//! When it is enough: what is known of each host, and what that means for the run.
+//! When a run is finished: the state of each host, and the verdict on the run.
 
 use std::time::Duration;
 
@@ -10,21 +10,21 @@ use kube::{Client, ResourceExt};
 use operator::Observer;
 use serde_json::{Value, json};
 
-/// How often hosts that are not at rest are looked for: one that was deleted rests no more.
+/// How often to look for hosts that the controller does not report as at rest: a deleted host never rests again.
 const LOOK_FOR: Duration = Duration::from_secs(5);
 
-/// How the run ended.
+/// The outcome of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// All hosts are as declared.
     AsDeclared,
-    /// The manifests are in the state, and nothing more was asked for.
+    /// The manifests are stored; the run was to do no more.
     Stored,
-    /// A host cannot be without a change.
+    /// A host cannot become as declared without a change.
     NeedsChange,
-    /// What was given is wrong; nothing was done.
+    /// The input is wrong; nothing was done.
     WrongInput,
-    /// The time was over.
+    /// The time-out expired.
     TimedOut,
     /// The run itself failed.
     Broken,
@@ -41,7 +41,7 @@ impl Verdict {
             Self::WrongInput => 2,
             Self::TimedOut => 3,
             Self::Broken => 4,
-            // As a shell tells of a process that a signal has ended.
+            // A shell's exit code for a process killed by a signal.
             Self::Stopped(signal) => signal.saturating_add(128),
         }
     }
@@ -67,9 +67,9 @@ pub struct Tracked {
     /// Name.
     pub name: String,
     uid: String,
-    /// The controller's look that was judged last.
+    /// Number of the controller's last look that was judged.
     look: u64,
-    /// How it stands.
+    /// Its progress towards the declared state.
     standing: Standing,
     /// State in words.
     state: String,
@@ -77,20 +77,20 @@ pub struct Tracked {
 }
 
 impl Tracked {
-    /// One that nobody has looked at.
+    /// A host that the controller has not looked at yet.
     pub fn new([namespace, name, uid]: [String; 3]) -> Self {
         let standing = Standing::NotYet(String::new());
         Self { namespace, name, uid, look: 0, standing, state: "new".to_owned(), powered_on: None }
     }
 
-    /// Judges it, if the controller has looked at it since, and does not now.
+    /// Judges the host if the controller has finished another look at it and is now at rest.
     async fn judge(&mut self, client: &Client, observer: &Observer) -> anyhow::Result<()> {
         let Some(rest) = observer.rest(&self.uid) else { return Ok(()) };
         if rest.look == self.look {
             return Ok(());
         }
         let found = self.read(client).await?;
-        // What the controller writes is written before it rests: this is what it has come to, unless it has begun again.
+        // The controller writes its results before it rests: unless it works again by now, the host read is final.
         if observer.rest(&self.uid) == Some(rest) {
             self.look = rest.look;
             self.see(found.as_ref(), rest.needs_change);
@@ -98,19 +98,19 @@ impl Tracked {
         Ok(())
     }
 
-    /// Looks at it as it is now.
+    /// Reads its current state.
     ///
     /// # Errors
     /// When the API does not answer.
     pub async fn look(&mut self, client: &Client) -> anyhow::Result<()> {
         let found = self.read(client).await?;
-        // At the end of a run a verdict stands until the object says otherwise.
+        // At the end of a run, the verdict stands unless the object contradicts it.
         let stuck = matches!(self.standing, Standing::NeedsChange(_));
         self.see(found.as_ref(), stuck);
         Ok(())
     }
 
-    /// The host that was declared; one of the same name that was made later is another.
+    /// The declared host; a later one of the same name does not count.
     async fn read(&self, client: &Client) -> anyhow::Result<Option<BareMetalHost>> {
         let api: Api<BareMetalHost> = Api::namespaced(client.clone(), &self.namespace);
         let found = api.get_opt(&self.name).await.with_context(|| format!("read {}/{}", self.namespace, self.name))?;
@@ -145,12 +145,12 @@ impl Tracked {
         matches!(self.standing, Standing::AsDeclared(_))
     }
 
-    /// Whether nothing is waited for any more.
+    /// Whether to wait no longer for it.
     const fn is_over(&self, keep_trying: bool) -> bool {
         self.is_as_declared() || (!keep_trying && matches!(self.standing, Standing::NeedsChange(_)))
     }
 
-    /// Result and words, for people and programs.
+    /// Result and message, for people and programs.
     fn result(&self) -> (&'static str, &str) {
         match &self.standing {
             Standing::AsDeclared(what) => ("AsDeclared", what),
@@ -181,7 +181,7 @@ pub fn table(hosts: &[Tracked]) -> String {
             ("NeedsChange", words) => ("needs a change", words),
             (_, words) => ("not yet", words),
         };
-        // Words come from BMCs, agents and image servers, too.
+        // Messages contain text from BMCs, agents and image servers: control characters become spaces.
         let words: String = words.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
         let result = if words.is_empty() { result.to_owned() } else { format!("{result}: {words}") };
         rows.push([format!("{}/{}", host.namespace, host.name), host.state.clone(), power.to_owned(), result]);
@@ -196,8 +196,7 @@ pub fn table(hosts: &[Tracked]) -> String {
     rows.iter().map(|[host, state, power, result]| format!("{host:a$}  {state:b$}  {power:c$}  {result}\n")).collect()
 }
 
-/// Waits until nothing is waited for any more: each host is as declared, or cannot be without a change. A host that cannot does not keep the
-/// others from their end.
+/// Waits until each host is as declared, or cannot become so without a change. Such a host does not cut the work on the others short.
 ///
 /// # Errors
 /// When the API does not answer.

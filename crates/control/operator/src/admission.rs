@@ -1,10 +1,10 @@
-//! Admission of BareMetalHosts: an AdmissionReview in, an AdmissionReview out.
+//! Admission of BareMetalHosts and of the objects beside them: an AdmissionReview in, an AdmissionReview out.
 //!
 //! The embedded API asks in the process, any other by HTTPS (`admission.k8s.io/v1`). What is refused and what is warned of is decided by
 //! `host-lifecycle`; this adds what the host's provisioner says of its BMC's address.
 
 use api::metal3::{BareMetalHost, annotation};
-use host_lifecycle::{Review, Served, review};
+use host_lifecycle::{Beside, Review, Served, references, review, review_beside};
 use serde_json::{Value, json};
 
 /// Path at which upstream's webhook is asked (baremetal-operator `internal/webhooks/metal3.io/v1alpha1/baremetalhost_webhook.go`).
@@ -38,21 +38,7 @@ impl HostAdmission {
             Ok((new, old)) => self.review(&new, old.as_ref()),
             Err(what) => Review { denials: vec![what], warnings: Vec::new() },
         };
-        let mut response = json!({
-            "uid": request.get("uid").and_then(Value::as_str).unwrap_or_default(),
-            "allowed": found.denials.is_empty(),
-        });
-        if !found.denials.is_empty() {
-            // Reason and code as controller-runtime gives them, which upstream's webhook is made with.
-            response["status"] = json!({
-                "status": "Failure", "reason": "Forbidden", "code": 403, "message": found.denials.join("; "),
-            });
-        }
-        if !found.warnings.is_empty() {
-            let told: Vec<&String> = found.warnings.iter().take(MAX_WARNINGS).collect();
-            response["warnings"] = json!(told);
-        }
-        json!({ "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response })
+        verdict(request, &found)
     }
 
     fn review(&self, new: &BareMetalHost, old: Option<&BareMetalHost>) -> Review {
@@ -70,6 +56,57 @@ impl HostAdmission {
         }
         found
     }
+}
+
+/// Path at which upstream's webhook of a kind is asked.
+#[must_use]
+pub fn path_of(kind: Beside) -> String {
+    format!("/validate-metal3-io-v1alpha1-{}", kind.kind().to_ascii_lowercase())
+}
+
+/// Name of the webhook of a kind, upstream's.
+#[must_use]
+pub fn name_of(kind: Beside) -> String {
+    format!("{}.metal3.io", kind.kind().to_ascii_lowercase())
+}
+
+/// Whether the answer to this question depends on the hosts that there are.
+#[must_use]
+pub fn asks_for_hosts(kind: Beside, question: &Value) -> bool {
+    kind.is_held_by_hosts() && question["request"]["operation"] != "CREATE"
+}
+
+/// The answer to a review of an object beside hosts, which are given where [`asks_for_hosts`] says so, else why they are not known.
+#[must_use]
+pub fn answer_beside(kind: Beside, question: &Value, hosts: Result<&[BareMetalHost], String>) -> Value {
+    let request = question.get("request").unwrap_or(&Value::Null);
+    let object = |field: &str| request.get(field).filter(|object| object.is_object());
+    let (new, old) = (object("object"), object("oldObject"));
+    let found = if new.is_none() && old.is_none() {
+        Review { denials: vec!["read the AdmissionReview: it has no object".to_owned()], warnings: Vec::new() }
+    } else {
+        review_beside(kind, new, old, |namespace, name| hosts.map(|hosts| references(hosts, namespace, name)))
+    };
+    verdict(request, &found)
+}
+
+/// What is found, as the answer to a request.
+fn verdict(request: &Value, found: &Review) -> Value {
+    let mut response = json!({
+        "uid": request.get("uid").and_then(Value::as_str).unwrap_or_default(),
+        "allowed": found.denials.is_empty(),
+    });
+    if !found.denials.is_empty() {
+        // Reason and code as controller-runtime gives them, which upstream's webhook is made with.
+        response["status"] = json!({
+            "status": "Failure", "reason": "Forbidden", "code": 403, "message": found.denials.join("; "),
+        });
+    }
+    if !found.warnings.is_empty() {
+        let told: Vec<&String> = found.warnings.iter().take(MAX_WARNINGS).collect();
+        response["warnings"] = json!(told);
+    }
+    json!({ "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response })
 }
 
 /// The new and the old object of a request.

@@ -1,7 +1,7 @@
 //! Whether the definitions in the cluster keep what this version writes.
 //!
-//! A definition of an earlier version drops a field that it does not know, and the API server says nothing of it. What it does with a record is asked by
-//! a creation that is a dry run: at the start, and whenever a write was answered well and not kept.
+//! An earlier version's definition drops unknown fields silently. A dry-run creation shows what becomes of a record: at the start, and whenever
+//! a write succeeded and was not kept.
 
 use std::time::Duration;
 
@@ -13,9 +13,9 @@ use tokio::sync::{Notify, watch};
 
 use crate::host::told;
 
-/// How soon it is looked at again when it was found wrong, or could not be looked at.
+/// Pause before the next check when the last one failed or found a fault.
 const AGAIN: Duration = Duration::from_secs(10);
-/// Name of the record that is never made.
+/// Name of the dry run's record, which is never created.
 const PROBE: &str = "metamorph-definition-check";
 
 /// What is known of the definitions.
@@ -43,14 +43,14 @@ impl Definitions {
         self.known.borrow().1.clone()
     }
 
-    /// Resolves when nothing is wrong with them, as far as can be told.
+    /// Resolves once they have been checked and no fault is known.
     pub async fn sound(&self) {
         let mut known = self.known.subscribe();
         // The sender is `self`.
         let _ = known.wait_for(|(looked, fault)| *looked && fault.is_none()).await;
     }
 
-    /// Looks at them, and again when there is a reason to; never ends by itself.
+    /// Checks them at the start, when in doubt, and repeatedly while there is a fault; never returns.
     pub async fn keep(&self, client: &Client, namespace: Option<&str>) {
         loop {
             let (fault, settled) = match look(client, namespace).await {
@@ -60,7 +60,7 @@ impl Definitions {
                 }
                 Err(error) => {
                     tracing::debug!(error = %told(&error), "look whether the definition of MachineRecords keeps all that is written");
-                    // What cannot be told now is as it was.
+                    // A failed check leaves the last result as it was.
                     (self.fault(), false)
                 }
             };
@@ -103,7 +103,7 @@ async fn look(client: &Client, namespace: Option<&str>) -> Result<Option<String>
     match api.create(&how, &MachineRecord::new(PROBE, spec.clone())).await {
         Ok(kept) if kept.spec.provisioner == spec.provisioner => Ok(None),
         Ok(_) => Ok(Some(fault("the cluster's definition of MachineRecords does not keep spec.provisioner"))),
-        // A namespace that is not there says nothing of the definition.
+        // A missing namespace says nothing about the definition.
         Err(kube::Error::Api(status))
             if status.code == 404 && status.details.as_ref().is_none_or(|details| details.kind != "namespaces") =>
         {

@@ -1,7 +1,7 @@
 //! Events about hosts, for people.
 //!
-//! The same words again are counted up in the Event that there is; other words are another Event, up to a number: whoever makes a host say something
-//! else all the time fills nobody's store.
+//! A repeated message is counted in its existing Event. A new message becomes another Event, up to a limit, so that ever-changing messages
+//! cannot fill the store.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,7 +20,7 @@ use crate::Clock;
 const REPORTER: &str = "metamorph";
 /// How long an Event is counted up after it was published last, as Kubernetes' own components do.
 const COUNTED: SignedDuration = SignedDuration::from_mins(6);
-/// Events of one reason about one object that are kept apart; what is said beyond them is counted with the last.
+/// Most separate Events per object, type and reason; further messages are counted in the last one.
 const MOST_APART: usize = 10;
 /// Longest text of an Event, bytes.
 const MAX_NOTE: usize = 1024;
@@ -38,7 +38,7 @@ pub struct Said {
     pub warning: bool,
 }
 
-/// Publishes Events. Clones know of each other's.
+/// Publishes Events. Clones share what was published.
 #[derive(Clone)]
 pub struct Recorder {
     client: Client,
@@ -59,7 +59,7 @@ impl Recorder {
     /// Publishes it about this object.
     ///
     /// # Errors
-    /// When the Kubernetes API does not take it.
+    /// When the Kubernetes API fails or refuses it.
     pub async fn publish(&self, said: &Said, about: &ObjectReference) -> Result<(), kube::Error> {
         let now = self.clock.now();
         let new = event(said, about, now);
@@ -71,14 +71,14 @@ impl Recorder {
                     self.recent().keep(counted);
                     return Ok(());
                 }
-                // It has been deleted: it is said anew.
+                // It was deleted: create a new one.
                 Err(kube::Error::Api(error)) if error.code == 404 => self.recent().lose(&counted),
                 Err(error) => return Err(error),
             }
         }
         match api.create(&PostParams::default(), &new).await {
             Ok(_) => {}
-            // The same words about the same object at the same instant, by an earlier life of this process.
+            // An earlier process published the same message about the same object at the same instant.
             Err(kube::Error::Api(error)) if error.code == 409 => {}
             Err(error) => return Err(error),
         }
@@ -87,12 +87,12 @@ impl Recorder {
     }
 }
 
-/// The Events that are still counted up.
+/// Events that repetitions are still counted in.
 #[derive(Default)]
 struct Recent(HashMap<Topic, Vec<Event>>);
 
 impl Recent {
-    /// The Event in which these words are counted up, one more, if they are not to be an Event of their own.
+    /// The existing Event with its count raised, unless the message gets an Event of its own.
     fn counted(&mut self, said: &Event, now: Timestamp) -> Option<Event> {
         self.0.retain(|_, events| {
             events.retain(|event| last_seen(event).is_some_and(|last| last + COUNTED > now));

@@ -1,11 +1,11 @@
 //! Leader election: of several processes on one API, one works.
 //!
-//! A Lease (`coordination.k8s.io/v1`) says who. Its holder renews it; who waits watches whether it still changes, by a clock of its own, and takes
-//! it when it has not for as long as it says (client-go `tools/leaderelection` does so). The holder counts from before its last renewal was
-//! sent: it stops believing in itself before anybody else may take over, and whatever it does asks [`Leadership::holds`] first.
+//! A Lease (`coordination.k8s.io/v1`) names the leader, which renews it. A candidate takes it when, by the candidate's own clock, it has not
+//! changed for the duration that it states (as in client-go `tools/leaderelection`). The leader counts from before it sent its last renewal, so
+//! it stops before another may take over; every effect asks [`Leadership::holds`] first.
 //!
-//! A Lease that is deleted, or whose holder is taken out by hand, frees nothing: its holder works on until it hears of it, and then writes the Lease
-//! anew. Who waits gives it the time that it had; only a holder that says itself that it is done is followed at once.
+//! A Lease that is deleted, or whose holder is removed by hand, frees nothing: the leader works on until it notices, and then writes the Lease
+//! again. Candidates wait its full duration; only a leader that releases the Lease itself is followed at once.
 
 use std::time::Duration;
 
@@ -19,30 +19,30 @@ use tokio::time::Instant;
 
 /// Name of the Lease.
 pub const NAME: &str = "metamorph";
-/// Part of the Lease's time, in tenths, for which its holder believes in itself after a renewal was sent.
+/// Tenths of the Lease's duration for which the leader trusts a renewal, counted from when it was sent.
 const TRUSTED: u32 = 8;
-/// Renewals, and looks of those who wait, within that time.
+/// Renewals, and candidates' checks, within that time.
 const LOOKS: u32 = 5;
-/// No Lease is waited for longer, whatever it says of itself: the longest that a process of this program takes for itself.
+/// Longest wait for a Lease, whatever duration it states: the longest that this program uses itself.
 const LONGEST_LEASE: Duration = Duration::from_secs(3600);
-/// The longest time between two of them.
+/// Longest pause between two renewals or checks.
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
-/// The Lease's time, in seconds, by which a holder that is done says so, beside that it names nobody (client-go does the same).
+/// Duration, in seconds, of a Lease that its holder has released, beside an empty holder (as in client-go).
 const DONE: i32 = 1;
 
-/// Who wants to lead.
+/// A process that wants to lead.
 #[derive(Clone, Debug)]
 pub struct Candidate {
     /// Namespace of the Lease.
     pub namespace: String,
-    /// Name of this process, which no other has: words joined by `_`, a unique one last.
+    /// Unique name of this process: words joined by `_`, a unique one last.
     pub identity: String,
     /// After how long without a renewal another may take over.
     pub duration: Duration,
-    /// Nobody can have worked by a Lease that is not there: where there is none at the first look, it is taken at once.
+    /// Whether a Lease that is absent at the first check is taken at once, because no other process can have led.
     pub first: bool,
-    /// The API's store, where this process alone has it open: a holder whose name has this word before its last one had the store open before, and
-    /// has ended.
+    /// The API's store, where this process alone has it open: a holder with this as the second-last word of its name had the store open before,
+    /// and has ended.
     pub store: Option<String>,
 }
 
@@ -61,11 +61,11 @@ struct Seen {
 enum Judgement {
     /// Take it.
     Take,
-    /// Wait: it is held, and was renewed not long ago as far as this process has seen.
+    /// Wait: as far as this process has seen, it has not expired.
     Wait(Seen),
 }
 
-/// Whether a Lease may be taken. What its holder writes as the time is compared with nothing but what it wrote before: clocks differ.
+/// Whether a Lease may be taken. The holder's times are compared only with each other, because clocks differ.
 fn judge(found: Option<&LeaseSpec>, seen: Option<Seen>, own: &Candidate, now: Instant) -> Judgement {
     let holder = holder(found);
     if own.succeeds(holder) {
@@ -76,14 +76,14 @@ fn judge(found: Option<&LeaseSpec>, seen: Option<Seen>, own: &Candidate, now: In
         if done || (own.first && seen.is_none()) {
             return Judgement::Take;
         }
-        // Whoever held it may have renewed it since this process looked last: its time begins anew.
+        // The last holder may have renewed it since the last check: its duration begins anew.
         let duration = seen.as_ref().map_or(own.duration, |seen| seen.duration);
         let since = seen.filter(|seen| seen.holder.is_empty()).map_or(now, |seen| seen.since);
         Seen { holder: String::new(), renewed: None, duration, since }
     } else {
         let renewed = found.and_then(|spec| spec.renew_time.as_ref()).map(|time| time.0);
         let seconds = found.and_then(|spec| spec.lease_duration_seconds);
-        // Its holder believes in itself by its own duration, not by this process's; one that claims a century is nobody's.
+        // The holder goes by the duration that it states, not by this process's; an absurd one is capped.
         let duration = seconds.and_then(|seconds| u64::try_from(seconds).ok());
         let duration = duration.map_or(own.duration, Duration::from_secs).min(LONGEST_LEASE);
         let since = seen.filter(|seen| seen.holder == holder && seen.renewed == renewed).map_or(now, |seen| seen.since);
@@ -158,7 +158,7 @@ impl Candidate {
         let transitions = before.and_then(|spec| spec.lease_transitions).unwrap_or(0);
         LeaseSpec {
             holder_identity: Some(self.identity.clone()),
-            // Rounded up: nobody may take over before the holder has given up.
+            // Rounded up: no candidate may take over before the holder has given up.
             lease_duration_seconds: i32::try_from(self.duration.as_millis().div_ceil(1000)).ok(),
             acquire_time: mine.and_then(|spec| spec.acquire_time.clone()).or_else(|| Some(now.clone())),
             renew_time: Some(now),
@@ -167,8 +167,8 @@ impl Candidate {
         }
     }
 
-    /// Waits until this process leads. `waiting` is told at each look who leads in its stead; nobody (an empty name) if the Lease is gone and its
-    /// last holder may not know.
+    /// Waits until this process leads. Each check calls `waiting` with the leader's name, empty if the Lease names none and its last holder may
+    /// not know.
     ///
     /// # Errors
     /// When the Lease can neither be read nor written, for a reason that waiting does not mend (rights, no such namespace).
@@ -182,7 +182,7 @@ impl Candidate {
                     let (until, _) = watch::channel(Some(sent + self.trusted()));
                     return Ok(Leader { candidate: self, api, lease, until });
                 }
-                // Somebody was faster.
+                // Another candidate was faster.
                 Err(kube::Error::Api(e)) if e.code == 409 => {}
                 Err(error @ kube::Error::Api(_)) if is_final(&error) => return Err(error),
                 Err(error) => tracing::warn!(%error, "take the Lease"),
@@ -210,7 +210,7 @@ impl Candidate {
         }
     }
 
-    /// Writes the Lease over the one that was found, or makes it.
+    /// Replaces the Lease that was found, or creates it.
     async fn write(
         &self,
         api: &Api<Lease>,
@@ -232,13 +232,13 @@ fn is_final(error: &kube::Error) -> bool {
 }
 
 impl Leader {
-    /// What the rest of the process asks.
+    /// The handle that the rest of the process asks.
     #[must_use]
     pub fn leadership(&self) -> Leadership {
         Leadership { until: self.until.subscribe() }
     }
 
-    /// Renews the Lease until `stop` resolves, and lets go of it then; or until it is lost. Whether it was lost.
+    /// Renews the Lease until it is lost, or until `stop` resolves and it is released. Returns whether it was lost.
     pub async fn keep(mut self, stop: impl Future<Output = ()>) -> bool {
         let mut stop = std::pin::pin!(stop);
         loop {
@@ -274,7 +274,7 @@ impl Leader {
         }
     }
 
-    /// Writes the Lease, anew or over what somebody has made of it by hand; `None` if another process has taken it.
+    /// Writes the Lease, even if it was deleted or edited by hand; `None` if another process has taken it.
     async fn write(&self) -> Result<Option<Lease>, kube::Error> {
         let mut found = Some(self.lease.clone());
         loop {
@@ -293,7 +293,7 @@ impl Leader {
         }
     }
 
-    /// Lets go, so that the next need not wait.
+    /// Releases the Lease, so that the next leader need not wait.
     async fn release(&mut self) {
         self.until.send_replace(None);
         let mut lease = self.lease.clone();

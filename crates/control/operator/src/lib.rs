@@ -1,20 +1,23 @@
 //! Controllers, one folder a kind: fetch → validate → decide → act → status.
 //!
-//! [`host`] is the controller of BareMetalHosts. What a host needs next is decided by the pure crate `host-lifecycle`; what is done
-//! to machines goes through the contract in `provisioner`; this crate fetches, writes, wakes and waits. It knows no device.
+//! [`host`] is the controller of BareMetalHosts, `claim` that of HostClaims. The pure crate `host-lifecycle` decides what a host needs next, and the
+//! contract in `provisioner` carries what is done to machines; this crate fetches, writes, wakes and waits. It knows no device.
 
 pub mod admission;
+mod claim;
 mod definitions;
 mod events;
 pub mod host;
 pub mod leader;
 mod metrics;
+mod news;
 mod observer;
 mod unserved;
 
 pub use admission::HostAdmission;
+pub use claim::ClaimController;
 pub use clock::{Clock, SystemClock};
-pub use host::{HostController, HostSettings};
+pub use host::{HostController, HostSettings, SealKeys};
 pub use leader::{Candidate, Leader, Leadership};
 pub use observer::{Observer, Rest};
-pub use unserved::KINDS as UNSERVED;
+pub use unserved::{KINDS as UNSERVED, OF_SWITCHES};

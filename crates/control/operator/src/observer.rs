@@ -1,4 +1,4 @@
-//! What is seen of the controller from outside: its metrics, and whether it does its work.
+//! The controller as seen from outside: its metrics, and whether it works.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,7 +8,7 @@ use tokio::sync::watch;
 
 use crate::host::Context;
 
-/// Where the watch of hosts is.
+/// State of the watch of hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     NotBegun,
@@ -42,17 +42,16 @@ impl Watch {
     }
 }
 
-/// Where the controller's last look at a host has ended.
+/// How the controller's last look at a host ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rest {
-    /// Counts the looks that have ended, of all hosts: another number is another look.
+    /// Unique among the looks at all hosts: another number is another look.
     pub look: u64,
-    /// If the host is in error, somebody has to change something: its object, a Secret of it, or what the error speaks of. Without it the
-    /// work may well be tried again, and would fail again.
+    /// If the host is in error, it needs a change: to its object, a Secret of it, or what the error names. Retries without it would fail again.
     pub needs_change: bool,
 }
 
-/// Whether a failure of this cause comes again until somebody changes something. The others may go away by themselves.
+/// Whether a failure of this cause recurs until something is changed. Others may go away by themselves.
 const fn needs_change(cause: Cause) -> bool {
     matches!(
         cause,
@@ -68,7 +67,7 @@ const fn needs_change(cause: Cause) -> bool {
     )
 }
 
-/// The hosts, by uid, at which the controller has looked to the end, and is not looking now; and why calls for them failed last.
+/// Hosts, by uid, whose last look has ended and that are not being looked at now; and why calls for them failed last.
 #[derive(Debug, Default)]
 pub(crate) struct Rests {
     known: Mutex<Known>,
@@ -111,7 +110,7 @@ impl Rests {
         };
     }
 
-    /// The look has ended; with `waits`, only a change makes another.
+    /// The look has ended; with `waits`, only a change triggers another.
     pub(crate) fn rest(&self, uid: &str, waits: bool) {
         let mut known = self.lock();
         let needs_change = waits || known.failures.get(uid).is_some_and(|cause| needs_change(*cause));
@@ -122,7 +121,7 @@ impl Rests {
     }
 }
 
-/// A look at a controller, for as long as the process runs.
+/// A view of a controller, valid for as long as the process runs.
 #[derive(Clone)]
 pub struct Observer {
     pub(crate) context: Arc<Context>,
@@ -136,7 +135,7 @@ impl Observer {
         self.context.metrics.text(hosts.iter().map(AsRef::as_ref))
     }
 
-    /// Why the controller is not at work, if it is not: it has not listed the hosts yet, cannot watch them, or what it writes of them is not kept.
+    /// Why the controller is not at work, if so: the hosts are not listed yet or cannot be watched, or its writes are not kept.
     #[must_use]
     pub fn not_at_work(&self) -> Option<String> {
         let watch = match *self.context.watch.0.borrow() {
@@ -147,7 +146,7 @@ impl Observer {
         watch.map(ToOwned::to_owned).or_else(|| self.context.definitions.fault())
     }
 
-    /// Where this process's last look at the host of this uid has ended; `None` before the first, during one, and when the host is gone.
+    /// How this process's last look at the host of this uid ended; `None` before the first, during one, and once the host is deleted.
     #[must_use]
     pub fn rest(&self, uid: &str) -> Option<Rest> {
         self.context.rests.of(uid)

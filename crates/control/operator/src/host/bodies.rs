@@ -1,4 +1,4 @@
-//! Bodies of Secrets: read when their version has changed, kept for as long as it has not. What is watched is their metadata.
+//! Contents of Secrets: read when their version changes, and kept until then. Only their metadata is watched.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -18,19 +18,19 @@ use sha2::{Digest as _, Sha256};
 use super::kept::{Before, Judgement, Kept};
 use super::step::InStep;
 
-/// Most Secrets that are kept, and most bytes of them in all. One more, and those that were not used for longest are read again.
+/// Most Secrets kept, and most bytes of them in total. Beyond that, the least recently used are dropped and read again.
 const MAX_SECRETS: usize = 16_384;
 const MAX_BYTES: usize = 64 << 20;
 
 /// A Secret as it was read.
 pub struct Body {
-    /// Its metadata, without who manages its fields.
+    /// Its metadata, without managedFields.
     pub metadata: ObjectMeta,
     data: BTreeMap<String, SecretBox<[u8]>>,
     login: OnceLock<Result<Login, &'static str>>,
 }
 
-/// Tells a Secret with its user and password from others: its uid, and a digest of both, or what it lacks.
+/// Identifies a Secret with its user and password: its uid, and a digest of both, or what it lacks.
 pub type Identity = (Option<String>, Result<[u8; 32], &'static str>);
 
 /// User and password in a Secret, trimmed.
@@ -49,7 +49,7 @@ impl Body {
         metadata.managed_fields = None;
         let texts = string_data.unwrap_or_default().into_iter().map(|(key, text)| (key, text.into_bytes()));
         let bytes = data.unwrap_or_default().into_iter().map(|(key, bytes)| (key, bytes.0));
-        // What is in both is what `data` says.
+        // `data` wins over `stringData`.
         let data = texts.chain(bytes).map(|(key, bytes)| (key, bytes.into_boxed_slice().into())).collect();
         Self { metadata, data, login: OnceLock::new() }
     }
@@ -94,18 +94,18 @@ pub struct Bodies {
     shown: OnceLock<Store<PartialObjectMeta<Secret>>>,
     pub in_step: InStep,
     kept: Kept<Key, Body>,
-    /// Those that are read, by a part of their keys' hash: who wants the same one at the same time waits for it.
+    /// Locks by key hash: concurrent requests for the same Secret wait for one read.
     reading: [tokio::sync::Mutex<()>; 32],
 }
 
 impl Bodies {
-    /// From now on their metadata are shown here.
+    /// Sets the store that the watch fills with their metadata.
     pub fn are_shown_by(&self, store: Store<PartialObjectMeta<Secret>>) {
         // Set once: a controller runs once.
         let _ = self.shown.set(store);
     }
 
-    /// To be told of each event, after the store has been.
+    /// Call with each event, after the store.
     pub fn on(&self, event: &Result<Event<PartialObjectMeta<Secret>>, Error>) {
         match event {
             Ok(Event::Apply(secret)) => {
@@ -126,7 +126,19 @@ impl Bodies {
         Some(store.get(key).and_then(|secret| secret.resource_version()))
     }
 
-    /// The Secret as far as it is known without a call. That there is none never is.
+    /// A Secret's metadata as the watch shows them; `None` if it shows none, or is not in step.
+    pub fn shown(&self, namespace: &str, name: &str) -> Option<Arc<PartialObjectMeta<Secret>>> {
+        let store = self.shown.get().filter(|_| self.in_step.get())?;
+        store.get(&ObjectRef::new(name).within(namespace))
+    }
+
+    /// All whose metadata match, as the watch shows them; none while it is not in step.
+    pub fn all_shown(&self, wanted: impl Fn(&ObjectMeta) -> bool) -> Vec<Arc<PartialObjectMeta<Secret>>> {
+        let Some(store) = self.shown.get().filter(|_| self.in_step.get()) else { return Vec::new() };
+        store.state().into_iter().filter(|secret| wanted(&secret.metadata)).collect()
+    }
+
+    /// The Secret as known without a call. Absence is never known without one.
     pub fn known(&self, namespace: &str, name: &str) -> Option<Arc<Body>> {
         let key = ObjectRef::new(name).within(namespace);
         let version = self.shown_version(&key)??;
@@ -166,7 +178,7 @@ impl Bodies {
         body
     }
 
-    /// Changes the Secret, which is kept as it is then; if that fails, nothing is known of it.
+    /// Patches the Secret and keeps the result; after a failure, nothing is known of it.
     pub async fn patch(
         &self,
         api: &Api<Secret>,

@@ -1,8 +1,8 @@
-//! What keeps one mistake from emptying a site: few hosts at a time begin to be emptied, power comes on in steps, and a namespace can be
-//! frozen.
+//! Limits that keep one mistake from emptying a site: few hosts at a time begin to be deprovisioned, power comes on in steps, and a namespace
+//! can be frozen.
 //!
-//! When a host began to be deprovisioned stands in its status, so the limit outlives this process; what this process has let begin counts even
-//! before the watch shows it, and after the host is gone.
+//! A host's status records when its deprovisioning began, so the limit outlives this process; what this process admitted counts even before the
+//! watch shows it, and after the host is deleted.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, PoisonError};
@@ -18,15 +18,15 @@ use super::reconcile::Fetched;
 use super::{Context, ReconcileError};
 use crate::metrics::Delay;
 
-/// The time in which no more than the limit begin.
+/// Window of the deprovisioning limit.
 const WINDOW: SignedDuration = SignedDuration::from_secs(600);
 /// How far the clock of an earlier process may have been ahead.
 const SKEW: SignedDuration = SignedDuration::from_secs(60);
-/// The time in which no more machines than the limit come on.
+/// Window of the power-on limit.
 const POWER_WINDOW: SignedDuration = SignedDuration::from_secs(10);
-/// How soon a host that is held is looked at again.
+/// How soon a delayed host is looked at again.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
-/// The annotation of a namespace whose machines are let alone; its value says why.
+/// Annotation that freezes a namespace: its machines are left untouched. Its value says why.
 pub const FREEZE: &str = "metamorph.metal3.io/freeze";
 
 /// Between an error's message and why it is not tried again.
@@ -42,9 +42,9 @@ fn before(message: &str) -> &str {
 struct Begun(HashMap<String, Timestamp>);
 
 impl Begun {
-    /// Lets one more begin, unless `limit` others have within `window`; then when one of them is past it.
+    /// Admits the host unless `limit` others began within `window`; otherwise returns when the oldest of them leaves it.
     fn admit(&mut self, uid: &str, now: Timestamp, window: SignedDuration, limit: usize) -> Result<(), Timestamp> {
-        // What lies in the future is a clock that was wrong, or somebody's invention.
+        // A time in the future comes from a wrong clock or a manual edit.
         self.0.retain(|_, begun| now.duration_since(*begun) < window && *begun <= now + SKEW);
         if self.0.contains_key(uid) {
             return Ok(());
@@ -57,13 +57,13 @@ impl Begun {
         Ok(())
     }
 
-    /// Whether [`Self::admit`] would not let it begin.
+    /// Whether [`Self::admit`] would refuse it.
     fn is_full(&self, uid: &str, now: Timestamp, window: SignedDuration, limit: usize) -> bool {
         let counts = |begun: &Timestamp| now.duration_since(*begun) < window && *begun <= now + SKEW;
         !self.0.get(uid).is_some_and(counts) && self.0.values().filter(|begun| counts(begun)).count() >= limit
     }
 
-    /// It has not begun after all.
+    /// Takes an admission back: the host has not begun after all.
     fn give_back(&mut self, uid: &str) {
         self.0.remove(uid);
     }
@@ -79,25 +79,25 @@ impl Begun {
 pub struct Brake {
     emptied: Mutex<Begun>,
     powered: Mutex<Begun>,
-    /// Hosts, by uid, that a registration has sent to their inspection: their machines have not been switched on for it.
+    /// Hosts, by uid, that registration has moved to inspection, and whose machines have not been switched on for it.
     uninspected: Mutex<HashSet<String>>,
 }
 
 /// Why a host does not go on.
 struct Held {
     delay: Delay,
-    /// A sentence for its status; without one it is a matter of seconds.
+    /// A sentence for its status; `None` if the delay is a matter of seconds.
     why: Option<String>,
     look_again: Duration,
 }
 
 impl Held {
-    /// Its turn to come on is in a moment.
+    /// Its turn to power on comes in a moment.
     const STEP: Self = Self { delay: Delay::PowerOnStep, why: None, look_again: Duration::from_secs(1) };
 }
 
 impl Brake {
-    /// The change to write instead of what was decided, if the host has to wait, or has just stopped waiting.
+    /// The change to write instead of the decision, if the host has to wait or has just stopped waiting.
     pub async fn hold(
         &self,
         context: &Context,
@@ -109,7 +109,7 @@ impl Brake {
             return Ok(None);
         }
         let now = context.settings.clock.now();
-        // Whoever has to wait anyhow asks nothing: after an outage that is all hosts, every second.
+        // A host that waits for its turn needs no read of its namespace: after an outage that would be one per host and second.
         let held = if self.is_out_of_step(context, host, decided) {
             Some(Held::STEP)
         } else {
@@ -123,14 +123,14 @@ impl Brake {
         context.metrics.braked(host, held.as_ref().map(|held| held.delay), now);
         let delayed = host.status.as_ref().is_some_and(|s| s.operational_status == OperationalStatus::Delayed);
         let says_why = host.status.as_ref().is_some_and(|status| status.error_message.contains(BEHIND));
-        // Whether the provisioner has room by now is its answer's word.
+        // Whether the provisioner has capacity by now is up to its answer.
         if held.is_none() && if delayed { asks_for_room(decided) } else { !says_why } {
             return Ok(None);
         }
         let mut status = host.status.clone().unwrap_or_default();
         let mut events = Vec::new();
         let next = match held {
-            // Whoever waits for room goes on saying so.
+            // A host that waits for capacity goes on reporting that.
             Some(Held { why: None, look_again, .. }) if !delayed || asks_for_room(decided) => Next::After(look_again),
             Some(Held { why: None, .. }) => {
                 status.operational_status = OperationalStatus::Ok;
@@ -140,7 +140,7 @@ impl Brake {
             Some(Held { why: Some(why), look_again, .. }) => {
                 if !status.error_message.ends_with(&why) {
                     events.push(HostEvent { reason: "Delayed", message: why.clone(), warning: true });
-                    // An error stays to be seen; why it is not tried again is said behind it.
+                    // The error stays visible; why it is not retried is appended.
                     status.error_message = match status.error_type {
                         Some(_) => format!("{}{BEHIND}{why}", before(&status.error_message)),
                         None => why,
@@ -176,7 +176,7 @@ impl Brake {
         }))
     }
 
-    /// Whether the machine is to come on, and enough others have just now.
+    /// Whether the decision powers the machine on while enough others have just come on.
     fn is_out_of_step(&self, context: &Context, host: &BareMetalHost, decided: &Step) -> bool {
         let (now, limit) = (context.settings.clock.now(), context.settings.power_on_limit);
         limit > 0
@@ -184,7 +184,7 @@ impl Brake {
             && lock(&self.powered).is_full(&host.uid().unwrap_or_default(), now, POWER_WINDOW, limit)
     }
 
-    /// Whether the machine is off and is to come on by this decision: switched on, or booted for work that begins.
+    /// Whether the machine is off and this decision powers it on, directly or by booting it for work that begins.
     fn comes_on(&self, context: &Context, host: &BareMetalHost, decided: &Step) -> bool {
         let off = host.status.as_ref().is_none_or(|status| !status.powered_on);
         off && match decided {
@@ -194,12 +194,12 @@ impl Brake {
         }
     }
 
-    /// Whether nothing has been begun of the host's first inspection, as far as this process has seen, or its record shows.
+    /// Whether the host's first inspection has not begun, by this process's memory or the host's record.
     fn is_uninspected(&self, context: &Context, uid: &str) -> bool {
         lock(&self.uninspected).contains(uid) || context.machines.is_blank(uid)
     }
 
-    /// What a call is concluded to may be the beginning of an inspection: it is not decided on, so the call that boots the machine is held.
+    /// Notes a conclusion that moves the host to inspection: no decision precedes it, so the brake applies to the call that boots the machine.
     pub fn concluded(&self, host: &BareMetalHost, change: &Change) {
         let to_inspection = change.status.provisioning.state == State::Inspecting && host.state() == State::Registering;
         if to_inspection && !change.status.powered_on {
@@ -207,7 +207,7 @@ impl Brake {
         }
     }
 
-    /// What was let through has been answered: an inspection for which there is no room, or that cannot begin, has switched nothing on.
+    /// Notes the answer to an admitted call: an inspection that could not begin, for want of capacity say, has switched nothing on.
     pub fn answered(&self, context: &Context, host: &BareMetalHost, action: &Action, outcome: &Outcome) {
         if !matches!(action, Action::Inspect { .. }) {
             return;
@@ -264,7 +264,7 @@ fn lock<T>(hosts: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     hosts.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether the call is one that a provisioner without room does not begin.
+/// Whether a provisioner without capacity would not begin the call.
 const fn asks_for_room(decided: &Step) -> bool {
     matches!(
         decided,
@@ -278,12 +278,12 @@ const fn asks_for_room(decided: &Step) -> bool {
     )
 }
 
-/// Whether the decision is to go to this state.
+/// Whether the decision moves the host to this state.
 fn begins(host: &BareMetalHost, decided: &Step, state: State) -> bool {
     matches!(decided, Step::Change(change) if change.status.provisioning.state == state) && host.state() != state
 }
 
-/// Whether the decision has an effect on the machine, or begins work that has.
+/// Whether the decision affects the machine, or begins work that does.
 fn has_effect(host: &BareMetalHost, decided: &Step) -> bool {
     match decided {
         Step::Act(
@@ -303,11 +303,11 @@ fn has_effect(host: &BareMetalHost, decided: &Step) -> bool {
     }
 }
 
-/// Why nothing is done to the machines of this namespace, if nothing is: its annotation, read for each effect, for whoever sets it means now.
+/// Why the namespace is frozen, if it is. The annotation is read before each effect, so that it applies at once.
 pub async fn frozen(client: &Client, name: &str) -> Result<Option<String>, kube::Error> {
     let api: Api<Namespace> = Api::all(client.clone());
     let found = match api.get_metadata_opt(name).await {
-        // A brake that nobody can see is no brake.
+        // A freeze that cannot be read must not be missed.
         Err(kube::Error::Api(error)) if error.code == 403 => {
             return Ok(Some(format!(
                 "whether the namespace {name} is frozen (annotation {FREEZE}) cannot be read — let the server get namespaces: {}",

@@ -1,6 +1,6 @@
-//! Which provisioner a host gets: the one that its annotation names, else its namespace's, else the server's default. Registration fixes it: what
-//! the provisioner remembers of the machine is of no use to another, and what another would do first is not known to be safe. The host's record names
-//! it, and the id that it has given (`status.provisioning.ID`) is held against that: a host is never given to a provisioner that has not made its id.
+//! Which provisioner a host gets: the one that its annotation names, else its namespace's annotation, else the server's default. Registration
+//! fixes it: another provisioner cannot use what this one remembers of the machine, and might not begin safely. The host's record names the
+//! provisioner, and the id (`status.provisioning.ID`) must be one of its own: no other provisioner ever gets the host.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use super::machine::KubeMachine;
 use super::record::lock;
 use super::{Context, ReconcileError};
 
-/// What the host gets; a failure where it asks for what it cannot have.
+/// The host's provisioner, or why it cannot have the one that it asks for.
 pub type Choice = Result<Arc<dyn Provisioner>, Failure>;
 
 /// Chooses.
@@ -35,14 +35,14 @@ pub async fn choose(context: &Context, host: &Arc<BareMetalHost>) -> Result<Choi
     Ok(context.registry.choose(wanted.as_deref()).cloned().map_err(|error| {
         let mut failure = Failure::new(Cause::InvalidRequest, error.to_string())
             .advise(format!("correct {place} annotation {}", annotation::PROVISIONER));
-        // Nothing of the host tells that its namespace has been corrected: it is looked at again soon.
+        // A correction of the namespace triggers no look at the host: look again soon.
         failure.retry = Retry::Waiting;
         failure
     }))
 }
 
-/// The host's own provisioner, unless its annotation asks for another. A host that goes is let go by its own, and work that is under way is
-/// not disturbed: it is told when the host has come to rest.
+/// The host's own provisioner, or a failure if its annotation asks for another. Deletion and work under way go on with its own; the failure
+/// shows once the host is at rest.
 fn allowed(host: &BareMetalHost, fixed: Arc<dyn Provisioner>, own: Option<&str>) -> Choice {
     let in_work =
         matches!(host.state(), State::Inspecting | State::Preparing | State::Provisioning | State::Deprovisioning);
@@ -60,17 +60,17 @@ fn allowed(host: &BareMetalHost, fixed: Arc<dyn Provisioner>, own: Option<&str>)
     ))
 }
 
-/// Nothing is done until somebody puts it right; a deletion waits as well.
+/// A failure that blocks the host until it is corrected; a deletion waits too.
 fn held(cause: Cause, text: String, advice: String) -> Failure {
     let mut failure = Failure::new(cause, text).advise(advice);
     failure.retry = Retry::Held;
     failure
 }
 
-/// What registration has fixed: the provisioner that the host's record names, or, where that names none, the one that has made the host's id, which the
-/// record names from then on.
+/// The provisioner that registration has fixed: the one that the host's record names, or, if it names none, the one that made the host's id,
+/// which the record names from then on.
 async fn fixed(context: &Context, host: &Arc<BareMetalHost>, id: &str) -> Result<Choice, ReconcileError> {
-    // Which of them reads the record does not matter here.
+    // Any provisioner will do for reading the record.
     let any = context.registry.default();
     let machine = KubeMachine::new(context, host, Arc::clone(any));
     machine.load().await.map_err(ReconcileError::api("read the host's record"))?;
@@ -85,14 +85,14 @@ async fn fixed(context: &Context, host: &Arc<BareMetalHost>, id: &str) -> Result
         if let Ok(maker) = &maker {
             let machine = KubeMachine::new(context, host, Arc::clone(maker));
             if let Err(error) = machine.name_provisioner().await {
-                // Until that is written, the id tells.
+                // Until that is written, the id decides.
                 tracing::warn!(host = %host.name_any(), %error, "name the provisioner in the host's record");
             }
         }
         return Ok(maker);
     };
     Ok(match context.registry.choose(Some(&name)).cloned() {
-        // Its record may be put right, or restored.
+        // The record may be corrected or restored.
         Err(error) => Err(held(
             Cause::RecordUnreadable,
             error.to_string(),
@@ -107,7 +107,7 @@ async fn fixed(context: &Context, host: &Arc<BareMetalHost>, id: &str) -> Result
     })
 }
 
-/// The provisioner that has made the host's id. Where several may have, the one that the host would get if it were new, if that is one of them.
+/// The provisioner that made the host's id. If several may have, the one among them that a new host would get.
 async fn maker(context: &Context, host: &Arc<BareMetalHost>, id: &str, shown: &str) -> Result<Choice, ReconcileError> {
     let makers: Vec<_> = context.registry.iter().filter(|provisioner| provisioner.made(id)).collect();
     if let [maker] = makers.as_slice() {

@@ -1,14 +1,14 @@
-//! What people see of a provisioner's work: HostOperations, named `<host>-<number>-<kind>`. Numbers go on, whatever is deleted: one that is shown is higher
-//! than all of this host's name that are there, or that this process has shown.
+//! A provisioner's work as people see it: HostOperations, named `<host>-<number>-<kind>`. Numbers only grow, whatever is deleted: a new one is
+//! higher than all that exist for this host's name and all that this process has written.
 //!
-//! They are told after the fact and nothing is decided by them: a write that fails is made good with the next one, and whoever deletes them
-//! loses what could be read, no more.
+//! They are written after the fact, and no decision depends on them: the next write makes up for a failed one, and deleting them loses history
+//! and nothing else.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use api::metal3::{BareMetalHost, label};
+use api::metal3::{BareMetalHost, annotation, label};
 use api::metamorph::{HostOperation, HostOperationSpec, HostReference, OperationPhase};
 use async_trait::async_trait;
 use kube::api::{Api, DeleteParams, ListParams, PostParams};
@@ -20,17 +20,17 @@ use super::record::is_terminating;
 use super::trouble::told;
 use crate::metrics::Metrics;
 
-/// Operations kept a host; older ones that have ended are deleted.
+/// Operations kept per host; older ones that have ended are deleted.
 const KEEP: usize = 20;
 /// Progress is written at most this often.
 const PROGRESS_EVERY: Duration = Duration::from_secs(5);
 /// Largest number that a name can carry; far more than a host has operations.
 const MAX_NUMBER: u64 = 999_999_999;
 
-/// Names in a row that may be somebody else's.
+/// Names in a row that may belong to other objects.
 const MOST_TAKEN: usize = 16;
 
-/// Where a piece of work is, or may be, shown.
+/// The object that shows a piece of work, or the first number for a new one.
 enum Found {
     Own(Box<HostOperation>),
     /// From this number on.
@@ -104,6 +104,17 @@ fn is_over(operation: &HostOperation) -> bool {
     operation.status.as_ref().is_some_and(|status| status.phase.is_final())
 }
 
+/// Whether the object is of the host with this uid and shows this piece of work. Two pieces of work with the same wish may begin in the same
+/// second, so the identity counts; objects of versions that did not write it are distinguished by number and start time.
+fn shows(object: &HostOperation, entry: &HistoryEntry, uid: &str) -> bool {
+    let begun = object.status.as_ref().and_then(|status| status.start_time.as_ref());
+    let same = match object.annotations().get(annotation::OPERATION) {
+        Some(id) => *id == entry.id,
+        None => number(object) >= entry.number && (begun.is_none() || begun == entry.status.start_time.as_ref()),
+    };
+    same && is_ours(object, uid) && (object.spec.operation, &object.spec.wish) == (entry.operation, &entry.wish)
+}
+
 /// One host's history.
 pub struct KubeHistory {
     api: Api<HostOperation>,
@@ -123,19 +134,12 @@ impl KubeHistory {
         let mut new = HostOperation::new(&operation_name(&host, number, entry.operation), spec);
         new.metadata.namespace = self.host.namespace();
         new.metadata.labels = Some([(label::HOST.to_owned(), host_label(&host).to_owned())].into());
+        new.metadata.annotations = Some([(annotation::OPERATION.to_owned(), entry.id.clone())].into());
         new.metadata.owner_references = self.host.controller_owner_ref(&()).map(|o| vec![o]);
         new
     }
 
-    /// Whether the object is this host's, and shows this piece of work.
-    fn shows(&self, object: &HostOperation, entry: &HistoryEntry) -> bool {
-        let begun = object.status.as_ref().and_then(|status| status.start_time.as_ref());
-        is_ours(object, &self.host.uid().unwrap_or_default())
-            && (object.spec.operation, &object.spec.wish) == (entry.operation, &entry.wish)
-            && (begun.is_none() || begun == entry.status.start_time.as_ref())
-    }
-
-    /// The object that shows this piece of work, or the number from which on it may: above all of hosts of this name, whichever is or was this one.
+    /// The object that shows this piece of work, or the first number for a new one: above all operations of this host's name, even earlier hosts'.
     async fn find(&self, entry: &HistoryEntry, highest: u64) -> Result<Found, String> {
         let host = self.host.name_any();
         let selector = format!("{}={}", label::HOST, host_label(&host));
@@ -143,7 +147,8 @@ impl KubeHistory {
         let made = |operation: &&HostOperation| {
             operation.spec.host.name == host && operation.owner_references().iter().any(|o| o.controller == Some(true))
         };
-        if let Some(own) = listed.items.iter().find(|operation| self.shows(operation, entry)) {
+        let uid = self.host.uid().unwrap_or_default();
+        if let Some(own) = listed.items.iter().find(|operation| shows(operation, entry, &uid)) {
             return Ok(Found::Own(Box::new(own.clone())));
         }
         let highest = listed.items.iter().filter(made).map(number).fold(highest, u64::max);
@@ -158,15 +163,16 @@ impl KubeHistory {
         entry: &HistoryEntry,
         when: Tell,
     ) -> Result<Option<HostOperation>, String> {
-        let mut known = known.filter(|object| self.shows(object, entry));
+        let uid = self.host.uid().unwrap_or_default();
+        let mut known = known.filter(|object| shows(object, entry, &uid));
         let shown_as = known.as_ref().map(number);
-        // Twice: what was known may have been deleted by somebody, and is shown again.
+        // Twice: the known object may have been deleted, and is recreated.
         for _ in 0..2 {
             let mut object = match known.take() {
                 Some(object) => object,
                 None => match self.find(entry, highest).await? {
                     Found::Own(object) => *object,
-                    // What has ended and is gone is wanted by nobody.
+                    // Work that has ended is not shown again once its object is deleted.
                     Found::Free(_) if entry.status.phase.is_final() && when == Tell::Soon => return Ok(None),
                     Found::Free(number) => match self.create(entry, shown_as.unwrap_or(number)).await? {
                         Some(created) => created,
@@ -187,7 +193,7 @@ impl KubeHistory {
         Err(format!("{} comes and goes", entry.name(&self.host.name_any())))
     }
 
-    /// Creates it with this number, or the next whose name nobody else has. `None` where it cannot be: the namespace is being deleted.
+    /// Creates it with this number, or the next whose name is free. `None` if the namespace is being deleted.
     async fn create(&self, entry: &HistoryEntry, first: u64) -> Result<Option<HostOperation>, String> {
         for number in (first..).take(MOST_TAKEN) {
             match self.api.create(&PostParams::default(), &self.object(entry, number)).await {
@@ -206,7 +212,7 @@ impl KubeHistory {
         ))
     }
 
-    /// What is too old goes, and what is before `newest` and does not show how it ended is not shown as under way any more.
+    /// Deletes operations that are too old, and marks as cancelled those before `newest` that still show as under way.
     async fn prune(&self, newest: u64) {
         let selector = format!("{}={}", label::HOST, host_label(&self.host.name_any()));
         let listed = self.api.list(&ListParams::default().labels(&selector)).await;
@@ -275,7 +281,42 @@ impl History for KubeHistory {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use api::Time;
     use api::metamorph::{HostOperationStatus, OperationPhase, OperationType};
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+
+    #[test]
+    fn work_that_begins_in_the_second_of_another_is_another() {
+        let begun = jiff::Timestamp::from_second(1_000).ok().map(Time);
+        let entry = |number: u64| HistoryEntry {
+            number,
+            id: format!("id-{number}"),
+            operation: OperationType::Deprovision,
+            wish: Some("to be empty".to_owned()),
+            status: HostOperationStatus { start_time: begun.clone(), ..HostOperationStatus::default() },
+        };
+        let object = |entry: &HistoryEntry, id: Option<&str>| {
+            let spec = HostOperationSpec {
+                operation: entry.operation,
+                host: HostReference::default(),
+                wish: entry.wish.clone(),
+            };
+            let mut object = HostOperation::new(&entry.name("host"), spec);
+            let owner = OwnerReference { uid: "uid".into(), controller: Some(true), ..OwnerReference::default() };
+            object.metadata.owner_references = Some(vec![owner]);
+            object.metadata.annotations = id.map(|id| [(annotation::OPERATION.to_owned(), id.to_owned())].into());
+            object.status = Some(entry.status.clone());
+            object
+        };
+        let (first, second) = (entry(3), entry(4));
+        for id in [Some("id-3"), None] {
+            assert!(shows(&object(&first, id), &first, "uid"), "{id:?}");
+            assert!(!shows(&object(&first, id), &second, "uid"), "{id:?}");
+            assert!(!shows(&object(&first, id), &first, "another"), "{id:?}");
+        }
+        assert!(shows(&object(&second, None), &first, "uid"), "the name may have been somebody else's");
+        assert!(!shows(&object(&second, Some("id-4")), &first, "uid"));
+    }
 
     #[test]
     fn old_operations_go() {

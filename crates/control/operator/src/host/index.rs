@@ -1,4 +1,4 @@
-//! Which hosts are at a BMC, and which name a Secret: kept up by the watch, so that nobody goes over all hosts for each.
+//! Index of hosts by BMC and by Secret, kept up to date by the watch, so that no lookup scans all hosts.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::hash::Hash;
@@ -28,7 +28,7 @@ enum Mark {
 struct Inner {
     hosts: HashMap<Name, HashSet<Mark>>,
     marks: HashMap<Mark, BTreeSet<Name>>,
-    /// Those of a list that is not complete yet.
+    /// Hosts of a list that is not complete yet.
     listed: HashSet<Name>,
 }
 
@@ -41,7 +41,7 @@ impl Index {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// To be told of each event of the hosts, after the store has been.
+    /// Call with each event of the hosts, after the store.
     pub fn on(&self, event: &Event<BareMetalHost>, registry: &Registry) {
         match event {
             Event::Apply(host) => self.lock().put(host, registry),
@@ -61,7 +61,7 @@ impl Index {
         }
     }
 
-    /// Hosts whose BMC's address is the machine's that this provisioner calls so.
+    /// Hosts whose BMC address has this machine key with this provisioner.
     pub fn at_machine(&self, provisioner: &str, key: &str) -> Vec<ObjectRef<BareMetalHost>> {
         self.find(&Mark::Machine(provisioner.to_owned(), key.to_owned()))
     }
@@ -122,7 +122,7 @@ fn marks_of(host: &BareMetalHost, registry: &Registry) -> HashSet<Mark> {
     let data = data.map(|name| Mark::Data(namespace.clone(), name.to_owned()));
     let login = spec.bmc.as_ref().map(|bmc| bmc.credentials_name.clone()).filter(|name| !name.is_empty());
     let login = login.map(|name| Mark::Login(namespace.clone(), name));
-    // By each provisioner: whose host it is says an annotation, which may change.
+    // For each provisioner: the host's own depends on an annotation, which may change.
     let machines = registry.iter().filter_map(|provisioner| {
         let key = provisioner.machine_key(&spec.bmc.as_ref()?.address)?;
         Some(Mark::Machine(provisioner.name().to_owned(), key))

@@ -1,37 +1,37 @@
 //! What this process has read or written itself, until a watch has caught up with it.
 //!
-//! A watch may lag behind a write of this very process, and versions of objects can be found equal, not ordered. So what was read or written is kept together
-//! with the versions that are known to be older: those that it has replaced, and the one that was shown before the call was sent. While the watch shows
-//! one of these, what is kept counts. When it shows the very version that is kept, it has caught up. When it shows anything else, nobody can tell
-//! which is the newer one, and the object is read.
+//! A watch may lag behind this process's own writes, and versions of objects can be compared for equality, not for order. So what was read or
+//! written is kept with the versions known to be older: those that it replaced, and the one that the watch showed before the call was sent. While
+//! the watch shows one of these, the kept object counts. When it shows the kept version, it has caught up. When it shows anything else, which one
+//! is newer is unknown, and the object is read.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Most versions that are known to be older than one object; of one that is forgotten nothing is known, and the object is read.
+/// Most older versions remembered per object; if the watch shows a forgotten one, the object is read.
 const MAX_OLDER: usize = 64;
 
 /// A version of an object as a watch shows it; `None`: there is no such object.
 pub type Version = Option<String>;
 
-/// What is to be made of what a watch shows.
+/// How the version that a watch shows relates to what is kept.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Judgement<T> {
-    /// Nothing was read or written that it could be older than.
+    /// Nothing is kept.
     Nothing,
-    /// It is what is kept.
+    /// It is the kept version.
     CaughtUp(Option<Arc<T>>),
     /// It is older than this.
     Older(Option<Arc<T>>),
-    /// Nobody knows: the object is to be read.
+    /// Unknown: the object has to be read.
     Unclear,
 }
 
 /// What was known of an object before a call was sent.
 #[derive(Debug)]
 pub struct Before {
-    /// Of the entry; without one, how much had been removed.
+    /// The entry's stamp; without an entry, the count of removals.
     stamp: Result<u64, u64>,
     older: VecDeque<Version>,
 }
@@ -41,7 +41,7 @@ struct Entry<T> {
     object: Option<Arc<T>>,
     version: Version,
     older: VecDeque<Version>,
-    /// A call has come to an unknown end, or two have overlapped.
+    /// A call ended with an unknown result, or two overlapped.
     doubtful: bool,
     stamp: u64,
     used: u64,
@@ -50,7 +50,7 @@ struct Entry<T> {
 
 struct Inner<K, T> {
     entries: HashMap<K, Entry<T>>,
-    /// Counts what is noted: an entry that has changed while a call was under way has another number.
+    /// Counts changes: an entry that changed during a call has another stamp.
     stamps: u64,
     /// Counts what is removed other than by a watch that has caught up.
     removals: u64,
@@ -72,7 +72,7 @@ impl<K: Clone + Eq + Hash, T> Kept<K, T> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is to be made of `shown`.
+    /// Compares `shown`, the watch's version, with what is kept.
     pub fn judge(&self, key: &K, shown: Option<&str>) -> Judgement<T> {
         let mut inner = self.lock();
         inner.uses += 1;
@@ -90,14 +90,14 @@ impl<K: Clone + Eq + Hash, T> Kept<K, T> {
         }
     }
 
-    /// To be asked before a call is sent; `shown` is what the watch shows, if it is in step.
+    /// Call this before sending a request; `shown` is what the watch shows, if it is in step.
     pub fn before(&self, key: &K, shown: Option<Version>) -> Before {
         let inner = self.lock();
         let Some(entry) = inner.entries.get(key) else {
             return Before { stamp: Err(inner.removals), older: shown.into_iter().collect() };
         };
         let mut older = entry.older.clone();
-        // Of what is in doubt it is not known whether it has ever been there.
+        // A doubtful version may never have existed.
         let own = (!entry.doubtful).then(|| entry.version.clone());
         for version in own.into_iter().chain(shown) {
             if !older.contains(&version) {
@@ -107,7 +107,7 @@ impl<K: Clone + Eq + Hash, T> Kept<K, T> {
         Before { stamp: Ok(entry.stamp), older }
     }
 
-    /// Notes the answer to a call: the object and its version as they were read or written. `weight` is what it takes of the room.
+    /// Keeps the answer to a call: the object and its version as read or written. `weight` is its share of the limit of [`Self::trim`].
     pub fn note(&self, key: &K, before: Before, object: Option<Arc<T>>, version: Version, weight: usize) {
         let mut inner = self.lock();
         inner.stamps += 1;
@@ -119,7 +119,7 @@ impl<K: Clone + Eq + Hash, T> Kept<K, T> {
             older.pop_front();
         }
         let present = inner.entries.get(key);
-        // Another call for the same object has ended meanwhile, or the object was seen to go: which of the two is the newer is not known.
+        // Another call for the object ended meanwhile, or its deletion was seen: which result is newer is unknown.
         let doubtful = present.map_or(Err(inner.removals), |entry| Ok(entry.stamp)) != expected;
         if doubtful && present.is_some_and(|entry| !entry.doubtful && entry.version == version && version.is_some()) {
             // Both say the same.
@@ -132,7 +132,7 @@ impl<K: Clone + Eq + Hash, T> Kept<K, T> {
         inner.entries.insert(key.clone(), Entry { object, version, older, doubtful, stamp, used, weight });
     }
 
-    /// A call has come to an unknown end: the object is read before anything is decided on it.
+    /// A call ended with an unknown result: the object is read before the next decision on it.
     pub fn doubt(&self, key: &K) {
         let mut inner = self.lock();
         inner.stamps += 1;
@@ -158,7 +158,7 @@ impl<K: Clone + Eq + Hash, T> Kept<K, T> {
         }
     }
 
-    /// The watch has shown the object to go. That there is none has no version: whatever was known to be older than the object may be newer now.
+    /// The watch has shown the deletion. Absence has no version: versions known to be older than the object may be newer now.
     pub fn has_gone(&self, key: &K) {
         let mut inner = self.lock();
         inner.removals += 1;
@@ -172,7 +172,7 @@ impl<K: Clone + Eq + Hash, T> Kept<K, T> {
         }
     }
 
-    /// A list has been made anew, perhaps of an API that was restored: nothing that is known of versions counts any more.
+    /// The objects were listed again, perhaps by a restored API: nothing known of versions counts any more.
     pub fn doubt_all(&self) {
         let mut inner = self.lock();
         inner.stamps += 1;
@@ -199,7 +199,7 @@ impl<K: Clone + Eq + Hash, T> Kept<K, T> {
         inner.remove(key);
     }
 
-    /// Makes room: of more objects than `most`, or of more than that `weight`, those that have not been used for longest go.
+    /// Evicts the least recently used objects if there are more than `most`, or if they exceed `weight`.
     pub fn trim(&self, most: usize, weight: usize) {
         let mut inner = self.lock();
         if inner.entries.len() <= most && inner.weight <= weight {
@@ -209,7 +209,7 @@ impl<K: Clone + Eq + Hash, T> Kept<K, T> {
         all.sort_by_key(|(used, _)| *used);
         inner.removals += 1;
         for (_, key) in all {
-            // A quarter goes at once, so that this is not done for each one more.
+            // Evict a quarter at once, so that this does not run for each further object.
             if inner.entries.len() <= most - most / 4 && inner.weight <= weight - weight / 4 {
                 break;
             }

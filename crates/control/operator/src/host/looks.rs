@@ -1,4 +1,4 @@
-//! How each host's last look ended: a look at which nothing can be new is not made, and the next one comes at a time of its own.
+//! How each host's last look ended: a look that can find nothing new is skipped, and each host's next look comes at its own time.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -9,13 +9,14 @@ use api::metal3::BareMetalHost;
 use kube::runtime::reflector::ObjectRef;
 use tokio::time::Instant;
 
+use super::beside::Versions;
 use super::bodies::Identity;
 
-/// Shorter times to the next look are kept to: something is waited for.
+/// Shorter pauses are not changed: the host waits for something.
 const LONG: Duration = Duration::from_secs(20);
-/// By how much of it a longer time is shortened at most, in percent.
+/// Most that a longer pause is shortened by, in percent.
 const SPREAD: u64 = 20;
-/// The same of a host's first one: what has begun together, for instance with this process, goes apart.
+/// The same for a host's first pause: hosts that began together, for instance with this process, are spread.
 const FIRST_SPREAD: u64 = 75;
 
 /// What a look was made from: versions of the objects, and whether the provisioner had news.
@@ -25,7 +26,9 @@ pub struct Seen {
     pub host: Option<String>,
     /// Its HardwareData.
     pub hardware_data: Option<String>,
-    /// The Secret of its BMC: its uid, and a digest of what it holds, or what it lacks. Its version changes with each claim by a host that shares it.
+    /// The objects beside it that wish something.
+    pub beside: Versions,
+    /// The BMC's Secret: its uid, and a digest of what it holds, or what it lacks; not its version, which each claim by a host sharing it changes.
     pub secret: Option<Identity>,
     /// What failed work may have been waiting for.
     pub news: bool,
@@ -34,7 +37,7 @@ pub struct Seen {
 /// How a look has ended.
 struct Look {
     seen: Seen,
-    /// When the next one is due; without one, only something new makes it.
+    /// When the next one is due; `None` if only a change triggers it.
     due: Option<Instant>,
 }
 
@@ -52,7 +55,7 @@ struct Inner {
     looks: HashMap<String, Look>,
     /// How many looks of a host have ended.
     counts: HashMap<String, u64>,
-    /// Hosts of which something else than an object that is seen has changed.
+    /// Hosts with news other than a change of the objects in [`Seen`].
     stirred: HashSet<ObjectRef<BareMetalHost>>,
 }
 
@@ -65,17 +68,17 @@ impl Looks {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Somebody has news of the host: the next look is made, whatever is seen.
+    /// Notes news of the host: the next look is made even if no object has changed.
     pub fn stir(&self, host: &ObjectRef<BareMetalHost>) {
         self.lock().stirred.insert(host.clone());
     }
 
-    /// Whether it is known how a look at the host has ended.
+    /// Whether the end of a look at the host is known.
     pub fn has(&self, uid: &str) -> bool {
         self.lock().looks.contains_key(uid)
     }
 
-    /// When the next look is due, if there is nothing new; to be asked once a look: what has stirred is used up by it.
+    /// When the next look is due, if nothing is new; `None` if it is due now. Call this once per look: it uses up [`Self::stir`].
     pub fn rests(&self, host: &ObjectRef<BareMetalHost>, uid: &str, seen: Option<&Seen>) -> Option<Due> {
         let mut inner = self.lock();
         let stirred = inner.stirred.remove(host);
@@ -92,7 +95,7 @@ impl Looks {
         Some(Due::In(due))
     }
 
-    /// A look has ended, and was made from what is `seen` still. How long it is to the next one, if the look says `after`.
+    /// Notes the end of a look, with what it was made from if that is still current (`seen`). Returns the pause to the next one, if any.
     pub fn ended(&self, uid: &str, seen: Option<Seen>, after: Option<Duration>) -> Option<Duration> {
         let mut inner = self.lock();
         let count = inner.counts.entry(uid.to_owned()).or_default();
@@ -118,7 +121,7 @@ impl Looks {
     }
 }
 
-/// A long time shortened by chance, which is the same each time for the same host and number of looks: a run can be made again.
+/// Shortens a long pause by a pseudo-random part, which depends only on the host and its number of looks, so that runs are reproducible.
 fn spread(time: Duration, uid: &str, count: u64) -> Duration {
     if time < LONG {
         return time;

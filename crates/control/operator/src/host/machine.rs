@@ -1,7 +1,7 @@
 //! Which machine a host is, kept in a MachineRecord of the host's name.
 //!
-//! The host does not own it: the record outlives the host, so that one restored from a backup or declared again is held against it. A host
-//! that is declared under an old name for another BMC's address is a new wish, and begins without.
+//! The host does not own it: the record outlives the host, so that a host restored from a backup or declared again is compared with it. A host
+//! declared under an old name with another BMC address is a new host, and begins without a record.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,8 @@ use serde_json::json;
 
 use super::Context;
 use super::objects::Objects;
-use super::record::{Slot, lock};
+use super::record::{Slot, changed, lock};
+use super::seal::Seals;
 use super::trouble::told;
 use crate::Clock;
 use crate::definitions::Definitions;
@@ -40,8 +41,11 @@ pub struct KubeMachine {
     records: Arc<Objects<MachineRecord>>,
     recorder: Recorder,
     pub(super) definitions: Arc<Definitions>,
-    clock: Arc<dyn Clock>,
+    pub(super) clock: Arc<dyn Clock>,
     pub(super) provisioner: Arc<dyn Provisioner>,
+    pub(super) seals: Arc<Seals>,
+    /// What is about to be done is what the host asks for its power: a change of that wish makes it unwanted.
+    pub(super) switches: bool,
 }
 
 impl KubeMachine {
@@ -61,7 +65,15 @@ impl KubeMachine {
             definitions: Arc::clone(&context.definitions),
             clock: Arc::clone(&context.settings.clock),
             provisioner,
+            seals: Arc::clone(&context.seals),
+            switches: false,
         }
+    }
+
+    /// The same for a call that switches the power as the host itself asks.
+    #[must_use]
+    pub fn switching(self, switches: bool) -> Self {
+        Self { switches, ..self }
     }
 
     pub(super) fn name(&self) -> String {
@@ -78,7 +90,7 @@ impl KubeMachine {
         Ok(found)
     }
 
-    /// The watch, in step, shows none.
+    /// Whether the watch is in step and shows no record.
     pub(super) fn shown_to_be_absent(&self) -> bool {
         let key = ObjectRef::new(&self.name()).within(&self.host.namespace().unwrap_or_default());
         matches!(self.records.shown(&key), Some(None))
@@ -98,14 +110,14 @@ impl KubeMachine {
             || self.provisioner.machine_key(one).is_some_and(|key| self.provisioner.machine_key(other) == Some(key))
     }
 
-    /// Whether the record is this host's: made for it, for one of the same name at the same BMC, or for one that was restored with its status. A
-    /// host that is declared anew under an old name, for another BMC, has none yet.
+    /// Whether the record is this host's: made for it or for a host of the same name at the same BMC, or the host is registered, as one restored with
+    /// its status is. A host declared under an old name for another BMC has none yet.
     pub(super) fn is_ours(&self, record: &MachineRecordSpec) -> bool {
         let address = self.host.spec.bmc.as_ref().map(|bmc| bmc.address.as_str()).unwrap_or_default();
         self.is_registered() || record.host.uid == self.host.uid() || self.same_address(&record.bmc_address, address)
     }
 
-    /// The host has been registered: its provisioner is settled.
+    /// Whether the host is registered, which fixes its provisioner.
     pub(super) fn is_registered(&self) -> bool {
         self.host.status.as_ref().is_some_and(|status| !status.provisioning.id.is_empty())
     }
@@ -117,8 +129,22 @@ impl KubeMachine {
         }
     }
 
-    /// The consent is used up, and whatever may be inspected is inspected anew.
-    async fn use_up_consent(&self, fingerprint: &str) -> Result<(), RecordError> {
+    /// The host as it is now, if it still consents: the call that found the machine may have begun long ago.
+    async fn consenting(&self) -> Result<BareMetalHost, RecordError> {
+        let refused = |why: String| self.failed("accept another machine in", why);
+        let found = self.hosts.get_opt(&self.name()).await.map_err(|e| refused(told(&e)))?;
+        if let Some(what) = changed(&self.host, found.as_ref(), false) {
+            return Err(refused(format!("{what} since this was decided: it is decided again")));
+        }
+        let consent = self.host.annotation(annotation::ACCEPT_MACHINE);
+        found.filter(|now| now.annotation(annotation::ACCEPT_MACHINE) == consent).ok_or_else(|| {
+            refused(format!("the annotation {} has been taken back or changed since", annotation::ACCEPT_MACHINE))
+        })
+    }
+
+    /// Removes the consent that was given in this version of the host, and asks for another inspection where one is possible.
+    async fn use_up_consent(&self, fingerprint: &str, mut version: Option<String>) -> Result<(), RecordError> {
+        let failed = |error: &kube::Error| self.failed("use up the consent for", told(error));
         let inspect = (self.host.spec.externally_provisioned != Some(true)
             && self.host.annotation(annotation::INSPECT).is_none())
         .then_some("");
@@ -126,11 +152,22 @@ impl KubeMachine {
         if let Some(value) = inspect {
             annotations[annotation::INSPECT] = json!(value);
         }
-        let (uid, version) = (self.host.uid(), self.host.resource_version());
-        let patch = json!({ "metadata": { "uid": uid, "resourceVersion": version, "annotations": annotations } });
-        let patched = self.hosts.patch_metadata(&self.name(), &PatchParams::default(), &Patch::Merge(patch)).await;
-        self.known.doubt(&ObjectRef::from_obj(self.host.as_ref()));
-        patched.map_err(|e| self.failed("use up the consent for", told(&e)))?;
+        for last in [false, false, false, false, true] {
+            let meta = json!({ "uid": self.host.uid(), "resourceVersion": version, "annotations": annotations });
+            let patch = Patch::Merge(json!({ "metadata": meta }));
+            let patched = self.hosts.patch_metadata(&self.name(), &PatchParams::default(), &patch).await;
+            self.known.doubt(&ObjectRef::from_obj(self.host.as_ref()));
+            match patched {
+                Ok(_) => break,
+                // The record says already that the machine is accepted, so an edit that came in between does not keep the consent.
+                Err(kube::Error::Api(e)) if e.code == 409 && !last => {
+                    let now = self.hosts.get_metadata_opt(&self.name()).await.map_err(|e| failed(&e))?;
+                    version =
+                        now.filter(|now| now.uid() == self.host.uid()).and_then(|now| now.metadata.resource_version);
+                }
+                Err(error) => return Err(failed(&error)),
+            }
+        }
         let note = format!(
             "The machine {fingerprint} was accepted in this host's place by the annotation {}; nothing on it is wiped unless it carries this host's mark",
             annotation::ACCEPT_MACHINE
@@ -163,24 +200,27 @@ impl Machine for KubeMachine {
         }
         let own = (self.host.namespace(), self.name());
         let all = records.state();
-        // A machine that was accepted is this host's since then, however long another one was.
-        let since = |record: &MachineRecord| record.spec.accepted.as_ref().and_then(|accepted| accepted.time.clone());
-        let age = |record: &MachineRecord| (since(record).or_else(|| record.creation_timestamp()), record.uid());
-        let own_age =
-            all.iter().find(|record| (record.namespace(), record.name_any()) == own).map(|record| age(record));
-        // One that has gone with its namespace is as old as it was.
-        let own_age = own_age.or_else(|| lock(&self.slot).object.as_ref().map(age));
+        let own_age = all
+            .iter()
+            .find(|record| (record.namespace(), record.name_any()) == own)
+            .map(|record| self.seals.age(record, Some(&self.host)));
+        // A record deleted with its namespace keeps its age.
+        let own_age = own_age.or_else(|| {
+            let known = lock(&self.slot).object.clone();
+            known.map(|record| self.seals.age(&record, Some(&self.host)))
+        });
         let others = all.iter().filter(|record| (record.namespace(), record.name_any()) != own);
         let with_host = others.map(|record| {
             let key = (record.namespace(), record.name_any());
-            // One of that name which is another wish, for another BMC, has not this machine.
+            // A host of that name with another BMC does not have this machine.
             let named = ObjectRef::new(&key.1).within(key.0.as_deref().unwrap_or_default());
-            let exists = self.known.store().and_then(|hosts| hosts.get(&named)).is_some_and(|host| {
+            let host = self.known.store().and_then(|hosts| hosts.get(&named)).filter(|host| {
                 let address = host.spec.bmc.as_ref().map(|bmc| bmc.address.as_str()).unwrap_or_default();
                 host.uid() == record.spec.host.uid || self.same_address(&record.spec.bmc_address, address)
             });
-            let is_older = own_age.as_ref().is_some_and(|own| age(record) < *own);
-            // Whoever declares a host learns no names of other namespaces by it.
+            let exists = host.is_some();
+            let is_older = own_age.as_ref().is_some_and(|own| self.seals.age(record, host.as_deref()) < *own);
+            // Declaring a host must not reveal names of other namespaces.
             let is_near = key.0 == own.0;
             let host = if is_near {
                 format!("{}/{}", key.0.unwrap_or_default(), key.1)
@@ -195,7 +235,7 @@ impl Machine for KubeMachine {
     async fn record(&self, record: MachineRecordSpec) -> Result<MachineRecordSpec, RecordError> {
         match self.write(record.clone()).await {
             Err(error) if self.host.is_deleting() => {
-                // A namespace that goes takes no new objects: what is to be let go is let go nonetheless.
+                // A terminating namespace refuses new objects: the release goes on without the record.
                 tracing::warn!(host = %self.name(), %error, "the host is deleted");
                 Ok(record)
             }
@@ -213,7 +253,7 @@ impl Machine for KubeMachine {
 }
 
 impl KubeMachine {
-    /// The provisioner's part with the name of the one that the host has: registration fixes it.
+    /// The provisioner's part for the host's provisioner: an unnamed part gets its name; a registered host also keeps another's part.
     pub(super) fn named(&self, mut kept: Option<ProvisionerRecord>) -> ProvisionerRecord {
         let name = self.provisioner.name();
         if let Some(unnamed) = kept.as_mut().filter(|kept| kept.name.is_empty()) {
@@ -230,10 +270,14 @@ impl KubeMachine {
             accepted.time = jiff::Timestamp::from_second(self.clock.now().as_second()).ok().map(Time);
             accepted.fingerprint.clone()
         });
+        let consented = match &accepted {
+            Some(_) => self.consenting().await?.metadata.resource_version,
+            None => None,
+        };
         let written = record.clone();
         let there = match self.found().await? {
             Some(mut old) => {
-                // What the provisioner remembers is not this write's matter.
+                // This write leaves the provisioner's part as it is.
                 let kept = if self.is_ours(&old.spec) { old.spec.provisioner.take() } else { None };
                 old.spec = MachineRecordSpec { provisioner: Some(self.named(kept)), ..record };
                 let replaced = self.put(old, false).await;
@@ -252,7 +296,7 @@ impl KubeMachine {
             (known.object, known.pending) = (Some(there), None);
         }
         if let Some(fingerprint) = accepted {
-            self.use_up_consent(&fingerprint).await?;
+            self.use_up_consent(&fingerprint, consented).await?;
         }
         Ok(written)
     }

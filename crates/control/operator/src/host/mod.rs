@@ -4,6 +4,7 @@
 //! has news, and when a time that the last decision named has come. A reconcile goes on step by step until there is nothing to
 //! do but wait, so that a transition costs one write and no round trip through the watch.
 
+mod beside;
 mod bodies;
 mod brake;
 mod choice;
@@ -12,9 +13,11 @@ mod index;
 mod kept;
 mod looks;
 mod machine;
-mod objects;
+pub(crate) mod objects;
+mod readable;
 mod reconcile;
 mod record;
+mod seal;
 mod secrets;
 mod step;
 mod trouble;
@@ -34,7 +37,7 @@ use kube::core::{NamespaceResourceScope, PartialObjectMeta};
 use kube::runtime::controller::{Action, Config};
 use kube::runtime::reflector::{ObjectRef, store};
 use kube::runtime::{Controller, Predicate, WatchStreamExt, predicates, watcher};
-use kube::{Api, Client, ResourceExt};
+use kube::{Client, ResourceExt};
 use provisioner::{MayAct, Registry, WakeUp};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -42,22 +45,27 @@ use tokio::task::JoinSet;
 use crate::definitions::Definitions;
 use crate::events::Recorder;
 use crate::metrics::Metrics;
+use crate::news::News;
 use crate::observer::{Observer, Rests, Watch};
 use crate::{Clock, metrics};
+use beside::Beside;
 use bodies::Bodies;
 use history::Histories;
 use objects::Objects;
+pub(crate) use objects::scoped;
 use record::Records;
+pub use seal::SealKeys;
+use seal::Seals;
 pub(crate) use trouble::told;
 
-/// How long all objects may take to be listed before hosts are looked at all the same.
+/// How long the initial lists may take before hosts are looked at anyway.
 const LISTED_WITHIN: Duration = Duration::from_secs(10);
-/// Pause after a reconcile that could not be completed; it doubles with each in a row.
+/// Pause after a failed reconcile; doubles with each failure in a row.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 /// The longest of these pauses.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
-/// What the controller is told.
+/// Settings of the controller.
 #[derive(Clone)]
 pub struct HostSettings {
     /// Namespace to look after; all if `None`.
@@ -72,6 +80,8 @@ pub struct HostSettings {
     pub power_on_limit: usize,
     /// Whether this process, of several, is the one that acts.
     pub may_act: MayAct,
+    /// What MachineRecords are sealed with.
+    pub seal_keys: SealKeys,
 }
 
 /// The controller.
@@ -97,6 +107,10 @@ pub(crate) struct Context {
     pub hardware_data: Objects<HardwareData>,
     /// Which machines hosts are.
     pub records: Arc<Objects<MachineRecord>>,
+    /// Whether this server wrote them.
+    pub seals: Arc<Seals>,
+    /// Objects beside hosts.
+    pub beside: Beside,
     /// Secrets that hosts name.
     pub bodies: Bodies,
     /// Which hosts are at a BMC, and which name a Secret.
@@ -105,16 +119,17 @@ pub(crate) struct Context {
     pub looks: looks::Looks,
     pub brake: brake::Brake,
     pub metrics: Arc<Metrics>,
+    /// What is new, for others.
+    pub news: News,
     pub watch: Watch,
     pub rests: Rests,
-    /// What is known without a call has been listed once, or is long in coming.
+    /// Set once all watches have listed their objects, or have taken too long.
     pub begun: tokio::sync::OnceCell<()>,
     /// How often in a row the reconcile of a host (by its uid) could not be completed.
     pub stumbles: Mutex<HashMap<String, u32>>,
 }
 
-/// A reconcile could not be completed; it is tried again with back-off. Failures of machines are no such errors: they are in the
-/// host's status.
+/// A reconcile failed and is retried with back-off. Failures of machines are not among these errors: they are in the host's status.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ReconcileError {
     /// The Kubernetes API failed.
@@ -129,6 +144,9 @@ pub(crate) enum ReconcileError {
     /// Another process acts.
     #[error("another process leads: nothing is done")]
     NotLeading,
+    /// An object beside the host could not be read or written.
+    #[error("{} (Kubernetes API): {}", .0.attempt, .0.source)]
+    Beside(#[from] beside::Failed),
     /// The host's record could not be written.
     #[error(transparent)]
     Record(#[from] provisioner::RecordError),
@@ -141,9 +159,10 @@ impl Context {
         self.hardware_data.in_step.wait().await;
         self.records.in_step.wait().await;
         self.bodies.in_step.wait().await;
+        self.beside.in_step().await;
     }
 
-    /// At the beginning, all watches are waited for, so that not each host reads what they are about to show. What is not in step later is read.
+    /// At the start, waits for all watches, so that not every host reads what they are about to show. Later, what is not in step is read.
     pub(crate) async fn begin(&self) {
         let begin = async {
             if tokio::time::timeout(LISTED_WITHIN, self.in_step()).await.is_err() {
@@ -169,6 +188,7 @@ impl HostController {
     pub fn new(client: Client, registry: Registry, settings: HostSettings) -> Self {
         let recorder = Recorder::new(client.clone(), Arc::clone(&settings.clock));
         let metrics = Arc::new(Metrics::default());
+        let seals = Arc::new(Seals::new(settings.seal_keys.clone()));
         Self {
             context: Arc::new(Context {
                 client,
@@ -182,17 +202,25 @@ impl HostController {
                 hosts: Arc::default(),
                 hardware_data: Objects::default(),
                 records: Arc::default(),
+                seals,
+                beside: Beside::default(),
                 bodies: Bodies::default(),
                 index: index::Index::default(),
                 looks: looks::Looks::default(),
                 brake: brake::Brake::default(),
                 metrics,
+                news: News::default(),
                 watch: Watch::default(),
                 rests: Rests::default(),
                 begun: tokio::sync::OnceCell::new(),
                 stumbles: Mutex::default(),
             }),
         }
+    }
+
+    /// What it works with, for controllers beside it.
+    pub(crate) fn context(&self) -> Arc<Context> {
+        Arc::clone(&self.context)
     }
 
     /// What is to be seen of the controller from outside.
@@ -210,7 +238,7 @@ impl HostController {
         context.hosts.are_shown_by(reader.clone());
         let wanted =
             predicates::generation.combine(predicates::annotations).combine(predicates::finalizers).combine(deletion);
-        let stream = objects::follow(scoped::<BareMetalHost>(&client, namespace))
+        let stream = objects::follow::<BareMetalHost>(&client, namespace, &context.recorder)
             .reflect(writer)
             .inspect(watched(Arc::clone(&context)))
             .applied_objects()
@@ -221,21 +249,31 @@ impl HostController {
         let (definitions, looker, own) =
             (Arc::clone(&context.definitions), client.clone(), context.settings.namespace.clone());
         beside.spawn(async move { definitions.keep(&looker, own.as_deref()).await });
-        beside.spawn(crate::unserved::tell(client.clone(), context.settings.namespace.clone()));
+        beside.spawn(crate::unserved::tell(crate::unserved::Teller {
+            client: client.clone(),
+            namespace: context.settings.namespace.clone(),
+            clock: Arc::clone(&context.settings.clock),
+            may_act: Arc::clone(&context.settings.may_act),
+        }));
         let (secrets, secrets_writer) = store();
         context.bodies.are_shown_by(secrets);
         let of_secrets = Arc::clone(&context);
-        let secret_events = objects::follow(scoped::<PartialObjectMeta<Secret>>(&client, namespace))
+        let secret_events = objects::follow::<PartialObjectMeta<Secret>>(&client, namespace, &context.recorder)
             .modify(|secret| secret.managed_fields_mut().clear())
             .reflect(secrets_writer)
             .inspect(move |event| {
                 of_secrets.bodies.on(event);
+                of_secrets.news.of_secret(event);
                 if let Err(error) = event {
                     tracing::warn!(%error, "watch the Secrets");
                 }
             })
             .touched_objects();
         let users = Arc::clone(&context);
+        show(&context, &mut beside, |context| &context.beside.schemas);
+        let settings = changes(&context, |context| &context.beside.settings);
+        let components = changes(&context, |context| &context.beside.components);
+        let policies = changes(&context, |context| &context.beside.policies);
         let config = Config::default().concurrency(0);
         Controller::for_stream(stream, reader)
             .with_config(config)
@@ -246,6 +284,9 @@ impl HostController {
                 data.iter().for_each(|host| users.looks.stir(host));
                 data.into_iter().chain(users.index.signs_in(&namespace, &name))
             })
+            .watches_stream(settings, |object| host_of(&object))
+            .watches_stream(components, |object| host_of(&object))
+            .watches_stream(policies, |object| host_of(&object))
             .reconcile_on(wake_stream(&context))
             .graceful_shutdown_on(shutdown)
             .run(reconcile::reconcile, on_error, context)
@@ -273,7 +314,7 @@ where
     let (reader, writer) = store();
     of(context).are_shown_by(reader);
     let context = Arc::clone(context);
-    let events = objects::follow(scoped::<K>(&context.client, context.settings.namespace.as_deref()));
+    let events = objects::follow::<K>(&context.client, context.settings.namespace.as_deref(), &context.recorder);
     tasks.spawn(events.reflect(writer).for_each(move |event| {
         of(&context).on(&event);
         if let Err(error) = event {
@@ -283,14 +324,39 @@ where
     }));
 }
 
-fn scoped<K>(client: &Client, namespace: Option<&str>) -> Api<K>
+/// Watches the objects of a kind beside hosts, and returns the changed ones.
+fn changes<K>(
+    context: &Arc<Context>,
+    of: impl Fn(&Context) -> &Objects<K> + Send + 'static,
+) -> impl futures::Stream<Item = Result<K, watcher::Error>> + Send + 'static
 where
-    K: kube::Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
+    K: kube::Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + serde::de::DeserializeOwned
+        + std::fmt::Debug
+        + Send
+        + Sync
+        + 'static,
 {
-    match namespace {
-        Some(namespace) => Api::namespaced(client.clone(), namespace),
-        None => Api::all(client.clone()),
-    }
+    let (reader, writer) = store();
+    of(context).are_shown_by(reader);
+    let context = Arc::clone(context);
+    let events = objects::follow::<K>(&context.client, context.settings.namespace.as_deref(), &context.recorder);
+    let told = move |event: &Result<watcher::Event<K>, watcher::Error>| {
+        let was_absent = of(&context).is_absent();
+        of(&context).on(event);
+        if let Err(error) = event
+            && !was_absent
+        {
+            tracing::warn!(%error, "watch the {}", K::plural(&()));
+        }
+    };
+    events.reflect(writer).inspect(told).touched_objects()
+}
+
+/// The host that an object is beside.
+fn host_of<K: kube::Resource<DynamicType = ()>>(object: &K) -> Option<ObjectRef<BareMetalHost>> {
+    Some(ObjectRef::new(&object.name_any()).within(&object.namespace()?))
 }
 
 /// Changes when deletion is asked for.
@@ -298,7 +364,7 @@ fn deletion(host: &BareMetalHost) -> Option<u64> {
     Some(u64::from(host.is_deleting()))
 }
 
-/// The wake-ups of all provisioners as one stream. One that ends is subscribed to anew.
+/// The wake-ups of all provisioners as one stream. Ended subscriptions are renewed.
 fn wake_stream(context: &Arc<Context>) -> impl futures::Stream<Item = ObjectRef<BareMetalHost>> + Send + use<> {
     let (sender, receiver) = mpsc::unbounded_channel::<WakeUp>();
     for provisioner in context.registry.iter() {
@@ -319,7 +385,7 @@ fn wake_stream(context: &Arc<Context>) -> impl futures::Stream<Item = ObjectRef<
         });
     }
     let context = Arc::clone(context);
-    // One sender stays with the stream: without provisioners it is quiet, not over.
+    // The stream holds a sender, so that it does not end when there are no provisioners.
     tokio_stream::wrappers::UnboundedReceiverStream::new(receiver).map(move |WakeUp { key }| {
         let _keep = &sender;
         let host = ObjectRef::new(&key.name).within(&key.namespace);
@@ -328,14 +394,15 @@ fn wake_stream(context: &Arc<Context>) -> impl futures::Stream<Item = ObjectRef<
     })
 }
 
-/// Notes what the watch of hosts brings, and says it when it begins to fail: without it, nothing is done to any host.
+/// Handles each event of the watch of hosts, and logs when the watch begins to fail: without it, nothing is done to any host.
 fn watched(context: Arc<Context>) -> impl FnMut(&Result<watcher::Event<BareMetalHost>, watcher::Error>) {
     move |event| {
         context.hosts.on(event);
+        context.news.of_host(event);
         if let Ok(event) = event {
             context.index.on(event, &context.registry);
         }
-        // One whose finalizers somebody else has taken away is never looked at again.
+        // A host whose finalizers another client has removed gets no further look.
         if let Ok(watcher::Event::Delete(host)) = event {
             reconcile::forget(&context, host);
         }
@@ -376,7 +443,7 @@ fn on_error(host: Arc<BareMetalHost>, error: &ReconcileError, context: Arc<Conte
     Action::requeue(pause(*count))
 }
 
-/// How long to wait after that many failures in a row: an API that is overwhelmed or away is not asked by all hosts every second.
+/// Pause after that many failures in a row, so that not all hosts query an overloaded or absent API every second.
 fn pause(failures: u32) -> Duration {
     FIRST_PAUSE.saturating_mul(1 << failures.saturating_sub(1).min(16)).min(LONGEST_PAUSE)
 }

@@ -1,4 +1,4 @@
-//! Objects as a watch shows them, and as this process has read and written them since: what decisions are made from without a call.
+//! Objects as a watch shows them, and as this process has read and written them since, so that decisions need no call.
 
 use std::fmt::Debug;
 use std::future::Future;
@@ -7,32 +7,37 @@ use std::time::Duration;
 
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt as _};
+use kube::core::NamespaceResourceScope;
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::watcher;
 use kube::runtime::watcher::{Config, Error, Event};
-use kube::{Api, Resource, ResourceExt as _};
+use kube::{Api, Client, Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
 use tokio::time::{Instant, sleep};
 
 use super::kept::{Judgement, Kept};
+use super::readable::{Readable, readable};
 use super::step::InStep;
+use crate::events::Recorder;
 
-/// What a watch and this process's own calls tell of all objects of a kind.
+/// All objects of a kind, by a watch and this process's own calls.
 pub struct Objects<K: Resource<DynamicType = ()> + 'static> {
     shown: OnceLock<Store<K>>,
     /// The watch has listed them and has not failed since.
     pub in_step: InStep,
+    /// The kind is not installed, as the watch last found.
+    absent: InStep,
     kept: Kept<ObjectRef<K>, K>,
 }
 
 impl<K: Resource<DynamicType = ()> + 'static> Default for Objects<K> {
     fn default() -> Self {
-        Self { shown: OnceLock::new(), in_step: InStep::default(), kept: Kept::default() }
+        Self { shown: OnceLock::new(), in_step: InStep::default(), absent: InStep::default(), kept: Kept::default() }
     }
 }
 
 impl<K: Resource<DynamicType = ()> + Clone + 'static> Objects<K> {
-    /// From now on the objects are shown here.
+    /// Sets the store that the watch fills.
     pub fn are_shown_by(&self, store: Store<K>) {
         // Set once: a controller runs once.
         let _ = self.shown.set(store);
@@ -43,7 +48,7 @@ impl<K: Resource<DynamicType = ()> + Clone + 'static> Objects<K> {
         self.shown.get()
     }
 
-    /// To be told of each event, after the store has been.
+    /// Call with each event, after the store.
     pub fn on(&self, event: &Result<Event<K>, Error>) {
         match event {
             Ok(Event::Apply(object)) => {
@@ -51,12 +56,43 @@ impl<K: Resource<DynamicType = ()> + Clone + 'static> Objects<K> {
             }
             Ok(Event::Delete(object)) => self.kept.has_gone(&ObjectRef::from_obj(object)),
             Ok(Event::InitApply(_)) => {}
-            Ok(Event::Init) | Err(_) => self.in_step.is_now(false),
+            Ok(Event::Init) => self.in_step.is_now(false),
+            Err(error) => {
+                self.in_step.is_now(false);
+                if is_not_installed(error) {
+                    self.absent.is_now(true);
+                }
+            }
             Ok(Event::InitDone) => {
+                self.absent.is_now(false);
                 self.kept.doubt_all();
                 self.in_step.is_now(true);
             }
         }
+    }
+
+    /// Whether the kind is not installed: there are no objects, and none can be made.
+    pub fn is_absent(&self) -> bool {
+        self.absent.get()
+    }
+
+    /// Waits until the objects have been listed, or their kind is found not to be installed.
+    pub async fn listed(&self) {
+        tokio::select! {
+            () = self.in_step.wait() => {}
+            () = self.absent.wait() => {}
+        }
+    }
+
+    /// Like [`Self::known`], but also trusts the watch that an object is absent.
+    pub fn glimpsed(&self, key: &ObjectRef<K>) -> Option<Option<Arc<K>>> {
+        if self.is_absent() {
+            return Some(None);
+        }
+        self.known(key).or_else(|| {
+            let shown = self.shown(key)?;
+            (shown.is_none() && matches!(self.kept.judge(key, None), Judgement::Nothing)).then_some(None)
+        })
     }
 
     /// What the watch shows, if it is in step.
@@ -65,9 +101,12 @@ impl<K: Resource<DynamicType = ()> + Clone + 'static> Objects<K> {
         Some(store.get(key))
     }
 
-    /// The object as far as it is known without a call; `None` if it has to be read. That there is none is believed only if it was read: what
-    /// another watch has shown may not have come through this one yet.
+    /// The object as known without a call; `None` if it has to be read. Absence counts only if it was read: this watch may lag behind another that
+    /// has shown the object.
     pub fn known(&self, key: &ObjectRef<K>) -> Option<Option<Arc<K>>> {
+        if self.is_absent() {
+            return Some(None);
+        }
         let shown = self.shown(key)?;
         let version = shown.as_ref().and_then(|object| object.resource_version());
         match self.kept.judge(key, version.as_deref()) {
@@ -100,7 +139,7 @@ impl<K: Resource<DynamicType = ()> + Clone + 'static> Objects<K> {
         self.shown(key).map(|shown| shown.and_then(|object| object.resource_version()))
     }
 
-    /// Sends a write, and keeps what it answers. After one that fails, nothing is known of the object.
+    /// Sends a write and keeps its answer. After a failure, nothing is known of the object.
     pub async fn writing(
         &self,
         key: &ObjectRef<K>,
@@ -115,12 +154,12 @@ impl<K: Resource<DynamicType = ()> + Clone + 'static> Objects<K> {
         Ok(written)
     }
 
-    /// What is known of the object is void: it is read before anything is decided on it.
+    /// Invalidates what is known of the object: it is read before the next decision on it.
     pub fn doubt(&self, key: &ObjectRef<K>) {
         self.kept.doubt(key);
     }
 
-    /// The object is gone. As long as the watch shows it nevertheless, it is read before anything is decided on it.
+    /// The object was deleted. While the watch still shows it, it is read before any decision on it.
     pub fn forget(&self, key: &ObjectRef<K>) {
         match self.shown(key) {
             Some(None) => self.kept.forget(key),
@@ -129,7 +168,7 @@ impl<K: Resource<DynamicType = ()> + Clone + 'static> Objects<K> {
     }
 }
 
-/// A write that is under way: one that fails or is cut off leaves a doubt.
+/// Invalidates the object unless the write under way succeeds, even if it is cancelled.
 struct Doubt<'a, K: Resource<DynamicType = ()> + Clone + 'static>(Option<(&'a Objects<K>, &'a ObjectRef<K>)>);
 
 impl<'a, K: Resource<DynamicType = ()> + Clone + 'static> Doubt<'a, K> {
@@ -150,16 +189,27 @@ impl<K: Resource<DynamicType = ()> + Clone + 'static> Drop for Doubt<'_, K> {
     }
 }
 
+/// Whether a watch has found that its kind is not there.
+fn is_not_installed(error: &Error) -> bool {
+    match error {
+        Error::InitialListFailed(source) | Error::WatchStartFailed(source) | Error::WatchFailed(source) => {
+            matches!(source, kube::Error::Api(status) if status.code == 404)
+        }
+        Error::WatchError(status) => status.code == 404,
+        _ => false,
+    }
+}
+
 type Watched<K> = Result<Event<K>, Error>;
 
-/// Pause before a watch begins anew; it doubles with each that has failed soon.
+/// Pause before a watch restarts; doubles with each that failed early.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 /// The longest of these pauses.
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
-/// A watch that has lasted so long has not failed soon.
+/// A watch that lasted this long did not fail early.
 const LASTED: Duration = Duration::from_secs(60);
 
-/// A watch that begins anew, with a list, after each error: only so is it known to be in step again.
+/// A watch that restarts with a list after each error: only then is it known to be in step again.
 fn anew<K: Clone + Send + 'static>(
     watch: impl Fn() -> BoxStream<'static, Watched<K>> + Send + 'static,
 ) -> impl Stream<Item = Watched<K>> + Send + 'static {
@@ -183,12 +233,34 @@ fn anew<K: Clone + Send + 'static>(
     })
 }
 
-/// Watches objects.
-pub fn follow<K>(api: Api<K>) -> impl Stream<Item = Watched<K>> + Send + 'static
+/// The objects of a namespace, or of all.
+pub(crate) fn scoped<K>(client: &Client, namespace: Option<&str>) -> Api<K>
 where
-    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
+    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
 {
-    anew(move || watcher(api.clone(), Config::default()).boxed())
+    match namespace {
+        Some(namespace) => Api::namespaced(client.clone(), namespace),
+        None => Api::all(client.clone()),
+    }
+}
+
+/// Watches the objects of a namespace, or of all, that can be read; of others, their Events tell.
+pub fn follow<K>(
+    client: &Client,
+    namespace: Option<&str>,
+    recorder: &Recorder,
+) -> impl Stream<Item = Watched<K>> + Send + use<K>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + DeserializeOwned
+        + Debug
+        + Send
+        + Sync
+        + 'static,
+{
+    let api: Api<Readable<K>> = scoped(client, namespace);
+    readable(anew(move || watcher(api.clone(), Config::default()).boxed()), recorder.clone())
 }
 
 #[cfg(test)]

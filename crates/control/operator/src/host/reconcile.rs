@@ -4,13 +4,14 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use api::metal3::{BareMetalHost, HardwareData, HardwareDataSpec, ProvisioningState as State};
-use host_lifecycle::{Action as Act, Change, Children, Next, Step, View, conclude, decide};
+use host_lifecycle::{Action as Act, Change, Next, Step, View, conclude, decide};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::runtime::controller::Action;
 use kube::runtime::reflector::ObjectRef;
 use kube::{Api, ResourceExt};
 use provisioner::{Capabilities, HostFacts, HostKey, Provisioner, Record};
 
+use super::beside::Found;
 use super::choice::{Choice, choose};
 use super::looks::{Due, Seen};
 use super::machine::KubeMachine;
@@ -18,10 +19,10 @@ use super::secrets::{FoundCredentials, HostSecrets};
 use super::write::Applied;
 use super::{Context, ReconcileError, trouble, work, write};
 
-/// Most steps in one reconcile; more means that a decision does not lead anywhere, and other hosts must have their turn.
+/// Most steps in one reconcile; more means that the decisions lead nowhere, and other hosts must have their turn.
 const MAX_STEPS: usize = 24;
 
-/// How often an answer is concluded from anew because somebody else has moved the host on meanwhile.
+/// How often an answer is evaluated again because another client has changed the host meanwhile.
 const MAX_CONFLICTS: usize = 8;
 
 /// Everything that is known of a host.
@@ -29,6 +30,8 @@ const MAX_CONFLICTS: usize = 8;
 pub struct Fetched {
     pub host: Arc<BareMetalHost>,
     pub hardware_data: Option<Arc<HardwareData>>,
+    /// The objects beside it.
+    pub beside: Found,
     pub credentials: FoundCredentials,
     /// Versions of the BMC's Secret that held the same user and password.
     same_versions: Arc<Vec<String>>,
@@ -40,22 +43,16 @@ pub struct Fetched {
     pub facts: Arc<HostFacts>,
 }
 
-/// What of it reaches a host: the objects by which the rest is wished have no reader here, and are told so one by one ([`crate::UNSERVED`]).
-fn served(capabilities: Capabilities) -> Capabilities {
-    Capabilities {
-        firmware_settings: false,
-        firmware_updates: false,
-        service: false,
-        data_images: false,
-        events: false,
-        boot_images: Vec::new(),
-        ..capabilities
-    }
+/// The capabilities that reach a host. The objects that ask for the others are not read here; each gets an Event ([`crate::UNSERVED`]).
+fn served(context: &Context, host: &BareMetalHost, capabilities: Capabilities) -> Capabilities {
+    let read = Capabilities { data_images: false, events: false, boot_images: Vec::new(), ..capabilities };
+    let uid = host.metadata.uid.as_deref().unwrap_or_default();
+    context.beside.served_of(read, uid, context.settings.clock.now())
 }
 
 impl Fetched {
-    /// The host and what belongs to it, from what the watches show and this process has written; what is not known of them is read. `None` if it
-    /// is gone.
+    /// The host and what belongs to it, as the watches show it and this process has written it; what is not known is read. `None` if the host was
+    /// deleted.
     async fn read(context: &Context, namespace: &str, name: &str) -> Result<Option<Self>, ReconcileError> {
         let hosts: Api<BareMetalHost> = Api::namespaced(context.client.clone(), namespace);
         let found = context.hosts.get(&hosts, &ObjectRef::new(name).within(namespace)).await;
@@ -82,9 +79,11 @@ impl Fetched {
         let facts = Arc::new(work::facts(&host, hardware_data.as_deref()));
         let mut settings = context.settings.lifecycle.clone();
         if let Ok(provisioner) = &choice {
-            settings.served = served(provisioner.capabilities(&facts));
+            settings.served = served(context, &host, provisioner.capabilities(&facts));
         }
-        Ok(Some(Self { host, hardware_data, credentials, same_versions, choice, settings, facts }))
+        let beside =
+            context.beside.read(&context.client, &host, &settings.served, context.settings.clock.now()).await?;
+        Ok(Some(Self { host, hardware_data, beside, credentials, same_versions, choice, settings, facts }))
     }
 
     /// What it was made from.
@@ -96,12 +95,13 @@ impl Fetched {
         Seen {
             host: self.host.resource_version(),
             hardware_data: self.hardware_data.as_ref().and_then(|data| data.resource_version()),
+            beside: self.beside.versions(),
             secret,
             news: has_news(context, &self.key()),
         }
     }
 
-    /// Whether an answer that a BMC gave to one is an answer to the other.
+    /// Whether a BMC's answer for one also holds for the other.
     fn asks_the_same_bmc(&self, other: &Self) -> bool {
         let secret = |fetched: &Self| match &fetched.credentials {
             FoundCredentials::Present(found) => Some(found.body().identity()),
@@ -110,7 +110,7 @@ impl Fetched {
         self.host.spec.bmc == other.host.spec.bmc && secret(self) == secret(other)
     }
 
-    /// As it is when the change has been written.
+    /// Applies the change, as if it had been written.
     fn becomes(&mut self, change: &Change) {
         let host = Arc::make_mut(&mut self.host);
         host.status = Some(change.status.clone());
@@ -126,7 +126,7 @@ impl Fetched {
         }
     }
 
-    fn key(&self) -> HostKey {
+    pub fn key(&self) -> HostKey {
         work::key(&self.host)
     }
 
@@ -135,7 +135,7 @@ impl Fetched {
     }
 
     /// The view that decisions are made from.
-    fn view<'a>(&'a self, context: &'a Context) -> View<'a> {
+    pub fn view<'a>(&'a self, context: &'a Context) -> View<'a> {
         let credentials = match &self.credentials {
             FoundCredentials::NotNeeded => host_lifecycle::Credentials::NotNeeded,
             FoundCredentials::Missing { name } => host_lifecycle::Credentials::Missing { name },
@@ -153,9 +153,9 @@ impl Fetched {
         View {
             host: &self.host,
             hardware_data: self.hardware_data.as_ref().and_then(|d| d.spec.hardware.as_ref()),
-            // Their reflectors and writers come with the first provisioner that serves any of them.
-            children: Children::default(),
+            children: self.beside.children(),
             credentials,
+            firmware_read: self.beside.read,
             news: self.provisioner().is_some_and(|provisioner| provisioner.has_news(&self.key())),
             settings: &self.settings,
             now: context.settings.clock.now(),
@@ -163,12 +163,12 @@ impl Fetched {
     }
 }
 
-/// Whether there are news of the host, whoever provisions it.
+/// Whether any provisioner has news of the host.
 fn has_news(context: &Context, key: &HostKey) -> bool {
     context.registry.iter().any(|provisioner| provisioner.has_news(key))
 }
 
-/// What a look at the host would be made from, if all of it is known without a call.
+/// What a look at the host would be made from, if that is known without a call.
 fn seen_now(context: &Context, key: &ObjectRef<BareMetalHost>) -> Option<Seen> {
     let host = context.hosts.known(key)??;
     let namespace = host.namespace().unwrap_or_default();
@@ -180,12 +180,13 @@ fn seen_now(context: &Context, key: &ObjectRef<BareMetalHost>) -> Option<Seen> {
     Some(Seen {
         host: host.resource_version(),
         hardware_data: hardware_data.and_then(|data| data.resource_version()),
+        beside: context.beside.versions(&host)?,
         secret,
         news: has_news(context, &work::key(&host)),
     })
 }
 
-/// Reads the Secret of the host's BMC, if it has another version: it may well hold what it held.
+/// Reads the BMC's Secret if its version has changed: user and password may well be the same.
 async fn read_login(context: &Context, host: &BareMetalHost) {
     let namespace = host.namespace().unwrap_or_default();
     let Some(name) = host.spec.bmc.as_ref().map(|bmc| &bmc.credentials_name).filter(|name| !name.is_empty()) else {
@@ -193,7 +194,7 @@ async fn read_login(context: &Context, host: &BareMetalHost) {
     };
     if context.bodies.known(&namespace, name).is_none() {
         let api = Api::namespaced(context.client.clone(), &namespace);
-        // If that fails, the look finds out.
+        // If this fails, so does the look, which reports it.
         let _ = context.bodies.get(&api, &namespace, name).await;
     }
 }
@@ -216,7 +217,7 @@ pub async fn reconcile(object: Arc<BareMetalHost>, context: Arc<Context>) -> Res
     context.rests.stir(&uid);
     match go_on(&object, &context).await {
         Ok(Some((after, seen))) => {
-            // What has been written since, by anybody, is looked at once more before nothing is new.
+            // Anything written since, by any client, gets another look.
             let unchanged = seen.filter(|seen| seen_now(&context, &key).as_ref() == Some(seen));
             let after = context.looks.ended(&uid, unchanged, after);
             context.metrics.reconciled(after.is_some());
@@ -234,7 +235,7 @@ pub async fn reconcile(object: Arc<BareMetalHost>, context: Arc<Context>) -> Res
             context.looks.forget(&uid, false);
             let again = context.stumbles.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&uid);
             if again {
-                // Once may be an accident. Twice, and whoever waits for the host must see why.
+                // One failure may be an accident; from the second on, users must see the reason.
                 trouble::report(&context, &object, &error).await;
                 context.hosts.doubt(&key);
             }
@@ -243,7 +244,7 @@ pub async fn reconcile(object: Arc<BareMetalHost>, context: Arc<Context>) -> Res
     }
 }
 
-/// The host is gone: nothing of it is kept, whether it could be released or not.
+/// Drops all that is kept of a deleted host, released or not.
 pub fn forget(context: &Context, object: &BareMetalHost) {
     let uid = object.uid().unwrap_or_default();
     context.histories.forget(&uid);
@@ -253,12 +254,13 @@ pub fn forget(context: &Context, object: &BareMetalHost) {
     context.looks.forget(&uid, true);
     context.brake.forget(&uid);
     context.hosts.forget(&ObjectRef::from_obj(object));
+    context.beside.forget(&uid, &object.namespace().unwrap_or_default(), &object.name_any());
     context.hardware_data.forget(&ObjectRef::new(&object.name_any()).within(&object.namespace().unwrap_or_default()));
     let key = HostKey { namespace: object.namespace().unwrap_or_default(), name: object.name_any(), uid };
     context.registry.iter().for_each(|provisioner| provisioner.forget(&key));
 }
 
-/// How a look has ended: after how long the next one is due, if it is before a change; and what the last step was made from.
+/// How a look ended: when the next one is due, unless only a change triggers it; and what the last step was made from.
 type End = (Option<Duration>, Option<Seen>);
 
 /// Step by step, until there is nothing to do but wait; `None` if the host is gone.
@@ -270,7 +272,7 @@ async fn go_on(object: &BareMetalHost, context: &Context) -> Result<Option<End>,
             return Ok(None);
         };
         if object.uid().is_some() && fetched.host.uid() != object.uid() {
-            // Another host has taken the name before this process saw the first one go.
+            // Another host has taken the name before this process saw the deletion of the first.
             forget(context, object);
         }
         let seen = fetched.seen(context);
@@ -318,6 +320,12 @@ async fn step(context: &Context, mut fetched: Fetched) -> Result<Next, Reconcile
     if matches!(action, Act::SetPower(_)) && !is_as_decided(context, &fetched.host).await? {
         return Ok(Next::Now);
     }
+    if let Act::Prepare { targets, .. } | Act::Service { targets, .. } = &action {
+        let service = matches!(action, Act::Service { .. }) && !targets.is_empty();
+        if !context.beside.are_as_decided(&context.client, &fetched.beside, targets, service).await? {
+            return Ok(Next::Now);
+        }
+    }
     if matches!(action, Act::Inspect { .. } | Act::Provision | Act::Deprovision { .. })
         && let Some(provisioner) = fetched.provisioner()
     {
@@ -325,6 +333,11 @@ async fn step(context: &Context, mut fetched: Fetched) -> Result<Next, Reconcile
     }
     let outcome = work::act(context, &fetched, &action).await?;
     context.brake.answered(context, &fetched.host, &action, &outcome);
+    if action == Act::RefreshFacts {
+        let now = context.settings.clock.now();
+        context.beside.was_read(&fetched.host.uid().unwrap_or_default(), now);
+        fetched.beside.read = Some(now);
+    }
     let (namespace, name, uid) = (fetched.host.namespace(), fetched.host.name_any(), fetched.host.uid());
     for _ in 0..MAX_CONFLICTS {
         let change = conclude(&fetched.view(context), &action, outcome.clone());
@@ -332,7 +345,7 @@ async fn step(context: &Context, mut fetched: Fetched) -> Result<Next, Reconcile
         if let Some(architecture) = &change.set_architecture
             && let Some(written) = write::architecture(context, &fetched, architecture).await?
         {
-            // A change of the spec is a generation of its own: what is said of the host is said of that one.
+            // A change of the spec makes a new generation, which the status has to refer to.
             fetched.host = Arc::new(written);
             continue;
         }
@@ -340,7 +353,7 @@ async fn step(context: &Context, mut fetched: Fetched) -> Result<Next, Reconcile
         if let Applied::Written(next) = write::apply(context, &fetched, change).await? {
             return Ok(next);
         }
-        // The answer is still true; what follows from it is the present object's matter, and no other's of the same name.
+        // The answer is still true: evaluate it for the host as it is now, unless another has taken its name.
         match Fetched::read(context, namespace.as_deref().unwrap_or_default(), &name).await? {
             Some(newer) if newer.host.uid() == uid && newer.asks_the_same_bmc(&fetched) => fetched = newer,
             _ => return Ok(Next::Now),
@@ -349,7 +362,7 @@ async fn step(context: &Context, mut fetched: Fetched) -> Result<Next, Reconcile
     Ok(Next::After(Duration::from_secs(1)))
 }
 
-/// The host is the very version that was decided on: read anew, for what the watch shows of it may be old, and power is switched without an intent.
+/// Whether the host still has the version that was decided on, read anew: the watch may be stale, and power is switched without an intent.
 async fn is_as_decided(context: &Context, host: &Arc<BareMetalHost>) -> Result<bool, ReconcileError> {
     let api: Api<BareMetalHost> = Api::namespaced(context.client.clone(), &host.namespace().unwrap_or_default());
     let now = api.get_metadata_opt(&host.name_any()).await.map_err(ReconcileError::api("read the host again"))?;
@@ -360,12 +373,13 @@ async fn is_as_decided(context: &Context, host: &Arc<BareMetalHost>) -> Result<b
     Ok(same)
 }
 
-/// The change with the moves that follow from it alone: states through which a host only passes cost no write of their own. Whatever needs a call
-/// to the machine, has to wait, or writes more than the status is decided again, from what is written then.
+/// The change with the moves that follow from it alone, so that states through which a host only passes cost no write. A step that calls the
+/// machine, has to wait, or writes more than the status is decided again after this write.
 async fn ahead(context: &Context, fetched: &Fetched, mut change: Change) -> Result<Change, ReconcileError> {
     let mut then = fetched.clone();
     for _ in 0..MAX_STEPS {
-        if change.next != Next::Now || change.add_finalizer {
+        // Objects written beside the host have to be read again.
+        if change.next != Next::Now || change.add_finalizer || !change.children.is_empty() {
             break;
         }
         then.becomes(&change);
@@ -384,23 +398,24 @@ async fn ahead(context: &Context, fetched: &Fetched, mut change: Change) -> Resu
     Ok(change)
 }
 
-/// A host that only waits, after a restart of this process perhaps for hours: its agent is heard meanwhile.
+/// Prepares to hear the agent of a host that only waits, after a restart of this process perhaps for hours.
 async fn listen(context: &Context, host: &Arc<BareMetalHost>) {
     let uid = host.uid().unwrap_or_default();
     if host.state() == State::None || context.machines.has(&uid) {
         return;
     }
-    // It is tried again with the next look; what else the host waits for does not wait for this.
+    // The next look tries again; nothing else waits for this.
     let Ok(Ok(provisioner)) = choose(context, host).await else { return };
     let machine = KubeMachine::new(context, host, Arc::clone(&provisioner));
     if let Err(error) = machine.load().await {
         tracing::warn!(host = %host.name_any(), error = %trouble::told(&error), "read the host's record");
         return;
     }
+    machine.seal().await;
     provisioner.expect(&work::key(host), &machine.current());
 }
 
-/// Claims the BMC's Secret before it is used for the first time. Whether it was written.
+/// Claims the BMC's Secret before its first use. Returns whether the Secret was written.
 async fn claims(context: &Context, fetched: &mut Fetched, action: &Act) -> Result<bool, ReconcileError> {
     let FoundCredentials::Present(found) = &fetched.credentials else { return Ok(false) };
     if !matches!(action, Act::Register { .. }) {

@@ -1,8 +1,7 @@
 //! What a host's provisioner remembers, kept in the host's MachineRecord.
 //!
-//! This process is the only writer while it leads, so what it has read once it knows; a conflict, and whatever [`super::machine`] reads, makes
-//! it look again. The revision that the provisioner names counts the writes of its part alone: what is written of the machine's identity in
-//! between is no conflict.
+//! This process is the only writer while it leads, so it keeps what it has read; a conflict, or a read by [`super::machine`], refreshes that. The
+//! provisioner's revision counts the writes of its own part alone: a write of the machine's identity in between is no conflict.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,7 +11,7 @@ use api::metamorph::{
     HostOperation, HostReference, MachineRecord, MachineRecordSpec, OperationType, ProvisionerRecord,
 };
 use async_trait::async_trait;
-use host_lifecycle::inspection_disabled;
+use host_lifecycle::{inspection_disabled, wished_root_device_hints};
 use kube::ResourceExt;
 use kube::api::{Api, ListParams, PostParams};
 use provisioner::{
@@ -26,10 +25,10 @@ use super::history::{host_label, is_ours, number};
 use super::machine::KubeMachine;
 use super::trouble::told;
 
-/// How often a write is tried again because something else in the object has changed meanwhile.
+/// Most attempts at a write while other parts of the object change.
 const MAX_CONFLICTS: usize = 4;
 
-/// What is wrong where a write is answered well and not kept.
+/// The fault when a write succeeds and is not kept.
 pub const DROPPED: &str =
     "the API server took it and did not keep spec.provisioner: apply the definitions that `metamorph crds` prints";
 
@@ -40,14 +39,16 @@ pub struct Known {
     pub read: bool,
     /// As it was read or written last.
     pub object: Option<MachineRecord>,
-    /// The record has gone with its namespace, which takes no new objects: what is known is all that there is, until the host is gone too.
+    /// The record was deleted with its namespace, which refuses new objects: only this copy is left until the host is deleted too.
     pub gone: bool,
-    /// What is to be written of the machine's identity with the next write of the provisioner's part.
+    /// The machine's identity to write with the next write of the provisioner's part.
     pub pending: Option<MachineRecordSpec>,
     /// What HostOperations tell of a host without a record.
     earlier: Vec<HistoryEntry>,
     /// They have been read since the record was.
     looked: bool,
+    /// The API server does not keep seals.
+    unsealable: bool,
 }
 
 /// One host's.
@@ -78,7 +79,7 @@ impl Records {
         })
     }
 
-    /// What was read cannot be used: it is read again before it is used. It stays known for the case that it goes with its namespace.
+    /// What was read is unusable: it is read again first. The object stays known in case it is deleted with its namespace.
     pub fn doubt(&self, uid: &str) {
         let slot = self.slot(uid);
         let mut known = lock(&slot);
@@ -109,7 +110,7 @@ fn has_content(object: &MachineRecord) -> bool {
 }
 
 impl KubeMachine {
-    /// Reads the record, if this process has not; of a host without one its history.
+    /// Reads the record unless this process has, and for a host without one its history.
     ///
     /// # Errors
     /// When the Kubernetes API fails.
@@ -117,7 +118,7 @@ impl KubeMachine {
         let known = {
             let known = lock(&self.slot);
             let has_part = known.object.as_ref().is_some_and(has_content);
-            // One that comes later, by a restore for instance, is shown by the watch.
+            // The watch shows a record that appears later, by a restore for instance.
             let is_told =
                 known.looked && (known.object.is_some() || !known.earlier.is_empty() || self.shown_to_be_absent());
             known.read && (has_part || is_told)
@@ -128,12 +129,11 @@ impl KubeMachine {
         let object = self.read().await?;
         let earlier = if object.as_ref().is_some_and(has_content) { Vec::new() } else { self.earlier().await? };
         let mut known = lock(&self.slot);
-        *known = Known { read: true, object, gone: known.gone, pending: known.pending.take(), earlier, looked: true };
+        *known = Known { read: true, object, pending: known.pending.take(), earlier, looked: true, ..*known };
         Ok(())
     }
 
-    /// The object as it is now. One that is not there any more because its namespace is being deleted is what this process remembers of it; of one that
-    /// somebody has deleted nothing counts.
+    /// The object as it is now. If it was deleted with its namespace, the copy that this process remembers; one deleted on its own counts as absent.
     pub(super) async fn read(&self) -> Result<Option<MachineRecord>, kube::Error> {
         let (gone, remembered) = {
             let known = lock(&self.slot);
@@ -152,14 +152,14 @@ impl KubeMachine {
         Ok(found)
     }
 
-    /// Whether the host's namespace takes no new objects any more: it would not take this one.
+    /// Whether the host's namespace is terminating and refuses this object.
     async fn namespace_goes(&self, object: &MachineRecord) -> Result<bool, kube::Error> {
         let mut trial = MachineRecord::new(&self.name(), object.spec.clone());
         trial.metadata.namespace = self.host.namespace();
         match self.api.create(&PostParams { dry_run: true, ..PostParams::default() }, &trial).await {
             Ok(_) => Ok(false),
             Err(error) if is_terminating(&error) => Ok(true),
-            // Somebody has made it anew: it is read the next time.
+            // Another client has recreated it, say: the next read finds it.
             Err(kube::Error::Api(e)) if e.code < 500 => Ok(false),
             Err(error) => Err(error),
         }
@@ -173,8 +173,10 @@ impl KubeMachine {
         );
     }
 
-    /// Writes the object, in the place of the one that is there or as a new one; where the namespace goes, into the memory of this process alone.
-    pub(super) async fn put(&self, object: MachineRecord, is_new: bool) -> Result<MachineRecord, kube::Error> {
+    /// Seals and writes the object, as a replacement or a new one; in a terminating namespace, into the memory of this process alone.
+    pub(super) async fn put(&self, mut object: MachineRecord, is_new: bool) -> Result<MachineRecord, kube::Error> {
+        let before = lock(&self.slot).object.clone().filter(|before| !is_new && self.is_ours(&before.spec));
+        object.spec.seal = self.seals.seal(&object, before.as_ref(), self.clock.now());
         if lock(&self.slot).gone {
             return Ok(object);
         }
@@ -190,7 +192,7 @@ impl KubeMachine {
         }
     }
 
-    /// Has the record name the host's provisioner, if there is one that names none: versions that knew of no choice have written such.
+    /// Fills in the host's provisioner in a record that names none, as versions without a choice of provisioners wrote it.
     ///
     /// # Errors
     /// When it cannot be written; it is read again then.
@@ -209,7 +211,33 @@ impl KubeMachine {
         Ok(())
     }
 
-    /// A record that nobody can have written so often: it was edited.
+    /// Seals the record of a host at rest if it is unsealed: it was edited, or written by a version without seals.
+    pub async fn seal(&self) {
+        let unsealed = |object: &MachineRecord| self.is_ours(&object.spec) && self.seals.since(object).is_none();
+        let object = {
+            let known = lock(&self.slot);
+            known.object.clone().filter(|_| !known.gone && !known.unsealable)
+        };
+        let Some(object) = object.filter(|_| (self.may_act)()).filter(unsealed) else { return };
+        match self.put(object, false).await {
+            Ok(written) => {
+                let mut known = lock(&self.slot);
+                known.unsealable = written.spec.seal.is_none();
+                if known.unsealable {
+                    // A definition of an earlier version drops what it does not know.
+                    self.definitions.doubt();
+                }
+                known.object = Some(written);
+            }
+            Err(error) => {
+                // Its claim stays the youngest of those to its machine until the next look tries again.
+                tracing::debug!(host = %self.name(), error = %told(&error), "seal the MachineRecord");
+                lock(&self.slot).read = false;
+            }
+        }
+    }
+
+    /// Refuses a record with a revision that no writes can reach: it was edited.
     ///
     /// # Errors
     /// When it is one.
@@ -233,7 +261,7 @@ impl KubeMachine {
         let selector = format!("{}={}", label::HOST, host_label(&self.name()));
         let mut found = match api.list(&ListParams::default().labels(&selector)).await {
             Ok(list) => list.items,
-            // There is no such kind: there is nothing to take over.
+            // The kind is not installed: there is nothing to take over.
             Err(kube::Error::Api(e)) if e.code == 404 => Vec::new(),
             Err(error) => return Err(error),
         };
@@ -307,7 +335,7 @@ impl KubeMachine {
             }
             Err(error) => error,
         };
-        // Somebody else wrote, or the answer was lost: what is known is void.
+        // Another client wrote, or the answer was lost: read the object again.
         let conflict = matches!(&error, kube::Error::Api(e) if e.code == 409 || e.code == 404);
         match self.read().await {
             Ok(there) => {
@@ -330,7 +358,7 @@ impl KubeMachine {
             }
             Err(_) => {
                 let mut known = lock(&self.slot);
-                // What is known of the object is kept for the case that it goes with its namespace.
+                // The known object is kept in case it is deleted with its namespace.
                 (known.read, known.pending) = (false, None);
                 Err(failed(told(&error)))
             }
@@ -347,7 +375,7 @@ impl Record for KubeMachine {
         let Some(part) = part.filter(|part| !is_blank(part)) else {
             return Recorded { revision, content: None, earlier: known.earlier.clone() };
         };
-        // What another provisioner remembers is nothing to this one; a registered host keeps its provisioner.
+        // Another provisioner's data does not count for this one, unless the host is registered: then its provisioner is fixed.
         let content = (part.name == self.provisioner.name() || self.is_registered()).then(|| RecordContent {
             provisioner: part.name.clone(),
             version: part.version,
@@ -381,18 +409,18 @@ impl Record for KubeMachine {
         if written.is_none() {
             return Err(failed("somebody else writes it all the time".to_owned()));
         }
-        // The calls took their time.
+        // The calls took time, in which the leadership may have been lost.
         if purpose == Purpose::Intent && !(self.may_act)() {
             return Err(RecordError::not_leading(format!("MachineRecord {}", self.name())));
         }
         Ok(revision)
     }
 
-    /// Host and namespace are read anew, for what this process has seen of them may be old.
+    /// Reads host and namespace anew, because what this process has seen of them may be stale.
     async fn still_wanted(&self) -> Result<(), RecordError> {
         let failed = |why: String| RecordError::new(format!("MachineRecord {}", self.name()), why);
         let found = self.hosts.get_opt(&self.name()).await.map_err(|e| failed(told(&e)))?;
-        if let Some(what) = changed(&self.host, found.as_ref()) {
+        if let Some(what) = changed(&self.host, found.as_ref(), self.switches) {
             return Err(failed(format!("{what} since this was decided: it is decided again")));
         }
         let namespace = self.host.namespace().unwrap_or_default();
@@ -415,8 +443,7 @@ fn began(host: &BareMetalHost, operation: OperationType) -> Option<api::Time> {
     }
 }
 
-/// The identity of what the host wishes: when it began with it and, of a provisioning, what is to be written where. `None` if the host does
-/// not say when.
+/// Identity of the host's wish: when its work began and, for provisioning, the image and the disk. `None` if the status does not record when.
 pub fn wish(host: &BareMetalHost, operation: OperationType) -> Option<String> {
     let began = jiff::Timestamp::from_second(began(host, operation)?.0.as_second()).ok()?;
     if operation != OperationType::Provision {
@@ -436,8 +463,8 @@ pub(super) fn is_terminating(error: &kube::Error) -> bool {
     causes.iter().any(|cause| cause.reason == "NamespaceTerminating") || status.code == 404 && namespace
 }
 
-/// What has happened to a host that makes an effect unwanted which was decided on `decided`.
-fn changed(decided: &BareMetalHost, now: Option<&BareMetalHost>) -> Option<&'static str> {
+/// What has happened to a host that makes an effect unwanted which was decided on `decided`; `switches`: it is the power that the host itself asks for.
+pub(super) fn changed(decided: &BareMetalHost, now: Option<&BareMetalHost>, switches: bool) -> Option<&'static str> {
     let Some(now) = now.filter(|now| now.uid() == decided.uid()) else { return Some("the host has gone") };
     let has = |host: &BareMetalHost, key: &str| host.annotation(key).is_some();
     if has(now, annotation::PAUSED) {
@@ -461,7 +488,31 @@ fn changed(decided: &BareMetalHost, now: Option<&BareMetalHost>) -> Option<&'sta
     if inspection_disabled(now) != inspection_disabled(decided) {
         return Some("inspection has been disabled or enabled");
     }
+    if now.spec.disable_power_off != decided.spec.disable_power_off {
+        return Some("spec.disablePowerOff has changed");
+    }
+    if wished_root_device_hints(now) != wished_root_device_hints(decided) {
+        return Some("spec.rootDeviceHints has changed");
+    }
+    if now.spec.externally_provisioned != decided.spec.externally_provisioned {
+        return Some("spec.externallyProvisioned has changed");
+    }
+    let data = |host: &BareMetalHost| {
+        let spec = &host.spec;
+        (spec.user_data.clone(), spec.network_data.clone(), spec.meta_data.clone(), spec.custom_deploy.clone())
+    };
+    if data(now) != data(decided) {
+        return Some("the data or the method of the deployment has changed");
+    }
+    if switches && (now.spec.online != decided.spec.online || !reboots(now).eq(reboots(decided))) {
+        return Some("the wish for the machine's power has changed");
+    }
     (now.spec.image != decided.spec.image).then_some("spec.image has changed")
+}
+
+/// Its reboot annotations.
+fn reboots(host: &BareMetalHost) -> impl Iterator<Item = (&String, &String)> {
+    host.metadata.annotations.iter().flatten().filter(|(key, _)| key.starts_with(annotation::REBOOT))
 }
 
 #[cfg(test)]
@@ -493,26 +544,39 @@ mod tests {
     fn an_effect_is_unwanted_when_the_host_has_changed() {
         let mut decided = host(serde_json::json!({}));
         decided.metadata.uid = Some("u".to_owned());
-        assert_eq!(changed(&decided, Some(&decided)), None);
-        assert!(changed(&decided, None).is_some());
-        let edits: [fn(&mut BareMetalHost); 8] = [
+        assert_eq!(changed(&decided, Some(&decided), true), None);
+        assert!(changed(&decided, None, false).is_some());
+        let hints = serde_json::json!({ "deviceName": "/dev/sda" });
+        decided.spec.root_device_hints = Some(serde_json::from_value(hints).unwrap());
+        let edits: [fn(&mut BareMetalHost); 12] = [
             |h| h.metadata.uid = Some("v".to_owned()),
             |h| h.metadata.deletion_timestamp = Some(Time(jiff::Timestamp::UNIX_EPOCH)),
             |h| h.annotations_mut().insert(annotation::PAUSED.to_owned(), String::new()).map_or((), drop),
             |h| h.annotations_mut().insert(annotation::DETACHED.to_owned(), String::new()).map_or((), drop),
             |h| h.annotations_mut().insert(annotation::INSPECT.to_owned(), "disabled".to_owned()).map_or((), drop),
             |h| h.spec.automated_cleaning_mode = Some(api::metal3::CleaningMode::Disabled),
+            |h| h.spec.disable_power_off = Some(true),
+            |h| h.spec.root_device_hints = None,
+            |h| h.spec.externally_provisioned = Some(true),
+            |h| h.spec.user_data = Some(api::metal3::SecretReference::default()),
             |h| h.spec.image = Some(api::metal3::Image::default()),
             |h| h.spec.bmc = Some(api::metal3::Bmc { address: "redfish://x".to_owned(), ..Default::default() }),
         ];
         for (index, edit) in edits.into_iter().enumerate() {
             let mut now = decided.clone();
             edit(&mut now);
-            assert!(changed(&decided, Some(&now)).is_some(), "edit {index}");
+            assert!(changed(&decided, Some(&now), false).is_some(), "edit {index}");
         }
         let mut now = decided.clone();
         now.spec.online = !now.spec.online;
         now.labels_mut().insert("rack".to_owned(), "1".to_owned());
-        assert_eq!(changed(&decided, Some(&now)), None, "what does not matter to it");
+        now.annotations_mut().insert(annotation::REBOOT.to_owned(), String::new());
+        assert_eq!(changed(&decided, Some(&now), false), None, "what does not matter to it");
+        // The power that the host asks for is another matter.
+        assert!(changed(&decided, Some(&now), true).is_some());
+        now.spec.online = decided.spec.online;
+        assert!(changed(&decided, Some(&now), true).is_some());
+        now.annotations_mut().clear();
+        assert_eq!(changed(&decided, Some(&now), true), None);
     }
 }

@@ -1,7 +1,7 @@
-//! What keeps a host waiting that is no fault of its machine: the Kubernetes API refuses something.
+//! Reports that a host waits because the Kubernetes API refuses something.
 //!
-//! A quota, a missing right, a definition of another version: nothing of it is the host's error, and all of it leaves the host where it is.
-//! It is said in the condition `Progressing` and in an Event; the next change of the status takes it back.
+//! A quota, a missing right, a definition of another version: none of them is the host's error, and each keeps it from going on. The condition
+//! `Progressing` and an Event report it; the next change of the status removes it.
 
 use api::Time;
 use api::metal3::{BareMetalHost, BareMetalHostStatus, annotation};
@@ -21,10 +21,10 @@ const REASON: &str = "KubernetesAPIFailed";
 /// Longest text of an error that is shown, bytes.
 const MAX_TEXT: usize = 800;
 
-/// Says it, unless it has been said. What cannot be said either is in the log.
+/// Reports the error in the host's conditions and in an Event. A failure to do so is logged.
 pub async fn report(context: &Context, host: &BareMetalHost, error: &ReconcileError) {
     if matches!(error, ReconcileError::NotLeading) {
-        // Whoever leads speaks.
+        // The leader reports.
         return;
     }
     let message = text(error);
@@ -47,7 +47,7 @@ async fn say(client: &Client, host: &BareMetalHost, message: &str, now: jiff::Ti
     let said = Condition {
         last_transition_time: Time(now),
         message: message.to_owned(),
-        // That an edit has been seen is for the life cycle to say.
+        // Only the life cycle reports that an edit was observed.
         observed_generation: None,
         reason: REASON.to_owned(),
         status: "False".to_owned(),
@@ -68,13 +68,13 @@ async fn say(client: &Client, host: &BareMetalHost, message: &str, now: jiff::Ti
     let mut object = found.clone();
     object.status = Some(BareMetalHostStatus { conditions, ..status.clone() });
     match api.replace_status(&found.name_any(), &PostParams::default(), &object).await {
-        // Whoever has changed it meanwhile knows more.
+        // Another writer has newer information.
         Err(kube::Error::Api(e)) if matches!(e.code, 404 | 409) => Ok(()),
         other => other.map(|_| ()),
     }
 }
 
-/// An error of the Kubernetes API in its own words.
+/// The message of a Kubernetes API error.
 pub fn told(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) if !status.message.is_empty() => status.message.clone(),
@@ -86,10 +86,11 @@ pub fn told(error: &kube::Error) -> String {
 fn text(error: &ReconcileError) -> String {
     let what = match error {
         ReconcileError::Api { attempt, source } => format!("{attempt}: {}", told(source)),
+        ReconcileError::Beside(failed) => format!("{}: {}", failed.attempt, told(&failed.source)),
         ReconcileError::NotLeading | ReconcileError::Record(_) => error.to_string(),
     };
     let shown = what.get(..what.floor_char_boundary(MAX_TEXT)).unwrap_or_default();
-    // Some say themselves what is to be done.
+    // This error contains its own advice.
     let advice = if what.contains(DROPPED) { String::new() } else { format!(" — {}", advice(&what)) };
     format!("The host waits, for the Kubernetes API does not let it go on: {shown}{advice}; it is tried again")
 }
@@ -104,6 +105,7 @@ fn advice(what: &str) -> &'static str {
         () if says("could not find the requested resource") || says("not found") => {
             "install the definitions (metamorph crds)"
         }
+        () if says("deserializ") => "correct what is written in the object: this server does not understand it",
         () if says("is invalid") || says("admission webhook") || says("ValidatingAdmissionPolicy") => {
             "bring the definitions in the cluster to this server's version (metamorph crds), and look at what admission says"
         }

@@ -1,17 +1,17 @@
-//! Under which versions of a Secret its user and password were what they are.
+//! Versions of a Secret that hold the same user and password.
 //!
-//! A Secret's resourceVersion changes with each write to it, so with each claim by one of the hosts that share it; the BMC has to be asked only when
-//! user or password change. What is noted here is read again after a restart: then a host may be registered once more than it had to be.
+//! A Secret's resourceVersion changes with each write, so with each claim by a host that shares it; the BMC has to be asked only when user or
+//! password change. This is lost with the process: after a restart, a host may be registered once more than necessary.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Most versions that are kept of one Secret: as many hosts may claim it before one of them is looked at.
+/// Most versions kept per Secret: that many hosts may claim it before one of them is looked at.
 const MAX_VERSIONS: usize = 1024;
 /// Most Secrets that are kept.
 const MAX_SECRETS: usize = 16_384;
 
-/// What has been read of Secrets, by uid: one of the same name that is made anew is another.
+/// What was read of Secrets, by uid: a recreated Secret is another one.
 #[derive(Default)]
 pub struct Versions(Mutex<HashMap<String, Seen>>);
 
@@ -22,7 +22,7 @@ struct Seen {
 }
 
 impl Versions {
-    /// Notes what a version of a Secret held (`content`: a digest of it). All versions that are known to have held the same, this one too.
+    /// Notes what a version of a Secret held (`content`: a digest of it). Returns all versions known to have held the same, including this one.
     pub fn note(&self, uid: &str, version: &str, content: &[u8; 32]) -> Arc<Vec<String>> {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if all.len() >= MAX_SECRETS && !all.contains_key(uid) {

@@ -1,13 +1,17 @@
 //! From a decided action to the provisioner's call, and from its answer to the life cycle's outcome.
 
 use std::sync::{Arc, PoisonError};
+use std::time::Duration;
 
 use api::metal3::{
     BareMetalHost, CustomDeploy, DiskFormat, FirmwareComponent, HardwareData, Image, ProvisioningState as State,
-    annotation,
+    SettingSchema, annotation,
 };
 use api::metamorph::OperationType;
-use host_lifecycle::{Action, FirmwareFacts, Outcome, Targets, detached_by_force};
+use host_lifecycle::{
+    Action, FirmwareFacts, FirmwareSetting, Outcome, Targets, detached_by_force, is_firmware_taken, is_reboot_forced,
+    wished_root_device_hints,
+};
 use kube::ResourceExt;
 use provisioner::{
     AdoptRequest, Answer, BmcAccess, Call, Cause, CleaningRequest, Deployed, Failure, Finding, FirmwareTargets,
@@ -17,6 +21,7 @@ use provisioner::{
 };
 
 use sha2::{Digest, Sha256};
+use tokio::time::timeout;
 
 use super::machine::KubeMachine;
 use super::reconcile::Fetched;
@@ -24,8 +29,11 @@ use super::record::wish;
 use super::secrets::{FoundCredentials, HostDataError, HostSecrets};
 use super::{Context, ReconcileError};
 
-/// How often in a row the record of a host that is being deleted may be unavailable before that is told as its failure.
+/// How often in a row the record of a host that is being deleted may be unavailable before that is reported as the host's failure.
 const RECORD_TRIES: u32 = 2;
+/// Longest call of a provisioner. The slowest BMCs take some minutes for one; one that answers each of many requests just in time, or a provisioner
+/// that never answers, would hold its host without a word.
+const LONGEST_CALL: Duration = Duration::from_secs(20 * 60);
 
 /// Asks the host's provisioner.
 pub async fn act(context: &Context, fetched: &Fetched, action: &Action) -> Result<Outcome, ReconcileError> {
@@ -35,7 +43,11 @@ pub async fn act(context: &Context, fetched: &Fetched, action: &Action) -> Resul
     context.metrics.asking(action);
     let uid = fetched.host.uid().unwrap_or_default();
     let result = match prepare(context, fetched, action).await {
-        Ok(mut host) => call(context, fetched, action, host.as_mut()).await,
+        // An abandoned call is for the provisioner what the end of this process is: what it has begun stands in its record.
+        Ok(mut host) => match timeout(LONGEST_CALL, call(context, fetched, action, host.as_mut())).await {
+            Ok(result) => result,
+            Err(_) => Err(endless(action, &fetched.host).into()),
+        },
         Err(not_done) => Err(not_done),
     };
     let failure = match result {
@@ -60,8 +72,8 @@ pub async fn act(context: &Context, fetched: &Fetched, action: &Action) -> Resul
     if failure.cause == Cause::NotLeading {
         return Err(ReconcileError::NotLeading);
     }
-    // What cannot be recorded is not done, and is no failure of the host. A deletion says so, and waits: given up it would leave the disks as they are.
-    // Once may be a record that has been deleted with the host, which is read anew.
+    // What cannot be recorded is not done, and is no failure of the host. A deletion reports it and waits: giving up would leave the disks untouched.
+    // At first, the record may have been deleted with the host; it is read again.
     let stumbled = context.stumbles.lock().unwrap_or_else(PoisonError::into_inner).get(&uid).copied().unwrap_or(0);
     if failure.cause == Cause::RecordUnavailable && (!fetched.host.is_deleting() || stumbled < RECORD_TRIES) {
         return Err(RecordError::new("the operation", failure.message).into());
@@ -78,6 +90,26 @@ pub async fn act(context: &Context, fetched: &Fetched, action: &Action) -> Resul
         _ => failure.retry,
     };
     Ok(Outcome::Failed { message: failure.text(), retry })
+}
+
+/// Work that was asked for is not failed by it: it may have come to its end, and a system that is written must not be written again. A deletion gives
+/// up in the end, as with other faults of a BMC.
+fn endless(action: &Action, host: &BareMetalHost) -> Failure {
+    let works = matches!(
+        action,
+        Action::Inspect { .. }
+            | Action::Provision
+            | Action::Deprovision { .. }
+            | Action::Prepare { .. }
+            | Action::Service { .. }
+    );
+    let retry = if works && !host.is_deleting() { Retry::Waiting } else { Retry::Later };
+    let text = format!(
+        "ask the provisioner: no end within {} minutes, of which it may have waited for other hosts of the same BMC",
+        LONGEST_CALL.as_secs() / 60
+    );
+    Failure { retry, ..Failure::new(Cause::BmcBusy, text) }
+        .advise("look at the BMC and at the network on the way to it, and restart it if it is slow; it is asked again")
 }
 
 /// Why there is no answer.
@@ -126,16 +158,17 @@ async fn prepare(context: &Context, fetched: &Fetched, action: &Action) -> Resul
     };
     let secrets = HostSecrets::new(context, host);
     let agent_network = match action {
-        // The agent is not booted for these: a host that is settled does without.
+        // These do not boot the agent.
         Action::Adopt | Action::ReadPower | Action::SetPower(_) | Action::Release => None,
         _ if host.is_deleting() => secrets.agent_network().await.unwrap_or_else(|error| {
-            // A deletion goes on without what is gone already, or cannot be read.
+            // A deletion goes on without network data that is deleted or cannot be read.
             tracing::warn!(host = %host.name_any(), "{error}; the agent will use DHCP");
             None
         }),
         _ => secrets.agent_network().await?,
     };
-    let machine = Arc::new(KubeMachine::new(context, host, Arc::clone(provisioner)));
+    let switches = matches!(action, Action::SetPower(_));
+    let machine = Arc::new(KubeMachine::new(context, host, Arc::clone(provisioner)).switching(switches));
     let unread = |error| NotDone::Unread("read the host's record", Box::new(error));
     machine.load().await.map_err(unread)?;
     machine.check()?;
@@ -157,7 +190,7 @@ async fn prepare(context: &Context, fetched: &Fetched, action: &Action) -> Resul
     })?)
 }
 
-/// What is known of the host, but for what Secrets hold.
+/// What is known of the host, except the contents of Secrets.
 pub fn facts(host: &BareMetalHost, hardware: Option<&HardwareData>) -> HostFacts {
     let (spec, provisioning) = (&host.spec, host.status.as_ref().map(|status| &status.provisioning));
     HostFacts {
@@ -186,9 +219,9 @@ pub fn key(host: &BareMetalHost) -> HostKey {
     }
 }
 
-/// Another host that is the same machine and has the older right to it: it is registered, or was declared earlier in the same namespace. A host
-/// that has never been registered has shown no right to a BMC: it keeps nobody in another namespace from theirs, and is told no names of there.
-/// A host that is registered itself, or goes, is not held up.
+/// Another host of the same machine with the older right to it: it is registered, or was declared earlier in the same namespace. A host that was
+/// never registered blocks no host of another namespace, and no host learns names from another namespace. A host that is registered or being
+/// deleted is never blocked.
 fn sharing(context: &Context, host: &BareMetalHost, provisioner: &dyn Provisioner) -> Option<String> {
     let known = context.hosts.store()?;
     let key = |h: &BareMetalHost| h.spec.bmc.as_ref().and_then(|b| provisioner.machine_key(&b.address));
@@ -248,7 +281,7 @@ fn method_of(custom: Option<&CustomDeploy>, image: &Image) -> Method {
     }
 }
 
-/// The call that the action is, with all that it needs.
+/// The call for the action, with all that it needs.
 async fn request(context: &Context, fetched: &Fetched, action: &Action) -> Result<Call, NotDone> {
     let host = &fetched.host;
     let overwrite_owner = host.annotation(annotation::OVERWRITE_OWNER).map(ToOwned::to_owned);
@@ -266,12 +299,13 @@ async fn request(context: &Context, fetched: &Fetched, action: &Action) -> Resul
             wish: wish(host, OperationType::Inspect),
             mode: host.spec.inspection_mode,
             refresh: status.is_some_and(|status| status.hardware.is_some()),
+            force_reboot: is_reboot_forced(host),
             restart: *restart,
         }),
         Action::ReadPower => Call::PowerState,
         Action::SetPower(power) => Call::SetPower(PowerRequest { power: *power, restart }),
         Action::Provision => {
-            // What the attempt began with: an edit of spec.image in the middle makes another attempt.
+            // The image that the attempt began with: an edit of spec.image meanwhile leads to another attempt.
             let attempted = status.and_then(|status| status.last_attempted_image.clone());
             let image = attempted.or_else(|| host.spec.image.clone()).unwrap_or_default();
             let failed = status.map_or(0, |status| status.provisioning_fail_count.max(0));
@@ -285,6 +319,7 @@ async fn request(context: &Context, fetched: &Fetched, action: &Action) -> Resul
                 root_device_hints: hints(),
                 config_drive: Some(config_drive),
                 overwrite_owner,
+                force_reboot: is_reboot_forced(host),
             }))
         }
         Action::Deprovision { clean, restart } => Call::Deprovision(Box::new(CleaningRequest {
@@ -292,10 +327,19 @@ async fn request(context: &Context, fetched: &Fetched, action: &Action) -> Resul
             deployed: deployed(host),
             clean: *clean,
             overwrite_owner,
-            root_device_hints: hints(),
+            // As the host names it now: hints that have been corrected since spare what they named before. What was written carries the host's mark.
+            root_device_hints: wished_root_device_hints(host).unwrap_or_default(),
             restart: *restart,
         })),
         Action::Release => Call::Release(ReleaseRequest { force: detached_by_force(host) }),
+        // What was accepted is no longer wished: abort it. Not with accepted volumes, which may still be in the making: that work goes on.
+        Action::Prepare { targets, .. }
+            if targets.is_empty()
+                && !is_firmware_taken(&fetched.view(context))
+                && host.status.as_ref().is_none_or(|status| status.provisioning.raid.is_none()) =>
+        {
+            Call::AbortPrepare
+        }
         Action::Prepare { targets, restart } => Call::Prepare(Box::new(PrepareRequest {
             wish: made(targets),
             raid: targets.raid.as_ref().map(|raid| raid.wished.clone()),
@@ -305,6 +349,10 @@ async fn request(context: &Context, fetched: &Fetched, action: &Action) -> Resul
             unprepared: !targets.is_empty(),
             restart: *restart,
         })),
+        // What was accepted is no longer wished: abort it.
+        Action::Service { targets, .. } if targets.is_empty() && !is_firmware_taken(&fetched.view(context)) => {
+            Call::AbortService
+        }
         Action::Service { targets, restart } => Call::Service(Box::new(ServiceRequest {
             wish: made(targets),
             firmware: firmware(targets),
@@ -313,17 +361,17 @@ async fn request(context: &Context, fetched: &Fetched, action: &Action) -> Resul
         })),
         Action::AttachMedia { url } => Call::AttachImage { url: url.clone() },
         Action::DetachMedia => Call::DetachImage,
-        Action::RefreshFacts => Call::FirmwareFacts { bounds: false },
+        Action::RefreshFacts => Call::FirmwareFacts { bounds: true },
         Action::Diagnose => Call::Diagnose,
     })
 }
 
-/// The identity of what is to be made; `None` for nothing new: the work under way goes on.
+/// Identity of the targets; `None` if there are none and the work under way goes on.
 fn made(targets: &Targets) -> Option<String> {
     if targets.is_empty() {
         return None;
     }
-    let wished = targets.settings.as_ref().map(|settings| &settings.wished);
+    let wished = targets.settings.as_ref().map(|settings| (&settings.wished, settings.since));
     let raid = targets.raid.as_ref().map(|raid| &raid.wished);
     let asked = serde_json::json!([raid, wished, targets.updates, targets.root_device_hints]);
     Some(hex::encode(&Sha256::digest(asked.to_string().as_bytes())[..8]))
@@ -352,9 +400,26 @@ fn facts_of(read: provisioner::FirmwareFacts) -> FirmwareFacts {
         updated_at: found.updated.map(api::Time),
     };
     FirmwareFacts {
-        settings: read.settings.unwrap_or_default().into_iter().map(|(name, fact)| (name, fact.value)).collect(),
+        settings: read.settings.unwrap_or_default().into_iter().map(|(name, fact)| (name, setting_of(fact))).collect(),
         components: read.components.unwrap_or_default().into_iter().map(component).collect(),
     }
+}
+
+/// Types that a FirmwareSchema can name (its `attribute_type`).
+const TYPES: [&str; 5] = ["Enumeration", "String", "Integer", "Boolean", "Password"];
+
+fn setting_of(fact: provisioner::SettingFact) -> FirmwareSetting {
+    let schema = SettingSchema {
+        attribute_type: fact.kind.filter(|kind| TYPES.contains(&kind.as_str())),
+        allowable_values: fact.allowed,
+        lower_bound: fact.lower_bound,
+        upper_bound: fact.upper_bound,
+        min_length: fact.min_length.map(i64::from),
+        max_length: fact.max_length.map(i64::from),
+        read_only: fact.read_only,
+        unique: fact.unique,
+    };
+    FirmwareSetting { value: fact.value, schema }
 }
 
 fn sentences(findings: &[Finding]) -> String {
@@ -374,7 +439,7 @@ fn outcome(host: &BareMetalHost, verdict: Verdict<Answer>) -> Result<Outcome, Fa
     Ok(match verdict {
         Verdict::Done(Answer::Done) => Outcome::Done,
         Verdict::Done(Answer::Registered(found)) => Outcome::Registered { id: found.id, powered_on: found.powered_on },
-        // What cannot be told is no news.
+        // An unknown power state leaves the last known one.
         Verdict::Done(Answer::Power(on)) => {
             Outcome::Power(on.unwrap_or_else(|| host.status.as_ref().is_some_and(|status| status.powered_on)))
         }

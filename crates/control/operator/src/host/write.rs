@@ -7,34 +7,30 @@ use kube::runtime::reflector::ObjectRef;
 use kube::{Resource, ResourceExt};
 use serde_json::{Map, Value, json};
 
+use super::beside::Written;
 use super::reconcile::Fetched;
 use super::secrets::HostSecrets;
 use super::{Context, ReconcileError};
 use crate::events::Said;
 
-/// What came of a change.
+/// Result of applying a change.
 pub enum Applied {
     /// It is written; this is when to look again.
     Written(Next),
-    /// The host has moved on since it was read: what it means now is to be decided again. The status has not been written.
+    /// The host has changed since it was read and has to be decided on again. Parts of the change may have been written.
     Conflict,
 }
 
-/// Applies the change to the very object that it was decided on.
+/// Applies the change to the version that it was decided on.
 pub async fn apply(context: &Context, fetched: &Fetched, change: Change) -> Result<Applied, ReconcileError> {
     if !(context.settings.may_act)() {
         return Err(ReconcileError::NotLeading);
-    }
-    if !change.children.is_empty() {
-        // Decided on only where such objects are read, or a provisioner serves them: never dropped in silence.
-        let what = "it is not written: this server has no writer for such objects";
-        return Err(provisioner::RecordError::new("an object beside the host", what).into());
     }
     let host = &fetched.host;
     let writer =
         Writer { context, host, api: Api::namespaced(context.client.clone(), &host.namespace().unwrap_or_default()) };
     if let Some(hardware) = &change.hardware_data {
-        // It goes by the host's name: a host made anew meanwhile inherits nothing.
+        // HardwareData goes by the host's name: a host recreated meanwhile must not inherit it.
         let now =
             writer.api.get_metadata_opt(&host.name_any()).await.map_err(ReconcileError::api("read the host again"))?;
         if now.and_then(|now| now.metadata.uid) != host.uid() {
@@ -44,22 +40,44 @@ pub async fn apply(context: &Context, fetched: &Fetched, change: Change) -> Resu
             .hardware_data(fetched.hardware_data.as_deref(), HardwareDataSpec { hardware: Some((**hardware).clone()) })
             .await?;
     }
+    let mut beside = fetched.beside.clone();
+    for write in &change.children {
+        match context.beside.write(&context.client, host, &mut beside, write, context.settings.clock.now()).await? {
+            Written::Done => {}
+            Written::Refused(message) => {
+                // Further decisions leave the object out for a while.
+                writer.event(&HostEvent { reason: "FirmwareObjectRefused", message, warning: true }).await;
+                return Ok(Applied::Conflict);
+            }
+            Written::Conflict => return Ok(Applied::Conflict),
+            Written::Unserved => {
+                // Such a write is decided on only where the objects are read or served: never drop one silently.
+                let what = "it is not written: this server has no writer for such objects";
+                return Err(provisioner::RecordError::new("an object beside the host", what).into());
+            }
+        }
+    }
     let mut version = host.resource_version();
-    if change.remove_annotations.iter().any(|key| key == annotation::OVERWRITE_OWNER) {
-        match writer.use_up_consent().await? {
+    let used_up = change.remove_annotations.iter().filter(|key| is_used_up_first(host, &change, key));
+    let used_up: Vec<&String> = used_up.collect();
+    if !used_up.is_empty() {
+        match writer.use_up(&used_up).await? {
             Some(newer) => version = Some(newer),
             None => return Ok(Applied::Conflict),
         }
     }
-    if change.status_differs(host.status.as_ref()) {
+    let tells = change.status_differs(host.status.as_ref());
+    if tells {
         match writer.status(&change.status, version).await? {
             Some(newer) => version = Some(newer),
             None => return Ok(Applied::Conflict),
         }
     }
-    if !writer.metadata(&change, version).await? {
+    let all = writer.metadata(&change, version).await?;
+    if !all && !tells {
         return Ok(Applied::Conflict);
     }
+    // The status that these Events are about is written, whatever has become of the annotations.
     context.metrics.written(host, &change);
     for event in &change.events {
         if matches!(event.reason, "DeletionGaveUp" | "LeftRunning") {
@@ -73,13 +91,23 @@ pub async fn apply(context: &Context, fetched: &Fetched, change: Change) -> Resu
         }
         writer.event(event).await;
     }
+    if !all {
+        return Ok(Applied::Conflict);
+    }
     if change.next == Next::Gone {
         writer.release(fetched.hardware_data.as_deref()).await?;
     }
     Ok(Applied::Written(change.next))
 }
 
-/// Fills in `spec.architecture` of the very object that was read; the object then, `None` if it has moved on since.
+/// Whether the annotation is removed before the status says what it was for. A consent must not be used twice, and a reboot that was asked for earlier
+/// must not hit the system that the status says has come. The others are removed afterwards, when the status holds what they asked for.
+fn is_used_up_first(host: &BareMetalHost, change: &Change, key: &str) -> bool {
+    let moves = host.state() != change.status.provisioning.state;
+    key == annotation::OVERWRITE_OWNER || moves && key.starts_with(annotation::REBOOT)
+}
+
+/// Fills in `spec.architecture` of the version that was read. Returns the updated host, or `None` if it has changed since.
 pub async fn architecture(
     context: &Context,
     fetched: &Fetched,
@@ -135,15 +163,15 @@ impl Writer<'_> {
         new.metadata.namespace = self.host.namespace();
         new.metadata.owner_references = self.host.controller_owner_ref(&()).map(|o| vec![o]);
         new.metadata.finalizers = Some(vec![finalizer::HARDWARE_DATA.to_owned()]);
-        // One that has come meanwhile, or is about to go with an earlier host of the same name, is read and replaced next time.
+        // One that was created meanwhile, or is being deleted with an earlier host of this name, is read and replaced next time.
         let api = self.data_api();
         let call = async { api.create(&PostParams::default(), &new).await };
         let created = self.context.hardware_data.writing(&ObjectRef::from_obj(&new), call).await;
         created.map(|_| ()).map_err(ReconcileError::api("create the HardwareData"))
     }
 
-    /// Writes the status onto the version that it was decided on, which also names the uid: a host of the same name made meanwhile is
-    /// another. The host's version after that; `None` if it was not written.
+    /// Writes the status to the version that it was decided on, so never to another host of the same name. Returns the host's new version, or
+    /// `None` on a conflict.
     async fn status(
         &self,
         status: &BareMetalHostStatus,
@@ -161,11 +189,10 @@ impl Writer<'_> {
         }
     }
 
-    /// Takes consent away before the host says that what it was for is done: what has used it is recorded, so that a process which dies here
-    /// leaves no consent to be used a second time. The host's version after that; `None` if the host is not what was decided on.
-    async fn use_up_consent(&self) -> Result<Option<String>, ReconcileError> {
+    /// Removes annotations before the status is written. Returns the host's new version, or `None` on a conflict.
+    async fn use_up(&self, keys: &[&String]) -> Result<Option<String>, ReconcileError> {
         let meta = &self.host.metadata;
-        let annotations = json!({ annotation::OVERWRITE_OWNER: null });
+        let annotations: Map<String, Value> = keys.iter().map(|key| ((*key).clone(), Value::Null)).collect();
         let patch = json!({ "metadata": { "uid": meta.uid, "resourceVersion": meta.resource_version, "annotations": annotations } });
         let patched =
             self.api.patch_metadata(&self.host.name_any(), &PatchParams::default(), &Patch::Merge(patch)).await;
@@ -173,12 +200,12 @@ impl Writer<'_> {
         match patched {
             Ok(patched) => Ok(patched.metadata.resource_version),
             Err(kube::Error::Api(e)) if e.code == 409 => Ok(None),
-            Err(error) => Err(ReconcileError::api("use up the host's consent")(error)),
+            Err(error) => Err(ReconcileError::api("remove what the host asked for")(error)),
         }
     }
 
-    /// Finalizer, annotations, architecture: one patch, none if there is nothing to say. It is of this very version: an annotation that somebody has put
-    /// right meanwhile is another wish. Whether it was written.
+    /// Writes finalizer, annotations and architecture in one patch, if there are any. The patch is conditional on the version, because an annotation
+    /// corrected meanwhile is a new wish. Returns false on a conflict.
     async fn metadata(&self, change: &Change, version: Option<String>) -> Result<bool, ReconcileError> {
         let mut metadata = Map::new();
         if change.add_finalizer && !self.host.has_finalizer(finalizer::HOST) {
@@ -187,7 +214,7 @@ impl Writer<'_> {
             metadata.insert("finalizers".to_owned(), json!(all));
         }
         if !change.remove_annotations.is_empty() {
-            let gone = change.remove_annotations.iter().filter(|key| *key != annotation::OVERWRITE_OWNER);
+            let gone = change.remove_annotations.iter().filter(|key| !is_used_up_first(self.host, change, key));
             let gone: Map<String, Value> = gone.map(|key| (key.clone(), Value::Null)).collect();
             if !gone.is_empty() {
                 metadata.insert("annotations".to_owned(), Value::Object(gone));
@@ -212,12 +239,12 @@ impl Writer<'_> {
         }
     }
 
-    /// Events are for people: one that cannot be published is logged and not missed.
+    /// Publishes an Event; a failure is only logged.
     async fn event(&self, event: &HostEvent) {
         publish(self.context, self.host, event).await;
     }
 
-    /// Secrets, HardwareData, host: the finalizers go, the host last.
+    /// Removes the finalizers of Secrets, HardwareData and host, the host's last.
     async fn release(&self, data: Option<&HardwareData>) -> Result<(), ReconcileError> {
         let secrets = HostSecrets::new(self.context, self.host);
         secrets.release().await.map_err(ReconcileError::api("release the BMC's Secret"))?;

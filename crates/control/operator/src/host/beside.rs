@@ -1,0 +1,599 @@
+//! The firmware objects beside hosts: one watch per kind shows them, and the life cycle's decisions are written to them.
+//!
+//! Each has its host's name. One that is being deleted, or that another host of that name owns, is not this host's: it was meant for another
+//! machine.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use api::metal3::{
+    BareMetalHost, FirmwareSchema, FirmwareSchemaSpec, HostFirmwareComponents, HostFirmwareComponentsSpec,
+    HostFirmwareSettings, HostFirmwareSettingsSpec, HostUpdatePolicy,
+};
+use host_lifecycle::{ChildWrite, Children, Served, Targets};
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::core::NamespaceResourceScope;
+use kube::runtime::reflector::ObjectRef;
+use kube::{Api, Client, Resource, ResourceExt as _};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::json;
+use std::fmt::Debug;
+
+use super::objects::Objects;
+
+/// How soon a write that the Kubernetes API refused is retried.
+const AGAIN: Duration = Duration::from_secs(300);
+/// Longest part of an API server's message that is reported, bytes.
+const MAX_TOLD: usize = 512;
+
+/// What is known of the objects beside all hosts.
+#[derive(Default)]
+pub struct Beside {
+    /// Settings of firmware.
+    pub settings: Objects<HostFirmwareSettings>,
+    /// What settings may be.
+    pub schemas: Objects<FirmwareSchema>,
+    /// Versions of firmware.
+    pub components: Objects<HostFirmwareComponents>,
+    /// When the firmware of provisioned hosts may be changed.
+    pub policies: Objects<HostUpdatePolicy>,
+    /// When the firmware of each host, by its uid, was last read.
+    read: Mutex<HashMap<String, Timestamp>>,
+    /// By host uid and object, when the Kubernetes API last refused a write.
+    refused: Mutex<HashMap<String, HashMap<Object, Timestamp>>>,
+}
+
+/// An object beside a host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Object {
+    /// The HostFirmwareSettings, with their FirmwareSchema.
+    Settings,
+    /// The HostFirmwareComponents.
+    Components,
+    /// The HostUpdatePolicy.
+    Policy,
+}
+
+impl Object {
+    /// The object that is written; `None` for kinds that this server does not write.
+    const fn of(write: &ChildWrite) -> Option<Self> {
+        match write {
+            ChildWrite::OwnFirmwareSettings | ChildWrite::FirmwareSchema { .. } | ChildWrite::FirmwareSettings(_) => {
+                Some(Self::Settings)
+            }
+            ChildWrite::OwnFirmwareComponents | ChildWrite::FirmwareComponents(_) => Some(Self::Components),
+            ChildWrite::OwnUpdatePolicy => Some(Self::Policy),
+            _ => None,
+        }
+    }
+}
+
+/// The Kubernetes API failed.
+#[derive(Debug, thiserror::Error)]
+#[error("{attempt}: {source}")]
+pub struct Failed {
+    /// What was attempted.
+    pub attempt: &'static str,
+    /// Why.
+    #[source]
+    pub source: Box<kube::Error>,
+}
+
+impl Failed {
+    fn of(attempt: &'static str) -> impl FnOnce(kube::Error) -> Self {
+        move |source| Self { attempt, source: Box::new(source) }
+    }
+}
+
+/// The objects beside one host.
+#[derive(Clone, Debug, Default)]
+pub struct Found {
+    settings: Option<Arc<HostFirmwareSettings>>,
+    schema: Option<Arc<FirmwareSchema>>,
+    components: Option<Arc<HostFirmwareComponents>>,
+    policy: Option<Arc<HostUpdatePolicy>>,
+    /// When the host's firmware was last read.
+    pub read: Option<Timestamp>,
+}
+
+/// Result of a write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Written {
+    /// It is written.
+    Done,
+    /// An object has changed since it was read and has to be decided on again.
+    Conflict,
+    /// The Kubernetes API refuses it, for a quota or an admission webhook, say: a sentence. The host goes on without it.
+    Refused(String),
+    /// This server does not write such objects.
+    Unserved,
+}
+
+impl Written {
+    const fn of(done: bool) -> Self {
+        if done { Self::Done } else { Self::Conflict }
+    }
+}
+
+/// Versions of the objects that wish something: settings, components, policy.
+pub type Versions = [Option<String>; 3];
+
+impl Found {
+    /// As decisions are made from them.
+    pub fn children(&self) -> Children<'_> {
+        Children {
+            firmware_settings: self.settings.as_deref(),
+            firmware_schema: self.schema.as_deref(),
+            firmware_components: self.components.as_deref(),
+            update_policy: self.policy.as_deref(),
+            ..Children::default()
+        }
+    }
+
+    /// Which they are.
+    pub fn versions(&self) -> Versions {
+        [version(self.settings.as_ref()), version(self.components.as_ref()), version(self.policy.as_ref())]
+    }
+}
+
+fn version<K: Resource<DynamicType = ()>>(object: Option<&Arc<K>>) -> Option<String> {
+    object.and_then(|object| object.resource_version())
+}
+
+/// The object, unless it is being deleted or belongs to another host.
+fn own<K: Resource<DynamicType = ()>>(object: Option<Arc<K>>, host: &BareMetalHost) -> Option<Arc<K>> {
+    object.filter(|object| {
+        let hosts = || object.meta().owner_references.iter().flatten().filter(|owner| owner.kind == "BareMetalHost");
+        let another = hosts().next().is_some() && !hosts().any(|owner| Some(&owner.uid) == host.metadata.uid.as_ref());
+        object.meta().deletion_timestamp.is_none() && !another
+    })
+}
+
+/// The host as an owner, as upstream writes it: not the controller.
+fn owner<K: Resource<DynamicType = ()>>(object: &K) -> OwnerReference {
+    OwnerReference { controller: None, ..object.controller_owner_ref(&()).unwrap_or_default() }
+}
+
+fn is_owner(object: &ObjectMeta, owner: &OwnerReference) -> bool {
+    object.owner_references.iter().flatten().any(|known| known.uid == owner.uid)
+}
+
+/// Whether the API server, or a webhook that it calls, refuses the object.
+fn is_refusal(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if matches!(status.code, 400 | 403 | 413 | 422) || status.code == 500)
+}
+
+/// Whether another client has written or deleted the object meanwhile.
+fn has_moved_on(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if matches!(status.code, 404 | 409))
+}
+
+impl Beside {
+    fn times(&self) -> MutexGuard<'_, HashMap<String, Timestamp>> {
+        self.read.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes that the host's firmware was read, or that this was attempted.
+    pub fn was_read(&self, uid: &str, now: Timestamp) {
+        self.times().insert(uid.to_owned(), now);
+    }
+
+    /// The host is gone.
+    pub fn forget(&self, uid: &str, namespace: &str, name: &str) {
+        self.times().remove(uid);
+        self.refusals().remove(uid);
+        self.settings.forget(&ObjectRef::new(name).within(namespace));
+        self.components.forget(&ObjectRef::new(name).within(namespace));
+        self.policies.forget(&ObjectRef::new(name).within(namespace));
+    }
+
+    /// Waits until the watches of all installed kinds are in step.
+    pub async fn in_step(&self) {
+        self.settings.listed().await;
+        self.schemas.listed().await;
+        self.components.listed().await;
+        self.policies.listed().await;
+    }
+
+    /// What of this can be served: a kind that is not installed carries no wishes.
+    pub fn served(&self, all: Served) -> Served {
+        let settings = all.firmware_settings && !self.settings.is_absent() && !self.schemas.is_absent();
+        let shown = !self.components.is_absent();
+        let service = all.service && !self.policies.is_absent();
+        let (components, updates) = (all.firmware_components && shown, all.firmware_updates && shown);
+        Served {
+            firmware_settings: settings,
+            firmware_components: components,
+            firmware_updates: updates,
+            service,
+            ..all
+        }
+    }
+
+    /// Like [`Self::served`], for one host: without the objects whose writes the Kubernetes API has lately refused.
+    pub fn served_of(&self, all: Served, uid: &str, now: Timestamp) -> Served {
+        let all = self.served(all);
+        let refused = self.refusals();
+        let Some(of_host) = refused.get(uid) else { return all };
+        let is_open = |object: Object| {
+            let since =
+                of_host.get(&object).map(|since| Duration::try_from(now.duration_since(*since)).unwrap_or_default());
+            since.is_none_or(|since| since >= AGAIN)
+        };
+        let (settings, components, policy) =
+            (is_open(Object::Settings), is_open(Object::Components), is_open(Object::Policy));
+        Served {
+            firmware_settings: all.firmware_settings && settings,
+            firmware_components: all.firmware_components && components,
+            firmware_updates: all.firmware_updates && components,
+            service: all.service && policy,
+            ..all
+        }
+    }
+
+    /// The Kubernetes API has refused this write.
+    pub fn was_refused(&self, uid: &str, object: Object, now: Timestamp) {
+        self.refusals().entry(uid.to_owned()).or_default().insert(object, now);
+    }
+
+    /// Objects of the host whose writes the Kubernetes API has lately refused, and which are left alone.
+    fn left_alone(&self, uid: &str, now: Timestamp) -> Vec<Object> {
+        let refused = self.refusals();
+        let of_host = refused.get(uid).into_iter().flatten();
+        let lately = |since: &Timestamp| Duration::try_from(now.duration_since(*since)).unwrap_or_default() < AGAIN;
+        of_host.filter(|(_, since)| lately(since)).map(|(object, _)| *object).collect()
+    }
+
+    fn refusals(&self) -> MutexGuard<'_, HashMap<String, HashMap<Object, Timestamp>>> {
+        self.refused.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The objects beside a host, as the watches show them and this process has written them; what is not known is read. For what is not served, the
+    /// watches suffice.
+    pub async fn read(
+        &self,
+        client: &Client,
+        host: &BareMetalHost,
+        served: &Served,
+        now: Timestamp,
+    ) -> Result<Found, Failed> {
+        let left_alone = self.left_alone(host.metadata.uid.as_deref().unwrap_or_default(), now);
+        let is_read = |object: Object| !left_alone.contains(&object);
+        let (namespace, name) = (host.namespace().unwrap_or_default(), host.name_any());
+        let settings = get(&self.settings, client, &namespace, &name, served.firmware_settings).await;
+        let settings = own(settings.map_err(Failed::of("read the HostFirmwareSettings"))?, host);
+        let settings = settings.filter(|_| is_read(Object::Settings));
+        let components = get(&self.components, client, &namespace, &name, served.reads_components()).await;
+        let components = own(components.map_err(Failed::of("read the HostFirmwareComponents"))?, host);
+        let components = components.filter(|_| is_read(Object::Components));
+        let policy = get(&self.policies, client, &namespace, &name, served.service).await;
+        let policy = own(policy.map_err(Failed::of("read the HostUpdatePolicy"))?, host);
+        let policy = policy.filter(|_| is_read(Object::Policy));
+        let named = settings.as_ref().and_then(|settings| settings.status.as_ref()?.schema.as_ref());
+        let schema = match named.filter(|named| named.namespace == namespace && !named.name.is_empty()) {
+            Some(named) => {
+                let schema = get(&self.schemas, client, &namespace, &named.name, served.firmware_settings).await;
+                schema.map_err(Failed::of("read the FirmwareSchema"))?
+            }
+            None => None,
+        };
+        let schema = schema.filter(|schema| schema.metadata.deletion_timestamp.is_none());
+        let read = self.times().get(host.metadata.uid.as_deref().unwrap_or_default()).copied();
+        Ok(Found { settings, schema, components, policy, read })
+    }
+
+    /// Their versions, if they are known without a call.
+    pub fn versions(&self, host: &BareMetalHost) -> Option<Versions> {
+        let (namespace, name) = (host.namespace().unwrap_or_default(), host.name_any());
+        Some([
+            version(own(self.settings.glimpsed(&ObjectRef::new(&name).within(&namespace))?, host).as_ref()),
+            version(own(self.components.glimpsed(&ObjectRef::new(&name).within(&namespace))?, host).as_ref()),
+            version(own(self.policies.glimpsed(&ObjectRef::new(&name).within(&namespace))?, host).as_ref()),
+        ])
+    }
+
+    /// Whether the objects behind `targets` still have the same versions, read from the API because the watches may be stale. With `service`, the
+    /// policy counts too.
+    pub async fn are_as_decided(
+        &self,
+        client: &Client,
+        found: &Found,
+        targets: &Targets,
+        service: bool,
+    ) -> Result<bool, Failed> {
+        let mut same = true;
+        if let Some(settings) = found.settings.as_deref().filter(|_| targets.settings.is_some()) {
+            same &= is_unchanged(&self.settings, client, settings).await?;
+        }
+        if let Some(components) = found.components.as_deref().filter(|_| !targets.updates.is_empty()) {
+            same &= is_unchanged(&self.components, client, components).await?;
+        }
+        if let Some(policy) = found.policy.as_deref().filter(|_| service) {
+            same &= is_unchanged(&self.policies, client, policy).await?;
+        }
+        Ok(same)
+    }
+
+    /// Carries out a write that a change of the host contains. A refusal is reported, and the write is not retried for a while.
+    pub async fn write(
+        &self,
+        client: &Client,
+        host: &BareMetalHost,
+        found: &mut Found,
+        write: &ChildWrite,
+        now: Timestamp,
+    ) -> Result<Written, Failed> {
+        match (self.try_write(client, host, found, write).await, Object::of(write)) {
+            (Err(Failed { attempt, source }), Some(object)) if is_refusal(&source) => {
+                self.was_refused(host.metadata.uid.as_deref().unwrap_or_default(), object, now);
+                let words = source.to_string();
+                let end = words.floor_char_boundary(MAX_TOLD);
+                Ok(Written::Refused(format!(
+                    "The Kubernetes API refuses to {attempt}: {} — the host goes on without it, and it is tried again in {} minutes",
+                    words.get(..end).unwrap_or_default(),
+                    AGAIN.as_secs() / 60
+                )))
+            }
+            (written, _) => written,
+        }
+    }
+
+    async fn try_write(
+        &self,
+        client: &Client,
+        host: &BareMetalHost,
+        found: &mut Found,
+        write: &ChildWrite,
+    ) -> Result<Written, Failed> {
+        let namespace = host.namespace().unwrap_or_default();
+        let done = match write {
+            ChildWrite::OwnFirmwareSettings => self.own_settings(client, host, found).await?,
+            ChildWrite::OwnFirmwareComponents => self.own_components(client, host, found).await?,
+            ChildWrite::OwnUpdatePolicy => {
+                let Some(policy) = found.policy.as_deref() else { return Ok(Written::Conflict) };
+                found.policy = take(&self.policies, client, policy, owner(host), "take the HostUpdatePolicy").await?;
+                found.policy.is_some()
+            }
+            ChildWrite::FirmwareSchema { name, spec } => {
+                self.own_settings(client, host, found).await?
+                    && self.own_schema(client, &namespace, found, name, spec).await?
+            }
+            ChildWrite::FirmwareSettings(status) => {
+                self.own_settings(client, host, found).await?;
+                let Some(settings) = found.settings.as_deref() else { return Ok(Written::Conflict) };
+                let object = HostFirmwareSettings { status: Some((**status).clone()), ..settings.clone() };
+                let attempt = "write the status of the HostFirmwareSettings";
+                found.settings = put_status(&self.settings, client, &object).await.map_err(Failed::of(attempt))?;
+                found.settings.is_some()
+            }
+            ChildWrite::FirmwareComponents(status) => {
+                self.own_components(client, host, found).await?;
+                let Some(components) = found.components.as_deref() else { return Ok(Written::Conflict) };
+                let object = HostFirmwareComponents { status: Some((**status).clone()), ..components.clone() };
+                let attempt = "write the status of the HostFirmwareComponents";
+                found.components = put_status(&self.components, client, &object).await.map_err(Failed::of(attempt))?;
+                found.components.is_some()
+            }
+            // Data images and boot images are never served here, so no decision writes them.
+            ChildWrite::BootImage(_)
+            | ChildWrite::HoldDataImage
+            | ChildWrite::DataImage(_)
+            | ChildWrite::ReleaseDataImage
+            | ChildWrite::ReleaseBootImage => return Ok(Written::Unserved),
+        };
+        Ok(Written::of(done))
+    }
+
+    async fn own_settings(&self, client: &Client, host: &BareMetalHost, found: &mut Found) -> Result<bool, Failed> {
+        found.settings = match found.settings.as_deref() {
+            Some(settings) => {
+                take(&self.settings, client, settings, owner(host), "take the HostFirmwareSettings").await?
+            }
+            None => {
+                let new = HostFirmwareSettings::new(&host.name_any(), HostFirmwareSettingsSpec::default());
+                Some(create(&self.settings, client, host, new, "create the HostFirmwareSettings").await?)
+            }
+        };
+        Ok(found.settings.is_some())
+    }
+
+    async fn own_components(&self, client: &Client, host: &BareMetalHost, found: &mut Found) -> Result<bool, Failed> {
+        found.components = match found.components.as_deref() {
+            Some(components) => {
+                take(&self.components, client, components, owner(host), "take the HostFirmwareComponents").await?
+            }
+            None => {
+                let new = HostFirmwareComponents::new(&host.name_any(), HostFirmwareComponentsSpec::default());
+                Some(create(&self.components, client, host, new, "create the HostFirmwareComponents").await?)
+            }
+        };
+        Ok(found.components.is_some())
+    }
+
+    /// Makes the host's settings an owner of the schema. Hosts that are alike share one, so each only adds its own reference.
+    async fn own_schema(
+        &self,
+        client: &Client,
+        namespace: &str,
+        found: &mut Found,
+        name: &str,
+        spec: &FirmwareSchemaSpec,
+    ) -> Result<bool, Failed> {
+        let Some(settings) = found.settings.as_deref() else { return Ok(false) };
+        let owner = owner(settings);
+        let key = ObjectRef::new(name).within(namespace);
+        let api: Api<FirmwareSchema> = Api::namespaced(client.clone(), namespace);
+        let known = self.schemas.get(&api, &key).await.map_err(Failed::of("read the FirmwareSchema"))?;
+        let Some(known) = known else {
+            let mut new = FirmwareSchema::new(name, spec.clone());
+            new.metadata.namespace = Some(namespace.to_owned());
+            new.metadata.owner_references = Some(vec![owner]);
+            let params = PostParams::default();
+            return match self.schemas.writing(&key, api.create(&params, &new)).await {
+                Ok(_) => Ok(true),
+                // Another host has created it meanwhile.
+                Err(error) if has_moved_on(&error) => Ok(false),
+                Err(error) => Err(Failed::of("create the FirmwareSchema")(error)),
+            };
+        };
+        if is_owner(&known.metadata, &owner) {
+            return Ok(true);
+        }
+        let patch = match &known.metadata.owner_references {
+            Some(_) => json!([{ "op": "test", "path": "/metadata/uid", "value": known.metadata.uid },
+                { "op": "add", "path": "/metadata/ownerReferences/-", "value": owner }]),
+            None => {
+                json!([{ "op": "test", "path": "/metadata/resourceVersion", "value": known.metadata.resource_version },
+                { "op": "add", "path": "/metadata/ownerReferences", "value": [owner] }])
+            }
+        };
+        let attempt = "make the HostFirmwareSettings an owner of the FirmwareSchema";
+        let patch =
+            serde_json::from_value(patch).map_err(|error| Failed::of(attempt)(kube::Error::SerdeError(error)))?;
+        let (params, patch) = (PatchParams::default(), Patch::<()>::Json(patch));
+        match self.schemas.writing(&key, api.patch(name, &params, &patch)).await {
+            Ok(_) => Ok(true),
+            // 422 is a failed test of the patch: the object has changed.
+            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409 | 422) => Ok(false),
+            Err(error) => Err(Failed::of(attempt)(error)),
+        }
+    }
+}
+
+/// The object; if it is not `needed`, as the watch shows it.
+async fn get<K>(
+    objects: &Objects<K>,
+    client: &Client,
+    namespace: &str,
+    name: &str,
+    needed: bool,
+) -> Result<Option<Arc<K>>, kube::Error>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + Debug + 'static,
+{
+    let key = ObjectRef::new(name).within(namespace);
+    if !needed && let Some(glimpsed) = objects.glimpsed(&key) {
+        return Ok(glimpsed);
+    }
+    objects.get(&Api::namespaced(client.clone(), namespace), &key).await
+}
+
+/// Whether the object still has this version.
+async fn is_unchanged<K>(objects: &Objects<K>, client: &Client, object: &K) -> Result<bool, Failed>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + Debug + 'static,
+{
+    let api: Api<K> = Api::namespaced(client.clone(), &object.namespace().unwrap_or_default());
+    let now = api.get_metadata_opt(&object.name_any()).await;
+    let now = now.map_err(Failed::of("read what is wished of the firmware again"))?;
+    let same = now.is_some_and(|now| now.uid() == object.uid() && now.resource_version() == object.resource_version());
+    if !same {
+        objects.doubt(&ObjectRef::from_obj(object));
+    }
+    Ok(same)
+}
+
+/// Creates an object with the host as its owner.
+async fn create<K>(
+    objects: &Objects<K>,
+    client: &Client,
+    host: &BareMetalHost,
+    mut new: K,
+    attempt: &'static str,
+) -> Result<Arc<K>, Failed>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + DeserializeOwned
+        + Serialize
+        + Debug
+        + 'static,
+{
+    new.meta_mut().namespace = host.namespace();
+    new.meta_mut().owner_references = Some(vec![owner(host)]);
+    let api: Api<K> = Api::namespaced(client.clone(), &host.namespace().unwrap_or_default());
+    let params = PostParams::default();
+    let key = ObjectRef::from_obj(&new);
+    // An earlier host's object of this name is deleted first, by garbage collection with its owner.
+    let created = objects.writing(&key, api.create(&params, &new)).await.map_err(Failed::of(attempt))?;
+    Ok(Arc::new(created))
+}
+
+/// Adds an owner to the version that was read; `None` if the object has changed since.
+async fn take<K>(
+    objects: &Objects<K>,
+    client: &Client,
+    object: &K,
+    owner: OwnerReference,
+    attempt: &'static str,
+) -> Result<Option<Arc<K>>, Failed>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + Debug + 'static,
+{
+    let meta = object.meta();
+    if is_owner(meta, &owner) {
+        return Ok(Some(Arc::new(object.clone())));
+    }
+    let mut owners = meta.owner_references.clone().unwrap_or_default();
+    owners.push(owner);
+    let patch = Patch::Merge(json!({ "metadata": {
+        "uid": meta.uid, "resourceVersion": meta.resource_version, "ownerReferences": owners } }));
+    let api: Api<K> = Api::namespaced(client.clone(), &object.namespace().unwrap_or_default());
+    let (name, params) = (object.name_any(), PatchParams::default());
+    match objects.writing(&ObjectRef::from_obj(object), api.patch(&name, &params, &patch)).await {
+        Ok(taken) => Ok(Some(Arc::new(taken))),
+        Err(error) if has_moved_on(&error) => Ok(None),
+        Err(error) => Err(Failed::of(attempt)(error)),
+    }
+}
+
+/// Writes the status of the version that was read; `None` if the object has changed since.
+async fn put_status<K>(objects: &Objects<K>, client: &Client, object: &K) -> Result<Option<Arc<K>>, kube::Error>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + DeserializeOwned
+        + Serialize
+        + Debug
+        + 'static,
+{
+    let api: Api<K> = Api::namespaced(client.clone(), &object.namespace().unwrap_or_default());
+    let (name, params) = (object.name_any(), PostParams::default());
+    match objects.writing(&ObjectRef::from_obj(object), api.replace_status(&name, &params, object)).await {
+        Ok(written) => Ok(Some(Arc::new(written))),
+        Err(error) if has_moved_on(&error) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_another_host_of_the_name_wished_is_not_this_hosts() {
+        let mut host = BareMetalHost::new("a", Default::default());
+        host.metadata.uid = Some("new".into());
+        let of =
+            |uid: &str| OwnerReference { kind: "BareMetalHost".into(), uid: uid.into(), ..OwnerReference::default() };
+        let settings = |owners: Vec<OwnerReference>| {
+            let mut object = HostFirmwareSettings::new("a", HostFirmwareSettingsSpec::default());
+            object.metadata.owner_references = Some(owners);
+            Some(Arc::new(object))
+        };
+        let set = OwnerReference { kind: "ConfigMap".into(), uid: "set".into(), ..OwnerReference::default() };
+        for owners in [vec![], vec![of("new")], vec![of("old"), of("new")], vec![set.clone()]] {
+            assert!(own(settings(owners), &host).is_some());
+        }
+        for owners in [vec![of("old")], vec![of("old"), set]] {
+            assert!(own(settings(owners), &host).is_none());
+        }
+        let mut going = settings(vec![of("new")]).unwrap();
+        Arc::make_mut(&mut going).metadata.deletion_timestamp = Some(api::Time(Timestamp::UNIX_EPOCH));
+        assert!(own(Some(going), &host).is_none());
+    }
+}
