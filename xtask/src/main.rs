@@ -7,12 +7,18 @@ mod exceptions;
 mod floors;
 mod generate;
 mod lexer;
+mod module_floors;
 mod modules;
 mod packages;
+mod repairs;
 mod report;
+mod seeded;
 mod slowest;
 mod source;
+mod supply;
 mod tidy;
+#[cfg(test)]
+mod wing;
 mod words;
 mod workspace;
 
@@ -53,7 +59,13 @@ enum Task {
         #[arg(default_value = "")]
         only: String,
     },
-    /// Says what holds the circles of modules in a crate together, and on which floors its modules stand.
+    /// Switches the repairs of tests/repairs.toml off, batch after batch: the tests of each must fail then.
+    Repairs {
+        /// Those alone whose names hold this.
+        #[arg(default_value = "")]
+        only: String,
+    },
+    /// Says what holds the circles of modules in a crate together, and on which floors its modules could stand.
     Circles {
         /// The crate.
         name: String,
@@ -73,6 +85,7 @@ fn main() -> ExitCode {
         Task::Generate { check } => generate::run(&root, check),
         Task::Confine { command } => confine::run(&root, &command),
         Task::Defects { only } => defects::run(&root, &only),
+        Task::Repairs { only } => repairs::run(&root, &only),
         Task::Circles { name } => tidy::circles(&root, &name),
         Task::Slowest { count } => slowest::run(&root, count),
     });

@@ -38,6 +38,13 @@ struct Module {
     paths: BTreeSet<Name>,
 }
 
+impl Module {
+    /// Whether there is nothing in it but tests.
+    fn is_empty(&self) -> bool {
+        self.items.is_empty() && self.uses.is_empty() && self.globs.is_empty() && self.paths.is_empty()
+    }
+}
+
 /// Every circle of more than [`CIRCLE_FILES`] files among these, which are the sources of the crate in `folder`.
 pub fn check(folder: &Path, files: &[SourceFile]) -> Vec<Problem> {
     let source_folder = folder.join("src");
@@ -71,47 +78,30 @@ pub fn explain(folder: &Path, files: &[SourceFile]) -> Vec<String> {
             }
         }
     }
-    for (at, floor) in floors(folder, files).iter().enumerate() {
-        lines.push(format!("floor {at}: {}", floor.iter().cloned().collect::<Vec<_>>().join(" ")));
-    }
     lines
 }
 
-/// A crate's own modules by floors, lowest first: each uses those of lower floors, and of its own floor only those that use it too.
-pub fn floors(folder: &Path, files: &[SourceFile]) -> Vec<BTreeSet<String>> {
+/// The modules below a crate's root, each with those that it uses and the paths by which it does.
+pub type Uses = BTreeMap<String, BTreeMap<String, BTreeSet<String>>>;
+
+/// Which module below the crate's root uses which. Modules of tests alone are left out.
+pub fn uses(folder: &Path, files: &[SourceFile]) -> Uses {
     let source_folder = folder.join("src");
     let top = |file: &usize| files.get(*file).and_then(|f| top_module(&source_folder, &f.path));
-    let mut quotient: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    for (user, uses) in &graph(&read(&source_folder, files)) {
-        let Some(user) = top(user) else { continue };
-        let used = uses.keys().filter_map(top).filter(|used| *used != user);
-        quotient.entry(user.clone()).or_default().extend(used.collect::<Vec<_>>());
-    }
-    let mut floors: Vec<BTreeSet<String>> = Vec::new();
-    let mut left: BTreeSet<String> = quotient.keys().cloned().collect();
-    while !left.is_empty() {
-        let reach = |from: &String| {
-            let mut open = vec![from.clone()];
-            let mut seen = BTreeSet::new();
-            while let Some(at) = open.pop() {
-                for to in quotient.get(&at).into_iter().flatten().filter(|to| left.contains(*to)) {
-                    if seen.insert(to.clone()) {
-                        open.push(to.clone());
-                    }
-                }
+    let modules = read(&source_folder, files);
+    let tests: BTreeSet<usize> =
+        modules.values().filter(|module| module.is_empty()).map(|module| module.file).collect();
+    let mut found = Uses::new();
+    for (user, used) in graph(&modules) {
+        let Some(user) = top(&user).filter(|_| !tests.contains(&user)) else { continue };
+        let entry = found.entry(user.clone()).or_default();
+        for (used, paths) in used {
+            if let Some(used) = top(&used).filter(|used| *used != user) {
+                entry.entry(used).or_default().extend(paths);
             }
-            seen
-        };
-        let reached: BTreeMap<String, BTreeSet<String>> = left.iter().map(|m| (m.clone(), reach(m))).collect();
-        let floor: BTreeSet<String> = left
-            .iter()
-            .filter(|m| reached[*m].iter().all(|to| to == *m || reached.get(to).is_some_and(|r| r.contains(*m))))
-            .cloned()
-            .collect();
-        left.retain(|m| !floor.contains(m));
-        floors.push(floor);
+        }
     }
-    floors
+    found
 }
 
 /// The name of the module below the crate's root that a file belongs to; `None` for the root itself.
@@ -394,26 +384,6 @@ mod tests {
         tree[0].1 = "mod a; mod b; mod c; pub use a::A; pub use b::*; pub use c::Real as C; pub struct Own;";
         tree[3].1 = "use crate::Own; pub struct Real;";
         assert_eq!(check_tree(&tree), ["4 files use each other in a circle: lib.rs, a.rs, b.rs, c.rs"]);
-    }
-
-    #[test]
-    fn floors_begin_with_what_uses_nothing_and_keep_circles_together() {
-        let file = |path: &str, text: &str| SourceFile {
-            path: PathBuf::from("crates/x/src").join(path),
-            text: format!("//! Doc.\n{text}"),
-            is_test: false,
-        };
-        let files = [
-            file("lib.rs", "mod a; mod b; mod c; mod d;"),
-            file("a/mod.rs", "mod deep; use crate::b::B; pub struct A;"),
-            file("a/deep.rs", "use crate::c::C;"),
-            file("b.rs", "use crate::a::A; pub struct B;"),
-            file("c.rs", "pub struct C;"),
-            file("d.rs", "use crate::b::B;"),
-        ];
-        let floors: Vec<Vec<String>> =
-            floors(Path::new("crates/x"), &files).into_iter().map(|floor| floor.into_iter().collect()).collect();
-        assert_eq!(floors, [vec!["c"], vec!["a", "b"], vec!["d"]]);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result};
 use crate::report::{Problem, Report};
 use crate::source::{self, SourceFile};
 use crate::workspace::{Crate, Workspace};
-use crate::{dependencies, exceptions, floors, modules, words};
+use crate::{dependencies, exceptions, floors, module_floors, modules, supply, words};
 
 /// Folders that hold nothing of ours: what is built, fetched or recorded, at any depth.
 const SKIPPED_FOLDERS: [&str; 5] = ["target", ".git", ".cache", "node_modules", "proptest-regressions"];
@@ -41,20 +41,24 @@ pub fn run(root: &Path) -> Result<Report> {
     let read = |path: &str| fs::read_to_string(root.join(path)).with_context(|| format!("reading {path}"));
     let floors = floors::Floors::parse(&read("xtask/floors.toml")?).context("reading xtask/floors.toml")?;
     let exceptions = exceptions::parse(&read(exceptions::LIST)?).context("reading xtask/exceptions.toml")?;
+    let rooms = module_floors::parse(&read(module_floors::LIST)?).context("reading xtask/module-floors.toml")?;
     let word_list = read(WORD_LIST)?;
 
     let mut problems = floors::check(&floors, &workspace);
+    problems.extend(rooms.strangers(&workspace));
     let mut files = 0;
     for krate in &workspace.crates {
         let sources = crate_sources(root, krate, &workspace)?;
         files += sources.len();
         problems.extend(source::check(&sources));
         problems.extend(modules::check(&krate.folder, &sources));
+        problems.extend(rooms.check(krate, &sources));
         problems.extend(dependencies::check(root, krate, &sources)?);
         problems.extend(lints_inherited(root, krate)?);
     }
     problems.extend(dependencies::check_workspace(root, &workspace)?);
     problems.extend(settings(root)?);
+    problems.extend(supply::check(root)?);
     for (path, text) in text_files(root)? {
         if path != Path::new(WORD_LIST) {
             problems.extend(words::check(&path, &text, &words::parse(&word_list)));
@@ -75,7 +79,10 @@ pub fn circles(root: &Path, name: &str) -> Result<Report> {
     let workspace = Workspace::read(root)?;
     let krate =
         workspace.crates.iter().find(|c| c.name == name).with_context(|| format!("there is no crate {name}"))?;
-    let lines = modules::explain(&krate.folder, &crate_sources(root, krate, &workspace)?);
+    let sources = crate_sources(root, krate, &workspace)?;
+    let mut lines = modules::explain(&krate.folder, &sources);
+    lines.push("the lowest floors on which its modules could stand:".to_owned());
+    lines.extend(module_floors::lowest(&modules::uses(&krate.folder, &sources)));
     Ok(Report { problems: Vec::new(), summary: lines.join("\n") })
 }
 
@@ -205,6 +212,12 @@ mod tests {
         write("crates/logic/b/src/lib.rs", "//! Doc.\npub use a as model;\n");
         write("xtask/floors.toml", include_str!("../floors.toml"));
         write("xtask/exceptions.toml", "");
+        write("xtask/module-floors.toml", "");
+        write(
+            "deny.toml",
+            "[graph]\ntargets = [\"x86_64-unknown-linux-gnu\"]\n[licenses]\nallow = []\n[bans]\nmultiple-versions = \"deny\"\nskip = []\n\
+             [sources]\nunknown-registry = \"deny\"\nunknown-git = \"deny\"\nallow-registry = []\n",
+        );
         write("xtask/forbidden.txt", "NEVER(\n");
         dir
     }
@@ -248,8 +261,25 @@ mod tests {
         only(&dir, "docs/page.md:1: [forbidden-word]");
 
         let dir = project();
+        replace(&dir, "deny.toml", "skip = []", "skip = [\"gone@1.0.0\"]");
+        only(&dir, "deny.toml:7: [dependency]");
+
+        let dir = project();
         append(&dir, "crates/model/a/src/deep/b.rs", "fn f() {}\n");
         only(&dir, "crates/model/a/src/deep/b.rs:1: [module-doc]");
+
+        let dir = project();
+        append(&dir, "crates/model/a/src/lib.rs", "mod c;\nmod d;\n");
+        append(&dir, "crates/model/a/src/c.rs", "//! Doc.\nuse crate::d::D;\n");
+        append(&dir, "crates/model/a/src/d.rs", "//! Doc.\nstruct D;\n");
+        append(&dir, "xtask/module-floors.toml", "[[crate]]\nname = \"a\"\nfloors = [[\"d\"], [\"c\"]]\n");
+        assert_eq!(problems(&dir), [""; 0]);
+        replace(&dir, "xtask/module-floors.toml", "[\"d\"], [\"c\"]", "[\"c\"], [\"d\"]");
+        only(&dir, "crates/model/a/src:1: [module-floor]");
+
+        let dir = project();
+        append(&dir, "xtask/module-floors.toml", "[[crate]]\nname = \"c\"\nfloors = []\n");
+        only(&dir, "xtask/module-floors.toml:1: [module-floor]");
 
         let dir = project();
         replace(&dir, "crates/logic/b/Cargo.toml", "[dependencies]", "[dev-dependencies]");

@@ -25,7 +25,9 @@ impl World {
         let mut child = Command::new("kubectl")
             .arg("--kubeconfig")
             .arg(self.kubeconfig())
-            .args(["get", "bmh", name, "-o", "json", "--watch"])
+            // By a selector, so that kubectl watches from the revision of its list. It watches a single object from
+            // now on and hides the first event, and with it a change that came between its two requests.
+            .args(["get", "bmh", "--field-selector", &format!("metadata.name={name}"), "-o", "json", "--watch"])
             .env("HOME", self.folder.path())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())

@@ -25,15 +25,17 @@ use std::time::Duration;
 
 use api::metal3::BareMetalHost;
 use apiserver::in_process::{Caller, Disk, ExecutorClock, Identity, InProcess, Setup};
+use futures::StreamExt;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
-use kube::api::PostParams;
+use kube::api::{ListParams, PostParams, WatchEvent, WatchParams};
 use kube::{Api, Client};
-use operator::{HostController, HostSettings, Observer};
+use operator::{ClaimController, HostController, HostSettings, Observer, SealKeys};
 use provisioner::Registry;
 pub use provisioner_fixture::{Effect, FixtureProvisioner, Machines, Trouble};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
+use tokio::time::{Instant, timeout_at};
 
 use weather::Weather;
 
@@ -50,6 +52,8 @@ pub struct Site {
     address: weather::Address<Caller>,
     /// What the network does to clients.
     pub weather: Weather,
+    /// How many hosts begin to be deprovisioned within ten minutes; 0 is any number.
+    pub deprovisioning_limit: usize,
     /// Machines that controllers begun from now on let come on within ten seconds; 0, as at the beginning, for any number.
     pub power_on_limit: usize,
 }
@@ -120,7 +124,8 @@ impl Site {
     async fn start(disk: Disk, begin: Timestamp, seed: u64) -> Self {
         let clock = Arc::new(ExecutorClock::starting_at(begin));
         let (address, weather) = (weather::Address::default(), Weather::new(seed));
-        let mut site = Self { seed, disk, clock, server: None, address, weather, power_on_limit: 0 };
+        let mut site =
+            Self { seed, disk, clock, server: None, address, weather, power_on_limit: 0, deprovisioning_limit: 0 };
         site.restart().await;
         site
     }
@@ -176,19 +181,39 @@ impl Site {
         self.observed(provisioners).0
     }
 
-    /// The same, with what is seen of it from outside.
+    /// Starts a host controller and the controller of HostClaims beside it, as one server does.
+    pub fn claiming(&self, provisioners: Registry) -> JoinHandle<()> {
+        let hosts = self.controller_of(provisioners);
+        let claims = ClaimController::beside(&hosts).run(std::future::pending());
+        let hosts = hosts.run(std::future::pending());
+        tokio::spawn(async move {
+            tokio::join!(hosts, claims);
+        })
+    }
+
+    /// As [`Self::controller`], with what is seen of it from outside.
     pub fn observed(&self, provisioners: Registry) -> (JoinHandle<()>, Observer) {
+        let controller = self.controller_of(provisioners);
+        let observer = controller.observer();
+        (tokio::spawn(controller.run(std::future::pending())), observer)
+    }
+
+    /// What the controllers seal MachineRecords with.
+    pub fn seal_keys() -> SealKeys {
+        SealKeys::new([1; 32], Vec::new())
+    }
+
+    fn controller_of(&self, provisioners: Registry) -> HostController {
         let settings = HostSettings {
             namespace: None,
             lifecycle: host_lifecycle::Settings::default(),
             clock: self.clock(),
-            deprovisioning_limit: 0,
+            deprovisioning_limit: self.deprovisioning_limit,
             power_on_limit: self.power_on_limit,
             may_act: Arc::new(|| true),
+            seal_keys: Self::seal_keys(),
         };
-        let controller = HostController::new(self.client(), provisioners, settings);
-        let observer = controller.observer();
-        (tokio::spawn(controller.run(std::future::pending())), observer)
+        HostController::new(self.client(), provisioners, settings)
     }
 
     /// Creates a host with its BMC's Secret.
@@ -209,15 +234,50 @@ impl Site {
         self.hosts().create(&PostParams::default(), &serde_json::from_value(host).unwrap()).await.unwrap();
     }
 
-    /// The host as soon as it is as wanted; looked at every second for so many of them.
+    /// The host as soon as it is as wanted, within so many seconds.
     pub async fn wait(&self, name: &str, seconds: u32, wanted: impl Fn(&BareMetalHost) -> bool) -> BareMetalHost {
-        let mut last = None;
-        for _ in 0..seconds {
-            match self.hosts().get_opt(name).await {
-                Ok(Some(host)) if wanted(&host) => return host,
-                other => last = Some(other),
+        let wanted = |host: Option<&BareMetalHost>| host.is_some_and(&wanted);
+        self.watched(name, seconds, wanted).await.unwrap()
+    }
+
+    /// Waits until there is no such host any more, for so many seconds.
+    pub async fn gone(&self, name: &str, seconds: u32) {
+        self.watched(name, seconds, |host| host.is_none()).await;
+    }
+
+    async fn watched(
+        &self,
+        name: &str,
+        seconds: u32,
+        wanted: impl Fn(Option<&BareMetalHost>) -> bool,
+    ) -> Option<BareMetalHost> {
+        let (hosts, field) = (self.hosts(), format!("metadata.name={name}"));
+        let until = Instant::now() + Duration::from_secs(seconds.into());
+        let mut last;
+        loop {
+            let listed = hosts.list(&ListParams::default().fields(&field)).await.unwrap();
+            let version = listed.metadata.resource_version.unwrap_or_default();
+            last = listed.items.into_iter().next();
+            if wanted(last.as_ref()) {
+                return last;
             }
-            tokio::time::sleep(Duration::from_secs(1)).await;
+            let changes = hosts.watch(&WatchParams::default().fields(&field), &version).await.unwrap();
+            let mut changes = std::pin::pin!(changes);
+            // A watch that ends is begun anew, with what is there then.
+            while let Ok(Some(Ok(change))) = timeout_at(until, changes.next()).await {
+                last = match change {
+                    WatchEvent::Added(host) | WatchEvent::Modified(host) => Some(host),
+                    WatchEvent::Deleted(_) => None,
+                    WatchEvent::Bookmark(_) => continue,
+                    WatchEvent::Error(_) => break,
+                };
+                if wanted(last.as_ref()) {
+                    return last;
+                }
+            }
+            if Instant::now() >= until {
+                break;
+            }
         }
         panic!("{name} is not as wanted after {seconds} s: {last:?}");
     }

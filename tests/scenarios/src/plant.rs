@@ -227,6 +227,12 @@ impl Plant {
         self.lock().is.runs == Runs::Disk
     }
 
+    /// The agent's work under way does not end; it reports as ever.
+    pub fn hangs(&self) {
+        let never = Duration::from_secs(10 * 365 * 86_400);
+        self.lock().done_at = Some(Instant::now() + never);
+    }
+
     /// So many of the next writes fail.
     pub fn fail_writes(&self, count: u32) {
         self.lock().is.bad_writes = count;
@@ -447,7 +453,13 @@ impl Plant {
             Action::WipeDisks(_) => ("wipe", 30),
             Action::Leave { .. } => ("ready to leave", 0),
         };
-        machine.is.effects.push(format!("{effect} for {}", command.id.operation));
+        let mut effect = format!("{effect} for {}", command.id.operation);
+        if let Action::WipeDisks(wipe) = &command.action
+            && let Some(name) = &wipe.named.device_name
+        {
+            effect = format!("{effect} naming {name}");
+        }
+        machine.is.effects.push(effect);
         machine.done_at = Some(Instant::now() + Duration::from_secs(seconds));
         machine.is.work = Some((command, 0));
     }

@@ -83,7 +83,13 @@ struct Sky {
     calls: Vec<String>,
     lag: Duration,
     heard: Option<Heard>,
+    refusal: Option<Refusal>,
+    /// Writes after which nothing gets through any more.
+    left: Option<u64>,
 }
+
+/// What an API server answers, code and words, that refuses a call of this method and path.
+type Refusal = Arc<dyn Fn(&str, &str) -> Option<(u16, String)> + Send + Sync>;
 
 /// Told of each write that a server has answered.
 type Heard = Arc<dyn Fn() + Send + Sync>;
@@ -106,6 +112,8 @@ impl Weather {
             calls: Vec::new(),
             lag: Duration::ZERO,
             heard: None,
+            refusal: None,
+            left: None,
         })))
     }
 
@@ -142,8 +150,48 @@ impl Weather {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).heard = Some(Arc::new(heard));
     }
 
+    /// From now on, calls for which this has a code and words are answered with them, and no server hears of them.
+    pub fn refuses(&self, refusal: impl Fn(&str, &str) -> Option<(u16, String)> + Send + Sync + 'static) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).refusal = Some(Arc::new(refusal));
+    }
+
+    /// After so many more writes nothing gets through, the answer to the last of them neither: as if whoever wrote had died there.
+    pub fn cut_after(&self, writes: u64) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).left = Some(writes);
+    }
+
+    /// Everything gets through again, and nothing is refused.
+    pub fn mend(&self) {
+        let mut sky = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        (sky.left, sky.refusal) = (None, None);
+    }
+
+    /// Whether nothing gets through.
+    pub fn is_cut(&self) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).left == Some(0)
+    }
+
+    fn refusal(&self, method: &str, path: &str) -> Option<http::Response<Body>> {
+        let refusal = self.0.lock().unwrap_or_else(PoisonError::into_inner).refusal.clone()?;
+        let (code, message) = refusal(method, path)?;
+        let reason = match code {
+            409 => "Conflict",
+            422 => "Invalid",
+            500 => "InternalError",
+            _ => "Forbidden",
+        };
+        let status = serde_json::json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": message,
+            "reason": reason, "code": code});
+        let answer = http::Response::builder().status(code).header("content-type", "application/json");
+        answer.body(Body::from(status.to_string())).ok()
+    }
+
     fn written(&self) {
-        let heard = self.0.lock().unwrap_or_else(PoisonError::into_inner).heard.clone();
+        let heard = {
+            let mut sky = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            sky.left = sky.left.map(|left| left.saturating_sub(1));
+            sky.heard.clone()
+        };
         if let Some(heard) = heard {
             heard();
         }
@@ -199,9 +247,13 @@ where
         let writes = *request.method() != http::Method::GET;
         let watch = request.uri().query().is_some_and(|query| query.contains("watch=true"));
         let (weather, mut inner) = (self.weather.clone(), self.inner.clone());
+        let refusal = self.weather.refusal(request.method().as_str(), request.uri().path());
         Box::pin(async move {
             pass(fate.before).await;
-            if fate.request_lost {
+            if let Some(refusal) = refusal {
+                return Ok(refusal);
+            }
+            if fate.request_lost || weather.is_cut() {
                 return Err(Lost("the request got lost"));
             }
             let answer = inner.call(request).await?;
@@ -209,7 +261,7 @@ where
                 weather.written();
             }
             pass(fate.after).await;
-            if fate.answer_lost {
+            if fate.answer_lost || weather.is_cut() {
                 return Err(Lost("the answer got lost"));
             }
             let lagging = move |body: Body| {

@@ -14,6 +14,7 @@ mod life;
 mod process;
 mod small_memory;
 mod table;
+mod thousand;
 mod watching;
 
 use std::path::Path;
@@ -27,7 +28,7 @@ use table::{Limit, Row, Unit};
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// The parts, in the order in which they run.
-const PARTS: &[&str] = &["life", "fleet", "controller", "api", "image", "small-memory", "demo"];
+const PARTS: &[&str] = &["life", "fleet", "thousand", "controller", "api", "image", "small-memory", "demo"];
 /// Set by `make bench`: the demo is measured too.
 const DEMO: &str = "METAMORPH_BENCH_DEMO";
 
@@ -95,6 +96,7 @@ async fn run(part: &str) -> anyhow::Result<Vec<Row>> {
     match part {
         "life" => life::measure().await,
         "fleet" => fleet::measure().await,
+        "thousand" => thousand::measure().await,
         "controller" => tokio::task::spawn_blocking(controller::measure).await?,
         "api" => api::measure().await,
         "image" => tokio::task::spawn_blocking(image::measure).await?,

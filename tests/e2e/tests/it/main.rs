@@ -8,6 +8,7 @@
 )]
 
 mod bad_input;
+mod book;
 mod contract;
 mod door;
 mod identity;

@@ -119,7 +119,14 @@ async fn wait(api: &Api<BareMetalHost>, name: &str, what: impl Fn(&BareMetalHost
 
 fn operator(kubeconfig: &Path, folder: &Path, webhook: bool) -> Running {
     let mut command = Command::new(program("metamorph").unwrap());
-    command.arg("operator").arg("--kubeconfig").arg(kubeconfig).args(["--retry-after", "1", "--power-poll", "1"]);
+    command.arg("operator").arg("--kubeconfig").arg(kubeconfig).args([
+        "--retry-after",
+        "1",
+        "--power-poll",
+        "1",
+        "--provisioner",
+        "metamorph,fixture",
+    ]);
     command.args(["--media-listen", "127.0.0.1:0", "--agent-listen", "127.0.0.1:0", "--health-listen", "127.0.0.1:0"]);
     command.args(["--allow-address", "127.0.0.0/8"]);
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
@@ -141,8 +148,8 @@ async fn declare(cluster: &Cluster, sim: &Sim, hosts: &Api<BareMetalHost>) {
     let secret = json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "bmc" },
         "stringData": { "username": machine["username"], "password": machine["password"] } });
     cluster.apply(&secret).await;
-    let host = json!({ "apiVersion": "metal3.io/v1alpha1", "kind": "BareMetalHost", "metadata": { "name": "node-0" },
-        "spec": { "online": true, "bootMACAddress": machine["mac"],
+    let host = json!({ "apiVersion": "metal3.io/v1alpha1", "kind": "BareMetalHost",
+        "metadata": { "name": "node-0", "labels": { "for": "claims" } }, "spec": { "online": true, "bootMACAddress": machine["mac"],
             "bmc": { "address": sim.address("node-0"), "credentialsName": "bmc" } } });
     cluster.apply(&host).await;
     let uid = hosts.get("node-0").await.unwrap().uid().unwrap();
@@ -162,6 +169,59 @@ async fn declare(cluster: &Cluster, sim: &Sim, hosts: &Api<BareMetalHost>) {
             .await;
     }
     cluster.apply(&operation(22, &json!([]))).await;
+}
+
+/// Hosts of machines in memory, whose provisioner serves firmware: the objects of the first are there already, and nobody owns them; the second has none, and
+/// shares the first one's schema.
+async fn declare_firmware(cluster: &Cluster, hosts: &Api<BareMetalHost>, log: &Running) {
+    for (kind, spec) in [
+        ("HostFirmwareSettings", json!({ "settings": {} })),
+        ("HostFirmwareComponents", json!({ "updates": [] })),
+        ("HostUpdatePolicy", json!({ "firmwareSettings": "onReboot" })),
+    ] {
+        let object =
+            json!({ "apiVersion": "metal3.io/v1alpha1", "kind": kind, "metadata": { "name": "firm-1" }, "spec": spec });
+        cluster.apply(&object).await;
+    }
+    for (number, name) in [(1, "firm-1"), (2, "firm-2")] {
+        let host = json!({ "apiVersion": "metal3.io/v1alpha1", "kind": "BareMetalHost", "metadata": { "name": name,
+                "annotations": { "metamorph.metal3.io/provisioner": "fixture" } },
+            "spec": { "online": false, "bootMACAddress": format!("00:00:00:00:00:0{number}"), "inspectionMode": "disabled",
+                "bmc": { "address": format!("redfish-virtualmedia+http://127.0.0.1:9/redfish/v1/Systems/{name}"), "credentialsName": "bmc" } } });
+        cluster.apply(&host).await;
+        wait(hosts, name, |host| host.state() == ProvisioningState::Available, log).await;
+    }
+}
+
+/// A claim of another namespace has the host for a while, with a Secret that changes; and there is a switch.
+async fn claimed(cluster: &Cluster, hosts: &Api<BareMetalHost>, image: &Value, server: &Running) {
+    let metal = |kind: &str, metadata: Value, spec: Value| json!({ "apiVersion": "metal3.io/v1alpha1", "kind": kind, "metadata": metadata, "spec": spec });
+    let data = |text: &str| {
+        json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "cloud", "namespace": "tenant" },
+            "stringData": { "userData": text } })
+    };
+    let switch = json!({ "address": "192.0.2.9", "macAddress": "00:11:22:33:44:55", "deviceType": "x" });
+    let admitted = json!({ "hostClaimNamespaces": { "names": ["tenant"] } });
+    let wish = json!({ "poweredOn": true, "image": image, "userData": { "name": "cloud" },
+        "hostSelector": { "matchLabels": { "for": "claims" } } });
+    for object in [
+        json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "tenant" } }),
+        data("one"),
+        metal("BareMetalSwitch", json!({ "name": "switch" }), switch),
+        metal("HostDeployPolicy", json!({ "name": "tenants" }), admitted),
+        metal("HostClaim", json!({ "name": "claim", "namespace": "tenant" }), wish),
+    ] {
+        cluster.apply(&object).await;
+    }
+    wait(hosts, "node-0", |host| host.state() == ProvisioningState::Provisioned, server).await;
+    cluster.kubectl(&["wait", "-n", "tenant", "--for=condition=Ready", "hostclaim/claim", "--timeout=60s"], "").await;
+    cluster.kubectl(&["wait", "--for=condition=Valid=false", "baremetalswitch/switch", "--timeout=60s"], "").await;
+    cluster.apply(&data("two")).await;
+    let copy = format!("-l={}", api::metal3::label::CLAIM);
+    let two = "--for=jsonpath={.data.userData}=dHdv";
+    cluster.kubectl(&["wait", two, "secret", &copy, "--timeout=60s"], "").await;
+    cluster.kubectl(&["delete", "-n", "tenant", "hostclaim", "claim", "--timeout=120s"], "").await;
+    wait(hosts, "node-0", |host| host.state() == ProvisioningState::Available, server).await;
 }
 
 #[tokio::test]
@@ -198,6 +258,7 @@ async fn uses_each_right(webhook: bool) {
     cluster.kubectl(&["annotate", "bmh", "node-0", "baremetalhost.metal3.io/paused-"], "").await;
     let state = |wanted| move |host: &BareMetalHost| host.state() == wanted;
     wait(&hosts, "node-0", state(ProvisioningState::Available), &server).await;
+    declare_firmware(&cluster, &hosts, &server).await;
     // HardwareData is made by the first inspection and replaced by one that finds something else.
     cluster
         .kubectl(
@@ -210,7 +271,9 @@ async fn uses_each_right(webhook: bool) {
     wait(&hosts, "node-0", state(ProvisioningState::Available), &server).await;
     let good = DiskImage::small().unwrap();
     let url = images.put("disk.raw", good.bytes.clone());
-    let image = json!({ "spec": { "image": { "url": url, "checksum": good.sha256, "checksumType": "sha256", "format": "raw" } } });
+    let image = json!({ "url": url, "checksum": good.sha256, "checksumType": "sha256", "format": "raw" });
+    claimed(&cluster, &hosts, &image, &server).await;
+    let image = json!({ "spec": { "online": true, "image": image } });
     cluster.kubectl(&["patch", "bmh", "node-0", "--type=merge", "-p", &image.to_string()], "").await;
     wait(&hosts, "node-0", state(ProvisioningState::Provisioned), &server).await;
     // The same Event a second time is counted up, not made anew.

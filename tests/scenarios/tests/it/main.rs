@@ -7,6 +7,8 @@
 )]
 
 mod choice;
+mod claims;
+mod firmware;
 mod held;
 mod host;
 mod lease;

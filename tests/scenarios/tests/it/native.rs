@@ -59,16 +59,6 @@ impl Life {
         self.server = Some(self.plant.serve(&self.site));
     }
 
-    async fn gone(&self) {
-        for _ in 0..LONGEST {
-            if self.site.hosts().get_opt("a").await.unwrap().is_none() {
-                return;
-            }
-            tokio::time::sleep(Duration::from_secs(1)).await;
-        }
-        panic!("the host never went: {:?}", self.site.hosts().get("a").await);
-    }
-
     /// Creates, provisions, deprovisions and deletes the host; `between` is done after each wish.
     async fn live(&mut self, mut between: impl AsyncFnMut(&mut Self)) {
         self.site.create_host("a").await;
@@ -91,7 +81,7 @@ impl Life {
         assert_eq!(self.plant.image(), None, "{:#?}", self.plant.effects());
         self.site.hosts().delete("a", &DeleteParams::default()).await.unwrap();
         between(self).await;
-        self.gone().await;
+        self.site.gone("a", LONGEST).await;
     }
 }
 
@@ -236,7 +226,7 @@ fn a_host_that_is_detached_deleted_and_declared_again_keeps_its_tenant() {
         };
         let host = life.site.wait("a", LONGEST, detached).await;
         life.site.hosts().delete("a", &DeleteParams::default()).await.unwrap();
-        life.gone().await;
+        life.site.gone("a", LONGEST).await;
         life.site.hosts().create(&PostParams::default(), &again(&host)).await.unwrap();
         let ok = |host: &BareMetalHost| {
             let status = host.status.as_ref();
@@ -291,7 +281,7 @@ fn a_host_whose_finalizers_are_taken_away_in_the_middle_of_a_write_goes_on_when_
         tokio::time::sleep(Duration::from_secs(5)).await;
         life.site.hosts().delete("a", &DeleteParams::default()).await.unwrap();
         patch(&life.site, json!({"metadata": {"finalizers": null}})).await;
-        life.gone().await;
+        life.site.gone("a", LONGEST).await;
         tokio::time::sleep(Duration::from_secs(30)).await;
         life.site.hosts().create(&PostParams::default(), &again(&host)).await.unwrap();
         life.site.wait("a", LONGEST, is(State::Provisioned)).await;
@@ -455,7 +445,7 @@ fn a_host_whose_record_is_deleted_with_it_goes_without_a_wrong_word() {
                 }
                 tokio::time::sleep(Duration::from_millis(250)).await;
             }
-            life.gone().await;
+            life.site.gone("a", LONGEST).await;
             assert_eq!(told, BTreeSet::new(), "{state:?}");
             assert_eq!(life.plant.image(), None, "{state:?}: {:#?}", life.plant.effects());
         });

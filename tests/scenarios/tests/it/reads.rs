@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use api::metal3::{BareMetalHost, ProvisioningState as State};
 use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::events::v1::Event;
 use kube::ResourceExt as _;
-use kube::api::{Api, Patch, PatchParams, PostParams};
+use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
 use provisioner::{HostKey, Provisioner, Registry};
 use scenarios::Site;
 use scenarios::{Effect, FixtureProvisioner, Machines, address, fixture};
@@ -212,4 +213,29 @@ fn power_is_not_switched_by_a_wish_that_has_been_taken_back() {
             assert_eq!(offs, 0, "{:?}", machines.effects(&address("a")));
         });
     }
+}
+
+/// What a definition takes and this program does not understand stops its own host alone.
+#[test]
+fn an_object_that_cannot_be_read_stops_no_other_host() {
+    scenarios::run(37, async |site| {
+        let meta = |name: &str| json!({"name": name, "namespace": "default", "uid": name, "creationTimestamp": "2026-01-01T00:00:00Z"});
+        let record = json!({"apiVersion": "metamorph.metal3.io/v1alpha1", "kind": "MachineRecord", "metadata": meta("evil"),
+            "spec": {"host": {"name": "evil", "uid": "x"}, "provisioner": {"name": "fixture", "version": 4_294_967_296_u64, "revision": 1, "data": {}}}});
+        site.put_as_left(record).await;
+        site.put_as_left(json!({"apiVersion": "metal3.io/v1alpha1", "kind": "BareMetalHost", "metadata": meta("odd"),
+            "spec": {"online": true}, "status": {"provisioning": {"state": "nonsense", "ID": ""}}}))
+            .await;
+        let machines = Machines::default();
+        let _controller = site.controller(fixture(&machines));
+        site.create_host("a").await;
+        site.wait("a", 4 * 3600, |host| host.state() == State::Available).await;
+        let events = Api::<Event>::default_namespaced(site.observer()).list(&ListParams::default()).await.unwrap();
+        for name in ["evil", "odd"] {
+            let about = |event: &&Event| event.regarding.as_ref().is_some_and(|it| it.name.as_deref() == Some(name));
+            let told =
+                events.items.iter().filter(about).any(|event| event.reason.as_deref() == Some("ObjectUnreadable"));
+            assert!(told, "{name}: {:#?}", events.items);
+        }
+    });
 }

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use api::metal3::{BareMetalHost, ProvisioningState as State};
-use kube::api::{Patch, PatchParams};
+use api::metamorph::MachineRecord;
+use k8s_openapi::api::core::v1::Namespace;
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use scenarios::Site;
 use scenarios::plant::Plant;
 use serde_json::{Value, json};
@@ -49,5 +51,115 @@ fn machines_that_have_changed_places_are_let_alone_by_name() {
         }
         tokio::time::sleep(Duration::from_secs(3600)).await;
         assert_eq!([plants[1].effects(), plants[0].effects()], before, "a tenant was touched");
+    });
+}
+
+/// The look at the machine that a consent is for takes its time, and what watches bring comes late.
+#[test]
+fn a_consent_that_has_been_taken_back_accepts_no_machine() {
+    for seed in 40..52 {
+        scenarios::run(seed, async |site| {
+            let plant = Plant::new(site.weather.clone());
+            let other = plant.beside("b");
+            let _server = plant.serve(&site);
+            site.create_host("a").await;
+            site.wait("a", LONGEST, |host| host.state() == State::Available).await;
+            plant.changes_places_with(&other);
+            let told = |host: &BareMetalHost| host.status.as_ref().map(|s| s.error_message.clone()).unwrap_or_default();
+            patch(&site, "a", &json!({"spec": {"online": false}})).await;
+            let host = site.wait("a", LONGEST, |host| told(host).contains("accept-machine")).await;
+            let told = told(&host);
+            let fingerprint = told.rsplit(' ').next().unwrap().to_owned();
+            site.weather.lags(Duration::from_secs(60));
+            let consent = |value: Option<&str>| json!({"metadata": {"annotations": {"metamorph.metal3.io/accept-machine": value}}});
+            patch(&site, "a", &consent(Some(&fingerprint))).await;
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            patch(&site, "a", &consent(None)).await;
+            tokio::time::sleep(Duration::from_secs(600)).await;
+            let record = Api::<MachineRecord>::default_namespaced(site.observer()).get("a").await.unwrap();
+            assert!(record.spec.accepted.is_none(), "seed {seed}: {:?}", record.spec.accepted);
+            // Given again, and left, it counts.
+            patch(&site, "a", &consent(Some(&fingerprint))).await;
+            site.wait("a", LONGEST, |host| {
+                let consents =
+                    host.metadata.annotations.iter().flatten().any(|(key, _)| key.ends_with("accept-machine"));
+                !consents && host.status.as_ref().is_some_and(|status| status.error_type.is_none())
+            })
+            .await;
+            let record = Api::<MachineRecord>::default_namespaced(site.observer()).get("a").await.unwrap();
+            assert_eq!(record.spec.accepted.unwrap().fingerprint, fingerprint);
+        });
+    }
+}
+
+/// A tenant who may write MachineRecords in his own namespace makes one up, of another tenant's machine, and writes into it that it has been his since 1970.
+#[test]
+fn a_record_that_is_made_up_takes_nobodys_machine() {
+    scenarios::run(32, async |site| {
+        let plant = Plant::new(site.weather.clone());
+        let _server = plant.serve(&site);
+        let image = json!({"url": "http://192.0.2.8/i", "checksum": "00".repeat(32), "checksumType": "sha256", "format": "raw"});
+        site.create_host("a").await;
+        site.wait("a", LONGEST, |host| host.state() == State::Available).await;
+        patch(&site, "a", &json!({"spec": {"image": image}})).await;
+        site.wait("a", LONGEST, |host| host.state() == State::Provisioned).await;
+
+        let namespace = serde_json::from_value(json!({"metadata": {"name": "tenant"}})).unwrap();
+        Api::<Namespace>::all(site.observer()).create(&PostParams::default(), &namespace).await.unwrap();
+        let hosts: Api<BareMetalHost> = Api::namespaced(site.observer(), "tenant");
+        let host = serde_json::from_value(json!({"apiVersion": "metal3.io/v1alpha1", "kind": "BareMetalHost",
+            "metadata": {"name": "squat"}, "spec": {"online": false}}));
+        let uid = hosts.create(&PostParams::default(), &host.unwrap()).await.unwrap().metadata.uid;
+        let known = Api::<MachineRecord>::default_namespaced(site.observer()).get("a").await.unwrap().spec;
+        let made_up = serde_json::from_value(
+            json!({"apiVersion": "metamorph.metal3.io/v1alpha1", "kind": "MachineRecord",
+            "metadata": {"name": "squat"}, "spec": {"host": {"name": "squat", "uid": uid}, "bmc": known.bmc, "agent": known.agent,
+                "accepted": {"fingerprint": "x", "time": "1970-01-01T00:00:00Z", "requiresMark": false}}}),
+        );
+        let records: Api<MachineRecord> = Api::namespaced(site.observer(), "tenant");
+        records.create(&PostParams::default(), &made_up.unwrap()).await.unwrap();
+        tokio::time::sleep(Duration::from_secs(300)).await;
+
+        site.hosts().delete("a", &DeleteParams::default()).await.unwrap();
+        for _ in 0..LONGEST {
+            if site.hosts().get_opt("a").await.unwrap().is_none() {
+                break;
+            }
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        assert_eq!(plant.image(), None, "the host went, and its disk was left: {:#?}", plant.effects());
+    });
+}
+
+/// The same by one who has had a host, and so a record, for longer: he edits that one.
+#[test]
+fn a_record_of_old_that_is_edited_takes_nobodys_machine() {
+    scenarios::run(33, async |site| {
+        let plant = Plant::new(site.weather.clone());
+        let _beside = plant.beside("b");
+        let _server = plant.serve(&site);
+        let image = json!({"url": "http://192.0.2.8/i", "checksum": "00".repeat(32), "checksumType": "sha256", "format": "raw"});
+        site.create_host("b").await;
+        site.wait("b", LONGEST, |host| host.state() == State::Available).await;
+        tokio::time::sleep(Duration::from_secs(300)).await;
+        site.create_host("a").await;
+        site.wait("a", LONGEST, |host| host.state() == State::Available).await;
+        patch(&site, "a", &json!({"spec": {"image": image}})).await;
+        site.wait("a", LONGEST, |host| host.state() == State::Provisioned).await;
+
+        let records: Api<MachineRecord> = Api::default_namespaced(site.observer());
+        let known = records.get("a").await.unwrap().spec;
+        let edit = json!({"spec": {"bmc": known.bmc, "agent": known.agent}});
+        records.patch("b", &PatchParams::default(), &Patch::Merge(edit)).await.unwrap();
+        tokio::time::sleep(Duration::from_secs(300)).await;
+
+        site.hosts().delete("a", &DeleteParams::default()).await.unwrap();
+        for _ in 0..LONGEST {
+            if site.hosts().get_opt("a").await.unwrap().is_none() {
+                break;
+            }
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        assert_eq!(plant.image(), None, "the host went, and its disk was left: {:#?}", plant.effects());
     });
 }

@@ -164,7 +164,7 @@ async fn a_format_that_is_not_served_is_named_with_those_that_are() {
     let mut image = world.image("disk.raw", DiskImage::small().unwrap());
     image["format"] = json!("vmdk");
     world.apply_host("node-0", json!({ "image": image })).await.unwrap();
-    world.expect_error("node-0", PROVISIONING, &["mdk", "raw or qcow2", "spec.image.format"]).await.unwrap();
+    world.expect_error("node-0", PROVISIONING, &["vmdk", "qcow2 and raw", "spec.image.format"]).await.unwrap();
     assert_eq!(world.images.requests("disk.raw"), 0);
     world.patch("node-0", json!({ "spec": { "image": { "format": "raw" } } })).await.unwrap();
     world.expect_well("node-0", ProvisioningState::Provisioned).await.unwrap();

@@ -1,0 +1,171 @@
+//! Copies of the sources with edits in them, and the tests that fail there.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use serde::Deserialize;
+
+/// Name of the report that the tests write.
+const JUNIT: &str = "target/nextest/check/junit.xml";
+
+/// A change of a source file.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Edit {
+    /// From the project's root.
+    pub file: PathBuf,
+    /// What stands there, once.
+    pub find: String,
+    /// What it becomes.
+    pub replace: String,
+}
+
+impl Edit {
+    /// The text of the file with the edit in it.
+    ///
+    /// # Errors
+    /// When the text does not hold `find` exactly once, or nothing changes.
+    pub fn applied(&self, text: &str) -> Result<String> {
+        let count = text.matches(&self.find).count();
+        ensure!(count == 1, "what is to be found stands {count} times in {}", self.file.display());
+        ensure!(self.find != self.replace, "{} is not changed", self.file.display());
+        Ok(text.replacen(&self.find, &self.replace, 1))
+    }
+
+    /// Changes the file below `tree` and returns its former text.
+    ///
+    /// # Errors
+    /// As [`Edit::applied`], and when the file cannot be read or written.
+    pub fn seed(&self, tree: &Path) -> Result<String> {
+        let file = tree.join(&self.file);
+        let text = read(&file)?;
+        write(&file, &self.applied(&text)?)?;
+        Ok(text)
+    }
+}
+
+/// The text of a file.
+///
+/// # Errors
+/// When it cannot be read.
+pub fn read(file: &Path) -> Result<String> {
+    fs::read_to_string(file).with_context(|| format!("reading {}", file.display()))
+}
+
+/// Writes a file.
+///
+/// # Errors
+/// When it cannot be written.
+pub fn write(file: &Path, text: &str) -> Result<()> {
+    fs::write(file, text).with_context(|| format!("writing {}", file.display()))
+}
+
+/// Prints a line of progress.
+pub fn say(line: &str) {
+    use std::io::Write as _;
+    // Who has closed standard output does not want to know.
+    let _ = writeln!(std::io::stdout().lock(), "{line}");
+}
+
+/// A copy of the sources, as they are now.
+///
+/// # Errors
+/// When they cannot be listed or copied.
+pub fn copied(root: &Path) -> Result<PathBuf> {
+    let tree = root.join("target/defects");
+    let output = Command::new("git")
+        .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
+        .current_dir(root)
+        .output();
+    let output = output.context("listing the sources with git")?;
+    ensure!(output.status.success(), "git ls-files failed: {}", String::from_utf8_lossy(&output.stderr));
+    let names = String::from_utf8(output.stdout).context("reading the names of the sources")?;
+    for name in names.split_terminator('\0') {
+        let (from, to) = (root.join(name), tree.join(name));
+        if !from.is_file() {
+            continue;
+        }
+        let text = fs::read(&from).with_context(|| format!("reading {}", from.display()))?;
+        // What has not changed keeps its time: it is not compiled again.
+        if fs::read(&to).is_ok_and(|there| there == text) {
+            continue;
+        }
+        fs::create_dir_all(to.parent().unwrap_or(&tree))
+            .with_context(|| format!("making the folder of {}", to.display()))?;
+        fs::write(&to, text).with_context(|| format!("writing {}", to.display()))?;
+    }
+    Ok(tree)
+}
+
+/// What the tests of a tree did.
+pub struct Ran {
+    /// Number of tests that ran.
+    pub count: usize,
+    /// Those that failed, each with the id of its binary.
+    pub failed: BTreeSet<String>,
+}
+
+/// Runs the tests of these packages that `filter` (nextest's language) selects; `None` if the tree does not compile.
+///
+/// # Errors
+/// When the tests cannot be started, or none is selected.
+pub fn tests(tree: &Path, packages: &[String], filter: &str) -> Result<Option<Ran>> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let packages: Vec<&str> = packages.iter().flat_map(|name| ["--package", name]).collect();
+    let mut build = Command::new(cargo);
+    build.args(["test", "--no-run", "--quiet"]).args(&packages).current_dir(tree).env_remove("RUSTC_WORKSPACE_WRAPPER");
+    let built = build.env("CARGO_TARGET_DIR", tree.join("target")).output().context("starting cargo test --no-run")?;
+    if !built.status.success() {
+        // The warnings before it are about code that is no longer used.
+        let text = String::from_utf8_lossy(&built.stderr);
+        say(text.find("error").and_then(|at| text.get(at..)).unwrap_or(&text));
+        return Ok(None);
+    }
+    let report = tree.join(JUNIT);
+    let _ = fs::remove_file(&report);
+    let nextest = std::env::var_os("NEXTEST_BIN")
+        .map_or_else(|| tree.join("../../.cache/tools/bin/cargo-nextest"), PathBuf::from);
+    let mut tests = Command::new(nextest);
+    tests.args(["nextest", "run", "--cargo-quiet", "--no-fail-fast", "--profile", "check", "--ignore-default-filter"]);
+    tests.args(&packages).args(["--filterset", filter]);
+    tests.current_dir(tree).env("CARGO_TARGET_DIR", tree.join("target")).env_remove("RUSTC_WORKSPACE_WRAPPER");
+    tests.stdout(Stdio::null()).stderr(Stdio::null());
+    tests.status().context("starting the tests")?;
+    let text =
+        fs::read_to_string(&report).with_context(|| format!("reading {}: the tests did not run", report.display()))?;
+    let count = text.matches("<testcase").count();
+    if count == 0 {
+        bail!("{} holds no test", report.display());
+    }
+    Ok(Some(Ran { count, failed: failures(&text) }))
+}
+
+/// The failing tests of a report (JUnit's XML as nextest writes it), each with the id of its binary.
+fn failures(text: &str) -> BTreeSet<String> {
+    let attribute = |tag: &str, name: &str| -> Option<String> {
+        Some(tag.split_once(&format!(" {name}=\""))?.1.split_once('"')?.0.to_owned())
+    };
+    let cases = text.split("<testcase").skip(1);
+    let failed = cases.filter_map(|case| {
+        let case = case.split("</testcase>").next().unwrap_or(case);
+        let (tag, rest) = case.split_once('>')?;
+        let failed = !tag.ends_with('/') && (rest.contains("<failure") || rest.contains("<error"));
+        failed.then(|| Some(format!("{} {}", attribute(tag, "classname")?, attribute(tag, "name")?))).flatten()
+    });
+    failed.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_are_read_with_their_binaries() {
+        let text = r#"<testsuite name="a"><testcase name="x::y" classname="a::it"><failure type="t">no</failure></testcase>
+<testcase name="z" classname="a"/><testcase name="w" classname="a"><system-out>fine</system-out></testcase></testsuite>"#;
+        assert_eq!(failures(text), BTreeSet::from(["a::it x::y".to_owned()]));
+    }
+}
