@@ -91,6 +91,10 @@ test-kubernetes-e2e: setup binaries ## Kubernetes' own end-to-end suite, as far 
 kubernetes: ## builds that real control plane and its suite from their Go modules, once
 	tests/kubernetes/build $(KUBERNETES)
 
+.PHONY: fuzz
+fuzz: setup ## libFuzzer on what clients send, each target for a minute; SECONDS_EACH=… for longer
+	deploy/fuzz $(or $(SECONDS_EACH),60)
+
 .PHONY: fresh
 fresh: ## setup and the demo in a new minimal Debian that has the listed packages alone, as an ordinary user; needs root
 	deploy/fresh
