@@ -1,6 +1,7 @@
 //! Helpers that several commands share: a Kubernetes client, definitions, readable errors.
 
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::Context;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams};
@@ -10,9 +11,13 @@ use serde_json::Value;
 
 use crate::say;
 
+/// How long a connection may be silent while an answer is awaited: an API behind a load balancer that hangs would hold each call for ever. Longer
+/// than a watch without events, which the API server ends after 290 s.
+const SILENCE: Duration = Duration::from_secs(295);
+
 /// A client for this kubeconfig, or for the environment's default.
 pub async fn connect(kubeconfig: Option<&Path>) -> anyhow::Result<Client> {
-    let config = match kubeconfig {
+    let mut config = match kubeconfig {
         Some(path) => {
             let file =
                 Kubeconfig::read_from(path).with_context(|| format!("read the kubeconfig {}", path.display()))?;
@@ -24,6 +29,7 @@ pub async fn connect(kubeconfig: Option<&Path>) -> anyhow::Result<Client> {
             "find a Kubernetes API (KUBECONFIG, ~/.kube/config or in a cluster); name one with --kubeconfig",
         )?,
     };
+    (config.read_timeout, config.reset_reader_on_write) = (Some(SILENCE), true);
     Client::try_from(config).context("make a Kubernetes client")
 }
 
@@ -33,7 +39,8 @@ pub async fn connect_text(kubeconfig: &str, token: &str) -> anyhow::Result<Clien
     for user in &mut file.auth_infos {
         user.auth_info = Some(AuthInfo { token: Some(token.to_owned().into()), ..AuthInfo::default() });
     }
-    let config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
+    let mut config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
+    (config.read_timeout, config.reset_reader_on_write) = (Some(SILENCE), true);
     Client::try_from(config).context("make a client for the embedded API")
 }
 

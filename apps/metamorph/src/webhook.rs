@@ -22,7 +22,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use kube::Client;
 use kube::api::{Api, ListParams, Patch, PatchParams};
-use operator::{HostAdmission, admission};
+use operator::{HostAdmission, Readable, admission};
 use provisioner::MayAct;
 use rcgen::{CertificateParams, DnType, KeyPair};
 use serde::Deserialize;
@@ -83,9 +83,12 @@ pub fn in_process() -> Vec<apiserver::Reviewer> {
         deletes: kind.is_held_by_hosts(),
         beside: kind.is_held_by_hosts().then(|| (GROUP.to_owned(), HOSTS.to_owned())),
         review: Arc::new(move |question, hosts| {
-            let hosts: Result<Vec<BareMetalHost>, _> =
-                hosts.iter().map(|host| BareMetalHost::deserialize(host).map_err(|error| error.to_string())).collect();
-            admission::answer_beside(kind, question, hosts.as_deref().map_err(Clone::clone))
+            // One host that cannot be read must not hold the objects of others: what can be read of it names what it names.
+            let hosts: Vec<_> = hosts
+                .iter()
+                .filter_map(|host| Readable::<BareMetalHost>::deserialize(host).ok().and_then(Readable::rest))
+                .collect();
+            admission::answer_beside(kind, question, Ok(&hosts))
         }),
     }));
     all
@@ -197,7 +200,7 @@ pub async fn serve(
 struct Asked {
     hosts: HostAdmission,
     /// Lists the hosts that objects may be named after.
-    of: Api<BareMetalHost>,
+    of: Api<Readable<BareMetalHost>>,
     /// Bytes of reviews that are read and answered at once.
     room: Arc<Semaphore>,
     /// Lists of all hosts in memory at once: any client that reaches this port may cause one.
@@ -219,7 +222,8 @@ async fn answer_beside(kind: Beside, asked: &Asked, body: Body) -> Response {
     // Reads the current hosts, not a watch's cache.
     let _turn = asked.lists.acquire().await;
     let hosts = if admission::asks_for_hosts(kind, &question) {
-        asked.of.list(&ListParams::default()).await.map(|all| all.items).map_err(|error| error.to_string())
+        let listed = asked.of.list(&ListParams::default()).await;
+        listed.map(|all| all.items.into_iter().filter_map(Readable::rest).collect()).map_err(|error| error.to_string())
     } else {
         Ok(Vec::new())
     };
@@ -440,6 +444,21 @@ mod tests {
         assert!(account.iter().any(|o| o["kind"] == "ServiceAccount"
             && o["metadata"]["name"] == pod["spec"]["serviceAccountName"]
             && o["metadata"]["namespace"] == of("Deployment")["metadata"]["namespace"]));
+    }
+
+    /// Nobody's attachment is held because another host cannot be read: by what that one names alone.
+    #[test]
+    fn a_host_that_cannot_be_read_holds_what_it_names_and_nothing_else() {
+        let reviewer = in_process().into_iter().find(|one| one.resource == "hostnetworkattachments").unwrap();
+        let old = json!({ "metadata": { "namespace": "n", "name": "net" }, "spec": {} });
+        let question = json!({ "request": { "uid": "u", "operation": "DELETE", "oldObject": old } });
+        let allowed = |attachment: &str| {
+            let interfaces = json!([{ "name": "eth0", "hostNetworkAttachment": { "name": attachment } }]);
+            let host = json!({ "apiVersion": "metal3.io/v1alpha1", "kind": "BareMetalHost", "metadata": { "namespace": "n", "name": "a" },
+                "spec": { "online": true, "networkInterfaces": interfaces }, "status": { "provisioning": { "state": "nonsense" } } });
+            (reviewer.review)(&question, &[host])["response"]["allowed"] == json!(true)
+        };
+        assert!(allowed("other") && !allowed("net"));
     }
 
     /// What the API server is told to trust, and with what the webhook is served, in the order in which it happens.

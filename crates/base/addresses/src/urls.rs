@@ -32,7 +32,12 @@ pub fn text_without_secrets(text: &str) -> String {
 
 /// What stands before the last `@` may be a password, and what follows `?` or `#` a signature.
 fn guessed(text: &str) -> String {
-    let (scheme, rest) = text.find("//").and_then(|at| text.split_at_checked(at + 2)).unwrap_or(("", text));
+    let is_scheme = |before: &str| before.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.'));
+    let (scheme, rest) = text
+        .split_once("://")
+        .filter(|(before, _)| is_scheme(before))
+        .and_then(|(before, _)| text.split_at_checked(before.len() + 3))
+        .unwrap_or(("", text));
     let at = rest.rfind('@');
     let end = rest.find(['?', '#']);
     match (at, end) {
@@ -56,6 +61,8 @@ mod tests {
         for (typed, shown) in [
             ("http://user:pass@h:99999/x", "http://h:99999/x"),
             ("user:pass@h/x", "h/x"),
+            ("user:pa//ss@h/x", "h/x"),
+            ("user:pa://ss@h/x", "h/x"),
             ("http://user:pa#ss@h/x", "http://…"),
             ("https://[::1/x?sig=secret", "https://[::1/x?…"),
             ("https://[::1/x?sig=@secret", "https://…"),

@@ -17,6 +17,7 @@ mod unserved;
 pub use admission::HostAdmission;
 pub use claim::ClaimController;
 pub use clock::{Clock, SystemClock};
+pub use host::readable::Readable;
 pub use host::{HostController, HostSettings, SealKeys};
 pub use leader::{Candidate, Leader, Leadership};
 pub use observer::{Observer, Rest};

@@ -202,8 +202,11 @@ impl HttpTransport {
             Ok((TcpStream::from_std(stream)?, second))
         };
         let (stream, second) = socket(stream).map_err(|error| refused(&error))?;
+        // Beneath TLS, whose own messages count too.
+        let meter = Meter::default();
+        let stream = Metered::new(stream, meter.clone());
         let Some((config, name)) = &self.tls else {
-            return begun(stream, second, None).await;
+            return begun(stream, second, None, meter).await;
         };
         let connector = TlsConnector::from(Arc::clone(config));
         let stream = match timeout(HANDSHAKE, connector.connect(name.clone(), stream)).await {
@@ -212,7 +215,7 @@ impl HttpTransport {
             Err(_) => return Err(TransportError::Timeout { seconds: HANDSHAKE.as_secs() }),
         };
         let key = stream.get_ref().1.peer_certificates().and_then(|chain| key_of(chain.first()?));
-        begun(stream, second, key).await
+        begun(stream, second, key, meter).await
     }
 
     /// The error of a failed handshake; without a common version or cipher suite, probes what the BMC supports.
@@ -289,12 +292,16 @@ fn name_of(host: &HostName) -> Result<ServerName<'static>, TlsError> {
 }
 
 /// Starts HTTP on a stream.
-async fn begun<S>(stream: S, socket: std::net::TcpStream, key: Option<String>) -> Result<Connection, TransportError>
+async fn begun<S>(
+    stream: S,
+    socket: std::net::TcpStream,
+    key: Option<String>,
+    meter: Meter,
+) -> Result<Connection, TransportError>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let meter = Meter::default();
-    let (sender, driver) = handshake(TokioIo::new(Metered::new(stream, meter.clone())))
+    let (sender, driver) = handshake(TokioIo::new(stream))
         .await
         .map_err(|error| TransportError::Connect { detail: clean(&innermost(&error), 300) })?;
     tokio::spawn(async move {

@@ -1,5 +1,5 @@
 //! A stream from which no more is read for one answer than an answer may have: a BMC that sends informational answers (RFC 9110, 15.2), headers or
-//! chunks without end would otherwise keep a core busy for as long as a call may take.
+//! chunks, or messages of TLS that carry nothing, without end would otherwise keep a core busy for as long as a call may take.
 
 use std::io;
 use std::pin::Pin;

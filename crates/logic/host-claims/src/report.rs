@@ -7,7 +7,7 @@ use api::metal3::{
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
-use crate::association::{MISSING, NOT_ASSOCIATED, place};
+use crate::association::{MISSING, NOT_ASSOCIATED, is_recorded, place};
 use crate::synchronize::wants_work;
 
 /// Longest message of a condition, bytes, of which the API takes 32,768.
@@ -95,6 +95,20 @@ impl<'a> Report<'a> {
         let message =
             format!("The claim is paused (annotation {}): no BareMetalHost is given to it", annotation::PAUSED);
         Self { named, ..Self::without("HostClaimPaused", message) }
+    }
+
+    /// A claim whose host cannot be read: what it names stays named, and one that may have been given work stays so.
+    #[must_use]
+    pub fn unclear(claim: &HostClaim, message: impl Into<String>) -> Self {
+        let named = claim.status.as_ref().and_then(|status| status.bare_metal_host.clone());
+        let message = message.into();
+        if !is_recorded(claim) {
+            return Self { named, ..Self::without("BareMetalHostUnreadable", message) };
+        }
+        let which = named.as_ref().map(ToString::to_string).unwrap_or_default();
+        let associated = Fact::yes("BareMetalHostAssociated", format!("BareMetalHost {which} is this claim's"));
+        let synchronized = Fact::no("BareMetalHostUnreadable", message);
+        Self { associated, synchronized, named, host: None, hardware_data: false }
     }
 
     /// A claim whose host was deleted or names another consumer.

@@ -166,6 +166,11 @@ pub(crate) fn detached_fault(host: &BareMetalHost) -> Option<String> {
     })
 }
 
+/// Whether this is what [`detached_fault`] said.
+pub(crate) fn is_detached_fault(message: &str) -> bool {
+    message.strip_prefix("annotation ").is_some_and(|rest| rest.starts_with(annotation::DETACHED))
+}
+
 /// The detached annotation; a value that is not its JSON is free text.
 pub(crate) fn detached(host: &BareMetalHost) -> Option<Detached> {
     host.annotation(annotation::DETACHED).map(|text| detached_value(text).0)

@@ -102,7 +102,7 @@ pub fn review_beside(
     review
 }
 
-/// Interfaces of hosts that name the HostNetworkAttachment, each as `namespace/host[interface]`.
+/// Interfaces of hosts that name the HostNetworkAttachment, each as `namespace/host[interface]`; hosts of other namespaces without their names.
 pub fn references<'a>(hosts: impl IntoIterator<Item = &'a BareMetalHost>, namespace: &str, name: &str) -> Vec<String> {
     let mut found = Vec::new();
     for host in hosts {
@@ -110,13 +110,16 @@ pub fn references<'a>(hosts: impl IntoIterator<Item = &'a BareMetalHost>, namesp
         for interface in &host.spec.network_interfaces {
             let Some(reference) = &interface.host_network_attachment else { continue };
             let its = reference.namespace.as_deref().filter(|namespace| !namespace.is_empty()).unwrap_or(own);
-            if its == namespace && reference.name.as_deref() == Some(name) {
+            if its == namespace && reference.name.as_deref() == Some(name) && own != namespace {
+                found.push("a host of another namespace".to_owned());
+            } else if its == namespace && reference.name.as_deref() == Some(name) {
                 let filled = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
                 let which = filled(&interface.name).or_else(|| filled(&interface.mac_address)).unwrap_or_default();
                 found.push(format!("{own}/{}[{which}]", host.metadata.name.as_deref().unwrap_or_default()));
             }
         }
     }
+    found.dedup();
     found
 }
 

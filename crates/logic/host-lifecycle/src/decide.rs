@@ -7,7 +7,7 @@ use crate::annotations;
 use crate::boot_image;
 use crate::detach;
 use crate::diagnosis;
-use crate::draft::{Draft, idle, through};
+use crate::draft::{Draft, through};
 use crate::firmware;
 use crate::held;
 use crate::owned;
@@ -97,11 +97,28 @@ fn begin_deletion(view: &View<'_>) -> Option<Step> {
         // It is being taken back: what is on it is to be removed first.
         return None;
     }
+    let begins = was_detached || handler(state).on_delete.is_some();
+    if begins
+        && (reachable || view.is_registered())
+        && let Some(what) = annotations::detached_fault(view.host)
+    {
+        // It may be the wish to keep the host as it is.
+        let mut draft = Draft::new(view);
+        draft.fault_as(ErrorType::Registration, "InvalidAnnotationValue", &what);
+        if was_detached {
+            draft.status.operational_status = OperationalStatus::Detached;
+        }
+        return Some(draft.step(Next::After(view.settings.unmanaged_poll)));
+    }
     if let Some(wish) = annotation
         && (was_detached || wish.applies(state))
     {
         return Some(if wish.delay_deletion {
-            idle(view, Next::After(view.settings.unmanaged_poll))
+            let mut draft = Draft::new(view);
+            if annotations::is_detached_fault(&status.error_message) {
+                draft.clear_error();
+            }
+            draft.step(Next::After(view.settings.unmanaged_poll))
         } else {
             through(view, State::Deleting)
         });

@@ -1,5 +1,6 @@
 //! Whether a host is as declared, for clients that wait for it.
 
+use addresses::text_without_secrets;
 use api::metal3::{
     BareMetalHost, BareMetalHostStatus, ErrorType, OperationalStatus, ProvisioningState as State, annotation,
 };
@@ -105,9 +106,9 @@ fn provisioned(host: &BareMetalHost, status: &BareMetalHostStatus) -> String {
     match wishes::image(host) {
         Some(wished) if wished != there && !there.url.is_empty() => format!(
             "provisioned with {}; checksum or format were edited afterwards, which writes nothing anew",
-            there.url
+            text_without_secrets(&there.url)
         ),
-        Some(wished) => format!("provisioned with {}", wished.url),
+        Some(wished) => format!("provisioned with {}", text_without_secrets(&wished.url)),
         None => "provisioned".to_owned(),
     }
 }

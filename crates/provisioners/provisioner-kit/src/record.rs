@@ -23,6 +23,7 @@ struct State {
     recorded: Recorded,
     fails: Option<(Rule, bool)>,
     unwanted: Option<String>,
+    hangs: bool,
     writes: Vec<Write>,
 }
 
@@ -57,6 +58,11 @@ impl MemoryRecord {
         self.lock().unwanted = why.map(ToOwned::to_owned);
     }
 
+    /// From now on, no write ends before its time.
+    pub fn hangs(&self, hangs: bool) {
+        self.lock().hangs = hangs;
+    }
+
     /// All writes that were made, the oldest first.
     pub fn writes(&self) -> Vec<Write> {
         self.lock().writes.clone()
@@ -87,6 +93,9 @@ impl Record for MemoryRecord {
     }
 
     async fn write(&self, expected: u64, content: RecordContent, purpose: Purpose) -> Result<u64, RecordError> {
+        if self.lock().hangs {
+            std::future::pending::<()>().await;
+        }
         let mut state = self.lock();
         let failed = |why: &str| Err(RecordError::new("the record", why));
         if state.recorded.revision != expected {

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use addresses::NotAllowed;
+use addresses::{NotAllowed, text_without_secrets};
 use agent_protocol::{Action, DiskMark, ImageSource, Leave, LeftDisk, Outcome as AgentOutcome, WipeDisks, WriteImage};
 use api::metal3::{ChecksumType, DiskFormat};
 use api::metamorph::{AgentBoot, OperationType};
@@ -126,9 +126,11 @@ impl NativeHost {
                 ));
             }
         };
-        if !(request.image.url.starts_with("http://") || request.image.url.starts_with("https://")) {
+        let scheme = request.image.url.split("://").next().unwrap_or_default().to_ascii_lowercase();
+        if !matches!(scheme.as_str(), "http" | "https") {
+            let shown = text_without_secrets(&request.image.url);
             return Err(refuse(
-                format!("provision the image {}: only http and https are served", request.image.url),
+                format!("provision the image {shown}: only http and https are served"),
                 "correct spec.image.url",
             ));
         }

@@ -1,12 +1,15 @@
 //! The two HTTP endpoints: reports of agents, and media for BMCs. Both take hostile input.
 
+use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use agent_protocol::{BOOT_KEY_HEADER, MAX_REPORT_BYTES, OLDEST_PROTOCOL, PROTOCOL_VERSION, REPORT_PATH, Report};
-use axum::body::Body;
+use agent_protocol::{
+    BOOT_KEY_HEADER, Directive, MAX_REPORT_BYTES, OLDEST_PROTOCOL, PROTOCOL_VERSION, REPORT_PATH, Report,
+};
+use axum::body::{Body, Bytes};
 use axum::extract::{ConnectInfo, State};
 use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
@@ -25,6 +28,8 @@ const MAX_REPORT_VALUES: usize = 100_000;
 const BODY_TIME: Duration = Duration::from_secs(60);
 /// Protocol since which every report carries its boot's key.
 const KEY_SINCE: u32 = 2;
+/// Bytes of an order that are handed to its connection at once.
+const PIECE: usize = 64 << 10;
 /// Characters of a key: 32 bytes in base64url.
 const KEY_LENGTH: usize = 43;
 
@@ -91,11 +96,29 @@ async fn report(State(shared): State<Arc<Shared>>, headers: HeaderMap, body: Bod
     if report.protocol >= KEY_SINCE && key.is_none() {
         return (StatusCode::BAD_REQUEST, "the report lacks the key of its boot\n").into_response();
     }
-    drop(admitted);
+    // A report may wait for its answer for long: nothing that came in stays for that.
+    drop((admitted, body));
+    let host = report.host.clone();
     match shared.hub.report(report, key).await {
-        Ok(directive) => Json(directive).into_response(),
+        Ok(directive) if directive.command.is_none() => Json(directive).into_response(),
+        Ok(directive) => match shared.hub.sends(&host) {
+            Some(sending) => order(&directive, sending),
+            None => refused(&Refusal::TooMany),
+        },
         Err(refusal) => refused(&refusal),
     }
+}
+
+/// The answer with an order, which may hold megabytes. It counts as being sent until the connection has taken all of it.
+fn order(directive: &Directive, sending: Arc<()>) -> Response {
+    let Ok(text) = serde_json::to_vec(directive) else {
+        return (StatusCode::INTERNAL_SERVER_ERROR, "the order cannot be written\n").into_response();
+    };
+    let pieces = futures::stream::unfold((Bytes::from(text), sending), |(mut rest, sending)| async move {
+        let piece = rest.split_to(rest.len().min(PIECE));
+        (!piece.is_empty()).then_some((Ok::<_, Infallible>(piece), (rest, sending)))
+    });
+    ([(header::CONTENT_TYPE, "application/json")], Body::from_stream(pieces)).into_response()
 }
 
 /// SHA-256 of the boot's key, in hexadecimal; `None` without a key.

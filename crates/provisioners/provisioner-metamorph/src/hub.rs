@@ -46,6 +46,8 @@ struct Slot {
     budget: Budget,
     /// Reports of the host's agent that are being read now.
     reading: Arc<()>,
+    /// Orders that are being sent to it.
+    sending: Arc<()>,
     /// Wakes this agent's reports that are being held open.
     changed: Arc<Notify>,
 }
@@ -176,6 +178,9 @@ pub const IN_WORK: u32 = 6;
 
 /// Most concurrent reports of one host: an agent sends them one by one, but one that broke off may still be read.
 const MAX_READING: usize = 2;
+
+/// Most orders of one host that are being sent: one that its agent did not get is sent again, while its connection may not have been found dead.
+const MAX_SENDING: usize = 4;
 
 /// Age from which the host is asked again whether it wishes an order: it may have been paused, detached, deleted or frozen since.
 const FRESH: Duration = Duration::from_secs(1);
@@ -415,6 +420,13 @@ impl Hub {
             return Err(Refusal::TooMany);
         }
         Ok(Arc::clone(&slot.reading))
+    }
+
+    /// Whether another order may be sent to the host's agent: it counts as being sent while what is returned is held.
+    pub fn sends(&self, host: &str) -> Option<Arc<()>> {
+        let slots = self.lock();
+        let sending = &slots.get(host)?.sending;
+        (Arc::strong_count(sending) <= MAX_SENDING).then(|| Arc::clone(sending))
     }
 
     /// How many of the report's first log lines to keep, and how many were dropped since the last kept one.

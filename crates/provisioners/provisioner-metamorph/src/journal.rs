@@ -442,19 +442,32 @@ impl Journal {
         let value = serde_json::to_value(&data).map_err(|e| RecordError::new("the operation", e.to_string()))?;
         let content = RecordContent { provisioner: NAME.to_owned(), version: VERSION, data: value };
         let stands = Some(content.clone());
-        let revision = match self.0.record.write(expected, content, purpose).await {
-            Ok(revision) => revision,
-            Err(error) => {
-                // Notes on the way to this write are void too.
-                *self.0.live.noted() = None;
-                return Err(error);
-            }
-        };
+        let writing = Writing(Some(&self.0.live));
+        let revision = self.0.record.write(expected, content, purpose).await?;
+        writing.done();
         *self.0.live.recorded() = Some(Noted { revision, stands: stands.clone(), data: data.clone() });
         *self.stands() = stands;
         *self.lock() = (revision, data);
         self.note(|_| ());
         Ok(())
+    }
+}
+
+/// A write of the record. If it fails or its call is abandoned, the notes on the way to it are void too: they may tell of a boot that was never
+/// recorded.
+struct Writing<'a>(Option<&'a LiveHost>);
+
+impl Writing<'_> {
+    fn done(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Writing<'_> {
+    fn drop(&mut self) {
+        if let Some(live) = self.0 {
+            *live.noted() = None;
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use tokio::time::Duration;
 use crate::failures::of_bmc;
 use crate::host::NativeHost;
 use crate::identity::Effect;
-use crate::live::Timers;
+use crate::live::{LiveHost, Timers};
 
 /// Owner of the orders that no operation gives.
 const STEADY: &str = "";
@@ -127,9 +127,10 @@ impl NativeHost {
 
     async fn order_power(&self, bmc: &dyn Bmc, of: &str, order: PowerAction, shown: bool) -> Result<Brought, Failure> {
         self.still_wanted().await?;
+        let sending = Sending { live: &self.live, order, of, shown };
         let sent = bmc.power().change(order).await;
         let answer = answer(sent.as_ref().err());
-        self.live.timers().power.answered(order, answer, of, shown, self.live.since.elapsed());
+        sending.ended(answer);
         match (order, answer, sent) {
             (_, Answer::Taken, _)
             // The BMC cannot do a soft power-off: the power is cut next.
@@ -150,6 +151,32 @@ impl NativeHost {
             Brought::Ordered(_, Answer::Taken) => seen.is_none(),
             Brought::Ordered(..) | Brought::Waiting(_) | Brought::Untold => false,
         })
+    }
+}
+
+/// An order on its way. One whose call is abandoned may still be carried out: it counts as one whose answer was lost.
+struct Sending<'a> {
+    live: &'a LiveHost,
+    order: PowerAction,
+    of: &'a str,
+    shown: bool,
+}
+
+impl Sending<'_> {
+    fn ended(self, answer: Answer) {
+        self.note(answer);
+        std::mem::forget(self);
+    }
+
+    fn note(&self, answer: Answer) {
+        let Self { live, order, of, shown } = *self;
+        live.timers().power.answered(order, answer, of, shown, live.since.elapsed());
+    }
+}
+
+impl Drop for Sending<'_> {
+    fn drop(&mut self) {
+        self.note(Answer::Lost);
     }
 }
 

@@ -6,7 +6,7 @@ use api::metal3::{BareMetalHost, HostClaim, HostDeployPolicy, ProvisioningState 
 use k8s_openapi::api::core::v1::{Namespace, Secret};
 use k8s_openapi::api::events::v1::Event;
 use kube::ResourceExt as _;
-use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use scenarios::{Machines, Site, Trouble, address, fixture};
 use serde_json::{Value, json};
 
@@ -695,4 +695,54 @@ fn a_host_that_somebody_has_taken_meanwhile_stays_his() {
             assert_eq!(consumer.kind.as_deref(), Some("Metal3Machine"));
         });
     }
+}
+
+/// Writes a state into the host's status that no version of this server knows, or one that it does.
+async fn spoil(site: &Site, host: &str, state: &str) {
+    let kind = ApiResource::erase::<BareMetalHost>(&());
+    let hosts: Api<DynamicObject> = Api::default_namespaced_with(site.observer(), &kind);
+    let odd = json!({"status": {"provisioning": {"state": state}}});
+    hosts.patch_status(host, &PatchParams::default(), &Patch::Merge(odd)).await.unwrap();
+}
+
+#[test]
+fn a_claim_says_that_its_host_cannot_be_read_and_keeps_it() {
+    scenarios::run(57, async |site| {
+        tenant(&site, true).await;
+        let _controller = site.claiming(fixture(&Machines::default()));
+        site.create_host("a").await;
+        claim(&site, "c", json!({"poweredOn": true, "image": image("http://192.0.2.8/i")})).await;
+        wait(&site, "c", holds("Ready")).await;
+        site.create_host("b").await;
+        site.wait("b", LONGEST, is(State::Available)).await;
+        spoil(&site, "a", "nonsense").await;
+        change(&site, "c", json!({"spec": {"poweredOn": false}})).await;
+        let found = wait(&site, "c", says("Synchronized", "BareMetalHostUnreadable", "cannot be read")).await;
+        assert_eq!((host_of(&found).as_str(), holds("Ready")(&found)), ("a", false));
+        claims(&site).delete("c", &DeleteParams::default()).await.unwrap();
+        tokio::time::sleep(Duration::from_secs(600)).await;
+        assert!(site.hosts().get("b").await.unwrap().spec.consumer_ref.is_none(), "it gets no second one");
+        assert!(claims(&site).get_opt("c").await.unwrap().is_some(), "its work runs there");
+        spoil(&site, "a", "provisioned").await;
+        gone(&site, "c").await;
+        assert!(site.hosts().get("a").await.unwrap().spec.consumer_ref.is_none());
+    });
+}
+
+/// Whoever may write the status of one host must not have the claims of others wait for it.
+#[test]
+fn a_host_that_cannot_be_read_is_no_claims_choice() {
+    scenarios::run(58, async |site| {
+        tenant(&site, true).await;
+        let _controller = site.claiming(fixture(&Machines::default()));
+        for name in ["a", "b"] {
+            site.create_host(name).await;
+            site.wait(name, LONGEST, is(State::Available)).await;
+        }
+        spoil(&site, "a", "nonsense").await;
+        claim(&site, "c", json!({"poweredOn": true, "image": image("http://192.0.2.8/i")})).await;
+        assert_eq!(host_of(&wait(&site, "c", holds("Ready")).await), "b");
+        claims(&site).delete("c", &DeleteParams::default()).await.unwrap();
+        gone(&site, "c").await;
+    });
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use api::metal3::{BareMetalHost, ProvisioningState as State};
 use api::metamorph::MachineRecord;
 use k8s_openapi::api::core::v1::Namespace;
-use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
+use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use scenarios::Site;
 use scenarios::plant::Plant;
 use serde_json::{Value, json};
@@ -162,4 +162,79 @@ fn a_record_of_old_that_is_edited_takes_nobodys_machine() {
         }
         assert_eq!(plant.image(), None, "the host went, and its disk was left: {:#?}", plant.effects());
     });
+}
+
+/// Somebody, or another version, has written what this server's types do not hold. The machine stays that host's: no other host gets it.
+#[test]
+fn the_machine_of_a_host_that_cannot_be_read_stays_its_own() {
+    for (seed, of_record) in [(61, false), (62, true)] {
+        scenarios::run(seed, async |site| {
+            let plant = Plant::new(site.weather.clone());
+            let other = plant.beside("b");
+            let server = plant.serve(&site);
+            let image = json!({"url": "http://192.0.2.8/i", "checksum": "00".repeat(32), "checksumType": "sha256", "format": "raw"});
+            site.create_host("a").await;
+            site.wait("a", LONGEST, |host| host.state() == State::Available).await;
+            patch(&site, "a", &json!({"spec": {"image": image}})).await;
+            site.wait("a", LONGEST, |host| host.state() == State::Provisioned).await;
+            server.kill();
+            if of_record {
+                let kind = ApiResource::erase::<MachineRecord>(&());
+                let odd = json!({"spec": {"provisioner": {"version": 4_294_967_296_u64}}});
+                let records: Api<DynamicObject> = Api::default_namespaced_with(site.observer(), &kind);
+                records.patch("a", &PatchParams::default(), &Patch::Merge(odd)).await.unwrap();
+            } else {
+                let kind = ApiResource::erase::<BareMetalHost>(&());
+                let odd = json!({"status": {"provisioning": {"state": "nonsense"}}});
+                let hosts: Api<DynamicObject> = Api::default_namespaced_with(site.observer(), &kind);
+                hosts.patch_status("a", &PatchParams::default(), &Patch::Merge(odd)).await.unwrap();
+            }
+            let before = plant.effects();
+            plant.changes_places_with(&other);
+            let _server = plant.serve(&site);
+            site.create_host("b").await;
+            let failed = |host: &BareMetalHost| host.status.as_ref().is_some_and(|status| status.error_type.is_some());
+            let told = site.wait("b", LONGEST, failed).await.status.unwrap().error_message;
+            assert!(told.contains("it is the machine of the host default/a"), "{told}");
+            tokio::time::sleep(Duration::from_secs(3600)).await;
+            assert_eq!(other.effects(), before, "a tenant was touched");
+        });
+    }
+}
+
+/// What is written beside the consent while that is used up is another wish.
+#[test]
+fn a_wish_that_is_written_while_a_consent_is_used_up_stays() {
+    for seed in 70..82 {
+        scenarios::run(seed, async |site| {
+            let plant = Plant::new(site.weather.clone());
+            let other = plant.beside("b");
+            let _server = plant.serve(&site);
+            site.create_host("a").await;
+            site.wait("a", LONGEST, |host| host.state() == State::Available).await;
+            plant.changes_places_with(&other);
+            let told = |host: &BareMetalHost| host.status.as_ref().map(|s| s.error_message.clone()).unwrap_or_default();
+            patch(&site, "a", &json!({"spec": {"online": false}})).await;
+            let host = site.wait("a", LONGEST, |host| told(host).contains("accept-machine")).await;
+            let told = told(&host);
+            let fingerprint = told.rsplit(' ').next().unwrap().to_owned();
+            let annotated = |key: &str, value: &str| json!({"metadata": {"annotations": {key: value}}});
+            site.weather.rough(0, Duration::from_secs(20));
+            patch(&site, "a", &annotated("metamorph.metal3.io/accept-machine", &fingerprint)).await;
+            let records: Api<MachineRecord> = Api::default_namespaced(site.observer());
+            while records.get("a").await.unwrap().spec.accepted.is_none() {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            let (key, value) = if seed % 2 == 0 {
+                ("inspect.metal3.io", "disabled")
+            } else {
+                ("metamorph.metal3.io/accept-machine", "another")
+            };
+            patch(&site, "a", &annotated(key, value)).await;
+            tokio::time::sleep(Duration::from_secs(900)).await;
+            let host = site.hosts().get("a").await.unwrap();
+            let found = host.metadata.annotations.unwrap_or_default().get(key).cloned();
+            assert_eq!(found.as_deref(), Some(value), "seed {seed}");
+        });
+    }
 }

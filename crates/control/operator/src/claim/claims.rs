@@ -10,6 +10,7 @@ use kube::runtime::reflector::{ObjectRef, Store};
 
 use crate::host::Context;
 use crate::host::objects::Objects;
+use crate::host::readable::Marks;
 
 /// What a look works with.
 pub(crate) struct Claims {
@@ -17,6 +18,8 @@ pub(crate) struct Claims {
     pub host: Arc<Context>,
     /// The claims as the watch shows them.
     pub shown: Store<HostClaim>,
+    /// Which of them cannot be read.
+    pub unreadable: Arc<Marks>,
     /// The policies: whose claims a namespace admits.
     pub policies: Objects<HostDeployPolicy>,
     /// Expressions of the policies.

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use super::claims::Claims;
 use super::look::{WAIT, admits, place};
 use super::write::{LookError, Written};
+use crate::host::readable::Readable;
 
 /// Looks at a claim that is being deleted.
 pub(crate) async fn depart(all: &Claims, claim: &HostClaim) -> Result<Action, LookError> {
@@ -25,8 +26,15 @@ pub(crate) async fn depart(all: &Claims, claim: &HostClaim) -> Result<Action, Lo
             void(all, claim, at).await?;
         }
         // Read from the API, not the cache: nothing looks for hosts of this claim later.
-        let host =
-            all.hosts_of(&at.namespace).get_opt(&at.name).await.map_err(LookError::api("read the claim's host"))?;
+        let host = match all.host_at(at).await? {
+            Some(Readable::Read(host)) => Some(*host),
+            Some(Readable::Unreadable(host))
+                if host.rest.as_ref().is_some_and(|rest| host_claims::holds(rest, claim)) =>
+            {
+                return Err(LookError::Unreadable(at.clone()));
+            }
+            Some(Readable::Unreadable(_)) | None => None,
+        };
         let Some(host) = host.filter(|host| host_claims::holds(host, claim)) else { continue };
         // The host names an earlier claim of this name: one that no policy admits must not touch what runs there.
         if host_claims::is_of_another_life(&host, claim) && !admits(all, claim, &host).await? {
@@ -93,8 +101,8 @@ fn with_annotations(host: &BareMetalHost, mut patch: Value) -> Value {
 /// Makes any delayed write that would name the claim on this host fail. On an unused host such a write succeeds as long as the host has the
 /// version that it was meant for, so an annotation changes the version; the next claim removes the annotation.
 pub(crate) async fn void(all: &Claims, claim: &HostClaim, at: &BoundObject) -> Result<(), LookError> {
-    let found = all.hosts_of(&at.namespace).get_opt(&at.name).await;
-    let Some(host) = found.map_err(LookError::api("read a host that was chosen"))? else { return Ok(()) };
+    // One that cannot be read has another version than it was chosen with.
+    let Some(Readable::Read(host)) = all.host_at(at).await? else { return Ok(()) };
     // That write has landed and another host was chosen: release this one, on which no work has begun.
     let names_another = claim.status.as_ref().and_then(|status| status.bare_metal_host.as_ref()) != Some(at);
     let is_own = host_claims::holds(&host, claim) && !host_claims::is_of_another_life(&host, claim);

@@ -17,6 +17,7 @@ use super::claims::{Claims, Promise};
 use super::depart;
 use super::write::{self, LookError, Written};
 use crate::events::Said;
+use crate::host::readable::Readable;
 
 /// How soon a waiting claim is looked at again if nothing wakes it (upstream's `HostClaimRequeueDelay`).
 pub const WAIT: Duration = Duration::from_secs(30);
@@ -25,15 +26,38 @@ const TRIES: usize = 8;
 /// Longest wait for the initial list of policies.
 const LISTED_WITHIN: Duration = Duration::from_secs(10);
 
-/// Looks at a claim.
+/// Looks at a claim, and reports on it why that fails.
 pub(crate) async fn look(claim: Arc<HostClaim>, all: Arc<Claims>) -> Result<Action, LookError> {
+    if all.unreadable.hold(claim.as_ref()) {
+        return Ok(Action::await_change());
+    }
+    match go_on(&claim, &all).await {
+        Err(error @ LookError::Unreadable(_)) => {
+            let now = all.api_of(&claim).get_opt(&claim.name_any()).await.map_err(LookError::api("read the claim"))?;
+            let Some(now) = now.filter(|now| now.metadata.uid == claim.metadata.uid) else {
+                return Ok(Action::await_change());
+            };
+            all.report(&now, &Report::unclear(&now, error.to_string())).await?;
+            Ok(Action::requeue(WAIT))
+        }
+        Err(LookError::Api { attempt, source }) => {
+            let note =
+                format!("{attempt}: the Kubernetes API fails; it is tried again, and why is in the server's log");
+            all.say(&claim, &Said { reason: "KubernetesAPIFailed".to_owned(), note, warning: true }).await;
+            Err(LookError::Api { attempt, source })
+        }
+        other => other,
+    }
+}
+
+async fn go_on(claim: &HostClaim, all: &Claims) -> Result<Action, LookError> {
     all.host.begin().await;
-    let mut claim = (*claim).clone();
+    let mut claim = claim.clone();
     if claim.annotation(annotation::PAUSED).is_some() {
-        return paused(&all, &claim).await;
+        return paused(all, &claim).await;
     }
     if claim.is_deleting() {
-        return depart::depart(&all, &claim).await;
+        return depart::depart(all, &claim).await;
     }
     if !claim.is_held() {
         claim = all.hold(&claim, true).await?;
@@ -41,30 +65,30 @@ pub(crate) async fn look(claim: Arc<HostClaim>, all: Arc<Claims>) -> Result<Acti
     // Hosts whose change the API server refused: each is tried once per look, then others.
     let mut refused = BTreeSet::new();
     for _ in 0..TRIES {
-        let (named, holding) = hosts(&all, &claim).await?;
+        let (named, holding) = hosts(all, &claim).await?;
         let held: Vec<&BareMetalHost> = holding.iter().map(AsRef::as_ref).collect();
         match host_claims::association(&claim, named.as_deref(), &held) {
-            Association::Bound(host) => return keep(&all, &claim, host, &held).await,
+            Association::Bound(host) => return keep(all, &claim, host, &held).await,
             Association::TakeUp(host) => {
-                if host_claims::is_of_another_life(host, &claim) && !admits(&all, &claim, host).await? {
-                    return unwelcome(&all, &claim, host).await;
+                if host_claims::is_of_another_life(host, &claim) && !admits(all, &claim, host).await? {
+                    return unwelcome(all, &claim, host).await;
                 }
                 claim = all.report(&claim, &Report::choosing(place(host))).await?;
                 let note = format!("BareMetalHost {} names this claim: it is this claim's again", place(host));
                 all.say(&claim, &Said { reason: "BareMetalHostTakenUp".to_owned(), note, warning: false }).await;
             }
             Association::Chosen(host) => {
-                let suits = suits(&all, &claim, host).await?;
-                if !suits || !commit(&all, &claim, host).await? {
+                let suits = suits(all, &claim, host).await?;
+                if !suits || !commit(all, &claim, host).await? {
                     // Another process may still carry out the earlier intent and write the claim's name to this host.
                     let dropped = place(host);
                     if suits {
                         refused.insert(dropped.clone());
                     }
-                    let chosen = search(&all, &claim, &refused).await?;
+                    let chosen = search(all, &claim, &refused).await?;
                     let kept = chosen.as_ref().and_then(|claim| claim.status.as_ref()?.bare_metal_host.as_ref());
                     if kept != Some(&dropped) {
-                        depart::void(&all, chosen.as_ref().unwrap_or(&claim), &dropped).await?;
+                        depart::void(all, chosen.as_ref().unwrap_or(&claim), &dropped).await?;
                     }
                     match chosen {
                         Some(chosen) => claim = chosen,
@@ -72,7 +96,7 @@ pub(crate) async fn look(claim: Arc<HostClaim>, all: Arc<Claims>) -> Result<Acti
                     }
                 }
             }
-            Association::Search => match search(&all, &claim, &refused).await? {
+            Association::Search => match search(all, &claim, &refused).await? {
                 Some(chosen) => claim = chosen,
                 None => return Ok(Action::requeue(WAIT)),
             },
@@ -98,14 +122,26 @@ async fn hosts(all: &Claims, claim: &HostClaim) -> Result<Hosts, LookError> {
     let named = match named {
         Some(named) => {
             let key = ObjectRef::new(&named.name).within(&named.namespace);
-            let found = all.host.hosts.get(&all.hosts_of(&named.namespace), &key).await;
-            found.map_err(LookError::api("read the claim's host"))?
+            match all.host.hosts.get(&all.hosts_of(&named.namespace), &key).await {
+                Err(kube::Error::SerdeError(_)) => {
+                    // One that does not name the claim is none of its concern.
+                    let rest = all.host_at(named).await?.and_then(Readable::rest);
+                    if rest.is_some_and(|host| host_claims::holds(&host, claim)) {
+                        return Err(LookError::Unreadable(named.clone()));
+                    }
+                    None
+                }
+                found => found.map_err(LookError::api("read the claim's host"))?,
+            }
         }
         None => None,
     };
     let shown = all.host.hosts.store().map(|store| store.state()).unwrap_or_default();
     let mut holding: Vec<Arc<BareMetalHost>> =
         shown.into_iter().filter(|host| host_claims::holds(host, claim)).collect();
+    if let Some(unreadable) = holding.iter().find(|host| all.host.hosts.marks().hold(host.as_ref())) {
+        return Err(LookError::Unreadable(place(unreadable)));
+    }
     // The watch may lag behind what is known of the named host.
     if let Some(named) = &named {
         holding.retain(|host| place(host) != place(named));
@@ -121,12 +157,18 @@ async fn admitted(all: &Claims, claim: &HostClaim, now_in: Option<&str>) -> Resu
     let found = namespaces.get_metadata(&own).await.map_err(LookError::api("read the claim's namespace"))?;
     let labels: BTreeMap<String, String> = found.metadata.labels.unwrap_or_default();
     if let Some(namespace) = now_in {
-        let api: Api<HostDeployPolicy> = Api::namespaced(all.host.client.clone(), namespace);
+        let api: Api<Readable<HostDeployPolicy>> = Api::namespaced(all.host.client.clone(), namespace);
         let found = api.list(&ListParams::default()).await.map_err(LookError::api("list the HostDeployPolicies"))?;
-        return Ok(all.expressions().admitted(&found.items, &own, &labels));
+        let read = found.items.iter().filter_map(|policy| match policy {
+            Readable::Read(policy) => Some(policy.as_ref()),
+            // It admits nobody; an Event says so.
+            Readable::Unreadable(_) => None,
+        });
+        return Ok(all.expressions().admitted(read, &own, &labels));
     }
     let shown = all.policies.store().map(|store| store.state()).unwrap_or_default();
-    Ok(all.expressions().admitted(shown.iter().map(AsRef::as_ref), &own, &labels))
+    let read = shown.iter().map(AsRef::as_ref).filter(|policy: &&HostDeployPolicy| !all.policies.marks().hold(*policy));
+    Ok(all.expressions().admitted(read, &own, &labels))
 }
 
 pub async fn admits(all: &Claims, claim: &HostClaim, host: &BareMetalHost) -> Result<bool, LookError> {
@@ -193,7 +235,9 @@ async fn search(
         let mut promised = all.promised();
         let search = Search { claim, namespaces: &namespaces, selector: &selector };
         let taken = |host: &BareMetalHost| {
-            host.metadata.uid.as_ref().is_some_and(|uid| promised.contains_key(uid)) || refused.contains(&place(host))
+            host.metadata.uid.as_ref().is_some_and(|uid| promised.contains_key(uid))
+                || refused.contains(&place(host))
+                || all.host.hosts.marks().hold(host)
         };
         let choice = host_claims::choose(&search, shown.iter().map(AsRef::as_ref), taken);
         if let Choice::Host(chosen) = &choice

@@ -58,18 +58,25 @@ impl ClaimController {
         let all = Arc::new(Claims {
             host: Arc::clone(&self.context),
             shown: reader.clone(),
+            unreadable: Arc::default(),
             policies: Objects::default(),
             expressions: std::sync::Mutex::default(),
             promised: std::sync::Mutex::default(),
         });
-        let stream = objects::follow::<HostClaim>(&client, namespace.as_deref(), &self.context.recorder)
-            .reflect(writer)
-            .inspect(said_once("HostClaims"))
-            .applied_objects();
+        let stream =
+            objects::follow::<HostClaim>(&client, namespace.as_deref(), &self.context.recorder, &all.unreadable)
+                .reflect(writer)
+                .inspect(said_once("HostClaims"))
+                .applied_objects();
         let (policies, policies_writer) = store();
         all.policies.are_shown_by(policies);
         let (woken, receiver) = tokio::sync::mpsc::unbounded_channel();
-        let policy_events = objects::follow::<HostDeployPolicy>(&client, namespace.as_deref(), &self.context.recorder);
+        let policy_events = objects::follow::<HostDeployPolicy>(
+            &client,
+            namespace.as_deref(),
+            &self.context.recorder,
+            all.policies.marks(),
+        );
         let mut told = said_once("HostDeployPolicies");
         let (of_policies, of_policy) = (Arc::clone(&all), woken.clone());
         let mut beside = tokio::task::JoinSet::new();

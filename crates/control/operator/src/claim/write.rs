@@ -1,6 +1,6 @@
 //! A look's writes, each conditional on the version that it was decided on.
 
-use api::metal3::{BareMetalHost, HostClaim, HostClaimStatus, condition, finalizer};
+use api::metal3::{BareMetalHost, BoundObject, HostClaim, HostClaimStatus, condition, finalizer};
 use host_claims::Report;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::{Api, Patch, PatchParams, PostParams};
@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use super::claims::Claims;
 use crate::events::Said;
+use crate::host::readable::Readable;
 
 /// A look could not be completed; it is made again.
 #[derive(Debug, thiserror::Error)]
@@ -26,6 +27,11 @@ pub(crate) enum LookError {
     /// The claim or its host has moved on since it was read: what it means now is to be decided again.
     #[error("the claim or its host has changed meanwhile")]
     Moved,
+    /// The claim's host cannot be read: nothing is done to it until that is corrected.
+    #[error(
+        "BareMetalHost {0} is this claim's and cannot be read: whoever looks after the hosts corrects what is written in it, an Event of it says what"
+    )]
+    Unreadable(BoundObject),
     /// Another process acts.
     #[error("another process leads: nothing is done")]
     NotLeading,
@@ -60,6 +66,12 @@ impl Claims {
 
     pub fn hosts_of(&self, namespace: &str) -> Api<BareMetalHost> {
         Api::namespaced(self.host.client.clone(), namespace)
+    }
+
+    /// A host, read anew.
+    pub async fn host_at(&self, at: &BoundObject) -> Result<Option<Readable<BareMetalHost>>, LookError> {
+        let api: Api<Readable<BareMetalHost>> = Api::namespaced(self.host.client.clone(), &at.namespace);
+        api.get_opt(&at.name).await.map_err(LookError::api("read the claim's host"))
     }
 
     /// Adds or removes the finalizer. Returns the updated claim.

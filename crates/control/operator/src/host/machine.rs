@@ -3,18 +3,19 @@
 //! The host does not own it: the record outlives the host, so that a host restored from a backup or declared again is compared with it. A host
 //! declared under an old name with another BMC address is a new host, and begins without a record.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use api::Time;
 use api::metal3::{BareMetalHost, annotation};
 use api::metamorph::{MachineRecord, MachineRecordSpec, ProvisionerRecord};
 use async_trait::async_trait;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Api, Patch, PatchParams};
 use kube::runtime::reflector::ObjectRef;
 use kube::{Client, Resource, ResourceExt};
 use provisioner::{Machine, MayAct, OtherMachine, Provisioner, RecordError};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::Context;
 use super::objects::Objects;
@@ -46,6 +47,12 @@ pub struct KubeMachine {
     pub(super) seals: Arc<Seals>,
     /// What is about to be done is what the host asks for its power: a change of that wish makes it unwanted.
     pub(super) switches: bool,
+    /// Fingerprints whose consent this call has used up.
+    consents_used: Mutex<Vec<String>>,
+}
+
+fn lock_used(used: &Mutex<Vec<String>>) -> MutexGuard<'_, Vec<String>> {
+    used.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl KubeMachine {
@@ -67,6 +74,7 @@ impl KubeMachine {
             provisioner,
             seals: Arc::clone(&context.seals),
             switches: false,
+            consents_used: Mutex::default(),
         }
     }
 
@@ -137,23 +145,34 @@ impl KubeMachine {
             return Err(refused(format!("{what} since this was decided: it is decided again")));
         }
         let consent = self.host.annotation(annotation::ACCEPT_MACHINE);
-        found.filter(|now| now.annotation(annotation::ACCEPT_MACHINE) == consent).ok_or_else(|| {
+        // The same call may accept a BMC and the machine behind it.
+        let used = !lock_used(&self.consents_used).is_empty();
+        let stands = |given: Option<&str>| given == consent || used && given.is_none();
+        found.filter(|now| stands(now.annotation(annotation::ACCEPT_MACHINE))).ok_or_else(|| {
             refused(format!("the annotation {} has been taken back or changed since", annotation::ACCEPT_MACHINE))
         })
     }
 
     /// Removes the consent that was given in this version of the host, and asks for another inspection where one is possible.
-    async fn use_up_consent(&self, fingerprint: &str, mut version: Option<String>) -> Result<(), RecordError> {
+    async fn use_up_consent(&self, fingerprint: &str, consenting: ObjectMeta) -> Result<(), RecordError> {
         let failed = |error: &kube::Error| self.failed("use up the consent for", told(error));
-        let inspect = (self.host.spec.externally_provisioned != Some(true)
-            && self.host.annotation(annotation::INSPECT).is_none())
-        .then_some("");
-        let mut annotations = json!({ annotation::ACCEPT_MACHINE: null });
-        if let Some(value) = inspect {
-            annotations[annotation::INSPECT] = json!(value);
-        }
+        let consent = self.host.annotation(annotation::ACCEPT_MACHINE);
+        let mut now = consenting;
         for last in [false, false, false, false, true] {
-            let meta = json!({ "uid": self.host.uid(), "resourceVersion": version, "annotations": annotations });
+            let value = |key: &str| now.annotations.as_ref().and_then(|all| all.get(key)).map(String::as_str);
+            let mut annotations = json!({});
+            // What has been written there meanwhile is another wish.
+            if value(annotation::ACCEPT_MACHINE) == consent {
+                annotations[annotation::ACCEPT_MACHINE] = Value::Null;
+            }
+            if self.host.spec.externally_provisioned != Some(true) && value(annotation::INSPECT).is_none() {
+                annotations[annotation::INSPECT] = json!("");
+            }
+            if annotations == json!({}) {
+                break;
+            }
+            let meta =
+                json!({ "uid": self.host.uid(), "resourceVersion": now.resource_version, "annotations": annotations });
             let patch = Patch::Merge(json!({ "metadata": meta }));
             let patched = self.hosts.patch_metadata(&self.name(), &PatchParams::default(), &patch).await;
             self.known.doubt(&ObjectRef::from_obj(self.host.as_ref()));
@@ -161,9 +180,10 @@ impl KubeMachine {
                 Ok(_) => break,
                 // The record says already that the machine is accepted, so an edit that came in between does not keep the consent.
                 Err(kube::Error::Api(e)) if e.code == 409 && !last => {
-                    let now = self.hosts.get_metadata_opt(&self.name()).await.map_err(|e| failed(&e))?;
-                    version =
-                        now.filter(|now| now.uid() == self.host.uid()).and_then(|now| now.metadata.resource_version);
+                    let found = self.hosts.get_metadata_opt(&self.name()).await.map_err(|e| failed(&e))?;
+                    // A host that was declared again has given no consent.
+                    let Some(found) = found.filter(|found| found.uid() == self.host.uid()) else { break };
+                    now = found.metadata;
                 }
                 Err(error) => return Err(failed(&error)),
             }
@@ -173,6 +193,7 @@ impl KubeMachine {
             annotation::ACCEPT_MACHINE
         );
         self.warn("MachineAccepted", note).await;
+        lock_used(&self.consents_used).push(fingerprint.to_owned());
         Ok(())
     }
 }
@@ -270,8 +291,9 @@ impl KubeMachine {
             accepted.time = jiff::Timestamp::from_second(self.clock.now().as_second()).ok().map(Time);
             accepted.fingerprint.clone()
         });
+        let accepted = accepted.filter(|fingerprint| !lock_used(&self.consents_used).contains(fingerprint));
         let consented = match &accepted {
-            Some(_) => self.consenting().await?.metadata.resource_version,
+            Some(_) => Some(self.consenting().await?.metadata),
             None => None,
         };
         let written = record.clone();
@@ -295,8 +317,8 @@ impl KubeMachine {
             let mut known = lock(&self.slot);
             (known.object, known.pending) = (Some(there), None);
         }
-        if let Some(fingerprint) = accepted {
-            self.use_up_consent(&fingerprint, consented).await?;
+        if let Some((fingerprint, consenting)) = accepted.zip(consented) {
+            self.use_up_consent(&fingerprint, consenting).await?;
         }
         Ok(written)
     }

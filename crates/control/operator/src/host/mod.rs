@@ -14,7 +14,7 @@ mod kept;
 mod looks;
 mod machine;
 pub(crate) mod objects;
-mod readable;
+pub(crate) mod readable;
 mod reconcile;
 mod record;
 mod seal;
@@ -238,7 +238,7 @@ impl HostController {
         context.hosts.are_shown_by(reader.clone());
         let wanted =
             predicates::generation.combine(predicates::annotations).combine(predicates::finalizers).combine(deletion);
-        let stream = objects::follow::<BareMetalHost>(&client, namespace, &context.recorder)
+        let stream = objects::follow::<BareMetalHost>(&client, namespace, &context.recorder, context.hosts.marks())
             .reflect(writer)
             .inspect(watched(Arc::clone(&context)))
             .applied_objects()
@@ -258,17 +258,18 @@ impl HostController {
         let (secrets, secrets_writer) = store();
         context.bodies.are_shown_by(secrets);
         let of_secrets = Arc::clone(&context);
-        let secret_events = objects::follow::<PartialObjectMeta<Secret>>(&client, namespace, &context.recorder)
-            .modify(|secret| secret.managed_fields_mut().clear())
-            .reflect(secrets_writer)
-            .inspect(move |event| {
-                of_secrets.bodies.on(event);
-                of_secrets.news.of_secret(event);
-                if let Err(error) = event {
-                    tracing::warn!(%error, "watch the Secrets");
-                }
-            })
-            .touched_objects();
+        let secret_events =
+            objects::follow::<PartialObjectMeta<Secret>>(&client, namespace, &context.recorder, &Arc::default())
+                .modify(|secret| secret.managed_fields_mut().clear())
+                .reflect(secrets_writer)
+                .inspect(move |event| {
+                    of_secrets.bodies.on(event);
+                    of_secrets.news.of_secret(event);
+                    if let Err(error) = event {
+                        tracing::warn!(%error, "watch the Secrets");
+                    }
+                })
+                .touched_objects();
         let users = Arc::clone(&context);
         show(&context, &mut beside, |context| &context.beside.schemas);
         let settings = changes(&context, |context| &context.beside.settings);
@@ -314,7 +315,8 @@ where
     let (reader, writer) = store();
     of(context).are_shown_by(reader);
     let context = Arc::clone(context);
-    let events = objects::follow::<K>(&context.client, context.settings.namespace.as_deref(), &context.recorder);
+    let (namespace, marks) = (context.settings.namespace.as_deref(), of(&context).marks());
+    let events = objects::follow::<K>(&context.client, namespace, &context.recorder, marks);
     tasks.spawn(events.reflect(writer).for_each(move |event| {
         of(&context).on(&event);
         if let Err(error) = event {
@@ -341,7 +343,8 @@ where
     let (reader, writer) = store();
     of(context).are_shown_by(reader);
     let context = Arc::clone(context);
-    let events = objects::follow::<K>(&context.client, context.settings.namespace.as_deref(), &context.recorder);
+    let (namespace, marks) = (context.settings.namespace.as_deref(), of(&context).marks());
+    let events = objects::follow::<K>(&context.client, namespace, &context.recorder, marks);
     let told = move |event: &Result<watcher::Event<K>, watcher::Error>| {
         let was_absent = of(&context).is_absent();
         of(&context).on(event);

@@ -16,7 +16,7 @@ use serde::de::DeserializeOwned;
 use tokio::time::{Instant, sleep};
 
 use super::kept::{Judgement, Kept};
-use super::readable::{Readable, readable};
+use super::readable::{Marks, Readable, readable};
 use super::step::InStep;
 use crate::events::Recorder;
 
@@ -28,11 +28,19 @@ pub struct Objects<K: Resource<DynamicType = ()> + 'static> {
     /// The kind is not installed, as the watch last found.
     absent: InStep,
     kept: Kept<ObjectRef<K>, K>,
+    /// Those that cannot be read.
+    marks: Arc<Marks>,
 }
 
 impl<K: Resource<DynamicType = ()> + 'static> Default for Objects<K> {
     fn default() -> Self {
-        Self { shown: OnceLock::new(), in_step: InStep::default(), absent: InStep::default(), kept: Kept::default() }
+        Self {
+            shown: OnceLock::new(),
+            in_step: InStep::default(),
+            absent: InStep::default(),
+            kept: Kept::default(),
+            marks: Arc::default(),
+        }
     }
 }
 
@@ -43,7 +51,12 @@ impl<K: Resource<DynamicType = ()> + Clone + 'static> Objects<K> {
         let _ = self.shown.set(store);
     }
 
-    /// What the watch shows, in step or not; `None` before the controller runs.
+    /// Which objects cannot be read.
+    pub const fn marks(&self) -> &Arc<Marks> {
+        &self.marks
+    }
+
+    /// What the watch shows, in step or not; `None` before the controller runs. Of objects that cannot be read, what can be ([`Self::marks`]).
     pub fn store(&self) -> Option<&Store<K>> {
         self.shown.get()
     }
@@ -95,10 +108,11 @@ impl<K: Resource<DynamicType = ()> + Clone + 'static> Objects<K> {
         })
     }
 
-    /// What the watch shows, if it is in step.
+    /// What the watch shows, if it is in step and the object can be read.
     pub fn shown(&self, key: &ObjectRef<K>) -> Option<Option<Arc<K>>> {
         let store = self.shown.get().filter(|_| self.in_step.get())?;
-        Some(store.get(key))
+        let shown = store.get(key);
+        (!shown.as_ref().is_some_and(|object| self.marks.hold(object.as_ref()))).then_some(shown)
     }
 
     /// The object as known without a call; `None` if it has to be read. Absence counts only if it was read: this watch may lag behind another that
@@ -244,11 +258,12 @@ where
     }
 }
 
-/// Watches the objects of a namespace, or of all, that can be read; of others, their Events tell.
+/// Watches the objects of a namespace, or of all; those that cannot be read get marks.
 pub fn follow<K>(
     client: &Client,
     namespace: Option<&str>,
     recorder: &Recorder,
+    marks: &Arc<Marks>,
 ) -> impl Stream<Item = Watched<K>> + Send + use<K>
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
@@ -260,7 +275,7 @@ where
         + 'static,
 {
     let api: Api<Readable<K>> = scoped(client, namespace);
-    readable(anew(move || watcher(api.clone(), Config::default()).boxed()), recorder.clone())
+    readable(anew(move || watcher(api.clone(), Config::default()).boxed()), recorder.clone(), Arc::clone(marks))
 }
 
 #[cfg(test)]

@@ -202,6 +202,11 @@ async fn read_login(context: &Context, host: &BareMetalHost) {
 /// Reconciles the host that `object` names, as far as there is anything new or due.
 pub async fn reconcile(object: Arc<BareMetalHost>, context: Arc<Context>) -> Result<Action, ReconcileError> {
     context.metrics.reconciling(&object);
+    if context.hosts.marks().hold(object.as_ref()) {
+        // What could be read of it is nothing to act on; its Event says so.
+        context.metrics.reconciled(false);
+        return Ok(Action::await_change());
+    }
     context.begin().await;
     let (uid, key) = (object.uid().unwrap_or_default(), ObjectRef::from_obj(object.as_ref()));
     if context.looks.has(&uid) {

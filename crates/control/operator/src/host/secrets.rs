@@ -15,6 +15,8 @@ use super::bodies::{Bodies, Body, Login};
 
 /// Largest user data, network data or meta data, in bytes (a Secret holds 1 MiB).
 const MAX_DATA: usize = 1 << 20;
+/// Most values in one of them: network data of the largest hosts has some hundreds.
+const MAX_NODES: usize = 20_000;
 
 /// BMC credentials as found.
 #[derive(Clone)]
@@ -296,14 +298,32 @@ impl<'a> HostSecrets<'a> {
     }
 }
 
-/// YAML or JSON as JSON.
+/// YAML or JSON as JSON. What its aliases stand for counts as often as they stand there.
 fn as_json(text: &str, field: &str) -> Result<Value, HostDataError> {
-    serde_saphyr::from_str(text).map_err(|error| {
+    let limits = serde_saphyr::options! {
+        budget: serde_saphyr::budget! { max_total_scalar_bytes: MAX_DATA, max_nodes: MAX_NODES },
+    };
+    serde_saphyr::from_str_with_options(text, limits).map_err(|error| {
         // The error's own text quotes the document, which is a Secret's.
         let place = error.location().map(|l| format!(" (line {}, column {})", l.line(), l.column()));
         HostDataError::Unusable(format!(
-            "spec.{field}: the document is neither YAML nor JSON{}",
+            "spec.{field}: the document is neither YAML nor JSON, or stands for more than {MAX_DATA} bytes or {MAX_NODES} values{}",
             place.unwrap_or_default()
         ))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_aliases_stand_for_is_counted() {
+        let read = |text: &str| as_json(text, "networkData");
+        assert_eq!(read("a: &x 1\nb: *x").unwrap(), json!({"a": 1, "b": 1}));
+        let text = format!("x: &a \"{}\"\nall: [{}]", "y".repeat(MAX_DATA / 10), ["*a"; 20].join(", "));
+        let error = read(&text).unwrap_err().to_string();
+        assert!(error.contains("stands for more than") && !error.contains("yy"), "{error}");
+        assert!(read(&format!("[{}]", "1,".repeat(MAX_NODES + 1))).is_err());
+    }
 }

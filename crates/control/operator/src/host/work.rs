@@ -43,10 +43,13 @@ pub async fn act(context: &Context, fetched: &Fetched, action: &Action) -> Resul
     context.metrics.asking(action);
     let uid = fetched.host.uid().unwrap_or_default();
     let result = match prepare(context, fetched, action).await {
-        // An abandoned call is for the provisioner what the end of this process is: what it has begun stands in its record.
+        // What an abandoned call has begun stands in the provisioner's record, which is read anew: a write may still arrive.
         Ok(mut host) => match timeout(LONGEST_CALL, call(context, fetched, action, host.as_mut())).await {
             Ok(result) => result,
-            Err(_) => Err(endless(action, &fetched.host).into()),
+            Err(_) => {
+                context.machines.doubt(&uid);
+                Err(endless(action, &fetched.host).into())
+            }
         },
         Err(not_done) => Err(not_done),
     };

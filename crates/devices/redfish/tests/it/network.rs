@@ -268,3 +268,24 @@ async fn informational_answers_without_end_are_given_up() {
     // What the sockets hold comes on top.
     assert!(sent.load(std::sync::atomic::Ordering::Relaxed) < 4 * MAX_BODY);
 }
+
+/// A BMC whose TLS never gets to an answer: its messages count as the answer's.
+#[tokio::test]
+async fn messages_of_tls_without_end_are_given_up() {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let pair = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
+    let key = rustls::pki_types::PrivateKeyDer::try_from(pair.signing_key.serialize_der()).unwrap();
+    let mut config = rustls::ServerConfig::builder()
+        .with_no_client_auth()
+        .with_single_cert(vec![pair.cert.der().clone()], key)
+        .unwrap();
+    config.ticketer = rustls::crypto::ring::Ticketer::new().unwrap();
+    config.send_tls13_tickets = 60_000;
+    let config = axum_server::tls_rustls::RustlsConfig::from_config(Arc::new(config));
+    let slow = Router::new().fallback(|| async { std::future::pending::<()>().await });
+    let at = serve_config(slow, config).await;
+    let tls = Tls { accept_any_certificate: true, ..Tls::default() };
+    let transport = HttpTransport::new(&parsed("https", at), &tls, &Allowed::loopback()).unwrap();
+    let error = transport.send(&Request::new(http::Method::GET, SYSTEM, None)).await.unwrap_err();
+    assert!(!matches!(error, TransportError::Timeout { .. }), "{error}");
+}

@@ -127,3 +127,45 @@ fn what_is_missing_is_not_work_either() {
     world.step_with(|_, _| Outcome::Blocked { message: "Secret user-data does not exist".into() });
     assert_eq!(message(&world, "Progressing"), "Waiting: Secret user-data does not exist");
 }
+
+/// An annotation that was meant to keep the host must not have its disks wiped, whatever the host is doing and whichever of the two came first.
+#[test]
+fn a_deletion_waits_in_any_state_while_the_detached_annotation_is_not_understood() {
+    for wanted in [State::Inspecting, State::Available, State::Provisioning, State::Provisioned] {
+        let mut world = World::new();
+        if matches!(wanted, State::Provisioning | State::Provisioned) {
+            world.settle();
+            world.host.spec.image = Some(crate::kit::image(URL));
+        }
+        while world.state() != wanted {
+            world.step();
+        }
+        world.annotate(annotation::DETACHED, r#"{"force":"true","deleteAction":"delay"}"#);
+        world.delete();
+        world.settle();
+        assert_eq!((world.state(), world.gone), (wanted, false));
+        assert!(world.status().error_message.contains("its force is"), "{}", world.status().error_message);
+        assert_eq!(world.events.iter().filter(|reason| **reason == "InvalidAnnotationValue").count(), 1, "{wanted:?}");
+        world.annotate(annotation::DETACHED, r#"{"force":true,"deleteAction":"delete"}"#);
+        world.settle();
+        assert!(world.gone && !world.states.contains(&State::Deprovisioning), "{wanted:?}: {:?}", world.states);
+    }
+}
+
+#[test]
+fn a_detached_host_says_why_its_deletion_waits_and_that_it_no_longer_does() {
+    let mut world = World::settled(Some(URL));
+    world.annotate(annotation::DETACHED, "");
+    world.settle();
+    world.annotate(annotation::DETACHED, r#"{"deleteAction":"Delay"}"#);
+    world.delete();
+    world.settle();
+    assert!(world.in_error() || !world.status().error_message.is_empty());
+    assert_eq!(world.status().operational_status, OperationalStatus::Detached);
+    world.annotate(annotation::DETACHED, r#"{"deleteAction":"delay"}"#);
+    world.settle();
+    assert_eq!((world.status().error_message.as_str(), world.gone), ("", false));
+    world.annotate(annotation::DETACHED, "{}");
+    world.settle();
+    assert!(world.gone && world.machine_on && !world.states.contains(&State::Deprovisioning));
+}

@@ -1,5 +1,7 @@
 //! Who may report for a boot generation, until when, and what its token is worth alone.
 
+use std::time::Duration;
+
 use agent_protocol::{Action, AgentState, Outcome, WriteSummary};
 use axum::body::Body;
 use axum::http::StatusCode;
@@ -330,4 +332,21 @@ async fn an_agent_that_is_merely_taken_over_was_not_booted_anew() {
     let generation = world.journal.latest_boot().unwrap().generation;
     let is_accepted = matches!(answer, Verdict::Working(working) if working.accepted);
     assert_eq!(is_accepted, generation == 2, "what it says is what was done");
+}
+
+/// A boot that was noted on the way to a record that was never written is no boot: the machine is not reset for it.
+#[tokio::test(start_paused = true)]
+async fn what_was_noted_for_a_write_that_was_given_up_is_void() {
+    let world = World::new();
+    world.host().inspect(InspectRequest::default()).await.unwrap();
+    let first = world.journal.latest_boot().unwrap().generation;
+    let forced = || InspectRequest { force_reboot: true, ..InspectRequest::default() };
+    world.journal.record.hangs(true);
+    let mut host = world.host();
+    assert!(tokio::time::timeout(Duration::from_secs(1200), host.inspect(forced())).await.is_err());
+    world.journal.record.hangs(false);
+    world.told();
+    world.host().inspect(InspectRequest::default()).await.unwrap();
+    let recorded = world.journal.latest_boot().unwrap().generation;
+    assert!(recorded == first && !world.told().iter().any(|told| told == "insert"), "a boot that is not recorded");
 }

@@ -10,6 +10,7 @@ use agent_protocol::{
 use api::metal3::{BootMode, Image};
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
+use axum::response::Response;
 use bmc::{Connectors, Protocol};
 use boot_media::{Assets, Manifest, derive};
 use inventory::{HardwareDetails, MachineEvidence};
@@ -145,9 +146,14 @@ impl World {
         log.into_iter().map(|line| if line.starts_with("insert ") { "insert".to_owned() } else { line }).collect()
     }
 
+    /// The answer of the endpoint for agents, of which nobody has read the body yet.
+    pub async fn ask(&self, request: Request<Body>) -> Response {
+        self.provisioner.agent_router().oneshot(request).await.unwrap()
+    }
+
     /// The answer of the endpoint for agents.
     pub async fn post(&self, request: Request<Body>) -> (StatusCode, Vec<u8>) {
-        let response = self.provisioner.agent_router().oneshot(request).await.unwrap();
+        let response = self.ask(request).await;
         let status = response.status();
         let body = axum::body::to_bytes(response.into_body(), 1 << 20).await.unwrap();
         (status, body.to_vec())

@@ -439,3 +439,16 @@ async fn a_disk_that_is_made_zero_for_long_has_not_hung() {
     let (minute, failure) = failed.expect("nothing moves, and nothing is said");
     assert!((14..=16).contains(&minute) && failure.message.contains("nothing has changed for 900 s"), "{failure}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_address_that_is_not_served_is_shown_without_its_secrets() {
+    let world = World::new();
+    let mut request = image();
+    request.image.url = "gopher://user:secret@192.0.2.9/disk.raw?signature=secret".into();
+    let failure = world.host().provision(request).await.unwrap_err();
+    assert!(failure.message.contains("gopher://192.0.2.9/disk.raw"), "{}", failure.message);
+    assert!(!failure.text().contains("secret"), "{}", failure.text());
+    let mut request = image();
+    request.image.url = request.image.url.replace("http", "HTTP");
+    assert!(matches!(world.host().provision(request).await, Ok(Verdict::Working(_))), "schemes have no case");
+}

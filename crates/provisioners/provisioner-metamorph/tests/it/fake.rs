@@ -82,6 +82,8 @@ pub struct Bmc {
     pub takes_secure_boot: bool,
     /// What was set last.
     pub asked_secure_boot: Option<bool>,
+    /// It carries out orders, and answers to none of them.
+    pub never_answers: bool,
     /// Everything that it was told to do.
     pub log: Vec<String>,
     /// How often what BMCs are trusted by has changed.
@@ -299,6 +301,11 @@ impl SecureBoot for Control {
 impl Power for Control {
     async fn change(&self, action: PowerAction) -> Result<(), BmcError> {
         self.told(format!("{action:?}"));
+        if self.0.lock().unwrap().never_answers {
+            let at = Instant::now() + self.0.lock().unwrap().takes;
+            self.0.lock().unwrap().turning = Some((action.on(), at));
+            std::future::pending::<()>().await;
+        }
         let mut bmc = self.0.lock().unwrap();
         if bmc.refuses_restart && action == PowerAction::Restart {
             return Err(lost(ErrorKind::Rejected { status: 400 }));

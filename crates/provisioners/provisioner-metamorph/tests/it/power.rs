@@ -228,3 +228,22 @@ async fn a_host_that_must_not_be_off_is_restarted_and_let_go_running() {
     assert_eq!(world.told(), Vec::<String>::new());
     assert_eq!(world.host().power_state().await.unwrap(), Verdict::Done(Some(true)));
 }
+
+/// The machine may come on yet: it does not count as off because whoever had it powered on has given up.
+#[tokio::test(start_paused = true)]
+async fn an_order_whose_call_was_given_up_may_still_be_carried_out() {
+    let world = World::new();
+    {
+        let mut bmc = world.bmc.lock().unwrap();
+        (bmc.on, bmc.never_answers, bmc.takes) = (false, true, Duration::from_secs(30));
+    }
+    let mut host = world.host();
+    let call = host.set_power(PowerWish::On.into());
+    assert!(tokio::time::timeout(Duration::from_secs(10), call).await.is_err());
+    world.bmc.lock().unwrap().never_answers = false;
+    let verdict = world.host().set_power(PowerWish::HardOff.into()).await.unwrap();
+    assert!(matches!(verdict, Verdict::Working(_)), "it is on its way: {verdict:?}");
+    world.bmc.lock().unwrap().takes = Duration::ZERO;
+    until(&world, PowerWish::HardOff).await.unwrap();
+    assert_eq!(world.told(), ["On", "HardOff"]);
+}

@@ -227,3 +227,23 @@ async fn a_machine_that_was_let_go_unwiped_does_not_count_as_wiped() {
     assert_eq!(world.host().deprovision(emptied(false)).await.unwrap(), Verdict::Done(()), "a wipe is enough");
     assert_eq!(deprovisionings(&world), [OperationPhase::Succeeded, OperationPhase::Succeeded]);
 }
+
+/// An order may hold megabytes, and whoever never reads the answers with it could have them pile up.
+#[tokio::test(start_paused = true)]
+async fn an_order_is_sent_some_times_at_once_and_no_more() {
+    let world = World::new();
+    let agent = world.booted().await;
+    world.host().provision(image()).await.unwrap();
+    let ask = async || world.ask(agent.request(serde_json::to_vec(&agent.report()).unwrap())).await;
+    let mut unread = Vec::new();
+    for _ in 0..4 {
+        let response = ask().await;
+        assert_eq!(response.status(), StatusCode::OK);
+        unread.push(response);
+    }
+    assert_eq!(ask().await.status(), StatusCode::TOO_MANY_REQUESTS);
+    unread.pop();
+    let (status, directive) = agent.say(&world).await;
+    assert_eq!(status, StatusCode::OK);
+    assert!(directive.command.is_some(), "it is whole");
+}
