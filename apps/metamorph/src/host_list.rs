@@ -8,6 +8,7 @@ use api::metal3::BareMetalHost;
 use api::metamorph::HostOperation;
 use kube::Client;
 use kube::api::{Api, ListParams};
+use operator::Readable;
 use serde_json::json;
 
 use crate::cli::{HostList, Output};
@@ -44,11 +45,12 @@ async fn running(state: &Path) -> anyhow::Result<Client> {
 }
 
 async fn print(client: &Client, options: &HostList) -> anyhow::Result<()> {
-    let (hosts, operations): (Api<BareMetalHost>, Api<HostOperation>) = match &options.namespace {
+    let (hosts, operations): (Api<Readable<BareMetalHost>>, Api<HostOperation>) = match &options.namespace {
         Some(namespace) => (Api::namespaced(client.clone(), namespace), Api::namespaced(client.clone(), namespace)),
         None => (Api::all(client.clone()), Api::all(client.clone())),
     };
-    let hosts = hosts.list(&ListParams::default()).await.context("list the hosts")?.items;
+    let found = hosts.list(&ListParams::default()).await.context("list the hosts")?.items;
+    let hosts = host_watch::read(found);
     if options.output == Output::Json {
         let list = json!({ "apiVersion": "v1", "kind": "List", "items": hosts });
         return say::out(&format!("{}\n", serde_json::to_string_pretty(&list).context("write JSON")?));

@@ -14,6 +14,7 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, ResourceExt};
+use operator::Readable;
 use serde_json::json;
 
 use crate::cli::HostWatch;
@@ -44,7 +45,16 @@ pub async fn follow(
         Some(name) => watcher::Config::default().fields(&format!("metadata.name={name}")),
         None => watcher::Config::default(),
     };
-    let hosts = changes::<BareMetalHost>(client, namespace, of_name);
+    let hosts = changes::<Readable<BareMetalHost>>(client, namespace, of_name).filter_map(|event| {
+        std::future::ready(match event {
+            Ok(watcher::Event::Apply(host)) => rest(host).map(watcher::Event::Apply).map(Ok),
+            Ok(watcher::Event::InitApply(host)) => rest(host).map(watcher::Event::InitApply).map(Ok),
+            Ok(watcher::Event::Delete(host)) => host.rest().map(watcher::Event::Delete).map(Ok),
+            Ok(watcher::Event::Init) => Some(Ok(watcher::Event::Init)),
+            Ok(watcher::Event::InitDone) => Some(Ok(watcher::Event::InitDone)),
+            Err(error) => Some(Err(error)),
+        })
+    });
     let operations = changes::<HostOperation>(client, namespace, watcher::Config::default());
     let mut hosts = std::pin::pin!(hosts);
     let mut operations = std::pin::pin!(operations);
@@ -85,6 +95,19 @@ where
 {
     let api: Api<K> = namespace.map_or_else(|| Api::all(client.clone()), |n| Api::namespaced(client.clone(), n));
     watcher(api, config).default_backoff()
+}
+
+/// The hosts, with what can be read of those that cannot be, which standard error names.
+pub fn read(found: Vec<Readable<BareMetalHost>>) -> Vec<BareMetalHost> {
+    found.into_iter().filter_map(rest).collect()
+}
+
+fn rest(host: Readable<BareMetalHost>) -> Option<BareMetalHost> {
+    if let Readable::Unreadable(unreadable) = &host {
+        let name = key(&host.namespace().unwrap_or_default(), &host.name_any());
+        say::note(&format!("the host {name} cannot be read in full: {}", unreadable.why));
+    }
+    host.rest()
 }
 
 /// The current hosts, one or more lines each.

@@ -154,6 +154,14 @@ pub(crate) fn detaches_later(host: &BareMetalHost, state: State) -> Option<&'sta
     )
 }
 
+/// Says that the deletion of a detached host waits for its annotation.
+pub(crate) fn deletion_waits(host: &BareMetalHost, is_detached: bool) -> Option<&'static str> {
+    (is_detached && host.is_deleting() && detached(host)?.delay_deletion).then_some(
+        "its deletion waits until the annotation baremetalhost.metal3.io/detached says {\"deleteAction\":\"delete\"}, which leaves the machine \
+         as it is, or is removed, which has it emptied",
+    )
+}
+
 /// What is wrong with the value of the detached annotation, where it is meant to be its JSON.
 pub(crate) fn detached_fault(host: &BareMetalHost) -> Option<String> {
     let key = annotation::DETACHED;

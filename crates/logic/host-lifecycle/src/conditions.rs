@@ -32,8 +32,13 @@ struct Fact(&'static str, &'static str, &'static str, String);
 pub(crate) fn update(view: &View<'_>, status: &mut BareMetalHostStatus, next: Option<Next>) {
     let waits = waits(view, status, next);
     // An error is shown alone: later writes find it at the end of the message.
-    let detaches =
-        annotations::detaches_later(view.host, status.provisioning.state).filter(|_| error(status).is_none());
+    let is_detached = status.operational_status == OperationalStatus::Detached;
+    let detaches = match annotations::deletion_waits(view.host, is_detached) {
+        None if is_detached => None,
+        None => annotations::detaches_later(view.host, status.provisioning.state),
+        waits => waits,
+    };
+    let detaches = detaches.filter(|_| error(status).is_none());
     for Fact(kind, value, reason, mut message) in facts(status, waits) {
         if let Some(why) = detaches.filter(|_| kind == "Progressing" && !message.contains(BEFORE)) {
             message = format!("{message}; {why}");

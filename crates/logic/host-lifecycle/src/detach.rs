@@ -1,6 +1,6 @@
 //! Releasing a host without deprovisioning it (annotation `baremetalhost.metal3.io/detached`).
 
-use api::metal3::{CredentialsStatus, ErrorType, OperationalStatus};
+use api::metal3::{CredentialsStatus, ErrorType, OperationalStatus, ProvisioningState};
 
 use crate::annotations;
 use crate::draft::{Draft, idle};
@@ -12,10 +12,13 @@ use crate::view::View;
 /// Releases the host if its annotation asks for that; `None` if not, or if it has to wait.
 pub(crate) fn decide(view: &View<'_>) -> Option<Step> {
     let wish = annotations::detached(view.host)?;
-    if !wish.applies(view.host.state()) {
+    let is_detached = view.status().operational_status == OperationalStatus::Detached
+        && view.host.state() != ProvisioningState::Deleting;
+    // Only the annotation's removal takes a host back, not another value of it.
+    if !is_detached && !wish.applies(view.host.state()) {
         return None;
     }
-    if view.status().operational_status == OperationalStatus::Detached {
+    if is_detached {
         return Some(idle(view, Next::After(view.settings.unmanaged_poll)));
     }
     // Upstream's own schema refuses its class "detach error"; the nearest allowed one is registration.

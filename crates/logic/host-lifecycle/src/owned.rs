@@ -52,8 +52,12 @@ pub(crate) fn decide(view: &View<'_>) -> Option<Step> {
                 _ => None,
             };
             if let Some(what) = unserved {
-                let text =
-                    format!("The host's {what}, which the provisioner of this host cannot make; it has no effect");
+                let then = if matches!(write, ChildWrite::OwnUpdatePolicy) {
+                    "it has no effect"
+                } else {
+                    "until that is removed, the host is not prepared, and so is given no image"
+                };
+                let text = format!("The host's {what}, which the provisioner of this host cannot make; {then}");
                 draft.warn("NotServed", &text);
             }
             draft.write_child(write);

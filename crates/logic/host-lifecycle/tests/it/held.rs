@@ -165,7 +165,33 @@ fn a_detached_host_says_why_its_deletion_waits_and_that_it_no_longer_does() {
     world.annotate(annotation::DETACHED, r#"{"deleteAction":"delay"}"#);
     world.settle();
     assert_eq!((world.status().error_message.as_str(), world.gone), ("", false));
+    assert!(message(&world, "Progressing").contains("its deletion waits until the annotation"));
     world.annotate(annotation::DETACHED, "{}");
     world.settle();
     assert!(world.gone && world.machine_on && !world.states.contains(&State::Deprovisioning));
+}
+
+/// It was let go by force in the middle of work, whatever its annotation says later: somebody else may have the machine by now.
+#[test]
+fn a_detached_host_is_taken_back_when_its_annotation_goes_and_not_before() {
+    let mut world = World::settled(None);
+    world.host.spec.image = Some(crate::kit::image(URL));
+    while world.state() != State::Provisioning {
+        world.step();
+    }
+    world.annotate(annotation::DETACHED, FORCE);
+    world.settle();
+    for value in ["", "force", r#"{"force":true,"deleteAction":"wipe"}"#, "{}"] {
+        world.annotate(annotation::DETACHED, value);
+        let calls = world.calls.len();
+        world.settle();
+        assert_eq!(
+            (world.status().operational_status, world.calls.len()),
+            (OperationalStatus::Detached, calls),
+            "{value}"
+        );
+    }
+    world.host.metadata.annotations.as_mut().unwrap().remove(annotation::DETACHED);
+    world.settle();
+    assert_eq!(world.state(), State::Provisioned);
 }
