@@ -18,7 +18,8 @@ use crate::demo::{self, Stage};
 use crate::hardware;
 use crate::journal::{Journal, Kind, show};
 use crate::machines::{Effect, Leaves, Trouble, silent};
-use crate::provisioner_impl::{ID_PREFIX, Shared};
+use crate::names::ID_PREFIX;
+use crate::shared::Shared;
 use crate::work::Plan;
 
 /// How long upstream's fixture takes.

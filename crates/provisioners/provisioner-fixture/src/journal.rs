@@ -13,7 +13,7 @@ use provisioner::{
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::provisioner_impl::NAME;
+use crate::names::NAME;
 
 /// Version of [`Data`].
 const VERSION: u32 = 1;

@@ -12,9 +12,12 @@ mod hardware;
 mod host;
 mod journal;
 mod machines;
+mod names;
 mod optional;
 mod provisioner_impl;
+mod shared;
 mod work;
 
 pub use machines::{Effect, Machines, Trouble, Watch};
-pub use provisioner_impl::{FixtureProvisioner, NAME, capabilities};
+pub use names::NAME;
+pub use provisioner_impl::{FixtureProvisioner, capabilities};

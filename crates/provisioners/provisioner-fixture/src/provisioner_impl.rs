@@ -10,12 +10,8 @@ use provisioner::{
 use crate::host::FixtureHost;
 use crate::journal::{Journal, Memory};
 use crate::machines::Machines;
-
-/// Its name in annotations and flags.
-pub const NAME: &str = "fixture";
-
-/// How the ids of its machines begin.
-pub const ID_PREFIX: &str = "fixture-";
+use crate::names::{ID_PREFIX, NAME};
+use crate::shared::Shared;
 
 /// What it can do: everything.
 #[must_use]
@@ -44,14 +40,6 @@ pub const fn capabilities() -> Capabilities {
         marks_disks: true,
         architectures: Vec::new(),
     }
-}
-
-/// What all hosts share.
-pub struct Shared {
-    /// The machines.
-    pub machines: Machines,
-    /// What this process knows of its hosts.
-    pub memory: Memory,
 }
 
 /// A provisioner of machines that exist in memory.
