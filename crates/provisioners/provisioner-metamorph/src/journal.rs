@@ -22,7 +22,7 @@ use serde_json::{Map, Value};
 
 use crate::keys::{FIRST_KEY, KeyRing};
 use crate::live::LiveHost;
-use crate::provisioner_impl::NAME;
+use crate::name::NAME;
 
 /// Version of [`Data`].
 const VERSION: u32 = 1;

@@ -37,6 +37,7 @@ mod limits;
 mod live;
 mod manage;
 mod media;
+mod name;
 mod networks;
 mod places;
 mod power;
@@ -49,6 +50,7 @@ mod waiting;
 
 pub use journal::{recorded_boot, recorded_key};
 pub use keys::{FIRST_KEY, Key, KeyRing};
+pub use name::NAME;
 pub use networks::{Bases, BmcRange, NetworkRule, RuleError};
-pub use provisioner_impl::{NAME, NativeProvisioner, address_fault, capabilities};
+pub use provisioner_impl::{NativeProvisioner, address_fault, capabilities};
 pub use settings::{ImageAuthorities, MediaCertificates, PROVISIONING_LIMIT, Settings, Timing};

@@ -19,6 +19,7 @@ use crate::hub::Hub;
 use crate::journal::Data;
 use crate::live::Live;
 use crate::media::MediaStore;
+use crate::name::NAME;
 use crate::places::Places;
 use crate::settings::Settings;
 
@@ -64,9 +65,6 @@ impl NativeProvisioner {
         endpoint::media_router(Arc::clone(&self.shared))
     }
 }
-
-/// Its name in annotations and flags.
-pub const NAME: &str = "metamorph";
 
 /// What this provisioner can do beside the basics, whatever its settings. The agent's image is made for one architecture (boot-media,
 /// `agent_image`).
