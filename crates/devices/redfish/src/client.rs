@@ -2,72 +2,20 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
-use addresses::Allowed;
-use bmc::{Address, Backoff, BmcError, BmcRegistry, Channel, Credentials, ErrorKind, Pacer, TokioPacer};
+use bmc::{Address, BmcError, BmcRegistry, Channel, Credentials, ErrorKind};
 use inventory::BmcPin;
-use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::exchange::{Core, Fault};
 use crate::http_transport::{HttpTransport, Tls, TlsError};
+use crate::options::ClientOptions;
 use crate::quirks::Quirks;
-use crate::resources::{PowerState, Root, Slot, System, permanent_mac, tells_of_macs};
+use crate::resources::{PowerState, System, permanent_mac, tells_of_macs};
 use crate::transport::Transport;
 
 /// Most interfaces of a system that are looked at.
 const MAX_INTERFACES: usize = 32;
-
-/// How a client behaves.
-#[derive(Clone)]
-pub struct ClientOptions {
-    /// `Context` of the sessions: `metamorph/<server id>`. A later process of the same server recognises left-over sessions by it.
-    pub context: String,
-    /// Waits before a deferred request (503, 429) is repeated, if the BMC names no time.
-    pub busy: Backoff,
-    /// Waits before a request is repeated, or its result checked again, while the BMC starts or is slow, the machine is in its self-test, or a
-    /// machine that has just been off may not come on yet (iDRAC: up to a minute).
-    pub ready: Backoff,
-    /// The longest total wait for one request that the BMC defers; beyond it, the request fails with an error that includes the time that the BMC
-    /// asks for.
-    pub patience: Duration,
-    /// The longest total wait for a BMC within ten minutes, over all requests: a BMC that defers each request would keep its host busy for hours.
-    pub patience_in_all: Duration,
-    /// Waits before an insertion is repeated while the eject before it still runs (Dell: 3 × 3 s).
-    pub settle: Backoff,
-    /// Waits between looks at a task; then it counts as stuck.
-    pub task: Backoff,
-    /// Waits between looks at the power, when a restart has to be done as off and on.
-    pub power: Backoff,
-    /// How to wait.
-    pub pacer: Arc<dyn Pacer>,
-    /// The expected BMC, as far as it is known: no other BMC is sent the password.
-    pub pin: BmcPin,
-    /// Local addresses that may be called.
-    pub allowed: Allowed,
-}
-
-impl ClientOptions {
-    /// Defaults for the server with this id.
-    #[must_use]
-    pub fn new(server_id: &str) -> Self {
-        let seconds = Duration::from_secs;
-        Self {
-            context: format!("metamorph/{server_id}"),
-            busy: Backoff { first: seconds(1), factor: 3, most: seconds(5), attempts: 2 },
-            ready: Backoff { first: seconds(5), factor: 2, most: seconds(10), attempts: 6 },
-            patience: seconds(60),
-            patience_in_all: seconds(180),
-            settle: Backoff { first: seconds(3), factor: 2, most: seconds(12), attempts: 4 },
-            task: Backoff { first: Duration::from_millis(500), factor: 2, most: seconds(5), attempts: 26 },
-            power: Backoff { first: seconds(1), factor: 2, most: seconds(5), attempts: 12 },
-            pacer: Arc::new(TokioPacer),
-            pin: BmcPin::default(),
-            allowed: Allowed::default(),
-        }
-    }
-}
 
 /// A Redfish client for one system. Cheap to make: no request is sent before the first operation.
 ///
@@ -283,74 +231,4 @@ impl Drop for Client {
             self.core.channel.remove_session(&path);
         }
     }
-}
-
-/// A client's cached knowledge. A later process needs none of it.
-#[derive(Default)]
-pub(crate) struct State {
-    pub auth: Option<Auth>,
-    pub root: Option<Root>,
-    pub context_refused: bool,
-    /// A sign-in had no definite answer: the BMC may hold a session that this client does not know.
-    pub doubtful: bool,
-    pub expand_broken: bool,
-    pub system_path: Option<String>,
-    pub system: Option<System>,
-    pub quirks: Quirks,
-    pub power_seen: Option<(PowerState, Instant)>,
-    pub slot: Option<Slot>,
-    pub refused_slots: Vec<String>,
-    /// Why a drive that was skipped takes no image.
-    pub unfit_media: Option<&'static str>,
-    /// Scheme of the address of the last inserted medium.
-    pub media_scheme: Option<String>,
-    /// Certificates that the BMC has been given for media servers, by collection.
-    pub given_certificates: Vec<(String, String)>,
-    /// It has refused a boot change that lacked the mode.
-    pub whole_boot_change: bool,
-    pub reset_allowed: Option<Vec<String>>,
-    pub etags: std::collections::HashMap<String, String>,
-    /// When the current window of waits began, and the total time waited in it.
-    pub put_off: Option<(Instant, Duration)>,
-    /// The BMC's newest tokens: its texts may repeat them.
-    pub tokens: std::collections::VecDeque<http::HeaderValue>,
-    /// The present session's token has been accepted for something; so has any token, ever.
-    pub token_served: bool,
-    pub tokens_served: bool,
-    /// The BMC that was signed in to, if it was.
-    pub pin: Option<BmcPin>,
-}
-
-/// How requests authenticate.
-#[derive(Clone)]
-pub(crate) enum Auth {
-    Basic,
-    Session { token: http::HeaderValue, path: Option<String> },
-}
-
-/// Tokens remembered for redaction: the current one, and those whose requests may still be answered.
-const TOKENS: usize = 8;
-
-impl State {
-    pub fn note_token(&mut self, token: &http::HeaderValue) {
-        if self.tokens.len() >= TOKENS {
-            self.tokens.pop_front();
-        }
-        self.tokens.push_back(token.clone());
-    }
-
-    pub fn session_path(&self) -> Option<String> {
-        match &self.auth {
-            Some(Auth::Session { path, .. }) => path.clone(),
-            _ => None,
-        }
-    }
-}
-
-/// An answer without error status.
-#[derive(Debug)]
-pub(crate) struct Reply {
-    pub response: crate::transport::Response,
-    /// The body, `Null` when empty.
-    pub value: Value,
 }

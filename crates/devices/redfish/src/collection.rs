@@ -3,9 +3,9 @@
 use http::Method;
 use serde_json::Value;
 
-use crate::client::Auth;
 use crate::exchange::{Core, Fault};
 use crate::json::{MAX_MEMBERS, MAX_VALUES, link, path_only, same_path, weight};
+use crate::state::Auth;
 
 /// Most pages of a collection that are read.
 const MAX_PAGES: usize = 16;

@@ -7,7 +7,8 @@ use bmc::{Bmc, BmcError, BmcRegistry, Connector, ErrorKind, Lead, Target, Totals
 use sha2::{Digest, Sha256};
 
 use crate::capabilities::RedfishBmc;
-use crate::client::{Client, ClientOptions};
+use crate::client::Client;
+use crate::options::ClientOptions;
 use crate::tls::{Tls, TlsError};
 
 /// The server's id, derived from its first key. It survives key rotation: the server recognises its old sessions on BMCs by it.

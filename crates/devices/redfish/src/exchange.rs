@@ -13,11 +13,12 @@ use serde_json::Value;
 use terms::json_values_at_most;
 use tokio::time::Instant;
 
-use crate::client::{Auth, ClientOptions, Reply, State};
 use crate::hide::{basic, redact};
 use crate::json::{MAX_VALUES, absolute, make_absolute, path_only, plain};
 use crate::message::ErrorBody;
+use crate::options::ClientOptions;
 use crate::quirks::Quirks;
+use crate::state::{Auth, State};
 use crate::text::clean;
 use crate::transport::{MAX_BODY, Over, Request, Response, Transport, TransportError};
 
@@ -49,6 +50,14 @@ pub(crate) struct Core {
 
 fn is_refused(answer: &Result<Reply, Fault>) -> bool {
     matches!(answer, Err(Fault::Refused(refusal)) if refusal.status == 401)
+}
+
+/// An answer without error status.
+#[derive(Debug)]
+pub(crate) struct Reply {
+    pub response: Response,
+    /// The body, `Null` when empty.
+    pub value: Value,
 }
 
 /// An answer with an error status, with its parsed body.

@@ -6,11 +6,12 @@ use inventory::BmcPin;
 use secrecy::ExposeSecret;
 use serde_json::{Value, json};
 
-use crate::client::{Auth, Client, Reply};
-use crate::exchange::{Core, Fault, NEW_PASSWORD, PASSWORD_DUE, transport_error};
+use crate::client::Client;
+use crate::exchange::{Core, Fault, NEW_PASSWORD, PASSWORD_DUE, Reply, transport_error};
 use crate::json::{link, path_only, same_path, word};
 use crate::message::ErrorBody;
 use crate::resources::Root;
+use crate::state::Auth;
 use crate::transport::{Request, TransportError};
 
 /// The service root (DSP0266, 6.2).

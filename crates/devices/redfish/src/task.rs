@@ -4,8 +4,7 @@ use bmc::{BmcError, ErrorKind};
 use http::Method;
 use serde_json::Value;
 
-use crate::client::Reply;
-use crate::exchange::{Core, Fault};
+use crate::exchange::{Core, Fault, Reply};
 use crate::json::{link, path_only, text, word};
 use crate::message::ErrorBody;
 use crate::transport::{Request, Response};

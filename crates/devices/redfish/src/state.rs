@@ -1,0 +1,72 @@
+//! What a client knows of its BMC between requests.
+
+use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
+
+use inventory::BmcPin;
+use tokio::time::Instant;
+
+use crate::quirks::Quirks;
+use crate::resources::{PowerState, Root, Slot, System};
+
+/// A client's cached knowledge. A later process needs none of it.
+#[derive(Default)]
+pub(crate) struct State {
+    pub auth: Option<Auth>,
+    pub root: Option<Root>,
+    pub context_refused: bool,
+    /// A sign-in had no definite answer: the BMC may hold a session that this client does not know.
+    pub doubtful: bool,
+    pub expand_broken: bool,
+    pub system_path: Option<String>,
+    pub system: Option<System>,
+    pub quirks: Quirks,
+    pub power_seen: Option<(PowerState, Instant)>,
+    pub slot: Option<Slot>,
+    pub refused_slots: Vec<String>,
+    /// Why a drive that was skipped takes no image.
+    pub unfit_media: Option<&'static str>,
+    /// Scheme of the address of the last inserted medium.
+    pub media_scheme: Option<String>,
+    /// Certificates that the BMC has been given for media servers, by collection.
+    pub given_certificates: Vec<(String, String)>,
+    /// It has refused a boot change that lacked the mode.
+    pub whole_boot_change: bool,
+    pub reset_allowed: Option<Vec<String>>,
+    pub etags: HashMap<String, String>,
+    /// When the current window of waits began, and the total time waited in it.
+    pub put_off: Option<(Instant, Duration)>,
+    /// The BMC's newest tokens: its texts may repeat them.
+    pub tokens: VecDeque<http::HeaderValue>,
+    /// The present session's token has been accepted for something; so has any token, ever.
+    pub token_served: bool,
+    pub tokens_served: bool,
+    /// The BMC that was signed in to, if it was.
+    pub pin: Option<BmcPin>,
+}
+
+/// How requests authenticate.
+#[derive(Clone)]
+pub(crate) enum Auth {
+    Basic,
+    Session { token: http::HeaderValue, path: Option<String> },
+}
+
+/// Tokens remembered for redaction: the current one, and those whose requests may still be answered.
+const TOKENS: usize = 8;
+
+impl State {
+    pub fn note_token(&mut self, token: &http::HeaderValue) {
+        if self.tokens.len() >= TOKENS {
+            self.tokens.pop_front();
+        }
+        self.tokens.push_back(token.clone());
+    }
+
+    pub fn session_path(&self) -> Option<String> {
+        match &self.auth {
+            Some(Auth::Session { path, .. }) => path.clone(),
+            _ => None,
+        }
+    }
+}
