@@ -100,7 +100,7 @@ pub fn describe_machine(machines: &Machines, id: &str) -> Option<Value> {
     let settings = bmc.settings.borrow().clone();
     let sessions = {
         let mut sessions = lock(&bmc.sessions);
-        sessions.list(tokio::time::Instant::now(), redfish::idle(&settings)).len()
+        sessions.list(tokio::time::Instant::now(), settings.session_idle()).len()
     };
     for (name, field) in [
         ("power", json!(if power.on { "On" } else { "Off" })),
@@ -177,7 +177,7 @@ async fn clear_media(State(machines): Ctl, Path(id): Path<String>) -> Reply {
 
 async fn sessions(State(machines): Ctl, Path(id): Path<String>) -> Reply {
     let bmc = find(&machines, &id)?;
-    let idle = redfish::idle(&bmc.settings.borrow());
+    let idle = bmc.settings.borrow().session_idle();
     let open: Vec<Value> = {
         let mut sessions = lock(&bmc.sessions);
         sessions.list(tokio::time::Instant::now(), idle).iter().map(redfish::sessions::Session::resource).collect()

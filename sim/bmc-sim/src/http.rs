@@ -36,7 +36,11 @@ use crate::{
     bmc::{Bmc, BootOverride, lock},
     faults::{self, Action, Effect, Held, Struck, When},
     journal::{RequestRecord, redacted},
-    redfish::{self, Identity, Request, answer::Answer},
+    redfish::{
+        self,
+        answer::Answer,
+        request::{Identity, Request},
+    },
     scene::Scene,
     settings::Settings,
     wire,

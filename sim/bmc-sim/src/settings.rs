@@ -1,5 +1,7 @@
 //! Behaviour of a BMC, as settings that can be changed while it runs.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -83,6 +85,12 @@ impl Default for Settings {
 }
 
 impl Settings {
+    /// How long a session lives without use.
+    #[must_use]
+    pub const fn session_idle(&self) -> Duration {
+        Duration::from_secs(self.session_idle_seconds)
+    }
+
     /// These settings with the fields of `patch` (a JSON object, as in a merge patch) changed.
     ///
     /// # Errors

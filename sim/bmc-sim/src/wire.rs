@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use crate::{
     faults::{Action, Encoding, When},
-    redfish::{Request, answer::Answer},
+    redfish::{answer::Answer, request::Request},
     settings,
 };
 

@@ -6,8 +6,8 @@ use axum::http::header;
 use serde_json::{Map, Value};
 
 use super::{
-    Request,
     answer::Answer,
+    request::Request,
     tree::{self, DRIVE, MANAGER, TAKEN_TARGETS},
 };
 use crate::{

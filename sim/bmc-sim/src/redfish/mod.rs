@@ -2,13 +2,15 @@
 
 pub mod actions;
 pub mod answer;
+mod collection;
 pub mod recorded;
+pub mod request;
 pub mod services;
 pub mod sessions;
 pub mod tasks;
 pub mod tree;
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use axum::http::{HeaderMap, header};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
@@ -20,62 +22,7 @@ use crate::{
     settings::Settings,
 };
 use answer::Answer;
-
-/// A request, read and bounded.
-#[derive(Clone, Debug)]
-pub struct Request {
-    /// Method.
-    pub method: String,
-    /// Path without a slash at its end.
-    pub path: String,
-    /// The part after the question mark, if any.
-    pub query: String,
-    /// Headers.
-    pub headers: HeaderMap,
-    /// The JSON body; none when there was no body, an error when it was no JSON.
-    pub body: Result<Option<Value>, ()>,
-}
-
-impl Request {
-    fn header(&self, name: header::HeaderName) -> Option<&str> {
-        self.headers.get(name).and_then(|value| value.to_str().ok())
-    }
-
-    /// The body as an object.
-    fn object(&self) -> Option<&serde_json::Map<String, Value>> {
-        self.body.as_ref().ok()?.as_ref()?.as_object()
-    }
-}
-
-/// How a client authenticated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Identity {
-    /// By a session's token.
-    Session(u64),
-    /// By user name and password.
-    Basic,
-    /// Not authenticated.
-    Nobody,
-    /// By something that is not valid here.
-    Refused,
-}
-
-impl Identity {
-    /// Its name in the request log.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Session(_) => "session",
-            Self::Basic => "basic",
-            Self::Nobody => "none",
-            Self::Refused => "refused",
-        }
-    }
-}
-
-pub(crate) fn idle(settings: &Settings) -> Duration {
-    Duration::from_secs(settings.session_idle_seconds)
-}
+use request::{Identity, Request};
 
 /// Identifies the sender of a request.
 #[must_use]
@@ -83,7 +30,7 @@ pub fn identify(bmc: &Bmc, headers: &HeaderMap) -> Identity {
     let settings = bmc.settings.borrow().clone();
     if let Some(token) = headers.get("x-auth-token") {
         let token = token.to_str().unwrap_or_default();
-        let touched = lock(&bmc.sessions).touch(token, Instant::now(), idle(&settings));
+        let touched = lock(&bmc.sessions).touch(token, Instant::now(), settings.session_idle());
         return touched.filter(|_| settings.sessions).map_or(Identity::Refused, Identity::Session);
     }
     let Some(value) = headers.get(header::AUTHORIZATION) else { return Identity::Nobody };
@@ -199,7 +146,7 @@ fn open_session(bmc: &Bmc, request: &Request, settings: &Settings) -> Answer {
         let message = "There is no account with this user name and password.";
         return Answer::error(401, "ResourceAtUriUnauthorized", message, &["/redfish/v1/SessionService/Sessions"]);
     }
-    let (limit, idle) = (settings.session_limit, idle(settings));
+    let (limit, idle) = (settings.session_limit, settings.session_idle());
     let opened = lock(&bmc.sessions).open(user, text("Context"), limit, Instant::now(), idle);
     let Some(session) = opened else {
         let message = format!("All {limit} sessions that the service can hold are open.");

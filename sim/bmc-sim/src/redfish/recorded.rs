@@ -15,6 +15,13 @@ include!(concat!(env!("OUT_DIR"), "/recorded.rs"));
 /// The system's id in the recorded tree, which each machine replaces by its own.
 pub const RECORDED_ID: &str = "437XR1138R2";
 
+/// Type of the session service's resource.
+pub const SESSION_SERVICE_TYPE: &str = "#SessionService.v1_1_9.SessionService";
+/// Type of the task service's resource.
+pub const TASK_SERVICE_TYPE: &str = "#TaskService.v1_2_1.TaskService";
+/// Type of the files in the collection of schemas.
+pub const SCHEMA_FILE_TYPE: &str = "#JsonSchemaFile.v1_1_5.JsonSchemaFile";
+
 /// Paths that are served from the machine's state, not from a table.
 const LIVE: [&str; 7] = [
     "/redfish/v1/EventService/Subscriptions",
@@ -29,13 +36,13 @@ const LIVE: [&str; 7] = [
 /// Types of resources that are not in a table.
 const LIVE_TYPES: [&str; 9] = [
     super::sessions::SESSION_TYPE,
-    super::services::SESSION_SERVICE_TYPE,
+    SESSION_SERVICE_TYPE,
     "#SessionCollection.SessionCollection",
     super::tasks::TASK_TYPE,
-    super::services::TASK_SERVICE_TYPE,
+    TASK_SERVICE_TYPE,
     "#TaskCollection.TaskCollection",
     "#EventDestinationCollection.EventDestinationCollection",
-    super::services::SCHEMA_FILE_TYPE,
+    SCHEMA_FILE_TYPE,
     "#JsonSchemaFileCollection.JsonSchemaFileCollection",
 ];
 

@@ -5,30 +5,14 @@ use std::fmt::Write as _;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::recorded::SCHEMAS;
+use super::{
+    collection::collection,
+    recorded::{SCHEMA_FILE_TYPE, SCHEMAS, SESSION_SERVICE_TYPE, TASK_SERVICE_TYPE},
+};
 use crate::{
     bmc::{Bmc, lock},
     settings::Settings,
 };
-
-/// Type of the session service's resource.
-pub const SESSION_SERVICE_TYPE: &str = "#SessionService.v1_1_9.SessionService";
-/// Type of the task service's resource.
-pub const TASK_SERVICE_TYPE: &str = "#TaskService.v1_2_1.TaskService";
-/// Type of the files in the collection of schemas.
-pub const SCHEMA_FILE_TYPE: &str = "#JsonSchemaFile.v1_1_5.JsonSchemaFile";
-
-/// A collection of resources at `path`.
-pub(crate) fn collection(path: &str, kind: &str, name: &str, members: impl Iterator<Item = String>) -> Value {
-    let members: Vec<Value> = members.map(|path| json!({ "@odata.id": path })).collect();
-    json!({
-        "@odata.type": format!("#{kind}.{kind}"),
-        "@odata.id": path,
-        "Name": name,
-        "Members@odata.count": members.len(),
-        "Members": members,
-    })
-}
 
 /// The resource of a service at `path`, if there is one.
 #[must_use]
@@ -56,7 +40,7 @@ pub fn resource(bmc: &Bmc, path: &str, settings: &Settings) -> Option<Value> {
         }),
         "SessionService/Sessions" if settings.sessions => {
             let mut sessions = lock(&bmc.sessions);
-            let open = sessions.list(tokio::time::Instant::now(), super::idle(settings));
+            let open = sessions.list(tokio::time::Instant::now(), settings.session_idle());
             let members = open.iter().map(|session| format!("{path}/{}", session.id));
             collection(path, "SessionCollection", "Session Collection", members)
         }
@@ -102,7 +86,7 @@ fn one(bmc: &Bmc, rest: &str, path: &str, settings: &Settings) -> Option<Value> 
     }
     let id = rest.strip_prefix("SessionService/Sessions/").filter(|_| settings.sessions)?;
     let mut sessions = lock(&bmc.sessions);
-    let open = sessions.list(tokio::time::Instant::now(), super::idle(settings));
+    let open = sessions.list(tokio::time::Instant::now(), settings.session_idle());
     Some(open.iter().find(|session| session.id.to_string() == id)?.resource())
 }
 

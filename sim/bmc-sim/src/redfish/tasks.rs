@@ -4,7 +4,7 @@ use axum::http::header;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::answer::Answer;
+use super::{answer::Answer, collection::collection};
 
 /// Most tasks kept; the oldest are dropped first.
 const MAX_TASKS: usize = 256;
@@ -89,7 +89,7 @@ impl Tasks {
     pub fn collection(&self) -> Value {
         let path = "/redfish/v1/TaskService/Tasks";
         let members = self.tasks.iter().map(|task| format!("{path}/{}", task.id));
-        super::services::collection(path, "TaskCollection", "Task Collection", members)
+        collection(path, "TaskCollection", "Task Collection", members)
     }
 
     /// A task's resource.
