@@ -11,7 +11,7 @@ use kube::{Api, Client};
 use serde_json::json;
 use tokio::sync::{Notify, watch};
 
-use crate::host::told;
+use crate::kube_errors::told;
 
 /// Pause before the next check when the last one failed or found a fault.
 const AGAIN: Duration = Duration::from_secs(10);

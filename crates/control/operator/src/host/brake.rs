@@ -4,83 +4,32 @@
 //! A host's status records when its deprovisioning began, so the limit outlives this process; what this process admitted counts even before the
 //! watch shows it, and after the host is deleted.
 
-use std::collections::{HashMap, HashSet};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use api::metal3::{BareMetalHost, OperationalStatus, ProvisioningState as State, annotation};
 use host_lifecycle::{Action, Change, HostEvent, Next, Outcome, PowerWish, Step};
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::Namespace;
-use kube::{Api, Client, ResourceExt};
+use kube::ResourceExt;
 
-use super::reconcile::Fetched;
-use super::{Context, ReconcileError};
+use super::begun::{Brake, SKEW, lock};
+use super::context::Context;
+use super::error::ReconcileError;
+use super::fetched::Fetched;
+use super::freeze::frozen;
 use crate::metrics::Delay;
 
 /// Window of the deprovisioning limit.
 const WINDOW: SignedDuration = SignedDuration::from_secs(600);
-/// How far the clock of an earlier process may have been ahead.
-const SKEW: SignedDuration = SignedDuration::from_secs(60);
 /// Window of the power-on limit.
 const POWER_WINDOW: SignedDuration = SignedDuration::from_secs(10);
 /// How soon a delayed host is looked at again.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
-/// Annotation that freezes a namespace: its machines are left untouched. Its value says why.
-pub const FREEZE: &str = "metamorph.metal3.io/freeze";
-
 /// Between an error's message and why it is not tried again.
 const BEHIND: &str = " — Delayed: ";
 
 /// The error's own message.
 fn before(message: &str) -> &str {
     message.split(BEHIND).next().unwrap_or_default()
-}
-
-/// When hosts, by uid, began.
-#[derive(Default)]
-struct Begun(HashMap<String, Timestamp>);
-
-impl Begun {
-    /// Admits the host unless `limit` others began within `window`; otherwise returns when the oldest of them leaves it.
-    fn admit(&mut self, uid: &str, now: Timestamp, window: SignedDuration, limit: usize) -> Result<(), Timestamp> {
-        // A time in the future comes from a wrong clock or a manual edit.
-        self.0.retain(|_, begun| now.duration_since(*begun) < window && *begun <= now + SKEW);
-        if self.0.contains_key(uid) {
-            return Ok(());
-        }
-        if self.0.len() >= limit {
-            let first = self.0.values().min().copied().unwrap_or(now);
-            return Err(first.checked_add(window).unwrap_or(now));
-        }
-        self.0.insert(uid.to_owned(), now);
-        Ok(())
-    }
-
-    /// Whether [`Self::admit`] would refuse it.
-    fn is_full(&self, uid: &str, now: Timestamp, window: SignedDuration, limit: usize) -> bool {
-        let counts = |begun: &Timestamp| now.duration_since(*begun) < window && *begun <= now + SKEW;
-        !self.0.get(uid).is_some_and(counts) && self.0.values().filter(|begun| counts(begun)).count() >= limit
-    }
-
-    /// Takes an admission back: the host has not begun after all.
-    fn give_back(&mut self, uid: &str) {
-        self.0.remove(uid);
-    }
-
-    fn note(&mut self, uid: String, begun: Timestamp) {
-        let known = self.0.entry(uid).or_insert(begun);
-        *known = (*known).max(begun);
-    }
-}
-
-/// The brake of all hosts of a controller.
-#[derive(Default)]
-pub struct Brake {
-    emptied: Mutex<Begun>,
-    powered: Mutex<Begun>,
-    /// Hosts, by uid, that registration has moved to inspection, and whose machines have not been switched on for it.
-    uninspected: Mutex<HashSet<String>>,
 }
 
 /// Why a host does not go on.
@@ -222,11 +171,6 @@ impl Brake {
         }
     }
 
-    /// The host is gone.
-    pub fn forget(&self, uid: &str) {
-        lock(&self.uninspected).remove(uid);
-    }
-
     fn exceeded(&self, context: &Context, host: &BareMetalHost, decided: &Step) -> Option<Held> {
         let (now, uid) = (context.settings.clock.now(), host.uid().unwrap_or_default());
         let most = context.settings.power_on_limit;
@@ -258,10 +202,6 @@ impl Brake {
         );
         Some(Held { delay: Delay::DeprovisioningLimit, why: Some(why), look_again: LOOK_AGAIN })
     }
-}
-
-fn lock<T>(hosts: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    hosts.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Whether a provisioner without capacity would not begin the call.
@@ -300,60 +240,5 @@ fn has_effect(host: &BareMetalHost, decided: &Step) -> bool {
         Step::Change(_) => {
             [State::Inspecting, State::Provisioning, State::Deprovisioning].iter().any(|to| begins(host, decided, *to))
         }
-    }
-}
-
-/// Why the namespace is frozen, if it is. The annotation is read before each effect, so that it applies at once.
-pub async fn frozen(client: &Client, name: &str) -> Result<Option<String>, kube::Error> {
-    let api: Api<Namespace> = Api::all(client.clone());
-    let found = match api.get_metadata_opt(name).await {
-        // A freeze that cannot be read must not be missed.
-        Err(kube::Error::Api(error)) if error.code == 403 => {
-            return Ok(Some(format!(
-                "whether the namespace {name} is frozen (annotation {FREEZE}) cannot be read — let the server get namespaces: {}",
-                error.message
-            )));
-        }
-        found => found?,
-    };
-    let Some(value) = found.and_then(|found| found.annotations().get(FREEZE).cloned()) else { return Ok(None) };
-    let said: String = value.chars().filter(|c| !c.is_control()).take(200).collect();
-    let said = if said.trim().is_empty() { String::new() } else { format!(" ({})", said.trim()) };
-    Ok(Some(format!(
-        "the namespace {name} is frozen by its annotation {FREEZE}{said}; nothing is done to its machines until it is removed"
-    )))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn at(second: i64) -> Timestamp {
-        Timestamp::from_second(1_700_000_000 + second).unwrap()
-    }
-
-    #[test]
-    fn no_more_than_the_limit_begin_within_the_window() {
-        let mut begun = Begun::default();
-        for (index, uid) in ["a", "b", "c"].into_iter().enumerate() {
-            assert_eq!(begun.admit(uid, at(index as i64 * 10), WINDOW, 3), Ok(()));
-        }
-        assert_eq!(begun.admit("d", at(30), WINDOW, 3), Err(at(600)), "when the first is past the window");
-        assert_eq!(begun.admit("a", at(31), WINDOW, 3), Ok(()), "it has begun already");
-        assert_eq!(begun.admit("d", at(599), WINDOW, 3), Err(at(600)));
-        let full = |uid, second| begun.is_full(uid, at(second), WINDOW, 3);
-        assert!(full("d", 599) && !full("a", 599) && !full("d", 600));
-        assert_eq!(begun.admit("d", at(600), WINDOW, 3), Ok(()));
-        assert_eq!(begun.admit("e", at(601), WINDOW, 3), Err(at(610)));
-    }
-
-    #[test]
-    fn what_an_earlier_process_began_counts() {
-        let mut begun = Begun::default();
-        begun.note("a".to_owned(), at(0));
-        begun.note("a".to_owned(), at(-50));
-        assert_eq!(begun.admit("b", at(1), WINDOW, 1), Err(at(600)));
-        begun.note("a".to_owned(), at(90_000));
-        assert_eq!(begun.admit("b", at(2), WINDOW, 1), Ok(()), "nobody begins in the future");
     }
 }

@@ -9,9 +9,10 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, ResourceExt};
 use provisioner::{Cause, Failure, Provisioner, Retry};
 
+use super::context::Context;
+use super::error::ReconcileError;
 use super::machine::KubeMachine;
-use super::record::lock;
-use super::{Context, ReconcileError};
+use super::records::lock;
 
 /// The host's provisioner, or why it cannot have the one that it asks for.
 pub type Choice = Result<Arc<dyn Provisioner>, Failure>;

@@ -16,8 +16,7 @@ use kube::{Client, Resource, ResourceExt};
 use provisioner::{History, HistoryEntry, Tell, operation_name};
 use tokio::time::Instant;
 
-use super::record::is_terminating;
-use super::trouble::told;
+use crate::kube_errors::{is_terminating, told};
 use crate::metrics::Metrics;
 
 /// Operations kept per host; older ones that have ended are deleted.

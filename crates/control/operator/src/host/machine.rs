@@ -17,14 +17,15 @@ use kube::{Client, Resource, ResourceExt};
 use provisioner::{Machine, MayAct, OtherMachine, Provisioner, RecordError};
 use serde_json::{Value, json};
 
-use super::Context;
+use super::context::Context;
 use super::objects::Objects;
-use super::record::{Slot, changed, lock};
+use super::records::{Slot, lock};
 use super::seal::Seals;
-use super::trouble::told;
+use super::wanted::changed;
 use crate::Clock;
 use crate::definitions::Definitions;
 use crate::events::{Recorder, Said};
+use crate::kube_errors::told;
 
 /// How long the records may take to be listed when the controller has started.
 const LISTED_WITHIN: Duration = Duration::from_secs(10);

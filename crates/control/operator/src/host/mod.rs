@@ -4,33 +4,41 @@
 //! has news, and when a time that the last decision named has come. A reconcile goes on step by step until there is nothing to
 //! do but wait, so that a transition costs one write and no round trip through the watch.
 
+mod begun;
 mod beside;
 mod bodies;
 mod brake;
 mod choice;
+mod context;
+mod error;
+mod facts;
+mod fetched;
+mod freeze;
 mod history;
 mod index;
 mod kept;
 mod looks;
 mod machine;
 pub(crate) mod objects;
+mod observer;
 pub(crate) mod readable;
 mod reconcile;
 mod record;
+mod records;
+mod rests;
 mod seal;
 mod secrets;
 mod step;
 mod trouble;
 mod versions;
+mod wanted;
 mod work;
 mod write;
 
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use api::metal3::{BareMetalHost, HardwareData};
-use api::metamorph::MachineRecord;
+use api::metal3::BareMetalHost;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Secret;
 use kube::core::{NamespaceResourceScope, PartialObjectMeta};
@@ -38,148 +46,38 @@ use kube::runtime::controller::{Action, Config};
 use kube::runtime::reflector::{ObjectRef, store};
 use kube::runtime::{Controller, Predicate, WatchStreamExt, predicates, watcher};
 use kube::{Client, ResourceExt};
-use provisioner::{MayAct, Registry, WakeUp};
+use provisioner::{Registry, WakeUp};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use crate::definitions::Definitions;
 use crate::events::Recorder;
-use crate::metrics::Metrics;
+use crate::metrics::{self, Metrics};
 use crate::news::News;
-use crate::observer::{Observer, Rests, Watch};
-use crate::{Clock, metrics};
+use begun::Brake;
 use beside::Beside;
 use bodies::Bodies;
+pub(crate) use context::Context;
+pub use context::HostSettings;
+use error::ReconcileError;
 use history::Histories;
 use objects::Objects;
 pub(crate) use objects::scoped;
-use record::Records;
+pub use observer::Observer;
+use records::Records;
+pub use rests::Rest;
+use rests::Rests;
 pub use seal::SealKeys;
 use seal::Seals;
-pub(crate) use trouble::told;
+use step::Watch;
 
-/// How long the initial lists may take before hosts are looked at anyway.
-const LISTED_WITHIN: Duration = Duration::from_secs(10);
 /// Pause after a failed reconcile; doubles with each failure in a row.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 /// The longest of these pauses.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
-/// Settings of the controller.
-#[derive(Clone)]
-pub struct HostSettings {
-    /// Namespace to look after; all if `None`.
-    pub namespace: Option<String>,
-    /// Life-cycle settings.
-    pub lifecycle: host_lifecycle::Settings,
-    /// Where the time comes from.
-    pub clock: Arc<dyn Clock>,
-    /// Hosts that may begin to be deprovisioned within ten minutes; 0 for any number.
-    pub deprovisioning_limit: usize,
-    /// Machines that may be switched on within ten seconds; 0 for any number.
-    pub power_on_limit: usize,
-    /// Whether this process, of several, is the one that acts.
-    pub may_act: MayAct,
-    /// What MachineRecords are sealed with.
-    pub seal_keys: SealKeys,
-}
-
 /// The controller.
 pub struct HostController {
     context: Arc<Context>,
-}
-
-/// What a reconcile works with.
-pub(crate) struct Context {
-    pub client: Client,
-    pub registry: Registry,
-    pub settings: HostSettings,
-    pub histories: Histories,
-    pub machines: Records,
-    /// Which versions of Secrets hold the same.
-    pub versions: versions::Versions,
-    pub recorder: Recorder,
-    /// Whether the cluster keeps what is written.
-    pub definitions: Arc<Definitions>,
-    /// The hosts.
-    pub hosts: Arc<Objects<BareMetalHost>>,
-    /// What inspections have found.
-    pub hardware_data: Objects<HardwareData>,
-    /// Which machines hosts are.
-    pub records: Arc<Objects<MachineRecord>>,
-    /// Whether this server wrote them.
-    pub seals: Arc<Seals>,
-    /// Objects beside hosts.
-    pub beside: Beside,
-    /// Secrets that hosts name.
-    pub bodies: Bodies,
-    /// Which hosts are at a BMC, and which name a Secret.
-    pub index: index::Index,
-    /// How the last look at each host has ended.
-    pub looks: looks::Looks,
-    pub brake: brake::Brake,
-    pub metrics: Arc<Metrics>,
-    /// What is new, for others.
-    pub news: News,
-    pub watch: Watch,
-    pub rests: Rests,
-    /// Set once all watches have listed their objects, or have taken too long.
-    pub begun: tokio::sync::OnceCell<()>,
-    /// How often in a row the reconcile of a host (by its uid) could not be completed.
-    pub stumbles: Mutex<HashMap<String, u32>>,
-}
-
-/// A reconcile failed and is retried with back-off. Failures of machines are not among these errors: they are in the host's status.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum ReconcileError {
-    /// The Kubernetes API failed.
-    #[error("{attempt} (Kubernetes API): {source}")]
-    Api {
-        /// What was attempted.
-        attempt: &'static str,
-        /// Why.
-        #[source]
-        source: Box<kube::Error>,
-    },
-    /// Another process acts.
-    #[error("another process leads: nothing is done")]
-    NotLeading,
-    /// An object beside the host could not be read or written.
-    #[error("{} (Kubernetes API): {}", .0.attempt, .0.source)]
-    Beside(#[from] beside::Failed),
-    /// The host's record could not be written.
-    #[error(transparent)]
-    Record(#[from] provisioner::RecordError),
-}
-
-impl Context {
-    /// Waits until all watches are in step.
-    pub(crate) async fn in_step(&self) {
-        self.hosts.in_step.wait().await;
-        self.hardware_data.in_step.wait().await;
-        self.records.in_step.wait().await;
-        self.bodies.in_step.wait().await;
-        self.beside.in_step().await;
-    }
-
-    /// At the start, waits for all watches, so that not every host reads what they are about to show. Later, what is not in step is read.
-    pub(crate) async fn begin(&self) {
-        let begin = async {
-            if tokio::time::timeout(LISTED_WITHIN, self.in_step()).await.is_err() {
-                tracing::warn!(
-                    "not all objects have been listed: hosts are looked at with more calls to the Kubernetes API"
-                );
-            }
-        };
-        self.begun.get_or_init(|| begin).await;
-    }
-}
-
-impl ReconcileError {
-    /// Wraps an error of the Kubernetes API.
-    pub(crate) fn api(attempt: &'static str) -> impl FnOnce(kube::Error) -> Self {
-        move |source| Self::Api { attempt, source: Box::new(source) }
-    }
 }
 
 impl HostController {
@@ -207,7 +105,7 @@ impl HostController {
                 bodies: Bodies::default(),
                 index: index::Index::default(),
                 looks: looks::Looks::default(),
-                brake: brake::Brake::default(),
+                brake: Brake::default(),
                 metrics,
                 news: News::default(),
                 watch: Watch::default(),

@@ -3,170 +3,29 @@
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use api::metal3::{BareMetalHost, HardwareData, HardwareDataSpec, ProvisioningState as State};
-use host_lifecycle::{Action as Act, Change, Next, Step, View, conclude, decide};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use api::metal3::{BareMetalHost, ProvisioningState as State};
+use host_lifecycle::{Action as Act, Change, Next, Step, conclude, decide};
 use kube::runtime::controller::Action;
 use kube::runtime::reflector::ObjectRef;
 use kube::{Api, ResourceExt};
-use provisioner::{Capabilities, HostFacts, HostKey, Provisioner, Record};
+use provisioner::{HostKey, Record};
 
-use super::beside::Found;
-use super::choice::{Choice, choose};
+use super::choice::choose;
+use super::context::Context;
+use super::error::ReconcileError;
+use super::fetched::{Fetched, has_news};
 use super::looks::{Due, Seen};
 use super::machine::KubeMachine;
 use super::secrets::{FoundCredentials, HostSecrets};
 use super::write::Applied;
-use super::{Context, ReconcileError, trouble, work, write};
+use super::{facts, trouble, work, write};
+use crate::kube_errors::told;
 
 /// Most steps in one reconcile; more means that the decisions lead nowhere, and other hosts must have their turn.
 const MAX_STEPS: usize = 24;
 
 /// How often an answer is evaluated again because another client has changed the host meanwhile.
 const MAX_CONFLICTS: usize = 8;
-
-/// Everything that is known of a host.
-#[derive(Clone)]
-pub struct Fetched {
-    pub host: Arc<BareMetalHost>,
-    pub hardware_data: Option<Arc<HardwareData>>,
-    /// The objects beside it.
-    pub beside: Found,
-    pub credentials: FoundCredentials,
-    /// Versions of the BMC's Secret that held the same user and password.
-    same_versions: Arc<Vec<String>>,
-    /// The host's provisioner.
-    pub choice: Choice,
-    /// The server's settings, with what that provisioner serves for this host.
-    settings: host_lifecycle::Settings,
-    /// What is known of the host, as its provisioner is told.
-    pub facts: Arc<HostFacts>,
-}
-
-/// The capabilities that reach a host. The objects that ask for the others are not read here; each gets an Event ([`crate::UNSERVED`]).
-fn served(context: &Context, host: &BareMetalHost, capabilities: Capabilities) -> Capabilities {
-    let read = Capabilities { data_images: false, events: false, boot_images: Vec::new(), ..capabilities };
-    let uid = host.metadata.uid.as_deref().unwrap_or_default();
-    context.beside.served_of(read, uid, context.settings.clock.now())
-}
-
-impl Fetched {
-    /// The host and what belongs to it, as the watches show it and this process has written it; what is not known is read. `None` if the host was
-    /// deleted.
-    async fn read(context: &Context, namespace: &str, name: &str) -> Result<Option<Self>, ReconcileError> {
-        let hosts: Api<BareMetalHost> = Api::namespaced(context.client.clone(), namespace);
-        let found = context.hosts.get(&hosts, &ObjectRef::new(name).within(namespace)).await;
-        let Some(host) = found.map_err(ReconcileError::api("read the host"))? else {
-            return Ok(None);
-        };
-        let data: Api<HardwareData> = Api::namespaced(context.client.clone(), namespace);
-        let hardware_data = context.hardware_data.get(&data, &ObjectRef::new(name).within(namespace)).await;
-        let hardware_data = hardware_data.map_err(ReconcileError::api("read the HardwareData"))?;
-        let secrets = HostSecrets::new(context, &host);
-        let credentials = secrets.credentials().await.map_err(ReconcileError::api("read the BMC's Secret"))?;
-        let same_versions = match &credentials {
-            FoundCredentials::Present(found) => match found.login() {
-                Some(login) => {
-                    let ObjectMeta { uid, resource_version, .. } = found.metadata();
-                    let version = resource_version.as_deref().unwrap_or_default();
-                    context.versions.note(uid.as_deref().unwrap_or_default(), version, &login.content)
-                }
-                None => Arc::default(),
-            },
-            _ => Arc::default(),
-        };
-        let choice = choose(context, &host).await?;
-        let facts = Arc::new(work::facts(&host, hardware_data.as_deref()));
-        let mut settings = context.settings.lifecycle.clone();
-        if let Ok(provisioner) = &choice {
-            settings.served = served(context, &host, provisioner.capabilities(&facts));
-        }
-        let beside =
-            context.beside.read(&context.client, &host, &settings.served, context.settings.clock.now()).await?;
-        Ok(Some(Self { host, hardware_data, beside, credentials, same_versions, choice, settings, facts }))
-    }
-
-    /// What it was made from.
-    fn seen(&self, context: &Context) -> Seen {
-        let secret = match &self.credentials {
-            FoundCredentials::Present(found) => Some(found.body().identity()),
-            _ => None,
-        };
-        Seen {
-            host: self.host.resource_version(),
-            hardware_data: self.hardware_data.as_ref().and_then(|data| data.resource_version()),
-            beside: self.beside.versions(),
-            secret,
-            news: has_news(context, &self.key()),
-        }
-    }
-
-    /// Whether a BMC's answer for one also holds for the other.
-    fn asks_the_same_bmc(&self, other: &Self) -> bool {
-        let secret = |fetched: &Self| match &fetched.credentials {
-            FoundCredentials::Present(found) => Some(found.body().identity()),
-            _ => None,
-        };
-        self.host.spec.bmc == other.host.spec.bmc && secret(self) == secret(other)
-    }
-
-    /// Applies the change, as if it had been written.
-    fn becomes(&mut self, change: &Change) {
-        let host = Arc::make_mut(&mut self.host);
-        host.status = Some(change.status.clone());
-        if let Some(architecture) = &change.set_architecture {
-            host.spec.architecture = Some(architecture.clone());
-        }
-        for key in &change.remove_annotations {
-            host.annotations_mut().remove(key);
-        }
-        if let Some(hardware) = &change.hardware_data {
-            let spec = HardwareDataSpec { hardware: Some((**hardware).clone()) };
-            self.hardware_data = Some(Arc::new(HardwareData::new(&self.host.name_any(), spec)));
-        }
-    }
-
-    pub fn key(&self) -> HostKey {
-        work::key(&self.host)
-    }
-
-    fn provisioner(&self) -> Option<&Arc<dyn Provisioner>> {
-        self.choice.as_ref().ok()
-    }
-
-    /// The view that decisions are made from.
-    pub fn view<'a>(&'a self, context: &'a Context) -> View<'a> {
-        let credentials = match &self.credentials {
-            FoundCredentials::NotNeeded => host_lifecycle::Credentials::NotNeeded,
-            FoundCredentials::Missing { name } => host_lifecycle::Credentials::Missing { name },
-            FoundCredentials::Forbidden { name } => host_lifecycle::Credentials::Forbidden { name },
-            FoundCredentials::Invalid { name, what } => {
-                host_lifecycle::Credentials::Invalid { name, what: what.clone() }
-            }
-            FoundCredentials::Present(found) => host_lifecycle::Credentials::Present {
-                name: found.metadata().name.as_deref().unwrap_or_default(),
-                namespace: found.metadata().namespace.as_deref().unwrap_or_default(),
-                resource_version: found.metadata().resource_version.as_deref().unwrap_or_default(),
-                same: &self.same_versions,
-            },
-        };
-        View {
-            host: &self.host,
-            hardware_data: self.hardware_data.as_ref().and_then(|d| d.spec.hardware.as_ref()),
-            children: self.beside.children(),
-            credentials,
-            firmware_read: self.beside.read,
-            news: self.provisioner().is_some_and(|provisioner| provisioner.has_news(&self.key())),
-            settings: &self.settings,
-            now: context.settings.clock.now(),
-        }
-    }
-}
-
-/// Whether any provisioner has news of the host.
-fn has_news(context: &Context, key: &HostKey) -> bool {
-    context.registry.iter().any(|provisioner| provisioner.has_news(key))
-}
 
 /// What a look at the host would be made from, if that is known without a call.
 fn seen_now(context: &Context, key: &ObjectRef<BareMetalHost>) -> Option<Seen> {
@@ -182,7 +41,7 @@ fn seen_now(context: &Context, key: &ObjectRef<BareMetalHost>) -> Option<Seen> {
         hardware_data: hardware_data.and_then(|data| data.resource_version()),
         beside: context.beside.versions(&host)?,
         secret,
-        news: has_news(context, &work::key(&host)),
+        news: has_news(context, &facts::key(&host)),
     })
 }
 
@@ -413,11 +272,11 @@ async fn listen(context: &Context, host: &Arc<BareMetalHost>) {
     let Ok(Ok(provisioner)) = choose(context, host).await else { return };
     let machine = KubeMachine::new(context, host, Arc::clone(&provisioner));
     if let Err(error) = machine.load().await {
-        tracing::warn!(host = %host.name_any(), error = %trouble::told(&error), "read the host's record");
+        tracing::warn!(host = %host.name_any(), error = %told(&error), "read the host's record");
         return;
     }
     machine.seal().await;
-    provisioner.expect(&work::key(host), &machine.current());
+    provisioner.expect(&facts::key(host), &machine.current());
 }
 
 /// Claims the BMC's Secret before its first use. Returns whether the Secret was written.

@@ -3,27 +3,22 @@
 //! This process is the only writer while it leads, so it keeps what it has read; a conflict, or a read by [`super::machine`], refreshes that. The
 //! provisioner's revision counts the writes of its own part alone: a write of the machine's identity in between is no conflict.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
-use api::metal3::{BareMetalHost, annotation, label};
-use api::metamorph::{
-    HostOperation, HostReference, MachineRecord, MachineRecordSpec, OperationType, ProvisionerRecord,
-};
+use api::metal3::label;
+use api::metamorph::{HostOperation, HostReference, MachineRecord, MachineRecordSpec, ProvisionerRecord};
 use async_trait::async_trait;
-use host_lifecycle::{inspection_disabled, wished_root_device_hints};
 use kube::ResourceExt;
 use kube::api::{Api, ListParams, PostParams};
 use provisioner::{
     Cause, Failure, HistoryEntry, MAX_COUNT, MAX_RECORD_BYTES, Purpose, Record, RecordContent, RecordError, Recorded,
     Retry,
 };
-use sha2::{Digest, Sha256};
 
-use super::brake::frozen;
+use super::freeze::frozen;
 use super::history::{host_label, is_ours, number};
 use super::machine::KubeMachine;
-use super::trouble::told;
+use super::records::{Known, has_content, is_blank, lock};
+use super::wanted::changed;
+use crate::kube_errors::{is_terminating, told};
 
 /// Most attempts at a write while other parts of the object change.
 const MAX_CONFLICTS: usize = 4;
@@ -31,83 +26,6 @@ const MAX_CONFLICTS: usize = 4;
 /// The fault when a write succeeds and is not kept.
 pub const DROPPED: &str =
     "the API server took it and did not keep spec.provisioner: apply the definitions that `metamorph crds` prints";
-
-/// What this process knows of a host's MachineRecord.
-#[derive(Default)]
-pub struct Known {
-    /// It has been read.
-    pub read: bool,
-    /// As it was read or written last.
-    pub object: Option<MachineRecord>,
-    /// The record was deleted with its namespace, which refuses new objects: only this copy is left until the host is deleted too.
-    pub gone: bool,
-    /// The machine's identity to write with the next write of the provisioner's part.
-    pub pending: Option<MachineRecordSpec>,
-    /// What HostOperations tell of a host without a record.
-    earlier: Vec<HistoryEntry>,
-    /// They have been read since the record was.
-    looked: bool,
-    /// The API server does not keep seals.
-    unsealable: bool,
-}
-
-/// One host's.
-pub type Slot = Arc<Mutex<Known>>;
-
-/// The records of all hosts that this process has read, by host uid.
-#[derive(Default)]
-pub struct Records(Mutex<HashMap<String, Slot>>);
-
-impl Records {
-    /// The host's slot.
-    pub fn slot(&self, uid: &str) -> Slot {
-        Arc::clone(self.lock().entry(uid.to_owned()).or_default())
-    }
-
-    /// Whether the host's record has been read.
-    pub fn has(&self, uid: &str) -> bool {
-        let slot = self.lock().get(uid).cloned();
-        slot.is_some_and(|slot| lock(&slot).read)
-    }
-
-    /// Whether the host's record has been read, and its provisioner has written nothing: no work on the machine has begun.
-    pub fn is_blank(&self, uid: &str) -> bool {
-        let slot = self.lock().get(uid).cloned();
-        slot.is_some_and(|slot| {
-            let known = lock(&slot);
-            known.read && known.earlier.is_empty() && !known.object.as_ref().is_some_and(has_content)
-        })
-    }
-
-    /// What was read is unusable: it is read again first. The object stays known in case it is deleted with its namespace.
-    pub fn doubt(&self, uid: &str) {
-        let slot = self.slot(uid);
-        let mut known = lock(&slot);
-        *known = Known { object: known.object.take(), gone: known.gone, ..Known::default() };
-    }
-
-    /// Forgets what was read of the host.
-    pub fn forget(&self, uid: &str) {
-        self.lock().remove(uid);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Slot>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-pub fn lock(slot: &Slot) -> MutexGuard<'_, Known> {
-    slot.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// The part has only its name: the provisioner has written nothing.
-fn is_blank(part: &ProvisionerRecord) -> bool {
-    part.version == 0 && part.data.as_object().is_none_or(serde_json::Map::is_empty)
-}
-
-fn has_content(object: &MachineRecord) -> bool {
-    object.spec.provisioner.as_ref().is_some_and(|part| !is_blank(part))
-}
 
 impl KubeMachine {
     /// Reads the record unless this process has, and for a host without one its history.
@@ -428,155 +346,5 @@ impl Record for KubeMachine {
             None => Ok(()),
             Some(why) => Err(failed(why)),
         }
-    }
-}
-
-/// When the host began with its present work of this kind.
-fn began(host: &BareMetalHost, operation: OperationType) -> Option<api::Time> {
-    let history = &host.status.as_ref()?.operation_history;
-    match operation {
-        OperationType::Inspect => history.inspect.start.clone(),
-        OperationType::Provision => history.provision.start.clone(),
-        OperationType::Deprovision => history.deprovision.start.clone(),
-        // The host does not say when.
-        OperationType::Prepare | OperationType::Service => None,
-    }
-}
-
-/// Identity of the host's wish: when its work began and, for provisioning, the image and the disk. `None` if the status does not record when.
-pub fn wish(host: &BareMetalHost, operation: OperationType) -> Option<String> {
-    let began = jiff::Timestamp::from_second(began(host, operation)?.0.as_second()).ok()?;
-    if operation != OperationType::Provision {
-        return Some(began.to_string());
-    }
-    let status = host.status.as_ref()?;
-    let asked = serde_json::json!([status.last_attempted_image, status.provisioning.root_device_hints]);
-    let digest = Sha256::digest(asked.to_string().as_bytes());
-    Some(format!("{began} {}", hex::encode(&digest[..8])))
-}
-
-/// The API refuses a new object because its namespace is being deleted, or is gone.
-pub(super) fn is_terminating(error: &kube::Error) -> bool {
-    let kube::Error::Api(status) = error else { return false };
-    let causes = status.details.as_ref().map(|details| details.causes.as_slice()).unwrap_or_default();
-    let namespace = status.details.as_ref().is_some_and(|details| details.kind == "namespaces");
-    causes.iter().any(|cause| cause.reason == "NamespaceTerminating") || status.code == 404 && namespace
-}
-
-/// What has happened to a host that makes an effect unwanted which was decided on `decided`; `switches`: it is the power that the host itself asks for.
-pub(super) fn changed(decided: &BareMetalHost, now: Option<&BareMetalHost>, switches: bool) -> Option<&'static str> {
-    let Some(now) = now.filter(|now| now.uid() == decided.uid()) else { return Some("the host has gone") };
-    let has = |host: &BareMetalHost, key: &str| host.annotation(key).is_some();
-    if has(now, annotation::PAUSED) {
-        return Some("the host has been paused");
-    }
-    if has(now, annotation::DETACHED) != has(decided, annotation::DETACHED) {
-        return Some("the host has been detached or attached");
-    }
-    if now.is_deleting() != decided.is_deleting() {
-        return Some("the host's deletion has been asked for");
-    }
-    if now.annotation(annotation::OVERWRITE_OWNER) != decided.annotation(annotation::OVERWRITE_OWNER) {
-        return Some("the consent to overwrite has changed");
-    }
-    if now.spec.bmc != decided.spec.bmc {
-        return Some("spec.bmc has changed");
-    }
-    if now.spec.automated_cleaning_mode != decided.spec.automated_cleaning_mode {
-        return Some("spec.automatedCleaningMode has changed");
-    }
-    if inspection_disabled(now) != inspection_disabled(decided) {
-        return Some("inspection has been disabled or enabled");
-    }
-    if now.spec.disable_power_off != decided.spec.disable_power_off {
-        return Some("spec.disablePowerOff has changed");
-    }
-    if wished_root_device_hints(now) != wished_root_device_hints(decided) {
-        return Some("spec.rootDeviceHints has changed");
-    }
-    if now.spec.externally_provisioned != decided.spec.externally_provisioned {
-        return Some("spec.externallyProvisioned has changed");
-    }
-    let data = |host: &BareMetalHost| {
-        let spec = &host.spec;
-        (spec.user_data.clone(), spec.network_data.clone(), spec.meta_data.clone(), spec.custom_deploy.clone())
-    };
-    if data(now) != data(decided) {
-        return Some("the data or the method of the deployment has changed");
-    }
-    if switches && (now.spec.online != decided.spec.online || !reboots(now).eq(reboots(decided))) {
-        return Some("the wish for the machine's power has changed");
-    }
-    (now.spec.image != decided.spec.image).then_some("spec.image has changed")
-}
-
-/// Its reboot annotations.
-fn reboots(host: &BareMetalHost) -> impl Iterator<Item = (&String, &String)> {
-    host.metadata.annotations.iter().flatten().filter(|(key, _)| key.starts_with(annotation::REBOOT))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use api::Time;
-
-    fn host(history: serde_json::Value) -> BareMetalHost {
-        let mut host = BareMetalHost::new("h", api::metal3::BareMetalHostSpec::default());
-        host.status = Some(serde_json::from_value(serde_json::json!({ "operationHistory": history })).unwrap());
-        host
-    }
-
-    #[test]
-    fn a_wish_is_of_its_time_and_of_what_was_asked_for() {
-        let at = |time: &str| host(serde_json::json!({ "provision": { "start": time, "end": null } }));
-        let one = at("2026-01-01T00:00:00Z");
-        let kind = OperationType::Provision;
-        assert_eq!(wish(&one, kind), wish(&at("2026-01-01T00:00:00Z"), kind));
-        assert_ne!(wish(&one, kind), wish(&at("2026-01-01T00:00:01Z"), kind));
-        assert_eq!(wish(&one, OperationType::Deprovision), None);
-        let mut other = one.clone();
-        let image = api::metal3::Image { url: "http://images/other".to_owned(), ..Default::default() };
-        other.status.as_mut().unwrap().last_attempted_image = Some(image);
-        assert_ne!(wish(&one, kind), wish(&other, kind));
-    }
-
-    #[test]
-    fn an_effect_is_unwanted_when_the_host_has_changed() {
-        let mut decided = host(serde_json::json!({}));
-        decided.metadata.uid = Some("u".to_owned());
-        assert_eq!(changed(&decided, Some(&decided), true), None);
-        assert!(changed(&decided, None, false).is_some());
-        let hints = serde_json::json!({ "deviceName": "/dev/sda" });
-        decided.spec.root_device_hints = Some(serde_json::from_value(hints).unwrap());
-        let edits: [fn(&mut BareMetalHost); 12] = [
-            |h| h.metadata.uid = Some("v".to_owned()),
-            |h| h.metadata.deletion_timestamp = Some(Time(jiff::Timestamp::UNIX_EPOCH)),
-            |h| h.annotations_mut().insert(annotation::PAUSED.to_owned(), String::new()).map_or((), drop),
-            |h| h.annotations_mut().insert(annotation::DETACHED.to_owned(), String::new()).map_or((), drop),
-            |h| h.annotations_mut().insert(annotation::INSPECT.to_owned(), "disabled".to_owned()).map_or((), drop),
-            |h| h.spec.automated_cleaning_mode = Some(api::metal3::CleaningMode::Disabled),
-            |h| h.spec.disable_power_off = Some(true),
-            |h| h.spec.root_device_hints = None,
-            |h| h.spec.externally_provisioned = Some(true),
-            |h| h.spec.user_data = Some(api::metal3::SecretReference::default()),
-            |h| h.spec.image = Some(api::metal3::Image::default()),
-            |h| h.spec.bmc = Some(api::metal3::Bmc { address: "redfish://x".to_owned(), ..Default::default() }),
-        ];
-        for (index, edit) in edits.into_iter().enumerate() {
-            let mut now = decided.clone();
-            edit(&mut now);
-            assert!(changed(&decided, Some(&now), false).is_some(), "edit {index}");
-        }
-        let mut now = decided.clone();
-        now.spec.online = !now.spec.online;
-        now.labels_mut().insert("rack".to_owned(), "1".to_owned());
-        now.annotations_mut().insert(annotation::REBOOT.to_owned(), String::new());
-        assert_eq!(changed(&decided, Some(&now), false), None, "what does not matter to it");
-        // The power that the host asks for is another matter.
-        assert!(changed(&decided, Some(&now), true).is_some());
-        now.spec.online = decided.spec.online;
-        assert!(changed(&decided, Some(&now), true).is_some());
-        now.annotations_mut().clear();
-        assert_eq!(changed(&decided, Some(&now), true), None);
     }
 }

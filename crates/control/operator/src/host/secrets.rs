@@ -10,8 +10,8 @@ use kube::{Client, Resource, ResourceExt};
 use provisioner::ConfigDrive;
 use serde_json::{Map, Value, json};
 
-use super::Context;
 use super::bodies::{Bodies, Body, Login};
+use super::context::Context;
 
 /// Largest user data, network data or meta data, in bytes (a Secret holds 1 MiB).
 const MAX_DATA: usize = 1 << 20;

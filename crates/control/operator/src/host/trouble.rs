@@ -10,9 +10,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::{Api, PostParams};
 use kube::{Client, ResourceExt};
 
+use super::context::Context;
+use super::error::ReconcileError;
 use super::record::DROPPED;
 use super::write::publish;
-use super::{Context, ReconcileError};
+use crate::kube_errors::told;
 
 /// The condition.
 const CONDITION: &str = "Progressing";
@@ -71,14 +73,6 @@ async fn say(client: &Client, host: &BareMetalHost, message: &str, now: jiff::Ti
         // Another writer has newer information.
         Err(kube::Error::Api(e)) if matches!(e.code, 404 | 409) => Ok(()),
         other => other.map(|_| ()),
-    }
-}
-
-/// The message of a Kubernetes API error.
-pub fn told(error: &kube::Error) -> String {
-    match error {
-        kube::Error::Api(status) if !status.message.is_empty() => status.message.clone(),
-        other => other.to_string(),
     }
 }
 

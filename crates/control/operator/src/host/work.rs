@@ -4,8 +4,8 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use api::metal3::{
-    BareMetalHost, CustomDeploy, DiskFormat, FirmwareComponent, HardwareData, Image, ProvisioningState as State,
-    SettingSchema, annotation,
+    BareMetalHost, CustomDeploy, DiskFormat, FirmwareComponent, Image, ProvisioningState as State, SettingSchema,
+    annotation,
 };
 use api::metamorph::OperationType;
 use host_lifecycle::{
@@ -15,7 +15,7 @@ use host_lifecycle::{
 use kube::ResourceExt;
 use provisioner::{
     AdoptRequest, Answer, BmcAccess, Call, Cause, CleaningRequest, Deployed, Failure, Finding, FirmwareTargets,
-    FirmwareUpdate, Host, HostContext, HostFacts, HostKey, InspectRequest, Method, PowerRequest, PrepareRequest,
+    FirmwareUpdate, Host, HostContext, HostFacts, InspectRequest, Method, PowerRequest, PrepareRequest,
     ProvisionRequest, Provisioner, RecordError, RegisterRequest, ReleaseRequest, Retry, ServiceRequest, Setting,
     Verdict, Waiting, ask,
 };
@@ -23,11 +23,12 @@ use provisioner::{
 use sha2::{Digest, Sha256};
 use tokio::time::timeout;
 
+use super::context::Context;
+use super::error::ReconcileError;
+use super::facts::wish;
+use super::fetched::Fetched;
 use super::machine::KubeMachine;
-use super::reconcile::Fetched;
-use super::record::wish;
 use super::secrets::{FoundCredentials, HostDataError, HostSecrets};
-use super::{Context, ReconcileError};
 
 /// How often in a row the record of a host that is being deleted may be unavailable before that is reported as the host's failure.
 const RECORD_TRIES: u32 = 2;
@@ -191,35 +192,6 @@ async fn prepare(context: &Context, fetched: &Fetched, action: &Action) -> Resul
         },
         may_act: Arc::clone(&context.settings.may_act),
     })?)
-}
-
-/// What is known of the host, except the contents of Secrets.
-pub fn facts(host: &BareMetalHost, hardware: Option<&HardwareData>) -> HostFacts {
-    let (spec, provisioning) = (&host.spec, host.status.as_ref().map(|status| &status.provisioning));
-    HostFacts {
-        key: key(host),
-        address: spec.bmc.as_ref().map(|bmc| bmc.address.clone()).unwrap_or_default(),
-        provisioning_id: provisioning.map(|provisioning| provisioning.id.clone()).unwrap_or_default(),
-        boot_mode: provisioning.and_then(|provisioning| provisioning.boot_mode).or(spec.boot_mode).unwrap_or_default(),
-        boot_mac: spec.boot_mac_address.clone().filter(|mac| !mac.is_empty()),
-        architecture: spec.architecture.clone().filter(|architecture| !architecture.is_empty()),
-        agent_network: None,
-        disable_power_off: spec.disable_power_off.unwrap_or(false),
-        cleaning: spec.automated_cleaning_mode.unwrap_or_default(),
-        agent_image: None,
-        deleting: host.is_deleting(),
-        hardware: hardware.and_then(|data| data.spec.hardware.clone()),
-        accept_machine: host.annotation(annotation::ACCEPT_MACHINE).map(ToOwned::to_owned),
-    }
-}
-
-/// The host's identity.
-pub fn key(host: &BareMetalHost) -> HostKey {
-    HostKey {
-        namespace: host.namespace().unwrap_or_default(),
-        name: host.name_any(),
-        uid: host.uid().unwrap_or_default(),
-    }
 }
 
 /// Another host of the same machine with the older right to it: it is registered, or was declared earlier in the same namespace. A host that was

@@ -8,9 +8,10 @@ use kube::{Resource, ResourceExt};
 use serde_json::{Map, Value, json};
 
 use super::beside::Written;
-use super::reconcile::Fetched;
+use super::context::Context;
+use super::error::ReconcileError;
+use super::fetched::Fetched;
 use super::secrets::HostSecrets;
-use super::{Context, ReconcileError};
 use crate::events::Said;
 
 /// Result of applying a change.

@@ -1,0 +1,111 @@
+//! What the controller works with: its settings, its view of the objects, and what it remembers between reconciles.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use api::metal3::{BareMetalHost, HardwareData};
+use api::metamorph::MachineRecord;
+use kube::Client;
+use provisioner::{MayAct, Registry};
+
+use super::begun::Brake;
+use super::beside::Beside;
+use super::bodies::Bodies;
+use super::history::Histories;
+use super::objects::Objects;
+use super::records::Records;
+use super::rests::Rests;
+use super::seal::{SealKeys, Seals};
+use super::step::Watch;
+use super::{index, looks, versions};
+use crate::Clock;
+use crate::definitions::Definitions;
+use crate::events::Recorder;
+use crate::metrics::Metrics;
+use crate::news::News;
+
+/// How long the initial lists may take before hosts are looked at anyway.
+const LISTED_WITHIN: Duration = Duration::from_secs(10);
+
+/// Settings of the controller.
+#[derive(Clone)]
+pub struct HostSettings {
+    /// Namespace to look after; all if `None`.
+    pub namespace: Option<String>,
+    /// Life-cycle settings.
+    pub lifecycle: host_lifecycle::Settings,
+    /// Where the time comes from.
+    pub clock: Arc<dyn Clock>,
+    /// Hosts that may begin to be deprovisioned within ten minutes; 0 for any number.
+    pub deprovisioning_limit: usize,
+    /// Machines that may be switched on within ten seconds; 0 for any number.
+    pub power_on_limit: usize,
+    /// Whether this process, of several, is the one that acts.
+    pub may_act: MayAct,
+    /// What MachineRecords are sealed with.
+    pub seal_keys: SealKeys,
+}
+
+/// What a reconcile works with.
+pub(crate) struct Context {
+    pub client: Client,
+    pub registry: Registry,
+    pub settings: HostSettings,
+    pub histories: Histories,
+    pub machines: Records,
+    /// Which versions of Secrets hold the same.
+    pub versions: versions::Versions,
+    pub recorder: Recorder,
+    /// Whether the cluster keeps what is written.
+    pub definitions: Arc<Definitions>,
+    /// The hosts.
+    pub hosts: Arc<Objects<BareMetalHost>>,
+    /// What inspections have found.
+    pub hardware_data: Objects<HardwareData>,
+    /// Which machines hosts are.
+    pub records: Arc<Objects<MachineRecord>>,
+    /// Whether this server wrote them.
+    pub seals: Arc<Seals>,
+    /// Objects beside hosts.
+    pub beside: Beside,
+    /// Secrets that hosts name.
+    pub bodies: Bodies,
+    /// Which hosts are at a BMC, and which name a Secret.
+    pub index: index::Index,
+    /// How the last look at each host has ended.
+    pub looks: looks::Looks,
+    pub brake: Brake,
+    pub metrics: Arc<Metrics>,
+    /// What is new, for others.
+    pub news: News,
+    pub watch: Watch,
+    pub rests: Rests,
+    /// Set once all watches have listed their objects, or have taken too long.
+    pub begun: tokio::sync::OnceCell<()>,
+    /// How often in a row the reconcile of a host (by its uid) could not be completed.
+    pub stumbles: Mutex<HashMap<String, u32>>,
+}
+
+impl Context {
+    /// Waits until all watches are in step.
+    pub(crate) async fn in_step(&self) {
+        self.hosts.in_step.wait().await;
+        self.hardware_data.in_step.wait().await;
+        self.records.in_step.wait().await;
+        self.bodies.in_step.wait().await;
+        self.beside.in_step().await;
+    }
+
+    /// At the start, waits for all watches, so that not every host reads what they are about to show. Later, what is not in step is read.
+    pub(crate) async fn begin(&self) {
+        let begin = async {
+            if tokio::time::timeout(LISTED_WITHIN, self.in_step()).await.is_err() {
+                tracing::warn!(
+                    "not all objects have been listed: hosts are looked at with more calls to the Kubernetes API"
+                );
+            }
+        };
+        self.begun.get_or_init(|| begin).await;
+    }
+}

@@ -1,0 +1,85 @@
+//! What a provisioner is told of a host, as far as the host itself says it.
+
+use api::metal3::{BareMetalHost, HardwareData, annotation};
+use api::metamorph::OperationType;
+use kube::ResourceExt;
+use provisioner::{HostFacts, HostKey};
+use sha2::{Digest, Sha256};
+
+/// What is known of the host, except the contents of Secrets.
+pub fn facts(host: &BareMetalHost, hardware: Option<&HardwareData>) -> HostFacts {
+    let (spec, provisioning) = (&host.spec, host.status.as_ref().map(|status| &status.provisioning));
+    HostFacts {
+        key: key(host),
+        address: spec.bmc.as_ref().map(|bmc| bmc.address.clone()).unwrap_or_default(),
+        provisioning_id: provisioning.map(|provisioning| provisioning.id.clone()).unwrap_or_default(),
+        boot_mode: provisioning.and_then(|provisioning| provisioning.boot_mode).or(spec.boot_mode).unwrap_or_default(),
+        boot_mac: spec.boot_mac_address.clone().filter(|mac| !mac.is_empty()),
+        architecture: spec.architecture.clone().filter(|architecture| !architecture.is_empty()),
+        agent_network: None,
+        disable_power_off: spec.disable_power_off.unwrap_or(false),
+        cleaning: spec.automated_cleaning_mode.unwrap_or_default(),
+        agent_image: None,
+        deleting: host.is_deleting(),
+        hardware: hardware.and_then(|data| data.spec.hardware.clone()),
+        accept_machine: host.annotation(annotation::ACCEPT_MACHINE).map(ToOwned::to_owned),
+    }
+}
+
+/// The host's identity.
+pub fn key(host: &BareMetalHost) -> HostKey {
+    HostKey {
+        namespace: host.namespace().unwrap_or_default(),
+        name: host.name_any(),
+        uid: host.uid().unwrap_or_default(),
+    }
+}
+
+/// When the host began with its present work of this kind.
+fn began(host: &BareMetalHost, operation: OperationType) -> Option<api::Time> {
+    let history = &host.status.as_ref()?.operation_history;
+    match operation {
+        OperationType::Inspect => history.inspect.start.clone(),
+        OperationType::Provision => history.provision.start.clone(),
+        OperationType::Deprovision => history.deprovision.start.clone(),
+        // The host does not say when.
+        OperationType::Prepare | OperationType::Service => None,
+    }
+}
+
+/// Identity of the host's wish: when its work began and, for provisioning, the image and the disk. `None` if the status does not record when.
+pub fn wish(host: &BareMetalHost, operation: OperationType) -> Option<String> {
+    let began = jiff::Timestamp::from_second(began(host, operation)?.0.as_second()).ok()?;
+    if operation != OperationType::Provision {
+        return Some(began.to_string());
+    }
+    let status = host.status.as_ref()?;
+    let asked = serde_json::json!([status.last_attempted_image, status.provisioning.root_device_hints]);
+    let digest = Sha256::digest(asked.to_string().as_bytes());
+    Some(format!("{began} {}", hex::encode(&digest[..8])))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn host(history: serde_json::Value) -> BareMetalHost {
+        let mut host = BareMetalHost::new("h", api::metal3::BareMetalHostSpec::default());
+        host.status = Some(serde_json::from_value(serde_json::json!({ "operationHistory": history })).unwrap());
+        host
+    }
+
+    #[test]
+    fn a_wish_is_of_its_time_and_of_what_was_asked_for() {
+        let at = |time: &str| host(serde_json::json!({ "provision": { "start": time, "end": null } }));
+        let one = at("2026-01-01T00:00:00Z");
+        let kind = OperationType::Provision;
+        assert_eq!(wish(&one, kind), wish(&at("2026-01-01T00:00:00Z"), kind));
+        assert_ne!(wish(&one, kind), wish(&at("2026-01-01T00:00:01Z"), kind));
+        assert_eq!(wish(&one, OperationType::Deprovision), None);
+        let mut other = one.clone();
+        let image = api::metal3::Image { url: "http://images/other".to_owned(), ..Default::default() };
+        other.status.as_mut().unwrap().last_attempted_image = Some(image);
+        assert_ne!(wish(&one, kind), wish(&other, kind));
+    }
+}

@@ -1,0 +1,166 @@
+//! A host with everything that decisions on it are made from.
+
+use std::sync::Arc;
+
+use api::metal3::{BareMetalHost, HardwareData, HardwareDataSpec};
+use host_lifecycle::{Change, View};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::runtime::reflector::ObjectRef;
+use kube::{Api, ResourceExt};
+use provisioner::{Capabilities, HostFacts, HostKey, Provisioner};
+
+use super::beside::Found;
+use super::choice::{Choice, choose};
+use super::context::Context;
+use super::error::ReconcileError;
+use super::facts;
+use super::looks::Seen;
+use super::secrets::{FoundCredentials, HostSecrets};
+
+/// Everything that is known of a host.
+#[derive(Clone)]
+pub struct Fetched {
+    /// The host.
+    pub host: Arc<BareMetalHost>,
+    /// What its inspection has found.
+    pub hardware_data: Option<Arc<HardwareData>>,
+    /// The objects beside it.
+    pub beside: Found,
+    /// The BMC's.
+    pub credentials: FoundCredentials,
+    /// Versions of the BMC's Secret that held the same user and password.
+    same_versions: Arc<Vec<String>>,
+    /// The host's provisioner.
+    pub choice: Choice,
+    /// The server's settings, with what that provisioner serves for this host.
+    settings: host_lifecycle::Settings,
+    /// What is known of the host, as its provisioner is told.
+    pub facts: Arc<HostFacts>,
+}
+
+/// The capabilities that reach a host. The objects that ask for the others are not read here; each gets an Event ([`crate::UNSERVED`]).
+fn served(context: &Context, host: &BareMetalHost, capabilities: Capabilities) -> Capabilities {
+    let read = Capabilities { data_images: false, events: false, boot_images: Vec::new(), ..capabilities };
+    let uid = host.metadata.uid.as_deref().unwrap_or_default();
+    context.beside.served_of(read, uid, context.settings.clock.now())
+}
+
+impl Fetched {
+    /// The host and what belongs to it, as the watches show it and this process has written it; what is not known is read. `None` if the host was
+    /// deleted.
+    pub async fn read(context: &Context, namespace: &str, name: &str) -> Result<Option<Self>, ReconcileError> {
+        let hosts: Api<BareMetalHost> = Api::namespaced(context.client.clone(), namespace);
+        let found = context.hosts.get(&hosts, &ObjectRef::new(name).within(namespace)).await;
+        let Some(host) = found.map_err(ReconcileError::api("read the host"))? else {
+            return Ok(None);
+        };
+        let data: Api<HardwareData> = Api::namespaced(context.client.clone(), namespace);
+        let hardware_data = context.hardware_data.get(&data, &ObjectRef::new(name).within(namespace)).await;
+        let hardware_data = hardware_data.map_err(ReconcileError::api("read the HardwareData"))?;
+        let secrets = HostSecrets::new(context, &host);
+        let credentials = secrets.credentials().await.map_err(ReconcileError::api("read the BMC's Secret"))?;
+        let same_versions = match &credentials {
+            FoundCredentials::Present(found) => match found.login() {
+                Some(login) => {
+                    let ObjectMeta { uid, resource_version, .. } = found.metadata();
+                    let version = resource_version.as_deref().unwrap_or_default();
+                    context.versions.note(uid.as_deref().unwrap_or_default(), version, &login.content)
+                }
+                None => Arc::default(),
+            },
+            _ => Arc::default(),
+        };
+        let choice = choose(context, &host).await?;
+        let facts = Arc::new(facts::facts(&host, hardware_data.as_deref()));
+        let mut settings = context.settings.lifecycle.clone();
+        if let Ok(provisioner) = &choice {
+            settings.served = served(context, &host, provisioner.capabilities(&facts));
+        }
+        let beside =
+            context.beside.read(&context.client, &host, &settings.served, context.settings.clock.now()).await?;
+        Ok(Some(Self { host, hardware_data, beside, credentials, same_versions, choice, settings, facts }))
+    }
+
+    /// What it was made from.
+    pub fn seen(&self, context: &Context) -> Seen {
+        let secret = match &self.credentials {
+            FoundCredentials::Present(found) => Some(found.body().identity()),
+            _ => None,
+        };
+        Seen {
+            host: self.host.resource_version(),
+            hardware_data: self.hardware_data.as_ref().and_then(|data| data.resource_version()),
+            beside: self.beside.versions(),
+            secret,
+            news: has_news(context, &self.key()),
+        }
+    }
+
+    /// Whether a BMC's answer for one also holds for the other.
+    pub fn asks_the_same_bmc(&self, other: &Self) -> bool {
+        let secret = |fetched: &Self| match &fetched.credentials {
+            FoundCredentials::Present(found) => Some(found.body().identity()),
+            _ => None,
+        };
+        self.host.spec.bmc == other.host.spec.bmc && secret(self) == secret(other)
+    }
+
+    /// Applies the change, as if it had been written.
+    pub fn becomes(&mut self, change: &Change) {
+        let host = Arc::make_mut(&mut self.host);
+        host.status = Some(change.status.clone());
+        if let Some(architecture) = &change.set_architecture {
+            host.spec.architecture = Some(architecture.clone());
+        }
+        for key in &change.remove_annotations {
+            host.annotations_mut().remove(key);
+        }
+        if let Some(hardware) = &change.hardware_data {
+            let spec = HardwareDataSpec { hardware: Some((**hardware).clone()) };
+            self.hardware_data = Some(Arc::new(HardwareData::new(&self.host.name_any(), spec)));
+        }
+    }
+
+    /// Its identity.
+    pub fn key(&self) -> HostKey {
+        facts::key(&self.host)
+    }
+
+    /// The provisioner, if it has the one that it asks for.
+    pub fn provisioner(&self) -> Option<&Arc<dyn Provisioner>> {
+        self.choice.as_ref().ok()
+    }
+
+    /// The view that decisions are made from.
+    pub fn view<'a>(&'a self, context: &'a Context) -> View<'a> {
+        let credentials = match &self.credentials {
+            FoundCredentials::NotNeeded => host_lifecycle::Credentials::NotNeeded,
+            FoundCredentials::Missing { name } => host_lifecycle::Credentials::Missing { name },
+            FoundCredentials::Forbidden { name } => host_lifecycle::Credentials::Forbidden { name },
+            FoundCredentials::Invalid { name, what } => {
+                host_lifecycle::Credentials::Invalid { name, what: what.clone() }
+            }
+            FoundCredentials::Present(found) => host_lifecycle::Credentials::Present {
+                name: found.metadata().name.as_deref().unwrap_or_default(),
+                namespace: found.metadata().namespace.as_deref().unwrap_or_default(),
+                resource_version: found.metadata().resource_version.as_deref().unwrap_or_default(),
+                same: &self.same_versions,
+            },
+        };
+        View {
+            host: &self.host,
+            hardware_data: self.hardware_data.as_ref().and_then(|d| d.spec.hardware.as_ref()),
+            children: self.beside.children(),
+            credentials,
+            firmware_read: self.beside.read,
+            news: self.provisioner().is_some_and(|provisioner| provisioner.has_news(&self.key())),
+            settings: &self.settings,
+            now: context.settings.clock.now(),
+        }
+    }
+}
+
+/// Whether any provisioner has news of the host.
+pub fn has_news(context: &Context, key: &HostKey) -> bool {
+    context.registry.iter().any(|provisioner| provisioner.has_news(key))
+}

@@ -1,0 +1,86 @@
+//! What this process has read of the hosts' MachineRecords.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use api::metamorph::{MachineRecord, MachineRecordSpec, ProvisionerRecord};
+use provisioner::HistoryEntry;
+
+/// What this process knows of a host's MachineRecord.
+#[derive(Default)]
+pub struct Known {
+    /// It has been read.
+    pub read: bool,
+    /// As it was read or written last.
+    pub object: Option<MachineRecord>,
+    /// The record was deleted with its namespace, which refuses new objects: only this copy is left until the host is deleted too.
+    pub gone: bool,
+    /// The machine's identity to write with the next write of the provisioner's part.
+    pub pending: Option<MachineRecordSpec>,
+    /// What HostOperations tell of a host without a record.
+    pub(super) earlier: Vec<HistoryEntry>,
+    /// They have been read since the record was.
+    pub(super) looked: bool,
+    /// The API server does not keep seals.
+    pub(super) unsealable: bool,
+}
+
+/// One host's.
+pub type Slot = Arc<Mutex<Known>>;
+
+/// The records of all hosts that this process has read, by host uid.
+#[derive(Default)]
+pub struct Records(Mutex<HashMap<String, Slot>>);
+
+impl Records {
+    /// The host's slot.
+    pub fn slot(&self, uid: &str) -> Slot {
+        Arc::clone(self.lock().entry(uid.to_owned()).or_default())
+    }
+
+    /// Whether the host's record has been read.
+    pub fn has(&self, uid: &str) -> bool {
+        let slot = self.lock().get(uid).cloned();
+        slot.is_some_and(|slot| lock(&slot).read)
+    }
+
+    /// Whether the host's record has been read, and its provisioner has written nothing: no work on the machine has begun.
+    pub fn is_blank(&self, uid: &str) -> bool {
+        let slot = self.lock().get(uid).cloned();
+        slot.is_some_and(|slot| {
+            let known = lock(&slot);
+            known.read && known.earlier.is_empty() && !known.object.as_ref().is_some_and(has_content)
+        })
+    }
+
+    /// What was read is unusable: it is read again first. The object stays known in case it is deleted with its namespace.
+    pub fn doubt(&self, uid: &str) {
+        let slot = self.slot(uid);
+        let mut known = lock(&slot);
+        *known = Known { object: known.object.take(), gone: known.gone, ..Known::default() };
+    }
+
+    /// Forgets what was read of the host.
+    pub fn forget(&self, uid: &str) {
+        self.lock().remove(uid);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Slot>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Locks what is known, even if a thread died while it held it.
+pub fn lock(slot: &Slot) -> MutexGuard<'_, Known> {
+    slot.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The part has only its name: the provisioner has written nothing.
+pub fn is_blank(part: &ProvisionerRecord) -> bool {
+    part.version == 0 && part.data.as_object().is_none_or(serde_json::Map::is_empty)
+}
+
+/// Whether the record has more than its provisioner's name.
+pub fn has_content(object: &MachineRecord) -> bool {
+    object.spec.provisioner.as_ref().is_some_and(|part| !is_blank(part))
+}

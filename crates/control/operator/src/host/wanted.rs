@@ -1,0 +1,104 @@
+//! Whether an effect that was decided on is still wanted.
+
+use api::metal3::{BareMetalHost, annotation};
+use host_lifecycle::{inspection_disabled, wished_root_device_hints};
+use kube::ResourceExt;
+
+/// What has happened to a host that makes an effect unwanted which was decided on `decided`; `switches`: it is the power that the host itself asks for.
+pub(super) fn changed(decided: &BareMetalHost, now: Option<&BareMetalHost>, switches: bool) -> Option<&'static str> {
+    let Some(now) = now.filter(|now| now.uid() == decided.uid()) else { return Some("the host has gone") };
+    let has = |host: &BareMetalHost, key: &str| host.annotation(key).is_some();
+    if has(now, annotation::PAUSED) {
+        return Some("the host has been paused");
+    }
+    if has(now, annotation::DETACHED) != has(decided, annotation::DETACHED) {
+        return Some("the host has been detached or attached");
+    }
+    if now.is_deleting() != decided.is_deleting() {
+        return Some("the host's deletion has been asked for");
+    }
+    if now.annotation(annotation::OVERWRITE_OWNER) != decided.annotation(annotation::OVERWRITE_OWNER) {
+        return Some("the consent to overwrite has changed");
+    }
+    if now.spec.bmc != decided.spec.bmc {
+        return Some("spec.bmc has changed");
+    }
+    if now.spec.automated_cleaning_mode != decided.spec.automated_cleaning_mode {
+        return Some("spec.automatedCleaningMode has changed");
+    }
+    if inspection_disabled(now) != inspection_disabled(decided) {
+        return Some("inspection has been disabled or enabled");
+    }
+    if now.spec.disable_power_off != decided.spec.disable_power_off {
+        return Some("spec.disablePowerOff has changed");
+    }
+    if wished_root_device_hints(now) != wished_root_device_hints(decided) {
+        return Some("spec.rootDeviceHints has changed");
+    }
+    if now.spec.externally_provisioned != decided.spec.externally_provisioned {
+        return Some("spec.externallyProvisioned has changed");
+    }
+    let data = |host: &BareMetalHost| {
+        let spec = &host.spec;
+        (spec.user_data.clone(), spec.network_data.clone(), spec.meta_data.clone(), spec.custom_deploy.clone())
+    };
+    if data(now) != data(decided) {
+        return Some("the data or the method of the deployment has changed");
+    }
+    if switches && (now.spec.online != decided.spec.online || !reboots(now).eq(reboots(decided))) {
+        return Some("the wish for the machine's power has changed");
+    }
+    (now.spec.image != decided.spec.image).then_some("spec.image has changed")
+}
+
+/// Its reboot annotations.
+fn reboots(host: &BareMetalHost) -> impl Iterator<Item = (&String, &String)> {
+    host.metadata.annotations.iter().flatten().filter(|(key, _)| key.starts_with(annotation::REBOOT))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use api::Time;
+
+    #[test]
+    fn an_effect_is_unwanted_when_the_host_has_changed() {
+        let mut decided = BareMetalHost::new("h", api::metal3::BareMetalHostSpec::default());
+        decided.status = Some(api::metal3::BareMetalHostStatus::default());
+        decided.metadata.uid = Some("u".to_owned());
+        assert_eq!(changed(&decided, Some(&decided), true), None);
+        assert!(changed(&decided, None, false).is_some());
+        let hints = serde_json::json!({ "deviceName": "/dev/sda" });
+        decided.spec.root_device_hints = Some(serde_json::from_value(hints).unwrap());
+        let edits: [fn(&mut BareMetalHost); 12] = [
+            |h| h.metadata.uid = Some("v".to_owned()),
+            |h| h.metadata.deletion_timestamp = Some(Time(jiff::Timestamp::UNIX_EPOCH)),
+            |h| h.annotations_mut().insert(annotation::PAUSED.to_owned(), String::new()).map_or((), drop),
+            |h| h.annotations_mut().insert(annotation::DETACHED.to_owned(), String::new()).map_or((), drop),
+            |h| h.annotations_mut().insert(annotation::INSPECT.to_owned(), "disabled".to_owned()).map_or((), drop),
+            |h| h.spec.automated_cleaning_mode = Some(api::metal3::CleaningMode::Disabled),
+            |h| h.spec.disable_power_off = Some(true),
+            |h| h.spec.root_device_hints = None,
+            |h| h.spec.externally_provisioned = Some(true),
+            |h| h.spec.user_data = Some(api::metal3::SecretReference::default()),
+            |h| h.spec.image = Some(api::metal3::Image::default()),
+            |h| h.spec.bmc = Some(api::metal3::Bmc { address: "redfish://x".to_owned(), ..Default::default() }),
+        ];
+        for (index, edit) in edits.into_iter().enumerate() {
+            let mut now = decided.clone();
+            edit(&mut now);
+            assert!(changed(&decided, Some(&now), false).is_some(), "edit {index}");
+        }
+        let mut now = decided.clone();
+        now.spec.online = !now.spec.online;
+        now.labels_mut().insert("rack".to_owned(), "1".to_owned());
+        now.annotations_mut().insert(annotation::REBOOT.to_owned(), String::new());
+        assert_eq!(changed(&decided, Some(&now), false), None, "what does not matter to it");
+        // The power that the host asks for is another matter.
+        assert!(changed(&decided, Some(&now), true).is_some());
+        now.spec.online = decided.spec.online;
+        assert!(changed(&decided, Some(&now), true).is_some());
+        now.annotations_mut().clear();
+        assert_eq!(changed(&decided, Some(&now), true), None);
+    }
+}
