@@ -162,7 +162,7 @@ impl Manifests {
                 }
                 Err(error) => {
                     number += 1;
-                    self.wrong(&format!("{name}, document {number} (from line {line})"), error);
+                    self.wrong(&format!("{name}, document {number} (from line {line})"), error.to_string());
                 }
             }
         }

@@ -43,7 +43,7 @@ pub enum ApplyError {
 impl Backend {
     /// Creates or updates the CustomResourceDefinitions of a YAML stream. When this returns they are served.
     pub async fn install_all(&self, yaml: &str) -> Result<(), ApplyError> {
-        for value in gojson::from_yaml_stream(yaml).map_err(ApplyError::Parse)? {
+        for value in gojson::from_yaml_stream(yaml).map_err(|why| ApplyError::Parse(why.to_string()))? {
             self.install(value).await?;
         }
         Ok(())

@@ -4,12 +4,43 @@
 use gojson::Step;
 use serde_json::Value;
 
-use crate::decode::{base64_text, go_type};
+use crate::decode::{Base64Error, DecodeError, base64_text, go_type};
 use crate::{Def, Defs, Field, Object, Type, gotime, quantity};
+
+/// Why a map cannot be converted to a Go type, in the converter's words.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum ConvertError {
+    /// A number is of another type.
+    #[error("cannot convert {from} to {to}")]
+    Number {
+        /// Its Go type.
+        from: &'static str,
+        /// The field's.
+        to: String,
+    },
+    /// A field of this Go type has another value than one of its kind.
+    #[error("unrecognized type: {0}")]
+    Unrecognized(&'static str),
+    /// A map has a value of this kind.
+    #[error("cannot restore map from {0}")]
+    Map(&'static str),
+    /// A list has a value of this kind.
+    #[error("cannot restore slice from {0}")]
+    List(&'static str),
+    /// A structure has a value of this kind.
+    #[error("cannot restore struct from: {0}")]
+    Structure(&'static str),
+    /// A text is no base64.
+    #[error("error decoding from json: {0}")]
+    Bytes(#[from] Base64Error),
+    /// A type that decodes itself refuses its value.
+    #[error(transparent)]
+    Own(#[from] DecodeError),
+}
 
 /// Converts numbers to the types in `def`. Returns the strict conversion's errors about unknown fields; fails with the error about the first value of
 /// a wrong type, in the order of Go's fields.
-pub fn check(def: &Def, object: &mut Object) -> Result<Vec<String>, String> {
+pub fn check(def: &Def, object: &mut Object) -> Result<Vec<String>, ConvertError> {
     let mut unknown = Vec::new();
     structure(def, object, &mut Vec::new(), &mut unknown)?;
     let mut told: Vec<String> = unknown.into_iter().map(|path| format!("unknown field \"{path}\"")).collect();
@@ -22,7 +53,7 @@ fn structure<'d>(
     object: &mut Object,
     steps: &mut Vec<Step<'d>>,
     unknown: &mut Vec<String>,
-) -> Result<(), String> {
+) -> Result<(), ConvertError> {
     unknown.extend(object.keys().filter(|key| def.field(key).is_none()).map(|key| gojson::path(steps, key)));
     let mut fields: Vec<&Field> = def.fields.iter().collect();
     fields.sort_by_key(|f| &f.path);
@@ -50,7 +81,7 @@ fn convert<'d>(
     value: &mut Value,
     steps: &mut Vec<Step<'d>>,
     unknown: &mut Vec<String>,
-) -> Result<(), String> {
+) -> Result<(), ConvertError> {
     if value.is_null() {
         return Ok(());
     }
@@ -59,20 +90,20 @@ fn convert<'d>(
         (Type::Double, Value::Number(_)) => Ok(()),
         (Type::Int32 | Type::Int64, Value::Number(number)) => {
             let whole = number.as_i64().or_else(|| number.as_f64().filter(|f| f.fract() == 0.0).map(|f| f as i64));
-            let Some(whole) = whole else { return Err(format!("cannot convert float64 to {}", go_type(ty, go))) };
+            let Some(whole) = whole else { return Err(ConvertError::Number { from: "float64", to: go_type(ty, go) }) };
             // Go truncates the value.
             *value = if *ty == Type::Int32 { Value::from(whole as i32) } else { Value::from(whole) };
             Ok(())
         }
         // Go would allow the conversion of an integer to a character, which upstream excludes.
         (Type::String, Value::Number(number)) if !number.is_f64() => {
-            Err(format!("cannot convert int64 to {}", go_type(ty, go)))
+            Err(ConvertError::Number { from: "int64", to: go_type(ty, go) })
         }
-        (Type::String, _) => Err("unrecognized type: string".to_owned()),
-        (Type::Bool, _) => Err("unrecognized type: bool".to_owned()),
-        (Type::Int32, _) => Err("unrecognized type: int32".to_owned()),
-        (Type::Int64, _) => Err("unrecognized type: int64".to_owned()),
-        (Type::Double, _) => Err("unrecognized type: float64".to_owned()),
+        (Type::String, _) => Err(ConvertError::Unrecognized("string")),
+        (Type::Bool, _) => Err(ConvertError::Unrecognized("bool")),
+        (Type::Int32, _) => Err(ConvertError::Unrecognized("int32")),
+        (Type::Int64, _) => Err(ConvertError::Unrecognized("int64")),
+        (Type::Double, _) => Err(ConvertError::Unrecognized("float64")),
         (Type::Time | Type::MicroTime | Type::Quantity | Type::IntOrString, value) => {
             own(ty, value)?;
             // It reads the number's text, in which a whole float is an integer.
@@ -81,7 +112,7 @@ fn convert<'d>(
             }
             Ok(())
         }
-        (Type::Bytes, Value::String(text)) => bytes(text),
+        (Type::Bytes, Value::String(text)) => Ok(base64_text(text).map(|_| ())?),
         (Type::Map(inner), Value::Object(map)) => {
             // Paths of unknown fields leave keys of maps out.
             map.values_mut().try_for_each(|value| convert(inner, go, value, steps, unknown))
@@ -96,29 +127,25 @@ fn convert<'d>(
             Some(def) => structure(def, object, steps, unknown),
             None => Ok(()),
         },
-        (Type::Map(_), other) => Err(format!("cannot restore map from {}", kind(other))),
-        (Type::List(_) | Type::Bytes, other) => Err(format!("cannot restore slice from {}", kind(other))),
-        (Type::Ref(_), other) => Err(format!("cannot restore struct from: {}", kind(other))),
+        (Type::Map(_), other) => Err(ConvertError::Map(kind(other))),
+        (Type::List(_) | Type::Bytes, other) => Err(ConvertError::List(kind(other))),
+        (Type::Ref(_), other) => Err(ConvertError::Structure(kind(other))),
     }
 }
 
-fn bytes(text: &str) -> Result<(), String> {
-    base64_text(text).map(|_| ()).map_err(|why| format!("error decoding from json: {why}"))
-}
-
 /// A type that decodes itself from JSON.
-fn own(ty: &Type, value: &Value) -> Result<(), String> {
+fn own(ty: &Type, value: &Value) -> Result<(), DecodeError> {
     let found = match value {
         Value::Number(number) if *ty == Type::IntOrString => format!("number {}", gotext::json_number(number)),
         other => gotext::json_type(other).to_owned(),
     };
-    let cannot = |into: &str| Err(format!("json: cannot unmarshal {found} into Go value of type {into}"));
+    let cannot = |into: &str| Err(DecodeError::Value { found, ty: into.to_owned() });
     match (ty, value) {
-        (Type::Time | Type::MicroTime, Value::String(text)) => gotime::check(text, *ty == Type::MicroTime),
+        (Type::Time | Type::MicroTime, Value::String(text)) => Ok(gotime::check(text, *ty == Type::MicroTime)?),
         (Type::Time | Type::MicroTime, _) => cannot("string"),
         (Type::Quantity, value) => {
             let text = value.as_str().map_or_else(|| gotext::encoded(value), str::to_owned);
-            quantity::nanos(text.trim()).map(|_| ()).ok_or_else(|| crate::decode::NO_QUANTITY.to_owned())
+            quantity::nanos(text.trim()).map(|_| ()).ok_or(DecodeError::Quantity)
         }
         (_, Value::String(_)) => Ok(()),
         (_, Value::Number(number)) if gotext::json_number(number).parse::<i32>().is_ok() => Ok(()),
@@ -138,7 +165,7 @@ mod tests {
 
     fn run(kind: &str, value: Value) -> (Result<Vec<String>, String>, Value) {
         let Value::Object(mut object) = value else { panic!("not an object") };
-        let told = check(Defs::get().kind("", "v1", kind).unwrap(), &mut object);
+        let told = check(Defs::get().kind("", "v1", kind).unwrap(), &mut object).map_err(|e| e.to_string());
         (told, Value::Object(object))
     }
 

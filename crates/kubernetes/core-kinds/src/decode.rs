@@ -6,14 +6,57 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig, STANDARD};
-use gojson::{MAX_TOLD, Node, Step};
+use gojson::{JsonError, MAX_TOLD, Node, Step};
 use serde_json::{Value, json};
 
-use crate::{Def, Defs, Field, Object, Type, gotime, quantity};
+use crate::gotime::{self, TimeError};
+use crate::{Def, Defs, Field, Object, Type, quantity};
 
 /// Error text for an invalid quantity.
 pub const NO_QUANTITY: &str =
     "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
+
+/// Why an object cannot be decoded, in the words of Go's decoder.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum DecodeError {
+    /// The value itself has a wrong type.
+    #[error("json: cannot unmarshal {found} into Go value of type {ty}")]
+    Value {
+        /// The JSON type, of a number its text as well.
+        found: String,
+        /// The Go type.
+        ty: String,
+    },
+    /// A field has a wrong type.
+    #[error("json: cannot unmarshal {found} into Go struct field {structure}.{fields} of type {ty}")]
+    Field {
+        /// The JSON type, of a number its text as well.
+        found: String,
+        /// The Go structure that declares the field.
+        structure: String,
+        /// The fields that lead there, without keys of maps and places in lists.
+        fields: String,
+        /// The Go type.
+        ty: String,
+    },
+    /// A text is no quantity.
+    #[error("{NO_QUANTITY}")]
+    Quantity,
+    /// A text is no time.
+    #[error(transparent)]
+    Time(#[from] TimeError),
+    /// A text is no base64.
+    #[error(transparent)]
+    Base64(#[from] Base64Error),
+    /// A number fits no float.
+    #[error(transparent)]
+    Json(#[from] JsonError),
+}
+
+/// A text is no base64, from this byte on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("illegal base64 data at input byte {0}")]
+pub struct Base64Error(pub usize);
 
 /// An additional error of a strict decoder, with the field's path.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,7 +78,7 @@ impl std::fmt::Display for Strict {
 }
 
 /// Decodes an object of type `def`. The error is the text that Go's decoder would give.
-pub fn read(def: &Def, node: &Node<'_>) -> Result<(Object, Vec<Strict>), String> {
+pub fn read(def: &Def, node: &Node<'_>) -> Result<(Object, Vec<Strict>), DecodeError> {
     let mut decoder = Decoder { steps: Vec::new(), fields: Vec::new(), told: Vec::new(), failed: None };
     let mut object = Object::new();
     match node {
@@ -43,7 +86,7 @@ pub fn read(def: &Def, node: &Node<'_>) -> Result<(Object, Vec<Strict>), String>
         Node::Object(members) => decoder.structure(def, members, &mut object)?,
         other => {
             let ty = go_type(&Type::Ref(def.name), None);
-            return Err(format!("json: cannot unmarshal {} into Go value of type {ty}", other.kind()));
+            return Err(DecodeError::Value { found: other.kind().to_owned(), ty });
         }
     }
     match decoder.failed {
@@ -53,7 +96,7 @@ pub fn read(def: &Def, node: &Node<'_>) -> Result<(Object, Vec<Strict>), String>
 }
 
 /// Checks a value in place, drops unknown and null fields and pushes unknown paths to `unknown`.
-pub fn decode(def: &Def, object: &mut Object, unknown: &mut Vec<String>) -> Result<(), String> {
+pub fn decode(def: &Def, object: &mut Object, unknown: &mut Vec<String>) -> Result<(), DecodeError> {
     let (decoded, told) = read(def, &Node::of_members(object))?;
     *object = decoded;
     unknown.extend(told.into_iter().filter_map(|t| match t {
@@ -64,7 +107,7 @@ pub fn decode(def: &Def, object: &mut Object, unknown: &mut Vec<String>) -> Resu
 }
 
 /// Decodes a member of another object at `path`, like [`decode`]. Drops unknown fields silently.
-pub fn within(def: &Def, object: &mut Object, path: &str) -> Result<(), String> {
+pub fn within(def: &Def, object: &mut Object, path: &str) -> Result<(), DecodeError> {
     let node = Node::of_members(object);
     let fields = path.split('.').filter(|p| !p.is_empty()).collect();
     let mut decoder = Decoder { steps: Vec::new(), fields, told: Vec::new(), failed: None };
@@ -92,7 +135,7 @@ struct Decoder<'n> {
     /// The field names on that path: errors about types omit map keys and list indexes.
     fields: Vec<&'n str>,
     told: Vec<Strict>,
-    failed: Option<String>,
+    failed: Option<DecodeError>,
 }
 
 impl<'n> Decoder<'n> {
@@ -107,7 +150,7 @@ impl<'n> Decoder<'n> {
         def: &Def,
         members: &'n [(std::borrow::Cow<'k, str>, Node<'k>)],
         into: &mut Object,
-    ) -> Result<(), String> {
+    ) -> Result<(), DecodeError> {
         let structure = def.name.rsplit('.').next().unwrap_or_default();
         let mut seen: Vec<&str> = Vec::with_capacity(members.len());
         for (key, node) in members {
@@ -144,7 +187,7 @@ impl<'n> Decoder<'n> {
         node: &'n Node<'_>,
         old: Option<Value>,
         structure: &str,
-    ) -> Result<Option<Value>, String> {
+    ) -> Result<Option<Value>, DecodeError> {
         if *node == Node::Null {
             // Null does not change scalars and structs.
             let plain =
@@ -156,17 +199,21 @@ impl<'n> Decoder<'n> {
 
     /// Records a wrong type. Go's decoder continues, so the value does not matter.
     fn wrong(&mut self, found: &str, ty: &str, at: At<'_>) -> Value {
-        let why = self.text(found, ty, at);
+        let why = self.misfit(found, ty, at);
         self.failed.get_or_insert(why);
         Value::Null
     }
 
-    fn text(&self, found: &str, ty: &str, at: At<'_>) -> String {
-        let fields = self.fields.join(".");
-        format!("json: cannot unmarshal {found} into Go struct field {}.{fields} of type {ty}", at.structure)
+    fn misfit(&self, found: &str, ty: &str, at: At<'_>) -> DecodeError {
+        DecodeError::Field {
+            found: found.to_owned(),
+            structure: at.structure.to_owned(),
+            fields: self.fields.join("."),
+            ty: ty.to_owned(),
+        }
     }
 
-    fn value(&mut self, ty: &Type, node: &'n Node<'_>, old: Option<Value>, at: At<'_>) -> Result<Value, String> {
+    fn value(&mut self, ty: &Type, node: &'n Node<'_>, old: Option<Value>, at: At<'_>) -> Result<Value, DecodeError> {
         Ok(match (ty, node) {
             (Type::Json, node) => node.to_value().map(|(value, _)| value)?,
             (Type::String, Node::String(text)) => Value::String(text.clone().into_owned()),
@@ -199,7 +246,7 @@ impl<'n> Decoder<'n> {
         members: &'n [(std::borrow::Cow<'k, str>, Node<'k>)],
         old: Option<Value>,
         at: At<'_>,
-    ) -> Result<Value, String> {
+    ) -> Result<Value, DecodeError> {
         let mut map = match old {
             Some(Value::Object(map)) => map,
             _ => Object::new(),
@@ -218,7 +265,13 @@ impl<'n> Decoder<'n> {
         Ok(Value::Object(map))
     }
 
-    fn list(&mut self, inner: &Type, items: &'n [Node<'_>], old: Option<Value>, at: At<'_>) -> Result<Value, String> {
+    fn list(
+        &mut self,
+        inner: &Type,
+        items: &'n [Node<'_>],
+        old: Option<Value>,
+        at: At<'_>,
+    ) -> Result<Value, DecodeError> {
         let mut before = match old {
             Some(Value::Array(list)) => list.into_iter(),
             _ => Vec::new().into_iter(),
@@ -234,26 +287,26 @@ impl<'n> Decoder<'n> {
     }
 
     /// A type that decodes itself.
-    fn own(&mut self, ty: &Type, node: &Node<'_>, at: At<'_>) -> Result<Value, String> {
+    fn own(&mut self, ty: &Type, node: &Node<'_>, at: At<'_>) -> Result<Value, DecodeError> {
         match (ty, node) {
             (Type::Time | Type::MicroTime, Node::String(text)) => {
                 gotime::check(text, *ty == Type::MicroTime)?;
                 Ok(Value::String(text.clone().into_owned()))
             }
-            (Type::Time | Type::MicroTime, other) => Err(self.text(other.kind(), "string", at)),
+            (Type::Time | Type::MicroTime, other) => Err(self.misfit(other.kind(), "string", at)),
             (Type::Quantity, node) => {
                 let text = match node {
                     Node::String(text) | Node::Number(text) => text.trim(),
                     _ => "",
                 };
-                quantity::nanos(text).ok_or_else(|| NO_QUANTITY.to_owned())?;
+                quantity::nanos(text).ok_or(DecodeError::Quantity)?;
                 Ok(json!(text))
             }
             (_, Node::String(text)) => Ok(Value::String(text.clone().into_owned())),
             (_, Node::Number(text)) => {
-                numeric(&Type::Int32, text).ok_or_else(|| self.text(&format!("number {text}"), "int32", at))
+                numeric(&Type::Int32, text).ok_or_else(|| self.misfit(&format!("number {text}"), "int32", at))
             }
-            (_, other) => Err(self.text(other.kind(), "int32", at)),
+            (_, other) => Err(self.misfit(other.kind(), "int32", at)),
         }
     }
 
@@ -261,7 +314,7 @@ impl<'n> Decoder<'n> {
         match base64_text(text) {
             Ok(plain) => Value::String(plain),
             Err(why) => {
-                self.failed.get_or_insert(why);
+                self.failed.get_or_insert(why.into());
                 Value::Null
             }
         }
@@ -269,16 +322,16 @@ impl<'n> Decoder<'n> {
 }
 
 /// Base64 as Go decodes it, in canonical form: ignores line breaks and the bits after the last byte. The error is Go's.
-pub fn base64_text(text: &str) -> Result<String, String> {
+pub fn base64_text(text: &str) -> Result<String, Base64Error> {
     const LENIENT: GeneralPurpose = GeneralPurpose::new(
         &base64::alphabet::STANDARD,
         GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true),
     );
     if let Some(at) = corrupt(text.as_bytes()) {
-        return Err(format!("illegal base64 data at input byte {at}"));
+        return Err(Base64Error(at));
     }
     let plain: Vec<u8> = text.bytes().filter(|b| !matches!(b, b'\n' | b'\r')).collect();
-    let bytes = LENIENT.decode(plain).map_err(|_| "illegal base64 data at input byte 0".to_owned())?;
+    let bytes = LENIENT.decode(plain).map_err(|_| Base64Error(0))?;
     Ok(STANDARD.encode(bytes))
 }
 
@@ -380,7 +433,7 @@ mod tests {
         let def = Defs::get().kind("", "v1", kind).unwrap();
         match read(def, &gojson::parse(text.as_bytes()).unwrap()) {
             Ok((object, told)) => (Ok(Value::Object(object)), told.iter().map(ToString::to_string).collect()),
-            Err(why) => (Err(why), Vec::new()),
+            Err(why) => (Err(why.to_string()), Vec::new()),
         }
     }
 
@@ -475,7 +528,7 @@ mod tests {
             ("YQ==a", 4),
             ("YW\nJ%", 4),
         ] {
-            assert_eq!(base64_text(text), Err(format!("illegal base64 data at input byte {at}")), "{text}");
+            assert_eq!(base64_text(text), Err(Base64Error(at)), "{text}");
         }
         assert_eq!(base64_text("YR=\n="), Ok("YQ==".to_owned()));
     }

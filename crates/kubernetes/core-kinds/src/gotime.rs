@@ -1,12 +1,48 @@
 //! Times in JSON as Go's `time.Parse` reads them, with its errors.
 
+/// Why a text is no time, in Go's words.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TimeError {
+    /// Its rest is not what the layout has there.
+    #[error("parsing time \"{text}\" as \"{layout}\": cannot parse \"{rest}\" as \"{element}\"")]
+    Layout {
+        /// The text.
+        text: String,
+        /// The layout, as Go writes layouts.
+        layout: &'static str,
+        /// What is left of the text.
+        rest: String,
+        /// The layout's element.
+        element: &'static str,
+    },
+    /// A number is too large or too small.
+    #[error("parsing time \"{text}\": {what} out of range")]
+    Range {
+        /// The text.
+        text: String,
+        /// Which number.
+        what: &'static str,
+    },
+    /// Something stands behind the time.
+    #[error("parsing time \"{text}\": extra text: \"{extra}\"")]
+    Extra {
+        /// The text.
+        text: String,
+        /// What stands behind.
+        extra: String,
+    },
+}
+
 /// Checks an RFC 3339 time; with `micro` it has exactly six digits after the second.
-pub fn check(text: &str, micro: bool) -> Result<(), String> {
+pub fn check(text: &str, micro: bool) -> Result<(), TimeError> {
     let layout = if micro { "2006-01-02T15:04:05.000000Z07:00" } else { "2006-01-02T15:04:05Z07:00" };
-    let unfit = |rest: &str, element: &str| {
-        format!("parsing time \"{text}\" as \"{layout}\": cannot parse \"{rest}\" as \"{element}\"")
+    let unfit = |rest: &str, element: &'static str| TimeError::Layout {
+        text: text.to_owned(),
+        layout,
+        rest: rest.to_owned(),
+        element,
     };
-    let range = |what: &str| format!("parsing time \"{text}\": {what} out of range");
+    let range = |what: &'static str| TimeError::Range { text: text.to_owned(), what };
     let mut rest = text;
     let mut numbers = Vec::new();
     for element in ["2006", "-", "01", "-", "02", "T", "15", ":", "04", ":", "05"] {
@@ -35,7 +71,7 @@ pub fn check(text: &str, micro: bool) -> Result<(), String> {
     rest = fraction(rest, micro).ok_or_else(|| unfit(rest, ".000000"))?;
     let after = zone(rest).ok_or_else(|| unfit(rest, "Z07:00"))?;
     if !after.is_empty() {
-        return Err(format!("parsing time \"{text}\": extra text: \"{after}\""));
+        return Err(TimeError::Extra { text: text.to_owned(), extra: after.to_owned() });
     }
     // The remaining errors: a wrong day of the month, or a year beyond our calendar.
     text.replace(',', ".").parse::<jiff::Timestamp>().map(|_| ()).map_err(|_| range("day"))
@@ -82,7 +118,7 @@ mod tests {
             ("2026-01-02T03:04:05Z", true, "cannot parse \"Z\" as \".000000\""),
             ("2026-01-02T03:04:05.1Z", true, "cannot parse \".1Z\" as \".000000\""),
         ] {
-            let error = check(text, micro).unwrap_err();
+            let error = check(text, micro).unwrap_err().to_string();
             assert!(error.ends_with(told), "{error}");
         }
     }

@@ -17,6 +17,8 @@ mod gotime;
 pub mod protobuf;
 pub mod quantity;
 
+pub use gotime::TimeError;
+
 use std::collections::HashMap;
 use std::sync::OnceLock;
 

@@ -7,6 +7,7 @@
 //! [`from_yaml`] reads YAML 1.1 into the same values: tokens (`yaml/scan.rs`, `yaml/scalars.rs`), then events (`yaml/parse.rs`), then typed scalars
 //! (`yaml/resolve.rs`). [`to_yaml`] writes it.
 
+mod fault;
 mod scan;
 mod yaml;
 
@@ -14,6 +15,7 @@ use std::borrow::Cow;
 
 use serde_json::{Map, Number, Value};
 
+pub use fault::{JsonError, SyntaxFault, YamlError};
 pub use yaml::{Yaml, from_yaml, from_yaml_stream, to_yaml, to_yaml_in_order};
 
 /// Nesting of a document. Deeper ones are refused before they cost stack.
@@ -42,17 +44,17 @@ pub enum Node<'a> {
 }
 
 /// Parses JSON. The error is Go's.
-pub fn parse(bytes: &[u8]) -> Result<Node<'_>, String> {
+pub fn parse(bytes: &[u8]) -> Result<Node<'_>, JsonError> {
     scan::parse(bytes)
 }
 
 /// Parses JSON into an untyped value.
-pub fn from_json(bytes: &[u8]) -> Result<Parsed, String> {
+pub fn from_json(bytes: &[u8]) -> Result<Parsed, JsonError> {
     parse(bytes)?.to_value()
 }
 
 /// Reads a body that is YAML, and so may be JSON: most are, and JSON that is the same in YAML is read faster.
-pub fn from_yaml_or_json(bytes: &[u8]) -> Result<Yaml, String> {
+pub fn from_yaml_or_json(bytes: &[u8]) -> Result<Yaml, YamlError> {
     if bytes.trim_ascii_start().first() == Some(&b'{')
         && yaml::reads_json_alike(bytes)
         && let Ok((mut value, twice)) = from_json(bytes)
@@ -135,7 +137,7 @@ impl<'a> Node<'a> {
 
     /// The untyped value, and the paths of doubled keys, in the order in which a strict decoder finds them. The error is
     /// the one about a number that no float can hold.
-    pub fn to_value(&self) -> Result<Parsed, String> {
+    pub fn to_value(&self) -> Result<Parsed, JsonError> {
         let mut untyped = Untyped { steps: Vec::new(), told: Vec::new() };
         let value = untyped.value(self)?;
         Ok((value, untyped.told))
@@ -157,13 +159,13 @@ struct Untyped<'n> {
 }
 
 impl<'n> Untyped<'n> {
-    fn value(&mut self, node: &'n Node<'_>) -> Result<Value, String> {
+    fn value(&mut self, node: &'n Node<'_>) -> Result<Value, JsonError> {
         Ok(match node {
             Node::Null => Value::Null,
             Node::Bool(set) => Value::Bool(*set),
             Node::Number(text) => match number(text) {
                 Some(number) => Value::Number(number),
-                None => return Err(format!("json: cannot unmarshal number {text} into Go value of type float64")),
+                None => return Err(JsonError::Number(text.clone().into_owned())),
             },
             Node::String(text) => Value::String(text.clone().into_owned()),
             Node::Array(items) => {
@@ -232,7 +234,7 @@ mod tests {
         }
         let yaml = from_yaml_or_json(br#"{"a": [1.0, 1e3, 1.5, 1e300]}"#).unwrap().value;
         assert_eq!(yaml, json!({"a": [1, 1000, 1.5, 1e300]}));
-        let told = from_json(b"[1e999]").unwrap_err();
+        let told = from_json(b"[1e999]").unwrap_err().to_string();
         assert_eq!(told, "json: cannot unmarshal number 1e999 into Go value of type float64");
     }
 

@@ -5,10 +5,10 @@
 
 use std::borrow::Cow;
 
-use super::{MAX_DEPTH, Node};
+use super::{JsonError, MAX_DEPTH, Node};
 
 /// Parses a document. The error is the text of Go's syntax error.
-pub fn parse(text: &[u8]) -> Result<Node<'_>, String> {
+pub fn parse(text: &[u8]) -> Result<Node<'_>, JsonError> {
     let mut scanner = Scanner { text, at: 0, depth: 0 };
     scanner.space();
     let node = scanner.value()?;
@@ -42,19 +42,19 @@ impl<'a> Scanner<'a> {
     }
 
     /// The error about the current byte, a blank at the end.
-    fn wrong(&self, place: &str) -> String {
-        format!("invalid character {} {place}", gotext::quote_byte(self.byte()))
+    fn wrong(&self, place: impl Into<Cow<'static, str>>) -> JsonError {
+        JsonError::Character { found: self.byte(), place: place.into() }
     }
 
     /// The same between tokens, where Go reports the end as such.
-    fn unexpected(&self, place: &str) -> String {
+    fn unexpected(&self, place: &'static str) -> JsonError {
         match self.peek() {
-            None => "unexpected end of JSON input".to_owned(),
+            None => JsonError::End,
             Some(_) => self.wrong(place),
         }
     }
 
-    fn value(&mut self) -> Result<Node<'a>, String> {
+    fn value(&mut self) -> Result<Node<'a>, JsonError> {
         match self.peek() {
             Some(b'{') => self.nested(Self::object),
             Some(b'[') => self.nested(Self::array),
@@ -67,9 +67,9 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    fn nested(&mut self, read: fn(&mut Self) -> Result<Node<'a>, String>) -> Result<Node<'a>, String> {
+    fn nested(&mut self, read: fn(&mut Self) -> Result<Node<'a>, JsonError>) -> Result<Node<'a>, JsonError> {
         if self.depth == MAX_DEPTH {
-            return Err(self.wrong("exceeded max depth"));
+            return Err(JsonError::Depth(self.byte()));
         }
         self.depth += 1;
         self.at += 1;
@@ -79,7 +79,7 @@ impl<'a> Scanner<'a> {
         node
     }
 
-    fn object(&mut self) -> Result<Node<'a>, String> {
+    fn object(&mut self) -> Result<Node<'a>, JsonError> {
         let mut members = Vec::new();
         if self.peek() == Some(b'}') {
             self.at += 1;
@@ -110,7 +110,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    fn array(&mut self) -> Result<Node<'a>, String> {
+    fn array(&mut self) -> Result<Node<'a>, JsonError> {
         let mut items = Vec::new();
         if self.peek() == Some(b']') {
             self.at += 1;
@@ -131,10 +131,10 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    fn literal(&mut self, word: &str, node: Node<'a>) -> Result<Node<'a>, String> {
+    fn literal(&mut self, word: &str, node: Node<'a>) -> Result<Node<'a>, JsonError> {
         for expected in word.bytes() {
             if self.byte() != expected {
-                return Err(self.wrong(&format!("in literal {word} (expecting '{}')", char::from(expected))));
+                return Err(self.wrong(format!("in literal {word} (expecting '{}')", char::from(expected))));
             }
             self.at += 1;
         }
@@ -148,7 +148,7 @@ impl<'a> Scanner<'a> {
     }
 
     /// At least one digit.
-    fn some_digits(&mut self, place: &str) -> Result<(), String> {
+    fn some_digits(&mut self, place: &'static str) -> Result<(), JsonError> {
         if !self.byte().is_ascii_digit() {
             return Err(self.wrong(place));
         }
@@ -156,7 +156,7 @@ impl<'a> Scanner<'a> {
         Ok(())
     }
 
-    fn number(&mut self) -> Result<Node<'a>, String> {
+    fn number(&mut self) -> Result<Node<'a>, JsonError> {
         let start = self.at;
         if self.peek() == Some(b'-') {
             self.at += 1;
@@ -179,13 +179,13 @@ impl<'a> Scanner<'a> {
         Ok(Node::Number(String::from_utf8_lossy(&self.text[start..self.at])))
     }
 
-    fn string(&mut self) -> Result<Cow<'a, str>, String> {
+    fn string(&mut self) -> Result<Cow<'a, str>, JsonError> {
         self.at += 1;
         let start = self.at;
         let mut plain = true;
         loop {
             match self.peek() {
-                None => return Err("unexpected end of JSON input".to_owned()),
+                None => return Err(JsonError::End),
                 Some(b'"') => break,
                 Some(b'\\') => {
                     plain = false;
@@ -201,7 +201,7 @@ impl<'a> Scanner<'a> {
         Ok(if plain { lossy(raw) } else { Cow::Owned(unescape(raw)) })
     }
 
-    fn escape(&mut self) -> Result<(), String> {
+    fn escape(&mut self) -> Result<(), JsonError> {
         match self.byte() {
             b'b' | b'f' | b'n' | b'r' | b't' | b'\\' | b'/' | b'"' => self.at += 1,
             b'u' => {
@@ -293,7 +293,7 @@ mod tests {
     use serde_json::Value;
 
     fn error(text: &str) -> String {
-        parse(text.as_bytes()).unwrap_err()
+        parse(text.as_bytes()).unwrap_err().to_string()
     }
 
     #[test]
@@ -329,7 +329,10 @@ mod tests {
         ] {
             assert_eq!(error(text), told, "{text}");
         }
-        assert_eq!(parse(b"\x81").unwrap_err(), "invalid character '\\u0081' looking for beginning of value");
+        assert_eq!(
+            parse(b"\x81").unwrap_err().to_string(),
+            "invalid character '\\u0081' looking for beginning of value"
+        );
         let deep = format!("{}1", "{\"a\":".repeat(MAX_DEPTH + 1));
         assert_eq!(error(&deep), "invalid character '{' exceeded max depth");
     }

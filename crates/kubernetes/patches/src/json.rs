@@ -26,35 +26,67 @@ pub enum Operation {
     Copy(Path, Path),
     /// The value must be this.
     Test(Path, Value),
-    /// An invalid operation, and why.
-    Bad(String),
+    /// An invalid operation, as it was given.
+    Bad(Value),
 }
 
 /// Why a patch cannot be read.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unreadable {
-    /// Not a list of operations: the decoder's message.
-    Form(String),
-    /// It has too many operations.
-    TooMany(String),
+    /// Not a list of operations.
+    #[error("error decoding patch: json: cannot unmarshal {found} into Go {into}")]
+    Form {
+        /// The JSON type that was found.
+        found: &'static str,
+        /// What Go would have read it into.
+        into: String,
+    },
+    /// It has so many operations.
+    #[error("The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {0}")]
+    TooMany(usize),
 }
 
-impl std::fmt::Display for Unreadable {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let (Self::Form(why) | Self::TooMany(why)) = self;
-        f.write_str(why)
-    }
+/// Why a patch does not apply. Each prints the words of kube-apiserver's library; paths are as [`Operation`] has them.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum Inapplicable {
+    /// There is no such place to add to.
+    #[error("add operation does not apply: doc is missing path: {}", shown(.0))]
+    AddNowhere(Path),
+    /// A list has no such place to insert at.
+    #[error("add operation does not apply: index {0} is out of bounds")]
+    OutOfBounds(String),
+    /// There is nothing to remove.
+    #[error("remove operation does not apply: doc is missing path: {}", shown(.0))]
+    RemoveNothing(Path),
+    /// There is nothing to replace.
+    #[error("replace operation does not apply: doc is missing key: {}", shown(.0))]
+    ReplaceNothing(Path),
+    /// There is no such place to read from.
+    #[error("operation does not apply: doc is missing path: {}", shown(.0))]
+    ReadNowhere(Path),
+    /// A value would move into itself.
+    #[error("move operation does not apply: {} is within {}", shown(.path), shown(.from))]
+    MoveWithin {
+        /// Where to.
+        path: Path,
+        /// Where from.
+        from: Path,
+    },
+    /// The copies are too large together.
+    #[error("the copies of the patch add up to more than {MAX_COPIED} bytes")]
+    CopiesTooLarge,
+    /// A tested value is another.
+    #[error("testing value {} failed: test failed", shown(.0))]
+    TestFailed(Path),
+    /// It is no operation.
+    #[error("no operation: {0}")]
+    NoOperation(Value),
 }
-
-impl std::error::Error for Unreadable {}
 
 /// Parses the operations; also returns a strict decoder's errors. Errors in a single operation appear only when it is applied, as with
 /// kube-apiserver's library.
 pub fn parse(value: Value) -> Result<(Vec<Operation>, Vec<String>), Unreadable> {
-    let cannot = |found: &Value, into: &str| {
-        let kind = json_type(found);
-        Unreadable::Form(format!("error decoding patch: json: cannot unmarshal {kind} into Go {into}"))
-    };
+    let cannot = |found: &Value, into: &str| Unreadable::Form { found: json_type(found), into: into.to_owned() };
     if value.is_null() {
         return Ok((Vec::new(), Vec::new()));
     }
@@ -75,8 +107,7 @@ pub fn parse(value: Value) -> Result<(Vec<Operation>, Vec<String>), Unreadable> 
         }
     }
     if list.len() > MAX_OPERATIONS {
-        let why = format!("The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {}", list.len());
-        return Err(Unreadable::TooMany(why));
+        return Err(Unreadable::TooMany(list.len()));
     }
     Ok((list.into_iter().map(operation).collect(), told))
 }
@@ -98,11 +129,11 @@ fn operation(value: Value) -> Operation {
         Some("test") => pointer("path").map(|path| Operation::Test(path, given)),
         _ => None,
     };
-    made.unwrap_or_else(|| Operation::Bad(format!("no operation: {value}")))
+    made.unwrap_or(Operation::Bad(value))
 }
 
 /// Applies all operations or none (the caller drops the value on an error).
-pub fn apply(root: &mut Value, operations: &[Operation]) -> Result<(), String> {
+pub fn apply(root: &mut Value, operations: &[Operation]) -> Result<(), Inapplicable> {
     let mut copied = 0;
     for operation in operations {
         match operation {
@@ -113,7 +144,7 @@ pub fn apply(root: &mut Value, operations: &[Operation]) -> Result<(), String> {
             Operation::Replace(path, value) => replace(root, path, value)?,
             Operation::Move(path, from) => {
                 if path.starts_with(from) && path != from {
-                    return Err(format!("move operation does not apply: {} is within {}", shown(path), shown(from)));
+                    return Err(Inapplicable::MoveWithin { path: path.clone(), from: from.clone() });
                 }
                 let value = remove(root, from)?;
                 add(root, path, value)?;
@@ -122,29 +153,29 @@ pub fn apply(root: &mut Value, operations: &[Operation]) -> Result<(), String> {
                 let value = get(root, from)?.cloned().unwrap_or_default();
                 copied += size(&value);
                 if copied > MAX_COPIED {
-                    return Err(format!("the copies of the patch add up to more than {MAX_COPIED} bytes"));
+                    return Err(Inapplicable::CopiesTooLarge);
                 }
                 add(root, path, value)?;
             }
             Operation::Test(path, value) => {
                 let found = if path.is_empty() { Some(&*root) } else { get(root, path)? };
                 if found.unwrap_or(&Value::Null) != value {
-                    return Err(format!("testing value {} failed: test failed", shown(path)));
+                    return Err(Inapplicable::TestFailed(path.clone()));
                 }
             }
-            Operation::Bad(why) => return Err(why.clone()),
+            Operation::Bad(given) => return Err(Inapplicable::NoOperation(given.clone())),
         }
     }
     Ok(())
 }
 
 /// Sets a member, present or not, or a present item.
-fn replace(root: &mut Value, path: &[String], value: &Value) -> Result<(), String> {
+fn replace(root: &mut Value, path: &[String], value: &Value) -> Result<(), Inapplicable> {
     let Some((last, parent)) = path.split_last() else {
         *root = value.clone();
         return Ok(());
     };
-    let missing = || format!("replace operation does not apply: doc is missing key: {}", shown(path));
+    let missing = || Inapplicable::ReplaceNothing(path.to_owned());
     match find(root, parent).ok_or_else(missing)? {
         Value::Object(map) => {
             map.insert(last.clone(), value.clone());
@@ -159,8 +190,8 @@ fn replace(root: &mut Value, path: &[String], value: &Value) -> Result<(), Strin
 }
 
 /// The value at a path whose parent exists; `None` for an absent member.
-fn get<'a>(root: &'a mut Value, path: &[String]) -> Result<Option<&'a Value>, String> {
-    let missing = || format!("operation does not apply: doc is missing path: {}", shown(path));
+fn get<'a>(root: &'a mut Value, path: &[String]) -> Result<Option<&'a Value>, Inapplicable> {
+    let missing = || Inapplicable::ReadNowhere(path.to_owned());
     let (last, parent) = path.split_last().ok_or_else(missing)?;
     match find(root, parent).ok_or_else(missing)? {
         Value::Object(map) => Ok(map.get(last)),
@@ -209,8 +240,8 @@ fn index(part: &str, length: usize) -> Option<usize> {
     usize::try_from(number).ok()
 }
 
-fn add(root: &mut Value, path: &[String], value: Value) -> Result<(), String> {
-    let missing = || format!("add operation does not apply: doc is missing path: {}", shown(path));
+fn add(root: &mut Value, path: &[String], value: Value) -> Result<(), Inapplicable> {
+    let missing = || Inapplicable::AddNowhere(path.to_owned());
     let (last, parent) = path.split_last().ok_or_else(missing)?;
     match find(root, parent).ok_or_else(missing)? {
         Value::Object(map) => {
@@ -219,7 +250,7 @@ fn add(root: &mut Value, path: &[String], value: Value) -> Result<(), String> {
         Value::Array(list) if last == "-" => list.push(value),
         Value::Array(list) => {
             let at = index(last, list.len() + 1).filter(|at| *at <= list.len());
-            let at = at.ok_or_else(|| format!("add operation does not apply: index {last} is out of bounds"))?;
+            let at = at.ok_or_else(|| Inapplicable::OutOfBounds(last.clone()))?;
             list.insert(at, value);
         }
         _ => return Err(missing()),
@@ -227,8 +258,8 @@ fn add(root: &mut Value, path: &[String], value: Value) -> Result<(), String> {
     Ok(())
 }
 
-fn remove(root: &mut Value, path: &[String]) -> Result<Value, String> {
-    let missing = || format!("remove operation does not apply: doc is missing path: {}", shown(path));
+fn remove(root: &mut Value, path: &[String]) -> Result<Value, Inapplicable> {
+    let missing = || Inapplicable::RemoveNothing(path.to_owned());
     let (last, parent) = path.split_last().ok_or_else(missing)?;
     match find(root, parent).ok_or_else(missing)? {
         Value::Object(map) => map.shift_remove(last).ok_or_else(missing),
@@ -247,7 +278,7 @@ mod tests {
     use serde_json::json;
 
     fn run(mut value: Value, patch: Value) -> Result<Value, String> {
-        apply(&mut value, &parse(patch).map_err(|e| e.to_string())?.0)?;
+        apply(&mut value, &parse(patch).map_err(|e| e.to_string())?.0).map_err(|e| e.to_string())?;
         Ok(value)
     }
 

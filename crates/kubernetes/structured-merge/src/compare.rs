@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 
 use crate::element::{Element, equal};
+use crate::fault::UnnamedItem;
 use crate::set::{Path, Set, Step};
 use crate::types::{Items, Sort, Typed};
 use crate::walk::item_element;
@@ -51,7 +52,11 @@ impl Comparison {
 }
 
 /// Compares two states of an object. Fails for a list whose items cannot be identified.
-pub fn compare<T: Typed>(ty: T, before: &Map<String, Value>, after: &Map<String, Value>) -> Result<Comparison, String> {
+pub fn compare<T: Typed>(
+    ty: T,
+    before: &Map<String, Value>,
+    after: &Map<String, Value>,
+) -> Result<Comparison, UnnamedItem> {
     let mut out = Comparison::default();
     maps(ty, Some(before), Some(after), &Path::ROOT, &mut out)?;
     Ok(out)
@@ -59,7 +64,7 @@ pub fn compare<T: Typed>(ty: T, before: &Map<String, Value>, after: &Map<String,
 
 type Pair<'v> = (Option<&'v Value>, Option<&'v Value>);
 
-fn walk<T: Typed>(ty: T, pair: Pair<'_>, path: &Path<'_>, out: &mut Comparison) -> Result<(), String> {
+fn walk<T: Typed>(ty: T, pair: Pair<'_>, path: &Path<'_>, out: &mut Comparison) -> Result<(), UnnamedItem> {
     let leaf = match pair {
         (None, None) => return Ok(()),
         (Some(one), None) | (None, Some(one)) => visit(ty, ty.sort(one).0, pair, path, out)?,
@@ -82,7 +87,13 @@ fn walk<T: Typed>(ty: T, pair: Pair<'_>, path: &Path<'_>, out: &mut Comparison) 
 }
 
 /// Compares values of one sort; returns whether they were compared as a whole.
-fn visit<T: Typed>(ty: T, sort: Sort, pair: Pair<'_>, path: &Path<'_>, out: &mut Comparison) -> Result<bool, String> {
+fn visit<T: Typed>(
+    ty: T,
+    sort: Sort,
+    pair: Pair<'_>,
+    path: &Path<'_>,
+    out: &mut Comparison,
+) -> Result<bool, UnnamedItem> {
     let (before, after) = pair;
     let whole = match sort {
         Sort::Scalar => true,
@@ -122,7 +133,7 @@ fn maps<T: Typed>(
     after: MaybeMap<'_>,
     path: &Path<'_>,
     out: &mut Comparison,
-) -> Result<(), String> {
+) -> Result<(), UnnamedItem> {
     let mut step = |key: &str, pair: Pair<'_>| {
         let inner = ty.child(key).map_or(T::UNKNOWN, |(ty, _)| ty);
         walk(inner, pair, &path.join(Step::Field(key)), out)
@@ -144,7 +155,7 @@ fn lists<T: Typed>(
     after: Option<&[Value]>,
     path: &Path<'_>,
     out: &mut Comparison,
-) -> Result<(), String> {
+) -> Result<(), UnnamedItem> {
     if let (Some(a), Some(b)) = (before, after)
         && a.len() == b.len()
         && a.iter().zip(b).all(|(x, y)| equal(x, y))
@@ -153,11 +164,11 @@ fn lists<T: Typed>(
     }
     let mut all: BTreeMap<Element, (Vec<&Value>, Vec<&Value>)> = BTreeMap::new();
     for (at, item) in before.unwrap_or_default().iter().enumerate() {
-        let element = item_element(ty, item).map_err(|why| format!("element {at}: {why}"))?;
+        let element = item_element(ty, item).map_err(|why| UnnamedItem { at, why })?;
         all.entry(element).or_default().0.push(item);
     }
     for (at, item) in after.unwrap_or_default().iter().enumerate() {
-        let element = item_element(ty, item).map_err(|why| format!("element {at}: {why}"))?;
+        let element = item_element(ty, item).map_err(|why| UnnamedItem { at, why })?;
         all.entry(element).or_default().1.push(item);
     }
     for (element, (a, b)) in &all {

@@ -6,6 +6,8 @@ use std::fmt::Write as _;
 
 use serde_json::{Map, Number, Value};
 
+use crate::fault::Unreadable;
+
 /// Selects a child of a map or list.
 #[derive(Debug, Clone)]
 pub enum Element {
@@ -21,27 +23,27 @@ pub enum Element {
 
 impl Element {
     /// Parses the form of `FieldsV1`. `Ok(None)` for an element of an unknown kind, which callers leave out.
-    pub fn parse(text: &str) -> Result<Option<Self>, String> {
+    pub fn parse(text: &str) -> Result<Option<Self>, Unreadable> {
         let bytes = text.as_bytes();
         if bytes.len() < 2 {
-            return Err("key must be 2 characters long:".to_owned());
+            return Err(Unreadable::Short);
         }
         if bytes[1] != b':' {
-            return Err(format!("missing colon: {text}"));
+            return Err(Unreadable::NoColon(text.to_owned()));
         }
         let rest = text.get(2..).unwrap_or_default();
-        let value = || serde_json::from_str::<Value>(rest).map_err(|e| e.to_string());
+        let value = || serde_json::from_str::<Value>(rest).map_err(|e| Unreadable::Json(e.to_string()));
         match bytes[0] {
             b'f' => Ok(Some(Self::Field(rest.to_owned()))),
             b'v' => Ok(Some(Self::Value(value()?))),
-            b'i' => rest.parse().map(|n| Some(Self::Index(n))).map_err(|_| format!("bad index: {rest}")),
+            b'i' => rest.parse().map(|n| Some(Self::Index(n))).map_err(|_| Unreadable::Index(rest.to_owned())),
             b'k' => match value()? {
                 Value::Object(map) => {
                     let mut fields: Vec<(String, Value)> = map.into_iter().collect();
                     fields.sort_by(|a, b| a.0.cmp(&b.0));
                     Ok(Some(Self::Key(fields)))
                 }
-                _ => Err(format!("not a key: {rest}")),
+                _ => Err(Unreadable::NotAKey(rest.to_owned())),
             },
             _ => Ok(None),
         }

@@ -7,6 +7,7 @@
 
 mod compare;
 mod element;
+mod fault;
 mod merge;
 mod set;
 mod types;
@@ -14,6 +15,7 @@ mod walk;
 
 pub use compare::{Comparison, compare};
 pub use element::{Element, equal, equal_objects};
+pub use fault::{Misfit, Unnamed, UnnamedItem, Unreadable};
 pub use merge::{merge, reconcile, remove, with_named};
 pub use set::{Node, Set, touches};
 pub use types::{Items, Scalar, Sort, Typed};

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Map, Value};
 
 use crate::element::Element;
+use crate::fault::UnnamedItem;
 use crate::set::{Node, Set};
 use crate::types::{Items, Sort, Typed};
 use crate::walk::item_element;
@@ -15,11 +16,11 @@ pub fn merge<T: Typed>(
     ty: T,
     live: &Map<String, Value>,
     config: &Map<String, Value>,
-) -> Result<Map<String, Value>, String> {
+) -> Result<Map<String, Value>, UnnamedItem> {
     maps(ty, Some(live), Some(config))
 }
 
-fn merged<T: Typed>(ty: T, live: Option<&Value>, config: Option<&Value>) -> Result<Option<Value>, String> {
+fn merged<T: Typed>(ty: T, live: Option<&Value>, config: Option<&Value>) -> Result<Option<Value>, UnnamedItem> {
     let Some(decisive) = config.or(live) else { return Ok(None) };
     match ty.sort(decisive).0 {
         Sort::Scalar => {}
@@ -44,14 +45,14 @@ fn maps<T: Typed>(
     ty: T,
     live: Option<&Map<String, Value>>,
     config: Option<&Map<String, Value>>,
-) -> Result<Map<String, Value>, String> {
+) -> Result<Map<String, Value>, UnnamedItem> {
     let mut out = Map::new();
     let mut step = |key: &String, a: Option<&Value>, b: Option<&Value>| {
         let inner = ty.child(key).map_or(T::UNKNOWN, |(ty, _)| ty);
         if let Some(value) = merged(inner, a, b)? {
             out.insert(key.clone(), value);
         }
-        Ok::<(), String>(())
+        Ok::<(), UnnamedItem>(())
     };
     for (key, value) in live.into_iter().flatten() {
         step(key, Some(value), config.and_then(|m| m.get(key)))?;
@@ -64,13 +65,13 @@ fn maps<T: Typed>(
     Ok(out)
 }
 
-fn named<T: Typed>(ty: T, list: &[Value]) -> Result<Vec<(Element, &Value)>, String> {
-    let one = |(at, item)| Ok((item_element(ty, item).map_err(|why| format!("element {at}: {why}"))?, item));
+fn named<T: Typed>(ty: T, list: &[Value]) -> Result<Vec<(Element, &Value)>, UnnamedItem> {
+    let one = |(at, item)| Ok((item_element(ty, item).map_err(|why| UnnamedItem { at, why })?, item));
     list.iter().enumerate().map(one).collect()
 }
 
 /// Merges lists: the configuration's items in its order; each item of the live list alone comes before the next shared one.
-fn lists<T: Typed>(ty: T, live: &[Value], config: &[Value]) -> Result<Vec<Value>, String> {
+fn lists<T: Typed>(ty: T, live: &[Value], config: &[Value]) -> Result<Vec<Value>, UnnamedItem> {
     let left = named(ty, live)?;
     let right = named(ty, config)?;
     let mut left_items: BTreeMap<&Element, Option<&Value>> = BTreeMap::new();

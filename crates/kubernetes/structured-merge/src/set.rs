@@ -5,6 +5,7 @@ use std::cmp::Ordering;
 use serde_json::{Map, Value};
 
 use crate::element::Element;
+use crate::fault::Unreadable;
 
 /// A set of fields: a tree of nodes, each a member or only an ancestor of members.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -245,7 +246,7 @@ impl Set {
     }
 
     /// Reads `FieldsV1`.
-    pub fn parse(value: &Value) -> Result<Self, String> {
+    pub fn parse(value: &Value) -> Result<Self, Unreadable> {
         Ok(parse(value)?.0.unwrap_or_default())
     }
 
@@ -267,11 +268,11 @@ impl Set {
 }
 
 /// The members below, and whether the field itself is one.
-fn parse(value: &Value) -> Result<(Option<Set>, bool), String> {
+fn parse(value: &Value) -> Result<(Option<Set>, bool), Unreadable> {
     let map = match value {
         Value::Null => return Ok((None, true)),
         Value::Object(map) => map,
-        other => return Err(format!("a field must be an object, not {other}")),
+        other => return Err(Unreadable::NotAnObject(other.clone())),
     };
     let mut member = false;
     let mut nodes = Vec::with_capacity(map.len());

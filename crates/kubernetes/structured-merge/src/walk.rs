@@ -7,29 +7,28 @@ use std::collections::btree_map::Entry;
 use serde_json::{Map, Value};
 
 use crate::element::Element;
+use crate::fault::{Misfit, Unnamed, UnnamedItem};
 use crate::set::{Node, Set};
 use crate::types::{Items, Scalar, Sort, Typed};
 
-/// The faults of an object: paths and texts.
+/// The faults of an object, each with its path.
 #[derive(Debug, Default)]
-pub struct Faults(Vec<(String, String)>);
+pub struct Faults(Vec<(String, Misfit)>);
 
-const TWICE: &str = "duplicate entries for key ";
 /// Most faults reported.
 const MAX_FAULTS: usize = 64;
 
 impl Faults {
-    /// Notes a fault.
-    pub fn push(&mut self, path: &str, text: String) {
+    fn push(&mut self, path: &str, fault: Misfit) {
         if self.0.len() < MAX_FAULTS {
-            self.0.push((path.to_owned(), text));
+            self.0.push((path.to_owned(), fault));
         }
     }
 
     /// The text, if there are any.
     pub fn into_text(self) -> Option<String> {
-        let line = |(path, text): &(String, String)| {
-            if path.is_empty() { text.clone() } else { format!("{path}: {text}") }
+        let line = |(path, fault): &(String, Misfit)| {
+            if path.is_empty() { fault.to_string() } else { format!("{path}: {fault}") }
         };
         match self.0.as_slice() {
             [] => None,
@@ -43,13 +42,13 @@ impl Faults {
 }
 
 /// Names an item of a list that is a set or has keys.
-pub fn item_element<T: Typed>(list: T, item: &Value) -> Result<Element, String> {
+pub fn item_element<T: Typed>(list: T, item: &Value) -> Result<Element, Unnamed> {
     match list.items() {
-        Items::Atomic => Err("invalid indexing of non-associative list".to_owned()),
+        Items::Atomic => Err(Unnamed::Atomic),
         Items::Set => match item {
-            Value::Object(_) => Err("associative list without keys has an element that's a map type".to_owned()),
-            Value::Array(_) => Err("not supported: associative list with lists as elements".to_owned()),
-            Value::Null => Err("associative list without keys has an element that's an explicit null".to_owned()),
+            Value::Object(_) => Err(Unnamed::MapInSet),
+            Value::Array(_) => Err(Unnamed::ListInSet),
+            Value::Null => Err(Unnamed::NullInSet),
             plain => Ok(Element::Value(plain.clone())),
         },
         Items::Keys(keys) => keyed(list, item, &mut keys.iter().map(String::as_str)),
@@ -57,11 +56,11 @@ pub fn item_element<T: Typed>(list: T, item: &Value) -> Result<Element, String> 
     }
 }
 
-fn keyed<T: Typed>(list: T, item: &Value, keys: &mut dyn Iterator<Item = &str>) -> Result<Element, String> {
+fn keyed<T: Typed>(list: T, item: &Value, keys: &mut dyn Iterator<Item = &str>) -> Result<Element, Unnamed> {
     let map = match item {
         Value::Object(map) => map,
-        Value::Null => return Err("associative list with keys may not have a null element".to_owned()),
-        _ => return Err("associative list with keys may not have non-map elements".to_owned()),
+        Value::Null => return Err(Unnamed::NullWithKeys),
+        _ => return Err(Unnamed::NotAMap),
     };
     let mut found = Vec::new();
     let mut names = Vec::new();
@@ -72,12 +71,7 @@ fn keyed<T: Typed>(list: T, item: &Value, keys: &mut dyn Iterator<Item = &str>) 
         }
     }
     if found.is_empty() {
-        let names: Vec<String> = names.iter().map(|n| gotext::quote(n)).collect();
-        return Err(format!(
-            "associative list with keys has an element that omits all key fields [{}] (and doesn't have default values for any \
-             key fields)",
-            names.join(" ")
-        ));
+        return Err(Unnamed::NoKeys(names.into_iter().map(str::to_owned).collect()));
     }
     found.sort_by(|a, b| a.0.cmp(&b.0));
     Ok(Element::Key(found))
@@ -136,7 +130,7 @@ pub fn fits<T: Typed>(ty: T, key: &str, value: &Value) -> bool {
     let Some((inner, _)) = ty.child(key) else { return false };
     let mut faults = Faults::default();
     check_value(inner, value, "", &mut faults);
-    faults.0.iter().all(|(_, text)| text.starts_with(TWICE))
+    faults.0.iter().all(|(_, fault)| matches!(fault, Misfit::Twice(_)))
 }
 
 fn check_value<T: Typed>(ty: T, value: &Value, path: &str, faults: &mut Faults) {
@@ -145,29 +139,37 @@ fn check_value<T: Typed>(ty: T, value: &Value, path: &str, faults: &mut Faults) 
     }
     match (ty.sort(value).0, value) {
         (Sort::Map, Value::Object(map)) => check_map(ty, map, path, faults),
-        (Sort::Map, other) => faults.push(path, format!("expected map, got &{{{}}}", gotext::map(other))),
+        (Sort::Map, other) => faults.push(path, other_sort("map", other)),
         (Sort::List, Value::Array(list)) => check_list(ty, list, path, faults),
-        (Sort::List, other) => faults.push(path, format!("expected list, got &{{{}}}", gotext::map(other))),
+        (Sort::List, other) => faults.push(path, other_sort("list", other)),
         (Sort::Scalar, _) => {
-            if let Some(text) = check_scalar(ty.scalar(), value) {
-                faults.push(path, text);
+            if let Some(fault) = check_scalar(ty.scalar(), value) {
+                faults.push(path, fault);
             }
         }
     }
 }
 
-fn check_scalar(wanted: Scalar, value: &Value) -> Option<String> {
+/// The fault of a value whose Go form is a pointer to a structure.
+fn other_sort(expected: &'static str, value: &Value) -> Misfit {
+    Misfit::Sort { expected, got: format!("&{{{}}}", gotext::map(value)) }
+}
+
+fn check_scalar(wanted: Scalar, value: &Value) -> Option<Misfit> {
     match (wanted, value) {
         (Scalar::Numeric, Value::Number(_))
         | (Scalar::String, Value::String(_))
         | (Scalar::Boolean, Value::Bool(_))
         | (Scalar::Untyped, Value::Number(_) | Value::String(_) | Value::Bool(_)) => None,
-        (Scalar::Numeric, other) => Some(format!("expected numeric (int or float), got {}", gotext::go_type(other))),
-        (Scalar::String, other) => {
-            Some(format!("expected string, got &value.valueUnstructured{{Value:{}}}", go_syntax(other)))
+        (Scalar::Numeric, other) => {
+            Some(Misfit::Sort { expected: "numeric (int or float)", got: gotext::go_type(other).to_owned() })
         }
-        (Scalar::Boolean, other) => Some(format!("expected boolean, got &{{{}}}", gotext::map(other))),
-        (Scalar::Untyped, other) => Some(format!("expected any scalar, got &{{{}}}", gotext::map(other))),
+        (Scalar::String, other) => {
+            let got = format!("&value.valueUnstructured{{Value:{}}}", go_syntax(other));
+            Some(Misfit::Sort { expected: "string", got })
+        }
+        (Scalar::Boolean, other) => Some(other_sort("boolean", other)),
+        (Scalar::Untyped, other) => Some(other_sort("any scalar", other)),
     }
 }
 
@@ -195,7 +197,7 @@ fn check_map<T: Typed>(ty: T, map: &Map<String, Value>, path: &str, faults: &mut
         match ty.child(key) {
             Some((inner, _)) => check_value(inner, value, &path, faults),
             None => {
-                faults.push(&path, "field not declared in schema".to_owned());
+                faults.push(&path, Misfit::Undeclared);
                 // Upstream looks no further in this map.
                 return;
             }
@@ -215,13 +217,13 @@ fn check_list<T: Typed>(ty: T, list: &[Value], path: &str, faults: &mut Faults) 
         let element = match item_element(ty, item) {
             Ok(element) => element,
             Err(why) => {
-                faults.push(path, format!("element {at}: {why}"));
+                faults.push(path, UnnamedItem { at, why }.into());
                 return;
             }
         };
         let inner = format!("{path}{element}");
         match seen.entry(element) {
-            Entry::Occupied(taken) => faults.push(path, format!("{TWICE}{}", taken.key())),
+            Entry::Occupied(taken) => faults.push(path, Misfit::Twice(taken.key().clone())),
             Entry::Vacant(free) => {
                 free.insert(());
             }

@@ -116,9 +116,11 @@ impl Travelling<'_> {
         if verdict.patch.is_empty() {
             return Ok(false);
         }
-        let undecodable = |why| Failure::Call(format!("received undecodable patch in webhook response: {why}"));
-        let (patch, _) = gojson::from_json(&verdict.patch).map_err(undecodable)?;
-        let (operations, _) = rfc6902::parse(patch).map_err(|e| undecodable(e.to_string()))?;
+        let undecodable = |why: &dyn std::fmt::Display| {
+            Failure::Call(format!("received undecodable patch in webhook response: {why}"))
+        };
+        let (patch, _) = gojson::from_json(&verdict.patch).map_err(|why| undecodable(&why))?;
+        let (operations, _) = rfc6902::parse(patch).map_err(|why| undecodable(&why))?;
         if operations.is_empty() {
             return Ok(false);
         }
@@ -133,7 +135,7 @@ impl Travelling<'_> {
         }
         let broken = |why: String| Failure::Final(ApiError::internal(why));
         let mut patched = Value::Object(object.clone());
-        rfc6902::apply(&mut patched, &operations).map_err(broken)?;
+        rfc6902::apply(&mut patched, &operations).map_err(|why| broken(why.to_string()))?;
         let Value::Object(mut patched) = patched else {
             return Err(broken("the patch leaves no object".to_owned()));
         };

@@ -53,10 +53,12 @@ pub fn check(review: &Value) -> Result<(), String> {
         }
     }
     if let Some(patch) = members.get("patch").and_then(Value::as_str) {
-        decode::base64_text(patch)?;
+        decode::base64_text(patch).map_err(|why| why.to_string())?;
     }
     match (members.get("status"), Defs::get().kind("", "v1", "Status")) {
-        (Some(Value::Object(status)), Some(def)) => decode::within(def, &mut status.clone(), "response.status"),
+        (Some(Value::Object(status)), Some(def)) => {
+            decode::within(def, &mut status.clone(), "response.status").map_err(|why| why.to_string())
+        }
         _ => Ok(()),
     }
 }

@@ -12,7 +12,7 @@ use crate::status::FieldError;
 
 /// Converts the metadata of embedded resources to their types. Unknown members are dropped and reported in `unknown`;
 /// a wrong type is an error.
-pub fn coerce(schema: &Schema, object: &mut Object, unknown: &mut Vec<String>) -> Result<(), String> {
+pub fn coerce(schema: &Schema, object: &mut Object, unknown: &mut Vec<String>) -> Result<(), FieldError> {
     if !schema.has_embedded {
         return Ok(());
     }
@@ -27,11 +27,16 @@ fn join(path: &str, key: &str) -> String {
     if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
 }
 
-fn coerce_members(schema: &Schema, object: &mut Object, path: &str, unknown: &mut Vec<String>) -> Result<(), String> {
+fn coerce_members(
+    schema: &Schema,
+    object: &mut Object,
+    path: &str,
+    unknown: &mut Vec<String>,
+) -> Result<(), FieldError> {
     if schema.embedded {
         for key in ["apiVersion", "kind"] {
             if let Some(value) = object.get(key).filter(|v| !v.is_string()) {
-                return Err(FieldError::invalid(join(path, key), value, "must be a string").to_string());
+                return Err(FieldError::invalid(join(path, key), value, "must be a string"));
             }
         }
         coerce_metadata(object, &join(path, "metadata"), unknown)?;
@@ -46,7 +51,7 @@ fn coerce_members(schema: &Schema, object: &mut Object, path: &str, unknown: &mu
     Ok(())
 }
 
-fn coerce_metadata(object: &mut Object, path: &str, unknown: &mut Vec<String>) -> Result<(), String> {
+fn coerce_metadata(object: &mut Object, path: &str, unknown: &mut Vec<String>) -> Result<(), FieldError> {
     let Some(given) = object.get("metadata").cloned() else { return Ok(()) };
     let Some(Value::Object(meta)) = object.get_mut("metadata") else {
         if given.is_null() {
@@ -55,16 +60,16 @@ fn coerce_metadata(object: &mut Object, path: &str, unknown: &mut Vec<String>) -
         }
         let kind = json_type(&given);
         let detail = format!("json: cannot unmarshal {kind} into Go value of type v1.ObjectMeta");
-        return Err(FieldError::invalid(path, &given, detail).to_string());
+        return Err(FieldError::invalid(path, &given, detail));
     };
     let Some(def) = Defs::get().object_meta() else { return Ok(()) };
     let mut found = Vec::new();
-    typed::decode(def, meta, &mut found).map_err(|why| FieldError::invalid(path, &given, why).to_string())?;
+    typed::decode(def, meta, &mut found).map_err(|why| FieldError::invalid(path, &given, why.to_string()))?;
     unknown.extend(found.into_iter().map(|p| format!("{path}.{p}")));
     Ok(())
 }
 
-fn coerce_value(schema: &Schema, value: &mut Value, path: &str, unknown: &mut Vec<String>) -> Result<(), String> {
+fn coerce_value(schema: &Schema, value: &mut Value, path: &str, unknown: &mut Vec<String>) -> Result<(), FieldError> {
     if !schema.has_embedded {
         return Ok(());
     }

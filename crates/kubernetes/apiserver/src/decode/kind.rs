@@ -2,6 +2,8 @@
 //!
 //! Follows `runtime/serializer` of apimachinery and `transformDecodeError` of apiserver.
 
+use std::fmt::Display;
+
 use core_kinds::{Defs, decode as typed};
 use gojson::Node;
 
@@ -30,20 +32,20 @@ impl<'a> Wanted<'a> {
     }
 
     /// The error for a body whose kind cannot be determined.
-    pub fn unrecognized(&self, why: &str, body: &[u8]) -> ApiError {
+    pub fn unrecognized(&self, why: impl Display, body: &[u8]) -> ApiError {
         let (kind, shown) = (self.kind, summary(body));
         ApiError::bad_request(format!("the object provided is unrecognized (must be of type {kind}): {why} ({shown})"))
     }
 
     /// The error for a body that cannot be decoded.
-    pub fn cannot(&self, said: &Said, why: &str) -> ApiError {
+    pub fn cannot(&self, said: &Said, why: impl Display) -> ApiError {
         let version = gotext::quote(&said.version);
         ApiError::bad_request(format!("{} in version {version} cannot be handled as a {}: {why}", said.kind, self.kind))
     }
 
     /// The error for a body with an invalid value.
-    fn unfit(&self, said: &Said, why: String) -> Unfit {
-        Unfit::Value { error: self.cannot(said, &why), why }
+    fn unfit(&self, said: &Said, why: impl Display) -> Unfit {
+        Unfit::Value { error: self.cannot(said, &why), why: why.to_string() }
     }
 
     /// The error for a body of another version.
@@ -88,7 +90,7 @@ impl Said {
 pub enum Unfit {
     /// One of its values is invalid.
     Value {
-        /// The decoder's text.
+        /// The decoder's text, for the client alone.
         why: String,
         /// The error for a request with this body.
         error: ApiError,
@@ -99,10 +101,10 @@ pub enum Unfit {
 
 impl Unfit {
     /// The error for an invalid value in an object of this resource.
-    pub fn value(resource: &Resource, why: String) -> Self {
+    pub fn value(resource: &Resource, why: impl Display) -> Self {
         let (kind, version) = (&resource.kind, &resource.version);
         let text = format!("{kind} in version \"{version}\" cannot be handled as a {kind}: {why}");
-        Self::Value { why, error: ApiError::bad_request(text) }
+        Self::Value { why: why.to_string(), error: ApiError::bad_request(text) }
     }
 
     /// The bare text, without the part about a request's body.

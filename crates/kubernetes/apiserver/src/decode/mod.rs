@@ -5,7 +5,8 @@
 
 pub mod kind;
 
-use core_kinds::{Defs, canonical, decode as typed};
+use core_kinds::decode::{self as typed, DecodeError};
+use core_kinds::{Defs, canonical};
 use serde_json::{Value, json};
 
 use self::kind::Unfit;
@@ -13,6 +14,23 @@ use crate::crd;
 use crate::object::{self, Object};
 use crate::resource::{Flavor, Resource};
 use crate::status::{ApiError, FieldError};
+
+/// Why a custom resource does not have its shape.
+#[derive(Debug, thiserror::Error)]
+pub enum Misshapen {
+    /// Its metadata has a wrong type.
+    #[error(transparent)]
+    Metadata(#[from] DecodeError),
+    /// A part that is an object of its own is none.
+    #[error("{0}")]
+    Embedded(Box<FieldError>),
+}
+
+impl From<FieldError> for Misshapen {
+    fn from(error: FieldError) -> Self {
+        Self::Embedded(Box::new(error))
+    }
+}
 
 /// Checks types, drops unknown fields (their paths go to `unknown`) and fills in defaults.
 pub fn decode(resource: &Resource, object: &mut Object, unknown: &mut Vec<String>) -> Result<(), Unfit> {
@@ -32,7 +50,7 @@ pub fn decode_internal(resource: &Resource, object: &mut Object) -> Result<(), U
     let Flavor::Custom { schema, .. } = &resource.flavor else { return decode(resource, object, &mut Vec::new()) };
     identify(resource, object)?;
     let coerced = prune(Some(schema), object, &mut Vec::new())
-        .and_then(|()| crd::embedded::coerce(schema, object, &mut Vec::new()));
+        .and_then(|()| Ok(crd::embedded::coerce(schema, object, &mut Vec::new())?));
     coerced.map_err(|why| Unfit::value(resource, why))?;
     fill(resource, object);
     Ok(())
@@ -43,7 +61,7 @@ pub fn shape(
     schema: Option<&structural_schema::schema::Schema>,
     object: &mut Object,
     unknown: &mut Vec<String>,
-) -> Result<(), String> {
+) -> Result<(), Misshapen> {
     prune(schema, object, unknown)?;
     if let Some(schema) = schema {
         structural_schema::default::drop_nulls(schema, object);
@@ -57,7 +75,7 @@ fn prune(
     schema: Option<&structural_schema::schema::Schema>,
     object: &mut Object,
     unknown: &mut Vec<String>,
-) -> Result<(), String> {
+) -> Result<(), Misshapen> {
     decode_metadata(object, unknown)?;
     if let Some(schema) = schema {
         structural_schema::prune::prune(schema, object, unknown);
@@ -120,7 +138,7 @@ fn identify(resource: &Resource, object: &mut Object) -> Result<(), Unfit> {
     Ok(())
 }
 
-fn decode_metadata(object: &mut Object, unknown: &mut Vec<String>) -> Result<(), String> {
+fn decode_metadata(object: &mut Object, unknown: &mut Vec<String>) -> Result<(), Misshapen> {
     let Some(def) = Defs::get().object_meta() else { return Ok(()) };
     match object.get_mut("metadata") {
         None | Some(Value::Null) => {
@@ -133,7 +151,8 @@ fn decode_metadata(object: &mut Object, unknown: &mut Vec<String>) -> Result<(),
         }
         Some(other) => {
             let kind = gotext::json_type(other);
-            return Err(format!("json: cannot unmarshal {kind} into Go value of type v1.ObjectMeta"));
+            let ty = "v1.ObjectMeta".to_owned();
+            return Err(DecodeError::Value { found: kind.to_owned(), ty }.into());
         }
     }
     Ok(())

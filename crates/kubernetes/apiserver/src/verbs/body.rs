@@ -35,10 +35,10 @@ pub fn own(request: &mut Request, wanted: &Wanted<'_>, def: &Def) -> ApiResult<O
     let mut object = if request.content_type == media::PROTOBUF {
         let default = object::api_version(wanted.group, wanted.version);
         let object = protobuf::decode(&body, Some((&default, wanted.kind))).map_err(|e| match e {
-            BadBody { kind: Some((kind, version)), text } => {
-                wanted.cannot(&Said { group: String::new(), version, kind }, &text)
+            BadBody { kind: Some((kind, version)), why } => {
+                wanted.cannot(&Said { group: String::new(), version, kind }, &why)
             }
-            BadBody { kind: None, text } => wanted.unrecognized(&text, &body),
+            BadBody { kind: None, why } => wanted.unrecognized(&why, &body),
         })?;
         let said = said(&Node::of_members(&object)).map_err(|why| wanted.unrecognized(&why, &body))?.complete(wanted);
         fits(wanted, &said, &Node::of_members(&object))?;
@@ -67,15 +67,15 @@ pub fn own(request: &mut Request, wanted: &Wanted<'_>, def: &Def) -> ApiResult<O
     Ok(object)
 }
 
-/// The options of a deletion. The error is the decoder's bare text.
+/// The options of a deletion. The error is the decoder's bare text, which the client gets as it is.
 pub fn options(request: &Request) -> Result<Object, String> {
     let body = &request.body;
     if request.content_type == media::PROTOBUF {
-        return protobuf::decode(body, Some(("v1", "DeleteOptions"))).map_err(|e| e.text);
+        return protobuf::decode(body, Some(("v1", "DeleteOptions"))).map_err(|bad| bad.why.to_string());
     }
     let yaml;
     let node = if request.content_type == "application/yaml" {
-        yaml = gojson::from_yaml(body)?;
+        yaml = gojson::from_yaml(body).map_err(|why| why.to_string())?;
         Node::of(&yaml.value)
     } else {
         gojson::parse(body).map_err(|why| format!("couldn't get version/kind; json parse error: {why}"))?
@@ -89,14 +89,14 @@ pub fn options(request: &Request) -> Result<Object, String> {
         ));
     }
     let def = Defs::get().kind("", "v1", "DeleteOptions").ok_or("no options")?;
-    Ok(typed::read(def, &node)?.0)
+    Ok(typed::read(def, &node).map_err(|why| why.to_string())?.0)
 }
 
 /// A body in JSON; other forms are refused.
 fn parsed<'b>(request: &Request, wanted: &Wanted<'_>, body: &'b [u8]) -> ApiResult<Node<'b>> {
     media::readable(&request.content_type)?;
     gojson::parse(body)
-        .map_err(|why| wanted.unrecognized(&format!("couldn't get version/kind; json parse error: {why}"), body))
+        .map_err(|why| wanted.unrecognized(format!("couldn't get version/kind; json parse error: {why}"), body))
 }
 
 /// The object of the body as a custom resource.

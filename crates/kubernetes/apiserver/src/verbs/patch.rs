@@ -76,7 +76,7 @@ pub async fn patch(backend: &Backend, request: &mut Request) -> ApiResult<Respon
 
 /// Why a patched object is refused.
 enum Untyped {
-    /// One of its values is invalid.
+    /// One of its values is invalid: the message for the client.
     Value(String),
     /// Any other reason.
     Other(ApiError),
@@ -92,7 +92,7 @@ fn typed(patch: &Patch, resource: &Resource, wanted: &mut Object) -> Result<Vec<
     };
     let mut unknown = Vec::new();
     if let (Flavor::Builtin(def), Patch::Strategic(_)) = (&resource.flavor, patch) {
-        let told = convert::check(def, wanted).map_err(Untyped::Value)?;
+        let told = convert::check(def, wanted).map_err(|why| Untyped::Value(why.to_string()))?;
         decode(wanted, &mut unknown)?;
         return Ok(told);
     }
@@ -101,8 +101,8 @@ fn typed(patch: &Patch, resource: &Resource, wanted: &mut Object) -> Result<Vec<
     if let (Flavor::Builtin(def), Some(given), false) = (&resource.flavor, given, unknown.is_empty()) {
         // Reported in the order of the patched text.
         let text = shown::text(def, &given, &opened(patch));
-        let node = gojson::parse(text.as_bytes()).map_err(Untyped::Value)?;
-        let (_, told) = decode::read(def, &node).map_err(Untyped::Value)?;
+        let node = gojson::parse(text.as_bytes()).map_err(|why| Untyped::Value(why.to_string()))?;
+        let (_, told) = decode::read(def, &node).map_err(|why| Untyped::Value(why.to_string()))?;
         return Ok(told.iter().map(ToString::to_string).collect());
     }
     Ok(unknown.iter().map(|p| format!("unknown field \"{p}\"")).collect())
@@ -142,15 +142,16 @@ pub fn read(request: &Request, resource: &Resource) -> ApiResult<(Patch, Vec<Str
     };
     let lenient = request.field_validation() == FieldValidation::Ignore;
     let parsed = |body| {
-        gojson::from_json(body)
-            .map_err(|why| ApiError::bad_request(if lenient { why } else { format!("error decoding patch: {why}") }))
+        gojson::from_json(body).map_err(|why| {
+            ApiError::bad_request(if lenient { why.to_string() } else { format!("error decoding patch: {why}") })
+        })
     };
     match request.content_type.as_str() {
         "application/json-patch+json" => {
             let (value, twice) = parsed(&request.body)?;
-            let (operations, mut told) = rfc6902::parse(value).map_err(|unreadable| match unreadable {
-                Unreadable::Form(why) => ApiError::bad_request(why),
-                Unreadable::TooMany(why) => ApiError::too_large_because(&why),
+            let (operations, mut told) = rfc6902::parse(value).map_err(|why| match why {
+                Unreadable::Form { .. } => ApiError::bad_request(why.to_string()),
+                Unreadable::TooMany(_) => ApiError::too_large_because(&why.to_string()),
             })?;
             told.extend(duplicates(&twice).iter().map(|text| format!("json patch {text}")));
             Ok((Patch::Json(operations), told))
@@ -162,7 +163,8 @@ pub fn read(request: &Request, resource: &Resource) -> ApiResult<(Patch, Vec<Str
             Err(error) => Err(error),
         },
         "application/strategic-merge-patch+json" if !custom => {
-            let (value, twice) = gojson::from_json(&request.body).map_err(ApiError::bad_request)?;
+            let (value, twice) =
+                gojson::from_json(&request.body).map_err(|why| ApiError::bad_request(why.to_string()))?;
             let value = if value.is_null() { json!({}) } else { value };
             Ok((Patch::Strategic(of_object(value, "")?), duplicates(&twice)))
         }
@@ -214,7 +216,7 @@ pub fn apply(patch: &Patch, before: &Object, resource: &Resource) -> ApiResult<O
     let mut value = Value::Object(before.clone());
     match patch {
         Patch::Json(operations) => rfc6902::apply(&mut value, operations).map_err(|why| {
-            tracing::debug!(why, "a JSON patch does not apply");
+            tracing::debug!(%why, "a JSON patch does not apply");
             rejected()
         })?,
         Patch::Merge(patch) => merge::apply(&mut value, patch),

@@ -16,7 +16,8 @@ fn objects_are_decoded_as_the_go_library_decodes_them() {
     let rows: Vec<Value> = serde_json::from_str(include_str!("table.json")).unwrap();
     for row in rows {
         let def = Defs::get().kind("", "v1", text(&row, "kind")).unwrap();
-        let read = gojson::parse(text(&row, "text").as_bytes()).and_then(|node| read(def, &node));
+        let read =
+            gojson::parse(text(&row, "text").as_bytes()).map_err(DecodeError::from).and_then(|node| read(def, &node));
         let found = match &read {
             Ok((_, told)) => told.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
             Err(why) => format!("error: {why}"),

@@ -14,38 +14,64 @@ use serde_json::{Value, json};
 use crate::{Def, Defs, Object};
 use wire::{Reader, Wire, put_bytes, utf8, wrong_wire};
 
+pub use wire::WireError;
+
 const MAGIC: &[u8] = b"k8s\0";
 
 /// A body that cannot be read.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct BadBody {
     /// Kind and version, if the body's head could be read.
     pub kind: Option<(String, String)>,
-    /// The text of upstream's decoder.
-    pub text: String,
+    /// Why it cannot.
+    pub why: BodyFault,
 }
 
-impl From<String> for BadBody {
-    fn from(text: String) -> Self {
-        Self { kind: None, text }
+/// Why a body cannot be read, in the words of upstream's decoder.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum BodyFault {
+    /// There is nothing.
+    #[error("empty data")]
+    Empty,
+    /// It does not begin as such a body does.
+    #[error("provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]")]
+    NoPrefix,
+    /// Nothing follows that beginning.
+    #[error("empty body")]
+    EmptyBody,
+    /// It names a kind that has no protobuf form.
+    #[error("no kind {kind:?} is registered for version {api_version:?} in scheme \"pkg/runtime/scheme.go:110\"")]
+    UnknownKind {
+        /// The kind.
+        kind: String,
+        /// Group and version.
+        api_version: String,
+    },
+    /// Its bytes are no messages.
+    #[error(transparent)]
+    Wire(#[from] WireError),
+}
+
+impl From<BodyFault> for BadBody {
+    fn from(why: BodyFault) -> Self {
+        Self { kind: None, why }
     }
 }
 
-impl From<&str> for BadBody {
-    fn from(text: &str) -> Self {
-        text.to_owned().into()
+impl From<WireError> for BadBody {
+    fn from(why: WireError) -> Self {
+        BodyFault::from(why).into()
     }
 }
 
 /// The object of a body; version and kind are `default`'s if the body names none.
 pub fn decode(body: &[u8], default: Option<(&str, &str)>) -> Result<Object, BadBody> {
     if body.is_empty() {
-        return Err("empty data".into());
+        return Err(BodyFault::Empty.into());
     }
-    let no_prefix = "provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]";
-    let rest = body.strip_prefix(MAGIC).ok_or(no_prefix)?;
+    let rest = body.strip_prefix(MAGIC).ok_or(BodyFault::NoPrefix)?;
     if rest.is_empty() {
-        return Err("empty body".into());
+        return Err(BodyFault::EmptyBody.into());
     }
     let (mut api_version, mut kind, mut raw) = (String::new(), String::new(), &[][..]);
     for entry in Reader::new(rest, "Unknown") {
@@ -76,13 +102,10 @@ pub fn decode(body: &[u8], default: Option<(&str, &str)>) -> Result<Object, BadB
         }
     }
     let version = api_version.rsplit('/').next().unwrap_or_default().to_owned();
-    let bad = |text: String| BadBody { kind: Some((kind.clone(), version.clone())), text };
-    let def = def_of(&api_version, &kind).ok_or_else(|| {
-        bad(format!(
-            "no kind {kind:?} is registered for version {api_version:?} in scheme \"pkg/runtime/scheme.go:110\""
-        ))
-    })?;
-    let mut object = read::message(def, raw).map_err(&bad)?;
+    let bad = |why: BodyFault| BadBody { kind: Some((kind.clone(), version.clone())), why };
+    let unknown = || BodyFault::UnknownKind { kind: kind.clone(), api_version: api_version.clone() };
+    let def = def_of(&api_version, &kind).ok_or_else(|| bad(unknown()))?;
+    let mut object = read::message(def, raw).map_err(|why| bad(why.into()))?;
     object.insert("apiVersion".into(), json!(api_version));
     object.insert("kind".into(), json!(kind));
     Ok(object)

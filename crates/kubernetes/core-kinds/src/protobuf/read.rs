@@ -5,22 +5,22 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
 use super::shape::{Free, free, schema_def};
-use super::wire::{Reader, Wire, utf8, wrong_wire};
+use super::wire::{Reader, Wire, WireError, utf8, wrong_wire};
 use crate::{Def, Defs, Field, Object, Type, canonical};
 
 /// Nesting of messages; as deep as JSON may be.
 const MAX_DEPTH: usize = 100;
 
 /// Decodes a message into the object that Go's JSON encoder would write.
-pub fn message(def: &Def, bytes: &[u8]) -> Result<Object, String> {
+pub fn message(def: &Def, bytes: &[u8]) -> Result<Object, WireError> {
     let mut object = Object::new();
     fields(def, bytes, &[], &mut object, MAX_DEPTH)?;
     canonical::settle(def, &mut object);
     Ok(object)
 }
 
-fn fields(def: &Def, bytes: &[u8], within: &[u64], object: &mut Object, depth: usize) -> Result<(), String> {
-    let depth = depth.checked_sub(1).ok_or("messages are nested too deeply")?;
+fn fields(def: &Def, bytes: &[u8], within: &[u64], object: &mut Object, depth: usize) -> Result<(), WireError> {
+    let depth = depth.checked_sub(1).ok_or(WireError::TooDeep)?;
     for entry in Reader::new(bytes, go_type(def)) {
         let (number, wire) = entry?;
         let path = [within, &[number]].concat();
@@ -36,7 +36,7 @@ fn fields(def: &Def, bytes: &[u8], within: &[u64], object: &mut Object, depth: u
     Ok(())
 }
 
-fn take(field: &Field, wire: Wire<'_>, object: &mut Object, depth: usize) -> Result<(), String> {
+fn take(field: &Field, wire: Wire<'_>, object: &mut Object, depth: usize) -> Result<(), WireError> {
     match (&field.ty, wire) {
         (Type::List(inner), wire) => {
             let value = single(inner, wire, field, None, depth)?.unwrap_or_default();
@@ -69,7 +69,7 @@ fn take(field: &Field, wire: Wire<'_>, object: &mut Object, depth: usize) -> Res
 }
 
 /// A value of a map; lists are wrapped in a message of their own there.
-fn entry_value(ty: &Type, wire: Wire<'_>, field: &Field, depth: usize) -> Result<Value, String> {
+fn entry_value(ty: &Type, wire: Wire<'_>, field: &Field, depth: usize) -> Result<Value, WireError> {
     let Type::List(inner) = ty else {
         return Ok(single(ty, wire, field, None, depth)?.unwrap_or_else(|| empty(ty)));
     };
@@ -131,7 +131,7 @@ fn single(
     field: &Field,
     before: Option<Value>,
     depth: usize,
-) -> Result<Option<Value>, String> {
+) -> Result<Option<Value>, WireError> {
     Ok(Some(match (ty, wire) {
         (Type::String, Wire::Bytes(bytes)) => json!(utf8(bytes)?),
         (Type::Bytes, Wire::Bytes(bytes)) => json!(STANDARD.encode(bytes)),
@@ -162,7 +162,7 @@ fn int32(n: u64) -> i32 {
     i32::from_le_bytes([a, b, c, d])
 }
 
-fn first_text(bytes: &[u8]) -> Result<String, String> {
+fn first_text(bytes: &[u8]) -> Result<String, WireError> {
     let mut text = String::new();
     for entry in Reader::new(bytes, "Quantity") {
         if let (1, Wire::Bytes(bytes)) = entry? {
@@ -172,7 +172,7 @@ fn first_text(bytes: &[u8]) -> Result<String, String> {
     Ok(if text.is_empty() { "0".to_owned() } else { text })
 }
 
-fn int_or_string(bytes: &[u8]) -> Result<Value, String> {
+fn int_or_string(bytes: &[u8]) -> Result<Value, WireError> {
     let (mut is_text, mut number, mut text) = (false, 0, String::new());
     for entry in Reader::new(bytes, "IntOrString") {
         match entry? {
@@ -185,7 +185,7 @@ fn int_or_string(bytes: &[u8]) -> Result<Value, String> {
     Ok(if is_text { json!(text) } else { json!(number) })
 }
 
-fn open(form: Free, bytes: &[u8], depth: usize) -> Result<Option<Value>, String> {
+fn open(form: Free, bytes: &[u8], depth: usize) -> Result<Option<Value>, WireError> {
     let (mut schema, mut allows, mut list) = (None, false, Vec::new());
     for entry in Reader::new(bytes, "JSON") {
         match (form, entry?) {
@@ -211,7 +211,7 @@ fn open(form: Free, bytes: &[u8], depth: usize) -> Result<Option<Value>, String>
     })
 }
 
-fn schema_of(bytes: &[u8], depth: usize) -> Result<Value, String> {
+fn schema_of(bytes: &[u8], depth: usize) -> Result<Value, WireError> {
     let mut object = Object::new();
     if let Some(def) = schema_def() {
         fields(def, bytes, &[], &mut object, depth)?;
@@ -220,7 +220,7 @@ fn schema_of(bytes: &[u8], depth: usize) -> Result<Value, String> {
     Ok(Value::Object(object))
 }
 
-fn time(ty: &Type, bytes: &[u8]) -> Result<Option<Value>, String> {
+fn time(ty: &Type, bytes: &[u8]) -> Result<Option<Value>, WireError> {
     let (mut seconds, mut nanos) = (0i64, 0i64);
     for entry in Reader::new(bytes, "Timestamp") {
         match entry? {
@@ -233,7 +233,7 @@ fn time(ty: &Type, bytes: &[u8]) -> Result<Option<Value>, String> {
     if seconds == 0 && nanos == 0 {
         return Ok(None);
     }
-    let nanos = i32::try_from(nanos).map_err(|e| e.to_string())?;
-    let time = jiff::Timestamp::new(seconds, nanos).map_err(|e| e.to_string())?;
+    let nanos = i32::try_from(nanos).map_err(|e| WireError::Time(e.to_string()))?;
+    let time = jiff::Timestamp::new(seconds, nanos).map_err(|e| WireError::Time(e.to_string()))?;
     Ok(Some(canonical::written(ty, time)))
 }

@@ -1,6 +1,58 @@
 //! The wire format of protobuf: numbers, lengths, fields. Lengths are checked against the available bytes; errors are those of
 //! upstream's generated code.
 
+use gojson::JsonError;
+
+/// Why bytes are no message, in the words of upstream's generated code.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum WireError {
+    /// They end too early.
+    #[error("unexpected EOF")]
+    Eof,
+    /// A variable number of more than 64 bits.
+    #[error("proto: integer overflow")]
+    Overflow,
+    /// A length below zero.
+    #[error("proto: negative length found during unmarshaling")]
+    NegativeLength,
+    /// A group ends in this message that has not begun.
+    #[error("proto: {0}: wiretype end group for non-group")]
+    EndGroup(String),
+    /// A field number that none can have.
+    #[error("proto: {message}: illegal tag {number} (wire type {tag})")]
+    IllegalTag {
+        /// The message's Go type.
+        message: String,
+        /// The field number.
+        number: i32,
+        /// The tag as a whole.
+        tag: u64,
+    },
+    /// A wire type that there is not.
+    #[error("proto: illegal wireType {0}")]
+    IllegalWireType(u8),
+    /// A field with the wrong wire type.
+    #[error("proto: wrong wireType = {found} for field {field}")]
+    WrongWireType {
+        /// The wire type.
+        found: u8,
+        /// The field's name in Go.
+        field: String,
+    },
+    /// A text is not UTF-8.
+    #[error("a text is not UTF-8")]
+    NotUtf8,
+    /// Messages are nested more deeply than JSON may be.
+    #[error("messages are nested too deeply")]
+    TooDeep,
+    /// A text that should be JSON is none.
+    #[error(transparent)]
+    Json(#[from] JsonError),
+    /// A time beyond our calendar: the calendar's message.
+    #[error("{0}")]
+    Time(String),
+}
+
 /// Value of a field.
 pub enum Wire<'a> {
     /// A variable number of up to 64 bits.
@@ -34,51 +86,49 @@ pub struct Reader<'a> {
     unread: Option<u8>,
 }
 
-const EOF: &str = "unexpected EOF";
-
 impl<'a> Reader<'a> {
     /// Reads a message's bytes; `name` is its type in Go.
     pub fn new(rest: &'a [u8], name: &'a str) -> Self {
         Self { rest, name, unread: None }
     }
 
-    fn varint(&mut self) -> Result<u64, String> {
+    fn varint(&mut self) -> Result<u64, WireError> {
         let mut value = 0u64;
         for shift in (0..64).step_by(7) {
-            let (byte, rest) = self.rest.split_first().ok_or(EOF)?;
+            let (byte, rest) = self.rest.split_first().ok_or(WireError::Eof)?;
             self.rest = rest;
             value |= u64::from(byte & 0x7f) << shift;
             if byte & 0x80 == 0 {
                 return Ok(value);
             }
         }
-        Err("proto: integer overflow".to_owned())
+        Err(WireError::Overflow)
     }
 
-    fn take(&mut self, count: u64) -> Result<&'a [u8], String> {
+    fn take(&mut self, count: u64) -> Result<&'a [u8], WireError> {
         if count.cast_signed() < 0 {
-            return Err("proto: negative length found during unmarshaling".to_owned());
+            return Err(WireError::NegativeLength);
         }
-        let count = usize::try_from(count).map_err(|_| EOF)?;
+        let count = usize::try_from(count).map_err(|_| WireError::Eof)?;
         if count > self.rest.len() {
-            return Err(EOF.to_owned());
+            return Err(WireError::Eof);
         }
         let (taken, rest) = self.rest.split_at(count);
         self.rest = rest;
         Ok(taken)
     }
 
-    fn entry(&mut self) -> Result<(u64, Wire<'a>), String> {
+    fn entry(&mut self) -> Result<(u64, Wire<'a>), WireError> {
         let tag = self.varint()?;
         let kind = (tag & 7).to_le_bytes()[0];
         // Field numbers are signed 32-bit integers in Go.
         let number = u32::try_from(tag >> 3 & u64::from(u32::MAX)).unwrap_or_default();
         if kind == 4 {
-            return Err(format!("proto: {}: wiretype end group for non-group", self.name));
+            return Err(WireError::EndGroup(self.name.to_owned()));
         }
         if number.cast_signed() <= 0 {
             let number = number.cast_signed();
-            return Err(format!("proto: {}: illegal tag {number} (wire type {tag})", self.name));
+            return Err(WireError::IllegalTag { message: self.name.to_owned(), number, tag });
         }
         let wire = match kind {
             0 => Wire::Number(self.varint()?),
@@ -96,7 +146,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Passes over a value of this type; of a group, over all that is in it.
-    fn skip(&mut self, kind: u8) -> Result<(), String> {
+    fn skip(&mut self, kind: u8) -> Result<(), WireError> {
         let (mut kind, mut depth) = (kind, 0usize);
         loop {
             match kind {
@@ -115,7 +165,7 @@ impl<'a> Reader<'a> {
                 5 => {
                     self.take(4)?;
                 }
-                kind => return Err(format!("proto: illegal wireType {kind}")),
+                kind => return Err(WireError::IllegalWireType(kind)),
             }
             if depth == 0 {
                 return Ok(());
@@ -126,7 +176,7 @@ impl<'a> Reader<'a> {
 }
 
 impl<'a> Iterator for Reader<'a> {
-    type Item = Result<(u64, Wire<'a>), String>;
+    type Item = Result<(u64, Wire<'a>), WireError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         let skipped = self.unread.take().map_or(Ok(()), |kind| self.skip(kind));
@@ -143,8 +193,8 @@ impl<'a> Iterator for Reader<'a> {
 }
 
 /// A text, if the bytes are one.
-pub fn utf8(bytes: &[u8]) -> Result<String, String> {
-    String::from_utf8(bytes.to_vec()).map_err(|_| "a text is not UTF-8".to_owned())
+pub fn utf8(bytes: &[u8]) -> Result<String, WireError> {
+    String::from_utf8(bytes.to_vec()).map_err(|_| WireError::NotUtf8)
 }
 
 /// Appends a variable number.
@@ -176,6 +226,6 @@ pub fn put_fixed(out: &mut Vec<u8>, field: u64, value: u64) {
 }
 
 /// The error of a field with the wrong wire type; `field` is its name in Go.
-pub(super) fn wrong_wire(wire: &Wire<'_>, field: &str) -> String {
-    format!("proto: wrong wireType = {} for field {field}", wire.kind())
+pub(super) fn wrong_wire(wire: &Wire<'_>, field: &str) -> WireError {
+    WireError::WrongWireType { found: wire.kind(), field: field.to_owned() }
 }

@@ -14,10 +14,11 @@ use std::collections::HashSet;
 
 use serde_json::{Map, Value};
 
-use super::MAX_DEPTH;
+use super::{MAX_DEPTH, YamlError};
 use parse::{Document, Held, Node, Parser};
 use resolve::Scalar;
 
+pub use scan::Fault;
 pub use write::{to_yaml, to_yaml_in_order};
 
 /// Bytes that following aliases may add to a document.
@@ -35,22 +36,22 @@ pub struct Yaml {
 }
 
 /// Reads the first document of a text; an empty text is null. The error is the Go library's.
-pub fn from_yaml(bytes: &[u8]) -> Result<Yaml, String> {
+pub fn from_yaml(bytes: &[u8]) -> Result<Yaml, YamlError> {
     let mut parser = Parser::new(text(bytes)?, MAX_DEPTH);
-    match parser.document().map_err(|why| format!("yaml: {why}"))? {
+    match parser.document()? {
         Some(document) => value(&document),
         None => Ok(Yaml { value: Value::Null, doubled: None }),
     }
 }
 
 /// Reads all documents of a text; empty ones are left out.
-pub fn from_yaml_stream(stream: &str) -> Result<Vec<Value>, String> {
+pub fn from_yaml_stream(stream: &str) -> Result<Vec<Value>, YamlError> {
     let mut parser = Parser::new(text(stream.as_bytes())?, MAX_DEPTH);
     let mut all = Vec::new();
-    while let Some(document) = parser.document().map_err(|why| format!("yaml: {why}"))? {
+    while let Some(document) = parser.document()? {
         let read = value(&document)?;
         if let Some(why) = read.doubled {
-            return Err(why);
+            return Err(YamlError::Doubled(why));
         }
         all.push(read.value);
     }
@@ -84,7 +85,7 @@ pub fn reads_json_alike(bytes: &[u8]) -> bool {
 }
 
 /// The characters of a text; fails for those that YAML forbids.
-fn text(bytes: &[u8]) -> Result<Vec<char>, String> {
+fn text(bytes: &[u8]) -> Result<Vec<char>, YamlError> {
     let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
     let text = std::str::from_utf8(bytes).map_err(|error| {
         let rest = bytes.get(error.valid_up_to()..).unwrap_or_default();
@@ -93,11 +94,11 @@ fn text(bytes: &[u8]) -> Result<Vec<char>, String> {
             (_, Some(0x80..=0xbf | 0xf8..=0xff)) => "invalid leading UTF-8 octet",
             _ => "invalid trailing UTF-8 octet",
         };
-        format!("yaml: {why}")
+        YamlError::Encoding(why)
     })?;
     let chars: Vec<char> = text.chars().collect();
     if chars.iter().any(|c| !chars::allowed(*c)) {
-        return Err("yaml: control characters are not allowed".to_owned());
+        return Err(YamlError::Characters);
     }
     Ok(chars)
 }
@@ -138,21 +139,20 @@ impl Key {
     }
 
     /// As a key of JSON.
-    fn json(&self, value: &Value) -> Result<String, String> {
+    fn json(&self, value: &Value) -> Result<String, YamlError> {
         match self {
             Self::Bool(set) => Ok(set.to_string()),
             Self::Int(number) => Ok(number.to_string()),
             Self::Float(bits) => Ok(resolve::float_key(f64::from_bits(*bits))),
             Self::Text(text) => Ok(text.clone()),
-            Self::Null => Err(unsupported("%!s(<nil>)", "interface {}(nil)", value)),
-            Self::Uint(_) => Err(unsupported("uint64", &self.shown(), value)),
+            Self::Null => Err(unsupported("%!s(<nil>)", self.shown(), value)),
+            Self::Uint(_) => Err(unsupported("uint64", self.shown(), value)),
         }
     }
 }
 
-fn unsupported(ty: &str, key: &str, value: &Value) -> String {
-    let key = if ty.starts_with('%') { "<nil>" } else { key };
-    format!("unsupported map key of type: {ty}, key: {key}, value: {}", go_syntax(value, false))
+fn unsupported(ty: &'static str, key: String, value: &Value) -> YamlError {
+    YamlError::UnsupportedKey { ty, key, value: go_syntax(value, false) }
 }
 
 /// A value in Go's syntax.
@@ -185,10 +185,10 @@ struct Reader<'d> {
     bytes: usize,
     depth: usize,
     /// The first error of the conversion from YAML values to JSON, reported only if there is no other.
-    late: Option<String>,
+    late: Option<YamlError>,
 }
 
-fn value(document: &Document) -> Result<Yaml, String> {
+fn value(document: &Document) -> Result<Yaml, YamlError> {
     let mut reader = Reader {
         nodes: &document.nodes,
         told: Vec::new(),
@@ -199,7 +199,7 @@ fn value(document: &Document) -> Result<Yaml, String> {
         depth: MAX_DEPTH,
         late: None,
     };
-    let mut value = reader.value(document.root).map_err(|why| format!("yaml: {why}"))?;
+    let mut value = reader.value(document.root)?;
     if let Some(why) = reader.late {
         return Err(why);
     }
@@ -210,7 +210,7 @@ fn value(document: &Document) -> Result<Yaml, String> {
 
 impl<'d> Reader<'d> {
     /// Counts a node; fails if too large a share of a large document comes from aliases.
-    fn count(&mut self) -> Result<(), String> {
+    fn count(&mut self) -> Result<(), YamlError> {
         self.read += 1;
         if !self.open.is_empty() {
             self.aliased += 1;
@@ -218,7 +218,7 @@ impl<'d> Reader<'d> {
         let share = 0.99 - 0.89 * (self.read.saturating_sub(MANY).min(9 * MANY) as f64 / (9 * MANY) as f64);
         let many = self.aliased > 100 && self.read > 1000 && self.aliased as f64 / self.read as f64 > share;
         if many || self.bytes > MAX_ALIASED {
-            return Err("document contains excessive aliasing".to_owned());
+            return Err(YamlError::Aliasing);
         }
         Ok(())
     }
@@ -228,7 +228,7 @@ impl<'d> Reader<'d> {
         self.nodes.get(at).unwrap_or(&NONE)
     }
 
-    fn value(&mut self, at: usize) -> Result<Value, String> {
+    fn value(&mut self, at: usize) -> Result<Value, YamlError> {
         self.count()?;
         match &self.node(at).held {
             Held::Alias(target, name) => self.alias(at, *target, name, |reader| reader.value(*target)),
@@ -250,8 +250,8 @@ impl<'d> Reader<'d> {
         }
     }
 
-    fn deeper(&mut self) -> Result<(), String> {
-        self.depth = self.depth.checked_sub(1).ok_or("exceeded max depth")?;
+    fn deeper(&mut self) -> Result<(), YamlError> {
+        self.depth = self.depth.checked_sub(1).ok_or(YamlError::Depth)?;
         Ok(())
     }
 
@@ -260,11 +260,11 @@ impl<'d> Reader<'d> {
         at: usize,
         target: usize,
         name: &str,
-        follow: impl FnOnce(&mut Self) -> Result<T, String>,
-    ) -> Result<T, String> {
+        follow: impl FnOnce(&mut Self) -> Result<T, YamlError>,
+    ) -> Result<T, YamlError> {
         let within = self.open.contains(&at) || self.nodes.get(target).is_none();
         if within || !self.open.insert(at) {
-            return Err(format!("anchor '{name}' value contains itself"));
+            return Err(YamlError::Recursive(name.to_owned()));
         }
         self.deeper()?;
         let found = follow(self);
@@ -273,7 +273,7 @@ impl<'d> Reader<'d> {
         found
     }
 
-    fn scalar(&mut self, at: usize) -> Result<Scalar, String> {
+    fn scalar(&mut self, at: usize) -> Result<Scalar, YamlError> {
         let Held::Scalar(text, tag, plain) = &self.node(at).held else { return Ok(Scalar::Null) };
         if !self.open.is_empty() {
             self.bytes += text.len();
@@ -284,7 +284,7 @@ impl<'d> Reader<'d> {
         resolve::scalar(text, tag)
     }
 
-    fn json_scalar(&mut self, at: usize) -> Result<Value, String> {
+    fn json_scalar(&mut self, at: usize) -> Result<Value, YamlError> {
         Ok(match self.scalar(at)? {
             Scalar::Null => Value::Null,
             Scalar::Bool(set) => set.into(),
@@ -304,13 +304,13 @@ impl<'d> Reader<'d> {
                 } else {
                     "-Inf"
                 };
-                self.late.get_or_insert_with(|| format!("json: unsupported value: {shown}"));
+                self.late.get_or_insert(YamlError::UnsupportedValue(shown));
                 Value::Null
             }
         })
     }
 
-    fn mapping(&mut self, at: usize, map: &mut Map<String, Value>, keys: &mut HashSet<Key>) -> Result<(), String> {
+    fn mapping(&mut self, at: usize, map: &mut Map<String, Value>, keys: &mut HashSet<Key>) -> Result<(), YamlError> {
         let Held::Mapping(members) = &self.node(at).held else { return Ok(()) };
         self.deeper()?;
         for (key, value) in members {
@@ -337,12 +337,12 @@ impl<'d> Reader<'d> {
         Ok(())
     }
 
-    fn key(&mut self, at: usize) -> Result<Key, String> {
+    fn key(&mut self, at: usize) -> Result<Key, YamlError> {
         self.count()?;
         match &self.node(at).held {
             Held::Alias(target, name) => self.alias(at, *target, name, |reader| reader.key(*target)),
             Held::Scalar(..) => Ok(Key::of(self.scalar(at)?)),
-            _ => Err(format!("invalid map key: {}", go_syntax(&self.value(at)?, false))),
+            _ => Err(YamlError::Key(go_syntax(&self.value(at)?, false))),
         }
     }
 
@@ -356,8 +356,8 @@ impl<'d> Reader<'d> {
     }
 
     /// Merges other mappings into a mapping (`<<`).
-    fn merge(&mut self, from: usize, map: &mut Map<String, Value>, keys: &mut HashSet<Key>) -> Result<(), String> {
-        let no_map = || Err("map merge requires map or sequence of maps as the value".to_owned());
+    fn merge(&mut self, from: usize, map: &mut Map<String, Value>, keys: &mut HashSet<Key>) -> Result<(), YamlError> {
+        let no_map = || Err(YamlError::Merge);
         match &self.node(from).held {
             Held::Mapping(_) => {
                 self.count()?;
@@ -395,7 +395,7 @@ mod tests {
     use serde_json::json;
 
     fn read(text: &str) -> Result<Value, String> {
-        from_yaml(text.as_bytes()).map(|yaml| yaml.value)
+        from_yaml(text.as_bytes()).map(|yaml| yaml.value).map_err(|error| error.to_string())
     }
 
     #[test]
@@ -450,7 +450,7 @@ mod tests {
         ] {
             assert_eq!(read(text).unwrap_err(), told, "{text:?}");
         }
-        assert_eq!(from_yaml(b"a: \xff").unwrap_err(), "yaml: invalid leading UTF-8 octet");
+        assert_eq!(from_yaml(b"a: \xff").unwrap_err().to_string(), "yaml: invalid leading UTF-8 octet");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The nodes of a YAML document, and the parser's errors. Follows libyaml's grammar.
 
 use super::scan::{Fault, Kind, Mark, Scanner};
+use crate::YamlError;
 
 /// Content of a node.
 #[derive(Debug, Clone, PartialEq)]
@@ -22,30 +23,6 @@ pub struct Node {
     pub held: Held,
     /// Its line, counted from 0.
     pub line: usize,
-}
-
-/// Why there is no document.
-#[derive(Debug, PartialEq)]
-pub enum Broken {
-    /// The text is no YAML.
-    Fault(Fault),
-    /// Any other error in the document.
-    Other(String),
-}
-
-impl From<Fault> for Broken {
-    fn from(fault: Fault) -> Self {
-        Self::Fault(fault)
-    }
-}
-
-impl std::fmt::Display for Broken {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Fault(fault) => fault.fmt(f),
-            Self::Other(text) => f.write_str(text),
-        }
-    }
 }
 
 /// A document's nodes.
@@ -85,7 +62,7 @@ impl Parser {
     }
 
     /// The next document; `None` after the last.
-    pub fn document(&mut self) -> Result<Option<Document>, Broken> {
+    pub fn document(&mut self) -> Result<Option<Document>, YamlError> {
         self.nodes.clear();
         self.anchors.clear();
         self.handles.clear();
@@ -122,7 +99,7 @@ impl Parser {
         Ok(Some(Document { nodes: std::mem::take(&mut self.nodes), root }))
     }
 
-    fn directives(&mut self) -> Result<(), Broken> {
+    fn directives(&mut self) -> Result<(), YamlError> {
         let mut version = false;
         loop {
             let token = self.scanner.peek()?;
@@ -157,12 +134,12 @@ impl Parser {
         self.push(Held::Scalar(String::new(), String::new(), true), at)
     }
 
-    fn node(&mut self, place: Place) -> Result<usize, Broken> {
+    fn node(&mut self, place: Place) -> Result<usize, YamlError> {
         let token = self.scanner.peek()?.clone();
         if let Kind::Alias(name) = token.kind {
             self.scanner.take()?;
             let known = self.anchors.get(&name).copied();
-            let known = known.ok_or_else(|| Broken::Other(format!("unknown anchor '{name}' referenced")))?;
+            let known = known.ok_or_else(|| YamlError::UnknownAnchor(name.clone()))?;
             return Ok(self.push(Held::Alias(known, name), token.start));
         }
         let start = token.start;
@@ -212,7 +189,7 @@ impl Parser {
             self.scanner.take()?;
             return Ok(made);
         }
-        self.depth = self.depth.checked_sub(1).ok_or_else(|| Broken::Other("exceeded max depth".to_owned()))?;
+        self.depth = self.depth.checked_sub(1).ok_or(YamlError::Depth)?;
         let held = match kind {
             Kind::Entry => Held::Sequence(self.indentless()?),
             Kind::SequenceStart => Held::Sequence(self.block_sequence(at)?),
@@ -225,12 +202,13 @@ impl Parser {
         Ok(made)
     }
 
-    fn block_sequence(&mut self, start: Mark) -> Result<Vec<usize>, Broken> {
+    fn block_sequence(&mut self, start: Mark) -> Result<Vec<usize>, YamlError> {
         self.scanner.take()?;
         let mut items = Vec::new();
         loop {
-            let token = self.scanner.take_if(|kind| matches!(kind, Kind::Entry | Kind::BlockEnd));
-            match token?.map_err(|at| Fault::parsed(start, "did not find expected '-' indicator", at))? {
+            match self.scanner.take_one(start, "did not find expected '-' indicator", |kind| {
+                matches!(kind, Kind::Entry | Kind::BlockEnd)
+            })? {
                 (Kind::Entry, at) => items.push(match self.scanner.peek()?.kind {
                     Kind::Entry | Kind::BlockEnd => self.empty(at),
                     _ => self.node(Place::Block)?,
@@ -240,7 +218,7 @@ impl Parser {
         }
     }
 
-    fn indentless(&mut self) -> Result<Vec<usize>, Broken> {
+    fn indentless(&mut self) -> Result<Vec<usize>, YamlError> {
         let mut items = Vec::new();
         while self.scanner.peek()?.kind == Kind::Entry {
             let at = self.scanner.take()?.end;
@@ -252,12 +230,14 @@ impl Parser {
         Ok(items)
     }
 
-    fn block_mapping(&mut self, start: Mark) -> Result<Vec<(usize, usize)>, Broken> {
+    fn block_mapping(&mut self, start: Mark) -> Result<Vec<(usize, usize)>, YamlError> {
         self.scanner.take()?;
         let mut members = Vec::new();
         loop {
-            let token = self.scanner.take_if(|kind| matches!(kind, Kind::Key | Kind::BlockEnd));
-            let key = match token?.map_err(|at| Fault::parsed(start, "did not find expected key", at))? {
+            let key = match self
+                .scanner
+                .take_one(start, "did not find expected key", |kind| matches!(kind, Kind::Key | Kind::BlockEnd))?
+            {
                 (Kind::Key, at) => self.block_part(at)?,
                 _ => return Ok(members),
             };
@@ -274,14 +254,14 @@ impl Parser {
     }
 
     /// A key or value of a mapping in lines, which may be empty.
-    fn block_part(&mut self, at: Mark) -> Result<usize, Broken> {
+    fn block_part(&mut self, at: Mark) -> Result<usize, YamlError> {
         match self.scanner.peek()?.kind {
             Kind::Key | Kind::Value | Kind::BlockEnd => Ok(self.empty(at)),
             _ => self.node(Place::Indentless),
         }
     }
 
-    fn flow_sequence(&mut self, start: Mark) -> Result<Vec<usize>, Broken> {
+    fn flow_sequence(&mut self, start: Mark) -> Result<Vec<usize>, YamlError> {
         self.scanner.take()?;
         let mut items = Vec::new();
         loop {
@@ -289,8 +269,7 @@ impl Parser {
                 break;
             }
             if !items.is_empty() {
-                let token = self.scanner.take_if(|kind| *kind == Kind::Comma);
-                token?.map_err(|at| Fault::parsed(start, "did not find expected ',' or ']'", at))?;
+                self.scanner.take_one(start, "did not find expected ',' or ']'", |kind| *kind == Kind::Comma)?;
             }
             let token = self.scanner.peek()?;
             match token.kind {
@@ -310,7 +289,7 @@ impl Parser {
     }
 
     /// The one key and value of a mapping without braces.
-    fn flow_pair(&mut self) -> Result<(usize, usize), Broken> {
+    fn flow_pair(&mut self) -> Result<(usize, usize), YamlError> {
         let token = self.scanner.peek()?;
         let at = token.end;
         let key = match token.kind {
@@ -333,7 +312,7 @@ impl Parser {
         Ok((key, self.empty(at)))
     }
 
-    fn flow_mapping(&mut self, start: Mark) -> Result<Vec<(usize, usize)>, Broken> {
+    fn flow_mapping(&mut self, start: Mark) -> Result<Vec<(usize, usize)>, YamlError> {
         self.scanner.take()?;
         let mut members = Vec::new();
         loop {
@@ -341,8 +320,7 @@ impl Parser {
                 break;
             }
             if !members.is_empty() {
-                let token = self.scanner.take_if(|kind| *kind == Kind::Comma);
-                token?.map_err(|at| Fault::parsed(start, "did not find expected ',' or '}'", at))?;
+                self.scanner.take_one(start, "did not find expected ',' or '}'", |kind| *kind == Kind::Comma)?;
             }
             match self.scanner.peek()?.kind {
                 Kind::BraceEnd => break,
@@ -369,7 +347,7 @@ impl Parser {
         Ok(members)
     }
 
-    fn flow_value(&mut self) -> Result<usize, Broken> {
+    fn flow_value(&mut self) -> Result<usize, YamlError> {
         if self.scanner.peek()?.kind == Kind::Value {
             self.scanner.take()?;
             if !matches!(self.scanner.peek()?.kind, Kind::Comma | Kind::BraceEnd) {
@@ -382,13 +360,13 @@ impl Parser {
 }
 
 impl Scanner {
-    /// Takes the next token if it matches, and returns it with its end; otherwise returns its start.
-    fn take_if(&mut self, wanted: impl Fn(&Kind) -> bool) -> Result<Result<(Kind, Mark), Mark>, Fault> {
+    /// Takes the next token, which must match, and returns it with its end.
+    fn take_one(&mut self, start: Mark, problem: &str, wanted: impl Fn(&Kind) -> bool) -> Result<(Kind, Mark), Fault> {
         let token = self.peek()?;
         if !wanted(&token.kind) {
-            return Ok(Err(token.start));
+            return Err(Fault::parsed(start, problem, token.start));
         }
         let token = self.take()?;
-        Ok(Ok((token.kind, token.end)))
+        Ok((token.kind, token.end))
     }
 }

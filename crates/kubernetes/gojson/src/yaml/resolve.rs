@@ -2,6 +2,8 @@
 
 use base64::Engine as _;
 
+use crate::YamlError;
+
 /// Prefix of the tags of YAML's own types.
 pub const LONG: &str = "tag:yaml.org,2002:";
 
@@ -40,7 +42,7 @@ fn short(tag: &str) -> String {
 }
 
 /// The value of a scalar with a tag, which may be empty.
-pub fn scalar(text: &str, tag: &str) -> Result<Scalar, String> {
+pub fn scalar(text: &str, tag: &str) -> Result<Scalar, YamlError> {
     let short = short(tag);
     let plain = || Scalar::Text(text.to_owned());
     let found = match short.as_str() {
@@ -48,7 +50,7 @@ pub fn scalar(text: &str, tag: &str) -> Result<Scalar, String> {
         "!!str" => return Ok(plain()),
         "!!binary" => {
             let bytes = base64::engine::general_purpose::STANDARD.decode(text.replace(['\n', '\r'], ""));
-            let bytes = bytes.map_err(|_| "!!binary value contains invalid base64 data".to_owned())?;
+            let bytes = bytes.map_err(|_| YamlError::Base64)?;
             return Ok(Scalar::Text(String::from_utf8_lossy(&bytes).into_owned()));
         }
         "!!bool" | "!!int" | "!!float" | "!!null" => untagged(text),
@@ -59,7 +61,9 @@ pub fn scalar(text: &str, tag: &str) -> Result<Scalar, String> {
     match (short.as_str(), found) {
         ("!!float", Scalar::Int(number)) => Ok(Scalar::Float(number as f64)),
         (wanted, found) if found.tag(text) == wanted => Ok(found),
-        (wanted, found) => Err(format!("cannot decode {} `{text}` as a {wanted}", found.tag(text))),
+        (wanted, found) => {
+            Err(YamlError::Tag { found: found.tag(text).to_owned(), text: text.to_owned(), wanted: wanted.to_owned() })
+        }
     }
 }
 
@@ -254,7 +258,8 @@ mod tests {
         }
         assert_eq!(scalar("12", "tag:yaml.org,2002:str"), Ok(text("12")));
         assert_eq!(scalar("12", "tag:yaml.org,2002:float"), Ok(Scalar::Float(12.0)));
-        assert_eq!(scalar("a", "tag:yaml.org,2002:int"), Err("cannot decode !!str `a` as a !!int".to_owned()));
+        let misfit = scalar("a", "tag:yaml.org,2002:int").unwrap_err();
+        assert_eq!(misfit.to_string(), "yaml: cannot decode !!str `a` as a !!int");
         assert_eq!(scalar("YQ==", "tag:yaml.org,2002:binary"), Ok(text("a")));
         assert_eq!(scalar("12", "!own"), Ok(text("12")));
     }

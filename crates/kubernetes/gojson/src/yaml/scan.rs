@@ -41,6 +41,8 @@ impl Fault {
     }
 }
 
+impl std::error::Error for Fault {}
+
 impl std::fmt::Display for Fault {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         // Line 0, the first, is not reported; the scanner counts lines from 1, the parser from 0.
