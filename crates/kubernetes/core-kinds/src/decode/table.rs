@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-use super::read;
+use super::{DecodeError, read};
 use crate::Defs;
 
 fn text<'a>(row: &'a Value, key: &str) -> &'a str {

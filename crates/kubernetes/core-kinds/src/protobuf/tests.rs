@@ -22,7 +22,7 @@ fn a_secret_reads_as_its_json() {
         json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s", "finalizers": ["f"]},
             "data": {"k": "/wA="}, "type": "Opaque"})
     );
-    assert!(decode(&envelope("v1", "Pod", b""), None).unwrap_err().text.contains("no kind \"Pod\""));
+    assert!(decode(&envelope("v1", "Pod", b""), None).unwrap_err().why.to_string().contains("no kind \"Pod\""));
     let unnamed = envelope("", "", &raw);
     assert_eq!(decode(&unnamed, Some(("v1", "Secret"))).unwrap()["kind"], "Secret");
 }
@@ -172,5 +172,5 @@ fn depth_is_bounded() {
         put_bytes(&mut outer, not, &inner);
         inner = outer;
     }
-    assert_eq!(read::message(def, &inner).unwrap_err(), "messages are nested too deeply");
+    assert_eq!(read::message(def, &inner), Err(WireError::TooDeep));
 }
