@@ -55,12 +55,47 @@ pub struct JsonPath {
     steps: Vec<Step>,
 }
 
+/// Why a text is no path, in the words of client-go's parser.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PathError {
+    /// Paths within paths, too many.
+    #[error("paths are nested too deep")]
+    TooDeep,
+    /// Too many steps.
+    #[error("the path is too long")]
+    TooLong,
+    /// `....`
+    #[error("invalid multiple recursive descent")]
+    Descents,
+    /// A character that begins no step, quoted.
+    #[error("unrecognized character in action: {0}")]
+    Character(String),
+    /// What stands in brackets is no place in a list.
+    #[error("invalid array index {0}")]
+    Index(String),
+    /// A place in a list that no number can hold.
+    #[error("array index {0} is not a number")]
+    LargeIndex(String),
+    /// An escape that there is not, in this text.
+    #[error("unquote string {0} error invalid syntax")]
+    Quoting(String),
+    /// The text ends within this.
+    #[error("unterminated {0}")]
+    Unterminated(&'static str),
+    /// A filter without its bracket.
+    #[error("unclosed array expect ]")]
+    Unclosed,
+    /// No number.
+    #[error("cannot parse number {0}")]
+    Number(String),
+}
+
 /// The path cannot be followed.
 struct Blocked;
 
 impl JsonPath {
     /// Parses a path such as `.status.conditions[?(@.type=="Ready")].status`; a leading `$` is allowed.
-    pub fn parse(text: &str) -> Result<Self, String> {
+    pub fn parse(text: &str) -> Result<Self, PathError> {
         Ok(Self { steps: parse(text, 0)? })
     }
 
@@ -220,15 +255,15 @@ impl Operator {
     }
 }
 
-fn parse(text: &str, depth: usize) -> Result<Vec<Step>, String> {
+fn parse(text: &str, depth: usize) -> Result<Vec<Step>, PathError> {
     if depth > MAX_DEPTH {
-        return Err("paths are nested too deep".to_owned());
+        return Err(PathError::TooDeep);
     }
     let mut parser = Parser { rest: text, depth, steps: Vec::new() };
     while !parser.rest.is_empty() {
         parser.step()?;
         if parser.steps.len() > MAX_STEPS {
-            return Err("the path is too long".to_owned());
+            return Err(PathError::TooLong);
         }
     }
     Ok(parser.steps)
@@ -253,14 +288,14 @@ impl<'a> Parser<'a> {
         taken
     }
 
-    fn step(&mut self) -> Result<(), String> {
+    fn step(&mut self) -> Result<(), PathError> {
         if let Some(rest) = self.rest.strip_prefix("[?(") {
             self.rest = rest;
             return self.filter();
         }
         if let Some(rest) = self.rest.strip_prefix("..") {
             if self.steps.last() == Some(&Step::Descent) {
-                return Err("invalid multiple recursive descent".to_owned());
+                return Err(PathError::Descents);
             }
             self.rest = rest;
             self.steps.push(Step::Descent);
@@ -280,7 +315,7 @@ impl<'a> Parser<'a> {
             }
             '[' => {
                 let end = self.rest.find([']', '\n']).filter(|end| self.rest.as_bytes()[*end] == b']');
-                let text = self.cut(end.ok_or("unterminated array")? + 1);
+                let text = self.cut(end.ok_or(PathError::Unterminated("array"))? + 1);
                 self.bracket(&text[1..text.len() - 1])?;
             }
             '"' | '\'' => {
@@ -302,7 +337,7 @@ impl<'a> Parser<'a> {
                 };
                 self.steps.push(step);
             }
-            other => return Err(format!("unrecognized character in action: {other:?}")),
+            other => return Err(PathError::Character(format!("{other:?}"))),
         }
         Ok(())
     }
@@ -320,7 +355,7 @@ impl<'a> Parser<'a> {
     }
 
     /// What stands between brackets.
-    fn bracket(&mut self, text: &str) -> Result<(), String> {
+    fn bracket(&mut self, text: &str) -> Result<(), PathError> {
         let text = if text == "*" { ":" } else { text };
         if text.contains(',') {
             let paths = text.split(',').map(|part| parse(&format!("[{}]", part.trim_matches(' ')), self.depth + 1));
@@ -337,15 +372,14 @@ impl<'a> Parser<'a> {
         let mut part = || match parts.next() {
             None => Ok(None),
             Some("") => Ok(Some(None)),
-            Some(number) if number.bytes().all(|b| b == b'-' || b.is_ascii_digit()) => number
-                .parse::<i64>()
-                .map(|n| Some(Some(n)))
-                .map_err(|_| format!("array index {number} is not a number")),
-            Some(_) => Err(format!("invalid array index {text}")),
+            Some(number) if number.bytes().all(|b| b == b'-' || b.is_ascii_digit()) => {
+                number.parse::<i64>().map(|n| Some(Some(n))).map_err(|_| PathError::LargeIndex(number.to_owned()))
+            }
+            Some(_) => Err(PathError::Index(text.to_owned())),
         };
         let (from, to, step) = (part()?.flatten().unwrap_or(0), part()?, part()?.flatten());
         if part()?.is_some() {
-            return Err(format!("invalid array index {text}"));
+            return Err(PathError::Index(text.to_owned()));
         }
         let single = to.is_none();
         let to = to.unwrap_or(Some(from.saturating_add(1)));
@@ -354,7 +388,7 @@ impl<'a> Parser<'a> {
     }
 
     /// What stands behind `[?(`, up to `)]`.
-    fn filter(&mut self) -> Result<(), String> {
+    fn filter(&mut self) -> Result<(), PathError> {
         let (mut quote, mut closed, mut before) = (None, false, ' ');
         let end = self.rest.find(|c| {
             let found = c == ')' && quote.is_some() == closed;
@@ -366,8 +400,8 @@ impl<'a> Parser<'a> {
             before = c;
             found
         });
-        let text = self.cut(end.ok_or("unterminated filter")?);
-        self.rest = self.rest.strip_prefix(")]").ok_or("unclosed array expect ]")?;
+        let text = self.cut(end.ok_or(PathError::Unterminated("filter"))?);
+        self.rest = self.rest.strip_prefix(")]").ok_or(PathError::Unclosed)?;
         let is_sign = |c: char| matches!(c, '!' | '<' | '>' | '=');
         let compared = text.find(is_sign).filter(|at| *at > 0).and_then(|at| {
             let (left, rest) = text.split_at(at);
@@ -387,7 +421,7 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    fn quoted(&mut self, quote: char) -> Result<String, String> {
+    fn quoted(&mut self, quote: char) -> Result<String, PathError> {
         self.cut(1);
         let mut text = String::new();
         let mut chars = self.rest.char_indices();
@@ -403,21 +437,21 @@ impl<'a> Parser<'a> {
                     Some('t') => text.push('\t'),
                     Some('\\') => text.push('\\'),
                     Some(c) if c == quote => text.push(c),
-                    _ => return Err(format!("unquote string {} error invalid syntax", self.rest)),
+                    _ => return Err(PathError::Quoting(self.rest.to_owned())),
                 },
                 _ => text.push(c),
             }
         }
-        Err("unterminated quoted string".to_owned())
+        Err(PathError::Unterminated("quoted string"))
     }
 }
 
-fn number(text: &str) -> Result<Value, String> {
+fn number(text: &str) -> Result<Value, PathError> {
     if let Ok(whole) = text.parse::<i64>() {
         return Ok(whole.into());
     }
     let float = text.parse().ok().and_then(Number::from_f64);
-    float.map(Value::Number).ok_or_else(|| format!("cannot parse number {text}"))
+    float.map(Value::Number).ok_or_else(|| PathError::Number(text.to_owned()))
 }
 
 #[cfg(test)]

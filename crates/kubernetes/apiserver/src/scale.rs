@@ -30,7 +30,7 @@ impl Scale {
     }
 
     /// The Scale of an object, and whether wanted replicas are set at all.
-    pub fn read(&self, object: &Object) -> Result<(Object, bool), String> {
+    pub fn read(&self, object: &Object) -> Result<(Object, bool), ScaleError> {
         let wanted = whole(object, &self.spec)?;
         let present = whole(object, &self.status)?.unwrap_or(0);
         let selector = if self.selector.is_empty() { String::new() } else { text(object, &self.selector)? };
@@ -56,7 +56,7 @@ impl Scale {
     }
 
     /// Sets wanted replicas, and the version that the client asks for.
-    pub fn write(&self, object: &mut Object, scale: &Object) -> Result<(), String> {
+    pub fn write(&self, object: &mut Object, scale: &Object) -> Result<(), ScaleError> {
         let replicas = scale.get("spec").and_then(|s| s.get("replicas")).and_then(Value::as_i64).unwrap_or(0);
         set(object, &parts(&self.spec), json!(replicas))?;
         let version = meta_str(scale, "resourceVersion").to_owned();
@@ -70,12 +70,32 @@ impl Scale {
     }
 }
 
+/// Why a scale cannot be read or written, in the words of apimachinery's `unstructured` helpers. Paths have no leading dot.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ScaleError {
+    /// A value on the way has another type.
+    #[error(".{path} accessor error: {value} is of the type {found}, expected {expected}")]
+    Accessor {
+        /// Where.
+        path: String,
+        /// The value, as Go prints it.
+        value: String,
+        /// Its Go type.
+        found: &'static str,
+        /// The Go type that it should have.
+        expected: &'static str,
+    },
+    /// Nothing can be set below a value that is no map.
+    #[error("value cannot be set because .{0} is not a map[string]interface{{}}")]
+    NotAMap(String),
+}
+
 /// The names along a path.
 pub fn parts(path: &str) -> Vec<&str> {
     path.strip_prefix('.').unwrap_or(path).split('.').collect()
 }
 
-fn find<'a>(object: &'a Object, path: &str) -> Result<Option<&'a Value>, String> {
+fn find<'a>(object: &'a Object, path: &str) -> Result<Option<&'a Value>, ScaleError> {
     let all = parts(path);
     let mut here = object;
     for (at, key) in all.iter().enumerate() {
@@ -87,26 +107,21 @@ fn find<'a>(object: &'a Object, path: &str) -> Result<Option<&'a Value>, String>
             Value::Object(inner) => here = inner,
             Value::Null => return Ok(None),
             other => {
-                let dotted = format!(".{}", all[..=at].join("."));
-                return Err(format!(
-                    "{dotted} accessor error: {} is of the type {}, expected map[string]interface{{}}",
-                    shown(other),
-                    go_type(other)
-                ));
+                return Err(wrong(&all[..=at].join("."), other, "map[string]interface{}"));
             }
         }
     }
     Ok(None)
 }
 
-fn whole(object: &Object, path: &str) -> Result<Option<i64>, String> {
+fn whole(object: &Object, path: &str) -> Result<Option<i64>, ScaleError> {
     match find(object, path)? {
         None => Ok(None),
         Some(value) => value.as_i64().map(Some).ok_or_else(|| wrong(path, value, "int64")),
     }
 }
 
-fn text(object: &Object, path: &str) -> Result<String, String> {
+fn text(object: &Object, path: &str) -> Result<String, ScaleError> {
     match find(object, path)? {
         None => Ok(String::new()),
         Some(Value::String(text)) => Ok(text.clone()),
@@ -114,13 +129,9 @@ fn text(object: &Object, path: &str) -> Result<String, String> {
     }
 }
 
-fn wrong(path: &str, value: &Value, wanted: &str) -> String {
-    format!(
-        ".{} accessor error: {} is of the type {}, expected {wanted}",
-        parts(path).join("."),
-        shown(value),
-        go_type(value)
-    )
+fn wrong(path: &str, value: &Value, expected: &'static str) -> ScaleError {
+    let path = parts(path).join(".");
+    ScaleError::Accessor { path, value: shown(value), found: go_type(value), expected }
 }
 
 fn shown(value: &Value) -> String {
@@ -146,7 +157,7 @@ fn go_type(value: &Value) -> &'static str {
     }
 }
 
-fn set(object: &mut Object, path: &[&str], value: Value) -> Result<(), String> {
+fn set(object: &mut Object, path: &[&str], value: Value) -> Result<(), ScaleError> {
     match path {
         [] => Ok(()),
         [last] => {
@@ -155,7 +166,7 @@ fn set(object: &mut Object, path: &[&str], value: Value) -> Result<(), String> {
         }
         [first, rest @ ..] => match object.entry(*first).or_insert_with(|| json!({})) {
             Value::Object(inner) => set(inner, rest, value),
-            _ => Err(format!("value cannot be set because .{} is not a map[string]interface{{}}", path.join("."))),
+            _ => Err(ScaleError::NotAMap(path.join("."))),
         },
     }
 }
@@ -174,13 +185,13 @@ pub fn validate_status(scale: Option<&Scale>, object: &Object, errors: &mut Vec<
     if !scale.selector.is_empty()
         && let Err(why) = text(object, &scale.selector)
     {
-        errors.push(FieldError::invalid(scale.selector.as_str(), &json!(""), why));
+        errors.push(FieldError::invalid(scale.selector.as_str(), &json!(""), why.to_string()));
     }
 }
 
 fn replicas(path: &str, object: &Object, errors: &mut Vec<FieldError>) {
     match whole(object, path) {
-        Err(why) => errors.push(FieldError::invalid(path, &json!(0), why)),
+        Err(why) => errors.push(FieldError::invalid(path, &json!(0), why.to_string())),
         Ok(Some(n)) if n < 0 => {
             errors.push(FieldError::invalid(path, &json!(n), "should be a non-negative integer"));
         }

@@ -214,7 +214,8 @@ async fn write(
             })
             .await;
         if !overtaken {
-            let (after, _) = scale.read(&backend.load(resource, &stored?)?).map_err(ApiError::bad_request)?;
+            let (after, _) =
+                scale.read(&backend.load(resource, &stored?)?).map_err(|why| ApiError::bad_request(why.to_string()))?;
             return Ok(after);
         }
     }
