@@ -300,12 +300,9 @@ impl Metrics {
         }
     }
 
-    /// What a field of the host refers to could not be had; the message names the field as `spec.<field>`.
-    pub(crate) fn host_data_missing(&self, message: &str) {
-        let named = |field: &&&str| message.contains(&format!("spec.{field}"));
-        let field = ["userData", "networkData", "metaData"].iter().find(named).copied();
-        // Upstream's name for the network of the agent's system.
-        self.access.host_data.count(&[field.unwrap_or("networkData")]);
+    /// What a field of the host refers to could not be had; `field` is the label's value.
+    pub(crate) fn host_data_missing(&self, field: &'static str) {
+        self.access.host_data.count(&[field]);
     }
 
     /// A change of the host has been written.
@@ -692,14 +689,5 @@ mod tests {
         let text = Metrics::default().text(hosts.iter());
         assert!(text.contains("metamorph_hosts{state=\"available\",operational_status=\"OK\"} 1\n"), "{text}");
         assert!(text.contains("metamorph_hosts_in_error{error_type=\"RegistrationError\"} 1\n"), "{text}");
-    }
-
-    #[test]
-    fn a_missing_secret_is_told_by_the_field_that_names_it() {
-        let metrics = Metrics::default();
-        metrics.host_data_missing("read spec.userData: there is no Secret x in namespace n");
-        metrics.host_data_missing("spec.preprovisioningNetworkDataName: x");
-        assert_eq!(metrics.access.host_data.value(&["userData"]), 1);
-        assert_eq!(metrics.access.host_data.value(&["networkData"]), 1);
     }
 }

@@ -73,15 +73,61 @@ impl Credentials {
     }
 }
 
+/// A field of the host that names a Secret with data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DataField {
+    /// `spec.userData`.
+    User,
+    /// `spec.networkData`.
+    Network,
+    /// `spec.metaData`.
+    Meta,
+    /// `spec.preprovisioningNetworkDataName`.
+    AgentNetwork,
+}
+
+impl DataField {
+    /// What upstream's metric calls it: the network of the agent's system goes by the name of the other.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::User => "userData",
+            Self::Network | Self::AgentNetwork => "networkData",
+            Self::Meta => "metaData",
+        }
+    }
+}
+
+impl std::fmt::Display for DataField {
+    /// Its name below `spec`.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::User => "userData",
+            Self::Network => "networkData",
+            Self::Meta => "metaData",
+            Self::AgentNetwork => "preprovisioningNetworkDataName",
+        })
+    }
+}
+
 /// A Secret cannot be used for the config drive or for the agent's network.
 #[derive(Debug, thiserror::Error)]
 pub enum HostDataError {
     /// It is not there, or does not hold what it should.
-    #[error("{0} — create or correct that Secret; the host goes on as soon as it is there")]
-    Unusable(String),
+    #[error("{what} — create or correct that Secret; the host goes on as soon as it is there")]
+    Unusable {
+        /// The field that names it.
+        field: DataField,
+        /// What was attempted and found.
+        what: String,
+    },
     /// The server may not read it.
-    #[error("{0}, which the server may not read — allow it to get Secrets in this namespace")]
-    Forbidden(String),
+    #[error("{what}, which the server may not read — allow it to get Secrets in this namespace")]
+    Forbidden {
+        /// The field that names it.
+        field: DataField,
+        /// What was attempted.
+        what: String,
+    },
     /// The Kubernetes API failed: nothing is known of the Secret.
     #[error("{what} (Kubernetes API)")]
     Api {
@@ -91,6 +137,12 @@ pub enum HostDataError {
         #[source]
         source: Box<kube::Error>,
     },
+}
+
+impl HostDataError {
+    fn unusable(field: DataField, what: String) -> Self {
+        Self::Unusable { field, what }
+    }
 }
 
 /// Secrets in the host's namespace.
@@ -202,37 +254,38 @@ impl<'a> HostSecrets<'a> {
     async fn data(
         &self,
         reference: &SecretReference,
-        field: &str,
+        field: DataField,
         keys: &[&str],
     ) -> Result<Option<String>, HostDataError> {
         let Some(name) = reference.name.as_deref().filter(|n| !n.is_empty()) else { return Ok(None) };
         if reference.namespace.as_deref().is_some_and(|n| !n.is_empty() && n != self.namespace) {
-            return Err(HostDataError::Unusable(format!(
-                "read spec.{field}: it names another namespace than the host's, which is not allowed"
-            )));
+            return Err(HostDataError::unusable(
+                field,
+                format!("read spec.{field}: it names another namespace than the host's, which is not allowed"),
+            ));
         }
         let what = || format!("read spec.{field}: Secret {name}");
         let secret = self.body(name).await.map_err(|error| match error {
-            kube::Error::Api(refused) if refused.code == 403 => HostDataError::Forbidden(what()),
+            kube::Error::Api(refused) if refused.code == 403 => HostDataError::Forbidden { field, what: what() },
             error => HostDataError::Api { what: what(), source: Box::new(error) },
         })?;
         let Some(secret) = secret else {
-            return Err(HostDataError::Unusable(format!(
-                "read spec.{field}: there is no Secret {name} in namespace {}",
-                self.namespace
-            )));
+            return Err(HostDataError::unusable(
+                field,
+                format!("read spec.{field}: there is no Secret {name} in namespace {}", self.namespace),
+            ));
         };
         let found = keys.iter().find_map(|key| secret.text(key));
         match found {
             Some(text) if text.len() <= MAX_DATA => Ok(Some(text.to_owned())),
-            Some(text) => Err(HostDataError::Unusable(format!(
-                "read spec.{field}: {} bytes in Secret {name}, {MAX_DATA} are accepted",
-                text.len()
-            ))),
-            None => Err(HostDataError::Unusable(format!(
-                "read spec.{field}: the Secret {name} has none of the keys {}",
-                keys.join(", ")
-            ))),
+            Some(text) => Err(HostDataError::unusable(
+                field,
+                format!("read spec.{field}: {} bytes in Secret {name}, {MAX_DATA} are accepted", text.len()),
+            )),
+            None => Err(HostDataError::unusable(
+                field,
+                format!("read spec.{field}: the Secret {name} has none of the keys {}", keys.join(", ")),
+            )),
         }
     }
 
@@ -242,13 +295,13 @@ impl<'a> HostSecrets<'a> {
     /// When the Secret is missing or does not hold usable network data.
     pub async fn agent_network(&self) -> Result<Option<Value>, HostDataError> {
         let Some(text) = self.preprovisioning_network().await? else { return Ok(None) };
-        as_json(&text, "preprovisioningNetworkDataName").map(Some)
+        as_json(&text, DataField::AgentNetwork).map(Some)
     }
 
     async fn preprovisioning_network(&self) -> Result<Option<String>, HostDataError> {
         let reference =
             SecretReference { name: self.host.spec.preprovisioning_network_data_name.clone(), namespace: None };
-        self.data(&reference, "preprovisioningNetworkDataName", &["networkData", "value"]).await
+        self.data(&reference, DataField::AgentNetwork, &["networkData", "value"]).await
     }
 
     /// The config drive's files.
@@ -259,20 +312,24 @@ impl<'a> HostSecrets<'a> {
         let empty = SecretReference::default();
         let spec = &self.host.spec;
         let user_data =
-            self.data(spec.user_data.as_ref().unwrap_or(&empty), "userData", &["userData", "value"]).await?;
+            self.data(spec.user_data.as_ref().unwrap_or(&empty), DataField::User, &["userData", "value"]).await?;
         let network = match self
-            .data(spec.network_data.as_ref().unwrap_or(&empty), "networkData", &["networkData", "value"])
+            .data(spec.network_data.as_ref().unwrap_or(&empty), DataField::Network, &["networkData", "value"])
             .await?
         {
             Some(text) => Some(text),
             None => self.preprovisioning_network().await?,
         };
-        let network = network.map(|text| as_json(&text, "networkData")).transpose()?;
-        let extra = self.data(spec.meta_data.as_ref().unwrap_or(&empty), "metaData", &["metaData", "value"]).await?;
+        let network = network.map(|text| as_json(&text, DataField::Network)).transpose()?;
+        let extra =
+            self.data(spec.meta_data.as_ref().unwrap_or(&empty), DataField::Meta, &["metaData", "value"]).await?;
         let mut meta_data = self.default_meta_data();
         if let Some(text) = extra {
-            let Value::Object(fields) = as_json(&text, "metaData")? else {
-                return Err(HostDataError::Unusable("spec.metaData: the document is no mapping".to_owned()));
+            let Value::Object(fields) = as_json(&text, DataField::Meta)? else {
+                return Err(HostDataError::unusable(
+                    DataField::Meta,
+                    "spec.metaData: the document is no mapping".to_owned(),
+                ));
             };
             meta_data.extend(fields);
         }
@@ -299,14 +356,14 @@ impl<'a> HostSecrets<'a> {
 }
 
 /// YAML or JSON as JSON. What its aliases stand for counts as often as they stand there.
-fn as_json(text: &str, field: &str) -> Result<Value, HostDataError> {
+fn as_json(text: &str, field: DataField) -> Result<Value, HostDataError> {
     let limits = serde_saphyr::options! {
         budget: serde_saphyr::budget! { max_total_scalar_bytes: MAX_DATA, max_nodes: MAX_NODES },
     };
     serde_saphyr::from_str_with_options(text, limits).map_err(|error| {
         // The error's own text quotes the document, which is a Secret's.
         let place = error.location().map(|l| format!(" (line {}, column {})", l.line(), l.column()));
-        HostDataError::Unusable(format!(
+        HostDataError::unusable(field, format!(
             "spec.{field}: the document is neither YAML nor JSON, or stands for more than {MAX_DATA} bytes or {MAX_NODES} values{}",
             place.unwrap_or_default()
         ))
@@ -319,11 +376,23 @@ mod tests {
 
     #[test]
     fn what_aliases_stand_for_is_counted() {
-        let read = |text: &str| as_json(text, "networkData");
+        let read = |text: &str| as_json(text, DataField::Network);
         assert_eq!(read("a: &x 1\nb: *x").unwrap(), json!({"a": 1, "b": 1}));
         let text = format!("x: &a \"{}\"\nall: [{}]", "y".repeat(MAX_DATA / 10), ["*a"; 20].join(", "));
         let error = read(&text).unwrap_err().to_string();
         assert!(error.contains("stands for more than") && !error.contains("yy"), "{error}");
         assert!(read(&format!("[{}]", "1,".repeat(MAX_NODES + 1))).is_err());
+    }
+
+    #[test]
+    fn a_field_is_counted_by_the_name_that_upstreams_metric_has_for_it() {
+        for (field, name, label) in [
+            (DataField::User, "userData", "userData"),
+            (DataField::Network, "networkData", "networkData"),
+            (DataField::Meta, "metaData", "metaData"),
+            (DataField::AgentNetwork, "preprovisioningNetworkDataName", "networkData"),
+        ] {
+            assert_eq!((field.to_string().as_str(), field.label()), (name, label));
+        }
     }
 }

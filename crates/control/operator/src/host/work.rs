@@ -28,7 +28,7 @@ use super::error::ReconcileError;
 use super::facts::wish;
 use super::fetched::Fetched;
 use super::machine::KubeMachine;
-use super::secrets::{FoundCredentials, HostDataError, HostSecrets};
+use super::secrets::{DataField, FoundCredentials, HostDataError, HostSecrets};
 
 /// How often in a row the record of a host that is being deleted may be unavailable before that is reported as the host's failure.
 const RECORD_TRIES: u32 = 2;
@@ -59,8 +59,8 @@ pub async fn act(context: &Context, fetched: &Fetched, action: &Action) -> Resul
             context.rests.called(&uid, None);
             return Ok(outcome);
         }
-        Err(NotDone::Blocked(message)) => {
-            context.metrics.host_data_missing(&message);
+        Err(NotDone::Blocked { field, message }) => {
+            context.metrics.host_data_missing(field.label());
             return Ok(Outcome::Blocked { message });
         }
         Err(NotDone::Unread(attempt, source)) => return Err(ReconcileError::Api { attempt, source }),
@@ -118,8 +118,8 @@ fn endless(action: &Action, host: &BareMetalHost) -> Failure {
 
 /// Why there is no answer.
 enum NotDone {
-    /// The provisioner could not be asked: something that the host refers to is missing.
-    Blocked(String),
+    /// The provisioner could not be asked: what this field of the host refers to is missing.
+    Blocked { field: DataField, message: String },
     /// The Kubernetes API failed: whether it is missing is not known.
     Unread(&'static str, Box<kube::Error>),
     /// The provisioner failed.
@@ -136,7 +136,9 @@ impl From<HostDataError> for NotDone {
     fn from(error: HostDataError) -> Self {
         match error {
             HostDataError::Api { source, .. } => Self::Unread("read a Secret that the host refers to", source),
-            error => Self::Blocked(error.to_string()),
+            HostDataError::Unusable { field, .. } | HostDataError::Forbidden { field, .. } => {
+                Self::Blocked { field, message: error.to_string() }
+            }
         }
     }
 }
