@@ -9,6 +9,7 @@
 
 mod admission;
 mod beside;
+mod details;
 mod early;
 mod golden;
 mod held;
