@@ -650,3 +650,320 @@ fn an_error_that_is_over_leaves_a_service_only_where_there_was_one() {
         assert_eq!(world.status().operational_status, expected);
     }
 }
+
+#[test]
+fn an_address_may_change_while_the_host_is_let_go_before_or_after() {
+    let host = |status: Value, address: &str| -> BareMetalHost {
+        let mut host = new_host();
+        host.status = Some(serde_json::from_value(status).unwrap());
+        host.spec.bmc.as_mut().unwrap().address = address.into();
+        host
+    };
+    let (one, other) = ("redfish://192.0.2.1/a", "redfish://192.0.2.2/a");
+    let rest = json!({"provisioning": {"state": "provisioned"}});
+    for free in [json!({"provisioning": {"state": "registering"}}), json!({"operationalStatus": "detached"})] {
+        for (before, after) in [(&free, &free), (&free, &rest), (&rest, &free)] {
+            let found = review(&host(after.clone(), other), Some(&host(before.clone(), one)), &Served::default(), None);
+            assert_eq!(found.denials, [""; 0], "{before} {after}");
+        }
+    }
+    let found = review(&host(rest.clone(), other), Some(&host(rest, one)), &Served::default(), None);
+    assert!(found.denials.len() == 1 && found.denials[0].starts_with("spec.bmc.address is"), "{:?}", found.denials);
+}
+
+#[test]
+fn a_failure_says_when_the_work_is_tried_again() {
+    let after_change = || Outcome::Failed { message: "no such disk".into(), retry: Retry::AfterChange };
+    let mut world = on_its_way(State::Inspecting);
+    world.step_with(|_, _| after_change());
+    assert_eq!(world.next, Next::Wait);
+    let mut world = World::settled(Some(URL));
+    world.delete();
+    world.until(|action| matches!(action, Action::Deprovision { .. }));
+    for failure in 1..=4 {
+        world.until(|action| matches!(action, Action::Deprovision { .. }));
+        let outcome = if failure % 2 == 0 { after_change() } else { Outcome::Blocked { message: "no Secret".into() } };
+        world.step_with(|_, _| outcome);
+        assert_eq!((world.status().error_count, world.next == Next::Now), (failure, failure == 4), "{:?}", world.next);
+    }
+}
+
+fn full() -> Outcome {
+    Outcome::Busy { message: "all places are taken".into(), look_again: Duration::from_secs(5) }
+}
+
+fn works() -> Outcome {
+    Outcome::Working { look_again: Duration::from_secs(5) }
+}
+
+/// Inspecting, with this error.
+fn inspecting_with(error: Option<ErrorType>) -> World {
+    let mut world = on_its_way(State::Inspecting);
+    let status = world.host.status.as_mut().unwrap();
+    status.error_type = error;
+    if error.is_some() {
+        status.operational_status = OperationalStatus::Error;
+        status.error_message = "it broke".into();
+    }
+    world
+}
+
+#[test]
+fn a_delay_supersedes_the_error_of_the_work_that_is_delayed_and_no_other() {
+    let inspect = Action::Inspect { restart: false };
+    for (error, delayed) in [(None, true), (Some(ErrorType::Inspection), true), (Some(ErrorType::Registration), false)]
+    {
+        let mut world = inspecting_with(error);
+        let change = world.conclude(&inspect, full());
+        assert_eq!(change.events.len(), usize::from(delayed), "{error:?}");
+        world.apply(change);
+        let (operational, text) = if delayed {
+            (OperationalStatus::Delayed, "all places are taken")
+        } else {
+            (OperationalStatus::Error, "it broke")
+        };
+        let status = world.status();
+        assert_eq!((status.operational_status, status.error_message.as_str()), (operational, text), "{error:?}");
+        // When it is its turn nothing is left of the delay.
+        let change = world.conclude(&inspect, works());
+        let (operational, text) =
+            if delayed { (OperationalStatus::Ok, "") } else { (OperationalStatus::Error, "it broke") };
+        assert_eq!((change.status.operational_status, change.status.error_message.as_str()), (operational, text));
+    }
+    let mut world = inspecting_with(Some(ErrorType::Registration));
+    world.host.status.as_mut().unwrap().operational_status = OperationalStatus::Delayed;
+    let change = world.conclude(&inspect, works());
+    assert_eq!(change.status.operational_status, OperationalStatus::Error);
+}
+
+#[test]
+fn work_that_goes_on_ends_its_own_error_and_a_block_of_the_deletion() {
+    for (error, of_a_deletion, ends) in [
+        (ErrorType::Provisioning, true, true),
+        (ErrorType::Provisioning, false, true),
+        (ErrorType::Registration, true, true),
+        (ErrorType::Registration, false, false),
+        (ErrorType::PowerManagement, true, false),
+        (ErrorType::PowerManagement, false, false),
+    ] {
+        let mut world = World::settled(Some(URL));
+        world.edit(|spec| spec.image = None);
+        world.until(|action| matches!(action, Action::Deprovision { .. }));
+        world.host.status.as_mut().unwrap().error_type = Some(error);
+        if of_a_deletion {
+            world.delete();
+        }
+        let change = world.conclude(&Action::Deprovision { clean: true, restart: false }, works());
+        assert_eq!(change.status.error_type, (!ends).then_some(error), "{error:?} {of_a_deletion}");
+    }
+}
+
+#[test]
+fn an_image_that_is_asked_for_already_is_not_asked_for_again() {
+    let mut world = at(|action| matches!(action, Action::Inspect { .. }));
+    let asked = |world: &World| world.conclude(&Action::Inspect { restart: false }, Outcome::NeedsImage).children.len();
+    assert_eq!(asked(&world), 0);
+    world.boot_image.as_mut().unwrap().spec.network_data_name = Some("another".into());
+    assert_eq!(asked(&world), 1);
+}
+
+#[test]
+fn a_registration_that_asks_for_a_registration_has_failed() {
+    let mut world = World::new();
+    world.until(registers);
+    world.step_with(|_, _| Outcome::NeedsRegistration);
+    assert_eq!(world.status().error_type, Some(ErrorType::Registration));
+    assert!(world.status().error_message.contains("which does not fit registration"), "{:?}", world.status());
+}
+
+#[test]
+fn an_inspection_uses_up_both_annotations_that_asked_for_it() {
+    let mut world = on_its_way(State::Inspecting);
+    world.annotate(annotation::INSPECT, "");
+    world.annotate(annotation::REBOOT, FORCE);
+    world.step_with(|_, _| Outcome::Accepted { look_again: Duration::from_secs(5) });
+    assert!(!world.annotated(annotation::INSPECT) && !world.annotated(annotation::REBOOT));
+}
+
+#[test]
+fn a_service_is_complete_when_what_is_allowed_is_there() {
+    use api::metal3::{HostUpdatePolicy, UpdatePolicy};
+    let served = Served { firmware_settings: true, firmware_updates: true, service: true, ..Served::default() };
+    let mut base = World::new();
+    base.settings.served = served;
+    base.host.spec.image = Some(image(URL));
+    base.settle();
+    base.wish_setting("LogicalProc", "Disabled");
+    base.wish_update("bios", "https://firmware.example/bios-2");
+    base.pass(Duration::from_secs(600));
+    base.settle();
+    base.host.status.as_mut().unwrap().operational_status = OperationalStatus::Servicing;
+    let (settings, components) = (base.firmware_settings.clone().unwrap(), base.firmware_components.clone().unwrap());
+    let set = |conditions: &mut Vec<k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition>,
+               (valid, changed): (bool, bool)| {
+        for condition in conditions {
+            let value = if condition.type_ == "Valid" { valid } else { changed };
+            condition.status = if value { "True" } else { "False" }.into();
+        }
+    };
+    // No wish, or what its conditions Valid and ChangeDetected say.
+    let wishes = [None, Some((true, false)), Some((true, true)), Some((false, false)), Some((false, true))];
+    let reboots = Some(UpdatePolicy::OnReboot);
+    let policies = [None, Some((None, None)), Some((reboots, None)), Some((None, reboots)), Some((reboots, reboots))];
+    for (of_settings, of_updates) in wishes.into_iter().flat_map(|one| wishes.map(|other| (one, other))) {
+        for policy in policies {
+            let (mut settings, mut components) = (settings.clone(), components.clone());
+            match of_settings {
+                Some(said) => set(&mut settings.status.as_mut().unwrap().conditions, said),
+                None => settings.spec.settings.clear(),
+            }
+            match of_updates {
+                Some(said) => set(&mut components.status.as_mut().unwrap().conditions, said),
+                None => components.spec.updates.clear(),
+            }
+            let policy_object = policy.map(|(of_settings, of_updates)| {
+                let mut object: HostUpdatePolicy = crate::kit::created(HostUpdatePolicy::new);
+                (object.spec.firmware_settings, object.spec.firmware_updates) = (of_settings, of_updates);
+                object
+            });
+            let world = World {
+                host: base.host.clone(),
+                firmware_settings: Some(settings),
+                firmware_components: Some(components),
+                update_policy: policy_object,
+                settings: base.settings.clone(),
+                ..World::new()
+            };
+            let allowed = |policy: Option<UpdatePolicy>, said: Option<(bool, bool)>| said.filter(|_| policy == reboots);
+            let (one, other) =
+                policy.map_or((None, None), |(one, other)| (allowed(one, of_settings), allowed(other, of_updates)));
+            let there = |said: &(bool, bool)| *said == (true, false);
+            let complete = one.iter().chain(&other).any(there) && one.iter().chain(&other).all(there);
+            let change = world.conclude(&Action::Service { targets: Box::default(), restart: false }, Outcome::Done);
+            let reasons: Vec<_> = change.events.iter().map(|event| event.reason).collect();
+            let expected = if complete { "ServicingComplete" } else { "ServicingEnded" };
+            // What differs and is valid may be taken: then it is read first.
+            if !reasons.is_empty() {
+                assert_eq!(reasons, [expected], "{of_settings:?} {of_updates:?} {policy:?}");
+            }
+            assert!(!complete || !reasons.is_empty(), "{of_settings:?} {of_updates:?} {policy:?}");
+        }
+    }
+}
+
+#[test]
+fn what_was_read_is_old_when_its_time_has_passed_and_not_before() {
+    for (later, old) in [(0, false), (300_000, false), (300_001, true)] {
+        let mut world = World::new();
+        world.settings.served.firmware_settings = true;
+        world.settle();
+        world.calls.clear();
+        world.firmware_read = None;
+        let read = world.firmware_settings.as_ref().unwrap().status.as_ref().unwrap().last_updated.clone().unwrap().0;
+        world.now = read + Duration::from_millis(later);
+        let decided = world.decide();
+        assert_eq!(decided == Step::Act(Action::RefreshFacts), old, "{later}: {decided:?}");
+    }
+}
+
+#[test]
+fn a_host_in_use_is_not_read_again_and_again() {
+    for (settings, components) in [(true, false), (false, true), (true, true)] {
+        let mut world = World::new();
+        let served = &mut world.settings.served;
+        (served.firmware_settings, served.firmware_components) = (settings, components);
+        world.host.spec.image = Some(image(URL));
+        world.settle();
+        assert!(world.run_until(|world| world.firmware_read.is_some() && world.next != Next::Now));
+        world.pass(Duration::from_secs(61));
+        assert_eq!(world.decide(), Step::Act(Action::ReadPower), "{settings} {components}");
+        world.pass(Duration::from_secs(300));
+        assert_eq!(world.decide(), Step::Act(Action::RefreshFacts), "{settings} {components}");
+    }
+}
+
+#[test]
+fn of_each_component_the_last_update_counts_as_made() {
+    let mut world = World::new();
+    world.settings.served.firmware_updates = true;
+    world.settle();
+    for (component, version) in [("bios", "2"), ("nic:eth0", "7"), ("bios", "3")] {
+        world.firmware_components.as_mut().unwrap().spec.updates.clear();
+        world.wish_update(component, &format!("https://firmware.example/{version}"));
+        world.settle();
+    }
+    let made = world.firmware_components.unwrap().status.unwrap().updates;
+    let made: Vec<_> = made.iter().map(|update| update.url.rsplit('/').next().unwrap()).collect();
+    assert_eq!(made, ["7", "3"]);
+}
+
+#[test]
+fn a_host_that_is_to_be_prepared_waits_for_what_it_cannot_be_read() {
+    for (url, kind) in [(None, Some(ErrorType::Preparation)), (Some(URL), None)] {
+        let mut world = World::new();
+        (world.settings.served.firmware_settings, world.settings.served.service) = (true, true);
+        world.host.spec.image = url.map(image);
+        world.settle();
+        let change = world.conclude(&Action::RefreshFacts, failed("The BMC has no Bios"));
+        assert_eq!(change.status.error_type, kind);
+        assert_eq!(change.events[0].reason == "FirmwareUnread", kind.is_none(), "{:?}", change.events);
+    }
+}
+
+#[test]
+fn facts_that_no_machine_has_are_a_failure() {
+    use api::metal3::{FirmwareComponent, SettingSchema};
+    use host_lifecycle::{FirmwareFacts, FirmwareSetting};
+    let mut world = World::new();
+    (world.settings.served.firmware_settings, world.settings.served.firmware_updates) = (true, true);
+    world.settle();
+    let fault = |facts: FirmwareFacts| {
+        let status = world.conclude(&Action::RefreshFacts, Outcome::Firmware(Box::new(facts))).status;
+        status.error_type.map(|_| status.error_message)
+    };
+    let setting = |value: &str, allowed: &[String]| FirmwareSetting {
+        value: value.into(),
+        schema: SettingSchema { allowable_values: allowed.to_vec(), ..SettingSchema::default() },
+    };
+    let settings =
+        |all: Vec<(String, FirmwareSetting)>| FirmwareFacts { settings: all.into_iter().collect(), components: vec![] };
+    let component = |name: &str, version: &str| FirmwareComponent {
+        component: name.into(),
+        initial_version: version.into(),
+        ..FirmwareComponent::default()
+    };
+    let components = |all: Vec<FirmwareComponent>| FirmwareFacts { components: all, ..FirmwareFacts::default() };
+    let long = "x".repeat(1025);
+    let most = &long[1..];
+    for (count, said) in [(4096, false), (4097, true)] {
+        let many = (0..count).map(|number| (format!("S{number}"), setting("", &[]))).collect();
+        let found = fault(settings(many));
+        assert_eq!(found.is_some_and(|text| text.contains("more than 4096 settings")), said, "{count}");
+        let found = fault(components((0..count).map(|number| component(&format!("nic:{number}"), "1")).collect()));
+        assert_eq!(found.is_some_and(|text| text.contains("more than 4096 settings")), said, "{count}");
+    }
+    for (text, said) in [(most, false), (long.as_str(), true)] {
+        let flashed = FirmwareComponent { last_version_flashed: Some(text.into()), ..component("bios", "1") };
+        let current = FirmwareComponent { current_version: Some(text.into()), ..component("bios", "1") };
+        for facts in [
+            settings(vec![(text.to_owned(), setting("", &[]))]),
+            settings(vec![("S".to_owned(), setting(text, &[]))]),
+            settings(vec![("S".to_owned(), setting("", &["a".to_owned(), text.to_owned()]))]),
+            settings(vec![("S".to_owned(), setting("", &[text.to_owned(), "a".to_owned()]))]),
+            components(vec![component(text, "1")]),
+            components(vec![component("bios", text)]),
+            components(vec![flashed]),
+            components(vec![current]),
+        ] {
+            let found = fault(facts.clone());
+            assert_eq!(found.is_some_and(|text| text.contains("longer than 1024 bytes")), said, "{facts:?}");
+        }
+    }
+    // 768 names of four bytes with values of 1020 each.
+    let much = |first: &str| {
+        let other = (1..768).map(|number| (format!("S{number:03}"), setting(&most[4..], &[])));
+        settings([("S000".to_owned(), setting(first, &[]))].into_iter().chain(other).collect())
+    };
+    assert_eq!(fault(much(&most[4..])), None);
+    assert!(fault(much(&most[3..])).is_some_and(|text| text.contains("of more than 786432 bytes")));
+}
