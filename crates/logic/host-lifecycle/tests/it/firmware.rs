@@ -111,3 +111,15 @@ fn a_component_s_name_is_no_longer_than_a_machine_s() {
         assert_eq!(of_components(&world, "Valid").0, valid, "{length}");
     }
 }
+
+#[test]
+fn of_many_values_the_first_eight_are_listed() {
+    for (count, more) in [(8, false), (9, true)] {
+        let mut world = served();
+        world.settle();
+        world.allowed.insert("LogicalProc".into(), (0..count).map(|number| format!("V{number}")).collect());
+        world.wish_setting("LogicalProc", "x");
+        read(&mut world);
+        assert_eq!(of_settings(&world, "Valid").1.ends_with("V7, …"), more, "{count}");
+    }
+}

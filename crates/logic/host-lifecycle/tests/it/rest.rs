@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use api::metal3::{ErrorType, HostUpdatePolicy, InspectionMode, ProvisioningState as State, annotation};
-use host_lifecycle::{Action, ChildWrite, Next, Outcome, PowerWish, Served, Step};
+use host_lifecycle::{Action, ChildWrite, Next, Outcome, PowerWish, Served, Standing, Step, standing};
 use inventory::{Cpu, HardwareDetails};
 
 use crate::kit::{World, created, failed, hardware, image};
@@ -233,4 +233,56 @@ fn failed_attempts_at_an_image_count_while_it_is_tried_alone() {
     let long = |next: Next| matches!(next, Next::After(wait) if wait > Duration::from_secs(600));
     assert!(long(next(State::Provisioning, ErrorType::Provisioning)));
     assert!(!long(next(State::Deprovisioning, ErrorType::Provisioning)));
+}
+
+#[test]
+fn nothing_beside_a_host_is_owned_while_it_is_emptied_for_its_deletion() {
+    let mut world = World::settled(Some(URL));
+    world.delete();
+    world.until(|action| matches!(action, Action::Deprovision { .. }));
+    world.update_policy = Some(created(HostUpdatePolicy::new));
+    assert!(matches!(world.decide(), Step::Act(Action::Deprovision { .. })), "{:?}", world.decide());
+}
+
+#[test]
+fn how_a_host_stands_follows_each_of_its_facts() {
+    let declared = |world: &World| match standing(&world.host) {
+        Standing::AsDeclared(what) => Some(what),
+        Standing::NotYet(_) | Standing::NeedsChange(_) => None,
+    };
+    let mut world = World::settled(None);
+    world.annotate(annotation::PAUSED, "");
+    assert_eq!(declared(&world).as_deref(), Some("available; paused"));
+    world.host.status.as_mut().unwrap().error_type = Some(ErrorType::PowerManagement);
+    assert_eq!(declared(&world), None);
+    let mut world = World::new();
+    let bmc = world.host.spec.bmc.take().unwrap();
+    world.settle();
+    for (address, name, known) in [("", "", true), ("", "s", false), ("redfish://192.0.2.1/a", "", false)] {
+        let (address, credentials_name) = (address.to_owned(), name.to_owned());
+        world.host.spec.bmc = Some(api::metal3::Bmc { address, credentials_name, ..bmc.clone() });
+        assert_eq!(declared(&world).is_some(), known, "{name}");
+    }
+    let mut world = World::settled(Some(URL));
+    assert_eq!(declared(&world), Some(format!("provisioned with {URL}")));
+    world.host.spec.image.as_mut().unwrap().checksum = Some("cd".repeat(16));
+    assert!(declared(&world).is_some_and(|what| what.contains("were edited afterwards")));
+    world.host.status.as_mut().unwrap().provisioning.image = api::metal3::Image::default();
+    assert_eq!(declared(&world), Some(format!("provisioned with {URL}")));
+    let mut world = World::settled(Some(URL));
+    world.host.status.as_mut().unwrap().operation_history.register.end = None;
+    assert_eq!(declared(&world), None, "it is to be adopted");
+    let mut world = World::settled(Some(URL));
+    world.host.spec.image = None;
+    assert_eq!(declared(&world), None, "it is to be emptied");
+}
+
+#[test]
+fn a_service_that_goes_on_has_no_error() {
+    let mut world = World::settled(Some(URL));
+    world.host.status.as_mut().unwrap().error_type = Some(ErrorType::Servicing);
+    let service = Action::Service { targets: Box::default(), restart: true };
+    let change = world.conclude(&service, Outcome::Working { look_again: Duration::from_secs(5) });
+    let status = change.status;
+    assert_eq!((status.error_type, status.operational_status), (None, api::metal3::OperationalStatus::Servicing));
 }
