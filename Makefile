@@ -95,6 +95,10 @@ kubernetes: ## builds that real control plane and its suite from their Go module
 fuzz: setup ## libFuzzer on what clients send, each target for a minute; SECONDS_EACH=… for longer
 	deploy/fuzz $(or $(SECONDS_EACH),60)
 
+.PHONY: mutants
+mutants: setup ## cargo-mutants on the pure crates; MUTANTS='--file …' for a part of them
+	deploy/mutants $(MUTANTS)
+
 .PHONY: fresh
 fresh: ## setup and the demo in a new minimal Debian that has the listed packages alone, as an ordinary user; needs root
 	deploy/fresh

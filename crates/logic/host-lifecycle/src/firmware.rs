@@ -153,15 +153,11 @@ pub(crate) fn is_as_wished(view: &View<'_>) -> bool {
         of_settings.map(|object| object.status.as_ref().is_some_and(|status| there(&status.conditions)));
     let updates_there =
         of_components.map(|object| object.status.as_ref().is_some_and(|status| there(&status.conditions)));
-    let any = [settings_there, updates_there].contains(&Some(true));
-    any && !view.children.update_policy.is_none_or(|policy| {
-        let reboots = |policy: Option<UpdatePolicy>| policy == Some(UpdatePolicy::OnReboot);
-        let open = |allowed: bool, there: Option<bool>| allowed && there == Some(false);
-        let (of_settings, of_updates) = (reboots(policy.spec.firmware_settings), reboots(policy.spec.firmware_updates));
-        open(of_settings, settings_there)
-            || open(of_updates, updates_there)
-            || !(of_settings && settings_there == Some(true) || of_updates && updates_there == Some(true))
-    })
+    let Some(policy) = view.children.update_policy else { return false };
+    let reboots = |policy: Option<UpdatePolicy>| policy == Some(UpdatePolicy::OnReboot);
+    let wishes = [(policy.spec.firmware_settings, settings_there), (policy.spec.firmware_updates, updates_there)];
+    let any = |value: bool| wishes.iter().any(|(policy, there)| reboots(*policy) && *there == Some(value));
+    any(true) && !any(false)
 }
 
 /// Whether `time` is longer ago than this. True if the clock went back: another read does no harm.

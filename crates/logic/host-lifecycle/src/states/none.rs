@@ -1,6 +1,6 @@
 //! Not looked at yet.
 
-use api::metal3::{OperationalStatus, ProvisioningState as State};
+use api::metal3::ProvisioningState as State;
 
 use crate::draft::{Draft, through};
 use crate::handler::{StateHandler, ignore};
@@ -16,7 +16,6 @@ fn decide(view: &View<'_>) -> Step {
     }
     let mut draft = Draft::new(view);
     draft.go(State::Unmanaged);
-    draft.status.operational_status = OperationalStatus::Discovered;
     draft.event("Discovered", "The host has no BMC details; it is known, and not managed");
     draft.step(Next::After(view.settings.unmanaged_poll))
 }

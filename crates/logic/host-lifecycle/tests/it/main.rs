@@ -9,12 +9,15 @@
 
 mod admission;
 mod beside;
+mod details;
 mod early;
+mod firmware;
 mod golden;
 mod held;
 mod kit;
 mod prepares;
 mod properties;
+mod rest;
 mod standing;
 mod states;
 mod validation;

@@ -164,3 +164,13 @@ fn attempts_end_where_numbers_end() {
     recorded.steps[0].attempt = Some(u32::MAX);
     assert_eq!(way_into_disk(&recorded, None, true, true), Way::Reset { attempt: u32::MAX });
 }
+
+#[test]
+fn a_machine_that_was_let_go_unwiped_has_not_been_cleaned() {
+    let wiped = status(&[(Step::BootAgent, StepPhase::Done), (Step::WipeDisks, StepPhase::Done)]);
+    let off = status(&[(Step::PowerOff, StepPhase::Done)]);
+    assert!(Work::Clean.is_done_by(&wiped) && !Work::Clean.is_done_by(&off));
+    for other in [Work::Inspect, Work::Provision, Work::SwitchOff] {
+        assert!(other.is_done_by(&wiped) && other.is_done_by(&off), "{other:?}");
+    }
+}

@@ -1,0 +1,125 @@
+//! Wishes for the firmware: what is said of each, once, and what is said while the provisioner is at it.
+
+use std::time::Duration;
+
+use crate::kit::{World, image};
+use api::metal3::{HostUpdatePolicy, UpdatePolicy, annotation};
+use host_lifecycle::{Action, Outcome};
+
+const URL: &str = "https://images.example/a.raw";
+
+fn served() -> World {
+    let mut world = World::new();
+    let mine = &mut world.settings.served;
+    (mine.firmware_settings, mine.firmware_updates, mine.service) = (true, true, true);
+    world
+}
+
+/// Reads the firmware, in whatever state.
+fn read(world: &mut World) {
+    let facts = world.facts();
+    let change = world.conclude(&Action::RefreshFacts, Outcome::Firmware(Box::new(facts)));
+    world.apply(change);
+}
+
+/// Status and message of a condition of the HostFirmwareSettings.
+fn of_settings(world: &World, kind: &str) -> (String, String) {
+    let status = world.firmware_settings.as_ref().unwrap().status.as_ref().unwrap();
+    let found = status.conditions.iter().find(|condition| condition.type_ == kind).unwrap();
+    (found.status.clone(), found.message.clone())
+}
+
+fn of_components(world: &World, kind: &str) -> (String, String) {
+    let status = world.firmware_components.as_ref().unwrap().status.as_ref().unwrap();
+    let found = status.conditions.iter().find(|condition| condition.type_ == kind).unwrap();
+    (found.status.clone(), found.message.clone())
+}
+
+#[test]
+fn a_wish_of_a_length_that_no_machine_has_is_refused_as_such() {
+    let (most, long) = ("x".repeat(1024), "x".repeat(1025));
+    for (name, value, says) in [
+        ("", "1", "a name is empty, or"),
+        (most.as_str(), "1", "the machine has no setting xxx"),
+        (long.as_str(), "1", "a name is empty, or"),
+        ("LogicalProc", long.as_str(), "a name is empty, or"),
+    ] {
+        let mut world = served();
+        world.settle();
+        world.wish_setting(name, value);
+        world.settle();
+        let (valid, message) = of_settings(&world, "Valid");
+        assert!(valid == "False" && message.starts_with(says), "{} {}: {message}", name.len(), value.len());
+    }
+    let mut world = served();
+    world.settle();
+    world.wish_setting("LogicalProc", &most);
+    read(&mut world);
+    assert_eq!(of_settings(&world, "Valid").0, "True");
+}
+
+#[test]
+fn a_wrong_wish_is_told_once_and_another_one_again() {
+    let mut world = served();
+    world.settle();
+    world.events.clear();
+    world.wish_setting("NoSuchThing", "1");
+    read(&mut world);
+    assert_eq!(world.events, ["ValidationFailed"]);
+    // Something else of the machine has changed: what was said of the wish is known.
+    world.bios.insert("BootMode".into(), "Legacy".into());
+    read(&mut world);
+    assert_eq!(world.firmware_settings.as_ref().unwrap().status.as_ref().unwrap().settings["BootMode"], "Legacy");
+    assert_eq!(world.events.len(), 1);
+    world.wish_setting("NorThis", "1");
+    read(&mut world);
+    assert_eq!(world.events.len(), 2);
+    world.bios.extend([("NoSuchThing".into(), "1".into()), ("NorThis".into(), "1".into())]);
+    read(&mut world);
+    assert_eq!((of_settings(&world, "Valid").0.as_str(), world.events.len()), ("True", 2));
+}
+
+#[test]
+fn what_the_provisioner_is_at_stays_accepted_when_the_firmware_is_read_meanwhile() {
+    let mut world = served();
+    world.host.spec.image = Some(image(URL));
+    world.settle();
+    let mut policy: HostUpdatePolicy = crate::kit::created(HostUpdatePolicy::new);
+    policy.spec.firmware_settings = Some(UpdatePolicy::OnReboot);
+    policy.spec.firmware_updates = Some(UpdatePolicy::OnReboot);
+    world.update_policy = Some(policy);
+    world.wish_setting("LogicalProc", "Disabled");
+    world.wish_update("bios", "https://firmware.example/bios-2");
+    world.annotate(annotation::REBOOT, "");
+    world.until(|action| matches!(action, Action::Service { .. }));
+    world.step_with(|_, _| Outcome::Accepted { look_again: Duration::from_secs(5) });
+    read(&mut world);
+    match world.until(|action| matches!(action, Action::Service { .. })) {
+        Action::Service { targets, .. } => assert!(targets.is_empty(), "{targets:?}"),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(of_components(&world, "ChangeDetected"), ("True".into(), "to be updated: bios".into()));
+}
+
+#[test]
+fn a_component_s_name_is_no_longer_than_a_machine_s() {
+    for (length, valid) in [(1024, "True"), (1025, "False")] {
+        let mut world = served();
+        world.settle();
+        world.wish_update(&format!("nic:{}", "x".repeat(length - 4)), "https://firmware.example/nic");
+        read(&mut world);
+        assert_eq!(of_components(&world, "Valid").0, valid, "{length}");
+    }
+}
+
+#[test]
+fn of_many_values_the_first_eight_are_listed() {
+    for (count, more) in [(8, false), (9, true)] {
+        let mut world = served();
+        world.settle();
+        world.allowed.insert("LogicalProc".into(), (0..count).map(|number| format!("V{number}")).collect());
+        world.wish_setting("LogicalProc", "x");
+        read(&mut world);
+        assert_eq!(of_settings(&world, "Valid").1.ends_with("V7, …"), more, "{count}");
+    }
+}
