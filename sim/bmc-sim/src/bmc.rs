@@ -1,6 +1,7 @@
 //! One BMC: its state, and its machine's reaction to power changes.
 
 use std::{
+    collections::BTreeMap,
     future::Future,
     path::PathBuf,
     pin::Pin,
@@ -21,7 +22,7 @@ use crate::{
     journal::{EventLog, RequestLog},
     machine::{BootPlan, Command, Exit, Machine, MachineError, Running},
     media::{MediaError, MediaLog, Medium},
-    redfish::{sessions::Sessions, tasks::Tasks},
+    redfish::{events::Subscriptions, sessions::Sessions, tasks::Tasks},
     settings::Settings,
 };
 
@@ -67,6 +68,12 @@ pub struct SystemState {
     pub secure_boot: bool,
     /// Whether it was at the last.
     pub secure_boot_now: bool,
+    /// Settings of the firmware that differ from those it was made with.
+    pub bios: BTreeMap<String, Value>,
+    /// Those that the next restart brings.
+    pub bios_pending: BTreeMap<String, Value>,
+    /// When settings were last applied, and those that were dropped then.
+    pub bios_applied: Option<(jiff::Timestamp, Vec<String>)>,
     /// The asset tag.
     pub asset_tag: String,
     /// `Off`, `Lit` or `Blinking`.
@@ -79,6 +86,8 @@ pub struct SystemState {
 struct Kept {
     secure_boot: Option<bool>,
     boots: u64,
+    bios: BTreeMap<String, Value>,
+    bios_pending: BTreeMap<String, Value>,
 }
 
 /// The power state and the running software, as others see it.
@@ -137,6 +146,8 @@ pub struct Bmc {
     pub account: Mutex<(String, String)>,
     /// Sessions.
     pub sessions: Mutex<Sessions>,
+    /// Subscriptions to its events.
+    pub subscriptions: Mutex<Subscriptions>,
     /// Tasks.
     pub tasks: Mutex<Tasks>,
     /// Faults of requests.
@@ -175,6 +186,9 @@ impl Bmc {
             boot: BootOverride::default(),
             secure_boot,
             secure_boot_now: secure_boot,
+            bios: before.bios,
+            bios_pending: before.bios_pending,
+            bios_applied: None,
             asset_tag: String::new(),
             indicator: "Off".to_owned(),
         };
@@ -193,6 +207,7 @@ impl Bmc {
             listening: watch::Sender::new(None),
             account: Mutex::new(account),
             sessions: Mutex::default(),
+            subscriptions: Mutex::default(),
             tasks: Mutex::default(),
             faults: Faults::default(),
             requests: RequestLog::default(),
@@ -267,11 +282,21 @@ impl Bmc {
             self.event("secureBoot", json!({ "enabled": after.secure_boot }));
             self.keep();
         }
+        if (&before.bios, &before.bios_pending) != (&after.bios, &after.bios_pending) {
+            self.event("bios", json!({ "changed": after.bios, "pending": after.bios_pending }));
+            self.keep();
+        }
     }
 
     /// Writes the state that is kept across restarts.
     fn keep(&self) {
-        let kept = Kept { secure_boot: Some(self.system().secure_boot), boots: self.view.borrow().boots };
+        let system = self.system();
+        let kept = Kept {
+            secure_boot: Some(system.secure_boot),
+            boots: self.view.borrow().boots,
+            bios: system.bios,
+            bios_pending: system.bios_pending,
+        };
         let half = self.kept.with_extension("part");
         let bytes = serde_json::to_vec(&kept).unwrap_or_default();
         if let Err(error) = std::fs::write(&half, bytes).and_then(|()| std::fs::rename(&half, &self.kept)) {
@@ -318,7 +343,16 @@ impl Bmc {
     fn boot_plan(&self, number: u64) -> BootPlan {
         let mut wanted = None;
         let mut secure_boot = false;
+        let stuck = self.settings.borrow().bios_stuck;
         self.change_system(|system| {
+            let pending = std::mem::take(&mut system.bios_pending);
+            if !pending.is_empty() {
+                let dropped = if stuck { pending.keys().cloned().collect() } else { Vec::new() };
+                system.bios_applied = Some((jiff::Timestamp::now(), dropped));
+            }
+            if !stuck {
+                system.bios.extend(pending);
+            }
             if system.boot.enabled != "Disabled" {
                 wanted = Some(system.boot.target.clone());
             }

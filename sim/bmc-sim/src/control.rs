@@ -30,6 +30,7 @@ const PATHS: &[&str] = &[
     "GET, DELETE /machines/{id}/requests",
     "GET, DELETE /machines/{id}/media",
     "GET, DELETE /machines/{id}/sessions",
+    "GET, DELETE /machines/{id}/subscriptions",
     "GET, POST, DELETE /machines/{id}/faults",
     "DELETE /machines/{id}/faults/{number}",
     "GET /machines/{id}/held",
@@ -75,6 +76,7 @@ pub fn router(machines: Arc<Machines>) -> Router {
         .route("/machines/{id}/requests", get(requests).delete(clear_requests))
         .route("/machines/{id}/media", get(media).delete(clear_media))
         .route("/machines/{id}/sessions", get(sessions).delete(clear_sessions))
+        .route("/machines/{id}/subscriptions", get(subscriptions).delete(clear_subscriptions))
         .route("/machines/{id}/faults", get(list_faults).post(add_fault).delete(clear_faults))
         .route("/machines/{id}/faults/{number}", delete(remove_fault))
         .route("/machines/{id}/held", get(held))
@@ -187,6 +189,16 @@ async fn sessions(State(machines): Ctl, Path(id): Path<String>) -> Reply {
 
 async fn clear_sessions(State(machines): Ctl, Path(id): Path<String>) -> Reply {
     lock(&find(&machines, &id)?.sessions).clear();
+    Ok(Json(json!({})))
+}
+
+async fn subscriptions(State(machines): Ctl, Path(id): Path<String>) -> Reply {
+    let shown = lock(&find(&machines, &id)?.subscriptions).shown();
+    Ok(Json(json!({ "subscriptions": shown })))
+}
+
+async fn clear_subscriptions(State(machines): Ctl, Path(id): Path<String>) -> Reply {
+    lock(&find(&machines, &id)?.subscriptions).clear();
     Ok(Json(json!({})))
 }
 

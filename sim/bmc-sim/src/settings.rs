@@ -58,6 +58,10 @@ pub struct Settings {
     pub power_stuck: bool,
     /// A PATCH without If-Match is refused with 428.
     pub require_if_match: bool,
+    /// Whether the firmware's settings (`Bios`) are shown.
+    pub bios: bool,
+    /// Changes of the firmware's settings are taken, and dropped at the restart.
+    pub bios_stuck: bool,
     /// Where virtual media are found.
     pub media_at: MediaPlace,
     /// Faults while the medium is read.
@@ -78,6 +82,8 @@ impl Default for Settings {
             reset_conflict: true,
             power_stuck: false,
             require_if_match: false,
+            bios: true,
+            bios_stuck: false,
             media_at: MediaPlace::Both,
             media: MediaFaults::default(),
         }

@@ -30,7 +30,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{ListParams, PostParams, WatchEvent, WatchParams};
 use kube::{Api, Client};
-use operator::{ClaimController, HostController, HostSettings, Observer, SealKeys};
+use operator::{ClaimController, HostController, HostSettings, Observer, SealKeys, SubscriptionController};
 use provisioner::Registry;
 pub use provisioner_fixture::{Effect, FixtureProvisioner, Machines, Trouble};
 use serde_json::{Value, json};
@@ -188,6 +188,16 @@ impl Site {
         let hosts = hosts.run(std::future::pending());
         tokio::spawn(async move {
             tokio::join!(hosts, claims);
+        })
+    }
+
+    /// Starts a host controller and the controller of BMCEventSubscriptions beside it, as one server does.
+    pub fn subscribing(&self, provisioners: Registry) -> JoinHandle<()> {
+        let hosts = self.controller_of(provisioners);
+        let subscriptions = SubscriptionController::beside(&hosts).run(std::future::pending());
+        let hosts = hosts.run(std::future::pending());
+        tokio::spawn(async move {
+            tokio::join!(hosts, subscriptions);
         })
     }
 

@@ -4,6 +4,7 @@
 //! The machine reads its agent's configuration from the medium that the BMC was given, as a real one does, and its agent speaks the real protocol to
 //! the provisioner's own routers. What outlives the server is here: the disk, the power, the medium, the agent. What is done is noted in order.
 
+use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -18,8 +19,9 @@ use axum::body::Body;
 use axum::extract::connect_info::MockConnectInfo;
 use axum::http::{Request, StatusCode};
 use bmc::{
-    Bmc, BmcError, BootDevice, BootStanding, Connector, Connectors, Drive, ErrorKind, Insertion, Lacking, Power,
-    PowerAction, Protocol, Sight, Target, VirtualMedia,
+    Bios, BiosSchema, BiosSeen, Bmc, BmcError, BootDevice, BootStanding, Connector, Connectors, DataDrive, Drive,
+    ErrorKind, EventDestination, Events, Insertion, JobState, Lacking, Power, PowerAction, Protocol, Sight, Target,
+    VirtualMedia,
 };
 use boot_media::{Assets, Manifest};
 use inventory::{BmcPin, HardwareDetails, MachineEvidence, Storage};
@@ -75,6 +77,14 @@ struct Machine {
 pub struct Standing {
     runs: Runs,
     medium: Option<String>,
+    /// What is in the other drive.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    data: Option<String>,
+    /// Destination and context of the subscriptions to events, by id, and how many there have been.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    subscriptions: BTreeMap<String, (String, String)>,
+    #[serde(default)]
+    subscribed: u32,
     once: bool,
     boots: u64,
     /// The image on the disk, and whose mark.
@@ -88,6 +98,11 @@ pub struct Standing {
     over: Option<(CommandId, Outcome)>,
     /// So many writes fail yet.
     bad_writes: u32,
+    /// The firmware's only setting, `BootDelay`, where it was changed, and what the next start makes of it.
+    #[serde(default)]
+    delay: Option<String>,
+    #[serde(default)]
+    pending: Option<String>,
     effects: Vec<String>,
 }
 
@@ -227,6 +242,23 @@ impl Plant {
         self.lock().is.runs == Runs::Disk
     }
 
+    /// What is in the drive that the boot medium does not go into.
+    pub fn data_medium(&self) -> Option<String> {
+        self.lock().is.data.clone()
+    }
+
+    /// Ids and destinations of the subscriptions to the BMC's events.
+    pub fn subscriptions(&self) -> Vec<(String, String)> {
+        self.lock().is.subscriptions.iter().map(|(id, (to, _))| (id.clone(), to.clone())).collect()
+    }
+
+    /// The BMC restarts: media are out, and it remembers nobody who is to get its events.
+    pub fn bmc_restarts(&self) {
+        let mut machine = self.lock();
+        (machine.is.medium, machine.is.data) = (None, None);
+        machine.is.subscriptions.clear();
+    }
+
     /// The agent's work under way does not end; it reports as ever.
     pub fn hangs(&self) {
         let never = Duration::from_secs(10 * 365 * 86_400);
@@ -271,6 +303,16 @@ impl Plant {
         self.machine.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// What runs, in words.
+    fn runs(&self) -> &'static str {
+        match &self.lock().is.runs {
+            Runs::Nothing => "nothing",
+            Runs::Firmware => "the firmware",
+            Runs::Agent(_) => "an agent",
+            Runs::Disk => "the disk's system",
+        }
+    }
+
     fn note(&self, what: impl Into<String>) {
         self.lock().is.effects.push(what.into());
     }
@@ -306,6 +348,9 @@ impl Plant {
             let mut machine = self.lock();
             machine.boots_at = None;
             machine.is.once = false;
+            if let Some(delay) = machine.is.pending.take() {
+                machine.is.delay = Some(delay);
+            }
             match (medium, found) {
                 (Some(_), Some(config)) => {
                     let boot_id = format!("00000000-0000-4000-8000-{:012}", machine.is.boots);
@@ -579,6 +624,106 @@ impl Bmc for Control {
     }
     fn virtual_media(&self) -> Result<&dyn VirtualMedia, Lacking> {
         Ok(self)
+    }
+    fn data_drive(&self) -> Result<&dyn DataDrive, Lacking> {
+        Ok(self)
+    }
+    fn events(&self) -> Result<&dyn Events, Lacking> {
+        Ok(self)
+    }
+    fn bios(&self) -> Result<&dyn Bios, Lacking> {
+        Ok(self)
+    }
+}
+
+#[async_trait]
+impl DataDrive for Control {
+    async fn choose(&self, _: &str) -> Result<String, BmcError> {
+        let taken = self.call(|plant| plant.lock().is.data.is_some()).await?;
+        let found = "a medium is in each of them already";
+        let full = || BmcError::new(ErrorKind::Unsupported, "attach the data image", found).advise("");
+        if taken { Err(full()) } else { Ok("CD2".into()) }
+    }
+    async fn put_in(&self, _: &str, url: &str) -> Result<Insertion, BmcError> {
+        self.call(|plant| {
+            plant.note(format!("data medium in under {}", plant.runs()));
+            plant.lock().is.data = Some(url.into());
+        })
+        .await
+        .map(|()| Insertion::Done)
+    }
+    async fn content(&self, _: &str, url: &str) -> Result<Drive, BmcError> {
+        self.call(|plant| match &plant.lock().is.data {
+            Some(there) if there == url => Drive::Medium,
+            Some(_) => Drive::Another,
+            None => Drive::Empty,
+        })
+        .await
+    }
+    async fn take_out(&self, _: &str) -> Result<(), BmcError> {
+        self.call(|plant| {
+            plant.note(format!("data medium out under {}", plant.runs()));
+            plant.lock().is.data = None;
+        })
+        .await
+    }
+}
+
+#[async_trait]
+impl Events for Control {
+    async fn like(&self, wanted: &EventDestination<'_>) -> Result<Vec<String>, BmcError> {
+        let is = |(url, context): &(String, String)| url == wanted.url && context == wanted.context;
+        self.call(|plant| {
+            let machine = plant.lock();
+            machine.is.subscriptions.iter().filter(|(_, known)| is(known)).map(|(id, _)| id.clone()).collect()
+        })
+        .await
+    }
+    async fn subscribe(&self, wanted: &EventDestination<'_>) -> Result<Option<String>, BmcError> {
+        let made = (wanted.url.to_owned(), wanted.context.to_owned());
+        self.call(|plant| {
+            let mut machine = plant.lock();
+            machine.is.subscribed += 1;
+            let id = machine.is.subscribed.to_string();
+            machine.is.subscriptions.insert(id.clone(), made);
+            Some(id)
+        })
+        .await
+    }
+    async fn has(&self, id: &str, url: &str) -> Result<bool, BmcError> {
+        self.call(|plant| plant.lock().is.subscriptions.get(id).is_some_and(|known| known.0 == url)).await
+    }
+    async fn unsubscribe(&self, id: &str, url: &str) -> Result<(), BmcError> {
+        self.call(|plant| plant.lock().is.subscriptions.retain(|known, (to, _)| known != id || to != url)).await
+    }
+}
+
+#[async_trait]
+impl Bios for Control {
+    async fn seen(&self, _: bool) -> Result<Option<BiosSeen>, BmcError> {
+        self.call(|plant| {
+            let machine = plant.lock();
+            let named = |value: &str| BTreeMap::from([("BootDelay".to_owned(), value.to_owned())]);
+            let pending = machine.is.pending.as_deref().map(named).unwrap_or_default();
+            let current = named(machine.is.delay.as_deref().unwrap_or("5"));
+            Some(BiosSeen { current, pending, ..BiosSeen::default() })
+        })
+        .await
+    }
+    async fn schema(&self) -> Result<Option<BiosSchema>, BmcError> {
+        self.call(|_| None).await
+    }
+    async fn set(&self, wished: &BTreeMap<String, String>) -> Result<Option<String>, BmcError> {
+        let wished = wished["BootDelay"].clone();
+        self.call(|plant| {
+            plant.note(format!("set BootDelay={wished}"));
+            plant.lock().is.pending = Some(wished);
+        })
+        .await?;
+        Ok(None)
+    }
+    async fn job(&self, _: &str) -> Result<JobState, BmcError> {
+        Ok(JobState::Over)
     }
 }
 

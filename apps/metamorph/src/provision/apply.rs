@@ -112,7 +112,7 @@ pub async fn check(
         if !SERVED.contains(&(one.object.api_version.as_str(), one.object.kind.as_str())) {
             warnings.push(at(format!("{title} is stored, and nothing is done for it")));
         }
-        let mut wrong: Vec<String> = claim(&one.object).into_iter().collect();
+        let mut wrong: Vec<String> = outlasts(&one.object).into_iter().collect();
         if !answer.status.is_success() {
             wrong.push(refusal(&answer));
         }
@@ -134,13 +134,22 @@ pub async fn check(
     Ok(Err(problems))
 }
 
-/// Why a claim is refused: the run would end without waiting for it, and the claim controller with it.
-fn claim(object: &Object) -> Option<String> {
-    object.is("metal3.io/v1alpha1", "HostClaim").then(|| {
-        "a run waits for hosts only, and would end before the claim has one — declare the image on a BareMetalHost, or apply the HostClaim to a server that \
-         stays (`metamorph up`)"
-            .to_owned()
-    })
+/// Why an object is refused whose work a run does not wait for, as that ends with the hosts.
+fn outlasts(object: &Object) -> Option<String> {
+    let is = |kind| object.is("metal3.io/v1alpha1", kind);
+    let stays = |what: &str| Some(format!("a run {what} to a server that stays (`metamorph up`)"));
+    match () {
+        () if is("HostClaim") => stays(
+            "waits for hosts only, and would end before the claim has one — declare the image on a BareMetalHost, or apply the HostClaim",
+        ),
+        () if is("DataImage") => {
+            stays("reboots no host that is provisioned, and a data image is attached at a reboot — apply the DataImage")
+        }
+        () if is("BMCEventSubscription") => {
+            stays("would leave the subscription on the BMC with nobody to end it — apply the BMCEventSubscription")
+        }
+        () => None,
+    }
 }
 
 /// Finds the API resource of the object's kind.
@@ -389,8 +398,10 @@ mod tests {
             name: "c".to_owned(),
             value: Value::Null,
         };
-        assert!(claim(&object("HostClaim")).unwrap().contains("waits for hosts only"));
-        assert!(claim(&object("BareMetalHost")).is_none() && claim(&object("HostDeployPolicy")).is_none());
+        assert!(outlasts(&object("HostClaim")).unwrap().contains("waits for hosts only"));
+        assert!(outlasts(&object("DataImage")).unwrap().contains("attached at a reboot"));
+        assert!(outlasts(&object("BMCEventSubscription")).unwrap().contains("nobody to end it"));
+        assert!(outlasts(&object("BareMetalHost")).is_none() && outlasts(&object("HostDeployPolicy")).is_none());
     }
 
     #[test]

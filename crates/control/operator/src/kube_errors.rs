@@ -8,6 +8,11 @@ pub fn told(error: &kube::Error) -> String {
     }
 }
 
+/// The API refuses what is written, and will again: an admission webhook, say. What is gone, changed or not taken just now may be taken next time.
+pub fn is_refused(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if (400..500).contains(&status.code) && !matches!(status.code, 404 | 409 | 429))
+}
+
 /// The API refuses a new object because its namespace is being deleted, or is gone.
 pub fn is_terminating(error: &kube::Error) -> bool {
     let kube::Error::Api(status) = error else { return false };

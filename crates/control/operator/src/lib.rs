@@ -1,6 +1,6 @@
 //! Controllers, one folder a kind: fetch → validate → decide → act → status.
 //!
-//! [`host`] is the controller of BareMetalHosts, `claim` that of HostClaims. The pure crate `host-lifecycle` decides what a host needs next, and the
+//! [`host`] is the controller of BareMetalHosts, `claim` that of HostClaims, `subscription` that of BMCEventSubscriptions. The pure crate `host-lifecycle` decides what a host needs next, and the
 //! contract in `provisioner` carries what is done to machines; this crate fetches, writes, wakes and waits. It knows no device.
 
 pub mod admission;
@@ -12,6 +12,7 @@ mod kube_errors;
 pub mod leader;
 mod metrics;
 mod news;
+mod subscription;
 mod unserved;
 
 pub use admission::HostAdmission;
@@ -20,4 +21,5 @@ pub use clock::{Clock, SystemClock};
 pub use host::readable::Readable;
 pub use host::{HostController, HostSettings, Observer, Rest, SealKeys};
 pub use leader::{Candidate, Leader, Leadership};
+pub use subscription::SubscriptionController;
 pub use unserved::{KINDS as UNSERVED, OF_SWITCHES};

@@ -530,6 +530,8 @@ const fn name_of(action: &Action) -> &'static str {
         Action::Service { .. } => "service",
         Action::AttachMedia { .. } => "attach-media",
         Action::DetachMedia => "detach-media",
+        Action::CheckMedia { .. } => "check-media",
+        Action::LookAtMedia => "look-at-media",
         Action::RefreshFacts => "refresh-facts",
         Action::Diagnose => "diagnose",
         Action::ReadPower => "read-power",

@@ -1,6 +1,6 @@
 //! News of hosts and Secrets for controllers that do not watch them themselves.
 
-use std::sync::OnceLock;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use api::metal3::BareMetalHost;
 use k8s_openapi::api::core::v1::Secret;
@@ -10,7 +10,7 @@ use kube::runtime::watcher::{Error, Event};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 /// Something that is new.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub enum Novelty {
     /// A host has been made or changed.
     Host(Box<BareMetalHost>),
@@ -22,24 +22,25 @@ pub enum Novelty {
     Listed,
 }
 
-/// The channel to the listener; without one, news are dropped.
+/// The channels to the listeners; without any, news are dropped.
 #[derive(Default)]
-pub struct News(OnceLock<UnboundedSender<Novelty>>);
+pub struct News(Mutex<Vec<UnboundedSender<Novelty>>>);
 
 impl News {
-    /// Listens from now on; once.
+    fn listeners(&self) -> MutexGuard<'_, Vec<UnboundedSender<Novelty>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Listens from now on.
     pub fn listen(&self) -> UnboundedReceiver<Novelty> {
         let (sender, receiver) = unbounded_channel();
-        // A second listener would receive nothing; the controller starts the only one.
-        let _ = self.0.set(sender);
+        self.listeners().push(sender);
         receiver
     }
 
-    fn tell(&self, what: impl FnOnce() -> Novelty) {
-        if let Some(listener) = self.0.get() {
-            // This fails only once the listener has ended.
-            let _ = listener.send(what());
-        }
+    fn tell(&self, what: impl Fn() -> Novelty) {
+        // This fails only once the listener has ended.
+        self.listeners().retain(|listener| listener.send(what()).is_ok());
     }
 
     /// Call with each event of the hosts, after the store.

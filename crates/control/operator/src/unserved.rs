@@ -23,11 +23,7 @@ use sha2::{Digest, Sha256};
 use crate::Clock;
 
 /// Kinds of `metal3.io/v1alpha1` that this version does not serve, with their plurals.
-pub const KINDS: [(&str, &str); 3] = [
-    ("BMCEventSubscription", "bmceventsubscriptions"),
-    ("DataImage", "dataimages"),
-    ("PreprovisioningImage", "preprovisioningimages"),
-];
+pub const KINDS: [(&str, &str); 1] = [("PreprovisioningImage", "preprovisioningimages")];
 /// Kinds that ask for what no provisioner does, with their plurals.
 pub const OF_SWITCHES: [(&str, &str); 2] =
     [("BareMetalSwitch", "baremetalswitches"), ("HostNetworkAttachment", "hostnetworkattachments")];

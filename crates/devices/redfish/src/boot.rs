@@ -173,18 +173,8 @@ impl Client {
 
     /// Changes a resource; waits, within limits, while the machine's self-test runs.
     async fn change(&self, what: &str, path: &str, body: &Value) -> Result<(), Fault> {
-        let mut attempt = 0;
-        loop {
-            match self.core.patch(what, path, body).await {
-                Err(Fault::Refused(refusal)) if Quirks::busy_with_self_test(&refusal.body) => {
-                    let wait = self.core.options.ready.wait(attempt);
-                    let Some(wait) = wait else { return Err(Fault::Refused(refusal)) };
-                    self.core.options.pacer.wait(wait).await;
-                    attempt += 1;
-                }
-                other => return self.core.finish(what, other?).await,
-            }
-        }
+        let reply = self.core.patch_when_ready(what, path, body).await?;
+        self.core.finish(what, reply).await
     }
 
     /// Secure Boot; `None` when the BMC does not show it.

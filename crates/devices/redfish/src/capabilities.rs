@@ -1,9 +1,12 @@
 //! A BMC that speaks Redfish, as others use it: the capabilities that it has.
 
+use std::collections::BTreeMap;
+
 use async_trait::async_trait;
 use bmc::{
-    Bmc, BmcError, BootDevice, BootStanding, Capability, Drive, Insertion, Lacking, LogEntry, Logs, Power, PowerAction,
-    SecureBoot, SecureBootSeen, Sight, VirtualMedia,
+    Bios, BiosSchema, BiosSeen, Bmc, BmcError, BootDevice, BootStanding, Capability, DataDrive, Drive,
+    EventDestination, Events, FirmwareInventory, FirmwareVersion, Insertion, JobState, Lacking, LogEntry, Logs, Power,
+    PowerAction, SecureBoot, SecureBootSeen, Sight, VirtualMedia,
 };
 use inventory::BmcPin;
 
@@ -101,9 +104,39 @@ impl Bmc for RedfishBmc {
         })
     }
 
+    fn data_drive(&self) -> Result<&dyn DataDrive, Lacking> {
+        // It is one of the drives for virtual media.
+        let drives = self.virtual_media().map(|_| self as &dyn DataDrive);
+        drives.map_err(|lacking| Lacking { capability: Capability::DataDrive, ..lacking })
+    }
+
+    fn events(&self) -> Result<&dyn Events, Lacking> {
+        let hides = self.client.core.state().root.as_ref().is_some_and(|root| root.events.is_none());
+        if hides {
+            return Err(Lacking::new(Capability::Events, "there is no EventService at /redfish/v1"));
+        }
+        Ok(self)
+    }
+
     fn secure_boot(&self) -> Result<&dyn SecureBoot, Lacking> {
         self.unless(self as &dyn SecureBoot, Capability::SecureBoot, |system| {
             system.secure_boot.is_none().then(|| format!("there is no SecureBoot at {}", system.path))
+        })
+    }
+
+    fn bios(&self) -> Result<&dyn Bios, Lacking> {
+        self.unless(self as &dyn Bios, Capability::Bios, |system| {
+            system.bios.is_none().then(|| format!("there is no Bios at {}", system.path))
+        })
+    }
+
+    fn firmware(&self) -> Result<&dyn FirmwareInventory, Lacking> {
+        let managers = self.shows_managers();
+        let inventory = self.client.core.state().root.as_ref().is_some_and(|root| root.update_service.is_some());
+        self.unless(self as &dyn FirmwareInventory, Capability::Firmware, |system| {
+            (!inventory && system.bios_version.is_none() && !managers(system)).then(|| {
+                format!("there is neither an UpdateService nor a manager, and no BiosVersion at {}", system.path)
+            })
         })
     }
 
@@ -184,9 +217,73 @@ impl VirtualMedia for RedfishBmc {
 }
 
 #[async_trait]
+impl DataDrive for RedfishBmc {
+    async fn choose(&self, url: &str) -> Result<String, BmcError> {
+        self.client.choose_data_drive(url).await
+    }
+
+    async fn put_in(&self, drive: &str, url: &str) -> Result<Insertion, BmcError> {
+        self.client.insert_data_medium(drive, url).await
+    }
+
+    async fn content(&self, drive: &str, url: &str) -> Result<Drive, BmcError> {
+        self.client.data_medium(drive, url).await
+    }
+
+    async fn take_out(&self, drive: &str) -> Result<(), BmcError> {
+        self.client.eject_data_medium(drive).await
+    }
+}
+
+#[async_trait]
+impl Events for RedfishBmc {
+    async fn like(&self, wanted: &EventDestination<'_>) -> Result<Vec<String>, BmcError> {
+        self.client.subscriptions_like(wanted).await
+    }
+
+    async fn subscribe(&self, wanted: &EventDestination<'_>) -> Result<Option<String>, BmcError> {
+        self.client.subscribe_to_events(wanted).await
+    }
+
+    async fn has(&self, id: &str, url: &str) -> Result<bool, BmcError> {
+        self.client.has_subscription(id, url).await
+    }
+
+    async fn unsubscribe(&self, id: &str, url: &str) -> Result<(), BmcError> {
+        self.client.end_subscription(id, url).await
+    }
+}
+
+#[async_trait]
 impl Logs for RedfishBmc {
     async fn newest_critical(&self, most: usize) -> Result<Vec<LogEntry>, BmcError> {
         self.client.critical_entries(most).await
+    }
+}
+
+#[async_trait]
+impl Bios for RedfishBmc {
+    async fn seen(&self, with_pending: bool) -> Result<Option<BiosSeen>, BmcError> {
+        self.client.bios(with_pending).await
+    }
+
+    async fn schema(&self) -> Result<Option<BiosSchema>, BmcError> {
+        self.client.bios_schema().await
+    }
+
+    async fn set(&self, wished: &BTreeMap<String, String>) -> Result<Option<String>, BmcError> {
+        self.client.set_bios(wished).await
+    }
+
+    async fn job(&self, job: &str) -> Result<JobState, BmcError> {
+        self.client.bios_job(job).await
+    }
+}
+
+#[async_trait]
+impl FirmwareInventory for RedfishBmc {
+    async fn versions(&self) -> Result<Vec<FirmwareVersion>, BmcError> {
+        self.client.firmware_versions().await
     }
 }
 

@@ -14,7 +14,7 @@ use terms::json_values_at_most;
 use tokio::time::Instant;
 
 use crate::hide::{basic, redact};
-use crate::json::{MAX_VALUES, absolute, make_absolute, path_only, plain};
+use crate::json::{MAX_VALUES, absolute, make_absolute, path_only, plain, unzipped};
 use crate::message::ErrorBody;
 use crate::options::ClientOptions;
 use crate::quirks::Quirks;
@@ -191,6 +191,22 @@ impl Core {
             return Err(fault);
         }
         self.patch_once(what, path, body, None).await
+    }
+
+    /// Changes a resource; waits, within limits, while the machine's self-test runs. The answer may name a task.
+    pub async fn patch_when_ready(&self, what: &str, path: &str, body: &Value) -> Result<Reply, Fault> {
+        let mut attempt = 0;
+        loop {
+            match self.patch(what, path, body).await {
+                Err(Fault::Refused(refusal)) if Quirks::busy_with_self_test(&refusal.body) => {
+                    let wait = self.options.ready.wait(attempt);
+                    let Some(wait) = wait else { return Err(Fault::Refused(refusal)) };
+                    self.options.pacer.wait(wait).await;
+                    attempt += 1;
+                }
+                other => return other,
+            }
+        }
     }
 
     async fn patch_once(&self, what: &str, path: &str, body: &Value, tag: Option<&str>) -> Result<Reply, Fault> {
@@ -378,7 +394,7 @@ impl Core {
         let answer = self.channel.lead().during(self.transport.send(&request)).await;
         let answer = match answer.unwrap_or_else(|NotLeading { begun }| Err(TransportError::NotLeading { begun })) {
             Ok(response) if response.body.len() > MAX_BODY => Err(TransportError::TooLarge),
-            Ok(response) => Ok(Response { body: plain(response.body), ..response }),
+            Ok(response) => Ok(Response { body: plain(unzipped(response.body)), ..response }),
             other => other,
         };
         match &answer {

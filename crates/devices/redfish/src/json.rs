@@ -1,9 +1,12 @@
 //! Lenient reading of BMCs' JSON.
 
+use std::io::Read as _;
+
 use serde_json::Value;
 use url::Url;
 
 use crate::text::clean;
+use crate::transport::MAX_BODY;
 
 /// Longest resource path, bytes.
 const MAX_PATH: usize = 1024;
@@ -162,6 +165,18 @@ fn walk(bases: [&Url; 2], field: &str, value: &mut Value, left: &mut usize) {
         }
         _ => {}
     }
+}
+
+/// What a body in gzip's form (RFC 1952) holds, up to the size of an answer; any other body as it is. Some BMCs keep registries compressed, and send
+/// them so whatever they are asked for.
+pub fn unzipped(body: Vec<u8>) -> Vec<u8> {
+    if !body.starts_with(&[0x1F, 0x8B]) {
+        return body;
+    }
+    let mut out = Vec::new();
+    let limit = u64::try_from(MAX_BODY).unwrap_or(u64::MAX).saturating_add(1);
+    let read = flate2::read::GzDecoder::new(body.as_slice()).take(limit).read_to_end(&mut out);
+    if read.is_ok() && out.len() <= MAX_BODY { out } else { body }
 }
 
 /// Cleans a body into valid JSON encoding (RFC 8259, 8.1): UTF-8, without the leading byte order mark or the trailing zeros that some BMCs send. A

@@ -1,4 +1,4 @@
-//! Redfish client (DMTF DSP0266): sessions, system, virtual media, boot override, power, Secure Boot, tasks.
+//! Redfish client (DMTF DSP0266): sessions, system, virtual media, boot override, power, Secure Boot, BIOS settings, tasks.
 //!
 //! The program uses [`RedfishConnector`], which makes [`bmc::Bmc`]s, each backed by a [`Client`]: one object per system, kept as long as the host is
 //! known. It signs in when first needed, caches what it has found (service root, paths, actions), so that most operations are one request, and signs
@@ -10,12 +10,17 @@
 //! Answers are read leniently, since BMCs deviate from the schema and from each other; further deviations are in [`quirks`], one named predicate per
 //! observed fault.
 
+mod attribute_registry;
+mod bios;
 mod boot;
 mod capabilities;
 pub mod client;
 mod collection;
 mod connector;
+mod data_media;
+mod events;
 mod exchange;
+mod firmware;
 mod hide;
 pub mod http_transport;
 mod iso_config;

@@ -14,7 +14,7 @@ use crate::resources::{MediaState, Slot, System, cd_rank, drive_name};
 use crate::text::clean;
 
 /// Most drives that are looked at.
-const MAX_SLOTS: usize = 16;
+pub(crate) const MAX_SLOTS: usize = 16;
 /// Most managers that are looked at.
 const MAX_MANAGERS: usize = 8;
 /// Most certificates of media servers on a BMC: with so many, it gets no other.
@@ -175,7 +175,7 @@ impl Client {
     }
 
     /// The drive's current state; finds the drive first if it is not known.
-    async fn cd_slot(&self, what: &str) -> Result<Slot, Fault> {
+    pub(crate) async fn cd_slot(&self, what: &str) -> Result<Slot, Fault> {
         let known = self.core.state().slot.clone();
         if let Some(Slot { path, iso_config, .. }) = known {
             if let Some(config) = iso_config {
@@ -243,26 +243,31 @@ impl Client {
     }
 
     async fn slot_in(&self, what: &str, collection: &str) -> Result<Option<Slot>, Fault> {
-        let mut paths = match self.core.members(what, collection).await {
-            Ok(paths) => paths,
+        let mut drives = match self.core.expanded(what, collection, None).await {
+            Ok(drives) => drives,
             Err(fault) if matches!(fault.status(), Some(404 | 405 | 501)) => return Ok(None),
             Err(fault) => return Err(fault),
         };
         let refused = self.core.state().refused_slots.clone();
         let quirks = self.core.state().quirks.clone();
-        let before = paths.len();
-        paths.retain(|path| !quirks.takes_no_image_by_address(&drive_name(path)));
-        if paths.len() < before {
+        let before = drives.len();
+        drives.retain(|(path, _)| !quirks.takes_no_image_by_address(&drive_name(path)));
+        if drives.len() < before {
             self.core.state().unfit_media = Some(LENOVO);
         }
-        paths.sort_by_key(|path| cd_rank(path));
-        paths.truncate(MAX_SLOTS);
-        paths.retain(|path| !refused.contains(path));
-        for path in paths {
-            match self.core.get(what, &path).await {
-                Ok(reply) => {
-                    let slot = Slot::read(&path, &reply.value);
-                    let unfit = if slot.insert.is_none() { unfit_drive(&reply.value) } else { None };
+        drives.sort_by_key(|(path, _)| cd_rank(path));
+        drives.truncate(MAX_SLOTS);
+        drives.retain(|(path, _)| !refused.contains(path));
+        for (path, shown) in drives {
+            // What stands in the collection is whole, or a link alone.
+            let read = match shown.as_object() {
+                Some(drive) if drive.len() > 1 => Ok(shown),
+                _ => self.core.get(what, &path).await.map(|reply| reply.value),
+            };
+            match read {
+                Ok(drive) => {
+                    let slot = Slot::read(&path, &drive);
+                    let unfit = if slot.insert.is_none() { unfit_drive(&drive) } else { None };
                     if unfit.is_some() {
                         self.core.state().unfit_media = unfit;
                     } else if slot.takes_cd {
@@ -393,7 +398,13 @@ impl Client {
         }
     }
 
-    async fn insert_one(&self, what: &str, slot: &Slot, url: &str, mut ejected: bool) -> Result<Inserted, Fault> {
+    pub(crate) async fn insert_one(
+        &self,
+        what: &str,
+        slot: &Slot,
+        url: &str,
+        mut ejected: bool,
+    ) -> Result<Inserted, Fault> {
         let quirks = self.core.state().quirks.clone();
         let flags = !quirks.insert_takes_only_the_image() && !slot.bare;
         let mut form = Form { flags, transfer: false, login: false };
@@ -468,7 +479,7 @@ impl Client {
         self.core.finish(what, reply).await
     }
 
-    async fn eject_from(&self, what: &str, slot: &Slot) -> Result<(), Fault> {
+    pub(crate) async fn eject_from(&self, what: &str, slot: &Slot) -> Result<(), Fault> {
         if let Some(config) = &slot.iso_config {
             return self.unmount_iso_config(what, config).await;
         }
@@ -520,7 +531,7 @@ fn other_slot_may_help(refusal: &Refusal) -> bool {
 }
 
 /// Redacts the address of a medium, which is a secret: it gives access to the host's configuration.
-fn hide(mut error: BmcError, urls: &[String]) -> BmcError {
+pub(crate) fn hide(mut error: BmcError, urls: &[String]) -> BmcError {
     for url in urls {
         let path = url.splitn(4, '/').nth(3).unwrap_or(url);
         let name = path.rsplit('/').next().unwrap_or(path);
@@ -547,7 +558,7 @@ fn without_addresses(text: &str, base: &str) -> String {
 }
 
 /// Scheme of an address.
-fn scheme(url: &str) -> &str {
+pub(crate) fn scheme(url: &str) -> &str {
     url.split_once("://").map_or("", |(scheme, _)| scheme)
 }
 

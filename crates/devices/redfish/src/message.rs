@@ -24,6 +24,23 @@ pub struct Message {
     pub args: Vec<String>,
     /// The BMC's advice.
     pub resolution: String,
+    /// Last parts of `RelatedProperties`: `ProcTurboMode` of `#/Attributes/ProcTurboMode`.
+    pub related: Vec<String>,
+    /// `MessageSeverity`, or `Severity` in older versions.
+    pub severity: String,
+}
+
+impl Message {
+    /// Whether it tells of something that was not done: by its severity where it has one, else by its key.
+    #[must_use]
+    pub fn is_bad(&self) -> bool {
+        let is = |word: &str| self.severity.eq_ignore_ascii_case(word);
+        let fine = ["success", "settingsmodified", "systemresetrequired", "resetinprogress"];
+        let key = self.key.to_ascii_lowercase();
+        is("Warning") && !fine.contains(&key.as_str())
+            || is("Critical")
+            || self.severity.is_empty() && !key.is_empty() && !fine.contains(&key.as_str())
+    }
 }
 
 /// The messages in the body of an answer.
@@ -88,6 +105,7 @@ impl ErrorBody {
     pub fn mentions(&self, name: &str) -> bool {
         self.messages.iter().any(|message| {
             message.args.iter().any(|arg| arg.contains(name))
+                || message.related.iter().any(|related| related == name)
                 || message.text.contains(name)
                 || message.resolution.contains(name)
         })
@@ -171,8 +189,16 @@ fn message(value: &Value) -> Option<Message> {
         text: clean(&words, MAX_TEXT),
         args,
         resolution: text(["Resolution", "resolution"], 300),
+        related: related(object.get("RelatedProperties")),
+        severity: text(["MessageSeverity", "Severity"], 20),
     };
     (!message.key.is_empty() || !message.text.is_empty()).then_some(message)
+}
+
+/// The properties that a message is about, without the way to them.
+fn related(list: Option<&Value>) -> Vec<String> {
+    let all = crate::json::words(list).into_iter();
+    all.map(|path| path.rsplit('/').next().unwrap_or_default().to_owned()).collect()
 }
 
 /// Longest text of a message, characters.

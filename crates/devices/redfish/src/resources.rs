@@ -128,6 +128,7 @@ pub struct System {
     pub(crate) reset: ResetAction,
     pub(crate) virtual_media: Option<String>,
     pub(crate) secure_boot: Option<String>,
+    pub(crate) bios: Option<String>,
     pub(crate) managers: Vec<String>,
     pub(crate) interfaces: Option<String>,
     pub(crate) logs: Option<String>,
@@ -175,6 +176,7 @@ impl System {
             },
             virtual_media: link_at(value, "VirtualMedia"),
             secure_boot: link_at(value, "SecureBoot"),
+            bios: link_at(value, "Bios"),
             managers: links(managers),
             interfaces: link_at(value, "EthernetInterfaces"),
             logs: link_at(value, "LogServices"),
@@ -341,6 +343,10 @@ pub(crate) struct Root {
     pub uuid: Option<String>,
     pub systems: Option<String>,
     pub managers: Option<String>,
+    /// The EventService.
+    pub events: Option<String>,
+    pub registries: Option<String>,
+    pub update_service: Option<String>,
     /// Session collections to try, in order; empty when the BMC has none.
     pub sessions: Vec<String>,
     /// Query that inlines a collection's members, where supported.
@@ -368,6 +374,9 @@ impl Root {
             uuid: text(value, "UUID").or_else(|| service_tag(value)),
             systems: link_at(value, "Systems"),
             managers: link_at(value, "Managers"),
+            events: link_at(value, "EventService"),
+            registries: link_at(value, "Registries"),
+            update_service: link_at(value, "UpdateService"),
             sessions,
             expand: expand(value),
         }
@@ -380,7 +389,10 @@ impl Root {
             product: String::new(),
             uuid: None,
             systems: Some("/redfish/v1/Systems".into()),
+            registries: Some("/redfish/v1/Registries".into()),
+            update_service: Some("/redfish/v1/UpdateService".into()),
             managers: Some("/redfish/v1/Managers".into()),
+            events: Some("/redfish/v1/EventService".into()),
             sessions: vec![SESSIONS.into()],
             expand: None,
         }

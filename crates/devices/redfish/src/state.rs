@@ -28,6 +28,12 @@ pub(crate) struct State {
     pub unfit_media: Option<&'static str>,
     /// Scheme of the address of the last inserted medium.
     pub media_scheme: Option<String>,
+    /// Name of the registry of the BIOS settings, empty if `Bios` names none.
+    pub bios_registry: Option<String>,
+    /// What the settings may be, by that name; `None` within where there is none to be read.
+    pub bios_schema: Option<(String, Option<bmc::BiosSchema>)>,
+    /// Items of the firmware inventory that are of BIOS, BMC or a network card.
+    pub firmware_items: Option<Vec<String>>,
     /// Certificates that the BMC has been given for media servers, by collection.
     pub given_certificates: Vec<(String, String)>,
     /// It has refused a boot change that lacked the mode.

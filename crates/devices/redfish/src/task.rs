@@ -14,7 +14,7 @@ const NOT_YET: u32 = 3;
 
 /// A task's state.
 #[derive(Debug, PartialEq, Eq)]
-enum Look {
+pub(crate) enum Look {
     Running(String),
     Done,
     Failed(String),
@@ -74,7 +74,7 @@ impl Core {
 }
 
 /// The address to poll: the `Location` of the monitor, else the task in the body.
-fn monitor_of(reply: &Reply) -> Option<String> {
+pub(crate) fn monitor_of(reply: &Reply) -> Option<String> {
     let location = reply.response.header("location").and_then(path_only);
     let in_body = || reply.value.get("TaskMonitor").and_then(Value::as_str).and_then(path_only);
     location.or_else(in_body).or_else(|| {
@@ -84,8 +84,9 @@ fn monitor_of(reply: &Reply) -> Option<String> {
 }
 
 /// Interprets an answer of the monitor, or the task itself.
-fn look(response: &Response, value: &Value) -> Look {
-    let state = word(value, "TaskState").unwrap_or_default();
+pub(crate) fn look(response: &Response, value: &Value) -> Look {
+    // Dell's jobs, and those of JobService, have another word for it.
+    let state = word(value, "TaskState").or_else(|| word(value, "JobState")).unwrap_or_default();
     let failed = || {
         let said = ErrorBody::read(value).sentence();
         said.unwrap_or_else(|| text(value, "TaskState").unwrap_or_else(|| "no reason given".into()))
@@ -93,7 +94,9 @@ fn look(response: &Response, value: &Value) -> Look {
     match state {
         "Completed" if matches!(word(value, "TaskStatus"), Some("Critical")) => Look::Failed(failed()),
         "Completed" => Look::Done,
-        "Exception" | "Killed" | "Cancelled" | "Interrupted" => Look::Failed(failed()),
+        "Exception" | "Killed" | "Cancelled" | "Interrupted" | "Failed" | "CompletedWithErrors" => {
+            Look::Failed(failed())
+        }
         // The monitor answers 202 while the task runs, and then with the operation's own answer.
         "" if response.status != 202 => Look::Done,
         "" => Look::Running("running".into()),

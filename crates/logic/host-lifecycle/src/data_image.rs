@@ -1,10 +1,14 @@
 //! The medium that a provisioned host is shown: a DataImage, attached and detached while the machine is off and about to be switched on
 //! (baremetal-operator `handleDataImageActions`). Its failures stand in its own status; the machine stays off until it is as wished.
+//!
+//! Between reboots the BMC is asked now and then, and once after each edit: whether the medium could be attached, so that what the BMC lacks is
+//! known before anybody reboots the machine for it; and whether what was attached still is, because a restart of a BMC takes its media out.
 
 use std::time::Duration;
 
 use api::Time;
 use api::metal3::{AttachedImage, DataImage, DataImageError, DataImageStatus};
+use jiff::Timestamp;
 
 use crate::children::ChildWrite;
 use crate::draft::{Draft, idle};
@@ -20,6 +24,13 @@ const MAX_MESSAGE: usize = 1024;
 /// The error of a DataImage that the provisioner does not serve.
 const UNSERVED: &str = "The provisioner of this host attaches no data images — delete the DataImage";
 
+/// Beginnings of errors that hold up no reboot: the machine was asked, and nothing was attempted.
+const CANNOT: &str = "It cannot be attached at the next reboot: ";
+const UNSEEN: &str = "Whether it is still attached cannot be seen: ";
+const LOST: &str = "It is not attached any more: ";
+/// What became of a medium that is gone.
+const GONE: &str = "the BMC shows no such medium, as after a restart of the BMC — it is attached again at the next reboot of the host (annotation reboot.metal3.io)";
+
 /// What the DataImage needs now; `booting` says that the machine is off and about to be switched on.
 pub(crate) fn decide(view: &View<'_>, booting: bool) -> Option<Step> {
     let image = view.children.data_image?;
@@ -34,11 +45,17 @@ pub(crate) fn decide(view: &View<'_>, booting: bool) -> Option<Step> {
         return unserved(view, image, status, deleted, held);
     }
     if !deleted && !held {
-        return Some(write(view, ChildWrite::HoldDataImage));
+        let mut draft = Draft::new(view);
+        draft.event(
+            "DataImageWaits",
+            "The data image is attached when the machine is powered on next: reboot the host (annotation reboot.metal3.io) to have it attached now",
+        );
+        draft.write_child(ChildWrite::HoldDataImage);
+        return Some(draft.step(Next::Now));
     }
     let wished = if deleted { "" } else { image.spec.url.as_str() };
     if !booting || wished == attached {
-        return None;
+        return look(view, wished, attached, booting).map(Step::Act);
     }
     if let Some(left) = wait_left(view, &status) {
         return Some(idle(view, Next::After(left)));
@@ -50,8 +67,35 @@ pub(crate) fn decide(view: &View<'_>, booting: bool) -> Option<Step> {
     }))
 }
 
-/// Releases a DataImage that is being deleted, on a host with nothing on it: what was attached went with the image.
+/// What the BMC is asked between reboots, if it is time.
+fn look(view: &View<'_>, wished: &str, attached: &str, booting: bool) -> Option<Action> {
+    let often = if booting { view.settings.steady_state_poll } else { view.settings.facts_poll };
+    let since = |seen: Timestamp| Duration::try_from(view.now.duration_since(seen)).unwrap_or_default();
+    if view.media_seen.is_some_and(|seen| since(seen) < often) {
+        return None;
+    }
+    match (attached, wished) {
+        ("", "") => None,
+        ("", url) => Some(Action::CheckMedia { url: url.to_owned() }),
+        _ => Some(Action::LookAtMedia),
+    }
+}
+
+/// The DataImage of a host with nothing on it: what was attached went with the system. One that is being deleted is released.
 pub(crate) fn release(view: &View<'_>) -> Option<Step> {
+    let image = view.children.data_image?;
+    if image.metadata.deletion_timestamp.is_some() {
+        return let_go(view);
+    }
+    let mut status = image.status.clone().filter(|status| !attached(status).is_empty())?;
+    status.attached_image = Some(AttachedImage::default());
+    status.error = Some(DataImageError::default());
+    status.last_reconciled = Some(Time(view.now));
+    Some(write(view, ChildWrite::DataImage(Box::new(status))))
+}
+
+/// Releases a DataImage that is being deleted, whatever is attached.
+pub(crate) fn let_go(view: &View<'_>) -> Option<Step> {
     let deleted = view.children.data_image?.metadata.deletion_timestamp.is_some();
     (deleted && view.children.holds_data_image()).then(|| write(view, ChildWrite::ReleaseDataImage))
 }
@@ -87,7 +131,11 @@ fn write(view: &View<'_>, write: ChildWrite) -> Step {
 
 /// How long to wait after a failure.
 fn wait_left(view: &View<'_>, status: &DataImageStatus) -> Option<Duration> {
-    let failures = u32::try_from(status.error.as_ref()?.count).ok().filter(|count| *count > 0)?;
+    let error = status.error.as_ref()?;
+    if holds_up_nothing(&error.message) {
+        return None;
+    }
+    let failures = u32::try_from(error.count).ok().filter(|count| *count > 0)?;
     let uid = view.host.metadata.uid.as_deref().unwrap_or_default();
     let full = retry::back_off(view.settings.backoff_unit, uid, failures).min(LONGEST);
     retry::left_of(full, status.last_reconciled.as_ref()?, view.now)
@@ -121,4 +169,47 @@ pub(crate) fn conclude(mut draft: Draft<'_>, action: &Action, outcome: Outcome) 
     let wait = retry::back_off(draft.view.settings.backoff_unit, uid, failures).min(LONGEST);
     draft.write_child(ChildWrite::DataImage(Box::new(status)));
     draft.finish(Next::After(wait))
+}
+
+fn holds_up_nothing(message: &str) -> bool {
+    [CANNOT, UNSEEN, LOST].iter().any(|beginning| message.starts_with(beginning))
+}
+
+/// Reads the answer to a look between reboots.
+pub(crate) fn conclude_look(mut draft: Draft<'_>, action: &Action, outcome: Outcome) -> Change {
+    let Some(image) = draft.view.children.data_image else { return draft.seal(Next::Now) };
+    let mut status = image.status.clone().unwrap_or_default();
+    let before = status.error.clone().unwrap_or_default();
+    let (beginning, what) = match (action, outcome) {
+        (Action::LookAtMedia, Outcome::Medium(there))
+            if !attached(&status).is_empty() && there.as_deref() != Some(attached(&status)) =>
+        {
+            status.attached_image = Some(AttachedImage::default());
+            (LOST, GONE.to_owned())
+        }
+        (_, Outcome::NeedsRegistration) => return draft.register_anew(),
+        (Action::LookAtMedia, Outcome::Failed { message, .. } | Outcome::Blocked { message }) => (UNSEEN, message),
+        (_, Outcome::Failed { message, .. } | Outcome::Blocked { message }) => (CANNOT, message),
+        // A medium that was lost stays told until it is attached again.
+        (_, Outcome::Done | Outcome::Medium(_))
+            if [CANNOT, UNSEEN].iter().any(|beginning| before.message.starts_with(beginning)) =>
+        {
+            status.error = Some(DataImageError::default());
+            status.last_reconciled = Some(Time(draft.view.now));
+            draft.write_child(ChildWrite::DataImage(Box::new(status)));
+            return draft.finish(Next::Now);
+        }
+        _ => return draft.seal(Next::Now),
+    };
+    let message = crate::draft::clip(&format!("{beginning}{what}"), MAX_MESSAGE);
+    let attempted = before.count > 0 && !holds_up_nothing(&before.message);
+    if before.message == message || attempted && beginning != LOST {
+        // It is told already, or what an attempt has failed by says more.
+        return draft.seal(Next::Now);
+    }
+    draft.warn("DataImageError", &message);
+    status.error = Some(DataImageError { count: 1, message });
+    status.last_reconciled = Some(Time(draft.view.now));
+    draft.write_child(ChildWrite::DataImage(Box::new(status)));
+    draft.finish(Next::Now)
 }

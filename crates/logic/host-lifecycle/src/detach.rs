@@ -3,6 +3,7 @@
 use api::metal3::{CredentialsStatus, ErrorType, OperationalStatus, ProvisioningState};
 
 use crate::annotations;
+use crate::data_image;
 use crate::draft::{Draft, idle};
 use crate::firmware;
 use crate::retry::wait_left;
@@ -19,6 +20,9 @@ pub(crate) fn decide(view: &View<'_>) -> Option<Step> {
         return None;
     }
     if is_detached {
+        if let Some(step) = data_image::let_go(view) {
+            return Some(step);
+        }
         return Some(idle(view, Next::After(view.settings.unmanaged_poll)));
     }
     // Upstream's own schema refuses its class "detach error"; the nearest allowed one is registration.

@@ -54,6 +54,10 @@ const MAX_SHOWN: usize = 64;
 /// Findings that a message lists.
 const MAX_LISTED: usize = 5;
 
+/// Why no setting can be made on a machine that has never shown any.
+const UNSHOWN: &str = "the BMC of this host shows no BIOS settings, so that none can be made — remove spec.settings, and make them with the firmware's \
+     own menu; some BMCs show them with a newer firmware, another licence, or after the machine's first start";
+
 /// The words for one kind of object.
 struct Words {
     fine: &'static str,
@@ -345,11 +349,11 @@ fn unread(mut draft: Draft<'_>, message: &str) -> Change {
 /// Why the facts cannot be those of a machine.
 fn absurd(facts: &FirmwareFacts) -> Option<String> {
     let long = |text: &str| text.len() > MAX_TEXT;
-    if facts.settings.len() > MAX_ITEMS || facts.components.len() > MAX_ITEMS {
+    if facts.settings.as_ref().map_or(0, BTreeMap::len) > MAX_ITEMS || facts.components.len() > MAX_ITEMS {
         return Some(format!("The provisioner read more than {MAX_ITEMS} settings or components of the firmware"));
     }
     let mut bytes = 0_usize;
-    let settings = facts.settings.iter().any(|(name, setting)| {
+    let settings = facts.settings.iter().flatten().any(|(name, setting)| {
         let texts = [name, &setting.value].into_iter().chain(&setting.schema.allowable_values);
         texts.fold(false, |found, text| {
             bytes = bytes.saturating_add(text.len());
@@ -368,11 +372,13 @@ fn absurd(facts: &FirmwareFacts) -> Option<String> {
     (bytes > MAX_BYTES).then(|| format!("The provisioner read settings of the firmware of more than {MAX_BYTES} bytes"))
 }
 
-/// Records the settings with their schema, and whether the wish can be fulfilled. Writes only what has changed.
-fn note_settings(draft: &mut Draft<'_>, all: BTreeMap<String, FirmwareSetting>, untrue: &mut Vec<String>) {
+/// Records the settings with their schema, and whether the wish can be fulfilled. Writes only what has changed. What a machine has shown before stays
+/// while it shows nothing.
+fn note_settings(draft: &mut Draft<'_>, all: Option<BTreeMap<String, FirmwareSetting>>, untrue: &mut Vec<String>) {
     let view = draft.view;
     let object = view.children.firmware_settings;
     let old = object.and_then(|object| object.status.clone()).unwrap_or_default();
+    let Some(all) = all else { return unshown(draft, &old, untrue) };
     let (mut read, mut schema) = (BTreeMap::new(), BTreeMap::new());
     for (name, setting) in all {
         read.insert(name.clone(), setting.value);
@@ -397,10 +403,30 @@ fn note_settings(draft: &mut Draft<'_>, all: BTreeMap<String, FirmwareSetting>, 
         let spec = Box::new(FirmwareSchemaSpec { hardware_vendor, hardware_model, schema });
         draft.write_child(ChildWrite::FirmwareSchema { name, spec });
     }
-    if (HostFirmwareSettingsStatus { last_updated: old.last_updated.clone(), ..status.clone() }) != old {
+    write_settings(draft, &old, status);
+}
+
+fn write_settings(draft: &mut Draft<'_>, old: &HostFirmwareSettingsStatus, status: HostFirmwareSettingsStatus) {
+    if (HostFirmwareSettingsStatus { last_updated: old.last_updated.clone(), ..status.clone() }) != *old {
         refused(draft, "HostFirmwareSettings", &old.conditions, &status.conditions);
         draft.write_child(ChildWrite::FirmwareSettings(Box::new(status)));
     }
+}
+
+/// The machine shows no settings. A wish is judged by those that it has shown before, and cannot be fulfilled if it never has.
+fn unshown(draft: &mut Draft<'_>, old: &HostFirmwareSettingsStatus, untrue: &mut Vec<String>) {
+    let view = draft.view;
+    let wishes = view.children.firmware_settings.is_some_and(|object| !object.spec.settings.is_empty());
+    let faults = match (wishes, old.settings.is_empty()) {
+        (true, true) => vec![UNSHOWN.to_owned()],
+        (true, false) => {
+            let known = view.children.firmware_schema.map(|schema| schema.spec.schema.clone()).unwrap_or_default();
+            faults(view, &old.settings, &known)
+        }
+        (false, _) => Vec::new(),
+    };
+    let status = settings_status(view, old, old.settings.clone(), &faults, untrue);
+    write_settings(draft, old, status);
 }
 
 /// Why the wish cannot be fulfilled.
@@ -478,10 +504,16 @@ fn note_components(draft: &mut Draft<'_>, read: Vec<FirmwareComponent>) {
     }
 }
 
-fn components_status(view: &View<'_>, read: Vec<FirmwareComponent>) -> HostFirmwareComponentsStatus {
+/// The version that was shown first stays known, whoever made updates since.
+fn components_status(view: &View<'_>, mut read: Vec<FirmwareComponent>) -> HostFirmwareComponentsStatus {
     let object = view.children.firmware_components;
     let generation = object.map_or(Some(1), |object| object.metadata.generation);
     let old = object.and_then(|object| object.status.clone()).unwrap_or_default();
+    for found in &mut read {
+        if let Some(before) = old.components.iter().find(|before| before.component == found.component) {
+            found.initial_version.clone_from(&before.initial_version);
+        }
+    }
     let wished = object.map(|object| object.spec.updates.as_slice()).unwrap_or_default();
     let faults: Vec<String> = wished
         .iter()

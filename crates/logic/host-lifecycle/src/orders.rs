@@ -50,8 +50,8 @@ impl Targets {
 /// What the provisioner has read of a machine's firmware.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FirmwareFacts {
-    /// Settings by name.
-    pub settings: BTreeMap<String, FirmwareSetting>,
+    /// Settings by name; `None` if the machine does not show them.
+    pub settings: Option<BTreeMap<String, FirmwareSetting>>,
     /// Components with their versions.
     pub components: Vec<FirmwareComponent>,
 }

@@ -23,6 +23,7 @@ pub(crate) fn conclude(draft: Draft<'_>, action: &Action, outcome: Outcome) -> C
     match action {
         Action::Service { .. } => servicing::conclude(draft, action, outcome),
         Action::AttachMedia { .. } | Action::DetachMedia => data_image::conclude(draft, action, outcome),
+        Action::CheckMedia { .. } | Action::LookAtMedia => data_image::conclude_look(draft, action, outcome),
         _ => draft.seal(Next::Now),
     }
 }

@@ -62,6 +62,13 @@ pub enum Action {
     },
     /// Take the medium away. Answer: [`Outcome::Done`].
     DetachMedia,
+    /// Find out whether this medium can be attached, touching nothing. Answer: [`Outcome::Done`].
+    CheckMedia {
+        /// Where it is.
+        url: String,
+    },
+    /// See which medium is in. Answer: [`Outcome::Medium`], or [`Outcome::Done`] where that cannot be told.
+    LookAtMedia,
     /// Read settings and versions of the firmware. Answer: [`Outcome::Firmware`].
     RefreshFacts,
     /// Find out what is wrong with the machine, touching nothing. Answer: [`Outcome::Diagnosed`].
@@ -71,7 +78,7 @@ pub enum Action {
     ///
     /// A failed attempt is always followed by a [`Action::Deprovision`], so an attempt never has to be told to begin anew.
     Provision,
-    /// Remove what was provisioned. Answer: [`Outcome::Done`].
+    /// Remove what was provisioned. Answer: [`Outcome::Wiped`], or [`Outcome::Done`] if no disk was touched.
     Deprovision {
         /// Remove partition tables and signatures too.
         clean: bool,
@@ -94,10 +101,14 @@ pub enum Outcome {
     },
     /// Done.
     Done,
+    /// A deprovisioning is done, and has wiped disks, whether the call still asked for it or not.
+    Wiped,
     /// The power state seen.
     Power(bool),
     /// What inspection found.
     Inspected(Box<HardwareDetails>),
+    /// Address of the medium that is in; `None` if none of ours is.
+    Medium(Option<String>),
     /// What was read of the firmware.
     Firmware(Box<FirmwareFacts>),
     /// What is wrong with the machine.
@@ -162,8 +173,10 @@ impl Outcome {
         match self {
             Self::Registered { .. } => "registered",
             Self::Done => "done",
+            Self::Wiped => "wiped",
             Self::Power(_) => "power",
             Self::Inspected(_) => "inspected",
+            Self::Medium(_) => "medium",
             Self::Firmware(_) => "firmware",
             Self::Diagnosed { .. } => "diagnosed",
             Self::Accepted { .. } => "accepted",

@@ -1,7 +1,7 @@
 //! What the spec wishes, compared with what the status says is there.
 
 use api::metal3::{
-    BareMetalHost, BareMetalHostStatus, BootFormat, Image, PreprovisioningImageSpec, profile_root_hints,
+    BareMetalHost, BareMetalHostStatus, BootFormat, ChecksumType, Image, PreprovisioningImageSpec, profile_root_hints,
 };
 use inventory::RootDeviceHints;
 
@@ -31,10 +31,21 @@ pub(crate) fn removal(host: &BareMetalHost, status: &BareMetalHostStatus) -> boo
     differs(host, method_in_force(status), &status.provisioning.image.url)
 }
 
-/// Whether the attempt under way is no longer wished for. A method has no record while it is being tried: only the URL is compared.
+/// Whether the attempt under way is no longer wished for. A method has no record while it is being tried: only the image is compared.
+///
+/// Upstream compares its URL alone. A write that goes on with a checksum or a format that was corrected meanwhile would fail at its end, or succeed with
+/// what is not wished.
 pub(crate) fn attempt_cancelled(host: &BareMetalHost, status: &BareMetalHostStatus) -> bool {
-    let attempted = status.last_attempted_image.as_ref().map(|i| i.url.as_str()).unwrap_or_default();
-    differs(host, method(host), attempted)
+    let attempted = status.last_attempted_image.as_ref().filter(|attempted| !attempted.url.is_empty());
+    let url = attempted.map(|attempted| attempted.url.as_str()).unwrap_or_default();
+    let read_otherwise = || image(host).zip(attempted).is_some_and(|(image, then)| reading(image) != reading(then));
+    differs(host, method(host), url) || read_otherwise()
+}
+
+/// How the image's bytes are read and verified.
+fn reading(image: &Image) -> (&str, ChecksumType, Option<api::metal3::DiskFormat>) {
+    let checksum = image.checksum.as_deref().unwrap_or_default().trim();
+    (checksum, image.checksum_type.unwrap_or(ChecksumType::Auto), image.format)
 }
 
 fn differs(host: &BareMetalHost, method_then: &str, url_then: &str) -> bool {

@@ -6,11 +6,13 @@
 //! - [`steps`]: the plans of operations, which step is next by what is recorded, and the way into the written disk.
 //! - [`boot`]: whether the agent that is there is used, one is waited for, or the machine is booted.
 //! - [`secure_boot`]: whether it is switched, waited for, or proved.
+//! - [`firmware_settings`]: whether settings of the firmware are handed over, waited for, or in force.
 //! - [`silence`]: why a booted agent has not reported, and whether the boot is asked for once more.
 //! - [`record`]: the transitions that an operation's record may take.
 //! - [`power`]: what is wished, what is seen, and the order that is outstanding.
 
 pub mod boot;
+pub mod firmware_settings;
 pub mod power;
 pub mod record;
 pub mod secure_boot;

@@ -21,6 +21,8 @@ pub enum Step {
     PowerOff,
     /// The firmware switches Secure Boot; in no plan, because it is seldom needed.
     SwitchSecureBoot,
+    /// The firmware applies other settings.
+    SetFirmware,
     /// Instead of a lost agent's leave: the power is cut,
     SwitchOff,
     /// and comes again.
@@ -31,7 +33,7 @@ pub enum Step {
 
 impl Step {
     /// All.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::BootAgent,
         Self::CollectInventory,
         Self::WriteImage,
@@ -39,6 +41,7 @@ impl Step {
         Self::WipeDisks,
         Self::PowerOff,
         Self::SwitchSecureBoot,
+        Self::SetFirmware,
         Self::SwitchOff,
         Self::SwitchOn,
         Self::Reset,
@@ -55,6 +58,7 @@ impl Step {
             Self::WipeDisks => "wipe-disks",
             Self::PowerOff => "power-off",
             Self::SwitchSecureBoot => "switch-secure-boot",
+            Self::SetFirmware => "set-firmware",
             Self::SwitchOff => "switch-off-for-disk",
             Self::SwitchOn => "switch-on-to-disk",
             Self::Reset => "reset-to-disk",
@@ -101,6 +105,10 @@ pub enum Work {
     Clean,
     /// Let go as it is, off.
     SwitchOff,
+    /// Change the firmware of an empty machine.
+    Prepare,
+    /// Change the firmware of a machine in use.
+    Service,
 }
 
 const INSPECT: &[(Step, By)] = &[(Step::BootAgent, By::Boot), (Step::CollectInventory, By::Agent)];
@@ -108,6 +116,7 @@ const PROVISION: &[(Step, By)] =
     &[(Step::BootAgent, By::Boot), (Step::WriteImage, By::Agent), (Step::BootDisk, By::Bmc)];
 const CLEAN: &[(Step, By)] = &[(Step::BootAgent, By::Boot), (Step::WipeDisks, By::Agent)];
 const SWITCH_OFF: &[(Step, By)] = &[(Step::PowerOff, By::Bmc)];
+const CHANGE_FIRMWARE: &[(Step, By)] = &[(Step::SetFirmware, By::Bmc)];
 
 /// What is next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,6 +134,7 @@ impl Work {
             Self::Provision => PROVISION,
             Self::Clean => CLEAN,
             Self::SwitchOff => SWITCH_OFF,
+            Self::Prepare | Self::Service => CHANGE_FIRMWARE,
         }
     }
 
@@ -141,6 +151,8 @@ impl Work {
             Self::Inspect => OperationType::Inspect,
             Self::Provision => OperationType::Provision,
             Self::Clean | Self::SwitchOff => OperationType::Deprovision,
+            Self::Prepare => OperationType::Prepare,
+            Self::Service => OperationType::Service,
         }
     }
 
@@ -175,7 +187,8 @@ impl Work {
     /// What is next by what is recorded: the last begun step that needs no agent, or else the step that the agent is for.
     #[must_use]
     pub fn next(self, status: &HostOperationStatus) -> Next {
-        let mut next = Next::Alone(Step::PowerOff);
+        let first = self.table().first().map_or(Step::PowerOff, |(step, _)| *step);
+        let mut next = Next::Alone(first);
         for (step, by) in self.table() {
             match by {
                 By::Agent => next = Next::WithAgent(*step),

@@ -98,6 +98,9 @@ pub struct Progress {
     /// Total bytes, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub total_bytes: Option<u64>,
+    /// Kernel name of the disk that is being written or wiped (`/dev/sda`); empty before one is chosen.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub disk: String,
 }
 
 /// Parts of the agent's work.

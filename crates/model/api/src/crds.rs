@@ -22,6 +22,8 @@ pub const HOST_UPDATE_POLICY: &str = include_str!("../crds/upstream/metal3.io_ho
 pub const PREPROVISIONING_IMAGE: &str = include_str!("../crds/upstream/metal3.io_preprovisioningimages.yaml");
 /// DataImage as baremetal-operator ships it.
 pub const DATA_IMAGE: &str = include_str!("../crds/upstream/metal3.io_dataimages.yaml");
+/// BMCEventSubscription as baremetal-operator ships it.
+pub const BMC_EVENT_SUBSCRIPTION: &str = include_str!("../crds/upstream/metal3.io_bmceventsubscriptions.yaml");
 
 /// HostClaim as baremetal-operator ships it.
 pub const HOST_CLAIM: &str = include_str!("../crds/upstream/metal3.io_hostclaims.yaml");
@@ -50,6 +52,7 @@ pub fn all() -> Result<Vec<String>, serde_json::Error> {
     }
     let firmware = [HOST_FIRMWARE_SETTINGS, FIRMWARE_SCHEMA, HOST_FIRMWARE_COMPONENTS, HOST_UPDATE_POLICY];
     all.extend(firmware.map(ToOwned::to_owned));
+    all.extend([DATA_IMAGE, BMC_EVENT_SUBSCRIPTION].map(ToOwned::to_owned));
     Ok(all)
 }
 

@@ -70,7 +70,8 @@ fn hardware_data_keeps_every_field_of_upstreams_schema() {
 #[test]
 fn the_kinds_beside_a_host_keep_every_field_of_upstreams_schemas() {
     use api::metal3::{
-        DataImage, FirmwareSchema, HostFirmwareComponents, HostFirmwareSettings, HostUpdatePolicy, PreprovisioningImage,
+        BMCEventSubscription, DataImage, FirmwareSchema, HostFirmwareComponents, HostFirmwareSettings,
+        HostUpdatePolicy, PreprovisioningImage,
     };
     let version = "metal3.io/v1alpha1";
     survives::<HostFirmwareSettings>(api::crds::HOST_FIRMWARE_SETTINGS, "HostFirmwareSettings", version);
@@ -79,6 +80,7 @@ fn the_kinds_beside_a_host_keep_every_field_of_upstreams_schemas() {
     survives::<HostUpdatePolicy>(api::crds::HOST_UPDATE_POLICY, "HostUpdatePolicy", version);
     survives::<PreprovisioningImage>(api::crds::PREPROVISIONING_IMAGE, "PreprovisioningImage", version);
     survives::<DataImage>(api::crds::DATA_IMAGE, "DataImage", version);
+    survives::<BMCEventSubscription>(api::crds::BMC_EVENT_SUBSCRIPTION, "BMCEventSubscription", version);
 }
 
 #[test]
@@ -128,9 +130,17 @@ fn a_fresh_status_beside_a_host_is_known_to_its_schema() {
 
 /// A fixture of the upstream definitions, byte for byte, is what is installed.
 #[test]
-fn the_firmware_kinds_are_installed_as_upstream_defines_them() {
+fn the_kinds_beside_a_host_are_installed_as_upstream_defines_them() {
     let all = api::crds::all().unwrap();
-    for plural in ["hostfirmwaresettings", "firmwareschemas", "hostfirmwarecomponents", "hostupdatepolicies"] {
+    let plurals = [
+        "hostfirmwaresettings",
+        "firmwareschemas",
+        "hostfirmwarecomponents",
+        "hostupdatepolicies",
+        "dataimages",
+        "bmceventsubscriptions",
+    ];
+    for plural in plurals {
         let path = format!("{}/crds/upstream/metal3.io_{plural}.yaml", env!("CARGO_MANIFEST_DIR"));
         let upstream = std::fs::read_to_string(path).unwrap();
         assert_eq!(all.iter().filter(|text| **text == upstream).count(), 1, "{plural}");

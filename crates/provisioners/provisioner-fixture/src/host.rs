@@ -8,10 +8,10 @@ use async_trait::async_trait;
 use inventory::HardwareDetails;
 use jiff::Timestamp;
 use provisioner::{
-    AdoptRequest, Cause, CleaningRequest, CustomDeploy, DataImages, Deploy, Diagnose, Events, Failure, Firmware,
-    Health, Host, HostContext, Inspect, InspectRequest, LiveMedia, Manage, Method, Outcome, Power, PowerRequest,
-    PowerWish, Prepare, ProvisionRequest, Purpose, RecordError, RegisterRequest, Registered, ReleaseRequest, Retry,
-    Service, Verdict, Waiting,
+    AdoptRequest, Cause, CleaningRequest, CustomDeploy, DataImages, Deploy, Deprovisioned, Diagnose, Events, Failure,
+    Firmware, Health, Host, HostContext, Inspect, InspectRequest, LiveMedia, Manage, Method, Outcome, Power,
+    PowerRequest, PowerWish, Prepare, ProvisionRequest, Purpose, RecordError, RegisterRequest, Registered,
+    ReleaseRequest, Retry, Service, Verdict, Waiting,
 };
 
 use crate::demo::{self, Stage};
@@ -323,7 +323,7 @@ impl Deploy for FixtureHost {
         self.system(request, what, Effect::Provision).await
     }
 
-    async fn deprovision(&mut self, request: CleaningRequest) -> Outcome<()> {
+    async fn deprovision(&mut self, request: CleaningRequest) -> Outcome<Deprovisioned> {
         let (effect, leaves) = match (request.clean, self.context.disable_power_off) {
             (true, _) => (Effect::Deprovision, Leaves::Emptiness),
             (false, true) => (Effect::Vacate, Leaves::Nothing),
@@ -331,7 +331,8 @@ impl Deploy for FixtureHost {
         };
         let restart = request.restart;
         let plan = Plan { kind: Kind::Deprovision, effect, leaves, time: DEPLOYMENT, restart, force_reboot: false };
-        self.work(plan, request.wish.as_deref(), request.overwrite_owner.as_deref()).await
+        let verdict = self.work(plan, request.wish.as_deref(), request.overwrite_owner.as_deref()).await?;
+        Ok(verdict.map(|()| Deprovisioned { wiped: request.clean }))
     }
 }
 

@@ -252,8 +252,8 @@ impl Machine {
         match work.job.leaves.clone() {
             Leaves::Nothing => {}
             Leaves::System(what, owner) => (self.system, self.on) = (Some((what, owner)), true),
-            Leaves::Emptiness => (self.system, self.on) = (None, false),
-            Leaves::Darkness => self.on = false,
+            Leaves::Emptiness => (self.system, self.medium, self.on) = (None, None, false),
+            Leaves::Darkness => (self.medium, self.on) = (None, false),
             Leaves::Firmware(settings, firmware) => {
                 self.settings.extend(settings);
                 self.firmware.extend(firmware);
@@ -304,6 +304,12 @@ impl Machines {
     #[must_use]
     pub fn system(&self, address: &str) -> Option<(String, String)> {
         self.lock().get(address).and_then(|machine| machine.system.clone())
+    }
+
+    /// The medium that is in beside the system of the machine at this address.
+    #[must_use]
+    pub fn medium(&self, address: &str) -> Option<String> {
+        self.lock().get(address).and_then(|machine| machine.medium.clone())
     }
 
     /// From now on the machine is in this trouble, or not any more.

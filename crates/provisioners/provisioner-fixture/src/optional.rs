@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use provisioner::{
     Attached, DataImages, Diagnose, Events, Finding, Firmware, FirmwareFacts, FirmwareTargets, Health, HealthLevel,
     HealthState, InstalledFirmware, Outcome, Prepare, PrepareRequest, Purpose, Service, ServiceRequest, Setting,
-    SettingFact, Subscription, Verdict,
+    SettingFact, Subscription, Unsubscription, Verdict,
 };
 
 use crate::demo::{self, Stage};
@@ -132,6 +132,11 @@ impl Service for FixtureHost {
 
 #[async_trait]
 impl DataImages for FixtureHost {
+    async fn check(&mut self, _: String) -> Outcome<()> {
+        self.reached()?;
+        Ok(Verdict::Done(()))
+    }
+
     async fn attached(&mut self) -> Outcome<Attached> {
         self.reached()?;
         let medium = self.look(|machine| machine.medium.clone());
@@ -163,10 +168,18 @@ impl Events for FixtureHost {
         Ok(Verdict::Done(id))
     }
 
-    async fn unsubscribe(&mut self, id: String) -> Outcome<()> {
+    async fn unsubscribe(&mut self, ends: Unsubscription) -> Outcome<()> {
         self.reached()?;
-        if self.look(|machine| machine.subscriptions.contains_key(&id)) {
-            self.tell(Effect::Unsubscribe, |machine| Ok((machine.subscriptions.remove(&id).is_some(), ()))).await?;
+        let is_it = |id: &String, known: &Subscription| {
+            *id == ends.id || !ends.identity.is_empty() && known.identity == ends.identity
+        };
+        if self.look(|machine| machine.subscriptions.iter().any(|(id, known)| is_it(id, known))) {
+            let end = |machine: &mut crate::machines::Machine| {
+                let before = machine.subscriptions.len();
+                machine.subscriptions.retain(|id, known| !is_it(id, known));
+                Ok((machine.subscriptions.len() < before, ()))
+            };
+            self.tell(Effect::Unsubscribe, end).await?;
         }
         Ok(Verdict::Done(()))
     }

@@ -111,6 +111,7 @@ fn fits(call: &Call, answer: &Answer) -> bool {
         Call::Register(_) => matches!(answer, Answer::Registered(found) if !found.id.is_empty()),
         Call::PowerState | Call::SetPower(_) => matches!(answer, Answer::Power(_)),
         Call::Inspect(_) => matches!(answer, Answer::Inspected(_)),
+        Call::Deprovision(_) => matches!(answer, Answer::Deprovisioned(_)),
         Call::AttachedImage => matches!(answer, Answer::Attached(_)),
         Call::Subscribe(_) => matches!(answer, Answer::Subscribed(id) if !id.is_empty()),
         Call::FirmwareFacts { .. } => matches!(answer, Answer::Firmware(_)),

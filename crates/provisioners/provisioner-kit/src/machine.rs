@@ -11,12 +11,18 @@ use provisioner::{Machine, OtherMachine, RecordError};
 pub struct MemoryMachine {
     own: Mutex<Option<MachineRecordSpec>>,
     others: Mutex<Vec<OtherMachine>>,
+    interrupted: Mutex<Vec<String>>,
 }
 
 impl MemoryMachine {
     /// Another host's record is there from now on.
     pub fn add_other(&self, other: OtherMachine) {
         self.others.lock().unwrap_or_else(PoisonError::into_inner).push(other);
+    }
+
+    /// What was said of work that was broken off when the host was let go.
+    pub fn interruptions(&self) -> Vec<String> {
+        self.interrupted.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn own(&self) -> MutexGuard<'_, Option<MachineRecordSpec>> {
@@ -44,4 +50,8 @@ impl Machine for MemoryMachine {
     }
 
     async fn note(&self, _text: &str) {}
+
+    async fn interrupted(&self, text: &str) {
+        self.interrupted.lock().unwrap_or_else(PoisonError::into_inner).push(text.to_owned());
+    }
 }

@@ -4,7 +4,7 @@ use api::metal3::{HardwareRaidVolume, Image, Raid, SoftwareRaidVolume};
 use provisioner::{
     AdoptRequest, Call, Capabilities, Cause, CleaningRequest, ConfigDrive, Deployed, FirmwareTargets, FirmwareUpdate,
     InspectRequest, Method, PowerWish, PrepareRequest, ProvisionRequest, RegisterRequest, ReleaseRequest, SecretText,
-    ServiceRequest, Setting, Subscription,
+    ServiceRequest, Setting, Subscription, Unsubscription,
 };
 
 use crate::process::SECRETS;
@@ -151,17 +151,30 @@ fn optional(caps: &Capabilities, provisioned: &[Step], add: &mut impl FnMut(&'st
     let with = |step: &Step| [provisioned, std::slice::from_ref(step)].concat();
     if caps.data_images {
         let attach = Step::of(Call::AttachImage { url: "http://192.0.2.9/data.iso".to_owned() }, Some(Effect::Media));
+        let check = Call::CheckImage { url: "http://192.0.2.9/data.iso".to_owned() };
+        add("check a medium", provisioned, Step::of(check, None), false);
         add("attach a medium", provisioned, attach.clone(), false);
         add("look at the medium", &with(&attach), Step::of(Call::AttachedImage, None), false);
         add("detach a medium", &with(&attach), Step::of(Call::DetachImage, Some(Effect::Media)), false);
     }
     if caps.events {
-        let subscription =
-            Subscription { destination: "https://192.0.2.9/events".to_owned(), ..Subscription::default() };
+        let destination = "https://192.0.2.9/events".to_owned();
+        let identity = "subscription-1".to_owned();
+        let headers = [("Authorization".to_owned(), SecretText(SECRETS[2].to_owned()))].into();
+        let subscription = Subscription {
+            identity: identity.clone(),
+            destination: destination.clone(),
+            headers,
+            ..Subscription::default()
+        };
         let subscribe = Step::of(Call::Subscribe(subscription), Some(Effect::Events));
-        add("subscribe", provisioned, subscribe, false);
-        let none = Step::of(Call::Unsubscribe { id: "not-there".to_owned() }, None);
-        add("unsubscribe what is not there", provisioned, none, false);
+        add("subscribe", provisioned, subscribe.clone(), false);
+        // The id is not known where the answer was lost.
+        let known = Unsubscription { id: String::new(), identity, destination };
+        let unsubscribe = Step::of(Call::Unsubscribe(known), Some(Effect::Events));
+        add("unsubscribe", &with(&subscribe), unsubscribe, false);
+        let unknown = Unsubscription { id: "not-there".to_owned(), ..Unsubscription::default() };
+        add("unsubscribe what is not there", provisioned, Step::of(Call::Unsubscribe(unknown), None), false);
     }
     if caps.health {
         add("ask for its health", provisioned, Step::of(Call::Health, None), false);

@@ -7,7 +7,7 @@ use api::metamorph::AgentBoot;
 use bmc::{Bmc, BmcError, Drive, ErrorKind, Insertion, PowerAction};
 use provisioner::{Cause, Failure, Outcome, Verdict};
 use provisioning_plan::steps::Step;
-use tokio::time::{Duration, Instant};
+use tokio::time::Instant;
 
 use crate::boot::amount;
 use crate::failures::of_bmc;
@@ -19,9 +19,6 @@ use crate::record::intend;
 
 /// Seconds between looks at a BMC that is inserting a medium.
 const LOOK_AGAIN: u64 = 10;
-
-/// How long the machine's proof of identity counts for the reset that follows.
-const SIGHT: Duration = Duration::from_secs(10);
 
 impl NativeHost {
     /// Medium in, boot from it once, reset.
@@ -35,7 +32,8 @@ impl NativeHost {
         self.shared.hub.expect(self.key(), Some(boot));
         let calls = bmc.calls();
         let read = self.shared.media.reads(self.uid());
-        let begun = Instant::now();
+        // The firmware may boot any medium that is in, and a single drive has to be free.
+        self.data_medium_out(bmc.as_ref()).await?;
         self.live.timers().ejected = false;
         let certificates = self.shared.settings.media_certificates.pem();
         let inserted = match bmc.virtual_media() {
@@ -44,11 +42,7 @@ impl NativeHost {
         };
         Self::account(operation, bmc.as_ref(), calls);
         match inserted {
-            Ok(Insertion::Done) => {
-                // After a slow insertion, another machine may be behind the BMC.
-                let bmc = if begun.elapsed() > SIGHT { self.proven(Effect::Boot).await?.0 } else { bmc };
-                self.boot_from(operation, boot, bmc).await
-            }
+            Ok(Insertion::Done) => self.boot_from(operation, boot).await,
             Ok(Insertion::Pending) => {
                 tracing::info!(host = %self.context.key.name, "the BMC has not answered in time; the medium is waited for");
                 let since = Instant::now();
@@ -69,7 +63,7 @@ impl NativeHost {
         let over = since.elapsed() >= self.shared.settings.timing.insertion;
         let looked = self.look_at_drive(boot).await;
         let ended = match &looked {
-            Ok((_, drive)) => over || matches!(drive, Drive::Medium | Drive::Unknown),
+            Ok(drive) => over || matches!(drive, Drive::Medium | Drive::Unknown),
             // Some BMCs answer nothing at all while they read a medium.
             Err(failure) => over || failure.cause != Cause::BmcUnreachable,
         };
@@ -77,10 +71,10 @@ impl NativeHost {
             return Ok(self.still_inserting(operation, since).await);
         }
         self.live.timers().inserting = None;
-        let (bmc, drive) = looked?;
+        let drive = looked?;
         if matches!(drive, Drive::Medium | Drive::Unknown) {
             self.intend_again(operation).await?;
-            return self.boot_from(operation, boot, bmc).await;
+            return self.boot_from(operation, boot).await;
         }
         let (seconds, read) = (since.elapsed().as_secs(), self.shared.media.reads(self.uid()));
         let text = format!(
@@ -97,14 +91,13 @@ impl NativeHost {
         intend(operation, Step::BootAgent, attempt, None).await
     }
 
-    async fn look_at_drive(&self, boot: &AgentBoot) -> Result<(Arc<dyn Bmc>, Drive), Failure> {
+    async fn look_at_drive(&self, boot: &AgentBoot) -> Result<Drive, Failure> {
         let Some(medium) = self.medium_of(boot)? else {
             return Err(Failure::new(Cause::Internal, "insert the medium: it is no longer on offer"));
         };
         let (bmc, _) = self.proven(Effect::Boot).await?;
         let media = bmc.virtual_media().map_err(of_bmc)?;
-        let drive = media.drive(&medium.urls).await.map_err(of_bmc)?;
-        Ok((bmc, drive))
+        media.drive(&medium.urls).await.map_err(of_bmc)
     }
 
     async fn still_inserting(&self, operation: &mut Operation, since: Instant) -> Verdict<String> {
@@ -119,12 +112,20 @@ impl NativeHost {
     }
 
     /// The medium is in: boot from it once, reset.
-    async fn boot_from(&self, operation: &mut Operation, boot: &AgentBoot, bmc: Arc<dyn Bmc>) -> Outcome<String> {
-        // The insertion took time. If the boot is wished again later, it continues from here.
-        if let Err(failure) = self.still_wanted().await {
-            self.live.timers().inserting = Some((boot.generation, Instant::now()));
-            return Err(failure);
-        }
+    async fn boot_from(&self, operation: &mut Operation, boot: &AgentBoot) -> Outcome<String> {
+        // The insertion took time, be it seconds: the host may wish otherwise, and another machine may be behind the BMC.
+        let asked = async {
+            self.still_wanted().await?;
+            self.proven(Effect::Boot).await
+        };
+        let (bmc, _) = match asked.await {
+            Ok(proven) => proven,
+            Err(failure) => {
+                // If the boot is wished again later, it continues from here.
+                self.live.timers().inserting = Some((boot.generation, Instant::now()));
+                return Err(failure);
+            }
+        };
         let calls = bmc.calls();
         let result = self.boot_from_calls(boot, bmc.as_ref()).await;
         Self::account(operation, bmc.as_ref(), calls);

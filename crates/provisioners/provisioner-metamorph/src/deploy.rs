@@ -5,12 +5,14 @@ use std::net::IpAddr;
 use addresses::{NotAllowed, text_without_secrets};
 use agent_protocol::{Action, DiskMark, ImageSource, Leave, LeftDisk, Outcome as AgentOutcome, WipeDisks, WriteImage};
 use api::metal3::{ChecksumType, DiskFormat};
-use api::metamorph::{AgentBoot, OperationType};
+use api::metamorph::{AgentBoot, HostOperationStatus, OperationType};
 use async_trait::async_trait;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bmc::{Bmc, ErrorKind, PowerAction};
-use provisioner::{Cause, CleaningRequest, Deploy, Failure, Outcome, PowerWish, ProvisionRequest, Retry, Verdict};
+use provisioner::{
+    Cause, CleaningRequest, Deploy, Deprovisioned, Failure, Outcome, PowerWish, ProvisionRequest, Retry, Verdict,
+};
 use provisioning_plan::power::Unseen;
 use provisioning_plan::steps::{self, Next, Step, Way, Work};
 use tokio::time::Instant;
@@ -38,12 +40,14 @@ impl Deploy for NativeHost {
         self.forced(&operation, result)
     }
 
-    async fn deprovision(&mut self, request: CleaningRequest) -> Outcome<()> {
+    async fn deprovision(&mut self, request: CleaningRequest) -> Outcome<Deprovisioned> {
         let wished = Work::deprovisioning(request.clean);
         // A machine released without a wipe is not wiped: the mode may have changed since.
-        let wiped = || self.journal.newest().is_some_and(|newest| wished.is_done_by(&newest.status));
-        if self.already(OperationType::Deprovision, request.wish.as_deref()).await && wiped() {
-            return Ok(Verdict::Done(()));
+        let done = |status: &HostOperationStatus| Deprovisioned { wiped: wished.recorded(status) == Work::Clean };
+        if self.already(OperationType::Deprovision, request.wish.as_deref()).await
+            && let Some(newest) = self.journal.newest().filter(|newest| wished.is_done_by(&newest.status))
+        {
+            return Ok(Verdict::Done(done(&newest.status)));
         }
         self.unheard(OperationType::Deprovision, request.wish.as_deref(), request.restart)?;
         let mut operation = self.open(wished, request.wish.as_deref()).await?;
@@ -57,7 +61,8 @@ impl Deploy for NativeHost {
             Work::Clean => self.wipe_steps(&mut operation, request).await,
             _ => self.power_off_step(&mut operation).await,
         };
-        self.closing(&mut operation, result).await
+        let verdict = self.closing(&mut operation, result).await?;
+        Ok(verdict.map(|()| done(operation.status())))
     }
 }
 
@@ -97,7 +102,7 @@ impl NativeHost {
     }
 
     /// Why this URL must not be read, if its host is an address; for names, the agent checks what they resolve to.
-    fn local(&self, url: &str) -> Option<NotAllowed> {
+    pub fn local(&self, url: &str) -> Option<NotAllowed> {
         let address = match url::Url::parse(url).ok()?.host()? {
             url::Host::Ipv4(address) => IpAddr::V4(address),
             url::Host::Ipv6(address) => IpAddr::V6(address),
@@ -400,6 +405,7 @@ impl NativeHost {
         if waiting {
             return Ok(Verdict::working("waiting for the power to go", 1));
         }
+        self.data_medium_out(bmc.as_ref()).await?;
         let text = if self.context.disable_power_off {
             "its disks are untouched; power is left alone (spec.disablePowerOff)"
         } else {

@@ -7,7 +7,9 @@ use agent_protocol::{NetworkData, Outcome as AgentOutcome};
 use api::metamorph::OperationPhase;
 use bmc::{Bmc, BmcError, Connectors, ErrorKind};
 use inventory::BmcPin;
-use provisioner::{BmcAccess, Cause, Failure, Host, HostContext, HostKey, Retry};
+use provisioner::{
+    BmcAccess, Cause, DataImages, Events, Failure, Firmware, Host, HostContext, HostKey, Prepare, Retry, Service,
+};
 
 use crate::hub::Hub;
 use crate::journal::{Journal, Operation};
@@ -93,7 +95,27 @@ pub struct NativeHost {
     pub force_reboot: bool,
 }
 
-impl Host for NativeHost {}
+impl Host for NativeHost {
+    fn data_images(&mut self) -> Option<&mut dyn DataImages> {
+        Some(self)
+    }
+
+    fn events(&mut self) -> Option<&mut dyn Events> {
+        Some(self)
+    }
+
+    fn prepare(&mut self) -> Option<&mut dyn Prepare> {
+        Some(self)
+    }
+
+    fn service(&mut self) -> Option<&mut dyn Service> {
+        Some(self)
+    }
+
+    fn firmware(&mut self) -> Option<&mut dyn Firmware> {
+        Some(self)
+    }
+}
 
 impl NativeHost {
     /// # Errors

@@ -6,84 +6,16 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use agent_protocol::{AgentState, Command, CommandId, Directive, FirmwareState, Outcome, Progress, Report};
+use agent_protocol::{AgentState, Command, CommandId, Directive, Outcome, Report};
 use api::metamorph::AgentBoot;
-use inventory::MachineEvidence;
 use provisioner::{HostKey, MayAct, Record, Waker};
-use tokio::sync::Notify;
 use tokio::time::{Duration, Instant};
 
 use crate::keys::{FIRST_KEY, Holder};
-use crate::limits::{self, Budget, bounded};
+use crate::limits::{self, bounded};
+pub use crate::slot::{Agent, CommandState, Refusal};
+use crate::slot::{Bound, Order, Slot};
 use crate::waiting::{Told, Waiting};
-
-/// What is known of one host's agent.
-#[derive(Default)]
-struct Slot {
-    key: Option<HostKey>,
-    /// Generation that counts; reports of an older one are refused.
-    generation: Option<u64>,
-    /// Number of the key that it is derived from.
-    root: Option<u32>,
-    agent: Option<Agent>,
-    /// Newest generation of which an agent has reported to this process.
-    seen: Option<u64>,
-    /// The agent of a new boot has reported since the host's work was last tried.
-    arrived: bool,
-    /// When such news was last used up.
-    heard: Option<Instant>,
-    command: Option<Order>,
-    acknowledged: Vec<CommandId>,
-    /// The first boot that reported for the newest generation: no other may.
-    bound: Option<Bound>,
-    /// The work of the generation has ended: its agent may only be told to leave.
-    retired: bool,
-    /// When another boot, or a party with another key, last reported for the generation.
-    contested: Option<Instant>,
-    /// Since when an agent in work has been silent for too long.
-    overdue: Option<Instant>,
-    /// What is left of the agent's budget for reports.
-    budget: Budget,
-    /// Reports of the host's agent that are being read now.
-    reading: Arc<()>,
-    /// Orders that are being sent to it.
-    sending: Arc<()>,
-    /// Wakes this agent's reports that are being held open.
-    changed: Arc<Notify>,
-}
-
-impl Slot {
-    /// The agent has been told that it may leave.
-    fn leaves(&self) -> bool {
-        match self.agent.as_ref().map(|a| &a.state) {
-            Some(AgentState::Finished { command, outcome: Outcome::Leaving }) => self.acknowledged.contains(command),
-            _ => false,
-        }
-    }
-
-    fn acknowledge(&mut self, id: &CommandId) {
-        if self.acknowledged.contains(id) {
-            return;
-        }
-        if self.acknowledged.len() >= MAX_ACKNOWLEDGED {
-            self.acknowledged.remove(0);
-        }
-        self.acknowledged.push(id.clone());
-        if self.command.as_ref().is_some_and(|order| order.command.id == *id) {
-            self.command = None;
-        }
-    }
-}
-
-/// A command that waits until its agent asks for work.
-#[derive(Clone)]
-struct Order {
-    command: Command,
-    /// Where to ask whether the host still wishes it.
-    record: Arc<dyn Record>,
-    /// When the host was last known to wish it.
-    wished: Instant,
-}
 
 /// The answer to a report.
 enum Answer {
@@ -95,74 +27,13 @@ enum Answer {
     Nothing,
 }
 
-/// A boot of the agent: by the kernel's id, and by the key that it has made (its digest; agents of protocol 1 make none).
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Bound {
-    generation: u64,
-    boot_id: String,
-    key: Option<String>,
-}
-
-/// The last report.
-#[derive(Clone, Debug)]
-pub struct Agent {
-    /// Boot generation.
-    pub generation: u64,
-    /// Kernel boot id.
-    pub boot_id: String,
-    /// SHA-256 of its key.
-    pub key_digest: Option<String>,
-    /// Version of the protocol that it speaks.
-    pub protocol: u32,
-    /// How the firmware has started it.
-    pub firmware: Option<FirmwareState>,
-    /// State.
-    pub state: AgentState,
-    /// On which machine it runs, as far as it says.
-    pub machine: Option<MachineEvidence>,
-    /// The command in the answer: until the next report, it is unknown whether the agent has begun.
-    pub given: Option<CommandId>,
-    /// When it came.
-    pub seen: Instant,
-    /// Reports being held open now.
-    holding: u32,
-    sequence: u64,
-}
-
-/// What became of a command.
-#[derive(Clone, Debug, PartialEq)]
-pub enum CommandState {
-    /// Given, not begun.
-    Given,
-    /// Under way.
-    Running(Progress),
-    /// Ended; not yet acknowledged.
-    Finished(Outcome),
-}
-
-/// Why a report is refused.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Refusal {
-    /// The host has been booted again since, or the boot's work has ended.
-    Superseded,
-    /// The generation is another boot's.
-    Contested,
-    /// The generation is derived from another key.
-    AnotherKey,
-    /// The host is not known, or not yet.
-    Unknown,
-    /// More reports than an agent needs.
-    TooMany,
-    /// An older report than one already seen.
-    Stale,
-}
-
 /// Shortest time between news that end a back-off.
 const NEWS: Duration = Duration::from_secs(60);
-/// How many acknowledged commands are remembered a host.
-const MAX_ACKNOWLEDGED: usize = 16;
 /// Most hosts whose agents report without this server having asked for them (after a restart): memory is bounded.
 const MAX_SLOTS: usize = 100_000;
+
+/// Most hosts that were let go in the middle of work whose agents are told to stop; the oldest are forgotten. An agent in work asks every few seconds.
+const MAX_LET_GO: usize = 1000;
 
 /// All agents.
 pub struct Hub {
@@ -210,6 +81,7 @@ impl Hub {
         let news = slot.key.as_ref() != Some(key) || generation > slot.generation;
         slot.key = Some(key.clone());
         if generation > slot.generation {
+            slot.let_go = None;
             slot.generation = generation;
             slot.command = None;
             slot.retired = false;
@@ -250,6 +122,33 @@ impl Hub {
             slot.retired |= slot.bound.as_ref().is_some_and(|bound| Some(bound.generation) == slot.generation);
             slot.agent = None;
             slot.command = None;
+            slot.changed.notify_waiters();
+        }
+    }
+
+    /// The host is let go in the middle of work: its order is taken back, and its agent, which knows nothing of that, is refused as of a boot whose work
+    /// has ended, upon which it stops. This outlives the host.
+    pub fn let_go(&self, uid: &str) {
+        let mut slots = self.lock();
+        let Some(slot) = slots.get_mut(uid) else { return };
+        (slot.retired, slot.let_go) = (true, Some(Instant::now()));
+        (slot.agent, slot.command) = (None, None);
+        slot.changed.notify_waiters();
+        let gone: Vec<(Instant, String)> =
+            slots.iter().filter_map(|(uid, slot)| Some((slot.let_go?, uid.clone()))).collect();
+        if gone.len() > MAX_LET_GO
+            && let Some((_, oldest)) = gone.into_iter().min()
+        {
+            slots.remove(&oldest);
+        }
+    }
+
+    /// Forgets the host, unless its agent is still to be told to stop.
+    pub fn forget_idle(&self, uid: &str) {
+        let mut slots = self.lock();
+        if slots.get(uid).is_some_and(|slot| slot.let_go.is_none())
+            && let Some(slot) = slots.remove(uid)
+        {
             slot.changed.notify_waiters();
         }
     }
@@ -680,7 +579,7 @@ impl Drop for Held {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use agent_protocol::{Action, Leave};
+    use agent_protocol::{Action, Leave, Progress};
 
     fn key() -> HostKey {
         HostKey { namespace: "n".into(), name: "h".into(), uid: "u".into() }

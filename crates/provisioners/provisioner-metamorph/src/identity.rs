@@ -93,6 +93,10 @@ impl NativeHost {
                         .advise("correct spec.bmc.address or the cables, or have the BMC show its service root; to begin anew, delete the host's MachineRecord"));
                 }
                 if !self.consents(&fingerprint) {
+                    // The machine behind another host's BMC is that host's: consent to it would be refused.
+                    if let Some(host) = self.has_bmc(seen).await? {
+                        return Err(taken(&format!("{error}: "), "BMC", &host));
+                    }
                     return Err(self.another(&record.host, &error.to_string(), &fingerprint));
                 }
                 let (bmc, sight) = self.sight(seen).await.map_err(of_bmc)?;
@@ -111,6 +115,20 @@ impl NativeHost {
         };
         self.judge(record, bmc.as_ref(), &sight, effect).await?;
         Ok((bmc, sight))
+    }
+
+    /// The host whose record has this BMC, and in it the same system as far as that is known: several systems may share a BMC.
+    async fn has_bmc(&self, pin: &BmcPin) -> Result<Option<String>, Failure> {
+        let system = |address: &str| bmc::Address::parse(address).ok()?.system_path().map(ToOwned::to_owned);
+        let own = system(&self.address());
+        let has_it = |other: &&OtherMachine| {
+            let theirs = system(&other.record.bmc_address);
+            other.exists
+                && machine_identity::is_pinned(&other.record.pin)
+                && machine_identity::holds(&other.record.pin, pin)
+                && (own.is_none() || theirs.is_none() || own == theirs)
+        };
+        Ok(self.others().await?.iter().find(has_it).map(|other| other.host.clone()))
     }
 
     /// The BMC, if it is the one of the pin, and what it shows now.
@@ -515,8 +533,13 @@ fn held(host: &str) -> Failure {
 
 /// The same, with what else is known.
 fn held_though(found: &str, host: &str) -> Failure {
+    taken(found, "machine", host)
+}
+
+/// The same, of the machine or of its BMC.
+fn taken(found: &str, what: &str, host: &str) -> Failure {
     let text =
-        format!("use the machine: {found}it is the machine of the host {host}; nothing was written or wiped there");
+        format!("use the machine: {found}it is the {what} of the host {host}; nothing was written or wiped there");
     let cables = if found.is_empty() {
         ""
     } else {

@@ -5,6 +5,7 @@
 //! steps, progress, the BMC's calls) wait in this process for the next write. The history shows the same to people; it is read only for hosts
 //! without a record, which a version before records has worked on.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use api::Time;
@@ -23,6 +24,8 @@ use serde_json::{Map, Value};
 use crate::keys::{FIRST_KEY, KeyRing};
 use crate::live::LiveHost;
 use crate::name::NAME;
+pub use crate::newest::{FirmwareWork, Newest, StepProgress, is_for};
+use crate::remembered::{DataMedium, Subscribed};
 
 /// Version of [`Data`].
 const VERSION: u32 = 1;
@@ -53,6 +56,15 @@ pub struct Data {
     /// Addresses of sessions on the BMC, the newest last.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub sessions: Vec<String>,
+    /// The medium of the host's DataImage, from before it is put in until it is out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub data_medium: Option<DataMedium>,
+    /// Subscriptions to the BMC's events, by identity, from before they are made until they have ended.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub subscriptions: BTreeMap<String, Subscribed>,
+    /// The settings that the operation under way makes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub firmware: Option<FirmwareWork>,
     /// Fields of later versions, kept as they are.
     #[serde(flatten)]
     pub unknown: Map<String, Value>,
@@ -176,53 +188,6 @@ pub struct Noted {
     data: Data,
 }
 
-/// The newest operation of a host.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Newest {
-    /// [`Operation::id`].
-    pub id: String,
-    /// Kind of work.
-    pub operation: OperationType,
-    /// Where it is.
-    pub phase: OperationPhase,
-    /// Its steps.
-    pub status: HostOperationStatus,
-    wish: Option<String>,
-}
-
-impl Newest {
-    /// It is of this kind and has succeeded.
-    pub fn succeeded(&self, operation: OperationType) -> bool {
-        self.operation == operation && self.phase == OperationPhase::Succeeded
-    }
-
-    /// It is for this wish.
-    pub fn is_for(&self, wish: Option<&str>) -> bool {
-        is_for(self.wish.as_deref(), wish)
-    }
-}
-
-/// A missing wish, on either side, matches any.
-fn is_for(named: Option<&str>, wish: Option<&str>) -> bool {
-    match (named, wish) {
-        (Some(named), Some(wish)) => named == wish,
-        _ => true,
-    }
-}
-
-/// How far a step is.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct StepProgress {
-    /// 0 to 100.
-    pub percent: Option<u32>,
-    /// Bytes moved.
-    pub bytes: Option<u64>,
-    /// Bytes to move.
-    pub total_bytes: Option<u64>,
-    /// What is happening.
-    pub message: String,
-}
-
 /// One host's journal, for one reconcile.
 #[derive(Clone)]
 pub struct Journal(Arc<Inner>);
@@ -296,7 +261,8 @@ impl Journal {
         self.0.stands.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn data(&self) -> Data {
+    /// What is recorded, with what has been noted since.
+    pub fn data(&self) -> Data {
         self.lock().1.clone()
     }
 
@@ -384,6 +350,15 @@ impl Journal {
 
     /// Cancels the open operation.
     pub async fn cancel_open(&self, why: &str) -> Result<(), RecordError> {
+        self.cancel(why, false).await
+    }
+
+    /// The same for a host that is let go, whose agent may be at work: its boot is retired with that write.
+    pub async fn let_go(&self, why: &str) -> Result<(), RecordError> {
+        self.cancel(why, true).await
+    }
+
+    async fn cancel(&self, why: &str, retire: bool) -> Result<(), RecordError> {
         let open = self.data().operation.filter(|entry| !entry.status.phase.is_final());
         let Some(entry) = open else {
             // Another process may have ended it and died before showing that.
@@ -391,6 +366,9 @@ impl Journal {
             return Ok(());
         };
         let mut operation = self.operation(entry, true);
+        if let Some(boot) = operation.status().boot.clone().filter(|_| retire) {
+            operation.set_boot(AgentBoot { retired: true, ..boot });
+        }
         operation.end(OperationPhase::Cancelled, why);
         operation.write(Purpose::Note).await?;
         self.0.history.tell(&operation.entry, Tell::Now).await;
@@ -403,6 +381,17 @@ impl Journal {
             self.cancel_open("the host goes another way").await?;
         }
         Ok(())
+    }
+
+    /// Cancels the open operation if it is of this kind.
+    pub async fn abandon(&self, kind: OperationType, why: &str) -> Result<(), RecordError> {
+        let open = self.data().operation.is_some_and(|entry| entry.operation == kind && !entry.status.phase.is_final());
+        if open { self.cancel_open(why).await } else { Ok(()) }
+    }
+
+    /// Whether an operation of this kind is open.
+    pub fn is_open(&self, kind: OperationType) -> bool {
+        self.data().operation.is_some_and(|entry| entry.operation == kind && !entry.status.phase.is_final())
     }
 
     /// The machine is off: nobody is waited for any more who has run on it.
@@ -422,11 +411,12 @@ impl Journal {
 
     fn operation(&self, entry: HistoryEntry, recorded: bool) -> Operation {
         let name = entry.name(&self.0.host.name);
-        Operation { journal: self.clone(), name, entry, recorded }
+        let firmware = if recorded { self.data().firmware } else { None };
+        Operation { journal: self.clone(), name, entry, recorded, firmware }
     }
 
     /// Keeps what is noted until the next write.
-    fn note(&self, edit: impl FnOnce(&mut Data)) {
+    pub fn note(&self, edit: impl FnOnce(&mut Data)) {
         let noted = {
             let mut state = self.lock();
             edit(&mut state.1);
@@ -435,7 +425,8 @@ impl Journal {
         *self.0.live.noted() = Some(noted);
     }
 
-    async fn write(&self, mut data: Data, purpose: Purpose) -> Result<(), RecordError> {
+    /// Records this in place of what was there. Durable when it returns.
+    pub async fn write(&self, mut data: Data, purpose: Purpose) -> Result<(), RecordError> {
         // With the present key, so that the proof lasts as long as that key.
         data.claim = self.0.keys.claim(&self.0.host.namespace, &self.0.host.name, &data.subject);
         let expected = self.lock().0;
@@ -478,6 +469,8 @@ pub struct Operation {
     entry: HistoryEntry,
     /// It stands in the record.
     recorded: bool,
+    /// The settings that it makes.
+    firmware: Option<FirmwareWork>,
 }
 
 impl Operation {
@@ -504,6 +497,17 @@ impl Operation {
     /// Notes the agent's boot; durable with the next [`Self::intent`] or [`Self::finish`].
     pub fn set_boot(&mut self, boot: AgentBoot) {
         self.entry.status.boot = Some(boot);
+        self.note();
+    }
+
+    /// The settings of the firmware that it makes.
+    pub const fn firmware(&self) -> Option<&FirmwareWork> {
+        self.firmware.as_ref()
+    }
+
+    /// Notes the settings that it makes; durable with the next [`Self::intent`].
+    pub fn set_firmware(&mut self, work: FirmwareWork) {
+        self.firmware = Some(work);
         self.note();
     }
 
@@ -665,6 +669,7 @@ impl Operation {
         if let Some(session) = &self.entry.status.bmc_session {
             data.remember_session(session.clone());
         }
+        data.firmware = self.firmware.clone().filter(|_| !self.entry.status.phase.is_final());
         data.operation = Some(self.entry.clone());
     }
 

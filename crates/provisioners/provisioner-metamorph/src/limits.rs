@@ -131,7 +131,10 @@ pub fn bounded(mut report: Report) -> Report {
     report.machine = report.machine.map(evidence);
     match &mut report.state {
         AgentState::Idle => {}
-        AgentState::Running { command, .. } => name(command),
+        AgentState::Running { command, progress } => {
+            name(command);
+            short(&mut progress.disk, MAX_LABEL);
+        }
         AgentState::Finished { command, outcome } => {
             name(command);
             bound_outcome(outcome);

@@ -52,6 +52,8 @@ pub struct Timers {
     pub read_before: Reads,
     /// Generation whose medium the BMC was asked to put in without an answer in time, and when.
     pub inserting: Option<(u64, Instant)>,
+    /// Since when the BMC has not answered that the data image is in.
+    pub inserting_data: Option<Instant>,
     /// Generation that was booted once more after the agent had been silent.
     pub again: Option<u64>,
     /// How much of the medium had been read in the boot before that, bytes.
@@ -68,6 +70,8 @@ pub struct Timers {
     pub secure_boot: Option<(Instant, bool)>,
     /// The BMC has shown Secure Boot.
     pub shows_secure_boot: bool,
+    /// The firmware that is waited for to apply settings.
+    pub firmware: Option<FirmwareWait>,
     /// The medium is out, as far as this process knows.
     pub ejected: bool,
     /// What last differed about the machine without being decisive.
@@ -80,6 +84,19 @@ pub struct Timers {
     pub doubted: Option<(String, Instant)>,
     /// Boot of an agent that has not proved to run on this host's machine.
     pub disproved: Option<String>,
+}
+
+/// A wait for the firmware to apply settings.
+#[derive(Clone, Debug)]
+pub struct FirmwareWait {
+    /// The operation that it is for.
+    pub of: String,
+    /// Since when.
+    pub since: Instant,
+    /// This process has had the machine restarted.
+    pub asked: bool,
+    /// What the BMC had last said of an application before that.
+    pub mark: Option<String>,
 }
 
 impl Default for LiveHost {

@@ -1,7 +1,13 @@
 //! Registration, adoption and release.
 
+use agent_protocol::AgentState;
+use api::metamorph::{OperationPhase, StepPhase};
 use async_trait::async_trait;
-use provisioner::{AdoptRequest, Cause, Manage, Outcome, RegisterRequest, Registered, ReleaseRequest, Verdict};
+use bmc::Bmc;
+use provisioner::{
+    AdoptRequest, Cause, Failure, Manage, Outcome, RegisterRequest, Registered, ReleaseRequest, Verdict,
+};
+use provisioning_plan::steps::Step;
 
 use crate::failures::of_bmc;
 use crate::host::NativeHost;
@@ -35,16 +41,29 @@ impl Manage for NativeHost {
     }
 
     async fn release(&mut self, request: ReleaseRequest) -> Outcome<()> {
-        match self.journal.cancel_open("the host is let go").await {
+        // Let go before, it may not have been noted, or its agent not have been told yet.
+        let cancelled =
+            |phase| phase == OperationPhase::Cancelled && self.journal.latest_boot().is_some_and(|boot| boot.retired);
+        let works = self.journal.newest().is_some_and(|newest| !newest.phase.is_final() || cancelled(newest.phase));
+        let interrupted = self.interrupted();
+        match self.journal.let_go(interrupted.as_deref().unwrap_or("the host is let go")).await {
             // A terminating namespace refuses new objects.
             Err(error) if self.context.deleting && !error.not_leading => {
                 tracing::warn!(host = %self.context.key.name, %error, "let go");
             }
             other => other?,
         }
+        if works {
+            self.shared.hub.let_go(self.uid());
+        }
+        if let Some(text) = interrupted {
+            self.context.machine.interrupted(&text).await;
+        }
         if self.context.bmc.is_some() {
+            // A data image that stays may be in the drive that the agent's medium was in.
+            let stays = !self.context.deleting && self.journal.data().data_medium.is_some();
             match self.proven(Effect::Boot).await {
-                Ok((bmc, _)) if self.journal.latest_boot().is_some() && !self.live.timers().ejected => {
+                Ok((bmc, _)) if !stays && self.journal.latest_boot().is_some() && !self.live.timers().ejected => {
                     // Without a drive there is no medium.
                     if let Ok(media) = bmc.virtual_media() {
                         match media.eject().await.map_err(of_bmc) {
@@ -54,8 +73,9 @@ impl Manage for NativeHost {
                             other => other?,
                         }
                     }
+                    self.data_medium_goes(bmc.as_ref(), request.force).await?;
                 }
-                Ok(_) => {}
+                Ok((bmc, _)) => self.data_medium_goes(bmc.as_ref(), request.force).await?,
                 // A machine that is not this host's is released as it is.
                 Err(failure)
                     if matches!(failure.cause, Cause::AnotherMachine | Cause::MachineUnknown)
@@ -71,7 +91,7 @@ impl Manage for NativeHost {
         }
         self.live.close().await;
         self.shared.media.withdraw(self.uid());
-        self.shared.hub.forget(self.uid());
+        self.shared.hub.forget_idle(self.uid());
         self.shared.live.forget(&self.context.key.uid);
         self.shared.subjects.forget(&self.context.key.uid);
         Ok(Verdict::Done(()))
@@ -79,6 +99,41 @@ impl Manage for NativeHost {
 }
 
 impl NativeHost {
+    /// What the agent is doing to the disks, if that has begun, and what becomes of it when the host is let go, a sentence.
+    fn interrupted(&self) -> Option<String> {
+        let newest = self.journal.newest().filter(|newest| !newest.phase.is_final())?;
+        let step = [Step::WriteImage, Step::WipeDisks]
+            .into_iter()
+            .find(|step| step.recorded(&newest.status).phase == StepPhase::Running)?;
+        let told = match self.shared.hub.any_agent(self.uid()).map(|agent| agent.state) {
+            Some(AgentState::Running { command, progress }) if command.operation == newest.id => progress.disk,
+            _ => String::new(),
+        };
+        let (doing, unknown) = match step {
+            Step::WriteImage => ("writing the image to", "the root disk"),
+            _ => ("wiping", "the disks"),
+        };
+        let disk = if told.is_empty() { unknown } else { told.as_str() };
+        Some(format!(
+            "The host was let go while its agent was {doing} {disk}, which was not finished: the agent stops when it reports next, and what is there then \
+             is no system to be used"
+        ))
+    }
+
+    /// Takes the data image out if the host is being deleted. One that is let go otherwise keeps it, as its system may be reading it.
+    async fn data_medium_goes(&self, bmc: &dyn Bmc, force: bool) -> Result<(), Failure> {
+        if !self.context.deleting {
+            return Ok(());
+        }
+        match self.data_medium_out(bmc).await {
+            Err(failure) if force => {
+                tracing::warn!(host = %self.context.key.name, "let go by force, its data image may be left in the drive: {}", failure.message);
+                Ok(())
+            }
+            other => other,
+        }
+    }
+
     /// Shows the newest operation to people, and acknowledges an agent's outcome whose work is over.
     pub async fn settle_with_journal(&self) {
         self.journal.show().await;

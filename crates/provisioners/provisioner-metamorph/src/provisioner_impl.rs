@@ -75,6 +75,11 @@ pub fn capabilities() -> Capabilities {
         marks_disks: true,
         architectures: vec!["x86_64".to_owned()],
         secure_boot: true,
+        data_images: true,
+        events: true,
+        firmware_settings: true,
+        firmware_components: true,
+        service: true,
         image_formats: vec![DiskFormat::Qcow2, DiskFormat::Raw],
         image_schemes: vec!["http".to_owned(), "https".to_owned()],
         ..Capabilities::default()

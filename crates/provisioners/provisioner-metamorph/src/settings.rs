@@ -112,6 +112,8 @@ pub struct Timing {
     pub eject: Duration,
     /// How long the firmware may take to switch Secure Boot: a job of its setup with a restart.
     pub secure_boot: Duration,
+    /// How long the firmware may take to apply settings: a self-test with one or two restarts, and minutes of a job on some.
+    pub firmware_settings: Duration,
     /// How long a command may go without any progress.
     pub stall: Duration,
     /// How long a BMC that has not answered in time may take to put a medium in.
@@ -128,6 +130,7 @@ impl Default for Timing {
             power_change: Duration::from_secs(120),
             eject: Duration::from_secs(300),
             secure_boot: Duration::from_secs(900),
+            firmware_settings: Duration::from_secs(1800),
             stall: Duration::from_secs(900),
             insertion: Duration::from_secs(600),
         }

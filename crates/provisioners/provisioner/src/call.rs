@@ -5,9 +5,9 @@ use inventory::HardwareDetails;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    AdoptRequest, Attached, Cause, CleaningRequest, Failure, Finding, FirmwareFacts, HealthState, Host, InspectRequest,
-    Method, Outcome, PowerRequest, PrepareRequest, ProvisionRequest, RegisterRequest, Registered, ReleaseRequest,
-    Retry, ServiceRequest, Subscription,
+    AdoptRequest, Attached, Cause, CleaningRequest, Deprovisioned, Failure, Finding, FirmwareFacts, HealthState, Host,
+    InspectRequest, Method, Outcome, PowerRequest, PrepareRequest, ProvisionRequest, RegisterRequest, Registered,
+    ReleaseRequest, Retry, ServiceRequest, Subscription, Unsubscription,
 };
 
 /// One call.
@@ -38,6 +38,11 @@ pub enum Call {
     AbortService,
     /// [`crate::Prepare::abort`].
     AbortPrepare,
+    /// [`crate::DataImages::check`].
+    CheckImage {
+        /// Where the medium is.
+        url: String,
+    },
     /// [`crate::DataImages::attached`].
     AttachedImage,
     /// [`crate::DataImages::attach`].
@@ -50,10 +55,7 @@ pub enum Call {
     /// [`crate::Events::subscribe`].
     Subscribe(Subscription),
     /// [`crate::Events::unsubscribe`].
-    Unsubscribe {
-        /// The subscription's id on the BMC.
-        id: String,
-    },
+    Unsubscribe(Unsubscription),
     /// [`crate::Firmware::facts`].
     FirmwareFacts {
         /// With the bounds of settings.
@@ -82,11 +84,12 @@ impl Call {
             Self::Service(_) => "service",
             Self::AbortService => "abortService",
             Self::AbortPrepare => "abortPrepare",
+            Self::CheckImage { .. } => "checkImage",
             Self::AttachedImage => "attachedImage",
             Self::AttachImage { .. } => "attachImage",
             Self::DetachImage => "detachImage",
             Self::Subscribe(_) => "subscribe",
-            Self::Unsubscribe { .. } => "unsubscribe",
+            Self::Unsubscribe(_) => "unsubscribe",
             Self::FirmwareFacts { .. } => "firmwareFacts",
             Self::Health => "health",
             Self::Diagnose => "diagnose",
@@ -102,6 +105,8 @@ pub enum Answer {
     Done,
     /// The machine is registered.
     Registered(Registered),
+    /// What was provisioned is removed.
+    Deprovisioned(Deprovisioned),
     /// The power state seen, if it was.
     Power(Option<bool>),
     /// What inspection found.
@@ -146,17 +151,18 @@ pub async fn ask(host: &mut dyn Host, call: Call) -> Outcome<Answer> {
             Method::LiveIso => host.live_media().ok_or_else(missing)?.boot_live(*request).await?.map(done),
             Method::Custom(_) => host.custom_deploy().ok_or_else(missing)?.deploy(*request).await?.map(done),
         },
-        Call::Deprovision(request) => host.deprovision(*request).await?.map(done),
+        Call::Deprovision(request) => host.deprovision(*request).await?.map(Answer::Deprovisioned),
         Call::Service(request) => host.service().ok_or_else(missing)?.service(*request).await?.map(done),
         Call::AbortPrepare => host.prepare().ok_or_else(missing)?.abort().await?.map(done),
         Call::AbortService => host.service().ok_or_else(missing)?.abort().await?.map(done),
+        Call::CheckImage { url } => host.data_images().ok_or_else(missing)?.check(url).await?.map(done),
         Call::AttachedImage => host.data_images().ok_or_else(missing)?.attached().await?.map(Answer::Attached),
         Call::AttachImage { url } => host.data_images().ok_or_else(missing)?.attach(url).await?.map(done),
         Call::DetachImage => host.data_images().ok_or_else(missing)?.detach().await?.map(done),
         Call::Subscribe(request) => {
             host.events().ok_or_else(missing)?.subscribe(request).await?.map(Answer::Subscribed)
         }
-        Call::Unsubscribe { id } => host.events().ok_or_else(missing)?.unsubscribe(id).await?.map(done),
+        Call::Unsubscribe(request) => host.events().ok_or_else(missing)?.unsubscribe(request).await?.map(done),
         Call::FirmwareFacts { bounds } => {
             host.firmware().ok_or_else(missing)?.facts(bounds).await?.map(Answer::Firmware)
         }

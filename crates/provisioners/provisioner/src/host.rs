@@ -10,9 +10,9 @@ use async_trait::async_trait;
 use inventory::HardwareDetails;
 
 use crate::{
-    AdoptRequest, Attached, CleaningRequest, Finding, FirmwareFacts, HealthState, InspectRequest, Outcome,
-    PowerRequest, PrepareRequest, ProvisionRequest, RegisterRequest, Registered, ReleaseRequest, ServiceRequest,
-    Subscription,
+    AdoptRequest, Attached, CleaningRequest, Deprovisioned, Finding, FirmwareFacts, HealthState, InspectRequest,
+    Outcome, PowerRequest, PrepareRequest, ProvisionRequest, RegisterRequest, Registered, ReleaseRequest,
+    ServiceRequest, Subscription, Unsubscription,
 };
 
 /// All that a host can be asked.
@@ -100,7 +100,7 @@ pub trait Deploy: Send {
     async fn provision(&mut self, request: ProvisionRequest) -> Outcome<()>;
 
     /// Removes what was provisioned.
-    async fn deprovision(&mut self, request: CleaningRequest) -> Outcome<()>;
+    async fn deprovision(&mut self, request: CleaningRequest) -> Outcome<Deprovisioned>;
 }
 
 /// Systems that run from a medium ([`crate::Method::LiveIso`]).
@@ -140,6 +140,9 @@ pub trait Service: Send {
 /// Media beside the running system (DataImage).
 #[async_trait]
 pub trait DataImages: Send {
+    /// Whether the medium at this URL can be put in: fails with what the BMC lacks, or has in its way. Changes nothing.
+    async fn check(&mut self, url: String) -> Outcome<()>;
+
     /// The medium that is in.
     async fn attached(&mut self) -> Outcome<Attached>;
 
@@ -153,11 +156,11 @@ pub trait DataImages: Send {
 /// Events of the BMC (BMCEventSubscription).
 #[async_trait]
 pub trait Events: Send {
-    /// Has the BMC send its events. The result is the subscription's id on the BMC.
+    /// Has the BMC send its events. The result is the subscription's id on the BMC: asked again, it is made anew only if the BMC has lost it.
     async fn subscribe(&mut self, subscription: Subscription) -> Outcome<String>;
 
-    /// Ends the subscription of this id; one that is not there has ended.
-    async fn unsubscribe(&mut self, id: String) -> Outcome<()>;
+    /// Ends the subscription; one that is not there has ended.
+    async fn unsubscribe(&mut self, subscription: Unsubscription) -> Outcome<()>;
 }
 
 /// What the firmware is.

@@ -44,10 +44,10 @@ pub use record::{MAX_COUNT, MAX_RECORD_BYTES, Purpose, Record, RecordContent, Re
 pub use record_error::RecordError;
 pub use registry::{Named, Registry, RegistryError};
 pub use requests::{
-    AdoptRequest, AgentImage, Attached, CleaningRequest, ConfigDrive, Deployed, Finding, FirmwareFacts,
+    AdoptRequest, AgentImage, Attached, CleaningRequest, ConfigDrive, Deployed, Deprovisioned, Finding, FirmwareFacts,
     FirmwareTargets, FirmwareUpdate, HealthLevel, HealthState, InspectRequest, InstalledFirmware, Method, PowerRequest,
     PrepareRequest, ProvisionRequest, RegisterRequest, Registered, ReleaseRequest, SecretText, ServiceRequest, Setting,
-    SettingFact, Subscription,
+    SettingFact, Subscription, Unsubscription,
 };
 /// Words of the contract that others share.
 pub use terms::{PowerWish, Retry};

@@ -50,4 +50,7 @@ pub trait Machine: Send + Sync {
 
     /// Reports a difference that does not decide (an Event).
     async fn note(&self, text: &str);
+
+    /// Reports that the host was let go while its disks were being changed: on which, and what becomes of it (an Event).
+    async fn interrupted(&self, text: &str);
 }

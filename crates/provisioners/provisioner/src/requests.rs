@@ -60,6 +60,13 @@ pub struct Registered {
     pub powered_on: Option<bool>,
 }
 
+/// What a deprovisioning has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Deprovisioned {
+    /// Disks were wiped. This may be so although the last call did not ask for it: a wipe that has begun is completed, whatever the mode is turned to.
+    pub wiped: bool,
+}
+
 /// What taking over needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AdoptRequest {
@@ -297,6 +304,19 @@ pub struct Subscription {
     pub headers: BTreeMap<String, SecretText>,
 }
 
+/// A subscription that is to end.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unsubscription {
+    /// Its id on the BMC, if that is known: what was made by an answer that was lost is found by the identity.
+    pub id: String,
+    /// [`Subscription::identity`].
+    #[serde(default)]
+    pub identity: String,
+    /// [`Subscription::destination`]: one to another destination is somebody else's, whatever its id.
+    #[serde(default)]
+    pub destination: String,
+}
+
 /// One setting of a firmware: what it is and what it may be (FirmwareSchema `spec.schema`). What the BMC does not say is `None`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SettingFact {
@@ -333,7 +353,7 @@ pub struct SettingFact {
 pub struct InstalledFirmware {
     /// `bios`, `bmc` or `nic:<id>`.
     pub component: String,
-    /// Version that was there when the machine was first looked at.
+    /// Version that was there when the machine was first looked at, as far as the provisioner knows; what a host has shown before stays.
     pub initial_version: String,
     /// Version that is there.
     pub version: String,

@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 
 use super::{
     answer::Answer,
+    bios,
     request::Request,
     tree::{self, DRIVE, MANAGER, TAKEN_TARGETS},
 };
@@ -54,6 +55,8 @@ pub async fn answer(bmc: &Arc<Bmc>, request: &Request, settings: &Settings) -> A
         patch_system(bmc, patch)
     } else if path.ends_with("/SecureBoot") {
         patch_secure_boot(bmc, patch)
+    } else if path.ends_with("/Bios/Settings") {
+        bios::patch(bmc, patch)
     } else {
         patch_session_service(bmc, patch)
     };
@@ -72,6 +75,7 @@ pub(super) fn changeable(bmc: &Bmc, path: &str) -> bool {
     let settings = bmc.settings.borrow().clone();
     path == system
         || path == format!("{system}/SecureBoot")
+        || path == format!("{system}/Bios/Settings") && settings.bios
         || path == "/redfish/v1/SessionService"
         || drive(path, &system, &settings) == Some("")
 }
@@ -104,11 +108,11 @@ fn precondition(request: &Request, current: &Value, settings: &Settings) -> Opti
     }
 }
 
-fn unknown(name: &str) -> Answer {
+pub(super) fn unknown(name: &str) -> Answer {
     Answer::error(400, "PropertyUnknown", format!("There is no property {name} that can be changed."), &[name])
 }
 
-fn wrong_value(name: &str, value: &Value) -> Answer {
+pub(super) fn wrong_value(name: &str, value: &Value) -> Answer {
     let (message, shown) = (format!("The property {name} does not take the value {value}."), value.to_string());
     Answer::error(400, "PropertyValueNotInList", message, &[&shown, name])
 }

@@ -2,7 +2,9 @@
 
 pub mod actions;
 pub mod answer;
+pub mod bios;
 mod collection;
+pub mod events;
 pub mod recorded;
 pub mod request;
 pub mod services;
@@ -91,12 +93,25 @@ pub async fn answer(bmc: &Arc<Bmc>, request: &Request, identity: Identity) -> An
         bmc.event("session", json!({ "closed": id }));
         return Answer::empty(204);
     }
+    if let Some(below) = path.strip_prefix(events::SUBSCRIPTIONS) {
+        return match (below, method) {
+            ("" | "/Members", "POST") => match request.object() {
+                Some(body) => lock(&bmc.subscriptions).make(body),
+                None => Answer::malformed(),
+            },
+            ("", _) => Answer::not_allowed(method, "GET, HEAD, POST"),
+            (_, "DELETE") if lock(&bmc.subscriptions).end(path) => Answer::empty(204),
+            (_, "DELETE") => Answer::not_found(path),
+            _ => Answer::not_allowed(method, "GET, HEAD, DELETE"),
+        };
+    }
     actions::answer(bmc, request, &settings).await
 }
 
 /// The methods that a resource supports, for `Allow`.
 fn allowed(bmc: &Bmc, path: &str) -> &'static str {
-    match path.strip_prefix("/redfish/v1/SessionService/Sessions") {
+    let made = path.strip_prefix("/redfish/v1/SessionService/Sessions");
+    match made.or_else(|| path.strip_prefix(events::SUBSCRIPTIONS)) {
         Some("") => "GET, HEAD, POST",
         Some(_) => "GET, HEAD, DELETE",
         None if actions::changeable(bmc, path) => "GET, HEAD, PATCH",

@@ -34,13 +34,14 @@ const LIVE: [&str; 7] = [
 ];
 
 /// Types of resources that are not in a table.
-const LIVE_TYPES: [&str; 9] = [
+const LIVE_TYPES: [&str; 10] = [
     super::sessions::SESSION_TYPE,
     SESSION_SERVICE_TYPE,
     "#SessionCollection.SessionCollection",
     super::tasks::TASK_TYPE,
     TASK_SERVICE_TYPE,
     "#TaskCollection.TaskCollection",
+    super::events::DESTINATION_TYPE,
     "#EventDestinationCollection.EventDestinationCollection",
     SCHEMA_FILE_TYPE,
     "#JsonSchemaFileCollection.JsonSchemaFileCollection",

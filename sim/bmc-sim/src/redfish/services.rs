@@ -57,9 +57,7 @@ pub fn resource(bmc: &Bmc, path: &str, settings: &Settings) -> Option<Value> {
             "Tasks": { "@odata.id": "/redfish/v1/TaskService/Tasks" },
         }),
         "TaskService/Tasks" => lock(&bmc.tasks).collection(),
-        "EventService/Subscriptions" => {
-            collection(path, "EventDestinationCollection", "Event Subscriptions Collection", std::iter::empty())
-        }
+        _ if rest.starts_with("EventService/Subscriptions") => return lock(&bmc.subscriptions).resource(path),
         "JsonSchemas" => {
             let members = SCHEMAS.keys().map(|schema| format!("{path}/{schema}"));
             collection(path, "JsonSchemaFileCollection", "JSON Schema File Collection", members)

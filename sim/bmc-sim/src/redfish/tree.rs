@@ -71,6 +71,9 @@ pub fn resource(bmc: &Bmc, path: &str) -> Option<Value> {
         }
         return media_resource(bmc, rest, &format!("{system}/VirtualMedia"));
     }
+    if path.strip_prefix(&system).is_some_and(|rest| rest == "/Bios" || rest.starts_with("/Bios/")) && !settings.bios {
+        return None;
+    }
     let mut body = recorded(bmc, path)?;
     if path == "/redfish/v1" {
         body["UUID"] = json!(derived(bmc, "service"));
@@ -89,6 +92,10 @@ pub fn resource(bmc: &Bmc, path: &str) -> Option<Value> {
         let state = bmc.system();
         body["SecureBootEnable"] = json!(state.secure_boot);
         body["SecureBootCurrentBoot"] = json!(if state.secure_boot_now { "Enabled" } else { "Disabled" });
+    } else if path == format!("{system}/Bios") {
+        super::bios::lay(bmc, &mut body);
+    } else if path == format!("{system}/Bios/Settings") {
+        body["Attributes"] = json!(bmc.system().bios_pending);
     } else if path == MANAGER {
         body["UUID"] = json!(derived(bmc, "manager"));
         body["ServiceEntryPointUUID"] = json!(derived(bmc, "service"));
@@ -165,10 +172,13 @@ fn lay_system(bmc: &Bmc, body: &mut Value, settings: &Settings) {
     if let Some(last_reset) = power.last_reset {
         body["LastResetTime"] = json!(last_reset.to_string());
     }
-    if settings.media_at == MediaPlace::Manager
-        && let Some(fields) = body.as_object_mut()
-    {
-        fields.shift_remove("VirtualMedia");
+    if let Some(fields) = body.as_object_mut() {
+        if settings.media_at == MediaPlace::Manager {
+            fields.shift_remove("VirtualMedia");
+        }
+        if !settings.bios {
+            fields.shift_remove("Bios");
+        }
     }
 }
 

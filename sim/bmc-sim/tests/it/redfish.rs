@@ -326,3 +326,82 @@ async fn certificates_of_media_are_checked_only_when_asked_for() {
         assert_eq!(got.status, status, "{}", got.body);
     }
 }
+
+#[tokio::test]
+async fn subscriptions_to_events_are_made_shown_and_ended() {
+    const LIST: &str = "/redfish/v1/EventService/Subscriptions";
+    let lab = Lab::fake("exit 0").await;
+    let wanted = json!({ "Destination": "https://events.example/x", "Context": "c", "Protocol": "Redfish",
+        "EventTypes": ["Alert"], "HttpHeaders": [{ "Authorization": "s3cret" }] });
+    let made = lab.post(LIST, wanted.clone()).await;
+    assert_eq!((made.status, &made.body["Context"]), (201, &json!("c")), "{}", made.body);
+    let path = made.body["@odata.id"].as_str().unwrap().to_owned();
+    let listed = lab.get(LIST).await.body;
+    assert_eq!((&listed["Members@odata.count"], &listed["Members"][0]["@odata.id"]), (&json!(1), &json!(path)));
+    let shown = lab.get(&path).await.body;
+    assert_eq!((&shown["Destination"], &shown["HttpHeaders"]), (&wanted["Destination"], &json!([])));
+    let told = lab.control(Method::GET, "/machines/m/subscriptions", Value::Null).await;
+    assert_eq!(told["subscriptions"][0]["headers"], wanted["HttpHeaders"], "{told}");
+    for wrong in [
+        json!({ "Destination": "https://events.example/x", "Context": "c" }),
+        json!({ "Destination": "https://events.example/x", "Context": "c", "Protocol": "SMTP" }),
+        json!({ "Destination": "https://events.example/x", "Context": "c", "Protocol": "Redfish", "Mood": "good" }),
+    ] {
+        assert_eq!(lab.post(LIST, wrong.clone()).await.status, 400, "{wrong}");
+    }
+    assert_eq!(lab.send(lab.request(Method::DELETE, &path)).await.unwrap().status, 204);
+    assert_eq!(lab.send(lab.request(Method::DELETE, &path)).await.unwrap().status, 404);
+    assert_eq!(lab.get(&path).await.status, 404);
+    for _ in 0..20 {
+        assert_eq!(lab.post(LIST, wanted.clone()).await.status, 201);
+    }
+    assert_eq!(lab.post(LIST, wanted.clone()).await.status, 400, "there is no room");
+    lab.control(Method::DELETE, "/machines/m/subscriptions", Value::Null).await;
+    assert_eq!(lab.get(LIST).await.body["Members@odata.count"], 0);
+}
+
+#[tokio::test]
+async fn settings_of_the_firmware_come_into_force_with_the_next_start() {
+    let lab = Lab::fake("exit 0").await;
+    let (bios, settings) = (path("/Bios"), path("/Bios/Settings"));
+    let shown = lab.get(&bios).await.body;
+    assert_eq!(shown["@Redfish.Settings"]["SettingsObject"]["@odata.id"], settings);
+    assert_eq!((&shown["Attributes"]["BootDelay"], &shown["Attributes"]["NumLock"]), (&json!(5), &json!(true)));
+    let file = lab.get("/redfish/v1/Registries/BiosAttributeRegistry.1.0.0").await.body;
+    assert_eq!(file["Registry"], shown["AttributeRegistry"]);
+    let registry = lab.get(file["Location"][0]["Uri"].as_str().unwrap()).await.body;
+    let entries = registry["RegistryEntries"]["Attributes"].as_array().unwrap();
+    let described: Vec<&str> = entries.iter().map(|entry| entry["AttributeName"].as_str().unwrap()).collect();
+    assert_eq!(described, shown["Attributes"].as_object().unwrap().keys().collect::<Vec<_>>());
+    for (wrong, id) in [
+        (json!({ "BootDelay": 21 }), "PropertyValueNotInList"),
+        (json!({ "BootDelay": "5" }), "PropertyValueNotInList"),
+        (json!({ "ProcTurboMode": "On" }), "PropertyValueNotInList"),
+        (json!({ "SerialNumber": "x" }), "PropertyNotWritable"),
+        (json!({ "BootDelay": 6, "Colour": "red" }), "PropertyUnknown"),
+    ] {
+        let got = lab.patch(&settings, json!({ "Attributes": wrong })).await;
+        assert_eq!((got.status, got.message_id()), (400, id), "{wrong}");
+    }
+    assert_eq!(lab.get(&settings).await.body["Attributes"], json!({}), "a refused change changes nothing");
+    assert_eq!(lab.patch(&bios, json!({ "Attributes": {} })).await.status, 405);
+
+    let change = json!({ "Attributes": { "BootDelay": 6 }, "@Redfish.SettingsApplyTime": { "ApplyTime": "OnReset" } });
+    assert_eq!(lab.patch(&settings, change).await.status, 200);
+    assert_eq!(lab.get(&settings).await.body["Attributes"], json!({ "BootDelay": 6 }));
+    assert_eq!(lab.get(&bios).await.body["Attributes"]["BootDelay"], 5);
+    assert_eq!(lab.reset("On").await.status, 204);
+    assert_eq!(lab.get(&bios).await.body["Attributes"]["BootDelay"], 6);
+    assert_eq!(lab.get(&settings).await.body["Attributes"], json!({}));
+
+    lab.control(Method::PATCH, "/machines/m/settings", json!({ "biosStuck": true })).await;
+    lab.patch(&settings, json!({ "Attributes": { "BootDelay": 7 } })).await;
+    assert_eq!(lab.reset("ForceRestart").await.status, 204);
+    let left = lab.get(&bios).await.body;
+    assert_eq!(left["Attributes"]["BootDelay"], 6);
+    assert_eq!(left["@Redfish.Settings"]["Messages"][0]["RelatedProperties"], json!(["#/Attributes/BootDelay"]));
+
+    lab.control(Method::PATCH, "/machines/m/settings", json!({ "bios": false })).await;
+    assert_eq!((lab.get(&bios).await.status, lab.get(&settings).await.status), (404, 404));
+    assert_eq!(lab.get(SYSTEM).await.body.get("Bios"), None);
+}

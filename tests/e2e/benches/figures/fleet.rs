@@ -81,9 +81,10 @@ fn rows(fleet: &Fleet) -> Vec<Row> {
     let media = (fleet.now.rest as f64 - fleet.stored.rest as f64) / hosts;
     let database = (fleet.now.database as f64 - fleet.stored.database as f64) / hosts;
     let each = format!(
-        "a host: {:.1} BMC requests, {:.1} API writes, {:.1} of history, {:.1} Events",
+        "a host: {:.1} BMC requests, {:.1} API writes, {:.1} of firmware, {:.1} of history, {:.1} Events",
         fleet.requests as f64 / hosts,
         fleet.written.kept as f64 / hosts,
+        fleet.written.firmware as f64 / hosts,
         fleet.written.history as f64 / hosts,
         fleet.written.events as f64 / hosts
     );

@@ -90,7 +90,12 @@ pub async fn measure() -> anyhow::Result<Vec<Row>> {
             Some(each(written.kept)),
             Unit::Count,
             Rival::earlier("baremetal-operator", 21.6),
-            format!("beside {:.1} of history and {:.1} Events", each(written.history), each(written.events)),
+            format!(
+                "beside {:.1} of firmware, {:.1} of history and {:.1} Events",
+                each(written.firmware),
+                each(written.history),
+                each(written.events)
+            ),
         ),
     ])
 }

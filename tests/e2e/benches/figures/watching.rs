@@ -77,6 +77,8 @@ pub struct Moment {
 pub struct Counted {
     /// Hosts, records, Secrets, HardwareData.
     pub kept: usize,
+    /// Settings and versions of firmware, and schemas.
+    pub firmware: usize,
     /// HostOperations: history and progress.
     pub history: usize,
     /// Events.
@@ -88,7 +90,9 @@ impl Counted {
     pub fn of(writes: &[Write]) -> Self {
         let is_of = |kind: &str| writes.iter().filter(|w| !w.own && w.what.contains(kind)).count();
         let (history, events) = (is_of("/hostoperations"), is_of("/events"));
-        Self { kept: writes.iter().filter(|w| !w.own).count() - history - events, history, events }
+        let firmware = is_of("/hostfirmware") + is_of("/firmwareschemas");
+        let all = writes.iter().filter(|w| !w.own).count();
+        Self { kept: all - firmware - history - events, firmware, history, events }
     }
 }
 

@@ -88,14 +88,16 @@ async fn a_host_without_a_spec_is_discovered_and_holds_up_nobody() {
 #[tokio::test]
 async fn kinds_that_are_not_served_are_told_of_once() {
     let mut world = World::start(Options::one_fake()).await.unwrap();
-    let definitions =
-        concat!(env!("CARGO_MANIFEST_DIR"), "/../../crates/model/api/crds/upstream/metal3.io_dataimages.yaml");
+    let definitions = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../crates/model/api/crds/upstream/metal3.io_preprovisioningimages.yaml"
+    );
     world.kubectl(&["apply", "-f", definitions], "").await.unwrap();
-    world.kubectl(&["wait", "--for=condition=established", "crd/dataimages.metal3.io"], "").await.unwrap();
+    world.kubectl(&["wait", "--for=condition=established", "crd/preprovisioningimages.metal3.io"], "").await.unwrap();
     world.server.stop().await.unwrap();
     world.start_server_again().await.unwrap();
-    let image = json!({ "apiVersion": "metal3.io/v1alpha1", "kind": "DataImage", "metadata": { "name": "node-0" },
-        "spec": { "url": "http://images.example/data.iso" } });
+    let image = json!({ "apiVersion": "metal3.io/v1alpha1", "kind": "PreprovisioningImage",
+        "metadata": { "name": "node-0" }, "spec": { "acceptFormats": ["iso"] } });
     world.kubectl(&["apply", "-f", "-"], &image.to_string()).await.unwrap();
     told_of(&world, "NotServed").await;
     world.server.stop().await.unwrap();
@@ -104,7 +106,7 @@ async fn kinds_that_are_not_served_are_told_of_once() {
     world.wait_state("node-0", 60, ProvisioningState::Available).await.unwrap();
     let found = told_of(&world, "NotServed").await;
     assert_eq!(found.len(), 1, "{found:?}");
-    assert_eq!(found[0].regarding.as_ref().unwrap().kind.as_deref(), Some("DataImage"));
+    assert_eq!(found[0].regarding.as_ref().unwrap().kind.as_deref(), Some("PreprovisioningImage"));
 }
 
 /// What the API server refuses is said where the host is looked at, and the host goes on once it no longer does.

@@ -224,6 +224,21 @@ async fn claimed(cluster: &Cluster, hosts: &Api<BareMetalHost>, image: &Value, s
     wait(hosts, "node-0", |host| host.state() == ProvisioningState::Available, server).await;
 }
 
+/// A medium that the next reboot attaches, and a subscription to the BMC's events.
+async fn beside(cluster: &Cluster, url: &str) {
+    let destination = "https://events.example/hook";
+    for (kind, name, spec) in [
+        ("DataImage", "node-0", json!({ "url": url })),
+        ("BMCEventSubscription", "events", json!({ "hostName": "node-0", "destination": destination })),
+    ] {
+        let object =
+            json!({ "apiVersion": "metal3.io/v1alpha1", "kind": kind, "metadata": { "name": name }, "spec": spec });
+        cluster.apply(&object).await;
+    }
+    let made = "--for=jsonpath={.status.subscriptionID}";
+    cluster.kubectl(&["wait", made, "bmceventsubscription/events", "--timeout=60s"], "").await;
+}
+
 #[tokio::test]
 async fn an_operator_is_refused_nothing_and_uses_each_of_its_rights() {
     uses_each_right(true).await;
@@ -276,6 +291,7 @@ async fn uses_each_right(webhook: bool) {
     let image = json!({ "spec": { "online": true, "image": image } });
     cluster.kubectl(&["patch", "bmh", "node-0", "--type=merge", "-p", &image.to_string()], "").await;
     wait(&hosts, "node-0", state(ProvisioningState::Provisioned), &server).await;
+    beside(&cluster, &images.put("tools.iso", vec![0; 4096])).await;
     // The same Event a second time is counted up, not made anew.
     for _ in 0..2 {
         for online in [false, true] {
@@ -285,6 +301,9 @@ async fn uses_each_right(webhook: bool) {
             wait(&hosts, "node-0", is, &server).await;
         }
     }
+    let attached = "--for=jsonpath={.status.attachedImage.url}";
+    cluster.kubectl(&["wait", attached, "dataimage/node-0", "--timeout=60s"], "").await;
+    cluster.kubectl(&["delete", "bmceventsubscription", "events", "--timeout=60s"], "").await;
     // An agent that has still to be told to leave is heard for an hour: its key stays.
     keys(&cluster.kubeconfig(), "rotate").await;
     let listed = keys(&cluster.kubeconfig(), "list").await;

@@ -377,6 +377,28 @@ fn a_record_that_names_no_provisioner_is_made_to_name_the_hosts() {
     });
 }
 
+/// What admission refuses is not tried with each step of each look.
+#[test]
+fn a_name_that_the_record_does_not_take_is_tried_now_and_then() {
+    scenarios::run(64, async |site| {
+        let mut place = Place::with_host(site, State::Provisioned).await;
+        let edit = json!({ "spec": { "provisioner": null } });
+        place.records().patch("a", &PatchParams::default(), &Patch::Merge(edit)).await.unwrap();
+        let bindings = records_are_refused(&place.site).await;
+        let before = place.site.weather.calls().len();
+        place.serve_both();
+        tokio::time::sleep(Duration::from_secs(3600)).await;
+        let calls = place.site.weather.calls().split_off(before);
+        let tries = calls.iter().filter(|call| call.starts_with("PUT ") && call.contains("/machinerecords/")).count();
+        // Work that must be recorded before it begins is tried once a minute, the name beside it every five minutes.
+        assert!((1..=80).contains(&tries), "{tries} in an hour");
+        bindings.delete("no-records", &DeleteParams::default()).await.unwrap();
+        tokio::time::sleep(Duration::from_secs(600)).await;
+        let part = place.records().get("a").await.unwrap().spec.provisioner;
+        assert_eq!(part.map(|part| part.name).as_deref(), Some("metamorph"));
+    });
+}
+
 #[test]
 fn a_refused_choice_undoes_no_write_and_is_told_when_the_host_is_at_rest() {
     for name in ["fixture", "ironic"] {
@@ -539,22 +561,28 @@ fn a_tenant_of_before_takes_no_machine_by_declaring_his_host_again() {
     }
 }
 
+/// From now on no MachineRecord can be written; what takes that back is to be deleted.
+async fn records_are_refused(site: &Site) -> Api<ValidatingAdmissionPolicyBinding> {
+    let policies: Api<ValidatingAdmissionPolicy> = Api::all(site.observer());
+    let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(site.observer());
+    let policy = json!({ "metadata": { "name": "no-records" }, "spec": {
+        "failurePolicy": "Fail",
+        "matchConstraints": { "resourceRules": [{ "apiGroups": ["metamorph.metal3.io"], "apiVersions": ["*"],
+            "operations": ["CREATE", "UPDATE"], "resources": ["machinerecords"] }] },
+        "validations": [{ "expression": "false", "message": "no records today" }],
+    } });
+    let binding = json!({ "metadata": { "name": "no-records" },
+        "spec": { "policyName": "no-records", "validationActions": ["Deny"] } });
+    policies.create(&PostParams::default(), &serde_json::from_value(policy).unwrap()).await.unwrap();
+    bindings.create(&PostParams::default(), &serde_json::from_value(binding).unwrap()).await.unwrap();
+    bindings
+}
+
 #[test]
 fn a_deletion_waits_until_its_record_can_be_written() {
     scenarios::run(42, async |site| {
         let place = Place::with_host(site, State::Provisioned).await;
-        let policies: Api<ValidatingAdmissionPolicy> = Api::all(place.site.observer());
-        let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(place.site.observer());
-        let policy = json!({ "metadata": { "name": "no-records" }, "spec": {
-            "failurePolicy": "Fail",
-            "matchConstraints": { "resourceRules": [{ "apiGroups": ["metamorph.metal3.io"], "apiVersions": ["*"],
-                "operations": ["CREATE", "UPDATE"], "resources": ["machinerecords"] }] },
-            "validations": [{ "expression": "false", "message": "no records today" }],
-        } });
-        let binding = json!({ "metadata": { "name": "no-records" },
-            "spec": { "policyName": "no-records", "validationActions": ["Deny"] } });
-        policies.create(&PostParams::default(), &serde_json::from_value(policy).unwrap()).await.unwrap();
-        bindings.create(&PostParams::default(), &serde_json::from_value(binding).unwrap()).await.unwrap();
+        let bindings = records_are_refused(&place.site).await;
         place.delete().await;
         place.is_held("no records today").await;
         assert!(place.plant.image().is_some());

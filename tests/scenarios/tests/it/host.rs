@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use provisioner_fixture::Watch;
 use scenarios::{Effect, Machines, Site, Trouble, address, fixture};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::time::Instant;
 
 /// Seeds of a run.
@@ -182,6 +182,49 @@ fn machines_come_on_in_steps_the_first_inspection_included() {
             assert_eq!((switched.times(what).len(), switched.most_at_once(what)), (12, most), "{what}, limit {limit}");
         }
     }
+}
+
+/// They are off, and all are to be provisioned at once, for which there is no room. When there is, they come on in steps.
+#[test]
+fn machines_that_waited_for_room_to_be_provisioned_come_on_in_steps() {
+    let switched = Arc::new(Switched::default());
+    let machines = Machines::watched(Arc::clone(&switched) as Arc<dyn Watch>);
+    scenarios::run(24, async |mut site| {
+        site.power_on_limit = 2;
+        let _controller = site.controller(fixture(&machines));
+        let names: Vec<String> = (0..6).map(|index| format!("h{index}")).collect();
+        let patch = async |name: &str, change: Value| {
+            site.hosts().patch(name, &PatchParams::default(), &Patch::Merge(change)).await.unwrap();
+        };
+        for name in &names {
+            site.create_host(name).await;
+            patch(name, json!({"spec": {"online": false}})).await;
+        }
+        let is_off = |host: &BareMetalHost| {
+            host.state() == State::Available && host.status.as_ref().is_some_and(|status| !status.powered_on)
+        };
+        for name in &names {
+            site.wait(name, 3600, is_off).await;
+            machines.trouble(&address(name), Trouble::Busy, true);
+        }
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        let image = json!({"url": "http://192.0.2.8/i", "checksum": "00".repeat(32), "checksumType": "sha256", "format": "raw"});
+        for name in &names {
+            patch(name, json!({"spec": {"online": true, "image": image}})).await;
+        }
+        let waits = |host: &BareMetalHost| {
+            host.state() == State::Provisioning
+                && host.status.as_ref().is_some_and(|s| s.operational_status == OperationalStatus::Delayed)
+        };
+        for name in &names {
+            site.wait(name, 3600, waits).await;
+        }
+        names.iter().for_each(|name| machines.trouble(&address(name), Trouble::Busy, false));
+        for name in &names {
+            site.wait(name, 3600, is(State::Provisioned)).await;
+        }
+    });
+    assert_eq!((switched.times(Effect::Provision).len(), switched.most_at_once(Effect::Provision)), (6, 2));
 }
 
 #[test]

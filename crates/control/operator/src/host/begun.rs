@@ -53,14 +53,15 @@ pub struct Brake {
     pub(super) emptied: Mutex<Begun>,
     /// Hosts whose machines are switched on.
     pub(super) powered: Mutex<Begun>,
-    /// Hosts, by uid, that registration has moved to inspection, and whose machines have not been switched on for it.
-    pub(super) uninspected: Mutex<HashSet<String>>,
+    /// Hosts, by uid, whose machines have not been switched on for the work that has begun: registration has moved them to inspection, or there was no
+    /// room for it.
+    pub(super) unbooted: Mutex<HashSet<String>>,
 }
 
 impl Brake {
     /// The host is gone.
     pub fn forget(&self, uid: &str) {
-        lock(&self.uninspected).remove(uid);
+        lock(&self.unbooted).remove(uid);
     }
 }
 

@@ -1,4 +1,4 @@
-//! The firmware objects beside hosts: one watch per kind shows them, and the life cycle's decisions are written to them.
+//! The objects beside hosts, of their firmware and their data image: one watch per kind shows them, and the life cycle's decisions are written to them.
 //!
 //! Each has its host's name. One that is being deleted, or that another host of that name owns, is not this host's: it was meant for another
 //! machine.
@@ -8,25 +8,25 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use api::metal3::{
-    BareMetalHost, FirmwareSchema, FirmwareSchemaSpec, HostFirmwareComponents, HostFirmwareComponentsSpec,
+    BareMetalHost, DataImage, FirmwareSchema, FirmwareSchemaSpec, HostFirmwareComponents, HostFirmwareComponentsSpec,
     HostFirmwareSettings, HostFirmwareSettingsSpec, HostUpdatePolicy,
 };
 use host_lifecycle::{ChildWrite, Children, Served, Targets};
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::api::{Patch, PatchParams, PostParams};
-use kube::core::NamespaceResourceScope;
 use kube::runtime::reflector::ObjectRef;
 use kube::{Api, Client, Resource, ResourceExt as _};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 use serde_json::json;
 use std::fmt::Debug;
 
+use super::media;
 use super::objects::Objects;
+use super::owned::{Failed, create, get, has_moved_on, is_owner, is_refusal, is_unchanged, owner, put_status, take};
 
 /// How soon a write that the Kubernetes API refused is retried.
 const AGAIN: Duration = Duration::from_secs(300);
+/// What is attempted before a wish is handed over.
+const WISHED: &str = "read what is wished of the firmware again";
 /// Longest part of an API server's message that is reported, bytes.
 const MAX_TOLD: usize = 512;
 
@@ -41,8 +41,12 @@ pub struct Beside {
     pub components: Objects<HostFirmwareComponents>,
     /// When the firmware of provisioned hosts may be changed.
     pub policies: Objects<HostUpdatePolicy>,
+    /// Media that provisioned hosts are shown.
+    pub data_images: Objects<DataImage>,
     /// When the firmware of each host, by its uid, was last read.
     read: Mutex<HashMap<String, Timestamp>>,
+    /// When each host, by its uid, was last asked for its medium, and for which version of its DataImage.
+    seen: Mutex<HashMap<String, (Timestamp, media::Wish)>>,
     /// By host uid and object, when the Kubernetes API last refused a write.
     refused: Mutex<HashMap<String, HashMap<Object, Timestamp>>>,
 }
@@ -56,6 +60,8 @@ pub enum Object {
     Components,
     /// The HostUpdatePolicy.
     Policy,
+    /// The DataImage.
+    DataImage,
 }
 
 impl Object {
@@ -67,25 +73,11 @@ impl Object {
             }
             ChildWrite::OwnFirmwareComponents | ChildWrite::FirmwareComponents(_) => Some(Self::Components),
             ChildWrite::OwnUpdatePolicy => Some(Self::Policy),
+            ChildWrite::HoldDataImage | ChildWrite::DataImage(_) | ChildWrite::ReleaseDataImage => {
+                Some(Self::DataImage)
+            }
             _ => None,
         }
-    }
-}
-
-/// The Kubernetes API failed.
-#[derive(Debug, thiserror::Error)]
-#[error("{attempt}: {source}")]
-pub struct Failed {
-    /// What was attempted.
-    pub attempt: &'static str,
-    /// Why.
-    #[source]
-    pub source: Box<kube::Error>,
-}
-
-impl Failed {
-    fn of(attempt: &'static str) -> impl FnOnce(kube::Error) -> Self {
-        move |source| Self { attempt, source: Box::new(source) }
     }
 }
 
@@ -96,8 +88,11 @@ pub struct Found {
     schema: Option<Arc<FirmwareSchema>>,
     components: Option<Arc<HostFirmwareComponents>>,
     policy: Option<Arc<HostUpdatePolicy>>,
+    pub(super) data_image: Option<Arc<DataImage>>,
     /// When the host's firmware was last read.
     pub read: Option<Timestamp>,
+    /// When the BMC was last asked for the medium of this DataImage.
+    pub media_seen: Option<Timestamp>,
 }
 
 /// Result of a write.
@@ -119,8 +114,8 @@ impl Written {
     }
 }
 
-/// Versions of the objects that wish something: settings, components, policy.
-pub type Versions = [Option<String>; 3];
+/// Versions of the objects that wish something: settings, components, policy, data image.
+pub type Versions = [Option<String>; 4];
 
 impl Found {
     /// As decisions are made from them.
@@ -130,13 +125,19 @@ impl Found {
             firmware_schema: self.schema.as_deref(),
             firmware_components: self.components.as_deref(),
             update_policy: self.policy.as_deref(),
+            data_image: self.data_image.as_deref(),
             ..Children::default()
         }
     }
 
     /// Which they are.
     pub fn versions(&self) -> Versions {
-        [version(self.settings.as_ref()), version(self.components.as_ref()), version(self.policy.as_ref())]
+        [
+            version(self.settings.as_ref()),
+            version(self.components.as_ref()),
+            version(self.policy.as_ref()),
+            version(self.data_image.as_ref()),
+        ]
     }
 }
 
@@ -146,30 +147,13 @@ fn version<K: Resource<DynamicType = ()>>(object: Option<&Arc<K>>) -> Option<Str
 
 /// The object, unless it is being deleted or belongs to another host.
 fn own<K: Resource<DynamicType = ()>>(object: Option<Arc<K>>, host: &BareMetalHost) -> Option<Arc<K>> {
-    object.filter(|object| {
-        let hosts = || object.meta().owner_references.iter().flatten().filter(|owner| owner.kind == "BareMetalHost");
-        let another = hosts().next().is_some() && !hosts().any(|owner| Some(&owner.uid) == host.metadata.uid.as_ref());
-        object.meta().deletion_timestamp.is_none() && !another
-    })
+    object.filter(|object| object.meta().deletion_timestamp.is_none() && !is_anothers(object.as_ref(), host))
 }
 
-/// The host as an owner, as upstream writes it: not the controller.
-fn owner<K: Resource<DynamicType = ()>>(object: &K) -> OwnerReference {
-    OwnerReference { controller: None, ..object.controller_owner_ref(&()).unwrap_or_default() }
-}
-
-fn is_owner(object: &ObjectMeta, owner: &OwnerReference) -> bool {
-    object.owner_references.iter().flatten().any(|known| known.uid == owner.uid)
-}
-
-/// Whether the API server, or a webhook that it calls, refuses the object.
-fn is_refusal(error: &kube::Error) -> bool {
-    matches!(error, kube::Error::Api(status) if matches!(status.code, 400 | 403 | 413 | 422) || status.code == 500)
-}
-
-/// Whether another client has written or deleted the object meanwhile.
-fn has_moved_on(error: &kube::Error) -> bool {
-    matches!(error, kube::Error::Api(status) if matches!(status.code, 404 | 409))
+/// Whether the object belongs to another host of that name.
+pub(super) fn is_anothers<K: Resource<DynamicType = ()>>(object: &K, host: &BareMetalHost) -> bool {
+    let hosts = || object.meta().owner_references.iter().flatten().filter(|owner| owner.kind == "BareMetalHost");
+    hosts().next().is_some() && !hosts().any(|owner| Some(&owner.uid) == host.metadata.uid.as_ref())
 }
 
 impl Beside {
@@ -182,10 +166,23 @@ impl Beside {
         self.times().insert(uid.to_owned(), now);
     }
 
+    /// Notes that the BMC was asked for the medium of this DataImage, or that this was attempted.
+    pub fn media_was_seen(&self, uid: &str, found: &mut Found, now: Timestamp) {
+        let Some(image) = found.data_image.as_deref() else { return };
+        self.sights().insert(uid.to_owned(), (now, media::wish(image)));
+        found.media_seen = Some(now);
+    }
+
+    fn sights(&self) -> MutexGuard<'_, HashMap<String, (Timestamp, media::Wish)>> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// The host is gone.
     pub fn forget(&self, uid: &str, namespace: &str, name: &str) {
         self.times().remove(uid);
         self.refusals().remove(uid);
+        self.sights().remove(uid);
+        self.data_images.forget(&ObjectRef::new(name).within(namespace));
         self.settings.forget(&ObjectRef::new(name).within(namespace));
         self.components.forget(&ObjectRef::new(name).within(namespace));
         self.policies.forget(&ObjectRef::new(name).within(namespace));
@@ -197,6 +194,7 @@ impl Beside {
         self.schemas.listed().await;
         self.components.listed().await;
         self.policies.listed().await;
+        self.data_images.listed().await;
     }
 
     /// What of this can be served: a kind that is not installed carries no wishes.
@@ -205,7 +203,9 @@ impl Beside {
         let shown = !self.components.is_absent();
         let service = all.service && !self.policies.is_absent();
         let (components, updates) = (all.firmware_components && shown, all.firmware_updates && shown);
+        let data_images = all.data_images && !self.data_images.is_absent();
         Served {
+            data_images,
             firmware_settings: settings,
             firmware_components: components,
             firmware_updates: updates,
@@ -231,6 +231,7 @@ impl Beside {
             firmware_components: all.firmware_components && components,
             firmware_updates: all.firmware_updates && components,
             service: all.service && policy,
+            data_images: all.data_images && is_open(Object::DataImage),
             ..all
         }
     }
@@ -273,6 +274,10 @@ impl Beside {
         let policy = get(&self.policies, client, &namespace, &name, served.service).await;
         let policy = own(policy.map_err(Failed::of("read the HostUpdatePolicy"))?, host);
         let policy = policy.filter(|_| is_read(Object::Policy));
+        let data_image = get(&self.data_images, client, &namespace, &name, served.data_images).await;
+        let data_image = data_image.map_err(Failed::of("read the DataImage"))?;
+        // One that is being deleted is the host's until what it asked for is undone.
+        let data_image = data_image.filter(|image| is_read(Object::DataImage) && !is_anothers(image.as_ref(), host));
         let named = settings.as_ref().and_then(|settings| settings.status.as_ref()?.schema.as_ref());
         let schema = match named.filter(|named| named.namespace == namespace && !named.name.is_empty()) {
             Some(named) => {
@@ -282,8 +287,12 @@ impl Beside {
             None => None,
         };
         let schema = schema.filter(|schema| schema.metadata.deletion_timestamp.is_none());
-        let read = self.times().get(host.metadata.uid.as_deref().unwrap_or_default()).copied();
-        Ok(Found { settings, schema, components, policy, read })
+        let uid = host.metadata.uid.as_deref().unwrap_or_default();
+        let read = self.times().get(uid).copied();
+        let seen = self.sights().get(uid).cloned();
+        let is_of = |wish: &media::Wish| data_image.as_deref().is_some_and(|image| media::wish(image) == *wish);
+        let media_seen = seen.filter(|(_, wish)| is_of(wish)).map(|(time, _)| time);
+        Ok(Found { settings, schema, components, policy, data_image, read, media_seen })
     }
 
     /// Their versions, if they are known without a call.
@@ -293,6 +302,12 @@ impl Beside {
             version(own(self.settings.glimpsed(&ObjectRef::new(&name).within(&namespace))?, host).as_ref()),
             version(own(self.components.glimpsed(&ObjectRef::new(&name).within(&namespace))?, host).as_ref()),
             version(own(self.policies.glimpsed(&ObjectRef::new(&name).within(&namespace))?, host).as_ref()),
+            version(
+                self.data_images
+                    .glimpsed(&ObjectRef::new(&name).within(&namespace))?
+                    .filter(|image| !is_anothers(image.as_ref(), host))
+                    .as_ref(),
+            ),
         ])
     }
 
@@ -307,15 +322,23 @@ impl Beside {
     ) -> Result<bool, Failed> {
         let mut same = true;
         if let Some(settings) = found.settings.as_deref().filter(|_| targets.settings.is_some()) {
-            same &= is_unchanged(&self.settings, client, settings).await?;
+            same &= is_unchanged(&self.settings, client, settings, WISHED).await?;
         }
         if let Some(components) = found.components.as_deref().filter(|_| !targets.updates.is_empty()) {
-            same &= is_unchanged(&self.components, client, components).await?;
+            same &= is_unchanged(&self.components, client, components, WISHED).await?;
         }
         if let Some(policy) = found.policy.as_deref().filter(|_| service) {
-            same &= is_unchanged(&self.policies, client, policy).await?;
+            same &= is_unchanged(&self.policies, client, policy, WISHED).await?;
         }
         Ok(same)
+    }
+
+    /// Whether the DataImage still has the same version, read from the API because the watch may be stale.
+    pub async fn has_decided_medium(&self, client: &Client, found: &Found) -> Result<bool, Failed> {
+        match found.data_image.as_deref() {
+            Some(image) => is_unchanged(&self.data_images, client, image, "read the DataImage again").await,
+            None => Ok(false),
+        }
     }
 
     /// Carries out a write that a change of the host contains. A refusal is reported, and the write is not retried for a while.
@@ -378,12 +401,14 @@ impl Beside {
                 found.components = put_status(&self.components, client, &object).await.map_err(Failed::of(attempt))?;
                 found.components.is_some()
             }
-            // Data images and boot images are never served here, so no decision writes them.
-            ChildWrite::BootImage(_)
-            | ChildWrite::HoldDataImage
-            | ChildWrite::DataImage(_)
-            | ChildWrite::ReleaseDataImage
-            | ChildWrite::ReleaseBootImage => return Ok(Written::Unserved),
+            ChildWrite::HoldDataImage | ChildWrite::DataImage(_) | ChildWrite::ReleaseDataImage => {
+                let Some(image) = found.data_image.as_deref() else { return Ok(Written::Conflict) };
+                let (written, there) = media::write(&self.data_images, client, host, image, write).await?;
+                found.data_image = there;
+                written
+            }
+            // Boot images are never served here, so no decision writes them.
+            ChildWrite::BootImage(_) | ChildWrite::ReleaseBootImage => return Ok(Written::Unserved),
         };
         Ok(Written::of(done))
     }
@@ -464,114 +489,10 @@ impl Beside {
     }
 }
 
-/// The object; if it is not `needed`, as the watch shows it.
-async fn get<K>(
-    objects: &Objects<K>,
-    client: &Client,
-    namespace: &str,
-    name: &str,
-    needed: bool,
-) -> Result<Option<Arc<K>>, kube::Error>
-where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + Debug + 'static,
-{
-    let key = ObjectRef::new(name).within(namespace);
-    if !needed && let Some(glimpsed) = objects.glimpsed(&key) {
-        return Ok(glimpsed);
-    }
-    objects.get(&Api::namespaced(client.clone(), namespace), &key).await
-}
-
-/// Whether the object still has this version.
-async fn is_unchanged<K>(objects: &Objects<K>, client: &Client, object: &K) -> Result<bool, Failed>
-where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + Debug + 'static,
-{
-    let api: Api<K> = Api::namespaced(client.clone(), &object.namespace().unwrap_or_default());
-    let now = api.get_metadata_opt(&object.name_any()).await;
-    let now = now.map_err(Failed::of("read what is wished of the firmware again"))?;
-    let same = now.is_some_and(|now| now.uid() == object.uid() && now.resource_version() == object.resource_version());
-    if !same {
-        objects.doubt(&ObjectRef::from_obj(object));
-    }
-    Ok(same)
-}
-
-/// Creates an object with the host as its owner.
-async fn create<K>(
-    objects: &Objects<K>,
-    client: &Client,
-    host: &BareMetalHost,
-    mut new: K,
-    attempt: &'static str,
-) -> Result<Arc<K>, Failed>
-where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-        + Clone
-        + DeserializeOwned
-        + Serialize
-        + Debug
-        + 'static,
-{
-    new.meta_mut().namespace = host.namespace();
-    new.meta_mut().owner_references = Some(vec![owner(host)]);
-    let api: Api<K> = Api::namespaced(client.clone(), &host.namespace().unwrap_or_default());
-    let params = PostParams::default();
-    let key = ObjectRef::from_obj(&new);
-    // An earlier host's object of this name is deleted first, by garbage collection with its owner.
-    let created = objects.writing(&key, api.create(&params, &new)).await.map_err(Failed::of(attempt))?;
-    Ok(Arc::new(created))
-}
-
-/// Adds an owner to the version that was read; `None` if the object has changed since.
-async fn take<K>(
-    objects: &Objects<K>,
-    client: &Client,
-    object: &K,
-    owner: OwnerReference,
-    attempt: &'static str,
-) -> Result<Option<Arc<K>>, Failed>
-where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + Debug + 'static,
-{
-    let meta = object.meta();
-    if is_owner(meta, &owner) {
-        return Ok(Some(Arc::new(object.clone())));
-    }
-    let mut owners = meta.owner_references.clone().unwrap_or_default();
-    owners.push(owner);
-    let patch = Patch::Merge(json!({ "metadata": {
-        "uid": meta.uid, "resourceVersion": meta.resource_version, "ownerReferences": owners } }));
-    let api: Api<K> = Api::namespaced(client.clone(), &object.namespace().unwrap_or_default());
-    let (name, params) = (object.name_any(), PatchParams::default());
-    match objects.writing(&ObjectRef::from_obj(object), api.patch(&name, &params, &patch)).await {
-        Ok(taken) => Ok(Some(Arc::new(taken))),
-        Err(error) if has_moved_on(&error) => Ok(None),
-        Err(error) => Err(Failed::of(attempt)(error)),
-    }
-}
-
-/// Writes the status of the version that was read; `None` if the object has changed since.
-async fn put_status<K>(objects: &Objects<K>, client: &Client, object: &K) -> Result<Option<Arc<K>>, kube::Error>
-where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-        + Clone
-        + DeserializeOwned
-        + Serialize
-        + Debug
-        + 'static,
-{
-    let api: Api<K> = Api::namespaced(client.clone(), &object.namespace().unwrap_or_default());
-    let (name, params) = (object.name_any(), PostParams::default());
-    match objects.writing(&ObjectRef::from_obj(object), api.replace_status(&name, &params, object)).await {
-        Ok(written) => Ok(Some(Arc::new(written))),
-        Err(error) if has_moved_on(&error) => Ok(None),
-        Err(error) => Err(error),
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+
     use super::*;
 
     #[test]

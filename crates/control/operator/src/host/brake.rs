@@ -139,33 +139,44 @@ impl Brake {
         off && match decided {
             Step::Act(Action::SetPower(PowerWish::On)) => true,
             Step::Act(Action::Inspect { .. }) => self.is_uninspected(context, &host.uid().unwrap_or_default()),
+            step if asks_for_room(step) => lock(&self.unbooted).contains(&host.uid().unwrap_or_default()),
             _ => [State::Inspecting, State::Provisioning].iter().any(|to| begins(host, decided, *to)),
         }
     }
 
     /// Whether the host's first inspection has not begun, by this process's memory or the host's record.
     fn is_uninspected(&self, context: &Context, uid: &str) -> bool {
-        lock(&self.uninspected).contains(uid) || context.machines.is_blank(uid)
+        lock(&self.unbooted).contains(uid) || context.machines.is_blank(uid)
     }
 
     /// Notes a conclusion that moves the host to inspection: no decision precedes it, so the brake applies to the call that boots the machine.
     pub fn concluded(&self, host: &BareMetalHost, change: &Change) {
         let to_inspection = change.status.provisioning.state == State::Inspecting && host.state() == State::Registering;
         if to_inspection && !change.status.powered_on {
-            lock(&self.uninspected).insert(host.uid().unwrap_or_default());
+            lock(&self.unbooted).insert(host.uid().unwrap_or_default());
         }
     }
 
-    /// Notes the answer to an admitted call: an inspection that could not begin, for want of capacity say, has switched nothing on.
+    /// Notes the answer to an admitted call: work that could not begin, for want of capacity say, has switched nothing on, and takes its turn again when
+    /// it begins.
     pub fn answered(&self, context: &Context, host: &BareMetalHost, action: &Action, outcome: &Outcome) {
-        if !matches!(action, Action::Inspect { .. }) {
+        if !asks_for_room(&Step::Act(action.clone())) {
             return;
         }
         let uid = host.uid().unwrap_or_default();
         match outcome {
-            Outcome::Working { .. } | Outcome::Accepted { .. } | Outcome::Inspected(_) => {
-                lock(&self.uninspected).remove(&uid);
+            Outcome::Working { .. }
+            | Outcome::Accepted { .. }
+            | Outcome::Inspected(_)
+            | Outcome::Done
+            | Outcome::Wiped => {
+                lock(&self.unbooted).remove(&uid);
             }
+            Outcome::Busy { .. } if host.status.as_ref().is_none_or(|status| !status.powered_on) => {
+                lock(&self.unbooted).insert(uid.clone());
+                lock(&self.powered).give_back(&uid);
+            }
+            _ if !matches!(action, Action::Inspect { .. }) => {}
             _ if self.is_uninspected(context, &uid) => lock(&self.powered).give_back(&uid),
             _ => {}
         }

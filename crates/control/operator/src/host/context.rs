@@ -18,6 +18,7 @@ use super::records::Records;
 use super::rests::Rests;
 use super::seal::{SealKeys, Seals};
 use super::step::Watch;
+use super::turns::Turns;
 use super::{index, looks, versions};
 use crate::Clock;
 use crate::definitions::Definitions;
@@ -69,6 +70,8 @@ pub(crate) struct Context {
     pub seals: Arc<Seals>,
     /// Objects beside hosts.
     pub beside: Beside,
+    /// Whose call to a host's provisioner it is.
+    pub turns: Turns,
     /// Secrets that hosts name.
     pub bodies: Bodies,
     /// Which hosts are at a BMC, and which name a Secret.

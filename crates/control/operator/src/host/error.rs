@@ -1,6 +1,6 @@
 //! Why a reconcile failed.
 
-use super::beside;
+use super::owned;
 
 /// A reconcile failed and is retried with back-off. Failures of machines are not among these errors: they are in the host's status.
 #[derive(Debug, thiserror::Error)]
@@ -19,7 +19,7 @@ pub(crate) enum ReconcileError {
     NotLeading,
     /// An object beside the host could not be read or written.
     #[error("{} (Kubernetes API): {}", .0.attempt, .0.source)]
-    Beside(#[from] beside::Failed),
+    Beside(#[from] owned::Failed),
     /// The host's record could not be written.
     #[error(transparent)]
     Record(#[from] provisioner::RecordError),

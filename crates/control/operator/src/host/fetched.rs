@@ -38,9 +38,10 @@ pub struct Fetched {
     pub facts: Arc<HostFacts>,
 }
 
-/// The capabilities that reach a host. The objects that ask for the others are not read here; each gets an Event ([`crate::UNSERVED`]).
+/// The capabilities that a host is decided by. Events are another controller's; the objects that ask for boot images are not read here, and each gets an
+/// Event ([`crate::UNSERVED`]).
 fn served(context: &Context, host: &BareMetalHost, capabilities: Capabilities) -> Capabilities {
-    let read = Capabilities { data_images: false, events: false, boot_images: Vec::new(), ..capabilities };
+    let read = Capabilities { events: false, boot_images: Vec::new(), ..capabilities };
     let uid = host.metadata.uid.as_deref().unwrap_or_default();
     context.beside.served_of(read, uid, context.settings.clock.now())
 }
@@ -153,6 +154,7 @@ impl Fetched {
             children: self.beside.children(),
             credentials,
             firmware_read: self.beside.read,
+            media_seen: self.beside.media_seen,
             news: self.provisioner().is_some_and(|provisioner| provisioner.has_news(&self.key())),
             settings: &self.settings,
             now: context.settings.clock.now(),

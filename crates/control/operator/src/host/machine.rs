@@ -272,6 +272,10 @@ impl Machine for KubeMachine {
     async fn note(&self, text: &str) {
         self.warn("MachineDrifted", text.to_owned()).await;
     }
+
+    async fn interrupted(&self, text: &str) {
+        self.warn("WorkInterrupted", text.to_owned()).await;
+    }
 }
 
 impl KubeMachine {

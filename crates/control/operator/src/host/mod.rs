@@ -4,6 +4,7 @@
 //! has news, and when a time that the last decision named has come. A reconcile goes on step by step until there is nothing to
 //! do but wait, so that a transition costs one write and no round trip through the watch.
 
+pub(crate) mod asked;
 mod begun;
 mod beside;
 mod bodies;
@@ -19,8 +20,11 @@ mod index;
 mod kept;
 mod looks;
 mod machine;
+mod media;
 pub(crate) mod objects;
 mod observer;
+mod orphans;
+mod owned;
 pub(crate) mod readable;
 mod reconcile;
 mod record;
@@ -30,6 +34,7 @@ mod seal;
 mod secrets;
 mod step;
 mod trouble;
+mod turns;
 mod versions;
 mod wanted;
 mod work;
@@ -38,7 +43,7 @@ mod write;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use api::metal3::BareMetalHost;
+use api::metal3::{BareMetalHost, DataImage};
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Secret;
 use kube::core::{NamespaceResourceScope, PartialObjectMeta};
@@ -58,7 +63,7 @@ use beside::Beside;
 use bodies::Bodies;
 pub(crate) use context::Context;
 pub use context::HostSettings;
-use error::ReconcileError;
+pub(crate) use error::ReconcileError;
 use history::Histories;
 use objects::Objects;
 pub(crate) use objects::scoped;
@@ -102,6 +107,7 @@ impl HostController {
                 records: Arc::default(),
                 seals,
                 beside: Beside::default(),
+                turns: turns::Turns::default(),
                 bodies: Bodies::default(),
                 index: index::Index::default(),
                 looks: looks::Looks::default(),
@@ -136,12 +142,14 @@ impl HostController {
         context.hosts.are_shown_by(reader.clone());
         let wanted =
             predicates::generation.combine(predicates::annotations).combine(predicates::finalizers).combine(deletion);
+        let (orphans, orphaned) = mpsc::unbounded_channel();
         let stream = objects::follow::<BareMetalHost>(&client, namespace, &context.recorder, context.hosts.marks())
             .reflect(writer)
-            .inspect(watched(Arc::clone(&context)))
+            .inspect(watched(Arc::clone(&context), orphans.clone()))
             .applied_objects()
             .predicate_filter(wanted, Default::default());
         let mut beside = JoinSet::new();
+        beside.spawn(orphans::release_orphans(Arc::clone(&context), orphaned));
         show(&context, &mut beside, |context| &context.hardware_data);
         show(&context, &mut beside, |context| context.records.as_ref());
         let (definitions, looker, own) =
@@ -173,6 +181,7 @@ impl HostController {
         let settings = changes(&context, |context| &context.beside.settings);
         let components = changes(&context, |context| &context.beside.components);
         let policies = changes(&context, |context| &context.beside.policies);
+        let data_images = changes(&context, |context| &context.beside.data_images);
         let config = Config::default().concurrency(0);
         Controller::for_stream(stream, reader)
             .with_config(config)
@@ -186,6 +195,13 @@ impl HostController {
             .watches_stream(settings, |object| host_of(&object))
             .watches_stream(components, |object| host_of(&object))
             .watches_stream(policies, |object| host_of(&object))
+            .watches_stream(data_images, move |image| {
+                if media::waits_for_a_host(&image) {
+                    // This fails only once the controller has ended.
+                    let _ = orphans.send(ObjectRef::from_obj(&image));
+                }
+                host_of(&image)
+            })
             .reconcile_on(wake_stream(&context))
             .graceful_shutdown_on(shutdown)
             .run(reconcile::reconcile, on_error, context)
@@ -296,7 +312,10 @@ fn wake_stream(context: &Arc<Context>) -> impl futures::Stream<Item = ObjectRef<
 }
 
 /// Handles each event of the watch of hosts, and logs when the watch begins to fail: without it, nothing is done to any host.
-fn watched(context: Arc<Context>) -> impl FnMut(&Result<watcher::Event<BareMetalHost>, watcher::Error>) {
+fn watched(
+    context: Arc<Context>,
+    orphans: mpsc::UnboundedSender<ObjectRef<DataImage>>,
+) -> impl FnMut(&Result<watcher::Event<BareMetalHost>, watcher::Error>) {
     move |event| {
         context.hosts.on(event);
         context.news.of_host(event);
@@ -306,6 +325,7 @@ fn watched(context: Arc<Context>) -> impl FnMut(&Result<watcher::Event<BareMetal
         // A host whose finalizers another client has removed gets no further look.
         if let Ok(watcher::Event::Delete(host)) = event {
             reconcile::forget(&context, host);
+            let _ = orphans.send(ObjectRef::new(&host.name_any()).within(&host.namespace().unwrap_or_default()));
         }
         note(&context, event);
     }

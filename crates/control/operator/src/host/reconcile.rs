@@ -116,6 +116,7 @@ pub fn forget(context: &Context, object: &BareMetalHost) {
     context.metrics.forget(object);
     context.rests.forget(&uid);
     context.looks.forget(&uid, true);
+    context.turns.forget(&uid);
     context.brake.forget(&uid);
     context.hosts.forget(&ObjectRef::from_obj(object));
     context.beside.forget(&uid, &object.namespace().unwrap_or_default(), &object.name_any());
@@ -190,6 +191,11 @@ async fn step(context: &Context, mut fetched: Fetched) -> Result<Next, Reconcile
             return Ok(Next::Now);
         }
     }
+    if matches!(action, Act::AttachMedia { .. } | Act::DetachMedia)
+        && !context.beside.has_decided_medium(&context.client, &fetched.beside).await?
+    {
+        return Ok(Next::Now);
+    }
     if matches!(action, Act::Inspect { .. } | Act::Provision | Act::Deprovision { .. })
         && let Some(provisioner) = fetched.provisioner()
     {
@@ -201,6 +207,10 @@ async fn step(context: &Context, mut fetched: Fetched) -> Result<Next, Reconcile
         let now = context.settings.clock.now();
         context.beside.was_read(&fetched.host.uid().unwrap_or_default(), now);
         fetched.beside.read = Some(now);
+    }
+    if matches!(action, Act::CheckMedia { .. } | Act::LookAtMedia) {
+        let (uid, now) = (fetched.host.uid().unwrap_or_default(), context.settings.clock.now());
+        context.beside.media_was_seen(&uid, &mut fetched.beside, now);
     }
     let (namespace, name, uid) = (fetched.host.namespace(), fetched.host.name_any(), fetched.host.uid());
     for _ in 0..MAX_CONFLICTS {

@@ -18,8 +18,10 @@ use super::history::{host_label, is_ours, number};
 use super::machine::KubeMachine;
 use super::records::{Known, has_content, is_blank, lock};
 use super::wanted::changed;
-use crate::kube_errors::{is_terminating, told};
+use crate::kube_errors::{is_refused, is_terminating, told};
 
+/// How long a refused name waits until it is tried again. Until it is written, the host's id decides.
+const AGAIN: jiff::SignedDuration = jiff::SignedDuration::from_secs(300);
 /// Most attempts at a write while other parts of the object change.
 const MAX_CONFLICTS: usize = 4;
 
@@ -110,7 +112,8 @@ impl KubeMachine {
         }
     }
 
-    /// Fills in the host's provisioner in a record that names none, as versions without a choice of provisioners wrote it.
+    /// Fills in the host's provisioner in a record that names none, as versions without a choice of provisioners wrote it. What the API refuses is not
+    /// tried at each step: an admission webhook, say, will refuse it again.
     ///
     /// # Errors
     /// When it cannot be written; it is read again then.
@@ -118,23 +121,39 @@ impl KubeMachine {
         let unnamed = |object: &MachineRecord| {
             self.is_ours(&object.spec) && object.spec.provisioner.as_ref().is_none_or(|part| part.name.is_empty())
         };
-        let Some(mut object) = lock(&self.slot).object.clone().filter(unnamed).filter(|_| (self.may_act)()) else {
-            return Ok(());
+        let now = self.clock.now();
+        let object = {
+            let known = lock(&self.slot);
+            let may_try = known.unnamed.is_none_or(|refused| now.duration_since(refused) >= AGAIN);
+            known.object.clone().filter(|_| may_try)
         };
+        let Some(mut object) = object.filter(unnamed).filter(|_| (self.may_act)()) else { return Ok(()) };
         object.spec.provisioner = Some(self.named(object.spec.provisioner.take()));
         let written = self.put(object, false).await;
         let mut known = lock(&self.slot);
-        known.read = written.is_ok();
-        known.object = Some(written.map_err(|e| RecordError::new(format!("MachineRecord {}", self.name()), told(&e)))?);
-        Ok(())
+        match written {
+            Ok(object) => {
+                (known.read, known.object, known.unnamed) = (true, Some(object), None);
+                Ok(())
+            }
+            Err(error) => {
+                let refused = is_refused(&error);
+                known.unnamed = refused.then_some(now);
+                known.read &= refused;
+                Err(RecordError::new(format!("MachineRecord {}", self.name()), told(&error)))
+            }
+        }
     }
 
-    /// Seals the record of a host at rest if it is unsealed: it was edited, or written by a version without seals.
+    /// Seals the record of a host at rest if it is unsealed: it was edited, or written by a version without seals. What the API refuses is not tried at
+    /// each look.
     pub async fn seal(&self) {
         let unsealed = |object: &MachineRecord| self.is_ours(&object.spec) && self.seals.since(object).is_none();
+        let now = self.clock.now();
         let object = {
             let known = lock(&self.slot);
-            known.object.clone().filter(|_| !known.gone && !known.unsealable)
+            let may_try = known.unsealed.is_none_or(|refused| now.duration_since(refused) >= AGAIN);
+            known.object.clone().filter(|_| may_try && !known.gone && !known.unsealable)
         };
         let Some(object) = object.filter(|_| (self.may_act)()).filter(unsealed) else { return };
         match self.put(object, false).await {
@@ -148,9 +167,11 @@ impl KubeMachine {
                 known.object = Some(written);
             }
             Err(error) => {
-                // Its claim stays the youngest of those to its machine until the next look tries again.
+                // Its claim stays the youngest of those to its machine until a later look tries again.
                 tracing::debug!(host = %self.name(), error = %told(&error), "seal the MachineRecord");
-                lock(&self.slot).read = false;
+                let (refused, mut known) = (is_refused(&error), lock(&self.slot));
+                known.unsealed = refused.then_some(now);
+                known.read &= refused;
             }
         }
     }

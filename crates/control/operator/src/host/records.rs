@@ -23,6 +23,10 @@ pub struct Known {
     pub(super) looked: bool,
     /// The API server does not keep seals.
     pub(super) unsealable: bool,
+    /// When it last refused the provisioner's name.
+    pub(super) unnamed: Option<jiff::Timestamp>,
+    /// When it last refused a seal.
+    pub(super) unsealed: Option<jiff::Timestamp>,
 }
 
 /// One host's.
@@ -57,7 +61,8 @@ impl Records {
     pub fn doubt(&self, uid: &str) {
         let slot = self.slot(uid);
         let mut known = lock(&slot);
-        *known = Known { object: known.object.take(), gone: known.gone, ..Known::default() };
+        let (object, gone, unnamed, unsealed) = (known.object.take(), known.gone, known.unnamed, known.unsealed);
+        *known = Known { object, gone, unnamed, unsealed, ..Known::default() };
     }
 
     /// Forgets what was read of the host.

@@ -14,10 +14,10 @@ use host_lifecycle::{
 };
 use kube::ResourceExt;
 use provisioner::{
-    AdoptRequest, Answer, BmcAccess, Call, Cause, CleaningRequest, Deployed, Failure, Finding, FirmwareTargets,
-    FirmwareUpdate, Host, HostContext, HostFacts, InspectRequest, Method, PowerRequest, PrepareRequest,
-    ProvisionRequest, Provisioner, RecordError, RegisterRequest, ReleaseRequest, Retry, ServiceRequest, Setting,
-    Verdict, Waiting, ask,
+    AdoptRequest, Answer, Attached, BmcAccess, Call, Cause, CleaningRequest, Deployed, Failure, Finding,
+    FirmwareTargets, FirmwareUpdate, Host, HostContext, HostFacts, InspectRequest, Method, PowerRequest,
+    PrepareRequest, ProvisionRequest, Provisioner, RecordError, RegisterRequest, ReleaseRequest, Retry, ServiceRequest,
+    Setting, Verdict, Waiting, ask,
 };
 
 use sha2::{Digest, Sha256};
@@ -34,7 +34,7 @@ use super::secrets::{DataField, FoundCredentials, HostDataError, HostSecrets};
 const RECORD_TRIES: u32 = 2;
 /// Longest call of a provisioner. The slowest BMCs take some minutes for one; one that answers each of many requests just in time, or a provisioner
 /// that never answers, would hold its host without a word.
-const LONGEST_CALL: Duration = Duration::from_secs(20 * 60);
+pub(super) const LONGEST_CALL: Duration = Duration::from_secs(20 * 60);
 
 /// Asks the host's provisioner.
 pub async fn act(context: &Context, fetched: &Fetched, action: &Action) -> Result<Outcome, ReconcileError> {
@@ -43,6 +43,7 @@ pub async fn act(context: &Context, fetched: &Fetched, action: &Action) -> Resul
     }
     context.metrics.asking(action);
     let uid = fetched.host.uid().unwrap_or_default();
+    let _turn = context.turns.of(&uid).await;
     let result = match prepare(context, fetched, action).await {
         // What an abandoned call has begun stands in the provisioner's record, which is read anew: a write may still arrive.
         Ok(mut host) => match timeout(LONGEST_CALL, call(context, fetched, action, host.as_mut())).await {
@@ -98,7 +99,7 @@ pub async fn act(context: &Context, fetched: &Fetched, action: &Action) -> Resul
 
 /// Work that was asked for is not failed by it: it may have come to its end, and a system that is written must not be written again. A deletion gives
 /// up in the end, as with other faults of a BMC.
-fn endless(action: &Action, host: &BareMetalHost) -> Failure {
+pub(super) fn endless(action: &Action, host: &BareMetalHost) -> Failure {
     let works = matches!(
         action,
         Action::Inspect { .. }
@@ -117,7 +118,7 @@ fn endless(action: &Action, host: &BareMetalHost) -> Failure {
 }
 
 /// Why there is no answer.
-enum NotDone {
+pub(super) enum NotDone {
     /// The provisioner could not be asked: what this field of the host refers to is missing.
     Blocked { field: DataField, message: String },
     /// The Kubernetes API failed: whether it is missing is not known.
@@ -144,7 +145,7 @@ impl From<HostDataError> for NotDone {
 }
 
 /// The provisioner's object for this host.
-async fn prepare(context: &Context, fetched: &Fetched, action: &Action) -> Result<Box<dyn Host>, NotDone> {
+pub(super) async fn prepare(context: &Context, fetched: &Fetched, action: &Action) -> Result<Box<dyn Host>, NotDone> {
     let host = &fetched.host;
     let provisioner = fetched.choice.as_ref().map_err(Clone::clone)?;
     if let Some(other) = sharing(context, host, provisioner.as_ref()) {
@@ -166,6 +167,7 @@ async fn prepare(context: &Context, fetched: &Fetched, action: &Action) -> Resul
     let agent_network = match action {
         // These do not boot the agent.
         Action::Adopt | Action::ReadPower | Action::SetPower(_) | Action::Release => None,
+        Action::AttachMedia { .. } | Action::DetachMedia | Action::CheckMedia { .. } | Action::LookAtMedia => None,
         _ if host.is_deleting() => secrets.agent_network().await.unwrap_or_else(|error| {
             // A deletion goes on without network data that is deleted or cannot be read.
             tracing::warn!(host = %host.name_any(), "{error}; the agent will use DHCP");
@@ -337,10 +339,16 @@ async fn request(context: &Context, fetched: &Fetched, action: &Action) -> Resul
             restart: *restart,
         })),
         Action::AttachMedia { url } => Call::AttachImage { url: url.clone() },
-        Action::DetachMedia => Call::DetachImage,
+        Action::CheckMedia { url } => Call::CheckImage { url: url.clone() },
+        Action::DetachMedia | Action::LookAtMedia => of_media(action),
         Action::RefreshFacts => Call::FirmwareFacts { bounds: true },
         Action::Diagnose => Call::Diagnose,
     })
+}
+
+/// The call about the medium that is in.
+fn of_media(action: &Action) -> Call {
+    if *action == Action::DetachMedia { Call::DetachImage } else { Call::AttachedImage }
 }
 
 /// Identity of the targets; `None` if there are none and the work under way goes on.
@@ -377,7 +385,9 @@ fn facts_of(read: provisioner::FirmwareFacts) -> FirmwareFacts {
         updated_at: found.updated.map(api::Time),
     };
     FirmwareFacts {
-        settings: read.settings.unwrap_or_default().into_iter().map(|(name, fact)| (name, setting_of(fact))).collect(),
+        settings: read
+            .settings
+            .map(|settings| settings.into_iter().map(|(name, fact)| (name, setting_of(fact))).collect()),
         components: read.components.unwrap_or_default().into_iter().map(component).collect(),
     }
 }
@@ -415,12 +425,22 @@ fn sentences(findings: &[Finding]) -> String {
 fn outcome(host: &BareMetalHost, verdict: Verdict<Answer>) -> Result<Outcome, Failure> {
     Ok(match verdict {
         Verdict::Done(Answer::Done) => Outcome::Done,
+        Verdict::Done(Answer::Deprovisioned(done)) => {
+            if done.wiped {
+                Outcome::Wiped
+            } else {
+                Outcome::Done
+            }
+        }
         Verdict::Done(Answer::Registered(found)) => Outcome::Registered { id: found.id, powered_on: found.powered_on },
         // An unknown power state leaves the last known one.
         Verdict::Done(Answer::Power(on)) => {
             Outcome::Power(on.unwrap_or_else(|| host.status.as_ref().is_some_and(|status| status.powered_on)))
         }
         Verdict::Done(Answer::Inspected(details)) => Outcome::Inspected(details),
+        Verdict::Done(Answer::Attached(Attached::Url(url))) => Outcome::Medium(Some(url)),
+        Verdict::Done(Answer::Attached(Attached::Nothing)) => Outcome::Medium(None),
+        Verdict::Done(Answer::Attached(Attached::Something)) => Outcome::Done,
         Verdict::Done(Answer::Firmware(facts)) => Outcome::Firmware(Box::new(facts_of(facts))),
         Verdict::Done(Answer::Findings(findings)) => Outcome::Diagnosed { finding: sentences(&findings) },
         Verdict::Done(other) => {

@@ -1,7 +1,7 @@
 //! Writes what a decision says: HardwareData, status, metadata, Events; each at most once.
 
 use api::metal3::{BareMetalHost, BareMetalHostStatus, HardwareData, HardwareDataSpec, annotation, finalizer};
-use host_lifecycle::{Change, HostEvent, Next};
+use host_lifecycle::{Change, ChildWrite, HostEvent, Next};
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use kube::runtime::reflector::ObjectRef;
 use kube::{Resource, ResourceExt};
@@ -47,7 +47,12 @@ pub async fn apply(context: &Context, fetched: &Fetched, change: Change) -> Resu
             Written::Done => {}
             Written::Refused(message) => {
                 // Further decisions leave the object out for a while.
-                writer.event(&HostEvent { reason: "FirmwareObjectRefused", message, warning: true }).await;
+                let of_media = matches!(
+                    write,
+                    ChildWrite::HoldDataImage | ChildWrite::DataImage(_) | ChildWrite::ReleaseDataImage
+                );
+                let reason = if of_media { "DataImageRefused" } else { "FirmwareObjectRefused" };
+                writer.event(&HostEvent { reason, message, warning: true }).await;
                 return Ok(Applied::Conflict);
             }
             Written::Conflict => return Ok(Applied::Conflict),

@@ -16,6 +16,7 @@ use tokio::runtime::Handle;
 use crate::machine::Machine;
 use crate::report::tls::ServerClock;
 use failure::Failure;
+pub use shared::Tell;
 
 /// Runs commands on a machine.
 pub struct Runner {
@@ -80,13 +81,11 @@ impl Runner {
         }
     }
 
-    /// Runs an action to its end and reports progress. Blocks: not to be called on a thread of the runtime.
-    pub fn run(&self, action: Action, report: &dyn Fn(Progress)) -> Outcome {
+    /// Runs an action to its end, or until `report` says to stop. Blocks: not to be called on a thread of the runtime.
+    pub fn run(&self, action: Action, report: Tell<'_>) -> Outcome {
         let result = match action {
-            Action::Inspect => {
-                report(Progress { phase: Phase::Inspecting, ..Progress::default() });
-                inspect::inspect(self.machine.as_ref())
-            }
+            Action::Inspect => shared::goes_on(report, Progress { phase: Phase::Inspecting, ..Progress::default() })
+                .and_then(|()| inspect::inspect(self.machine.as_ref())),
             Action::WriteImage(command) => write::write(self, &command, report),
             Action::WipeDisks(command) => wipe::wipe(self, &command, report),
             // the session performs the leave

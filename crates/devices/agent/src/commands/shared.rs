@@ -1,9 +1,22 @@
-//! Disks that other machines may use too: they are neither wiped nor chosen unless the hints name them.
+//! What writing and wiping have in common: whether the command goes on, and disks that other machines may use too, which are neither wiped nor
+//! chosen unless the hints name them.
 
-use disk_image::cluster_file_system;
+use agent_protocol::{ErrorCode, Progress};
+use disk_image::{Flow, cluster_file_system};
 
-use super::Failure;
+use super::failure::Failure;
 use super::marks::OpenDisk;
+
+/// Takes how far a command is, and answers whether it goes on: what is told to stop has no more effect than the one under way.
+pub type Tell<'a> = &'a dyn Fn(Progress) -> Flow;
+
+/// Reports, and fails if the command is to stop.
+pub(super) fn goes_on(report: Tell<'_>, progress: Progress) -> Result<(), Failure> {
+    match report(progress) {
+        Flow::Continue => Ok(()),
+        Flow::Cancel => Err(Failure::new(ErrorCode::Refused, "stopped: the server has let this machine go")),
+    }
+}
 
 /// Why the disk is left untouched, as text (`it is reached by iSCSI`); `None` for the machine's own. A disk with this owner's mark counts as the
 /// machine's own: an earlier installation chose it, by hints that may have changed since.

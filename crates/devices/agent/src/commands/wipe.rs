@@ -7,8 +7,8 @@ use disk_image::{read_partitions, wipe_metadata};
 use inventory::Storage;
 
 use super::marks::{Found, OpenDisk, all_may_go};
-use super::shared::{left_alone, reached_by};
-use super::{Failure, Runner};
+use super::shared::{goes_on, left_alone, reached_by};
+use super::{Failure, Runner, Tell};
 use crate::efi::boot::{self, LABEL_PREFIX};
 use crate::efi::{device_path, owner};
 use crate::facts;
@@ -23,7 +23,7 @@ const MAX_NAMED: usize = 12;
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// Wipes every disk of the machine's own, or none: all are opened and looked at before the first is touched.
-pub(super) fn wipe(runner: &Runner, command: &WipeDisks, report: &dyn Fn(Progress)) -> Result<Outcome, Failure> {
+pub(super) fn wipe(runner: &Runner, command: &WipeDisks, report: Tell<'_>) -> Result<Outcome, Failure> {
     let machine = runner.machine.as_ref();
     let variables = machine.variables();
     let in_firmware = Found::in_firmware(&variables)?;
@@ -47,12 +47,13 @@ pub(super) fn wipe(runner: &Runner, command: &WipeDisks, report: &dyn Fn(Progres
     let (mut guids, mut names) = (Vec::new(), Vec::new());
     for (index, disk) in disks.iter().enumerate() {
         let percent = u8::try_from(100 * index / disks.len()).unwrap_or(100);
-        report(Progress { phase: Phase::Wiping, percent, ..Progress::default() });
+        let name = disk.facts.name();
+        goes_on(report, Progress { phase: Phase::Wiping, percent, disk: name.clone(), ..Progress::default() })?;
         guids.extend(partition_guids(disk).unwrap_or_default());
-        let failed = |error| Failure::of_image(&format!("wiping {}", disk.facts.name()), &error);
+        let failed = |error| Failure::of_image(&format!("wiping {name}"), &error);
         wipe_metadata(disk.disk.as_ref()).map_err(failed)?;
-        tracing::info!("wiped {}", disk.facts.name());
-        names.push(disk.facts.name());
+        tracing::info!("wiped {name}");
+        names.push(name);
     }
     // the firmware's mark comes last: after an interruption, the next wipe gets here again
     if variables.available() {

@@ -6,7 +6,7 @@ use agent_protocol::{WriteImage, WriteSummary};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use disk_image::{
-    BootArch, Checksum, Compression, ConfigDriveFiles, Disk, Flow, HttpSource, MAX_CHECKSUM_FILE, Mark, MarkPlaced,
+    BootArch, Checksum, Compression, ConfigDriveFiles, Disk, HttpSource, MAX_CHECKSUM_FILE, Mark, MarkPlaced,
     RetryPolicy, WriteRequest, find_config_volumes, neutralise_config_volume, reach, read_boot_info,
     write_config_drive, write_image_then, write_mark,
 };
@@ -14,9 +14,9 @@ use inventory::choose_root_disk;
 use url::Url;
 
 use super::marks::{Found, OpenDisk, all_may_go, check_disk};
-use super::shared::left_alone;
+use super::shared::{goes_on, left_alone};
 use super::wipe::partition_guids;
-use super::{Failure, Runner};
+use super::{Failure, Runner, Tell};
 use crate::efi::device_path::{FilePath, HardDrive};
 use crate::efi::{boot, owner};
 use crate::facts;
@@ -25,8 +25,8 @@ use crate::report::tls;
 const ACTION: &str = "writing the image";
 
 /// Writes the image of a command.
-pub(super) fn write(runner: &Runner, command: &WriteImage, report: &dyn Fn(Progress)) -> Result<Outcome, Failure> {
-    report(Progress { phase: Phase::Starting, ..Progress::default() });
+pub(super) fn write(runner: &Runner, command: &WriteImage, report: Tell<'_>) -> Result<Outcome, Failure> {
+    goes_on(report, Progress { phase: Phase::Starting, ..Progress::default() })?;
     let machine = runner.machine.as_ref();
     let drive = command.config_drive.as_ref().map(config_drive).transpose()?;
     let variables = machine.variables();
@@ -39,6 +39,8 @@ pub(super) fn write(runner: &Runner, command: &WriteImage, report: &dyn Fn(Progr
     let download = Download::new(runner, command)?;
     let (request, source) = download.open()?;
 
+    let name = disk.facts.name();
+    goes_on(report, Progress { phase: Phase::Starting, disk: name.clone(), ..Progress::default() })?;
     let mut warnings = Vec::new();
     // before the disk changes, so that a half-written machine already names its owner
     if variables.available()
@@ -46,24 +48,20 @@ pub(super) fn write(runner: &Runner, command: &WriteImage, report: &dyn Fn(Progr
     {
         warnings.push(format!("the firmware did not take the owner's mark: {}", crate::text::chain(&error)));
     }
-    let name = disk.facts.name();
     tracing::info!("writes {} to {name}", addresses::without_secrets(&download.url));
     let mut edit_warnings = Vec::new();
     let written = write_image_then(
         Box::new(source),
         &request,
         disk.disk.as_ref(),
-        &mut |progress| {
-            report(told(progress));
-            Flow::Continue
-        },
+        &mut |progress| report(told(progress, &name)),
         &mut |held| edit(held, drive.as_ref(), &command.mark, &mut edit_warnings),
     )
     .map_err(|error| Failure::of_image(&format!("{ACTION} to {name}"), &error))?;
     warnings.extend(written.warnings);
     warnings.append(&mut edit_warnings);
     clean_others(runner, &others, &command.mark, drive.is_some(), &mut warnings);
-    report(Progress { phase: Phase::BootEntry, percent: 100, ..Progress::default() });
+    goes_on(report, Progress { phase: Phase::BootEntry, percent: 100, disk: name.clone(), ..Progress::default() })?;
     let boot_entry = boot_entry(runner, &disk, &mut warnings)?;
     warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
     Ok(Outcome::Written(WriteSummary {
@@ -83,10 +81,10 @@ fn written_before(
     disk: &OpenDisk,
     others: &[facts::Disk],
     (mark, needed): (&DiskMark, bool),
-    report: &dyn Fn(Progress),
+    report: Tell<'_>,
 ) -> Result<Outcome, Failure> {
-    report(Progress { phase: Phase::BootEntry, percent: 100, ..Progress::default() });
     let name = disk.facts.name();
+    goes_on(report, Progress { phase: Phase::BootEntry, percent: 100, disk: name.clone(), ..Progress::default() })?;
     let mut warnings = vec![format!(
         "{name} carries the mark of this very operation: it has been written before, and is left as it is"
     )];
@@ -206,7 +204,7 @@ impl<'a> Download<'a> {
 }
 
 /// Progress in the protocol's terms: of the download if its length is known, else of the write.
-fn told(progress: &disk_image::Progress) -> Progress {
+fn told(progress: &disk_image::Progress, disk: &str) -> Progress {
     let (done, all) = match (progress.download_total, progress.write_total) {
         (Some(total), _) => (progress.downloaded, total),
         (None, Some(total)) => (progress.written, total),
@@ -223,6 +221,7 @@ fn told(progress: &disk_image::Progress) -> Progress {
         bytes: progress.downloaded,
         written: progress.written,
         total_bytes: progress.download_total,
+        disk: disk.to_owned(),
     }
 }
 
@@ -334,6 +333,6 @@ mod tests {
             written,
             write_total: Some(1 << 40),
         };
-        assert_ne!(told(&at(0)), told(&at(1 << 20)));
+        assert_ne!(told(&at(0), "/dev/sda"), told(&at(1 << 20), "/dev/sda"));
     }
 }

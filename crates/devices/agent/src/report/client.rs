@@ -98,6 +98,13 @@ impl ExchangeError {
     pub fn is_refusal(&self) -> bool {
         matches!(self, Self::Refused { .. })
     }
+
+    /// Whether the server knows this boot and has no work for it any more: the host was let go, or booted again. A token that it does not know
+    /// (401) proves nothing of that kind.
+    #[must_use]
+    pub fn is_dismissal(&self) -> bool {
+        matches!(self, Self::Refused { status: 403, .. })
+    }
 }
 
 /// Talks with the server.

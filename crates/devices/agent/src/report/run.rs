@@ -1,12 +1,14 @@
 //! The agent's life: report, obey, report.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use agent_protocol::{
     AgentState, CommandError, ErrorCode, HostConfig, Leave, MAX_WAIT_SECONDS, Outcome, PROTOCOL_VERSION,
 };
 use agent_protocol::{Command, Progress, Report};
+use disk_image::Flow;
 use inventory::MachineEvidence;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -26,6 +28,8 @@ const HEARTBEAT: Duration = Duration::from_secs(10);
 struct Work {
     progress: watch::Receiver<Progress>,
     outcome: JoinHandle<Outcome>,
+    /// It is to stop: the server has let the machine go.
+    stop: Arc<AtomicBool>,
 }
 
 /// Everything that is the same in every report.
@@ -90,6 +94,9 @@ impl Agent<'_> {
                 Err(error) => {
                     let pause = if error.is_refusal() { Backoff::refused() } else { self.backoff.pause() };
                     tracing::warn!("{}; trying again in {:.1} s", chain(&error), pause.as_secs_f64());
+                    if error.is_dismissal() {
+                        self.stop();
+                    }
                     self.pause(pause).await;
                 }
             }
@@ -136,12 +143,24 @@ impl Agent<'_> {
         tracing::info!("begins {} of {}, attempt {}", id.step, id.operation, id.attempt);
         let (sender, progress) = watch::channel(Progress::default());
         let runner = self.runner.clone();
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
         let outcome = tokio::task::spawn_blocking(move || {
             runner.run(command.action, &|progress| {
                 sender.send_replace(progress);
+                if stopped.load(Ordering::Relaxed) { Flow::Cancel } else { Flow::Continue }
             })
         });
-        self.work = Some(Work { progress, outcome });
+        self.work = Some(Work { progress, outcome, stop });
+    }
+
+    /// The server has let the machine go: whatever is being written or wiped is written and wiped no further.
+    fn stop(&self) {
+        if let Some(work) = &self.work
+            && !work.stop.swap(true, Ordering::Relaxed)
+        {
+            tracing::warn!("stops what it does: the server has let this machine go");
+        }
     }
 
     fn finish(&mut self, outcome: Result<Outcome, tokio::task::JoinError>) {

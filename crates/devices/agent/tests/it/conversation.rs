@@ -1,9 +1,16 @@
 //! The agent and its server: lost answers, repeated commands, restarts, refusals.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use crate::common::{Server, add_disk, agent, id, leave, machine_root, outcomes};
-use agent_protocol::{Action, AgentState, Command, CommandId, ErrorCode, Leave, Outcome};
+use agent_protocol::{
+    Action, AgentState, ChecksumType, Command, CommandId, DiskFormat, DiskMark, ErrorCode, ImageSource, Leave, Outcome,
+    WriteImage,
+};
+use inventory::RootDeviceHints;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
 
 async fn ends(task: tokio::task::JoinHandle<Leave>) -> Leave {
     tokio::time::timeout(Duration::from_secs(60), task).await.expect("the agent leaves").unwrap()
@@ -125,4 +132,55 @@ async fn only_the_named_certificate_is_trusted_and_endpoints_are_tried_in_order(
     server.order(vec![leave()]);
     ends(agent(folder.path(), config)).await;
     assert!(impostor.record.lock().unwrap().reports.is_empty());
+}
+
+/// Sends an image that takes minutes to come.
+async fn send_slowly(mut stream: TcpStream) -> std::io::Result<()> {
+    let mut request = [0; 4096];
+    let _ = stream.read(&mut request).await?;
+    stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 1073741824\r\n\r\n").await?;
+    loop {
+        stream.write_all(&[7; 64 << 10]).await?;
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// A server of such images.
+async fn slow_images() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            tokio::spawn(send_slowly(stream));
+        }
+    });
+    address
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_write_ends_when_the_server_has_let_the_machine_go() {
+    let folder = machine_root();
+    add_disk(folder.path(), "vda", 4, 8 << 30);
+    let server = Server::start().await;
+    let write = WriteImage {
+        image: ImageSource {
+            url: format!("http://{}/image.raw", slow_images().await),
+            format: DiskFormat::Raw,
+            checksum: "00".repeat(32),
+            checksum_type: ChecksumType::Sha256,
+            allowed_addresses: vec!["127.0.0.0/8".into()],
+        },
+        root_device_hints: RootDeviceHints::default(),
+        mark: DiskMark { owner: "owner".into(), host: "ns/node-1".into(), operation: "op".into(), consent: None },
+        config_drive: None,
+    };
+    server.order(vec![Action::WriteImage(Box::new(write))]);
+    let task = agent(folder.path(), server.config());
+    let writes = |state: &AgentState| matches!(state, AgentState::Running { progress, .. } if progress.bytes > 0 && progress.disk.contains("pci-0000:00:04.0"));
+    server.wait(|record| record.reports.iter().any(|report| writes(&report.state))).await;
+    server.record.lock().unwrap().let_go = true;
+    let stopped = |state: &AgentState| matches!(state, AgentState::Finished { outcome: Outcome::Failed(error), .. } if error.message.contains("pci-0000:00:04.0"));
+    server.wait(|record| record.reports.last().is_some_and(|report| stopped(&report.state))).await;
+    assert!(!task.is_finished(), "it stays, for whoever takes the machine back");
+    task.abort();
 }

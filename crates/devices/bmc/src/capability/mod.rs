@@ -13,10 +13,18 @@
 //! | [`Power`] | `ComputerSystem.Reset` | `chassis power on`, `off`, `soft`, `reset` |
 //! | [`BootDevice`] | boot override of `ComputerSystem` | `chassis bootdev cdrom options=efiboot`, `bootdev none`, `bootparam get 5` |
 //! | [`VirtualMedia`] | `VirtualMedia`, certificates of media servers among it | – |
+//! | [`DataDrive`] | another member of the `VirtualMedia` collection | – |
+//! | [`Events`] | `EventService` | `pef` |
 //! | [`SecureBoot`] | `SecureBoot` | – |
+//! | [`Bios`] | `Bios`, its settings resource and attribute registry | – |
+//! | [`FirmwareInventory`] | `SoftwareInventory` of `UpdateService` | `mc info` |
 //! | [`Logs`] | `LogServices` of system and manager | `sel elist` |
 
+mod bios;
 mod boot_device;
+mod data_drive;
+mod events;
+mod firmware;
 mod logs;
 mod power;
 mod secure_boot;
@@ -29,7 +37,11 @@ use inventory::{BmcPin, MachineEvidence};
 
 use crate::error::{BmcError, ErrorKind};
 
+pub use bios::{Applied, AttributeKind, AttributeSchema, Bios, BiosSchema, BiosSeen, JobState};
 pub use boot_device::{BootDevice, BootStanding};
+pub use data_drive::DataDrive;
+pub use events::{EventDestination, Events};
+pub use firmware::{FirmwareInventory, FirmwareVersion};
 pub use logs::{LogEntry, Logs, MAX_LOG_ENTRIES};
 pub use power::Power;
 pub use secure_boot::{SecureBoot, SecureBootSeen};
@@ -82,12 +94,40 @@ pub trait Bmc: Send + Sync {
     fn virtual_media(&self) -> Result<&dyn VirtualMedia, Lacking> {
         Err(Lacking::unspoken(Capability::VirtualMedia))
     }
+    /// A drive for the media of users.
+    ///
+    /// # Errors
+    /// [`Lacking`].
+    fn data_drive(&self) -> Result<&dyn DataDrive, Lacking> {
+        Err(Lacking::unspoken(Capability::DataDrive))
+    }
+    /// Events for others.
+    ///
+    /// # Errors
+    /// [`Lacking`].
+    fn events(&self) -> Result<&dyn Events, Lacking> {
+        Err(Lacking::unspoken(Capability::Events))
+    }
     /// Secure Boot.
     ///
     /// # Errors
     /// [`Lacking`].
     fn secure_boot(&self) -> Result<&dyn SecureBoot, Lacking> {
         Err(Lacking::unspoken(Capability::SecureBoot))
+    }
+    /// The firmware's settings.
+    ///
+    /// # Errors
+    /// [`Lacking`].
+    fn bios(&self) -> Result<&dyn Bios, Lacking> {
+        Err(Lacking::unspoken(Capability::Bios))
+    }
+    /// Versions of the firmware.
+    ///
+    /// # Errors
+    /// [`Lacking`].
+    fn firmware(&self) -> Result<&dyn FirmwareInventory, Lacking> {
+        Err(Lacking::unspoken(Capability::Firmware))
     }
     /// The BMC's log.
     ///
@@ -105,8 +145,16 @@ pub enum Capability {
     BootDevice,
     /// [`VirtualMedia`].
     VirtualMedia,
+    /// [`DataDrive`].
+    DataDrive,
+    /// [`Events`].
+    Events,
     /// [`SecureBoot`].
     SecureBoot,
+    /// [`Bios`].
+    Bios,
+    /// [`FirmwareInventory`].
+    Firmware,
     /// [`Logs`].
     Logs,
 }
@@ -118,7 +166,11 @@ impl Capability {
         match self {
             Self::BootDevice => "boot override",
             Self::VirtualMedia => "virtual media",
+            Self::DataDrive => "drive for data images",
+            Self::Events => "event subscriptions",
             Self::SecureBoot => "Secure Boot",
+            Self::Bios => "BIOS settings",
+            Self::Firmware => "firmware inventory",
             Self::Logs => "log",
         }
     }
@@ -126,8 +178,8 @@ impl Capability {
     /// Advice for a BMC that lacks it.
     const fn advice(self) -> &'static str {
         match self {
-            Self::VirtualMedia => "check that virtual media are licensed and switched on at the BMC",
-            Self::BootDevice | Self::SecureBoot | Self::Logs => {
+            Self::VirtualMedia | Self::DataDrive => "check that virtual media are licensed and switched on at the BMC",
+            Self::BootDevice | Self::Events | Self::SecureBoot | Self::Bios | Self::Firmware | Self::Logs => {
                 "look for a newer firmware of the BMC, and check its licence"
             }
         }
@@ -189,7 +241,11 @@ pub fn capabilities(bmc: &dyn Bmc) -> (Vec<Capability>, Vec<Lacking>) {
     let asked = [
         (Capability::BootDevice, bmc.boot_device().err()),
         (Capability::VirtualMedia, bmc.virtual_media().err()),
+        (Capability::DataDrive, bmc.data_drive().err()),
+        (Capability::Events, bmc.events().err()),
         (Capability::SecureBoot, bmc.secure_boot().err()),
+        (Capability::Bios, bmc.bios().err()),
+        (Capability::Firmware, bmc.firmware().err()),
         (Capability::Logs, bmc.logs().err()),
     ];
     let has = asked.iter().filter(|(_, lacking)| lacking.is_none()).map(|(capability, _)| *capability).collect();

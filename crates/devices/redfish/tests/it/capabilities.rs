@@ -27,12 +27,20 @@ fn remove(bmc: &Bmc, path: &str, fields: &[&str]) {
 
 #[tokio::test]
 async fn recorded_machines_have_what_their_trees_show() {
-    use Capability::{BootDevice, Logs, SecureBoot, VirtualMedia};
+    use Capability::{Bios, BootDevice, DataDrive, Events, Firmware, Logs, SecureBoot, VirtualMedia};
     for (set, system, expected) in [
-        ("dell-r750", "/redfish/v1/Systems/System.Embedded.1", vec![BootDevice, VirtualMedia, SecureBoot, Logs]),
-        ("hpe", "/redfish/v1/Systems/1", vec![BootDevice, VirtualMedia, SecureBoot, Logs]),
-        ("supermicro-x10", "/redfish/v1/Systems/1", vec![BootDevice, VirtualMedia, Logs]),
-        ("dmtf-generic", SYSTEM, vec![BootDevice, VirtualMedia, SecureBoot, Logs]),
+        (
+            "dell-r750",
+            "/redfish/v1/Systems/System.Embedded.1",
+            vec![BootDevice, VirtualMedia, DataDrive, Events, SecureBoot, Bios, Firmware, Logs],
+        ),
+        (
+            "hpe",
+            "/redfish/v1/Systems/1",
+            vec![BootDevice, VirtualMedia, DataDrive, Events, SecureBoot, Bios, Firmware, Logs],
+        ),
+        ("supermicro-x10", "/redfish/v1/Systems/1", vec![BootDevice, VirtualMedia, DataDrive, Events, Firmware, Logs]),
+        ("dmtf-generic", SYSTEM, vec![BootDevice, VirtualMedia, DataDrive, Events, SecureBoot, Bios, Firmware, Logs]),
     ] {
         let bmc = Bmc::new(set);
         let connected = connected(&bmc, system).await;
@@ -46,18 +54,26 @@ async fn recorded_machines_have_what_their_trees_show() {
 #[tokio::test]
 async fn what_is_missing_is_named_with_where_it_was_looked_for() {
     let bmc = Bmc::generic();
-    remove(&bmc, SYSTEM, &["Boot", "@Redfish.Settings", "SecureBoot", "VirtualMedia", "LogServices"]);
+    remove(
+        &bmc,
+        SYSTEM,
+        &["Boot", "@Redfish.Settings", "SecureBoot", "VirtualMedia", "LogServices", "Bios", "BiosVersion"],
+    );
     bmc.edit(SYSTEM, |system| system["Links"]["ManagedBy"] = json!([]));
     // The managers may have a drive.
     let with_managers = connected(&bmc, SYSTEM).await;
     assert!(with_managers.virtual_media().is_ok());
-    remove(&bmc, "/redfish/v1", &["Managers"]);
+    remove(&bmc, "/redfish/v1", &["Managers", "EventService", "UpdateService"]);
     let connected = connected(&bmc, SYSTEM).await;
     let (has, lacks) = capabilities(&connected);
     assert!(has.is_empty(), "{has:?}");
-    for (lacking, looked_for) in lacks.iter().zip(["Boot", "VirtualMedia", "SecureBoot", "LogServices"]) {
-        assert!(lacking.looked_for.contains(looked_for) && lacking.looked_for.contains(SYSTEM), "{lacking}");
+    let looked_for =
+        ["Boot", "VirtualMedia", "VirtualMedia", "EventService", "SecureBoot", "Bios", "UpdateService", "LogServices"];
+    for (lacking, looked_for) in lacks.iter().zip(looked_for) {
+        let place = if looked_for == "EventService" { "/redfish/v1" } else { SYSTEM };
+        assert!(lacking.looked_for.contains(looked_for) && lacking.looked_for.contains(place), "{lacking}");
     }
+    assert_eq!(lacks[2].capability, Capability::DataDrive);
     assert!(lacks[1].advice.contains("licensed"), "{}", lacks[1].advice);
     assert!(bmc.take_log().is_empty());
     // It is shown again, after the self-test for instance: the next look tells.

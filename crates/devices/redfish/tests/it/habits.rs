@@ -25,7 +25,7 @@ async fn what_stands_on_a_second_page_is_found() {
     let second = format!("{MEDIA}/Page2");
     bmc.set(|inner| {
         let mut drive = inner.resources[CD].clone();
-        drive["MediaTypes"] = json!(["Floppy"]);
+        (drive["@odata.id"], drive["MediaTypes"]) = (floppy.as_str().into(), json!(["Floppy"]));
         inner.resources.insert(floppy.clone(), drive);
         inner.resources.insert(MEDIA.into(), page(&[&floppy], Some(&second)));
         inner.resources.insert(second.clone(), page(&[CD], None));

@@ -32,18 +32,18 @@ async fn a_dialogue_ends_where_the_lease_does() {
     let (bmc, client) = client(Duration::from_secs(2), lead);
     client.system().await.unwrap();
     bmc.take_log();
-    // Five seconds are left, and each request of the insertion takes two: the third is cut, and no other is begun.
+    // Three seconds are left, and each request of the insertion takes two: the second is cut, and no other is begun.
     let begun = Instant::now();
-    *term.lock().unwrap() = Term::Until(begun + Duration::from_secs(5));
+    *term.lock().unwrap() = Term::Until(begun + Duration::from_secs(3));
     let error = client.insert_media(URL).await.unwrap_err();
-    assert_eq!((error.kind, begun.elapsed()), (ErrorKind::NotLeading, Duration::from_secs(5)), "{error}");
-    assert!(bmc.take_log().len() <= 3);
+    assert_eq!((error.kind, begun.elapsed()), (ErrorKind::NotLeading, Duration::from_secs(3)), "{error}");
+    assert!(bmc.take_log().len() <= 2);
     for _ in 0..3 {
         let error = client.reset(ResetType::ForceOff).await.unwrap_err();
         assert_eq!(error.kind, ErrorKind::NotLeading, "{error}");
     }
     assert_eq!(bmc.take_log(), [""; 0], "no request without the Lease");
-    assert_eq!(begun.elapsed(), Duration::from_secs(5), "nobody waits for it either");
+    assert_eq!(begun.elapsed(), Duration::from_secs(3), "nobody waits for it either");
     // It leads again.
     *term.lock().unwrap() = Term::Always;
     client.reset(ResetType::ForceOff).await.unwrap();

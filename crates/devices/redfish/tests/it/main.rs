@@ -7,9 +7,12 @@
     reason = "tests fail by panicking and may say what they did"
 )]
 
+mod bios;
 mod capabilities;
 mod connections;
+mod data_media;
 mod economy;
+mod events;
 mod faults;
 mod habits;
 mod https_media;

@@ -227,7 +227,8 @@ async fn an_insertion_that_takes_longer_than_an_answer_may_is_waited_for() {
         let bmc = Bmc::generic();
         bmc.edit(CD, |cd| (cd["Inserted"], cd["Image"]) = (done.into(), URL.into()));
         let rig = rig(&bmc, SYSTEM);
-        for _ in 0..3 {
+        bmc.script("GET", "/VirtualMedia", odd(200, json!({"Members": [empty.clone()]})));
+        for _ in 0..2 {
             bmc.script("GET", CD, odd(200, empty.clone()));
         }
         bmc.script("POST", INSERT, Odd::Fail(TransportError::Timeout { seconds: 60 }));

@@ -32,14 +32,16 @@ fn decide(view: &View<'_>) -> Step {
 }
 
 fn conclude(mut draft: Draft<'_>, action: &Action, outcome: Outcome) -> Change {
-    let Action::Deprovision { clean, .. } = action else { return draft.seal(Next::Now) };
+    if !matches!(action, Action::Deprovision { .. }) {
+        return draft.seal(Next::Now);
+    }
     match outcome {
-        Outcome::Done => {
+        Outcome::Done | Outcome::Wiped => {
             draft.status.provisioning.image = Image::default();
             draft.status.provisioning.custom_deploy = None;
             draft.status.operation_history.deprovision.end = Some(draft.now());
-            if *clean {
-                // Where no disk is touched, the consent is for what comes next.
+            if outcome == Outcome::Wiped {
+                // Where no disk was touched, the consent is for what comes next.
                 draft.use_up_consent();
             }
             draft.drop_reboot();

@@ -45,6 +45,8 @@ fn conclude(mut draft: Draft<'_>, action: &Action, outcome: Outcome) -> Change {
             draft.status.provisioning.custom_deploy = draft.view.host.spec.custom_deploy.clone();
             draft.status.provisioning_fail_count = 0;
             draft.status.operation_history.provision.end = Some(draft.now());
+            // It has been started from what was written; the next look at its power says if that is no longer so.
+            draft.status.powered_on = true;
             draft.use_up_consent();
             draft.drop_reboot();
             let image = text_without_secrets(&draft.status.provisioning.image.url);

@@ -925,8 +925,10 @@ fn facts_that_no_machine_has_are_a_failure() {
         value: value.into(),
         schema: SettingSchema { allowable_values: allowed.to_vec(), ..SettingSchema::default() },
     };
-    let settings =
-        |all: Vec<(String, FirmwareSetting)>| FirmwareFacts { settings: all.into_iter().collect(), components: vec![] };
+    let settings = |all: Vec<(String, FirmwareSetting)>| FirmwareFacts {
+        settings: Some(all.into_iter().collect()),
+        components: vec![],
+    };
     let component = |name: &str, version: &str| FirmwareComponent {
         component: name.into(),
         initial_version: version.into(),

@@ -8,6 +8,7 @@
 )]
 
 mod admission;
+mod attempts;
 mod beside;
 mod details;
 mod early;
@@ -20,4 +21,5 @@ mod properties;
 mod rest;
 mod standing;
 mod states;
+mod unshown;
 mod validation;

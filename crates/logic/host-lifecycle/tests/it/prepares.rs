@@ -561,6 +561,101 @@ fn a_data_image_that_cannot_be_attached_says_so_itself_and_is_tried_again() {
     assert!(world.machine_on);
 }
 
+fn data_image_error(world: &World) -> (i64, String) {
+    let error = world.data_image.clone().unwrap().status.unwrap_or_default().error.unwrap_or_default();
+    (error.count, error.message)
+}
+
+#[test]
+fn what_keeps_a_data_image_from_being_attached_is_said_before_the_reboot_and_holds_up_none() {
+    let mut world = served(Some(URL));
+    data_image(&mut world, "http://media.example/a.iso");
+    let check = |action: &Action| matches!(action, Action::CheckMedia { url } if url == "http://media.example/a.iso");
+    answer(&mut world, check, failed("its drives mount by HTTPS alone"));
+    let (count, message) = data_image_error(&world);
+    assert_eq!((count, world.machine_on, world.in_error()), (1, true, false));
+    assert_eq!(message, "It cannot be attached at the next reboot: its drives mount by HTTPS alone");
+    // Said once, asked again after a while, and taken back when it has passed.
+    let writes = world.child_writes;
+    world.settle();
+    assert_eq!(world.child_writes, writes);
+    world.pass(Duration::from_secs(300));
+    answer(&mut world, check, failed("its drives mount by HTTPS alone"));
+    assert_eq!(world.child_writes, writes);
+    world.pass(Duration::from_secs(300));
+    world.until(check);
+    world.settle();
+    assert_eq!(data_image_error(&world), (0, String::new()));
+    // What was found out without an attempt is no failure that an attempt has to wait after.
+    world.pass(Duration::from_secs(300));
+    answer(&mut world, check, failed("its drives mount by HTTPS alone"));
+    world.annotate(annotation::REBOOT, "");
+    world.settle();
+    assert_eq!((world.machine_on, attached(&world).as_str()), (true, "http://media.example/a.iso"));
+    assert_eq!(data_image_error(&world), (0, String::new()));
+}
+
+#[test]
+fn a_data_image_that_the_bmc_has_lost_is_told_and_attached_again_at_the_next_reboot() {
+    let mut world = served(Some(URL));
+    data_image(&mut world, "https://media.example/a.iso");
+    world.annotate(annotation::REBOOT, "");
+    world.settle();
+    assert_eq!(attached(&world), "https://media.example/a.iso");
+    let looks = |world: &World| world.calls.iter().filter(|call| **call == Action::LookAtMedia).count();
+    world.pass(Duration::from_secs(300));
+    world.until(|action| *action == Action::LookAtMedia);
+    // A BMC that does not answer has lost nothing.
+    answer(&mut world, |action| *action == Action::LookAtMedia, failed("no answer"));
+    assert_eq!(data_image_error(&world).1, "Whether it is still attached cannot be seen: no answer");
+    assert_eq!(attached(&world), "https://media.example/a.iso");
+    world.pass(Duration::from_secs(300));
+    world.until(|action| *action == Action::LookAtMedia);
+    world.settle();
+    assert_eq!(data_image_error(&world), (0, String::new()));
+    // The BMC has been restarted.
+    let before = looks(&world);
+    (world.medium, world.now) = (None, world.now + jiff::SignedDuration::from_secs(300));
+    world.until(|action| *action == Action::LookAtMedia);
+    world.settle();
+    assert!(looks(&world) > before);
+    let (count, message) = data_image_error(&world);
+    assert!(
+        count == 1 && message.starts_with("It is not attached any more: the BMC shows no such medium"),
+        "{message}"
+    );
+    assert_eq!((attached(&world), world.machine_on, world.in_error()), (String::new(), true, false));
+    world.annotate(annotation::REBOOT, "");
+    world.settle();
+    assert_eq!((attached(&world).as_str(), world.machine_on), ("https://media.example/a.iso", true));
+    assert_eq!(data_image_error(&world), (0, String::new()));
+}
+
+#[test]
+fn a_data_image_goes_with_the_system_that_was_shown_it() {
+    let mut world = served(Some(URL));
+    data_image(&mut world, "https://media.example/a.iso");
+    world.annotate(annotation::REBOOT, "");
+    world.settle();
+    assert_eq!(attached(&world), "https://media.example/a.iso");
+    world.edit(|spec| spec.image = None);
+    assert!(world.run_until(|w| w.state() == State::Available && attached(w).is_empty()), "{:?}", world.calls);
+}
+
+#[test]
+fn a_data_image_of_a_detached_host_may_go() {
+    let mut world = served(Some(URL));
+    data_image(&mut world, "https://media.example/a.iso");
+    world.annotate(annotation::REBOOT, "");
+    world.settle();
+    world.annotate(annotation::DETACHED, "");
+    world.settle();
+    assert_eq!(world.status().operational_status, OperationalStatus::Detached);
+    world.data_image.as_mut().unwrap().metadata.deletion_timestamp = Some(api::Time(world.now));
+    world.settle();
+    assert!(world.data_image.is_none());
+}
+
 #[test]
 fn a_data_image_that_nobody_attaches_is_told_once_and_may_go() {
     let mut world = World::settled(Some(URL));

@@ -388,6 +388,9 @@ fn call_is_allowed(world: &World, action: &Action) -> bool {
                 && !world.status().powered_on
                 && world.host.spec.online
         }
+        Action::CheckMedia { .. } | Action::LookAtMedia => {
+            settled_with_something(state) && !deleting && world.settings.served.data_images
+        }
         Action::RefreshFacts => {
             let available = matches!(state, State::Preparing | State::Available | State::Ready);
             !deleting && world.settings.served.prepares() && (available || settled_with_something(state))
@@ -480,6 +483,7 @@ proptest! {
                 // What is wished of the firmware stands in other objects.
                 Step::Act(Action::RefreshFacts | Action::Service { .. }) => {}
                 Step::Act(Action::AttachMedia { .. } | Action::DetachMedia) => {}
+                Step::Act(Action::CheckMedia { .. } | Action::LookAtMedia) => {}
                 Step::Act(action) => prop_assert!(false, "{what}, and {action:?} is called"),
                 Step::Change(change) => {
                     let to = change.status.provisioning.state;

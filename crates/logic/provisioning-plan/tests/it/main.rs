@@ -8,6 +8,7 @@
 )]
 
 mod boot;
+mod firmware_settings;
 mod power;
 mod record;
 mod secure_boot;

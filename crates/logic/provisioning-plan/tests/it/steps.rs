@@ -30,6 +30,7 @@ fn steps_keep_the_names_that_records_have() {
         "wipe-disks",
         "power-off",
         "switch-secure-boot",
+        "set-firmware",
         "switch-off-for-disk",
         "switch-on-to-disk",
         "reset-to-disk",
@@ -44,6 +45,8 @@ fn each_work_has_its_plan_and_its_type() {
         (Work::Provision, vec!["boot-agent", "write-image", "boot-disk"], OperationType::Provision),
         (Work::Clean, vec!["boot-agent", "wipe-disks"], OperationType::Deprovision),
         (Work::SwitchOff, vec!["power-off"], OperationType::Deprovision),
+        (Work::Prepare, vec!["set-firmware"], OperationType::Prepare),
+        (Work::Service, vec!["set-firmware"], OperationType::Service),
     ] {
         assert_eq!((work.plan(), work.operation()), (plan, kind));
     }
@@ -69,6 +72,9 @@ fn what_is_next_stands_in_the_record() {
             }
         }
         assert_eq!(Work::SwitchOff.next(&status(&[(Step::PowerOff, boot)])), Next::Alone(Step::PowerOff));
+        for work in [Work::Prepare, Work::Service] {
+            assert_eq!(work.next(&status(&[(Step::SetFirmware, boot)])), Next::Alone(Step::SetFirmware));
+        }
     }
 }
 

@@ -131,6 +131,8 @@ pub mod finalizer {
     pub const BOOT_IMAGE: &str = "baremetalhost.metal3.io/preprovisioningImage";
     /// On a host's HardwareData.
     pub const HARDWARE_DATA: &str = "baremetalhost.metal3.io/hardwareData";
+    /// On a BMCEventSubscription.
+    pub const EVENT_SUBSCRIPTION: &str = "bmceventsubscription.metal3.io";
     /// On a HostClaim.
     pub const HOST_CLAIM: &str = "metal3.io/hostclaim";
 }

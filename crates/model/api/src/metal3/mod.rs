@@ -2,6 +2,7 @@
 
 mod bare_metal_host;
 mod bare_metal_switch;
+mod bmc_event_subscription;
 mod bmc_scheme;
 mod firmware;
 mod firmware_schema;
@@ -18,6 +19,7 @@ mod provisioning_state;
 
 pub use bare_metal_host::{BareMetalHost, annotation, finalizer, label, profile_root_hints};
 pub use bare_metal_switch::{BareMetalSwitch, BareMetalSwitchSpec, BareMetalSwitchStatus};
+pub use bmc_event_subscription::{BMCEventSubscription, BmcEventSubscriptionSpec, BmcEventSubscriptionStatus};
 pub use bmc_scheme::{BmcDriver, bmc_driver};
 pub use firmware::{
     FirmwareComponent, FirmwareUpdate, HostFirmwareComponents, HostFirmwareComponentsSpec,

@@ -8,7 +8,7 @@ use axum::http::StatusCode;
 use futures::StreamExt;
 use provisioner::{Cause, CleaningRequest, InspectRequest, ProvisionRequest, Verdict};
 
-use crate::common::{Agent, World, image, pass};
+use crate::common::{Agent, WIPED, World, image, pass};
 
 /// Everything that somebody can try who has read the boot medium.
 fn thieves(generation: u64, boot_id: &str) -> Vec<Agent> {
@@ -57,7 +57,7 @@ async fn nobody_else_answers_that_it_is_wiped_not_even_after_a_restart() {
     }
     agent.finished(&command, Outcome::Wiped { disks: vec!["/dev/vda".into()], left: vec![] });
     assert_eq!(agent.say(&world).await.0, StatusCode::OK);
-    assert_eq!(world.host().deprovision(clean()).await.unwrap(), Verdict::Done(()));
+    assert_eq!(world.host().deprovision(clean()).await.unwrap(), WIPED);
 }
 
 #[tokio::test(start_paused = true)]

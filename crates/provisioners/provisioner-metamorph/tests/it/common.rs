@@ -15,7 +15,8 @@ use bmc::{Connectors, Protocol};
 use boot_media::{Assets, Manifest, derive};
 use inventory::{HardwareDetails, MachineEvidence};
 use provisioner::{
-    BmcAccess, History, Host, HostContext, HostFacts, HostKey, Machine, Now, ProvisionRequest, Provisioner, Record,
+    BmcAccess, Deprovisioned, History, Host, HostContext, HostFacts, HostKey, Machine, Now, ProvisionRequest,
+    Provisioner, Record, Verdict,
 };
 use provisioner_kit::{MemoryMachine, paused_clock};
 use provisioner_metamorph::{Bases, Key, KeyRing, MediaCertificates, NativeProvisioner, Settings, Timing};
@@ -28,6 +29,11 @@ use crate::memory::Memory;
 
 pub const UID: &str = "uid-0";
 const SECRET: [u8; 32] = [7; 32];
+
+/// A deprovisioning is done, and has wiped disks.
+pub const WIPED: Verdict<Deprovisioned> = Verdict::Done(Deprovisioned { wiped: true });
+/// It is done, and has left them as they are.
+pub const LEFT: Verdict<Deprovisioned> = Verdict::Done(Deprovisioned { wiped: false });
 
 /// One host, its BMC and the provisioner.
 pub struct World {
@@ -109,10 +115,20 @@ impl World {
         self.provisioner = provisioner(&self.folder, &self.bmc, &self.keys);
     }
 
+    /// The server has read the host's record, and asks nothing of the machine.
+    pub fn expect(&self) {
+        self.provisioner.expect(&host_key(), &self.journal.record.current());
+    }
+
+    /// The host is gone.
+    pub fn forget(&self) {
+        self.provisioner.forget(&host_key());
+    }
+
     /// The host, for one reconcile.
     pub fn host(&self) -> Box<dyn Host> {
         let facts = HostFacts {
-            key: HostKey { namespace: "ns".into(), name: "node-0".into(), uid: UID.into() },
+            key: host_key(),
             address: "redfish-virtualmedia://192.0.2.7/redfish/v1/Systems/1".into(),
             provisioning_id: "owner-1".into(),
             boot_mode: self.boot_mode,
@@ -186,6 +202,10 @@ impl World {
         self.host().provision(image()).await.unwrap();
         agent
     }
+}
+
+fn host_key() -> HostKey {
+    HostKey { namespace: "ns".into(), name: "node-0".into(), uid: UID.into() }
 }
 
 /// What is to be provisioned.

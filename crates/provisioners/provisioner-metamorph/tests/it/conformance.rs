@@ -18,7 +18,8 @@ use axum::body::Body;
 use axum::extract::connect_info::MockConnectInfo;
 use axum::http::{Request, StatusCode};
 use bmc::{
-    Bmc, BmcError, BootDevice, BootStanding, Connector, Connectors, Drive, ErrorKind, Insertion, Lacking, Power,
+    Bios, BiosSchema, BiosSeen, Bmc, BmcError, BootDevice, BootStanding, Connector, Connectors, DataDrive, Drive,
+    ErrorKind, EventDestination, Events, FirmwareInventory, FirmwareVersion, Insertion, JobState, Lacking, Power,
     PowerAction, Protocol, Sight, Target, VirtualMedia,
 };
 use boot_media::Manifest;
@@ -53,8 +54,16 @@ enum Runs {
 struct Machine {
     runs: Runs,
     medium: Option<String>,
+    /// What is in the other drive.
+    data: Option<String>,
+    /// Destination and context of the subscriptions, by id, and how many there have been.
+    subscriptions: BTreeMap<String, (String, String)>,
+    subscribed: u32,
     once: bool,
     boots: u64,
+    /// The firmware's setting, and what it will be after the next start; if so said, the firmware drops that.
+    delay: String,
+    pending: Option<(String, bool)>,
     /// The image on the disk, and whose mark.
     disk: Option<(String, String)>,
     /// What was there before somebody else's.
@@ -100,6 +109,9 @@ impl Plant {
             sleep(SELF_TEST).await;
             let medium = {
                 let mut machine = plant.lock();
+                if let Some((delay, false)) = machine.pending.take() {
+                    machine.delay = delay;
+                }
                 let once = std::mem::take(&mut machine.once);
                 machine.medium.clone().filter(|_| once)
             };
@@ -380,6 +392,105 @@ impl Bmc for Control {
     }
     fn virtual_media(&self) -> Result<&dyn VirtualMedia, Lacking> {
         Ok(self)
+    }
+    fn data_drive(&self) -> Result<&dyn DataDrive, Lacking> {
+        Ok(self)
+    }
+    fn events(&self) -> Result<&dyn Events, Lacking> {
+        Ok(self)
+    }
+    fn bios(&self) -> Result<&dyn Bios, Lacking> {
+        Ok(self)
+    }
+    fn firmware(&self) -> Result<&dyn FirmwareInventory, Lacking> {
+        Ok(self)
+    }
+}
+
+#[async_trait]
+impl DataDrive for Control {
+    async fn choose(&self, _: &str) -> Result<String, BmcError> {
+        let taken = self.seen(|machine| machine.data.is_some())?;
+        if taken { Err(lost(ErrorKind::Unsupported)) } else { Ok("CD2".into()) }
+    }
+    async fn put_in(&self, _: &str, url: &str) -> Result<Insertion, BmcError> {
+        self.order(Effect::Media, "put in", |plant| plant.lock().data = Some(url.into())).await?;
+        Ok(Insertion::Done)
+    }
+    async fn content(&self, _: &str, url: &str) -> Result<Drive, BmcError> {
+        self.seen(|machine| match &machine.data {
+            Some(there) if there == url => Drive::Medium,
+            Some(_) => Drive::Another,
+            None => Drive::Empty,
+        })
+    }
+    async fn take_out(&self, _: &str) -> Result<(), BmcError> {
+        self.order(Effect::Media, "take out", |plant| plant.lock().data = None).await
+    }
+}
+
+#[async_trait]
+impl Events for Control {
+    async fn like(&self, wanted: &EventDestination<'_>) -> Result<Vec<String>, BmcError> {
+        let is = |(url, context): &(String, String)| url == wanted.url && context == wanted.context;
+        self.seen(|machine| {
+            let all = machine.subscriptions.iter().filter(|(_, known)| is(known));
+            all.map(|(id, _)| id.clone()).collect()
+        })
+    }
+    async fn subscribe(&self, wanted: &EventDestination<'_>) -> Result<Option<String>, BmcError> {
+        let made = (wanted.url.to_owned(), wanted.context.to_owned());
+        let subscribe = |plant: &Plant| {
+            let mut machine = plant.lock();
+            machine.subscribed += 1;
+            let id = machine.subscribed.to_string();
+            machine.subscriptions.insert(id.clone(), made);
+            Some(id)
+        };
+        self.order(Effect::Events, "subscribe", subscribe).await
+    }
+    async fn has(&self, id: &str, _: &str) -> Result<bool, BmcError> {
+        self.seen(|machine| machine.subscriptions.contains_key(id))
+    }
+    async fn unsubscribe(&self, id: &str, _: &str) -> Result<(), BmcError> {
+        if !self.seen(|machine| machine.subscriptions.contains_key(id))? {
+            return Ok(());
+        }
+        self.order(Effect::Events, "unsubscribe", |plant| drop(plant.lock().subscriptions.remove(id))).await
+    }
+}
+
+#[async_trait]
+impl Bios for Control {
+    async fn seen(&self, _: bool) -> Result<Option<BiosSeen>, BmcError> {
+        self.seen(|machine| {
+            let named = |value: String| BTreeMap::from([("BootDelay".to_owned(), value)]);
+            let pending = machine.pending.clone().map(|(value, _)| named(value)).unwrap_or_default();
+            Some(BiosSeen { current: named(machine.delay.clone()), pending, ..BiosSeen::default() })
+        })
+    }
+    async fn schema(&self) -> Result<Option<BiosSchema>, BmcError> {
+        self.seen(|_| None)
+    }
+    async fn set(&self, wished: &BTreeMap<String, String>) -> Result<Option<String>, BmcError> {
+        let wished = wished["BootDelay"].clone();
+        self.order(Effect::Configure, &format!("set {wished}"), |plant| {
+            let mut machine = plant.lock();
+            let fails = machine.was(Condition::Failing);
+            machine.pending = Some((wished, fails));
+        })
+        .await?;
+        Ok(None)
+    }
+    async fn job(&self, _: &str) -> Result<JobState, BmcError> {
+        Ok(JobState::Over)
+    }
+}
+
+#[async_trait]
+impl FirmwareInventory for Control {
+    async fn versions(&self) -> Result<Vec<FirmwareVersion>, BmcError> {
+        self.seen(|_| vec![FirmwareVersion { component: "bios".into(), version: "1.0".into() }])
     }
 }
 

@@ -4,9 +4,9 @@ use agent_protocol::{Action, AgentState, CommandError, ErrorCode, LeftDisk, Outc
 use api::metamorph::StepPhase;
 use axum::http::StatusCode;
 use inventory::{HardwareDetails, RootDeviceHints, Storage};
-use provisioner::{Cause, CleaningRequest, ReleaseRequest, Retry, Verdict};
+use provisioner::{Cause, CleaningRequest, Deprovisioned, ReleaseRequest, Retry, Verdict};
 
-use crate::common::{Agent, World, image, pass};
+use crate::common::{Agent, WIPED, World, image, pass};
 
 /// How often the BMC was told to switch, reset or cut the power.
 fn power_changes(told: &[String]) -> Vec<&str> {
@@ -329,7 +329,7 @@ async fn a_wipe_is_told_what_the_inspection_knew_and_tells_what_it_left() {
         let (agent, command) = wiping(&world, &request).await;
         agent.finished(&command, Outcome::Wiped { disks, left });
         agent.say(&world).await;
-        assert_eq!(world.host().deprovision(request.clone()).await.unwrap(), Verdict::Done(()));
+        assert_eq!(world.host().deprovision(request.clone()).await.unwrap(), WIPED);
         let (_, status) = world.journal.last();
         assert!(status.message.as_ref().unwrap().contains(says), "{:?}", status.message);
         assert_eq!(status.steps[1].phase, StepPhase::Done);
@@ -405,6 +405,78 @@ async fn work_that_another_process_has_ended_is_shown_as_ended() {
     assert!(!world.journal.all().last().unwrap().1.phase.is_final());
     world.host().release(ReleaseRequest::default()).await.unwrap();
     assert!(world.journal.all().last().unwrap().1.phase.is_final());
+}
+
+/// What has begun to be wiped is wiped to the end, and that is told: the consent that was given for it is used up.
+#[tokio::test(start_paused = true)]
+async fn a_wipe_that_was_completed_is_told_whatever_the_mode_is_by_then() {
+    let mut world = World::new();
+    let mut request = CleaningRequest { clean: true, wish: Some("w".into()), ..CleaningRequest::default() };
+    let (agent, command) = wiping(&world, &request).await;
+    request.clean = false;
+    assert!(matches!(world.host().deprovision(request.clone()).await.unwrap(), Verdict::Working(_)));
+    agent.finished(&command, Outcome::Wiped { disks: vec!["/dev/vda".into()], left: vec![] });
+    agent.say(&world).await;
+    let told = world.host().deprovision(request.clone()).await.unwrap();
+    assert_eq!(told, Verdict::Done(Deprovisioned { wiped: true }));
+    // The process died before the host's status said so.
+    world.restart();
+    let told = world.host().deprovision(request.clone()).await.unwrap();
+    assert_eq!(told, Verdict::Done(Deprovisioned { wiped: true }));
+    let world = World::new();
+    let mut told = Verdict::working("", 1);
+    for _ in 0..10 {
+        told = world.host().deprovision(request.clone()).await.unwrap();
+        pass(10).await;
+    }
+    assert_eq!(told, Verdict::Done(Deprovisioned { wiped: false }));
+}
+
+/// Force does not wait for the agent; nor does the agent write on, when its host is no more looked after.
+#[tokio::test(start_paused = true)]
+async fn an_agent_whose_host_is_let_go_in_mid_write_is_told_to_stop() {
+    for (restarts, deleted) in [(false, false), (true, false), (false, true)] {
+        let mut world = World::new();
+        let agent = world.booted().await;
+        world.host().provision(image()).await.unwrap();
+        let command = agent.given(&world).await;
+        let progress = Progress { bytes: 4096, disk: "/dev/vda".into(), ..Progress::default() };
+        *agent.state.lock().unwrap() = AgentState::Running { command: command.id, progress };
+        assert_eq!(agent.say(&world).await.0, StatusCode::OK);
+        world.host().release(ReleaseRequest { force: true }).await.unwrap();
+        let said = world.machine.interruptions();
+        assert!(said.len() == 1 && said[0].contains("writing the image to /dev/vda"), "{said:?}");
+        let (_, shown) = world.journal.all().pop().unwrap();
+        assert!(shown.message.unwrap().contains("/dev/vda"));
+        if restarts {
+            world.restart();
+            world.expect();
+        }
+        if deleted {
+            world.forget();
+        }
+        assert_eq!(agent.say(&world).await.0, StatusCode::FORBIDDEN, "restarts: {restarts}, deleted: {deleted}");
+        // It is let go once more, as its release could not be noted.
+        world.host().release(ReleaseRequest { force: true }).await.unwrap();
+        assert_eq!(agent.say(&world).await.0, StatusCode::FORBIDDEN);
+        assert_eq!(world.machine.interruptions().len(), 1);
+        // Taken back, it is booted anew.
+        world.told();
+        world.host().provision(image()).await.unwrap();
+        assert_eq!(power_changes(&world.told()), ["Restart"]);
+        assert_eq!(world.journal.latest_boot().unwrap().generation, 2);
+    }
+}
+
+/// An order that has not been fetched goes with the host.
+#[tokio::test(start_paused = true)]
+async fn a_host_that_is_let_go_gives_no_more_orders() {
+    let world = World::new();
+    let agent = world.booted().await;
+    world.host().provision(image()).await.unwrap();
+    world.host().release(ReleaseRequest { force: true }).await.unwrap();
+    let (status, directive) = agent.say(&world).await;
+    assert_eq!((status, directive.command), (StatusCode::FORBIDDEN, None));
 }
 
 /// A slow disk that is made zero downloads nothing for long: what is written counts as well. One of which nothing moves has hung.

@@ -1,12 +1,14 @@
 //! A BMC and its machine, made up: it does what it is told, and what a test wants it to do instead.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use bmc::{
-    BmcError, BootDevice, BootStanding, Capability, Connector, Drive, ErrorKind, Insertion, Lacking, LogEntry, Logs,
-    Power, PowerAction, SecureBoot, SecureBootSeen, Sight, Target, VirtualMedia,
+    Bios, BiosSchema, BiosSeen, BmcError, BootDevice, BootStanding, Capability, Connector, DataDrive, Drive, ErrorKind,
+    EventDestination, Events, FirmwareInventory, FirmwareVersion, Insertion, JobState, Lacking, LogEntry, Logs, Power,
+    PowerAction, SecureBoot, SecureBootSeen, Sight, Target, VirtualMedia,
 };
 use inventory::{BmcPin, MachineEvidence};
 use tokio::time::Instant;
@@ -45,6 +47,8 @@ pub struct Bmc {
     pub takes: Duration,
     /// Where the machine is going, and when it is there.
     pub turning: Option<(bool, Instant)>,
+    /// It is another BMC, with this pin.
+    pub pin: Option<BmcPin>,
     /// It shows another machine.
     pub shows_another: bool,
     /// It shows neither UUID nor serial number.
@@ -56,6 +60,17 @@ pub struct Bmc {
     /// So many looks at it fail.
     pub failing_looks: u32,
     pub medium: Option<String>,
+    /// It has a second drive.
+    pub second_drive: bool,
+    /// What is in the second drive.
+    pub data: Option<String>,
+    /// Destination and context of the subscriptions that it has, by id, and how many there have been.
+    pub subscriptions: BTreeMap<String, (String, String)>,
+    pub subscribed: u32,
+    /// The headers that it was last given.
+    pub headers: Vec<(String, String)>,
+    /// It does what it is told with subscriptions, and its answer is lost.
+    pub loses_subscription: bool,
     /// A medium that is being put in, and since when.
     pub loading: Option<(String, Instant)>,
     /// How long it reads a medium before it is in.
@@ -82,6 +97,20 @@ pub struct Bmc {
     pub takes_secure_boot: bool,
     /// What was set last.
     pub asked_secure_boot: Option<bool>,
+    /// What it shows of the firmware's settings; `None` if it does not at the moment.
+    pub bios: Option<BiosSeen>,
+    /// Reading them fails so.
+    pub bios_fails: Option<ErrorKind>,
+    /// What they may be.
+    pub bios_schema: Option<BiosSchema>,
+    /// What is pending is in force after the next restart; else the firmware never applies it.
+    pub applies_bios: bool,
+    /// It refuses changes of these settings.
+    pub refuses_bios: Option<String>,
+    /// The job that it names for a change, and how far that is.
+    pub job: Option<(String, JobState)>,
+    /// Versions of firmware that it shows.
+    pub versions: Vec<FirmwareVersion>,
     /// It carries out orders, and answers to none of them.
     pub never_answers: bool,
     /// Everything that it was told to do.
@@ -93,6 +122,11 @@ pub struct Bmc {
 }
 
 impl Bmc {
+    /// What is in this drive.
+    fn slot(&mut self, drive: &str) -> &mut Option<String> {
+        if drive == "CD2" { &mut self.data } else { &mut self.medium }
+    }
+
     /// Whether the machine is on by now; a medium that has been read is in.
     fn settle(&mut self) -> bool {
         let insertion = self.insertion;
@@ -130,7 +164,7 @@ impl Fake {
 }
 
 #[derive(Clone)]
-struct Control(Arc<Mutex<Bmc>>);
+struct Control(Arc<Mutex<Bmc>>, BmcPin);
 
 impl Control {
     fn has(&self, capability: Capability) -> Result<(), Lacking> {
@@ -154,6 +188,9 @@ impl bmc::Bmc for Control {
         self.look().await
     }
     async fn look(&self) -> Result<Sight, BmcError> {
+        if !machine_identity::holds(&self.1, &self.pin()) {
+            return Err(lost(ErrorKind::AnotherBmc).showing(self.pin()));
+        }
         let mut bmc = self.0.lock().unwrap();
         if bmc.failing_looks > 0 {
             bmc.failing_looks -= 1;
@@ -177,7 +214,8 @@ impl bmc::Bmc for Control {
         bmc.macs.clone().unwrap_or_else(|| Ok(evidence().macs)).map_err(lost)
     }
     fn pin(&self) -> BmcPin {
-        BmcPin { service_uuid: None, key_sha256: Some("ab".repeat(32)) }
+        let own = BmcPin { service_uuid: None, key_sha256: Some("ab".repeat(32)) };
+        self.0.lock().unwrap().pin.clone().unwrap_or(own)
     }
     fn calls(&self) -> u32 {
         0
@@ -197,7 +235,23 @@ impl bmc::Bmc for Control {
         self.has(Capability::VirtualMedia)?;
         Ok(self)
     }
+    fn data_drive(&self) -> Result<&dyn DataDrive, Lacking> {
+        self.has(Capability::DataDrive)?;
+        Ok(self)
+    }
+    fn events(&self) -> Result<&dyn Events, Lacking> {
+        self.has(Capability::Events)?;
+        Ok(self)
+    }
     fn secure_boot(&self) -> Result<&dyn SecureBoot, Lacking> {
+        Ok(self)
+    }
+    fn bios(&self) -> Result<&dyn Bios, Lacking> {
+        self.has(Capability::Bios)?;
+        Ok(self)
+    }
+    fn firmware(&self) -> Result<&dyn FirmwareInventory, Lacking> {
+        self.has(Capability::Firmware)?;
         Ok(self)
     }
     fn logs(&self) -> Result<&dyn Logs, Lacking> {
@@ -257,6 +311,62 @@ impl VirtualMedia for Control {
 }
 
 #[async_trait]
+impl DataDrive for Control {
+    async fn choose(&self, _: &str) -> Result<String, BmcError> {
+        let bmc = self.0.lock().unwrap();
+        match () {
+            () if bmc.second_drive && bmc.data.is_none() => Ok("CD2".into()),
+            () if bmc.medium.is_none() => Ok("CD1".into()),
+            () => {
+                Err(BmcError::new(ErrorKind::Unsupported, "attach the data image", "a medium is in it already")
+                    .advise(""))
+            }
+        }
+    }
+    async fn put_in(&self, drive: &str, url: &str) -> Result<Insertion, BmcError> {
+        self.told(format!("put {url} in {drive}"));
+        *self.0.lock().unwrap().slot(drive) = Some(url.into());
+        Ok(Insertion::Done)
+    }
+    async fn content(&self, drive: &str, url: &str) -> Result<Drive, BmcError> {
+        Ok(match self.0.lock().unwrap().slot(drive) {
+            Some(there) if there == url => Drive::Medium,
+            Some(_) => Drive::Another,
+            None => Drive::Empty,
+        })
+    }
+    async fn take_out(&self, drive: &str) -> Result<(), BmcError> {
+        self.told(format!("empty {drive}"));
+        *self.0.lock().unwrap().slot(drive) = None;
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Events for Control {
+    async fn like(&self, wanted: &EventDestination<'_>) -> Result<Vec<String>, BmcError> {
+        let bmc = self.0.lock().unwrap();
+        let is = |known: &(String, String)| known.0 == wanted.url && known.1 == wanted.context;
+        Ok(bmc.subscriptions.iter().filter(|(_, known)| is(known)).map(|(id, _)| id.clone()).collect())
+    }
+    async fn subscribe(&self, wanted: &EventDestination<'_>) -> Result<Option<String>, BmcError> {
+        let mut bmc = self.0.lock().unwrap();
+        bmc.subscribed += 1;
+        let id = bmc.subscribed.to_string();
+        bmc.subscriptions.insert(id.clone(), (wanted.url.to_owned(), wanted.context.to_owned()));
+        bmc.headers = wanted.headers.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        if std::mem::take(&mut bmc.loses_subscription) { Err(lost(ErrorKind::Unanswered)) } else { Ok(Some(id)) }
+    }
+    async fn has(&self, id: &str, url: &str) -> Result<bool, BmcError> {
+        Ok(self.0.lock().unwrap().subscriptions.get(id).is_some_and(|known| known.0 == url))
+    }
+    async fn unsubscribe(&self, id: &str, url: &str) -> Result<(), BmcError> {
+        self.0.lock().unwrap().subscriptions.retain(|known, (to, _)| known != id || to != url);
+        Ok(())
+    }
+}
+
+#[async_trait]
 impl BootDevice for Control {
     async fn standing(&self) -> Result<BootStanding, BmcError> {
         self.told("look at the boot");
@@ -298,6 +408,41 @@ impl SecureBoot for Control {
 }
 
 #[async_trait]
+impl Bios for Control {
+    async fn seen(&self, _: bool) -> Result<Option<BiosSeen>, BmcError> {
+        let bmc = self.0.lock().unwrap();
+        bmc.bios_fails.map_or_else(|| Ok(bmc.bios.clone()), |kind| Err(lost(kind)))
+    }
+    async fn schema(&self) -> Result<Option<BiosSchema>, BmcError> {
+        Ok(self.0.lock().unwrap().bios_schema.clone())
+    }
+    async fn set(&self, wished: &BTreeMap<String, String>) -> Result<Option<String>, BmcError> {
+        let named: Vec<String> = wished.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        self.told(format!("set {}", named.join(" ")));
+        let mut bmc = self.0.lock().unwrap();
+        if let Some(refused) = bmc.refuses_bios.clone() {
+            let kind = ErrorKind::Rejected { status: 400 };
+            return Err(BmcError::new(kind, "change the BIOS settings", format!("it refuses {refused}")).advise(""));
+        }
+        if let Some(seen) = bmc.bios.as_mut() {
+            seen.pending.extend(wished.clone());
+        }
+        Ok(bmc.job.as_ref().map(|(job, _)| job.clone()))
+    }
+    async fn job(&self, job: &str) -> Result<JobState, BmcError> {
+        let bmc = self.0.lock().unwrap();
+        Ok(bmc.job.as_ref().filter(|(known, _)| known == job).map_or(JobState::Over, |(_, state)| state.clone()))
+    }
+}
+
+#[async_trait]
+impl FirmwareInventory for Control {
+    async fn versions(&self) -> Result<Vec<FirmwareVersion>, BmcError> {
+        Ok(self.0.lock().unwrap().versions.clone())
+    }
+}
+
+#[async_trait]
 impl Power for Control {
     async fn change(&self, action: PowerAction) -> Result<(), BmcError> {
         self.told(format!("{action:?}"));
@@ -324,6 +469,11 @@ impl Power for Control {
             let on = bmc.asked_secure_boot;
             bmc.secure_boot = Some(SecureBootSeen { enable: on, current: on, setup_mode: false });
         }
+        let applies = bmc.on && bmc.applies_bios;
+        if let Some(seen) = bmc.bios.as_mut().filter(|_| applies) {
+            let pending = std::mem::take(&mut seen.pending);
+            seen.current.extend(pending);
+        }
         if bmc.loses_on && action == PowerAction::On { Err(lost(ErrorKind::Unanswered)) } else { Ok(()) }
     }
 }
@@ -336,9 +486,12 @@ fn lost(kind: ErrorKind) -> BmcError {
 pub struct Wire(pub Arc<Mutex<Bmc>>);
 
 impl Connector for Wire {
-    fn connect(&self, _target: Target) -> Result<Arc<dyn bmc::Bmc>, BmcError> {
+    fn connect(&self, target: Target) -> Result<Arc<dyn bmc::Bmc>, BmcError> {
         self.0.lock().unwrap().connections += 1;
-        Ok(Arc::new(Control(Arc::clone(&self.0))))
+        let control = Control(Arc::clone(&self.0), target.pin);
+        // As with the first sign-in: what was shown then is expected from then on.
+        let seen = bmc::Bmc::pin(&control);
+        Ok(Arc::new(if machine_identity::holds(&control.1, &seen) { Control(control.0, seen) } else { control }))
     }
 
     fn trust(&self) -> u64 {

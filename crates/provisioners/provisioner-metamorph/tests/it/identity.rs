@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use api::metamorph::{HostReference, MachineRecordSpec};
 use bmc::ErrorKind;
-use inventory::MachineEvidence;
+use inventory::{BmcPin, MachineEvidence};
 use provisioner::{
     Cause, CleaningRequest, Failure, InspectRequest, Machine, OtherMachine, PowerWish, RegisterRequest, Verdict,
 };
@@ -208,17 +208,39 @@ async fn a_later_tenant_takes_no_worth_from_what_a_machine_shows() {
 /// Cables are changed while the medium is put in: what was seen before that is no proof of the machine that would be reset.
 #[tokio::test(start_paused = true)]
 async fn a_machine_that_is_swapped_while_its_medium_is_put_in_is_not_reset() {
-    let world = World::new();
-    world.host().register(RegisterRequest::default()).await.unwrap();
-    world.bmc.lock().unwrap().insertion = Duration::from_secs(30);
-    world.told();
-    let mut host = world.host();
-    let swap = async {
-        tokio::time::sleep(Duration::from_secs(15)).await;
-        let mut bmc = world.bmc.lock().unwrap();
-        (bmc.shows_another, bmc.macs) = (true, Some(Ok(vec![OTHERS_MAC.to_owned()])));
-    };
-    let (result, ()) = tokio::join!(host.inspect(InspectRequest::default()), swap);
-    assert_eq!(result.unwrap_err().cause, Cause::AnotherMachine);
-    assert_eq!(world.told(), ["insert"]);
+    for seconds in [2, 30] {
+        let world = World::new();
+        world.host().register(RegisterRequest::default()).await.unwrap();
+        world.bmc.lock().unwrap().insertion = Duration::from_secs(seconds);
+        world.told();
+        let mut host = world.host();
+        let swap = async {
+            tokio::time::sleep(Duration::from_secs(seconds / 2)).await;
+            let mut bmc = world.bmc.lock().unwrap();
+            (bmc.shows_another, bmc.macs) = (true, Some(Ok(vec![OTHERS_MAC.to_owned()])));
+        };
+        let (result, ()) = tokio::join!(host.inspect(InspectRequest::default()), swap);
+        assert_eq!(result.expect_err("it was reset").cause, Cause::AnotherMachine, "{seconds} s");
+        assert_eq!(world.told(), ["insert"], "{seconds} s");
+    }
+}
+
+/// The addresses of two hosts' BMCs were exchanged. Consent to the BMC that is there would be refused: the machine is the other host's.
+#[tokio::test(start_paused = true)]
+async fn the_bmc_of_another_host_is_told_by_name_and_no_consent_is_asked_for() {
+    let theirs = || BmcPin { service_uuid: None, key_sha256: Some("cd".repeat(32)) };
+    let at = |system: &str| format!("redfish-virtualmedia://192.0.2.99/redfish/v1/Systems/{system}");
+    for (system, exists, named) in [("1", true, true), ("2", true, false), ("1", false, false)] {
+        let world = World::new();
+        world.host().register(RegisterRequest::default()).await.unwrap();
+        let record = MachineRecordSpec { pin: theirs(), bmc_address: at(system), ..victim().record };
+        world.machine.add_other(OtherMachine { exists, record, ..victim() });
+        world.bmc.lock().unwrap().pin = Some(theirs());
+        let failure = world.host().set_power(PowerWish::HardOff.into()).await.unwrap_err();
+        assert_eq!(failure.cause, Cause::AnotherMachine, "{failure:?}");
+        let text = failure.text();
+        assert_eq!(text.contains(&format!("it is the BMC of the host {}", victim().host)), named, "{text}");
+        assert_eq!(text.contains("accept-machine"), !named, "{text}");
+        assert!(world.told().iter().all(|told| told != "HardOff"));
+    }
 }

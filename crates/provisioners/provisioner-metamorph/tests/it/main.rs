@@ -10,8 +10,11 @@
 mod boots;
 mod common;
 mod conformance;
+mod data_images;
 mod deploys;
+mod events;
 mod fake;
+mod firmware;
 mod identity;
 mod keys;
 mod kit;

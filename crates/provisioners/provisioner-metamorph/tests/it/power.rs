@@ -6,7 +6,7 @@ use axum::http::StatusCode;
 use bmc::PowerAction;
 use provisioner::{CleaningRequest, Failure, InspectRequest, PowerWish, Verdict};
 
-use crate::common::{Agent, World, pass};
+use crate::common::{Agent, LEFT, World, pass};
 
 /// Asks for the power until it is there or fails; gives how long it took, in seconds.
 async fn until(world: &World, request: PowerWish) -> Result<u64, Failure> {
@@ -112,7 +112,7 @@ async fn a_machine_that_is_about_to_come_on_does_not_count_as_off() {
     // It is let go without cleaning: what is on its disk must not run on.
     let mut done = false;
     for _ in 0..20 {
-        done = world.host().deprovision(CleaningRequest::default()).await.unwrap() == Verdict::Done(());
+        done = world.host().deprovision(CleaningRequest::default()).await.unwrap() == LEFT;
         if done {
             break;
         }
@@ -137,7 +137,7 @@ async fn an_order_of_other_work_is_no_order_of_this_one() {
         answers.push(world.host().deprovision(CleaningRequest::default()).await.unwrap());
         pass(1).await;
     }
-    assert!(answers.contains(&Verdict::Done(())), "{answers:?}");
+    assert!(answers.contains(&LEFT), "{answers:?}");
     assert_eq!(world.told(), ["HardOff"]);
 }
 
@@ -222,7 +222,7 @@ async fn a_host_that_must_not_be_off_is_restarted_and_let_go_running() {
         let told = world.told();
         assert!(!told.is_empty() && told.iter().all(|order| order.ends_with("Restart")), "{wish:?}: {told:?}");
     }
-    while world.host().deprovision(CleaningRequest::default()).await.unwrap() != Verdict::Done(()) {
+    while world.host().deprovision(CleaningRequest::default()).await.unwrap() != LEFT {
         pass(1).await;
     }
     assert_eq!(world.told(), Vec::<String>::new());

@@ -6,7 +6,7 @@ use axum::http::StatusCode;
 use bmc::{Capability, SecureBootSeen};
 use provisioner::{Cause, CleaningRequest, Failure, Verdict};
 
-use crate::common::{Agent, World, image, pass};
+use crate::common::{Agent, WIPED, World, image, pass};
 
 fn seen(on: bool) -> Option<SecureBootSeen> {
     Some(SecureBootSeen { enable: Some(on), current: Some(on), setup_mode: false })
@@ -215,7 +215,7 @@ async fn an_agent_that_was_there_before_is_booted_anew_when_it_does_not_fit_but_
     let command = agent.given(&world).await;
     agent.finished(&command, agent_protocol::Outcome::Wiped { disks: vec!["/dev/vda".into()], left: vec![] });
     agent.say(&world).await;
-    assert_eq!(world.host().deprovision(clean).await.unwrap(), Verdict::Done(()));
+    assert_eq!(world.host().deprovision(clean).await.unwrap(), WIPED);
     world.told();
     provision(&world).await.unwrap();
     provision(&world).await.unwrap();

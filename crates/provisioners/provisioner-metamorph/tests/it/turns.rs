@@ -7,7 +7,7 @@ use api::metamorph::{OperationPhase, OperationType};
 use axum::http::StatusCode;
 use provisioner::{Cause, CleaningRequest, Failure, InspectRequest, PowerWish, Verdict};
 
-use crate::common::{Agent, World, image, pass};
+use crate::common::{Agent, LEFT, WIPED, World, image, pass};
 
 /// The image is taken back when the agent has been answered with the order to write it, and has not reported since: it may write. It is
 /// heard before another intent is recorded, and the disks are wiped in the first attempt by the agent that is booted in its place.
@@ -52,7 +52,7 @@ async fn an_agent_that_says_it_has_nothing_to_do_is_believed() {
     assert_eq!((command.id.step.as_str(), command.id.attempt), ("wipe-disks", 1));
     agent.finished(&command, Outcome::Wiped { disks: vec!["/dev/vda".into()], left: vec![] });
     agent.say(&world).await;
-    assert_eq!(world.host().deprovision(request).await.unwrap(), Verdict::Done(()));
+    assert_eq!(world.host().deprovision(request).await.unwrap(), WIPED);
     assert_eq!(world.told(), Vec::<String>::new(), "nothing is booted");
 }
 
@@ -91,7 +91,7 @@ async fn a_wipe_that_is_called_off_before_it_begins_is_not_made() {
     assert_eq!(agent.say(&world).await.0, StatusCode::OK);
     world.told();
     for _ in 0..5 {
-        if world.host().deprovision(emptied(false)).await.unwrap() == Verdict::Done(()) {
+        if world.host().deprovision(emptied(false)).await.unwrap() == LEFT {
             break;
         }
         assert_eq!(agent.say(&world).await.1.command, None, "nothing is wiped");
@@ -114,7 +114,7 @@ async fn a_wipe_that_is_wished_before_the_machine_is_let_go_is_made() {
     assert!(matches!(command.action, Action::WipeDisks(_)));
     agent.finished(&command, Outcome::Wiped { disks: vec!["/dev/vda".into()], left: vec![] });
     agent.say(&world).await;
-    assert_eq!(world.host().deprovision(emptied(true)).await.unwrap(), Verdict::Done(()));
+    assert_eq!(world.host().deprovision(emptied(true)).await.unwrap(), WIPED);
     assert_eq!(deprovisionings(&world), [OperationPhase::Cancelled, OperationPhase::Succeeded]);
 }
 
@@ -131,7 +131,7 @@ async fn a_wipe_that_has_begun_is_brought_to_its_end() {
     assert!(matches!(world.host().deprovision(emptied(false)).await.unwrap(), Verdict::Working(_)));
     agent.finished(&command, Outcome::Wiped { disks: vec!["/dev/vda".into()], left: vec![] });
     agent.say(&world).await;
-    assert_eq!(world.host().deprovision(emptied(false)).await.unwrap(), Verdict::Done(()));
+    assert_eq!(world.host().deprovision(emptied(false)).await.unwrap(), WIPED);
     assert_eq!(world.told(), Vec::<String>::new());
     assert_eq!(deprovisionings(&world), [OperationPhase::Succeeded]);
 }
@@ -211,7 +211,7 @@ async fn an_order_that_is_still_wished_is_given_whenever_its_agent_comes() {
 #[tokio::test(start_paused = true)]
 async fn a_machine_that_was_let_go_unwiped_does_not_count_as_wiped() {
     let mut world = World::new();
-    while world.host().deprovision(emptied(false)).await.unwrap() != Verdict::Done(()) {
+    while world.host().deprovision(emptied(false)).await.unwrap() != LEFT {
         pass(1).await;
     }
     world.restart();
@@ -223,8 +223,8 @@ async fn a_machine_that_was_let_go_unwiped_does_not_count_as_wiped() {
     assert!(matches!(command.action, Action::WipeDisks(_)));
     agent.finished(&command, Outcome::Wiped { disks: vec!["/dev/vda".into()], left: vec![] });
     agent.say(&world).await;
-    assert_eq!(world.host().deprovision(emptied(true)).await.unwrap(), Verdict::Done(()));
-    assert_eq!(world.host().deprovision(emptied(false)).await.unwrap(), Verdict::Done(()), "a wipe is enough");
+    assert_eq!(world.host().deprovision(emptied(true)).await.unwrap(), WIPED);
+    assert_eq!(world.host().deprovision(emptied(false)).await.unwrap(), WIPED, "a wipe is enough");
     assert_eq!(deprovisionings(&world), [OperationPhase::Succeeded, OperationPhase::Succeeded]);
 }
 

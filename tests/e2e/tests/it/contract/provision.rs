@@ -102,7 +102,7 @@ async fn wrong_manifests_are_all_told_at_once_and_nothing_is_made() {
     let world = OneShot::start(&[machine("node-0")]).await.unwrap();
     let good = world.manifest("node-0", json!({}));
     let bad = format!(
-        "{good}---\nkind: [\n---\n{{apiVersion: metal3.io/v1alpha1, kind: DataImage, metadata: {{name: d}}, spec: {{url: x}}}}\n---\n\
+        "{good}---\nkind: [\n---\n{{apiVersion: metal3.io/v1alpha1, kind: PreprovisioningImage, metadata: {{name: d}}, spec: {{}}}}\n---\n\
          {{apiVersion: apps/v1, kind: Deployment, metadata: {{name: d}}}}\n---\n\
          {{apiVersion: metal3.io/v1alpha1, kind: BareMetalHost, metadata: {{name: typo, namespace: elsewhere}}, spec: {{onlin: true}}}}\n---\n\
          {{apiVersion: metal3.io/v1alpha1, kind: BareMetalHost, metadata: {{name: scheme}}, spec: {{online: true, \

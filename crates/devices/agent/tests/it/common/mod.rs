@@ -38,6 +38,8 @@ pub struct Record {
     pub lose_answers: usize,
     /// Answer this many reports with 401.
     pub refuse: usize,
+    /// The machine has been let go: every report is answered with 403.
+    pub let_go: bool,
     /// Send the commands again although they were acknowledged (a server that forgot).
     pub repeat: bool,
 }
@@ -75,6 +77,9 @@ async fn report(State(shared): State<Shared>, headers: HeaderMap, body: Bytes) -
         if record.refuse > 0 {
             record.refuse -= 1;
             return Err(StatusCode::UNAUTHORIZED);
+        }
+        if record.let_go {
+            return Err(StatusCode::FORBIDDEN);
         }
         if let AgentState::Finished { command, outcome } = &report.state {
             if !record.outcomes.iter().any(|(id, _)| id == command) {

@@ -166,6 +166,8 @@ impl Bmc {
 }
 
 pub const SYSTEM: &str = "/redfish/v1/Systems/437XR1138R2";
+pub const EVENTS: &str = "/redfish/v1/EventService";
+pub const SUBSCRIPTIONS: &str = "/redfish/v1/EventService/Subscriptions";
 pub const CD: &str = "/redfish/v1/Systems/437XR1138R2/VirtualMedia/CD1";
 
 fn answer(status: u16, body: Value) -> Response {
@@ -213,6 +215,9 @@ impl Inner {
             list.push(json!({"@odata.id": member}));
             return answer(201, Value::Null);
         }
+        if path.starts_with(SUBSCRIPTIONS) && (method == "POST" || method == "DELETE") {
+            return self.subscription(method, &path, body);
+        }
         if method == "GET" && query.contains("expand") && self.resources.contains_key(&path) {
             return answer(200, self.expanded(&path));
         }
@@ -248,7 +253,7 @@ impl Inner {
     /// A collection with its members in place of the links to them.
     pub fn expanded(&self, path: &str) -> Value {
         let mut collection = self.resources[path].clone();
-        for member in collection["Members"].as_array_mut().unwrap() {
+        for member in collection["Members"].as_array_mut().into_iter().flatten() {
             let whole = member["@odata.id"].as_str().and_then(|id| self.resources.get(id));
             *member = whole.unwrap_or(member).clone();
         }
@@ -303,6 +308,26 @@ impl Inner {
             "DELETE" => answer(404, Value::Null),
             _ => answer(405, Value::Null),
         }
+    }
+
+    /// Subscriptions are made in their collection, and ended one by one.
+    fn subscription(&mut self, method: &str, path: &str, body: Value) -> Response {
+        let Some(list) = self.resources.get_mut(SUBSCRIPTIONS) else { return answer(404, Value::Null) };
+        let members = list["Members"].as_array_mut().unwrap();
+        if method == "DELETE" {
+            members.retain(|member| member["@odata.id"] != path);
+            return answer(if self.resources.remove(path).is_some() { 204 } else { 404 }, Value::Null);
+        }
+        let member = format!("{SUBSCRIPTIONS}/{}", self.next);
+        members.push(json!({"@odata.id": member}));
+        let mut made = body;
+        // A service never shows the headers again (EventDestination, HttpHeaders).
+        (made["@odata.id"], made["HttpHeaders"]) = (member.clone().into(), json!([]));
+        self.resources.insert(member.clone(), made.clone());
+        self.next += 1;
+        let mut response = answer(201, made);
+        response.headers.insert("location", member.parse().unwrap());
+        response
     }
 
     /// Supermicro: the drive is there while something is in it.

@@ -45,12 +45,17 @@ pub struct World {
     pub firmware_schema: Option<FirmwareSchema>,
     /// When the firmware was last read.
     pub firmware_read: Option<Timestamp>,
+    pub media_seen: Option<Timestamp>,
     pub firmware_components: Option<HostFirmwareComponents>,
     pub update_policy: Option<HostUpdatePolicy>,
     pub boot_image: Option<PreprovisioningImage>,
     pub data_image: Option<DataImage>,
     /// The firmware's settings, as the machine has them.
     pub bios: BTreeMap<String, String>,
+    /// Its BMC shows no settings.
+    pub hides_bios: bool,
+    /// Version of its BIOS.
+    pub bios_version: &'static str,
     /// What they may be, where the firmware says.
     pub allowed: BTreeMap<String, Vec<String>>,
     /// RAID volumes, as the machine has them.
@@ -133,11 +138,14 @@ impl World {
             firmware_settings: None,
             firmware_schema: None,
             firmware_read: None,
+            media_seen: None,
             firmware_components: None,
             update_policy: None,
             boot_image: None,
             data_image: None,
             bios: [("BootMode", "Uefi"), ("LogicalProc", "Enabled")].map(|(n, v)| (n.into(), v.into())).into(),
+            hides_bios: false,
+            bios_version: "1.0",
             allowed: BTreeMap::new(),
             raid: None,
             flashed: Vec::new(),
@@ -198,6 +206,7 @@ impl World {
             },
             credentials,
             firmware_read: self.firmware_read,
+            media_seen: self.media_seen,
             news: self.news,
             settings: &self.settings,
             now: self.now,
@@ -381,10 +390,11 @@ impl World {
 
     /// What the machine's firmware shows.
     pub fn facts(&self) -> FirmwareFacts {
-        let versions = [("bios", "1.0"), ("bmc", "2.0")];
+        let versions = [("bios", self.bios_version), ("bmc", "2.0")];
         let component = |(name, version): (&str, &str)| FirmwareComponent {
             component: name.into(),
             initial_version: version.into(),
+            current_version: Some(version.into()),
             ..FirmwareComponent::default()
         };
         let setting = |(name, value): (&String, &String)| {
@@ -393,7 +403,10 @@ impl World {
             let schema = SettingSchema { attribute_type, allowable_values, ..SettingSchema::default() };
             (name.clone(), FirmwareSetting { value: value.clone(), schema })
         };
-        FirmwareFacts { settings: self.bios.iter().map(setting).collect(), components: versions.map(component).into() }
+        FirmwareFacts {
+            settings: (!self.hides_bios).then(|| self.bios.iter().map(setting).collect()),
+            components: versions.map(component).into(),
+        }
     }
 
     /// The machine becomes what is wished.
@@ -442,7 +455,10 @@ impl World {
                 self.medium = None;
                 Outcome::Done
             }
+            Action::CheckMedia { .. } => Outcome::Done,
+            Action::LookAtMedia => Outcome::Medium(self.medium.clone()),
             Action::Diagnose => Outcome::Diagnosed { finding: "A fan has failed".into() },
+            Action::Deprovision { clean: true, .. } => Outcome::Wiped,
             Action::Adopt | Action::Deprovision { .. } | Action::Release => Outcome::Done,
         }
     }
@@ -458,6 +474,9 @@ impl World {
                 let outcome = answer(self, &action);
                 if action == Action::RefreshFacts {
                     self.firmware_read = Some(self.now);
+                }
+                if matches!(action, Action::CheckMedia { .. } | Action::LookAtMedia) {
+                    self.media_seen = Some(self.now);
                 }
                 self.calls.push(action.clone());
                 let change = self.conclude(&action, outcome);

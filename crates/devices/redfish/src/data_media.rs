@@ -1,0 +1,200 @@
+//! A medium of the machine's user, in a drive that the boot medium is not in.
+//!
+//! The drives are those of the collection in which the boot medium's drive is: some BMCs (iDRAC) show the same drive in the system's collection and
+//! in the manager's, under two names.
+
+use bmc::{BmcError, Drive, ErrorKind, Insertion};
+
+use crate::client::Client;
+use crate::exchange::Fault;
+use crate::media::{Inserted, MAX_SLOTS, hide, scheme};
+use crate::oem_media::unfit_drive;
+use crate::resources::{Slot, cd_rank, drive_name};
+use crate::text::clean;
+
+const ATTACH: &str = "attach the data image";
+const LOOK: &str = "look for the data image";
+const DETACH: &str = "detach the data image";
+
+/// The collection that a drive is in.
+fn list_of(path: &str) -> &str {
+    path.trim_end_matches('/').rsplit_once('/').map_or("", |(list, _)| list)
+}
+
+/// Whether the drive reads addresses of this scheme, as far as the BMC says.
+fn reads(slot: &Slot, url: &str) -> bool {
+    slot.protocols.is_empty() || slot.protocols.iter().any(|name| name.eq_ignore_ascii_case(scheme(url)))
+}
+
+/// Whether the image that a BMC shows is the one at this address. Some show only its last part, or the beginning of the address.
+fn is_at(image: &str, url: &str) -> bool {
+    const TELLING: usize = 16;
+    if image.contains("://") {
+        return image == url || image.len() >= TELLING && url.starts_with(image);
+    }
+    let bare = url.split(['?', '#']).next().unwrap_or(url);
+    let last = |text: &str| text.rsplit('/').next().unwrap_or_default().to_owned();
+    !image.is_empty() && (image == url || last(image) == last(bare))
+}
+
+impl Client {
+    /// The drive for a data image: see [`bmc::DataDrive::choose`].
+    ///
+    /// # Errors
+    /// [`BmcError`]; `Unsupported` when no drive is free, or none reads such addresses.
+    pub async fn choose_data_drive(&self, url: &str) -> Result<String, BmcError> {
+        let boot = self.cd_slot(ATTACH).await?;
+        let stale = self.core.state().quirks.inserted_is_stale();
+        let beside = self.drives_beside(ATTACH, &boot).await?;
+        let count = beside.len() + 1;
+        // Where `Inserted` stays true after an eject, only the boot medium's drive is left alone for it.
+        let mut free: Vec<Slot> = beside.into_iter().filter(|slot| stale || !slot.state.is_occupied()).collect();
+        free.extend(Some(boot).filter(|boot| !boot.state.is_occupied()));
+        if free.is_empty() {
+            let drives = if count == 1 {
+                "one virtual drive for CDs".to_owned()
+            } else {
+                format!("{count} virtual drives for CDs")
+            };
+            let each = if count == 1 { "it" } else { "each of them" };
+            let found = format!("the BMC has {drives}, and a medium is in {each} already");
+            let error = self.core.error(ErrorKind::Unsupported, ATTACH, found);
+            return Err(error.advise("eject the medium at the BMC, if somebody else has put it in"));
+        }
+        if let Some(slot) = free.iter().find(|slot| reads(slot, url)) {
+            return Ok(slot.path.clone());
+        }
+        let mut protocols: Vec<&str> = free.iter().flat_map(|slot| &slot.protocols).map(String::as_str).collect();
+        protocols.sort_unstable();
+        protocols.dedup();
+        let protocols = clean(&protocols.join(", "), 200);
+        let found = format!("the BMC mounts by {protocols} alone, and the image is served by {}", scheme(url));
+        let error = self.core.error(ErrorKind::Unsupported, ATTACH, found);
+        Err(error
+            .advise("serve the image by one of these protocols, and name that address in the DataImage's spec.url"))
+    }
+
+    /// Inserts the medium; see [`bmc::DataDrive::put_in`].
+    ///
+    /// # Errors
+    /// [`BmcError`], without the address.
+    pub async fn insert_data_medium(&self, drive: &str, url: &str) -> Result<Insertion, BmcError> {
+        let put = async {
+            let slot = self.data_slot(ATTACH, drive).await?;
+            let stale = self.core.state().quirks.inserted_is_stale();
+            let there = slot.state.image.as_deref().is_some_and(|image| is_at(image, url));
+            if slot.state.is_occupied() && !stale {
+                if there {
+                    return Ok(Inserted::Already);
+                }
+                let found = "another medium has been put into the drive meanwhile";
+                return Err(self.core.error(ErrorKind::Unsupported, ATTACH, found).into());
+            }
+            if stale {
+                self.eject_from(ATTACH, &slot).await?;
+            }
+            self.insert_one(ATTACH, &slot, url, stale).await
+        };
+        let inserted: Result<Inserted, Fault> = put.await;
+        match inserted {
+            Ok(Inserted::Now | Inserted::Already) => Ok(Insertion::Done),
+            Ok(Inserted::Pending) => Ok(Insertion::Pending),
+            Err(fault) => Err(hide(fault.into(), &[url.to_owned()])),
+        }
+    }
+
+    /// Content of the drive; see [`bmc::DataDrive::content`].
+    ///
+    /// # Errors
+    /// [`BmcError`].
+    pub async fn data_medium(&self, drive: &str, url: &str) -> Result<Drive, BmcError> {
+        let state = match self.data_slot(LOOK, drive).await {
+            Ok(slot) => slot.state,
+            Err(fault) if fault.status() == Some(404) => return Ok(Drive::Empty),
+            Err(fault) => return Err(fault.into()),
+        };
+        Ok(match (state.is_occupied(), state.image.as_deref()) {
+            (true, Some(image)) if is_at(image, url) => Drive::Medium,
+            (true, Some(_)) => Drive::Another,
+            (false, _) if state.inserted.is_some() => Drive::Empty,
+            _ => Drive::Unknown,
+        })
+    }
+
+    /// Ejects whatever is in the drive. Succeeds if it is empty, or gone.
+    ///
+    /// # Errors
+    /// [`BmcError`].
+    pub async fn eject_data_medium(&self, drive: &str) -> Result<(), BmcError> {
+        let slot = match self.data_slot(DETACH, drive).await {
+            Ok(slot) => slot,
+            Err(fault) if fault.status() == Some(404) => return Ok(()),
+            Err(fault) => return Err(fault.into()),
+        };
+        let empty = !slot.state.is_occupied() && slot.state.inserted.is_some();
+        if empty && !self.core.state().quirks.inserted_is_stale() {
+            return Ok(());
+        }
+        Ok(self.eject_from(DETACH, &slot).await?)
+    }
+
+    /// The drive of this name as it is now. Its name comes from a record that others may have edited: only a drive beside the boot medium's is used.
+    async fn data_slot(&self, what: &str, drive: &str) -> Result<Slot, Fault> {
+        let boot = self.cd_slot(what).await?;
+        if boot.path == drive {
+            return Ok(boot);
+        }
+        if list_of(drive) != list_of(&boot.path) || drive.contains(['?', '#']) || drive_name(drive).starts_with('.') {
+            let found = "the drive that is recorded for it is none of the BMC's virtual drives";
+            return Err(self.core.error(ErrorKind::Unsupported, what, found).into());
+        }
+        let reply = self.core.get(what, drive).await?;
+        Ok(Slot::read(drive, &reply.value))
+    }
+
+    /// The other drives for CDs, in the order of preference.
+    async fn drives_beside(&self, what: &str, boot: &Slot) -> Result<Vec<Slot>, Fault> {
+        if boot.iso_config.is_some() {
+            return Ok(Vec::new());
+        }
+        let mut paths = self.core.members(what, list_of(&boot.path)).await?;
+        let quirks = self.core.state().quirks.clone();
+        paths.retain(|path| {
+            *path != boot.path
+                && list_of(path) == list_of(&boot.path)
+                && !quirks.takes_no_image_by_address(&drive_name(path))
+        });
+        paths.sort_by_key(|path| cd_rank(path));
+        paths.truncate(MAX_SLOTS);
+        let mut found = Vec::new();
+        for path in paths {
+            match self.core.get(what, &path).await {
+                Ok(reply) => {
+                    let slot = Slot::read(&path, &reply.value);
+                    // A drive without the actions that the boot medium's drive has is not for addresses.
+                    let fit = slot.insert.is_some() == boot.insert.is_some() && unfit_drive(&reply.value).is_none();
+                    found.extend(Some(slot).filter(|slot| slot.takes_cd && fit));
+                }
+                Err(fault) if matches!(fault.status(), Some(400 | 403 | 404 | 405)) => {}
+                Err(fault) => return Err(fault),
+            }
+        }
+        Ok(found)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_at;
+
+    #[test]
+    fn an_image_is_known_by_what_bmcs_show_of_its_address() {
+        let url = "https://media.example/tools/drivers.iso?token=1";
+        for shown in [url, "https://media.example/tools", "drivers.iso", "/tools/drivers.iso"] {
+            assert!(is_at(shown, url), "{shown}");
+        }
+        for other in ["", "https://", "https://media.example/other/drivers.iso", "rivers.iso"] {
+            assert!(!is_at(other, url), "{other}");
+        }
+    }
+}

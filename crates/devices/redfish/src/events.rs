@@ -1,0 +1,188 @@
+//! Subscriptions to the BMC's events (schemas EventService, EventDestination).
+
+use bmc::{BmcError, Capability, ErrorKind, EventDestination, Lacking};
+use http::Method;
+use serde_json::{Value, json};
+
+use crate::client::Client;
+use crate::exchange::{Fault, Refusal};
+use crate::hide::redact;
+use crate::json::{flag, link, link_at, path_only, word};
+use crate::transport::Request;
+
+const SUBSCRIBE: &str = "subscribe to the BMC's events";
+const LOOK: &str = "look for the subscription to the BMC's events";
+const UNSUBSCRIBE: &str = "end the subscription to the BMC's events";
+/// Most subscriptions that are looked at; BMCs keep a dozen or two.
+const MAX_SUBSCRIPTIONS: usize = 64;
+/// Longest id, in bytes.
+const MAX_ID: usize = 256;
+
+/// What is left out of a subscription after the BMC has refused it.
+#[derive(Clone, Copy, Default)]
+struct Form {
+    /// Without `EventTypes`, which is deprecated since EventDestination 1.5 and refused by some.
+    bare: bool,
+    /// With `SubscriptionType`, which some insist on since EventDestination 1.6.
+    kind: bool,
+}
+
+impl Form {
+    fn body(self, wanted: &EventDestination<'_>) -> Value {
+        let mut body = json!({ "Destination": wanted.url, "Context": wanted.context, "Protocol": "Redfish" });
+        if !self.bare {
+            body["EventTypes"] = json!(["Alert"]);
+        }
+        if self.kind {
+            body["SubscriptionType"] = "RedfishEvent".into();
+        }
+        if !wanted.headers.is_empty() {
+            body["HttpHeaders"] = wanted.headers.iter().map(|(name, value)| json!({ *name: *value })).collect();
+        }
+        body
+    }
+
+    /// The form to try next, after this refusal.
+    fn after(self, refusal: &Refusal) -> Option<Self> {
+        if refusal.status != 400 {
+            return None;
+        }
+        if !self.kind && refusal.body.mentions("SubscriptionType") {
+            Some(Self { kind: true, ..self })
+        } else if !self.bare && refusal.body.mentions("EventTypes") {
+            Some(Self { bare: true, ..self })
+        } else {
+            None
+        }
+    }
+}
+
+fn is_for(subscription: &Value, wanted: &EventDestination<'_>) -> bool {
+    word(subscription, "Destination") == Some(wanted.url)
+        && word(subscription, "Context").unwrap_or_default() == wanted.context
+}
+
+impl Client {
+    /// Ids of the subscriptions with this destination and context.
+    ///
+    /// # Errors
+    /// [`BmcError`]; `Unsupported` when the BMC has no EventService, or it is switched off.
+    pub async fn subscriptions_like(&self, wanted: &EventDestination<'_>) -> Result<Vec<String>, BmcError> {
+        let list = self.subscriptions(LOOK).await?;
+        let members = self.core.expanded(LOOK, &list, None).await?;
+        let mut found = Vec::new();
+        for (path, shown) in members.into_iter().take(MAX_SUBSCRIPTIONS) {
+            let shown = if word(&shown, "Destination").is_some() {
+                shown
+            } else {
+                match self.core.get(LOOK, &path).await {
+                    Ok(reply) => reply.value,
+                    // It has ended meanwhile, or is nobody's to read.
+                    Err(fault) if matches!(fault.status(), Some(403 | 404)) => continue,
+                    Err(fault) => return Err(fault.into()),
+                }
+            };
+            if is_for(&shown, wanted) {
+                found.extend(id_of(&path));
+            }
+        }
+        Ok(found)
+    }
+
+    /// Subscribes. The result is the subscription's id; `None` if the BMC has taken it and does not say which it is.
+    ///
+    /// # Errors
+    /// [`BmcError`], without the headers.
+    pub async fn subscribe_to_events(&self, wanted: &EventDestination<'_>) -> Result<Option<String>, BmcError> {
+        let hidden = |fault: Fault| {
+            let mut error = BmcError::from(fault);
+            let secrets: Vec<&str> = wanted.headers.iter().map(|(_, value)| *value).collect();
+            error.found = redact(&error.found, &secrets);
+            error.source = None;
+            error
+        };
+        let list = self.subscriptions(SUBSCRIBE).await?;
+        let mut form = Form::default();
+        loop {
+            match self.core.post(SUBSCRIBE, &list, &form.body(wanted)).await {
+                Ok(reply) => {
+                    let path = reply.response.header("location").and_then(path_only).or_else(|| link(&reply.value));
+                    return Ok(path.as_deref().and_then(id_of));
+                }
+                Err(Fault::Refused(refusal)) => match form.after(&refusal) {
+                    Some(next) => form = next,
+                    None => return Err(hidden(Fault::Refused(refusal))),
+                },
+                Err(fault) => return Err(hidden(fault)),
+            }
+        }
+    }
+
+    /// Whether the BMC has this subscription, to this destination: ids are given again.
+    ///
+    /// # Errors
+    /// [`BmcError`].
+    pub async fn has_subscription(&self, id: &str, url: &str) -> Result<bool, BmcError> {
+        let Some(path) = self.subscription(LOOK, id).await? else { return Ok(false) };
+        match self.core.get(LOOK, &path).await {
+            Ok(reply) => Ok(word(&reply.value, "Destination") == Some(url)),
+            Err(fault) if fault.status() == Some(404) => Ok(false),
+            Err(fault) => Err(fault.into()),
+        }
+    }
+
+    /// Ends this subscription; one that is gone, or is to another destination, is left.
+    ///
+    /// # Errors
+    /// [`BmcError`].
+    pub async fn end_subscription(&self, id: &str, url: &str) -> Result<(), BmcError> {
+        if !self.has_subscription(id, url).await? {
+            return Ok(());
+        }
+        let Some(path) = self.subscription(UNSUBSCRIBE, id).await? else { return Ok(()) };
+        match self.core.call(UNSUBSCRIBE, &Request::new(Method::DELETE, &path, None)).await {
+            Ok(reply) => Ok(self.core.finish(UNSUBSCRIBE, reply).await?),
+            Err(fault) if fault.status() == Some(404) => Ok(()),
+            Err(fault) => Err(fault.into()),
+        }
+    }
+
+    /// The collection of subscriptions.
+    async fn subscriptions(&self, what: &str) -> Result<String, BmcError> {
+        let root = self.core.root(what).await?;
+        let Some(service) = root.events else {
+            return Err(Lacking::new(Capability::Events, "there is no EventService at /redfish/v1").keeps_from(what));
+        };
+        let shown = self.core.get(what, &service).await.map_err(BmcError::from)?.value;
+        if flag(&shown, "ServiceEnabled") == Some(false) {
+            let found = format!("the EventService at {service} is switched off");
+            let error = self.core.error(ErrorKind::Unsupported, what, found);
+            return Err(error.advise("switch it on at the BMC (ServiceEnabled)"));
+        }
+        let list = link_at(&shown, "Subscriptions");
+        list.ok_or_else(|| {
+            let found = format!("there is no Subscriptions at {service}");
+            Lacking::new(Capability::Events, self.core.without_secrets(&found)).keeps_from(what)
+        })
+    }
+
+    /// Path of the subscription with this id, which comes from objects that others may have edited.
+    async fn subscription(&self, what: &str, id: &str) -> Result<Option<String>, BmcError> {
+        if !is_id(id) {
+            return Ok(None);
+        }
+        let list = self.subscriptions(what).await?;
+        Ok(Some(format!("{}/{id}", list.trim_end_matches('/'))))
+    }
+}
+
+fn is_id(id: &str) -> bool {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~@:".contains(&byte);
+    !id.is_empty() && id.len() <= MAX_ID && !id.starts_with('.') && id.bytes().all(allowed)
+}
+
+/// The last part of the path, as it is written.
+fn id_of(path: &str) -> Option<String> {
+    let id = path.trim_end_matches('/').rsplit('/').next()?;
+    is_id(id).then(|| id.to_owned())
+}

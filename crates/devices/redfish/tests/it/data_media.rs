@@ -1,0 +1,158 @@
+//! A second medium: in which drive, and when in none.
+
+use bmc::{Drive, ErrorKind, Insertion};
+use serde_json::{Value, json};
+
+use crate::kit::{Bmc, CD, Rig, SYSTEM, dropped, error_body, odd, rig};
+
+const LIST: &str = "/redfish/v1/Systems/437XR1138R2/VirtualMedia";
+const CD2: &str = "/redfish/v1/Systems/437XR1138R2/VirtualMedia/CD2";
+const BOOT: &str = "http://192.0.2.1:6180/media/0123456789abcdef.iso";
+const DATA: &str = "http://media.example/tools.iso";
+
+/// A second drive beside the first.
+fn with_second(bmc: &Bmc) {
+    let mut second = bmc.resource(CD);
+    second["@odata.id"] = CD2.into();
+    second["Actions"] = json!({
+        "#VirtualMedia.InsertMedia": {"target": format!("{CD2}/Actions/VirtualMedia.InsertMedia")},
+        "#VirtualMedia.EjectMedia": {"target": format!("{CD2}/Actions/VirtualMedia.EjectMedia")},
+    });
+    bmc.set(|inner| {
+        inner.resources.insert(CD2.into(), second);
+    });
+    bmc.edit(LIST, |list| list["Members"].as_array_mut().unwrap().push(json!({"@odata.id": CD2})));
+}
+
+fn declares(bmc: &Bmc, drive: &str, protocols: Value) {
+    bmc.edit(drive, |cd| {
+        cd["Actions"]["#VirtualMedia.InsertMedia"]["TransferProtocolType@Redfish.AllowableValues"] = protocols;
+    });
+}
+
+async fn attach(rig: &Rig) -> Result<String, bmc::BmcError> {
+    let drive = rig.client.choose_data_drive(DATA).await?;
+    assert_eq!(rig.client.insert_data_medium(&drive, DATA).await?, Insertion::Done);
+    Ok(drive)
+}
+
+#[tokio::test]
+async fn it_goes_into_the_drive_that_the_boot_medium_does_not_use() {
+    let bmc = Bmc::generic();
+    with_second(&bmc);
+    let rig = rig(&bmc, SYSTEM);
+    rig.client.insert_media(BOOT).await.unwrap();
+    let drive = attach(&rig).await.unwrap();
+    assert_eq!((drive.as_str(), bmc.resource(CD2)["Image"].as_str()), (CD2, Some(DATA)));
+    assert_eq!(bmc.resource(CD)["Image"], BOOT, "the boot medium stays");
+    assert_eq!(rig.client.data_medium(CD2, DATA).await.unwrap(), Drive::Medium);
+    assert_eq!(rig.client.data_medium(CD2, "http://media.example/other.iso").await.unwrap(), Drive::Another);
+    // The boot medium goes in and out, and that one stays.
+    rig.client.eject_media().await.unwrap();
+    assert_eq!(bmc.resource(CD2)["Image"], DATA);
+    rig.client.eject_data_medium(CD2).await.unwrap();
+    assert_eq!(rig.client.data_medium(CD2, DATA).await.unwrap(), Drive::Empty);
+    rig.client.eject_data_medium(CD2).await.unwrap();
+}
+
+#[tokio::test]
+async fn with_one_drive_it_waits_for_that_to_be_empty() {
+    let bmc = Bmc::generic();
+    let rig = rig(&bmc, SYSTEM);
+    rig.client.insert_media(BOOT).await.unwrap();
+    let error = rig.client.choose_data_drive(DATA).await.unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Unsupported);
+    assert!(error.found.contains("one virtual drive for CDs, and a medium is in it already"), "{error}");
+    assert_eq!(bmc.resource(CD)["Image"], BOOT);
+    rig.client.eject_media().await.unwrap();
+    assert_eq!(attach(&rig).await.unwrap(), CD);
+    assert_eq!(bmc.resource(CD)["Image"], DATA);
+}
+
+#[tokio::test]
+async fn what_somebody_else_has_put_in_is_left_alone() {
+    let bmc = Bmc::generic();
+    with_second(&bmc);
+    let theirs = "http://elsewhere.example/rescue.iso";
+    let rig = rig(&bmc, SYSTEM);
+    let drive = rig.client.choose_data_drive(DATA).await.unwrap();
+    assert_eq!(drive, CD2);
+    bmc.edit(CD2, |cd| (cd["Inserted"], cd["Image"]) = (true.into(), theirs.into()));
+    let error = rig.client.insert_data_medium(&drive, DATA).await.unwrap_err();
+    assert!(error.found.contains("another medium has been put into the drive"), "{error}");
+    assert_eq!(bmc.resource(CD2)["Image"], theirs);
+    assert_eq!(rig.client.choose_data_drive(DATA).await.unwrap(), CD, "the other one is empty");
+}
+
+#[tokio::test]
+async fn a_bmc_that_reads_by_https_alone_is_told_before_anything_is_done() {
+    let bmc = Bmc::generic();
+    with_second(&bmc);
+    for drive in [CD, CD2] {
+        declares(&bmc, drive, json!(["HTTPS", "NFS"]));
+    }
+    let rig = rig(&bmc, SYSTEM);
+    let error = rig.client.choose_data_drive(DATA).await.unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Unsupported);
+    assert!(error.found.contains("mounts by HTTPS, NFS alone, and the image is served by http"), "{error}");
+    assert!(error.advice.contains("spec.url"), "{error}");
+    assert!(bmc.take_log().iter().all(|call| !call.contains("Actions")));
+    declares(&bmc, CD, json!(["HTTP"]));
+    assert_eq!(rig.client.choose_data_drive(DATA).await.unwrap(), CD);
+}
+
+#[tokio::test]
+async fn a_recorded_drive_that_is_no_drive_is_never_called() {
+    let bmc = Bmc::generic();
+    let rig = rig(&bmc, SYSTEM);
+    for drive in [SYSTEM, "/redfish/v1/Managers/BMC", &format!("{LIST}/../../x"), &format!("{LIST}/CD1?x"), ""] {
+        bmc.take_log();
+        for error in [
+            rig.client.eject_data_medium(drive).await.unwrap_err(),
+            rig.client.insert_data_medium(drive, DATA).await.unwrap_err(),
+            rig.client.data_medium(drive, DATA).await.map(|_| ()).unwrap_err(),
+        ] {
+            assert!(error.found.contains("none of the BMC's virtual drives"), "{drive}: {error}");
+        }
+        let log = bmc.take_log();
+        assert!(log.iter().all(|call| call.starts_with("GET ") || call.contains("/Sessions")), "{drive}: {log:?}");
+    }
+    // One that the BMC had before an update is empty.
+    let gone = format!("{LIST}/CD9");
+    assert_eq!(rig.client.data_medium(&gone, DATA).await.unwrap(), Drive::Empty);
+    rig.client.eject_data_medium(&gone).await.unwrap();
+}
+
+#[tokio::test]
+async fn an_answer_that_is_lost_is_made_up_for() {
+    let bmc = Bmc::generic();
+    with_second(&bmc);
+    bmc.script("POST", "CD2/Actions/VirtualMedia.InsertMedia", crate::kit::Odd::DropAfter);
+    let rig = rig(&bmc, SYSTEM);
+    assert_eq!(attach(&rig).await.unwrap(), CD2);
+    assert_eq!(bmc.resource(CD2)["Image"], DATA);
+    bmc.script("POST", "CD2/Actions/VirtualMedia.EjectMedia", dropped());
+    rig.client.eject_data_medium(CD2).await.unwrap();
+    assert_eq!(bmc.resource(CD2)["Inserted"], false);
+    // What the BMC says of the address is not repeated.
+    bmc.script(
+        "POST",
+        "CD2/Actions/VirtualMedia.InsertMedia",
+        odd(400, error_body("Unreachable", &format!("cannot read {DATA}"))),
+    );
+    let error = attach(&rig).await.unwrap_err();
+    assert!(error.found.contains("cannot read") && !error.found.contains("tools.iso"), "{error}");
+}
+
+#[tokio::test]
+async fn recorded_bmcs_have_these_drives() {
+    // An iDRAC 9 has two drives in its system's collection, an iLO 5 one for CDs; the generic tree has a CD and a floppy.
+    for (set, system, drive) in [
+        ("dell-r750", "/redfish/v1/Systems/System.Embedded.1", "/redfish/v1/Systems/System.Embedded.1/VirtualMedia/2"),
+        ("hpe", "/redfish/v1/Systems/1", "/redfish/v1/Managers/1/VirtualMedia/2"),
+    ] {
+        let bmc = Bmc::new(set);
+        let rig = rig(&bmc, system);
+        assert_eq!(rig.client.choose_data_drive(DATA).await.unwrap(), drive, "{set}");
+    }
+}

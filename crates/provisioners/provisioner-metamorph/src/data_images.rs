@@ -1,0 +1,153 @@
+//! The medium of a host's DataImage, in a virtual drive that the agent's medium is not in.
+//!
+//! Address and drive are recorded before the medium goes in, and until it is out: whoever comes after a killed process knows what to look for, and
+//! takes out nothing that somebody else has put in. It goes before the agent is booted, and with the system that was shown it.
+
+use async_trait::async_trait;
+use bmc::{Bmc, BmcError, DataDrive, Drive, ErrorKind, Insertion};
+use provisioner::{Attached, Cause, DataImages, Failure, Outcome, Purpose, Retry, Verdict};
+use tokio::time::Instant;
+
+use crate::failures::of_bmc;
+use crate::host::NativeHost;
+use crate::identity::Effect;
+use crate::remembered::DataMedium;
+
+/// Seconds between looks at a BMC that is inserting a medium.
+const LOOK_AGAIN: u64 = 10;
+/// Longest address that BMCs are given, in bytes.
+const MAX_URL: usize = 2048;
+
+#[async_trait]
+impl DataImages for NativeHost {
+    async fn check(&mut self, url: String) -> Outcome<()> {
+        let address = self.data_address(&url)?;
+        let (bmc, _) = self.proven(Effect::Look).await?;
+        drives(bmc.as_ref())?.choose(&address).await.map_err(of_bmc)?;
+        Ok(Verdict::Done(()))
+    }
+
+    async fn attached(&mut self) -> Outcome<Attached> {
+        let Some(medium) = self.journal.data().data_medium else { return Ok(Verdict::Done(Attached::Nothing)) };
+        let (bmc, _) = self.proven(Effect::Look).await?;
+        let content = drives(bmc.as_ref())?.content(&medium.drive, &medium.address).await.map_err(of_bmc)?;
+        Ok(Verdict::Done(match content {
+            Drive::Medium => Attached::Url(medium.url),
+            Drive::Unknown => Attached::Something,
+            Drive::Another | Drive::Empty => Attached::Nothing,
+        }))
+    }
+
+    async fn attach(&mut self, url: String) -> Outcome<()> {
+        let address = self.data_address(&url)?;
+        let (bmc, _) = self.proven(Effect::Boot).await?;
+        let drives = drives(bmc.as_ref())?;
+        if let Some(before) = self.journal.data().data_medium {
+            let same = before.url == url && before.address == address;
+            match drives.content(&before.drive, &before.address).await.map_err(of_bmc)? {
+                Drive::Medium if same => {
+                    self.live.timers().inserting_data = None;
+                    return Ok(Verdict::Done(()));
+                }
+                _ if same && self.is_still_inserting() => return Ok(still_inserting()),
+                Drive::Medium => {
+                    self.still_wanted().await?;
+                    drives.take_out(&before.drive).await.map_err(of_bmc)?;
+                }
+                Drive::Another | Drive::Empty | Drive::Unknown => {}
+            }
+        }
+        let drive = drives.choose(&address).await.map_err(of_bmc)?;
+        self.still_wanted().await?;
+        let mut data = self.journal.data();
+        data.data_medium = Some(DataMedium { url, address: address.clone(), drive: drive.clone() });
+        self.journal.write(data, Purpose::Intent).await?;
+        self.live.timers().inserting_data = None;
+        match drives.put_in(&drive, &address).await {
+            Ok(Insertion::Done) => Ok(Verdict::Done(())),
+            Ok(Insertion::Pending) => {
+                self.live.timers().inserting_data = Some(Instant::now());
+                Ok(still_inserting())
+            }
+            Err(error) => Err(not_attached(error)),
+        }
+    }
+
+    async fn detach(&mut self) -> Outcome<()> {
+        if self.journal.data().data_medium.is_none() {
+            return Ok(Verdict::Done(()));
+        }
+        let (bmc, _) = self.proven(Effect::Boot).await?;
+        self.still_wanted().await?;
+        self.data_medium_out(bmc.as_ref()).await?;
+        let data = self.journal.data();
+        self.journal.write(data, Purpose::Note).await?;
+        Ok(Verdict::Done(()))
+    }
+}
+
+impl NativeHost {
+    /// Takes out the medium that is recorded, if it still is in its drive. That it is out is durable with the next write of the journal: until then it
+    /// is looked for again.
+    pub async fn data_medium_out(&self, bmc: &dyn Bmc) -> Result<(), Failure> {
+        let Some(medium) = self.journal.data().data_medium else { return Ok(()) };
+        // Without a drive there is no medium.
+        if let Ok(drives) = bmc.data_drive() {
+            let content = drives.content(&medium.drive, &medium.address).await.map_err(of_bmc)?;
+            if matches!(content, Drive::Medium | Drive::Unknown) {
+                drives.take_out(&medium.drive).await.map_err(of_bmc)?;
+            }
+        }
+        self.live.timers().inserting_data = None;
+        self.journal.note(|data| data.data_medium = None);
+        Ok(())
+    }
+
+    /// The address that the BMC is given, or why it cannot be.
+    fn data_address(&self, url: &str) -> Result<String, Failure> {
+        let refuse = |text: String, advice: &str| {
+            let mut failure = Failure::new(Cause::InvalidRequest, text).advise(advice);
+            failure.retry = Retry::AfterChange;
+            failure
+        };
+        let scheme = url.split("://").next().unwrap_or_default().to_ascii_lowercase();
+        let parsed = url::Url::parse(url).ok().filter(|_| url.len() <= MAX_URL);
+        if parsed.is_none() || !matches!(scheme.as_str(), "http" | "https") {
+            let text = "attach the data image: BMCs read media by http and https, and this address is neither";
+            return Err(refuse(text.to_owned(), "correct the DataImage's spec.url"));
+        }
+        let settings = &self.shared.settings;
+        let address = self.bases.image_url(&settings.bases, url);
+        match self.local(&address) {
+            Some(refused) => {
+                Err(refuse(format!("attach the data image: {refused}"), &refused.advice("the DataImage's spec.url")))
+            }
+            None => Ok(address),
+        }
+    }
+
+    /// Whether the BMC may still be inserting what it was asked for.
+    fn is_still_inserting(&self) -> bool {
+        let since = self.live.timers().inserting_data;
+        since.is_some_and(|since| since.elapsed() < self.shared.settings.timing.insertion)
+    }
+}
+
+fn drives(bmc: &dyn Bmc) -> Result<&dyn DataDrive, Failure> {
+    bmc.data_drive().map_err(|lacking| of_bmc(lacking.keeps_from("attach the data image")))
+}
+
+fn still_inserting<T>() -> Verdict<T> {
+    Verdict::working("the BMC has not answered that the data image is in", LOOK_AGAIN)
+}
+
+/// The failure of an insertion. A BMC that refuses a medium has often tried to read it first.
+fn not_attached(error: BmcError) -> Failure {
+    let refused = error.kind.is_refusal() && error.kind != ErrorKind::Unsupported;
+    let failure = of_bmc(error);
+    if refused {
+        failure.advise("check that the image is there, and that the BMC reaches its server; it is tried again")
+    } else {
+        failure
+    }
+}

@@ -1,0 +1,133 @@
+//! Data images: in which drive, and when they go.
+
+use provisioner::{Attached, Cause, CleaningRequest, DataImages, Host, ReleaseRequest, Verdict};
+
+use crate::common::World;
+
+const URL: &str = "http://192.0.2.9/tools.iso";
+
+fn images(host: &mut Box<dyn Host>) -> &mut dyn DataImages {
+    host.data_images().expect("the native provisioner has them")
+}
+
+async fn attach(world: &World, url: &str) -> provisioner::Outcome<()> {
+    images(&mut world.host()).attach(url.into()).await
+}
+
+async fn attached(world: &World) -> Attached {
+    match images(&mut world.host()).attached().await.unwrap() {
+        Verdict::Done(attached) => attached,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn drives(world: &World) -> (Option<String>, Option<String>) {
+    let bmc = world.bmc.lock().unwrap();
+    (bmc.medium.clone(), bmc.data.clone())
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_is_put_in_changed_and_taken_out_whoever_comes_after() {
+    for second_drive in [true, false] {
+        let mut world = World::new();
+        world.bmc.lock().unwrap().second_drive = second_drive;
+        let expected = |url: &str| if second_drive { (None, Some(url.into())) } else { (Some(url.into()), None) };
+        assert_eq!(attached(&world).await, Attached::Nothing);
+        assert_eq!(attach(&world, URL).await.unwrap(), Verdict::Done(()));
+        assert_eq!(drives(&world), expected(URL));
+        world.restart();
+        assert_eq!(attached(&world).await, Attached::Url(URL.into()));
+        world.told();
+        assert_eq!(attach(&world, URL).await.unwrap(), Verdict::Done(()));
+        assert_eq!(world.told().len(), 0, "it is in");
+        let other = "http://192.0.2.9/other.iso";
+        assert_eq!(attach(&world, other).await.unwrap(), Verdict::Done(()));
+        assert_eq!(drives(&world), expected(other));
+        world.restart();
+        assert_eq!(images(&mut world.host()).detach().await.unwrap(), Verdict::Done(()));
+        assert_eq!((drives(&world), attached(&world).await), ((None, None), Attached::Nothing));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_bmc_has_lost_is_seen_and_what_somebody_else_put_in_is_left() {
+    let world = World::new();
+    world.bmc.lock().unwrap().second_drive = true;
+    attach(&world, URL).await.unwrap();
+    world.bmc.lock().unwrap().data = None;
+    assert_eq!(attached(&world).await, Attached::Nothing);
+    world.bmc.lock().unwrap().data = Some("http://elsewhere/rescue.iso".into());
+    assert_eq!(attached(&world).await, Attached::Nothing);
+    world.told();
+    images(&mut world.host()).detach().await.unwrap();
+    assert_eq!((world.told().len(), drives(&world).1.as_deref()), (0, Some("http://elsewhere/rescue.iso")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_drive_that_is_taken_is_told_before_anybody_waits() {
+    let world = World::new();
+    world.bmc.lock().unwrap().medium = Some("http://elsewhere/rescue.iso".into());
+    let failure = images(&mut world.host()).check(URL.into()).await.unwrap_err();
+    assert!(failure.cause == Cause::BmcRefused && failure.message.contains("a medium is in it already"), "{failure:?}");
+    assert!(attach(&world, URL).await.is_err());
+    assert_eq!(drives(&world).0.as_deref(), Some("http://elsewhere/rescue.iso"));
+    for url in ["ftp://192.0.2.9/a.iso", "oci://192.0.2.9/a", "", &format!("http://192.0.2.9/{}", "x".repeat(4096))] {
+        let failure = images(&mut world.host()).check(url.into()).await.unwrap_err();
+        assert_eq!(failure.cause, Cause::InvalidRequest, "{url}: {failure:?}");
+    }
+    // The BMC is not sent where the server itself is.
+    let failure = images(&mut world.host()).check("http://127.0.0.1:6443/x.iso".into()).await.unwrap_err();
+    assert!(failure.cause == Cause::InvalidRequest && failure.text().contains("--allow-address"), "{failure:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_machine_gets_none() {
+    let world = World::new();
+    attach(&world, URL).await.unwrap();
+    world.told();
+    world.bmc.lock().unwrap().shows_another = true;
+    for failure in [
+        attach(&world, "http://192.0.2.9/other.iso").await.unwrap_err(),
+        images(&mut world.host()).detach().await.unwrap_err(),
+    ] {
+        assert_eq!(failure.cause, Cause::AnotherMachine);
+    }
+    assert_eq!(world.told().len(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_is_out_before_an_agent_is_booted_and_when_the_machine_is_given_back() {
+    for second_drive in [true, false] {
+        let world = World::new();
+        world.bmc.lock().unwrap().second_drive = second_drive;
+        attach(&world, URL).await.unwrap();
+        world.told();
+        world.booted().await;
+        let told = world.told();
+        let drive = if second_drive { "empty CD2" } else { "empty CD1" };
+        assert_eq!(told[..2], [drive.to_owned(), "insert".to_owned()], "{told:?}");
+        assert_eq!(attached(&world).await, Attached::Nothing);
+    }
+    let world = World::new();
+    attach(&world, URL).await.unwrap();
+    let request = CleaningRequest::default();
+    for _ in 0..5 {
+        if matches!(world.host().deprovision(request.clone()).await.unwrap(), Verdict::Done(_)) {
+            break;
+        }
+    }
+    assert_eq!((drives(&world), attached(&world).await), ((None, None), Attached::Nothing));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_host_that_is_let_go_and_not_deleted_keeps_it() {
+    let mut world = World::new();
+    // It goes into the drive that an agent's medium has been in, and another process lets the host go.
+    world.booted().await;
+    world.bmc.lock().unwrap().medium = None;
+    world.restart();
+    attach(&world, URL).await.unwrap();
+    world.host().release(ReleaseRequest::default()).await.unwrap();
+    assert_eq!(drives(&world).0.as_deref(), Some(URL));
+    assert_eq!(attached(&world).await, Attached::Url(URL.into()));
+}

@@ -1,0 +1,284 @@
+//! Settings of the firmware: on an empty machine and on one in use, and what happens to them when the server dies.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bmc::{Applied, AttributeKind, AttributeSchema, BiosSeen, Capability, ErrorKind, FirmwareVersion, JobState};
+use provisioner::{
+    Cause, Failure, FirmwareFacts, FirmwareTargets, FirmwareUpdate, PrepareRequest, ServiceRequest, Setting, Verdict,
+};
+
+use crate::common::{World, image, pass};
+
+fn values(all: &[(&str, &str)]) -> BTreeMap<String, String> {
+    all.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+}
+
+/// A machine that shows two settings, and applies others when it starts.
+fn machine() -> World {
+    let world = World::new();
+    let seen = BiosSeen { current: values(&[("BootDelay", "5"), ("Turbo", "On")]), ..BiosSeen::default() };
+    let mut bmc = world.bmc.lock().unwrap();
+    (bmc.bios, bmc.applies_bios) = (Some(seen), true);
+    drop(bmc);
+    world
+}
+
+fn wished(all: &[(&str, &str)]) -> FirmwareTargets {
+    let settings = all.iter().map(|(name, value)| ((*name).to_owned(), Setting::Text((*value).to_owned())));
+    FirmwareTargets { settings: settings.collect(), ..FirmwareTargets::default() }
+}
+
+fn turbo() -> FirmwareTargets {
+    wished(&[("Turbo", "Off"), ("BootDelay", "5")])
+}
+
+async fn prepare(world: &World, wish: Option<&str>, firmware: FirmwareTargets) -> Result<Verdict<()>, Failure> {
+    let unprepared = firmware != FirmwareTargets::default();
+    let request =
+        PrepareRequest { wish: wish.map(ToOwned::to_owned), firmware, unprepared, ..PrepareRequest::default() };
+    world.host().prepare().unwrap().prepare(request).await
+}
+
+/// The host goes on with what was accepted.
+async fn go_on(world: &World) -> Result<Verdict<()>, Failure> {
+    prepare(world, None, FirmwareTargets::default()).await
+}
+
+async fn service(world: &World, wish: Option<&str>, firmware: FirmwareTargets) -> Result<Verdict<()>, Failure> {
+    let unprepared = firmware != FirmwareTargets::default();
+    let request = ServiceRequest { wish: wish.map(ToOwned::to_owned), firmware, unprepared, restart: false };
+    world.host().service().unwrap().service(request).await
+}
+
+async fn facts(world: &World) -> FirmwareFacts {
+    let Verdict::Done(facts) = world.host().firmware().unwrap().facts(true).await.unwrap() else {
+        panic!("the firmware is read at once");
+    };
+    facts
+}
+
+fn is_accepted(verdict: &Verdict<()>) -> bool {
+    matches!(verdict, Verdict::Working(working) if working.accepted)
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_what_differs_is_set_and_it_counts_when_it_is_seen_in_force() {
+    let world = machine();
+    world.bmc.lock().unwrap().applies_bios = false;
+    assert!(is_accepted(&prepare(&world, Some("w"), turbo()).await.unwrap()));
+    assert_eq!(world.told(), ["set Turbo=Off", "Restart"]);
+    for _ in 0..60 {
+        let verdict = go_on(&world).await.unwrap();
+        assert!(matches!(&verdict, Verdict::Working(working) if !working.accepted), "{verdict:?}");
+        pass(20).await;
+    }
+    assert_eq!(world.told(), [""; 0], "the firmware is left at its work");
+    let seen = BiosSeen { current: values(&[("BootDelay", "5"), ("Turbo", "Off")]), ..BiosSeen::default() };
+    world.bmc.lock().unwrap().bios = Some(seen);
+    assert_eq!(go_on(&world).await.unwrap(), Verdict::Done(()));
+    // It is as wished already.
+    assert_eq!(prepare(&world, Some("again"), turbo()).await.unwrap(), Verdict::Done(()));
+    assert_eq!(world.told(), [""; 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_that_is_not_applied_is_an_error_that_says_what_the_bmc_says() {
+    let world = machine();
+    world.bmc.lock().unwrap().applies_bios = false;
+    prepare(&world, Some("w"), turbo()).await.unwrap();
+    pass(1801).await;
+    let failure = go_on(&world).await.unwrap_err();
+    assert_eq!(failure.cause, Cause::BmcRefused);
+    assert!(failure.message.contains("1800 s") && failure.message.contains("Turbo"), "{failure}");
+    assert!(!failure.message.contains("BootDelay"), "{failure}");
+
+    // Words of an earlier application are no news; those of this one are.
+    let world = machine();
+    {
+        let mut bmc = world.bmc.lock().unwrap();
+        bmc.applies_bios = false;
+        bmc.bios.as_mut().unwrap().applied = Applied { mark: Some("1".into()), refusals: vec!["old".into()] };
+    }
+    prepare(&world, Some("w"), turbo()).await.unwrap();
+    pass(60).await;
+    assert!(matches!(go_on(&world).await.unwrap(), Verdict::Working(_)));
+    world.bmc.lock().unwrap().bios.as_mut().unwrap().applied =
+        Applied { mark: Some("2".into()), refusals: vec!["Turbo: not with this processor".into()] };
+    let failure = go_on(&world).await.unwrap_err();
+    assert!(failure.message.contains("not with this processor"), "{failure}");
+
+    // The BMC's job tells, whoever reads of it.
+    let mut world = machine();
+    {
+        let mut bmc = world.bmc.lock().unwrap();
+        (bmc.applies_bios, bmc.job) = (false, Some(("/jobs/1".into(), JobState::Open("Scheduled".into()))));
+    }
+    prepare(&world, Some("w"), turbo()).await.unwrap();
+    assert!(matches!(go_on(&world).await.unwrap(), Verdict::Working(_)));
+    world.restart();
+    world.bmc.lock().unwrap().job = Some(("/jobs/1".into(), JobState::Failed("no".into())));
+    let failure = go_on(&world).await.unwrap_err();
+    assert!(failure.message.contains("/jobs/1 has failed: no"), "{failure}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refusal_names_the_setting_and_restarts_nothing() {
+    let world = machine();
+    world.bmc.lock().unwrap().refuses_bios = Some("Turbo".into());
+    let failure = prepare(&world, Some("w"), turbo()).await.unwrap_err();
+    assert_eq!(failure.cause, Cause::BmcRefused);
+    assert!(failure.message.contains("it refuses Turbo"), "{failure}");
+    assert_eq!(world.told(), ["set Turbo=Off"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_dies_over_it_writes_nothing_twice() {
+    // After the restart: what is wished stands in the record alone, and the firmware is at work.
+    let mut world = machine();
+    world.bmc.lock().unwrap().applies_bios = false;
+    prepare(&world, Some("w"), turbo()).await.unwrap();
+    world.told();
+    world.restart();
+    for _ in 0..14 {
+        assert!(matches!(go_on(&world).await.unwrap(), Verdict::Working(_)));
+        pass(30).await;
+    }
+    assert_eq!(world.told(), [""; 0], "it is left at its work");
+    // The restart was never made: it is asked for, and the settings are not written again.
+    world.bmc.lock().unwrap().applies_bios = true;
+    for _ in 0..3 {
+        go_on(&world).await.unwrap();
+        pass(30).await;
+    }
+    assert_eq!(world.told(), ["Restart"]);
+    assert_eq!(go_on(&world).await.unwrap(), Verdict::Done(()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_in_use_is_switched_on_once_and_left_to_its_self_test_by_a_later_process() {
+    let mut world = machine();
+    (world.bmc.lock().unwrap().on, world.bmc.lock().unwrap().applies_bios) = (false, false);
+    assert!(is_accepted(&service(&world, Some("w"), turbo()).await.unwrap()));
+    assert_eq!(world.told(), ["set Turbo=Off", "On"]);
+    world.restart();
+    for _ in 0..14 {
+        service(&world, None, FirmwareTargets::default()).await.unwrap();
+        pass(30).await;
+    }
+    assert_eq!(world.told(), [""; 0]);
+    world.bmc.lock().unwrap().bios.as_mut().unwrap().current = values(&[("Turbo", "Off"), ("BootDelay", "5")]);
+    assert_eq!(service(&world, None, FirmwareTargets::default()).await.unwrap(), Verdict::Done(()));
+    // Killed before it was switched on.
+    let mut world = machine();
+    world.bmc.lock().unwrap().on = false;
+    world.bmc.lock().unwrap().ignores = vec![bmc::PowerAction::On];
+    service(&world, Some("w"), turbo()).await.unwrap();
+    world.told();
+    world.bmc.lock().unwrap().ignores.clear();
+    world.restart();
+    service(&world, Some("w"), turbo()).await.unwrap();
+    assert_eq!(world.told(), ["On"], "nothing is at work on a machine that is off");
+    assert_eq!(service(&world, Some("w"), turbo()).await.unwrap(), Verdict::Done(()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_in_use_is_in_its_own_system_before_a_failure_shows() {
+    let world = machine();
+    {
+        let mut bmc = world.bmc.lock().unwrap();
+        (bmc.on, bmc.refuses_bios) = (false, Some("Turbo".into()));
+    }
+    service(&world, Some("w"), turbo()).await.unwrap_err();
+    assert_eq!(world.told(), ["set Turbo=Off", "On"]);
+    assert!(world.bmc.lock().unwrap().on);
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_machine_gets_no_settings() {
+    let world = machine();
+    facts(&world).await;
+    world.bmc.lock().unwrap().shows_another = true;
+    let failure = prepare(&world, Some("w"), turbo()).await.unwrap_err();
+    assert_eq!(failure.cause, Cause::AnotherMachine);
+    assert_eq!(world.told(), [""; 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_not_wished_any_more_is_ended_and_the_next_boot_is_another() {
+    let world = machine();
+    world.bmc.lock().unwrap().applies_bios = false;
+    world.booted().await;
+    let before = world.journal.latest_boot().unwrap();
+    prepare(&world, Some("w"), turbo()).await.unwrap();
+    assert!(world.journal.latest_boot().unwrap().retired, "its agent is gone");
+    world.told();
+    assert_eq!(world.host().prepare().unwrap().abort().await.unwrap(), Verdict::Done(()));
+    assert_eq!(go_on(&world).await.unwrap(), Verdict::Done(()));
+    world.host().provision(image()).await.unwrap();
+    assert_eq!(world.told(), ["insert", "boot once", "Restart"]);
+    assert!(world.journal.latest_boot().unwrap().generation > before.generation);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_firmware_is_comes_with_what_it_may_be() {
+    let world = machine();
+    let schema = AttributeSchema {
+        kind: Some(AttributeKind::Enumeration),
+        allowed: vec!["On".into(), "Off".into()],
+        ..AttributeSchema::default()
+    };
+    let version = |version: &str| vec![FirmwareVersion { component: "bios".to_owned(), version: version.to_owned() }];
+    {
+        let mut bmc = world.bmc.lock().unwrap();
+        bmc.bios_schema = Some(Arc::new(BTreeMap::from([("Turbo".to_owned(), schema)])));
+        bmc.versions = version("1.0");
+    }
+    let read = facts(&world).await;
+    let settings = read.settings.unwrap();
+    assert_eq!((settings["Turbo"].value.as_str(), settings["Turbo"].allowed.join(" ")), ("On", "On Off".into()));
+    assert_eq!((settings["Turbo"].kind.as_deref(), settings["BootDelay"].kind.as_deref()), (Some("Enumeration"), None));
+    let components = read.components.unwrap();
+    assert_eq!((components[0].component.as_str(), components[0].version.as_str()), ("bios", "1.0"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bmc_without_settings_says_so() {
+    let world = machine();
+    world.bmc.lock().unwrap().lacks = Some(Capability::Bios);
+    assert_eq!(facts(&world).await.settings, None);
+    let failure = prepare(&world, Some("w"), turbo()).await.unwrap_err();
+    assert!(failure.message.contains("BIOS settings") && failure.message.contains("looked for in vain"), "{failure}");
+    assert_eq!(world.told(), [""; 0]);
+    // Not at the moment: waited for, within limits.
+    let world = machine();
+    let seen = world.bmc.lock().unwrap().bios.take();
+    assert!(
+        matches!(prepare(&world, Some("w"), turbo()).await.unwrap(), Verdict::Working(working) if !working.accepted)
+    );
+    world.bmc.lock().unwrap().bios = seen;
+    assert!(is_accepted(&prepare(&world, Some("w"), turbo()).await.unwrap()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bmc_that_refuses_to_show_its_settings_keeps_no_host_waiting() {
+    let world = machine();
+    for kind in [ErrorKind::Rejected { status: 500 }, ErrorKind::Protocol, ErrorKind::NotFound] {
+        world.bmc.lock().unwrap().bios_fails = Some(kind);
+        let read = facts(&world).await;
+        assert_eq!((read.settings, read.components), (None, Some(vec![])), "{kind:?}");
+    }
+    world.bmc.lock().unwrap().bios_fails = Some(ErrorKind::Unreachable);
+    let failure = world.host().firmware().unwrap().facts(true).await.unwrap_err();
+    assert_eq!(failure.cause, Cause::BmcUnreachable);
+}
+
+#[tokio::test(start_paused = true)]
+async fn updates_are_refused_with_a_sentence() {
+    let world = machine();
+    let updates = vec![FirmwareUpdate { component: "bios".into(), url: "http://192.0.2.9/bios.bin".into() }];
+    let targets = FirmwareTargets { updates, ..FirmwareTargets::default() };
+    let failure = prepare(&world, Some("w"), targets).await.unwrap_err();
+    assert_eq!(failure.cause, Cause::NotServed);
+    assert!(failure.text().contains("spec.updates"), "{}", failure.text());
+}
