@@ -103,8 +103,8 @@ fn verdict(request: &Value, found: &Review) -> Value {
         });
     }
     if !found.warnings.is_empty() {
-        let told: Vec<&String> = found.warnings.iter().take(MAX_WARNINGS).collect();
-        response["warnings"] = json!(told);
+        let warnings: Vec<&String> = found.warnings.iter().take(MAX_WARNINGS).collect();
+        response["warnings"] = json!(warnings);
     }
     json!({ "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response })
 }

@@ -11,7 +11,7 @@ use kube::{Api, Client};
 use serde_json::json;
 use tokio::sync::{Notify, watch};
 
-use crate::kube_errors::told;
+use crate::kube_errors::api_message;
 
 /// Pause before the next check when the last one failed or found a fault.
 const AGAIN: Duration = Duration::from_secs(10);
@@ -23,19 +23,19 @@ const PROBE: &str = "metamorph-definition-check";
 pub struct Definitions {
     /// Whether they have been looked at, and what is wrong with them.
     known: watch::Sender<(bool, Option<String>)>,
-    doubted: Notify,
+    invalidated: Notify,
 }
 
 impl Default for Definitions {
     fn default() -> Self {
-        Self { known: watch::Sender::new((false, None)), doubted: Notify::new() }
+        Self { known: watch::Sender::new((false, None)), invalidated: Notify::new() }
     }
 }
 
 impl Definitions {
-    /// A write was not kept.
-    pub fn doubt(&self) {
-        self.doubted.notify_one();
+    /// Has the definitions checked again: a write was not kept.
+    pub fn invalidate(&self) {
+        self.invalidated.notify_one();
     }
 
     /// What is wrong with them.
@@ -50,16 +50,16 @@ impl Definitions {
         let _ = known.wait_for(|(looked, fault)| *looked && fault.is_none()).await;
     }
 
-    /// Checks them at the start, when in doubt, and repeatedly while there is a fault; never returns.
+    /// Checks them at the start, when invalidated, and repeatedly while there is a fault; never returns.
     pub async fn keep(&self, client: &Client, namespace: Option<&str>) {
         loop {
-            let (fault, settled) = match look(client, namespace).await {
+            let (fault, is_valid) = match look(client, namespace).await {
                 Ok(fault) => {
-                    let settled = fault.is_none();
-                    (fault, settled)
+                    let is_valid = fault.is_none();
+                    (fault, is_valid)
                 }
                 Err(error) => {
-                    tracing::debug!(error = %told(&error), "look whether the definition of MachineRecords keeps all that is written");
+                    tracing::debug!(error = %api_message(&error), "look whether the definition of MachineRecords keeps all that is written");
                     // A failed check leaves the last result as it was.
                     (self.fault(), false)
                 }
@@ -70,11 +70,11 @@ impl Definitions {
                 None if news => tracing::info!("the definition of MachineRecords keeps all that is written"),
                 _ => {}
             }
-            if settled {
-                self.doubted.notified().await;
+            if is_valid {
+                self.invalidated.notified().await;
             } else {
                 tokio::select! {
-                    () = self.doubted.notified() => {}
+                    () = self.invalidated.notified() => {}
                     () = tokio::time::sleep(AGAIN) => {}
                 }
             }

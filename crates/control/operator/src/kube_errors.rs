@@ -1,7 +1,7 @@
 //! What an error of the Kubernetes API says.
 
 /// The message of a Kubernetes API error.
-pub fn told(error: &kube::Error) -> String {
+pub fn api_message(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) if !status.message.is_empty() => status.message.clone(),
         other => other.to_string(),

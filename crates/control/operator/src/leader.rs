@@ -66,18 +66,18 @@ enum Judgement {
 }
 
 /// Whether a Lease may be taken. The holder's times are compared only with each other, because clocks differ.
-fn judge(found: Option<&LeaseSpec>, seen: Option<Seen>, own: &Candidate, now: Instant) -> Judgement {
+fn judge(found: Option<&LeaseSpec>, seen: Option<Seen>, candidate: &Candidate, now: Instant) -> Judgement {
     let holder = holder(found);
-    if own.succeeds(holder) {
+    if candidate.succeeds(holder) {
         return Judgement::Take;
     }
     let seen = if holder.is_empty() {
         let done = found.is_some_and(|spec| spec.lease_duration_seconds == Some(DONE));
-        if done || (own.first && seen.is_none()) {
+        if done || (candidate.first && seen.is_none()) {
             return Judgement::Take;
         }
         // The last holder may have renewed it since the last check: its duration begins anew.
-        let duration = seen.as_ref().map_or(own.duration, |seen| seen.duration);
+        let duration = seen.as_ref().map_or(candidate.duration, |seen| seen.duration);
         let since = seen.filter(|seen| seen.holder.is_empty()).map_or(now, |seen| seen.since);
         Seen { holder: String::new(), renewed: None, duration, since }
     } else {
@@ -85,7 +85,7 @@ fn judge(found: Option<&LeaseSpec>, seen: Option<Seen>, own: &Candidate, now: In
         let seconds = found.and_then(|spec| spec.lease_duration_seconds);
         // The holder goes by the duration that it states, not by this process's; an absurd one is capped.
         let duration = seconds.and_then(|seconds| u64::try_from(seconds).ok());
-        let duration = duration.map_or(own.duration, Duration::from_secs).min(LONGEST_LEASE);
+        let duration = duration.map_or(candidate.duration, Duration::from_secs).min(LONGEST_LEASE);
         let since = seen.filter(|seen| seen.holder == holder && seen.renewed == renewed).map_or(now, |seen| seen.since);
         Seen { holder: holder.to_owned(), renewed, duration, since }
     };
@@ -356,22 +356,22 @@ mod tests {
     async fn a_lease_without_a_holder_is_free_when_the_last_one_can_believe_no_longer() {
         let begin = Instant::now();
         let at = |seconds| begin + Duration::from_secs(seconds);
-        let own = me(Duration::from_secs(15));
-        let first = Candidate { first: true, ..own.clone() };
+        let candidate = me(Duration::from_secs(15));
+        let first = Candidate { first: true, ..candidate.clone() };
         let emptied = spec("", 0, 15);
         for free in [None, Some(&LeaseSpec::default()), Some(&emptied)] {
             assert_eq!(judge(free, None, &first, begin), Judgement::Take);
-            let Judgement::Wait(seen) = judge(free, None, &own, begin) else { panic!("{free:?}: taken at once") };
-            let Judgement::Wait(seen) = judge(free, Some(seen), &own, at(14)) else { panic!("{free:?}: taken early") };
-            assert_eq!(judge(free, Some(seen), &own, at(15)), Judgement::Take);
+            let Judgement::Wait(seen) = judge(free, None, &candidate, begin) else { panic!("{free:?}: taken at once") };
+            let Judgement::Wait(seen) = judge(free, Some(seen), &candidate, at(14)) else { panic!("{free:?}: taken early") };
+            assert_eq!(judge(free, Some(seen), &candidate, at(15)), Judgement::Take);
             // Its holder was seen: it has the time that it gave itself.
-            for own in [&own, &first] {
-                let held = judge(Some(&spec("other", 0, 40)), None, own, begin);
+            for candidate in [&candidate, &first] {
+                let held = judge(Some(&spec("other", 0, 40)), None, candidate, begin);
                 let Judgement::Wait(seen) = held else { panic!("taken at once") };
                 // It may have renewed it since, so the time begins when it is seen gone.
-                let Judgement::Wait(seen) = judge(free, Some(seen), own, at(39)) else { panic!("{free:?}: early") };
-                let Judgement::Wait(seen) = judge(free, Some(seen), own, at(78)) else { panic!("{free:?}: early") };
-                assert_eq!(judge(free, Some(seen), own, at(79)), Judgement::Take);
+                let Judgement::Wait(seen) = judge(free, Some(seen), candidate, at(39)) else { panic!("{free:?}: early") };
+                let Judgement::Wait(seen) = judge(free, Some(seen), candidate, at(78)) else { panic!("{free:?}: early") };
+                assert_eq!(judge(free, Some(seen), candidate, at(79)), Judgement::Take);
             }
         }
     }
@@ -379,8 +379,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn whoever_had_the_store_before_has_ended_and_nobody_else() {
         let now = Instant::now();
-        let own = Candidate { store: Some("s-1".into()), ..me(Duration::from_secs(15)) };
-        let takes = |holder: &str| judge(Some(&spec(holder, 0, 15)), None, &own, now) == Judgement::Take;
+        let candidate = Candidate { store: Some("s-1".into()), ..me(Duration::from_secs(15)) };
+        let takes = |holder: &str| judge(Some(&spec(holder, 0, 15)), None, &candidate, now) == Judgement::Take;
         assert!(takes("up_host_s-1_u") && takes("provision_some_host_s-1_u"));
         for other in ["host_u", "up_host_s-2_u", "s-1_up_host_u", "s-1", "up_host_u_s-1", "up_host_xs-1_u"] {
             assert!(!takes(other), "{other}");

@@ -56,7 +56,7 @@ pub struct Metrics {
     reconciles: Reconciles,
     access: Access,
     work: Work,
-    own: Own,
+    metamorph: Own,
     held: Mutex<HashMap<String, (Delay, Timestamp)>>,
 }
 
@@ -291,7 +291,7 @@ impl Metrics {
 
     /// A provisioner failed.
     pub(crate) fn failed(&self, action: &Action, cause: provisioner::Cause) {
-        self.own.failures.count(&[name_of(action), cause.as_str()]);
+        self.metamorph.failures.count(&[name_of(action), cause.as_str()]);
         if matches!(action, Action::Register { .. }) {
             self.access.refused.count(&[]);
         }
@@ -364,9 +364,9 @@ impl Metrics {
             OperationPhase::Pending | OperationPhase::Running => return,
         };
         let cause = status.error.as_ref().map(|error| error.cause.as_str()).unwrap_or_default();
-        self.own.operations.count(&[kind, phase, cause]);
+        self.metamorph.operations.count(&[kind, phase, cause]);
         if let (Some(start), Some(end)) = (&status.start_time, &status.end_time) {
-            self.own.operation_seconds.observe(&[kind, phase], end.0.duration_since(start.0).as_secs_f64().max(0.0));
+            self.metamorph.operation_seconds.observe(&[kind, phase], end.0.duration_since(start.0).as_secs_f64().max(0.0));
         }
     }
 
@@ -379,12 +379,12 @@ impl Metrics {
             return;
         }
         if let Some((delay, since)) = before {
-            self.own.delay_seconds.observe(&[delay.as_str()], now.duration_since(since).as_secs_f64().max(0.0));
+            self.metamorph.delay_seconds.observe(&[delay.as_str()], now.duration_since(since).as_secs_f64().max(0.0));
             held.remove(&uid);
         }
         let Some(delay) = why else { return };
         held.insert(uid, (delay, now));
-        self.own.delays.count(&[delay.as_str()]);
+        self.metamorph.delays.count(&[delay.as_str()]);
         let (namespace, name) = (host.namespace().unwrap_or_default(), host.name_any());
         let family = match delay {
             Delay::DeprovisioningLimit => &self.work.delayed_deprovisioning,
@@ -395,7 +395,7 @@ impl Metrics {
 
     /// The watch of hosts failed.
     pub(crate) fn watch_failed(&self) {
-        self.own.watch_errors.count(&[]);
+        self.metamorph.watch_errors.count(&[]);
     }
 
     /// The host is gone.
@@ -415,7 +415,7 @@ impl Metrics {
     /// The whole text, with the hosts as they are known now.
     pub(crate) fn text<'a>(&self, hosts: impl Iterator<Item = &'a BareMetalHost>) -> String {
         let mut out = String::new();
-        let (reconciles, access, work, own) = (&self.reconciles, &self.access, &self.work, &self.own);
+        let (reconciles, access, work, metamorph) = (&self.reconciles, &self.access, &self.work, &self.metamorph);
         let counters = [
             &reconciles.all,
             &reconciles.errors,
@@ -437,15 +437,15 @@ impl Metrics {
             &work.unmanaged,
             &work.deleted_unwiped,
             &work.detached_deletions,
-            &own.operations,
-            &own.failures,
-            &own.delays,
-            &own.watch_errors,
+            &metamorph.operations,
+            &metamorph.failures,
+            &metamorph.delays,
+            &metamorph.watch_errors,
         ];
         counters.into_iter().for_each(|family| family.write(&mut out));
         self.work.durations.iter().for_each(|(_, seconds)| seconds.write(&mut out));
-        self.own.operation_seconds.write(&mut out);
-        self.own.delay_seconds.write(&mut out);
+        self.metamorph.operation_seconds.write(&mut out);
+        self.metamorph.delay_seconds.write(&mut out);
         self.held_text(&mut out);
         hosts_text(&mut out, hosts);
         out

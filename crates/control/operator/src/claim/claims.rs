@@ -17,7 +17,7 @@ pub(crate) struct Claims {
     /// The host controller's view.
     pub host: Arc<Context>,
     /// The claims as the watch shows them.
-    pub shown: Store<HostClaim>,
+    pub store: Store<HostClaim>,
     /// Which of them cannot be read.
     pub unreadable: Arc<Marks>,
     /// The policies: whose claims a namespace admits.
@@ -45,7 +45,7 @@ impl Claims {
     /// Drops the promises to this claim, and to claims that no longer exist.
     pub fn forget_promises(&self, uid: &str) {
         let is_there =
-            |to: &Promise| self.shown.get(&to.claim).is_some_and(|claim| claim.uid().as_ref() == Some(&to.uid));
+            |to: &Promise| self.store.get(&to.claim).is_some_and(|claim| claim.uid().as_ref() == Some(&to.uid));
         self.promised().retain(|_, to| to.uid != uid && is_there(to));
     }
 

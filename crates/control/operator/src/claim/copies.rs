@@ -49,23 +49,23 @@ impl Claims {
             Ok(None) => return Ok(Ok(None)),
             Err(what) => return Ok(Err(Fact::no(role.reason(), what))),
         };
-        let (own, theirs) = (claim.namespace().unwrap_or_default(), host.namespace().unwrap_or_default());
-        if own == theirs {
+        let (from_namespace, theirs) = (claim.namespace().unwrap_or_default(), host.namespace().unwrap_or_default());
+        if from_namespace == theirs {
             return Ok(Ok(Some(source.to_owned())));
         }
         let copy = name(claim, host, role);
-        if self.is_current(claim, (&own, source), (&theirs, &copy)) {
+        if self.is_current(claim, (&from_namespace, source), (&theirs, &copy)) {
             return Ok(Ok(Some(copy)));
         }
-        let found = match self.secrets(&own).get_opt(source).await {
+        let found = match self.secrets(&from_namespace).get_opt(source).await {
             Err(kube::Error::Api(error)) if error.code == 403 => {
-                let what = format!("{} is Secret {own}/{source}, which the server may not read", role.field());
+                let what = format!("{} is Secret {from_namespace}/{source}, which the server may not read", role.field());
                 return Ok(Err(Fact::no(role.reason(), what)));
             }
             found => found.map_err(LookError::api("read a Secret of the claim"))?,
         };
         let before = self.secrets(&theirs).get_opt(&copy).await.map_err(LookError::api("read a copy of a Secret"))?;
-        let from = format!("{own}/{source}");
+        let from = format!("{from_namespace}/{source}");
         if let Some(before) = &before
             && !is_of(&before.metadata, claim)
         {
@@ -99,7 +99,7 @@ impl Claims {
     /// Whether the caches show that the copy matches the source's current version.
     fn is_current(&self, claim: &HostClaim, source: (&str, &str), copy: (&str, &str)) -> bool {
         let bodies = &self.host.bodies;
-        let (Some(source_now), Some(copy_now)) = (bodies.shown(source.0, source.1), bodies.shown(copy.0, copy.1))
+        let (Some(source_now), Some(copy_now)) = (bodies.watched(source.0, source.1), bodies.watched(copy.0, copy.1))
         else {
             return false;
         };
@@ -177,12 +177,12 @@ impl Claims {
     pub async fn clear(&self, claim: &HostClaim, host: &BareMetalHost, data: &Data) -> Result<(), LookError> {
         let namespace = host.namespace();
         let kept = [&data.user_data, &data.meta_data, &data.network_data, &data.registry];
-        let is_kept = |shown: &ObjectMeta| {
-            shown.namespace == namespace && kept.iter().any(|name| name.is_some() && **name == shown.name)
+        let is_kept = |metadata: &ObjectMeta| {
+            metadata.namespace == namespace && kept.iter().any(|name| name.is_some() && **name == metadata.name)
         };
-        for shown in self.host.bodies.all_shown(|metadata| is_of(metadata, claim) && !is_kept(metadata)) {
-            if shown.metadata.deletion_timestamp.is_none() {
-                self.remove(&self.secrets(&shown.namespace().unwrap_or_default()), &shown.metadata).await?;
+        for copy in self.host.bodies.watched_matching(|metadata| is_of(metadata, claim) && !is_kept(metadata)) {
+            if copy.metadata.deletion_timestamp.is_none() {
+                self.remove(&self.secrets(&copy.namespace().unwrap_or_default()), &copy.metadata).await?;
             }
         }
         Ok(())
@@ -190,9 +190,9 @@ impl Claims {
 
     /// Removes all copies made for the claim, in these namespaces and wherever the watch shows any.
     pub async fn clear_all(&self, claim: &HostClaim, namespaces: impl Iterator<Item = &str>) -> Result<(), LookError> {
-        let shown = self.host.bodies.all_shown(|metadata| is_of(metadata, claim));
-        let shown = shown.iter().filter_map(|copy| copy.metadata.namespace.clone());
-        let all: BTreeSet<String> = namespaces.map(ToOwned::to_owned).chain(shown).collect();
+        let copies = self.host.bodies.watched_matching(|metadata| is_of(metadata, claim));
+        let copies = copies.iter().filter_map(|copy| copy.metadata.namespace.clone());
+        let all: BTreeSet<String> = namespaces.map(ToOwned::to_owned).chain(copies).collect();
         let wanted = ListParams::default().labels(&format!("{}={}", label::CLAIM, claim.uid().unwrap_or_default()));
         for namespace in all {
             let api = self.secrets(&namespace);

@@ -18,8 +18,8 @@ pub(crate) async fn depart(all: &Claims, claim: &HostClaim) -> Result<Action, Lo
         return Ok(Action::await_change());
     }
     let named = claim.status.as_ref().and_then(|status| status.bare_metal_host.clone());
-    let shown = all.host.hosts.store().map(|store| store.state()).unwrap_or_default();
-    let holding = shown.iter().filter(|host| host_claims::holds(host, claim)).map(|host| place(host));
+    let hosts = all.host.hosts.store().map(|store| store.state()).unwrap_or_default();
+    let holding = hosts.iter().filter(|host| host_claims::holds(host, claim)).map(|host| place(host));
     let places: BTreeSet<BoundObject> = holding.chain(named.clone()).collect();
     for at in &places {
         if named.as_ref() == Some(at) {

@@ -136,9 +136,9 @@ async fn hosts(all: &Claims, claim: &HostClaim) -> Result<Hosts, LookError> {
         }
         None => None,
     };
-    let shown = all.host.hosts.store().map(|store| store.state()).unwrap_or_default();
+    let hosts = all.host.hosts.store().map(|store| store.state()).unwrap_or_default();
     let mut holding: Vec<Arc<BareMetalHost>> =
-        shown.into_iter().filter(|host| host_claims::holds(host, claim)).collect();
+        hosts.into_iter().filter(|host| host_claims::holds(host, claim)).collect();
     if let Some(unreadable) = holding.iter().find(|host| all.host.hosts.marks().hold(host.as_ref())) {
         return Err(LookError::Unreadable(place(unreadable)));
     }
@@ -152,9 +152,9 @@ async fn hosts(all: &Claims, claim: &HostClaim) -> Result<Hosts, LookError> {
 
 /// Namespaces whose hosts the claim may have: by the watched policies, or by those of the namespace `now_in`, read anew.
 async fn admitted(all: &Claims, claim: &HostClaim, now_in: Option<&str>) -> Result<BTreeSet<String>, LookError> {
-    let own = claim.namespace().unwrap_or_default();
+    let claim_namespace = claim.namespace().unwrap_or_default();
     let namespaces: Api<Namespace> = Api::all(all.host.client.clone());
-    let found = namespaces.get_metadata(&own).await.map_err(LookError::api("read the claim's namespace"))?;
+    let found = namespaces.get_metadata(&claim_namespace).await.map_err(LookError::api("read the claim's namespace"))?;
     let labels: BTreeMap<String, String> = found.metadata.labels.unwrap_or_default();
     if let Some(namespace) = now_in {
         let api: Api<Readable<HostDeployPolicy>> = Api::namespaced(all.host.client.clone(), namespace);
@@ -164,11 +164,11 @@ async fn admitted(all: &Claims, claim: &HostClaim, now_in: Option<&str>) -> Resu
             // It admits nobody; an Event says so.
             Readable::Unreadable(_) => None,
         });
-        return Ok(all.expressions().admitted(read, &own, &labels));
+        return Ok(all.expressions().admitted(read, &claim_namespace, &labels));
     }
-    let shown = all.policies.store().map(|store| store.state()).unwrap_or_default();
-    let read = shown.iter().map(AsRef::as_ref).filter(|policy: &&HostDeployPolicy| !all.policies.marks().hold(*policy));
-    Ok(all.expressions().admitted(read, &own, &labels))
+    let policies = all.policies.store().map(|store| store.state()).unwrap_or_default();
+    let read = policies.iter().map(AsRef::as_ref).filter(|policy: &&HostDeployPolicy| !all.policies.marks().hold(*policy));
+    Ok(all.expressions().admitted(read, &claim_namespace, &labels))
 }
 
 pub async fn admits(all: &Claims, claim: &HostClaim, host: &BareMetalHost) -> Result<bool, LookError> {
@@ -228,9 +228,9 @@ async fn search(
         return Ok(None);
     }
     let namespaces = admitted(all, claim, None).await?;
-    let shown = all.host.hosts.store().map(|store| store.state()).unwrap_or_default();
-    let own = claim.uid().unwrap_or_default();
-    all.forget_promises(&own);
+    let hosts = all.host.hosts.store().map(|store| store.state()).unwrap_or_default();
+    let claim_uid = claim.uid().unwrap_or_default();
+    all.forget_promises(&claim_uid);
     let choice = {
         let mut promised = all.promised();
         let search = Search { claim, namespaces: &namespaces, selector: &selector };
@@ -239,11 +239,11 @@ async fn search(
                 || refused.contains(&place(host))
                 || all.host.hosts.marks().hold(host)
         };
-        let choice = host_claims::choose(&search, shown.iter().map(AsRef::as_ref), taken);
+        let choice = host_claims::choose(&search, hosts.iter().map(AsRef::as_ref), taken);
         if let Choice::Host(chosen) = &choice
-            && let Some(uid) = shown.iter().find(|host| place(host) == *chosen).and_then(|host| host.uid())
+            && let Some(uid) = hosts.iter().find(|host| place(host) == *chosen).and_then(|host| host.uid())
         {
-            promised.insert(uid, Promise { claim: ObjectRef::from_obj(claim), uid: own.clone() });
+            promised.insert(uid, Promise { claim: ObjectRef::from_obj(claim), uid: claim_uid.clone() });
         }
         choice
     };
@@ -251,7 +251,7 @@ async fn search(
         Choice::Host(chosen) => {
             let written = all.report(claim, &Report::choosing(chosen)).await;
             if written.is_err() {
-                all.forget_promises(&own);
+                all.forget_promises(&claim_uid);
             }
             written.map(Some)
         }

@@ -57,7 +57,7 @@ impl ClaimController {
         let (reader, writer) = store();
         let all = Arc::new(Claims {
             host: Arc::clone(&self.context),
-            shown: reader.clone(),
+            store: reader.clone(),
             unreadable: Arc::default(),
             policies: Objects::default(),
             expressions: std::sync::Mutex::default(),
@@ -69,7 +69,7 @@ impl ClaimController {
                 .inspect(said_once("HostClaims"))
                 .applied_objects();
         let (policies, policies_writer) = store();
-        all.policies.are_shown_by(policies);
+        all.policies.set_store(policies);
         let (woken, receiver) = tokio::sync::mpsc::unbounded_channel();
         let policy_events = objects::follow::<HostDeployPolicy>(
             &client,
@@ -77,12 +77,12 @@ impl ClaimController {
             &self.context.recorder,
             all.policies.marks(),
         );
-        let mut told = said_once("HostDeployPolicies");
+        let mut log_failure = said_once("HostDeployPolicies");
         let (of_policies, of_policy) = (Arc::clone(&all), woken.clone());
         let mut beside = tokio::task::JoinSet::new();
         beside.spawn(policy_events.reflect(policies_writer).for_each(move |event| {
             of_policies.policies.on(&event);
-            told(&event);
+            log_failure(&event);
             let of_policies = Arc::clone(&of_policies);
             let woken = of_policy.clone();
             async move {

@@ -20,13 +20,13 @@ const GATHER: Duration = Duration::from_millis(500);
 
 type Key = ObjectRef<HostClaim>;
 
-/// The parts of a host that matter to claims.
-struct Glimpse {
+/// A digest of the parts of a host that matter to claims.
+struct Summary {
     digest: u64,
     consumer: Option<Key>,
 }
 
-fn glimpse(host: &BareMetalHost) -> Glimpse {
+fn summarize(host: &BareMetalHost) -> Summary {
     let mut hash = DefaultHasher::new();
     let metadata = &host.metadata;
     (&metadata.labels, &metadata.annotations, metadata.deletion_timestamp.is_some(), metadata.generation)
@@ -37,7 +37,7 @@ fn glimpse(host: &BareMetalHost) -> Glimpse {
         status.error_type.map(|error| error.as_str()).hash(&mut hash);
         status.provisioning.custom_deploy.as_ref().map(|deploy| &deploy.method).hash(&mut hash);
     }
-    Glimpse { digest: hash.finish(), consumer: consumer(host) }
+    Summary { digest: hash.finish(), consumer: consumer(host) }
 }
 
 /// The claim that the host names.
@@ -51,7 +51,7 @@ fn consumer(host: &BareMetalHost) -> Option<Key> {
 
 /// Enqueues all claims without a host.
 pub fn waiting(all: &Claims, woken: &UnboundedSender<Key>) {
-    for claim in all.shown.state() {
+    for claim in all.store.state() {
         if claim.condition(condition::ASSOCIATED).is_none_or(|found| found.status != "True") {
             let _ = woken.send(ObjectRef::from_obj(claim.as_ref()));
         }
@@ -61,7 +61,7 @@ pub fn waiting(all: &Claims, woken: &UnboundedSender<Key>) {
 /// Enqueues the claims that news about hosts and Secrets concern, for as long as the controller runs.
 pub async fn forward(all: Arc<Claims>, woken: UnboundedSender<Key>) {
     let mut news = all.host.news.listen();
-    let mut seen: HashMap<ObjectRef<BareMetalHost>, Glimpse> = HashMap::new();
+    let mut seen: HashMap<ObjectRef<BareMetalHost>, Summary> = HashMap::new();
     let mut freed: Option<Instant> = None;
     let wake = |key: Option<Key>| {
         if let Some(key) = key {
@@ -82,7 +82,7 @@ pub async fn forward(all: Arc<Claims>, woken: UnboundedSender<Key>) {
         match novelty {
             None => return,
             Some(Novelty::Host(host)) => {
-                let new = glimpse(&host);
+                let new = summarize(&host);
                 let before = seen.get(&ObjectRef::from_obj(host.as_ref()));
                 if before.is_some_and(|before| before.digest == new.digest && before.consumer == new.consumer) {
                     continue;
@@ -102,7 +102,7 @@ pub async fn forward(all: Arc<Claims>, woken: UnboundedSender<Key>) {
             }
             Some(Novelty::Secret(namespace, name)) => of_secret(&all, &namespace, &name, &wake),
             Some(Novelty::Listed) => {
-                all.shown.state().iter().for_each(|claim| wake(Some(ObjectRef::from_obj(claim.as_ref()))))
+                all.store.state().iter().for_each(|claim| wake(Some(ObjectRef::from_obj(claim.as_ref()))))
             }
         }
     }
@@ -110,7 +110,7 @@ pub async fn forward(all: Arc<Claims>, woken: UnboundedSender<Key>) {
 
 /// Claims that name the Secret.
 fn of_secret(all: &Claims, namespace: &str, name: &str, wake: &impl Fn(Option<Key>)) {
-    for claim in all.shown.state() {
+    for claim in all.store.state() {
         if claim.namespace().as_deref() == Some(namespace)
             && Role::ALL.iter().any(|role| role.named(&claim).is_ok_and(|named| named == Some(name)))
         {

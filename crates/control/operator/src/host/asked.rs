@@ -72,7 +72,7 @@ pub async fn asked(
         Ok(mut host) => match timeout(LONGEST_CALL, ask(host.as_mut(), call)).await {
             Ok(answer) => answer.map_err(NotDone::from),
             Err(_) => {
-                context.machines.doubt(&uid);
+                context.machines.invalidate(&uid);
                 let text = format!("ask the BMC: no end within {} minutes", LONGEST_CALL.as_secs() / 60);
                 Err(Failure::new(Cause::BmcBusy, text).advise("look at the BMC; it is asked again").into())
             }
@@ -86,7 +86,7 @@ pub async fn asked(
         Err(NotDone::Failed(failure)) if failure.cause == Cause::NotLeading => Err(ReconcileError::NotLeading),
         Err(NotDone::Failed(failure)) => {
             if failure.cause == Cause::RecordUnreadable {
-                context.machines.doubt(&uid);
+                context.machines.invalidate(&uid);
             }
             Ok(Asked::Failed(failure))
         }

@@ -28,7 +28,7 @@ const AGAIN: Duration = Duration::from_secs(300);
 /// What is attempted before a wish is handed over.
 const WISHED: &str = "read what is wished of the firmware again";
 /// Longest part of an API server's message that is reported, bytes.
-const MAX_TOLD: usize = 512;
+const MAX_MESSAGE: usize = 512;
 
 /// What is known of the objects beside all hosts.
 #[derive(Default)]
@@ -146,7 +146,7 @@ fn version<K: Resource<DynamicType = ()>>(object: Option<&Arc<K>>) -> Option<Str
 }
 
 /// The object, unless it is being deleted or belongs to another host.
-fn own<K: Resource<DynamicType = ()>>(object: Option<Arc<K>>, host: &BareMetalHost) -> Option<Arc<K>> {
+fn if_owned<K: Resource<DynamicType = ()>>(object: Option<Arc<K>>, host: &BareMetalHost) -> Option<Arc<K>> {
     object.filter(|object| object.meta().deletion_timestamp.is_none() && !is_anothers(object.as_ref(), host))
 }
 
@@ -200,9 +200,9 @@ impl Beside {
     /// What of this can be served: a kind that is not installed carries no wishes.
     pub fn served(&self, all: Served) -> Served {
         let settings = all.firmware_settings && !self.settings.is_absent() && !self.schemas.is_absent();
-        let shown = !self.components.is_absent();
+        let has_components = !self.components.is_absent();
         let service = all.service && !self.policies.is_absent();
-        let (components, updates) = (all.firmware_components && shown, all.firmware_updates && shown);
+        let (components, updates) = (all.firmware_components && has_components, all.firmware_updates && has_components);
         let data_images = all.data_images && !self.data_images.is_absent();
         Served {
             data_images,
@@ -266,13 +266,13 @@ impl Beside {
         let is_read = |object: Object| !left_alone.contains(&object);
         let (namespace, name) = (host.namespace().unwrap_or_default(), host.name_any());
         let settings = get(&self.settings, client, &namespace, &name, served.firmware_settings).await;
-        let settings = own(settings.map_err(Failed::of("read the HostFirmwareSettings"))?, host);
+        let settings = if_owned(settings.map_err(Failed::of("read the HostFirmwareSettings"))?, host);
         let settings = settings.filter(|_| is_read(Object::Settings));
         let components = get(&self.components, client, &namespace, &name, served.reads_components()).await;
-        let components = own(components.map_err(Failed::of("read the HostFirmwareComponents"))?, host);
+        let components = if_owned(components.map_err(Failed::of("read the HostFirmwareComponents"))?, host);
         let components = components.filter(|_| is_read(Object::Components));
         let policy = get(&self.policies, client, &namespace, &name, served.service).await;
-        let policy = own(policy.map_err(Failed::of("read the HostUpdatePolicy"))?, host);
+        let policy = if_owned(policy.map_err(Failed::of("read the HostUpdatePolicy"))?, host);
         let policy = policy.filter(|_| is_read(Object::Policy));
         let data_image = get(&self.data_images, client, &namespace, &name, served.data_images).await;
         let data_image = data_image.map_err(Failed::of("read the DataImage"))?;
@@ -299,12 +299,12 @@ impl Beside {
     pub fn versions(&self, host: &BareMetalHost) -> Option<Versions> {
         let (namespace, name) = (host.namespace().unwrap_or_default(), host.name_any());
         Some([
-            version(own(self.settings.glimpsed(&ObjectRef::new(&name).within(&namespace))?, host).as_ref()),
-            version(own(self.components.glimpsed(&ObjectRef::new(&name).within(&namespace))?, host).as_ref()),
-            version(own(self.policies.glimpsed(&ObjectRef::new(&name).within(&namespace))?, host).as_ref()),
+            version(if_owned(self.settings.cached(&ObjectRef::new(&name).within(&namespace))?, host).as_ref()),
+            version(if_owned(self.components.cached(&ObjectRef::new(&name).within(&namespace))?, host).as_ref()),
+            version(if_owned(self.policies.cached(&ObjectRef::new(&name).within(&namespace))?, host).as_ref()),
             version(
                 self.data_images
-                    .glimpsed(&ObjectRef::new(&name).within(&namespace))?
+                    .cached(&ObjectRef::new(&name).within(&namespace))?
                     .filter(|image| !is_anothers(image.as_ref(), host))
                     .as_ref(),
             ),
@@ -354,7 +354,7 @@ impl Beside {
             (Err(Failed { attempt, source }), Some(object)) if is_refusal(&source) => {
                 self.was_refused(host.metadata.uid.as_deref().unwrap_or_default(), object, now);
                 let words = source.to_string();
-                let end = words.floor_char_boundary(MAX_TOLD);
+                let end = words.floor_char_boundary(MAX_MESSAGE);
                 Ok(Written::Refused(format!(
                     "The Kubernetes API refuses to {attempt}: {} — the host goes on without it, and it is tried again in {} minutes",
                     words.get(..end).unwrap_or_default(),
@@ -374,19 +374,19 @@ impl Beside {
     ) -> Result<Written, Failed> {
         let namespace = host.namespace().unwrap_or_default();
         let done = match write {
-            ChildWrite::OwnFirmwareSettings => self.own_settings(client, host, found).await?,
-            ChildWrite::OwnFirmwareComponents => self.own_components(client, host, found).await?,
+            ChildWrite::OwnFirmwareSettings => self.ensure_settings(client, host, found).await?,
+            ChildWrite::OwnFirmwareComponents => self.ensure_components(client, host, found).await?,
             ChildWrite::OwnUpdatePolicy => {
                 let Some(policy) = found.policy.as_deref() else { return Ok(Written::Conflict) };
                 found.policy = take(&self.policies, client, policy, owner(host), "take the HostUpdatePolicy").await?;
                 found.policy.is_some()
             }
             ChildWrite::FirmwareSchema { name, spec } => {
-                self.own_settings(client, host, found).await?
-                    && self.own_schema(client, &namespace, found, name, spec).await?
+                self.ensure_settings(client, host, found).await?
+                    && self.ensure_schema(client, &namespace, found, name, spec).await?
             }
             ChildWrite::FirmwareSettings(status) => {
-                self.own_settings(client, host, found).await?;
+                self.ensure_settings(client, host, found).await?;
                 let Some(settings) = found.settings.as_deref() else { return Ok(Written::Conflict) };
                 let object = HostFirmwareSettings { status: Some((**status).clone()), ..settings.clone() };
                 let attempt = "write the status of the HostFirmwareSettings";
@@ -394,7 +394,7 @@ impl Beside {
                 found.settings.is_some()
             }
             ChildWrite::FirmwareComponents(status) => {
-                self.own_components(client, host, found).await?;
+                self.ensure_components(client, host, found).await?;
                 let Some(components) = found.components.as_deref() else { return Ok(Written::Conflict) };
                 let object = HostFirmwareComponents { status: Some((**status).clone()), ..components.clone() };
                 let attempt = "write the status of the HostFirmwareComponents";
@@ -413,7 +413,7 @@ impl Beside {
         Ok(Written::of(done))
     }
 
-    async fn own_settings(&self, client: &Client, host: &BareMetalHost, found: &mut Found) -> Result<bool, Failed> {
+    async fn ensure_settings(&self, client: &Client, host: &BareMetalHost, found: &mut Found) -> Result<bool, Failed> {
         found.settings = match found.settings.as_deref() {
             Some(settings) => {
                 take(&self.settings, client, settings, owner(host), "take the HostFirmwareSettings").await?
@@ -426,7 +426,7 @@ impl Beside {
         Ok(found.settings.is_some())
     }
 
-    async fn own_components(&self, client: &Client, host: &BareMetalHost, found: &mut Found) -> Result<bool, Failed> {
+    async fn ensure_components(&self, client: &Client, host: &BareMetalHost, found: &mut Found) -> Result<bool, Failed> {
         found.components = match found.components.as_deref() {
             Some(components) => {
                 take(&self.components, client, components, owner(host), "take the HostFirmwareComponents").await?
@@ -440,7 +440,7 @@ impl Beside {
     }
 
     /// Makes the host's settings an owner of the schema. Hosts that are alike share one, so each only adds its own reference.
-    async fn own_schema(
+    async fn ensure_schema(
         &self,
         client: &Client,
         namespace: &str,
@@ -508,13 +508,13 @@ mod tests {
         };
         let set = OwnerReference { kind: "ConfigMap".into(), uid: "set".into(), ..OwnerReference::default() };
         for owners in [vec![], vec![of("new")], vec![of("old"), of("new")], vec![set.clone()]] {
-            assert!(own(settings(owners), &host).is_some());
+            assert!(if_owned(settings(owners), &host).is_some());
         }
         for owners in [vec![of("old")], vec![of("old"), set]] {
-            assert!(own(settings(owners), &host).is_none());
+            assert!(if_owned(settings(owners), &host).is_none());
         }
         let mut going = settings(vec![of("new")]).unwrap();
         Arc::make_mut(&mut going).metadata.deletion_timestamp = Some(api::Time(Timestamp::UNIX_EPOCH));
-        assert!(own(Some(going), &host).is_none());
+        assert!(if_owned(Some(going), &host).is_none());
     }
 }

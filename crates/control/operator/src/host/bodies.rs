@@ -91,7 +91,7 @@ type Key = ObjectRef<PartialObjectMeta<Secret>>;
 /// The Secrets of all hosts.
 #[derive(Default)]
 pub struct Bodies {
-    shown: OnceLock<Store<PartialObjectMeta<Secret>>>,
+    store: OnceLock<Store<PartialObjectMeta<Secret>>>,
     pub in_step: InStep,
     kept: Kept<Key, Body>,
     /// Locks by key hash: concurrent requests for the same Secret wait for one read.
@@ -100,48 +100,48 @@ pub struct Bodies {
 
 impl Bodies {
     /// Sets the store that the watch fills with their metadata.
-    pub fn are_shown_by(&self, store: Store<PartialObjectMeta<Secret>>) {
+    pub fn set_store(&self, store: Store<PartialObjectMeta<Secret>>) {
         // Set once: a controller runs once.
-        let _ = self.shown.set(store);
+        let _ = self.store.set(store);
     }
 
     /// Call with each event, after the store.
     pub fn on(&self, event: &Result<Event<PartialObjectMeta<Secret>>, Error>) {
         match event {
             Ok(Event::Apply(secret)) => {
-                self.kept.has_shown(&ObjectRef::from_obj(secret), secret.resource_version().as_deref());
+                self.kept.observe(&ObjectRef::from_obj(secret), secret.resource_version().as_deref());
             }
             Ok(Event::Delete(secret)) => self.kept.forget(&ObjectRef::from_obj(secret)),
             Ok(Event::InitApply(_)) => {}
             Ok(Event::Init) | Err(_) => self.in_step.is_now(false),
             Ok(Event::InitDone) => {
-                self.kept.doubt_all();
+                self.kept.invalidate_all();
                 self.in_step.is_now(true);
             }
         }
     }
 
-    fn shown_version(&self, key: &Key) -> Option<Option<String>> {
-        let store = self.shown.get().filter(|_| self.in_step.get())?;
+    fn watched_version(&self, key: &Key) -> Option<Option<String>> {
+        let store = self.store.get().filter(|_| self.in_step.get())?;
         Some(store.get(key).and_then(|secret| secret.resource_version()))
     }
 
     /// A Secret's metadata as the watch shows them; `None` if it shows none, or is not in step.
-    pub fn shown(&self, namespace: &str, name: &str) -> Option<Arc<PartialObjectMeta<Secret>>> {
-        let store = self.shown.get().filter(|_| self.in_step.get())?;
+    pub fn watched(&self, namespace: &str, name: &str) -> Option<Arc<PartialObjectMeta<Secret>>> {
+        let store = self.store.get().filter(|_| self.in_step.get())?;
         store.get(&ObjectRef::new(name).within(namespace))
     }
 
     /// All whose metadata match, as the watch shows them; none while it is not in step.
-    pub fn all_shown(&self, wanted: impl Fn(&ObjectMeta) -> bool) -> Vec<Arc<PartialObjectMeta<Secret>>> {
-        let Some(store) = self.shown.get().filter(|_| self.in_step.get()) else { return Vec::new() };
+    pub fn watched_matching(&self, wanted: impl Fn(&ObjectMeta) -> bool) -> Vec<Arc<PartialObjectMeta<Secret>>> {
+        let Some(store) = self.store.get().filter(|_| self.in_step.get()) else { return Vec::new() };
         store.state().into_iter().filter(|secret| wanted(&secret.metadata)).collect()
     }
 
     /// The Secret as known without a call. Absence is never known without one.
     pub fn known(&self, namespace: &str, name: &str) -> Option<Arc<Body>> {
         let key = ObjectRef::new(name).within(namespace);
-        let version = self.shown_version(&key)??;
+        let version = self.watched_version(&key)??;
         match self.kept.judge(&key, Some(&version)) {
             Judgement::CaughtUp(body) | Judgement::Older(body) => body,
             Judgement::Nothing | Judgement::Unclear => None,
@@ -155,7 +155,7 @@ impl Bodies {
         if let Some(known) = self.known(namespace, name) {
             return Ok(Some(known));
         }
-        let before = self.kept.before(&key, self.shown_version(&key));
+        let before = self.kept.before(&key, self.watched_version(&key));
         let Some(secret) = api.get_opt(name).await? else {
             self.kept.forget(&key);
             return Ok(None);
@@ -188,14 +188,14 @@ impl Bodies {
     ) -> Result<(), kube::Error> {
         let key = ObjectRef::new(name).within(namespace);
         let _turn = self.turn(&key).await;
-        let before = self.kept.before(&key, self.shown_version(&key));
+        let before = self.kept.before(&key, self.watched_version(&key));
         match api.patch(name, &PatchParams::default(), patch).await {
             Ok(secret) => {
                 self.keep(&key, before, secret);
                 Ok(())
             }
             Err(error) => {
-                self.kept.doubt(&key);
+                self.kept.invalidate(&key);
                 Err(error)
             }
         }

@@ -22,17 +22,17 @@ pub type Choice = Result<Arc<dyn Provisioner>, Failure>;
 /// # Errors
 /// When the Kubernetes API fails.
 pub async fn choose(context: &Context, host: &Arc<BareMetalHost>) -> Result<Choice, ReconcileError> {
-    let own = host.annotation(annotation::PROVISIONER);
+    let annotated = host.annotation(annotation::PROVISIONER);
     let id = host.status.as_ref().map(|status| status.provisioning.id.as_str()).unwrap_or_default();
     if !id.is_empty() {
         let fixed = fixed(context, host, id).await?;
-        return Ok(fixed.and_then(|fixed| allowed(host, fixed, own)));
+        return Ok(fixed.and_then(|fixed| allowed(host, fixed, annotated)));
     }
-    let wanted = match own {
-        Some(own) => Some(own.to_owned()),
+    let wanted = match annotated {
+        Some(annotated) => Some(annotated.to_owned()),
         None => namespaces(context, host).await?,
     };
-    let place = if own.is_some() { "the host's" } else { "the namespace's" };
+    let place = if annotated.is_some() { "the host's" } else { "the namespace's" };
     Ok(context.registry.choose(wanted.as_deref()).cloned().map_err(|error| {
         let mut failure = Failure::new(Cause::InvalidRequest, error.to_string())
             .advise(format!("correct {place} annotation {}", annotation::PROVISIONER));
@@ -44,16 +44,16 @@ pub async fn choose(context: &Context, host: &Arc<BareMetalHost>) -> Result<Choi
 
 /// The host's own provisioner, or a failure if its annotation asks for another. Deletion and work under way go on with its own; the failure
 /// shows once the host is at rest.
-fn allowed(host: &BareMetalHost, fixed: Arc<dyn Provisioner>, own: Option<&str>) -> Choice {
+fn allowed(host: &BareMetalHost, fixed: Arc<dyn Provisioner>, annotated: Option<&str>) -> Choice {
     let in_work =
         matches!(host.state(), State::Inspecting | State::Preparing | State::Provisioning | State::Deprovisioning);
-    let Some(own) = own.filter(|own| *own != fixed.name() && !in_work && !host.is_deleting()) else {
+    let Some(annotated) = annotated.filter(|annotated| *annotated != fixed.name() && !in_work && !host.is_deleting()) else {
         return Ok(fixed);
     };
-    let (fixed, own) = (fixed.name(), own.chars().take(64).collect::<String>());
+    let (fixed, annotated) = (fixed.name(), annotated.chars().take(64).collect::<String>());
     Err(held(
         Cause::InvalidRequest,
-        format!("choose a provisioner: the host is registered with «{fixed}», and its annotation asks for «{own}»"),
+        format!("choose a provisioner: the host is registered with «{fixed}», and its annotation asks for «{annotated}»"),
         format!(
             "set the annotation {} to {fixed} or remove it; to have another, delete the host and declare it anew",
             annotation::PROVISIONER
@@ -80,9 +80,9 @@ async fn fixed(context: &Context, host: &Arc<BareMetalHost>, id: &str) -> Result
         let part = known.object.as_ref().and_then(|object| object.spec.provisioner.as_ref());
         part.map(|part| part.name.clone()).filter(|name| !name.is_empty())
     };
-    let shown: String = id.chars().take(64).collect();
+    let printable: String = id.chars().take(64).collect();
     let Some(name) = name else {
-        let maker = maker(context, host, id, &shown).await?;
+        let maker = maker(context, host, id, &printable).await?;
         if let Ok(maker) = &maker {
             let machine = KubeMachine::new(context, host, Arc::clone(maker));
             if let Err(error) = machine.name_provisioner().await {
@@ -101,7 +101,7 @@ async fn fixed(context: &Context, host: &Arc<BareMetalHost>, id: &str) -> Result
         )),
         Ok(named) if !named.made(id) => Err(held(
             Cause::RecordUnreadable,
-            format!("choose a provisioner: the host's MachineRecord names «{name}», which has not made the id {shown} of status.provisioning.ID"),
+            format!("choose a provisioner: the host's MachineRecord names «{name}», which has not made the id {printable} of status.provisioning.ID"),
             "restore the MachineRecord from a backup; a machine is never given to a provisioner with which it was not registered".to_owned(),
         )),
         Ok(named) => Ok(named),
@@ -109,19 +109,19 @@ async fn fixed(context: &Context, host: &Arc<BareMetalHost>, id: &str) -> Result
 }
 
 /// The provisioner that made the host's id. If several may have, the one among them that a new host would get.
-async fn maker(context: &Context, host: &Arc<BareMetalHost>, id: &str, shown: &str) -> Result<Choice, ReconcileError> {
+async fn maker(context: &Context, host: &Arc<BareMetalHost>, id: &str, printable: &str) -> Result<Choice, ReconcileError> {
     let makers: Vec<_> = context.registry.iter().filter(|provisioner| provisioner.made(id)).collect();
     if let [maker] = makers.as_slice() {
         return Ok(Ok(Arc::clone(maker)));
     }
-    let text = |what: String| format!("choose a provisioner: {what} made the id {shown} of status.provisioning.ID");
+    let text = |what: String| format!("choose a provisioner: {what} made the id {printable} of status.provisioning.ID");
     if makers.is_empty() {
         let what = format!("this server has {}, and none of them has", context.registry.names().join(", "));
         let advice = "run a server that has the host's provisioner, or detach the host by force".to_owned();
         return Ok(Err(held(Cause::RecordUnreadable, text(what), advice)));
     }
     let wanted = match host.annotation(annotation::PROVISIONER) {
-        Some(own) => Some(own.to_owned()),
+        Some(annotated) => Some(annotated.to_owned()),
         None => namespaces(context, host).await?,
     };
     let wanted = wanted.unwrap_or_else(|| context.registry.default().name().to_owned());

@@ -16,7 +16,7 @@ use kube::{Client, Resource, ResourceExt};
 use provisioner::{History, HistoryEntry, Tell, operation_name};
 use tokio::time::Instant;
 
-use crate::kube_errors::{is_terminating, told};
+use crate::kube_errors::{is_terminating, api_message};
 use crate::metrics::Metrics;
 
 /// Operations kept per host; older ones that have ended are deleted.
@@ -31,28 +31,28 @@ const MOST_TAKEN: usize = 16;
 
 /// The object that shows a piece of work, or the first number for a new one.
 enum Found {
-    Own(Box<HostOperation>),
+    Existing(Box<HostOperation>),
     /// From this number on.
     Free(u64),
 }
 
-/// What has been told of a host's newest piece of work.
+/// What has been reported of a host's newest piece of work.
 #[derive(Default)]
-struct Told {
+struct Reported {
     /// The object as it was read or written last.
     object: Option<HostOperation>,
     /// The highest number that was seen or shown.
     highest: u64,
-    /// The last that was to be told.
+    /// The last that was to be reported.
     entry: Option<HistoryEntry>,
     /// It could not be written.
     owing: bool,
     written: Option<Instant>,
 }
 
-type Cache = Arc<tokio::sync::Mutex<Told>>;
+type Cache = Arc<tokio::sync::Mutex<Reported>>;
 
-/// What has been told of all hosts, by host uid.
+/// What has been reported of all hosts, by host uid.
 pub struct Histories {
     hosts: Mutex<HashMap<String, Cache>>,
     metrics: Arc<Metrics>,
@@ -142,13 +142,13 @@ impl KubeHistory {
     async fn find(&self, entry: &HistoryEntry, highest: u64) -> Result<Found, String> {
         let host = self.host.name_any();
         let selector = format!("{}={}", label::HOST, host_label(&host));
-        let listed = self.api.list(&ListParams::default().labels(&selector)).await.map_err(|e| told(&e))?;
+        let listed = self.api.list(&ListParams::default().labels(&selector)).await.map_err(|e| api_message(&e))?;
         let made = |operation: &&HostOperation| {
             operation.spec.host.name == host && operation.owner_references().iter().any(|o| o.controller == Some(true))
         };
         let uid = self.host.uid().unwrap_or_default();
-        if let Some(own) = listed.items.iter().find(|operation| shows(operation, entry, &uid)) {
-            return Ok(Found::Own(Box::new(own.clone())));
+        if let Some(existing) = listed.items.iter().find(|operation| shows(operation, entry, &uid)) {
+            return Ok(Found::Existing(Box::new(existing.clone())));
         }
         let highest = listed.items.iter().filter(made).map(number).fold(highest, u64::max);
         Ok(Found::Free(entry.number.max(highest.saturating_add(1))))
@@ -164,16 +164,16 @@ impl KubeHistory {
     ) -> Result<Option<HostOperation>, String> {
         let uid = self.host.uid().unwrap_or_default();
         let mut known = known.filter(|object| shows(object, entry, &uid));
-        let shown_as = known.as_ref().map(number);
+        let recorded_as = known.as_ref().map(number);
         // Twice: the known object may have been deleted, and is recreated.
         for _ in 0..2 {
             let mut object = match known.take() {
                 Some(object) => object,
                 None => match self.find(entry, highest).await? {
-                    Found::Own(object) => *object,
+                    Found::Existing(object) => *object,
                     // Work that has ended is not shown again once its object is deleted.
                     Found::Free(_) if entry.status.phase.is_final() && when == Tell::Soon => return Ok(None),
-                    Found::Free(number) => match self.create(entry, shown_as.unwrap_or(number)).await? {
+                    Found::Free(number) => match self.create(entry, recorded_as.unwrap_or(number)).await? {
                         Some(created) => created,
                         None => return Ok(None),
                     },
@@ -186,7 +186,7 @@ impl KubeHistory {
             let name = object.name_any();
             match self.api.replace_status(&name, &PostParams::default(), &object).await {
                 Err(kube::Error::Api(e)) if e.code == 404 => {}
-                written => return written.map(Some).map_err(|error| told(&error)),
+                written => return written.map(Some).map_err(|error| api_message(&error)),
             }
         }
         Err(format!("{} comes and goes", entry.name(&self.host.name_any())))
@@ -202,7 +202,7 @@ impl KubeHistory {
                 }
                 Err(kube::Error::Api(e)) if e.code == 409 => {}
                 Err(error) if is_terminating(&error) => return Ok(None),
-                Err(error) => return Err(told(&error)),
+                Err(error) => return Err(api_message(&error)),
             }
         }
         Err(format!(

@@ -42,7 +42,7 @@ struct Entry<T> {
     version: Version,
     older: VecDeque<Version>,
     /// A call ended with an unknown result, or two overlapped.
-    doubtful: bool,
+    uncertain: bool,
     stamp: u64,
     used: u64,
     weight: usize,
@@ -72,34 +72,34 @@ impl<K: Clone + Eq + Hash, T> Kept<K, T> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Compares `shown`, the watch's version, with what is kept.
-    pub fn judge(&self, key: &K, shown: Option<&str>) -> Judgement<T> {
+    /// Compares `watched`, the watch's version, with what is kept.
+    pub fn judge(&self, key: &K, watched: Option<&str>) -> Judgement<T> {
         let mut inner = self.lock();
         inner.uses += 1;
         let uses = inner.uses;
         let Some(entry) = inner.entries.get_mut(key) else { return Judgement::Nothing };
         entry.used = uses;
-        if entry.doubtful {
+        if entry.uncertain {
             Judgement::Unclear
-        } else if entry.version.as_deref() == shown {
+        } else if entry.version.as_deref() == watched {
             Judgement::CaughtUp(entry.object.clone())
-        } else if entry.older.iter().any(|older| older.as_deref() == shown) {
+        } else if entry.older.iter().any(|older| older.as_deref() == watched) {
             Judgement::Older(entry.object.clone())
         } else {
             Judgement::Unclear
         }
     }
 
-    /// Call this before sending a request; `shown` is what the watch shows, if it is in step.
-    pub fn before(&self, key: &K, shown: Option<Version>) -> Before {
+    /// Call this before sending a request; `watched` is what the watch shows, if it is in step.
+    pub fn before(&self, key: &K, watched: Option<Version>) -> Before {
         let inner = self.lock();
         let Some(entry) = inner.entries.get(key) else {
-            return Before { stamp: Err(inner.removals), older: shown.into_iter().collect() };
+            return Before { stamp: Err(inner.removals), older: watched.into_iter().collect() };
         };
         let mut older = entry.older.clone();
-        // A doubtful version may never have existed.
-        let own = (!entry.doubtful).then(|| entry.version.clone());
-        for version in own.into_iter().chain(shown) {
+        // An uncertain version may never have existed.
+        let current = (!entry.uncertain).then(|| entry.version.clone());
+        for version in current.into_iter().chain(watched) {
             if !older.contains(&version) {
                 older.push_back(version);
             }
@@ -120,38 +120,38 @@ impl<K: Clone + Eq + Hash, T> Kept<K, T> {
         }
         let present = inner.entries.get(key);
         // Another call for the object ended meanwhile, or its deletion was seen: which result is newer is unknown.
-        let doubtful = present.map_or(Err(inner.removals), |entry| Ok(entry.stamp)) != expected;
-        if doubtful && present.is_some_and(|entry| !entry.doubtful && entry.version == version && version.is_some()) {
+        let uncertain = present.map_or(Err(inner.removals), |entry| Ok(entry.stamp)) != expected;
+        if uncertain && present.is_some_and(|entry| !entry.uncertain && entry.version == version && version.is_some()) {
             // Both say the same.
             return;
         }
-        if doubtful {
+        if uncertain {
             older.clear();
         }
         inner.weight = inner.weight.saturating_sub(present_weight(present)).saturating_add(weight);
-        inner.entries.insert(key.clone(), Entry { object, version, older, doubtful, stamp, used, weight });
+        inner.entries.insert(key.clone(), Entry { object, version, older, uncertain, stamp, used, weight });
     }
 
-    /// A call ended with an unknown result: the object is read before the next decision on it.
-    pub fn doubt(&self, key: &K) {
+    /// Invalidates the object, since a call ended with an unknown result: it is read before the next decision on it.
+    pub fn invalidate(&self, key: &K) {
         let mut inner = self.lock();
         inner.stamps += 1;
         let stamp = inner.stamps;
         let mut older = VecDeque::new();
         if let Some(entry) = inner.remove(key) {
             older = entry.older;
-            if !entry.doubtful && !older.contains(&entry.version) {
+            if !entry.uncertain && !older.contains(&entry.version) {
                 older.push_back(entry.version);
             }
         }
-        let entry = Entry { object: None, version: None, older, doubtful: true, stamp, used: 0, weight: 0 };
+        let entry = Entry { object: None, version: None, older, uncertain: true, stamp, used: 0, weight: 0 };
         inner.entries.insert(key.clone(), entry);
     }
 
-    /// The watch has brought this version: whatever it shows later is newer.
-    pub fn has_shown(&self, key: &K, version: Option<&str>) {
+    /// Notes that the watch has brought this version: whatever it shows later is newer.
+    pub fn observe(&self, key: &K, version: Option<&str>) {
         if let Some(entry) = self.lock().entries.get_mut(key)
-            && !entry.doubtful
+            && !entry.uncertain
             && entry.version.as_deref() == version
         {
             entry.older.clear();
@@ -165,29 +165,29 @@ impl<K: Clone + Eq + Hash, T> Kept<K, T> {
         let known = inner.entries.contains_key(key);
         drop(inner);
         if known {
-            self.doubt(key);
+            self.invalidate(key);
             if let Some(entry) = self.lock().entries.get_mut(key) {
                 entry.older.clear();
             }
         }
     }
 
-    /// The objects were listed again, perhaps by a restored API: nothing known of versions counts any more.
-    pub fn doubt_all(&self) {
+    /// Invalidates all objects. They were listed again, perhaps by a restored API: nothing known of versions counts any more.
+    pub fn invalidate_all(&self) {
         let mut inner = self.lock();
         inner.stamps += 1;
         inner.removals += 1;
         let stamp = inner.stamps;
         for entry in inner.entries.values_mut() {
-            (entry.doubtful, entry.stamp) = (true, stamp);
+            (entry.uncertain, entry.stamp) = (true, stamp);
             entry.older.clear();
         }
     }
 
     /// Forgets the object, if it is still the one that was judged.
-    pub fn settle(&self, key: &K, version: Option<&str>) {
+    pub fn forget_if_current(&self, key: &K, version: Option<&str>) {
         let mut inner = self.lock();
-        if inner.entries.get(key).is_some_and(|entry| !entry.doubtful && entry.version.as_deref() == version) {
+        if inner.entries.get(key).is_some_and(|entry| !entry.uncertain && entry.version.as_deref() == version) {
             inner.remove(key);
         }
     }
@@ -247,14 +247,14 @@ mod tests {
         (number > 0).then(|| format!("v{number}"))
     }
 
-    /// Reads or writes: `shown` is what the watch shows before the call.
-    fn note(kept: &Names, shown: u64, answer: u64) {
-        let before = kept.before(&"a", Some(version(shown)));
+    /// Reads or writes: `watched` is what the watch shows before the call.
+    fn note(kept: &Names, watched: u64, answer: u64) {
+        let before = kept.before(&"a", Some(version(watched)));
         kept.note(&"a", before, (answer > 0).then(|| Arc::new(answer)), version(answer), 1);
     }
 
-    fn judge(kept: &Names, shown: u64) -> Judgement<u64> {
-        kept.judge(&"a", version(shown).as_deref())
+    fn judge(kept: &Names, watched: u64) -> Judgement<u64> {
+        kept.judge(&"a", version(watched).as_deref())
     }
 
     #[test]
@@ -268,7 +268,7 @@ mod tests {
         assert_eq!(judge(&kept, 6), Judgement::Unclear, "another's write, before or after");
         assert_eq!(judge(&kept, 9), Judgement::Unclear);
         assert_eq!(judge(&kept, 7), Judgement::CaughtUp(Some(Arc::new(7))));
-        kept.has_shown(&"a", Some("v7"));
+        kept.observe(&"a", Some("v7"));
         assert_eq!(judge(&kept, 1), Judgement::Unclear, "what comes after it is newer, whatever it is called");
     }
 
@@ -276,9 +276,9 @@ mod tests {
     fn a_call_of_unknown_end_makes_it_read() {
         let kept = Names::default();
         note(&kept, 1, 5);
-        kept.doubt(&"a");
-        for shown in [0, 1, 5, 6] {
-            assert_eq!(judge(&kept, shown), Judgement::Unclear);
+        kept.invalidate(&"a");
+        for watched in [0, 1, 5, 6] {
+            assert_eq!(judge(&kept, watched), Judgement::Unclear);
         }
         note(&kept, 1, 6);
         assert_eq!(judge(&kept, 5), Judgement::Older(Some(Arc::new(6))));
@@ -304,7 +304,7 @@ mod tests {
         let kept = Names::default();
         // Created, and seen to come and to go before the answer is here.
         let create = kept.before(&"a", Some(None));
-        kept.has_shown(&"a", Some("v1"));
+        kept.observe(&"a", Some("v1"));
         kept.has_gone(&"a");
         kept.note(&"a", create, Some(Arc::new(1)), version(1), 1);
         assert_eq!(judge(&kept, 0), Judgement::Unclear);
@@ -312,7 +312,7 @@ mod tests {
         let kept = Names::default();
         note(&kept, 0, 1);
         assert_eq!(judge(&kept, 0), Judgement::Older(Some(Arc::new(1))));
-        kept.has_shown(&"a", Some("v1"));
+        kept.observe(&"a", Some("v1"));
         kept.has_gone(&"a");
         assert_eq!(judge(&kept, 0), Judgement::Unclear);
         note(&kept, 0, 0);
@@ -320,7 +320,7 @@ mod tests {
         // While nobody watched.
         let kept = Names::default();
         note(&kept, 0, 1);
-        kept.doubt_all();
+        kept.invalidate_all();
         assert_eq!(judge(&kept, 0), Judgement::Unclear);
     }
 
@@ -353,17 +353,17 @@ mod tests {
             };
             let kept = Names::default();
             // The object's versions in order, 0 where it was gone; how far the watch is; what this process knows to have been.
-            let (mut history, mut shown, mut known) = (vec![1], 0, 0);
+            let (mut history, mut watched, mut known) = (vec![1], 0, 0);
             let mut next = 2;
-            let decide = |history: &Vec<u64>, shown: usize, known: &mut usize| {
-                let at = match judge(&kept, history[shown]) {
-                    Judgement::Nothing => shown,
+            let decide = |history: &Vec<u64>, watched: usize, known: &mut usize| {
+                let at = match judge(&kept, history[watched]) {
+                    Judgement::Nothing => watched,
                     Judgement::CaughtUp(object) | Judgement::Older(object) => {
                         let number = object.map_or(0, |object| *object);
                         history.iter().rposition(|version| *version == number).unwrap()
                     }
                     Judgement::Unclear => {
-                        note(&kept, history[shown], history[history.len() - 1]);
+                        note(&kept, history[watched], history[history.len() - 1]);
                         history.len() - 1
                     }
                 };
@@ -372,18 +372,18 @@ mod tests {
             };
             for _ in 0..60 {
                 match below(6) {
-                    0 => decide(&history, shown, &mut known),
-                    1 if shown + 1 < history.len() => {
-                        shown += 1;
-                        match history[shown] {
+                    0 => decide(&history, watched, &mut known),
+                    1 if watched + 1 < history.len() => {
+                        watched += 1;
+                        match history[watched] {
                             0 => kept.has_gone(&"a"),
-                            number => kept.has_shown(&"a", version(number).as_deref()),
+                            number => kept.observe(&"a", version(number).as_deref()),
                         }
                     }
                     // The watch begins anew.
                     2 if below(8) == 0 => {
-                        shown = history.len() - 1;
-                        kept.doubt_all();
+                        watched = history.len() - 1;
+                        kept.invalidate_all();
                     }
                     // Another's write, creation or deletion.
                     3 => {
@@ -393,11 +393,11 @@ mod tests {
                     }
                     // Our own.
                     4 if history[history.len() - 1] != 0 => {
-                        let before = kept.before(&"a", Some(version(history[shown])));
+                        let before = kept.before(&"a", Some(version(history[watched])));
                         history.push(next);
                         known = history.len() - 1;
                         if below(4) == 0 {
-                            kept.doubt(&"a");
+                            kept.invalidate(&"a");
                         } else {
                             kept.note(&"a", before, Some(Arc::new(next)), version(next), 1);
                         }
@@ -406,15 +406,15 @@ mod tests {
                     _ => {}
                 }
             }
-            while shown + 1 < history.len() {
-                shown += 1;
-                match history[shown] {
+            while watched + 1 < history.len() {
+                watched += 1;
+                match history[watched] {
                     0 => kept.has_gone(&"a"),
-                    number => kept.has_shown(&"a", version(number).as_deref()),
+                    number => kept.observe(&"a", version(number).as_deref()),
                 }
             }
-            decide(&history, shown, &mut known);
-            assert_ne!(judge(&kept, history[shown]), Judgement::Unclear, "seed {seed}: it is read for ever");
+            decide(&history, watched, &mut known);
+            assert_ne!(judge(&kept, history[watched]), Judgement::Unclear, "seed {seed}: it is read for ever");
         }
     }
 }

@@ -56,7 +56,7 @@ struct Inner {
     /// How many looks of a host have ended.
     counts: HashMap<String, u64>,
     /// Hosts with news other than a change of the objects in [`Seen`].
-    stirred: HashSet<ObjectRef<BareMetalHost>>,
+    woken: HashSet<ObjectRef<BareMetalHost>>,
 }
 
 /// The last looks of all hosts, by uid.
@@ -69,8 +69,8 @@ impl Looks {
     }
 
     /// Notes news of the host: the next look is made even if no object has changed.
-    pub fn stir(&self, host: &ObjectRef<BareMetalHost>) {
-        self.lock().stirred.insert(host.clone());
+    pub fn wake(&self, host: &ObjectRef<BareMetalHost>) {
+        self.lock().woken.insert(host.clone());
     }
 
     /// Whether the end of a look at the host is known.
@@ -78,11 +78,11 @@ impl Looks {
         self.lock().looks.contains_key(uid)
     }
 
-    /// When the next look is due, if nothing is new; `None` if it is due now. Call this once per look: it uses up [`Self::stir`].
+    /// When the next look is due, if nothing is new; `None` if it is due now. Call this once per look: it uses up [`Self::wake`].
     pub fn rests(&self, host: &ObjectRef<BareMetalHost>, uid: &str, seen: Option<&Seen>) -> Option<Due> {
         let mut inner = self.lock();
-        let stirred = inner.stirred.remove(host);
-        let look = inner.looks.get(uid).filter(|look| !stirred && Some(&look.seen) == seen);
+        let woken = inner.woken.remove(host);
+        let look = inner.looks.get(uid).filter(|look| !woken && Some(&look.seen) == seen);
         let due = match look.map(|look| look.due) {
             Some(None) => return Some(Due::WithAChange),
             Some(Some(due)) => due.saturating_duration_since(Instant::now()),
@@ -155,13 +155,13 @@ mod tests {
         tokio::time::advance(Duration::from_secs(4000)).await;
         assert_eq!(rests("1"), Some(Due::WithAChange));
         assert_eq!(rests("2"), None);
-        for (version, stirs, passed) in [("2", false, 0), ("1", true, 0), ("1", false, 10)] {
+        for (version, wakes, passed) in [("2", false, 0), ("1", true, 0), ("1", false, 10)] {
             looks.ended("u", Some(seen("1")), Some(Duration::from_secs(10)));
-            if stirs {
-                looks.stir(&host);
+            if wakes {
+                looks.wake(&host);
             }
             tokio::time::advance(Duration::from_secs(passed)).await;
-            assert_eq!(rests(version), None, "{version} {stirs} {passed}");
+            assert_eq!(rests(version), None, "{version} {wakes} {passed}");
             assert_eq!(rests("1"), None, "a look that has been begun is made until one has ended");
         }
         looks.ended("u", None, Some(Duration::from_secs(10)));

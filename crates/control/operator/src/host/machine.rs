@@ -25,7 +25,7 @@ use super::wanted::changed;
 use crate::Clock;
 use crate::definitions::Definitions;
 use crate::events::{Recorder, Said};
-use crate::kube_errors::told;
+use crate::kube_errors::api_message;
 
 /// How long the records may take to be listed when the controller has started.
 const LISTED_WITHIN: Duration = Duration::from_secs(10);
@@ -94,23 +94,23 @@ impl KubeMachine {
     }
 
     async fn found(&self) -> Result<Option<MachineRecord>, RecordError> {
-        let found = self.read().await.map_err(|e| self.failed("read", told(&e)))?;
+        let found = self.read().await.map_err(|e| self.failed("read", api_message(&e)))?;
         lock(&self.slot).object.clone_from(&found);
         Ok(found)
     }
 
     /// Whether the watch is in step and shows no record.
-    pub(super) fn shown_to_be_absent(&self) -> bool {
+    pub(super) fn is_known_absent(&self) -> bool {
         let key = ObjectRef::new(&self.name()).within(&self.host.namespace().unwrap_or_default());
-        matches!(self.records.shown(&key), Some(None))
+        matches!(self.records.watched(&key), Some(None))
     }
 
     /// The record as this process has read or written it last, while the watch shows that very version.
     fn unchanged(&self) -> Option<MachineRecord> {
         let key = ObjectRef::new(&self.name()).within(&self.host.namespace().unwrap_or_default());
-        let shown = self.records.shown(&key)??;
+        let watched = self.records.watched(&key)??;
         let known = lock(&self.slot);
-        known.object.as_ref().filter(|own| known.read && own.resource_version() == shown.resource_version()).cloned()
+        known.object.as_ref().filter(|record| known.read && record.resource_version() == watched.resource_version()).cloned()
     }
 
     /// Whether two addresses are of one machine at one BMC, however they are written.
@@ -141,7 +141,7 @@ impl KubeMachine {
     /// The host as it is now, if it still consents: the call that found the machine may have begun long ago.
     async fn consenting(&self) -> Result<BareMetalHost, RecordError> {
         let refused = |why: String| self.failed("accept another machine in", why);
-        let found = self.hosts.get_opt(&self.name()).await.map_err(|e| refused(told(&e)))?;
+        let found = self.hosts.get_opt(&self.name()).await.map_err(|e| refused(api_message(&e)))?;
         if let Some(what) = changed(&self.host, found.as_ref(), false) {
             return Err(refused(format!("{what} since this was decided: it is decided again")));
         }
@@ -156,7 +156,7 @@ impl KubeMachine {
 
     /// Removes the consent that was given in this version of the host, and asks for another inspection where one is possible.
     async fn use_up_consent(&self, fingerprint: &str, consenting: ObjectMeta) -> Result<(), RecordError> {
-        let failed = |error: &kube::Error| self.failed("use up the consent for", told(error));
+        let failed = |error: &kube::Error| self.failed("use up the consent for", api_message(error));
         let consent = self.host.annotation(annotation::ACCEPT_MACHINE);
         let mut now = consenting;
         for last in [false, false, false, false, true] {
@@ -220,18 +220,18 @@ impl Machine for KubeMachine {
                 "the MachineRecords cannot be listed; apply the definitions that `metamorph crds` prints, and let the server list and watch them",
             ));
         }
-        let own = (self.host.namespace(), self.name());
+        let own_key = (self.host.namespace(), self.name());
         let all = records.state();
         let own_age = all
             .iter()
-            .find(|record| (record.namespace(), record.name_any()) == own)
+            .find(|record| (record.namespace(), record.name_any()) == own_key)
             .map(|record| self.seals.age(record, Some(&self.host)));
         // A record deleted with its namespace keeps its age.
         let own_age = own_age.or_else(|| {
             let known = lock(&self.slot).object.clone();
             known.map(|record| self.seals.age(&record, Some(&self.host)))
         });
-        let others = all.iter().filter(|record| (record.namespace(), record.name_any()) != own);
+        let others = all.iter().filter(|record| (record.namespace(), record.name_any()) != own_key);
         let with_host = others.map(|record| {
             let key = (record.namespace(), record.name_any());
             // A host of that name with another BMC does not have this machine.
@@ -241,9 +241,9 @@ impl Machine for KubeMachine {
                 host.uid() == record.spec.host.uid || self.same_address(&record.spec.bmc_address, address)
             });
             let exists = host.is_some();
-            let is_older = own_age.as_ref().is_some_and(|own| self.seals.age(record, host.as_deref()) < *own);
+            let is_older = own_age.as_ref().is_some_and(|age| self.seals.age(record, host.as_deref()) < *age);
             // Declaring a host must not reveal names of other namespaces.
-            let is_near = key.0 == own.0;
+            let is_near = key.0 == own_key.0;
             let host = if is_near {
                 format!("{}/{}", key.0.unwrap_or_default(), key.1)
             } else {
@@ -308,14 +308,14 @@ impl KubeMachine {
                 let kept = if self.is_ours(&old.spec) { old.spec.provisioner.take() } else { None };
                 old.spec = MachineRecordSpec { provisioner: Some(self.named(kept)), ..record };
                 let replaced = self.put(old, false).await;
-                replaced.map_err(|e| self.failed("replace", told(&e)))?
+                replaced.map_err(|e| self.failed("replace", api_message(&e)))?
             }
             None => {
                 let provisioner = Some(self.named(None));
                 let mut new = MachineRecord::new(&self.name(), MachineRecordSpec { provisioner, ..record });
                 new.metadata.namespace = self.host.namespace();
                 let created = self.put(new, true).await;
-                created.map_err(|e| self.failed("create", told(&e)))?
+                created.map_err(|e| self.failed("create", api_message(&e)))?
             }
         };
         {

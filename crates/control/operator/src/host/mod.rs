@@ -139,7 +139,7 @@ impl HostController {
         let client = context.client.clone();
         let namespace = context.settings.namespace.as_deref();
         let (reader, writer) = store();
-        context.hosts.are_shown_by(reader.clone());
+        context.hosts.set_store(reader.clone());
         let wanted =
             predicates::generation.combine(predicates::annotations).combine(predicates::finalizers).combine(deletion);
         let (orphans, orphaned) = mpsc::unbounded_channel();
@@ -152,9 +152,9 @@ impl HostController {
         beside.spawn(orphans::release_orphans(Arc::clone(&context), orphaned));
         show(&context, &mut beside, |context| &context.hardware_data);
         show(&context, &mut beside, |context| context.records.as_ref());
-        let (definitions, looker, own) =
+        let (definitions, looker, namespace) =
             (Arc::clone(&context.definitions), client.clone(), context.settings.namespace.clone());
-        beside.spawn(async move { definitions.keep(&looker, own.as_deref()).await });
+        beside.spawn(async move { definitions.keep(&looker, namespace.as_deref()).await });
         beside.spawn(crate::unserved::tell(crate::unserved::Teller {
             client: client.clone(),
             namespace: context.settings.namespace.clone(),
@@ -162,7 +162,7 @@ impl HostController {
             may_act: Arc::clone(&context.settings.may_act),
         }));
         let (secrets, secrets_writer) = store();
-        context.bodies.are_shown_by(secrets);
+        context.bodies.set_store(secrets);
         let of_secrets = Arc::clone(&context);
         let secret_events =
             objects::follow::<PartialObjectMeta<Secret>>(&client, namespace, &context.recorder, &Arc::default())
@@ -189,7 +189,7 @@ impl HostController {
                 let (namespace, name) = (secret.namespace().unwrap_or_default(), secret.name_any());
                 let data = users.index.takes_data(&namespace, &name);
                 // Whether user and password have changed is seen when they are read.
-                data.iter().for_each(|host| users.looks.stir(host));
+                data.iter().for_each(|host| users.looks.wake(host));
                 data.into_iter().chain(users.index.signs_in(&namespace, &name))
             })
             .watches_stream(settings, |object| host_of(&object))
@@ -227,7 +227,7 @@ where
         + 'static,
 {
     let (reader, writer) = store();
-    of(context).are_shown_by(reader);
+    of(context).set_store(reader);
     let context = Arc::clone(context);
     let (namespace, marks) = (context.settings.namespace.as_deref(), of(&context).marks());
     let events = objects::follow::<K>(&context.client, namespace, &context.recorder, marks);
@@ -255,11 +255,11 @@ where
         + 'static,
 {
     let (reader, writer) = store();
-    of(context).are_shown_by(reader);
+    of(context).set_store(reader);
     let context = Arc::clone(context);
     let (namespace, marks) = (context.settings.namespace.as_deref(), of(&context).marks());
     let events = objects::follow::<K>(&context.client, namespace, &context.recorder, marks);
-    let told = move |event: &Result<watcher::Event<K>, watcher::Error>| {
+    let on_event = move |event: &Result<watcher::Event<K>, watcher::Error>| {
         let was_absent = of(&context).is_absent();
         of(&context).on(event);
         if let Err(error) = event
@@ -268,7 +268,7 @@ where
             tracing::warn!(%error, "watch the {}", K::plural(&()));
         }
     };
-    events.reflect(writer).inspect(told).touched_objects()
+    events.reflect(writer).inspect(on_event).touched_objects()
 }
 
 /// The host that an object is beside.
@@ -306,7 +306,7 @@ fn wake_stream(context: &Arc<Context>) -> impl futures::Stream<Item = ObjectRef<
     tokio_stream::wrappers::UnboundedReceiverStream::new(receiver).map(move |WakeUp { key }| {
         let _keep = &sender;
         let host = ObjectRef::new(&key.name).within(&key.namespace);
-        context.looks.stir(&host);
+        context.looks.wake(&host);
         host
     })
 }

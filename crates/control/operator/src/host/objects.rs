@@ -22,7 +22,7 @@ use crate::events::Recorder;
 
 /// All objects of a kind, by a watch and this process's own calls.
 pub struct Objects<K: Resource<DynamicType = ()> + 'static> {
-    shown: OnceLock<Store<K>>,
+    store: OnceLock<Store<K>>,
     /// The watch has listed them and has not failed since.
     pub in_step: InStep,
     /// The kind is not installed, as the watch last found.
@@ -35,7 +35,7 @@ pub struct Objects<K: Resource<DynamicType = ()> + 'static> {
 impl<K: Resource<DynamicType = ()> + 'static> Default for Objects<K> {
     fn default() -> Self {
         Self {
-            shown: OnceLock::new(),
+            store: OnceLock::new(),
             in_step: InStep::default(),
             absent: InStep::default(),
             kept: Kept::default(),
@@ -46,9 +46,9 @@ impl<K: Resource<DynamicType = ()> + 'static> Default for Objects<K> {
 
 impl<K: Resource<DynamicType = ()> + Clone + 'static> Objects<K> {
     /// Sets the store that the watch fills.
-    pub fn are_shown_by(&self, store: Store<K>) {
+    pub fn set_store(&self, store: Store<K>) {
         // Set once: a controller runs once.
-        let _ = self.shown.set(store);
+        let _ = self.store.set(store);
     }
 
     /// Which objects cannot be read.
@@ -58,14 +58,14 @@ impl<K: Resource<DynamicType = ()> + Clone + 'static> Objects<K> {
 
     /// What the watch shows, in step or not; `None` before the controller runs. Of objects that cannot be read, what can be ([`Self::marks`]).
     pub fn store(&self) -> Option<&Store<K>> {
-        self.shown.get()
+        self.store.get()
     }
 
     /// Call with each event, after the store.
     pub fn on(&self, event: &Result<Event<K>, Error>) {
         match event {
             Ok(Event::Apply(object)) => {
-                self.kept.has_shown(&ObjectRef::from_obj(object), object.resource_version().as_deref());
+                self.kept.observe(&ObjectRef::from_obj(object), object.resource_version().as_deref());
             }
             Ok(Event::Delete(object)) => self.kept.has_gone(&ObjectRef::from_obj(object)),
             Ok(Event::InitApply(_)) => {}
@@ -78,7 +78,7 @@ impl<K: Resource<DynamicType = ()> + Clone + 'static> Objects<K> {
             }
             Ok(Event::InitDone) => {
                 self.absent.is_now(false);
-                self.kept.doubt_all();
+                self.kept.invalidate_all();
                 self.in_step.is_now(true);
             }
         }
@@ -98,21 +98,21 @@ impl<K: Resource<DynamicType = ()> + Clone + 'static> Objects<K> {
     }
 
     /// Like [`Self::known`], but also trusts the watch that an object is absent.
-    pub fn glimpsed(&self, key: &ObjectRef<K>) -> Option<Option<Arc<K>>> {
+    pub fn cached(&self, key: &ObjectRef<K>) -> Option<Option<Arc<K>>> {
         if self.is_absent() {
             return Some(None);
         }
         self.known(key).or_else(|| {
-            let shown = self.shown(key)?;
-            (shown.is_none() && matches!(self.kept.judge(key, None), Judgement::Nothing)).then_some(None)
+            let watched = self.watched(key)?;
+            (watched.is_none() && matches!(self.kept.judge(key, None), Judgement::Nothing)).then_some(None)
         })
     }
 
     /// What the watch shows, if it is in step and the object can be read.
-    pub fn shown(&self, key: &ObjectRef<K>) -> Option<Option<Arc<K>>> {
-        let store = self.shown.get().filter(|_| self.in_step.get())?;
-        let shown = store.get(key);
-        (!shown.as_ref().is_some_and(|object| self.marks.hold(object.as_ref()))).then_some(shown)
+    pub fn watched(&self, key: &ObjectRef<K>) -> Option<Option<Arc<K>>> {
+        let store = self.store.get().filter(|_| self.in_step.get())?;
+        let watched = store.get(key);
+        (!watched.as_ref().is_some_and(|object| self.marks.hold(object.as_ref()))).then_some(watched)
     }
 
     /// The object as known without a call; `None` if it has to be read. Absence counts only if it was read: this watch may lag behind another that
@@ -121,13 +121,13 @@ impl<K: Resource<DynamicType = ()> + Clone + 'static> Objects<K> {
         if self.is_absent() {
             return Some(None);
         }
-        let shown = self.shown(key)?;
-        let version = shown.as_ref().and_then(|object| object.resource_version());
+        let watched = self.watched(key)?;
+        let version = watched.as_ref().and_then(|object| object.resource_version());
         match self.kept.judge(key, version.as_deref()) {
-            Judgement::Nothing => shown.map(Some),
-            Judgement::CaughtUp(_) if shown.is_some() => {
-                self.kept.settle(key, version.as_deref());
-                Some(shown)
+            Judgement::Nothing => watched.map(Some),
+            Judgement::CaughtUp(_) if watched.is_some() => {
+                self.kept.forget_if_current(key, version.as_deref());
+                Some(watched)
             }
             Judgement::CaughtUp(object) | Judgement::Older(object) => Some(object),
             Judgement::Unclear => None,
@@ -142,15 +142,15 @@ impl<K: Resource<DynamicType = ()> + Clone + 'static> Objects<K> {
         if let Some(known) = self.known(key) {
             return Ok(known);
         }
-        let before = self.kept.before(key, self.shown_version(key));
+        let before = self.kept.before(key, self.watched_version(key));
         let found = api.get_opt(&key.name).await?.map(Arc::new);
         let version = found.as_ref().and_then(|object| object.resource_version());
         self.kept.note(key, before, found.clone(), version, 0);
         Ok(found)
     }
 
-    fn shown_version(&self, key: &ObjectRef<K>) -> Option<Option<String>> {
-        self.shown(key).map(|shown| shown.and_then(|object| object.resource_version()))
+    fn watched_version(&self, key: &ObjectRef<K>) -> Option<Option<String>> {
+        self.watched(key).map(|watched| watched.and_then(|object| object.resource_version()))
     }
 
     /// Sends a write and keeps its answer. After a failure, nothing is known of the object.
@@ -159,8 +159,8 @@ impl<K: Resource<DynamicType = ()> + Clone + 'static> Objects<K> {
         key: &ObjectRef<K>,
         call: impl Future<Output = Result<K, kube::Error>>,
     ) -> Result<K, kube::Error> {
-        let before = self.kept.before(key, self.shown_version(key));
-        let under_way = Doubt::of(self, key);
+        let before = self.kept.before(key, self.watched_version(key));
+        let under_way = InvalidateOnDrop::of(self, key);
         let written = call.await?;
         under_way.clear();
         let version = written.resource_version();
@@ -170,22 +170,22 @@ impl<K: Resource<DynamicType = ()> + Clone + 'static> Objects<K> {
 
     /// Invalidates what is known of the object: it is read before the next decision on it.
     pub fn doubt(&self, key: &ObjectRef<K>) {
-        self.kept.doubt(key);
+        self.kept.invalidate(key);
     }
 
     /// The object was deleted. While the watch still shows it, it is read before any decision on it.
     pub fn forget(&self, key: &ObjectRef<K>) {
-        match self.shown(key) {
+        match self.watched(key) {
             Some(None) => self.kept.forget(key),
-            _ => self.kept.doubt(key),
+            _ => self.kept.invalidate(key),
         }
     }
 }
 
 /// Invalidates the object unless the write under way succeeds, even if it is cancelled.
-struct Doubt<'a, K: Resource<DynamicType = ()> + Clone + 'static>(Option<(&'a Objects<K>, &'a ObjectRef<K>)>);
+struct InvalidateOnDrop<'a, K: Resource<DynamicType = ()> + Clone + 'static>(Option<(&'a Objects<K>, &'a ObjectRef<K>)>);
 
-impl<'a, K: Resource<DynamicType = ()> + Clone + 'static> Doubt<'a, K> {
+impl<'a, K: Resource<DynamicType = ()> + Clone + 'static> InvalidateOnDrop<'a, K> {
     fn of(objects: &'a Objects<K>, key: &'a ObjectRef<K>) -> Self {
         Self(Some((objects, key)))
     }
@@ -195,7 +195,7 @@ impl<'a, K: Resource<DynamicType = ()> + Clone + 'static> Doubt<'a, K> {
     }
 }
 
-impl<K: Resource<DynamicType = ()> + Clone + 'static> Drop for Doubt<'_, K> {
+impl<K: Resource<DynamicType = ()> + Clone + 'static> Drop for InvalidateOnDrop<'_, K> {
     fn drop(&mut self) {
         if let Some((objects, key)) = self.0 {
             objects.doubt(key);
@@ -310,7 +310,7 @@ mod tests {
     fn what_is_gone_is_not_decided_on_while_the_watch_shows_it_still() {
         let (reader, mut writer) = kube::runtime::reflector::store();
         let objects = Objects::<k8s_openapi::api::core::v1::ConfigMap>::default();
-        objects.are_shown_by(reader);
+        objects.set_store(reader);
         let mut object = k8s_openapi::api::core::v1::ConfigMap::default();
         (object.metadata.name, object.metadata.namespace) = (Some("a".into()), Some("n".into()));
         object.metadata.resource_version = Some("1".into());

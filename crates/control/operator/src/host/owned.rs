@@ -64,8 +64,8 @@ where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + Debug + 'static,
 {
     let key = ObjectRef::new(name).within(namespace);
-    if !needed && let Some(glimpsed) = objects.glimpsed(&key) {
-        return Ok(glimpsed);
+    if !needed && let Some(cached) = objects.cached(&key) {
+        return Ok(cached);
     }
     objects.get(&Api::namespaced(client.clone(), namespace), &key).await
 }

@@ -19,7 +19,7 @@ use super::machine::KubeMachine;
 use super::secrets::{FoundCredentials, HostSecrets};
 use super::write::Applied;
 use super::{facts, trouble, work, write};
-use crate::kube_errors::told;
+use crate::kube_errors::api_message;
 
 /// Most steps in one reconcile; more means that the decisions lead nowhere, and other hosts must have their turn.
 const MAX_STEPS: usize = 24;
@@ -78,7 +78,7 @@ pub async fn reconcile(object: Arc<BareMetalHost>, context: Arc<Context>) -> Res
             Due::WithAChange => Action::await_change(),
         });
     }
-    context.rests.stir(&uid);
+    context.rests.begin_look(&uid);
     match go_on(&object, &context).await {
         Ok(Some((after, seen))) => {
             // Anything written since, by any client, gets another look.
@@ -282,7 +282,7 @@ async fn listen(context: &Context, host: &Arc<BareMetalHost>) {
     let Ok(Ok(provisioner)) = choose(context, host).await else { return };
     let machine = KubeMachine::new(context, host, Arc::clone(&provisioner));
     if let Err(error) = machine.load().await {
-        tracing::warn!(host = %host.name_any(), error = %told(&error), "read the host's record");
+        tracing::warn!(host = %host.name_any(), error = %api_message(&error), "read the host's record");
         return;
     }
     machine.seal().await;

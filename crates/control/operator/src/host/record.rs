@@ -18,7 +18,7 @@ use super::history::{host_label, is_ours, number};
 use super::machine::KubeMachine;
 use super::records::{Known, has_content, is_blank, lock};
 use super::wanted::changed;
-use crate::kube_errors::{is_refused, is_terminating, told};
+use crate::kube_errors::{is_refused, is_terminating, api_message};
 
 /// How long a refused name waits until it is tried again. Until it is written, the host's id decides.
 const AGAIN: jiff::SignedDuration = jiff::SignedDuration::from_secs(300);
@@ -39,9 +39,9 @@ impl KubeMachine {
             let known = lock(&self.slot);
             let has_part = known.object.as_ref().is_some_and(has_content);
             // The watch shows a record that appears later, by a restore for instance.
-            let is_told =
-                known.looked && (known.object.is_some() || !known.earlier.is_empty() || self.shown_to_be_absent());
-            known.read && (has_part || is_told)
+            let is_reported =
+                known.looked && (known.object.is_some() || !known.earlier.is_empty() || self.is_known_absent());
+            known.read && (has_part || is_reported)
         };
         if known {
             return Ok(());
@@ -140,7 +140,7 @@ impl KubeMachine {
                 let refused = is_refused(&error);
                 known.unnamed = refused.then_some(now);
                 known.read &= refused;
-                Err(RecordError::new(format!("MachineRecord {}", self.name()), told(&error)))
+                Err(RecordError::new(format!("MachineRecord {}", self.name()), api_message(&error)))
             }
         }
     }
@@ -162,13 +162,13 @@ impl KubeMachine {
                 known.unsealable = written.spec.seal.is_none();
                 if known.unsealable {
                     // A definition of an earlier version drops what it does not know.
-                    self.definitions.doubt();
+                    self.definitions.invalidate();
                 }
                 known.object = Some(written);
             }
             Err(error) => {
                 // Its claim stays the youngest of those to its machine until a later look tries again.
-                tracing::debug!(host = %self.name(), error = %told(&error), "seal the MachineRecord");
+                tracing::debug!(host = %self.name(), error = %api_message(&error), "seal the MachineRecord");
                 let (refused, mut known) = (is_refused(&error), lock(&self.slot));
                 known.unsealed = refused.then_some(now);
                 known.read &= refused;
@@ -268,7 +268,7 @@ impl KubeMachine {
                     Ok(Some(()))
                 } else {
                     // A definition of an earlier version drops what it does not know, and says nothing of it.
-                    self.definitions.doubt();
+                    self.definitions.invalidate();
                     Err(failed(DROPPED.to_owned()))
                 };
             }
@@ -292,14 +292,14 @@ impl KubeMachine {
                     (false, true) => {
                         Err(failed("it has been edited or deleted meanwhile: it is read again".to_owned()))
                     }
-                    (false, false) => Err(failed(told(&error))),
+                    (false, false) => Err(failed(api_message(&error))),
                 }
             }
             Err(_) => {
                 let mut known = lock(&self.slot);
                 // The known object is kept in case it is deleted with its namespace.
                 (known.read, known.pending) = (false, None);
-                Err(failed(told(&error)))
+                Err(failed(api_message(&error)))
             }
         }
     }
@@ -358,12 +358,12 @@ impl Record for KubeMachine {
     /// Reads host and namespace anew, because what this process has seen of them may be stale.
     async fn still_wanted(&self) -> Result<(), RecordError> {
         let failed = |why: String| RecordError::new(format!("MachineRecord {}", self.name()), why);
-        let found = self.hosts.get_opt(&self.name()).await.map_err(|e| failed(told(&e)))?;
+        let found = self.hosts.get_opt(&self.name()).await.map_err(|e| failed(api_message(&e)))?;
         if let Some(what) = changed(&self.host, found.as_ref(), self.switches) {
             return Err(failed(format!("{what} since this was decided: it is decided again")));
         }
         let namespace = self.host.namespace().unwrap_or_default();
-        match frozen(&self.client, &namespace).await.map_err(|e| failed(told(&e)))? {
+        match frozen(&self.client, &namespace).await.map_err(|e| failed(api_message(&e)))? {
             None => Ok(()),
             Some(why) => Err(failed(why)),
         }

@@ -57,8 +57,8 @@ impl Records {
         })
     }
 
-    /// What was read is unusable: it is read again first. The object stays known in case it is deleted with its namespace.
-    pub fn doubt(&self, uid: &str) {
+    /// Invalidates what was read, which is unusable: it is read again first. The object stays known in case it is deleted with its namespace.
+    pub fn invalidate(&self, uid: &str) {
         let slot = self.slot(uid);
         let mut known = lock(&slot);
         let (object, gone, unnamed, unsealed) = (known.object.take(), known.gone, known.unnamed, known.unsealed);

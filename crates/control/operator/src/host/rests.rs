@@ -59,8 +59,8 @@ impl Rests {
         self.lock().rests.get(uid).copied()
     }
 
-    /// A look at the host begins.
-    pub(crate) fn stir(&self, uid: &str) {
+    /// Notes that a look at the host begins.
+    pub(crate) fn begin_look(&self, uid: &str) {
         self.lock().rests.remove(uid);
         self.looks.send_modify(|looks| *looks += 1);
     }
@@ -68,7 +68,7 @@ impl Rests {
     /// The host is gone.
     pub(crate) fn forget(&self, uid: &str) {
         self.lock().failures.remove(uid);
-        self.stir(uid);
+        self.begin_look(uid);
     }
 
     /// A call of the provisioner has been answered, or has failed.
@@ -126,7 +126,7 @@ mod tests {
         ] {
             rests.called("a", failure);
             for _ in 0..2 {
-                rests.stir("a");
+                rests.begin_look("a");
                 rests.rest("a", false);
                 assert_eq!(rests.of("a").unwrap().needs_change, wanted, "{failure:?}");
             }

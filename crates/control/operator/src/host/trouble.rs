@@ -14,7 +14,7 @@ use super::context::Context;
 use super::error::ReconcileError;
 use super::record::DROPPED;
 use super::write::publish;
-use crate::kube_errors::told;
+use crate::kube_errors::api_message;
 
 /// The condition.
 const CONDITION: &str = "Progressing";
@@ -79,14 +79,14 @@ async fn say(client: &Client, host: &BareMetalHost, message: &str, now: jiff::Ti
 /// What was attempted, what the API said, what to do.
 fn text(error: &ReconcileError) -> String {
     let what = match error {
-        ReconcileError::Api { attempt, source } => format!("{attempt}: {}", told(source)),
-        ReconcileError::Beside(failed) => format!("{}: {}", failed.attempt, told(&failed.source)),
+        ReconcileError::Api { attempt, source } => format!("{attempt}: {}", api_message(source)),
+        ReconcileError::Beside(failed) => format!("{}: {}", failed.attempt, api_message(&failed.source)),
         ReconcileError::NotLeading | ReconcileError::Record(_) => error.to_string(),
     };
-    let shown = what.get(..what.floor_char_boundary(MAX_TEXT)).unwrap_or_default();
+    let printable = what.get(..what.floor_char_boundary(MAX_TEXT)).unwrap_or_default();
     // This error contains its own advice.
     let advice = if what.contains(DROPPED) { String::new() } else { format!(" — {}", advice(&what)) };
-    format!("The host waits, for the Kubernetes API does not let it go on: {shown}{advice}; it is tried again")
+    format!("The host waits, for the Kubernetes API does not let it go on: {printable}{advice}; it is tried again")
 }
 
 /// What to do, by the API server's words (apimachinery `api/errors`, the quota plug-in's `resource_quota`).

@@ -49,7 +49,7 @@ pub async fn act(context: &Context, fetched: &Fetched, action: &Action) -> Resul
         Ok(mut host) => match timeout(LONGEST_CALL, call(context, fetched, action, host.as_mut())).await {
             Ok(result) => result,
             Err(_) => {
-                context.machines.doubt(&uid);
+                context.machines.invalidate(&uid);
                 Err(endless(action, &fetched.host).into())
             }
         },
@@ -71,7 +71,7 @@ pub async fn act(context: &Context, fetched: &Fetched, action: &Action) -> Resul
         context.metrics.failed(action, failure.cause);
     }
     if failure.cause == Cause::RecordUnreadable {
-        context.machines.doubt(&uid);
+        context.machines.invalidate(&uid);
     }
     context.rests.called(&uid, Some(failure.cause));
     if failure.cause == Cause::NotLeading {
