@@ -122,12 +122,12 @@ impl Hidden {
         let installed = Installed::query()?;
         let files = Files::read(Path::new("/var/lib/dpkg/info"))?;
         let mut wanted: Vec<String> = listed.packages().map(str::to_owned).collect();
-        let mut own: BTreeSet<PathBuf> = BTreeSet::new();
+        let mut own_packages: BTreeSet<PathBuf> = BTreeSet::new();
         for program in toolchains.values() {
             let real = merged(&program.canonicalize().with_context(|| format!("finding {}", program.display()))?);
             wanted.extend(files.owners(&real).map(str::to_owned));
-            own.insert(real);
-            own.insert(merged(program));
+            own_packages.insert(real);
+            own_packages.insert(merged(program));
         }
         if toolchains.get("python3").is_some_and(|p| p.starts_with("/usr/bin")) {
             wanted.extend(PYTHON.map(str::to_owned));
@@ -135,7 +135,7 @@ impl Hidden {
         let allowed = installed.closure(wanted);
         let mut hidden = Self::default();
         for (path, owners) in files.all().filter(|(path, _)| path.starts_with("/usr")) {
-            if owners.iter().any(|owner| allowed.contains(owner)) || own.contains(path) || path.is_dir() {
+            if owners.iter().any(|owner| allowed.contains(owner)) || own_packages.contains(path) || path.is_dir() {
                 continue;
             }
             let Some(owner) = owners.first() else { continue };
@@ -194,8 +194,8 @@ impl Hidden {
         if let Some((folder, names)) = &self.modules
             && names.iter().any(|name| name == module || name.strip_suffix(".py") == Some(module))
         {
-            let shown = folder.display();
-            said.push(format!("the Python module {module} is in {shown}, where the project installs nothing"));
+            let folder = folder.display();
+            said.push(format!("the Python module {module} is in {folder}, where the project installs nothing"));
         }
         said
     }

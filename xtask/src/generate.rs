@@ -42,8 +42,8 @@ pub fn run(root: &Path, check: bool) -> Result<Report> {
     let mut command = Command::new(cargo);
     command.args(build).current_dir(root);
     // What cargo told this program of itself is no news for those to build: some build scripts would run anew.
-    let told = |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
-    for name in std::env::vars_os().filter_map(|(name, _)| name.into_string().ok()).filter(|name| told(name)) {
+    let is_package_variable = |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
+    for name in std::env::vars_os().filter_map(|(name, _)| name.into_string().ok()).filter(|name| is_package_variable(name)) {
         command.env_remove(name);
     }
     let status = command.status().context("starting cargo build")?;
@@ -69,7 +69,7 @@ fn generate(root: &Path, programs: &Path, check: bool) -> Result<Report> {
 }
 
 fn output_of(root: &Path, programs: &Path, command: &[String]) -> Result<String> {
-    let shown = || format!("running {}", command.join(" "));
+    let attempt = || format!("running {}", command.join(" "));
     let (program, arguments) = command.split_first().with_context(|| format!("{TABLE} names no program to run"))?;
     // A program's help shows what its variables are set to: the documents must not.
     let output = Command::new(programs.join(program))
@@ -78,11 +78,11 @@ fn output_of(root: &Path, programs: &Path, command: &[String]) -> Result<String>
         .env_clear()
         .envs(std::env::var_os("PATH").map(|path| ("PATH", path)))
         .output()
-        .with_context(shown)?;
+        .with_context(attempt)?;
     if !output.status.success() {
-        bail!("{} failed: {}", shown(), String::from_utf8_lossy(&output.stderr).trim());
+        bail!("{} failed: {}", attempt(), String::from_utf8_lossy(&output.stderr).trim());
     }
-    String::from_utf8(output.stdout).with_context(shown)
+    String::from_utf8(output.stdout).with_context(attempt)
 }
 
 impl Generator {
@@ -124,14 +124,14 @@ fn strangers(root: &Path, documents: &[(PathBuf, String)]) -> Result<Vec<PathBuf
 fn compare(root: &Path, documents: &[(PathBuf, String)]) -> Result<Report> {
     let mut problems = Vec::new();
     for (path, wanted) in documents {
-        let shown = path.display();
+        let path_text = path.display();
         match fs::read_to_string(root.join(path)) {
             Ok(found) if found == *wanted => {}
             Ok(found) => {
                 let same = found.lines().zip(wanted.lines()).take_while(|(a, b)| a == b).count();
-                problems.push(format!("{shown}:{}: differs from the code: run `cargo xtask generate`", same + 1));
+                problems.push(format!("{path_text}:{}: differs from the code: run `cargo xtask generate`", same + 1));
             }
-            Err(_) => problems.push(format!("{shown}:1: is missing: run `cargo xtask generate`")),
+            Err(_) => problems.push(format!("{path_text}:1: is missing: run `cargo xtask generate`")),
         }
     }
     for path in strangers(root, documents)? {
@@ -148,9 +148,9 @@ fn write(root: &Path, documents: &[(PathBuf, String)]) -> Result<Report> {
         if fs::read_to_string(&full).is_ok_and(|old| old == *text) {
             continue;
         }
-        let shown = || format!("writing {}", path.display());
-        fs::create_dir_all(full.parent().unwrap_or(root)).with_context(shown)?;
-        fs::write(&full, text).with_context(shown)?;
+        let attempt = || format!("writing {}", path.display());
+        fs::create_dir_all(full.parent().unwrap_or(root)).with_context(attempt)?;
+        fs::write(&full, text).with_context(attempt)?;
         written += 1;
     }
     let problems =

@@ -219,8 +219,8 @@ mod tests {
         );
         let mut tree = TREE;
         tree[3].1 = "pub struct B;";
-        let told = judged(&[&["c"], &["a + b"], &["d"]], &tree);
-        assert_eq!(told, ["a + b do not use each other any more: give each its own place"]);
+        let problems = judged(&[&["c"], &["a + b"], &["d"]], &tree);
+        assert_eq!(problems, ["a + b do not use each other any more: give each its own place"]);
     }
 
     #[test]

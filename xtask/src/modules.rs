@@ -54,7 +54,7 @@ pub fn check(folder: &Path, files: &[SourceFile]) -> Vec<Problem> {
     for circle in circles(&graph) {
         if circle.len() > CIRCLE_FILES {
             let names: Vec<String> =
-                circle.iter().filter_map(|file| files.get(*file)).map(|f| shown(&source_folder, &f.path)).collect();
+                circle.iter().filter_map(|file| files.get(*file)).map(|f| relative_path(&source_folder, &f.path)).collect();
             let text = format!("{} files use each other in a circle: {}", circle.len(), names.join(", "));
             let path = source_folder.clone();
             problems.push(Problem { rule: "module-circle", path, line: 1, amount: circle.len(), text });
@@ -67,7 +67,7 @@ pub fn check(folder: &Path, files: &[SourceFile]) -> Vec<Problem> {
 pub fn explain(folder: &Path, files: &[SourceFile]) -> Vec<String> {
     let source_folder = folder.join("src");
     let graph = graph(&read(&source_folder, files));
-    let name = |file: &usize| files.get(*file).map_or_else(String::new, |f| shown(&source_folder, &f.path));
+    let name = |file: &usize| files.get(*file).map_or_else(String::new, |f| relative_path(&source_folder, &f.path));
     let mut lines = Vec::new();
     for circle in circles(&graph) {
         lines.push(format!("a circle of {} files:", circle.len()));
@@ -109,7 +109,7 @@ fn top_module(source_folder: &Path, path: &Path) -> Option<String> {
     module_name(path.strip_prefix(source_folder).ok()?).into_iter().next()
 }
 
-fn shown(folder: &Path, path: &Path) -> String {
+fn relative_path(folder: &Path, path: &Path) -> String {
     path.strip_prefix(folder).unwrap_or(path).display().to_string()
 }
 

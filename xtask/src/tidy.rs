@@ -91,10 +91,10 @@ fn files_below(root: &Path, folder: &Path) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     let mut open = vec![folder.to_owned()];
     while let Some(folder) = open.pop() {
-        let shown = || format!("reading the folder {}", folder.display());
-        for entry in fs::read_dir(root.join(&folder)).with_context(shown)? {
-            let entry = entry.with_context(shown)?;
-            let kind = entry.file_type().with_context(shown)?;
+        let attempt = || format!("reading the folder {}", folder.display());
+        for entry in fs::read_dir(root.join(&folder)).with_context(attempt)? {
+            let entry = entry.with_context(attempt)?;
+            let kind = entry.file_type().with_context(attempt)?;
             let path = folder.join(entry.file_name());
             let skipped = SKIPPED_FOLDERS.iter().any(|name| entry.file_name() == *name);
             if kind.is_dir() && !skipped {

@@ -29,7 +29,7 @@ const HOPELESS: Duration = Duration::from_secs(60);
 /// Prints the log, and keeps it for the server.
 fn log_to<W: for<'a> MakeWriter<'a> + Send + Sync + 'static>(writer: W) -> LogRing {
     let ring = LogRing::new();
-    let own = tracing_subscriber::filter::Targets::new()
+    let targets = tracing_subscriber::filter::Targets::new()
         .with_default(LevelFilter::WARN)
         .with_targets([("agent", LevelFilter::DEBUG), ("metamorph_agent", LevelFilter::DEBUG)])
         .with_target("disk_image", LevelFilter::DEBUG);
@@ -40,7 +40,7 @@ fn log_to<W: for<'a> MakeWriter<'a> + Send + Sync + 'static>(writer: W) -> LogRi
         .with_timer(tracing_subscriber::fmt::time::uptime())
         .with_filter(LevelFilter::INFO);
     // fails only if a logger is already installed
-    let _ = tracing_subscriber::registry().with(own).with(printed).with(ring.layer()).try_init();
+    let _ = tracing_subscriber::registry().with(targets).with(printed).with(ring.layer()).try_init();
     ring
 }
 
@@ -78,7 +78,7 @@ pub fn on_a_fake_machine(root: &Path, medium: &str) -> anyhow::Result<()> {
 fn prepare(tree: &Tree) {
     let Some(mut loader) = Loader::open(tree) else { return };
     loader.load_by_name();
-    loader.settle();
+    loader.wait_until_quiet();
     if let Err(error) = mount_efivars(tree) {
         tracing::error!("mounting efivarfs failed: {error}; boot entries cannot be made");
     }

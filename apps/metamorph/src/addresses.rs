@@ -131,7 +131,7 @@ pub fn reached_at(host: Option<&str>, listener: &TcpListener) -> anyhow::Result<
     let local = listener.local_addr().context("ask for the listener's address")?;
     let host = match host {
         Some(host) => host.to_owned(),
-        None if local.ip().is_unspecified() => own_address(local.ip())?.to_string(),
+        None if local.ip().is_unspecified() => default_route_address(local.ip())?.to_string(),
         None => local.ip().to_string(),
     };
     let has_port = host.matches(':').count() == 1 || host.contains("]:");
@@ -144,7 +144,7 @@ pub fn reached_at(host: Option<&str>, listener: &TcpListener) -> anyhow::Result<
 }
 
 /// The address that this machine would use for outgoing connections: that of the default route. Sends nothing.
-fn own_address(unspecified: IpAddr) -> anyhow::Result<IpAddr> {
+fn default_route_address(unspecified: IpAddr) -> anyhow::Result<IpAddr> {
     let attempt = "find this machine's own address; name it with --media-host and --agent-host";
     let socket = std::net::UdpSocket::bind((unspecified, 0)).context(attempt)?;
     // Addresses for documentation (RFC 5737, RFC 3849): a route is chosen, no packet leaves.
@@ -196,15 +196,15 @@ mod tests {
             format!("https://[2001:db8::1]:{secure}"),
         ];
         assert_eq!(found.bases.media, expected);
-        let own = &found.networks[0].bases;
+        let bases = &found.networks[0].bases;
         let expected = [
             format!("http://[fd00::5]:{plain}"),
             format!("https://[fd00::5]:{secure}"),
             "https://media.example".to_owned(),
         ];
-        assert_eq!(own.media, expected);
-        assert_eq!(own.agents, ["https://10.1.0.5:7000"]);
-        assert_eq!(own.images.as_deref(), Some("http://10.1.0.5/os"));
+        assert_eq!(bases.media, expected);
+        assert_eq!(bases.agents, ["https://10.1.0.5:7000"]);
+        assert_eq!(bases.images.as_deref(), Some("http://10.1.0.5/os"));
         let mut hosts = found.tls_hosts();
         hosts.sort_unstable();
         assert_eq!(hosts, ["192.0.2.1", "2001:db8::1", "fd00::5", "media.example"]);

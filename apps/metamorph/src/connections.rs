@@ -93,9 +93,9 @@ impl Limits {
     fn enter(&self, from: IpAddr) -> Option<Place> {
         // A loopback peer, such as a simulator, may stand for many machines.
         let most = if addresses::peer(from).is_loopback() { usize::MAX } else { self.of_peer };
-        let own = self.peers.enter(from, most);
-        match (own, Arc::clone(&self.all).try_acquire_owned()) {
-            (Ok(own), Ok(permit)) => return Some(Place { _own: own, _permit: permit }),
+        let peer = self.peers.enter(from, most);
+        match (peer, Arc::clone(&self.all).try_acquire_owned()) {
+            (Ok(peer), Ok(permit)) => return Some(Place { _own: peer, _permit: permit }),
             (Err(open), _) => self.refused(from, Some(open)),
             (Ok(_), Err(_)) => self.refused(from, None),
         }
@@ -231,9 +231,9 @@ mod tests {
         let last = limits.enter(address("127.0.0.1"));
         assert!(last.is_some() && limits.enter(address("127.0.0.1")).is_none(), "five in all");
         drop((one, network, last));
-        let own: Vec<Place> = (0..9).filter_map(|_| limits.enter(address("127.0.0.1"))).collect();
-        assert_eq!(own.len(), 5, "this machine's own are not counted by peer");
-        drop(own);
+        let places: Vec<Place> = (0..9).filter_map(|_| limits.enter(address("127.0.0.1"))).collect();
+        assert_eq!(places.len(), 5, "this machine's own are not counted by peer");
+        drop(places);
         assert_eq!(limits.peers.count(), 0);
     }
 

@@ -25,7 +25,7 @@ use rcgen::{CertificateParams, DnType, KeyPair};
 use redfish::server_id;
 use sha2::{Digest, Sha256};
 
-use crate::agent_tls::{AgentCertificates, Shown};
+use crate::agent_tls::{AgentCertificates, ServedCertificate};
 use crate::kept::{self, CERTIFICATE, Data, KEY, Kept, SERIES, Series};
 use crate::renewal;
 
@@ -34,7 +34,7 @@ pub const NAME: &str = "metamorph-identity";
 const SECRET: &str = "secret";
 const SERVER_ID: &str = "server-id";
 /// How long an agent whose work has ended still counts: it leaves its machine only when the server says so.
-const STILL_HEARD: SignedDuration = SignedDuration::from_hours(1);
+const RETIREMENT_GRACE: SignedDuration = SignedDuration::from_hours(1);
 /// Life of a key: it is replaced after two thirds of that.
 const LIFE: SignedDuration = SignedDuration::from_hours(365 * 24);
 /// A record may name any number. Larger ones cannot be a key's and are ignored, so that new keys can still be numbered.
@@ -66,7 +66,7 @@ pub struct Identity {
 struct Read {
     current: Key,
     earlier: Vec<Key>,
-    shown: Vec<Shown>,
+    served: Vec<ServedCertificate>,
     server_id: String,
 }
 
@@ -81,7 +81,7 @@ impl Identity {
         }
         let read = read(&all)?;
         let certificates = AgentCertificates::default();
-        certificates.replace(read.shown);
+        certificates.replace(read.served);
         Ok(Self {
             series,
             client: client.clone(),
@@ -129,7 +129,7 @@ impl Identity {
     }
 
     fn take(&self, read: Read) {
-        self.certificates.replace(read.shown);
+        self.certificates.replace(read.served);
         self.ring.replace(read.current, read.earlier);
     }
 
@@ -173,22 +173,22 @@ pub async fn boots(
     const ATTEMPT: &str = "look which keys boots are derived from";
     let operations: Api<HostOperation> = scoped(client, scope);
     let records: Api<MachineRecord> = scoped(client, scope);
-    let told = operations.list(&ListParams::default()).await.context(ATTEMPT)?;
-    let told = told.items.into_iter().filter_map(|told| {
-        let host = format!("{}/{}", told.metadata.namespace?, told.spec.host.name);
-        let status = told.status?;
-        Some((host, heard_until(status.boot?, status.end_time.map(|end| end.0), now)))
+    let reported = operations.list(&ListParams::default()).await.context(ATTEMPT)?;
+    let reported = reported.items.into_iter().filter_map(|reported| {
+        let host = format!("{}/{}", reported.metadata.namespace?, reported.spec.host.name);
+        let status = reported.status?;
+        Some((host, retire_after_grace(status.boot?, status.end_time.map(|end| end.0), now)))
     });
     let recorded = records.list(&ListParams::default()).await.context(ATTEMPT)?;
     let recorded = recorded.items.into_iter().filter_map(|record| {
         let (namespace, name) = (record.metadata.namespace?, record.metadata.name?);
         let part = record.spec.provisioner.as_ref()?;
         let (boot, ended) = provisioner_metamorph::recorded_boot((&namespace, &name), part, keys)?;
-        Some((format!("{namespace}/{name}"), heard_until(boot, ended, now)))
+        Some((format!("{namespace}/{name}"), retire_after_grace(boot, ended, now)))
     });
     let recorded: Vec<(String, AgentBoot)> = recorded.collect();
-    let told: Vec<_> = told.filter(|(host, _)| !recorded.iter().any(|(known, _)| known == host)).collect();
-    Ok(recorded.into_iter().chain(told).collect())
+    let reported: Vec<_> = reported.filter(|(host, _)| !recorded.iter().any(|(known, _)| known == host)).collect();
+    Ok(recorded.into_iter().chain(reported).collect())
 }
 
 /// The greatest key number that a boot names, whether or not that key still exists; 0 if none does.
@@ -198,12 +198,12 @@ pub async fn named(client: &Client, scope: Option<&str>) -> anyhow::Result<u32> 
         (scoped(client, scope), scoped(client, scope));
     let all = ListParams::default();
     // Without the kinds installed, nothing names a key.
-    let told = or_none(operations.list(&all).await.map(|list| list.items)).context(ATTEMPT)?;
+    let reported = or_none(operations.list(&all).await.map(|list| list.items)).context(ATTEMPT)?;
     let recorded = or_none(records.list(&all).await.map(|list| list.items)).context(ATTEMPT)?;
-    let told = told.into_iter().filter_map(|told| Some(told.status?.boot?.key.unwrap_or(FIRST_KEY)));
+    let reported = reported.into_iter().filter_map(|reported| Some(reported.status?.boot?.key.unwrap_or(FIRST_KEY)));
     let recorded =
         recorded.iter().filter_map(|record| provisioner_metamorph::recorded_key(record.spec.provisioner.as_ref()?));
-    Ok(told.chain(recorded).filter(|number| *number <= MAX_NUMBER).max().unwrap_or(0))
+    Ok(reported.chain(recorded).filter(|number| *number <= MAX_NUMBER).max().unwrap_or(0))
 }
 
 fn or_none<T>(found: Result<Vec<T>, kube::Error>) -> Result<Vec<T>, kube::Error> {
@@ -215,8 +215,8 @@ fn or_none<T>(found: Result<Vec<T>, kube::Error>) -> Result<Vec<T>, kube::Error>
 
 /// The boot as it counts for its key. The end of its work is recorded before the agent learns of it, and the agent may learn of it only later: from
 /// another process, or when its network is back.
-fn heard_until(boot: AgentBoot, ended: Option<Timestamp>, now: Timestamp) -> AgentBoot {
-    let over = boot.retired && ended.is_none_or(|ended| now.duration_since(ended) >= STILL_HEARD);
+fn retire_after_grace(boot: AgentBoot, ended: Option<Timestamp>, now: Timestamp) -> AgentBoot {
+    let over = boot.retired && ended.is_none_or(|ended| now.duration_since(ended) >= RETIREMENT_GRACE);
     AgentBoot { retired: over, ..boot }
 }
 
@@ -258,12 +258,12 @@ pub fn ring(all: &[Kept]) -> anyhow::Result<KeyRing> {
 
 fn read(all: &[Kept]) -> anyhow::Result<Read> {
     let mut keys = Vec::new();
-    let mut shown = Vec::new();
+    let mut served = Vec::new();
     for kept in all.iter().rev().take(MOST_EARLIER + 1) {
         let secret = kept.bytes(SECRET)?.try_into().map_err(|_| anyhow!("{SECRET} has not 32 bytes"))?;
         let certificate = kept.text(CERTIFICATE)?;
         let certificate_sha256 = hex::encode(Sha256::digest(pem_certificate(&certificate)?));
-        shown.push(Shown::of(&certificate, &kept.text(KEY)?, &certificate_sha256)?);
+        served.push(ServedCertificate::of(&certificate, &kept.text(KEY)?, &certificate_sha256)?);
         keys.push(Key { number: kept.number, secret, certificate_sha256 });
     }
     if all.len() > keys.len() {
@@ -273,7 +273,7 @@ fn read(all: &[Kept]) -> anyhow::Result<Read> {
     let mut keys = keys.into_iter();
     let current = keys.next().context("there is no key")?;
     let server_id = newest.text(SERVER_ID).unwrap_or_else(|_| server_id(&current.secret));
-    Ok(Read { current, earlier: keys.collect(), shown, server_id })
+    Ok(Read { current, earlier: keys.collect(), served, server_id })
 }
 
 /// Adds a key after the newest; new boots use it as soon as the server sees it. Returns its number, which no boot has named ([`named`]).
@@ -351,10 +351,10 @@ mod tests {
         let ended = Timestamp::UNIX_EPOCH;
         for (retired, after, over) in [(false, 1000, false), (true, 0, false), (true, 59, false), (true, 60, true)] {
             let now = ended + SignedDuration::from_mins(after);
-            let counted = heard_until(boot(1, None, retired), Some(ended), now);
+            let counted = retire_after_grace(boot(1, None, retired), Some(ended), now);
             assert_eq!(counted.retired, over, "{retired} {after}");
         }
-        assert!(heard_until(boot(1, None, true), None, ended).retired);
+        assert!(retire_after_grace(boot(1, None, true), None, ended).retired);
     }
 
     #[tokio::test]

@@ -186,24 +186,24 @@ pub mod tests {
         pub requests: Arc<Mutex<Vec<String>>>,
         /// Another client creates this Secret just before the next creation.
         pub rival: Arc<Mutex<Option<Value>>>,
-        heard: Arc<Mutex<Option<Heard>>>,
+        listener: Arc<Mutex<Option<Listener>>>,
         /// MachineRecords.
         pub records: Arc<Mutex<Vec<Value>>>,
         /// The time of the API's clock; the system's if `None`.
         pub clock: Arc<Mutex<Option<Timestamp>>>,
     }
 
-    type Heard = Box<dyn Fn(&Value) + Send>;
+    type Listener = Box<dyn Fn(&Value) + Send>;
 
     impl Secrets {
         pub fn client(&self) -> Client {
-            let own = self.clone();
+            let server = self.clone();
             let service = tower::service_fn(move |request: Request<kube::client::Body>| {
-                let own = own.clone();
+                let server = server.clone();
                 async move {
                     let (parts, body) = request.into_parts();
                     let bytes = body.collect_bytes().await.unwrap();
-                    let (status, answer) = own.answer(parts.method.as_str(), parts.uri.path(), &bytes);
+                    let (status, answer) = server.answer(parts.method.as_str(), parts.uri.path(), &bytes);
                     let answer = Body::from(answer.to_string());
                     Ok::<_, std::convert::Infallible>(Response::builder().status(status).body(answer).unwrap())
                 }
@@ -217,9 +217,9 @@ pub mod tests {
             self.stored.lock().unwrap().insert(name.to_owned(), secret);
         }
 
-        /// Calls `heard` with each applied object.
-        pub fn hear(&self, heard: impl Fn(&Value) + Send + 'static) {
-            *self.heard.lock().unwrap() = Some(Box::new(heard));
+        /// Calls `listener` with each applied object.
+        pub fn on_applied(&self, listener: impl Fn(&Value) + Send + 'static) {
+            *self.listener.lock().unwrap() = Some(Box::new(listener));
         }
 
         pub fn names(&self) -> Vec<String> {
@@ -274,8 +274,8 @@ pub mod tests {
                 }
                 "PATCH" => {
                     let applied: Value = serde_json::from_slice(body).unwrap();
-                    if let Some(heard) = &*self.heard.lock().unwrap() {
-                        heard(&applied);
+                    if let Some(listener) = &*self.listener.lock().unwrap() {
+                        listener(&applied);
                     }
                     (StatusCode::OK, applied)
                 }
@@ -296,7 +296,7 @@ pub mod tests {
         Series::new(&secrets.client(), "own", "s".to_owned(), "the keys")
     }
 
-    fn shown(all: &[Kept]) -> Vec<(u32, String)> {
+    fn contents(all: &[Kept]) -> Vec<(u32, String)> {
         all.iter().map(|kept| (kept.number, kept.text(CERTIFICATE).unwrap())).collect()
     }
 
@@ -304,16 +304,16 @@ pub mod tests {
     async fn the_first_is_made_once_and_the_next_beside_it() {
         let secrets = Secrets::default();
         let series = series(&secrets);
-        assert_eq!(shown(&series.all_or_first(|| Ok(data("a"))).await.unwrap()), [(1, "a".to_owned())]);
-        assert_eq!(shown(&series.all_or_first(|| panic!("it is there")).await.unwrap()).len(), 1);
+        assert_eq!(contents(&series.all_or_first(|| Ok(data("a"))).await.unwrap()), [(1, "a".to_owned())]);
+        assert_eq!(contents(&series.all_or_first(|| panic!("it is there")).await.unwrap()).len(), 1);
         let both = [(1, "a".to_owned()), (2, "b".to_owned())];
-        assert_eq!(shown(&series.next(1, data("b")).await.unwrap()), both);
-        assert_eq!(shown(&series.next(1, data("c")).await.unwrap()), both, "who comes second takes what is there");
+        assert_eq!(contents(&series.next(1, data("b")).await.unwrap()), both);
+        assert_eq!(contents(&series.next(1, data("c")).await.unwrap()), both, "who comes second takes what is there");
         assert!(secrets.stored.lock().unwrap().values().all(|secret| secret["immutable"] == true));
         series.delete(1).await.unwrap();
         series.delete(1).await.unwrap();
         assert_eq!(secrets.names(), ["s-2"]);
-        assert_eq!(shown(&series.all_or_first(|| panic!("one is there")).await.unwrap()).len(), 1);
+        assert_eq!(contents(&series.all_or_first(|| panic!("one is there")).await.unwrap()).len(), 1);
     }
 
     #[tokio::test]
@@ -323,7 +323,7 @@ pub mod tests {
             json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "s" }, "data": data("winner") });
         *secrets.rival.lock().unwrap() = Some(winner);
         let all = series(&secrets).all_or_first(|| Ok(data("loser"))).await.unwrap();
-        assert_eq!(shown(&all), [(1, "winner".to_owned())]);
+        assert_eq!(contents(&all), [(1, "winner".to_owned())]);
     }
 
     #[tokio::test]
@@ -337,7 +337,7 @@ pub mod tests {
         secrets.put("s-10", now, json!({ SERIES: "s" }), &data("ten"));
         secrets.put("s-9", now, json!({ SERIES: "s" }), &data("nine"));
         let all = series(&secrets).all().await.unwrap();
-        assert_eq!(shown(&all), [(1, "old".to_owned()), (9, "nine".to_owned()), (10, "ten".to_owned())]);
+        assert_eq!(contents(&all), [(1, "old".to_owned()), (9, "nine".to_owned()), (10, "ten".to_owned())]);
         let error = all[0].bytes("else").err().unwrap().to_string();
         assert!(error.contains("Secret s has no else"), "{error}");
     }

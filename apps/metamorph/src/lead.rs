@@ -108,7 +108,7 @@ pub async fn lead(client: &Client, namespace: &str, seconds: u64, health: &TcpLi
 }
 
 /// Waits until the process that serves this API (`up` and its like) leads on it. An earlier one on the same store has ended and is succeeded at once.
-pub async fn lead_own(client: &Client, namespace: &str, command: &str, health: &TcpListener) -> anyhow::Result<Led> {
+pub async fn lead_served_api(client: &Client, namespace: &str, command: &str, health: &TcpListener) -> anyhow::Result<Led> {
     let attempt = || format!("take the Lease {} in namespace {namespace}", leader::NAME);
     let of_api = Api::<Namespace>::all(client.clone()).get(OF_API).await.with_context(attempt)?;
     let store =
@@ -135,16 +135,16 @@ async fn take(client: &Client, candidate: Candidate, health: &TcpListener) -> an
     let standby = standby.serve(observe::standby_router().into_make_service());
     let standby = tokio::spawn(standby);
     let namespace = candidate.namespace.clone();
-    let mut told: Option<String> = None;
+    let mut announced: Option<String> = None;
     let mut waiting = |holder: &str| {
-        if told.as_deref() != Some(holder) {
+        if announced.as_deref() != Some(holder) {
             let who = if holder.is_empty() {
                 "nobody leads, and who did may not know it yet".to_owned()
             } else {
                 format!("{holder} leads")
             };
             say::note(&format!("standing by: {who} (Lease {} in namespace {namespace})", leader::NAME));
-            told = Some(holder.to_owned());
+            announced = Some(holder.to_owned());
         }
     };
     let mut leader = candidate.clone().lead(client, &mut waiting).await;

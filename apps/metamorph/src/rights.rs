@@ -74,7 +74,7 @@ pub fn print(options: &Rbac) -> anyhow::Result<()> {
 }
 
 /// The objects: namespace, account, roles and bindings, for one namespace or for all.
-fn objects(namespace: Option<&str>, own: &str, webhook: bool) -> Vec<Value> {
+fn objects(namespace: Option<&str>, own_namespace: &str, webhook: bool) -> Vec<Value> {
     let unserved: Vec<_> = operator::UNSERVED
         .iter()
         .chain(&operator::OF_SWITCHES)
@@ -89,22 +89,22 @@ fn objects(namespace: Option<&str>, own: &str, webhook: bool) -> Vec<Value> {
         cluster.push(STALE);
     }
     let mut objects = vec![
-        json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": own } }),
-        json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": NAME, "namespace": own } }),
+        json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": own_namespace } }),
+        json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": NAME, "namespace": own_namespace } }),
     ];
     match namespace {
         Some(namespace) => {
-            objects.extend(role(Some(namespace), NAME, &[HOSTS, &unserved], own));
-            objects.extend(role(None, NAME, &cluster, own));
+            objects.extend(role(Some(namespace), NAME, &[HOSTS, &unserved], own_namespace));
+            objects.extend(role(None, NAME, &cluster, own_namespace));
         }
-        None => objects.extend(role(None, NAME, &[&[HOSTS, COPIES, &unserved], cluster.as_slice()].concat(), own)),
+        None => objects.extend(role(None, NAME, &[&[HOSTS, COPIES, &unserved], cluster.as_slice()].concat(), own_namespace)),
     }
-    objects.extend(role(Some(own), "metamorph-keys", &[OWN], own));
+    objects.extend(role(Some(own_namespace), "metamorph-keys", &[OWN], own_namespace));
     objects
 }
 
 /// A role with these rules, of one namespace or of the cluster, and its binding to the account.
-fn role(namespace: Option<&str>, name: &str, rules: &[&[(&str, &str, &[&str])]], own: &str) -> [Value; 2] {
+fn role(namespace: Option<&str>, name: &str, rules: &[&[(&str, &str, &[&str])]], own_namespace: &str) -> [Value; 2] {
     let prefix = if namespace.is_some() { "" } else { "Cluster" };
     let mut metadata = json!({ "name": name });
     if let Some(namespace) = namespace {
@@ -122,7 +122,7 @@ fn role(namespace: Option<&str>, name: &str, rules: &[&[(&str, &str, &[&str])]],
         json!({
             "apiVersion": format!("{api}/v1"), "kind": format!("{prefix}RoleBinding"), "metadata": metadata,
             "roleRef": { "apiGroup": api, "kind": format!("{prefix}Role"), "name": name },
-            "subjects": [{ "kind": "ServiceAccount", "name": NAME, "namespace": own }],
+            "subjects": [{ "kind": "ServiceAccount", "name": NAME, "namespace": own_namespace }],
         }),
     ]
 }

@@ -56,7 +56,7 @@ pub async fn up(options: Up) -> anyhow::Result<()> {
     // A stop signal during startup leaves the same state as a crash; the next start resumes from it.
     let mut all = tokio::select! {
         started = AllInOne::start(&options, "up") => started?,
-        () = stop.told() => return Ok(()),
+        () = stop.stopped() => return Ok(()),
     };
     let text = format!(
         "Metamorph is up.\n  Kubernetes API   {}\n{}\nTry: kubectl --kubeconfig {} get bmh,hostoperations -A",
@@ -64,7 +64,7 @@ pub async fn up(options: Up) -> anyhow::Result<()> {
         all.running.addresses(),
         all.kubeconfig.display(),
     );
-    let outcome = told_or_broken(&mut stop, &mut all.running, text).await;
+    let outcome = stopped_or_broken(&mut stop, &mut all.running, text).await;
     say::note("stopping");
     all.stop().await;
     outcome
@@ -75,7 +75,7 @@ pub async fn serve_api(options: ApiServe) -> anyhow::Result<()> {
     let mut stop = StopSignal::listen()?;
     let (api, kubeconfig) = tokio::select! {
         started = start_api(&options) => started?,
-        () = stop.told() => return Ok(()),
+        () = stop.stopped() => return Ok(()),
     };
     say::note(&format!(
         "The Kubernetes API is up at https://{}.\nTry: kubectl --kubeconfig {} api-resources",
@@ -83,7 +83,7 @@ pub async fn serve_api(options: ApiServe) -> anyhow::Result<()> {
         kubeconfig.display()
     ));
     observe::notify("READY=1");
-    stop.told().await;
+    stop.stopped().await;
     observe::notify("STOPPING=1");
     say::note("stopping");
     api.shutdown().await;
@@ -146,10 +146,10 @@ pub async fn operator(options: Operator) -> anyhow::Result<()> {
         // Renews the Lease from here on: the steps below may take long.
         let led = lead::lead(&client, &options.own_namespace, options.lease_duration, &health).await?;
         let guard = led.may_act();
-        let own = Own { namespace: &options.own_namespace, authorities, led, health, anew: None };
+        let startup = Startup { namespace: &options.own_namespace, authorities, led, health, anew: None };
         let namespace = options.namespace.clone();
         let mut running =
-            Running::start(client.clone(), namespace, own, &options.endpoints, &options.behaviour).await?;
+            Running::start(client.clone(), namespace, startup, &options.endpoints, &options.behaviour).await?;
         let part = (running.endpoints.clone(), guard);
         if let Some(serving) =
             webhook::serve(&client, &options.own_namespace, options.namespace.as_deref(), &options.webhook, part)
@@ -161,10 +161,10 @@ pub async fn operator(options: Operator) -> anyhow::Result<()> {
     };
     let mut running = tokio::select! {
         started = starting => started?,
-        () = stop.told() => return Ok(()),
+        () = stop.stopped() => return Ok(()),
     };
     let text = format!("Metamorph is ready and looks after the hosts.\n{}", running.addresses());
-    let outcome = told_or_broken(&mut stop, &mut running, text).await;
+    let outcome = stopped_or_broken(&mut stop, &mut running, text).await;
     say::note("stopping");
     running.stop().await;
     outcome
@@ -172,7 +172,7 @@ pub async fn operator(options: Operator) -> anyhow::Result<()> {
 
 /// Waits for a stop signal, or for the end of a part that the others need; a supervisor then restarts the process.
 /// Meanwhile, as soon as the hosts are watched, reports readiness to the user and to the service manager.
-async fn told_or_broken(stop: &mut StopSignal, running: &mut Running, ready: String) -> anyhow::Result<()> {
+async fn stopped_or_broken(stop: &mut StopSignal, running: &mut Running, ready: String) -> anyhow::Result<()> {
     let seen = Arc::clone(&running.seen);
     let ready = tokio::spawn(async move {
         seen.observer.at_work().await;
@@ -180,7 +180,7 @@ async fn told_or_broken(stop: &mut StopSignal, running: &mut Running, ready: Str
         observe::notify("READY=1");
     });
     let outcome = tokio::select! {
-        () = stop.told() => Ok(()),
+        () = stop.stopped() => Ok(()),
         broken = running.broken() => Err(broken),
     };
     ready.abort();
@@ -204,11 +204,11 @@ impl StopSignal {
     }
 
     /// Resolves on a stop signal.
-    pub async fn told(&mut self) {
+    pub async fn stopped(&mut self) {
         self.which().await;
     }
 
-    /// Like [`Self::told`], but returns the signal.
+    /// Like [`Self::stopped`], but returns the signal.
     pub async fn which(&mut self) -> SignalKind {
         tokio::select! {
             _ = self.terminate.recv() => SignalKind::terminate(),
@@ -219,7 +219,7 @@ impl StopSignal {
 
 /// Waits for a stop signal, listening from this call on.
 pub async fn stop_signal() -> anyhow::Result<()> {
-    StopSignal::listen()?.told().await;
+    StopSignal::listen()?.stopped().await;
     Ok(())
 }
 
@@ -251,7 +251,7 @@ impl Embedded {
     /// Waits until this process may work on the API's objects, under this command's name. Meanwhile answers probes.
     pub async fn lead(&self, command: &str, endpoints: &Endpoints) -> anyhow::Result<Leading> {
         let health = observe::bind(endpoints.health_listen)?;
-        let led = lead::lead_own(&self.client, OWN_NAMESPACE, command, &health).await?;
+        let led = lead::lead_served_api(&self.client, OWN_NAMESPACE, command, &health).await?;
         Ok(Leading { led, health })
     }
 
@@ -266,8 +266,8 @@ impl Embedded {
     ) -> anyhow::Result<AllInOne> {
         let Self { api, api_url, kubeconfig, client } = self;
         let Leading { led, health } = leading;
-        let own = Own { namespace: OWN_NAMESPACE, authorities, led, health, anew };
-        let running = Running::start(client.clone(), None, own, endpoints, behaviour).await?;
+        let startup = Startup { namespace: OWN_NAMESPACE, authorities, led, health, anew };
+        let running = Running::start(client.clone(), None, startup, endpoints, behaviour).await?;
         Ok(AllInOne { api, api_url, kubeconfig, client, running })
     }
 
@@ -341,7 +341,7 @@ fn write_private(path: &Path, text: &str) -> anyhow::Result<()> {
 }
 
 /// Settings and resources of one server process.
-struct Own<'a> {
+struct Startup<'a> {
     /// Namespace of its keys.
     namespace: &'a str,
     /// Certificates from the command line's flags.
@@ -372,13 +372,13 @@ impl Running {
     async fn start(
         client: Client,
         namespace: Option<String>,
-        own: Own<'_>,
+        startup: Startup<'_>,
         endpoints: &Endpoints,
         behaviour: &Behaviour,
     ) -> anyhow::Result<Self> {
-        let identity = Identity::load(&client, own.namespace, namespace.as_deref()).await?;
-        let seal_keys = seal_keys::load(&client, own.namespace).await?;
-        let (health, led) = (own.health, own.led);
+        let identity = Identity::load(&client, startup.namespace, namespace.as_deref()).await?;
+        let seal_keys = seal_keys::load(&client, startup.namespace).await?;
+        let (health, led) = (startup.health, startup.led);
         let may_act = led.may_act();
         let health_base = format!("http://{}", reached_at(None, &health)?);
         let listeners = Listeners::bind(endpoints)?;
@@ -386,10 +386,10 @@ impl Running {
         let media_tls = match (&listeners.media_tls, &endpoints.media_certificate, &endpoints.media_key) {
             (None, ..) => None,
             (Some(_), Some(certificate), Some(key)) => Some(MediaTls::given(certificate, key).await?),
-            _ => Some(MediaTls::own(&client, own.namespace, &addresses.tls_hosts()).await?),
+            _ => Some(MediaTls::generated(&client, startup.namespace, &addresses.tls_hosts()).await?),
         };
         let allowed = Allowed::new(endpoints.allow_address.iter().copied());
-        let given = Given::new(endpoints, own.authorities);
+        let given = Given::new(endpoints, startup.authorities);
         let settings = Settings {
             bases: addresses.bases.clone(),
             networks: addresses.networks,
@@ -422,7 +422,7 @@ impl Running {
         let (stop, stopped) = watch::channel(false);
         let settings = HostSettings {
             namespace,
-            lifecycle: host_lifecycle::Settings { anew_since: own.anew, ..lifecycle(behaviour, served) },
+            lifecycle: host_lifecycle::Settings { anew_since: startup.anew, ..lifecycle(behaviour, served) },
             clock: Arc::new(SystemClock),
             deprovisioning_limit: behaviour.deprovisioning_limit,
             power_on_limit: behaviour.power_on_limit,
@@ -605,15 +605,15 @@ fn serve(
     let secured = connections::limited(secured, "agents", handle.clone());
     let agent_router = provisioner.agent_router();
     let mut parts = JoinSet::new();
-    if let (Some(listener), Some(own)) = (listeners.media_tls, media_tls) {
+    if let (Some(listener), Some(tls)) = (listeners.media_tls, media_tls) {
         let secured =
-            axum_server::from_tcp_rustls(listener, own.config.clone()).context("serve boot media over HTTPS")?;
+            axum_server::from_tcp_rustls(listener, tls.config.clone()).context("serve boot media over HTTPS")?;
         let secured = connections::limited(secured, "boot media over HTTPS", handle.clone());
         let router = media_router.clone().into_make_service_with_connect_info::<SocketAddr>();
         parts.spawn(async move { ended_part("the media endpoint over HTTPS", secured.serve(router).await) });
         let may_act = Arc::clone(may_act);
         parts.spawn(async move {
-            rotated::keep(MEDIA_LOOK, "the media endpoint's certificate", may_act, |now| own.look(now)).await;
+            rotated::keep(MEDIA_LOOK, "the media endpoint's certificate", may_act, |now| tls.look(now)).await;
             anyhow!("nobody looks after the media endpoint's certificate any more")
         });
     }

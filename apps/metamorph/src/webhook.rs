@@ -466,11 +466,11 @@ mod tests {
     async fn the_api_server_is_told_of_a_certificate_before_it_is_served_and_trusts_both_meanwhile() {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let secrets = Secrets::default();
-        let told: Arc<Mutex<Vec<String>>> = Arc::default();
-        let heard = Arc::clone(&told);
-        secrets.hear(move |body| {
+        let bundles: Arc<Mutex<Vec<String>>> = Arc::default();
+        let sink = Arc::clone(&bundles);
+        secrets.on_applied(move |body| {
             let bundle = body["webhooks"][0]["clientConfig"]["caBundle"].as_str().unwrap();
-            heard.lock().unwrap().push(String::from_utf8(STANDARD.decode(bundle).unwrap()).unwrap());
+            sink.lock().unwrap().push(String::from_utf8(STANDARD.decode(bundle).unwrap()).unwrap());
         });
         let client = secrets.client();
         let place = Place::Url("https://127.0.0.1:9443".parse().unwrap());
@@ -480,23 +480,23 @@ mod tests {
         tls.look(now).await.unwrap();
         let served = async || tls.now.lock().await.0.certificate.clone();
         let first = served().await;
-        let told = || told.lock().unwrap().clone();
-        assert_eq!(told(), std::slice::from_ref(&first));
+        let bundles = || bundles.lock().unwrap().clone();
+        assert_eq!(bundles(), std::slice::from_ref(&first));
         let due = now + TIMES.life / 3 * 2 + SignedDuration::from_secs(5);
         let minutes = |minutes: i64| due + SignedDuration::from_mins(minutes);
         *secrets.clock.lock().unwrap() = Some(due);
         tls.look(minutes(0)).await.unwrap();
         tls.look(minutes(1)).await.unwrap();
-        let both = told().pop().unwrap();
+        let both = bundles().pop().unwrap();
         assert!(both.starts_with(&first) && both.matches("BEGIN CERTIFICATE").count() == 2, "{both}");
         assert_eq!(served().await, first);
         tls.look(minutes(59)).await.unwrap();
         assert_eq!(served().await, first);
         tls.look(minutes(60)).await.unwrap();
         let second = served().await;
-        assert!(second != first && both.ends_with(&second) && told().len() == 2, "nothing new is to be told");
+        assert!(second != first && both.ends_with(&second) && bundles().len() == 2, "nothing new is to be told");
         tls.look(minutes(120)).await.unwrap();
-        assert_eq!((told().pop().unwrap(), secrets.names().len()), (second, 1));
-        assert_eq!(told().len(), 3);
+        assert_eq!((bundles().pop().unwrap(), secrets.names().len()), (second, 1));
+        assert_eq!(bundles().len(), 3);
     }
 }

@@ -103,7 +103,7 @@ async fn provision(
     };
     let console_lasts = stays || options.data.is_some();
     for (machine, report) in machines.iter().zip(&reports) {
-        view.say(&told(machine, report, console_lasts.then(|| simulator.console(&machine.name)).as_deref()))?;
+        view.say(&success_line(machine, report, console_lasts.then(|| simulator.console(&machine.name)).as_deref()))?;
     }
     if stays {
         view.say(&format!("kubectl --kubeconfig {} get bmh -A     (Ctrl-C ends the demo)", all.kubeconfig.display()))?;
@@ -133,7 +133,7 @@ async fn reported_in(client: &Client, machines: &[Machine], call_home: &CallHome
 }
 
 /// One machine's success in a line; names the console's file only if it still exists when the user reads the line.
-fn told(machine: &Machine, report: &Report, console: Option<&Path>) -> String {
+fn success_line(machine: &Machine, report: &Report, console: Option<&Path>) -> String {
     format!(
         "{}: provisioned; it calls itself {}, has {} (no DHCP gives that), boot entry {}, Secure Boot {}{}",
         machine.name,
@@ -246,7 +246,7 @@ impl Folder {
 
     /// Called on failure: if the folder helps the diagnosis, keeps it and lists its files.
     fn keep(&self) {
-        if let Some(text) = remains::told(&self.path) {
+        if let Some(text) = remains::describe(&self.path) {
             self.temporary.set(false);
             say::note(&text);
         }

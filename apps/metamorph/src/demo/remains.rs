@@ -53,7 +53,7 @@ where
 }
 
 /// A description of the folder's files for the user; `None` if none of them helps.
-pub fn told(folder: &Path) -> Option<String> {
+pub fn describe(folder: &Path) -> Option<String> {
     let file = |name: &str| folder.join(name);
     let mut files: Vec<(PathBuf, &str)> = vec![
         (file(OBJECTS), "hosts, operations and Events as they were at the end"),
@@ -108,12 +108,12 @@ mod tests {
     fn what_helps_is_listed_and_nothing_else() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("metamorph.log"), "").unwrap();
-        assert_eq!(told(folder.path()), None, "an empty log helps nobody");
+        assert_eq!(describe(folder.path()), None, "an empty log helps nobody");
         let machine = folder.path().join("machines/node-0");
         std::fs::create_dir_all(&machine).unwrap();
         let console: String = (0..50).map(|line| format!("line {line}\x1b[2J\r\n")).collect();
         std::fs::write(machine.join("console.log"), console).unwrap();
-        let text = told(folder.path()).unwrap();
+        let text = describe(folder.path()).unwrap();
         assert!(text.contains("machines/node-0/console.log") && !text.contains("metamorph.log"), "{text}");
         assert!(text.contains("line 49[2J\n") && !text.contains("line 37") && !text.contains('\x1b'), "{text}");
     }

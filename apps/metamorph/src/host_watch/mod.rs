@@ -122,8 +122,8 @@ pub fn listed(hosts: Vec<BareMetalHost>, operations: Vec<HostOperation>, namespa
         view.rows.entry(key).or_default().row.see_operation(Box::new(operation));
     }
     let mut text = String::new();
-    for (key, shown) in view.rows.iter().filter(|(_, shown)| shown.row.is_known()) {
-        for line in shown.row.lines(view.name(key), columns(), Timestamp::now()) {
+    for (key, entry) in view.rows.iter().filter(|(_, entry)| entry.row.is_known()) {
+        for line in entry.row.lines(view.name(key), columns(), Timestamp::now()) {
             text.push_str(&line);
             text.push('\n');
         }
@@ -138,14 +138,14 @@ pub struct View {
     zone: TimeZone,
     /// Whether to show names with their namespaces.
     namespaces: bool,
-    rows: BTreeMap<String, Shown>,
+    rows: BTreeMap<String, Entry>,
     /// Hosts seen since the current list began; `None` outside of a list.
     listed: Option<BTreeSet<String>>,
     failing: bool,
 }
 
 #[derive(Default)]
-struct Shown {
+struct Entry {
     row: Row,
     bar: Option<ProgressBar>,
     /// Key of the last logged line, see [`Row::logged`].
@@ -207,7 +207,7 @@ impl View {
             watcher::Event::Delete(host) => self.gone(&key(&host.namespace().unwrap_or_default(), &host.name_any())),
             watcher::Event::InitDone => {
                 let listed = self.listed.take().unwrap_or_default();
-                let missing = self.rows.iter().filter(|(key, shown)| shown.row.is_known() && !listed.contains(*key));
+                let missing = self.rows.iter().filter(|(key, entry)| entry.row.is_known() && !listed.contains(*key));
                 let missing: Vec<String> = missing.map(|(key, _)| key.clone()).collect();
                 let mut read = true;
                 for key in missing {
@@ -235,8 +235,8 @@ impl View {
     }
 
     fn gone(&mut self, key: &str) -> anyhow::Result<bool> {
-        let Some(shown) = self.rows.remove(key) else { return Ok(true) };
-        if let Some(bar) = shown.bar {
+        let Some(entry) = self.rows.remove(key) else { return Ok(true) };
+        if let Some(bar) = entry.bar {
             bar.finish_and_clear();
         }
         if self.json {
@@ -251,19 +251,19 @@ impl View {
 
     fn show(&mut self, key: &str) -> anyhow::Result<bool> {
         let name = self.name(key).to_owned();
-        let Some(shown) = self.rows.get_mut(key).filter(|shown| shown.row.is_known()) else { return Ok(true) };
+        let Some(entry) = self.rows.get_mut(key).filter(|entry| entry.row.is_known()) else { return Ok(true) };
         let Some(terminal) = &self.terminal else {
-            let (about, line) = shown.row.logged(&name, &self.zone, Timestamp::now());
-            if about == shown.last {
+            let (about, line) = entry.row.logged(&name, &self.zone, Timestamp::now());
+            if about == entry.last {
                 return Ok(true);
             }
-            shown.last = about;
+            entry.last = about;
             if self.json {
-                return say::still_read(&format!("{}\n", shown.row.event(Timestamp::now())));
+                return say::still_read(&format!("{}\n", entry.row.event(Timestamp::now())));
             }
             return say::still_read(&format!("{line}\n"));
         };
-        let bar = shown.bar.get_or_insert_with(|| {
+        let bar = entry.bar.get_or_insert_with(|| {
             let bar = terminal.add(ProgressBar::new(0));
             if let Ok(style) = ProgressStyle::with_template("{msg}") {
                 bar.set_style(style);
@@ -271,7 +271,7 @@ impl View {
             bar
         });
         // The last column stays free: some terminals wrap when it is written.
-        bar.set_message(shown.row.lines(&name, columns() - 1, Timestamp::now()).join("\n"));
+        bar.set_message(entry.row.lines(&name, columns() - 1, Timestamp::now()).join("\n"));
         Ok(true)
     }
 
@@ -302,8 +302,8 @@ impl View {
 
     /// Removes the lines: the final report replaces them.
     pub fn clear(&self) {
-        for shown in self.rows.values() {
-            if let Some(bar) = &shown.bar {
+        for entry in self.rows.values() {
+            if let Some(bar) = &entry.bar {
                 bar.finish_and_clear();
             }
         }
@@ -311,8 +311,8 @@ impl View {
 
     /// Leaves the lines on the screen.
     pub fn finish(&self) {
-        for shown in self.rows.values() {
-            if let Some(bar) = &shown.bar {
+        for entry in self.rows.values() {
+            if let Some(bar) = &entry.bar {
                 bar.abandon();
             }
         }

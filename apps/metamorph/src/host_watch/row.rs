@@ -180,9 +180,9 @@ impl Row {
         let ended = self.operation.as_ref().and_then(|o| o.status.as_ref()?.end_time.as_ref()).map(|time| time.0);
         let last = self.since().max(ended);
         let at = if status.is_some() { now } else { last.unwrap_or(now).min(now) };
-        let shown = at.to_zoned(zone.clone());
+        let zoned = at.to_zoned(zone.clone());
         let old = now.duration_since(at).as_hours() >= 24;
-        let clock = shown.strftime(if old { "%Y-%m-%d %H:%M:%S" } else { "%H:%M:%S" });
+        let clock = zoned.strftime(if old { "%Y-%m-%d %H:%M:%S" } else { "%H:%M:%S" });
         let parts = [self.state(), self.work(), self.message()];
         let parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
         (key, format!("{clock} {name}  {}", parts.join(" · ")))
@@ -354,11 +354,11 @@ mod tests {
 
     #[test]
     fn a_log_says_when_it_was_so() {
-        let settled = row(json!({ "provisioning": { "ID": "x", "state": "available" }, "operationalStatus": "OK",
+        let provisioned = row(json!({ "provisioning": { "ID": "x", "state": "available" }, "operationalStatus": "OK",
             "lastUpdated": "2026-01-01T10:00:00Z" }));
-        let (key, line) = settled.logged("default/node-0", &TimeZone::UTC, at("2026-01-01T12:00:00Z"));
+        let (key, line) = provisioned.logged("default/node-0", &TimeZone::UTC, at("2026-01-01T12:00:00Z"));
         assert_eq!(line, "10:00:00 default/node-0  available");
-        let (same, later) = settled.logged("default/node-0", &TimeZone::UTC, at("2026-01-03T12:00:00Z"));
+        let (same, later) = provisioned.logged("default/node-0", &TimeZone::UTC, at("2026-01-03T12:00:00Z"));
         assert_eq!((key, later.as_str()), (same, "2026-01-01 10:00:00 default/node-0  available"));
         let (_, line) = writing().logged("default/node-0", &TimeZone::UTC, at("2026-01-01T00:02:10Z"));
         assert_eq!(

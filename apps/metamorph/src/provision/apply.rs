@@ -313,8 +313,8 @@ fn references(host: &BareMetalHost, namespace: &str) -> Vec<(&'static str, Strin
     let of = |reference: &Option<SecretReference>| {
         let reference = reference.as_ref()?;
         let name = reference.name.clone().filter(|name| !name.is_empty())?;
-        let own = reference.namespace.clone().filter(|own| !own.is_empty());
-        Some((own.unwrap_or_else(|| namespace.to_owned()), name))
+        let stated = reference.namespace.clone().filter(|stated| !stated.is_empty());
+        Some((stated.unwrap_or_else(|| namespace.to_owned()), name))
     };
     let near =
         |name: Option<&String>| name.filter(|name| !name.is_empty()).map(|name| (namespace.to_owned(), name.clone()));

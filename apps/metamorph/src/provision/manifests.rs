@@ -94,7 +94,7 @@ impl Manifests {
                 Err(error) => all.wrong(&path.display().to_string(), format!("it cannot be read: {error}")),
             }
         }
-        all.told_twice();
+        all.report_duplicates();
         if all.objects.len() > MAX_OBJECTS {
             let message = format!("{} objects are given, of which {MAX_OBJECTS} are taken at most", all.objects.len());
             all.wrong("all files", message);
@@ -224,9 +224,9 @@ impl Manifests {
         if !no_text.is_empty() {
             return;
         }
-        let own = text(&metadata, "namespace");
-        let namespace = if own.is_empty() { namespace.to_owned() } else { own };
-        if let Err(message) = settle(&api_version, &kind, &mut fields) {
+        let stated = text(&metadata, "namespace");
+        let namespace = if stated.is_empty() { namespace.to_owned() } else { stated };
+        if let Err(message) = normalize(&api_version, &kind, &mut fields) {
             return self.wrong(source, message);
         }
         let object = Object { source: source.to_owned(), api_version, kind, namespace, name, value: fields.into() };
@@ -242,7 +242,7 @@ impl Manifests {
     }
 
     /// Reports objects that are given twice: it is unclear which one is meant.
-    fn told_twice(&mut self) {
+    fn report_duplicates(&mut self) {
         let mut first: BTreeMap<[&str; 4], &str> = BTreeMap::new();
         let mut found = Vec::new();
         for object in &self.objects {
@@ -260,7 +260,7 @@ impl Manifests {
 }
 
 /// Removes fields that the server sets, and moves a Secret's `stringData` into `data`: in server-side apply they are different fields.
-fn settle(api_version: &str, kind: &str, fields: &mut Map<String, Value>) -> Result<(), String> {
+fn normalize(api_version: &str, kind: &str, fields: &mut Map<String, Value>) -> Result<(), String> {
     if let Some(Value::Object(metadata)) = fields.get_mut("metadata") {
         for key in ["managedFields", "resourceVersion", "uid", "generation", "creationTimestamp"] {
             metadata.remove(key);
@@ -376,8 +376,8 @@ mod tests {
             ("document 5 (from line 13)", "spec"),
             ("document 6", "BareMetalHost default/a stands in"),
         ] {
-            let told = found.problems.iter().any(|p| p.source.contains(at) && p.message.contains(part));
-            assert!(told, "{at}: {part} is not in {:#?}", found.problems);
+            let reported = found.problems.iter().any(|p| p.source.contains(at) && p.message.contains(part));
+            assert!(reported, "{at}: {part} is not in {:#?}", found.problems);
         }
         assert_eq!(found.problems.len(), 5, "{:#?}", found.problems);
     }

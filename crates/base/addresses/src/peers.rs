@@ -39,17 +39,17 @@ impl Peers {
         let peer = peer(from);
         let mut places = self.lock();
         let has = places.get(&peer).copied().unwrap_or(0);
-        let own = from.to_canonical();
-        let of_own = places.get(&own).copied().unwrap_or(0);
-        let is_network = peer != own;
+        let address = from.to_canonical();
+        let of_own = places.get(&address).copied().unwrap_or(0);
+        let is_network = peer != address;
         if has >= most && !(is_network && of_own < (most / OWN).max(1) && has < most.saturating_mul(SHARES)) {
             return Err(has);
         }
         places.insert(peer, has + 1);
         if is_network {
-            places.insert(own, of_own + 1);
+            places.insert(address, of_own + 1);
         }
-        Ok(PeerPlace { peers: Arc::clone(self), of: if is_network { vec![peer, own] } else { vec![peer] } })
+        Ok(PeerPlace { peers: Arc::clone(self), of: if is_network { vec![peer, address] } else { vec![peer] } })
     }
 
     /// The number of networks and addresses that hold places.

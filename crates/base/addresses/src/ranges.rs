@@ -341,10 +341,10 @@ mod tests {
 
     #[test]
     fn ranges_are_read_and_told() {
-        for (text, told) in
+        for (text, printed) in
             [("10.0.0.0/8", "10.0.0.0/8"), ("::1", "::1/128"), ("[fd00::]/8", "fd00::/8"), ("0.0.0.0/0", "0.0.0.0/0")]
         {
-            assert_eq!(text.parse::<Range>().unwrap().to_string(), told);
+            assert_eq!(text.parse::<Range>().unwrap().to_string(), printed);
         }
         for (text, error) in [
             ("", RangeError::Address),

@@ -5,13 +5,13 @@ use url::Url;
 /// The URL without user, password and fragment; `?…` stands for its query, which may hold a signature.
 #[must_use]
 pub fn without_secrets(url: &Url) -> String {
-    let mut shown = url.clone();
+    let mut printable = url.clone();
     // Both fail only for URLs that can have no user.
-    let _ = shown.set_username("");
-    let _ = shown.set_password(None);
-    shown.set_query(None);
-    shown.set_fragment(None);
-    format!("{shown}{}", if url.query().is_some() { "?…" } else { "" })
+    let _ = printable.set_username("");
+    let _ = printable.set_password(None);
+    printable.set_query(None);
+    printable.set_fragment(None);
+    format!("{printable}{}", if url.query().is_some() { "?…" } else { "" })
 }
 
 /// The same of a text, as somebody has typed it: what holds no secret stays as it is, and of what is no URL nothing is shown that may be one.
@@ -58,7 +58,7 @@ mod tests {
         let signed = "https://user:pass@images.example/a/b.img?X-Signature=abc#part";
         assert_eq!(text_without_secrets(signed), "https://images.example/a/b.img?…");
         assert_eq!(without_secrets(&Url::parse("http://h/i?a=b").unwrap()), "http://h/i?…");
-        for (typed, shown) in [
+        for (typed, printable) in [
             ("http://user:pass@h:99999/x", "http://h:99999/x"),
             ("user:pass@h/x", "h/x"),
             ("user:pa//ss@h/x", "h/x"),
@@ -69,7 +69,7 @@ mod tests {
             ("ftp://user:pass@h/x", "ftp://h/x"),
             ("http://h/i#secret", "http://h/i"),
         ] {
-            assert_eq!(text_without_secrets(typed), shown);
+            assert_eq!(text_without_secrets(typed), printable);
         }
         for plain in ["https://images.example/a/b.img", "oci://registry.example/a:1", "no address"] {
             assert_eq!(text_without_secrets(plain), plain);

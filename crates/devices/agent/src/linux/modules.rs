@@ -20,8 +20,8 @@ const MAX_INDEX: u64 = 64 << 20;
 const MAX_DEPTH: usize = 24;
 const MAX_FOLDERS: usize = 200_000;
 
-/// How long new devices are waited for at the start.
-const SETTLE: Duration = Duration::from_secs(30);
+/// Longest wait for new devices at the start.
+const WAIT: Duration = Duration::from_secs(30);
 /// Time without new devices before the start goes on.
 const QUIET: Duration = Duration::from_millis(1500);
 const STEP: Duration = Duration::from_millis(100);
@@ -106,11 +106,11 @@ impl Loader {
 
     /// Scans until nothing new has appeared for a while and a disk and an interface exist, or the time is up. New devices appear as new modaliases (a
     /// bus behind a bus) or as disks and interfaces.
-    pub fn settle(&mut self) {
+    pub fn wait_until_quiet(&mut self) {
         let start = Instant::now();
         let mut quiet = Instant::now();
         let mut state = (0, 0);
-        while start.elapsed() < SETTLE {
+        while start.elapsed() < WAIT {
             let now = (self.tree.names("sys/block").len(), self.tree.names("sys/class/net").len());
             if self.scan() > 0 || now != state {
                 quiet = Instant::now();
