@@ -9,10 +9,10 @@ pub(crate) fn chain(error: &dyn Error) -> String {
     // a cause may have causes, but not without end
     for _ in 0..16 {
         let Some(error) = cause else { break };
-        let told = error.to_string();
-        if !text.ends_with(&told) {
+        let message = error.to_string();
+        if !text.ends_with(&message) {
             text.push_str(": ");
-            text.push_str(&told);
+            text.push_str(&message);
         }
         cause = error.source();
     }

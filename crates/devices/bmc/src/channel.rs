@@ -219,10 +219,10 @@ pub struct InFlight<'a> {
 impl InFlight<'_> {
     /// Ends the call.
     pub fn end(mut self, outcome: CallOutcome) {
-        self.settle(outcome);
+        self.record(outcome);
     }
 
-    fn settle(&mut self, outcome: CallOutcome) {
+    fn record(&mut self, outcome: CallOutcome) {
         if let Some(mut call) = self.call.take() {
             call.outcome = outcome;
             call.milliseconds = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
@@ -234,6 +234,6 @@ impl InFlight<'_> {
 
 impl Drop for InFlight<'_> {
     fn drop(&mut self) {
-        self.settle(CallOutcome::Abandoned);
+        self.record(CallOutcome::Abandoned);
     }
 }

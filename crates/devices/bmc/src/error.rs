@@ -158,7 +158,7 @@ pub struct BmcError {
     /// What to do.
     pub advice: Cow<'static, str>,
     /// The identity of the BMC that answers in place of the recorded one ([`ErrorKind::AnotherBmc`]).
-    pub shown: Option<Box<BmcPin>>,
+    pub presented: Option<Box<BmcPin>>,
     /// The cause below, if any.
     #[source]
     pub source: Option<Box<dyn std::error::Error + Send + Sync>>,
@@ -173,7 +173,7 @@ impl BmcError {
             attempted: attempted.into(),
             found: found.into(),
             advice: Cow::Borrowed(kind.advice()),
-            shown: None,
+            presented: None,
             source: None,
         }
     }
@@ -188,7 +188,7 @@ impl BmcError {
     /// Adds the identity of the other BMC.
     #[must_use]
     pub fn showing(mut self, pin: BmcPin) -> Self {
-        self.shown = Some(Box::new(pin));
+        self.presented = Some(Box::new(pin));
         self
     }
 

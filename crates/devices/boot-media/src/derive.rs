@@ -65,8 +65,8 @@ pub fn shard(number: u32) -> String {
 /// Path of the medium on the media server: `/shard/<number>/media/<43 characters>.iso`. It changes with the boot generation and with everything that
 /// the medium's bytes depend on (`digest`: [`crate::Medium::digest`]), so that an address never has other bytes than it had before.
 pub fn path(secret: &[u8; 32], host_uid: &str, generation: u64, digest: &[u8; 32]) -> String {
-    let own = derive(secret, PATH, &[host_uid.as_bytes(), &generation.to_be_bytes(), digest]);
-    format!("{}{PATH_PREFIX}{own}{PATH_SUFFIX}", shard(SHARD))
+    let derived = derive(secret, PATH, &[host_uid.as_bytes(), &generation.to_be_bytes(), digest]);
+    format!("{}{PATH_PREFIX}{derived}{PATH_SUFFIX}", shard(SHARD))
 }
 
 /// The derived part of a medium's path, if its form is valid; the medium itself may be unknown. Paths from the previous version have no shard.

@@ -116,7 +116,7 @@ impl Medium {
     }
 
     /// Bytes kept in memory for this host alone.
-    pub fn own_bytes(&self) -> u64 {
+    pub fn generated_bytes(&self) -> u64 {
         // the first four segments with bytes are the head, .disk/info, grub.cfg and the archive; the fifth is shared
         let in_memory = self.segments.iter().filter(|segment| matches!(segment.source, Source::Bytes(_)));
         in_memory.take(4).map(|segment| segment.len).sum()

@@ -57,15 +57,15 @@ pub fn respond(
 ) -> Response {
     let mut response = Response::new(Body::empty());
     let total = medium.len();
-    let own = response.headers_mut();
-    own.insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
-    own.insert(CACHE_CONTROL, HeaderValue::from_static("private, no-transform"));
+    let response_headers = response.headers_mut();
+    response_headers.insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
+    response_headers.insert(CACHE_CONTROL, HeaderValue::from_static("private, no-transform"));
     if let Ok(etag) = HeaderValue::from_str(medium.etag()) {
-        own.insert(ETAG, etag);
+        response_headers.insert(ETAG, etag);
     }
     let head = *method == Method::HEAD;
     let (status, start, len) = if !head && *method != Method::GET {
-        own.insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+        response_headers.insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
         (StatusCode::METHOD_NOT_ALLOWED, 0, 0)
     } else if header(headers, IF_NONE_MATCH).is_some_and(|tags| matches_any(tags, medium.etag())) {
         (StatusCode::NOT_MODIFIED, 0, 0)
@@ -77,19 +77,19 @@ pub fn respond(
         }
     };
     *response.status_mut() = status;
-    let own = response.headers_mut();
+    let response_headers = response.headers_mut();
     match status {
         StatusCode::PARTIAL_CONTENT => {
-            insert(own, CONTENT_RANGE, &format!("bytes {start}-{}/{total}", start + len - 1))
+            insert(response_headers, CONTENT_RANGE, &format!("bytes {start}-{}/{total}", start + len - 1))
         }
-        StatusCode::RANGE_NOT_SATISFIABLE => insert(own, CONTENT_RANGE, &format!("bytes */{total}")),
+        StatusCode::RANGE_NOT_SATISFIABLE => insert(response_headers, CONTENT_RANGE, &format!("bytes */{total}")),
         _ => {}
     }
     if status != StatusCode::NOT_MODIFIED {
-        insert(own, CONTENT_LENGTH, &len.to_string());
+        insert(response_headers, CONTENT_LENGTH, &len.to_string());
     }
     if len > 0 {
-        own.insert(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
+        response_headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
         if !head {
             let progress = Progress { start, asked: len, sent: 0, served: Some(served) };
             *response.body_mut() = body(medium.clone(), progress);

@@ -98,8 +98,8 @@ fn find_loader(disk: &dyn Disk, esp: &Partition, arch: BootArch) -> Option<Loade
     let root = system.root_dir();
     let (efi_name, efi) = folder(&root, "EFI")?;
     let vendors: Vec<String> = names(&efi, true);
-    let own = vendors.iter().filter(|name| !name.eq_ignore_ascii_case("BOOT"));
-    own.filter_map(|vendor| from_csv(&efi, &efi_name, vendor, arch)).next().or_else(|| {
+    let candidates = vendors.iter().filter(|name| !name.eq_ignore_ascii_case("BOOT"));
+    candidates.filter_map(|vendor| from_csv(&efi, &efi_name, vendor, arch)).next().or_else(|| {
         let (boot_name, boot) = folder(&efi, "BOOT")?;
         let loader = file(&boot, &format!("BOOT{}.EFI", arch.suffix()))?;
         let path = format!("\\{efi_name}\\{boot_name}\\{loader}");

@@ -84,17 +84,17 @@ impl Checksum {
     pub fn from_hex(text: &str, kind: ChecksumType) -> Result<Self, Error> {
         let text = text.trim();
         let unusable = |reason: String| Error::ChecksumUnusable { reason };
-        let shown: String = text.chars().take(140).collect();
+        let printable: String = text.chars().take(140).collect();
         if !matches!(text.len(), 32 | 64 | 128) {
             return Err(unusable(format!(
-                "«{shown}» has {} digits; md5 has 32, sha256 64, sha512 128",
+                "«{printable}» has {} digits; md5 has 32, sha256 64, sha512 128",
                 text.chars().count()
             )));
         }
         let digest = hex::decode(text).ok().and_then(|bytes| Digest::of(&bytes));
-        let found = Self(digest.ok_or_else(|| unusable(format!("«{shown}» is not hexadecimal")))?);
+        let found = Self(digest.ok_or_else(|| unusable(format!("«{printable}» is not hexadecimal")))?);
         if kind != ChecksumType::Auto && kind != found.kind() {
-            let reason = format!("«{shown}» has the length of {}, not of {}", name(found.kind()), name(kind));
+            let reason = format!("«{printable}» has the length of {}, not of {}", name(found.kind()), name(kind));
             return Err(unusable(reason));
         }
         Ok(found)

@@ -205,6 +205,6 @@ impl Disk for FileDisk {
 }
 
 /// Fails if an image of `image` bytes is larger than the disk.
-pub(crate) fn fits(image: u64, disk: u64, at_least: bool) -> Result<(), Error> {
+pub(crate) fn check_capacity(image: u64, disk: u64, at_least: bool) -> Result<(), Error> {
     if image > disk { Err(Error::ImageTooLarge { image, disk, at_least }) } else { Ok(()) }
 }

@@ -202,8 +202,8 @@ impl<'a> Builder<'_, 'a> {
         }
     }
 
-    /// Lays out a folder's content and gives its entries. `own` is the folder's first cluster, 0 for the root.
-    fn folder(&mut self, nodes: &[Node<'a>], own: u16) -> Result<Vec<u8>, u64> {
+    /// Lays out a folder's content and gives its entries. `cluster` is the folder's first cluster, 0 for the root.
+    fn folder(&mut self, nodes: &[Node<'a>], cluster: u16) -> Result<Vec<u8>, u64> {
         let mut entries = Vec::new();
         for (index, node) in nodes.iter().enumerate() {
             let short = short_name(node.name(), index);
@@ -218,7 +218,7 @@ impl<'a> Builder<'_, 'a> {
                     let names: usize = nodes.iter().map(|node| 1 + node.name().len().div_ceil(NAME_UNITS)).sum();
                     let first = self.take((2 + names) * ENTRY)?;
                     let mut content = entry(b".          ", ATTRIBUTE_FOLDER, first, 0).to_vec();
-                    content.extend(entry(b"..         ", ATTRIBUTE_FOLDER, own, 0));
+                    content.extend(entry(b"..         ", ATTRIBUTE_FOLDER, cluster, 0));
                     content.extend(self.folder(nodes, first)?);
                     self.put(first, Cow::Owned(content));
                     entries.extend(entry(&short, ATTRIBUTE_FOLDER, first, 0));

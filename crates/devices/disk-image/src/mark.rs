@@ -80,8 +80,8 @@ pub enum MarkPlaced {
 /// # Errors
 /// [`Error::Disk`].
 pub fn read_mark(disk: &dyn Disk) -> Result<MarkFound, Error> {
-    let own = u64::from(disk.logical_sector_size());
-    for sector in [own, if own == 512 { 4096 } else { 512 }] {
+    let sector_size = u64::from(disk.logical_sector_size());
+    for sector in [sector_size, if sector_size == 512 { 4096 } else { 512 }] {
         let Some(table) = Table::read(disk, sector)? else { continue };
         let mut damaged = MarkFound::None;
         for partition in mark_partitions(&table) {

@@ -9,7 +9,7 @@ use terms::DiskFormat;
 use crate::buffer::{Chunk, Pool, is_zero};
 use crate::checksum::{Checksum, Hasher};
 use crate::crew::{Crew, with_crew};
-use crate::disk::{Disk, fits, make_zero_in_steps};
+use crate::disk::{Disk, check_capacity, make_zero_in_steps};
 use crate::error::Error;
 use crate::format::{Compression, DEFAULT_MAX_WINDOW};
 use crate::held::HeldDisk;
@@ -138,7 +138,7 @@ fn prepare(
                 && let Some(length) = source.length()
             {
                 monitor.progress.write_total = Some(length);
-                fits(length, size, false)?;
+                check_capacity(length, size, false)?;
             }
             Ok((source, None))
         }
@@ -269,7 +269,7 @@ fn write_raw(feed: &mut Feed<'_, '_>, held: &HeldDisk<'_>, warnings: &mut Vec<St
                         .into(),
                 );
             }
-            fits(chunk.offset + chunk.len() as u64, held.size(), true)?;
+            check_capacity(chunk.offset + chunk.len() as u64, held.size(), true)?;
             writer.push(chunk)?;
         }
         Ok(())
@@ -281,7 +281,7 @@ fn write_decoded(feed: &mut Feed<'_, '_>, request: &WriteRequest, held: &HeldDis
     let written = feed.monitor.written.clone();
     write_stream(held, &written, |writer| {
         decode(feed, request, &mut |pool, buf| {
-            fits(writer.end + buf.len() as u64, held.size(), true)?;
+            check_capacity(writer.end + buf.len() as u64, held.size(), true)?;
             writer.push(Arc::new(pool.chunk(writer.end, buf)))
         })
     })

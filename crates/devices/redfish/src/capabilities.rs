@@ -304,8 +304,8 @@ impl SecureBoot for RedfishBmc {
 fn is_image_of(image: &str, url: &str) -> bool {
     const TELLING: usize = 16;
     let last = |text: &str| text.trim_end_matches('/').rsplit('/').next().unwrap_or_default().to_owned();
-    let (shown, own) = (last(image), last(url));
-    shown == own || (shown.len() >= TELLING && own.starts_with(&shown))
+    let (reported, wanted) = (last(image), last(url));
+    reported == wanted || (reported.len() >= TELLING && wanted.starts_with(&reported))
 }
 
 #[cfg(test)]
@@ -315,8 +315,8 @@ mod tests {
     #[test]
     fn a_medium_is_known_by_the_last_part_of_its_address() {
         let url = "http://192.0.2.1:6180/media/Nhpx-UbyTyvLTiEHC9a0qsDCl88aSvwYxDY63WlfCQA.iso";
-        for shown in [url, "Nhpx-UbyTyvLTiEHC9a0qsDCl88aSvwYxDY63WlfCQA.iso", "/media/Nhpx-UbyTyvLTiEHC9a0qs"] {
-            assert!(is_image_of(shown, url), "{shown}");
+        for reported in [url, "Nhpx-UbyTyvLTiEHC9a0qsDCl88aSvwYxDY63WlfCQA.iso", "/media/Nhpx-UbyTyvLTiEHC9a0qs"] {
+            assert!(is_image_of(reported, url), "{reported}");
         }
         for other in ["", "Nhpx", "http://192.0.2.1:6180/media/fIBazqwgLjoo6QApi1IK6czEm5hyPwjG5PmR0Nl9yC8.iso"] {
             assert!(!is_image_of(other, url), "{other}");

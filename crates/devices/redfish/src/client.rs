@@ -218,9 +218,9 @@ impl Client {
 
 /// A few paths for a message.
 fn listed(paths: &[String]) -> String {
-    let shown: Vec<&str> = paths.iter().map(String::as_str).take(8).collect();
-    let more = if paths.len() > shown.len() { ", …" } else { "" };
-    format!("{}{more}", crate::text::clean(&shown.join(", "), 400))
+    let listed: Vec<&str> = paths.iter().map(String::as_str).take(8).collect();
+    let more = if paths.len() > listed.len() { ", …" } else { "" };
+    format!("{}{more}", crate::text::clean(&listed.join(", "), 400))
 }
 
 impl Drop for Client {

@@ -56,9 +56,9 @@ impl Core {
                 };
                 if !found.members.iter().any(|(known, _)| same_path(known, &path)) {
                     let weight = weight(item);
-                    let shown = if weight <= kept { item.clone() } else { Value::Null };
+                    let embedded = if weight <= kept { item.clone() } else { Value::Null };
                     kept = kept.saturating_sub(weight);
-                    found.members.push((path, shown));
+                    found.members.push((path, embedded));
                 }
             }
             let next = value.get("Members@odata.nextLink").and_then(Value::as_str).and_then(path_only);

@@ -278,15 +278,15 @@ mod tests {
     fn secrets_are_hidden() {
         assert_eq!(redact("login calvin failed", &["calvin", "in"]), "login [hidden] failed");
         let text = "the password 'password' of \"Password\":\"password\" or password=password is wrong";
-        let told = "the password '[hidden]' of \"Password\":\"[hidden]\" or password=[hidden] is wrong";
-        assert_eq!(redact(text, &["password"]), told);
+        let redacted = "the password '[hidden]' of \"Password\":\"[hidden]\" or password=[hidden] is wrong";
+        assert_eq!(redact(text, &["password"]), redacted);
     }
 
     #[test]
     fn a_short_secret_is_hidden_where_it_is_a_value_and_leaves_texts_alone() {
         let text = "an unknown user, id=an1 an=an: {\\\"Password\\\":\\\"an\\\"} pwd:an";
-        let told = "an unknown user, id=an1 an=[hidden]: {\\\"Password\\\":\\\"[hidden]\\\"} pwd:[hidden]";
-        assert_eq!(redact(text, &["an"]), told);
+        let redacted = "an unknown user, id=an1 an=[hidden]: {\\\"Password\\\":\\\"[hidden]\\\"} pwd:[hidden]";
+        assert_eq!(redact(text, &["an"]), redacted);
         assert_eq!(
             redact(&format!("Basic {}=", basic("root", "an")), &["an", &basic("root", "an")]),
             "Basic [hidden]="
@@ -346,9 +346,9 @@ mod tests {
         fn no_form_of_a_secret_is_left(secret in "[!-~äß€😀][ -~äß€😀]{4,20}[!-~]", user in "[a-z]{1,8}", before in "[a-z ]{0,6}", after in "[a-z ]{0,6}") {
             prop_assume!(!is_plain(&secret) && !"[hidden]".contains(&secret));
             for form in written(&secret, &user) {
-                let told = redact(&format!("{before} {form} {after}"), &[&secret, &basic(&user, &secret)]);
-                prop_assert!(told.contains(HIDDEN), "{form}: {told}");
-                prop_assert!(!told.contains(&form) && !told.contains(&secret), "{form}: {told}");
+                let redacted = redact(&format!("{before} {form} {after}"), &[&secret, &basic(&user, &secret)]);
+                prop_assert!(redacted.contains(HIDDEN), "{form}: {redacted}");
+                prop_assert!(!redacted.contains(&form) && !redacted.contains(&secret), "{form}: {redacted}");
             }
         }
 

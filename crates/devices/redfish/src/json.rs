@@ -120,8 +120,8 @@ fn here(base: &str) -> Option<Url> {
 /// 3986 requires the resource's own last segment first; some BMCs omit it.
 fn is_below(here: &Url, field: &str, link: &str) -> bool {
     let first = link.split(['/', '?', '#']).next().unwrap_or_default();
-    let own = here.path_segments().and_then(|mut segments| segments.next_back()).unwrap_or_default();
-    (first == field || first == "Actions") && first != own
+    let last = here.path_segments().and_then(|mut segments| segments.next_back()).unwrap_or_default();
+    (first == field || first == "Actions") && first != last
 }
 
 fn joined(here: &Url, link: &str) -> Option<String> {

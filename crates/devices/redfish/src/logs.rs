@@ -28,7 +28,7 @@ impl Client {
     pub async fn critical_entries(&self, most: usize) -> Result<Vec<LogEntry>, BmcError> {
         let mut found = Vec::new();
         for log in self.logs().await? {
-            let Some(entries) = self.shown(&log).await?.and_then(|log| link_at(&log, "Entries")) else { continue };
+            let Some(entries) = self.get_optional(&log).await?.and_then(|log| link_at(&log, "Entries")) else { continue };
             for entry in self.entries(&entries).await? {
                 found.extend(self.critical(&entry));
             }
@@ -50,11 +50,11 @@ impl Client {
         };
         let mut lists: Vec<String> = system.logs.into_iter().collect();
         if let Some(manager) = manager {
-            lists.extend(self.shown(&manager).await?.and_then(|manager| link_at(&manager, "LogServices")));
+            lists.extend(self.get_optional(&manager).await?.and_then(|manager| link_at(&manager, "LogServices")));
         }
         let mut logs = Vec::new();
         for list in lists {
-            logs.extend(self.shown(&list).await?.map(|list| links(list.get("Members"))).unwrap_or_default());
+            logs.extend(self.get_optional(&list).await?.map(|list| links(list.get("Members"))).unwrap_or_default());
         }
         logs.sort_by_key(|path| rank(path));
         logs.dedup();
@@ -64,14 +64,14 @@ impl Client {
 
     /// The entries of a list that may be the newest.
     async fn entries(&self, list: &str) -> Result<Vec<Value>, BmcError> {
-        let Some(first) = self.shown(list).await? else { return Ok(Vec::new()) };
+        let Some(first) = self.get_optional(list).await? else { return Ok(Vec::new()) };
         let mut found = members(&first);
         if found.iter().all(|entry| word(entry, "Message").is_none()) {
             let ends = found.len().saturating_sub(ONE_BY_ONE);
             let mut read = Vec::new();
             for (at, entry) in found.iter().enumerate() {
                 if let Some(path) = link(entry).filter(|_| at < ONE_BY_ONE || at >= ends) {
-                    read.extend(self.shown(&path).await?);
+                    read.extend(self.get_optional(&path).await?);
                 }
             }
             return Ok(read);
@@ -81,13 +81,13 @@ impl Client {
             found.first().and_then(|entry| word(entry, "Created")) <= found.last().and_then(|e| word(e, "Created"));
         if rises && first.get("Members@odata.nextLink").is_some() && count > found.len() as u64 {
             let last = format!("{list}?$skip={}", count.saturating_sub(LAST));
-            found.extend(self.shown(&last).await?.map(|page| members(&page)).unwrap_or_default());
+            found.extend(self.get_optional(&last).await?.map(|page| members(&page)).unwrap_or_default());
         }
         Ok(found)
     }
 
     /// The resource, unless the BMC refuses it or the answer is unreadable: some logs exceed the limit on answers.
-    async fn shown(&self, path: &str) -> Result<Option<Value>, BmcError> {
+    async fn get_optional(&self, path: &str) -> Result<Option<Value>, BmcError> {
         match self.core.get(WHAT, path).await {
             Ok(reply) => Ok(Some(reply.value)),
             Err(fault) if fault.status().is_some() || fault.is_nonsense() => Ok(None),

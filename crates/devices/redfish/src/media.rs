@@ -258,10 +258,10 @@ impl Client {
         drives.sort_by_key(|(path, _)| cd_rank(path));
         drives.truncate(MAX_SLOTS);
         drives.retain(|(path, _)| !refused.contains(path));
-        for (path, shown) in drives {
+        for (path, embedded) in drives {
             // What stands in the collection is whole, or a link alone.
-            let read = match shown.as_object() {
-                Some(drive) if drive.len() > 1 => Ok(shown),
+            let read = match embedded.as_object() {
+                Some(drive) if drive.len() > 1 => Ok(embedded),
                 _ => self.core.get(what, &path).await.map(|reply| reply.value),
             };
             match read {
@@ -444,7 +444,7 @@ impl Client {
             // Dell answers 5xx while the eject before still runs; HPE refuses during the self-test.
             let wait = match () {
                 () if Quirks::busy_with_self_test(&refusal.body) => self.core.options.ready.wait(waits),
-                () if failed => self.core.options.settle.wait(waits),
+                () if failed => self.core.options.eject.wait(waits),
                 () => None,
             };
             let Some(wait) = wait else { return Err(Fault::Refused(refusal)) };

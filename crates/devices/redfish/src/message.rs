@@ -9,7 +9,7 @@ use crate::text::clean;
 /// Most messages that are read from a body.
 const MAX_MESSAGES: usize = 8;
 /// Most messages reported.
-const SHOWN: usize = 3;
+const MAX_PARTS: usize = 3;
 /// Longest sentence, characters.
 const MAX_SENTENCE: usize = 500;
 
@@ -155,7 +155,7 @@ impl ErrorBody {
                 parts.push(text);
             }
         }
-        parts.truncate(SHOWN);
+        parts.truncate(MAX_PARTS);
         let resolution = self.messages.iter().map(|message| message.resolution.as_str()).find(|text| useful(text));
         if let Some(resolution) = resolution {
             parts.push(format!("the BMC advises: {}", resolution.trim_end_matches('.')));

@@ -23,7 +23,7 @@ pub struct ClientOptions {
     /// The longest total wait for a BMC within ten minutes, over all requests: a BMC that defers each request would keep its host busy for hours.
     pub patience_in_all: Duration,
     /// Waits before an insertion is repeated while the eject before it still runs (Dell: 3 × 3 s).
-    pub settle: Backoff,
+    pub eject: Backoff,
     /// Waits between looks at a task; then it counts as stuck.
     pub task: Backoff,
     /// Waits between looks at the power, when a restart has to be done as off and on.
@@ -47,7 +47,7 @@ impl ClientOptions {
             ready: Backoff { first: seconds(5), factor: 2, most: seconds(10), attempts: 6 },
             patience: seconds(60),
             patience_in_all: seconds(180),
-            settle: Backoff { first: seconds(3), factor: 2, most: seconds(12), attempts: 4 },
+            eject: Backoff { first: seconds(3), factor: 2, most: seconds(12), attempts: 4 },
             task: Backoff { first: Duration::from_millis(500), factor: 2, most: seconds(5), attempts: 26 },
             power: Backoff { first: seconds(1), factor: 2, most: seconds(5), attempts: 12 },
             pacer: Arc::new(TokioPacer),

@@ -34,7 +34,7 @@ enum Lost {
     /// It was not.
     Not,
     /// It does not show it.
-    Untold,
+    Unreported,
 }
 
 /// `ResetType` of `ComputerSystem.Reset`.
@@ -131,7 +131,7 @@ impl Client {
                 match self.after_a_lost_answer(what, kind, before, name == BUTTON).await? {
                     Lost::Done => return Ok(()),
                     Lost::Not => lost = true,
-                    Lost::Untold => return Err(self.unanswered(what, fault)),
+                    Lost::Unreported => return Err(self.unanswered(what, fault)),
                 }
                 continue;
             }
@@ -185,17 +185,17 @@ impl Client {
             (Some(PowerState::On), PowerState::PoweringOn) | (Some(PowerState::Off), PowerState::PoweringOff) => {
                 Lost::Done
             }
-            (Some(_), PowerState::Unknown) => Lost::Untold,
+            (Some(_), PowerState::Unknown) => Lost::Unreported,
             // The change may be in progress: a second press of the button would undo it.
-            (Some(_), _) if toggles => Lost::Untold,
+            (Some(_), _) if toggles => Lost::Unreported,
             (Some(_), _) => Lost::Not,
             // A machine that is off now is switched on rather than restarted, see `restart`.
-            (None, PowerState::Off) => Lost::Untold,
+            (None, PowerState::Off) => Lost::Unreported,
             // Since 1.12 of 2020, and with few: when it was last reset.
             (None, _) => match (last_reset, &now.last_reset) {
                 (Some(before), Some(after)) if before == after => Lost::Not,
                 (Some(_), Some(_)) => Lost::Done,
-                _ => Lost::Untold,
+                _ => Lost::Unreported,
             },
         })
     }

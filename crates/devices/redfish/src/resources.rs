@@ -21,28 +21,28 @@ pub enum PowerState {
 }
 
 /// All values of `PowerState` in an object: some firmware has it twice, with different values.
-struct Told(Vec<Value>);
+struct PowerStates(Vec<Value>);
 
-impl<'de> serde::Deserialize<'de> for Told {
+impl<'de> serde::Deserialize<'de> for PowerStates {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Fields;
         impl<'de> serde::de::Visitor<'de> for Fields {
-            type Value = Told;
+            type Value = PowerStates;
 
             fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 f.write_str("an object")
             }
 
-            fn visit_map<A: serde::de::MapAccess<'de>>(self, mut map: A) -> Result<Told, A::Error> {
-                let mut told = Vec::new();
+            fn visit_map<A: serde::de::MapAccess<'de>>(self, mut map: A) -> Result<PowerStates, A::Error> {
+                let mut states = Vec::new();
                 while let Some(name) = map.next_key::<String>()? {
                     if name == "PowerState" {
-                        told.push(map.next_value()?);
+                        states.push(map.next_value()?);
                     } else {
                         map.next_value::<serde::de::IgnoredAny>()?;
                     }
                 }
-                Ok(Told(told))
+                Ok(PowerStates(states))
             }
         }
         deserializer.deserialize_map(Fields)
@@ -52,9 +52,9 @@ impl<'de> serde::Deserialize<'de> for Told {
 impl PowerState {
     /// Parses a system's body. Contradictory values give `Unknown`.
     pub(crate) fn of(body: &[u8]) -> Self {
-        match serde_json::from_slice::<Told>(body) {
-            Ok(Told(told)) if told.windows(2).all(|pair| pair[0] == pair[1]) => {
-                told.first().map_or(Self::Unknown, Self::named)
+        match serde_json::from_slice::<PowerStates>(body) {
+            Ok(PowerStates(states)) if states.windows(2).all(|pair| pair[0] == pair[1]) => {
+                states.first().map_or(Self::Unknown, Self::named)
             }
             _ => Self::Unknown,
         }
@@ -263,9 +263,9 @@ impl Slot {
         let takes_cd = types.iter().any(|kind| kind.eq_ignore_ascii_case("CD") || kind.eq_ignore_ascii_case("DVD"));
         let named = types.is_empty() && cd_rank(path) == 0;
         let insert = action(value, "#VirtualMedia.InsertMedia");
-        let own = if insert.is_none() { crate::oem_media::bare_actions(value) } else { None };
-        let bare = own.is_some();
-        let (own_insert, own_eject) = own.unzip();
+        let bare_actions = if insert.is_none() { crate::oem_media::bare_actions(value) } else { None };
+        let bare = bare_actions.is_some();
+        let (own_insert, own_eject) = bare_actions.unzip();
         Self {
             path: path.to_owned(),
             takes_cd: takes_cd || named,

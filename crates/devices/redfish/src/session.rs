@@ -42,7 +42,7 @@ impl Client {
         let (access, what) = ("check access", "end sessions left behind");
         match self.core.authorize(access).await {
             Ok(Auth::Basic) => {
-                self.core.state().doubtful = false;
+                self.core.state().uncertain = false;
                 Ok(Swept::default())
             }
             Ok(Auth::Session { .. }) => Ok(self.core.sweep(what, stale, None).await?),
@@ -66,8 +66,8 @@ impl Client {
     /// [`BmcError`] when the BMC did not end it; the session is kept, so that the caller can retry.
     pub async fn close(&self) -> Result<(), BmcError> {
         let what = "end the session";
-        let doubtful = self.core.state().doubtful;
-        if doubtful {
+        let uncertain = self.core.state().uncertain;
+        if uncertain {
             // A sign-in had no definite answer: the sweep finds its session by the context.
             self.sweep(&[]).await?;
         }
@@ -215,14 +215,14 @@ impl Core {
         if machine_identity::holds(recorded, &seen) {
             return Ok(());
         }
-        let shown = |part: &Option<String>| part.clone().unwrap_or_else(|| "none".to_owned());
+        let printable = |part: &Option<String>| part.clone().unwrap_or_else(|| "none".to_owned());
         let found = format!(
             "another BMC answers there: its service UUID is {} (recorded: {}), the SHA-256 of its certificate's key {} (recorded: {}); it \
              has been sent no credentials",
-            shown(&seen.service_uuid),
-            shown(&recorded.service_uuid),
-            shown(&seen.key_sha256),
-            shown(&recorded.key_sha256),
+            printable(&seen.service_uuid),
+            printable(&recorded.service_uuid),
+            printable(&seen.key_sha256),
+            printable(&recorded.key_sha256),
         );
         Err(self.error(ErrorKind::AnotherBmc, what, found).showing(seen))
     }
@@ -277,7 +277,7 @@ impl Core {
     async fn post_session(&self, what: &str, collection: &str, body: &Value) -> Result<Reply, Fault> {
         let request = Request::new(Method::POST, collection, Some(body.to_string().into_bytes()));
         // In doubt until there is a definite answer, even if the caller is dropped meanwhile.
-        let before = std::mem::replace(&mut self.state().doubtful, true);
+        let before = std::mem::replace(&mut self.state().uncertain, true);
         let mut answer = self.call_as(what, &request, None).await;
         // The BMC was just closing the connection. It may have opened a session all the same: the doubt remains, and a sweep looks for it.
         let ended =
@@ -292,7 +292,7 @@ impl Core {
                 Err(Fault::Other(error)) => transport_error(error).is_some_and(TransportError::never_sent),
             };
         if definite {
-            self.state().doubtful = before;
+            self.state().uncertain = before;
         }
         answer
     }
@@ -309,7 +309,7 @@ impl Core {
                     let ended = self.call_as(what, &Request::new(Method::DELETE, path, None), Some(&Auth::Basic)).await;
                     tracing::debug!(session = %path, left = ended.is_err(), "a session without token was ended");
                 }
-                None => self.state().doubtful = true,
+                None => self.state().uncertain = true,
             }
             let found = "the BMC accepted user and password, but its answer has no session token";
             return Err(self.error(ErrorKind::Protocol, &format!("sign in to {what}"), found).into());
@@ -392,7 +392,7 @@ impl Core {
                 swept.ended += u32::from(self.end_session(what, &path, auth).await?);
             }
         }
-        self.state().doubtful = false;
+        self.state().uncertain = false;
         Ok(swept)
     }
 

@@ -16,7 +16,7 @@ pub(crate) struct State {
     pub root: Option<Root>,
     pub context_refused: bool,
     /// A sign-in had no definite answer: the BMC may hold a session that this client does not know.
-    pub doubtful: bool,
+    pub uncertain: bool,
     pub expand_broken: bool,
     pub system_path: Option<String>,
     pub system: Option<System>,

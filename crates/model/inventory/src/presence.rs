@@ -10,15 +10,15 @@ impl RootDeviceHints {
     /// identify none.
     #[must_use]
     pub fn names(&self, disk: &Storage) -> bool {
-        let own = [&self.device_name, &self.hctl, &self.serial_number, &self.wwn, &self.wwn_with_extension];
-        own.iter().any(|hint| hint.is_some()) && self.mismatch(disk).is_none()
+        let unique = [&self.device_name, &self.hctl, &self.serial_number, &self.wwn, &self.wwn_with_extension];
+        unique.iter().any(|hint| hint.is_some()) && self.mismatch(disk).is_none()
     }
 }
 
 impl Storage {
     /// The name for messages.
     #[must_use]
-    pub fn told(&self) -> String {
+    pub fn describe(&self) -> String {
         let name = self.name.as_deref().unwrap_or("(unnamed disk)");
         match self.serial_number.as_deref().map(str::trim).filter(|serial| !serial.is_empty()) {
             Some(serial) => format!("{name} (serial number {serial})"),
@@ -50,7 +50,7 @@ impl Storage {
     /// Whether it is this disk, or the one that has replaced it.
     fn is_there(&self, found: &Self) -> bool {
         match (self.unique(), found.unique()) {
-            (Some(own), Some(other)) if own == other => return true,
+            (Some(one), Some(other)) if one == other => return true,
             // Units of one controller share its serial number.
             (Some(_), Some(_)) => {}
             _ => {

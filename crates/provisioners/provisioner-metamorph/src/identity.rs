@@ -86,7 +86,7 @@ impl NativeHost {
         let (bmc, sight) = match self.sight(&record.pin).await {
             Ok(seen) => seen,
             Err(error) => {
-                let Some(seen) = error.shown.as_deref() else { return Err(of_bmc(error)) };
+                let Some(seen) = error.presented.as_deref() else { return Err(of_bmc(error)) };
                 let fingerprint = machine_identity::fingerprint_of_bmc(seen);
                 if !machine_identity::is_pinned(seen) {
                     return Err(Failure::new(Cause::AnotherMachine, format!("use the machine: {error}"))

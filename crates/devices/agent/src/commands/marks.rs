@@ -91,8 +91,8 @@ const MAX_NAME: usize = 253 + 64;
 
 /// Letters, digits, and the separators in ids and in `namespace/name`.
 fn is_name(text: &str) -> bool {
-    let fits = |c: char| c.is_ascii_alphanumeric() || "-._:/".contains(c);
-    text == owner::UNREADABLE || (1..=MAX_NAME).contains(&text.len()) && text.chars().all(fits)
+    let is_allowed = |c: char| c.is_ascii_alphanumeric() || "-._:/".contains(c);
+    text == owner::UNREADABLE || (1..=MAX_NAME).contains(&text.len()) && text.chars().all(is_allowed)
 }
 
 /// The owners and hosts that consent names, separated by commas or blanks.

@@ -31,8 +31,8 @@ pub(super) fn left_alone(disk: &OpenDisk, owner: &str) -> Result<Option<String>,
             }
         }
     };
-    let own = disk.owner()?.is_some_and(|(found, _)| found == owner);
-    Ok((!own).then_some(why))
+    let is_owned = disk.owner()?.is_some_and(|(found, _)| found == owner);
+    Ok((!is_owned).then_some(why))
 }
 
 /// Why a disk behind this network is left untouched.

@@ -107,7 +107,7 @@ fn missing(command: &WipeDisks, present: &[Storage]) -> Option<String> {
 /// The disks' names, not too many of them.
 fn list<'a>(disks: impl ExactSizeIterator<Item = &'a Storage>) -> String {
     let more = disks.len().saturating_sub(MAX_NAMED);
-    let names: Vec<String> = disks.take(MAX_NAMED).map(Storage::told).collect();
+    let names: Vec<String> = disks.take(MAX_NAMED).map(Storage::describe).collect();
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
     format!("{}{more}", names.join(", "))
 }

@@ -54,7 +54,7 @@ pub(super) fn write(runner: &Runner, command: &WriteImage, report: Tell<'_>) -> 
         Box::new(source),
         &request,
         disk.disk.as_ref(),
-        &mut |progress| report(told(progress, &name)),
+        &mut |progress| report(to_report(progress, &name)),
         &mut |held| edit(held, drive.as_ref(), &command.mark, &mut edit_warnings),
     )
     .map_err(|error| Failure::of_image(&format!("{ACTION} to {name}"), &error))?;
@@ -204,7 +204,7 @@ impl<'a> Download<'a> {
 }
 
 /// Progress in the protocol's terms: of the download if its length is known, else of the write.
-fn told(progress: &disk_image::Progress, disk: &str) -> Progress {
+fn to_report(progress: &disk_image::Progress, disk: &str) -> Progress {
     let (done, all) = match (progress.download_total, progress.write_total) {
         (Some(total), _) => (progress.downloaded, total),
         (None, Some(total)) => (progress.written, total),
@@ -232,14 +232,14 @@ fn edit(
     mark: &DiskMark,
     warnings: &mut Vec<String>,
 ) -> Result<(), disk_image::Error> {
-    let own = Mark {
+    let mark = Mark {
         owner: mark.owner.clone(),
         host: mark.host.clone(),
         operation: mark.operation.clone(),
         written: String::new(),
     };
     // first, so that it gets the space
-    if let MarkPlaced::NoRoom { reason } = write_mark(disk, &own)? {
+    if let MarkPlaced::NoRoom { reason } = write_mark(disk, &mark)? {
         warnings.push(format!("the disk does not carry the owner's mark, only the firmware does: {reason}"));
     }
     let Some(drive) = drive else { return Ok(()) };
@@ -303,9 +303,9 @@ fn boot_entry(runner: &Runner, disk: &OpenDisk, warnings: &mut Vec<String>) -> R
     let is_gone = |guid: &[u8; 16]| present.as_ref().is_some_and(|present| !present.contains(guid));
     let label = boot::label(loader.label.as_deref().unwrap_or_default());
     let entry = boot::install(&variables, &label, &target, &is_gone).map_err(|error| Failure::of_firmware(&error))?;
-    let told = format!("{} «{label}»", entry.name());
-    tracing::info!("boot entry {told}: {}", target.path.file);
-    Ok(Some(told))
+    let description = format!("{} «{label}»", entry.name());
+    tracing::info!("boot entry {description}: {}", target.path.file);
+    Ok(Some(description))
 }
 
 /// GUIDs of all partitions of the machine; `None` if a disk cannot be read, so that no partition counts as gone.
@@ -333,6 +333,6 @@ mod tests {
             written,
             write_total: Some(1 << 40),
         };
-        assert_ne!(told(&at(0), "/dev/sda"), told(&at(1 << 20), "/dev/sda"));
+        assert_ne!(to_report(&at(0), "/dev/sda"), to_report(&at(1 << 20), "/dev/sda"));
     }
 }

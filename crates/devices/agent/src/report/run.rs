@@ -76,12 +76,12 @@ impl Agent<'_> {
             match self.client.exchange(&report, self.ledger.key()).await {
                 Ok(directive) => {
                     self.logs.acknowledge(mark);
-                    let unheard = matches!(report.state, AgentState::Finished { .. });
+                    let unacknowledged = matches!(report.state, AgentState::Finished { .. });
                     match self.session.receive(directive) {
                         Next::Leave(how) => return how,
                         Next::Start(command) => self.start(*command),
                         Next::Report => {}
-                        Next::Nothing if unheard && *self.session.state() == report.state => {
+                        Next::Nothing if unacknowledged && *self.session.state() == report.state => {
                             let pause = self.backoff.pause();
                             tokio::time::sleep(pause).await;
                             continue;

@@ -100,17 +100,17 @@ pub struct ServerClock(Mutex<Option<(Duration, Instant)>>);
 impl ServerClock {
     /// Sets the time from an answer's `Date` field (RFC 9110, section 6.6.1); ignores anything else.
     pub fn hear(&self, date: &str) {
-        let told = httpdate::parse_http_date(date).ok().and_then(|t| t.duration_since(std::time::UNIX_EPOCH).ok());
-        if let Some(told) = told {
-            *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((told, Instant::now()));
+        let reported = httpdate::parse_http_date(date).ok().and_then(|t| t.duration_since(std::time::UNIX_EPOCH).ok());
+        if let Some(reported) = reported {
+            *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((reported, Instant::now()));
         }
     }
 }
 
 impl TimeProvider for ServerClock {
     fn current_time(&self) -> Option<UnixTime> {
-        let (told, at) = (*self.0.lock().unwrap_or_else(PoisonError::into_inner))?;
-        Some(UnixTime::since_unix_epoch(told + at.elapsed()))
+        let (reported, at) = (*self.0.lock().unwrap_or_else(PoisonError::into_inner))?;
+        Some(UnixTime::since_unix_epoch(reported + at.elapsed()))
     }
 }
 

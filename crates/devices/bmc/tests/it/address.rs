@@ -57,7 +57,7 @@ const EXAMPLES: [(&str, usize); 3] = [
 fn the_book_tells_the_truth_about_schemes() {
     let read = |page| std::fs::read_to_string(format!("{}/../../../{page}", env!("CARGO_MANIFEST_DIR"))).unwrap();
     let (page, readme) = (read("docs/bmc.md"), read("README.md"));
-    let (mut served_examples, mut told) = (0, std::collections::BTreeSet::new());
+    let (mut served_examples, mut schemes) = (0, std::collections::BTreeSet::new());
     for line in page.lines().skip_while(|line| !line.starts_with("| `spec.bmc.address`")).skip(2) {
         let Some(row) = line.strip_prefix("| ") else { break };
         let cells: Vec<&str> = row.split('|').map(str::trim).collect();
@@ -69,12 +69,12 @@ fn the_book_tells_the_truth_about_schemes() {
                 "gone" => assert!(matches!(parsed, Err(AddressError::Removed(_))), "{scheme}: {parsed:?}"),
                 other => panic!("{scheme}: {other}"),
             }
-            told.insert(scheme.to_owned());
+            schemes.insert(scheme.to_owned());
         }
     }
-    assert!(told.len() >= 14, "{told:?}");
+    assert!(schemes.len() >= 14, "{schemes:?}");
     for (address, hosts) in EXAMPLES {
-        assert!(told.contains(address.split(['+', ':']).next().unwrap()), "{address}");
+        assert!(schemes.contains(address.split(['+', ':']).next().unwrap()), "{address}");
         served_examples += if Address::parse(address).is_ok() { hosts } else { 0 };
     }
     let count = format!("Of the 22 hosts in upstream's examples, {served_examples} ");
@@ -126,8 +126,8 @@ fn malformed_parts_are_named() {
         assert!(matches!(e(&format!("h{path}")), AddressError::Path(_)), "{path}");
     }
     for zone in ["[fe80::1%eth0]", "[fe80::1%25eth0]:8443/redfish/v1"] {
-        let told = e(zone).to_string();
-        assert!(told.contains("zone") && told.contains("fe80::1"), "{told}");
+        let message = e(zone).to_string();
+        assert!(message.contains("zone") && message.contains("fe80::1"), "{message}");
     }
     assert!(matches!(e("h/a b"), AddressError::Character(' ')));
     assert!(matches!(e("h/\u{e4}"), AddressError::Character('\u{e4}')));

@@ -102,7 +102,7 @@ impl ModuleIndex {
         if order.iter().any(|(known, _)| *known == name) || self.builtin.contains(&name) {
             return Ok(());
         }
-        let Some((own, entry)) = self.modules.get_key_value(&name) else {
+        let Some((key, entry)) = self.modules.get_key_value(&name) else {
             let by_alias: Vec<&str> = self.matching(&name);
             if by_alias.is_empty() {
                 return Err(IndexError::Unknown(name));
@@ -118,8 +118,8 @@ impl ModuleIndex {
         for hard in &entry.depends {
             self.visit(hard, depth + 1, order)?;
         }
-        if !order.iter().any(|(known, _)| known == own) {
-            order.push((own, entry));
+        if !order.iter().any(|(known, _)| known == key) {
+            order.push((key, entry));
         }
         Ok(())
     }

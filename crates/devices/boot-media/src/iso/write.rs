@@ -243,17 +243,17 @@ fn record(identifier: &[u8], system_use: &[u8], extent: (u64, u32), flags: u8) -
     bytes
 }
 
-fn own_system_use(root: bool) -> Vec<u8> {
-    let mut own = if root { root_entries() } else { Vec::new() };
-    own.extend(posix_attributes(0o040_555, 2));
-    own
+fn system_use(root: bool) -> Vec<u8> {
+    let mut entries = if root { root_entries() } else { Vec::new() };
+    entries.extend(posix_attributes(0o040_555, 2));
+    entries
 }
 
 /// Bytes of a directory, a whole number of sectors: no record crosses a sector's end (ECMA-119 6.8.1.1).
 fn directory_size(records: &[Record]) -> u64 {
-    let parent = record_len(&[1], &own_system_use(false));
+    let parent = record_len(&[1], &system_use(false));
     // counted with the longer record of the root, so that all directories are counted alike
-    let mut offset = record_len(&[0], &own_system_use(true)) as u64 + parent as u64;
+    let mut offset = record_len(&[0], &system_use(true)) as u64 + parent as u64;
     for record in records {
         let len = record_len(&record.identifier, &record.system_use) as u64;
         if offset % SECTOR + len > SECTOR {
@@ -269,8 +269,8 @@ fn directory_bytes(directories: &[Directory], index: usize, records: &[Record], 
         let directory: &Directory = &directories[index];
         (directory.sector, to_u32(directory.sectors * SECTOR))
     };
-    let mut bytes = record(&[0], &own_system_use(index == 0), extent(index), FLAG_DIRECTORY);
-    bytes.extend(record(&[1], &own_system_use(false), extent(directories[index].parent), FLAG_DIRECTORY));
+    let mut bytes = record(&[0], &system_use(index == 0), extent(index), FLAG_DIRECTORY);
+    bytes.extend(record(&[1], &system_use(false), extent(directories[index].parent), FLAG_DIRECTORY));
     for entry in records {
         let (place, flags) = match entry.target {
             Child::File(number) => (extents[number], 0),

@@ -3,7 +3,7 @@
 use sha2::{Digest as _, Sha256};
 
 use super::header::{HEADER_BYTES, Header, be64};
-use crate::disk::{Disk, fits, make_zero_in_steps};
+use crate::disk::{Disk, check_capacity, make_zero_in_steps};
 use crate::error::Error;
 use crate::pipeline::Monitor;
 use crate::source::{Source, read_full};
@@ -142,7 +142,7 @@ pub(crate) fn read_plan(source: Box<dyn Source>, disk_size: u64) -> Result<(Box<
     let available = parts.source.length().unwrap_or(HEADER_BYTES as u64).min(HEADER_BYTES as u64);
     let head = parts.read(0, available, "the qcow2 header")?;
     let header = Header::parse(&head)?;
-    fits(header.virtual_size, disk_size, false)?;
+    check_capacity(header.virtual_size, disk_size, false)?;
     header.check_l1()?;
     if header.clusters() > MAX_CLUSTERS {
         let what = format!("the qcow2 image has {} clusters; use larger clusters", header.clusters());

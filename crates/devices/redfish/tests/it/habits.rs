@@ -254,7 +254,7 @@ async fn a_password_that_must_be_changed_is_told_wherever_the_bmc_says_so() {
 
 #[tokio::test]
 async fn a_password_that_is_an_everyday_word_does_not_hide_that_word() {
-    for (password, text, told) in [
+    for (password, text, expected) in [
         ("password", "Wrong user or password", "Wrong user or password"),
         ("Redfish", "The Redfish service needs a Redfish user", "The Redfish service needs a Redfish user"),
         ("password", "The value 'password' of UserName or Password is wrong", "The value '[hidden]' of UserName"),
@@ -265,7 +265,7 @@ async fn a_password_that_is_an_everyday_word_does_not_hide_that_word() {
         let rig = rig_with(&bmc, SYSTEM, password);
         bmc.script("POST", SESSIONS, odd(401, error_body("Unauthorized", text)));
         let error = rig.client.power_state().await.unwrap_err();
-        assert!(error.to_string().contains(told), "{error}");
+        assert!(error.to_string().contains(expected), "{error}");
     }
     // Our own words are never meant.
     let bmc = Bmc::generic();

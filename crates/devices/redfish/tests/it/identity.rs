@@ -15,7 +15,7 @@ const TREES: [(&str, &str); 4] = [
     ("dmtf-generic", SYSTEM),
 ];
 
-async fn shown(rig: &Rig) -> (System, inventory::MachineEvidence) {
+async fn evidence_of(rig: &Rig) -> (System, inventory::MachineEvidence) {
     let system = rig.client.system().await.unwrap();
     let mut evidence = system.evidence();
     evidence.macs = rig.client.macs().await.unwrap();
@@ -28,7 +28,7 @@ async fn each_recorded_machine_is_itself_and_no_other() {
     let mut all = Vec::new();
     for (set, system) in TREES {
         let bmc = Bmc::new(set);
-        all.push((set, shown(&rig(&bmc, system)).await.1));
+        all.push((set, evidence_of(&rig(&bmc, system)).await.1));
     }
     for (one, a) in &all {
         for (other, b) in &all {
@@ -45,18 +45,18 @@ async fn each_recorded_machine_is_itself_and_no_other() {
 
 #[tokio::test]
 async fn of_a_dell_the_service_tag_counts_which_is_its_sku() {
-    let (system, evidence) = shown(&rig(&Bmc::new("dell-r750"), TREES[0].1)).await;
+    let (system, evidence) = evidence_of(&rig(&Bmc::new("dell-r750"), TREES[0].1)).await;
     assert_eq!(system.serial_number.as_deref(), Some("CNIVC0014M0388"));
     assert_eq!(evidence.serial_number.as_deref(), Some("F54P1G3"));
-    let (_, evidence) = shown(&rig(&Bmc::new("hpe"), TREES[1].1)).await;
+    let (_, evidence) = evidence_of(&rig(&Bmc::new("hpe"), TREES[1].1)).await;
     assert_eq!(evidence.serial_number.as_deref(), Some("2M2D2J00L4"), "HPE's SKU is the model's");
 }
 
 #[tokio::test]
 async fn the_interface_towards_the_bmc_is_none_of_the_machines() {
-    let (_, evidence) = shown(&rig(&Bmc::generic(), SYSTEM)).await;
-    let own = ["12:44:6A:3B:04:11", "12:44:6A:3B:88:90"];
-    assert!(own.iter().all(|mac| evidence.macs.iter().any(|seen| seen == mac)), "{:?}", evidence.macs);
+    let (_, evidence) = evidence_of(&rig(&Bmc::generic(), SYSTEM)).await;
+    let macs = ["12:44:6A:3B:04:11", "12:44:6A:3B:88:90"];
+    assert!(macs.iter().all(|mac| evidence.macs.iter().any(|seen| seen == mac)), "{:?}", evidence.macs);
     assert!(evidence.macs.len() <= 3, "{:?}", evidence.macs);
 }
 

@@ -39,7 +39,7 @@ fn with_log(entries: Value) -> Arc<Bmc> {
     bmc
 }
 
-fn told(entries: &[LogEntry]) -> Vec<&str> {
+fn messages(entries: &[LogEntry]) -> Vec<&str> {
     entries.iter().map(|entry| entry.message.as_str()).collect()
 }
 
@@ -47,7 +47,7 @@ fn told(entries: &[LogEntry]) -> Vec<&str> {
 async fn recorded_logs_are_read_where_they_stand() {
     // iDRAC keeps them at the manager; two of the three logs that it lists are not in the tree.
     let dell = newest(&Bmc::new("dell-r750"), "/redfish/v1/Systems/System.Embedded.1", 4).await;
-    assert_eq!(told(&dell), ["The requested SecureBoot Certificate Export operation cannot be completed."]);
+    assert_eq!(messages(&dell), ["The requested SecureBoot Certificate Export operation cannot be completed."]);
     assert_eq!(dell[0].created.as_deref(), Some("2024-08-08T18:47:42-05:00"));
     // iLO writes the oldest first.
     let hpe = newest(&Bmc::new("hpe"), "/redfish/v1/Systems/1", 2).await;
@@ -68,7 +68,7 @@ async fn a_password_is_told_in_no_form() {
         let mut wrong = entry(1, "Critical");
         wrong["Message"] = json!(format!("wrong: {form} was tried"));
         let found = newest(&with_log(json!({"Members": [wrong]})), SYSTEM, 1).await;
-        assert_eq!(told(&found), ["wrong: [hidden] was tried"]);
+        assert_eq!(messages(&found), ["wrong: [hidden] was tried"]);
         let bmc = Bmc::generic();
         bmc.script("GET", SYSTEM, odd(400, json!({"error": {"message": format!("wrong: {form} was tried")}})));
         let error = rig(&bmc, SYSTEM).client.power_state().await.unwrap_err().to_string();
@@ -102,8 +102,8 @@ async fn only_what_is_critical_and_unresolved_the_newest_first() {
     let mut all = vec![entry(3, "Critical"), entry(4, "Warning"), newer_word, resolved, entry(6, "OK")];
     all.extend(odd_ones);
     let bmc = with_log(json!({"Members": all}));
-    assert_eq!(told(&newest(&bmc, SYSTEM, 16).await), ["entry 5", "entry 3"]);
-    assert_eq!(told(&newest(&bmc, SYSTEM, 1).await), ["entry 5"]);
+    assert_eq!(messages(&newest(&bmc, SYSTEM, 16).await), ["entry 5", "entry 3"]);
+    assert_eq!(messages(&newest(&bmc, SYSTEM, 1).await), ["entry 5"]);
     assert!(newest(&with_log(json!({"Members": "none"})), SYSTEM, 16).await.is_empty());
 }
 
@@ -119,7 +119,7 @@ async fn of_a_long_log_the_end_with_the_newest_is_read() {
     // The newest first: what follows is older.
     let page: Vec<Value> = (1..4).rev().map(|n| entry(n, "Critical")).collect();
     let bmc = with_log(json!({"Members": page, "Members@odata.count": 1000, "Members@odata.nextLink": next}));
-    assert_eq!(told(&newest(&bmc, SYSTEM, 16).await), ["entry 3", "entry 2", "entry 1"]);
+    assert_eq!(messages(&newest(&bmc, SYSTEM, 16).await), ["entry 3", "entry 2", "entry 1"]);
     assert!(bmc.take_log().iter().all(|line| !line.contains("$skip")));
 }
 
@@ -159,14 +159,14 @@ async fn a_hostile_log_is_bounded() {
     bmc.edit(LIST, |list| list["Members"].as_array_mut().unwrap().insert(0, json!({"@odata.id": large})));
     let padding = "x".repeat(redfish::MAX_BODY);
     bmc.set(|inner| drop(inner.resources.insert(large.clone(), json!({"@odata.id": large, "Padding": padding}))));
-    assert_eq!(told(&newest(&bmc, SYSTEM, 16).await), ["entry 1"]);
+    assert_eq!(messages(&newest(&bmc, SYSTEM, 16).await), ["entry 1"]);
 }
 
 #[tokio::test]
 async fn a_log_that_is_refused_hides_no_other_and_a_lost_bmc_is_an_error() {
     let bmc = with_log(json!({"Members": [entry(1, "Critical")]}));
     bmc.script("GET", "/Managers/BMC", odd(403, json!({})));
-    assert_eq!(told(&newest(&bmc, SYSTEM, 16).await), ["entry 1"]);
+    assert_eq!(messages(&newest(&bmc, SYSTEM, 16).await), ["entry 1"]);
     let connected = RedfishBmc::new(rig(&bmc, SYSTEM).client);
     connected.begin(&[]).await.unwrap();
     for _ in 0..8 {

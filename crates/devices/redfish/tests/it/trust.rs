@@ -17,7 +17,7 @@ fn client(at: SocketAddr, ca: Option<&str>) -> Client {
 }
 
 /// A certificate as `openssl req -x509` makes it: its own authority, and for these names.
-fn own(names: &[&str]) -> (String, KeyPair) {
+fn self_signed(names: &[&str]) -> (String, KeyPair) {
     let names = names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
     let mut params = CertificateParams::new(names).unwrap();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -30,8 +30,8 @@ fn own(names: &[&str]) -> (String, KeyPair) {
 async fn a_certificate_that_is_its_own_authority_is_trusted_where_it_is_given_itself() {
     // With its address in it, and as openssl's defaults leave it: without any name.
     for names in [&["127.0.0.1"][..], &[]] {
-        let (pem, key) = own(names);
-        let (stranger, _) = own(names);
+        let (pem, key) = self_signed(names);
+        let (stranger, _) = self_signed(names);
         let at = serve_with(router(Bmc::generic()), &pem, &key).await;
         client(at, Some(&pem)).system().await.unwrap_or_else(|error| panic!("{names:?}: {error}"));
         client(at, Some(&format!("{stranger}{pem}"))).system().await.unwrap();
@@ -44,7 +44,7 @@ async fn a_certificate_that_is_its_own_authority_is_trusted_where_it_is_given_it
 
 #[tokio::test]
 async fn what_a_given_certificate_says_of_itself_still_counts() {
-    let (pem, key) = own(&["192.0.2.1"]);
+    let (pem, key) = self_signed(&["192.0.2.1"]);
     let at = serve_with(router(Bmc::generic()), &pem, &key).await;
     let error = client(at, Some(&pem)).system().await.unwrap_err();
     assert!(error.to_string().contains("not made out for this address"), "{error}");
@@ -62,8 +62,8 @@ async fn what_a_given_certificate_says_of_itself_still_counts() {
 /// Somebody else has the certificate, but not its key.
 #[tokio::test]
 async fn a_given_certificate_proves_nothing_without_its_key() {
-    let (pem, _) = own(&["127.0.0.1"]);
-    let (_, other) = own(&["127.0.0.1"]);
+    let (pem, _) = self_signed(&["127.0.0.1"]);
+    let (_, other) = self_signed(&["127.0.0.1"]);
     let provider = std::sync::Arc::new(rustls::crypto::ring::default_provider());
     use rustls::pki_types::pem::PemObject;
     let chain = vec![rustls::pki_types::CertificateDer::from_pem_slice(pem.as_bytes()).unwrap()];
