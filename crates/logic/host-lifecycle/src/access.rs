@@ -53,12 +53,12 @@ pub(crate) fn decide(view: &View<'_>) -> Option<Step> {
         if let Some(left) = wait_left(view, ErrorType::Registration) {
             return Some(idle(view, Next::After(left)));
         }
-        let settled = status.good_credentials == current
+        let is_registered = status.good_credentials == current
             && state != State::Registering
             // A blocked deletion has an error of registration: only trying its work shows whether it still is blocked.
             && (status.error_type != Some(ErrorType::Registration) || view.host.is_deleting())
             && status.operational_status != OperationalStatus::Detached;
-        if settled {
+        if is_registered {
             return adoption(view, status);
         }
     }
@@ -196,7 +196,7 @@ pub(crate) fn conclude_register(mut draft: Draft<'_>, outcome: Outcome) -> Chang
         draft.event("BMCAccessValidated", "Access to the BMC was verified");
     }
     take_back(&mut draft);
-    draft.settle(ErrorType::Registration);
+    draft.work_succeeded(ErrorType::Registration);
     set_profile(&mut draft);
     if draft.state() == State::Registering {
         leave_registering(&mut draft);
@@ -257,7 +257,7 @@ pub(crate) fn conclude_adopt(mut draft: Draft<'_>, outcome: Outcome) -> Change {
             if draft.status.operation_history.register.end.is_none() {
                 draft.status.operation_history.register.end = Some(draft.now());
             }
-            draft.settle(ErrorType::ProvisionedRegistration);
+            draft.work_succeeded(ErrorType::ProvisionedRegistration);
             draft.finish(Next::Now)
         }
         other => draft.not_done(ErrorType::ProvisionedRegistration, "adoption", other),

@@ -227,8 +227,8 @@ fn subscription(new: &Value, old: Option<&Value>, review: &mut Review) {
     } else if request_scheme(destination).is_none() {
         review.denials.push(format!("spec.destination is not a URL: {:?}", text_without_secrets(destination)));
     } else if !request_has_path(destination) {
-        let shown = text_without_secrets(destination);
-        review.denials.push(format!("spec.destination is {shown}; one without a path must end with a slash"));
+        let printable = text_without_secrets(destination);
+        review.denials.push(format!("spec.destination is {printable}; one without a path must end with a slash"));
     }
 }
 

@@ -71,7 +71,7 @@ fn ready(view: &View<'_>, image: &PreprovisioningImage) -> Result<bool, String> 
         let held = image.metadata.finalizers.as_ref().is_some_and(|held| !held.is_empty());
         return Ok(held && status.image_url.as_ref().is_some_and(|url| !url.is_empty()));
     }
-    if !fits(view, image, status) {
+    if !is_as_requested(view, image, status) {
         return Ok(false);
     }
     let condition =
@@ -82,7 +82,7 @@ fn ready(view: &View<'_>, image: &PreprovisioningImage) -> Result<bool, String> 
     Ok(condition("Ready").is_some_and(|ready| ready.observed_generation == image.metadata.generation))
 }
 
-fn fits(view: &View<'_>, image: &PreprovisioningImage, status: &PreprovisioningImageStatus) -> bool {
+fn is_as_requested(view: &View<'_>, image: &PreprovisioningImage, status: &PreprovisioningImageStatus) -> bool {
     let built_in = status.network_data.clone().unwrap_or_default();
     let (name, version) = (built_in.name.unwrap_or_default(), built_in.version.unwrap_or_default());
     let wished = image.spec.network_data_name.clone().unwrap_or_default();

@@ -176,9 +176,9 @@ pub(crate) fn is_being_serviced(status: &BareMetalHostStatus) -> bool {
 }
 
 fn ready(status: &BareMetalHostStatus) -> Fact {
-    let settled = matches!(status.provisioning.state, State::Provisioned | State::ExternallyProvisioned);
+    let is_provisioned = matches!(status.provisioning.state, State::Provisioned | State::ExternallyProvisioned);
     let (value, reason, message) = match status.operational_status {
-        _ if !settled => ("False", "NotProvisioned", is(status.provisioning.state)),
+        _ if !is_provisioned => ("False", "NotProvisioned", is(status.provisioning.state)),
         // An error of the access, say: the service goes on afterwards.
         OperationalStatus::Error if is_being_serviced(status) && status.error_type != Some(ErrorType::Servicing) => {
             ("False", SERVICING, error(status).unwrap_or_default().to_owned())

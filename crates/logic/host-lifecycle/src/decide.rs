@@ -58,7 +58,7 @@ pub fn decide(view: &View<'_>) -> Step {
 pub fn conclude(view: &View<'_>, action: &Action, outcome: Outcome) -> Change {
     let draft = Draft::new(view);
     let state = view.host.state();
-    let outcome = outcome.told_one_way();
+    let outcome = outcome.normalized();
     if let Outcome::Held { message } = &outcome {
         return held::conclude(draft, action, message);
     }

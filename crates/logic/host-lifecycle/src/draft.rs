@@ -104,10 +104,10 @@ impl<'v> Draft<'v> {
     /// Forgets the error; failures stay counted until work goes forward.
     pub(crate) fn clear_error(&mut self) {
         let of_service = matches!(self.status.error_type, None | Some(ErrorType::Servicing));
-        let settled = matches!(self.state(), State::Provisioned | State::ExternallyProvisioned);
+        let is_provisioned = matches!(self.state(), State::Provisioned | State::ExternallyProvisioned);
         // A failure of something else does not end a service, if the provisioner still serves it.
         let goes_on = self.view.settings.served.service && conditions::is_being_serviced(&self.status);
-        let serviced = settled && !of_service && goes_on;
+        let serviced = is_provisioned && !of_service && goes_on;
         self.status.error_type = None;
         self.status.error_message.clear();
         self.status.operational_status = match (self.state(), self.status.operational_status) {
@@ -118,8 +118,8 @@ impl<'v> Draft<'v> {
         };
     }
 
-    /// Work of this class succeeded: clears its error, and the count of failures if no other error remains.
-    pub(crate) fn settle(&mut self, kind: ErrorType) {
+    /// Notes that work of this class succeeded: clears its error, and the count of failures if no other error remains.
+    pub(crate) fn work_succeeded(&mut self, kind: ErrorType) {
         if self.status.error_type == Some(kind) {
             self.clear_error();
         }

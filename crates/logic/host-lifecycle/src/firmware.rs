@@ -50,12 +50,12 @@ const MAX_TEXT: usize = 1024;
 /// Longest names and values of all settings together, in bytes: they go into one object, of which the API takes no more than 1.5 MiB.
 const MAX_BYTES: usize = 768 << 10;
 /// Longest name of a wish that a message shows, in characters.
-const MAX_SHOWN: usize = 64;
+const MAX_PRINTED: usize = 64;
 /// Findings that a message lists.
 const MAX_LISTED: usize = 5;
 
 /// Why no setting can be made on a machine that has never shown any.
-const UNSHOWN: &str = "the BMC of this host shows no BIOS settings, so that none can be made — remove spec.settings, and make them with the firmware's \
+const NO_SETTINGS: &str = "the BMC of this host shows no BIOS settings, so that none can be made — remove spec.settings, and make them with the firmware's \
      own menu; some BMCs show them with a newer firmware, another licence, or after the machine's first start";
 
 /// The words for one kind of object.
@@ -77,7 +77,7 @@ enum Standing {
     /// It is to be handed over.
     Differs,
     /// Nothing to do: the wish is fulfilled, or cannot be, which the condition says.
-    Settled,
+    Complete,
 }
 
 fn find<'a>(conditions: &'a [Condition], kind: &str) -> Option<&'a Condition> {
@@ -90,7 +90,7 @@ fn standing(conditions: &[Condition], generation: Option<i64>) -> Standing {
         return Standing::Unread;
     }
     if find(conditions, VALID).is_none_or(|valid| valid.status != "True") || changed.status != "True" {
-        return Standing::Settled;
+        return Standing::Complete;
     }
     if changed.reason == ACCEPTED { Standing::Taken } else { Standing::Differs }
 }
@@ -112,7 +112,7 @@ fn updates_standing(view: &View<'_>) -> Standing {
 pub(crate) fn settings(view: &View<'_>) -> Option<Option<SettingsTarget>> {
     match settings_standing(view) {
         Standing::Unread => None,
-        Standing::Taken | Standing::Settled => Some(None),
+        Standing::Taken | Standing::Complete => Some(None),
         Standing::Differs => {
             let object = view.children.firmware_settings?;
             let status = object.status.clone().unwrap_or_default();
@@ -127,7 +127,7 @@ pub(crate) fn settings(view: &View<'_>) -> Option<Option<SettingsTarget>> {
 pub(crate) fn updates(view: &View<'_>) -> Option<Vec<FirmwareUpdate>> {
     match updates_standing(view) {
         Standing::Unread => None,
-        Standing::Taken | Standing::Settled => Some(Vec::new()),
+        Standing::Taken | Standing::Complete => Some(Vec::new()),
         Standing::Differs => {
             let object = view.children.firmware_components?;
             let made = object.status.clone().unwrap_or_default().updates;
@@ -378,7 +378,7 @@ fn note_settings(draft: &mut Draft<'_>, all: Option<BTreeMap<String, FirmwareSet
     let view = draft.view;
     let object = view.children.firmware_settings;
     let old = object.and_then(|object| object.status.clone()).unwrap_or_default();
-    let Some(all) = all else { return unshown(draft, &old, untrue) };
+    let Some(all) = all else { return without_settings(draft, &old, untrue) };
     let (mut read, mut schema) = (BTreeMap::new(), BTreeMap::new());
     for (name, setting) in all {
         read.insert(name.clone(), setting.value);
@@ -414,11 +414,11 @@ fn write_settings(draft: &mut Draft<'_>, old: &HostFirmwareSettingsStatus, statu
 }
 
 /// The machine shows no settings. A wish is judged by those that it has shown before, and cannot be fulfilled if it never has.
-fn unshown(draft: &mut Draft<'_>, old: &HostFirmwareSettingsStatus, untrue: &mut Vec<String>) {
+fn without_settings(draft: &mut Draft<'_>, old: &HostFirmwareSettingsStatus, untrue: &mut Vec<String>) {
     let view = draft.view;
     let wishes = view.children.firmware_settings.is_some_and(|object| !object.spec.settings.is_empty());
     let faults = match (wishes, old.settings.is_empty()) {
-        (true, true) => vec![UNSHOWN.to_owned()],
+        (true, true) => vec![NO_SETTINGS.to_owned()],
         (true, false) => {
             let known = view.children.firmware_schema.map(|schema| schema.spec.schema.clone()).unwrap_or_default();
             faults(view, &old.settings, &known)
@@ -434,8 +434,8 @@ fn faults(view: &View<'_>, read: &BTreeMap<String, String>, schema: &BTreeMap<St
     let wished = view.children.firmware_settings.map(|object| texts(&object.spec.settings)).unwrap_or_default();
     let fault = |(name, value): (&String, &String)| {
         if settings_schema::is_password(name) {
-            let shown: String = name.chars().take(MAX_SHOWN).collect();
-            Some(format!("{shown} is a password, which is not set here"))
+            let printable: String = name.chars().take(MAX_PRINTED).collect();
+            Some(format!("{printable} is a password, which is not set here"))
         } else if long_or_empty(name) || value.len() > MAX_TEXT {
             Some("a name is empty, or a name or value longer than a machine's".to_owned())
         } else if !read.contains_key(name) {
@@ -522,8 +522,8 @@ fn components_status(view: &View<'_>, mut read: Vec<FirmwareComponent>) -> HostF
             !(matches!(name, "bios" | "bmc") || name.starts_with("nic:")) || name.len() > MAX_TEXT
         })
         .map(|update| {
-            let shown: String = update.component.chars().take(64).collect();
-            format!("component {shown:?} is not known; known are bios, bmc and nic:<name>")
+            let printable: String = update.component.chars().take(64).collect();
+            format!("component {printable:?} is not known; known are bios, bmc and nic:<name>")
         })
         .chain((!wished.is_empty() && !view.settings.served.firmware_updates).then(|| {
             "the provisioner of this host reads versions of the firmware and makes no updates: remove spec.updates, and make them with the vendor's own tools"

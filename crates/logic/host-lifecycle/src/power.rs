@@ -85,10 +85,10 @@ pub(crate) fn conclude(mut draft: Draft<'_>, action: &Action, outcome: Outcome) 
             if edge {
                 draft.event("PowerOn", "The host is powered on");
             }
-            settled(draft)
+            finish_if_as_wished(draft)
         }
         Action::SetPower(PowerWish::SoftOff | PowerWish::HardOff) => switched_off(draft, on, edge),
-        _ => settled(draft),
+        _ => finish_if_as_wished(draft),
     }
 }
 
@@ -104,14 +104,14 @@ fn switched_off(mut draft: Draft<'_>, on: bool, edge: bool) -> Change {
     }
     if once {
         draft.remove_annotation(annotation::REBOOT);
-        draft.settle(ErrorType::PowerManagement);
+        draft.work_succeeded(ErrorType::PowerManagement);
         return draft.finish(Next::Now);
     }
-    settled(draft)
+    finish_if_as_wished(draft)
 }
 
-/// The call succeeded: checks whether the power is as wished.
-fn settled(mut draft: Draft<'_>) -> Change {
+/// Ends the step after a successful call if the power is as wished; otherwise, another step follows at once.
+fn finish_if_as_wished(mut draft: Draft<'_>) -> Change {
     let reboot = reboot(draft.view);
     if draft.status.powered_on != wanted_on(draft.view, &reboot) {
         return draft.finish(Next::Now);

@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use sha2::{Digest, Sha256};
 
 /// Longest value that a message shows, in characters.
-const MAX_SHOWN: usize = 64;
+const MAX_PRINTED: usize = 64;
 
 /// The name that upstream gives it, so that hosts which are alike share one (baremetal-operator `GetSchemaName`): eight digits of the SHA-256 of all
 /// names, types, values and bounds, sorted and written as Go's `%v` writes a list.
@@ -49,8 +49,8 @@ pub(crate) fn fault(name: &str, value: &str, schema: &SettingSchema) -> Option<S
     if schema.read_only == Some(true) {
         return Some(format!("{name} cannot be set: the firmware says that it is read-only"));
     }
-    let shown: String = value.chars().take(MAX_SHOWN).collect();
-    let wrong = |what: String| Some(format!("{name} cannot be «{shown}»: {what}"));
+    let printable: String = value.chars().take(MAX_PRINTED).collect();
+    let wrong = |what: String| Some(format!("{name} cannot be «{printable}»: {what}"));
     match schema.attribute_type.as_deref().unwrap_or_default() {
         "Password" => Some(format!("{name} is a password, which is not set here")),
         "Enumeration" if !schema.allowable_values.iter().any(|allowed| allowed == value) => {

@@ -159,8 +159,8 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// Work that waits for something, or is held, has not failed.
-    pub(crate) fn told_one_way(self) -> Self {
+    /// The outcome in one form: work that waits for something, or is held, has not failed.
+    pub(crate) fn normalized(self) -> Self {
         match self {
             Self::Failed { message, retry: Retry::Waiting } => Self::Blocked { message },
             Self::Failed { message, retry: Retry::Held } => Self::Held { message },

@@ -112,21 +112,21 @@ fn image_rules(image: &Image, found: &mut Findings) {
     if image.url.is_empty() {
         return;
     }
-    let shown = text_without_secrets(&image.url);
+    let printable = text_without_secrets(&image.url);
     match request_scheme(&image.url) {
         Some(scheme) if scheme.is_empty() => found.add(
             ErrorType::Provisioning,
-            format!("spec.image.url has no scheme: {shown}; allowed are http, https, ftp, gopher and oci"),
+            format!("spec.image.url has no scheme: {printable}; allowed are http, https, ftp, gopher and oci"),
         ),
         Some(scheme) if !matches!(scheme.as_str(), "http" | "https" | "ftp" | "gopher" | "oci") => found.add(
             ErrorType::Provisioning,
             format!("spec.image.url has the scheme {scheme}; allowed are http, https, ftp, gopher and oci"),
         ),
-        None => found.add(ErrorType::Provisioning, format!("spec.image.url is not a URL: {shown}")),
+        None => found.add(ErrorType::Provisioning, format!("spec.image.url is not a URL: {printable}")),
         Some(_) => {
             // What Go takes for a URL although nothing can be read there.
             if let Err(error) = Url::parse(&image.url) {
-                found.ours(ErrorType::Provisioning, format!("spec.image.url is not a URL ({error}): {shown}"));
+                found.ours(ErrorType::Provisioning, format!("spec.image.url is not a URL ({error}): {printable}"));
             }
         }
     }
@@ -161,13 +161,13 @@ fn checksum(image: &Image, found: &mut Findings) {
 
 /// Why a text is neither the URL of a checksum file nor a digest of the type that is declared.
 fn no_checksum(text: &str, kind: Option<ChecksumType>) -> Option<String> {
-    const SHOWN: usize = 140;
+    const MAX_PRINTED: usize = 140;
     if text.is_empty() {
         return None;
     }
-    let shown: String = text_without_secrets(text).chars().take(SHOWN).collect();
+    let printable: String = text_without_secrets(text).chars().take(MAX_PRINTED).collect();
     if text.starts_with("http://") || text.starts_with("https://") {
-        return Url::parse(text).err().map(|error| format!("is not a URL ({error}): {shown}"));
+        return Url::parse(text).err().map(|error| format!("is not a URL ({error}): {printable}"));
     }
     let (wanted, lengths): (_, &[usize]) = match kind {
         None | Some(ChecksumType::Auto) => ("MD5 has 32, SHA-256 64, SHA-512 128", &[32, 64, 128]),
@@ -178,7 +178,7 @@ fn no_checksum(text: &str, kind: Option<ChecksumType>) -> Option<String> {
     let digits = text.bytes().all(|b| b.is_ascii_hexdigit());
     (!digits || !lengths.contains(&text.len())).then(|| {
         format!(
-            "is «{shown}», which is neither an http or https URL nor a digest in hexadecimal digits, of which {wanted}"
+            "is «{printable}», which is neither an http or https URL nor a digest in hexadecimal digits, of which {wanted}"
         )
     })
 }

@@ -14,7 +14,7 @@ impl Common {
     /// What is common among these machines. One that shows no MAC cannot be told from the others, and makes nothing common.
     #[must_use]
     pub fn of<'a>(machines: impl IntoIterator<Item = &'a MachineEvidence>) -> Self {
-        let mut shown: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        let mut owners: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
         let mut common = BTreeSet::new();
         for machine in machines {
             let macs: BTreeSet<String> = machine.macs.iter().filter_map(|m| normal::mac(m)).collect();
@@ -24,7 +24,7 @@ impl Common {
             let uuid = machine.system_uuid.as_deref().and_then(normal::uuid);
             let serial = machine.serial_number.as_deref().and_then(normal::serial);
             for value in uuid.into_iter().chain(serial) {
-                let earlier = shown.entry(value.clone()).or_default();
+                let earlier = owners.entry(value.clone()).or_default();
                 if !earlier.is_empty() && earlier.is_disjoint(&macs) {
                     common.insert(value);
                 }

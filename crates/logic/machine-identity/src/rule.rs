@@ -43,14 +43,14 @@ impl Pair {
         let usable = |text: Option<&str>| text.and_then(&normal).filter(|value| !common.contains(value));
         match (usable(recorded), usable(seen)) {
             (Some(before), Some(now)) if before == now => Self::Equal,
-            (Some(_), Some(_)) => Self::Different(format!("{what} {}, recorded {}", shown(seen), shown(recorded))),
+            (Some(_), Some(_)) => Self::Different(format!("{what} {}, recorded {}", printable(seen), printable(recorded))),
             _ => Self::Unseen,
         }
     }
 }
 
 /// A value for a message, whatever it holds.
-fn shown(text: Option<&str>) -> String {
+fn printable(text: Option<&str>) -> String {
     text.unwrap_or_default().trim().chars().filter(|c| !c.is_control()).take(64).collect()
 }
 

@@ -129,7 +129,7 @@ pub enum Fact<T> {
 #[derive(Clone, Copy, Debug)]
 pub struct Facts {
     /// The boot that this operation has recorded.
-    pub own: Option<Boot>,
+    pub current: Option<Boot>,
     /// The newest boot that any operation of the host has recorded.
     pub latest: Option<Boot>,
     /// The living agent of [`Facts::recorded`].
@@ -205,34 +205,34 @@ impl Facts {
     /// The boot that counts: this operation's, else the newest.
     #[must_use]
     pub fn recorded(&self) -> Option<Boot> {
-        self.own.or(self.latest)
+        self.current.or(self.latest)
     }
 
     /// Another boot is asked for, and this operation has one to give up. An agent that has ended its work only tells of it: it does not hang. Nor is one
     /// given up that has not had its time to report since this process began.
     fn has_to_boot_anew(&self, patience: &Patience) -> bool {
-        let Some(own) = self.own.filter(|_| self.forced) else { return false };
+        let Some(current) = self.current.filter(|_| self.forced) else { return false };
         let ended = self.agent.is_some_and(|agent| agent.work == Work::Ended);
-        let unheard = self.agent.is_none() && self.booted != Some(own.generation) && self.may_return(own);
-        !(ended || unheard && self.waited < patience.reconnect)
+        let unreported = self.agent.is_none() && self.booted != Some(current.generation) && self.may_return(current);
+        !(ended || unreported && self.waited < patience.reconnect)
     }
 
     /// The newest generation that is recorded or known: reports of older ones are refused.
     fn newest(&self) -> u64 {
-        let recorded = [self.own, self.latest].into_iter().flatten().map(|boot| boot.generation);
+        let recorded = [self.current, self.latest].into_iter().flatten().map(|boot| boot.generation);
         recorded.fold(self.known_generation, u64::max)
     }
 
     /// This operation has recorded a boot without a report so far, and a report would be accepted.
     fn begun(&self) -> bool {
         let open = |boot: Boot| !boot.bound && !boot.retired && boot.generation == self.newest();
-        self.phase == StepPhase::Running && self.own.is_some_and(open)
+        self.phase == StepPhase::Running && self.current.is_some_and(open)
     }
 
     /// The agent of this boot may still report by itself: this process has not seen it, and it has no reason to be gone.
     fn may_return(&self, boot: Boot) -> bool {
         // An agent that wrote a system has left for it.
-        let left = self.own.is_none() && self.provisioned;
+        let left = self.current.is_none() && self.provisioned;
         !self.seen && !left && !boot.retired && (boot.bound || self.begun())
     }
 
@@ -266,7 +266,7 @@ pub fn decide(facts: &Facts, patience: &Patience) -> Decision {
         let again = matches!(facts.phase, StepPhase::Running | StepPhase::Done) && facts.attempts > 0;
         return anew(facts, facts.attempts.saturating_add(u32::from(!again)));
     }
-    match facts.agent.map(|agent| agent.judge(facts.own.is_some_and(|boot| !boot.bound))) {
+    match facts.agent.map(|agent| agent.judge(facts.current.is_some_and(|boot| !boot.bound))) {
         Some(Judged::Usable) => return Decision::Use,
         Some(Judged::Refused(refusal)) => return Decision::Refuse(refusal),
         Some(Judged::Unusable) | None => {}

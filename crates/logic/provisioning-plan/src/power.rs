@@ -101,7 +101,7 @@ pub enum Decision {
         left: Duration,
     },
     /// The BMC does not report the machine's power, and no order is outstanding.
-    Untold,
+    Unreported,
     /// The BMC accepted the order, or may have, and the machine did not follow in time.
     Failed {
         /// Whether the BMC has said that it took it.
@@ -173,7 +173,7 @@ impl Power {
             return Decision::Ask(if look.agent { PowerAction::Restart } else { PowerAction::SoftRestart });
         }
         match self.pursue(look, patience) {
-            Decision::Ask(_) if look.sight.is_none() && look.unseen == Unseen::Left => Decision::Untold,
+            Decision::Ask(_) if look.sight.is_none() && look.unseen == Unseen::Left => Decision::Unreported,
             decision => decision,
         }
     }
@@ -211,8 +211,8 @@ impl Power {
         }
     }
 
-    /// Notes an order's result. `shown`: the BMC reports the machine's power, so that the effect can be awaited.
-    pub fn answered(&mut self, order: PowerAction, answer: Answer, of: &str, shown: bool, now: Duration) {
+    /// Notes an order's result. `observed`: the BMC reports the machine's power, so that the effect can be awaited.
+    pub fn answered(&mut self, order: PowerAction, answer: Answer, of: &str, observed: bool, now: Duration) {
         if matches!(order, PowerAction::Restart | PowerAction::SoftRestart) {
             if answer == Answer::Taken {
                 self.restarted();
@@ -227,7 +227,7 @@ impl Power {
             (_, Answer::NotGiven) => {}
             // A refused soft power-off is kept too: the power is cut next.
             (PowerAction::SoftOff, _) | (_, Answer::Lost | Answer::Unclear) => self.outstanding = Some(outstanding),
-            (_, Answer::Taken) if shown => self.outstanding = Some(outstanding),
+            (_, Answer::Taken) if observed => self.outstanding = Some(outstanding),
             // An effect that the BMC does not show cannot be awaited.
             (_, Answer::Taken) => *self = Self { last: Some(order.on()), ..Self::default() },
             (_, Answer::Refused) => {}

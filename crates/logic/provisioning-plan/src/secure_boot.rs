@@ -10,7 +10,7 @@ pub const ASK_AGAIN: u32 = 4;
 
 /// What the BMC shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shown {
+pub struct Observed {
     /// The setting, in force from a later boot on.
     pub enable: Option<bool>,
     /// In force since the last boot.
@@ -19,7 +19,7 @@ pub struct Shown {
     pub setup_mode: bool,
 }
 
-impl Shown {
+impl Observed {
     /// It tells something.
     #[must_use]
     pub const fn tells(&self) -> bool {
@@ -53,7 +53,7 @@ pub struct Facts {
     /// How it is to be; `None` where it makes no difference.
     pub wanted: Option<bool>,
     /// What the BMC shows; `None` if it shows nothing, or nothing that tells.
-    pub shown: Option<Shown>,
+    pub observed: Option<Observed>,
     /// The switch is recorded as under way.
     pub begun: bool,
     /// The wait, if there is one.
@@ -90,14 +90,14 @@ pub enum End {
     /// Off was wanted, and the BMC does not show it any more.
     Vanished,
     /// Off was wanted and is set, but never shown in force: some BMCs do not update that, and signed code runs anyway.
-    NeverShown,
+    NeverObserved,
 }
 
 /// Why it cannot be as wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// The BMC does not show it.
-    NotShown,
+    NotObserved,
     /// There is no platform key.
     SetupMode,
     /// The machine has restarted, and it is not in force.
@@ -108,22 +108,22 @@ pub enum Fault {
 #[must_use]
 pub fn decide(facts: &Facts) -> Decision {
     let Some(wanted) = facts.wanted else { return Decision::Go };
-    let Some(shown) = facts.shown.filter(Shown::tells) else { return unseen(facts, wanted) };
-    if wanted && shown.setup_mode {
+    let Some(observed) = facts.observed.filter(Observed::tells) else { return unseen(facts, wanted) };
+    if wanted && observed.setup_mode {
         return Decision::Fail(Fault::SetupMode);
     }
-    if shown.is_in_force(wanted) {
+    if observed.is_in_force(wanted) {
         return if facts.begun { Decision::Ended(End::InForce) } else { Decision::Go };
     }
     // A setting that is not in force yet is a pending change of another client: complete it here.
-    let switch = Decision::Switch { set: !shown.is_set(wanted) };
+    let switch = Decision::Switch { set: !observed.is_set(wanted) };
     if !facts.begun {
         return switch;
     }
     match facts.waiting {
         Some(Waiting { age, asked: true }) if age >= facts.limit => {
-            if !wanted && shown.is_set(wanted) {
-                Decision::Ended(End::NeverShown)
+            if !wanted && observed.is_set(wanted) {
+                Decision::Ended(End::NeverObserved)
             } else {
                 Decision::Fail(Fault::NotInForce)
             }
@@ -138,7 +138,7 @@ fn unseen(facts: &Facts, wanted: bool) -> Decision {
     let over = facts.waiting.is_some_and(|waiting| waiting.age >= facts.limit);
     match (facts.begun, wanted) {
         (true, _) if !over => Decision::AwaitSight,
-        (_, true) => Decision::Fail(Fault::NotShown),
+        (_, true) => Decision::Fail(Fault::NotObserved),
         (true, false) => Decision::Ended(End::Vanished),
         (false, false) => Decision::Go,
     }

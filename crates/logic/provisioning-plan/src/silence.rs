@@ -81,7 +81,7 @@ pub struct Boot {
     /// How much of the medium has been read since its reset, or in the attempt before.
     pub read: u64,
     /// It is this operation's, not that of an earlier one.
-    pub own: bool,
+    pub current: bool,
     /// It has been asked for once more already.
     pub again: bool,
     /// Its agent has been seen.
@@ -94,6 +94,6 @@ impl Boot {
     /// A machine that has read its system is not reset under it; nor is one whose agent was there.
     #[must_use]
     pub const fn once_more(&self) -> bool {
-        self.read < LOOKED_INTO && self.own && !self.again && !self.seen && self.medium
+        self.read < LOOKED_INTO && self.current && !self.again && !self.seen && self.medium
     }
 }

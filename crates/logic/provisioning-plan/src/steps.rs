@@ -267,7 +267,7 @@ pub enum Way {
     /// A reset was requested. Whether it happened is unknown, and a tenant may be booting: it is not repeated.
     LeaveAlone,
     /// The power has to be seen, and the BMC does not report it.
-    Untold,
+    Unreported,
 }
 
 /// Two steps that can be told apart afterwards: the machine is seen off before the intent to switch it on is recorded, so a machine found on after
@@ -287,7 +287,7 @@ pub fn way_into_disk(status: &HostOperationStatus, powered_on: Option<bool>, may
         return Way::Reset { attempt: reset.attempt.unwrap_or(0).saturating_add(1) };
     }
     if powered_on.is_none() {
-        return Way::Untold;
+        return Way::Unreported;
     }
     Way::SwitchOff { begun: off_begun }
 }

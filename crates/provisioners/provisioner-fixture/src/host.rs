@@ -206,8 +206,8 @@ impl Manage for FixtureHost {
         // What it has put there itself it need not take over, unless the machine, which exists in memory, has lost it.
         let image = request.deployed.image.map(|image| image.url);
         let lost = image.is_some() && self.look(|machine| machine.system.is_none());
-        let own = self.journal.data.work.as_ref().is_some_and(|work| work.kind == Kind::Provision);
-        if own && !lost {
+        let is_provisioning = self.journal.data.work.as_ref().is_some_and(|work| work.kind == Kind::Provision);
+        if is_provisioning && !lost {
             return Ok(Verdict::Done(()));
         }
         let since = match self.journal.data.adopting {

@@ -116,7 +116,7 @@ pub struct Data {
 #[derive(Clone, Debug, Default)]
 struct Live {
     recorded: Option<(u64, Data)>,
-    told: Option<String>,
+    reported: Option<String>,
 }
 
 /// What a process knows of its hosts, by their uids.
@@ -135,8 +135,8 @@ impl Memory {
 
     /// Notes that the host gets the failure of this work; false if it already has.
     pub fn tells(&self, uid: &str, id: &str) -> bool {
-        let told = self.lock().entry(uid.to_owned()).or_default().told.replace(id.to_owned());
-        told.as_deref() != Some(id)
+        let reported = self.lock().entry(uid.to_owned()).or_default().reported.replace(id.to_owned());
+        reported.as_deref() != Some(id)
     }
 }
 

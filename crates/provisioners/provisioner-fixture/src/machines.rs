@@ -243,7 +243,7 @@ impl Machine {
     }
 
     /// What has come to its end by now.
-    fn settle(&mut self, now: Timestamp) {
+    fn complete_due_work(&mut self, now: Timestamp) {
         let Some(work) = self.work.as_mut().filter(|work| !work.over && work.until <= now) else { return };
         work.over = true;
         if work.fails {
@@ -332,7 +332,7 @@ impl Machines {
     pub(crate) fn look<T>(&self, address: &str, now: Timestamp, look: impl FnOnce(&mut Machine) -> T) -> T {
         let mut all = self.lock();
         let machine = all.entry(address.to_owned()).or_default();
-        machine.settle(now);
+        machine.complete_due_work(now);
         look(machine)
     }
 

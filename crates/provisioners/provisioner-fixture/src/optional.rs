@@ -234,7 +234,7 @@ impl Health for FixtureHost {
 impl Diagnose for FixtureHost {
     async fn findings(&mut self) -> Outcome<Vec<Finding>> {
         self.reached()?;
-        let told = [
+        let findings = [
             (Trouble::Slow, HealthLevel::Warning, "its work takes ten times as long as it should"),
             (Trouble::Failing, HealthLevel::Critical, "its next work will fail"),
             (Trouble::Another, HealthLevel::Critical, "another machine answers in its place"),
@@ -246,8 +246,8 @@ impl Diagnose for FixtureHost {
             advice: Some("somebody has made the fixture's machine so".to_owned()),
         };
         let found = self.look(|machine| {
-            let told = told.into_iter().filter(|(trouble, ..)| machine.has(*trouble));
-            told.map(|(_, level, message)| finding(level, message)).collect()
+            let findings = findings.into_iter().filter(|(trouble, ..)| machine.has(*trouble));
+            findings.map(|(_, level, message)| finding(level, message)).collect()
         });
         Ok(Verdict::Done(found))
     }

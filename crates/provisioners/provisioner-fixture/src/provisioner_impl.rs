@@ -91,7 +91,7 @@ impl Provisioner for FixtureProvisioner {
         false
     }
 
-    fn heard(&self, _: &HostKey) {}
+    fn acknowledge_news(&self, _: &HostKey) {}
 
     fn subscribe(&self) -> WakeUps {
         self.waker.subscribe()

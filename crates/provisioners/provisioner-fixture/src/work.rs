@@ -62,8 +62,8 @@ impl FixtureHost {
             failure.retry = Retry::Later;
             return Err(failure);
         }
-        let own = self.owner();
-        let foreign = self.look(|machine| machine.system.clone()).map(|(_, owner)| owner).filter(|owner| *owner != own);
+        let owner = self.owner();
+        let foreign = self.look(|machine| machine.system.clone()).map(|(_, found)| found).filter(|found| *found != owner);
         if let Some(owner) = foreign
             && matches!(plan.leaves, Leaves::System(..) | Leaves::Emptiness)
             && consent != Some(owner.as_str())
@@ -96,8 +96,8 @@ impl FixtureHost {
     async fn order(&mut self, plan: &Plan, work: &Work) -> Outcome<()> {
         let job = Job { id: work.id.clone(), effect: plan.effect, leaves: plan.leaves.clone() };
         let (time, now) = (plan.time, self.now());
-        let told = self.tell(job.effect, |machine| Ok((machine.begin(job, time, now), ()))).await;
-        match told {
+        let answer = self.tell(job.effect, |machine| Ok((machine.begin(job, time, now), ()))).await;
+        match answer {
             Ok(()) => Ok(self.working(work, 0, plan.time)),
             Err(failure) if matches!(failure.cause, Cause::NotLeading | Cause::BmcUnreachable) => Err(failure),
             Err(failure) => self.fail(failure).await,

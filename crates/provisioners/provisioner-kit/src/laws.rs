@@ -88,7 +88,7 @@ pub fn end(entries: &[Entry], step: &Step, seen: &Seen, answer: &Answer) -> Vec<
     {
         found.push((Law::OnlyThisWish, format!("done without {effect:?}")));
     }
-    if !fits(&step.call, answer) {
+    if !matches_call(&step.call, answer) {
         found.push((Law::Answer, format!("{} is answered with {answer:?}", step.call.name())));
     }
     let as_expected = match &step.expected {
@@ -106,7 +106,7 @@ pub fn end(entries: &[Entry], step: &Step, seen: &Seen, answer: &Answer) -> Vec<
     found
 }
 
-fn fits(call: &Call, answer: &Answer) -> bool {
+fn matches_call(call: &Call, answer: &Answer) -> bool {
     match call {
         Call::Register(_) => matches!(answer, Answer::Registered(found) if !found.id.is_empty()),
         Call::PowerState | Call::SetPower(_) => matches!(answer, Answer::Power(_)),

@@ -9,7 +9,7 @@ use provisioner::{Machine, OtherMachine, RecordError};
 /// Which machine the host is, as far as it has been recorded, beside other hosts' machines.
 #[derive(Debug, Default)]
 pub struct MemoryMachine {
-    own: Mutex<Option<MachineRecordSpec>>,
+    record: Mutex<Option<MachineRecordSpec>>,
     others: Mutex<Vec<OtherMachine>>,
     interrupted: Mutex<Vec<String>>,
 }
@@ -25,15 +25,15 @@ impl MemoryMachine {
         self.interrupted.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn own(&self) -> MutexGuard<'_, Option<MachineRecordSpec>> {
-        self.own.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Option<MachineRecordSpec>> {
+        self.record.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 #[async_trait]
 impl Machine for MemoryMachine {
     async fn recorded(&self) -> Result<Option<MachineRecordSpec>, RecordError> {
-        Ok(self.own().clone())
+        Ok(self.lock().clone())
     }
 
     async fn others(&self) -> Result<Vec<OtherMachine>, RecordError> {
@@ -41,12 +41,12 @@ impl Machine for MemoryMachine {
     }
 
     async fn record(&self, record: MachineRecordSpec) -> Result<MachineRecordSpec, RecordError> {
-        *self.own() = Some(record.clone());
+        *self.lock() = Some(record.clone());
         Ok(record)
     }
 
     fn record_with_next(&self, record: MachineRecordSpec) {
-        *self.own() = Some(record);
+        *self.lock() = Some(record);
     }
 
     async fn note(&self, _text: &str) {}

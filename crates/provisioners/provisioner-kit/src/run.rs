@@ -101,9 +101,9 @@ async fn all_runs(kind: &dyn Kind, scenario: &Scenario) -> (usize, Vec<Violation
     let plain = Run::new(kind, scenario, At::Nowhere).go().await;
     let (mut count, mut found) = (1, plain.found);
     let Some(last) = scenario.steps.last() else { return (count, found) };
-    let at_points = |fits: fn(Point) -> bool| -> Vec<At> {
+    let at_points = |matches: fn(Point) -> bool| -> Vec<At> {
         let all = plain.points.iter().enumerate();
-        all.filter(|(_, point)| fits(**point)).map(|(index, _)| At::Point(index)).collect()
+        all.filter(|(_, point)| matches(**point)).map(|(index, _)| At::Point(index)).collect()
     };
     let looks = plain.looks.min(MOST_INTERRUPTED);
     let places = match &last.interruption {
@@ -134,7 +134,7 @@ async fn all_runs(kind: &dyn Kind, scenario: &Scenario) -> (usize, Vec<Violation
 }
 
 /// Result of a run.
-struct Told {
+struct RunReport {
     /// Places within the calls of the last step.
     points: Vec<Point>,
     /// Looks of the last step.
@@ -186,8 +186,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    async fn go(mut self) -> Told {
-        let mut told = Told { points: Vec::new(), looks: 0, found: Vec::new() };
+    async fn go(mut self) -> RunReport {
+        let mut report = RunReport { points: Vec::new(), looks: 0, found: Vec::new() };
         let scenario = self.scenario;
         if scenario.steps.is_empty() {
             self.compare_capabilities();
@@ -200,9 +200,9 @@ impl<'a> Run<'a> {
                 self.subject.set(*condition, true);
             }
             self.trail.begin_part(if let At::Point(place) = at { Some(place) } else { None });
-            told.looks = self.drive(step, at, is_last).await;
+            report.looks = self.drive(step, at, is_last).await;
             if is_last {
-                told.points = self.trail.points();
+                report.points = self.trail.points();
             }
             for condition in &step.machine {
                 self.subject.set(*condition, false);
@@ -212,8 +212,8 @@ impl<'a> Run<'a> {
             }
         }
         self.subject.stop(self.process.id);
-        told.found = self.found;
-        told
+        report.found = self.found;
+        report
     }
 
     fn violates(&mut self, step: &Step, found: impl IntoIterator<Item = Found>) {
@@ -546,7 +546,7 @@ impl<'a> Run<'a> {
             Answer::Inspected(hardware) => self.facts.hardware = Some((**hardware).clone()),
             _ => {}
         }
-        self.shown(step);
+        self.check_history(step);
         let kept = self.store.now().content.is_some_and(|content| content.data.get("weather").is_some());
         if step.interruption == Interruption::Record(Edit::Unknown) && at != At::Nowhere && !kept {
             self.violates(step, [(Law::Record, "what a later version had added is lost".to_owned())]);
@@ -567,7 +567,7 @@ impl<'a> Run<'a> {
     }
 
     /// People see what was done, and nothing secret.
-    fn shown(&mut self, step: &Step) {
+    fn check_history(&mut self, step: &Step) {
         let wish = match &step.call {
             Call::Inspect(request) => request.wish.clone(),
             Call::Provision(request) => request.wish.clone(),

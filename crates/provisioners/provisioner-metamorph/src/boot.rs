@@ -48,15 +48,15 @@ impl NativeHost {
 
     /// The boot id of the living agent; boots the machine into the agent if there is none. [`boot::decide`] chooses each step.
     pub async fn ensure_agent(&self, operation: &mut Operation) -> Outcome<String> {
-        let own = operation.status().boot.clone();
-        if let Err(reason) = self.enter(own.is_some()) {
+        let operation_boot = operation.status().boot.clone();
+        if let Err(reason) = self.enter(operation_boot.is_some()) {
             return Ok(Verdict::Waiting(Waiting::Busy { reason, look_again: ASK_AGAIN }));
         }
-        self.refuse_lost_key(own.as_ref())?;
-        let recorded = own.clone().or_else(|| self.journal.latest_boot());
-        // The agent of a boot whose key was removed cannot be heard any more.
-        let heard = recorded.as_ref().filter(|boot| self.shared.settings.keys.of(boot).is_some());
-        let agent = heard.and_then(|boot| self.shared.hub.agent(self.uid(), boot.generation));
+        self.refuse_lost_key(operation_boot.as_ref())?;
+        let recorded = operation_boot.clone().or_else(|| self.journal.latest_boot());
+        // The reports of a boot whose key was removed cannot be verified any more.
+        let verifiable = recorded.as_ref().filter(|boot| self.shared.settings.keys.of(boot).is_some());
+        let agent = verifiable.and_then(|boot| self.shared.hub.agent(self.uid(), boot.generation));
         let (mut facts, mut medium) = (self.boot_facts(operation, recorded.as_ref(), agent.as_ref()), None);
         let timing = self.shared.settings.timing;
         let patience = Patience { reconnect: timing.reconnect, in_work: timing.agent_silence * IN_WORK };
@@ -64,7 +64,7 @@ impl NativeHost {
             match boot::decide(&facts, &patience) {
                 Decision::AskPower => facts.power = Fact::Known(self.power_now().await),
                 Decision::AskMedium => {
-                    medium = own.as_ref().map(|boot| self.medium_of(boot)).transpose()?.flatten();
+                    medium = operation_boot.as_ref().map(|boot| self.medium_of(boot)).transpose()?.flatten();
                     facts.medium = Fact::Known(medium.is_some());
                 }
                 decision => break decision,
@@ -136,7 +136,7 @@ impl NativeHost {
         });
         let keyless = recorded.is_some_and(|boot| self.shared.settings.keys.of(boot).is_none());
         Facts {
-            own: status.boot.as_ref().map(boot::Boot::from),
+            current: status.boot.as_ref().map(boot::Boot::from),
             latest: journal.latest_boot().as_ref().map(boot::Boot::from),
             agent,
             phase: step.phase,
@@ -245,8 +245,8 @@ impl NativeHost {
     }
 
     /// Fails if the key of this operation's boot was removed: the boot cannot go on, and the next operation boots anew.
-    fn refuse_lost_key(&self, own: Option<&AgentBoot>) -> Result<(), Failure> {
-        let Some(boot) = own.filter(|boot| self.shared.settings.keys.of(boot).is_none()) else { return Ok(()) };
+    fn refuse_lost_key(&self, recorded: Option<&AgentBoot>) -> Result<(), Failure> {
+        let Some(boot) = recorded.filter(|boot| self.shared.settings.keys.of(boot).is_none()) else { return Ok(()) };
         self.shared.media.withdraw(self.uid());
         let (generation, number) = (boot.generation, boot.key.unwrap_or(FIRST_KEY));
         let text = format!(

@@ -75,19 +75,19 @@ impl NativeHost {
 impl NativeHost {
     /// A command that shows nothing new for too long has hung: a disk that does not answer, a download that trickles.
     fn watch_for_stall(&self, step: &str, state: &CommandState) -> Result<(), Failure> {
-        let shown = format!("{step} {state:?}");
+        let progress = format!("{step} {state:?}");
         let mut timers = self.live.timers();
         let limit = self.shared.settings.timing.stall;
-        match &timers.shown {
-            Some((before, since)) if *before == shown && since.elapsed() >= limit => {
-                timers.shown = None;
+        match &timers.progress {
+            Some((before, since)) if *before == progress && since.elapsed() >= limit => {
+                timers.progress = None;
                 let text = format!("{step}: nothing has changed for {} s", limit.as_secs());
                 Err(Failure::new(Cause::HardwareFailed, text)
                     .advise("look at the machine's disks and at the image's server; it is tried again"))
             }
-            Some((before, _)) if *before == shown => Ok(()),
+            Some((before, _)) if *before == progress => Ok(()),
             _ => {
-                timers.shown = Some((shown, Instant::now()));
+                timers.progress = Some((progress, Instant::now()));
                 Ok(())
             }
         }

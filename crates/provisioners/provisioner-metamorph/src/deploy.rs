@@ -22,7 +22,7 @@ use crate::failures::of_bmc;
 use crate::host::NativeHost;
 use crate::identity::Effect;
 use crate::journal::{Operation, StepProgress};
-use crate::power::{Aim, Brought, untold};
+use crate::power::{Aim, Brought, unreported};
 use crate::record::{done, intend, succeed};
 
 #[async_trait]
@@ -76,12 +76,12 @@ impl NativeHost {
     /// attempt must not be repeated as if it had not been made.
     pub fn unheard(&self, kind: OperationType, wish: Option<&str>, begins_anew: bool) -> Result<(), Failure> {
         let Some((id, failure)) = self.journal.failure(kind, wish) else { return Ok(()) };
-        if begins_anew || self.live.told().as_ref() == Some(&id) {
+        if begins_anew || self.live.reported_failure().as_ref() == Some(&id) {
             // The host knows the failure, and retries.
-            *self.live.told() = Some(id);
+            *self.live.reported_failure() = Some(id);
             return Ok(());
         }
-        *self.live.told() = Some(id);
+        *self.live.reported_failure() = Some(id);
         tracing::warn!(host = %self.context.key.name, "this has failed before the host could say so: {}", failure.message);
         Err(failure)
     }
@@ -133,9 +133,9 @@ impl NativeHost {
         };
         let scheme = request.image.url.split("://").next().unwrap_or_default().to_ascii_lowercase();
         if !matches!(scheme.as_str(), "http" | "https") {
-            let shown = text_without_secrets(&request.image.url);
+            let printable = text_without_secrets(&request.image.url);
             return Err(refuse(
-                format!("provision the image {shown}: only http and https are served"),
+                format!("provision the image {printable}: only http and https are served"),
                 "correct spec.image.url",
             ));
         }
@@ -257,7 +257,7 @@ impl NativeHost {
             Way::SwitchOn => self.switch_on_to_disk(operation, bmc, sight.powered_on).await,
             Way::SwitchOff { begun } => self.switch_off_for_disk(operation, bmc, begun).await,
             Way::Reset { attempt } => self.reset_into_disk(operation, bmc, attempt).await,
-            Way::Untold => Err(untold()),
+            Way::Unreported => Err(unreported()),
             Way::LeaveAlone => {
                 let text = "the BMC was to reset the machine; whether it did is not known, and it is not repeated: if the machine does not run its system, restart it";
                 tracing::warn!(host = %self.context.key.name, "{text}");
@@ -296,7 +296,7 @@ impl NativeHost {
                 done(operation, Step::SwitchOn, "the machine was switched on")?;
                 self.provisioned(operation, "booting from the disk (switched on by the BMC)").await
             }
-            Brought::Untold => Err(untold()),
+            Brought::Unreported => Err(unreported()),
             Brought::Ordered(..) | Brought::Waiting(_) => {
                 Ok(Verdict::working("waiting for the machine to power on from its disk", 1))
             }

@@ -15,7 +15,7 @@ use crate::keys::{FIRST_KEY, Holder};
 use crate::limits::{self, bounded};
 pub use crate::slot::{Agent, CommandState, Refusal};
 use crate::slot::{Bound, Order, Slot};
-use crate::waiting::{Told, Waiting};
+use crate::waiting::{Activity, Waiting};
 
 /// The answer to a report.
 enum Answer {
@@ -172,8 +172,8 @@ impl Hub {
             AgentState::Running { .. } if !contested => self.silence * IN_WORK,
             _ => self.silence,
         };
-        let heard = agent.holding > 0 || agent.seen.elapsed() < patience;
-        let alive = match (heard, in_work) {
+        let is_recent = agent.holding > 0 || agent.seen.elapsed() < patience;
+        let alive = match (is_recent, in_work) {
             (true, _) => {
                 slot.overdue = None;
                 true
@@ -185,7 +185,7 @@ impl Hub {
     }
 
     /// The last outcome that the host's agent, living or not, has reported.
-    pub fn told(&self, uid: &str) -> Option<(CommandId, Outcome)> {
+    pub fn reported_outcome(&self, uid: &str) -> Option<(CommandId, Outcome)> {
         match &self.lock().get(uid)?.agent.as_ref()?.state {
             AgentState::Finished { command, outcome } => Some((command.clone(), outcome.clone())),
             _ => None,
@@ -209,15 +209,15 @@ impl Hub {
     pub fn has_news(&self, uid: &str) -> bool {
         let slots = self.lock();
         let slot = slots.get(uid).filter(|slot| slot.arrived && slot.agent.is_some());
-        slot.is_some_and(|slot| slot.heard.is_none_or(|heard| heard.elapsed() >= NEWS))
+        slot.is_some_and(|slot| slot.news_acknowledged.is_none_or(|at| at.elapsed() >= NEWS))
     }
 
     /// The host's work is tried.
-    pub fn heard(&self, uid: &str) {
+    pub fn acknowledge_news(&self, uid: &str) {
         if let Some(slot) = self.lock().get_mut(uid)
             && std::mem::take(&mut slot.arrived)
         {
-            slot.heard = Some(Instant::now());
+            slot.news_acknowledged = Some(Instant::now());
         }
     }
 
@@ -446,14 +446,14 @@ impl Hub {
             return Answer::Nothing;
         }
         match &report.state {
-            Told::Finished(command) => {
+            Activity::Finished(command) => {
                 if !slot.acknowledged.contains(command) {
                     return Answer::Nothing;
                 }
                 return Answer::Now(Directive { acknowledged: Some(command.clone()), command: None });
             }
-            Told::Working => return Answer::Now(Directive::default()),
-            Told::Idle => {}
+            Activity::Working => return Answer::Now(Directive::default()),
+            Activity::Idle => {}
         }
         let order = slot.command.as_ref().filter(|order| {
             order.command.id.boot_id == report.boot_id && !slot.acknowledged.contains(&order.command.id)
@@ -490,7 +490,7 @@ impl Hub {
         if slot.command.take_if(|order| order.command.id == *id && order.wished <= begun).is_some() {
             let why = wished.map_or_else(
                 |_| "the question took too long".to_owned(),
-                |told| told.err().map(|e| e.to_string()).unwrap_or_default(),
+                |reported| reported.err().map(|e| e.to_string()).unwrap_or_default(),
             );
             tracing::info!(host, "{} is not given to the agent: {why}", id.step);
             if let Some(key) = &slot.key {
@@ -632,7 +632,7 @@ mod tests {
         assert!(!hub.has_news("u"));
         hub.take(&report("b1", 1, 1, AgentState::Idle), None).unwrap();
         assert!(hub.has_news("u"));
-        hub.heard("u");
+        hub.acknowledge_news("u");
         hub.take(&report("b1", 1, 2, AgentState::Idle), None).unwrap();
         assert!(!hub.has_news("u"), "the same boot");
         hub.expect(&key(), Some(&boot(2)));

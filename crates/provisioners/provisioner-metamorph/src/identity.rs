@@ -120,13 +120,13 @@ impl NativeHost {
     /// The host whose record has this BMC, and in it the same system as far as that is known: several systems may share a BMC.
     async fn has_bmc(&self, pin: &BmcPin) -> Result<Option<String>, Failure> {
         let system = |address: &str| bmc::Address::parse(address).ok()?.system_path().map(ToOwned::to_owned);
-        let own = system(&self.address());
+        let own_system = system(&self.address());
         let has_it = |other: &&OtherMachine| {
             let theirs = system(&other.record.bmc_address);
             other.exists
                 && machine_identity::is_pinned(&other.record.pin)
                 && machine_identity::holds(&other.record.pin, pin)
-                && (own.is_none() || theirs.is_none() || own == theirs)
+                && (own_system.is_none() || theirs.is_none() || own_system == theirs)
         };
         Ok(self.others().await?.iter().find(has_it).map(|other| other.host.clone()))
     }
@@ -167,7 +167,7 @@ impl NativeHost {
         if !matches!(finding, Finding::Match { .. }) && !recorded.macs.is_empty() {
             seen.macs = match effect {
                 Effect::Look => self.macs_of_late(bmc).await,
-                _ => self.macs_now(bmc).await.map_err(not_shown)?,
+                _ => self.macs_now(bmc).await.map_err(macs_unreadable)?,
             };
             finding = machine_identity::compare(&recorded, &seen, &common);
         }
@@ -199,7 +199,7 @@ impl NativeHost {
                 let text = format!("the BMC shows another machine: {}{left}", differences.join(", "));
                 let consents = self.consents(&fingerprint);
                 if consents {
-                    seen.macs = self.macs_if_shown(bmc).await;
+                    seen.macs = self.macs_or_none(bmc).await;
                 }
                 if let Some(host) = self.holder(By::Bmc, &seen, None).await? {
                     return Err(held_though(&format!("{text}: "), &host));
@@ -222,7 +222,7 @@ impl NativeHost {
     /// Nothing is recorded: trusts the first machine, unless another host holds it, or it is not the one whose hardware is known.
     async fn first_sight(&self, bmc: &dyn Bmc, sight: &Sight) -> Result<(), Failure> {
         let mut seen = sight.evidence.clone();
-        seen.macs = self.macs_if_shown(bmc).await;
+        seen.macs = self.macs_or_none(bmc).await;
         let fingerprint = machine_identity::fingerprint(&seen);
         let others = self.others().await?;
         let common = common_of(&others, Some(&seen));
@@ -235,8 +235,8 @@ impl NativeHost {
         if let Some(known) = &known
             && !machine_identity::across(known, &seen, &common)
         {
-            let (known, shown) = (machine_identity::comparable(known), machine_identity::comparable(&seen));
-            if let Finding::Mismatch { differences } = machine_identity::compare(&known, &shown, &common) {
+            let (known, comparable) = (machine_identity::comparable(known), machine_identity::comparable(&seen));
+            if let Finding::Mismatch { differences } = machine_identity::compare(&known, &comparable, &common) {
                 refused =
                     Some(format!("it is not the machine of this host's HardwareData: {}", differences.join(", ")));
             }
@@ -260,7 +260,7 @@ impl NativeHost {
     }
 
     /// The same where nothing depends on them yet: a BMC that fails to show them has none.
-    async fn macs_if_shown(&self, bmc: &dyn Bmc) -> Vec<String> {
+    async fn macs_or_none(&self, bmc: &dyn Bmc) -> Vec<String> {
         self.macs_now(bmc).await.unwrap_or_else(|error| {
             tracing::debug!(host = %self.context.key.name, %error, "the BMC shows no MAC addresses");
             Vec::new()
@@ -272,7 +272,7 @@ impl NativeHost {
         let known = self.live.timers().macs.clone();
         match known {
             Some((macs, at)) if at.elapsed() < MACS_LAST => macs,
-            _ => self.macs_if_shown(bmc).await,
+            _ => self.macs_or_none(bmc).await,
         }
     }
 
@@ -353,7 +353,7 @@ impl NativeHost {
                 match machine_identity::compare(recorded, &seen, &known) {
                     Finding::Match { .. } if no_disk_left => {
                         let text = format!("it is the machine recorded, but with other disks: {left}");
-                        Some(self.not_told(&text, &fingerprint))
+                        Some(self.unidentified(&text, &fingerprint))
                     }
                     Finding::Match { drift } => {
                         self.drifted(&drift).await;
@@ -363,7 +363,7 @@ impl NativeHost {
                     Finding::Unknown if left.disks.1 > 0 => return Ok(record),
                     Finding::Unknown => {
                         let text = format!("the agent finds nothing of what was recorded: {left}");
-                        Some(self.not_told(&text, &fingerprint))
+                        Some(self.unidentified(&text, &fingerprint))
                     }
                     Finding::Mismatch { differences } => {
                         let text = format!("the agent runs on another machine: {}; {left}", differences.join(", "));
@@ -480,17 +480,17 @@ impl NativeHost {
     /// Whether the agent of this boot has had time to find all disks, which may appear late.
     fn shows_for_long(&self, boot_id: &str) -> bool {
         let mut timers = self.live.timers();
-        match &timers.doubted {
+        match &timers.uncertain {
             Some((boot, since)) if boot == boot_id => since.elapsed() >= LATE_DISKS,
             _ => {
-                timers.doubted = Some((boot_id.to_owned(), Instant::now()));
+                timers.uncertain = Some((boot_id.to_owned(), Instant::now()));
                 false
             }
         }
     }
 
     /// It may still be the machine, so a deletion does not leave it unwiped at once, as it would another machine.
-    fn not_told(&self, found: &str, fingerprint: &str) -> Failure {
+    fn unidentified(&self, found: &str, fingerprint: &str) -> Failure {
         unknown(found).advise(format!(
             "look at the machine's disks and their controller; if it is as it should be, set the annotation {CONSENT} to {fingerprint}, or, while the host is available, have it inspected again (annotation inspect.metal3.io)"
         ))
@@ -520,7 +520,7 @@ impl NativeHost {
 }
 
 /// Only the MACs identify the machine, and the BMC fails to show them.
-fn not_shown(error: BmcError) -> Failure {
+fn macs_unreadable(error: BmcError) -> Failure {
     let mut failure = of_bmc(error);
     failure.message = format!("use the machine: its MAC addresses alone tell which it is: {}", failure.message);
     failure

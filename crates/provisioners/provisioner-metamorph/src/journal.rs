@@ -140,10 +140,10 @@ impl Data {
     /// Whether it has an operation under way and `other` is an earlier stage of the same work, without that operation or with it still under way.
     fn goes_on_from(&self, other: &Self) -> bool {
         let Some(ours) = self.operation.as_ref().filter(|entry| !entry.status.phase.is_final()) else { return false };
-        let shown = |entry: &HistoryEntry| (entry.operation, entry.wish.clone(), entry.status.start_time.clone());
+        let identity = |entry: &HistoryEntry| (entry.operation, entry.wish.clone(), entry.status.start_time.clone());
         let theirs = other.operation.as_ref();
         // The history knows it by another identity.
-        let same = |theirs: &HistoryEntry| theirs.id == ours.id || shown(theirs) == shown(ours);
+        let same = |theirs: &HistoryEntry| theirs.id == ours.id || identity(theirs) == identity(ours);
         other.number < self.number || theirs.is_some_and(|theirs| !theirs.status.phase.is_final() && same(theirs))
     }
 

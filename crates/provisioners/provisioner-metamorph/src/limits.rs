@@ -87,11 +87,11 @@ impl Budget {
 
     /// How many of these lines, from the first, are kept, and how many were dropped between the last kept line and these.
     pub fn lines(&mut self, lines: &[LogLine]) -> (usize, u64) {
-        let fits = |line: &&LogLine| {
+        let is_within = |line: &&LogLine| {
             let bytes = u32::try_from(line.text.len().min(MAX_LOG_TEXT)).unwrap_or(u32::MAX);
             self.lines.take(1) && self.bytes.take(bytes)
         };
-        let kept = lines.iter().take(MAX_LOG_LINES).take_while(fits).count();
+        let kept = lines.iter().take(MAX_LOG_LINES).take_while(is_within).count();
         let missing = if kept > 0 { std::mem::take(&mut self.dropped) } else { 0 };
         self.dropped += (lines.len() - kept) as u64;
         (kept, missing)

@@ -25,7 +25,7 @@ pub struct LiveHost {
     noted: Mutex<Option<Noted>>,
     recorded: Mutex<Option<Noted>>,
     place: Mutex<Option<Place>>,
-    told: Mutex<Option<String>>,
+    reported_failure: Mutex<Option<String>>,
 }
 
 /// A connection, with what it showed if it is new.
@@ -41,7 +41,7 @@ struct Connection {
 #[derive(Clone, Debug, Default)]
 pub struct Timers {
     /// What the agent's command last showed, and since when.
-    pub shown: Option<(String, Instant)>,
+    pub progress: Option<(String, Instant)>,
     /// Since when the medium could not be taken out.
     pub eject_failing: Option<Instant>,
     /// Generation that the machine was last reset for, and when.
@@ -81,7 +81,7 @@ pub struct Timers {
     /// The record has been brought up to date for this connection.
     pub kept_up: bool,
     /// Boot of an agent whose proof has failed, and since when.
-    pub doubted: Option<(String, Instant)>,
+    pub uncertain: Option<(String, Instant)>,
     /// Boot of an agent that has not proved to run on this host's machine.
     pub disproved: Option<String>,
 }
@@ -108,7 +108,7 @@ impl Default for LiveHost {
             noted: Mutex::default(),
             recorded: Mutex::default(),
             place: Mutex::default(),
-            told: Mutex::default(),
+            reported_failure: Mutex::default(),
         }
     }
 }
@@ -181,9 +181,9 @@ impl LiveHost {
         self.place.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The operation whose failure the host has heard of.
-    pub fn told(&self) -> MutexGuard<'_, Option<String>> {
-        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The operation whose failure has been reported to the host.
+    pub fn reported_failure(&self) -> MutexGuard<'_, Option<String>> {
+        self.reported_failure.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The timers.

@@ -105,7 +105,7 @@ impl NativeHost {
         let step = [Step::WriteImage, Step::WipeDisks]
             .into_iter()
             .find(|step| step.recorded(&newest.status).phase == StepPhase::Running)?;
-        let told = match self.shared.hub.any_agent(self.uid()).map(|agent| agent.state) {
+        let reported = match self.shared.hub.any_agent(self.uid()).map(|agent| agent.state) {
             Some(AgentState::Running { command, progress }) if command.operation == newest.id => progress.disk,
             _ => String::new(),
         };
@@ -113,7 +113,7 @@ impl NativeHost {
             Step::WriteImage => ("writing the image to", "the root disk"),
             _ => ("wiping", "the disks"),
         };
-        let disk = if told.is_empty() { unknown } else { told.as_str() };
+        let disk = if reported.is_empty() { unknown } else { reported.as_str() };
         Some(format!(
             "The host was let go while its agent was {doing} {disk}, which was not finished: the agent stops when it reports next, and what is there then \
              is no system to be used"
@@ -138,6 +138,6 @@ impl NativeHost {
     pub async fn settle_with_journal(&self) {
         self.journal.show().await;
         let newest = self.journal.newest();
-        self.settle(newest.as_ref().map(|newest| (newest.id.as_str(), newest.phase)));
+        self.record_outcome(newest.as_ref().map(|newest| (newest.id.as_str(), newest.phase)));
     }
 }

@@ -189,8 +189,8 @@ impl MediaStore {
     /// A place among the waiting requests; local peers, a simulator for instance, may take all places.
     fn wait_place(&self, from: IpAddr) -> Option<(PeerPlace, SemaphorePermit<'_>)> {
         let most = if addresses::peer(from).is_loopback() { MAX_WAITING } else { MAX_WAITING_OF_PEER };
-        let own = self.waiting_peers.enter(from, most).ok()?;
-        Some((own, self.waiting.try_acquire().ok()?))
+        let place = self.waiting_peers.enter(from, most).ok()?;
+        Some((place, self.waiting.try_acquire().ok()?))
     }
 
     /// The medium at this path, waiting for it if necessary; `from` is the requesting peer.

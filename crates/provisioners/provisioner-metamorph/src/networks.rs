@@ -29,8 +29,8 @@ impl Bases {
     /// has for images; any other, as it is written.
     #[must_use]
     pub fn image_url(&self, for_all: &Self, url: &str) -> String {
-        let own = for_all.images.as_ref().and_then(|own| url.strip_prefix(own.as_str()));
-        match (own.filter(|rest| rest.starts_with('/')), &self.images) {
+        let default = for_all.images.as_ref().and_then(|default| url.strip_prefix(default.as_str()));
+        match (default.filter(|rest| rest.starts_with('/')), &self.images) {
             (Some(rest), Some(base)) => format!("{base}{rest}"),
             _ => url.to_owned(),
         }

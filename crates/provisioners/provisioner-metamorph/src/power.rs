@@ -35,7 +35,7 @@ pub enum Brought {
     /// An order is outstanding, perhaps one for the other direction.
     Waiting(PowerAction),
     /// The BMC does not tell, and nothing was ordered.
-    Untold,
+    Unreported,
 }
 
 #[async_trait]
@@ -82,7 +82,7 @@ impl Power for NativeHost {
                 order
             }
             Brought::Waiting(order) => order,
-            Brought::Untold => return Err(untold()),
+            Brought::Unreported => return Err(unreported()),
         };
         Ok(Verdict::working(waiting(wish, order), if order == PowerAction::SoftOff { 2 } else { 1 }))
     }
@@ -119,15 +119,15 @@ impl NativeHost {
         match decision {
             Decision::Done => Ok(Brought::There),
             Decision::Wait { order, .. } => Ok(Brought::Waiting(order)),
-            Decision::Untold => Ok(Brought::Untold),
+            Decision::Unreported => Ok(Brought::Unreported),
             Decision::Failed { answered, after } => Err(stuck(aim.wish.on(), answered, after)),
             Decision::Ask(order) => self.order_power(bmc, aim.of, order, sight.is_some()).await,
         }
     }
 
-    async fn order_power(&self, bmc: &dyn Bmc, of: &str, order: PowerAction, shown: bool) -> Result<Brought, Failure> {
+    async fn order_power(&self, bmc: &dyn Bmc, of: &str, order: PowerAction, observed: bool) -> Result<Brought, Failure> {
         self.still_wanted().await?;
-        let sending = Sending { live: &self.live, order, of, shown };
+        let sending = Sending { live: &self.live, order, of, observed };
         let sent = bmc.power().change(order).await;
         let answer = answer(sent.as_ref().err());
         sending.ended(answer);
@@ -149,7 +149,7 @@ impl NativeHost {
             Brought::There => true,
             // An effect that the BMC does not show cannot be awaited.
             Brought::Ordered(_, Answer::Taken) => seen.is_none(),
-            Brought::Ordered(..) | Brought::Waiting(_) | Brought::Untold => false,
+            Brought::Ordered(..) | Brought::Waiting(_) | Brought::Unreported => false,
         })
     }
 }
@@ -159,7 +159,7 @@ struct Sending<'a> {
     live: &'a LiveHost,
     order: PowerAction,
     of: &'a str,
-    shown: bool,
+    observed: bool,
 }
 
 impl Sending<'_> {
@@ -169,8 +169,8 @@ impl Sending<'_> {
     }
 
     fn note(&self, answer: Answer) {
-        let Self { live, order, of, shown } = *self;
-        live.timers().power.answered(order, answer, of, shown, live.since.elapsed());
+        let Self { live, order, of, observed } = *self;
+        live.timers().power.answered(order, answer, of, observed, live.since.elapsed());
     }
 }
 
@@ -201,7 +201,7 @@ fn stuck(wanted: bool, answered: bool, waited: Duration) -> Failure {
 }
 
 /// The BMC does not report the power when it must.
-pub fn untold() -> Failure {
+pub fn unreported() -> Failure {
     let mut failure = Failure::new(Cause::BmcRefused, "the BMC does not tell the machine's power any more")
         .advise("look at the machine's console, and at the BMC; it is looked at again");
     failure.retry = provisioner::Retry::Waiting;

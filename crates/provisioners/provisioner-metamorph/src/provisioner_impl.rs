@@ -125,8 +125,8 @@ impl Provisioner for NativeProvisioner {
         self.shared.hub.has_news(&self.shared.subjects.known(&key.uid))
     }
 
-    fn heard(&self, key: &HostKey) {
-        self.shared.hub.heard(&self.shared.subjects.known(&key.uid));
+    fn acknowledge_news(&self, key: &HostKey) {
+        self.shared.hub.acknowledge_news(&self.shared.subjects.known(&key.uid));
     }
 
     fn subscribe(&self) -> WakeUps {

@@ -9,7 +9,7 @@ use api::metal3::BootMode;
 use api::metamorph::StepPhase;
 use bmc::{Bmc, BmcError, ErrorKind, PowerAction, SecureBootSeen};
 use provisioner::{Cause, Failure, Verdict};
-use provisioning_plan::secure_boot::{self, Decision, End, Facts, Fault, Found, Proof, Shown, Waiting};
+use provisioning_plan::secure_boot::{self, Decision, End, Facts, Fault, Found, Proof, Observed, Waiting};
 use provisioning_plan::steps::{Step, Work};
 use tokio::time::{Duration, Instant};
 
@@ -27,8 +27,8 @@ fn word(on: bool) -> &'static str {
 }
 
 /// What the plan reads off what the BMC shows.
-const fn shown(seen: SecureBootSeen) -> Shown {
-    Shown { enable: seen.enable, current: seen.current, setup_mode: seen.setup_mode }
+const fn observed(seen: SecureBootSeen) -> Observed {
+    Observed { enable: seen.enable, current: seen.current, setup_mode: seen.setup_mode }
 }
 
 fn setup_mode(who: &str) -> Failure {
@@ -61,21 +61,21 @@ impl NativeHost {
             Ok(secure_boot) => (secure_boot.seen().await.map_err(of_bmc)?, HIDDEN.to_owned()),
             Err(lacking) => (None, lacking.to_string()),
         };
-        let shown = seen.map(shown).filter(Shown::tells);
+        let observed = seen.map(observed).filter(Observed::tells);
         let waiting = {
             let mut timers = self.live.timers();
-            timers.shows_secure_boot = shown.is_some();
+            timers.shows_secure_boot = observed.is_some();
             timers.secure_boot.map(|(since, asked)| Waiting { age: since.elapsed(), asked })
         };
         let step = Step::SwitchSecureBoot.recorded(operation.status());
         let begun = step.phase == StepPhase::Running;
         let limit = self.shared.settings.timing.secure_boot;
-        let decision = secure_boot::decide(&Facts { wanted: Some(wanted), shown, begun, waiting, limit });
+        let decision = secure_boot::decide(&Facts { wanted: Some(wanted), observed, begun, waiting, limit });
         match decision {
             Decision::AwaitSight | Decision::AwaitFirmware => {
                 self.live.timers().secure_boot.get_or_insert_with(|| (Instant::now(), false));
             }
-            Decision::Go | Decision::Ended(_) | Decision::Fail(Fault::NotShown | Fault::NotInForce) => {
+            Decision::Go | Decision::Ended(_) | Decision::Fail(Fault::NotObserved | Fault::NotInForce) => {
                 self.live.timers().secure_boot = None;
             }
             Decision::Switch { .. } | Decision::Fail(Fault::SetupMode) => {}
@@ -109,7 +109,7 @@ impl NativeHost {
         let text = match end {
             End::InForce => format!("Secure Boot is {}", word(wanted)),
             End::Vanished => "the BMC does not show Secure Boot any more".to_owned(),
-            End::NeverShown => {
+            End::NeverObserved => {
                 tracing::warn!(host = %self.context.key.name, "the BMC does not show that Secure Boot is off, though it is set so");
                 self.live.timers().shows_secure_boot = false;
                 "the BMC does not show Secure Boot off, though it is set so".to_owned()
@@ -165,7 +165,7 @@ fn not_switched(wanted: bool, fault: Fault, limit: Duration, hidden: &str) -> Fa
     let attempt = format!("switch Secure Boot {}", word(wanted));
     match fault {
         Fault::SetupMode => setup_mode("the BMC says that"),
-        Fault::NotShown => Failure::new(Cause::BmcRefused, format!("{attempt}: {hidden}")).advise(
+        Fault::NotObserved => Failure::new(Cause::BmcRefused, format!("{attempt}: {hidden}")).advise(
             "set spec.bootMode to UEFI, or switch Secure Boot on in the firmware's setup and have the BMC's firmware updated; it is tried again",
         ),
         Fault::NotInForce => {

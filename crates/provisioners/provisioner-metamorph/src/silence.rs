@@ -34,16 +34,16 @@ impl BootSight {
 }
 
 /// Most entries of the BMC's log that are reported.
-const TOLD: usize = 2;
+const MAX_ENTRIES: usize = 2;
 /// Time for reading the log.
 const LOG_TIME: Duration = Duration::from_secs(60);
-/// Longest part of one that is told, characters.
+/// Longest part of an entry in a message, characters.
 const MAX_ENTRY: usize = 160;
 
 /// The newest critical entries of the BMC's log, which may name the cause; none if it cannot be read.
 async fn log_of(bmc: &dyn Bmc) -> Vec<LogEntry> {
     let Ok(logs) = bmc.logs() else { return Vec::new() };
-    match timeout(LOG_TIME, logs.newest_critical(TOLD)).await {
+    match timeout(LOG_TIME, logs.newest_critical(MAX_ENTRIES)).await {
         Ok(Ok(entries)) => entries,
         Ok(Err(error)) => {
             tracing::info!(%error, "the BMC's log cannot be read");
@@ -54,10 +54,10 @@ async fn log_of(bmc: &dyn Bmc) -> Vec<LogEntry> {
 }
 
 /// The entries in one sentence, without addresses, because a medium's address is secret.
-fn told_of_log(entries: &[LogEntry], urls: &[String]) -> Option<String> {
+fn describe_log(entries: &[LogEntry], urls: &[String]) -> Option<String> {
     let secrets: Vec<&str> = urls.iter().filter_map(|url| url.rsplit('/').next()?.get(..TELLING)).collect();
     let is_hidden = |word: &str| word.contains("://") || secrets.iter().any(|secret| word.contains(secret));
-    let entries = entries.iter().take(TOLD).map(|entry| {
+    let entries = entries.iter().take(MAX_ENTRIES).map(|entry| {
         let words = entry.message.split_whitespace().map(|word| if is_hidden(word) { "[hidden]" } else { word });
         let text: String = words.collect::<Vec<_>>().join(" ").chars().take(MAX_ENTRY).collect();
         let time = entry.created.as_deref().map(|time| format!(" ({time})")).unwrap_or_default();
@@ -93,11 +93,11 @@ impl NativeHost {
             Self::account(operation, bmc.as_ref(), calls);
             let urls = medium.as_ref().map(|medium| medium.urls.clone()).unwrap_or_default();
             // A boot of another operation is not repeated here.
-            let own = operation.status().boot.as_ref().is_some_and(|own| own.generation == boot.generation);
+            let current = operation.status().boot.as_ref().is_some_and(|current| current.generation == boot.generation);
             let seen = self.shared.hub.has_seen(self.uid(), boot.generation);
-            let ended = silence::Boot { read, own, again, seen, medium: medium.is_some() };
+            let ended = silence::Boot { read, current, again, seen, medium: medium.is_some() };
             if let Some(medium) = medium.filter(|_| ended.once_more()) {
-                let silence = Silence::of(sight.as_ref().map(shown), read, false);
+                let silence = Silence::of(sight.as_ref().map(observed), read, false);
                 tracing::warn!(host = %self.context.key.name, "no agent after {} s: {}; it is booted once more", limit.as_secs(), silence.found());
                 let message = format!("{}; the boot is asked for once more", silence.found());
                 operation.progress(Step::BootAgent.name(), StepProgress { message, ..StepProgress::default() }).await;
@@ -109,22 +109,22 @@ impl NativeHost {
                 return self.bring_up(operation, boot, &medium, bmc).await;
             }
             let calls = bmc.calls();
-            log = told_of_log(&log_of(bmc.as_ref()).await, &urls);
+            log = describe_log(&log_of(bmc.as_ref()).await, &urls);
             Self::account(operation, bmc.as_ref(), calls);
             tried = if again { ", a second time".to_owned() } else { String::new() };
         }
         self.live.timers().booted = None;
-        let silence = Silence::of(sight.as_ref().map(shown), read, self.live.timers().override_forgotten);
+        let silence = Silence::of(sight.as_ref().map(observed), read, self.live.timers().override_forgotten);
         let reads = Reads { bytes: read, requests: now.requests };
         let mut failure =
-            self.told(silence, &format!("{} s after the reset{tried}", limit.as_secs()), reads, sight.as_ref());
+            self.failure(silence, &format!("{} s after the reset{tried}", limit.as_secs()), reads, sight.as_ref());
         if let Some(log) = log {
             failure.message = format!("{}; {log}", failure.message);
         }
         Err(failure)
     }
 
-    fn told(&self, silence: Silence, when: &str, reads: Reads, sight: Option<&BootSight>) -> Failure {
+    fn failure(&self, silence: Silence, when: &str, reads: Reads, sight: Option<&BootSight>) -> Failure {
         let mut text = format!("boot the agent: {when} it has not reported; {}", silence.found());
         if reads.bytes > 0 {
             text = format!("{text} ({} of the medium have been read)", amount(reads.bytes));
@@ -159,7 +159,7 @@ impl NativeHost {
 }
 
 /// What the plan reads off it.
-fn shown(sight: &BootSight) -> Sight {
+fn observed(sight: &BootSight) -> Sight {
     let has_medium = match sight.drive {
         Drive::Medium => Some(true),
         Drive::Another | Drive::Empty => Some(false),

@@ -27,7 +27,7 @@ pub struct Slot {
     /// The agent of a new boot has reported since the host's work was last tried.
     pub arrived: bool,
     /// When such news was last used up.
-    pub heard: Option<Instant>,
+    pub news_acknowledged: Option<Instant>,
     pub command: Option<Order>,
     pub acknowledged: Vec<CommandId>,
     /// The first boot that reported for the newest generation: no other may.

@@ -1,4 +1,4 @@
-//! A report whose answer waits: what the answer depends on, and nothing of what the report told, which may be megabytes.
+//! A report whose answer waits: what the answer depends on, and nothing of the report's content, which may be megabytes.
 
 use agent_protocol::{AgentState, CommandId, Report};
 
@@ -15,11 +15,11 @@ pub struct Waiting {
     /// How long the agent waits, in seconds.
     pub seconds: u64,
     /// What the agent does.
-    pub state: Told,
+    pub state: Activity,
 }
 
 /// What the agent does.
-pub enum Told {
+pub enum Activity {
     /// It waits for work.
     Idle,
     /// It works.
@@ -32,9 +32,9 @@ impl Waiting {
     /// What remains of this report.
     pub fn of(report: Report) -> Self {
         let state = match report.state {
-            AgentState::Idle => Told::Idle,
-            AgentState::Running { .. } => Told::Working,
-            AgentState::Finished { command, .. } => Told::Finished(command),
+            AgentState::Idle => Activity::Idle,
+            AgentState::Running { .. } => Activity::Working,
+            AgentState::Finished { command, .. } => Activity::Finished(command),
         };
         let Report { host, generation, boot_id, sequence, wait_seconds: seconds, .. } = report;
         Self { host, generation, boot_id, sequence, seconds, state }

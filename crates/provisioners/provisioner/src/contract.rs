@@ -148,12 +148,12 @@ pub trait Provisioner: Named + Send + Sync + 'static {
     /// When the host's access data cannot be used (address, certificate store).
     fn host(&self, context: HostContext) -> Result<Box<dyn Host>, Failure>;
 
-    /// Whether the machine has, since the last [`Provisioner::heard`], shown a sign of life that failed work may have been waiting for: the work is
-    /// then retried, whatever is left of its back-off.
+    /// Whether the machine has, since the last [`Provisioner::acknowledge_news`], shown a sign of life that failed work may have been waiting for: the
+    /// work is then retried, whatever is left of its back-off.
     fn has_news(&self, key: &HostKey) -> bool;
 
-    /// The host's work is about to be tried: earlier news no longer count.
-    fn heard(&self, key: &HostKey);
+    /// Acknowledges the news so far: the host's work is about to be tried.
+    fn acknowledge_news(&self, key: &HostKey);
 
     /// The stream of wake-ups from now on. A new subscription, after a lost connection or lease, ends the previous stream.
     fn subscribe(&self) -> WakeUps;

@@ -163,7 +163,7 @@ mod tests {
         fn has_news(&self, _: &HostKey) -> bool {
             false
         }
-        fn heard(&self, _: &HostKey) {}
+        fn acknowledge_news(&self, _: &HostKey) {}
         fn subscribe(&self) -> WakeUps {
             provisioner::Waker::default().subscribe()
         }

@@ -199,7 +199,7 @@ async fn step(context: &Context, mut fetched: Fetched) -> Result<Next, Reconcile
     if matches!(action, Act::Inspect { .. } | Act::Provision | Act::Deprovision { .. })
         && let Some(provisioner) = fetched.provisioner()
     {
-        provisioner.heard(&fetched.key());
+        provisioner.acknowledge_news(&fetched.key());
     }
     let outcome = work::act(context, &fetched, &action).await?;
     context.brake.answered(context, &fetched.host, &action, &outcome);

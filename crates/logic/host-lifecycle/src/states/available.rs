@@ -125,6 +125,6 @@ fn no_wish_left(view: &View<'_>, status: &BareMetalHostStatus) -> bool {
 fn forget_attempts(view: &View<'_>) -> Step {
     let mut draft = Draft::new(view);
     draft.status.provisioning_fail_count = 0;
-    draft.settle(ErrorType::Provisioning);
+    draft.work_succeeded(ErrorType::Provisioning);
     draft.step(Next::Now)
 }

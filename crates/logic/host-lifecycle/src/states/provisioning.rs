@@ -59,7 +59,7 @@ fn conclude(mut draft: Draft<'_>, action: &Action, outcome: Outcome) -> Change {
             if matches!(outcome, Outcome::Accepted { .. }) {
                 draft.agent_booted_anew();
             }
-            draft.settle(ErrorType::Preparation);
+            draft.work_succeeded(ErrorType::Preparation);
             draft.not_done(ErrorType::Provisioning, "provisioning", outcome)
         }
         // The attempt has not begun: the host need not be deprovisioned for it.

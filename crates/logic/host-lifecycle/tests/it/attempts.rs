@@ -23,7 +23,7 @@ fn a_corrected_checksum_or_format_ends_the_attempt_under_way() {
         world.step_with(|_, _| Outcome::Working { look_again: Duration::from_secs(15) });
         assert_eq!(world.state(), State::Provisioning);
         world.edit(|spec| edit(spec.image.as_mut().unwrap()));
-        world.settle();
+        world.converge();
         assert!(world.states.ends_with(&[
             State::Deprovisioning,
             State::Available,
@@ -33,7 +33,7 @@ fn a_corrected_checksum_or_format_ends_the_attempt_under_way() {
         assert_eq!(Some(&world.status().provisioning.image), world.host.spec.image.as_ref());
         // Of a system that runs, the URL alone counts, as upstream.
         world.edit(|spec| spec.image.as_mut().unwrap().checksum = Some("22".repeat(32)));
-        world.settle();
+        world.converge();
         assert_eq!(world.state(), State::Provisioned);
     }
 }
@@ -42,7 +42,7 @@ fn a_corrected_checksum_or_format_ends_the_attempt_under_way() {
 #[test]
 fn a_consent_that_a_wipe_has_used_goes_with_it() {
     for (outcome, stays) in [(Outcome::Wiped, false), (Outcome::Done, true)] {
-        let mut world = World::settled(Some(URL));
+        let mut world = World::at_rest(Some(URL));
         world.annotate(annotation::OVERWRITE_OWNER, "somebody");
         world.edit(|spec| spec.image = None);
         world.until(|action| matches!(action, Action::Deprovision { clean: true, .. }));

@@ -59,9 +59,9 @@ fn registers(action: &Action) -> bool {
 
 #[test]
 fn only_a_host_with_something_on_it_is_adopted() {
-    let mut world = World::settled(None);
+    let mut world = World::at_rest(None);
     world.secret = Secret::Version(2);
-    world.settle();
+    world.converge();
     assert!(registers(&world.calls[0]) && !world.calls.contains(&Action::Adopt), "{:?}", world.calls);
     assert!(world.status().operation_history.register.end.is_some());
     let late = world.conclude(&Action::Adopt, failed("late"));
@@ -74,7 +74,7 @@ fn a_bmc_without_an_address_is_what_is_reported_whatever_its_secret() {
         let mut world = World::new();
         world.host.spec.bmc.as_mut().unwrap().address.clear();
         world.secret = secret;
-        world.settle();
+        world.converge();
         assert!(world.status().error_message.contains("has no BMC address"), "{:?}", world.status().error_message);
         assert_eq!(world.next, Next::Wait);
     }
@@ -82,7 +82,7 @@ fn a_bmc_without_an_address_is_what_is_reported_whatever_its_secret() {
 
 #[test]
 fn another_machine_at_the_address_ends_a_deletion_and_nothing_else() {
-    let mut world = World::settled(Some(URL));
+    let mut world = World::at_rest(Some(URL));
     world.secret = Secret::Version(2);
     world.until(registers);
     world.step_with(|_, _| another_machine());
@@ -101,7 +101,7 @@ fn the_hardware_profile_is_the_spec_s_where_that_names_one() {
     for (wished, profile) in [(None, "unknown"), (Some(""), "unknown"), (Some("libvirt"), "libvirt")] {
         let mut world = World::new();
         world.host.spec.hardware_profile = wished.map(Into::into);
-        world.settle();
+        world.converge();
         assert_eq!(world.status().hardware_profile.as_deref(), Some(profile), "{wished:?}");
     }
 }
@@ -150,7 +150,7 @@ fn a_wish_to_detach_is_said_to_wait_only_while_it_does() {
     let mut world = World::new();
     world.host.spec.bmc = None;
     world.annotate(annotation::DETACHED, "");
-    world.settle();
+    world.converge();
     assert_eq!((world.state(), message(&world, "Progressing").contains(waits)), (State::Unmanaged, false));
     let mut world = on_its_way(State::Inspecting);
     world.annotate(annotation::DETACHED, "");
@@ -159,7 +159,7 @@ fn a_wish_to_detach_is_said_to_wait_only_while_it_does() {
         assert_eq!(condition.message.contains(waits), condition.type_ == "Progressing", "{condition:?}");
     }
     // At rest it is detached at once, and nothing is waited for but the answer.
-    let mut world = World::settled(Some(URL));
+    let mut world = World::at_rest(Some(URL));
     world.annotate(annotation::DETACHED, "");
     world.step_with(|_, _| Outcome::Busy { message: "full".into(), look_again: Duration::from_secs(5) });
     assert_eq!(world.calls, [Action::Release]);
@@ -168,25 +168,25 @@ fn a_wish_to_detach_is_said_to_wait_only_while_it_does() {
 
 #[test]
 fn a_detached_host_says_that_its_deletion_waits_only_while_it_is_deleted() {
-    let mut world = World::settled(Some(URL));
+    let mut world = World::at_rest(Some(URL));
     world.annotate(annotation::DETACHED, DELAY);
-    world.settle();
+    world.converge();
     assert_eq!(message(&world, "Progressing"), "The host is detached");
     world.delete();
-    world.settle();
+    world.converge();
     assert!(message(&world, "Progressing").starts_with("The host is detached; its deletion waits until"));
     // Let go by force in the middle of work, it waits for the end of none.
     let mut world = on_its_way(State::Provisioning);
     world.annotate(annotation::DETACHED, FORCE);
-    world.settle();
+    world.converge();
     world.annotate(annotation::DETACHED, "");
-    world.settle();
+    world.converge();
     assert_eq!(message(&world, "Progressing"), "The host is detached");
 }
 
 #[test]
 fn a_deletion_that_waits_keeps_the_error_of_something_else() {
-    let mut world = World::settled(Some(URL));
+    let mut world = World::at_rest(Some(URL));
     world.until(|action| *action == Action::ReadPower);
     world.fail("Nothing answers");
     world.annotate(annotation::DETACHED, DELAY);
@@ -214,7 +214,7 @@ fn what_is_wrong_with_an_annotation_is_shown() {
 #[test]
 fn a_block_holds_a_release_unless_force_is_asked_for_in_so_many_words() {
     for value in [None, Some(""), Some(DELAY)] {
-        let mut world = World::settled(None);
+        let mut world = World::at_rest(None);
         world.delete();
         world.until(|action| *action == Action::Release);
         if let Some(value) = value {
@@ -224,7 +224,7 @@ fn a_block_holds_a_release_unless_force_is_asked_for_in_so_many_words() {
         assert_ne!(change.next, Next::Gone, "{value:?}");
         assert!(change.status.error_message.contains("the deletion waits for that"), "{:?}", change.status);
     }
-    let mut world = World::settled(Some(URL));
+    let mut world = World::at_rest(Some(URL));
     world.annotate(annotation::DETACHED, "");
     world.step_with(|_, _| held());
     assert_eq!(
@@ -376,7 +376,7 @@ fn a_fast_inspection_boots_nothing_and_needs_no_image() {
 #[test]
 fn a_deletion_is_not_kept_waiting_by_an_image_that_nobody_builds() {
     let mut world = at(|action| *action == Action::Provision);
-    world.settle();
+    world.converge();
     world.edit(|spec| spec.image = None);
     world.until(|action| matches!(action, Action::Deprovision { .. }));
     world.boot_image.as_mut().unwrap().status = None;
@@ -408,15 +408,15 @@ fn an_image_that_is_being_deleted_is_used_while_it_is_held() {
 fn a_condition_says_why_a_host_is_not_managed() {
     let mut world = World::new();
     let bmc = world.host.spec.bmc.take();
-    world.settle();
+    world.converge();
     assert!(message(&world, "Manageable").starts_with("The host has no BMC details"));
     world.edit(|spec| spec.bmc = bmc);
     world.step();
     assert_eq!((world.state(), world.condition("Manageable").1.as_str()), (State::Registering, "Registering"));
     assert_eq!(message(&world, "Manageable"), "Access to the BMC is being checked");
-    let mut world = World::settled(Some(URL));
+    let mut world = World::at_rest(Some(URL));
     world.annotate(annotation::DETACHED, "");
-    world.settle();
+    world.converge();
     assert!(message(&world, "Manageable").starts_with("The host is detached"));
     let world = restored(&json!({"provisioning": {"state": "available", "ID": ""}}));
     assert_eq!(message(&world, "Manageable"), "The host is not registered");
@@ -427,7 +427,7 @@ fn a_condition_says_why_a_host_is_not_managed() {
 fn a_condition_says_what_is_on_the_host_and_what_failed_to_come() {
     let world = restored(&json!({"provisioning": {"state": "provisioned", "ID": "x"}}));
     assert_eq!(message(&world, "Provisioned"), "The host is provisioned");
-    assert_eq!(message(&World::settled(Some(URL)), "Provisioned"), format!("The host is provisioned with {URL}"));
+    assert_eq!(message(&World::at_rest(Some(URL)), "Provisioned"), format!("The host is provisioned with {URL}"));
     let broke = |count: u32| {
         let status = json!({"provisioning": {"state": "available", "ID": "x"}, "errorType": "provisioning error",
             "errorMessage": "it broke", "operationalStatus": "error", "provisioningFailCount": count});
@@ -465,7 +465,7 @@ fn each_state_has_its_words() {
             assert_eq!(message(&world, "Ready"), format!("The host is {state}"));
         }
     }
-    let mut world = World::settled(None);
+    let mut world = World::at_rest(None);
     world.delete();
     for (state, reason, text) in [
         (State::PoweringOffBeforeDelete, "PoweringOff", "The host is being powered off before it is deleted"),
@@ -503,7 +503,7 @@ fn the_time_of_the_next_attempt_is_that_of_the_error_it_stands_with() {
 
 #[test]
 fn a_data_image_that_is_kept_stays_with_a_host_that_has_nothing_on_it() {
-    let mut world = World::settled(None);
+    let mut world = World::at_rest(None);
     let mut image: api::metal3::DataImage = crate::kit::created(api::metal3::DataImage::new);
     image.metadata.finalizers = Some(vec![finalizer::DATA_IMAGE.into()]);
     world.data_image = Some(image);
@@ -524,9 +524,9 @@ fn firmware_that_was_read_too_late_says_nothing() {
 
 #[test]
 fn a_detached_host_is_registered_again_before_it_is_emptied() {
-    let mut world = World::settled(Some(URL));
+    let mut world = World::at_rest(Some(URL));
     world.annotate(annotation::DETACHED, DELAY);
-    world.settle();
+    world.converge();
     world.delete();
     world.unannotate(annotation::DETACHED);
     assert!(matches!(world.decide(), Step::Act(Action::Register { .. })), "{:?}", world.decide());
@@ -536,14 +536,14 @@ fn a_detached_host_is_registered_again_before_it_is_emptied() {
 fn an_annotation_that_is_not_understood_keeps_whatever_may_be_lost() {
     let unclear = r#"{"force":"yes"}"#;
     // One that is known, and cannot be reached; and one that can be reached, and is not known.
-    let mut known = World::settled(Some(URL));
+    let mut known = World::at_rest(Some(URL));
     known.secret = Secret::Missing;
     let new = on_its_way(State::Registering);
     for (mut world, kept) in [(known, true), (new, true)] {
         let state = world.state();
         world.annotate(annotation::DETACHED, unclear);
         world.delete();
-        world.settle();
+        world.converge();
         assert_eq!((world.state(), !world.gone), (state, kept));
         assert!(world.status().error_message.contains("its force is"), "{:?}", world.status());
     }
@@ -551,7 +551,7 @@ fn an_annotation_that_is_not_understood_keeps_whatever_may_be_lost() {
     world.secret = Secret::Missing;
     world.annotate(annotation::DETACHED, unclear);
     world.delete();
-    world.settle();
+    world.converge();
     assert!(world.gone, "there is nothing to lose");
 }
 
@@ -593,11 +593,11 @@ fn a_machine_that_is_not_known_is_not_diagnosed() {
     let mut world = World::new();
     world.settings.served.diagnose = true;
     world.host.spec.bmc = None;
-    world.settle();
+    world.converge();
     world.annotate(annotation::DIAGNOSE, "");
-    world.settle();
+    world.converge();
     assert_eq!((world.state(), world.calls.len()), (State::Unmanaged, 0));
-    let mut world = World::settled(None);
+    let mut world = World::at_rest(None);
     world.settings.served.diagnose = true;
     world.host.status.as_mut().unwrap().provisioning.state = State::Deleting;
     world.annotate(annotation::DIAGNOSE, "");
@@ -610,20 +610,20 @@ fn rounds_of_the_same_work_begin_in_seconds_of_their_own() {
         Step::Change(change) => change.status.operation_history.inspect.start.clone().unwrap().0,
         Step::Act(action) => panic!("{action:?}"),
     };
-    let mut world = World::settled(None);
+    let mut world = World::at_rest(None);
     let first = world.status().operation_history.inspect.start.unwrap().0;
     for round in 1..4 {
         world.annotate(annotation::INSPECT, "");
         assert_eq!(begun(&world), first + Duration::from_secs(round));
-        world.settle();
+        world.converge();
     }
     world.annotate(annotation::INSPECT, "");
     for later in [4500, 5500, 60_000] {
-        let mut world = World { now: world.now, ..World { host: world.host.clone(), ..World::settled(None) } };
+        let mut world = World { now: world.now, ..World { host: world.host.clone(), ..World::at_rest(None) } };
         world.pass(Duration::from_millis(later));
         assert_eq!(begun(&world), world.now, "{later}");
     }
-    let mut world = World::settled(Some(URL));
+    let mut world = World::at_rest(Some(URL));
     assert_eq!(world.status().operation_history.deprovision.start, None);
     world.edit(|spec| spec.image = None);
     world.step();
@@ -632,7 +632,7 @@ fn rounds_of_the_same_work_begin_in_seconds_of_their_own() {
 
 #[test]
 fn an_error_that_is_over_leaves_a_service_only_where_there_was_one() {
-    let mut world = World::settled(Some(URL));
+    let mut world = World::at_rest(Some(URL));
     world.settings.served.service = true;
     world.until(|action| *action == Action::ReadPower);
     world.fail("Nothing answers");
@@ -677,7 +677,7 @@ fn a_failure_says_when_the_work_is_tried_again() {
     let mut world = on_its_way(State::Inspecting);
     world.step_with(|_, _| after_change());
     assert_eq!(world.next, Next::Wait);
-    let mut world = World::settled(Some(URL));
+    let mut world = World::at_rest(Some(URL));
     world.delete();
     world.until(|action| matches!(action, Action::Deprovision { .. }));
     for failure in 1..=4 {
@@ -746,7 +746,7 @@ fn work_that_goes_on_ends_its_own_error_and_a_block_of_the_deletion() {
         (ErrorType::PowerManagement, true, false),
         (ErrorType::PowerManagement, false, false),
     ] {
-        let mut world = World::settled(Some(URL));
+        let mut world = World::at_rest(Some(URL));
         world.edit(|spec| spec.image = None);
         world.until(|action| matches!(action, Action::Deprovision { .. }));
         world.host.status.as_mut().unwrap().error_type = Some(error);
@@ -792,11 +792,11 @@ fn a_service_is_complete_when_what_is_allowed_is_there() {
     let mut base = World::new();
     base.settings.served = served;
     base.host.spec.image = Some(image(URL));
-    base.settle();
+    base.converge();
     base.wish_setting("LogicalProc", "Disabled");
     base.wish_update("bios", "https://firmware.example/bios-2");
     base.pass(Duration::from_secs(600));
-    base.settle();
+    base.converge();
     base.host.status.as_mut().unwrap().operational_status = OperationalStatus::Servicing;
     let (settings, components) = (base.firmware_settings.clone().unwrap(), base.firmware_components.clone().unwrap());
     let set = |conditions: &mut Vec<k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition>,
@@ -856,7 +856,7 @@ fn what_was_read_is_old_when_its_time_has_passed_and_not_before() {
     for (later, old) in [(0, false), (300_000, false), (300_001, true)] {
         let mut world = World::new();
         world.settings.served.firmware_settings = true;
-        world.settle();
+        world.converge();
         world.calls.clear();
         world.firmware_read = None;
         let read = world.firmware_settings.as_ref().unwrap().status.as_ref().unwrap().last_updated.clone().unwrap().0;
@@ -873,7 +873,7 @@ fn a_host_in_use_is_not_read_again_and_again() {
         let served = &mut world.settings.served;
         (served.firmware_settings, served.firmware_components) = (settings, components);
         world.host.spec.image = Some(image(URL));
-        world.settle();
+        world.converge();
         assert!(world.run_until(|world| world.firmware_read.is_some() && world.next != Next::Now));
         world.pass(Duration::from_secs(61));
         assert_eq!(world.decide(), Step::Act(Action::ReadPower), "{settings} {components}");
@@ -886,11 +886,11 @@ fn a_host_in_use_is_not_read_again_and_again() {
 fn of_each_component_the_last_update_counts_as_made() {
     let mut world = World::new();
     world.settings.served.firmware_updates = true;
-    world.settle();
+    world.converge();
     for (component, version) in [("bios", "2"), ("nic:eth0", "7"), ("bios", "3")] {
         world.firmware_components.as_mut().unwrap().spec.updates.clear();
         world.wish_update(component, &format!("https://firmware.example/{version}"));
-        world.settle();
+        world.converge();
     }
     let made = world.firmware_components.unwrap().status.unwrap().updates;
     let made: Vec<_> = made.iter().map(|update| update.url.rsplit('/').next().unwrap()).collect();
@@ -903,7 +903,7 @@ fn a_host_that_is_to_be_prepared_waits_for_what_it_cannot_be_read() {
         let mut world = World::new();
         (world.settings.served.firmware_settings, world.settings.served.service) = (true, true);
         world.host.spec.image = url.map(image);
-        world.settle();
+        world.converge();
         let change = world.conclude(&Action::RefreshFacts, failed("The BMC has no Bios"));
         assert_eq!(change.status.error_type, kind);
         assert_eq!(change.events[0].reason == "FirmwareUnread", kind.is_none(), "{:?}", change.events);
@@ -916,7 +916,7 @@ fn facts_that_no_machine_has_are_a_failure() {
     use host_lifecycle::{FirmwareFacts, FirmwareSetting};
     let mut world = World::new();
     (world.settings.served.firmware_settings, world.settings.served.firmware_updates) = (true, true);
-    world.settle();
+    world.converge();
     let fault = |facts: FirmwareFacts| {
         let status = world.conclude(&Action::RefreshFacts, Outcome::Firmware(Box::new(facts))).status;
         status.error_type.map(|_| status.error_message)

@@ -44,13 +44,13 @@ fn what_nobody_serves_ends_the_registration_before_any_call() {
         let sound = world.host.spec.clone();
         world.settings.served.architectures = vec!["x86_64".into()];
         world.edit(edit);
-        world.settle();
+        world.converge();
         let status = world.status();
         assert_eq!((world.state(), status.error_type), (State::Registering, Some(kind)), "{word}");
         assert!(status.error_message.contains(word), "{}", status.error_message);
         assert_eq!((world.calls.as_slice(), world.next), ([].as_slice(), Next::Wait), "{word}");
         world.edit(|spec| *spec = sound);
-        world.settle();
+        world.converge();
         assert_eq!((world.state(), world.in_error()), (State::Available, false), "{word}");
     }
 }
@@ -64,24 +64,24 @@ fn nothing_of_it_is_asked_of_a_host_that_somebody_else_provisions() {
         raid(spec);
         no_digest(spec);
     });
-    world.settle();
+    world.converge();
     assert_eq!((world.state(), world.in_error()), (State::ExternallyProvisioned, false));
 }
 
 #[test]
 fn a_wish_that_comes_later_ends_the_next_work_instead() {
-    let mut world = World::settled(None);
+    let mut world = World::at_rest(None);
     world.edit(|spec| {
         spec.boot_mode = Some(BootMode::Legacy);
         spec.image = Some(image(URL));
     });
-    world.settle();
+    world.converge();
     assert_eq!((world.state(), world.status().error_type), (State::Available, Some(ErrorType::Provisioning)));
     assert!(!world.calls.contains(&Action::Provision), "{:?}", world.calls);
-    let mut world = World::settled(None);
+    let mut world = World::at_rest(None);
     world.edit(|spec| spec.inspection_mode = Some(InspectionMode::Fast));
     world.annotate(annotation::INSPECT, "");
-    world.settle();
+    world.converge();
     assert_eq!((world.state(), world.status().error_type), (State::Inspecting, Some(ErrorType::Inspection)));
     assert!(!world.calls.iter().any(|call| matches!(call, Action::Inspect { .. })), "{:?}", world.calls);
 }
@@ -92,7 +92,7 @@ fn found(details: HardwareDetails, edit: impl FnOnce(&mut BareMetalHostSpec)) ->
     world.edit(edit);
     world.until(|action| matches!(action, Action::Inspect { .. }));
     world.step_with(|_, _| Outcome::Inspected(Box::new(details)));
-    world.settle();
+    world.converge();
     world
 }
 
@@ -130,17 +130,17 @@ fn a_boot_mac_address_that_no_interface_has_is_an_error_that_lists_them() {
 #[test]
 fn a_reboot_annotation_that_cannot_be_read_is_dropped_with_a_word_and_nobody_is_rebooted() {
     for key in [annotation::REBOOT, "reboot.metal3.io/somebody"] {
-        let mut world = World::settled(Some(URL));
+        let mut world = World::at_rest(Some(URL));
         world.annotate(key, r#"{"mode":"gentle"}"#);
-        world.settle();
+        world.converge();
         assert!(!world.annotated(key), "{key} is left");
         assert_eq!(world.events, ["InvalidAnnotationValue"]);
         let switched = world.calls.iter().any(|call| matches!(call, Action::SetPower(_)));
         assert!(!switched && world.machine_on, "{:?}", world.calls);
     }
-    let mut world = World::settled(Some(URL));
+    let mut world = World::at_rest(Some(URL));
     world.annotate(annotation::REBOOT, r#"{"Mode":"hard","comment":"kernel"}"#);
-    world.settle();
+    world.converge();
     assert!(world.calls.contains(&Action::SetPower(PowerWish::HardOff)), "{:?}", world.calls);
 }
 
@@ -158,16 +158,16 @@ fn an_error_stays_to_be_seen_while_the_work_is_tried_again() {
     world.step_with(|_, _| Outcome::Working { look_again: std::time::Duration::from_secs(5) });
     assert_eq!(world.status().error_type, None);
     assert!(message(&world, "Progressing").contains("The agent did not report"), "{}", message(&world, "Progressing"));
-    world.settle();
+    world.converge();
     assert_eq!(message(&world, "Progressing"), "Nothing is under way");
     // A failed image is spoken of until one is on the host, through the rounds between.
     world.edit(|spec| spec.image = Some(image(URL)));
     world.until(|action| *action == Action::Provision);
     world.fail("The digest does not match");
     world.until(|action| *action == Action::Provision);
-    let told = message(&world, "Provisioned");
-    assert!(told.contains("failed attempts: 1") && told.contains("The digest does not match"), "{told}");
-    world.settle();
+    let condition = message(&world, "Provisioned");
+    assert!(condition.contains("failed attempts: 1") && condition.contains("The digest does not match"), "{condition}");
+    world.converge();
     assert!(message(&world, "Provisioned").contains(URL) && !message(&world, "Provisioned").contains("failed"));
     for condition in world.status().conditions {
         assert!(!condition.message.is_empty(), "{condition:?}");

@@ -45,14 +45,14 @@ fn a_wish_of_a_length_that_no_machine_has_is_refused_as_such() {
         ("LogicalProc", long.as_str(), "a name is empty, or"),
     ] {
         let mut world = served();
-        world.settle();
+        world.converge();
         world.wish_setting(name, value);
-        world.settle();
+        world.converge();
         let (valid, message) = of_settings(&world, "Valid");
         assert!(valid == "False" && message.starts_with(says), "{} {}: {message}", name.len(), value.len());
     }
     let mut world = served();
-    world.settle();
+    world.converge();
     world.wish_setting("LogicalProc", &most);
     read(&mut world);
     assert_eq!(of_settings(&world, "Valid").0, "True");
@@ -61,7 +61,7 @@ fn a_wish_of_a_length_that_no_machine_has_is_refused_as_such() {
 #[test]
 fn a_wrong_wish_is_told_once_and_another_one_again() {
     let mut world = served();
-    world.settle();
+    world.converge();
     world.events.clear();
     world.wish_setting("NoSuchThing", "1");
     read(&mut world);
@@ -83,7 +83,7 @@ fn a_wrong_wish_is_told_once_and_another_one_again() {
 fn what_the_provisioner_is_at_stays_accepted_when_the_firmware_is_read_meanwhile() {
     let mut world = served();
     world.host.spec.image = Some(image(URL));
-    world.settle();
+    world.converge();
     let mut policy: HostUpdatePolicy = crate::kit::created(HostUpdatePolicy::new);
     policy.spec.firmware_settings = Some(UpdatePolicy::OnReboot);
     policy.spec.firmware_updates = Some(UpdatePolicy::OnReboot);
@@ -105,7 +105,7 @@ fn what_the_provisioner_is_at_stays_accepted_when_the_firmware_is_read_meanwhile
 fn a_component_s_name_is_no_longer_than_a_machine_s() {
     for (length, valid) in [(1024, "True"), (1025, "False")] {
         let mut world = served();
-        world.settle();
+        world.converge();
         world.wish_update(&format!("nic:{}", "x".repeat(length - 4)), "https://firmware.example/nic");
         read(&mut world);
         assert_eq!(of_components(&world, "Valid").0, valid, "{length}");
@@ -116,7 +116,7 @@ fn a_component_s_name_is_no_longer_than_a_machine_s() {
 fn of_many_values_the_first_eight_are_listed() {
     for (count, more) in [(8, false), (9, true)] {
         let mut world = served();
-        world.settle();
+        world.converge();
         world.allowed.insert("LogicalProc".into(), (0..count).map(|number| format!("V{number}")).collect());
         world.wish_setting("LogicalProc", "x");
         read(&mut world);

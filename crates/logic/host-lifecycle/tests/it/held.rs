@@ -34,7 +34,7 @@ fn hold(world: &mut World, looks: u32) {
 #[test]
 fn what_is_held_stays_in_its_state_and_is_counted_once() {
     for url in [None, Some(URL)] {
-        let mut world = World::settled(url);
+        let mut world = World::at_rest(url);
         let state = world.state();
         hold(&mut world, 200);
         assert_eq!((world.state(), world.status().error_count), (state, 1));
@@ -43,21 +43,21 @@ fn what_is_held_stays_in_its_state_and_is_counted_once() {
         let writes = world.status_writes;
         hold(&mut world, 50);
         assert_eq!(world.status_writes, writes);
-        world.settle();
+        world.converge();
         assert_eq!((world.state(), world.in_error()), (state, false));
     }
 }
 
 #[test]
 fn a_provisioning_that_is_held_is_not_undone() {
-    let mut world = World::settled(None);
+    let mut world = World::at_rest(None);
     world.host.spec.image = Some(crate::kit::image(URL));
     while world.state() != State::Provisioning {
         world.step();
     }
     hold(&mut world, 50);
     assert_eq!((world.state(), world.status().provisioning_fail_count), (State::Provisioning, 0));
-    world.settle();
+    world.converge();
     assert_eq!(world.state(), State::Provisioned);
 }
 
@@ -65,7 +65,7 @@ fn a_provisioning_that_is_held_is_not_undone() {
 fn a_deletion_that_is_held_waits_until_it_is_put_right_or_forced() {
     for url in [None, Some(URL)] {
         for forced in [false, true] {
-            let mut world = World::settled(url);
+            let mut world = World::at_rest(url);
             world.delete();
             hold(&mut world, 200);
             assert!(!world.gone && world.status().error_message.contains(annotation::DETACHED));
@@ -75,7 +75,7 @@ fn a_deletion_that_is_held_waits_until_it_is_put_right_or_forced() {
                 hold(&mut world, 20);
                 assert_eq!(world.events.iter().filter(|e| **e == "DeletionGaveUp").count(), 1);
             } else {
-                world.settle();
+                world.converge();
                 assert!(!world.machine_on && !world.events.contains(&"DeletionGaveUp"));
             }
             assert!(world.gone, "{url:?} {forced} {:?}", world.states);
@@ -85,7 +85,7 @@ fn a_deletion_that_is_held_waits_until_it_is_put_right_or_forced() {
 
 #[test]
 fn a_host_at_rest_is_detached_by_force_though_it_is_held() {
-    let mut world = World::settled(Some(URL));
+    let mut world = World::at_rest(Some(URL));
     hold(&mut world, 5);
     world.annotate(annotation::DETACHED, FORCE);
     hold(&mut world, 5);
@@ -95,7 +95,7 @@ fn a_host_at_rest_is_detached_by_force_though_it_is_held() {
 
 #[test]
 fn a_host_that_waits_for_its_next_attempt_says_when_that_is_and_not_that_it_works() {
-    let mut world = World::settled(None);
+    let mut world = World::at_rest(None);
     world.host.spec.image = Some(crate::kit::image(URL));
     while world.state() != State::Provisioning {
         world.step();
@@ -105,13 +105,13 @@ fn a_host_that_waits_for_its_next_attempt_says_when_that_is_and_not_that_it_work
     world.step_with(|_, _| failed("the disk is broken"));
     let Next::After(wait) = world.next else { panic!("{:?}", world.next) };
     let next = jiff::Timestamp::from_second((world.now + wait).as_second()).unwrap();
-    let told = message(&world, "Progressing");
-    assert_eq!(told, format!("The next attempt is at {next}; the last attempt failed: the disk is broken"));
+    let condition = message(&world, "Progressing");
+    assert_eq!(condition, format!("The next attempt is at {next}; the last attempt failed: the disk is broken"));
     // To look meanwhile changes nothing, and does not put it off.
     let writes = world.status_writes;
     world.pass(wait / 2);
     world.step();
-    assert_eq!((message(&world, "Progressing"), world.status_writes), (told, writes));
+    assert_eq!((message(&world, "Progressing"), world.status_writes), (condition, writes));
     world.pass(wait);
     world.step();
     assert_eq!(world.state(), State::Deprovisioning);
@@ -119,7 +119,7 @@ fn a_host_that_waits_for_its_next_attempt_says_when_that_is_and_not_that_it_work
 
 #[test]
 fn what_is_missing_is_not_work_either() {
-    let mut world = World::settled(None);
+    let mut world = World::at_rest(None);
     world.host.spec.image = Some(crate::kit::image(URL));
     while world.state() != State::Provisioning {
         world.step();
@@ -134,7 +134,7 @@ fn a_deletion_waits_in_any_state_while_the_detached_annotation_is_not_understood
     for wanted in [State::Inspecting, State::Available, State::Provisioning, State::Provisioned] {
         let mut world = World::new();
         if matches!(wanted, State::Provisioning | State::Provisioned) {
-            world.settle();
+            world.converge();
             world.host.spec.image = Some(crate::kit::image(URL));
         }
         while world.state() != wanted {
@@ -142,49 +142,49 @@ fn a_deletion_waits_in_any_state_while_the_detached_annotation_is_not_understood
         }
         world.annotate(annotation::DETACHED, r#"{"force":"true","deleteAction":"delay"}"#);
         world.delete();
-        world.settle();
+        world.converge();
         assert_eq!((world.state(), world.gone), (wanted, false));
         assert!(world.status().error_message.contains("its force is"), "{}", world.status().error_message);
         assert_eq!(world.events.iter().filter(|reason| **reason == "InvalidAnnotationValue").count(), 1, "{wanted:?}");
         world.annotate(annotation::DETACHED, r#"{"force":true,"deleteAction":"delete"}"#);
-        world.settle();
+        world.converge();
         assert!(world.gone && !world.states.contains(&State::Deprovisioning), "{wanted:?}: {:?}", world.states);
     }
 }
 
 #[test]
 fn a_detached_host_says_why_its_deletion_waits_and_that_it_no_longer_does() {
-    let mut world = World::settled(Some(URL));
+    let mut world = World::at_rest(Some(URL));
     world.annotate(annotation::DETACHED, "");
-    world.settle();
+    world.converge();
     world.annotate(annotation::DETACHED, r#"{"deleteAction":"Delay"}"#);
     world.delete();
-    world.settle();
+    world.converge();
     assert!(world.in_error() || !world.status().error_message.is_empty());
     assert_eq!(world.status().operational_status, OperationalStatus::Detached);
     world.annotate(annotation::DETACHED, r#"{"deleteAction":"delay"}"#);
-    world.settle();
+    world.converge();
     assert_eq!((world.status().error_message.as_str(), world.gone), ("", false));
     assert!(message(&world, "Progressing").contains("its deletion waits until the annotation"));
     world.annotate(annotation::DETACHED, "{}");
-    world.settle();
+    world.converge();
     assert!(world.gone && world.machine_on && !world.states.contains(&State::Deprovisioning));
 }
 
 /// It was let go by force in the middle of work, whatever its annotation says later: somebody else may have the machine by now.
 #[test]
 fn a_detached_host_is_taken_back_when_its_annotation_goes_and_not_before() {
-    let mut world = World::settled(None);
+    let mut world = World::at_rest(None);
     world.host.spec.image = Some(crate::kit::image(URL));
     while world.state() != State::Provisioning {
         world.step();
     }
     world.annotate(annotation::DETACHED, FORCE);
-    world.settle();
+    world.converge();
     for value in ["", "force", r#"{"force":true,"deleteAction":"wipe"}"#, "{}"] {
         world.annotate(annotation::DETACHED, value);
         let calls = world.calls.len();
-        world.settle();
+        world.converge();
         assert_eq!(
             (world.status().operational_status, world.calls.len()),
             (OperationalStatus::Detached, calls),
@@ -192,6 +192,6 @@ fn a_detached_host_is_taken_back_when_its_annotation_goes_and_not_before() {
         );
     }
     world.host.metadata.annotations.as_mut().unwrap().remove(annotation::DETACHED);
-    world.settle();
+    world.converge();
     assert_eq!(world.state(), State::Provisioned);
 }

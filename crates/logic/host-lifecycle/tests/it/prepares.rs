@@ -30,7 +30,7 @@ fn served(url: Option<&str>) -> World {
     let mut world = World::new();
     world.settings.served = all_served();
     world.host.spec.image = url.map(image);
-    world.settle();
+    world.converge();
     assert_eq!(world.state(), if url.is_some() { State::Provisioned } else { State::Available });
     world.calls.clear();
     world.events.clear();
@@ -83,7 +83,7 @@ fn is_service(action: &Action) -> bool {
 #[test]
 fn a_provisioner_that_serves_none_is_asked_for_none() {
     let mut world = World::new();
-    world.settle();
+    world.converge();
     assert_eq!(world.state(), State::Available);
     let new = |action: &Action| targets(action).is_some() || *action == Action::RefreshFacts;
     assert!(!world.calls.iter().any(new), "{:?}", world.calls);
@@ -107,7 +107,7 @@ fn volumes_are_handed_over_once_and_waited_for() {
         assert!(targets(&again).unwrap().is_empty(), "{again:?}");
     }
     assert_eq!(world.state(), State::Available);
-    world.settle();
+    world.converge();
     assert!(matches!(standing(&world.host), Standing::AsDeclared(_)));
 }
 
@@ -116,18 +116,18 @@ fn changed_volumes_lead_back_and_none_removes_those_of_software() {
     let mut world = served(None);
     world.edit(|spec| spec.raid = Some(raid("5")));
     assert!(!matches!(standing(&world.host), Standing::AsDeclared(_)));
-    world.settle();
+    world.converge();
     assert_eq!(world.states, [State::Preparing, State::Available]);
     assert_eq!(world.raid, Some(raid("5")));
     // Without a wish a controller's volumes stay.
     world.states.clear();
     world.edit(|spec| spec.raid = None);
-    world.settle();
+    world.converge();
     let kept = Raid { software_raid_volumes: Some(Vec::new()), ..raid("5") };
     assert_eq!((world.raid.clone(), world.states.len()), (Some(kept.clone()), 2));
     assert_eq!(world.status().provisioning.raid, Some(kept));
     world.states.clear();
-    world.settle();
+    world.converge();
     assert!(world.states.is_empty(), "{:?}", world.states);
 }
 
@@ -173,7 +173,7 @@ fn a_setting_is_handed_over_once_and_seen_to_be_there() {
     answer(&mut world, is_prepare, Outcome::Done);
     assert_eq!(world.state(), State::Preparing, "nobody has seen it");
     assert_eq!(world.decide(), Step::Act(Action::RefreshFacts));
-    world.settle();
+    world.converge();
     assert_eq!(world.state(), State::Available);
     assert_eq!(settings_condition(&world, "ChangeDetected"), ("False".into(), "Success".into()));
     assert_eq!(settings_condition(&world, "Valid"), ("True".into(), "Success".into()));
@@ -201,7 +201,7 @@ fn settings_that_cannot_be_made_are_said_and_not_handed_over() {
         world.bios.insert("AdminPassword".into(), "hunter2".into());
         world.allowed.insert("BootMode".into(), vec!["Uefi".into(), "Legacy".into()]);
         world.wish_setting(name, value);
-        world.settle();
+        world.converge();
         assert_eq!((world.state(), world.states.len()), (State::Available, 0), "{name}");
         assert_eq!(settings_condition(&world, "Valid"), ("False".into(), "ConfigurationError".into()), "{name}");
         let object = serde_json::to_string(&world.firmware_settings.as_ref().unwrap().status).unwrap();
@@ -216,10 +216,10 @@ fn an_update_is_made_once() {
     let first = answer(&mut world, is_prepare, accepted());
     assert_eq!(targets(&first).unwrap().updates.len(), 1);
     world.make(targets(&first).unwrap());
-    world.settle();
+    world.converge();
     for _ in 0..5 {
         world.pass(Duration::from_secs(400));
-        world.settle();
+        world.converge();
     }
     assert_eq!((world.state(), world.flashed.len()), (State::Available, 1));
     let made = world.firmware_components.clone().unwrap().status.unwrap().updates;
@@ -227,7 +227,7 @@ fn an_update_is_made_once() {
     // Another version of the same component is another update.
     world.firmware_components.as_mut().unwrap().spec.updates.clear();
     world.wish_update("bios", "https://firmware.example/bios-3");
-    world.settle();
+    world.converge();
     assert_eq!(world.flashed, ["https://firmware.example/bios-2", "https://firmware.example/bios-3"]);
 }
 
@@ -246,7 +246,7 @@ fn a_failed_update_is_handed_over_again() {
 fn a_component_nobody_knows_is_said() {
     let mut world = served(None);
     world.wish_update("toaster", "https://firmware.example/t");
-    world.settle();
+    world.converge();
     let status = world.firmware_components.clone().unwrap().status.unwrap();
     let valid = status.conditions.iter().find(|c| c.type_ == "Valid").unwrap();
     assert_eq!((valid.status.as_str(), valid.reason.as_str()), ("False", "InvalidComponent"));
@@ -256,17 +256,17 @@ fn a_component_nobody_knows_is_said() {
 
 #[test]
 fn wishes_that_are_not_served_are_an_error() {
-    let mut world = World::settled(None);
+    let mut world = World::at_rest(None);
     world.wish_setting("BootMode", "Legacy");
-    world.settle();
+    world.converge();
     assert_eq!((world.state(), world.status().error_type), (State::Preparing, Some(ErrorType::Preparation)));
     assert!(world.status().error_message.contains("HostFirmwareSettings"), "{}", world.status().error_message);
     world.firmware_settings = None;
     world.wish_update("bios", "https://firmware.example/bios");
-    world.settle();
+    world.converge();
     assert!(world.status().error_message.contains("HostFirmwareComponents"), "{}", world.status().error_message);
     world.firmware_components = None;
-    world.settle();
+    world.converge();
     assert_eq!((world.state(), world.in_error()), (State::Available, false));
 }
 
@@ -275,11 +275,11 @@ fn what_is_known_of_an_available_hosts_firmware_is_read_again() {
     let mut world = served(None);
     let poll = Settings::default().facts_poll;
     world.pass(poll / 2);
-    world.settle();
+    world.converge();
     assert!(!world.calls.contains(&Action::RefreshFacts), "{:?}", world.calls);
     world.pass(poll);
     world.bios.insert("BootMode".into(), "Legacy".into());
-    world.settle();
+    world.converge();
     let seen = world.firmware_settings.clone().unwrap().status.unwrap().settings;
     assert_eq!(seen["BootMode"], "Legacy");
 }
@@ -292,14 +292,14 @@ fn what_is_known_already_is_not_written_again() {
         let (writes, statuses) = (world.child_writes, world.status_writes);
         for round in 1..4 {
             world.pass(poll + Duration::from_secs(1));
-            world.settle();
+            world.converge();
             let reads = world.calls.iter().filter(|action| **action == Action::RefreshFacts).count();
             assert_eq!((reads, world.child_writes, world.status_writes), (round, writes, statuses));
         }
         // A schema that somebody has deleted is made again.
         let schema = world.firmware_schema.take().unwrap();
         world.pass(poll * 2);
-        world.settle();
+        world.converge();
         assert_eq!((world.child_writes, world.firmware_schema.clone()), (writes + 1, Some(schema)));
     }
 }
@@ -309,14 +309,14 @@ fn a_value_that_the_firmware_does_not_allow_is_refused_once() {
     let mut world = served(None);
     world.allowed.insert("LogicalProc".into(), vec!["Enabled".into(), "Disabled".into()]);
     world.wish_setting("LogicalProc", "Half");
-    world.settle();
+    world.converge();
     assert_eq!(settings_condition(&world, "Valid"), ("False".into(), "ConfigurationError".into()));
     let status = world.firmware_settings.as_ref().unwrap().status.clone().unwrap();
     let valid = status.conditions.iter().find(|condition| condition.type_ == "Valid").unwrap();
     assert_eq!(valid.message, "LogicalProc cannot be «Half»: it is one of Enabled, Disabled");
     assert_eq!((world.state(), world.events.clone()), (State::Available, vec!["ValidationFailed"]));
     world.pass(Settings::default().facts_poll * 2);
-    world.settle();
+    world.converge();
     assert_eq!(world.events.len(), 1);
     assert!(!world.calls.iter().any(is_prepare));
     let schema = world.firmware_schema.clone().unwrap().spec.schema;
@@ -333,7 +333,7 @@ fn the_same_wish_a_second_time_is_another() {
         world.wish_setting("LogicalProc", value);
         let action = world.until(is_prepare);
         since.push(targets(&action).unwrap().settings.as_ref().unwrap().since.unwrap());
-        world.settle();
+        world.converge();
         assert_eq!(world.bios["LogicalProc"], value);
     }
     assert!(since.is_sorted_by(|one, next| one < next), "{since:?}");
@@ -346,21 +346,21 @@ fn firmware_that_cannot_be_read_is_no_failure_of_a_host_in_use() {
     answer(&mut world, |action| *action == Action::RefreshFacts, failed("The BMC has no Bios"));
     assert!(!world.in_error());
     assert_eq!(world.events, ["FirmwareUnread"]);
-    world.settle();
+    world.converge();
     let asked = world.calls.iter().filter(|action| **action == Action::RefreshFacts).count();
     assert_eq!(asked, 1, "not at once again");
     world.pass(Duration::from_secs(120));
-    world.settle();
+    world.converge();
     assert_eq!(settings_condition(&world, "ChangeDetected").0, "True");
     assert!(!world.calls.iter().any(is_service), "it waits for a reboot");
 }
 
 #[test]
 fn objects_of_kinds_that_are_not_served_are_told_so_and_go_with_the_host() {
-    let mut world = World::settled(Some(URL));
+    let mut world = World::at_rest(Some(URL));
     world.update_policy = Some(created(HostUpdatePolicy::new));
     world.wish_setting("LogicalProc", "Disabled");
-    world.settle();
+    world.converge();
     assert_eq!(world.events, ["NotServed", "NotServed"]);
     let owners = [
         world.update_policy.as_ref().unwrap().metadata.owner_references.clone(),
@@ -368,7 +368,7 @@ fn objects_of_kinds_that_are_not_served_are_told_so_and_go_with_the_host() {
     ];
     assert!(owners.iter().all(|owners| owners.as_ref().is_some_and(|owners| owners.len() == 1)), "{owners:?}");
     let writes = world.child_writes;
-    world.settle();
+    world.converge();
     assert_eq!((world.events.len(), world.child_writes), (2, writes));
 }
 
@@ -390,7 +390,7 @@ fn no_capacity_is_a_delay_and_no_failure() {
         assert_eq!(world.status_writes, writes, "nothing has changed");
         assert_eq!(world.events.iter().filter(|e| **e == "Delayed").count(), 1);
         world.pass(SOON);
-        world.settle();
+        world.converge();
         assert_eq!(world.status().operational_status, OperationalStatus::Ok);
     }
 }
@@ -450,7 +450,7 @@ fn a_provisioned_host_is_serviced_when_it_reboots_and_its_policy_allows_it() {
         let again = answer(&mut world, is_service, working());
         assert!(targets(&again).unwrap().is_empty(), "{again:?}");
         world.make(&handed);
-        world.settle();
+        world.converge();
         let status = world.status();
         assert_eq!((status.operational_status, status.error_type), (OperationalStatus::Ok, None));
         assert!(world.machine_on && status.powered_on);
@@ -464,17 +464,17 @@ fn without_a_policy_or_a_reboot_no_provisioned_host_is_touched() {
     let preparing = Some(UpdatePolicy::OnPreparing);
     for (settings, updates) in [(None, None), (preparing, preparing)] {
         let mut world = rebooting(settings, updates);
-        world.settle();
+        world.converge();
         assert!(world.machine_on && !world.calls.iter().any(is_service), "{:?}", world.calls);
     }
     let reboots = Some(UpdatePolicy::OnReboot);
     let mut world = rebooting(reboots, reboots);
     world.unannotate(annotation::REBOOT);
-    world.settle();
+    world.converge();
     assert!(!world.calls.iter().any(is_service), "{:?}", world.calls);
     world.settings.served.service = false;
     world.annotate(annotation::REBOOT, "");
-    world.settle();
+    world.converge();
     assert!(world.machine_on && !world.calls.iter().any(is_service), "{:?}", world.calls);
 }
 
@@ -492,7 +492,7 @@ fn a_failed_service_waits_and_withdrawn_wishes_end_it() {
     world.update_policy = None;
     let last = answer(&mut world, is_service, Outcome::Done);
     assert!(targets(&last).unwrap().is_empty(), "{last:?}");
-    world.settle();
+    world.converge();
     assert_eq!(world.status().operational_status, OperationalStatus::Ok);
     assert!(world.machine_on);
 }
@@ -521,23 +521,23 @@ fn attached(world: &World) -> String {
 fn a_data_image_is_attached_changed_and_taken_away_at_reboots_only() {
     let mut world = served(Some(URL));
     data_image(&mut world, "https://media.example/a.iso");
-    world.settle();
+    world.converge();
     let held = |world: &World| world.data_image.as_ref().unwrap().metadata.finalizers.clone().unwrap_or_default();
     assert_eq!((world.medium.clone(), held(&world)), (None, vec![finalizer::DATA_IMAGE.to_owned()]));
     for url in ["https://media.example/a.iso", "https://media.example/b.iso"] {
         world.data_image.as_mut().unwrap().spec.url = url.into();
         world.annotate(annotation::REBOOT, "");
-        world.settle();
+        world.converge();
         assert!(world.machine_on);
         assert_eq!((world.medium.as_deref(), attached(&world).as_str()), (Some(url), url));
     }
     let media = |a: &&Action| matches!(a, Action::AttachMedia { .. } | Action::DetachMedia);
     assert_eq!(world.calls.iter().filter(media).count(), 3, "{:?}", world.calls);
     world.data_image.as_mut().unwrap().metadata.deletion_timestamp = Some(api::Time(world.now));
-    world.settle();
+    world.converge();
     assert!(world.data_image.is_some(), "it is taken away at a reboot");
     world.annotate(annotation::REBOOT, "");
-    world.settle();
+    world.converge();
     assert_eq!((world.medium.clone(), world.data_image.is_none(), world.machine_on), (None, true, true));
 }
 
@@ -556,7 +556,7 @@ fn a_data_image_that_cannot_be_attached_says_so_itself_and_is_tried_again() {
         assert!(matches!(world.decide(), Step::Change(_)), "it has to wait");
     }
     world.until(attach);
-    world.settle();
+    world.converge();
     assert_eq!(world.data_image.clone().unwrap().status.unwrap().error.unwrap_or_default().count, 0);
     assert!(world.machine_on);
 }
@@ -577,20 +577,20 @@ fn what_keeps_a_data_image_from_being_attached_is_said_before_the_reboot_and_hol
     assert_eq!(message, "It cannot be attached at the next reboot: its drives mount by HTTPS alone");
     // Said once, asked again after a while, and taken back when it has passed.
     let writes = world.child_writes;
-    world.settle();
+    world.converge();
     assert_eq!(world.child_writes, writes);
     world.pass(Duration::from_secs(300));
     answer(&mut world, check, failed("its drives mount by HTTPS alone"));
     assert_eq!(world.child_writes, writes);
     world.pass(Duration::from_secs(300));
     world.until(check);
-    world.settle();
+    world.converge();
     assert_eq!(data_image_error(&world), (0, String::new()));
     // What was found out without an attempt is no failure that an attempt has to wait after.
     world.pass(Duration::from_secs(300));
     answer(&mut world, check, failed("its drives mount by HTTPS alone"));
     world.annotate(annotation::REBOOT, "");
-    world.settle();
+    world.converge();
     assert_eq!((world.machine_on, attached(&world).as_str()), (true, "http://media.example/a.iso"));
     assert_eq!(data_image_error(&world), (0, String::new()));
 }
@@ -600,7 +600,7 @@ fn a_data_image_that_the_bmc_has_lost_is_told_and_attached_again_at_the_next_reb
     let mut world = served(Some(URL));
     data_image(&mut world, "https://media.example/a.iso");
     world.annotate(annotation::REBOOT, "");
-    world.settle();
+    world.converge();
     assert_eq!(attached(&world), "https://media.example/a.iso");
     let looks = |world: &World| world.calls.iter().filter(|call| **call == Action::LookAtMedia).count();
     world.pass(Duration::from_secs(300));
@@ -611,13 +611,13 @@ fn a_data_image_that_the_bmc_has_lost_is_told_and_attached_again_at_the_next_reb
     assert_eq!(attached(&world), "https://media.example/a.iso");
     world.pass(Duration::from_secs(300));
     world.until(|action| *action == Action::LookAtMedia);
-    world.settle();
+    world.converge();
     assert_eq!(data_image_error(&world), (0, String::new()));
     // The BMC has been restarted.
     let before = looks(&world);
     (world.medium, world.now) = (None, world.now + jiff::SignedDuration::from_secs(300));
     world.until(|action| *action == Action::LookAtMedia);
-    world.settle();
+    world.converge();
     assert!(looks(&world) > before);
     let (count, message) = data_image_error(&world);
     assert!(
@@ -626,7 +626,7 @@ fn a_data_image_that_the_bmc_has_lost_is_told_and_attached_again_at_the_next_reb
     );
     assert_eq!((attached(&world), world.machine_on, world.in_error()), (String::new(), true, false));
     world.annotate(annotation::REBOOT, "");
-    world.settle();
+    world.converge();
     assert_eq!((attached(&world).as_str(), world.machine_on), ("https://media.example/a.iso", true));
     assert_eq!(data_image_error(&world), (0, String::new()));
 }
@@ -636,7 +636,7 @@ fn a_data_image_goes_with_the_system_that_was_shown_it() {
     let mut world = served(Some(URL));
     data_image(&mut world, "https://media.example/a.iso");
     world.annotate(annotation::REBOOT, "");
-    world.settle();
+    world.converge();
     assert_eq!(attached(&world), "https://media.example/a.iso");
     world.edit(|spec| spec.image = None);
     assert!(world.run_until(|w| w.state() == State::Available && attached(w).is_empty()), "{:?}", world.calls);
@@ -647,30 +647,30 @@ fn a_data_image_of_a_detached_host_may_go() {
     let mut world = served(Some(URL));
     data_image(&mut world, "https://media.example/a.iso");
     world.annotate(annotation::REBOOT, "");
-    world.settle();
+    world.converge();
     world.annotate(annotation::DETACHED, "");
-    world.settle();
+    world.converge();
     assert_eq!(world.status().operational_status, OperationalStatus::Detached);
     world.data_image.as_mut().unwrap().metadata.deletion_timestamp = Some(api::Time(world.now));
-    world.settle();
+    world.converge();
     assert!(world.data_image.is_none());
 }
 
 #[test]
 fn a_data_image_that_nobody_attaches_is_told_once_and_may_go() {
-    let mut world = World::settled(Some(URL));
+    let mut world = World::at_rest(Some(URL));
     data_image(&mut world, "https://media.example/a.iso");
-    world.settle();
+    world.converge();
     let error = world.data_image.clone().unwrap().status.unwrap().error.unwrap();
     assert!(error.message.contains("attaches no data images"), "{}", error.message);
     let writes = world.child_writes;
     world.annotate(annotation::REBOOT, "");
-    world.settle();
+    world.converge();
     assert_eq!((world.child_writes, world.machine_on), (writes, true));
     let image = world.data_image.as_mut().unwrap();
     image.metadata.finalizers = Some(vec![finalizer::DATA_IMAGE.into()]);
     image.metadata.deletion_timestamp = Some(api::Time(world.now));
-    world.settle();
+    world.converge();
     assert!(world.data_image.is_none());
 }
 
@@ -688,7 +688,7 @@ fn a_diagnosis_is_made_once_and_harms_nothing() {
     world.settings.served.diagnose = false;
     world.annotate(annotation::DIAGNOSE, "");
     world.calls.clear();
-    world.settle();
+    world.converge();
     assert!(!world.annotated(annotation::DIAGNOSE) && !world.calls.contains(&Action::Diagnose));
     assert_eq!(*world.events.last().unwrap(), "DiagnosisFailed");
 }
@@ -729,12 +729,12 @@ fn an_image_is_asked_for_and_waited_for_before_work_that_boots_it() {
     }
     world.boot_image = good;
     assert!(matches!(world.decide(), Step::Act(Action::Inspect { .. })));
-    world.settle();
+    world.converge();
     // The machine's architecture is known now: that is another image.
     let architecture = world.boot_image.clone().unwrap().spec.architecture;
     assert_eq!((architecture.as_deref(), world.state()), (Some("x86_64"), State::Preparing));
     world.pass(Settings::default().image_poll);
-    world.settle();
+    world.converge();
     assert_eq!(world.state(), State::Available);
 }
 
@@ -751,7 +751,7 @@ fn an_image_that_cannot_be_built_is_an_error_until_it_can() {
     assert!(world.status().error_message.contains("No such kernel"), "{}", world.status().error_message);
     world.boot_image = good;
     world.until(|action| matches!(action, Action::Inspect { .. }));
-    world.settle();
+    world.converge();
     assert!(!world.in_error());
 }
 
@@ -798,7 +798,7 @@ fn what_a_host_holds_is_let_go_with_it_and_a_data_image_of_an_empty_host() {
     world.settings.served.data_images = true;
     data_image(&mut world, "https://media.example/a.iso");
     world.annotate(annotation::REBOOT, "");
-    world.settle();
+    world.converge();
     assert!(!attached(&world).is_empty());
     let mut other = World { host: world.host.clone(), ..needs_images() };
     other.host.spec.image = None;
@@ -880,11 +880,11 @@ fn a_service_that_was_ended_does_not_say_that_it_was_made() {
     answer(&mut world, is_service, accepted());
     world.update_policy = None;
     answer(&mut world, is_service, Outcome::Done);
-    world.settle();
+    world.converge();
     assert!(!world.events.contains(&"ServicingComplete"), "{:?}", world.events);
     assert!(world.events.contains(&"ServicingEnded"), "{:?}", world.events);
     let mut world = rebooting(reboots, None);
-    world.settle();
+    world.converge();
     assert!(world.events.contains(&"ServicingComplete"), "{:?}", world.events);
 }
 
@@ -897,7 +897,7 @@ fn no_condition_is_longer_than_the_api_allows() {
         world.wish_setting(&name, &"y".repeat(1000));
     }
     world.pass(Settings::default().facts_poll * 2);
-    world.settle();
+    world.converge();
     let status = world.firmware_settings.as_ref().unwrap().status.clone().unwrap();
     let changed = status.conditions.iter().find(|condition| condition.type_ == "ChangeDetected").unwrap();
     assert_eq!(changed.status, "True");
@@ -915,9 +915,9 @@ fn versions_that_can_be_read_only_are_shown_and_not_changed() {
         let mut world = World::new();
         world.settings.served = Served { firmware_components: true, ..Served::default() };
         world.host.spec.image = url.map(image);
-        world.settle();
+        world.converge();
         world.pass(Settings::default().facts_poll * 2);
-        world.settle();
+        world.converge();
         assert!(world.calls.contains(&Action::RefreshFacts), "{:?}", world.calls);
         let status = world.firmware_components.clone().unwrap().status.unwrap();
         assert!(
@@ -930,7 +930,7 @@ fn versions_that_can_be_read_only_are_shown_and_not_changed() {
         assert!(!world.in_error());
         world.wish_update("bios", "https://firmware.example/bios-2");
         world.pass(Settings::default().facts_poll * 2);
-        world.settle();
+        world.converge();
         assert_eq!(world.flashed.len(), 0);
         match url {
             None => assert!(world.status().error_message.contains("HostFirmwareComponents"), "{:?}", world.status()),

@@ -340,7 +340,7 @@ fn restores(world: &World) -> bool {
     world.annotated(annotation::STATUS) && world.status().last_updated.is_none()
 }
 
-fn settled_with_something(state: State) -> bool {
+fn is_provisioned(state: State) -> bool {
     matches!(state, State::Provisioned | State::ExternallyProvisioned)
 }
 
@@ -374,7 +374,7 @@ fn call_is_allowed(world: &World, action: &Action) -> bool {
             let policy = world.update_policy.as_ref().map(|object| object.spec.clone()).unwrap_or_default();
             let allows = |policy: Option<UpdatePolicy>, wished: bool| !wished || policy == Some(UpdatePolicy::OnReboot);
             let served = &world.settings.served;
-            settled_with_something(state)
+            is_provisioned(state)
                 && !deleting
                 && served.service
                 && targets.raid.is_none()
@@ -382,18 +382,18 @@ fn call_is_allowed(world: &World, action: &Action) -> bool {
                 && allows(policy.firmware_updates, !targets.updates.is_empty())
         }
         Action::AttachMedia { .. } | Action::DetachMedia => {
-            settled_with_something(state)
+            is_provisioned(state)
                 && !deleting
                 && world.settings.served.data_images
                 && !world.status().powered_on
                 && world.host.spec.online
         }
         Action::CheckMedia { .. } | Action::LookAtMedia => {
-            settled_with_something(state) && !deleting && world.settings.served.data_images
+            is_provisioned(state) && !deleting && world.settings.served.data_images
         }
         Action::RefreshFacts => {
             let available = matches!(state, State::Preparing | State::Available | State::Ready);
-            !deleting && world.settings.served.prepares() && (available || settled_with_something(state))
+            !deleting && world.settings.served.prepares() && (available || is_provisioned(state))
         }
         Action::Diagnose => !deleting && world.settings.served.diagnose && world.annotated(annotation::DIAGNOSE),
         Action::Register { .. } => !matches!(state, State::None | State::Unmanaged | State::Deleting),
@@ -713,7 +713,7 @@ fn the_wait_after_the_first_failure_is_one_to_two_units() {
 
 #[test]
 fn a_clock_that_goes_back_does_not_stop_retries() {
-    let mut world = World::settled(Some(URLS[0]));
+    let mut world = World::at_rest(Some(URLS[0]));
     world.until(|a| *a == Action::ReadPower);
     world.fail("Nothing answers");
     world.now = "2020-01-01T00:00:00Z".parse().unwrap();

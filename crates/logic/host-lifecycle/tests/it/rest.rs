@@ -14,12 +14,12 @@ const FORCE: &str = r#"{"force":true}"#;
 #[test]
 fn a_release_that_is_blocked_is_done_without_by_force_alone() {
     let held = || Outcome::Held { message: "whose it is nobody knows".into() };
-    let mut world = World::settled(Some(URL));
+    let mut world = World::at_rest(Some(URL));
     world.annotate(annotation::DETACHED, FORCE);
     world.step_with(|_, _| held());
     assert!(world.events.contains(&"DetachedByForce"), "{:?}", world.events);
     // Another call that is blocked is no release, whatever the annotation.
-    let mut world = World::settled(Some(URL));
+    let mut world = World::at_rest(Some(URL));
     world.annotate(annotation::DETACHED, FORCE);
     let change = world.conclude(&Action::ReadPower, held());
     assert!(change.status.error_type == Some(ErrorType::Registration), "{:?}", change.status.error_type);
@@ -33,14 +33,14 @@ fn what_is_beside_a_host_is_owned_once_the_host_is_registered_and_while_it_stays
         world
     };
     let owns = |world: &World| matches!(world.decide(), Step::Change(change) if change.children == [ChildWrite::OwnUpdatePolicy]);
-    let mut world = with_policy(World::settled(None));
+    let mut world = with_policy(World::at_rest(None));
     assert!(owns(&world));
     world.delete();
     assert!(!owns(&world));
-    let mut world = with_policy(World::settled(None));
+    let mut world = with_policy(World::at_rest(None));
     world.host.status.as_mut().unwrap().provisioning.id.clear();
     assert!(!owns(&world), "not registered");
-    let mut world = with_policy(World::settled(None));
+    let mut world = with_policy(World::at_rest(None));
     world.host.status.as_mut().unwrap().provisioning.state = State::Registering;
     assert!(!owns(&world), "being registered");
 }
@@ -48,7 +48,7 @@ fn what_is_beside_a_host_is_owned_once_the_host_is_registered_and_while_it_stays
 #[test]
 fn the_owner_of_what_is_not_served_is_told_so_and_no_other() {
     let events = |served: Served, give: fn(&mut World)| {
-        let mut world = World::settled(None);
+        let mut world = World::at_rest(None);
         world.settings.served = served;
         give(&mut world);
         match world.decide() {
@@ -83,7 +83,7 @@ fn a_machine_is_cut_off_when_asking_has_failed() {
         (Some(ErrorType::PowerManagement), 1, PowerWish::HardOff),
         (Some(ErrorType::Servicing), 1, PowerWish::SoftOff),
     ] {
-        let mut world = World::settled(Some(URL));
+        let mut world = World::at_rest(Some(URL));
         world.edit(|spec| spec.online = false);
         let status = world.host.status.as_mut().unwrap();
         (status.error_type, status.error_count) = (error, count);
@@ -93,7 +93,7 @@ fn a_machine_is_cut_off_when_asking_has_failed() {
 
 #[test]
 fn a_machine_that_stays_off_though_it_was_switched_on_is_a_failure() {
-    let mut world = World::settled(Some(URL));
+    let mut world = World::at_rest(Some(URL));
     world.host.status.as_mut().unwrap().powered_on = false;
     let change = world.conclude(&Action::SetPower(PowerWish::On), Outcome::Power(false));
     assert_eq!(change.status.error_type, Some(ErrorType::PowerManagement));
@@ -108,7 +108,7 @@ fn power_as_wished_ends_each_error_but_that_of_an_image_that_is_not_written() {
         (Some(URL), ErrorType::Provisioning, true),
         (Some(URL), ErrorType::Registration, true),
     ] {
-        let mut world = World::settled(url);
+        let mut world = World::at_rest(url);
         let on = world.machine_on;
         let status = world.host.status.as_mut().unwrap();
         (status.error_type, status.error_count, status.powered_on) = (Some(error), 2, on);
@@ -133,7 +133,7 @@ fn details_of_the_hardware_are_taken_when_none_are_known_or_nobody_inspects() {
         (Some(hardware()), false, false),
     ] {
         for annotated in [false, true] {
-            let mut world = World::settled(Some(URL));
+            let mut world = World::at_rest(Some(URL));
             world.hardware_data = Some(hardware());
             world.host.status.as_mut().unwrap().hardware = known.clone();
             world.edit(|spec| spec.inspection_mode = disabled.then_some(InspectionMode::Disabled));
@@ -167,7 +167,7 @@ fn the_architecture_is_filled_in_where_it_is_known_and_not_said() {
         (None, Some(""), None),
         (None, None, None),
     ] {
-        let mut world = World::settled(Some(URL));
+        let mut world = World::at_rest(Some(URL));
         world.hardware_data = Some(with(known));
         world.host.status.as_mut().unwrap().hardware = Some(with(known));
         world.host.spec.architecture = said.map(Into::into);
@@ -181,7 +181,7 @@ fn the_architecture_is_filled_in_where_it_is_known_and_not_said() {
 #[test]
 fn a_wait_is_shortened_by_the_word_that_the_work_may_have_waited_for() {
     let wait = |error: ErrorType, text: &str, key: &str, value: &str| {
-        let mut world = World::settled(Some(URL));
+        let mut world = World::at_rest(Some(URL));
         world.edit(|spec| spec.image = None);
         world.until(|action| matches!(action, Action::Deprovision { .. }));
         world.host.status.as_mut().unwrap().error_count = 8;
@@ -218,7 +218,7 @@ fn a_wait_is_shortened_by_the_word_that_the_work_may_have_waited_for() {
 #[test]
 fn failed_attempts_at_an_image_count_while_it_is_tried_alone() {
     let next = |state: State, kind: ErrorType| {
-        let mut world = World::settled(None);
+        let mut world = World::at_rest(None);
         world.host.spec.image = Some(image(URL));
         let status = world.host.status.as_mut().unwrap();
         status.provisioning.state = state;
@@ -237,7 +237,7 @@ fn failed_attempts_at_an_image_count_while_it_is_tried_alone() {
 
 #[test]
 fn nothing_beside_a_host_is_owned_while_it_is_emptied_for_its_deletion() {
-    let mut world = World::settled(Some(URL));
+    let mut world = World::at_rest(Some(URL));
     world.delete();
     world.until(|action| matches!(action, Action::Deprovision { .. }));
     world.update_policy = Some(created(HostUpdatePolicy::new));
@@ -250,36 +250,36 @@ fn how_a_host_stands_follows_each_of_its_facts() {
         Standing::AsDeclared(what) => Some(what),
         Standing::NotYet(_) | Standing::NeedsChange(_) => None,
     };
-    let mut world = World::settled(None);
+    let mut world = World::at_rest(None);
     world.annotate(annotation::PAUSED, "");
     assert_eq!(declared(&world).as_deref(), Some("available; paused"));
     world.host.status.as_mut().unwrap().error_type = Some(ErrorType::PowerManagement);
     assert_eq!(declared(&world), None);
     let mut world = World::new();
     let bmc = world.host.spec.bmc.take().unwrap();
-    world.settle();
+    world.converge();
     for (address, name, known) in [("", "", true), ("", "s", false), ("redfish://192.0.2.1/a", "", false)] {
         let (address, credentials_name) = (address.to_owned(), name.to_owned());
         world.host.spec.bmc = Some(api::metal3::Bmc { address, credentials_name, ..bmc.clone() });
         assert_eq!(declared(&world).is_some(), known, "{name}");
     }
-    let mut world = World::settled(Some(URL));
+    let mut world = World::at_rest(Some(URL));
     assert_eq!(declared(&world), Some(format!("provisioned with {URL}")));
     world.host.spec.image.as_mut().unwrap().checksum = Some("cd".repeat(16));
     assert!(declared(&world).is_some_and(|what| what.contains("were edited afterwards")));
     world.host.status.as_mut().unwrap().provisioning.image = api::metal3::Image::default();
     assert_eq!(declared(&world), Some(format!("provisioned with {URL}")));
-    let mut world = World::settled(Some(URL));
+    let mut world = World::at_rest(Some(URL));
     world.host.status.as_mut().unwrap().operation_history.register.end = None;
     assert_eq!(declared(&world), None, "it is to be adopted");
-    let mut world = World::settled(Some(URL));
+    let mut world = World::at_rest(Some(URL));
     world.host.spec.image = None;
     assert_eq!(declared(&world), None, "it is to be emptied");
 }
 
 #[test]
 fn a_service_that_goes_on_has_no_error() {
-    let mut world = World::settled(Some(URL));
+    let mut world = World::at_rest(Some(URL));
     world.host.status.as_mut().unwrap().error_type = Some(ErrorType::Servicing);
     let service = Action::Service { targets: Box::default(), restart: true };
     let change = world.conclude(&service, Outcome::Working { look_again: Duration::from_secs(5) });

@@ -167,7 +167,7 @@ fn error(world: &mut World, state: State, kind: ErrorType) {
 #[test]
 fn each_case_is_told_as_it_is() {
     for (what, url, change, wanted) in CASES {
-        let mut world = World::settled(*url);
+        let mut world = World::at_rest(*url);
         change(&mut world);
         let (sign, words) = match standing(&world.host) {
             Standing::AsDeclared(words) => ('=', words),
@@ -184,6 +184,6 @@ fn a_host_without_a_bmc_is_as_declared_when_it_is_known() {
     let mut world = World::new();
     world.host.spec.bmc = None;
     assert!(matches!(standing(&world.host), Standing::NotYet(_)));
-    world.settle();
+    world.converge();
     assert!(matches!(standing(&world.host), Standing::AsDeclared(what) if what.contains("no spec.bmc")));
 }

@@ -29,7 +29,7 @@ fn the_finalizer_comes_first_and_alone() {
 
 #[test]
 fn a_paused_host_is_left_alone_even_while_it_is_deleted() {
-    let mut world = World::settled(Some(URL));
+    let mut world = World::at_rest(Some(URL));
     world.annotate(annotation::PAUSED, "");
     world.edit(|spec| spec.image = None);
     world.delete();
@@ -42,15 +42,15 @@ fn a_paused_host_is_left_alone_even_while_it_is_deleted() {
 fn without_a_bmc_a_host_is_discovered_and_managed_once_it_has_one() {
     let mut world = World::new();
     let bmc = world.host.spec.bmc.take();
-    world.settle();
+    world.converge();
     assert_eq!((world.state(), world.status().operational_status), (State::Unmanaged, OperationalStatus::Discovered));
     assert_eq!(world.events, ["Discovered"]);
     assert_eq!(world.next, Next::After(Duration::from_secs(600)));
     let writes = world.status_writes;
-    world.settle();
+    world.converge();
     assert_eq!(world.status_writes, writes, "an unchanged host is written again");
     world.edit(|spec| spec.bmc = bmc);
-    world.settle();
+    world.converge();
     assert_eq!(world.state(), State::Available);
 }
 
@@ -58,9 +58,9 @@ fn without_a_bmc_a_host_is_discovered_and_managed_once_it_has_one() {
 fn an_unmanaged_host_is_deleted_without_any_call() {
     let mut world = World::new();
     world.host.spec.bmc = None;
-    world.settle();
+    world.converge();
     world.delete();
-    world.settle();
+    world.converge();
     assert!(world.gone && world.calls.is_empty());
 }
 
@@ -68,7 +68,7 @@ fn an_unmanaged_host_is_deleted_without_any_call() {
 fn enrollment_passes_through_the_states_that_upstream_passes_through() {
     let mut world = World::new();
     world.host.spec.image = Some(image(URL));
-    world.settle();
+    world.converge();
     let names: Vec<_> = world.states.iter().map(|s| s.as_str()).collect();
     assert_eq!(names, ["registering", "inspecting", "preparing", "available", "provisioning", "provisioned"]);
     let status = world.status();
@@ -102,16 +102,16 @@ fn a_missing_secret_is_a_registration_error_said_once_and_looked_for_again() {
     ] {
         let mut world = World::new();
         world.secret = secret;
-        world.settle();
+        world.converge();
         let status = world.status();
         assert_eq!((status.error_type, status.error_count), (Some(ErrorType::Registration), 1));
         assert!(status.error_message.contains(word), "{}", status.error_message);
         assert_eq!((world.next, world.condition("Manageable").1.as_str()), (next, "RegistrationFailed"));
         let writes = world.status_writes;
-        world.settle();
+        world.converge();
         assert_eq!((world.status_writes, world.events.len()), (writes, 1));
         world.secret = Secret::Version(1);
-        world.settle();
+        world.converge();
         assert_eq!((world.state(), world.status().error_count), (State::Available, 0));
     }
 }
@@ -132,7 +132,7 @@ fn a_wrong_password_waits_and_a_new_one_is_tried_at_once() {
     assert_eq!(world.status().error_count, 1, "failures of other credentials are counted");
     let Next::After(wait) = world.next else { panic!("no wait") };
     world.pass(wait);
-    world.settle();
+    world.converge();
     assert_eq!(world.state(), State::Available);
 }
 
@@ -156,9 +156,9 @@ fn what_failed_before_a_run_began_is_tried_at_once_and_failed_when_it_did() {
 
 #[test]
 fn changed_credentials_of_a_provisioned_host_are_checked_and_it_is_adopted() {
-    let mut world = World::settled(Some(URL));
+    let mut world = World::at_rest(Some(URL));
     world.secret = Secret::Version(2);
-    world.settle();
+    world.converge();
     assert_eq!(world.calls, [Action::Register { credentials_changed: true }, Action::Adopt, Action::ReadPower]);
     assert_eq!(world.state(), State::Provisioned);
     assert_eq!(world.status().good_credentials.credentials_version.as_deref(), Some("2"));
@@ -167,12 +167,12 @@ fn changed_credentials_of_a_provisioned_host_are_checked_and_it_is_adopted() {
 #[test]
 fn a_new_version_of_the_same_credentials_asks_no_bmc() {
     for url in [None, Some(URL)] {
-        let mut world = World::settled(url);
+        let mut world = World::at_rest(url);
         let before = world.status();
         // Another host has claimed the Secret.
         world.secret = Secret::Version(2);
         world.same = vec!["1".into()];
-        world.settle();
+        world.converge();
         assert_eq!((world.calls.as_slice(), world.events.as_slice()), (&[Action::ReadPower][..], &[][..]));
         assert_eq!(world.status_writes, 1);
         let status = world.status();
@@ -182,7 +182,7 @@ fn a_new_version_of_the_same_credentials_asks_no_bmc() {
         // Another password is another password.
         world.secret = Secret::Version(3);
         world.same = vec![];
-        world.settle();
+        world.converge();
         assert!(world.calls.contains(&Action::Register { credentials_changed: true }), "{:?}", world.calls);
     }
 }
@@ -207,7 +207,7 @@ fn a_new_version_of_a_wrong_password_is_not_tried_at_once() {
 
 #[test]
 fn a_failed_adoption_is_a_provisioned_registration_error() {
-    let mut world = World::settled(Some(URL));
+    let mut world = World::at_rest(Some(URL));
     world.secret = Secret::Version(2);
     world.until(|a| *a == Action::Adopt);
     world.fail("Another owner's mark is on the machine");
@@ -225,7 +225,7 @@ fn a_secret_that_goes_away_does_not_undo_a_write() {
     world.step();
     assert_eq!((world.state(), world.in_error()), (State::Provisioning, true));
     world.secret = Secret::Version(1);
-    world.settle();
+    world.converge();
     assert_eq!(world.state(), State::Provisioned);
     assert!(!world.states.contains(&State::Deprovisioning));
 }
@@ -235,7 +235,7 @@ fn inspection_can_be_disabled_and_the_details_given() {
     let mut world = World::new();
     world.host.spec.inspection_mode = Some(InspectionMode::Disabled);
     world.annotate(annotation::HARDWARE_DETAILS, r#"{"ramMebibytes":4096,"cpu":{"arch":"aarch64"}}"#);
-    world.settle();
+    world.converge();
     assert!(!world.states.contains(&State::Inspecting) && world.events.contains(&"InspectionSkipped"));
     assert_eq!(world.status().hardware.unwrap().ram_mebibytes, Some(4096));
     assert!(!world.annotated(annotation::HARDWARE_DETAILS));
@@ -247,11 +247,11 @@ fn details_with_an_unknown_field_are_an_inspection_error() {
     let mut world = World::new();
     world.host.spec.inspection_mode = Some(InspectionMode::Disabled);
     world.annotate(annotation::HARDWARE_DETAILS, r#"{"ramMebibytes":4096,"colour":"red"}"#);
-    world.settle();
+    world.converge();
     assert_eq!((world.state(), world.status().error_type), (State::Registering, Some(ErrorType::Inspection)));
     assert!(world.status().error_message.contains("colour"));
     world.annotate(annotation::HARDWARE_DETAILS, r#"{"ramMebibytes":4096}"#);
-    world.settle();
+    world.converge();
     assert_eq!(world.state(), State::Available);
 }
 
@@ -283,114 +283,114 @@ fn a_failed_inspection_begins_anew_once_and_may_be_switched_off() {
     assert_eq!((world.in_error(), world.status().error_count), (false, 1));
     assert_eq!(world.decide(), Step::Act(Action::Inspect { restart: false }));
     world.edit(|spec| spec.inspection_mode = Some(InspectionMode::Disabled));
-    world.settle();
+    world.converge();
     assert_eq!(world.state(), State::Available);
 }
 
 #[test]
 fn another_inspection_is_made_when_asked_for() {
-    let mut world = World::settled(None);
+    let mut world = World::at_rest(None);
     world.annotate(annotation::INSPECT, "");
-    world.settle();
+    world.converge();
     assert_eq!(world.states, [State::Inspecting, State::Preparing, State::Available]);
     assert!(!world.annotated(annotation::INSPECT));
     world.annotate(annotation::INSPECT, "disabled");
-    world.settle();
+    world.converge();
     assert_eq!(world.state(), State::Available);
 }
 
 #[test]
 fn raid_that_nobody_can_make_is_a_preparation_error_until_it_is_removed() {
-    let mut world = World::settled(None);
+    let mut world = World::at_rest(None);
     let volume = HardwareRaidVolume { level: "1".into(), ..HardwareRaidVolume::default() };
     world.edit(|spec| {
         spec.raid = Some(Raid { hardware_raid_volumes: Some(vec![volume]), software_raid_volumes: None });
     });
-    world.settle();
+    world.converge();
     assert_eq!((world.state(), world.status().error_type), (State::Preparing, Some(ErrorType::Preparation)));
     assert_eq!(world.next, Next::Wait);
     world.edit(|spec| spec.raid = Some(Raid { hardware_raid_volumes: Some(vec![]), software_raid_volumes: None }));
-    world.settle();
+    world.converge();
     assert_eq!((world.state(), world.in_error()), (State::Available, false));
 }
 
 #[test]
 fn changed_root_device_hints_are_prepared_and_kept_in_the_status() {
-    let mut world = World::settled(None);
+    let mut world = World::at_rest(None);
     let hints = RootDeviceHints { serial_number: Some("abc".into()), ..RootDeviceHints::default() };
     world.edit(|spec| spec.root_device_hints = Some(hints.clone()));
-    world.settle();
+    world.converge();
     assert_eq!(world.states, [State::Preparing, State::Available]);
     assert_eq!(world.status().provisioning.root_device_hints, Some(hints));
     world.edit(|spec| {
         spec.root_device_hints = Some(RootDeviceHints::default());
         spec.hardware_profile = Some("libvirt".into());
     });
-    world.settle();
+    world.converge();
     let chosen = world.status().provisioning.root_device_hints.unwrap();
     assert_eq!(chosen.device_name.as_deref(), Some("/dev/vda"));
 }
 
 #[test]
 fn an_available_host_follows_the_wish_for_power() {
-    let mut world = World::settled(None);
+    let mut world = World::at_rest(None);
     assert!(world.machine_on, "the agent stays up while the host is to be online");
     world.edit(|spec| spec.online = false);
-    world.settle();
+    world.converge();
     assert_eq!(world.calls, [Action::SetPower(PowerWish::SoftOff)]);
     assert!(!world.status().powered_on && world.events == ["PowerOff"]);
     world.pass(Duration::from_secs(60));
-    world.settle();
+    world.converge();
     assert_eq!(world.calls.last(), Some(&Action::ReadPower));
     world.machine_on = true;
-    world.settle();
+    world.converge();
     assert!(!world.machine_on, "somebody else's switching on is undone");
 }
 
 #[test]
 fn an_offline_host_is_not_provisioned() {
-    let mut world = World::settled(None);
+    let mut world = World::at_rest(None);
     world.edit(|spec| {
         spec.online = false;
         spec.image = Some(image(URL));
     });
-    world.settle();
+    world.converge();
     assert_eq!(world.state(), State::Available);
     world.edit(|spec| spec.online = true);
-    world.settle();
+    world.converge();
     assert_eq!(world.state(), State::Provisioned);
 }
 
 #[test]
 fn an_image_that_breaks_a_rule_never_reaches_the_machine() {
-    let mut world = World::settled(None);
+    let mut world = World::at_rest(None);
     world.edit(|spec| {
         spec.image = Some(image(URL));
         spec.image.as_mut().unwrap().checksum = None;
     });
-    world.settle();
+    world.converge();
     assert_eq!((world.state(), world.status().error_type), (State::Available, Some(ErrorType::Provisioning)));
     assert!(world.status().error_message.contains("checksum"));
     assert!(world.calls.contains(&Action::ReadPower), "power is managed all the same");
     let writes = world.status_writes;
-    world.settle();
+    world.converge();
     assert_eq!(world.status_writes, writes);
     world.edit(|spec| spec.image.as_mut().unwrap().checksum = Some("ab".repeat(16)));
-    world.settle();
+    world.converge();
     assert_eq!((world.state(), world.in_error()), (State::Provisioned, false));
 }
 
 #[test]
 fn a_custom_deploy_that_nobody_serves_is_an_error_and_one_that_is_served_is_done() {
-    let mut world = World::settled(None);
+    let mut world = World::at_rest(None);
     world.edit(|spec| spec.custom_deploy = Some(CustomDeploy { method: "burn".into() }));
-    world.settle();
+    world.converge();
     assert!(world.status().error_message.contains("burn"));
     world.settings.served.custom_deploy = true;
-    world.settle();
+    world.converge();
     assert_eq!((world.state(), world.in_error()), (State::Provisioned, false));
     world.edit(|spec| spec.custom_deploy = None);
-    world.settle();
+    world.converge();
     assert_eq!(world.state(), State::Available);
 }
 
@@ -403,11 +403,11 @@ fn a_failed_provisioning_waits_then_deprovisions_then_tries_again() {
     let status = world.status();
     assert_eq!((status.error_type, status.error_count), (Some(ErrorType::Provisioning), 1));
     assert_eq!(status.provisioning_fail_count, 1);
-    world.settle();
+    world.converge();
     assert_eq!(world.state(), State::Provisioning, "the wait is not kept");
     let Next::After(wait) = world.next else { panic!("no wait") };
     world.pass(wait);
-    world.settle();
+    world.converge();
     assert_eq!(world.state(), State::Provisioned);
     assert!(world.states.ends_with(&[
         State::Deprovisioning,
@@ -425,7 +425,7 @@ fn an_edit_ends_the_wait() {
     world.until(|a| *a == Action::Provision);
     world.fail("HTTP 404");
     world.edit(|spec| spec.image = Some(image("https://images.example/right.raw")));
-    world.settle();
+    world.converge();
     assert_eq!(world.state(), State::Provisioned);
     assert_eq!(world.status().provisioning.image.url, "https://images.example/right.raw");
 }
@@ -451,13 +451,13 @@ fn after_the_limit_no_more_attempts_are_made_until_the_image_changes() {
     let writes = world.status_writes;
     for _ in 0..10 {
         world.pass(Duration::from_secs(3600));
-        world.settle();
+        world.converge();
     }
     assert!(!world.calls.contains(&Action::Provision));
     assert!(world.status_writes <= writes + 1, "only the power state was still to be written");
     // The URL is the same: any field of the image counts.
     world.edit(|spec| spec.image.as_mut().unwrap().checksum = Some("de".repeat(16)));
-    world.settle();
+    world.converge();
     assert_eq!((world.state(), world.status().provisioning_fail_count), (State::Provisioned, 0));
 }
 
@@ -465,7 +465,7 @@ fn after_the_limit_no_more_attempts_are_made_until_the_image_changes() {
 fn removing_the_image_forgets_the_failed_attempts() {
     let mut world = exhausted();
     world.edit(|spec| spec.image = None);
-    world.settle();
+    world.converge();
     assert_eq!((world.status().provisioning_fail_count, world.in_error()), (0, false));
 }
 
@@ -491,56 +491,56 @@ fn removing_the_image_while_it_is_written_cancels() {
     world.host.spec.image = Some(image(URL));
     world.until(|a| *a == Action::Provision);
     world.edit(|spec| spec.image = None);
-    world.settle();
+    world.converge();
     assert_eq!(world.state(), State::Available);
     assert!(world.status().provisioning.image.url.is_empty());
 }
 
 #[test]
 fn only_the_url_makes_a_provisioned_host_be_provisioned_again() {
-    let mut world = World::settled(Some(URL));
+    let mut world = World::at_rest(Some(URL));
     world.edit(|spec| spec.image.as_mut().unwrap().checksum = Some("de".repeat(16)));
-    world.settle();
+    world.converge();
     assert!(world.states.is_empty());
     world.edit(|spec| spec.image = Some(image("https://images.example/other.raw")));
-    world.settle();
+    world.converge();
     assert_eq!(world.states, [State::Deprovisioning, State::Available, State::Provisioning, State::Provisioned]);
 }
 
 #[test]
 fn cleaning_is_as_the_spec_says() {
     for (mode, clean) in [(None, true), (Some(CleaningMode::Metadata), true), (Some(CleaningMode::Disabled), false)] {
-        let mut world = World::settled(Some(URL));
+        let mut world = World::at_rest(Some(URL));
         world.edit(|spec| {
             spec.image = None;
             spec.automated_cleaning_mode = mode;
         });
-        world.settle();
+        world.converge();
         assert!(world.calls.contains(&Action::Deprovision { clean, restart: false }), "{mode:?}");
     }
 }
 
 #[test]
 fn consent_is_used_up_by_what_it_was_given_for() {
-    let mut world = World::settled(None);
+    let mut world = World::at_rest(None);
     world.annotate(annotation::OVERWRITE_OWNER, "someone");
-    world.settle();
+    world.converge();
     assert!(world.annotated(annotation::OVERWRITE_OWNER));
     world.edit(|spec| spec.image = Some(image(URL)));
-    world.settle();
+    world.converge();
     assert!(!world.annotated(annotation::OVERWRITE_OWNER));
 }
 
 #[test]
 fn consent_is_left_for_the_write_where_no_disk_is_cleaned() {
     for (mode, left) in [(CleaningMode::Metadata, false), (CleaningMode::Disabled, true)] {
-        let mut world = World::settled(Some(URL));
+        let mut world = World::at_rest(Some(URL));
         world.annotate(annotation::OVERWRITE_OWNER, "someone");
         world.edit(|spec| {
             spec.image = None;
             spec.automated_cleaning_mode = Some(mode);
         });
-        world.settle();
+        world.converge();
         assert_eq!(world.annotated(annotation::OVERWRITE_OWNER), left, "{mode:?}");
     }
 }
@@ -561,14 +561,14 @@ fn an_attempt_that_cannot_begin_is_no_failed_attempt() {
     assert_eq!((status.error_count, status.provisioning_fail_count), (1, 0));
     world.step_with(|_, _| Outcome::Working { look_again: Duration::from_secs(5) });
     assert_eq!((world.in_error(), world.status().error_count), (false, 0));
-    world.settle();
+    world.converge();
     assert_eq!(world.state(), State::Provisioned);
     assert!(!world.states.contains(&State::Deprovisioning));
 }
 
 #[test]
 fn consent_shortens_the_wait() {
-    let mut world = World::settled(Some(URL));
+    let mut world = World::at_rest(Some(URL));
     world.edit(|spec| spec.image = None);
     for _ in 0..8 {
         world.until(|a| matches!(a, Action::Deprovision { .. }));
@@ -585,7 +585,7 @@ fn consent_shortens_the_wait() {
 
 #[test]
 fn a_service_that_nobody_serves_any_more_is_over_with_the_next_look() {
-    let mut world = World::settled(Some(URL));
+    let mut world = World::at_rest(Some(URL));
     let status = world.host.status.as_mut().unwrap();
     status.operational_status = OperationalStatus::Servicing;
     (status.error_type, status.error_message) = (Some(ErrorType::Inspection), "of long ago".into());
@@ -598,9 +598,9 @@ fn a_service_that_nobody_serves_any_more_is_over_with_the_next_look() {
 
 #[test]
 fn one_reboot_is_off_and_on_again() {
-    let mut world = World::settled(Some(URL));
+    let mut world = World::at_rest(Some(URL));
     world.annotate(annotation::REBOOT, "");
-    world.settle();
+    world.converge();
     assert_eq!(world.calls, [Action::SetPower(PowerWish::SoftOff), Action::SetPower(PowerWish::On)]);
     assert!(!world.annotated(annotation::REBOOT) && world.status().powered_on);
     world.annotate(annotation::REBOOT, r#"{"mode":"hard"}"#);
@@ -609,16 +609,16 @@ fn one_reboot_is_off_and_on_again() {
 
 #[test]
 fn a_reboot_is_not_taken_for_done_because_the_status_is_stale() {
-    let mut world = World::settled(Some(URL));
+    let mut world = World::at_rest(Some(URL));
     world.host.status.as_mut().unwrap().powered_on = false;
     world.annotate(annotation::REBOOT, "");
-    world.settle();
+    world.converge();
     assert_eq!(world.calls, [Action::SetPower(PowerWish::SoftOff), Action::SetPower(PowerWish::On)]);
 }
 
 #[test]
 fn a_reboot_that_fails_is_done_the_hard_way() {
-    let mut world = World::settled(Some(URL));
+    let mut world = World::at_rest(Some(URL));
     world.annotate(annotation::REBOOT, "");
     world.fail("The BMC refused GracefulShutdown");
     assert_eq!(world.status().error_type, Some(ErrorType::PowerManagement));
@@ -626,31 +626,31 @@ fn a_reboot_that_fails_is_done_the_hard_way() {
     let Next::After(wait) = world.next else { panic!("no wait") };
     world.pass(wait);
     assert_eq!(world.decide(), Step::Act(Action::SetPower(PowerWish::HardOff)));
-    world.settle();
+    world.converge();
     assert_eq!((world.in_error(), world.status().error_count), (false, 0));
 }
 
 #[test]
 fn a_host_is_held_off_while_a_key_is_there() {
-    let mut world = World::settled(Some(URL));
+    let mut world = World::at_rest(Some(URL));
     world.annotate(&held_off(), "");
-    world.settle();
+    world.converge();
     world.pass(Duration::from_secs(60));
-    world.settle();
+    world.converge();
     assert!(!world.status().powered_on && world.annotated(&held_off()));
     world.unannotate(&held_off());
-    world.settle();
+    world.converge();
     assert!(world.status().powered_on);
 }
 
 #[test]
 fn an_available_host_heeds_only_a_forced_reboot() {
-    let mut world = World::settled(None);
+    let mut world = World::at_rest(None);
     world.annotate(annotation::REBOOT, "");
-    world.settle();
+    world.converge();
     assert!(world.status().powered_on && world.annotated(annotation::REBOOT));
     world.annotate(annotation::REBOOT, r#"{"force":true}"#);
-    world.settle();
+    world.converge();
     assert!(world.events.contains(&"PowerOff") && !world.annotated(annotation::REBOOT));
 }
 
@@ -658,7 +658,7 @@ fn an_available_host_heeds_only_a_forced_reboot() {
 #[test]
 fn a_reboot_that_was_asked_for_before_the_system_came_is_dropped_with_a_word() {
     for forced in ["", r#"{"force":true}"#] {
-        let mut world = World::settled(None);
+        let mut world = World::at_rest(None);
         world.edit(|spec| spec.image = Some(image(URL)));
         world.until(|action| *action == Action::Provision);
         world.annotate(annotation::REBOOT, forced);
@@ -724,24 +724,24 @@ fn a_boot_that_is_asked_for_by_force_in_the_middle_of_work_is_asked_for_once() {
 
 #[test]
 fn a_host_that_must_not_be_off_is_restarted_and_never_held_off() {
-    let mut world = World::settled(Some(URL));
+    let mut world = World::at_rest(Some(URL));
     world.edit(|spec| spec.disable_power_off = Some(true));
     world.annotate(&held_off(), "");
-    world.settle();
+    world.converge();
     assert_eq!(world.calls, [Action::ReadPower]);
     world.annotate(annotation::REBOOT, r#"{"mode":"hard"}"#);
     assert_eq!(world.decide(), Step::Act(Action::SetPower(PowerWish::SoftOff)));
-    world.settle();
+    world.converge();
     assert!(world.machine_on && !world.annotated(annotation::REBOOT));
     world.edit(|spec| spec.online = false);
-    world.settle();
+    world.converge();
     assert_eq!(world.status().error_type, Some(ErrorType::PowerManagement));
     assert!(world.machine_on);
 }
 
 #[test]
 fn a_dead_bmc_is_a_power_error_and_is_over_when_it_is_back() {
-    let mut world = World::settled(Some(URL));
+    let mut world = World::at_rest(Some(URL));
     for count in 1..=4 {
         world.until(|a| *a == Action::ReadPower);
         world.fail("Nothing answers");
@@ -754,7 +754,7 @@ fn a_dead_bmc_is_a_power_error_and_is_over_when_it_is_back() {
 
 #[test]
 fn power_trouble_keeps_its_wait_beside_an_image_that_cannot_be_provisioned() {
-    let mut world = World::settled(None);
+    let mut world = World::at_rest(None);
     world.edit(|spec| spec.image = Some(image("nonsense")));
     world.until(|a| *a == Action::ReadPower);
     world.fail("Nothing answers");
@@ -769,14 +769,14 @@ fn an_externally_provisioned_host_is_adopted_and_never_touched() {
     let mut world = World::new();
     world.host.spec.externally_provisioned = Some(true);
     world.host.spec.image = Some(image(URL));
-    world.settle();
+    world.converge();
     assert_eq!(world.states, [State::Registering, State::ExternallyProvisioned]);
     assert!(world.calls.contains(&Action::Adopt));
     world.edit(|spec| spec.image = None);
-    world.settle();
+    world.converge();
     assert_eq!(world.state(), State::ExternallyProvisioned);
     world.delete();
-    world.settle();
+    world.converge();
     assert!(world.gone && !world.machine_on);
     assert!(!world.calls.iter().any(|c| matches!(c, Action::Deprovision { .. } | Action::Provision)));
 }
@@ -786,25 +786,25 @@ fn clearing_external_provisioning_takes_the_image_as_it_is_said_to_be() {
     let mut world = World::new();
     world.host.spec.externally_provisioned = Some(true);
     world.host.spec.image = Some(image(URL));
-    world.settle();
+    world.converge();
     world.edit(|spec| spec.externally_provisioned = Some(false));
-    world.settle();
+    world.converge();
     assert_eq!((world.state(), world.status().provisioning.image.url.as_str()), (State::Provisioned, URL));
 
-    let mut world = World::settled(None);
+    let mut world = World::at_rest(None);
     world.edit(|spec| spec.externally_provisioned = Some(true));
-    world.settle();
+    world.converge();
     assert_eq!(world.state(), State::ExternallyProvisioned);
     world.edit(|spec| spec.externally_provisioned = None);
-    world.settle();
+    world.converge();
     assert_eq!(world.states.last(), Some(&State::Available));
 }
 
 #[test]
 fn a_deleted_host_is_deprovisioned_powered_off_and_released() {
-    let mut world = World::settled(Some(URL));
+    let mut world = World::at_rest(Some(URL));
     world.delete();
-    world.settle();
+    world.converge();
     assert_eq!(world.states, [State::Deprovisioning, State::PoweringOffBeforeDelete, State::Deleting]);
     assert!(world.gone && !world.machine_on);
     assert_eq!(world.calls.last(), Some(&Action::Release));
@@ -812,16 +812,16 @@ fn a_deleted_host_is_deprovisioned_powered_off_and_released() {
 
 #[test]
 fn a_host_that_must_not_be_off_is_deleted_running() {
-    let mut world = World::settled(None);
+    let mut world = World::at_rest(None);
     world.edit(|spec| spec.disable_power_off = Some(true));
     world.delete();
-    world.settle();
+    world.converge();
     assert!(world.gone && world.machine_on);
 }
 
 #[test]
 fn a_deletion_gives_up_on_a_dead_bmc_even_if_only_an_edit_could_help() {
-    let mut world = World::settled(Some(URL));
+    let mut world = World::at_rest(Some(URL));
     world.delete();
     for _ in 0..40 {
         world.step_with(|_, _| Outcome::Failed { message: "dead".into(), retry: Retry::AfterChange });
@@ -841,23 +841,23 @@ fn a_deletion_gives_up_on_a_dead_bmc_even_if_only_an_edit_could_help() {
 fn a_host_without_credentials_can_be_deleted() {
     let mut world = World::new();
     world.secret = Secret::Missing;
-    world.settle();
+    world.converge();
     world.delete();
-    world.settle();
+    world.converge();
     assert!(world.gone);
 
-    let mut world = World::settled(Some(URL));
+    let mut world = World::at_rest(Some(URL));
     world.secret = Secret::Missing;
-    world.settle();
+    world.converge();
     assert_eq!(world.status().error_type, Some(ErrorType::Registration));
     world.delete();
-    world.settle();
+    world.converge();
     assert!(world.gone && world.calls.contains(&Action::Deprovision { clean: true, restart: false }));
 }
 
 #[test]
 fn without_our_finalizer_a_deleted_host_is_none_of_our_business() {
-    let mut world = World::settled(Some(URL));
+    let mut world = World::at_rest(Some(URL));
     world.host.metadata.finalizers = Some(vec!["example.com/other".into()]);
     world.delete();
     let change = change(world.decide());
@@ -867,55 +867,55 @@ fn without_our_finalizer_a_deleted_host_is_none_of_our_business() {
 
 #[test]
 fn a_detached_host_is_let_go_and_taken_back() {
-    let mut world = World::settled(Some(URL));
+    let mut world = World::at_rest(Some(URL));
     world.annotate(annotation::DETACHED, "moved to another cluster");
-    world.settle();
+    world.converge();
     assert_eq!(world.calls, [Action::Release]);
     assert_eq!(world.status().operational_status, OperationalStatus::Detached);
     assert_eq!(world.condition("Ready").1, "Detached");
     world.edit(|spec| spec.image = None);
-    world.settle();
+    world.converge();
     assert_eq!(world.state(), State::Provisioned, "a detached host is deprovisioned");
     world.edit(|spec| spec.image = Some(image(URL)));
     world.unannotate(annotation::DETACHED);
-    world.settle();
+    world.converge();
     assert_eq!(world.status().operational_status, OperationalStatus::Ok);
     assert!(world.calls.contains(&Action::Adopt));
 }
 
 #[test]
 fn deleting_a_detached_host_leaves_the_machine_alone() {
-    let mut world = World::settled(Some(URL));
+    let mut world = World::at_rest(Some(URL));
     world.annotate(annotation::DETACHED, "");
-    world.settle();
+    world.converge();
     world.delete();
-    world.settle();
+    world.converge();
     assert!(world.gone && world.machine_on);
     assert!(!world.states.contains(&State::Deprovisioning));
 
-    let mut world = World::settled(Some(URL));
+    let mut world = World::at_rest(Some(URL));
     world.annotate(annotation::DETACHED, r#"{"deleteAction":"delay"}"#);
-    world.settle();
+    world.converge();
     world.delete();
-    world.settle();
+    world.converge();
     assert!(!world.gone);
     world.unannotate(annotation::DETACHED);
-    world.settle();
+    world.converge();
     assert!(world.gone && world.states.contains(&State::Deprovisioning));
 }
 
 #[test]
 fn a_deletion_waits_for_a_detached_annotation_that_can_be_read() {
     for unclear in [r#"{"deleteAction":"Delay"}"#, r#"{"deleteAction":"delay""#] {
-        let mut world = World::settled(Some(URL));
+        let mut world = World::at_rest(Some(URL));
         world.annotate(annotation::DETACHED, unclear);
-        world.settle();
+        world.converge();
         assert!(world.events.contains(&"InvalidAnnotationValue"));
         world.delete();
-        world.settle();
+        world.converge();
         assert!(!world.gone);
         world.annotate(annotation::DETACHED, r#"{"deleteaction":"delete"}"#);
-        world.settle();
+        world.converge();
         assert!(world.gone && world.machine_on && !world.states.contains(&State::Deprovisioning), "{unclear}");
     }
 }
@@ -930,20 +930,20 @@ fn a_wish_to_detach_that_waits_for_the_work_is_reported() {
     world.annotate(annotation::DETACHED, "");
     world.step();
     assert!(said(&world).contains("is detached when this has ended"));
-    world.settle();
+    world.converge();
     assert_eq!(world.status().operational_status, OperationalStatus::Detached);
     assert_eq!(said(&world), "The host is detached");
 }
 
 #[test]
 fn a_saved_status_is_restored_into_a_new_host() {
-    let mut saved = World::settled(Some(URL)).status();
+    let mut saved = World::at_rest(Some(URL)).status();
     saved.error_count = -3;
     let mut world = World::new();
     world.host.spec.image = Some(image(URL));
     world.secret = Secret::Version(3);
     world.annotate(annotation::STATUS, &serde_json::to_string(&saved).unwrap());
-    world.settle();
+    world.converge();
     assert_eq!(world.state(), State::Provisioned);
     assert!(!world.annotated(annotation::STATUS));
     assert_eq!(world.status().provisioning.id, saved.provisioning.id);
@@ -961,7 +961,7 @@ fn a_status_annotation_that_cannot_be_used_is_dropped() {
         assert_eq!(world.events, ["InvalidAnnotationValue"], "{text}");
         assert!(!world.annotated(annotation::STATUS) && world.host.status.is_none());
     }
-    let mut world = World::settled(Some(URL));
+    let mut world = World::at_rest(Some(URL));
     let before = world.status();
     world.annotate(annotation::STATUS, &serde_json::to_string(&BareMetalHostStatus::default()).unwrap());
     world.step();
@@ -971,17 +971,17 @@ fn a_status_annotation_that_cannot_be_used_is_dropped() {
 #[test]
 fn legacy_states_find_their_way() {
     for state in [State::MatchProfile, State::Ready] {
-        let mut world = World::settled(None);
+        let mut world = World::at_rest(None);
         world.host.status.as_mut().unwrap().provisioning.state = state;
         world.edit(|spec| spec.image = Some(image(URL)));
-        world.settle();
+        world.converge();
         assert_eq!(world.state(), State::Provisioned, "{state:?}");
     }
 }
 
 #[test]
 fn an_answer_that_does_not_fit_changes_nothing_or_is_a_failure() {
-    let world = World::settled(Some(URL));
+    let world = World::at_rest(Some(URL));
     let late = world.conclude(&Action::Provision, failed("late"));
     assert!(late.is_empty(world.host.status.as_ref()));
     let odd = world.conclude(&Action::ReadPower, Outcome::Done);
@@ -991,10 +991,10 @@ fn an_answer_that_does_not_fit_changes_nothing_or_is_a_failure() {
 
 #[test]
 fn an_unchanged_host_is_not_written() {
-    let mut world = World::settled(Some(URL));
+    let mut world = World::at_rest(Some(URL));
     for _ in 0..5 {
         world.pass(Duration::from_secs(60));
-        world.settle();
+        world.converge();
     }
     assert_eq!((world.status_writes, world.events.len()), (0, 0));
 }

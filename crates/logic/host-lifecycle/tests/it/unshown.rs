@@ -23,13 +23,13 @@ fn valid(world: &World) -> Condition {
 #[test]
 fn a_machine_that_never_shows_settings_goes_on_and_a_wish_says_why_it_is_not_made() {
     let mut world = host(true);
-    world.settle();
+    world.converge();
     assert_eq!((world.state(), world.in_error()), (State::Available, false));
     let status = world.firmware_settings.clone().unwrap().status.unwrap();
     assert_eq!((status.settings.len(), status.schema, world.firmware_schema.is_none()), (0, None, true));
     world.wish_setting("BootMode", "Legacy");
     world.pass(Settings::default().facts_poll * 2);
-    world.settle();
+    world.converge();
     assert_eq!((world.state(), world.in_error()), (State::Available, false));
     let said = valid(&world);
     assert_eq!((said.status.as_str(), said.reason.as_str()), ("False", "ConfigurationError"));
@@ -41,26 +41,26 @@ fn a_machine_that_never_shows_settings_goes_on_and_a_wish_says_why_it_is_not_mad
 #[test]
 fn what_was_shown_stays_while_nothing_is_and_wishes_are_judged_by_it() {
     let mut world = host(false);
-    world.settle();
+    world.converge();
     let before = world.firmware_settings.clone().unwrap().status.unwrap();
     world.hides_bios = true;
     world.pass(Settings::default().facts_poll * 2);
-    world.settle();
+    world.converge();
     let after = world.firmware_settings.clone().unwrap().status.unwrap();
     assert_eq!((&after.settings, &after.schema), (&before.settings, &before.schema));
     world.wish_setting("Colour", "red");
     world.pass(Settings::default().facts_poll * 2);
-    world.settle();
+    world.converge();
     assert!(valid(&world).message.contains("no setting Colour"), "{}", valid(&world).message);
 }
 
 #[test]
 fn the_version_that_was_shown_first_stays_known() {
     let mut world = host(false);
-    world.settle();
+    world.converge();
     world.bios_version = "1.1";
     world.pass(Settings::default().facts_poll * 2);
-    world.settle();
+    world.converge();
     let components = world.firmware_components.clone().unwrap().status.unwrap().components;
     let bios = components.iter().find(|component| component.component == "bios").unwrap();
     assert_eq!((bios.initial_version.as_str(), bios.current_version.as_deref()), ("1.0", Some("1.1")));

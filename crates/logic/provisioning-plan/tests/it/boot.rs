@@ -21,7 +21,7 @@ const MEDIUM: [Fact<bool>; 3] = [Fact::Unasked, Fact::Known(false), Fact::Known(
 
 /// Nothing recorded, and no agent.
 const FACTS: Facts = Facts {
-    own: None,
+    current: None,
     latest: None,
     agent: None,
     phase: StepPhase::Running,
@@ -52,9 +52,9 @@ fn records() -> Vec<(Option<Boot>, Option<Boot>)> {
     for of_all in boots(5) {
         all.push((None, Some(of_all)));
     }
-    for own in boots(5) {
-        for latest in [None, Some(own), Some(boot(3, true, true)), Some(boot(7, true, false))] {
-            all.push((Some(own), latest));
+    for current in boots(5) {
+        for latest in [None, Some(current), Some(boot(3, true, true)), Some(boot(7, true, false))] {
+            all.push((Some(current), latest));
         }
     }
     all
@@ -62,7 +62,7 @@ fn records() -> Vec<(Option<Boot>, Option<Boot>)> {
 
 /// Every combination of facts, but for the agent's.
 fn each(agent: Option<Agent>, mut check: impl FnMut(&Facts)) {
-    for (own, latest) in records() {
+    for (current, latest) in records() {
         for (inserting, booted) in
             [None, Some(5), Some(6)].into_iter().flat_map(|i| [None, Some(5), Some(6)].map(|b| (i, b)))
         {
@@ -73,7 +73,7 @@ fn each(agent: Option<Agent>, mut check: impl FnMut(&Facts)) {
                     for (known_generation, waited) in [5, 9].into_iter().flat_map(|k| WAITED.map(|w| (k, w))) {
                         for (power, medium) in POWER.into_iter().flat_map(|p| MEDIUM.map(|m| (p, m))) {
                             check(&Facts {
-                                own,
+                                current,
                                 latest,
                                 agent,
                                 phase,
@@ -99,13 +99,13 @@ fn each(agent: Option<Agent>, mut check: impl FnMut(&Facts)) {
 
 /// What is to be done with an agent that is not used, rule by rule.
 fn expected(f: &Facts) -> Decision {
-    let newest = [f.own, f.latest].iter().flatten().map(|b| b.generation).chain([f.known_generation]).max().unwrap();
-    let recorded = f.own.or(f.latest);
+    let newest = [f.current, f.latest].iter().flatten().map(|b| b.generation).chain([f.known_generation]).max().unwrap();
+    let recorded = f.current.or(f.latest);
     let live = recorded.filter(|b| !b.retired);
     let is = |generation: Option<u64>| live.is_some_and(|b| generation == Some(b.generation));
-    let unheard = f.own.is_some_and(|b| !b.bound && !b.retired && b.generation == newest);
-    let begun = unheard && f.phase == StepPhase::Running;
-    let gone = f.seen || f.own.is_none() && f.provisioned;
+    let unreported = f.current.is_some_and(|b| !b.bound && !b.retired && b.generation == newest);
+    let begun = unreported && f.phase == StepPhase::Running;
+    let gone = f.seen || f.current.is_none() && f.provisioned;
     let returns = !gone && live.is_some_and(|b| b.bound || begun);
     let worker = f.in_work && f.waited < PATIENCE.in_work;
     let rules = [
@@ -124,12 +124,12 @@ fn expected(f: &Facts) -> Decision {
 
 /// What must hold whatever the rules are.
 fn invariants(f: &Facts, decision: Decision) {
-    let generations = [f.own, f.latest].into_iter().flatten().map(|b| b.generation).chain([f.known_generation]);
+    let generations = [f.current, f.latest].into_iter().flatten().map(|b| b.generation).chain([f.known_generation]);
     let newest = generations.max().unwrap();
     let resets = matches!(decision, Decision::BootRecorded | Decision::BootAnew { .. } | Decision::GoOnInserting);
     if resets {
         // An agent in the middle of this operation's work that may return.
-        let works = f.own.is_some_and(|b| b.bound && !b.retired) && f.in_work && !f.seen;
+        let works = f.current.is_some_and(|b| b.bound && !b.retired) && f.in_work && !f.seen;
         let waited_for = f.waited < PATIENCE.in_work && f.power != Fact::Known(Some(false));
         assert!(!(works && waited_for), "a reset under an agent that may return: {f:?}");
         let at_work = f.agent.is_some_and(|a| a.work == Work::Own);
@@ -139,14 +139,14 @@ fn invariants(f: &Facts, decision: Decision) {
         Decision::BootAnew { attempt, generation } => {
             assert!(generation > newest, "a generation for two boots: {f:?}");
             assert!((1..=MAX_BOOTS).contains(&attempt) && attempt == f.attempts + 1, "{f:?}");
-            let intent = f.own.is_some_and(|b| !b.bound && !b.retired && b.generation == newest)
+            let intent = f.current.is_some_and(|b| !b.bound && !b.retired && b.generation == newest)
                 && f.phase == StepPhase::Running;
             let lost = f.seen || f.medium == Fact::Known(false);
             assert!(!intent || lost || f.agent.is_some(), "what is recorded is begun anew: {f:?}");
         }
         Decision::BootRecorded | Decision::GoOnInserting => {
-            let own = f.own.unwrap();
-            assert!(!own.bound && !own.retired && own.generation == newest, "booted again: {f:?}");
+            let current = f.current.unwrap();
+            assert!(!current.bound && !current.retired && current.generation == newest, "booted again: {f:?}");
             assert!(decision == Decision::GoOnInserting || !f.seen, "one that was seen is booted again: {f:?}");
             assert_eq!(f.phase, StepPhase::Running, "{f:?}");
         }
@@ -233,11 +233,11 @@ fn every_agent_is_judged() {
 fn an_agent_is_used_refused_or_left_as_it_is_judged() {
     let base = FACTS;
     for agent in agents() {
-        for (own, latest) in records().into_iter().skip(1) {
+        for (current, latest) in records().into_iter().skip(1) {
             for (seen, booted) in BOOLS.into_iter().flat_map(|s| [None, Some(5)].map(|b| (s, b))) {
-                let facts = Facts { own, latest, agent: Some(agent), seen, booted, ..base };
+                let facts = Facts { current, latest, agent: Some(agent), seen, booted, ..base };
                 let decision = decide(&facts, &PATIENCE);
-                match judged(&agent, own.is_some_and(|b| !b.bound)) {
+                match judged(&agent, current.is_some_and(|b| !b.bound)) {
                     Judged::Usable => assert_eq!(decision, Decision::Use, "{facts:?}"),
                     Judged::Refused(why) => assert_eq!(decision, Decision::Refuse(why), "{facts:?}"),
                     Judged::Unusable => assert_eq!(decision, expected(&facts), "{facts:?}"),
@@ -270,8 +270,8 @@ fn after_at_most_two_questions_there_is_something_to_do() {
 
 #[test]
 fn a_record_that_names_the_last_generation_is_refused() {
-    let facts = |own: u64, latest: u64, known: u64| Facts {
-        own: Some(boot(own, true, false)),
+    let facts = |current: u64, latest: u64, known: u64| Facts {
+        current: Some(boot(current, true, false)),
         latest: Some(boot(latest, true, false)),
         agent: None,
         phase: StepPhase::Done,
@@ -287,8 +287,8 @@ fn a_record_that_names_the_last_generation_is_refused() {
         medium: Fact::Unasked,
         forced: false,
     };
-    for (own, latest, known) in [(u64::MAX, 1, 1), (1, u64::MAX, 1), (1, 1, u64::MAX)] {
-        let decision = decide(&facts(own, latest, known), &PATIENCE);
+    for (current, latest, known) in [(u64::MAX, 1, 1), (1, u64::MAX, 1), (1, 1, u64::MAX)] {
+        let decision = decide(&facts(current, latest, known), &PATIENCE);
         assert_eq!(decision, Decision::Refuse(Refusal::NoGeneration));
     }
     let last = decide(&facts(u64::MAX - 1, 1, 1), &PATIENCE);
@@ -298,8 +298,8 @@ fn a_record_that_names_the_last_generation_is_refused() {
 /// This operation has recorded a boot of which no agent has reported.
 fn begun(facts: &Facts) -> bool {
     let newest =
-        [facts.own, facts.latest].into_iter().flatten().map(|b| b.generation).chain([facts.known_generation]).max();
-    let open = facts.own.is_some_and(|b| !b.bound && !b.retired && Some(b.generation) == newest);
+        [facts.current, facts.latest].into_iter().flatten().map(|b| b.generation).chain([facts.known_generation]).max();
+    let open = facts.current.is_some_and(|b| !b.bound && !b.retired && Some(b.generation) == newest);
     open && facts.phase == StepPhase::Running
 }
 
@@ -311,15 +311,15 @@ fn a_boot_that_is_asked_for_by_force_is_made() {
         let calm = decide(facts, &PATIENCE);
         let decision = decide(&Facts { forced: true, ..*facts }, &PATIENCE);
         let ended = facts.agent.is_some_and(|agent| agent.work == Work::Ended);
-        let own = facts.own.map(|own| own.generation);
-        let gone = facts.seen || facts.own.is_some_and(|own| own.retired);
-        let open = facts.own.is_some_and(|own| own.bound || begun(facts));
-        let unheard = facts.agent.is_none() && facts.booted != own && open && !gone;
-        if facts.own.is_none() || ended || unheard && facts.waited < PATIENCE.reconnect {
+        let current = facts.current.map(|current| current.generation);
+        let gone = facts.seen || facts.current.is_some_and(|current| current.retired);
+        let open = facts.current.is_some_and(|current| current.bound || begun(facts));
+        let unreported = facts.agent.is_none() && facts.booted != current && open && !gone;
+        if facts.current.is_none() || ended || unreported && facts.waited < PATIENCE.reconnect {
             assert_eq!(decision, calm, "{facts:?}");
             return;
         }
-        let generations = [facts.own, facts.latest].into_iter().flatten().map(|b| b.generation);
+        let generations = [facts.current, facts.latest].into_iter().flatten().map(|b| b.generation);
         let generation = generations.chain([facts.known_generation]).max().unwrap() + 1;
         let attempt = match (facts.phase, facts.attempts) {
             (StepPhase::Running | StepPhase::Done, attempts @ 1..) => attempts,
@@ -329,14 +329,14 @@ fn a_boot_that_is_asked_for_by_force_is_made() {
     };
     each(None, check);
     for agent in agents() {
-        for (own, latest) in records() {
+        for (current, latest) in records() {
             for attempts in [0, 2, 3] {
-                let base = Facts { own, latest, agent: Some(agent), attempts, ..FACTS };
+                let base = Facts { current, latest, agent: Some(agent), attempts, ..FACTS };
                 check(&base);
             }
         }
     }
-    let last = Facts { own: Some(boot(u64::MAX, true, false)), forced: true, ..FACTS };
+    let last = Facts { current: Some(boot(u64::MAX, true, false)), forced: true, ..FACTS };
     assert_eq!(decide(&last, &PATIENCE), Decision::Refuse(Refusal::NoGeneration));
 }
 

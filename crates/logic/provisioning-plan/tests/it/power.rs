@@ -215,7 +215,7 @@ fn a_machine_that_is_not_seen_is_remembered_ordered_or_left() {
             for (mode, expected) in [
                 (Unseen::Remembered, if last == Some(wish.on()) { Decision::Done } else { Decision::Ask(first) }),
                 (Unseen::Ordered, Decision::Ask(first)),
-                (Unseen::Left, Decision::Untold),
+                (Unseen::Left, Decision::Unreported),
             ] {
                 assert_eq!(decided(&mut power.clone(), &unseen(mode, wish, 0)), expected, "{mode:?} {wish:?} {last:?}");
             }
@@ -227,7 +227,7 @@ fn a_machine_that_is_not_seen_is_remembered_ordered_or_left() {
     assert_eq!(decided(&mut power, &unseen(Unseen::Left, PowerWish::On, 1)), waits);
     let failed = Decision::Failed { answered: true, after: ms(HARD) };
     assert_eq!(decided(&mut power, &unseen(Unseen::Left, PowerWish::On, HARD)), failed);
-    assert_eq!(decided(&mut power, &unseen(Unseen::Left, PowerWish::On, HARD)), Decision::Untold);
+    assert_eq!(decided(&mut power, &unseen(Unseen::Left, PowerWish::On, HARD)), Decision::Unreported);
     // Seen, it is ordered in any mode.
     let seen = Look { unseen: Unseen::Left, ..look(PowerWish::On, false, 0) };
     assert_eq!(decided(&mut Power::default(), &seen), Decision::Ask(PowerAction::On));
@@ -362,7 +362,7 @@ impl World {
         }
     }
 
-    fn tell(&mut self, order: PowerAction, of: &'static str, shown: bool, event: &Event) {
+    fn tell(&mut self, order: PowerAction, of: &'static str, observed: bool, event: &Event) {
         let reaches = matches!(event.answer, Answer::Taken | Answer::Lost | Answer::Unclear);
         if event.answer == Answer::Taken {
             self.turning = None;
@@ -371,7 +371,7 @@ impl World {
             self.turning = Some((order.on(), self.now + delay));
         }
         self.given.push(Given { order, answer: event.answer, of, at: self.now });
-        self.power.answered(order, event.answer, of, shown, ms(self.now));
+        self.power.answered(order, event.answer, of, observed, ms(self.now));
     }
 
     /// When this work began to look after this direction without a gap of more than `patience`.
@@ -434,7 +434,7 @@ impl World {
                 assert!(now - given.at >= HARD && given.at >= since, "{look:?}");
             }
             Decision::Ask(order) => self.check_order(look, order, since),
-            Decision::Untold => panic!("it may be ordered: {look:?}"),
+            Decision::Unreported => panic!("it may be ordered: {look:?}"),
         }
     }
 

@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
-use provisioning_plan::secure_boot::{Decision, End, Facts, Fault, Found, Proof, Shown, Waiting, decide, proof};
+use provisioning_plan::secure_boot::{Decision, End, Facts, Fault, Found, Proof, Observed, Waiting, decide, proof};
 
 const LIMIT: Duration = Duration::from_secs(900);
 const TELLS: [Option<bool>; 3] = [None, Some(false), Some(true)];
 
-fn sights() -> Vec<Option<Shown>> {
+fn sights() -> Vec<Option<Observed>> {
     let mut all = vec![None];
     for enable in TELLS {
         for current in TELLS {
-            all.extend([false, true].map(|setup_mode| Some(Shown { enable, current, setup_mode })));
+            all.extend([false, true].map(|setup_mode| Some(Observed { enable, current, setup_mode })));
         }
     }
     all
@@ -31,25 +31,25 @@ fn expected(f: &Facts) -> Decision {
     let over = f.waiting.is_some_and(|w| w.age >= Duration::from_secs(900));
     let long = f.waiting.is_some_and(|w| w.age >= Duration::from_secs(225));
     let asked = f.waiting.is_some_and(|w| w.asked);
-    let Some(shown) = f.shown.filter(|s| s.enable.is_some() || s.current.is_some()) else {
+    let Some(observed) = f.observed.filter(|s| s.enable.is_some() || s.current.is_some()) else {
         return match (f.begun && !over, wanted, f.begun) {
             (true, ..) => Decision::AwaitSight,
-            (_, true, _) => Decision::Fail(Fault::NotShown),
+            (_, true, _) => Decision::Fail(Fault::NotObserved),
             (_, false, true) => Decision::Ended(End::Vanished),
             (_, false, false) => Decision::Go,
         };
     };
-    let set = match (shown.enable, shown.current) {
+    let set = match (observed.enable, observed.current) {
         (Some(enable), _) => enable == wanted,
         (None, current) => current == Some(wanted),
     };
-    let in_force = set && shown.current != Some(!wanted);
+    let in_force = set && observed.current != Some(!wanted);
     let rules = [
-        (wanted && shown.setup_mode, Decision::Fail(Fault::SetupMode)),
+        (wanted && observed.setup_mode, Decision::Fail(Fault::SetupMode)),
         (in_force && f.begun, Decision::Ended(End::InForce)),
         (in_force, Decision::Go),
         (!f.begun, Decision::Switch { set: !set }),
-        (asked && over && set && !wanted, Decision::Ended(End::NeverShown)),
+        (asked && over && set && !wanted, Decision::Ended(End::NeverObserved)),
         (asked && over, Decision::Fail(Fault::NotInForce)),
         (!asked && long, Decision::Switch { set: !set }),
         (true, Decision::AwaitFirmware),
@@ -60,16 +60,16 @@ fn expected(f: &Facts) -> Decision {
 #[test]
 fn every_combination_of_what_is_wanted_shown_and_recorded_has_its_decision() {
     for wanted in TELLS {
-        for shown in sights() {
+        for observed in sights() {
             for begun in [false, true] {
                 for waiting in waits() {
-                    let facts = Facts { wanted, shown, begun, waiting, limit: LIMIT };
+                    let facts = Facts { wanted, observed, begun, waiting, limit: LIMIT };
                     let decision = decide(&facts);
                     assert_eq!(decision, expected(&facts), "{facts:?}");
                     // No boot goes on under a switch that the BMC shows not to be in force, but one that is to be off and cannot be.
                     if let (Decision::Go | Decision::Ended(End::InForce), Some(true)) = (decision, wanted) {
-                        let shown = shown.unwrap();
-                        assert!(!shown.setup_mode && shown.current != Some(false), "{facts:?}");
+                        let observed = observed.unwrap();
+                        assert!(!observed.setup_mode && observed.current != Some(false), "{facts:?}");
                     }
                 }
             }
@@ -79,11 +79,11 @@ fn every_combination_of_what_is_wanted_shown_and_recorded_has_its_decision() {
 
 #[test]
 fn what_tells_nothing_is_nothing() {
-    let shown = |enable, current| Shown { enable, current, setup_mode: true };
-    assert!(!shown(None, None).tells());
-    assert!(shown(Some(false), None).tells() && shown(None, Some(true)).tells());
-    assert!(shown(Some(true), Some(false)).is_set(true) && shown(None, Some(true)).is_set(true));
-    assert!(!shown(None, None).is_set(false));
+    let observed = |enable, current| Observed { enable, current, setup_mode: true };
+    assert!(!observed(None, None).tells());
+    assert!(observed(Some(false), None).tells() && observed(None, Some(true)).tells());
+    assert!(observed(Some(true), Some(false)).is_set(true) && observed(None, Some(true)).is_set(true));
+    assert!(!observed(None, None).is_set(false));
 }
 
 #[test]

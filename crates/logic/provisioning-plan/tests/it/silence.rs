@@ -50,11 +50,11 @@ fn each_cause_is_told_in_words_of_its_own() {
 #[test]
 fn a_boot_is_asked_for_once_more_where_it_cannot_have_come_about() {
     assert_eq!(LOOKED_INTO, 1 << 20);
-    let boot = Boot { read: LOOKED_INTO - 1, own: true, again: false, seen: false, medium: true };
+    let boot = Boot { read: LOOKED_INTO - 1, current: true, again: false, seen: false, medium: true };
     assert!(boot.once_more());
     for other in [
         Boot { read: LOOKED_INTO, ..boot },
-        Boot { own: false, ..boot },
+        Boot { current: false, ..boot },
         Boot { again: true, ..boot },
         Boot { seen: true, ..boot },
         Boot { medium: false, ..boot },

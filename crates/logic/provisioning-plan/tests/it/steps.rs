@@ -149,7 +149,7 @@ fn the_way_into_the_disk_is_the_one_that_was_begun() {
                     (begun(on), Way::SwitchOn),
                     (begun(reset) && !refused, Way::LeaveAlone),
                     (begun(reset), Way::Reset { attempt: 5 }),
-                    (begun(off) && sight.is_none(), Way::Untold),
+                    (begun(off) && sight.is_none(), Way::Unreported),
                     (begun(off), Way::SwitchOff { begun: true }),
                     (!may_cut || sight.is_none(), Way::Reset { attempt: 1 }),
                     (true, Way::SwitchOff { begun: false }),

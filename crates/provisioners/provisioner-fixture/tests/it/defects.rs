@@ -196,8 +196,8 @@ impl Provisioner for Faulty {
     fn has_news(&self, key: &HostKey) -> bool {
         self.inner.has_news(key)
     }
-    fn heard(&self, key: &HostKey) {
-        self.inner.heard(key);
+    fn acknowledge_news(&self, key: &HostKey) {
+        self.inner.acknowledge_news(key);
     }
     fn subscribe(&self) -> WakeUps {
         self.inner.subscribe()

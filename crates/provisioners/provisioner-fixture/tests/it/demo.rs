@@ -101,8 +101,8 @@ async fn it_takes_the_time_that_upstreams_fixture_takes() {
     let deprovision = CleaningRequest { wish: Some("d".into()), clean: true, ..CleaningRequest::default() };
     assert_eq!(lab.takes(Call::Deprovision(Box::new(deprovision))).await, Ok(Some(10)));
     assert_eq!(lab.machines.effects(ADDRESS), [Effect::Inspect, Effect::Provision, Effect::Deprovision]);
-    let shown: Vec<String> = lab.history.all().iter().map(|entry| entry.name("node-0")).collect();
-    assert_eq!(shown, ["node-0-001-inspect", "node-0-002-provision", "node-0-003-deprovision"]);
+    let names: Vec<String> = lab.history.all().iter().map(|entry| entry.name("node-0")).collect();
+    assert_eq!(names, ["node-0-001-inspect", "node-0-002-provision", "node-0-003-deprovision"]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -160,10 +160,10 @@ impl World {
     }
 
     /// A world whose host has come to rest: available, or provisioned with the image of this URL.
-    pub fn settled(url: Option<&str>) -> Self {
+    pub fn at_rest(url: Option<&str>) -> Self {
         let mut world = Self::new();
         world.host.spec.image = url.map(image);
-        world.settle();
+        world.converge();
         let state = if url.is_some() { State::Provisioned } else { State::Available };
         assert_eq!(world.state(), state);
         world.calls.clear();
@@ -492,7 +492,7 @@ impl World {
     }
 
     /// Steps on a sound machine until there is nothing to do at this instant.
-    pub fn settle(&mut self) {
+    pub fn converge(&mut self) {
         for _ in 0..60 {
             self.step();
             if self.next != Next::Now {
